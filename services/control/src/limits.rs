@@ -20,6 +20,8 @@ pub(crate) const CURSOR_BYTES_MAX: usize = 4_096;
 pub(crate) const PASSWORD_SCORE_MIN: u8 = 3;
 /// Shortest password of a person, characters (NIST SP 800-63B-4 section 3.1.1.2 for a password alone).
 pub(crate) const PASSWORD_CHARS_MIN: usize = 15;
+/// Characters of a password that its strength is estimated from: the time of zxcvbn grows fast with them.
+pub(crate) const PASSWORD_CHARS_READ: usize = 32;
 /// Longest one, bytes: what is hashed must be bounded.
 pub(crate) const PASSWORD_BYTES_MAX: usize = 1_024;
 /// Passwords that are hashed or checked at once: 19 MiB each.
@@ -27,6 +29,8 @@ pub(crate) const PASSWORDS_AT_ONCE: usize = 4;
 
 /// Longest e-mail address, bytes (RFC 5321 section 4.5.3.1.3).
 pub(crate) const EMAIL_BYTES_MAX: usize = 254;
+/// Longest part of it before the `@`, bytes (RFC 5321 section 4.5.3.1.1).
+pub(crate) const EMAIL_LOCAL_BYTES_MAX: usize = 64;
 /// Longest name that people give to something, characters.
 pub(crate) const NAME_CHARS_MAX: usize = 100;
 /// Longest text of a change that the audit log shows, bytes: a longer one, such as a PEM, is shown by its length and digest.
@@ -58,9 +62,10 @@ pub(crate) const IDENTITIES_MAX: usize = 20;
 pub(crate) const INVITATION_MS: u64 = 7 * DAY_MS;
 /// How long the link of a sign-up can be used, milliseconds: a day.
 pub(crate) const SIGN_UP_MS: u64 = DAY_MS;
-/// Letters that sign-ups may send to one e-mail address an hour; later ones are answered and not sent.
+/// Letters that sign-ups may send to one e-mail address an hour; later ones are answered and not sent. As many invitations may be
+/// mailed to one address an hour.
 pub(crate) const LETTERS_PER_HOUR: u32 = 5;
-/// Invitations that an organisation may have mailed an hour.
+/// Invitations that an organisation, and a person in all their organisations, may have mailed an hour.
 pub(crate) const INVITATIONS_PER_HOUR: u32 = 60;
 /// How long the link for the first person can be used, milliseconds: a day. Each start prints one.
 pub(crate) const SETUP_MS: u64 = DAY_MS;

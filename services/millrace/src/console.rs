@@ -34,8 +34,8 @@ const ASSETS: &str = "/assets/";
 /// The page gets a nonce here.
 const NONCE: &str = "__CSP_NONCE__";
 const NONCE_BYTES: usize = 16;
-/// Paths that are never a page's.
-const OTHERS: [&str; 4] = ["/api/", "/v1/", "/healthz", "/metrics"];
+/// Paths that are never a page's. The page that a mailed link opens is not part of the console.
+const OTHERS: [&str; 5] = ["/api/", "/v1/", "/healthz", "/metrics", "/confirm"];
 
 const SECURITY: [(HeaderName, &str); 5] = [
     (header::REFERRER_POLICY, "no-referrer"),
@@ -176,6 +176,10 @@ fn secured(mut response: Response) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use axum::body::{Body, to_bytes};
+    use axum::routing::get;
+    use tower_service::Service as _;
+
     use super::*;
 
     #[test]
@@ -210,6 +214,23 @@ mod tests {
         assert!(FILES.is_sorted_by_key(|file| file.path));
         assert!(FILES.iter().all(|file| find(file.path).is_some_and(|found| found.path == file.path)));
         assert!(find("/../Cargo.toml").is_none());
+    }
+
+    #[tokio::test]
+    async fn a_browser_gets_the_page_of_a_mailed_link_instead_of_the_console() {
+        let site = Arc::new(Site { page: PAGE, sockets: Sockets { ws: Vec::new(), gateway: None } });
+        let mut app: Router = Router::new()
+            .route("/confirm", get(async || "the page of the link"))
+            .route("/broker", get(async || "not for browsers"))
+            .layer(from_fn_with_state(site, serve));
+        let mut open = async |path: &str| {
+            let accept = "text/html,application/xhtml+xml,*/*;q=0.8";
+            let request = Request::get(path).header(header::ACCEPT, accept).body(Body::empty()).unwrap();
+            let answer = app.call(request).await.unwrap();
+            to_bytes(answer.into_body(), usize::MAX).await.unwrap()
+        };
+        assert_eq!(open("/confirm").await, "the page of the link");
+        assert_ne!(open("/broker").await, "not for browsers");
     }
 
     #[test]

@@ -208,8 +208,7 @@ fn close_to_others(path: &Path) {
 
 fn open_folder(path: &Path) -> Result<Embedded, Failure> {
     permissions::keep_private();
-    close_to_others(path);
-    Embedded::open(path, Options::default()).map_err(|error| {
+    let opened = Embedded::open(path, Options::default()).map_err(|error| {
         let advice = match &error {
             OpenError::Locked(_) => "stop that process, or set another folder with --data-dir",
             OpenError::NewerFormat { .. } => {
@@ -225,7 +224,10 @@ fn open_folder(path: &Path) -> Result<Embedded, Failure> {
         };
         let cause = std::error::Error::source(&error).map_or_else(String::new, |cause| format!(" ({cause})"));
         Failure::Run(format!("{error}{cause}: {advice}"))
-    })
+    })?;
+    // A folder that is no store belongs to somebody else, and its mode stays as it is.
+    close_to_others(path);
+    Ok(opened)
 }
 
 /// Unique among processes.
@@ -265,5 +267,14 @@ mod tests {
             drop(open_folder(&path).ok().unwrap());
             assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
         }
+    }
+
+    #[test]
+    fn a_folder_that_is_no_store_keeps_its_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("of-somebody-else"), "").unwrap();
+        std::fs::set_permissions(folder.path(), Permissions::from_mode(0o1777)).unwrap();
+        assert!(open_folder(folder.path()).is_err());
+        assert_eq!(std::fs::metadata(folder.path()).unwrap().permissions().mode() & 0o7777, 0o1777);
     }
 }

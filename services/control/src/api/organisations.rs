@@ -195,7 +195,9 @@ async fn invite(
     Input { value, once }: Input<NewInvitation>,
 ) -> Answer<impl IntoResponse> {
     if api.control().confirms_addresses() {
-        api.rates().invitation(organisation)?;
+        // Only somebody who may invite uses up what the organisation may mail.
+        api.control().may(&caller, organisation, Permission::OrganisationWrite).await?;
+        api.rates().invitation(organisation, caller.person(), &value.email)?;
     }
     let (invitation, token) = api.control().invite(&caller, organisation, &value, &once).await?;
     Ok((StatusCode::CREATED, Json(MadeInvitation { invitation, token })))

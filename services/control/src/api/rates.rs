@@ -35,8 +35,10 @@ pub(crate) struct Rates {
     requests: Limiter<Uuid>,
     /// Letters that strangers have sent, by e-mail address.
     letters: Limiter<Email>,
-    /// Invitations that are mailed, by organisation.
+    /// Invitations that are mailed, by organisation and by person.
     invitations: Limiter<Uuid>,
+    /// Invitations that are mailed, by e-mail address: strangers who sign up with it do not keep it from being invited.
+    invited: Limiter<Email>,
     /// Denials that are written down, by who asks.
     denials: Limiter<Uuid>,
     /// Requests of nobody who is known, by address.
@@ -63,6 +65,7 @@ impl Rates {
             strangers: Limiter::new(a_second),
             letters: Limiter::new(Quota::per_hour(count(LETTERS_PER_HOUR))),
             invitations: Limiter::new(Quota::per_hour(count(INVITATIONS_PER_HOUR))),
+            invited: Limiter::new(Quota::per_hour(count(LETTERS_PER_HOUR))),
             denials: Limiter::new(Quota::per_minute(count(DENIALS_PER_MINUTE))),
         }
     }
@@ -99,9 +102,12 @@ impl Rates {
         self.letters.take(&named(email)).is_ok()
     }
 
-    /// An organisation has an invitation mailed.
-    pub(crate) fn invitation(&self, organisation: Uuid) -> Answer<()> {
-        self.invitations.take(&organisation)
+    /// An organisation has an invitation mailed. `person` is who invites, or who made the token that does: they may have many
+    /// organisations.
+    pub(crate) fn invitation(&self, organisation: Uuid, person: Option<Uuid>, email: &str) -> Answer<()> {
+        self.invitations.take(&organisation)?;
+        person.map_or(Ok(()), |person| self.invitations.take(&person))?;
+        self.invited.take(&named(email))
     }
 
     /// Whether a denial of somebody is written down.
@@ -167,6 +173,23 @@ mod tests {
         }
         assert!(rates.sign_in("Ann@example.org", None).is_err());
         assert!(rates.sign_in("bob@example.org", None).is_ok());
+    }
+
+    #[test]
+    fn invitations_are_limited_by_address_by_organisation_and_by_person() {
+        let (rates, ann, plant) = (Rates::new(), Some(Uuid::from_u128(1)), Uuid::from_u128(2));
+        let organisations = (10..).map(Uuid::from_u128);
+        let bob = organisations.clone().take(100);
+        let bob = bob.filter(|id| rates.invitation(*id, Some(*id), "bob@example.org").is_ok());
+        assert_eq!(bob.count(), LETTERS_PER_HOUR as usize);
+        let others = organisations.take(100).enumerate();
+        let anns = others
+            .filter(|(number, id)| rates.invitation(*id, ann, &format!("p{number}@b.c")).is_ok())
+            .count();
+        assert!((60..=61).contains(&anns), "{anns}");
+        let plants =
+            (0..100).filter(|number| rates.invitation(plant, None, &format!("q{number}@b.c")).is_ok());
+        assert!((60..=61).contains(&plants.count()));
     }
 
     #[test]

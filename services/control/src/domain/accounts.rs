@@ -13,7 +13,7 @@ use super::check::Fields;
 use super::sign_ups::Wanted;
 use super::web_sessions::SignInRecord;
 use super::{
-    Caller, Control, Error, Once, Result, Role, SignUpBy, Source, Who, invitations, machine, members,
+    Caller, Control, Error, Letter, Once, Result, Role, SignUpBy, Source, Who, invitations, machine, members,
     organisations, setup, web_sessions, web_sessions::shortened,
 };
 use crate::secret::{self, Hash, Purpose, Secret};
@@ -109,8 +109,8 @@ pub struct Membership {
 pub enum SignedUp {
     /// The account is made.
     In(Box<SignedIn>),
-    /// A mail was sent: the account is made when its link is opened.
-    Asked,
+    /// The account is made when the link of this letter is opened.
+    Asked(Letter),
 }
 
 /// Somebody who has just signed in.
@@ -173,22 +173,30 @@ impl Control {
         self.may_sign_up(input.token.as_ref())?;
         let mut fields = Fields::default();
         let email = fields.email("email", &input.email);
-        fields.password("password", &input.password, &[&input.email, &input.name]);
+        fields.password("password", &input.password);
         fields.name("name", &input.name);
         if let Some(name) = &input.organisation {
             fields.name("organisation", name);
         }
         fields.done()?;
+        // A stranger without a token that opens something costs no estimate and no hash.
+        let opens_setup = match &input.token {
+            Some(token) => {
+                let (email, now_ms) = (&email, self.now_ms());
+                self.look(|tx| async move { self.is_open_to(&tx, token, email, now_ms).await }).await?
+            }
+            None => false,
+        };
+        self.refuse_weak("password", &input.password, &[&input.email, &input.name]).await?;
         let password = Some(Secret::from(&*self.hash_password(&input.password).await?));
         let (id, organisation) = (self.new_id()?, self.new_id()?);
         let newcomer = &Newcomer { id, email, name: input.name.clone(), password };
         let named = input.organisation.as_ref().unwrap_or(&input.name);
         if let Some(post) = self.post()
-            && !self.opens_setup(input.token.as_ref()).await?
+            && !opens_setup
         {
             let wanted = Wanted { newcomer, organisation: named, token: input.token.as_ref() };
-            self.request_sign_up(post, wanted).await?;
-            return Ok(SignedUp::Asked);
+            return Ok(SignedUp::Asked(self.request_sign_up(post, wanted).await?));
         }
         let actor = person(id, &newcomer.email, source.address);
         let made = self
@@ -204,23 +212,20 @@ impl Control {
         Ok(SignedUp::In(Box::new(self.start(made, source).await?)))
     }
 
-    async fn opens_setup(&self, token: Option<&Secret>) -> Result<bool> {
-        let (Some(token), now_ms) = (token, self.now_ms()) else { return Ok(false) };
-        self.look(|tx| async move { self.is_setup(&tx, token, now_ms).await }).await
-    }
-
-    /// Refuses a token that opens nothing for an e-mail address, before it is said whether the address has an account.
+    /// Refuses a token that opens nothing for an e-mail address, before it is said whether the address has an account. Returns whether
+    /// the token is the one of the first start.
     pub(super) async fn is_open_to(
         &self,
         tx: &Transaction,
         token: &Secret,
         email: &str,
         now_ms: u64,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         if self.is_setup(tx, token, now_ms).await? {
-            return Ok(());
+            return Ok(true);
         }
-        invitations::find(tx, &self.invitation_hash(token)?, Some(email), now_ms).await.map(drop)
+        invitations::find(tx, &self.invitation_hash(token)?, Some(email), now_ms).await?;
+        Ok(false)
     }
 
     /// Lets somebody make an account who may.
@@ -383,8 +388,9 @@ impl Control {
     pub async fn change_password(&self, caller: &Caller, input: &NewPassword) -> Result<()> {
         let (user, sign_in) = person_of(caller)?;
         let mut fields = Fields::default();
-        fields.password("new", &input.new, &[]);
+        fields.password("new", &input.new);
         fields.done()?;
+        self.refuse_weak("new", &input.new, &[]).await?;
         let record = self.look(|tx| async move { found(get(&tx, user, Read::Snapshot).await?) }).await?;
         if record.password.is_none() {
             return Err(Error::Conflict("you have no password here: you sign in with your provider".into()));

@@ -163,7 +163,8 @@ impl Control {
     }
 }
 
-/// The invitation that a secret with this hash opens, for the person with this e-mail address, and its organisation.
+/// The invitation that a secret with this hash opens, for the person with this e-mail address, and its organisation. The owner of this
+/// machine has no address, so the secret alone lets them in.
 ///
 /// # Errors
 /// [`Error::Forbidden`].
@@ -175,7 +176,7 @@ pub(super) async fn find(
 ) -> Result<(Uuid, Record)> {
     let found = INVITATIONS.find::<Invitation>(tx, hash, Read::Serializable).await?;
     let (organisation, record) = found.filter(|(_, it)| now_ms < it.shown.expires_at_ms).ok_or_else(gone)?;
-    if email == Some(&*record.shown.email) {
+    if email.is_none_or(|email| email == record.shown.email) {
         return Ok((organisation, record));
     }
     let what = "this invitation is for another e-mail address: sign in with that one, or ask for an invitation for yours";

@@ -153,6 +153,13 @@ impl Control {
         let _ = self.0.post.set(Post { mailer, url });
     }
 
+    /// Queues a letter.
+    pub(crate) fn mail(&self, letter: Letter) {
+        if let Some(post) = self.post() {
+            post.mailer.send(letter);
+        }
+    }
+
     /// Whether people confirm their e-mail address by a link that is mailed.
     pub(crate) fn confirms_addresses(&self) -> bool {
         self.post().is_some()

@@ -12,7 +12,7 @@ use super::check::Fields;
 use super::parts::{Precondition, Versioned};
 use super::{
     Caller, Control, Error, Once, Permission, Result, Role, accounts::person_of, authorise, brokers, former,
-    invitations, members, month, operator, operator::Suspension, tokens,
+    invitations, members, month, operator, operator::Suspension, plans, tokens,
 };
 
 /// An organisation.
@@ -171,7 +171,8 @@ impl Record {
 
 /// Makes an organisation with its first owner.
 pub(super) async fn create(change: &Change, id: Uuid, name: &str, owner: Uuid) -> Result<()> {
-    let record = Record { name: name.into(), created_at_ms: change.now_ms, suspended: None, plan: None };
+    let plan = plans::of_new(&change.tx, owner).await?;
+    let record = Record { name: name.into(), created_at_ms: change.now_ms, suspended: None, plan };
     accounts::organisations().put(&change.tx, id.as_bytes(), &record).await?;
     members::add(change, id, owner, Role::Owner).await?;
     change.audit(id, "organisation.create", &id.to_string(), json!({ "name": name }))

@@ -5,10 +5,21 @@ use millrace_access::scram;
 use millrace_access::secrets::chosen;
 use tokio::task::spawn_blocking;
 
+use super::check::weakness;
 use super::{Control, Error, Result};
 use crate::secret::{self, Secret};
 
 impl Control {
+    /// Refuses a password that is guessed soon. `known`: what others know of the person.
+    pub(super) async fn refuse_weak(&self, field: &str, password: &Secret, known: &[&str]) -> Result<()> {
+        let (password, known) = (password.clone(), known.iter().map(|&it| it.to_owned()).collect::<Vec<_>>());
+        let weak = self.aside(move || {
+            let known: Vec<&str> = known.iter().map(String::as_str).collect();
+            weakness(password.expose(), &known)
+        });
+        weak.await?.map_or(Ok(()), |why| Err(Error::field(field, why)))
+    }
+
     /// The hash of a new password, with a salt of its own: a PHC string.
     pub(super) async fn hash_password(&self, password: &Secret) -> Result<String> {
         let (password, salt) = (password.clone(), secret::random()?);

@@ -16,8 +16,11 @@ use uuid::Uuid;
 use super::change::Change;
 use super::check::{Fields, room};
 use super::usage::read_all_of;
-use super::{Control, Error, Once, Result, Tenant, access, operator, organisations::Record};
+use super::{Control, Error, Once, Result, Role, Tenant, access, members, operator, organisations::Record};
 use crate::limits::{PAGE_ROWS, PLANS_MAX};
+
+/// Name of the plan that new organisations get.
+const DEFAULT: &str = "default";
 
 /// A plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -68,36 +71,44 @@ impl Control {
         fields.done()?;
         input.ceiling.validate()?;
         let plan = &Plan { name: name.into(), ceiling: input.ceiling.clone() };
-        self.look(|tx| async move {
+        let before = self.look(|tx| async move {
             let all = accounts::plans();
             let page = all.page::<Plan>(&tx, None, PLANS_MAX, Read::Serializable).await?;
-            if !page.items.iter().any(|(known, _)| **known == *name.as_bytes()) {
-                room(page.items.len(), PLANS_MAX, "plans")?;
+            let count = page.items.len();
+            let known = page.items.into_iter().find(|(known, _)| **known == *name.as_bytes());
+            if known.is_none() {
+                room(count, PLANS_MAX, "plans")?;
             }
             all.put(&tx, name.as_bytes(), plan).await?;
-            Ok(())
-        })
-        .await?;
-        for tenant in self.tenants_with(name).await? {
+            Ok(known.map(|(_, known)| known.value.ceiling))
+        });
+        let before = &before.await?;
+        let tenants = self.look(|tx| async move { tenants_with(&tx, name, Read::Snapshot).await }).await?;
+        for tenant in tenants {
             self.change(operator::operator(address), &Once::unnamed()?, |change| async move {
                 let record = operator::found(&change.tx, tenant).await?;
-                apply(&change, tenant, &record).await
+                if record.plan.as_deref() != Some(name) {
+                    return Ok(());
+                }
+                apply(&change, tenant, &record).await?;
+                change.audit(tenant, "plan.change", name, json!({ "before": before, "after": plan.ceiling }))
             })
             .await?;
         }
         Ok(plan.clone())
     }
 
-    /// Removes a plan that no tenant has.
+    /// Removes a plan that no tenant has, so there is no tenant whose audit log could say it.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn delete_plan(&self, name: &str) -> Result<()> {
-        if !self.tenants_with(name).await?.is_empty() {
-            return Err(Error::Conflict("tenants have this plan: give them another one first".into()));
-        }
         self.look(|tx| async move {
             find(&tx, name).await?;
+            // A tenant that gets the plan at this moment makes this transaction start again.
+            if !tenants_with(&tx, name, Read::Serializable).await?.is_empty() {
+                return Err(Error::Conflict("tenants have this plan: give them another one first".into()));
+            }
             Ok(accounts::plans().clear(&tx, name.as_bytes()).await?)
         })
         .await
@@ -123,24 +134,44 @@ impl Control {
         })
         .await
     }
+}
 
-    async fn tenants_with(&self, plan: &str) -> Result<Vec<Uuid>> {
-        let (mut found, mut after) = (Vec::new(), None::<Vec<u8>>);
-        loop {
-            let from = after.as_deref();
-            let page = self.look(|tx| async move {
-                Ok(accounts::organisations().page::<Record>(&tx, from, PAGE_ROWS, Read::Snapshot).await?)
-            });
-            let page = page.await?;
-            for (id, record) in &page.items {
-                if record.value.plan.as_deref() == Some(plan) {
-                    found.push(super::members::uuid(id)?);
-                }
+async fn tenants_with(tx: &Transaction, plan: &str, read: Read) -> Result<Vec<Uuid>> {
+    let (mut found, mut after) = (Vec::new(), None::<Vec<u8>>);
+    loop {
+        let page = accounts::organisations().page::<Record>(tx, after.as_deref(), PAGE_ROWS, read).await?;
+        for (id, record) in &page.items {
+            if record.value.plan.as_deref() == Some(plan) {
+                found.push(members::uuid(id)?);
             }
-            match page.items.last().filter(|_| page.more) {
-                Some((id, _)) => after = Some(id.to_vec()),
-                None => return Ok(found),
+        }
+        match page.items.last().filter(|_| page.more) {
+            Some((id, _)) => after = Some(id.to_vec()),
+            None => return Ok(found),
+        }
+    }
+}
+
+/// The plan of a new organisation: the one of the organisations that its owner owns already, so that nobody leaves a plan by making
+/// another organisation; otherwise the plan [`DEFAULT`], once operators have made it.
+pub(super) async fn of_new(tx: &Transaction, owner: Uuid) -> Result<Option<String>> {
+    let mut strictest = None::<Plan>;
+    for (own, role) in members::of_user(tx, owner, Read::Serializable).await? {
+        if role == Role::Owner
+            && let Some(name) = operator::found(tx, own).await?.plan
+        {
+            let plan = find(tx, &name).await?;
+            let is_stricter = |other: &Plan| plan.ceiling.within(&other.ceiling) == plan.ceiling;
+            if strictest.as_ref().is_none_or(is_stricter) {
+                strictest = Some(plan);
             }
+        }
+    }
+    match strictest {
+        Some(plan) => Ok(Some(plan.name)),
+        None => {
+            let default = accounts::plans().get::<Plan>(tx, DEFAULT.as_bytes(), Read::Serializable).await?;
+            Ok(default.map(|plan| plan.value.name))
         }
     }
 }

@@ -29,7 +29,7 @@ pub(super) struct Post {
 
 impl Post {
     /// The link that confirms a sign-up.
-    pub(super) fn confirm(&self, to: &str, secret: &Secret) {
+    pub(super) fn confirm(&self, to: &str, secret: &Secret) -> Letter {
         let text = format!(
             "Somebody, probably you, asked for an account with this e-mail address.\n\n\
              To make the account, open this link within a day and enter the password that you chose:\n\n\
@@ -38,20 +38,20 @@ impl Post {
             self.url,
             secret.expose()
         );
-        self.send(to, "Confirm your e-mail address", text);
+        letter(to, "Confirm your e-mail address", text)
     }
 
     /// That there is an account already.
-    pub(super) fn has_account(&self, to: &str) {
+    pub(super) fn has_account(&self, to: &str) -> Letter {
         let text = format!(
             "Somebody, probably you, asked for an account with this e-mail address, which has one already.\n\n\
              Sign in at {}/\n\nIf it was not you, nothing has changed.\n",
             self.url
         );
-        self.send(to, "You have an account already", text);
+        letter(to, "You have an account already", text)
     }
 
-    /// An invitation.
+    /// Mails an invitation.
     pub(super) fn invite(&self, to: &str, secret: &Secret) {
         let text = format!(
             "You are invited to an organisation. To join it, open this link within 7 days, and sign up or sign in \
@@ -59,10 +59,10 @@ impl Post {
             self.url,
             secret.expose()
         );
-        self.send(to, "You are invited", text);
+        self.mailer.send(letter(to, "You are invited", text));
     }
+}
 
-    fn send(&self, to: &str, subject: &'static str, text: String) {
-        self.mailer.send(Letter { to: to.into(), subject, text: text.into() });
-    }
+fn letter(to: &str, subject: &'static str, text: String) -> Letter {
+    Letter { to: to.into(), subject, text: text.into() }
 }

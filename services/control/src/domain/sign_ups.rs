@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 
 use super::accounts::{Newcomer, create, is_there_one_with, person};
 use super::post::Post;
-use super::{Control, Error, Once, Result, SignedIn, Source, invitations, organisations};
+use super::{Control, Error, Letter, Once, Result, SignedIn, Source, invitations, organisations};
 use crate::limits::SIGN_UP_MS;
 use crate::secret::{self, Hash, Purpose, Secret};
 
@@ -51,8 +51,8 @@ struct Record {
 }
 
 impl Control {
-    /// Mails a link that makes the account. To an address that has one it mails that, and answers the same.
-    pub(super) async fn request_sign_up(&self, post: &Post, wanted: Wanted<'_>) -> Result<()> {
+    /// The letter with the link that makes the account. For an address that has an account, the letter says so.
+    pub(super) async fn request_sign_up(&self, post: &Post, wanted: Wanted<'_>) -> Result<Letter> {
         let Wanted { newcomer, organisation, token } = &wanted;
         let (secret, now_ms) = (secret::generate()?, self.now_ms());
         let hash = &self.sign_up_hash(&secret)?;
@@ -69,18 +69,14 @@ impl Control {
             if let Some(hash) = &record.invitation {
                 invitations::find(&tx, hash, Some(&record.email), now_ms).await?;
             }
-            if is_there_one_with(&tx, &record.email).await? {
-                return Ok(false);
-            }
+            // The write is the same for an address that has an account, so that the time of the answer tells nothing. Nobody gets the
+            // secret of that record.
             accounts::sign_ups().put(&tx, hash, record).await?;
             expiring(hash, record.expires_at_ms).schedule(&tx)?;
-            Ok(true)
+            Ok(!is_there_one_with(&tx, &record.email).await?)
         });
-        match is_new.await? {
-            true => post.confirm(&newcomer.email, &secret),
-            false => post.has_account(&newcomer.email),
-        }
-        Ok(())
+        let email = &newcomer.email;
+        Ok(if is_new.await? { post.confirm(email, &secret) } else { post.has_account(email) })
     }
 
     /// Makes the account of a sign-up, and signs it in.

@@ -134,3 +134,21 @@ async fn a_stranger_who_signs_up_first_does_not_take_the_setup_link_away() {
     assert_eq!(owner.get(&owner.own("/brokers")).await.column("name"), ["default"]);
     assert!(region.control.setup().await.unwrap().is_none());
 }
+
+#[tokio::test]
+async fn the_owner_of_this_machine_takes_an_invitation_by_its_link() {
+    let region = region().await;
+    let (machine, link) = (owner(&region).await, region.control.setup().await.unwrap().unwrap());
+    let mut ann = region.stranger();
+    ann.sign_up(json!({ "token": link.expose() })).await.is(StatusCode::CREATED);
+    let made = ann.post("/organisations", json!({ "name": "Plant" })).await;
+    let plant = made.is(StatusCode::CREATED).text("/id").to_owned();
+    let invite = json!({ "email": "bob@example.org", "role": "viewer" });
+    let invited = ann.post(&format!("/organisations/{plant}/invitations"), invite).await;
+    let accept = json!({ "token": invited.is(StatusCode::CREATED).text("/token") });
+    machine.post("/invitations/accept", accept).await.is(StatusCode::OK);
+    assert_eq!(
+        machine.get(&format!("/organisations/{plant}")).await.is(StatusCode::OK).text("/name"),
+        "Plant"
+    );
+}

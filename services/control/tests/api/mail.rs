@@ -91,11 +91,48 @@ async fn a_sign_up_does_not_tell_which_accounts_there_are() {
             ("bob@example.org".to_owned(), "Confirm your e-mail address")
         ]
     );
+    // A sign-up that is refused uses up no letter.
+    for _ in 0..6 {
+        let weak = json!({ "email": "cleo@example.org", "password": "passwordpassword", "name": "Cleo" });
+        region.stranger().post("/sign-up", weak).await.is(StatusCode::UNPROCESSABLE_ENTITY);
+    }
     // Nobody is flooded, and that cannot be told either.
-    for _ in 0..10 {
+    for _ in 0..7 {
         ask("cleo@example.org").await.is(StatusCode::ACCEPTED);
     }
-    assert!(letters.0.lock().unwrap().len() <= 5);
+    assert_eq!(letters.0.lock().unwrap().len(), 5);
+}
+
+#[tokio::test]
+async fn a_server_of_invitations_refuses_strangers_before_it_looks_at_their_password() {
+    let (region, letters) = with_mail(SignUpBy::Invitation).await;
+    for token in [json!(null), json!("x")] {
+        for _ in 0..6 {
+            let weak = json!({ "email": "ann@example.org", "password": "passwordpassword", "name": "Ann", "token": token });
+            region.stranger().post("/sign-up", weak).await.is(StatusCode::FORBIDDEN);
+        }
+    }
+    assert!(letters.is_empty());
+}
+
+#[tokio::test]
+async fn a_person_who_may_not_invite_uses_up_no_mail_of_the_organisation() {
+    let (region, letters) = with_mail(SignUpBy::Anybody).await;
+    let link = region.control.setup().await.unwrap().unwrap();
+    let mut ann = region.stranger();
+    ann.sign_up(json!({ "token": link.expose() })).await.is(StatusCode::CREATED);
+    let mut eve = region.stranger();
+    let sign_up = json!({ "email": "eve@example.org", "password": PASSWORD, "name": "Eve" });
+    region.stranger().post("/sign-up", sign_up).await.is(StatusCode::ACCEPTED);
+    let (.., token) = letters.letter();
+    let confirm = json!({ "token": token, "password": PASSWORD });
+    eve.welcome(region.stranger().post("/sign-up/confirm", confirm).await.is(StatusCode::CREATED));
+    let invite = |number: u32| json!({ "email": format!("b{number}@example.org"), "role": "viewer" });
+    for number in 0..70 {
+        eve.post(&ann.own("/invitations"), invite(number)).await.is(StatusCode::NOT_FOUND);
+    }
+    ann.post(&ann.own("/invitations"), invite(0)).await.is(StatusCode::CREATED);
+    letters.letter();
 }
 
 #[tokio::test]
@@ -132,6 +169,11 @@ async fn an_invitation_is_mailed_and_its_address_confirmed() {
     // Whoever has the link has not shown yet that the address is theirs: who invited has it, too.
     ask("bob@example.org").await.is(StatusCode::ACCEPTED);
     let (_, _, confirmation) = letters.letter();
+    // A token does not lift the limit of letters to one address.
+    for _ in 0..7 {
+        ask("bob@example.org").await.is(StatusCode::ACCEPTED);
+    }
+    assert_eq!(letters.0.lock().unwrap().drain(..).count(), 4);
     let body = json!({ "token": confirmation, "password": PASSWORD });
     let made = region.stranger().post("/sign-up/confirm", body).await;
     assert_eq!(made.is(StatusCode::CREATED).text("/organisations/0/id"), ann.organisation);

@@ -268,4 +268,33 @@ async fn a_plan_is_the_ceiling_of_the_limits_of_a_tenant() {
     assert_eq!(here(&operator, "/plans", None).await.1["items"], json!([]));
     let log = ann.get(&ann.own("/audit")).await;
     assert!(log.column("action").contains(&"organisation.plan"), "{log:?}");
+    assert_eq!(log.column("action").iter().filter(|action| **action == "plan.change").count(), 2, "{log:?}");
+}
+
+#[tokio::test]
+async fn a_new_organisation_has_the_plan_of_its_owner_or_the_default_one() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let operator = router(&region, None);
+    let ceiling = |connections: u64| json!({ "ceiling": { "broker": { "connections": connections } } });
+    let tenant = |id: &str| format!("/tenants/{id}");
+    let plan_of = async |id: &str| here(&operator, &tenant(id), None).await.1["plan"].clone();
+    let new_one = async |name: &str| {
+        let made = ann.post("/organisations", json!({ "name": name })).await;
+        made.is(StatusCode::CREATED).text("/id").to_owned()
+    };
+    assert_eq!(plan_of(&new_one("Free").await).await, Value::Null);
+    for (name, connections) in [("small", 10), ("large", 100), ("default", 50)] {
+        here(&operator, &format!("PUT /plans/{name}"), Some(ceiling(connections))).await;
+    }
+    assert_eq!(plan_of(&new_one("Default").await).await, "default");
+    let choose = async |id: &str, plan: &str| {
+        let path = format!("PUT {}/plan", tenant(id));
+        assert_eq!(here(&operator, &path, Some(json!({ "plan": plan }))).await.0, StatusCode::OK);
+    };
+    choose(&ann.organisation, "large").await;
+    assert_eq!(plan_of(&new_one("Strictest of two").await).await, "default");
+    choose(&ann.organisation, "small").await;
+    assert_eq!(plan_of(&new_one("Strictest of three").await).await, "small");
+    assert_eq!(plan_of(&region.person().await.organisation).await, "default");
 }

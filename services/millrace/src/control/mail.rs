@@ -1,15 +1,15 @@
 //! Sends the control plane's letters by SMTP: its settings, and one thread with a bounded queue.
 
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use lettre::address::Envelope;
 use lettre::message::{Mailbox, header::ContentType};
 use lettre::transport::smtp::authentication::Credentials;
 use lettre::transport::smtp::client::{Tls, TlsParameters};
-use lettre::{Message, SmtpTransport, Transport as _};
+use lettre::{Address, Message, SmtpTransport, Transport as _};
 use millrace_control::{Letter, Mailer, Secret};
 use tracing::{info, warn};
 
@@ -141,41 +141,77 @@ fn transport(settings: &SmtpSettings) -> Result<SmtpTransport, String> {
     })
 }
 
-#[allow(clippy::disallowed_methods, reason = "the thread has nothing else to do until the next attempt")]
+/// A letter that the mail server has not taken yet.
+struct Delayed {
+    letter: Letter,
+    at: Instant,
+    /// Attempts that have failed.
+    failed: usize,
+}
+
+/// Sends letters as they come. A letter that the mail server defers waits until it is due and no other letter does, so that one
+/// address holds up nobody else's mail.
+#[allow(clippy::disallowed_methods, reason = "the thread has no clock but the system's")]
 fn send_all(transport: &SmtpTransport, from: &Mailbox, letters: &Receiver<Letter>) {
-    while let Ok(letter) = letters.recv() {
-        for wait in RETRY_AFTER {
-            match send(transport, from, &letter) {
-                Ok(()) => {
-                    info!(subject = letter.subject, "a mail was sent");
-                    break;
-                }
-                // The address is a person's and the text holds a secret, so neither is logged.
-                Err(error) if wait.is_zero() => {
-                    warn!(error, subject = letter.subject, "a mail could not be sent");
-                }
-                Err(_) => std::thread::sleep(wait),
+    let mut delayed: Vec<Delayed> = Vec::new();
+    loop {
+        let next = delayed.iter().enumerate().min_by_key(|(_, delayed)| delayed.at);
+        let next = next.map(|(place, delayed)| (place, delayed.at.saturating_duration_since(Instant::now())));
+        let received = match next {
+            Some((_, wait)) => letters.recv_timeout(wait),
+            None => letters.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        let (letter, failed) = match (received, next) {
+            (Ok(letter), _) => (letter, 0),
+            (Err(RecvTimeoutError::Timeout), Some((place, _))) => {
+                let due = delayed.swap_remove(place);
+                (due.letter, due.failed)
             }
+            (Err(_), _) => return,
+        };
+        let subject = letter.subject;
+        // The address is a person's and the text holds a secret, so neither is logged.
+        match send(transport, from, &letter) {
+            Ok(()) => info!(subject, "a mail was sent"),
+            Err(Unsent { error, is_permanent }) => match RETRY_AFTER.get(failed) {
+                Some(wait) if !is_permanent && delayed.len() < LETTERS_MAX => {
+                    delayed.push(Delayed { letter, at: Instant::now() + *wait, failed: failed + 1 });
+                }
+                _ => warn!(error, subject, "a mail could not be sent"),
+            },
         }
     }
 }
 
-/// Waits between attempts at one letter; the last is zero.
-const RETRY_AFTER: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::ZERO];
+/// Waits before the second and the third attempt at one letter.
+const RETRY_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
-fn send(transport: &SmtpTransport, from: &Mailbox, letter: &Letter) -> Result<(), String> {
-    let to: Mailbox =
-        letter.to.parse().map_err(|error| format!("the address cannot be written to: {error}"))?;
-    let envelope = Envelope::new(Some(from.email.clone()), vec![to.email.clone()]);
+/// Why a letter was not sent.
+#[derive(Debug)]
+struct Unsent {
+    error: String,
+    /// Another attempt would fail as well.
+    is_permanent: bool,
+}
+
+fn send(transport: &SmtpTransport, from: &Mailbox, letter: &Letter) -> Result<(), Unsent> {
+    let never = |error: String| Unsent { error, is_permanent: true };
+    // A Mailbox would take the address out of `name <address>`.
+    let to: Address =
+        letter.to.parse().map_err(|error| never(format!("the address cannot be written to: {error}")))?;
+    let envelope = Envelope::new(Some(from.email.clone()), vec![to.clone()]);
     let message = Message::builder()
         .from(from.clone())
-        .to(to)
+        .to(Mailbox::new(None, to))
         .subject(letter.subject)
         .header(ContentType::TEXT_PLAIN)
         .body(letter.text.expose().to_owned())
-        .map_err(|error| error.to_string())?;
-    let envelope = envelope.map_err(|error| error.to_string())?;
-    transport.send_raw(&envelope, &message.formatted()).map(drop).map_err(|error| error.to_string())
+        .map_err(|error| never(error.to_string()))?;
+    let envelope = envelope.map_err(|error| never(error.to_string()))?;
+    transport.send_raw(&envelope, &message.formatted()).map(drop).map_err(|error| {
+        let is_permanent = error.is_permanent();
+        Unsent { error: error.to_string(), is_permanent }
+    })
 }
 
 #[cfg(test)]
@@ -217,15 +253,16 @@ mod tests {
         }
     }
 
-    /// Answers one client as an SMTP server does, and returns what it has said.
-    fn serve(listener: &TcpListener) -> String {
+    /// Answers one client as an SMTP server does: RCPT by what `rcpt` says. Returns what the client has said until it quits or a mail
+    /// is taken.
+    fn serve(listener: &TcpListener, rcpt: impl Fn(&str) -> &'static [u8]) -> String {
         let (stream, _) = listener.accept().unwrap();
         let mut out = stream.try_clone().unwrap();
         let mut said = String::new();
         out.write_all(b"220 test\r\n").unwrap();
         let mut is_data = false;
         for line in BufReader::new(stream).lines() {
-            let line = line.unwrap();
+            let Ok(line) = line else { break };
             said += &line;
             said.push('\n');
             let answer: &[u8] = match (is_data, &*line) {
@@ -238,23 +275,72 @@ mod tests {
                     is_data = true;
                     b"354 go on\r\n"
                 }
+                (false, line) if line.starts_with("RCPT") => rcpt(line),
                 (false, _) => b"250 yes\r\n",
             };
-            out.write_all(answer).unwrap();
+            if out.write_all(answer).is_err() {
+                break;
+            }
         }
         said
     }
 
-    #[test]
-    fn a_letter_reaches_the_mail_server() {
+    fn local() -> (TcpListener, SmtpSettings) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let args = SmtpArgs { smtp_port: Some(port), ..args(Some("127.0.0.1")) };
         let settings = args.settings(Some("https://console.example.org")).unwrap().unwrap();
+        (listener, settings)
+    }
+
+    fn letter(to: &str) -> Letter {
+        Letter { to: to.into(), subject: "Confirm", text: "Hello\n".into() }
+    }
+
+    #[test]
+    fn the_next_letter_does_not_wait_for_one_that_is_refused_or_deferred() {
+        let (listener, settings) = local();
+        let smtp = Smtp::start(&settings).unwrap();
+        for to in ["nobody@example.org", "later@example.org", "not an address", "ann@example.org"] {
+            smtp.send(letter(to));
+        }
+        let mut asked = Vec::new();
+        let rcpt = |line: &str| -> &'static [u8] {
+            match line {
+                "RCPT TO:<nobody@example.org>" => b"550 nobody of that name\r\n",
+                "RCPT TO:<later@example.org>" => b"450 come again\r\n",
+                _ => b"250 yes\r\n",
+            }
+        };
+        // The deferred letter is tried three times in all.
+        while asked.len() < 5 {
+            let said = serve(&listener, rcpt);
+            asked.extend(said.lines().filter(|line| line.starts_with("RCPT")).map(ToOwned::to_owned));
+        }
+        let of = |name: &str| asked.iter().filter(|line| line.contains(name)).count();
+        assert_eq!((of("nobody"), of("later"), of("ann")), (1, 3, 1), "{asked:?}");
+        let place = |name: &str| asked.iter().rposition(|line| line.contains(name));
+        assert!(place("ann") < place("later"), "{asked:?}");
+    }
+
+    #[test]
+    fn a_mail_goes_to_the_whole_address_and_not_to_a_part_of_it() {
+        let (listener, settings) = local();
+        let transport = transport(&settings).unwrap();
+        drop(listener);
+        for wrong in ["a1<victim@example.org>", "not an address", "", "a@b@example.org"] {
+            let unsent = send(&transport, &settings.from, &letter(wrong)).unwrap_err();
+            assert!(unsent.is_permanent, "{wrong}: {unsent:?}");
+        }
+    }
+
+    #[test]
+    fn a_letter_reaches_the_mail_server() {
+        let (listener, settings) = local();
         let smtp = Smtp::start(&settings).unwrap();
         let text = "Open https://console.example.org/confirm#secret\n";
         smtp.send(Letter { to: "ann@example.org".into(), subject: "Confirm", text: text.into() });
-        let said = serve(&listener);
+        let said = serve(&listener, |_| b"250 yes\r\n");
         for expected in [
             "MAIL FROM:<millrace@example.org>",
             "RCPT TO:<ann@example.org>",
