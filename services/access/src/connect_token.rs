@@ -67,6 +67,7 @@ impl ConnectTokenClaims {
         (token.len() <= BYTES_MAX).then_some(token)
     }
 
+    /// Checks and decodes the token. Only the newest key counts: tokens last an hour at most, so a new key costs at most a new token.
     pub fn open(keys: &HashKeys, token: &[u8]) -> Result<Self, ConnectTokenRefusal> {
         let read = || {
             let text = std::str::from_utf8(token).ok().filter(|text| text.len() <= BYTES_MAX)?;
@@ -141,6 +142,15 @@ mod tests {
         for keys in [keys(2), other_key] {
             assert_eq!(ConnectTokenClaims::open(&keys, text.as_bytes()), Err(ConnectTokenRefusal::Forged));
         }
+    }
+
+    #[test]
+    fn an_older_key_signs_no_token() {
+        let both = HashKeys::new([(1, [1; 32]), (2, [2; 32])]).unwrap();
+        let forged = token().seal(&keys(1)).unwrap();
+        assert_eq!(ConnectTokenClaims::open(&both, forged.as_bytes()), Err(ConnectTokenRefusal::Forged));
+        let text = token().seal(&both).unwrap();
+        assert_eq!(ConnectTokenClaims::open(&both, text.as_bytes()), Ok(token()));
     }
 
     #[test]

@@ -76,6 +76,14 @@ impl Limits {
         limits
     }
 
+    /// The limits that differ from those of `before`. The others are None.
+    #[must_use]
+    pub fn changed_since(&self, before: &Self) -> Self {
+        let mut changed = self.clone();
+        changed.each(before, |_, limit, before| *limit = limit.filter(|limit| Some(*limit) != before));
+        changed
+    }
+
     /// Says which limits are above their ceiling.
     pub fn check_within(&self, ceiling: &Self) -> Checked {
         let mut findings = Findings::default();
@@ -152,6 +160,8 @@ mod tests {
             assert_eq!(limits.within(&ceiling), expected);
             assert_eq!(limits.check_within(&ceiling).is_ok(), is_within, "{limits:?}");
         }
+        let (old, new) = (of(Some(20), Some(7)), of(Some(20), Some(8)));
+        assert_eq!(new.changed_since(&old), of(None, Some(8)));
         let all = serde_json::to_value(Limits::default()).unwrap();
         let count: usize =
             all.as_object().unwrap().values().map(|group| group.as_object().unwrap().len()).sum();

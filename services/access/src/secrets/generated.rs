@@ -54,10 +54,13 @@ impl HashKeys {
         (id, keyed(key, &[purpose, text].concat()))
     }
 
+    /// Whether [`Self::sign`] made the hash with the newest key. Older keys do not count, because a key from before the operator's
+    /// secret can be read in a copy of the store.
     #[must_use]
     pub(crate) fn is_signed(&self, key: u32, purpose: &[u8], text: &[u8], hash: &[u8; 32]) -> bool {
         let signed = |key| HiddenBytes(keyed(key, &[purpose, text].concat()));
-        self.0.get(&key).is_some_and(|key| signed(key) == HiddenBytes(*hash))
+        let newest = self.0.last_key_value().filter(|(id, _)| **id == key);
+        newest.is_some_and(|(_, key)| signed(key) == HiddenBytes(*hash))
     }
 
     /// Takes a tenth of a microsecond, in constant time.

@@ -3,6 +3,7 @@
 import { queryOptions } from '@tanstack/react-query'
 import type { BrokerPath } from './brokers'
 import { api, body, everything, type Schemas } from './client'
+import { clientPart } from './clientPart'
 
 export type Client = Schemas['Client']
 export type ClientList = Schemas['ClientList']
@@ -36,7 +37,7 @@ export const clientQuery = (path: BrokerPath, client_id: string) =>
     queryFn: ({ signal }) =>
       body(
         api.GET('/organisations/{organisation}/brokers/{broker}/clients/{client_id}', {
-          params: { path: { ...path, client_id } },
+          params: { path: { ...path, client_id: clientPart(client_id) } },
           signal,
         }),
       ),
@@ -45,7 +46,7 @@ export const clientQuery = (path: BrokerPath, client_id: string) =>
 export const kick = (path: BrokerPath, client_id: string) =>
   body(
     api.DELETE('/organisations/{organisation}/brokers/{broker}/clients/{client_id}', {
-      params: { path: { ...path, client_id } },
+      params: { path: { ...path, client_id: clientPart(client_id) } },
     }),
   )
 
@@ -73,7 +74,7 @@ export const sessionQuery = (path: BrokerPath, client_id: string) =>
     queryFn: ({ signal }) =>
       body(
         api.GET('/organisations/{organisation}/brokers/{broker}/sessions/{client_id}', {
-          params: { path: { ...path, client_id } },
+          params: { path: { ...path, client_id: clientPart(client_id) } },
           signal,
         }),
       ),
@@ -82,7 +83,7 @@ export const sessionQuery = (path: BrokerPath, client_id: string) =>
 export const purge = (path: BrokerPath, client_id: string) =>
   body(
     api.DELETE('/organisations/{organisation}/brokers/{broker}/sessions/{client_id}', {
-      params: { path: { ...path, client_id } },
+      params: { path: { ...path, client_id: clientPart(client_id) } },
     }),
   )
 

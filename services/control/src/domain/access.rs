@@ -10,10 +10,11 @@ use millrace_storage::{Read, Transaction};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use utoipa::ToSchema;
+use uuid::Uuid;
 
 use super::difference::{difference, with, without_secrets};
 use super::parts::{Precondition, Versioned, check_group};
-use super::{BrokerRef, Caller, Control, Once, Permission, Result, authorise, brokers};
+use super::{BrokerRef, Caller, Control, Once, Permission, Result, authorise, brokers, plans};
 use crate::secret::is_not_shown;
 
 /// How a broker lets clients in. What is left out has its default.
@@ -148,7 +149,7 @@ impl Control {
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
             let tx = &change.tx;
             let broker = brokers::find(tx, caller, at, Permission::AccessWrite, Read::Serializable).await?;
-            let old = get(tx, broker.id, Read::Serializable).await?;
+            let old = for_change(tx, at.organisation, broker.id).await?;
             seen.check(Some(old.version))?;
             let record = input.record(&old.value);
             record.validate()?;
@@ -168,6 +169,20 @@ impl Control {
 pub(super) async fn get(tx: &Transaction, broker: BrokerId, read: Read) -> Result<Document<Access>> {
     let found = accounts::access(broker).get(tx, ACCESS, read).await?;
     Ok(found.unwrap_or_else(|| Document { value: Access::default(), version: 0 }))
+}
+
+/// The record of a broker, to be changed. The first record of a broker of the server's settings begins with the ceiling of its
+/// tenant's plan, because the plan was not written to a broker without a record.
+pub(super) async fn for_change(
+    tx: &Transaction,
+    organisation: Uuid,
+    broker: BrokerId,
+) -> Result<Document<Access>> {
+    let mut found = get(tx, broker, Read::Serializable).await?;
+    if found.version == 0 {
+        found.value.ceiling = plans::of(tx, organisation).await?;
+    }
+    Ok(found)
 }
 
 pub(super) async fn put(tx: &Transaction, broker: BrokerId, access: &Access) -> Result<u64> {

@@ -7,9 +7,11 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use millrace_layers::{Position, accounts::audit};
 use millrace_storage::{Read, Transaction};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::difference::without_secrets;
 use super::{
     BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, Who, authorise, former,
     members,
@@ -69,7 +71,7 @@ pub struct AuditEntry {
     /// To what: its name or id.
     pub target: String,
     /// What there is to say beside that. Never a secret.
-    pub details: serde_json::Map<String, serde_json::Value>,
+    pub details: serde_json::Map<String, Value>,
 }
 
 impl Actor {
@@ -199,12 +201,39 @@ async fn entries(
 }
 
 fn entry(at: Position, row: &[u8]) -> Result<AuditEntry> {
-    let entry: AuditEntry = serde_json::from_slice(row)
+    let mut entry: AuditEntry = serde_json::from_slice(row)
         .map_err(|_| Error::Internal("an entry of the audit log cannot be read"))?;
+    // Entries of earlier versions hold the whole URL, which may hold a token of the tenant's service.
+    if entry.action == "access.change"
+        && let Some(Value::String(url)) = entry.details.get_mut("webhook")
+    {
+        *url = without_secrets(url);
+    }
     Ok(AuditEntry { id: URL_SAFE_NO_PAD.encode(at.0), ..entry })
 }
 
 fn position(cursor: &[u8]) -> Result<Position> {
     let bytes = URL_SAFE_NO_PAD.decode(cursor).ok();
     bytes.and_then(|bytes| bytes.try_into().ok()).map(Position).ok_or_else(super::page::wrong_cursor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_of_an_earlier_version_shows_no_path_of_a_webhook() {
+        let row = |action: &str| {
+            let actor = Actor::service();
+            let details =
+                serde_json::json!({ "scram": true, "webhook": "https://h.test/hooks/token", "rules": 2 });
+            let row = serde_json::json!({
+                "at_ms": 1, "actor": actor, "action": action, "target": "b", "details": details,
+            });
+            entry(Position::MIN, row.to_string().as_bytes()).unwrap().details
+        };
+        assert_eq!(row("access.change")["webhook"], "https://h.test/(hidden)");
+        assert_eq!(row("access.change")["rules"], 2);
+        assert_eq!(row("webhook.test")["webhook"], "https://h.test/hooks/token");
+    }
 }

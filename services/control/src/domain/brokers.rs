@@ -228,8 +228,11 @@ impl Control {
         change.map_or(Ok(Limits::default()), |change| merged(&Limits::default(), change))?;
         self.edit(caller, at, Some(seen), "broker.change", &json!({}), |details, access| {
             if let Some(change) = &input.limits {
-                access.limits = merged(&access.limits, change)?;
-                access.ceiling.as_ref().map_or(Ok(()), |ceiling| access.limits.check_within(ceiling))?;
+                let before = access.limits.clone();
+                access.limits = merged(&before, change)?;
+                if let Some(ceiling) = &access.ceiling {
+                    access.limits.changed_since(&before).check_within(ceiling)?;
+                }
             }
             if let Some(name) = &input.display_name {
                 details.display_name.clone_from(name);
@@ -275,7 +278,7 @@ impl Control {
                 seen.check(Some(details.version))?;
             }
             let (before, was_suspended) = (details.value.clone(), details.value.suspended);
-            let old = access::get(tx, broker.id, Read::Serializable).await?;
+            let old = access::for_change(tx, at.organisation, broker.id).await?;
             let mut access = old.value.clone();
             edit(&mut details.value, &mut access)?;
             if was_suspended && !details.value.suspended {

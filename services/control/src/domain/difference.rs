@@ -50,6 +50,8 @@ fn fields<T: Serialize>(record: Option<&T>) -> Result<Map<String, Value>> {
 fn shown(name: &str, value: &Value) -> Value {
     match value {
         Value::Null => Value::Null,
+        // A boolean of this name is a switch: `scram` of an access record, which is a verifier elsewhere.
+        Value::Bool(_) => value.clone(),
         _ if SECRETS.contains(&name) => json!(HIDDEN),
         Value::String(url) if name == "url" => json!(without_secrets(url)),
         Value::String(text) if text.len() > AUDIT_TEXT_BYTES_MAX => {
@@ -106,6 +108,14 @@ mod tests {
         let rules = seen["after"]["rules"].as_array().unwrap();
         assert_eq!(rules.last().unwrap()["left_out"], 100 - (rules.len() - 1));
         assert!(seen.to_string().len() < 2 * AUDIT_FIELD_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_switch_shows_and_a_verifier_of_the_same_name_does_not() {
+        let switched = difference(Some(&json!({ "scram": false })), Some(&json!({ "scram": true }))).unwrap();
+        assert_eq!(switched, json!({ "before": { "scram": false }, "after": { "scram": true } }));
+        let verifier = difference(None, Some(&json!({ "scram": { "salt": "x" } }))).unwrap();
+        assert_eq!(verifier["after"]["scram"], HIDDEN);
     }
 
     #[test]

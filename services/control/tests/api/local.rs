@@ -55,6 +55,34 @@ async fn the_owner_of_the_machine_has_the_broker_that_runs_there() {
     assert!(log.column("action").contains(&"broker.adopt"), "{log:?}");
 }
 
+/// A broker of the settings has no access record, so a plan is not written to it before the tenant's first change.
+#[tokio::test]
+async fn the_first_record_of_the_broker_has_the_ceiling_of_the_plan() {
+    for by_access in [true, false] {
+        let region = region().await;
+        let client = owner(&region).await;
+        let operator = crate::operator::router(&region, None);
+        let small = json!({ "ceiling": { "broker": { "connections": 10 } } });
+        let (status, _) = crate::operator::here(&operator, "PUT /plans/small", Some(small)).await;
+        assert_eq!(status, StatusCode::OK);
+        let path = format!("PUT /tenants/{}/plan", client.organisation);
+        let (status, said) = crate::operator::here(&operator, &path, Some(json!({ "plan": "small" }))).await;
+        assert_eq!(status, StatusCode::OK, "{said}");
+
+        let broker = client.own("/brokers/default");
+        let limit = |connections: u64| json!({ "limits": { "broker": { "connections": connections } } });
+        if by_access {
+            let access = json!({ "anonymous": true });
+            client.put(&format!("{broker}/access"), "*", access).await.is(StatusCode::OK);
+        } else {
+            client.patch(&broker, "*", limit(11)).await.is(StatusCode::UNPROCESSABLE_ENTITY);
+            client.patch(&broker, "*", limit(9)).await.is(StatusCode::OK);
+        }
+        assert_eq!(client.get(&broker).await.body["ceiling"]["broker"]["connections"], 10);
+        client.patch(&broker, "*", limit(11)).await.is(StatusCode::UNPROCESSABLE_ENTITY);
+    }
+}
+
 #[tokio::test]
 async fn only_a_browser_of_this_machine_with_the_token_of_this_start_is_let_in() {
     let region = region().await;

@@ -259,6 +259,11 @@ async fn a_plan_is_the_ceiling_of_the_limits_of_a_tenant() {
     };
     here(&operator, "PUT /plans/small", Some(ceiling(5))).await;
     assert_eq!(in_force(&old).await, Some(5));
+    // Other limits can still be changed, and the stored one can be sent again, but not raised.
+    let other = json!({ "limits": { "broker": { "subscriptions": 7 } } });
+    ann.patch(&old, "*", other).await.is(StatusCode::OK);
+    ann.patch(&old, "*", limit(9)).await.is(StatusCode::OK);
+    ann.patch(&old, "*", limit(10)).await.is(StatusCode::UNPROCESSABLE_ENTITY);
     here(&operator, "PUT /plans/small", Some(ceiling(50))).await;
     assert_eq!(in_force(&old).await, Some(9));
     assert_eq!(here(&operator, "DELETE /plans/small", None).await.0, StatusCode::CONFLICT);

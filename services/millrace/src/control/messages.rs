@@ -1,6 +1,8 @@
 //! Where the messages of a topic are, out of the store.
 
-use std::collections::HashMap;
+use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use millrace_control::{
     LiveError, MessageReceiver, ReceiverState, StoredMessage, StoredMessages, StoringFilter,
@@ -8,7 +10,7 @@ use millrace_control::{
 use millrace_edge::stored;
 use millrace_layers::index::{self, Part};
 use millrace_layers::limits::TOPIC_BYTES_MAX;
-use millrace_layers::sessions::{self, Record, SessionId};
+use millrace_layers::sessions::{self, SessionId};
 use millrace_layers::streams::{self, Entry, Progress, ReadLimit, StreamId};
 use millrace_layers::{BrokerId, Position, subscriptions};
 use millrace_storage::{Read, Version};
@@ -36,13 +38,36 @@ struct Kept {
     is_shared: bool,
 }
 
-/// How far somebody has come with a stream.
+/// A session, or the group of a shared subscription, and how far it has read.
 struct Reader {
     client_id: Option<String>,
-    since: Version,
     progress: Progress,
     is_connected: bool,
 }
+
+impl Reader {
+    /// Keeps only acknowledgements of the messages at `positions`: a session can have thousands of others.
+    fn new(
+        client_id: Option<String>,
+        mut progress: Progress,
+        positions: &HashSet<Position>,
+        is_connected: bool,
+    ) -> Arc<Self> {
+        progress.acknowledged.retain(|position| positions.contains(position));
+        // For a binary search.
+        progress.acknowledged.sort_unstable();
+        progress.acknowledged.shrink_to_fit();
+        Arc::new(Self { client_id, progress, is_connected })
+    }
+}
+
+/// A subscription of a reader to a stream.
+struct Subscriber {
+    reader: Arc<Reader>,
+    since: Version,
+}
+
+type Subscribers = HashMap<StreamId, Vec<Subscriber>>;
 
 pub(super) async fn list(
     edge: &Edge,
@@ -75,10 +100,16 @@ pub(super) async fn list(
     }
     incomplete |= newest.more || found.len() > limit;
     found.truncate(limit);
-    let (readers, is_cut) = readers(edge, broker, &kept).await?;
+    let positions: HashSet<Position> = found.iter().map(|(entry, _)| entry.position).collect();
+    let (subscribers, is_cut) = subscribers(edge, broker, &kept, &positions).await?;
     let filters = filters(edge, broker, &kept).await?;
     let now_ms = now_ms();
-    let items = found.iter().map(|(entry, message)| shown(entry, message, &kept, &readers, now_ms)).collect();
+    let mut items = Vec::with_capacity(found.len());
+    for (entry, message) in &found {
+        items.push(shown(entry, message, &kept, &subscribers, now_ms));
+        // With many subscribers each message takes milliseconds of a thread that answers other requests too.
+        tokio::task::yield_now().await;
+    }
     Ok(StoredMessages { items, filters, incomplete: incomplete || is_cut })
 }
 
@@ -118,20 +149,19 @@ async fn kept(edge: &Edge, broker: BrokerId, topic: &str) -> Result<(Vec<Kept>, 
     Ok((all.collect(), is_cut))
 }
 
-/// Who reads each of the streams, and whether there are more sessions than are looked at.
-async fn readers(
+/// The subscribers of each stream, and whether there are more sessions than are looked at.
+async fn subscribers(
     edge: &Edge,
     broker: BrokerId,
     kept: &[Kept],
-) -> Result<(HashMap<StreamId, Vec<Reader>>, bool), LiveError> {
-    let mut readers: HashMap<StreamId, Vec<Reader>> = HashMap::new();
-    for of in kept.iter().filter(|kept| kept.is_shared) {
-        let id = of.id;
-        let progress = edge.run(|tx| async move { streams::progress(&tx, broker, id).await }).await?;
-        readers.insert(id, vec![Reader { client_id: None, since: 0, progress, is_connected: false }]);
-    }
+    positions: &HashSet<Position>,
+) -> Result<(Subscribers, bool), LiveError> {
+    let shared: HashSet<StreamId> = kept.iter().filter(|kept| kept.is_shared).map(|kept| kept.id).collect();
+    let own: HashSet<StreamId> = kept.iter().filter(|kept| !kept.is_shared).map(|kept| kept.id).collect();
+    let mut connected_groups: HashSet<StreamId> = HashSet::new();
+    let mut subscribers = Subscribers::new();
     let (mut after, mut looked_at) = (None, 0);
-    loop {
+    let is_cut = loop {
         let from: Option<&[u8]> = after.as_deref();
         let page = edge.run(|tx| async move {
             let mut found = Vec::new();
@@ -143,29 +173,33 @@ async fn readers(
             Ok(found)
         });
         let page = page.await?;
-        let Some((last, ..)) = page.last() else { return Ok((readers, false)) };
+        let Some((last, ..)) = page.last() else { break false };
         looked_at += page.len();
         after = Some(last.to_vec());
         for (client, record, subscriptions) in page {
+            let (is_connected, is_expired) = (!record.is_detached(), record.is_expired(now_ms()));
+            let progress = Progress { cursor: record.cursor, acknowledged: record.acknowledged };
+            let reader = Reader::new(Some(name(&client)), progress, positions, is_connected);
             for of in subscriptions {
-                let is_own = kept.iter().any(|kept| kept.id == of.stream && !kept.is_shared);
-                if is_own && !record.is_expired(now_ms()) {
-                    readers.entry(of.stream).or_default().push(reader(&client, &record, of.since));
+                if own.contains(&of.stream) && !is_expired {
+                    let subscriber = Subscriber { reader: reader.clone(), since: of.since };
+                    subscribers.entry(of.stream).or_default().push(subscriber);
                 }
-                if let Some(group) = readers.get_mut(&of.stream).filter(|_| !is_own) {
-                    group[0].is_connected |= !record.is_detached();
+                if is_connected && shared.contains(&of.stream) {
+                    connected_groups.insert(of.stream);
                 }
             }
         }
         if looked_at >= SESSIONS_MAX {
-            return Ok((readers, true));
+            break true;
         }
+    };
+    for id in shared {
+        let progress = edge.run(|tx| async move { streams::progress(&tx, broker, id).await }).await?;
+        let reader = Reader::new(None, progress, positions, connected_groups.contains(&id));
+        subscribers.insert(id, vec![Subscriber { reader, since: 0 }]);
     }
-}
-
-fn reader(client: &[u8], record: &Record, since: Version) -> Reader {
-    let progress = Progress { cursor: record.cursor, acknowledged: record.acknowledged.clone() };
-    Reader { client_id: Some(name(client)), since, progress, is_connected: !record.is_detached() }
+    Ok((subscribers, is_cut))
 }
 
 async fn filters(edge: &Edge, broker: BrokerId, kept: &[Kept]) -> Result<Vec<StoringFilter>, LiveError> {
@@ -187,28 +221,12 @@ fn shown(
     entry: &Entry,
     message: &stored::StoredMessage,
     kept: &[Kept],
-    readers: &HashMap<StreamId, Vec<Reader>>,
+    subscribers: &Subscribers,
     now_ms: u64,
 ) -> StoredMessage {
     let is_expired = message.expires_at_ms.is_some_and(|at_ms| at_ms <= now_ms);
     let of_entry: Vec<&Kept> = entry.sources.iter().filter_map(|at| kept.get(*at)).collect();
-    let mut receivers: Vec<MessageReceiver> = Vec::new();
-    for kept in &of_entry {
-        let subscribed_before =
-            |reader: &&Reader| Position::end_of(reader.since) < entry.position || reader.client_id.is_none();
-        for reader in readers.get(&kept.id).into_iter().flatten().filter(subscribed_before) {
-            receivers.push(MessageReceiver {
-                client_id: reader.client_id.clone(),
-                filter: kept.filter.clone(),
-                state: state(reader, entry.position, is_expired),
-            });
-        }
-    }
-    let count = |state| receivers.iter().filter(|receiver| receiver.state == state).count() as u64;
-    let (acknowledged, in_flight, waiting) =
-        (count(ReceiverState::Acknowledged), count(ReceiverState::InFlight), count(ReceiverState::Waiting));
-    receivers.sort_by(|one, other| (one.state, &one.client_id).cmp(&(other.state, &other.client_id)));
-    receivers.truncate(RECEIVERS_MAX);
+    let receivers = Receivers::of(entry.position, is_expired, &of_entry, subscribers);
     StoredMessage {
         position: entry.position.to_string(),
         at_ms: entry.at_ms,
@@ -216,19 +234,110 @@ fn shown(
         payload_bytes: message.payload.len() as u64,
         expires_at_ms: message.expires_at_ms,
         filters: of_entry.iter().map(|kept| kept.filter.clone()).collect(),
-        acknowledged,
-        in_flight,
-        waiting,
-        receivers,
+        acknowledged: receivers.count(ReceiverState::Acknowledged),
+        in_flight: receivers.count(ReceiverState::InFlight),
+        waiting: receivers.count(ReceiverState::Waiting),
+        receivers: receivers.named(),
+    }
+}
+
+/// The receivers of a message, by reference: there may be tens of thousands, and only [`RECEIVERS_MAX`] are copied.
+struct Receivers<'a>(Vec<Receiver<'a>>);
+
+struct Receiver<'a> {
+    state: ReceiverState,
+    client_id: Option<&'a str>,
+    filter: &'a str,
+}
+
+impl<'a> Receivers<'a> {
+    fn of(position: Position, is_expired: bool, kept: &[&'a Kept], subscribers: &'a Subscribers) -> Self {
+        let mut receivers = Vec::new();
+        for kept in kept {
+            for Subscriber { reader, since } in subscribers.get(&kept.id).into_iter().flatten() {
+                let client_id = reader.client_id.as_deref();
+                let subscribed_before = client_id.is_none() || Position::end_of(*since) < position;
+                if subscribed_before {
+                    let state = state(reader, position, is_expired);
+                    receivers.push(Receiver { state, client_id, filter: &kept.filter });
+                }
+            }
+        }
+        Self(receivers)
+    }
+
+    fn count(&self, state: ReceiverState) -> u64 {
+        self.0.iter().filter(|receiver| receiver.state == state).count() as u64
+    }
+
+    /// The first ones in order of state and client id.
+    fn named(self) -> Vec<MessageReceiver> {
+        let Self(mut receivers) = self;
+        if receivers.len() > RECEIVERS_MAX {
+            receivers.select_nth_unstable_by(RECEIVERS_MAX, Receiver::order);
+            receivers.truncate(RECEIVERS_MAX);
+        }
+        receivers.sort_unstable_by(Receiver::order);
+        let named = |Receiver { state, client_id, filter }: Receiver<'_>| MessageReceiver {
+            client_id: client_id.map(Into::into),
+            filter: filter.into(),
+            state,
+        };
+        receivers.into_iter().map(named).collect()
+    }
+}
+
+impl Receiver<'_> {
+    fn order(&self, other: &Self) -> Ordering {
+        (self.state, self.client_id, self.filter).cmp(&(other.state, other.client_id, other.filter))
     }
 }
 
 fn state(reader: &Reader, position: Position, is_expired: bool) -> ReceiverState {
     let Progress { cursor, acknowledged } = &reader.progress;
     match () {
-        () if position <= *cursor || acknowledged.contains(&position) => ReceiverState::Acknowledged,
+        () if position <= *cursor || acknowledged.binary_search(&position).is_ok() => {
+            ReceiverState::Acknowledged
+        }
         () if is_expired => ReceiverState::Expired,
         () if reader.is_connected => ReceiverState::InFlight,
         () => ReceiverState::Waiting,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_receivers_are_counted_and_the_first_ones_are_named() {
+        let at = Position::end_of;
+        let all = [1, 2].map(|id| Kept { id, filter: format!("filter/{id}"), is_shared: false });
+        let positions = HashSet::from([at(5)]);
+        let mut subscribers = Subscribers::new();
+        for number in 0..150_u32 {
+            // Odd ones acknowledged out of order, and are offline; the last ten subscribed after the message.
+            let acknowledged = if number % 2 == 1 { vec![at(9), at(5), at(7)] } else { Vec::new() };
+            let progress = Progress { cursor: at(1), acknowledged };
+            let reader = Reader::new(Some(format!("c{number:03}")), progress, &positions, number % 2 == 0);
+            for id in [1, 2] {
+                let since = if number < 140 { 2 } else { 6 };
+                let subscriber = Subscriber { reader: reader.clone(), since };
+                subscribers.entry(id).or_default().push(subscriber);
+            }
+        }
+        let kept: Vec<&Kept> = all.iter().collect();
+        let receivers = Receivers::of(at(5), false, &kept, &subscribers);
+        assert_eq!(receivers.count(ReceiverState::Acknowledged), 140);
+        assert_eq!(receivers.count(ReceiverState::InFlight), 140);
+        assert_eq!(receivers.count(ReceiverState::Waiting), 0);
+        let mut expected: Vec<_> =
+            receivers.0.iter().map(|of| (of.state, of.client_id.unwrap().to_owned())).collect();
+        expected.sort();
+        expected.truncate(RECEIVERS_MAX);
+        let named = receivers.named().into_iter().map(|of| (of.state, of.client_id.unwrap()));
+        assert_eq!(named.collect::<Vec<_>>(), expected);
+        let expired = Receivers::of(at(5), true, &kept, &subscribers);
+        assert_eq!(expired.count(ReceiverState::Expired), 140);
     }
 }

@@ -60,10 +60,12 @@ pub(crate) struct ControlArgs {
     #[command(flatten)]
     pub(crate) reach: reach::ReachArgs,
 
-    /// File with a secret of at least 32 characters, apart from the store, without which a copy of the store checks no secret of a
-    /// device, token or web session. Set it before the first start: where it is set later, people sign in again, and API tokens and
-    /// invitations are made again. Every process on the store needs the same file; without it a server does not start
-    /// [default: none].
+    /// File with a secret of at least 32 characters, apart from the store. A key of the region that is made with it is useless in a copy
+    /// of the store: that copy checks no secret hashed with the key, and forges no connect token. Set it before the first start. Where it is
+    /// set later, the older key stays readable in the store: secrets of devices hashed with it can be checked until they are rotated; it
+    /// signs no connect token any more; people sign in again, and API tokens and invitations are made again. Every process on the store
+    /// needs the same file; without it a server does not start. Setting it later stops the region for a moment: see
+    /// runbooks/rotate-keys.md [default: none].
     #[arg(long, value_name = "FILE", value_parser = secret_key)]
     secret_key_file: Option<SecretKey>,
 

@@ -2,10 +2,10 @@
 //! reading all.
 
 use bytes::Bytes;
-use millrace_storage::{KeyRange, RangeOptions, Transaction};
+use millrace_storage::{KeyRange, RangeOptions, Transaction, after};
 
 use crate::{
-    error::{Error, Result},
+    error::Result,
     tags,
     tuple::{Elements, Key},
 };
@@ -52,20 +52,30 @@ impl Expiring {
     }
 }
 
-/// Rows that expire by `now_ms`, at most `limit`. They stay on the list. A snapshot read.
+/// Rows that expire by `now_ms`, at most `limit`. They stay on the list. Rows of kinds that this version does not know are left to the
+/// servers that wrote them, so that they do not stop its sweep during an upgrade or after a rollback. A snapshot read.
 pub async fn due(tx: &Transaction, now_ms: u64, limit: usize) -> Result<Vec<Expiring>> {
     let prefix = list();
-    let range = KeyRange::new(prefix.children().begin, list().uint(now_ms + 1));
-    let page = tx.range(range, RangeOptions::first(limit).snapshot()).await?;
-    let read = |row: millrace_storage::KeyValue| {
-        let mut key = Elements::after(&prefix, &row.key)?;
-        let (at_ms, kind) = (key.uint()?, kind(key.uint()?)?);
-        Ok(Expiring { at_ms, kind, id: key.bytes()?.into() })
-    };
-    page.items.into_iter().map(read).collect()
+    let end = Bytes::copy_from_slice(list().uint(now_ms + 1).as_ref());
+    let (mut begin, mut found) = (prefix.children().begin, Vec::new());
+    loop {
+        let range = KeyRange::new(begin, end.clone());
+        let page = tx.range(range, RangeOptions::first(limit).snapshot()).await?;
+        for row in &page.items {
+            let mut key = Elements::after(&prefix, &row.key)?;
+            let (at_ms, number) = (key.uint()?, key.uint()?);
+            if let Some(kind) = kind(number).filter(|_| found.len() < limit) {
+                found.push(Expiring { at_ms, kind, id: key.bytes()?.into() });
+            }
+        }
+        match page.items.last().filter(|_| page.more && found.len() < limit) {
+            Some(last) => begin = after(&last.key),
+            None => return Ok(found),
+        }
+    }
 }
 
-fn kind(number: u64) -> Result<ExpiringKind> {
+fn kind(number: u64) -> Option<ExpiringKind> {
     let all = [
         ExpiringKind::SignIn,
         ExpiringKind::Invitation,
@@ -73,7 +83,7 @@ fn kind(number: u64) -> Result<ExpiringKind> {
         ExpiringKind::FormerOrganisation,
         ExpiringKind::SignUp,
     ];
-    all.into_iter().find(|kind| *kind as u64 == number).ok_or(Error::Corrupt("key"))
+    all.into_iter().find(|kind| *kind as u64 == number)
 }
 
 fn list() -> Key {
@@ -99,5 +109,21 @@ mod tests {
         assert_eq!(due_by(300, 1), [all[1].clone()]);
         run(&database, async |tx| all[1].cancel(tx));
         assert_eq!(due_by(299, 9), []);
+    }
+
+    #[test]
+    fn a_kind_of_a_newer_version_does_not_stop_the_sweep() {
+        let database = database();
+        let known = Expiring { at_ms: 9, kind: ExpiringKind::SignUp, id: Bytes::from_static(b"id") };
+        run(&database, async |tx| {
+            for at_ms in 1..=5 {
+                tx.set(list().uint(at_ms).uint(200).bytes(b"new"), Bytes::new())?;
+            }
+            known.schedule(tx)
+        });
+        for limit in [1, 2, 9] {
+            let found = run(&database, async |tx| due(tx, 10, limit).await);
+            assert_eq!(found, std::slice::from_ref(&known), "a page of {limit}");
+        }
     }
 }

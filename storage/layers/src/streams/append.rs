@@ -134,7 +134,7 @@ const INLINE: u8 = 0;
 const APART: u8 = 1;
 
 impl Value {
-    fn encode(&self, at_ms: u64) -> Bytes {
+    pub(super) fn encode(&self, at_ms: u64) -> Bytes {
         let (kind, bytes) = match self {
             Self::Inline(body) => (INLINE, body.len()),
             Self::Apart { .. } => (APART, 4),

@@ -38,42 +38,29 @@ pub async fn newest(
     streams: &[StreamId],
     limit: ReadLimit,
 ) -> Result<Newest> {
-    let mut found: BTreeMap<Reverse<Position>, (Bytes, Vec<usize>)> = BTreeMap::new();
-    // Before this position a lane was not read, so an entry there could lack sources.
-    let mut complete_from = Position::MIN;
-    let mut more = false;
+    let mut latest = Latest::new(limit);
     for (number, stream) in streams.iter().enumerate() {
         let Some(row) = row::stream(tx, broker, *stream, Read::Snapshot).await? else { continue };
         for partition in 0..row.partitions {
             let lane = StreamRef { stream: *stream, partition };
-            let begin = after(keys::entry(broker, lane, row.floor).as_ref());
-            let range = KeyRange::new(begin, keys::partition(broker, *stream, partition).end());
+            let above_floor = after(keys::entry(broker, lane, row.floor).as_ref());
+            let complete = after(keys::entry(broker, lane, latest.complete_from.before()).as_ref());
+            let end = keys::partition(broker, *stream, partition).end();
+            let range = KeyRange::new(above_floor.max(complete), end);
             let page = tx.range(range, RangeOptions::last(limit.entries).snapshot()).await?;
             let mut oldest = None;
             for item in page.items {
                 let position = Position(*item.key.last_chunk().ok_or(Error::Corrupt("key"))?);
                 oldest = Some(position);
-                let (_, sources) = found.entry(Reverse(position)).or_insert((item.value, Vec::new()));
-                if sources.last() != Some(&number) {
-                    sources.push(number);
-                }
+                latest.add(position, item.value, number)?;
             }
             if page.more {
-                more = true;
-                complete_from = complete_from.max(oldest.unwrap_or(Position::MAX));
+                latest.leave_out_before(oldest.unwrap_or(Position::MAX));
             }
         }
     }
-    let mut newest = Newest { entries: Vec::new(), more };
-    let mut bytes = 0;
-    for (Reverse(position), (value, sources)) in found {
-        let is_full = newest.entries.len() >= limit.entries || bytes >= limit.bytes;
-        if position < complete_from || is_full {
-            newest.more = true;
-            break;
-        }
-        let (at_ms, value) = Value::decode(value)?;
-        bytes += value.bytes();
+    let mut newest = Newest { entries: Vec::with_capacity(latest.found.len()), more: latest.more };
+    for (Reverse(position), Found { at_ms, value, sources }) in latest.found {
         let body = match value {
             Value::Inline(body) => body,
             Value::Apart { bytes } => body(tx, broker, position, bytes).await?,
@@ -81,6 +68,70 @@ pub async fn newest(
         newest.entries.push(Entry { position, at_ms, body, sources });
     }
     Ok(newest)
+}
+
+struct Found {
+    at_ms: u64,
+    value: Value,
+    sources: Vec<usize>,
+}
+
+/// The latest entries of the lanes read so far. Holds no more than the limit and the entry that reaches it, because inline bodies of
+/// many lanes together would not fit into memory.
+struct Latest {
+    limit: ReadLimit,
+    found: BTreeMap<Reverse<Position>, Found>,
+    bytes: usize,
+    /// Older entries are left out: some lanes were not read there, so sources would be missing.
+    complete_from: Position,
+    more: bool,
+}
+
+impl Latest {
+    fn new(limit: ReadLimit) -> Self {
+        Self { limit, found: BTreeMap::new(), bytes: 0, complete_from: Position::MIN, more: false }
+    }
+
+    fn add(&mut self, position: Position, value: Bytes, source: usize) -> Result<()> {
+        if position < self.complete_from {
+            return Ok(());
+        }
+        if let Some(found) = self.found.get_mut(&Reverse(position)) {
+            if found.sources.last() != Some(&source) {
+                found.sources.push(source);
+            }
+            return Ok(());
+        }
+        let (at_ms, value) = Value::decode(value)?;
+        self.bytes += value.bytes();
+        self.found.insert(Reverse(position), Found { at_ms, value, sources: vec![source] });
+        while let Some((_, oldest)) = self.found.last_key_value() {
+            let is_full_without = self.found.len() > self.limit.entries
+                || self.bytes - oldest.value.bytes() >= self.limit.bytes;
+            if !is_full_without {
+                break;
+            }
+            self.remove_oldest();
+            let oldest =
+                self.found.last_key_value().map_or(Position::MAX, |(Reverse(position), _)| *position);
+            self.leave_out_before(oldest);
+        }
+        Ok(())
+    }
+
+    fn leave_out_before(&mut self, position: Position) {
+        self.more = true;
+        self.complete_from = self.complete_from.max(position);
+        while self.found.last_key_value().is_some_and(|(oldest, _)| oldest.0 < self.complete_from) {
+            self.remove_oldest();
+        }
+    }
+
+    fn remove_oldest(&mut self) {
+        if let Some((_, oldest)) = self.found.pop_last() {
+            self.bytes -= oldest.value.bytes();
+        }
+    }
 }
 
 #[cfg(test)]
@@ -128,5 +179,33 @@ mod tests {
         }
         let found = look(&database, 2, usize::MAX);
         assert_eq!((bodies(&found), found.more), (vec![&b"b"[..], b"b"], true));
+    }
+
+    /// Each lane alone is within the limit, all together are far above it.
+    #[test]
+    fn many_lanes_together_hold_no_more_than_the_limit() {
+        const BODY: usize = 1_000;
+        let database = with([(1, 8), (2, 8)]);
+        for round in 0..4 {
+            for lane in 0..8 {
+                publish(&database, &[(1, lane)], round, &Bytes::from(vec![b'a'; BODY]));
+                publish(&database, &[(2, lane)], round, &Bytes::from(vec![b'b'; BODY]));
+            }
+        }
+        let found = look(&database, 500, 3 * BODY);
+        assert_eq!((bodies(&found), found.more), (vec![&b"b"[..], b"a", b"b"], true));
+
+        let mut latest = Latest::new(ReadLimit { entries: 500, bytes: 3 * BODY });
+        let value = Value::Inline(Bytes::from(vec![b'a'; BODY])).encode(1);
+        for place in 0..500_u16 {
+            // Older and newer ones by turns.
+            let place = if place % 2 == 0 { 500 + place } else { 500 - place };
+            let position = Position::new(Position::MIN.stamp(), place);
+            latest.add(position, value.clone(), 0).unwrap();
+            assert!(latest.bytes <= 3 * BODY && latest.found.len() <= 3, "{} bytes", latest.bytes);
+        }
+        let kept: Vec<Position> = latest.found.keys().map(|Reverse(position)| *position).collect();
+        let expected = [998, 996, 994].map(|place| Position::new(Position::MIN.stamp(), place));
+        assert_eq!((kept, latest.more), (expected.to_vec(), true));
     }
 }
