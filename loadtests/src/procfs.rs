@@ -24,7 +24,7 @@ struct Stat {
     reaped_ticks: u64,
 }
 
-/// Of a process tree, in KiB.
+/// Memory of a process tree, in KiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Memory {
     pub(crate) rss_kb: u64,

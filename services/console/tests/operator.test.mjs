@@ -54,7 +54,7 @@ test('the overview shows the health of the pod, its numbers, and the loudest ten
     await tab.getByText('takes clients').waitFor()
     await tab.getByText('None: this server works without other pods.').waitFor()
     await tab.getByText('0 failures, 0 transactions refused, 0 stalls since the start').waitFor()
-    // What a tenant uses is written once a second.
+    // The server writes the usage of a tenant once a second.
     await until('the tenant among the loudest', async () => {
       await tab.reload()
       await settled(tab)

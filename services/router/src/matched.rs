@@ -21,7 +21,7 @@ pub struct Receiver {
     pub retain_as_published: bool,
     /// Number of its matching persistent subscriptions.
     pub kept: u16,
-    /// Of all matching subscriptions, possibly with repeats.
+    /// Subscription identifiers of all matching subscriptions, possibly with repeats.
     pub identifiers: SmallVec<[u32; 1]>,
 }
 

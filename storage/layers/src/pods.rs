@@ -144,7 +144,7 @@ pub fn tell(tx: &Transaction, pod: &[u8], session: SessionId<'_>, epoch: u64) ->
     Ok(tx.set(key, Bytes::copy_from_slice(&epoch.to_be_bytes()))?)
 }
 
-/// What a pod was told, at most `limit`. A notice stays until the pod has [`heard`] it. A snapshot read.
+/// Notices to a pod, at most `limit`. A notice stays until the pod has [`heard`] it. A snapshot read.
 ///
 /// # Errors
 /// The store's.

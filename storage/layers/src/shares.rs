@@ -48,7 +48,7 @@ pub fn clear(tx: &Transaction, broker: BrokerId, pod: &[u8]) -> Result<()> {
 /// For so long after its time the row of a pod stays: longer than clocks of pods differ.
 const STALE_MS: u64 = 600_000;
 
-/// What all pods but one use now. A snapshot read. Removes the rows of pods that have been silent for long.
+/// The current usage of all pods but one. A snapshot read. Removes the rows of pods that have been silent for long.
 ///
 /// # Errors
 /// The store's.

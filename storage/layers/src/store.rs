@@ -231,11 +231,11 @@ impl Store {
     }
 }
 
-/// What became of a piece of a sweep, and the size of the next one: half after any error but of a store that is away, and up to `most`
+/// The result of a piece of a sweep. Sets the size of the next one: half after any error but of a store that is away, and up to `most`
 /// again after that. `None` when the same is to be tried again.
 ///
 /// # Errors
-/// That of a piece of size 1, or of a store that is away.
+/// The error of a piece of size 1, or of a store that is away.
 pub fn resized<T>(piece: Result<T>, size: &mut usize, most: usize) -> Result<Option<T>> {
     use millrace_storage::Error::{Closed, Unavailable};
     match piece {

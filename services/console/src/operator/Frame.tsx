@@ -48,7 +48,7 @@ function Signed({ name }: { name: string | undefined }) {
   useEffect(close, [pathname])
   const forget = () => {
     keepToken(null)
-    // What was read with the token goes, too.
+    // Cached answers were read with the token.
     queryClient.clear()
     location.assign('/')
   }

@@ -1,4 +1,4 @@
-// What the metrics of a pod say, look by look while the page is open.
+// The metrics of a pod, sampled while the page is open.
 
 import { type Bucket, bucketsOf, bucketsSince, quantile, type Sample, total } from '../lib/prometheus'
 

@@ -104,7 +104,7 @@ pub struct Membership {
     pub role: Role,
 }
 
-/// What became of a sign-up.
+/// The result of a sign-up.
 #[derive(Debug)]
 pub enum SignedUp {
     /// The account is made.

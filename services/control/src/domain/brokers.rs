@@ -371,7 +371,7 @@ impl Control {
     }
 }
 
-/// What of a broker its organisation changes, for the audit log: limits by themselves, so that it shows which of them differ.
+/// The settings that an organisation can change, for the audit log: each limit by itself, so that the log shows which ones differ.
 fn limited(details: &Details, access: &Access) -> Result<Value> {
     let broken = |_| Error::Internal("limits cannot be written");
     let mut all = serde_json::to_value(&access.limits).map_err(broken)?;

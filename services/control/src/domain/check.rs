@@ -116,7 +116,7 @@ mod tests {
         for strong in ["correct horse battery staple", "a lamp of forty dull geese", "x7#kQ2!vR9@pL4$w"] {
             assert_eq!(weakness(strong, &["Ann"]), None, "{strong}");
         }
-        // What follows does not make up for a start that is guessed soon, and costs nothing.
+        // Characters behind a weak start do not make up for it, and leaving them out bounds the work.
         assert!(weakness(&format!("{}x7#kQ2!vR9@pL4$w", "a".repeat(PASSWORD_CHARS_READ)), &[]).is_some());
     }
 

@@ -64,8 +64,8 @@ pub struct NewCredential {
     /// The only client id that may connect by this name; null: any.
     #[schema(example = "pump-7", min_length = 1)]
     pub client_id: Option<String>,
-    /// Clients may prove by SCRAM-SHA-256 that they know the password. What is stored for that is easier to guess a chosen password
-    /// from than its Argon2id hash.
+    /// Clients may prove by SCRAM-SHA-256 that they know the password. The verifier that the server stores for it is
+    /// easier to guess a chosen password from than an Argon2id hash.
     #[serde(default)]
     pub scram: bool,
 }

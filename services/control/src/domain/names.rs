@@ -16,7 +16,7 @@ const AS_PICTURE: char = '\u{FE0F}';
 /// that looks like one of the word's own (Unicode Technical Standard 39).
 ///
 /// # Errors
-/// What to change.
+/// A sentence that says what to change.
 pub(super) fn check(name: &str) -> Result<(), String> {
     let mut before = None;
     for letter in name.chars() {

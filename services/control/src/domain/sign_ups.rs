@@ -17,7 +17,7 @@ use super::{Control, Error, Letter, Once, Result, SignedIn, Source, invitations,
 use crate::limits::SIGN_UP_MS;
 use crate::secret::{self, Hash, Purpose, Secret};
 
-/// What confirms a sign-up.
+/// The secret and password that confirm a sign-up.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Confirmation {

@@ -146,7 +146,7 @@ async fn an_invitation_is_taken_by_its_address_alone() {
     };
     let refused = sign_up("eve@example.org", &first).await;
     assert!(!refused.is(StatusCode::FORBIDDEN).body.to_string().contains("bob"), "{refused:?}");
-    // Whoever has a link for one address does not learn which others have an account.
+    // The owner of a link for one address does not learn which others have an account.
     let of_ann = ann.get("/me").await.text("/user/email").to_owned();
     assert_eq!(sign_up(&of_ann, &first).await.body, refused.body);
     assert_eq!(sign_up(&of_ann, "nothing").await.body, sign_up("eve@example.org", "nothing").await.body);

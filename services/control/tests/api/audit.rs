@@ -95,7 +95,7 @@ async fn operators_read_the_log_and_the_usage_of_a_deleted_organisation_for_400_
     assert_eq!(log["items"][1]["action"], "broker.delete");
     let (status, usage) = here(&operator, &format!("{tenant}/usage"), None).await;
     assert_eq!((status, &usage["deleted"]["messages_in"]), (StatusCode::OK, &json!(3)));
-    // Of a tenant that is there, too; of nobody else, and not for tenants.
+    // Operators read the log of a tenant that is there, too. Nobody else does.
     let (status, _) = here(&operator, &format!("/tenants/{}/audit", bob.organisation), None).await;
     assert_eq!(status, StatusCode::OK);
     let nobody = "/tenants/00000000-0000-7000-8000-000000000000";

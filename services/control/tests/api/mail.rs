@@ -166,7 +166,7 @@ async fn an_invitation_is_mailed_and_its_address_confirmed() {
         region.stranger().post("/sign-up", body).await
     };
     ask("eve@example.org").await.is(StatusCode::FORBIDDEN);
-    // Whoever has the link has not shown yet that the address is theirs: who invited has it, too.
+    // The link does not prove that the address is theirs: the person who invited has it, too.
     ask("bob@example.org").await.is(StatusCode::ACCEPTED);
     let (_, _, confirmation) = letters.letter();
     // A token does not lift the limit of letters to one address.

@@ -1,8 +1,8 @@
 //! Shares tenants' limits among pods. Each pod writes its usage to the store about once a second and reads the usage of the
 //! others.
 //!
-//! Of connections and subscriptions, a pod can use what the others leave. Of a rate, it can use what the others leave, where each
-//! of them is entitled to an equal part. So a limit can be exceeded by the others' growth within two intervals ([`EVERY`]), but
+//! A pod can use the connections and subscriptions that the others leave. It can use the part of a rate that the others leave,
+//! where each of them is entitled to an equal part. So a limit can be exceeded by the others' growth within two intervals ([`EVERY`]), but
 //! not longer.
 
 use std::sync::Arc;

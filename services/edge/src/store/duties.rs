@@ -1,4 +1,4 @@
-//! What the writer does beside jobs: due wills, expired sessions, and the sessions of dead pods.
+//! Duties of the writer beside jobs: due wills, expired sessions, and the sessions of dead pods.
 //!
 //! ```text
 //! shards with something due ─┐

@@ -39,7 +39,7 @@ const RANK_MAX: usize = 3;
 /// Pods of a region.
 const PODS_MAX: usize = 1_000;
 
-/// What the lease thread and the writer share.
+/// State that the lease thread and the writer share.
 #[derive(Default)]
 pub(super) struct Leases {
     state: Mutex<State>,

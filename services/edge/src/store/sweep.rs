@@ -32,8 +32,8 @@ pub(super) fn due(writer: &mut Writer<'_>) {
     }
 }
 
-/// Does some of what is due in a shard. Gives the rest. What fails is tried again with fewer sessions, and by itself in the
-/// next round.
+/// Does some of what is due in a shard. Gives the rest. A failed step is tried again with fewer sessions, and
+/// a single one in the next round.
 pub(super) fn settle_some(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> Option<Duty> {
     let sessions = writer.duties.sessions();
     let swept =
@@ -109,7 +109,7 @@ async fn settle_all(applier: &Applier<'_>, all: Vec<due::Due>, now_ms: u64) -> R
     Ok(())
 }
 
-/// What became of some sessions of an owner that is gone.
+/// The result of one step over the sessions of an owner that is gone.
 pub(super) enum Abandoned {
     /// Sessions up to this one are done with.
     Through(OwnedSession),

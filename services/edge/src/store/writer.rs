@@ -139,7 +139,7 @@ pub(super) struct Writer<'s> {
     /// Key of the last commit marker; `None` while it is unknown.
     marked: Option<Versionstamp>,
     pace: Pace,
-    /// What the last transaction took without its commit.
+    /// Time of the last transaction without its commit, microseconds.
     pub(super) work_us: u64,
     /// Makes a number of a connection that no other pod has.
     senders: RandomState,

@@ -116,7 +116,7 @@ fn a_restore_fills_only_an_empty_folder_and_only_from_a_backup() {
     assert!(fs::read_dir(path("empty")).unwrap().next().is_some());
 }
 
-/// What in a folder others than its user may use, of all that is in it.
+/// The files of a folder that other users than its own may read or write.
 pub(crate) fn open_to_others(path: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let metadata = fs::metadata(path).unwrap();

@@ -45,7 +45,7 @@ enum LimitsCommand {
     },
 }
 
-/// What happens at a spend cap.
+/// The action at a spend cap.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum CapActionArg {
     /// Clients and publishes are refused.
@@ -84,7 +84,7 @@ enum CapsCommand {
         /// Millionths of the region's currency.
         #[arg(value_parser = whole_number::<u64>(1, u64::MAX))]
         monthly_micros: u64,
-        /// What happens when it is reached.
+        /// Action when it is reached.
         #[arg(long, value_name = "ACTION", default_value = "stop")]
         action: CapActionArg,
         #[command(flatten)]

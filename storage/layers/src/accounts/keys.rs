@@ -23,7 +23,7 @@ pub struct Key {
     pub id: u32,
     /// Must never be shown.
     pub key: [u8; 32],
-    /// What shows that the operator's secret is the right one, for a key that needs it.
+    /// Proof that the operator's secret is the right one, for a key that needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check: Option<[u8; 32]>,
 }

@@ -824,8 +824,8 @@ type NewCredential struct {
 	// Rules Its own rules; they come first.
 	Rules *[]Rule `json:"rules,omitempty"`
 
-	// Scram Clients may prove by SCRAM-SHA-256 that they know the password. What is stored for that is easier to guess a chosen password
-	// from than its Argon2id hash.
+	// Scram Clients may prove by SCRAM-SHA-256 that they know the password. The verifier that the server stores for it is
+	// easier to guess a chosen password from than an Argon2id hash.
 	Scram *bool `json:"scram,omitempty"`
 
 	// User User name, unique in its broker.
