@@ -27,6 +27,7 @@
 //! and reads.
 
 mod completion;
+mod copy;
 mod database;
 mod engine;
 mod error;
@@ -42,6 +43,7 @@ mod transaction;
 mod version;
 
 pub use completion::{Commit, Completion, block_on, block_on_for};
+pub use copy::{CopyError, CopyProgress, copy, copy_is_unfinished};
 pub use database::{Attempt, Database, TransactionFailure};
 pub use engine::embedded::{DiskUse, Embedded, FreeBytes, Options, RestoreError, restore};
 #[cfg(feature = "foundationdb")]

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::args::ServeArgs;
-use crate::{dev_certs, inspect, install, passwd, remote, serve, settings};
+use crate::{dev_certs, inspect, install, migrate, passwd, remote, serve, settings};
 
 /// Millrace, an MQTT broker for MQTT 3.1, 3.1.1 and 5.0 over TCP and WebSocket.
 #[derive(Debug, Parser)]
@@ -81,6 +81,9 @@ enum Command {
     Backup(inspect::BackupArgs),
     /// Make a data folder from a backup.
     Restore(inspect::RestoreArgs),
+    /// Copy all stored data from a data folder into a FoundationDB cluster, or back, while no server runs on either.
+    #[command(after_help = migrate::HELP)]
+    Migrate(migrate::MigrateArgs),
     /// Check a settings file, or print one to start from.
     Config(install::ConfigArgs),
     /// Print completions for a shell.
@@ -164,6 +167,7 @@ pub(crate) fn run(args: Vec<OsString>) -> Result<(), Failure> {
         Command::Tokens(args) => remote::tokens(args),
         Command::Backup(args) => inspect::backup(&args),
         Command::Restore(args) => inspect::restore(&args),
+        Command::Migrate(args) => migrate::run(args),
         Command::Config(args) => install::config(args),
         Command::Completions(args) => install::completions(&args),
         Command::Man(args) => install::man(&args),

@@ -11,6 +11,7 @@ mod inspect;
 mod install;
 mod limits;
 mod logs;
+mod migrate;
 mod nats;
 mod outgoing;
 mod panics;

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use millrace_storage::{Database, Embedded, OpenError, Options};
+use millrace_storage::{Database, Embedded, OpenError, Options, block_on, copy_is_unfinished};
 use tracing::{info, warn};
 
 use crate::cli::Failure;
@@ -29,6 +29,24 @@ pub(crate) struct StoreArgs {
     #[arg(long, value_name = "DIR", default_value = "./data")]
     pub(crate) data_dir: PathBuf,
 
+    #[command(flatten)]
+    cluster: ClusterArgs,
+
+    /// Name of this process among those that share a store; no two running ones have the same. A process that keeps its name
+    /// recovers its own sessions when it starts again [default: the host's name and a random part].
+    #[arg(long, value_name = "NAME", value_parser = pod_name)]
+    pod: Option<String>,
+
+    /// Pods in this one process, to try several pods without FoundationDB: they share the data folder and are named pod-1,
+    /// pod-2 and so on. The first pod has the ports of the settings; each further pod has the ports of the one before it plus
+    /// one.
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = whole_number::<u16>(1, 16))]
+    pub(crate) pods: u16,
+}
+
+/// The FoundationDB cluster of a store.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ClusterArgs {
     /// FoundationDB: the file that names the cluster's coordinators. It must be writable, because they may change [default:
     /// /etc/foundationdb/fdb.cluster].
     #[arg(long, value_name = "FILE")]
@@ -53,17 +71,6 @@ pub(crate) struct StoreArgs {
     /// FoundationDB: conditions that the cluster's certificates must meet, such as "Check.Valid=1,S.CN=fdb.example.org".
     #[arg(long, value_name = "RULES")]
     fdb_tls_verify: Option<String>,
-
-    /// Name of this process among those that share a store; no two running ones have the same. A process that keeps its name
-    /// recovers its own sessions when it starts again [default: the host's name and a random part].
-    #[arg(long, value_name = "NAME", value_parser = pod_name)]
-    pod: Option<String>,
-
-    /// Pods in this one process, to try several pods without FoundationDB: they share the data folder and are named pod-1,
-    /// pod-2 and so on. The first pod has the ports of the settings; each further pod has the ports of the one before it plus
-    /// one.
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = whole_number::<u16>(1, 16))]
-    pub(crate) pods: u16,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -98,17 +105,9 @@ impl StoreArgs {
     /// Also returns the name of this process, or of its first pod, among the processes that share the store.
     /// `says_data_dir`: a setting names the folder.
     pub(crate) fn place(self, says_data_dir: bool) -> Result<(Place, Option<String>), String> {
-        let fdb_settings = [
-            ("fdb_cluster_file", self.fdb_cluster_file.is_some()),
-            ("fdb_prefix", self.fdb_prefix.is_some()),
-            ("fdb_tls_cert", self.fdb_tls_cert.is_some()),
-            ("fdb_tls_key", self.fdb_tls_key.is_some()),
-            ("fdb_tls_ca", self.fdb_tls_ca.is_some()),
-            ("fdb_tls_verify", self.fdb_tls_verify.is_some()),
-            ("pod", self.pod.is_some()),
-        ];
+        let mut fdb_settings = self.cluster.given().chain([("pod", self.pod.is_some())]);
         if self.store == StoreKind::Embedded {
-            if let Some((name, _)) = fdb_settings.into_iter().find(|(_, is_set)| *is_set) {
+            if let Some((name, _)) = fdb_settings.find(|(_, is_set)| *is_set) {
                 return Err(format!(
                     "{name} is for a store that several processes share: set store to foundationdb too, or leave {name} out"
                 ));
@@ -134,18 +133,37 @@ impl StoreArgs {
                         embedded"
                 .into());
         }
+        let pod = self.pod.unwrap_or_else(new_pod);
+        Ok((Place::Cluster(self.cluster.cluster()?), Some(pod)))
+    }
+}
+
+impl ClusterArgs {
+    /// Each setting's name, and whether it is set.
+    pub(crate) fn given(&self) -> impl Iterator<Item = (&'static str, bool)> + use<> {
+        [
+            ("fdb_cluster_file", self.fdb_cluster_file.is_some()),
+            ("fdb_prefix", self.fdb_prefix.is_some()),
+            ("fdb_tls_cert", self.fdb_tls_cert.is_some()),
+            ("fdb_tls_key", self.fdb_tls_key.is_some()),
+            ("fdb_tls_ca", self.fdb_tls_ca.is_some()),
+            ("fdb_tls_verify", self.fdb_tls_verify.is_some()),
+        ]
+        .into_iter()
+    }
+
+    pub(crate) fn cluster(self) -> Result<Cluster, String> {
         if self.fdb_tls_cert.is_some() != self.fdb_tls_key.is_some() {
             return Err("fdb_tls_cert and fdb_tls_key belong together: set both, or none".into());
         }
-        let cluster = Cluster {
+        Ok(Cluster {
             file: self.fdb_cluster_file.unwrap_or_else(|| "/etc/foundationdb/fdb.cluster".into()),
             prefix: self.fdb_prefix.unwrap_or_else(|| "millrace".into()),
             tls_cert: self.fdb_tls_cert,
             tls_key: self.fdb_tls_key,
             tls_ca: self.fdb_tls_ca,
             tls_verify: self.fdb_tls_verify,
-        };
-        Ok((Place::Cluster(cluster), Some(self.pod.unwrap_or_else(new_pod))))
+        })
     }
 }
 
@@ -166,8 +184,19 @@ impl Opened {
 }
 
 impl Place {
-    /// `None` for memory.
+    /// `None` for memory. Refuses a store that a migration has filled only in part.
     pub(crate) fn open(&self) -> Result<Option<Opened>, Failure> {
+        let opened = self.open_even_unfinished()?;
+        match opened.as_ref().map(|store| block_on(copy_is_unfinished(&store.database()))) {
+            Some(Ok(true)) => Err(Failure::Run(
+                "a migration into this store was interrupted: run the same `millrace migrate` again, it goes on where it was".into(),
+            )),
+            Some(Err(error)) => Err(Failure::Run(format!("the store cannot be read: {error}"))),
+            None | Some(Ok(false)) => Ok(opened),
+        }
+    }
+
+    pub(crate) fn open_even_unfinished(&self) -> Result<Option<Opened>, Failure> {
         match self {
             Self::Memory => Ok(None),
             Self::Folder(path) => open_folder(path).map(|store| Some(Opened::Folder(store))),

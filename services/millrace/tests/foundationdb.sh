@@ -40,12 +40,39 @@ torture() {
         --fdb-kill "services/millrace/tests/foundationdb.sh kill" "$@"
 }
 
+# There and back: the folder that comes back has what the first one had.
+migrate() {
+    local server port=18830
+    "$release/millrace" serve --data-dir "$folder/first" --mqtt-listen 127.0.0.1:$port --ws-listen off --http-listen off \
+        >"$folder/migrate.log" 2>&1 &
+    server=$!
+    for _ in {1..100}; do
+        mosquitto_pub -p $port -t probe -m up 2>/dev/null && break
+        sleep 0.1
+    done
+    mosquitto_sub -p $port -i keeper -c -q 1 -t 'jobs/#' -E
+    for number in {1..50}; do
+        mosquitto_pub -p $port -q 1 -t "jobs/$number" -m "$number"
+        mosquitto_pub -p $port -q 1 -r -t "state/$number" -m "$number"
+    done
+    kill "$server" && wait "$server" || true
+    "$release/millrace" migrate "$folder/first" foundationdb --fdb-cluster-file "$FDB_CLUSTER_FILE" --fdb-prefix moved
+    "$release/millrace" migrate foundationdb "$folder/back" --fdb-cluster-file "$FDB_CLUSTER_FILE" --fdb-prefix moved
+    for look in "sessions list" "sessions show keeper" "streams show jobs/#" "retained list"; do
+        # shellcheck disable=SC2086 # two words and more
+        diff <("$release/millrace" $look --json --data-dir "$folder/first") <("$release/millrace" $look --json --data-dir "$folder/back") ||
+            { echo "FAILED: $look differs after a migration to the cluster and back"; exit 1; }
+    done
+    echo "ok: a migration to the cluster and back"
+}
+
 [ "${1:-}" = kill ] && { kill_something; exit; }
 
 cargo build --release --package millrace --features millrace/foundationdb
 cargo build --release --package millrace-torture
 release=${CARGO_TARGET_DIR:-target}/release
 SERVER_BIN=$release/millrace services/millrace/tests/pods.sh
+migrate
 torture
 if [ ! -x "$NATS_SERVER" ]; then
     echo "SKIPPED: torture of three pods: there is no nats-server at $NATS_SERVER, which is installed with Go"

@@ -22,12 +22,12 @@ use crate::{
 
 pub use changes::{changes, trim_changes};
 
-/// A stream of a filter.
+/// A stream of a filter: of one group, or of all subscribers that do not share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Indexed {
-    /// The group whose stream it is; empty for the one of all who do not share.
+    /// Empty without `$share`.
     pub group: Bytes,
-    /// The stream.
+    #[allow(missing_docs)]
     pub stream: StreamId,
 }
 
@@ -36,7 +36,7 @@ pub struct Indexed {
 pub struct Row {
     /// The filter, without a group.
     pub filter: Bytes,
-    /// Its streams. In the index there is one at least.
+    /// In the index at least one.
     pub streams: Vec<Indexed>,
 }
 
@@ -49,27 +49,24 @@ pub enum Part {
     Wildcard,
 }
 
-/// Makes this transaction conflict with filters for `topic` that come or go before it commits, and after what it has read: to be
-/// called after [`changes`].
-///
-/// # Errors
-/// The store's.
+/// Makes this transaction conflict with changes of filters that match `topic`, from its read version to its commit. Call it after
+/// [`changes`].
 pub fn watch(tx: &Transaction, broker: BrokerId, topic: &[u8]) -> Result<()> {
     for range in wildcards(broker, topic) {
         tx.add_read_conflict_range(range)?;
     }
-    // No filter is longer.
+    // Longer filters do not exist.
     if topic.len() <= NAME_BYTES_MAX {
         conflict(tx, &Key::new(broker, tags::EXACT).bytes(topic))?;
     }
     Ok(())
 }
 
-/// Levels of a topic that are told apart. Filters that share so many literal levels with a topic are watched together.
+/// Levels of a topic that have conflict ranges of their own. All filters that share so many literal levels with a topic have one range.
 const LEVELS_MAX: usize = 8;
 
 /// The rows of wildcard filters that can match a topic: for each level, those that begin with the literal levels before it and have
-/// a wildcard there. Some of these do not match, because of what stands behind the wildcard.
+/// a wildcard there. The levels after the wildcard may still differ, so the ranges also contain filters that do not match.
 fn wildcards(broker: BrokerId, topic: &[u8]) -> impl Iterator<Item = KeyRange> {
     let literal = Key::new(broker, tags::WILDCARD).uint(Bucket::of_filter(topic).number());
     let wild = Key::new(broker, tags::WILDCARD).uint(Bucket::WILD.number());
@@ -98,10 +95,7 @@ fn between(part: &Key, levels: &[u8], from: u8, to: u8) -> KeyRange {
     KeyRange::new(key(from).as_ref(), key(to).as_ref())
 }
 
-/// As [`watch`], for all topics of a broker: with any filter that comes or goes.
-///
-/// # Errors
-/// The store's.
+/// [`watch`] for all topics: makes the transaction conflict with every change of a broker's filters.
 pub fn watch_all(tx: &Transaction, broker: BrokerId) -> Result<()> {
     conflict(tx, &changes::count_key(broker))
 }
@@ -111,10 +105,7 @@ fn conflict(tx: &Transaction, key: &Key) -> Result<()> {
     Ok(tx.add_read_conflict_range(KeyRange::new(key, after(key)))?)
 }
 
-/// Filters of a part of the index, at most `limit`, from after the filter `from`; the order is the store's. A snapshot read.
-///
-/// # Errors
-/// The store's.
+/// Up to `limit` filters of a part of the index after `from`, in the store's order. A snapshot read.
 pub async fn list(
     tx: &Transaction,
     broker: BrokerId,
@@ -139,10 +130,7 @@ pub async fn list(
     page.items.into_iter().map(read).collect()
 }
 
-/// The streams of a filter, wildcards or not, as this transaction sees them. A snapshot read: for who has just changed them.
-///
-/// # Errors
-/// The store's.
+/// The streams of a filter as this transaction sees them. A snapshot read, for transactions that have changed them.
 pub async fn streams(tx: &Transaction, broker: BrokerId, filter: &[u8]) -> Result<Vec<Indexed>> {
     streams_of(tx, broker, filter, Read::Snapshot).await
 }
@@ -156,7 +144,7 @@ pub(crate) async fn streams_of(
     tx.get(row_key(broker, filter), read).await?.map_or(Ok(Vec::new()), decode)
 }
 
-/// Writes the streams of a filter after one came or went, and tells those who have the index in memory.
+/// Writes the changed streams of a filter, and logs the change for pods that have the index in memory.
 pub(crate) fn change(tx: &Transaction, broker: BrokerId, filter: &[u8], streams: &[Indexed]) -> Result<()> {
     let key = row_key(broker, filter);
     if streams.is_empty() {
@@ -165,7 +153,7 @@ pub(crate) fn change(tx: &Transaction, broker: BrokerId, filter: &[u8], streams:
         tx.set(key, encode(streams))?;
     }
     if (Filter { group: b"", filter }).is_wildcard() {
-        // Pods of earlier versions watch this.
+        // Pods of earlier versions read this counter.
         tx.atomic_add(version_key(broker, Bucket::of_filter(filter)), 1)?;
     }
     changes::note(tx, broker, filter, streams)

@@ -1,7 +1,7 @@
-//! The pods of a region: which are alive, and what they are told of their sessions.
+//! The pods of a region: their leases, their commit markers, and notices of sessions that they have lost.
 //!
-//! A pod renews its lease; one that has not for too long is taken for dead, and whoever notices ends its connections. It may be alive
-//! and only late: the epochs of its sessions keep it from writing, and notices tell it which it has lost.
+//! A pod renews its lease. When it has not for too long, another pod takes it for dead and ends its connections. The pod may still
+//! run and only be slow. Then the epochs of its sessions keep it from writing, and notices say which sessions it has lost.
 
 use bytes::{Buf, Bytes};
 use millrace_storage::{KeyRange, KeyValue, RangeOptions, Read, Transaction, Version, Versionstamp, after};
@@ -14,36 +14,30 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// A pod.
+/// A pod with its lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
-    /// Its name: the owner of its sessions.
+    /// The owner of its sessions.
     pub name: Bytes,
-    /// Until then it is alive, in unix milliseconds, if it does not say more.
+    /// The end of the lease by the pod's own clock, unix milliseconds.
     pub until_ms: u64,
 }
 
 /// A session that a pod has lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// Which.
+    #[allow(missing_docs)]
     pub session: OwnedSession,
-    /// The epoch under which the pod had it.
+    /// The epoch at which the pod owned it.
     pub epoch: u64,
 }
 
-/// A pod is alive until then.
-///
-/// # Errors
-/// The store's.
+/// Extends the lease of a pod.
 pub fn renew(tx: &Transaction, pod: &[u8], until_ms: u64) -> Result<()> {
     Ok(tx.set(pods().bytes(pod), Bytes::copy_from_slice(&until_ms.to_be_bytes()))?)
 }
 
 /// All pods. A snapshot read.
-///
-/// # Errors
-/// The store's.
 pub async fn list(tx: &Transaction, limit: usize) -> Result<Vec<Pod>> {
     let prefix = pods();
     let page = tx.range(prefix.children(), RangeOptions::first(limit).snapshot()).await?;
@@ -54,11 +48,8 @@ pub async fn list(tx: &Transaction, limit: usize) -> Result<Vec<Pod>> {
     page.items.into_iter().map(read).collect()
 }
 
-/// Forgets a pod, unless it has renewed its lease meanwhile. Its mark and its notices stay, because it may be alive: it looks for the
-/// mark when it waits for the answer to a commit, and hears from the notices which sessions it has lost. [`tidy`] removes them.
-///
-/// # Errors
-/// The store's.
+/// Removes the lease of a pod that has not renewed it. The commit marker and the notices stay, because the pod may still run and need
+/// them: the marker after a lost answer to a commit, the notices to close lost sessions. [`tidy`] removes both.
 pub async fn remove(tx: &Transaction, pod: &Pod) -> Result<()> {
     if is_unchanged(tx, pod).await? {
         tx.clear(pods().bytes(&pod.name))?;
@@ -72,15 +63,11 @@ pub async fn is_unchanged(tx: &Transaction, pod: &Pod) -> Result<bool> {
     Ok(value.is_some_and(|value| *value == pod.until_ms.to_be_bytes()))
 }
 
-/// Versions for which the mark of a pod stays: about a day, as FoundationDB counts a million a second.
+/// A commit marker stays for so many versions: about a day, as FoundationDB counts a million a second.
 pub const MARK_VERSIONS: u64 = 86_400 * 1_000_000;
 
-/// Removes what pods have left that are gone for good: marks that were written before a version, and notices to pods that have neither
-/// a lease nor a mark. Looks at about `limit` rows of each kind, from after the pod `from` on; returns the last pod unless there are no
-/// more.
-///
-/// # Errors
-/// The store's.
+/// Removes rows of pods that do not run any more: commit markers of versions below `before`, and notices to pods without lease and
+/// marker. Reads about `limit` rows of each kind after the pod `from`. Returns the last pod, or `None` at the end.
 pub async fn tidy(
     tx: &Transaction,
     before: Version,
@@ -102,7 +89,7 @@ pub async fn tidy(
         }
         last = Some(pod);
     }
-    // Notices of pods up to the last mark that was read.
+    // Further pods may have markers that were not read.
     let through = last.clone().filter(|_| !ends);
     let mut from = from.map(<[u8]>::to_vec);
     for _ in 0..limit {
@@ -116,7 +103,7 @@ pub async fn tidy(
         let page = tx.range(range, RangeOptions::first(1).snapshot()).await?;
         let Some(row) = page.items.first() else { return Ok(through.map(Bytes::from)) };
         let pod = Elements::after(&all_notices(), &row.key)?.bytes()?;
-        // A pod that begins now writes one or the other, and this transaction is in conflict with it.
+        // A pod that starts writes one of both and so conflicts with this transaction.
         let lease = tx.get(pods().bytes(&pod), Read::Serializable).await?;
         let marks = tx.range(marks(&pod).children(), RangeOptions::first(1)).await?;
         if lease.is_none() && marks.items.is_empty() {
@@ -127,27 +114,18 @@ pub async fn tidy(
     Ok(from.map(Bytes::from))
 }
 
-/// Forgets the mark of a pod that ends itself, and waits for no answer.
-///
-/// # Errors
-/// The store's.
+/// Removes the commit marker of a pod that stops and waits for no answer.
 pub fn unmark(tx: &Transaction, pod: &[u8]) -> Result<()> {
     Ok(tx.clear_range(marks(pod).children())?)
 }
 
-/// Tells a pod that it has lost a session.
-///
-/// # Errors
-/// The store's.
+/// Leaves a pod the notice that it has lost a session.
 pub fn tell(tx: &Transaction, pod: &[u8], session: SessionId<'_>, epoch: u64) -> Result<()> {
     let key = notices(pod).uint(session.broker).bytes(session.client);
     Ok(tx.set(key, Bytes::copy_from_slice(&epoch.to_be_bytes()))?)
 }
 
-/// Notices to a pod, at most `limit`. A notice stays until the pod has [`heard`] it. A snapshot read.
-///
-/// # Errors
-/// The store's.
+/// Notices to a pod, at most `limit`; [`heard`] removes them. A snapshot read.
 pub async fn told(tx: &Transaction, pod: &[u8], limit: usize) -> Result<Vec<Lost>> {
     let prefix = notices(pod);
     let page = tx.range(prefix.children(), RangeOptions::first(limit).snapshot()).await?;
@@ -159,15 +137,12 @@ pub async fn told(tx: &Transaction, pod: &[u8], limit: usize) -> Result<Vec<Lost
     page.items.into_iter().map(read).collect()
 }
 
-/// Removes notices that a pod has acted upon, in the order of [`told`]. A later notice of the same session stays.
-///
-/// # Errors
-/// The store's.
+/// Removes notices that a pod has handled, in the order of [`told`]. A later notice of the same session stays.
 pub async fn heard(tx: &Transaction, pod: &[u8], told: &[Lost]) -> Result<()> {
     let key = |lost: &Lost| notices(pod).uint(lost.session.broker).bytes(&lost.session.client);
     let (Some(first), Some(last)) = (told.first(), told.last()) else { return Ok(()) };
     let range = KeyRange::new(key(first).as_ref(), after(key(last).as_ref()));
-    // Others may have come in between.
+    // New notices may stand in between.
     let page = tx.range(range, RangeOptions::first(2 * told.len())).await?;
     let heard = |row: &KeyValue| {
         told.iter().any(|lost| *row.value == lost.epoch.to_be_bytes() && *row.key == *key(lost).as_ref())
@@ -178,20 +153,14 @@ pub async fn heard(tx: &Transaction, pod: &[u8], told: &[Lost]) -> Result<()> {
     Ok(())
 }
 
-/// Marks a transaction of a pod with a number that is its own, so that it is seen whether it was committed when the answer was lost.
-/// A pod has one mark, of its last transaction.
-///
-/// # Errors
-/// The store's.
+/// Writes a commit marker: a number of this transaction alone, which shows after a lost answer that it was committed. A pod has one
+/// marker, that of its last transaction.
 pub fn mark(tx: &Transaction, pod: &[u8], number: u128) -> Result<()> {
     mark_after(tx, pod, number, None)
 }
 
-/// [`mark`] for a pod that knows where its last mark stands: that one alone is cleared. Clearing a range reads it on the
-/// embedded engine, past all marks that were cleared before.
-///
-/// # Errors
-/// The store's.
+/// [`mark`] for a pod that knows the key of its last marker, and clears only this key. On the embedded engine clearing a range reads
+/// it, past all markers that were cleared before.
 pub fn mark_after(tx: &Transaction, pod: &[u8], number: u128, last: Option<Versionstamp>) -> Result<()> {
     let prefix = marks(pod);
     match last {
@@ -202,10 +171,7 @@ pub fn mark_after(tx: &Transaction, pod: &[u8], number: u128, last: Option<Versi
     Ok(tx.set_versionstamped_key(prefix.before_position(), [0; 2], [], value)?)
 }
 
-/// The number of the last transaction of a pod that was committed, and its place in commit order.
-///
-/// # Errors
-/// The store's.
+/// Number and versionstamp of a pod's last committed transaction.
 pub async fn marked(tx: &Transaction, pod: &[u8]) -> Result<Option<(u128, Versionstamp)>> {
     let prefix = marks(pod);
     let last = RangeOptions { reverse: true, ..RangeOptions::first(1) };

@@ -1,32 +1,30 @@
-//! What pods use of a broker's limits, as they say of themselves about each second; so each knows what the others leave.
+//! The share of a broker's limits that each pod uses. Pods write their own row about once a second and read the others', so each knows
+//! how much is left.
 
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{RangeOptions, Transaction};
 
 use crate::{BrokerId, error::Result, tags, tuple::Key};
 
-/// Pods that one broker is used on.
+/// Most pods whose rows of one broker are read.
 const PODS_MAX: usize = 1_000;
 
-/// What one pod uses.
+/// The usage of one pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Use {
-    /// Connections.
+    #[allow(missing_docs)]
     pub connections: u64,
     /// CONNECTs a second.
     pub connects_per_s: u64,
-    /// Messages that its clients publish a second.
+    /// Messages published a second.
     pub publishes_per_s: u64,
-    /// Bytes of them a second.
+    /// Bytes published a second.
     pub publish_bytes_per_s: u64,
     /// Subscriptions of connected clients.
     pub subscriptions: u64,
 }
 
-/// Says what a pod uses; it counts until then, in unix milliseconds. Conflicts with nobody.
-///
-/// # Errors
-/// The store's.
+/// Writes the usage of a pod, which counts until `until_ms`, unix milliseconds. Conflicts with no other transaction.
 pub fn say(tx: &Transaction, broker: BrokerId, pod: &[u8], used: Use, until_ms: u64) -> Result<()> {
     let mut value = Vec::with_capacity(48);
     let Use { connections, connects_per_s, publishes_per_s, publish_bytes_per_s, subscriptions } = used;
@@ -37,21 +35,15 @@ pub fn say(tx: &Transaction, broker: BrokerId, pod: &[u8], used: Use, until_ms: 
     Ok(tx.set(pods(broker).bytes(pod), value)?)
 }
 
-/// A pod uses nothing any more.
-///
-/// # Errors
-/// The store's.
+/// Removes the usage of a pod.
 pub fn clear(tx: &Transaction, broker: BrokerId, pod: &[u8]) -> Result<()> {
     Ok(tx.clear(pods(broker).bytes(pod))?)
 }
 
-/// For so long after its time the row of a pod stays: longer than clocks of pods differ.
+/// A row is removed so long after its end: longer than the clocks of pods differ.
 const STALE_MS: u64 = 600_000;
 
-/// The current usage of all pods but one. A snapshot read. Removes the rows of pods that have been silent for long.
-///
-/// # Errors
-/// The store's.
+/// The current usage of all other pods, a snapshot read. Removes old rows.
 pub async fn of_others(tx: &Transaction, broker: BrokerId, pod: &[u8], now_ms: u64) -> Result<Vec<Use>> {
     let prefix = pods(broker);
     let own = prefix.clone().bytes(pod);

@@ -31,6 +31,7 @@ pub(crate) use command::{backup, restore, retained, sessions, streams};
 pub(crate) use live::Live;
 pub(crate) use place::name;
 pub(crate) use sessions::{Found, find};
+pub(crate) use source::is_missing;
 
 #[allow(clippy::disallowed_methods, reason = "the one clock of these commands and of the control plane")]
 pub(crate) fn now_ms() -> u64 {

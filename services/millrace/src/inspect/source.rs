@@ -56,7 +56,7 @@ impl Source {
 }
 
 /// Opening a missing or empty folder would make a new store.
-pub(super) fn is_missing(folder: &Path) -> bool {
+pub(crate) fn is_missing(folder: &Path) -> bool {
     match fs::read_dir(folder) {
         Ok(mut entries) => entries.next().is_none(),
         Err(error) => error.kind() == std::io::ErrorKind::NotFound,

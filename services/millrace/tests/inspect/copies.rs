@@ -1,6 +1,8 @@
-//! Backup and restore.
+//! Backup, restore and migration.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use millrace_storage::{Embedded, Options, block_on, copy};
 
 use crate::tools::{Server, fill, millrace};
 
@@ -58,4 +60,72 @@ fn a_backup_of_a_running_server_has_all_of_one_moment() {
             assert_eq!(row["payload_head"], number.to_string());
         }
     });
+}
+
+#[test]
+fn a_migrated_folder_has_the_same_sessions_and_messages_and_goes_on_after_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let mut server = Server::start(&path("data"));
+    server.keeper(b'k').subscribe_and_leave("jobs/#");
+    let mut client = server.client();
+    client.retain("state", b"on");
+    client.publish("jobs/1", b"first");
+    millrace(&path("data"), "migrate data moved").failed_with("stop that process");
+    assert!(!path("moved").exists());
+    // As after a crash: nothing is written at the end.
+    server.end("-KILL");
+
+    let moved = millrace(&path("data"), "migrate data moved").succeeded();
+    assert!(moved.err.contains("Both stores are equal"), "{}", moved.err);
+    for command in ["sessions list --json", "sessions show k", "streams list --json", "retained list --json"]
+    {
+        let (before, after) = (millrace(&path("data"), command), millrace(&path("moved"), command));
+        assert_eq!(before.out, after.out, "{command}");
+    }
+    let mut server = Server::start(&path("moved"));
+    let mut client = server.client();
+    assert_eq!(client.retained("state").as_deref(), Some(&b"on"[..]));
+    client.publish("jobs/2", b"second");
+    server.end("-TERM");
+    // The new message has a later position than the copied one.
+    let stream = millrace(&path("moved"), "streams show jobs/# --json").succeeded().out;
+    let at = |text: &str| stream.find(text).unwrap_or_else(|| panic!("{text} is missing in {stream}"));
+    assert!(at("first") < at("second"));
+}
+
+#[test]
+fn a_migration_refuses_what_would_lose_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fill(&path("data"));
+    fill(&path("other"));
+    millrace(&path("data"), "migrate data other").failed_with("an empty folder");
+    millrace(&path("data"), "migrate nowhere moved").failed_with("there is no data folder at nowhere");
+    millrace(&path("data"), "migrate data data").failed_with("stop that process");
+    assert!(!path("moved").exists() && !path("nowhere").exists());
+}
+
+#[test]
+fn no_server_starts_on_half_of_a_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fill(&path("data"));
+    {
+        let open = |name| Embedded::open(path(name), Options::default()).unwrap();
+        let (source, target) =
+            (open("data"), Embedded::create_after(path("half"), 1 << 40).map(|()| open("half")));
+        let target = target.unwrap();
+        let interrupted = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            block_on(copy(&source.database(), &target.database(), &mut |_| panic!("interrupted")))
+        }));
+        assert!(interrupted.is_err());
+    }
+    let refused =
+        millrace(&path("half"), "serve --mqtt-listen=127.0.0.1:0 --ws-listen=off --http-listen=off");
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.err.contains("run the same `millrace migrate` again"), "{}", refused.err);
+    millrace(&path("half"), "migrate data half").succeeded();
+    let list = "sessions list --json";
+    assert_eq!(millrace(&path("data"), list).out, millrace(&path("half"), list).out);
 }

@@ -1,5 +1,5 @@
-//! What has changed in the filter index, in commit order: so a pod that has it in memory reads what is new instead of a row for
-//! each topic. The oldest changes go; who has not read them loads the index anew.
+//! The log of changes of the filter index, in commit order. A pod that has the index in memory reads the new changes instead of a row
+//! for each topic. The log has a limit; a pod that missed removed changes loads the whole index again.
 
 use std::collections::BTreeMap;
 
@@ -16,19 +16,15 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// Notes the streams of a filter after one came or went. The number of changes is what [`super::watch_all`] watches.
+/// Logs the changed streams of a filter. [`super::watch_all`] conflicts with the counter of changes.
 pub(super) fn note(tx: &Transaction, broker: BrokerId, filter: &[u8], streams: &[Indexed]) -> Result<()> {
     let key = log(broker).before_position();
     tx.set_versionstamped_key(key, [0; 2], Key::name(filter), encode(streams))?;
     Ok(tx.atomic_add(count_key(broker), 1)?)
 }
 
-/// Filters that have changed after `since`, and the streams that each has now: none, if nobody subscribes to it any more. `None` when
-/// that is no longer known, or more than the index itself. A snapshot read: [`super::watch`] makes the transaction conflict with what
-/// comes after it.
-///
-/// # Errors
-/// The store's.
+/// Filters that have changed after `since`, with their streams now: none without subscribers. `None` when the log does not reach back so
+/// far, or has more changes than the index has rows. A snapshot read; [`super::watch`] adds the conflicts with later changes.
 pub async fn changes(tx: &Transaction, broker: BrokerId, since: Version) -> Result<Option<Vec<Row>>> {
     let prefix = log(broker);
     let begin = prefix.clone().position(Position::end_of(since));
@@ -56,10 +52,7 @@ pub async fn changes(tx: &Transaction, broker: BrokerId, since: Version) -> Resu
     }
 }
 
-/// Removes the oldest changes beyond those that are kept, at most `at_most`. Returns how many it removed.
-///
-/// # Errors
-/// The store's.
+/// Removes the oldest changes beyond [`INDEX_CHANGES_KEPT`], at most `at_most`, and returns their number.
 pub async fn trim_changes(tx: &Transaction, broker: BrokerId, at_most: usize) -> Result<usize> {
     let excess = rows::counter(tx, &count_key(broker), Read::Snapshot).await?;
     let excess =
@@ -67,7 +60,7 @@ pub async fn trim_changes(tx: &Transaction, broker: BrokerId, at_most: usize) ->
     if excess == 0 {
         return Ok(0);
     }
-    // Two who trim at once remove the same, and must not count it twice. The first may be what stands for those that have gone.
+    // Serializable, so that two concurrent trims do not count the same changes twice. The first row may stand for removed ones.
     let options = RangeOptions { limit: excess + 1, reverse: false, read: Read::Serializable };
     let prefix = log(broker);
     let page = tx.range(prefix.children(), options).await?;
@@ -76,7 +69,7 @@ pub async fn trim_changes(tx: &Transaction, broker: BrokerId, at_most: usize) ->
     keys.retain(|((_, filter), _)| !filter.is_empty());
     keys.truncate(excess);
     let Some(((position, _), last)) = keys.last() else {
-        // One filter that a transaction changed twice is one key.
+        // A transaction that changes one filter twice writes one key.
         tx.clear(count_key(broker))?;
         return Ok(0);
     };

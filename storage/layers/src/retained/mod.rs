@@ -65,9 +65,6 @@ pub async fn set(tx: &Transaction, broker: BrokerId, topic: &[u8], body: &Bytes)
 }
 
 /// Removes the retained message of a topic.
-///
-/// # Errors
-/// The store's.
 pub async fn clear(tx: &Transaction, broker: BrokerId, topic: &[u8]) -> Result<()> {
     if topic.len() > TOPIC_BYTES_MAX {
         return Ok(());
@@ -76,9 +73,6 @@ pub async fn clear(tx: &Transaction, broker: BrokerId, topic: &[u8]) -> Result<(
 }
 
 /// The retained message of a topic.
-///
-/// # Errors
-/// The store's.
 pub async fn get(tx: &Transaction, broker: BrokerId, topic: &[u8], read: Read) -> Result<Option<Bytes>> {
     if topic.len() > TOPIC_BYTES_MAX {
         return Ok(None);
@@ -88,9 +82,6 @@ pub async fn get(tx: &Transaction, broker: BrokerId, topic: &[u8], read: Read) -
 
 /// A page of the retained messages that match a filter (without `$share/group/`). Work is bounded, whatever the filter: it ends
 /// after `limit` messages, many bytes, or many keys that did not match.
-///
-/// # Errors
-/// The store's.
 pub async fn matching(
     tx: &Transaction,
     broker: BrokerId,
@@ -104,9 +95,6 @@ pub async fn matching(
 }
 
 /// A page of all retained messages, those of topics that begin with `$` too.
-///
-/// # Errors
-/// The store's.
 pub async fn all(
     tx: &Transaction,
     broker: BrokerId,

@@ -30,9 +30,6 @@ pub struct Branches {
 
 /// The levels below a topic (`None`: the first levels), after the level `after`, so many at most. Of each, `counted` messages are
 /// counted at most, so the work is bounded by the product of both.
-///
-/// # Errors
-/// The store's.
 pub async fn branches(
     tx: &Transaction,
     broker: BrokerId,

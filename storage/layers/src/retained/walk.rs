@@ -13,19 +13,19 @@ const PAGE_WITH_GAPS: usize = 16;
 /// Rows that are read at once where most of them match.
 const PAGE_WITHOUT_GAPS: usize = 256;
 
-/// A filter.
+/// A filter, as the walk compares it with topics in key order.
 pub(super) struct Pattern<'a> {
     root: &'a Key,
     levels: Vec<&'a [u8]>,
-    /// Also topics whose first level begins with `$`.
+    /// Matches topics whose first level begins with `$`, too.
     everything: bool,
 }
 
-/// What a topic is to a filter.
+/// The relation of a topic to a filter.
 pub(super) enum Verdict {
-    /// It matches; this is its name.
+    /// With the name of the topic.
     Matches(Vec<u8>),
-    /// Neither it nor any before this key matches.
+    /// No topic before this key matches.
     GoTo(Bytes),
 }
 
@@ -34,19 +34,19 @@ impl<'a> Pattern<'a> {
         Self { root, levels: filter.split(|byte| *byte == b'/').collect(), everything: false }
     }
 
-    /// What every topic matches.
+    /// The filter `#`, which all topics match.
     pub(super) fn everything(root: &'a Key) -> Self {
         Self { root, levels: vec![b"#"], everything: true }
     }
 
-    /// Where topics can be that match: below the levels before the first wildcard.
+    /// The keys below the levels before the first wildcard, where all matching topics are.
     pub(super) fn range(&self) -> (Bytes, Bytes) {
         let exact = self.levels.iter().take_while(|level| !is_wildcard(level));
         let start = below(self.root.clone(), exact);
         (Bytes::copy_from_slice(start.as_ref()), start.end().into())
     }
 
-    /// How many rows to read at once.
+    /// The number of rows to read at once.
     pub(super) fn page(&self, limit: usize) -> usize {
         let ends_in_rest = self.levels.last() == Some(&&b"#"[..]);
         let wildcards = self.levels.iter().filter(|level| is_wildcard(level)).count();
@@ -80,7 +80,7 @@ impl<'a> Pattern<'a> {
 
     /// A wildcard does not stand for a first level that begins with `$`.
     fn go_behind_dollar(&self) -> Verdict {
-        // What sorts between such levels and all that come after: the next byte, in a string that has not ended.
+        // This key sorts after all such levels and before all later ones: the next byte, in a string without its end.
         let mut key = self.root.clone().bytes(&[b'$' + 1]).as_ref().to_vec();
         key.pop();
         go_to(key)

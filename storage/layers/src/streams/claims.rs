@@ -1,5 +1,5 @@
-//! Shared subscriptions with members on several pods: a pod claims messages for its members before it hands them out, so each goes
-//! to one pod. What a pod does not want any more, or had when it died, is free for others.
+//! Shared subscriptions with members on several pods. A pod claims messages before it delivers them to its members, so each message
+//! goes to one pod. Messages that a pod gives back, or had claimed when it died, become free for other pods.
 
 use std::collections::BTreeSet;
 
@@ -12,16 +12,13 @@ use crate::{BrokerId, error::Result, position::Position, tuple::Elements};
 /// Messages that a pod has claimed.
 #[derive(Debug, Default)]
 pub struct Claimed {
-    /// In order, but those that were given back come first.
+    /// In order, after those that a pod has given back.
     pub entries: Vec<Entry>,
-    /// There may be more.
+    #[allow(missing_docs)]
     pub more: bool,
 }
 
 /// Claims messages of a group's stream for the members on a pod.
-///
-/// # Errors
-/// The store's.
 pub async fn claim(
     tx: &Transaction,
     broker: BrokerId,
@@ -44,7 +41,7 @@ pub async fn claim(
         if let Some(last) = batch.entries.last() {
             let moved = Progress { cursor: last.position, acknowledged: Vec::new() };
             tx.set(keys::head(broker, stream), positions([moved.cursor]))?;
-            // From the time when one pod had the group for itself.
+            // Acknowledged while one pod alone served the group.
             let is_new = |entry: &Entry| !progress.acknowledged.contains(&entry.position);
             claimed.entries.extend(batch.entries.into_iter().filter(is_new));
         }
@@ -58,12 +55,9 @@ pub async fn claim(
     Ok(claimed)
 }
 
-/// Writes what the members on a pod still have of what it has claimed, and trims what nobody has and wants any more. What is neither
-/// outstanding nor acknowledged is free for others: also what the pod has claimed without knowing, for the answer was lost. Gives
-/// what is really the pod's: another may have taken the rest for a dead pod's.
-///
-/// # Errors
-/// The store's.
+/// Reduces the claims of a pod to the `outstanding` messages of its members, and trims the stream up to the first message that is not
+/// acknowledged. Claimed messages that are neither outstanding nor acknowledged become free, also those of a claim whose answer was
+/// lost. Returns the outstanding messages that the pod still owns: another pod may have freed the rest as those of a dead pod.
 pub async fn settle(
     tx: &Transaction,
     broker: BrokerId,
@@ -91,10 +85,7 @@ pub async fn settle(
     Ok(outstanding)
 }
 
-/// A member on the pod has these for good. False when the pod no longer has one of them.
-///
-/// # Errors
-/// The store's.
+/// Removes claims of messages that now belong to the session of a member. False when the pod no longer owns one of them.
 pub async fn keep(
     tx: &Transaction,
     broker: BrokerId,
@@ -111,10 +102,7 @@ pub async fn keep(
     Ok(has_all)
 }
 
-/// Frees what a pod has claimed of some streams, which are given; none when there is nothing left.
-///
-/// # Errors
-/// The store's.
+/// Frees the claims of a pod in up to `limit` streams, and returns these; none when no claim is left.
 pub async fn free_all(tx: &Transaction, pod: &[u8], limit: usize) -> Result<Vec<(BrokerId, StreamId)>> {
     let prefix = keys::claims_of(pod);
     let page = tx.range(prefix.children(), RangeOptions::first(limit)).await?;
@@ -132,23 +120,20 @@ pub async fn free_all(tx: &Transaction, pod: &[u8], limit: usize) -> Result<Vec<
     Ok(streams)
 }
 
-/// Whether a pod has claimed anything. When it says no, that still holds at the commit.
-///
-/// # Errors
-/// The store's.
+/// Whether a pod has claims. The answer holds at the commit.
 pub async fn has_any(tx: &Transaction, pod: &[u8]) -> Result<bool> {
     let page = tx.range(keys::claims_of(pod).children(), RangeOptions::first(1)).await?;
     Ok(!page.items.is_empty())
 }
 
-/// The stream is gone.
+/// Removes all claims of a stream.
 pub(super) fn clear(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<()> {
     tx.clear(keys::head(broker, stream))?;
     tx.clear_range(keys::free(broker, stream).children())?;
     Ok(tx.clear_range(keys::claims(broker, stream).children())?)
 }
 
-/// Takes what was given back. What a limit has trimmed meanwhile is gone.
+/// Takes free messages. Messages that a limit has trimmed meanwhile are left out.
 async fn free(tx: &Transaction, broker: BrokerId, stream: StreamId, limit: ReadLimit) -> Result<Vec<Entry>> {
     let prefix = keys::free(broker, stream);
     let page = tx.range(prefix.children(), RangeOptions::first(limit.entries)).await?;
@@ -168,7 +153,7 @@ async fn free(tx: &Transaction, broker: BrokerId, stream: StreamId, limit: ReadL
     Ok(entries)
 }
 
-/// All up to here was claimed by some pod, and what was acknowledged beyond it before there were several.
+/// All messages up to the cursor were claimed. `acknowledged` lists later ones, of the time before several pods served the group.
 async fn head(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<Progress> {
     match tx.get(keys::head(broker, stream), Read::Serializable).await? {
         Some(mut value) => Ok(Progress { cursor: row::position(&mut value)?, acknowledged: Vec::new() }),
@@ -176,7 +161,7 @@ async fn head(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<Pr
     }
 }
 
-/// All up to here is acknowledged; `None` when no pod has claimed anything yet.
+/// All messages up to here are acknowledged; `None` before the first claim.
 async fn lowest(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<Option<Position>> {
     let Some(mut head) = tx.get(keys::head(broker, stream), Read::Snapshot).await? else { return Ok(None) };
     let mut low = row::position(&mut head)?;
@@ -201,7 +186,7 @@ async fn lowest(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<
     }
 }
 
-/// Pods whose claims are read at a time.
+/// Most pods whose claims one read returns.
 const CLAIMS_PAGE: usize = 1_000;
 
 async fn own(tx: &Transaction, broker: BrokerId, stream: StreamId, pod: &[u8]) -> Result<Vec<Position>> {

@@ -29,9 +29,6 @@ pub struct Newest {
 }
 
 /// Reads the latest messages of `streams` up to a limit. [`Entry::sources`] are indices of `streams`, and complete. A snapshot read.
-///
-/// # Errors
-/// The store's.
 pub async fn newest(
     tx: &Transaction,
     broker: BrokerId,

@@ -1,4 +1,4 @@
-//! Removing what nobody refers to any more, a bounded piece at a time.
+//! Removes streams, entries and bodies that nothing refers to any more, a bounded number in each transaction.
 
 use bytes::Bytes;
 use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
@@ -6,24 +6,19 @@ use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
 use super::{StreamId, append::decode_holders, keys, totals};
 use crate::{BrokerId, error::Result, position::Position, tuple::Elements};
 
-/// What a sweep did.
+/// The result of one step of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Things that it removed.
+    #[allow(missing_docs)]
     pub removed: usize,
-    /// Where the next sweep begins; `None` when this one came to the end.
+    /// The next step begins after it; `None` at the end.
     pub next: Option<Position>,
 }
 
-/// Removes bodies that were stored once for several streams, and that no stream has an entry of any more; looks at `limit` of
-/// them from after `from` on.
+/// Removes bodies that several streams shared and that no stream has an entry of any more; reads `limit` of them after `from`.
 ///
-/// A body names the streams that it was appended to, so nothing is counted: a trim clears its range and knows nothing of
-/// bodies, and a body lives as long as the last of its entries. The price is this walk, some point reads for each body that
-/// is still held; nothing hurries it.
-///
-/// # Errors
-/// The store's.
+/// A body lists the streams that it was appended to. So nothing counts references, and a trim only clears a range of entries. The
+/// cost is this walk with some point reads for each body in use; it may be slow.
 pub async fn sweep_bodies(tx: &Transaction, broker: BrokerId, from: Position, limit: usize) -> Result<Swept> {
     let prefix = keys::holders(broker);
     let begin = after(keys::holders(broker).position(from).as_ref());
@@ -44,7 +39,7 @@ pub async fn sweep_bodies(tx: &Transaction, broker: BrokerId, from: Position, li
 
 async fn is_held(tx: &Transaction, broker: BrokerId, position: Position, holders: Bytes) -> Result<bool> {
     for holder in decode_holders(holders)? {
-        // A snapshot: entries go, but none with this versionstamp ever comes.
+        // A snapshot suffices: no entry with this versionstamp is added later.
         if tx.get(keys::entry(broker, holder, position), Read::Snapshot).await?.is_some() {
             return Ok(true);
         }
@@ -52,8 +47,8 @@ async fn is_held(tx: &Transaction, broker: BrokerId, position: Position, holders
     Ok(false)
 }
 
-/// Takes a stream out of use. Its entries go with [`sweep_dropped`], since there may be more than one transaction clears; so do its
-/// totals, for only after this nobody adds to them.
+/// Takes a stream out of use. [`sweep_dropped`] removes its entries, which may be too many for one transaction, and its totals, which
+/// appends may still change until this has committed.
 pub(crate) fn drop_stream(
     tx: &Transaction,
     broker: BrokerId,
@@ -67,10 +62,7 @@ pub(crate) fn drop_stream(
     Ok(())
 }
 
-/// Removes up to `limit` entries of a stream whose last subscriber has left. Returns how many; 0 when there is none left.
-///
-/// # Errors
-/// The store's.
+/// Removes up to `limit` entries of a dropped stream. Returns their number; 0 when no dropped stream is left.
 pub async fn sweep_dropped(tx: &Transaction, broker: BrokerId, limit: usize) -> Result<usize> {
     let prefix = keys::dropped(broker);
     let first = tx.range(prefix.children(), RangeOptions::first(1)).await?.items.pop();
@@ -89,6 +81,6 @@ pub async fn sweep_dropped(tx: &Transaction, broker: BrokerId, limit: usize) -> 
     }
     totals::clear(tx, broker, stream).await?;
     tx.clear(&dropped.key)?;
-    // The stream itself is one thing that was removed: 0 says that there was nothing to do.
+    // The stream counts too, because 0 means that nothing was left to do.
     Ok(removed + 1)
 }

@@ -1,4 +1,4 @@
-//! Finding filters that a race left without subscribers.
+//! Removes filters that a race left without subscribers.
 
 use bytes::Buf;
 use millrace_storage::{RangeOptions, Read, Transaction, after};
@@ -13,19 +13,16 @@ use crate::{
     tuple::Elements,
 };
 
-/// What a sweep did.
+/// The result of one step of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SweptFilters {
-    /// Filters that it removed.
+    #[allow(missing_docs)]
     pub removed: usize,
-    /// Where the next sweep begins; `None` when this one came to the end.
+    /// The next step begins after it; `None` at the end.
     pub next: Option<StreamId>,
 }
 
-/// Looks at up to `limit` streams after `from` and removes those without subscribers.
-///
-/// # Errors
-/// The store's.
+/// Reads up to `limit` streams after `from` and removes those without subscribers.
 pub async fn sweep(
     tx: &Transaction,
     broker: BrokerId,

@@ -15,6 +15,7 @@ use crate::{
     engine::local::View,
     error::{Error, OpenError},
     key::KeyRange,
+    version::Version,
 };
 
 /// The partial copy of a failed backup is in a folder whose name ends with `.partial`, and may be deleted.
@@ -59,6 +60,21 @@ impl Embedded {
         fs::rename(&partial, to).map_err(moved)?;
         let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty());
         sync_folder(parent.unwrap_or(Path::new("."))).map_err(moved)
+    }
+
+    /// Makes a data folder without keys, whose commits come after `version`: for a copy of a store of that version. A
+    /// folder that has commits stays as it is.
+    ///
+    /// # Errors
+    /// The folder is in use, not a data folder, or cannot be written.
+    pub fn create_after(path: impl AsRef<Path>, version: Version) -> Result<(), RestoreError> {
+        let folder = Folder::open(path.as_ref())?;
+        let store = Store::open(&folder.tables(), &Options::default(), 0)?;
+        if store.version()? == 0 {
+            store.fill(version, &mut |_| Ok(()))?;
+        }
+        folder.sync_all().map_err(|source| OpenError::Io { path: path.as_ref().into(), source })?;
+        Ok(())
     }
 
     fn copy(&self, to: &Path) -> Result<(), RestoreError> {

@@ -1,0 +1,217 @@
+//! `millrace migrate`: from one machine's data folder to a region's FoundationDB cluster, and back.
+//!
+//! The keys are the same on both engines, so a migration copies them unchanged and then compares both stores:
+//! [`millrace_storage::copy`]. No server may run on either store meanwhile. A data folder is locked; the pods of a
+//! cluster show by the leases that they renew.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use millrace_layers::{
+    Store,
+    pods::{self, Pod},
+};
+use millrace_storage::{CopyError, CopyProgress, Embedded, Host as _, RestoreError, System, block_on, copy};
+
+use crate::cli::Failure;
+use crate::inspect::text;
+use crate::permissions;
+use crate::store::{ClusterArgs, Opened, Place};
+
+pub(crate) const HELP: &str = "\
+Example:
+  millrace migrate /var/lib/millrace foundationdb --fdb-cluster-file /etc/foundationdb/fdb.cluster
+
+The source stays as it is. The target is empty at first; after an interruption, run the same command
+again. When the command has ended, both stores are equal.";
+
+/// Names the cluster of --fdb-cluster-file; a folder of this name is ./foundationdb.
+const CLUSTER: &str = "foundationdb";
+
+/// A running pod renews its lease several times meanwhile.
+const LEASE_WATCHED: Duration = Duration::from_secs(6);
+
+const PODS_MAX: usize = 10_000;
+
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
+/// `millrace migrate`.
+#[derive(Debug, Args)]
+pub(crate) struct MigrateArgs {
+    /// A data folder, or "foundationdb" for the cluster.
+    #[arg(value_name = "SOURCE")]
+    source: OsString,
+
+    /// A data folder, or "foundationdb" for the cluster.
+    #[arg(value_name = "TARGET")]
+    target: OsString,
+
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+pub(crate) fn run(args: MigrateArgs) -> Result<(), Failure> {
+    let is_cluster = |place: &OsString| place == CLUSTER;
+    match (is_cluster(&args.source), is_cluster(&args.target)) {
+        (true, true) => {
+            return Err(Failure::Settings(
+                "source and target are both a cluster: fdbbackup and fdbrestore copy between clusters".into(),
+            ));
+        }
+        (false, false) => {
+            if let Some((name, _)) = args.cluster.given().find(|(_, is_set)| *is_set) {
+                return Err(Failure::Settings(format!(
+                    "--{} is for a cluster: write foundationdb instead of one of the folders, or leave it out",
+                    name.replace('_', "-")
+                )));
+            }
+        }
+        _ => {}
+    }
+    let cluster = args.cluster.cluster().map_err(Failure::Settings)?;
+    let place = |name: OsString| match is_cluster(&name) {
+        true => Place::Cluster(cluster.clone()),
+        false => Place::Folder(PathBuf::from(name)),
+    };
+    migrate(&place(args.source), &place(args.target))
+}
+
+fn migrate(source: &Place, target: &Place) -> Result<(), Failure> {
+    if let Place::Folder(folder) = source
+        && crate::inspect::is_missing(folder)
+    {
+        let folder = folder.display();
+        return Err(Failure::Run(format!("there is no data folder at {folder}: name the one of the server")));
+    }
+    let from = open(source)?;
+    if let Place::Cluster(_) = source {
+        refuse_running(&Store::new(from.database()), LEASE_WATCHED)?;
+    }
+    if let Place::Folder(folder) = target {
+        permissions::keep_private();
+        let version = block_on(from.database().run(async |tx, _| tx.read_version().await));
+        let version = version.map_err(|error| Failure::Run(format!("the source cannot be read: {error}")))?;
+        Embedded::create_after(folder, version).map_err(|error| match error {
+            // Says what to do about it.
+            RestoreError::Open(_) => open(target).err().unwrap_or_else(|| Failure::Run(error.to_string())),
+            _ => Failure::Run(format!("the target cannot be made: {error}")),
+        })?;
+    }
+    let to = open(target)?;
+    let mut progress = Progress::new();
+    let copied = block_on(copy(&from.database(), &to.database(), &mut |seen| progress.tell(seen)));
+    let seen = copied.map_err(|error| failure(&error))?;
+    if let Place::Cluster(_) = source {
+        // A pod that was started during the copy may write after the comparison.
+        refuse_running(&Store::new(from.database()), LEASE_WATCHED)?;
+    }
+    tell(&format!("Both stores are equal: {}, {}.", keys(seen.keys), text::bytes(seen.bytes)));
+    tell("Start servers on the target with the same secret_key_file as before, if one was set.");
+    Ok(())
+}
+
+fn open(place: &Place) -> Result<Opened, Failure> {
+    place.open_even_unfinished()?.ok_or_else(|| Failure::Run("a store in memory cannot be copied".into()))
+}
+
+/// Watches the leases of all pods for some time.
+fn refuse_running(store: &Store, watched: Duration) -> Result<(), Failure> {
+    let unread = |error| Failure::Run(format!("the pods of the store cannot be read: {error}"));
+    let list = || block_on(store.run(async |tx| pods::list(&tx, PODS_MAX).await));
+    let before = list().map_err(unread)?;
+    if before.is_empty() {
+        return Ok(());
+    }
+    tell(&format!("Watching for {} s whether a pod runs on the source ...", watched.as_secs()));
+    block_on(System::new().pause(watched));
+    let after = list().map_err(unread)?;
+    let running = renewed(&before, &after);
+    if running.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::Run(format!(
+        "pods run on the source ({}): stop all of them, and run this again",
+        running.join(", ")
+    )))
+}
+
+/// The names of the pods whose leases changed.
+fn renewed(before: &[Pod], after: &[Pod]) -> Vec<String> {
+    let is_same = |pod: &Pod, old: &Pod| old.name == pod.name && old.until_ms == pod.until_ms;
+    let renewed = after.iter().filter(|pod| !before.iter().any(|old| is_same(pod, old)));
+    renewed.map(|pod| text::escape(&pod.name)).collect()
+}
+
+fn failure(error: &CopyError) -> Failure {
+    let advice = match error {
+        CopyError::NotEmpty => {
+            "name an empty folder, or another --fdb-prefix; nothing was changed".to_owned()
+        }
+        CopyError::SourceUnfinished => "run the migration that was interrupted to its end first".to_owned(),
+        // A folder is made behind the source's version, so the target is a cluster, or a folder of an earlier try.
+        CopyError::VersionsBehind { source_version, .. } => format!(
+            "run `fdbcli --exec \"advanceversion {}\"` for a cluster, or name a new folder; then run this again",
+            source_version.saturating_add(1)
+        ),
+        CopyError::SourceChanges => "stop every server on it, and run this again".to_owned(),
+        _ => "what was copied stays, and the same command goes on where it was".to_owned(),
+    };
+    let cause = std::error::Error::source(error).map_or_else(String::new, |cause| format!(" ({cause})"));
+    Failure::Run(format!("{error}{cause}: {advice}"))
+}
+
+/// A closed stderr does not end the migration.
+fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+fn keys(number: u64) -> String {
+    text::plural(number, "key", "keys")
+}
+
+/// Lines on stderr, at most one a second.
+struct Progress {
+    told: std::time::Instant,
+}
+
+impl Progress {
+    #[allow(clippy::disallowed_methods, reason = "paces the lines that a person reads")]
+    fn new() -> Self {
+        Self { told: std::time::Instant::now() }
+    }
+
+    fn tell(&mut self, seen: CopyProgress) {
+        if self.told.elapsed() < PROGRESS_EVERY {
+            return;
+        }
+        *self = Self::new();
+        let what = if seen.is_comparing { "Compared" } else { "Copied" };
+        tell(&format!("{what} {}, {} ...", keys(seen.keys), text::bytes(seen.bytes)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millrace_storage::Database;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_that_renews_its_lease_is_named_and_a_dead_one_is_not() {
+        let store = Store::new(Database::memory());
+        let renew =
+            |pod: &[u8], until_ms| block_on(store.run(async |tx| pods::renew(&tx, pod, until_ms))).unwrap();
+        let list = || block_on(store.run(async |tx| pods::list(&tx, PODS_MAX).await)).unwrap();
+        renew(b"dead", 1);
+        renew(b"alive", 1);
+        let before = list();
+        assert!(renewed(&before, &list()).is_empty());
+        assert!(refuse_running(&store, Duration::ZERO).is_ok());
+        renew(b"alive", 2);
+        renew(b"new", 3);
+        assert_eq!(renewed(&before, &list()), ["alive", "new"]);
+    }
+}

@@ -1,0 +1,390 @@
+//! Copies all keys of a store into another one, between engines, too.
+//!
+//! A copy is a comparison that writes the differences: it goes through both stores in key order, page by page. So a copy
+//! that was interrupted goes on where it was, and a last comparison without a difference proves that both stores are
+//! equal. The source must have no writers; the comparison finds those that it has nevertheless.
+//!
+//! Until then the target has a key that [`copy_is_unfinished`] finds, so that no server starts on half of a store.
+//!
+//! Keys that hold a versionstamp stay as they are. So the target's versions must come after all of the source's, or new
+//! messages would sort before stored ones: see [`CopyError::VersionsBehind`] and [`crate::Embedded::create_after`].
+
+use bytes::Bytes;
+
+use crate::{
+    Database, Error, KeyRange, KeyValue, Page, RangeOptions, Read, Transaction, Version, after,
+    limits::KEY_SPACE_END,
+};
+
+/// Its value is the key before which all is copied. The layers' keys are tuples, whose first byte is less.
+const UNFINISHED_KEY: &[u8] = b"\xfecopy";
+
+/// With [`crate::limits::PAGE_BYTES_MAX`] it keeps the writes of a page within one transaction.
+const PAGE_ROWS: usize = 1_000;
+
+/// Comparisons that still find differences after the copy, before the source is taken to have writers.
+const COMPARISONS_MAX: u32 = 3;
+
+/// The extent of one pass over both stores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct CopyProgress {
+    pub keys: u64,
+    pub bytes: u64,
+    /// Keys that were written or deleted in the target.
+    pub changed: u64,
+    /// The pass comes after the one that copied all keys.
+    pub is_comparing: bool,
+}
+
+/// An interrupted copy. The keys that are copied stay, and the same call goes on after them.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs)]
+pub enum CopyError {
+    #[error("the target has data, and a copy needs an empty one")]
+    NotEmpty,
+    #[error("the source is itself the target of a copy that has not ended")]
+    SourceUnfinished,
+    /// Versionstamps of new messages would sort before those of copied ones.
+    #[error("the target is at version {target}, and the source is already at {source_version}")]
+    VersionsBehind { source_version: Version, target: Version },
+    #[error("the source changed while it was copied")]
+    SourceChanges,
+    #[error("the source cannot be read")]
+    Source(#[source] Error),
+    #[error("the target cannot be written")]
+    Target(#[source] Error),
+}
+
+/// True when the store is the target of a copy that has not ended.
+///
+/// # Errors
+/// The store's.
+pub async fn copy_is_unfinished(database: &Database) -> Result<bool, Error> {
+    Ok(unfinished_at(database).await?.is_some())
+}
+
+/// Makes `target`, which is empty or the target of an interrupted copy, equal to `source`. Calls `progress` after each
+/// page.
+///
+/// # Errors
+/// See [`CopyError`].
+pub async fn copy(
+    source: &Database,
+    target: &Database,
+    progress: &mut (dyn FnMut(CopyProgress) + Send),
+) -> Result<CopyProgress, CopyError> {
+    if copy_is_unfinished(source).await.map_err(CopyError::Source)? {
+        return Err(CopyError::SourceUnfinished);
+    }
+    let source_version = version(source).await.map_err(CopyError::Source)?;
+    let target_version = version(target).await.map_err(CopyError::Target)?;
+    if target_version < source_version {
+        return Err(CopyError::VersionsBehind { source_version, target: target_version });
+    }
+    let begin = begin(target).await.map_err(CopyError::Target)?.ok_or(CopyError::NotEmpty)?;
+    let mut pass = Pass { source, target, seen: CopyProgress::default(), progress };
+    pass.run(begin).await?;
+    for _ in 0..COMPARISONS_MAX {
+        pass.seen = CopyProgress { is_comparing: true, ..CopyProgress::default() };
+        pass.run(Bytes::new()).await?;
+        if pass.seen.changed == 0 {
+            let seen = pass.seen;
+            target.run(async |tx, _| tx.clear(UNFINISHED_KEY)).await.map_err(CopyError::Target)?;
+            return Ok(seen);
+        }
+    }
+    Err(CopyError::SourceChanges)
+}
+
+async fn version(database: &Database) -> Result<Version, Error> {
+    database.run(async |tx, _| tx.read_version().await).await
+}
+
+async fn unfinished_at(database: &Database) -> Result<Option<Bytes>, Error> {
+    database.run(async |tx, _| tx.get(UNFINISHED_KEY, Read::Snapshot).await).await
+}
+
+/// The key to go on from; `None` when the target has data of its own.
+async fn begin(target: &Database) -> Result<Option<Bytes>, Error> {
+    target
+        .run(async |tx, _| {
+            if let Some(begin) = tx.get(UNFINISHED_KEY, Read::Serializable).await? {
+                return Ok(Some(begin));
+            }
+            let all = KeyRange::new([], KEY_SPACE_END);
+            if !tx.range(all, RangeOptions::first(1)).await?.items.is_empty() {
+                return Ok(None);
+            }
+            tx.set(UNFINISHED_KEY, Bytes::new())?;
+            Ok(Some(Bytes::new()))
+        })
+        .await
+}
+
+struct Pass<'a> {
+    source: &'a Database,
+    target: &'a Database,
+    seen: CopyProgress,
+    progress: &'a mut (dyn FnMut(CopyProgress) + Send),
+}
+
+impl Pass<'_> {
+    async fn run(&mut self, mut begin: Bytes) -> Result<(), CopyError> {
+        loop {
+            let range = KeyRange { begin: begin.clone(), end: Bytes::from_static(KEY_SPACE_END) };
+            let page = read(self.source, range).await.map_err(CopyError::Source)?;
+            let end = end_of(&page);
+            self.seen.keys += page.items.len() as u64;
+            self.seen.bytes +=
+                page.items.iter().map(|row| (row.key.len() + row.value.len()) as u64).sum::<u64>();
+            self.seen.changed += equalise(self.target, KeyRange { begin, end: end.clone() }, &page.items)
+                .await
+                .map_err(CopyError::Target)?;
+            (self.progress)(self.seen);
+            if !page.more {
+                return Ok(());
+            }
+            begin = end;
+        }
+    }
+}
+
+/// Makes the target's keys of a range equal to `rows`, and returns the number of changed ones.
+async fn equalise(target: &Database, range: KeyRange, rows: &[KeyValue]) -> Result<u64, Error> {
+    let (mut begin, mut rows, mut changed) = (range.begin, rows, 0);
+    loop {
+        let part = KeyRange { begin, end: range.end.clone() };
+        let page = read(target, part).await?;
+        let end = if page.more { end_of(&page) } else { range.end.clone() };
+        let (now, later) = rows.split_at(rows.partition_point(|row| row.key < end));
+        let differences = differences(now, &page.items);
+        if !differences.is_empty() {
+            changed += differences.len() as u64;
+            let (differences, end) = (&differences, &end);
+            target.run(async |tx, _| write(&tx, differences, end)).await?;
+        }
+        if !page.more {
+            return Ok(changed);
+        }
+        (begin, rows) = (end, later);
+    }
+}
+
+async fn read(database: &Database, range: KeyRange) -> Result<Page, Error> {
+    database
+        .run(move |tx, _| {
+            let range = range.clone();
+            async move { tx.range(range, RangeOptions::first(PAGE_ROWS).snapshot()).await }
+        })
+        .await
+}
+
+fn end_of(page: &Page) -> Bytes {
+    match page.items.last() {
+        Some(last) if page.more => after(&last.key),
+        _ => Bytes::from_static(KEY_SPACE_END),
+    }
+}
+
+/// The writes that turn `there` into `wanted`, both in key order; `None` deletes.
+fn differences(wanted: &[KeyValue], there: &[KeyValue]) -> Vec<(Bytes, Option<Bytes>)> {
+    let mut writes = Vec::new();
+    let mut there = there.iter().filter(|row| row.key != UNFINISHED_KEY).peekable();
+    for row in wanted {
+        while let Some(extra) = there.next_if(|other| other.key < row.key) {
+            writes.push((extra.key.clone(), None));
+        }
+        if there.next_if(|other| other.key == row.key).is_none_or(|other| other.value != row.value) {
+            writes.push((row.key.clone(), Some(row.value.clone())));
+        }
+    }
+    writes.extend(there.map(|extra| (extra.key.clone(), None)));
+    writes
+}
+
+fn write(tx: &Transaction, differences: &[(Bytes, Option<Bytes>)], end: &Bytes) -> Result<(), Error> {
+    for (key, value) in differences {
+        match value {
+            Some(value) => tx.set(key, value.clone())?,
+            None => tx.clear(key)?,
+        }
+    }
+    tx.set(UNFINISHED_KEY, end.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::{Embedded, Options, block_on};
+
+    fn fill(database: &Database, rows: impl Iterator<Item = (String, Vec<u8>)>) {
+        let rows: Vec<_> = rows.collect();
+        for part in rows.chunks(500) {
+            let filled: Result<(), Error> = block_on(
+                database
+                    .run(async |tx, _| part.iter().try_for_each(|(key, value)| tx.set(key, value.clone()))),
+            );
+            filled.unwrap();
+        }
+    }
+
+    fn numbered(count: usize) -> impl Iterator<Item = (String, Vec<u8>)> {
+        (0..count).map(|number| (format!("key {number:06}"), number.to_be_bytes().repeat(number % 50)))
+    }
+
+    fn rows(database: &Database) -> Vec<KeyValue> {
+        let (mut rows, mut begin) = (Vec::new(), Bytes::new());
+        loop {
+            let range = KeyRange { begin, end: Bytes::from_static(KEY_SPACE_END) };
+            let page = block_on(read(database, range)).unwrap();
+            begin = end_of(&page);
+            rows.extend(page.items);
+            if !page.more {
+                return rows;
+            }
+        }
+    }
+
+    fn copied(source: &Database, target: &Database) -> Result<CopyProgress, CopyError> {
+        block_on(copy(source, target, &mut |_| {}))
+    }
+
+    /// A store in memory whose version is not behind that of a source with a few commits.
+    fn ahead() -> Database {
+        let database = Database::memory();
+        for _ in 0..100 {
+            fill(&database, [("x".to_owned(), vec![])].into_iter());
+        }
+        block_on(database.run(async |tx, _| tx.clear("x"))).unwrap();
+        database
+    }
+
+    #[test]
+    fn all_keys_are_copied_and_the_copy_is_finished() {
+        let (source, target) = (Database::memory(), ahead());
+        fill(&source, numbered(5_000));
+        let seen = copied(&source, &target).unwrap();
+        assert_eq!((seen.keys, seen.changed, seen.is_comparing), (5_000, 0, true));
+        assert_eq!(rows(&source), rows(&target));
+        assert!(!block_on(copy_is_unfinished(&target)).unwrap());
+    }
+
+    #[test]
+    fn an_empty_store_is_copied() {
+        assert_eq!(copied(&Database::memory(), &ahead()).unwrap().keys, 0);
+    }
+
+    #[test]
+    fn a_target_with_data_is_refused_and_unchanged() {
+        let (source, target) = (Database::memory(), ahead());
+        fill(&source, numbered(3));
+        fill(&target, [("mine".to_owned(), vec![1])].into_iter());
+        assert!(matches!(copied(&source, &target), Err(CopyError::NotEmpty)));
+        assert_eq!(rows(&target).len(), 1);
+    }
+
+    #[test]
+    fn an_interrupted_copy_goes_on_and_takes_up_later_changes_of_the_source() {
+        let (source, target) = (Database::memory(), ahead());
+        fill(&source, numbered(5_000));
+        // Interrupts the copy: the third page's progress panics.
+        let mut pages = 0;
+        let interrupted = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            block_on(copy(&source, &target, &mut |_| {
+                pages += 1;
+                assert!(pages < 3, "the copy is interrupted here");
+            }))
+        }));
+        assert!(interrupted.is_err());
+        assert!(block_on(copy_is_unfinished(&target)).unwrap());
+        assert!(matches!(copied(&target, &ahead()), Err(CopyError::SourceUnfinished)));
+
+        let changed: Result<(), Error> = block_on(source.run(async |tx, _| {
+            tx.set("key 000001", &b"changed"[..])?;
+            tx.clear("key 000002")?;
+            tx.set("a key before all", &b"new"[..])
+        }));
+        changed.unwrap();
+        let mut first = None;
+        block_on(copy(&source, &target, &mut |seen| {
+            first.get_or_insert(seen);
+        }))
+        .unwrap();
+        assert_eq!(rows(&source), rows(&target));
+        assert!(first.unwrap().keys <= 1_000 && !first.unwrap().is_comparing);
+    }
+
+    #[test]
+    fn keys_that_the_source_has_not_are_deleted_over_many_pages() {
+        let target = ahead();
+        fill(&target, numbered(4_000));
+        let wanted: Vec<_> = rows(&target).into_iter().filter(|row| row.key.ends_with(b"7")).collect();
+        let all = KeyRange::new([], KEY_SPACE_END);
+        assert_eq!(block_on(equalise(&target, all.clone(), &wanted)).unwrap(), 3_600);
+        let left: Vec<_> = rows(&target).into_iter().filter(|row| row.key != UNFINISHED_KEY).collect();
+        assert_eq!(left, wanted);
+        assert_eq!(block_on(equalise(&target, all, &wanted)).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_source_with_a_writer_is_found_out() {
+        let (source, target) = (Database::memory(), ahead());
+        fill(&source, numbered(10));
+        let writer = source.clone();
+        let result = block_on(copy(&source, &target, &mut |seen| {
+            let value = format!("{seen:?}").into_bytes();
+            fill(&writer, [("key 000003".to_owned(), value)].into_iter());
+        }));
+        assert!(matches!(result, Err(CopyError::SourceChanges)), "{result:?}");
+        assert!(block_on(copy_is_unfinished(&target)).unwrap());
+    }
+
+    #[test]
+    fn versions_of_a_new_folder_come_after_those_of_the_source() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = Database::memory();
+        fill(&source, numbered(3_000));
+        let (behind, new) = (folder.path().join("behind"), folder.path().join("new"));
+        let open = |path| Embedded::open(path, Options::default()).unwrap();
+        let refused = copied(&source, &open(&behind).database());
+        assert!(matches!(refused, Err(CopyError::VersionsBehind { .. })), "{refused:?}");
+
+        Embedded::create_after(&new, 1_000_000).unwrap();
+        // A second call, as of a copy that goes on, changes nothing.
+        Embedded::create_after(&new, 7).unwrap();
+        let stamped = |database: &Database| {
+            let committed = database
+                .run_committed(async |tx, _| tx.set_versionstamped_key("stamped", [0, 0], "", Bytes::new()));
+            block_on(committed)
+                .map(|(_, committed): (_, crate::Committed)| committed.versionstamp.unwrap().version())
+        };
+        {
+            let store = open(&new);
+            copied(&source, &store.database()).unwrap();
+            assert_eq!(rows(&source), rows(&store.database()));
+            assert!(stamped(&store.database()).unwrap() > 1_000_000);
+        }
+        // Opened again, the folder passes the checks for missing commits.
+        let store = open(&new);
+        assert!(stamped(&store.database()).unwrap() > 1_000_000);
+    }
+
+    #[test]
+    fn progress_is_told_for_each_page() {
+        let (source, target) = (Database::memory(), ahead());
+        fill(&source, numbered(2_500));
+        let comparing = AtomicBool::new(false);
+        let mut told = Vec::new();
+        block_on(copy(&source, &target, &mut |seen| {
+            comparing.fetch_or(seen.is_comparing, Ordering::Relaxed);
+            told.push(seen.keys);
+        }))
+        .unwrap();
+        assert_eq!(told, [1_000, 2_000, 2_500, 1_000, 2_000, 2_500]);
+        assert!(comparing.load(Ordering::Relaxed));
+    }
+}
