@@ -54,7 +54,7 @@ pub mod webhooks;
 pub use error::{Error, Result};
 pub use name::Filter;
 pub use position::Position;
-pub use store::{Store, resized};
+pub use store::{Store, halved, resized};
 
 /// Id of a broker, the first element of all its keys. 0 is the region.
 pub type BrokerId = u64;

@@ -9,7 +9,7 @@ use crate::{
     BrokerId,
     catalog::{self, Broker},
     due::{self, Due},
-    error::Result,
+    error::{Error, Result},
     position::Position,
     retained,
     sessions::{self, Attach, Attached, Detach, SessionId},
@@ -46,6 +46,28 @@ impl Store {
         Body: Future<Output = Result<T>>,
     {
         self.database.run(|tx, _| body(tx)).await
+    }
+
+    /// Runs a piece of a sweep, of `size` things. A piece that can be halved is not tried again after a conflict, or when it is too
+    /// old: as large as it is, it would take as long again.
+    ///
+    /// # Errors
+    /// [`Error::Contended`], the error of `body`, or the store's.
+    pub async fn run_piece<T, F, Body>(&self, size: usize, mut body: F) -> Result<T>
+    where
+        F: FnMut(Transaction) -> Body,
+        Body: Future<Output = Result<T>>,
+    {
+        let run = self.database.run(|tx, attempt| {
+            let piece = (size <= 1 || attempt.conflicts == 0).then(|| body(tx));
+            async move {
+                match piece {
+                    Some(piece) => piece.await,
+                    None => Err(Error::Contended(attempt.conflicts)),
+                }
+            }
+        });
+        run.await
     }
 
     /// [`catalog::ensure`].
@@ -131,7 +153,7 @@ impl Store {
         // It makes room on a disk that is nearly full.
         let mut limit = most;
         loop {
-            let by_age = self.run(|tx: Transaction| async move {
+            let by_age = self.run_piece(limit, |tx: Transaction| async move {
                 tx.set_option(TransactionOption::Cleanup);
                 streams::trim_by_age(&tx, broker, stream, before_ms, limit).await
             });
@@ -142,7 +164,7 @@ impl Store {
         }
         let mut limit = most;
         loop {
-            let by_size = self.run(|tx: Transaction| async move {
+            let by_size = self.run_piece(limit, |tx: Transaction| async move {
                 tx.set_option(TransactionOption::Cleanup);
                 streams::trim_by_size(&tx, broker, stream, keep, limit).await
             });
@@ -231,33 +253,55 @@ impl Store {
     }
 }
 
-/// The result of a piece of a sweep. Sets the size of the next one: half after any error but of a store that is away, and up to `most`
-/// again after that. `None` when the same is to be tried again.
+/// The result of a piece of a sweep. Sets the size of the next one: as [`halved`] after an error, and up to `most` again after that.
+/// `None` when the same is to be tried again.
 ///
 /// # Errors
-/// The error of a piece of size 1, or of a store that is away.
+/// As [`halved`].
 pub fn resized<T>(piece: Result<T>, size: &mut usize, most: usize) -> Result<Option<T>> {
-    use millrace_storage::Error::{Closed, Unavailable};
     match piece {
         Ok(done) => {
             *size = size.saturating_mul(2).min(most);
             Ok(Some(done))
         }
-        Err(error) if *size <= 1 || matches!(error, crate::Error::Store(Closed | Unavailable(_))) => {
-            Err(error)
-        }
-        Err(_) => {
-            *size /= 2;
-            Ok(None)
-        }
+        Err(error) => halved(error, size).map(|()| None),
     }
+}
+
+/// Sets the size of the next piece of a sweep after an error: half, because less work may succeed.
+///
+/// # Errors
+/// The error of a piece of size 1, or of a store that is away.
+pub fn halved(error: Error, size: &mut usize) -> Result<()> {
+    use millrace_storage::Error::{Closed, Unavailable};
+    if *size <= 1 || matches!(error, Error::Store(Closed | Unavailable(_))) {
+        return Err(error);
+    }
+    *size /= 2;
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use millrace_storage::Error as StoreError;
+    use millrace_storage::{Error as StoreError, block_on};
 
     use super::*;
+
+    #[test]
+    fn a_piece_that_is_too_old_is_tried_again_only_when_it_cannot_be_smaller() {
+        let store = Store::new(Database::memory());
+        let attempts = |size| {
+            let mut attempts = 0;
+            let failed = block_on(store.run_piece(size, |_| {
+                attempts += 1;
+                async { Err::<(), _>(StoreError::TooOld.into()) }
+            }));
+            assert!(failed.is_err());
+            attempts
+        };
+        assert_eq!((attempts(500), attempts(2)), (1, 1));
+        assert!(attempts(1) > 1);
+    }
 
     #[test]
     fn a_sweep_that_fails_goes_on_with_smaller_pieces() {

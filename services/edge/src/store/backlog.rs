@@ -59,8 +59,8 @@ pub(super) struct Budget {
     pub(super) jobs: usize,
     pub(super) bytes: usize,
     pub(super) cost: usize,
-    /// Cost that a broker may use beside others that have less to write, [`QUANTUM`] at least. Where several brokers have
-    /// more to write, they share twice of that, and each may use [`QUANTUM`].
+    /// Cost that a broker may use beside others that have less to write. Where several brokers have more to write, they
+    /// share twice of that, and each may use [`QUANTUM`] if it is less than the share.
     pub(super) share: usize,
 }
 
@@ -268,9 +268,10 @@ impl<J: Work> Backlog<J> {
         let is_away = |recent: &&Recent| !self.lanes.contains_key(&recent.broker);
         let mut measure = self.recent.iter().filter(is_away).map(|recent| recent.cost).max();
         let mut with_more = turn.len();
+        let least = QUANTUM.min(batch.budget.share);
         while let Some(broker) = turn.pop_front() {
             let part = parts.entry(broker).or_default();
-            let share = (2 * batch.budget.share / with_more.max(1)).clamp(QUANTUM, batch.budget.share);
+            let share = (2 * batch.budget.share / with_more.max(1)).clamp(least, batch.budget.share);
             let limit = measure.map_or(usize::MAX, |cost| cost.max(share));
             let Some(lane) = self.lanes.get_mut(&broker) else { continue };
             part.until += QUANTUM;
@@ -833,8 +834,9 @@ mod tests {
 
     #[test]
     fn a_smaller_share_holds_for_jobs_with_parts_and_without() {
-        let budget = Budget { share: QUANTUM, ..BUDGET };
-        for flood in [in_parts(1, 5_000), of(1, "publish", 50), of(1, "attach", 30), of(1, "publish", 1)] {
+        let floods = [in_parts(1, 5_000), of(1, "publish", 50), of(1, "attach", 30), of(1, "publish", 1)];
+        for (share, flood) in [8, QUANTUM].into_iter().flat_map(|share| floods.map(|flood| (share, flood))) {
+            let budget = Budget { share, ..BUDGET };
             let mut backlog = backlog(std::iter::repeat_n(flood, 3_000));
             let mut total = [0; 3];
             for _ in 0..100 {
@@ -846,7 +848,7 @@ mod tests {
                 costs(&batch).into_iter().zip(&mut total).for_each(|(cost, total)| *total += cost);
             }
             assert_eq!(total[1], 800, "the others are in every transaction");
-            let all = 100 * QUANTUM;
+            let all = 100 * share;
             assert!(total[0].abs_diff(all) <= 50, "{} of {}: {}", flood.name, flood.cost, total[0]);
         }
     }

@@ -11,6 +11,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use millrace_layers::{Error, halved};
+
 use super::pods::{self, Recovery};
 use super::sweep;
 use super::writer::Writer;
@@ -83,10 +85,15 @@ impl Duties {
         self.sessions
     }
 
-    /// A step failed.
-    pub(super) fn halve(&mut self) {
-        self.sessions = (self.sessions / 2).max(1);
+    /// A step with so many sessions failed. The next one has half as many.
+    ///
+    /// # Errors
+    /// As [`halved`].
+    pub(super) fn halve(&mut self, error: Error, mut sessions: usize) -> Result<(), Error> {
+        halved(error, &mut sessions)?;
+        self.sessions = sessions;
         self.has_failed = true;
+        Ok(())
     }
 
     /// A step was fast.
@@ -166,8 +173,9 @@ mod tests {
     #[test]
     fn slow_and_failed_steps_have_fewer_sessions_and_fast_ones_more() {
         let mut duties = Duties::default();
+        let halve = |duties: &mut Duties| duties.halve(Error::Contended(1), duties.sessions());
         duties.note_step(0, 0, SLOW_US);
-        duties.halve();
+        halve(&mut duties).unwrap();
         duties.note_step(0, 0, 0);
         assert_eq!(duties.sessions(), SESSIONS / 4);
         duties.add(Duty::Due(1, 5));
@@ -176,11 +184,11 @@ mod tests {
         assert_eq!(duties.sessions(), SESSIONS / 4);
         (0..20).for_each(|_| duties.note_step(0, 0, SLOW_US));
         assert_eq!(duties.sessions(), SESSIONS_MIN);
-        (0..20).for_each(|_| {
-            duties.halve();
+        while duties.sessions() > 1 {
+            halve(&mut duties).unwrap();
             duties.note_step(0, 0, 0);
-        });
-        assert_eq!(duties.sessions(), 1);
+        }
+        assert!(halve(&mut duties).is_err(), "one session cannot be halved");
         (0..20).for_each(|_| duties.note_step(0, 0, 1));
         assert_eq!(duties.sessions(), SESSIONS);
     }

@@ -7,7 +7,7 @@
 //! less than half a millisecond on a fast disk, and several across a network. So the share of that broker follows from
 //! the time of a commit (decision 0005).
 
-use super::backlog::{Budget, QUANTUM};
+use super::backlog::Budget;
 
 /// One transaction. Its bytes are counted generously below what the store allows. Its cost is some ten milliseconds, so
 /// that a job that comes when it has begun does not wait for longer.
@@ -19,14 +19,16 @@ const SLOW_MS: u64 = 500;
 /// Shorter work lets the cost grow.
 const FAST_MS: u64 = 100;
 
-/// The largest share of a broker beside others that have less to write.
+/// The smallest and the largest share of a broker beside others that have less to write.
+const SHARE_MIN: usize = 8;
 const SHARE_MAX: usize = 100;
 /// A share adds at most one part in so many to the time of a transaction.
 const SHARE_DIVISOR: u64 = 5;
 /// Time that a unit of cost takes, microseconds: half of it in the thread that writes, half in the engine.
 const UNIT_US: u64 = 4;
-/// The estimate of the shortest commit grows by one part in so many of the difference.
-const GROWTH_DIVISOR: u64 = 64;
+/// The estimate of the shortest commit grows by one part in so many of the difference. On a busy machine most commits wait
+/// for a processor. That makes the work of a share longer, too, so those commits must not make the share larger.
+const GROWTH_DIVISOR: u64 = 1_024;
 
 /// The cost that the next transaction may have.
 pub(super) struct Pace {
@@ -44,7 +46,7 @@ impl Default for Pace {
 impl Pace {
     pub(super) fn budget(&self) -> Budget {
         let share = usize::try_from(self.commit_us / SHARE_DIVISOR / UNIT_US).unwrap_or(SHARE_MAX);
-        Budget { cost: self.cost, share: share.clamp(QUANTUM, SHARE_MAX), ..BUDGET }
+        Budget { cost: self.cost, share: share.clamp(SHARE_MIN, SHARE_MAX), ..BUDGET }
     }
 
     /// A commit took so long, from the end of the work. The shortest of the last ones shows what a commit takes that has
@@ -88,7 +90,18 @@ mod tests {
             pace.budget().share
         };
         assert_eq!((note(5_000, 0), note(5_000, 1), note(1_000, 1)), (SHARE_MAX, SHARE_MAX, 50));
-        assert_eq!((note(300, 1), note(10_000, 1)), (QUANTUM, QUANTUM), "one slow commit says little");
-        assert_eq!(note(5_000, 100), SHARE_MAX);
+        assert_eq!((note(300, 1), note(10_000, 1)), (15, 15), "one slow commit says little");
+        assert_eq!((note(100, 1), note(5_000, 2_000)), (SHARE_MIN, SHARE_MAX));
+    }
+
+    #[test]
+    fn commits_that_wait_for_a_processor_do_not_make_a_share_larger() {
+        let mut pace = Pace::default();
+        for commit in 0..2_000 {
+            let is_undisturbed = commit % 20 == 0;
+            pace.note_commit(if is_undisturbed { 250 } else { 5_000 });
+            let work_us = pace.budget().share as u64 * UNIT_US;
+            assert!(work_us <= 250 / 2, "{work_us} us beside a commit of 250 us");
+        }
     }
 }

@@ -126,14 +126,17 @@ fn sweep(shared: &Shared) {
 }
 
 fn sweep_broker(shared: &Shared, broker: u64) {
-    let dropped =
-        |limit| block_on(shared.layers.run(async |tx| streams::sweep_dropped(&tx, broker, limit).await));
+    let layers = &shared.layers;
+    let dropped = |limit| {
+        block_on(layers.run_piece(limit, async |tx| streams::sweep_dropped(&tx, broker, limit).await))
+    };
     let changes =
-        |limit| block_on(shared.layers.run(async |tx| index::trim_changes(&tx, broker, limit).await));
+        |limit| block_on(layers.run_piece(limit, async |tx| index::trim_changes(&tx, broker, limit).await));
     let swept = until_nothing(dropped).and_then(|()| until_nothing(changes)).and_then(|()| {
         let (mut bodies, mut limit) = (Some(Position::MIN), SWEPT);
         while let Some(from) = bodies {
-            let run = shared.layers.run(async |tx| streams::sweep_bodies(&tx, broker, from, limit).await);
+            let run =
+                layers.run_piece(limit, async |tx| streams::sweep_bodies(&tx, broker, from, limit).await);
             if let Some(swept) = resized(block_on(run), &mut limit, SWEPT)? {
                 bodies = swept.next;
             }

@@ -36,17 +36,18 @@ pub(super) fn due(writer: &mut Writer<'_>) {
 /// a single one in the next round.
 pub(super) fn settle_some(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> Option<Duty> {
     let sessions = writer.duties.sessions();
+    let conflicts_max = conflicts_max(sessions, CONFLICTS);
     let swept =
-        writer.transact(&[], CONFLICTS, &async |applier| settle(applier, shard, now_ms, sessions).await);
-    match swept {
+        writer.transact(&[], conflicts_max, &async |applier| settle(applier, shard, now_ms, sessions).await);
+    let error = match swept {
         Ok((applied, stamp)) => {
             writer.swept(applied, stamp);
-            is_still_due(writer, shard, now_ms).then_some(Duty::Due(shard, now_ms))
+            return is_still_due(writer, shard, now_ms).then_some(Duty::Due(shard, now_ms));
         }
-        Err(_) if sessions > 1 => {
-            writer.duties.halve();
-            Some(Duty::Due(shard, now_ms))
-        }
+        Err(error) => error,
+    };
+    match writer.duties.halve(error, sessions) {
+        Ok(()) => Some(Duty::Due(shard, now_ms)),
         Err(error) if is_hopeless(&error) && drop_first(writer, shard, now_ms, &error) => {
             Some(Duty::Due(shard, now_ms))
         }
@@ -55,6 +56,12 @@ pub(super) fn settle_some(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> Op
             None
         }
     }
+}
+
+/// Conflicts, and refusals as too old, after which a step fails. A step that can be halved is not tried again as it is: it would
+/// take as long again.
+fn conflicts_max(sessions: usize, alone: u32) -> u32 {
+    if sessions > 1 { 1 } else { alone }
 }
 
 /// Drops what is due first in a shard, because it can never be written and all that is due behind it would wait. The
@@ -157,13 +164,16 @@ pub(super) fn abandon_some(
     match abandon(writer, owner, dead, &page) {
         Ok(true) => {}
         Ok(false) => return Abandoned::Unread,
-        Err(_) if page.len() > 1 => {
-            writer.duties.halve();
-            return Abandoned::Again;
-        }
-        Err(error) => {
-            tracing::error!(%error, "the connection of a session of an earlier run could not be ended");
-        }
+        Err(error) => match writer.duties.halve(error, page.len()) {
+            Ok(()) => return Abandoned::Again,
+            Err(error) if page.len() > 1 => {
+                tracing::error!(%error, "sessions of an earlier run could not be ended");
+                return Abandoned::Unread;
+            }
+            Err(error) => {
+                tracing::error!(%error, "the connection of a session of an earlier run could not be ended");
+            }
+        },
     }
     page.pop().map_or(Abandoned::All, Abandoned::Through)
 }
@@ -181,8 +191,8 @@ fn abandon(
     let is_own = dead.is_none();
     let is_alive = Cell::new(false);
     // Nobody else ends the sessions of this pod's own earlier run.
-    let conflicts = if is_own { u32::MAX } else { CONFLICTS };
-    let (applied, stamp) = writer.transact(&[], conflicts, &async |applier| {
+    let conflicts_max = conflicts_max(owned.len(), if is_own { u32::MAX } else { CONFLICTS });
+    let (applied, stamp) = writer.transact(&[], conflicts_max, &async |applier| {
         let now_ms = applier.shared.clock.unix_now_ms();
         if let Some(dead) = dead {
             is_alive.set(!pods::is_unchanged(applier.tx, dead).await?);

@@ -10,7 +10,6 @@ use std::sync::{
 };
 
 use bytes::Bytes;
-use fjall::Snapshot;
 
 use super::{
     check::batch,
@@ -19,6 +18,7 @@ use super::{
     options::{DiskUse, Options},
     space::{Room, Space},
     store::Store,
+    versions::OpenView,
     watermark::Watermark,
 };
 use crate::{
@@ -162,6 +162,10 @@ impl Backend for Cell {
         Ok(())
     }
 
+    fn free(&self) -> bool {
+        self.shared.slot().store().is_ok_and(Store::free)
+    }
+
     fn stats(&self) -> Vec<Stat> {
         if let Ok(store) = self.shared.slot().store() {
             store.look(&self.counters);
@@ -189,11 +193,11 @@ impl Backend for Cell {
 pub(super) struct CellView {
     shared: Arc<Shared>,
     opened: u64,
-    snapshot: Option<Snapshot>,
+    snapshot: Option<OpenView>,
 }
 
 impl CellView {
-    fn read<T>(&self, read: impl FnOnce(&Store, &Snapshot) -> Result<T, Error>) -> Result<T, Error> {
+    fn read<T>(&self, read: impl FnOnce(&Store, &OpenView) -> Result<T, Error>) -> Result<T, Error> {
         let slot = self.shared.slot();
         let store = slot.store()?;
         match &self.snapshot {

@@ -7,7 +7,7 @@ stats! {
         syncs: Counter "millrace_store_syncs_total" [] "Times the journal was synced for a group.",
         journal_bytes: Counter "millrace_store_journal_bytes_total" [] "Bytes written to the journal.",
         reopened: Counter "millrace_store_reopened_total" [] "Times the files were opened again after a failure.",
-        memory_bytes: Gauge "millrace_store_memory_bytes" [] "Bytes in memtables: written to the journal, not yet to a table.",
+        memory_bytes: Gauge "millrace_store_memory_bytes" [] "Bytes in memtables, also in those that are tables already and that open transactions still read.",
         flushes: Gauge "millrace_store_unflushed_memtables" [] "Sealed memtables that wait for their flush.",
         journals: Gauge "millrace_store_journals" [] "Journal files that are kept until their memtables are flushed.",
         cache_bytes: Gauge "millrace_store_cache_bytes" [] "Bytes of table blocks in the cache.",

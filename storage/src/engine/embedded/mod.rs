@@ -18,6 +18,7 @@ mod folder;
 mod options;
 mod space;
 mod store;
+mod versions;
 mod watermark;
 
 use std::{path::Path, sync::Arc};

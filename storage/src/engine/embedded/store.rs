@@ -18,6 +18,7 @@ use super::{
     counters::Counters,
     folder::{corrupt, refused},
     options::Options,
+    versions::{OpenView, Versions},
 };
 use crate::{
     engine::local::Write,
@@ -44,6 +45,7 @@ const UNMERGED_MAX: usize = 24;
 pub(super) struct Store {
     database: Database,
     keys: Keyspace,
+    versions: Arc<Versions>,
 }
 
 impl Store {
@@ -73,7 +75,7 @@ impl Store {
                 .max_memtable_size(options.memtable_bytes)
                 .compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(UNMERGED)))
         })?;
-        Ok(Self { database, keys })
+        Ok(Self { database, keys, versions: Arc::default() })
     }
 
     fn check_versions(&self, journals: &Found, noted: Version) -> Result<(), String> {
@@ -93,8 +95,13 @@ impl Store {
         if found >= expected { Ok(()) } else { Err(missing(expected, found)) }
     }
 
-    pub(super) fn snapshot(&self) -> Snapshot {
-        self.database.snapshot()
+    pub(super) fn snapshot(&self) -> OpenView {
+        self.versions.open_view(&self.database)
+    }
+
+    /// Frees memory and tables that no view reads. Returns whether some can be freed later, without another write.
+    pub(super) fn free(&self) -> bool {
+        self.versions.free(&self.keys) || self.is_working()
     }
 
     pub(super) fn version(&self) -> Result<Version, Error> {
@@ -176,7 +183,7 @@ impl Store {
 
     pub(super) fn look(&self, counters: &Counters) {
         let micros = self.database.time_compacting().as_micros();
-        counters.memory_bytes.set(self.database.write_buffer_size());
+        counters.memory_bytes.set(self.keys.tree.version_memtable_size_sum());
         counters.flushes.set(self.keys.sealed_memtable_count() as u64);
         counters.journals.set(self.database.journal_count() as u64);
         counters.cache_bytes.set(self.database.cache_size());

@@ -37,6 +37,11 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// unknown whether they are durable, and the backend must recover.
     fn apply(&self, version: Version, writes: Vec<Write>) -> Result<(), Error>;
 
+    /// Frees what only closed views have read. Returns whether some of it can be freed later, without another write.
+    fn free(&self) -> bool {
+        false
+    }
+
     fn stats(&self) -> Vec<Stat> {
         Vec::new()
     }

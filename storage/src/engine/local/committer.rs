@@ -22,6 +22,9 @@ use crate::{
 /// Time between two attempts to recover from a failure, and between two checks for free space.
 const RECOVER_EVERY: Duration = Duration::from_secs(1);
 
+/// Time after the last commit until the backend is asked to free memory.
+const FREE_EVERY: Duration = Duration::from_secs(1);
+
 const BEHIND_PAUSE: Duration = Duration::from_millis(2);
 
 pub(super) struct Committer<B: Backend> {
@@ -31,6 +34,8 @@ pub(super) struct Committer<B: Backend> {
     failure: Option<Failure>,
     /// The backend refused something. It is asked again even without new transactions, because it may be making room.
     short: bool,
+    /// The backend may have something to free.
+    unfreed: bool,
 }
 
 struct Failure {
@@ -41,7 +46,7 @@ struct Failure {
 impl<B: Backend> Committer<B> {
     pub(super) fn new(shared: Arc<Shared<B>>) -> Self {
         let version = shared.snapshots.current().version;
-        Self { shared, known: Known::new(version), version, failure: None, short: false }
+        Self { shared, known: Known::new(version), version, failure: None, short: false, unfreed: false }
     }
 
     pub(super) fn run(mut self) {
@@ -61,7 +66,8 @@ impl<B: Backend> Committer<B> {
     }
 
     fn patience(&self) -> Option<Duration> {
-        (self.short || self.failure.is_some()).then_some(RECOVER_EVERY)
+        let is_asked_again = self.short || self.failure.is_some();
+        is_asked_again.then_some(RECOVER_EVERY).or(self.unfreed.then_some(FREE_EVERY))
     }
 
     fn take(&mut self, group: Vec<Request>) {
@@ -70,7 +76,14 @@ impl<B: Backend> Committer<B> {
             let readiness = self.shared.backend.readiness();
             self.short = matches!(readiness, Readiness::Low(_) | Readiness::Refuse(_));
             match readiness {
-                Readiness::Ready if group.is_empty() => return,
+                Readiness::Ready if group.is_empty() => {
+                    if self.unfreed {
+                        // The current view may be the last one of an old version.
+                        self.publish();
+                        self.unfreed = self.shared.backend.free();
+                    }
+                    return;
+                }
                 Readiness::Ready => return self.commit(group),
                 Readiness::Behind => {
                     self.shared.counters.stalls.add(u64::from(!stalled));
@@ -140,6 +153,8 @@ impl<B: Backend> Committer<B> {
                 self.publish();
                 self.shared.counters.committed(&written, began.elapsed());
                 self.shared.tell(accepted, &Ok(()));
+                self.shared.backend.free();
+                self.unfreed = true;
             }
             Err(error) => {
                 self.shared.tell(accepted, &Err(Error::CommitUnknown));

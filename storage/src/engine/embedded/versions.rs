@@ -1,0 +1,135 @@
+//! Frees versions of the store that no view reads.
+//!
+//! fjall adds a version with each flush and each compaction. A version keeps its memtables in memory and its tables on
+//! disk. fjall removes the oldest versions, up to the one that the oldest snapshot reads, and does so only at the next
+//! flush or compaction. So a flushed memtable stays in memory until the next one is full, and a long transaction keeps
+//! every memtable that is flushed meanwhile. `Versions` keeps the newest version and those that open views read.
+
+use std::{
+    any::Any,
+    collections::BTreeMap,
+    ops::Deref,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+};
+
+use fjall::{AbstractTree, Database, Keyspace, SeqNo, Snapshot};
+
+#[derive(Default)]
+pub(super) struct Versions(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    /// Number of open views by their sequence numbers.
+    views: BTreeMap<SeqNo, usize>,
+    active: Option<(u64, Memtable)>,
+    /// Memtables that are not written any more. Freeing the entries of one takes tens of milliseconds. With a reference
+    /// here, that happens on a thread of its own, and not where a version is removed under fjall's lock.
+    sealed: Vec<Memtable>,
+}
+
+/// fjall does not export the type.
+type Memtable = Arc<dyn Any + Send + Sync>;
+
+/// An open snapshot.
+pub(super) struct OpenView {
+    snapshot: Snapshot,
+    versions: Arc<Versions>,
+}
+
+impl Deref for OpenView {
+    type Target = Snapshot;
+
+    fn deref(&self) -> &Snapshot {
+        &self.snapshot
+    }
+}
+
+impl Drop for OpenView {
+    fn drop(&mut self) {
+        let mut state = self.versions.lock();
+        let sequence = self.snapshot.seqno();
+        if let Some(count) = state.views.get_mut(&sequence) {
+            *count -= 1;
+            if *count == 0 {
+                state.views.remove(&sequence);
+            }
+        }
+    }
+}
+
+impl Versions {
+    pub(super) fn open_view(self: &Arc<Self>, database: &Database) -> OpenView {
+        // Under the lock, or `free` could remove the version of a snapshot that is not in `views` yet.
+        let mut state = self.lock();
+        let snapshot = database.snapshot();
+        *state.views.entry(snapshot.seqno()).or_default() += 1;
+        OpenView { snapshot, versions: self.clone() }
+    }
+
+    /// Frees what no view reads. Returns whether something is left that can be freed later.
+    pub(super) fn free(&self, keys: &Keyspace) -> bool {
+        let mut state = self.lock();
+        state.note_active(keys);
+        state.remove_versions(keys);
+        let unread = state.sealed.extract_if(.., |memtable| Arc::strong_count(memtable) == 1).collect();
+        let is_left = !state.sealed.is_empty() || keys.tree.version_free_list_len() > 0;
+        drop(state);
+        drop_elsewhere(unread);
+        is_left
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn note_active(&mut self, keys: &Keyspace) {
+        let active = keys.tree.active_memtable();
+        if self.active.as_ref().is_none_or(|(id, _)| *id != active.id()) {
+            let last = self.active.replace((active.id(), active));
+            self.sealed.extend(last.map(|(_, memtable)| memtable));
+        }
+    }
+
+    fn remove_versions(&self, keys: &Keyspace) {
+        if keys.tree.version_free_list_len() == 0 {
+            return;
+        }
+        let mut versions = keys.tree.get_version_history_lock();
+        let (mut read, mut left, mut has_failed) = (Vec::new(), usize::MAX, false);
+        // A reader without a view reads the newest version.
+        for sequence in self.views.keys().copied().chain([SeqNo::MAX]) {
+            if let Err(error) = versions.maintenance(keys.path(), sequence) {
+                tracing::warn!(%error, "the file of an old version of the store could not be removed");
+                has_failed = true;
+            }
+            // If none was removed, this view reads the same version as the one before.
+            if versions.len() < left {
+                left = versions.len();
+                read.push(versions.get_version_for_snapshot(sequence));
+            }
+        }
+        // Only the newest is left. The others go before it; after a failure, behind all, where readers look first.
+        if read.len() > 1 {
+            for (index, version) in read.into_iter().enumerate() {
+                if index == 0 && !has_failed {
+                    versions.replace_latest_version(version);
+                } else {
+                    versions.append_version(version);
+                }
+            }
+        }
+    }
+}
+
+fn drop_elsewhere(memtables: Vec<Memtable>) {
+    if memtables.is_empty() {
+        return;
+    }
+    // If no thread can be started, the closure and its memtables are dropped here.
+    if let Err(error) = thread::Builder::new().name("store-free".into()).spawn(move || drop(memtables)) {
+        tracing::debug!(%error, "a memtable was freed on the commit thread");
+    }
+}
