@@ -11,14 +11,14 @@ const PART_BYTES: usize = 64 * 1024;
 
 pub(crate) fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let (mut from, to) = (File::open(from)?, File::create(to)?);
-    let mut part = vec![0; PART_BYTES];
+    let (mut part, hole) = (vec![0; PART_BYTES], vec![0; PART_BYTES]);
     let mut at = 0;
     loop {
         let bytes = from.read(&mut part)?;
         if bytes == 0 {
             return to.set_len(at);
         }
-        if part[..bytes].iter().any(|byte| *byte != 0) {
+        if part[..bytes] != hole[..bytes] {
             to.write_all_at(&part[..bytes], at)?;
         }
         at += bytes as u64;

@@ -150,6 +150,14 @@ impl Run {
         if plan.kills == 0 {
             self.until(plan.calm_ms, |_| false)?;
         }
+        if self.home.hazards.as_ref().map_or(Ok(false), Hazards::catch_up)? {
+            // A server reads the time of day when it starts.
+            self.kill()?;
+            self.start()?;
+        }
+        if let Some(hazards) = &self.home.hazards {
+            hazards.heal()?;
+        }
         let mut verdict = self.finish(plan)?;
         if let Some(hazards) = &mut self.home.hazards {
             hazards.finish()?;
