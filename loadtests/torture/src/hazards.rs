@@ -256,6 +256,10 @@ impl HazardArgs {
         self.io_errors || self.full_disk
     }
 
+    pub(crate) fn moves_clock(&self) -> bool {
+        self.clock_jumps
+    }
+
     /// Taking a session over needs the store.
     pub(crate) fn delays_takeovers(&self) -> bool {
         self.allows_refusals() || self.slow_disk

@@ -33,8 +33,8 @@ fn program_below_the_layer() {
 }
 
 fn say(what: &str) {
-    // The test harness catches `println`.
-    writeln!(std::io::stdout(), "\n{what}").unwrap();
+    // The line of the test harness before it has no end.
+    println!("\n{what}");
 }
 
 fn write_files(folder: &Path) {
@@ -158,7 +158,7 @@ fn a_loss_of_power_leaves_what_was_synced() {
         program.kill();
         let loss = disk.lose_power(None, names).unwrap();
         assert_eq!((loss.unsynced, loss.survived, loss.unknown), (2, 0, 0), "{loss:?}");
-        assert_eq!(loss.different, [PathBuf::new(); 0]);
+        assert!(loss.different.is_empty(), "{loss:?}");
         let expected = expected.iter().map(|(name, content)| ((*name).into(), (*content).into()));
         assert_eq!(contents(disk.root()), expected.collect(), "{names:?}");
     }
@@ -235,9 +235,10 @@ fn a_store_whose_sync_failed_keeps_everything_over_a_later_loss_of_power() {
         let (mut rng, mut disk) = (Rng::with_seed(seed), Disk::new(folder.path(), true).unwrap());
         let mut program = Program::start(&disk, "store");
         program.hear("key-000000020");
-        disk.control().fail_syncs(rng.u64(..5), 1).unwrap();
+        let failures = 1 + 2 * seed;
+        disk.control().fail_syncs(rng.u64(..5), failures).unwrap();
         let last = program.hear("key-000000060");
-        assert_eq!(disk.control().get(Field::SyncErrors).unwrap(), 1);
+        assert_eq!(disk.control().get(Field::SyncErrors).unwrap(), failures);
         program.kill();
         lose(&mut disk, None, Names::Synced);
         assert_eq!(missing(&disk, &last), Ok(0), "seed {seed}");
