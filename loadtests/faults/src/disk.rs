@@ -1,4 +1,4 @@
-//! The folder of a program under test, and what of it would survive a loss of power.
+//! The folder of a program under test, and the part of it that survives a loss of power.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -10,23 +10,22 @@ use std::{
 use fastrand::Rng;
 
 use crate::{
-    control::{self, Control},
+    control::{FaultControl, VARIABLES},
     image::{Image, Inventory},
     log::{HEADER_BYTES, records},
     sparse,
 };
 
-/// Which names a folder has after a loss of power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
 pub enum Names {
-    /// As of the last sync of the folder, which is all that POSIX promises. A file that was synced is absent if its
-    /// folder was not.
+    /// As of the last sync of the folder, which is all that POSIX promises.
     Synced,
     /// All, also of files whose content is lost, as a file system may have it that writes its journal just in time.
     Current,
 }
 
-/// One disk: a folder for the program under test, and what is needed to take its power.
+/// A folder for the program under test, and all that is needed to take its power.
 #[derive(Debug)]
 pub struct Disk {
     root: PathBuf,
@@ -35,30 +34,25 @@ pub struct Disk {
     log: PathBuf,
     scratch: PathBuf,
     control_path: PathBuf,
-    control: Control,
+    control: FaultControl,
     inventory: Inventory,
     records_power: bool,
 }
 
-/// What a loss of power did.
+#[allow(missing_docs)]
 #[derive(Debug)]
 pub struct Loss {
-    /// Writes that no sync had covered.
     pub unsynced: usize,
-    /// Those of them that reached the disk all the same.
+    /// Unsynced writes that reached the disk all the same.
     pub survived: usize,
     /// Files that are not as the log says. One is possible, because a kill may come between a call and its record;
     /// more mean that the layer missed calls.
     pub different: Vec<PathBuf>,
-    /// Files that were written and that the layer did not see opened.
     pub unknown: usize,
 }
 
 impl Disk {
     /// Makes an empty disk in `folder`. Without `records_power` it only fails, and cannot lose power.
-    ///
-    /// # Errors
-    /// The files cannot be made.
     pub fn new(folder: &Path, records_power: bool) -> io::Result<Self> {
         let path = |name| folder.join(name);
         let (root, durable, control_path) = (path("disk"), path("durable"), path("control"));
@@ -66,22 +60,22 @@ impl Disk {
         fs::create_dir(&durable)?;
         // The layer compares paths, so this one has no links.
         let root = fs::canonicalize(root)?;
-        let control = Control::create(&control_path)?;
+        let control = FaultControl::create(&control_path)?;
         let inventory = Inventory::of(&root, &durable)?;
         let (next, log, scratch) = (path("durable.new"), path("log"), path("scratch"));
         File::create(&log)?;
         Ok(Self { root, durable, next, log, scratch, control_path, control, inventory, records_power })
     }
 
-    /// The folder that is on the disk.
+    #[allow(missing_docs)]
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// What is planted, and how much of it happened.
+    #[allow(missing_docs)]
     #[must_use]
-    pub fn control(&self) -> &Control {
+    pub fn control(&self) -> &FaultControl {
         &self.control
     }
 
@@ -90,18 +84,11 @@ impl Disk {
     pub fn environment(&self, layer: &Path) -> Vec<(&'static str, OsString)> {
         let of = |path: &Path| path.as_os_str().to_owned();
         let log = if self.records_power { of(&self.log) } else { OsStr::new("").to_owned() };
-        vec![
-            ("LD_PRELOAD", of(layer)),
-            (control::ROOT, of(&self.root)),
-            (control::LOG, log),
-            (control::CONTROL, of(&self.control_path)),
-        ]
+        let paths = [of(&self.root), log, of(&self.control_path)];
+        VARIABLES.into_iter().zip(paths).chain([("LD_PRELOAD", of(layer))]).collect()
     }
 
     /// Lets another program go on after a kill that was no loss of power. Call this before each start.
-    ///
-    /// # Errors
-    /// The log cannot be read or cut off.
     pub fn start(&self) -> io::Result<()> {
         let log = fs::read(&self.log)?;
         let whole: usize = records(&log).map(|(_, bytes)| HEADER_BYTES + bytes.len()).sum();
@@ -110,9 +97,6 @@ impl Disk {
 
     /// Takes away what was not durable. The program must have ended. `rng` decides which unsynced writes survive;
     /// without it none does.
-    ///
-    /// # Errors
-    /// Files cannot be read or written.
     pub fn lose_power(&mut self, rng: Option<&mut Rng>, names: Names) -> io::Result<Loss> {
         let log = fs::read(&self.log)?;
         let mut fixed = Rng::with_seed(0);

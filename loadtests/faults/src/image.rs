@@ -1,4 +1,4 @@
-//! Replays a log: what a disk holds after a loss of power, and what the program saw before it.
+//! Replays a log into the content of a disk after a loss of power.
 
 use std::{
     collections::HashMap,
@@ -15,11 +15,10 @@ use std::{
 use fastrand::Rng;
 
 use crate::{
-    log::{self, Header, Kind, NameKind, records},
+    log::{self, NameKind, RecordHeader, RecordKind, records},
     sparse,
 };
 
-/// A disk writes whole sectors.
 const SECTOR_BYTES: usize = 512;
 
 #[derive(Clone, Copy)]
@@ -28,16 +27,14 @@ enum Change<'a> {
     Resize(u64),
 }
 
-/// A change with its place in the log.
+/// A change with its offset in the log.
 type Pending<'a> = (u64, Change<'a>);
 
 #[derive(Default)]
 struct FileState<'a> {
-    /// The durable content before the log began.
     base: Option<PathBuf>,
     durable: Vec<Change<'a>>,
     pending: Vec<Pending<'a>>,
-    /// As the program saw it.
     all: Vec<Change<'a>>,
 }
 
@@ -100,7 +97,6 @@ pub(crate) struct Image<'a> {
     file_of: HashMap<u64, usize>,
     folder_of: HashMap<u64, usize>,
     root: usize,
-    /// Files that were written and that the layer did not see opened.
     pub(crate) unknown: usize,
 }
 
@@ -168,26 +164,26 @@ impl<'a> Image<'a> {
         }
     }
 
-    fn read(&mut self, place: u64, header: Header, bytes: &'a [u8], rng: &mut Rng) {
-        let Header { kind, file: inode, argument, .. } = header;
+    fn read(&mut self, place: u64, header: RecordHeader, bytes: &'a [u8], rng: &mut Rng) {
+        let RecordHeader { kind, file: inode, argument, .. } = header;
         match kind {
-            Kind::Create => drop(self.new_file(inode)),
-            Kind::CreateFolder => drop(self.new_folder(inode)),
-            Kind::Write => self.change(place, inode, Change::Write { offset: argument, bytes }),
-            Kind::Resize => self.change(place, inode, Change::Resize(argument)),
-            Kind::Names => {
+            RecordKind::Create => drop(self.new_file(inode)),
+            RecordKind::CreateFolder => drop(self.new_folder(inode)),
+            RecordKind::Write => self.change(place, inode, Change::Write { offset: argument, bytes }),
+            RecordKind::Resize => self.change(place, inode, Change::Resize(argument)),
+            RecordKind::Names => {
                 let Node::Folder(at) = self.known(inode, NameKind::Folder) else { return };
                 let entries = log::names(bytes)
                     .map(|(inode, kind, name)| (OsStr::from_bytes(name).to_owned(), self.known(inode, kind)))
                     .collect();
                 self.folders[at].pending = Some((place, entries));
             }
-            Kind::Sync => match self.node(inode) {
+            RecordKind::Sync => match self.node(inode) {
                 Some(Node::File(at)) => self.files[at].settle(argument, |_| true),
                 Some(Node::Folder(at)) => self.folders[at].settle(argument),
                 None => {}
             },
-            Kind::Lost => {
+            RecordKind::Lost => {
                 if let Some(Node::File(at)) = self.node(inode) {
                     self.files[at]
                         .settle(argument, |change| matches!(change, Change::Resize(_)) || rng.bool());
@@ -207,12 +203,11 @@ impl<'a> Image<'a> {
         self.files.iter().map(|file| file.pending.len()).sum()
     }
 
-    /// Unsynced writes reach the disk or not, as `rng` decides. Returns how many did.
+    /// Returns how many unsynced writes reached the disk.
     pub(crate) fn survive(&mut self, rng: &mut Rng) -> usize {
         self.files.iter_mut().map(|file| file.survive(rng)).sum()
     }
 
-    /// Makes the folder with the durable names.
     pub(crate) fn write_durable(&self, target: &Path) -> io::Result<()> {
         self.write_folder(self.root, target)
     }
@@ -241,7 +236,7 @@ impl<'a> Image<'a> {
         })
     }
 
-    /// Files of `seen` that are not as the log says. The last call before a kill may be missing in the log.
+    /// Files of `seen` that are not as the log says.
     pub(crate) fn differences(&self, seen: &Path, scratch: &Path) -> io::Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         each(seen, &mut |entry, is_folder| {
@@ -267,7 +262,6 @@ impl<'a> Image<'a> {
     }
 }
 
-/// Calls `found` for each file and folder in a folder.
 fn each(folder: &Path, found: &mut dyn FnMut(&fs::DirEntry, bool) -> io::Result<()>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;

@@ -22,5 +22,5 @@ mod image;
 pub mod log;
 mod sparse;
 
-pub use control::Control;
+pub use control::FaultControl;
 pub use disk::{Disk, Loss, Names};

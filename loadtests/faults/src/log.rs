@@ -3,37 +3,36 @@
 /// A header is four little-endian numbers of 64 bits: kind, file, argument, and how many bytes follow.
 pub const HEADER_BYTES: usize = 32;
 
-/// Files and folders are named by their inode number.
+/// Files and folders have their inode numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RecordKind {
     /// The file is new and empty. An inode number may be used again after a removal.
     Create = 1,
     /// The folder is new and empty.
     CreateFolder = 2,
     /// Argument: the offset. The bytes follow.
     Write = 3,
-    /// Argument: the new length.
+    #[allow(missing_docs)]
     Resize = 4,
     /// The names in a folder that is about to be synced, as the kernel's `linux_dirent64`.
     Names = 5,
-    /// Everything of the file before record number `argument` is durable.
+    /// Everything of the file before the offset `argument` of the log is durable.
     Sync = 6,
-    /// A sync failed. As with Linux, the kernel forgets that these writes are not on the disk, so no later sync
-    /// makes them durable.
+    /// A sync failed. As with Linux, no later sync makes these writes durable.
     Lost = 7,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "`Kind` says what each one is")]
-pub struct Header {
-    pub kind: Kind,
+#[expect(missing_docs, reason = "`RecordKind` says what each one is")]
+pub struct RecordHeader {
+    pub kind: RecordKind,
     pub file: u64,
     pub argument: u64,
     pub bytes: usize,
 }
 
-impl Header {
-    /// The form in the log.
+impl RecordHeader {
+    #[allow(missing_docs)]
     #[must_use]
     pub fn encode(self) -> [u8; HEADER_BYTES] {
         let mut header = [0; HEADER_BYTES];
@@ -47,13 +46,13 @@ impl Header {
     fn decode(header: &[u8]) -> Option<Self> {
         let number = |at: usize| header.get(at * 8..at * 8 + 8)?.try_into().ok().map(u64::from_le_bytes);
         let kinds = [
-            Kind::Create,
-            Kind::CreateFolder,
-            Kind::Write,
-            Kind::Resize,
-            Kind::Names,
-            Kind::Sync,
-            Kind::Lost,
+            RecordKind::Create,
+            RecordKind::CreateFolder,
+            RecordKind::Write,
+            RecordKind::Resize,
+            RecordKind::Names,
+            RecordKind::Sync,
+            RecordKind::Lost,
         ];
         let kind = number(0)?;
         let kind = kinds.into_iter().find(|known| *known as u64 == kind)?;
@@ -63,16 +62,15 @@ impl Header {
 }
 
 /// The records of a log. A kill may have cut the last one off.
-pub(crate) fn records(mut log: &[u8]) -> impl Iterator<Item = (Header, &[u8])> {
+pub(crate) fn records(mut log: &[u8]) -> impl Iterator<Item = (RecordHeader, &[u8])> {
     std::iter::from_fn(move || {
-        let header = Header::decode(log.get(..HEADER_BYTES)?)?;
+        let header = RecordHeader::decode(log.get(..HEADER_BYTES)?)?;
         let bytes = log.get(HEADER_BYTES..HEADER_BYTES.checked_add(header.bytes)?)?;
         log = &log[HEADER_BYTES + header.bytes..];
         Some((header, bytes))
     })
 }
 
-/// The kind of a name in a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NameKind {
     Folder,
@@ -106,8 +104,8 @@ mod tests {
 
     #[test]
     fn a_log_is_read_up_to_where_a_kill_cut_it_off() {
-        let first = Header { kind: Kind::Write, file: 7, argument: 4_096, bytes: 5 };
-        let second = Header { kind: Kind::Sync, file: 7, argument: 1, bytes: 0 };
+        let first = RecordHeader { kind: RecordKind::Write, file: 7, argument: 4_096, bytes: 5 };
+        let second = RecordHeader { kind: RecordKind::Sync, file: 7, argument: 1, bytes: 0 };
         let log = [&first.encode()[..], b"hello", &second.encode()].concat();
         let read = |length| records(&log[..length]).collect::<Vec<_>>();
         assert_eq!(read(log.len()), [(first, &b"hello"[..]), (second, b"")]);

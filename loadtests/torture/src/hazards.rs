@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use fastrand::Rng;
 use millrace_faults::control::Field;
-use millrace_faults::{Control, Disk, Names};
+use millrace_faults::{Disk, FaultControl, Names};
 
 use crate::failure::{Failure, Outcome, While};
 
@@ -245,7 +245,7 @@ impl Hazards {
         self.control().set(field, value).during("writing the control file")
     }
 
-    fn control(&self) -> &Control {
+    fn control(&self) -> &FaultControl {
         self.disk.control()
     }
 }

@@ -1,18 +1,17 @@
-//! The functions of the C library that are replaced. Each does what its manual page says.
+//! The functions of the C library that are replaced.
 
 use std::ffi::{c_char, c_int, c_long, c_void};
 use std::sync::OnceLock;
 
 use libc::{iovec, mode_t, off_t, size_t, ssize_t, timespec};
 use millrace_faults::control::Field;
-use millrace_faults::log::Kind;
+use millrace_faults::log::RecordKind;
 
 use crate::recorder::{Recorder, Tracked, forget, recorder, tracked};
 use crate::system::{self, call, fail};
 
 const NANOS: i64 = 1_000_000_000;
 
-/// The number that a C function returns for what the kernel returned.
 fn int(result: c_long) -> c_int {
     c_int::try_from(result).unwrap_or(-1)
 }
@@ -21,8 +20,6 @@ fn ssize(result: c_long) -> ssize_t {
     result as ssize_t
 }
 
-/// # Safety
-/// As `openat(2)`.
 unsafe fn open_in(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     // SAFETY: the caller's arguments.
     let open = || unsafe { call!(SYS_openat, folder, path, flags, mode) };
@@ -37,15 +34,15 @@ unsafe fn open_in(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t
     forget(fd);
     if let Some(Tracked { inode, is_folder: false }) = recorder.follow(fd) {
         if is_new || flags & libc::O_TMPFILE == libc::O_TMPFILE {
-            recorder.record(Kind::Create, inode, 0, &[]);
+            recorder.record(RecordKind::Create, inode, 0, &[]);
         } else if flags & libc::O_TRUNC != 0 {
-            recorder.record(Kind::Resize, inode, 0, &[]);
+            recorder.record(RecordKind::Resize, inode, 0, &[]);
         }
     }
     fd
 }
 
-/// Does a write at `offset`, or at the file's own position, and records what of it the kernel took.
+/// Without `offset` the file's own position counts.
 fn write_to(fd: c_int, bytes: &[u8], offset: Option<u64>) -> ssize_t {
     let write = |bytes: &[u8]| {
         // SAFETY: the bytes live until the call returns.
@@ -66,13 +63,11 @@ fn write_to(fd: c_int, bytes: &[u8], offset: Option<u64>) -> ssize_t {
     if let Ok(written) = usize::try_from(result) {
         let begin =
             offset.unwrap_or_else(|| system::position(fd, 0, libc::SEEK_CUR).saturating_sub(written as u64));
-        recorder.record(Kind::Write, file.inode, begin, &bytes[..written]);
+        recorder.record(RecordKind::Write, file.inode, begin, &bytes[..written]);
     }
     ssize(result)
 }
 
-/// # Safety
-/// The pointer and length must be what `write(2)` wants.
 unsafe fn slice<'a>(bytes: *const c_void, length: size_t) -> &'a [u8] {
     if length == 0 {
         return &[];
@@ -81,15 +76,14 @@ unsafe fn slice<'a>(bytes: *const c_void, length: size_t) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(bytes.cast(), length) }
 }
 
-/// # Safety
-/// As `writev(2)`.
 unsafe fn joined(parts: *const iovec, count: c_int) -> Vec<u8> {
     let mut bytes = Vec::new();
     for at in 0..usize::try_from(count).unwrap_or(0) {
         // SAFETY: the caller's promise.
-        let part = unsafe { &*parts.add(at) };
-        // SAFETY: the caller's promise.
-        bytes.extend_from_slice(unsafe { slice(part.iov_base, part.iov_len) });
+        bytes.extend_from_slice(unsafe {
+            let part = &*parts.add(at);
+            slice(part.iov_base, part.iov_len)
+        });
     }
     bytes
 }
@@ -109,11 +103,11 @@ fn sync(fd: c_int, number: c_long) -> c_int {
     recorder.panel.take_time();
     let _order = recorder.order();
     if fails {
-        recorder.record(Kind::Lost, file.inode, place, &[]);
+        recorder.record(RecordKind::Lost, file.inode, place, &[]);
         return int(fail(libc::EIO));
     }
     if recorder.panel.get(Field::Lies) == 0 {
-        recorder.record(Kind::Sync, file.inode, place, &[]);
+        recorder.record(RecordKind::Sync, file.inode, place, &[]);
     }
     0
 }
@@ -129,28 +123,25 @@ fn resize(fd: c_int, length: off_t) -> c_int {
     }
     let result = resize();
     if result == 0 {
-        recorder.record(Kind::Resize, file.inode, length.cast_unsigned(), &[]);
+        recorder.record(RecordKind::Resize, file.inode, length.cast_unsigned(), &[]);
     }
     int(result)
 }
 
-/// # Safety
-/// As `mkdirat(2)`.
 unsafe fn make_folder(folder: c_int, path: *const c_char, mode: mode_t) -> c_int {
     // SAFETY: the caller's arguments.
     let result = int(unsafe { call!(SYS_mkdirat, folder, path, mode) });
     if let (0, Some(recorder)) = (result, recorder()) {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
-        // SAFETY: the caller's arguments.
-        let fd = int(unsafe { call!(SYS_openat, folder, path, flags) });
-        if fd >= 0 {
-            let _order = recorder.order();
+        let _order = recorder.order();
+        // SAFETY: the caller's arguments, and a file that is closed once.
+        unsafe {
+            let fd = int(call!(SYS_openat, folder, path, flags));
             if let Some(made) = recorder.follow(fd) {
-                recorder.record(Kind::CreateFolder, made.inode, 0, &[]);
+                recorder.record(RecordKind::CreateFolder, made.inode, 0, &[]);
             }
             forget(fd);
-            // SAFETY: the layer opened it.
-            unsafe { call!(SYS_close, fd) };
+            call!(SYS_close, fd);
         }
     }
     result
@@ -163,16 +154,14 @@ fn duplicated(fd: c_int, second: c_int) -> c_int {
     second
 }
 
-/// The function that this library replaces.
 macro_rules! original {
     ($name:literal, $kind:ty) => {{
         static FOUND: OnceLock<usize> = OnceLock::new();
-        let found = *FOUND.get_or_init(|| {
-            // SAFETY: the name ends with a zero.
-            unsafe { libc::dlsym(libc::RTLD_NEXT, $name.as_ptr()) as usize }
-        });
-        // SAFETY: the C library has this function with this type.
-        (found != 0).then(|| unsafe { std::mem::transmute::<usize, $kind>(found) })
+        // SAFETY: the name ends with a zero, and the C library has this function with this type.
+        unsafe {
+            let found = *FOUND.get_or_init(|| libc::dlsym(libc::RTLD_NEXT, $name.as_ptr()) as usize);
+            (found != 0).then(|| std::mem::transmute::<usize, $kind>(found))
+        }
     }};
 }
 
@@ -186,12 +175,9 @@ fn shift(recorder: &Recorder, time: &mut timespec) {
     }
 }
 
-/// Defines functions of the C library. All have the safety of the function that they replace.
 macro_rules! replace {
     ($(fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty $body:block)*) => {
         $(
-            /// # Safety
-            /// As the C library's.
             // SAFETY: the name is meant to replace the C library's, and the types are its own.
             #[unsafe(no_mangle)]
             pub(crate) unsafe extern "C" fn $name($($argument: $kind),*) -> $result {

@@ -9,8 +9,6 @@
 //!
 //! Syncs do not reach the disk: whether they are recorded decides what is durable. The layer's own calls go straight
 //! to the kernel, so it never intercepts itself. It must never allocate much, wait for the program, or know the driver.
-//!
-//! Linux, 64 bits, glibc.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod calls;

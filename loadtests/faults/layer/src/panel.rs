@@ -10,10 +10,9 @@ use crate::system;
 pub(crate) struct Panel(&'static [AtomicU64]);
 
 impl Panel {
-    /// `None` if the file cannot be mapped. It stays mapped until the process ends.
     pub(crate) fn map(fd: c_int) -> Option<Self> {
         let place = system::map(fd, CONTROL_BYTES)?;
-        // SAFETY: the place is mapped for good, aligned to a page, and both processes use whole numbers of 64 bits.
+        // SAFETY: the memory is mapped for good, aligned to a page, and both processes use whole numbers of 64 bits.
         Some(Self(unsafe { std::slice::from_raw_parts(place.cast::<AtomicU64>(), CONTROL_BYTES / 8) }))
     }
 
@@ -56,12 +55,10 @@ impl Panel {
         fails
     }
 
-    /// Takes the time that a sync takes on this disk.
     pub(crate) fn take_time(&self) {
         let (min, max) = (self.get(Field::SyncMicrosMin), self.get(Field::SyncMicrosMax));
         if max > 0 {
             let spread = max.saturating_sub(min) + 1;
-            // Multiples of the golden ratio are spread evenly.
             let random = self.get(Field::Syncs).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
             system::pause_micros(min + random % spread);
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use millrace_faults::control::Field;
-use millrace_faults::log::{Header, Kind};
+use millrace_faults::log::{RecordHeader, RecordKind};
 
 use crate::panel::Panel;
 use crate::system::{self, call};
@@ -27,7 +27,6 @@ pub(crate) struct Recorder {
     order: Mutex<()>,
 }
 
-/// An open file on the disk.
 #[derive(Clone, Copy)]
 pub(crate) struct Tracked {
     pub(crate) inode: u64,
@@ -65,7 +64,6 @@ impl Recorder {
         self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Follows a file that was just opened, if it is on the disk.
     pub(crate) fn follow(&self, fd: c_int) -> Option<Tracked> {
         let mut path = [0; PATH_BYTES];
         let length = system::path_of(fd, &mut path);
@@ -81,7 +79,6 @@ impl Recorder {
         Some(Tracked { inode, is_folder })
     }
 
-    /// The second number is of the same open file.
     pub(crate) fn copy(&self, fd: c_int, second: c_int) {
         let (Ok(fd), Ok(second)) = (usize::try_from(fd), usize::try_from(second)) else { return };
         let number = OPEN.get(fd).map_or(0, |open| open.load(Relaxed));
@@ -92,9 +89,9 @@ impl Recorder {
         }
     }
 
-    pub(crate) fn record(&self, kind: Kind, inode: u64, argument: u64, bytes: &[u8]) {
+    pub(crate) fn record(&self, kind: RecordKind, inode: u64, argument: u64, bytes: &[u8]) {
         let Some(log) = self.log else { return };
-        let header = Header { kind, file: inode, argument, bytes: bytes.len() }.encode();
+        let header = RecordHeader { kind, file: inode, argument, bytes: bytes.len() }.encode();
         let part =
             |part: &[u8]| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() };
         let parts = [part(&header), part(bytes)];
@@ -105,7 +102,6 @@ impl Recorder {
         }
     }
 
-    /// Records the names that a folder has now.
     pub(crate) fn record_names(&self, fd: c_int, inode: u64) {
         let mut names = Vec::new();
         let mut part = [0_u8; NAMES_BYTES];
@@ -123,10 +119,9 @@ impl Recorder {
             }
         }
         system::position(fd, 0, libc::SEEK_SET);
-        self.record(Kind::Names, inode, 0, &names);
+        self.record(RecordKind::Names, inode, 0, &names);
     }
 
-    /// The place in the log at which the next record begins.
     pub(crate) fn place(&self) -> u64 {
         self.log.map_or(0, |log| system::position(log, 0, libc::SEEK_END))
     }

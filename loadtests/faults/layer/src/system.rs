@@ -8,10 +8,6 @@ pub(crate) fn fail(errno: c_int) -> c_long {
     -1
 }
 
-/// Calls the kernel.
-///
-/// # Safety
-/// The arguments must be what the call wants.
 macro_rules! call {
     ($number:ident $(, $argument:expr)*) => {
         libc::syscall(libc::$number $(, $argument)*)
@@ -20,7 +16,7 @@ macro_rules! call {
 pub(crate) use call;
 
 pub(crate) fn variable(name: &CStr) -> Option<&'static CStr> {
-    // SAFETY: the name ends with a zero. The value is read when the program begins, and nothing changes it.
+    // SAFETY: the name ends with a zero.
     unsafe {
         let value = libc::getenv(name.as_ptr());
         (!value.is_null() && *value != 0).then(|| CStr::from_ptr(value))
@@ -45,7 +41,6 @@ pub(crate) fn identity(fd: c_int) -> Option<(u64, bool)> {
         .then_some((stat.st_ino, kind == libc::S_IFDIR))
 }
 
-/// Writes the path of an open file to `path` and returns its length.
 pub(crate) fn path_of(fd: c_int, path: &mut [u8]) -> usize {
     let mut link = [0_u8; 32];
     let text = b"/proc/self/fd/";
@@ -77,7 +72,6 @@ pub(crate) fn position(fd: c_int, offset: i64, whence: c_int) -> u64 {
     u64::try_from(unsafe { call!(SYS_lseek, fd, offset, whence) }).unwrap_or(0)
 }
 
-/// Maps the first `bytes` of a file, shared with other processes.
 pub(crate) fn map(fd: c_int, bytes: usize) -> Option<*mut c_void> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: the kernel chooses a free place.

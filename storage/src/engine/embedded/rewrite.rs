@@ -1,8 +1,7 @@
 //! Writes the journals once more after a failed write or sync.
 //!
-//! Linux marks a page as clean although writing it failed. The page can still be read, the next sync succeeds without
-//! it, and a loss of power leaves a hole in its place. A commit behind that hole would make the journal damaged in its
-//! middle. So everything that can be read is written again, in place, and synced before anything is appended.
+//! Linux marks a page as clean although writing it failed: it can be read, and the next sync succeeds without it. After
+//! a loss of power a commit behind that hole would make the journal damaged in its middle.
 
 use std::{
     fs::{self, File},
