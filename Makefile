@@ -13,6 +13,8 @@ ARGS ?=
 # How often `make torture` kills the server, and the seed of its clients: a new one each time unless set.
 KILLS ?= 100
 SEED ?=
+# What else fails: a list of power-loss, io-errors, full-disk, slow-disk and clock-jumps.
+FAULTS ?=
 # How many seeds `make simulate` runs, or SEED, and what is planted for it to find.
 SEEDS ?=
 PLANT ?=
@@ -68,8 +70,10 @@ $(NATS): services/fabric/nats-server.version
 test: packages console ## Run all tests that need no cluster; real clients too
 	@$(CONSOLE) test
 	.ci/rust_tests.py --workspace
-	cargo build --release --package millrace --package millrace-torture
+	cargo build --release --package millrace --package millrace-torture --package millrace-faults-layer
 	"$(TARGET)/release/torture" --millrace-bin "$(TARGET)/release/millrace" --kills 20 --seconds-max 60
+	"$(TARGET)/release/torture" --millrace-bin "$(TARGET)/release/millrace" --kills 6 --seconds-max 20 --power-loss
+	"$(TARGET)/release/torture" --millrace-bin "$(TARGET)/release/millrace" --kills 4 --seconds-max 20 --io-errors --full-disk
 	$(MAKE) --no-print-directory hostile-short
 	$(MAKE) --no-print-directory test-clients test-capacity
 
@@ -126,9 +130,11 @@ bench: packages ## Measure Millrace beside mosquitto, live then durable, and pri
 	cargo run --release --package millrace-loadtests -- compare --millrace-bin "$(TARGET)/release/millrace"
 	cargo run --release --package millrace-loadtests -- compare --durable --millrace-bin "$(TARGET)/release/millrace"
 
-torture: ## Kill the server 100 times (KILLS=100 SEED=) and check that nothing acknowledged is lost
-	cargo build --release --package millrace --package millrace-torture
-	"$(TARGET)/release/torture" --millrace-bin "$(TARGET)/release/millrace" --kills $(KILLS) $(if $(SEED),--seed $(SEED))
+COMMA := ,
+torture: ## Kill the server 100 times (KILLS=100 SEED= FAULTS=power-loss,io-errors) and check that nothing acknowledged is lost
+	cargo build --release --package millrace --package millrace-torture --package millrace-faults-layer
+	"$(TARGET)/release/torture" --millrace-bin "$(TARGET)/release/millrace" --kills $(KILLS) $(if $(SEED),--seed $(SEED)) \
+		$(addprefix --,$(subst $(COMMA), ,$(FAULTS)))
 
 # How long `make hostile-soak` runs.
 MINUTES ?= 60

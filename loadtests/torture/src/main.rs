@@ -6,6 +6,7 @@
 mod client;
 mod clock;
 mod failure;
+mod hazards;
 mod link;
 mod packet;
 mod report;
@@ -22,6 +23,7 @@ use std::sync::atomic::AtomicBool;
 use clap::{Parser, ValueEnum};
 
 use failure::{Outcome, While};
+use hazards::{HazardArgs, Hazards};
 use run::{Plan, Run};
 use server::{Broker, Cluster, Home};
 
@@ -63,6 +65,8 @@ struct Cli {
     /// Explain so many violations of each kind.
     #[arg(long, default_value_t = 3)]
     explain: usize,
+    #[command(flatten)]
+    hazards: HazardArgs,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -104,6 +108,10 @@ fn torture(cli: Cli) -> Outcome<ExitCode> {
     let seed = cli.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
     let folder = tempfile::Builder::new().prefix("torture-").tempdir().during("making a folder")?;
     println!("seed {seed}, {} kills, data and log in {}", cli.kills, folder.path().display());
+    let hazards = Hazards::new(&cli.hazards, folder.path(), seed)?;
+    if hazards.is_some() && !matches!(&broker, Broker::Millrace { cluster: None, .. }) {
+        return Err(failure::Failure::new("failures of the disk need a Millrace with a data folder"));
+    }
     let plan = Plan {
         kills: cli.kills,
         pods: cli.pods.into(),
@@ -112,13 +120,14 @@ fn torture(cli: Cli) -> Outcome<ExitCode> {
         ends_ms: cli.seconds_max * 1_000,
         patience_ms: cli.patience_s * 1_000,
         kill_store: cli.fdb_kill.map(|command| command.split(' ').map(str::to_owned).collect()),
+        hazards: cli.hazards,
     };
-    let home = Home::new(broker, folder.path(), interrupted);
+    let home = Home::new(broker, folder.path(), hazards, interrupted);
     let log = home.log_path();
     let mut run = Run::new(home, &plan)?;
     let outcome = run.go(&plan, &mut |line| println!("{line}"));
     run.stop();
-    let good = report::print(run.history(), &outcome, cli.explain);
+    let good = report::print(run.history(), &outcome, run.hazard_counts(), cli.explain);
     if good {
         return Ok(ExitCode::SUCCESS);
     }

@@ -3,11 +3,17 @@
 use std::collections::BTreeMap;
 
 use crate::failure::Outcome;
+use crate::hazards::HazardCounts;
 use millrace_torture::checker::{self, CheckRule, Verdict, Violation};
 use millrace_torture::history::{Event, History};
 
 /// Returns whether all promises hold.
-pub(crate) fn print(history: &History, outcome: &Outcome<Verdict>, explained_max: usize) -> bool {
+pub(crate) fn print(
+    history: &History,
+    outcome: &Outcome<Verdict>,
+    hazards: Option<HazardCounts>,
+    explained_max: usize,
+) -> bool {
     let unfinished;
     let verdict = match outcome {
         Ok(verdict) => verdict,
@@ -22,6 +28,9 @@ pub(crate) fn print(history: &History, outcome: &Outcome<Verdict>, explained_max
         println!("{count:>10} {what}");
     }
     println!("{:>10} events", history.events.len());
+    for (what, count) in hazards.iter().flat_map(HazardCounts::rows) {
+        println!("{count:>10} {what}");
+    }
     let mut by_rule: BTreeMap<CheckRule, Vec<&Violation>> = BTreeMap::new();
     for violation in &verdict.violations {
         by_rule.entry(violation.rule).or_default().push(violation);

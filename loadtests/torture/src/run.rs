@@ -9,6 +9,7 @@ use mio::{Events, Poll};
 use crate::client::{Client, Ghost};
 use crate::clock;
 use crate::failure::{Failure, Outcome, While};
+use crate::hazards::{Hazard, HazardArgs, HazardCounts, Hazards};
 use crate::link::Reading;
 use crate::scenario;
 use crate::server::{Home, Server};
@@ -39,6 +40,13 @@ const STORE_BACK_ACKNOWLEDGED: usize = 50;
 const SETTLE_MS_MAX: u64 = 60_000;
 /// Time without events after which nothing more is expected at the end, ms.
 const QUIET_MS: u64 = 2_000;
+/// A planted failure must happen within this time, ms: the clients publish all the time.
+const HAPPENS_MS_MAX: u64 = 60_000;
+/// The server must store again within this time after the disk was healed, ms.
+const HEALED_MS_MAX: u64 = 60_000;
+/// Time from a failure to a kill or to the healing of the disk, ms.
+const TROUBLE_MS: std::ops::Range<u64> = 0..1_500;
+const HAZARDS: [Hazard; 3] = [Hazard::WriteError, Hazard::SyncError, Hazard::FullDisk];
 const CLOSING_MS_MAX: u64 = 120_000;
 
 #[derive(Clone, Debug)]
@@ -50,6 +58,7 @@ pub(crate) struct Plan {
     pub(crate) ends_ms: u64,
     pub(crate) patience_ms: u64,
     pub(crate) kill_store: Option<Vec<String>>,
+    pub(crate) hazards: HazardArgs,
 }
 
 pub(crate) struct Run {
@@ -86,7 +95,7 @@ impl Run {
         let servers = (0..plan.pods).map(|_| None).collect();
         let renamed = vec![0; plan.pods];
         // Taking a session over needs the store.
-        let takes_over_in_time = plan.kill_store.is_none();
+        let takes_over_in_time = plan.kill_store.is_none() && !plan.hazards.delays_takeovers();
         Ok(Self { home, servers, renamed, stage, clients, ghosts, takes_over_in_time, poll, events, rng })
     }
 
@@ -117,7 +126,9 @@ impl Run {
                 ));
                 continue;
             }
+            let planted = self.disturb()?;
             self.kill()?;
+            let lost = self.home.hazards.as_mut().map_or(Ok(String::new()), Hazards::after_kill)?;
             let start_ms = self.start()?;
             let back = if self.rng.u32(0..HASTY_EVERY) == 0 {
                 calm_ms = self.rng.u64(HASTY_MS);
@@ -127,8 +138,10 @@ impl Run {
                 format!("all connected in {} ms", self.everybody_connects()?)
             };
             let Stage { acknowledged, received, now_ms, .. } = self.stage;
+            let what = [planted, lost].into_iter().filter(|what| !what.is_empty()).map(|what| what + "; ");
+            let what: String = what.collect();
             say(&format!(
-                "kill {kill}/{}: {acknowledged} acknowledged, {received} received; up in {start_ms} ms, {back}",
+                "kill {kill}/{}: {what}{acknowledged} acknowledged, {received} received; up in {start_ms} ms, {back}",
                 plan.kills
             ));
             if now_ms > plan.ends_ms {
@@ -139,8 +152,23 @@ impl Run {
         if plan.kills == 0 {
             self.until(plan.calm_ms, |_| false)?;
         }
+        if self.home.hazards.as_ref().map_or(Ok(false), Hazards::catch_up)? {
+            // A server reads the time of day when it starts.
+            self.kill()?;
+            self.start()?;
+        }
+        if let Some(hazards) = &self.home.hazards {
+            hazards.heal()?;
+        }
         let mut verdict = self.finish(plan)?;
-        if plan.kill_store.is_some() {
+        if let Some(hazards) = &mut self.home.hazards {
+            hazards.finish()?;
+        }
+        if plan.hazards.moves_clock() {
+            // A delay that spans a restart ends by the time of day, which may have jumped ahead.
+            verdict.violations.retain(|violation| violation.rule != CheckRule::WillWrong);
+        }
+        if plan.kill_store.is_some() || plan.hazards.allows_refusals() {
             // A server without its store refuses clients, and says so.
             verdict
                 .violations
@@ -161,6 +189,46 @@ impl Run {
         self.stage.now_ms = clock::now_ms();
         self.stage.record(Event::Up);
         Ok(self.stage.now_ms - begin_ms)
+    }
+
+    pub(crate) fn hazard_counts(&self) -> Option<HazardCounts> {
+        self.home.hazards.as_ref().map(Hazards::counts)
+    }
+
+    /// Plants failures and waits until the planted one has happened. Half of the kills come then, the others once the
+    /// disk is healed and the server stores again.
+    fn disturb(&mut self) -> Outcome<String> {
+        let Some(hazards) = &mut self.home.hazards else { return Ok(String::new()) };
+        let before = HAZARDS.map(|hazard| hazards.happened(hazard).unwrap_or_default());
+        let (hazard, mut said) = hazards.plant()?;
+        let heals = hazards.coin();
+        let Some(hazard) = hazard else { return Ok(said) };
+        let before = before[hazard as usize];
+        let happened = |run: &mut Self| {
+            run.home
+                .hazards
+                .as_ref()
+                .is_some_and(|hazards| hazards.happened(hazard).is_ok_and(|now| now > before))
+        };
+        if !self.until(HAPPENS_MS_MAX, happened)? {
+            return Err(Failure::new(format!("planted, and did not happen: {said}")));
+        }
+        let trouble_ms = self.rng.u64(TROUBLE_MS);
+        self.until(trouble_ms, |_| false)?;
+        if heals {
+            if let Some(hazards) = &self.home.hazards {
+                hazards.heal()?;
+            }
+            let before = self.stage.acknowledged;
+            let enough = before + STORE_BACK_ACKNOWLEDGED;
+            if !self.until(HEALED_MS_MAX, |run| run.stage.acknowledged >= enough)? {
+                return Err(Failure::new(format!(
+                    "no messages are stored after the disk was healed: {said}"
+                )));
+            }
+            said += ", healed";
+        }
+        Ok(said)
     }
 
     fn kill(&mut self) -> Outcome<()> {

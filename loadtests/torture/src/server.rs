@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use crate::clock;
 use crate::failure::{Failure, Outcome, While};
+use crate::hazards::Hazards;
 
 /// Time in which a server must accept connections, ms.
-const START_MS_MAX: u64 = 30_000;
+const START_MS_MAX: u64 = 60_000;
 const LOOK_EVERY_MS: u64 = 5;
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 const TAIL_LINES: usize = 20;
@@ -63,6 +64,7 @@ impl Cluster {
 pub(crate) struct Home {
     broker: Broker,
     folder: PathBuf,
+    pub(crate) hazards: Option<Hazards>,
     interrupted: Arc<AtomicBool>,
 }
 
@@ -72,14 +74,23 @@ pub(crate) struct Server {
 }
 
 impl Home {
-    pub(crate) fn new(broker: Broker, folder: &Path, interrupted: Arc<AtomicBool>) -> Self {
-        Self { broker, folder: folder.to_owned(), interrupted }
+    pub(crate) fn new(
+        broker: Broker,
+        folder: &Path,
+        hazards: Option<Hazards>,
+        interrupted: Arc<AtomicBool>,
+    ) -> Self {
+        Self { broker, folder: folder.to_owned(), hazards, interrupted }
     }
 
     /// Listens on a free port. Returns once the server, or the pod, accepts connections.
     pub(crate) fn start(&self, pod: &str) -> Outcome<Server> {
         let address = free_address().during("looking for a free port")?;
         let mut command = self.command(address, pod)?;
+        if let Some(hazards) = &self.hazards {
+            hazards.before_start()?;
+            command.envs(hazards.environment());
+        }
         let log = OpenOptions::new().create(true).append(true).open(self.log_path());
         let log = log.during("opening the server's log")?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
@@ -124,7 +135,8 @@ impl Home {
     }
 
     fn command(&self, address: SocketAddr, pod: &str) -> Outcome<Command> {
-        let data = self.folder.join("data");
+        let disk = self.hazards.as_ref().map_or(self.folder.as_path(), Hazards::root);
+        let data = disk.join("data");
         match &self.broker {
             Broker::Millrace { program, arguments, cluster } => {
                 let mut command = Command::new(program);

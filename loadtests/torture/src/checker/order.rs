@@ -2,6 +2,10 @@
 //!
 //! Only first deliveries count: after a reconnect, QoS 1 allows "1, 2, 3, 2, 3, 4" (4.6), and never "1, 3, 2". A
 //! publisher that resends after a reconnect keeps its order, so its sequence numbers are the order.
+//!
+//! Not checked: a message that was sent again, if the server refused anything since it was first sent. The server may
+//! have refused the first copy after the publisher's connection had ended. The second copy is then a new publication,
+//! behind messages that were accepted meanwhile.
 
 use std::collections::{HashMap, HashSet};
 
@@ -28,7 +32,11 @@ pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
                     span.acknowledged.is_some_and(|at| publish.first_sent.is_none_or(|first| at < first))
                         && span.unsubscribe_sent.is_none_or(|at| at > delivery.at)
                 });
-            if message.sequence < *highest && was_owed_first {
+            let was_refused = publish
+                .first_sent
+                .zip(publish.last_sent)
+                .is_some_and(|(first, last)| facts.refuses_between(first, last));
+            if message.sequence < *highest && was_owed_first && !was_refused {
                 let (name, who) = (facts.history.name(message.id), &facts.history.who(client).name);
                 let what = format!("{name} came to {who} for the first time after number {highest}");
                 let mut shown = vec![*at, delivery.at];

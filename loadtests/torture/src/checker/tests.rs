@@ -118,6 +118,34 @@ fn messages_of_one_topic_in_another_order_are_found() {
 }
 
 #[test]
+fn what_is_sent_again_after_a_refusal_comes_when_it_comes() {
+    for refuses in [false, true] {
+        let mut story = Story::default();
+        let (reader, publisher) = (story.client("reader", true), story.client("publisher", false));
+        let (reading, publishing) = (story.connect(reader, false), story.connect(publisher, false));
+        story.subscribe(reading, "t", 1);
+        let first = story.send(publishing, "t", 1, MessageKind::Plain);
+        if refuses {
+            let message = story.send(publishing, "t", 1, MessageKind::Plain);
+            story.add(Event::Answered {
+                connection: publishing,
+                message,
+                answer: PublishAnswer::Refused(0x83),
+            });
+        }
+        let second = story.publish(publishing, "t", 1);
+        story.receive(reading, second, 1);
+        story.end(publishing, End::Cut);
+        let publishing = story.connect(publisher, false);
+        story.add(Event::PublishSent { connection: publishing, message: first, packet_id: 1, dup: false });
+        let answer = PublishAnswer::PubAck;
+        story.add(Event::Answered { connection: publishing, message: first, answer });
+        story.receive(reading, first, 1);
+        story.expect(&[if refuses { CheckRule::Refused } else { CheckRule::Order }]);
+    }
+}
+
+#[test]
 fn what_was_sent_before_a_subscription_and_again_after_it_comes_when_it_comes() {
     for subscribed_before in [false, true] {
         let mut story = Story::default();

@@ -1,8 +1,8 @@
 //! Holds fjall's store, which can be closed and opened again while others read it.
 //!
 //! fjall accepts no write after a failed write or sync, because the kernel may have dropped the data. So after a
-//! failure the store is opened again, which reads the journal back, and all memory is written into new tables before
-//! the first commit is accepted.
+//! failure the journals are written again, the store is opened again, which reads them back, and all memory is written
+//! into new tables before the first commit is accepted.
 
 use std::sync::{
     Arc, PoisonError, RwLock, RwLockReadGuard,
@@ -16,6 +16,7 @@ use super::{
     counters::Counters,
     folder::{Folder, corrupt, refused},
     options::{DiskUse, Options},
+    rewrite::rewrite_journals,
     space::{Room, Space},
     store::Store,
     versions::OpenView,
@@ -98,8 +99,12 @@ impl Cell {
         // Only one store can have the files open, so the old one is closed first.
         slot.store = None;
         slot.opened += 1;
-        let store = Store::open(&self.shared.folder.tables(), &self.options, self.version())
+        let tables = self.shared.folder.tables();
+        let io = |error: std::io::Error| Error::Unavailable(error.to_string());
+        rewrite_journals(&tables).map_err(io)?;
+        let store = Store::open(&tables, &self.options, self.version())
             .map_err(|error| Error::Unavailable(error.to_string()))?;
+        self.shared.folder.sync_all().map_err(io)?;
         self.version.fetch_max(store.version()?, Ordering::Relaxed);
         store.start_flush()?;
         self.settling.store(true, Ordering::Relaxed);

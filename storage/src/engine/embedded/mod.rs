@@ -16,6 +16,7 @@ mod check;
 mod counters;
 mod folder;
 mod options;
+mod rewrite;
 mod space;
 mod store;
 mod versions;

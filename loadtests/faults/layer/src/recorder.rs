@@ -1,0 +1,128 @@
+//! Which open files are on the disk, and the log of what happens to them.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use millrace_faults::control::Field;
+use millrace_faults::log::{RecordHeader, RecordKind};
+
+use crate::panel::Panel;
+use crate::system::{self, call};
+
+/// Files with higher numbers are not followed; [`Field::Blind`] says so.
+const FDS: usize = 1 << 16;
+const PATH_BYTES: usize = 4_096;
+const NAMES_BYTES: usize = 64 * 1024;
+const FOLDER: u64 = 1 << 63;
+
+/// By number of the open file: inode number, with [`FOLDER`] for a folder; 0 is not on the disk.
+static OPEN: [AtomicU64; FDS] = [const { AtomicU64::new(0) }; FDS];
+
+pub(crate) struct Recorder {
+    root: &'static [u8],
+    pub(crate) panel: Panel,
+    log: Option<c_int>,
+    /// A call and its record happen under it, so that the log has the order of the calls.
+    order: Mutex<()>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Tracked {
+    pub(crate) inode: u64,
+    pub(crate) is_folder: bool,
+}
+
+/// `None` in a program that was started without a disk.
+pub(crate) fn recorder() -> Option<&'static Recorder> {
+    static RECORDER: OnceLock<Option<Recorder>> = OnceLock::new();
+    RECORDER.get_or_init(Recorder::start).as_ref()
+}
+
+pub(crate) fn tracked(fd: c_int) -> Option<Tracked> {
+    let number = OPEN.get(usize::try_from(fd).ok()?)?.load(Relaxed);
+    (number != 0).then_some(Tracked { inode: number & !FOLDER, is_folder: number & FOLDER != 0 })
+}
+
+pub(crate) fn forget(fd: c_int) {
+    if let Some(open) = usize::try_from(fd).ok().and_then(|at| OPEN.get(at)) {
+        open.store(0, Relaxed);
+    }
+}
+
+impl Recorder {
+    fn start() -> Option<Self> {
+        let root = system::variable(c"FAULTS_ROOT")?.to_bytes();
+        let control = system::open(system::variable(c"FAULTS_CONTROL")?, libc::O_RDWR)?;
+        let panel = Panel::map(control)?;
+        let open = |path: &CStr| system::open(path, libc::O_WRONLY | libc::O_APPEND);
+        let log = system::variable(c"FAULTS_LOG").and_then(open);
+        Some(Self { root, panel, log, order: Mutex::new(()) })
+    }
+
+    pub(crate) fn order(&self) -> MutexGuard<'_, ()> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn follow(&self, fd: c_int) -> Option<Tracked> {
+        let mut path = [0; PATH_BYTES];
+        let length = system::path_of(fd, &mut path);
+        let below = path[..length].strip_prefix(self.root)?;
+        if !(below.is_empty() || below.starts_with(b"/")) {
+            return None;
+        }
+        let (inode, is_folder) = system::identity(fd)?;
+        match OPEN.get(usize::try_from(fd).ok()?) {
+            Some(open) => open.store(inode | if is_folder { FOLDER } else { 0 }, Relaxed),
+            None => drop(self.panel.count(Field::Blind)),
+        }
+        Some(Tracked { inode, is_folder })
+    }
+
+    pub(crate) fn copy(&self, fd: c_int, second: c_int) {
+        let (Ok(fd), Ok(second)) = (usize::try_from(fd), usize::try_from(second)) else { return };
+        let number = OPEN.get(fd).map_or(0, |open| open.load(Relaxed));
+        match OPEN.get(second) {
+            Some(open) => open.store(number, Relaxed),
+            None if number != 0 => drop(self.panel.count(Field::Blind)),
+            None => {}
+        }
+    }
+
+    pub(crate) fn record(&self, kind: RecordKind, inode: u64, argument: u64, bytes: &[u8]) {
+        let Some(log) = self.log else { return };
+        let header = RecordHeader { kind, file: inode, argument, bytes: bytes.len() }.encode();
+        let part =
+            |part: &[u8]| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() };
+        let parts = [part(&header), part(bytes)];
+        // SAFETY: both parts live until the call returns, and the kernel only reads them.
+        let written = unsafe { call!(SYS_writev, log, parts.as_ptr(), parts.len()) };
+        if usize::try_from(written) != Ok(header.len() + bytes.len()) {
+            self.panel.count(Field::Blind);
+        }
+    }
+
+    pub(crate) fn record_names(&self, fd: c_int, inode: u64) {
+        let mut names = Vec::new();
+        let mut part = [0_u8; NAMES_BYTES];
+        system::position(fd, 0, libc::SEEK_SET);
+        loop {
+            // SAFETY: the kernel writes at most the given length.
+            let bytes = unsafe { call!(SYS_getdents64, fd, part.as_mut_ptr().cast::<c_void>(), part.len()) };
+            match usize::try_from(bytes) {
+                Ok(0) => break,
+                Ok(bytes) => names.extend_from_slice(&part[..bytes]),
+                Err(_) => {
+                    self.panel.count(Field::Blind);
+                    break;
+                }
+            }
+        }
+        system::position(fd, 0, libc::SEEK_SET);
+        self.record(RecordKind::Names, inode, 0, &names);
+    }
+
+    pub(crate) fn place(&self) -> u64 {
+        self.log.map_or(0, |log| system::position(log, 0, libc::SEEK_END))
+    }
+}

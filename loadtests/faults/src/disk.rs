@@ -1,0 +1,149 @@
+//! The folder of a program under test, and the part of it that survives a loss of power.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+};
+
+use fastrand::Rng;
+
+use crate::{
+    control::{FaultControl, VARIABLES},
+    image::{Image, Inventory},
+    log::{HEADER_BYTES, records},
+    sparse,
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Names {
+    /// As of the last sync of the folder, which is all that POSIX promises.
+    Synced,
+    /// All, also of files whose content is lost, as a file system may have it that writes its journal just in time.
+    Current,
+}
+
+/// A folder for the program under test, and all that is needed to take its power.
+#[derive(Debug)]
+pub struct Disk {
+    root: PathBuf,
+    durable: PathBuf,
+    next: PathBuf,
+    log: PathBuf,
+    scratch: PathBuf,
+    control_path: PathBuf,
+    control: FaultControl,
+    inventory: Inventory,
+    records_power: bool,
+}
+
+#[allow(missing_docs)]
+#[derive(Debug)]
+pub struct Loss {
+    pub unsynced: usize,
+    /// Unsynced writes that reached the disk all the same.
+    pub survived: usize,
+    /// Files that are not as the log says. One is possible, because a kill may come between a call and its record;
+    /// more mean that the layer missed calls.
+    pub different: Vec<PathBuf>,
+    pub unknown: usize,
+}
+
+impl Disk {
+    /// Makes an empty disk in `folder`. Without `records_power` it only fails, and cannot lose power.
+    pub fn new(folder: &Path, records_power: bool) -> io::Result<Self> {
+        let path = |name| folder.join(name);
+        let (root, durable, control_path) = (path("disk"), path("durable"), path("control"));
+        fs::create_dir(&root)?;
+        fs::create_dir(&durable)?;
+        // The layer compares paths, so this one has no links.
+        let root = fs::canonicalize(root)?;
+        let control = FaultControl::create(&control_path)?;
+        let inventory = Inventory::of(&root, &durable)?;
+        let (next, log, scratch) = (path("durable.new"), path("log"), path("scratch"));
+        File::create(&log)?;
+        Ok(Self { root, durable, next, log, scratch, control_path, control, inventory, records_power })
+    }
+
+    #[allow(missing_docs)]
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    #[allow(missing_docs)]
+    #[must_use]
+    pub fn control(&self) -> &FaultControl {
+        &self.control
+    }
+
+    /// The environment of a program on the disk. `layer` is the library.
+    #[must_use]
+    pub fn environment(&self, layer: &Path) -> Vec<(&'static str, OsString)> {
+        let of = |path: &Path| path.as_os_str().to_owned();
+        let log = if self.records_power { of(&self.log) } else { OsStr::new("").to_owned() };
+        let paths = [of(&self.root), log, of(&self.control_path)];
+        VARIABLES.into_iter().zip(paths).chain([("LD_PRELOAD", of(layer))]).collect()
+    }
+
+    /// Lets another program go on after a kill that was no loss of power. Call this before each start.
+    pub fn start(&self) -> io::Result<()> {
+        let log = fs::read(&self.log)?;
+        let whole: usize = records(&log).map(|(_, bytes)| HEADER_BYTES + bytes.len()).sum();
+        File::options().write(true).open(&self.log)?.set_len(whole as u64)
+    }
+
+    /// Takes away what was not durable. The program must have ended. `rng` decides which unsynced writes survive;
+    /// without it none does.
+    pub fn lose_power(&mut self, rng: Option<&mut Rng>, names: Names) -> io::Result<Loss> {
+        let log = fs::read(&self.log)?;
+        let mut fixed = Rng::with_seed(0);
+        let survives = rng.is_some();
+        let rng = rng.unwrap_or(&mut fixed);
+        let mut image = Image::replay(&self.inventory, &log, rng);
+        let different = image.differences(&self.root, &self.scratch)?;
+        let unsynced = image.unsynced();
+        let survived = if survives { image.survive(rng) } else { 0 };
+        match names {
+            Names::Synced => image.write_durable(&self.next)?,
+            Names::Current => image.write_current(&self.root, &self.next)?,
+        }
+        let unknown = image.unknown;
+        drop(image);
+        fs::remove_dir_all(&self.durable)?;
+        fs::rename(&self.next, &self.durable)?;
+        empty(&self.root)?;
+        fill(&self.durable, &self.root)?;
+        self.inventory = Inventory::of(&self.root, &self.durable)?;
+        File::create(&self.log)?;
+        Ok(Loss { unsynced, survived, different, unknown })
+    }
+}
+
+fn empty(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        } else {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn fill(from: &Path, to: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let to = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            fs::create_dir(&to)?;
+            fill(&entry.path(), &to)?;
+        } else {
+            sparse::copy(&entry.path(), &to)?;
+        }
+    }
+    Ok(())
+}
