@@ -381,7 +381,7 @@ async fn list_loudest(State(operators): State<Operators>, request: Request) -> A
     Ok(Json(operators.0.control.loudest(limit(asked, 20, LOUDEST_MAX)?).await?))
 }
 
-/// Makes a link with which a person chooses a new password, once and within an hour: for who cannot get mail. The second factor of the account
+/// Makes a link with which a person chooses a new password, once and within an hour, where no mail is sent. The second factor of the account
 /// stays in force.
 #[utoipa::path(post, path = "/reset-links", tag = "operator", request_body = ResetRequest,
     responses((status = 201, description = "The link, which is shown once", body = ResetLink),

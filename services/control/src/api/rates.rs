@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_met_many_accounts_signs_nobody_up_for_a_while_and_others_do() {
+    fn an_address_that_has_met_many_accounts_signs_nobody_up_for_a_while() {
         let rates = Rates::new();
         let (here, there) = (Some(IpAddr::from([192, 0, 2, 1])), Some(IpAddr::from([192, 0, 2, 2])));
         for _ in 0..ACCOUNTS_MET_PER_HOUR {
