@@ -253,7 +253,7 @@ packages:
 # -- deployment
 
 check-deploy: ## Check Terraform modules and Helm chart without a cloud account (CHECKS="lint validate" for some)
-	terraform/checks/check.sh $(CHECKS)
+	MILLRACE="$(PROGRAM)" terraform/checks/check.sh $(CHECKS)
 
 check-region: $(ENVOY) $(NATS) ## Boot the machines that Terraform describes in namespaces, with real NATS, Envoy and Millrace
 	cargo build --release --package millrace
