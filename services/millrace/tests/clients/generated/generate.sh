@@ -16,7 +16,8 @@ openapi=$root/services/control/openapi.json
 mkdir -p "$work"
 
 has() { command -v "$1" >/dev/null 2>&1; }
-skip() { echo "SKIPPED: generated: $1"; }
+# skip LANGUAGE REASON: an older client of the language is not run then.
+skip() { rm -f "$work/$1.sha256" && echo "SKIPPED: generated: the $1 client: $2"; }
 # Runs a program and shows what it said only when it failed.
 quiet() { "$@" >"$work/log" 2>&1 || { tail -40 "$work/log"; echo "FAILED: generated: $*" | cut -c1-200; return 1; }; }
 
@@ -41,24 +42,29 @@ install_generators() {
 }
 
 go_client() {
-    has go || { skip "the Go client: go is not installed"; return 0; }
-    "$root/terraform/checks/tools.sh" provider
+    has go || { skip go "go is not installed"; return 0; }
+    "$root/terraform/checks/tools.sh" provider || { skip go "oapi-codegen cannot be installed here"; return 0; }
     is_new go "$here"/go/* "$root/terraform/checks/tools.sh" || return 0
     mkdir -p "$work/go/millrace"
     cp "$here"/go/* "$work/go"
+    (cd "$work/go" && go mod download) || { skip go "its modules cannot be downloaded here"; return 0; }
     quiet "$tools/oapi-codegen" -package millrace -generate models,client -o "$work/go/millrace/client.go" "$work/openapi.json"
     (cd "$work/go" && quiet go vet ./... && quiet go build -o driver .)
     done_with go
 }
 
 typescript_client() {
-    has npm && has node || { skip "the TypeScript client: npm and node are not installed"; return 0; }
+    has npm && has node || { skip typescript "npm and node are not installed"; return 0; }
     is_new typescript "$here"/typescript/* "$here/requirements.txt" || return 0
     cp "$here"/typescript/* "$work/typescript"
+    npm ci --prefix "$work/typescript" --no-audit --no-fund --ignore-scripts >"$work/log" 2>&1 || {
+        tail -5 "$work/log"
+        skip typescript "its compiler cannot be installed here (npm ci)"
+        return 0
+    }
     PATH=$work/generators/bin:$PATH quiet openapi-generator-cli generate --generator-name typescript-fetch \
         --input-spec "$work/openapi.json" --output "$work/typescript/millrace" \
         --global-property apis,models,supportingFiles,apiDocs=false,modelDocs=false
-    quiet npm ci --prefix "$work/typescript" --no-audit --no-fund --ignore-scripts
     quiet "$work/typescript/node_modules/.bin/tsc" --project "$work/typescript"
     done_with typescript
 }
@@ -78,11 +84,10 @@ for it in pkgutil.walk_packages(millrace.__path__, "millrace."):
 
 python3 "$here/mend.py" "$openapi" "$work/openapi.json"
 go_client
-if ! has python3; then
-    skip "the TypeScript and the Python client: python3 is not installed"
-elif ! install_generators; then
-    skip "the TypeScript and the Python client: their generators cannot be installed here (python3 -m venv, pip)"
-else
+if install_generators; then
     typescript_client
     python_client
+else
+    tail -5 "$work/log"
+    for language in typescript python; do skip "$language" "its generator cannot be installed here (python3 -m venv, pip)"; done
 fi
