@@ -8,6 +8,11 @@ SHELL := /bin/bash
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 export CARGO_TARGET_DIR := $(TARGET)
 
+# A program to test instead of one that is built first: `make test-clients MILLRACE=/usr/bin/millrace`.
+MILLRACE ?=
+PROGRAM := $(abspath $(or $(MILLRACE),$(TARGET)/release/millrace))
+BUILD_PROGRAM := $(if $(MILLRACE),test -x "$(PROGRAM)",cargo build --release --package millrace)
+
 # Flags for `millrace serve`, such as ARGS="--log-level debug".
 ARGS ?=
 # How often `make torture` kills the server, and the seed of its clients: a new one each time unless set.
@@ -80,14 +85,18 @@ test: packages console ## Run all tests that need no cluster; real clients too
 CLIENTS := services/millrace/tests/clients/run.sh
 test-clients: packages console ## Run only the tests with real clients
 	@if [ -x $(CLIENTS) ]; then \
-		cargo build --release --package millrace && MILLRACE="$(TARGET)/release/millrace" $(CLIENTS); \
+		$(BUILD_PROGRAM) && MILLRACE="$(PROGRAM)" $(CLIENTS); \
 	else \
 		echo "SKIPPED: the tests with real clients: there is no $(CLIENTS)"; \
 	fi
 
 .PHONY: test-console
 test-console: console ## Go through the console in a browser, with axe on every page
-	cargo build --release --package millrace && MILLRACE="$(TARGET)/release/millrace" $(CLIENTS) console
+	$(BUILD_PROGRAM) && MILLRACE="$(PROGRAM)" $(CLIENTS) console
+
+.PHONY: test-generated
+test-generated: ## Generate Go, TypeScript and Python clients from openapi.json, and run them against a server
+	$(BUILD_PROGRAM) && MILLRACE="$(PROGRAM)" $(CLIENTS) generated
 
 test-fdb: ## Run the tests of the store on FoundationDB: FDB_CLUSTER_FILE, or a cluster of its own
 	@$(MAKE) --no-print-directory "$(NATS)" || true
@@ -250,7 +259,7 @@ packages:
 # -- deployment
 
 check-deploy: ## Check Terraform modules and Helm chart without a cloud account (CHECKS="lint validate" for some)
-	terraform/checks/check.sh $(CHECKS)
+	MILLRACE="$(PROGRAM)" terraform/checks/check.sh $(CHECKS)
 
 check-region: $(ENVOY) $(NATS) ## Boot the machines that Terraform describes in namespaces, with real NATS, Envoy and Millrace
 	cargo build --release --package millrace
@@ -262,9 +271,9 @@ PROVIDER := $(TARGET)/provider/terraform-provider-millrace
 test-provider: ## Test the Terraform provider for tenants: units, then the real terraform against the real server
 	@command -v go >/dev/null || { echo "the provider is built with Go, which is not here: https://go.dev/dl"; exit 1; }
 	terraform/checks/check.sh contract
-	cargo build --release --package millrace
+	$(BUILD_PROGRAM)
 	cd terraform/provider && nice go build -p 1 -o "$(PROVIDER)" . && nice go test -p 1 ./internal/... && \
-		TF_ACC=1 MILLRACE="$(TARGET)/release/millrace" PROVIDER="$(PROVIDER)" nice go test -p 1 -count=1 -timeout 30m $(ARGS) ./acceptance
+		TF_ACC=1 MILLRACE="$(PROGRAM)" PROVIDER="$(PROVIDER)" nice go test -p 1 -count=1 -timeout 30m $(ARGS) ./acceptance
 
 check-kubernetes: ## Install the chart into a real kube-apiserver (built once, 10 minutes)
 	terraform/checks/kubernetes.sh

@@ -2,7 +2,8 @@
 # The deployment checks that need no cloud account: `make check-deploy`.
 #
 #   terraform/checks/check.sh            all
-#   terraform/checks/check.sh NAME...    some of: format shell lint validate test boot policy apply negative chart contract
+#   terraform/checks/check.sh NAME...    some of: format shell commands lint validate test boot policy apply negative chart
+#                                        contract
 #
 # A tool that is not here is installed by tools.sh, or said to be missing: SKIPPED.
 set -euo pipefail
@@ -109,12 +110,21 @@ check_contract() {
     python3 "$root/terraform/checks/contract.py" "$root" || fail "the provider and services/control/openapi.json do not fit"
 }
 
+# MILLRACE names the program that says which commands there are.
+check_commands() {
+    local program=${MILLRACE:-$target/release/millrace}
+    has python3 || { echo "SKIPPED: commands of the pages: python3 is not installed"; return 0; }
+    [ -x "$program" ] || { echo "SKIPPED: commands of the pages: there is no $program; build it or set MILLRACE"; return 0; }
+    python3 -B "$here/commands.py" "$program" "$root" README.md terraform/README.md terraform/FIRST-DEVICE.md terraform/ONE-MACHINE.md \
+        terraform/provider/README.md terraform/chart/README.md || fail "a page has a command that is not there"
+}
+
 check_chart() {
     [ -d "$root/terraform/chart" ] || return 0
     "$here/chart.sh" || fail "chart"
 }
 
-all=(format shell boot contract lint validate test policy negative chart apply)
+all=(format shell commands boot contract lint validate test policy negative chart apply)
 [ $# -gt 0 ] || set -- "${all[@]}"
 for name in "$@"; do
     [[ " ${all[*]} " == *" $name "* ]] || fail "\"$name\" is unknown: ${all[*]} are allowed"

@@ -58,6 +58,11 @@ cp "$root/services/control/openapi.json" "$copy/services/control/"
 sed -i 's/tfsdk:"signing_key"/tfsdk:"sign_key"/' "$copy/terraform/provider/internal/provider/webhook.go"
 caught "an attribute of the provider that the API does not have" 'webhookModel.sign_key is not in openapi.json' check contract
 
+fresh
+cp "$root/README.md" "$root/Makefile" "$copy/"
+sed -i 's/millrace config check --config/millrace config check --settings/' "$copy/terraform/ONE-MACHINE.md"
+caught "a flag on a page that the program does not have" 'millrace config check` has no flag --settings' check commands
+
 if [ -d "$root/terraform/chart" ]; then
     fresh
     sed -i 's/terminationGracePeriodSeconds:/terminationGracePeriodSecs:/' "$copy/terraform/chart/templates/edge.yaml"

@@ -124,8 +124,10 @@ func (s *server) signIn(secret string) error {
 	}
 	s.organisation = session.Organisations[0].ID
 	var made struct{ Secret string }
+	// A token gives a role only if it has all permissions of the role.
 	scopes := []string{
 		"organisation:read", "organisation:write", "brokers:read", "brokers:write", "access:read", "access:write",
+		"clients:read", "clients:write", "messages:read", "messages:write", "audit:read",
 	}
 	cookie, _, _ := strings.Cut(answer.Get("Set-Cookie"), ";")
 	headers := map[string]string{"Cookie": cookie, "X-CSRF-Token": session.CSRFToken}

@@ -3,7 +3,8 @@
 #
 #   MILLRACE=target/release/millrace services/millrace/tests/clients/run.sh [suite...]
 #
-# Suites: mosquitto, bridge, paho, gmqtt, aiomqtt, mqttjs, nodered, telegraf, scram, oidc, go, browser, console, gateway, stack, api, access, webhooks, tenant, tls, k6;
+# Suites: mosquitto, bridge, paho, gmqtt, aiomqtt, mqttjs, nodered, telegraf, scram, oidc, go, browser, console, gateway, stack, api, generated, access, webhooks,
+# tenant, tls, k6;
 # all of them but console, which has a make target of its own, when none is named. Each has brokers of its own on free loopback ports: an open one, and one with a password file and a rules file. What the clients need is
 # installed into target/clients once; Envoy for the gateway (gateway/tests) and the stack (services/stack/tests), into target/envoy;
 # nats-server for the latter, into target/tools. What cannot be had here is said with a line that starts with SKIPPED.
@@ -24,7 +25,7 @@ start_seconds_max=60
 stop_seconds_max=60
 
 suites=("$@")
-[ ${#suites[@]} -gt 0 ] || suites=(mosquitto bridge paho gmqtt aiomqtt mqttjs nodered telegraf scram oidc go browser gateway stack api access webhooks tenant tls k6)
+[ ${#suites[@]} -gt 0 ] || suites=(mosquitto bridge paho gmqtt aiomqtt mqttjs nodered telegraf scram oidc go browser gateway stack api generated access webhooks tenant tls k6)
 millrace=$(realpath -e -- "${MILLRACE:-$target/release/millrace}" 2>/dev/null) || {
     echo "FAILED: clients: there is no broker to test: build it (cargo build --release -p millrace) or set MILLRACE"
     exit 1
@@ -259,6 +260,21 @@ need_k6() {
     return 1
 }
 
+# generate.sh says itself what it skips.
+need_generated() {
+    need python3 python3 python3-venv || return 1
+    "$here/generated/generate.sh" >"$work/generate.log" 2>&1
+    local code=$?
+    if grep -q "^FAILED: " "$work/generate.log" || [ "$code" = 0 ]; then
+        tee -a "$results" <"$work/generate.log"
+    else
+        cat "$work/generate.log"
+        say "FAILED: $suite: generate.sh ended with $code"
+    fi
+    # Without any client there is nothing to run.
+    [ "$code" = 0 ] && compgen -G "$target/generated/*.sha256" >/dev/null
+}
+
 # Its tests start a server of their own, whose binary must carry the console.
 need_console() {
     if [ -e "$console/dist/app/index.html" ] && [ -d "$console/node_modules" ]; then return; fi
@@ -314,6 +330,7 @@ run_stack() { suite_seconds_max=600 limited bash -c 'python ../../../stack/tests
 run_api() {
     API_HTTP=$OPEN_HTTP API_LOG=$OPEN_LOG PYTHONUNBUFFERED=1 limited "$cache/schemathesis/bin/python" "$here/api/api_test.py"
 }
+run_generated() { limited bash -c 'PYTHONPATH=$here PYTHONDONTWRITEBYTECODE=1 python3 "$here/generated_test.py"'; }
 run_tenant() { limited bash -c 'python tenant_test.py'; }
 # Starts brokers with TLS itself.
 run_tls() { MILLRACE=$millrace limited bash -c 'python tls_test.py'; }
@@ -339,6 +356,7 @@ prepare() {
     browser) need_node && need_node_20 && need_chromium ;;
     console) need_node && need_node_20 && need_console && need_chromium ;;
     api) need_schemathesis ;;
+    generated) need_generated ;;
     tls) need_python && need_node && need_go && need mosquitto_sub mosquitto-clients ;;
     gateway) need_python && need curl curl && need_envoy ;;
     tenant) need_python && need curl curl && need openssl openssl && need_envoy ;;
