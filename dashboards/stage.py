@@ -38,7 +38,7 @@ def alone():
 
 
 def millrace():
-    path = Path(os.environ.get("MILLRACE") or TARGET / "release/millrace")
+    path = Path(os.environ.get("MILLRACE") or TARGET / "release/millrace").resolve()
     if not path.exists():
         raise Missing(f"there is no {path}: cargo build --release -p millrace")
     return path
