@@ -68,6 +68,9 @@ def check_code(metrics):
         text = path.read_text().split("#[cfg(test)]")[0]
         found |= set(re.findall(r'"((?:millrace|process)_[a-z0-9_]+)"', text)) - NO_METRICS
         found |= set(re.findall(r"# TYPE (\w+) ", text))
+        for name, about in re.findall(r'"(millrace_\w+)",\s*"((?:[^"\\]|\\.)+\.)"', text):
+            if name in known and known[name]["help"] != about:
+                problem(name, f"its help in {path.relative_to(ROOT)} is not that of {DECLARED.name}")
         for match in line.finditer(text):
             kind, name, labels, about = (match[1] or match[2]).lower(), match[3], match[4] or "", match[5]
             found.add(name)
