@@ -227,10 +227,10 @@ $(COLLECTOR): dashboards/collector/manifest.yaml dashboards/collector/build.sh
 	touch $@
 
 observe-packages:
-	@if command -v promtool >/dev/null && command -v prometheus-node-exporter >/dev/null; then exit 0; fi; \
+	@if command -v promtool >/dev/null && command -v prometheus-node-exporter >/dev/null && command -v strace >/dev/null; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
-		apt-get install -y -qq prometheus prometheus-alertmanager prometheus-node-exporter >/dev/null; then exit 0; fi; \
-	echo "SKIPPED: what needs Prometheus: install the packages prometheus, prometheus-alertmanager and prometheus-node-exporter"
+		apt-get install -y -qq prometheus prometheus-alertmanager prometheus-node-exporter strace >/dev/null; then exit 0; fi; \
+	echo "SKIPPED: what needs Prometheus: install the packages prometheus, prometheus-alertmanager, prometheus-node-exporter and strace"
 
 fmt: ## Format the sources
 	cargo fmt --all

@@ -86,6 +86,9 @@ class Churn:
             Subscriber(f"visitor-{number % 5}", "plant/state", user="acme/ann", port=1883 + number % 3, lasts=False).leave()
             send(1883, b"GET / HTTP/1.1\r\n\r\n")
             send(8883, b"no TLS")
+            secure = secure_client(f"visitor-{number % 5}")
+            secure.disconnect()
+            secure.loop_stop()
 
     def leave(self):
         self.over.set()
@@ -112,16 +115,21 @@ def drive():
     return people
 
 
-def gateway(people):
-    """A client through TLS."""
+def secure_client(client_id):
+    """A client that is connected through TLS."""
     import paho.mqtt.client as paho
     from paho.mqtt.enums import MQTTProtocolVersion
 
-    client = paho.Client(paho.CallbackAPIVersion.VERSION2, "secure", protocol=MQTTProtocolVersion.MQTTv311)
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id, protocol=MQTTProtocolVersion.MQTTv311)
     client.tls_set(str(people_certificate))
     client.connect("localhost", 8883)
     client.loop_start()
     until(client.is_connected, "no client through the gateway")
+    return client
+
+
+def gateway(people):
+    client = secure_client("secure")
     people.append(type("Secure", (), {"leave": staticmethod(lambda: (client.disconnect(), client.loop_stop()))}))
 
 
