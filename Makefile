@@ -181,6 +181,7 @@ loadtest: $(K6) ## Run a k6 scenario against a Millrace of its own (SCENARIO=fan
 test-k6: $(K6) ## Test the MQTT module of k6, and that its scenarios see a broken broker
 	$(BUILD_MILLRACE)
 	cd loadtests/k6 && MILLRACE="$(or $(MILLRACE),$(TARGET)/release/millrace)" nice go test ./...
+	python3 -B loadtests/k6/tests/report_test.py
 	loadtests/k6/tests/planted_test.py
 
 test-capacity: ## Test the arithmetic of the capacity model
@@ -195,6 +196,7 @@ observe: $(COLLECTOR) observe-packages ## Run collector, Prometheus, Alertmanage
 
 check-dashboards: $(DASHBOARDS)/check $(COLLECTOR) $(ENVOY) $(NATS) observe-packages ## Run every panel and rule on a stack under load (ARGS=--draw)
 	$(BUILD_MILLRACE)
+	MILLRACE="$(or $(MILLRACE),$(TARGET)/release/millrace)" $(DASHBOARDS)/bin/python dashboards/lint.py
 	$(DASHBOARDS)/bin/python dashboards/check_dashboards.py $(ARGS)
 
 check-otlp: $(DASHBOARDS)/check $(COLLECTOR) $(NATS) ## Follow one message of a server of two pods into the collector: spans, metrics, logs

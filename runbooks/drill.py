@@ -29,7 +29,7 @@ SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 WINDOW_SECONDS_MIN, FOR_SECONDS_MIN = 10, 2
 ALERT_SECONDS_MAX = 240
 # What may be true of the machine that the drill runs on.
-OF_THE_MACHINE = {"ClockSkew", "MemoryNearlyOut", "CpuNearlyOut", "StoreNearlyFull"}
+OF_THE_MACHINE = {"ClockSkew", "MemoryNearlyOut", "CpuNearlyOut", "StoreNearlyFull", "StoreFillsUp"}
 
 
 def shorter(text, speed):

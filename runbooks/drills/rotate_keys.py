@@ -38,7 +38,7 @@ def run(drill):
     until(lambda: time.monotonic() > began + OVERLAP_SECONDS and not enters(user, old), "the old secret is still good")
     drill.check("after the overlap the old secret is refused, and the new one is good", enters(user, new))
     drill.say("ACT   the new secret may be known, too: delete the credential")
-    drill.run(f"millrace credentials delete pump-7 --broker {broker}")
+    drill.run(f"millrace credentials delete pump-7 --broker {broker} --yes")
     until(lambda: not enters(user, new), "the deleted credential is still good")
     drill.check("the deleted credential is refused", True)
     drill.run("millrace audit --limit 5")

@@ -36,7 +36,7 @@ def run(drill):
     drill.ends("TenantRunsAway")
     drill.say("ACT   the device is repaired, and the owner removes the cap")
     runaway.leave()
-    drill.run(f"millrace caps delete --broker {broker}")
+    drill.run(f"millrace caps delete --broker {broker} --yes")
     before = len(reader.got)
     until(lambda: len(reader.got) > before + 10, "the broker's messages do not go on")
     drill.check("the broker's usual messages go on", True)
