@@ -206,11 +206,11 @@ def make(client_id, user, password=""):
     return client
 
 
-def connect(client, port, lasts):
+def connect(client, port, lasts, host=HOST):
     """A session that lasts outlives its connection by an hour."""
     properties = Properties(PacketTypes.CONNECT)
     properties.SessionExpiryInterval = 3600 if lasts else 0
-    client.connect(HOST, port, clean_start=not lasts, properties=properties)
+    client.connect(host, port, clean_start=not lasts, properties=properties)
     client.loop_start()
 
 

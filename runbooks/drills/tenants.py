@@ -19,7 +19,8 @@ class Tenant:
     def ask(self, path, body=None, method=None):
         """As the console does it: a cookie, and a token against forged requests."""
         data = json.dumps(body).encode() if body is not None else None
-        headers = {"Content-Type": "application/json", "If-Match": "*"} | self.headers
+        condition = {"If-None-Match": "*"} if method == "PUT" else {"If-Match": "*"}
+        headers = {"Content-Type": "application/json"} | condition | self.headers
         request = urllib.request.Request(f"{SERVER}/api/v1{path}", data, headers, method=method)
         with urllib.request.urlopen(request) as answer:
             if cookie := answer.headers.get("Set-Cookie"):
