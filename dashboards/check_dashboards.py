@@ -208,6 +208,19 @@ def check_rules(observe, problems):
     print(f"rules: {sum(len(group['rules']) for group in groups)} evaluated, {len(list(rules()))} in the files")
 
 
+def check_runbooks(observe, problems):
+    """Prometheus takes each query of a page; without its fault it may be empty."""
+    asked = 0
+    for path in sorted((ROOT / "runbooks").glob("*.md")):
+        for expr in re.findall(r"'query=([^']*)'", path.read_text()):
+            asked += 1
+            try:
+                observe.query(expr)
+            except ValueError as error:
+                problems.append(f"{path.name}: {error}: {expr}")
+    print(f"runbooks: {asked} queries were asked")
+
+
 def main():
     alone()
     global people_certificate
@@ -231,6 +244,7 @@ def main():
             check_pages(problems)
             check_rules(observe, problems)
             check_panels(observe, here, problems)
+            check_runbooks(observe, problems)
             if "--draw" in sys.argv:
                 import draw
 
