@@ -13,7 +13,7 @@ ARGS ?=
 # A program that is built already, which load tests, drills and the checks of dashboards run instead of building one:
 # make drill NAME=pod-down MILLRACE=/usr/bin/millrace
 MILLRACE ?=
-BUILD_MILLRACE = $(if $(MILLRACE),true,cargo build --release --package millrace)
+BUILD_MILLRACE = $(if $(MILLRACE),@true,cargo build --release --package millrace)
 
 # How often `make torture` kills the server, and the seed of its clients: a new one each time unless set.
 KILLS ?= 100

@@ -191,6 +191,10 @@ def check_runbooks():
         for drill in re.findall(r"make drill NAME=([\w-]+)", text):
             if drill.replace("-", "_") not in drills:
                 problem(path.name, f"there is no drill {drill}")
+    for drill in sorted(drills - {"tenants"}):
+        name = drill.replace("_", "-")
+        if f"`{name}`" not in index or not (ROOT / f"runbooks/transcripts/{name}.txt").exists():
+            problem("runbooks/README.md", f"the drill {name} is not in it, or has no transcript: make drill NAME={name} ARGS=--write")
     for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", index):
         if not (ROOT / "runbooks" / link).exists():
             problem("runbooks/README.md", f"links to {link}, which is not there")

@@ -2,6 +2,7 @@
 
 import datetime
 import html
+import re
 
 STYLE = """
 :root { color-scheme: light dark; }
@@ -31,8 +32,7 @@ def is_trend(metric):
 
 def measured(metric, expression):
     """The value that a threshold such as p(99)<1000 is about."""
-    name = next((name for name in ("rate", "count", "value", *STATISTICS) if expression.startswith(name)), None)
-    value = metric.get(name, metric.get("value"))
+    value = metric.get(re.match(r"[\w().]+", expression)[0], metric.get("value"))
     if value is None:
         return ""
     return milliseconds(value) if is_trend(metric) else f"{value:,.4g}"

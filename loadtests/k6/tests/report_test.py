@@ -10,7 +10,8 @@ import report  # noqa: E402
 
 METRICS = {
     "mqtt_messages_lost": {"count": 3, "rate": 0.5, "thresholds": {"count==0": True}},
-    "mqtt_publish_duration": {"avg": 2, "med": 1.5, "p(90)": 4, "p(99)": 1234.4, "max": 2000, "thresholds": {"p(99)<5000": False}},
+    "mqtt_publish_duration": {"avg": 2, "med": 1.5, "p(90)": 4, "p(95)": 9, "p(99)": 1234.4, "max": 2000, "thresholds": {"p(99)<5000": False, "p(95)<8": True}},
+    "checks": {"passes": 9, "fails": 1, "value": 0.9, "thresholds": {"rate==1": True}},
     "vus": {"value": 2, "min": 2, "max": 2},
 }
 
@@ -22,7 +23,12 @@ class Report(unittest.TestCase):
     def test_each_threshold_has_its_measured_value_and_verdict(self):
         self.assertEqual(
             [row[:3] + ["crossed" in row[3]] for row in report.thresholds(METRICS)],
-            [["mqtt_messages_lost", "count==0", "3", True], ["mqtt_publish_duration", "p(99)<5000", "1,234 ms", False]],
+            [
+                ["checks", "rate==1", "0.9", True],
+                ["mqtt_messages_lost", "count==0", "3", True],
+                ["mqtt_publish_duration", "p(99)<5000", "1,234 ms", False],
+                ["mqtt_publish_duration", "p(95)<8", "9 ms", True],
+            ],
         )
 
     def test_a_failed_run_says_so_and_a_passed_one_does_not(self):
