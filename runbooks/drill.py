@@ -173,6 +173,8 @@ def run(name, write):
     try:
         module.run(drill)
         drill.say("the drill passed")
+    except Missing:
+        raise
     except Exception as error:
         drill.say(f"FAILED: {error!r}")
         print(f"logs are in {drill.folder}")
