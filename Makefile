@@ -15,6 +15,11 @@ BUILD_PROGRAM := $(if $(MILLRACE),test -x "$(PROGRAM)",cargo build --release --p
 
 # Flags for `millrace serve`, such as ARGS="--log-level debug".
 ARGS ?=
+# A program that is built already, which load tests, drills and the checks of dashboards run instead of building one:
+# make drill NAME=pod-down MILLRACE=/usr/bin/millrace
+MILLRACE ?=
+BUILD_MILLRACE = $(if $(MILLRACE),@true,cargo build --release --package millrace)
+
 # How often `make torture` kills the server, and the seed of its clients: a new one each time unless set.
 KILLS ?= 100
 SEED ?=
@@ -185,12 +190,13 @@ $(K6): $(K6_SOURCES)
 	cd loadtests/k6 && nice go build -o "$@" .
 
 loadtest: $(K6) ## Run a k6 scenario against a Millrace of its own (SCENARIO=fanout LOAD_SECONDS=30, ARGS= for k6)
-	cargo build --release --package millrace
+	$(BUILD_MILLRACE)
 	loadtests/k6/run.py "$(SCENARIO)" $(ARGS)
 
 test-k6: $(K6) ## Test the MQTT module of k6, and that its scenarios see a broken broker
-	cargo build --release --package millrace
-	cd loadtests/k6 && MILLRACE="$(TARGET)/release/millrace" nice go test ./...
+	$(BUILD_MILLRACE)
+	cd loadtests/k6 && MILLRACE="$(or $(MILLRACE),$(TARGET)/release/millrace)" nice go test ./...
+	python3 -B loadtests/k6/tests/report_test.py
 	loadtests/k6/tests/planted_test.py
 
 test-capacity: ## Test the arithmetic of the capacity model
@@ -204,19 +210,20 @@ observe: $(COLLECTOR) observe-packages ## Run collector, Prometheus, Alertmanage
 	OBSERVE_TOOLS="$(dir $(COLLECTOR))" exec python3 dashboards/observe.py
 
 check-dashboards: $(DASHBOARDS)/check $(COLLECTOR) $(ENVOY) $(NATS) observe-packages ## Run every panel and rule on a stack under load (ARGS=--draw)
-	cargo build --release --package millrace
+	$(BUILD_MILLRACE)
+	MILLRACE="$(or $(MILLRACE),$(TARGET)/release/millrace)" $(DASHBOARDS)/bin/python dashboards/lint.py
 	$(DASHBOARDS)/bin/python dashboards/check_dashboards.py $(ARGS)
 
 check-otlp: $(DASHBOARDS)/check $(COLLECTOR) $(NATS) ## Follow one message of a server of two pods into the collector: spans, metrics, logs
-	cargo build --release --package millrace
+	$(BUILD_MILLRACE)
 	$(DASHBOARDS)/bin/python dashboards/check_otlp.py $(ARGS)
 
 telemetry-cost: $(COLLECTOR) ## Measure what telemetry costs for each message, on an idle machine (ARGS="--rounds 5 --check")
 	cargo build --release --package millrace --package millrace-loadtests
 	python3 dashboards/cost.py $(ARGS)
 
-drill: $(DASHBOARDS)/check $(COLLECTOR) $(ENVOY) $(NATS) observe-packages ## Try a runbook for real (NAME=pod-down; without a name they are listed)
-	cargo build --release --package millrace
+drill: $(DASHBOARDS)/check $(COLLECTOR) $(ENVOY) $(NATS) observe-packages ## Try a runbook for real (NAME=pod-down; without a name they are listed; MILLRACE=/usr/bin/millrace builds none)
+	$(BUILD_MILLRACE)
 	$(DASHBOARDS)/bin/python runbooks/drill.py $(NAME) $(ARGS)
 
 lint-dashboards: $(DASHBOARDS)/lint observe-packages
@@ -237,10 +244,10 @@ $(COLLECTOR): dashboards/collector/manifest.yaml dashboards/collector/build.sh
 	touch $@
 
 observe-packages:
-	@if command -v promtool >/dev/null && command -v prometheus-node-exporter >/dev/null; then exit 0; fi; \
+	@if command -v promtool >/dev/null && command -v prometheus-node-exporter >/dev/null && command -v strace >/dev/null; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
-		apt-get install -y -qq prometheus prometheus-alertmanager prometheus-node-exporter >/dev/null; then exit 0; fi; \
-	echo "SKIPPED: what needs Prometheus: install the packages prometheus, prometheus-alertmanager and prometheus-node-exporter"
+		apt-get install -y -qq prometheus prometheus-alertmanager prometheus-node-exporter strace >/dev/null; then exit 0; fi; \
+	echo "SKIPPED: what needs Prometheus: install the packages prometheus, prometheus-alertmanager, prometheus-node-exporter and strace"
 
 fmt: ## Format the sources
 	cargo fmt --all

@@ -18,7 +18,9 @@ from stage import ROOT, TOOLS, Part, Publisher, Stack, Subscriber, alone, folder
 from observe import HOST, Missing, Observe, get, until
 from lint import boards, declared, rules
 
-LOAD_SECONDS = 45
+LOAD_SECONDS = 60
+# Rates need so long to level off after the load begins.
+DRAW_AFTER_SECONDS = 25
 HOLE_SECONDS_MAX = 15
 RATE_INTERVAL = "20s"
 VARIABLES = {"broker": "acme", "pod": ".*", "run": ".*"}
@@ -84,6 +86,9 @@ class Churn:
             Subscriber(f"visitor-{number % 5}", "plant/state", user="acme/ann", port=1883 + number % 3, lasts=False).leave()
             send(1883, b"GET / HTTP/1.1\r\n\r\n")
             send(8883, b"no TLS")
+            secure = secure_client(f"visitor-{number % 5}")
+            secure.disconnect()
+            secure.loop_stop()
 
     def leave(self):
         self.over.set()
@@ -110,16 +115,21 @@ def drive():
     return people
 
 
-def gateway(people):
-    """A client through TLS."""
+def secure_client(client_id):
+    """A client that is connected through TLS."""
     import paho.mqtt.client as paho
     from paho.mqtt.enums import MQTTProtocolVersion
 
-    client = paho.Client(paho.CallbackAPIVersion.VERSION2, "secure", protocol=MQTTProtocolVersion.MQTTv311)
+    client = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id, protocol=MQTTProtocolVersion.MQTTv311)
     client.tls_set(str(people_certificate))
     client.connect("localhost", 8883)
     client.loop_start()
     until(client.is_connected, "no client through the gateway")
+    return client
+
+
+def gateway(people):
+    client = secure_client("secure")
     people.append(type("Secure", (), {"leave": staticmethod(lambda: (client.disconnect(), client.loop_stop()))}))
 
 
@@ -198,6 +208,19 @@ def check_rules(observe, problems):
     print(f"rules: {sum(len(group['rules']) for group in groups)} evaluated, {len(list(rules()))} in the files")
 
 
+def check_runbooks(observe, problems):
+    """Prometheus takes each query of a page; without its fault it may be empty."""
+    asked = 0
+    for path in sorted((ROOT / "runbooks").glob("*.md")):
+        for expr in re.findall(r"'query=([^']*)'", path.read_text()):
+            asked += 1
+            try:
+                observe.query(expr)
+            except ValueError as error:
+                problems.append(f"{path.name}: {error}: {expr}")
+    print(f"runbooks: {asked} queries were asked")
+
+
 def main():
     alone()
     global people_certificate
@@ -215,14 +238,17 @@ def main():
             people = drive() + k6(observe, stage)
             began = time.time()
             until(lambda: time.time() > began + LOAD_SECONDS, "", LOAD_SECONDS + 5)
+            # The checks take seconds more, in which they slow the load.
+            end = time.time()
             here = {"NATS", "Envoy"} | ({"k6"} if observe.query("k6_vus") else set())
             check_pages(problems)
             check_rules(observe, problems)
             check_panels(observe, here, problems)
+            check_runbooks(observe, problems)
             if "--draw" in sys.argv:
                 import draw
 
-                draw.all_boards(observe, began, time.time(), substituted, lambda panel: needs(panel) in here | {None})
+                draw.all_boards(observe, began + DRAW_AFTER_SECONDS, end, substituted, lambda panel: needs(panel) in here | {None})
     finally:
         for person in people:
             person.leave()

@@ -25,7 +25,7 @@ def scaled(value, steps, unit):
     return f"{value:.3g} {unit}".rstrip()
 
 
-def shown(value, unit):
+def shown(value, unit, decimals=None):
     """As Grafana shows a value of this unit."""
     if value is None or math.isnan(value):
         return "no data"
@@ -38,11 +38,13 @@ def shown(value, unit):
     if unit == "s":
         steps = ((86400, "days"), (3600, "h"), (60, "min"), (1, "s"), (1e-3, "ms"), (1e-6, "µs"))
         if value >= 31536000:
-            return "over a year"
+            return "a year or more"
         size, name = next((step for step in steps if abs(value) >= step[0]), (1, "s"))
         return f"{value / size:.3g} {name}"
     if unit == "d":
         return f"{value:.3g} days"
+    if decimals == 0 and abs(value) < 1000:
+        return f"{value:.0f}"
     return scaled(value, SI, "")
 
 
@@ -58,6 +60,11 @@ def lines(observe, panel, start, end, substituted):
             points = [(float(at) - start, float(value)) for at, value in series["values"]]
             found.append((label(target, series["metric"]), points))
     return found
+
+
+def hides_zeros(panel):
+    """Whether the legend leaves out lines that stay at zero."""
+    return any(override["matcher"]["id"] == "byValue" for override in panel["fieldConfig"].get("overrides", []))
 
 
 def colours(panel, names):
@@ -83,17 +90,17 @@ def note(axes, text):
     axes.set_yticks([])
 
 
-def ticks(limits, unit):
+def ticks(limits, unit, decimals):
     """Round numbers, of the unit that they are shown in."""
     size = 1.0
     if unit in ("bytes", "binBps"):
         size = next((size for size, _ in IEC if limits[1] >= size), 1)
-    return [size * tick for tick in MaxNLocator(4).tick_values(limits[0] / size, limits[1] / size) if tick * size <= limits[1]]
+    return [size * tick for tick in MaxNLocator(4, integer=decimals == 0).tick_values(limits[0] / size, limits[1] / size) if tick * size <= limits[1]]
 
 
 def graph(axes, panel, found, seconds):
     defaults = panel["fieldConfig"]["defaults"]
-    unit = defaults["unit"]
+    unit, decimals = defaults["unit"], defaults.get("decimals")
     # Those with something to show first: the legend has room for few.
     found = sorted(found, key=lambda one: -max((value for _, value in one[1] if not math.isnan(value)), default=0))
     names = [name for name, _ in found]
@@ -110,15 +117,19 @@ def graph(axes, panel, found, seconds):
             axes.axhline(step["value"], color=step["color"], linestyle="--", linewidth=1)
     if "min" in defaults:
         axes.set_ylim(bottom=defaults["min"], top=defaults.get("max") or None)
-        if axes.get_ylim()[1] < 1e-9 or axes.get_ylim()[1] == 0.05:
+        if not any(value > 0 for _, points in found for _, value in points) and not defaults.get("max"):
             axes.set_ylim(0, 1)
     axes.set_xlim(0, seconds)
-    axes.yaxis.set_major_locator(FixedLocator(ticks(axes.get_ylim(), unit)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: shown(value, unit)))
+    axes.yaxis.set_major_locator(FixedLocator(ticks(axes.get_ylim(), unit, decimals)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: shown(value, unit, decimals)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} s"))
     axes.grid(axis="y", color=LINE, linewidth=0.6)
     axes.set_axisbelow(True)
-    handles, texts = axes.get_legend_handles_labels()
+    named = list(zip(*axes.get_legend_handles_labels()))
+    if hides_zeros(panel):
+        zero = {name for name, points in found if not any(value for _, value in points)}
+        named = [(handle, text) for handle, text in named if text not in zero]
+    handles, texts = [handle for handle, _ in named], [text for _, text in named]
     more = [f"and {len(texts) - 6} more"] if len(texts) > 6 else []
     axes.legend(handles[:6], texts[: 6 - len(more)] + more if more else texts, loc="upper center", bbox_to_anchor=(0.5, -0.14),
                 ncols=3, fontsize=6.5, frameon=False, labelcolor=INK, handlelength=1.2, columnspacing=1)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Checks without a server that metrics, dashboards, rules and runbooks belong together. Seconds; `make lint` runs it.
 
-lint.py --write writes metrics.md from services/edge/metrics.toml.
+lint.py --write writes metrics.md from services/edge/metrics.toml. With MILLRACE, a program, the commands of the runbooks are compared with its help.
 """
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -68,6 +69,9 @@ def check_code(metrics):
         text = path.read_text().split("#[cfg(test)]")[0]
         found |= set(re.findall(r'"((?:millrace|process)_[a-z0-9_]+)"', text)) - NO_METRICS
         found |= set(re.findall(r"# TYPE (\w+) ", text))
+        for name, about in re.findall(r'"(millrace_\w+)",\s*"((?:[^"\\]|\\.)+\.)"', text):
+            if name in known and known[name]["help"] != about:
+                problem(name, f"its help in {path.relative_to(ROOT)} is not that of {DECLARED.name}")
         for match in line.finditer(text):
             kind, name, labels, about = (match[1] or match[2]).lower(), match[3], match[4] or "", match[5]
             found.add(name)
@@ -187,9 +191,60 @@ def check_runbooks():
         for drill in re.findall(r"make drill NAME=([\w-]+)", text):
             if drill.replace("-", "_") not in drills:
                 problem(path.name, f"there is no drill {drill}")
+    for drill in sorted(drills - {"tenants"}):
+        name = drill.replace("_", "-")
+        if f"`{name}`" not in index or not (ROOT / f"runbooks/transcripts/{name}.txt").exists():
+            problem("runbooks/README.md", f"the drill {name} is not in it, or has no transcript: make drill NAME={name} ARGS=--write")
     for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", index):
         if not (ROOT / "runbooks" / link).exists():
             problem("runbooks/README.md", f"links to {link}, which is not there")
+
+
+def check_commands(names, recorded):
+    """The pages' queries, paths of the operator API and targets of make exist."""
+    api = json.loads((ROOT / "services/control/operator.openapi.json").read_text())["paths"]
+    paths = [re.compile(re.sub(r"\{\w+\}", "[^/]+", path) + "$") for path in api]
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.M))
+    for path in sorted((ROOT / "runbooks").glob("*.md")):
+        text = path.read_text()
+        for expr in re.findall(r"'query=([^']*)'", text):
+            check_query(path.name, expr, names, recorded)
+        for asked in re.findall(r'"\$operator([^"?]*)', text):
+            if not any(known.match(asked) for known in paths):
+                problem(path.name, f"the operator API has no {asked}")
+        for target in re.findall(r"(?:^|`)make ([a-z0-9-]+)", text, re.M):
+            if target not in targets:
+                problem(path.name, f"there is no make {target}")
+
+
+def check_program(program):
+    """The pages' commands of millrace, with their options, are those of a program."""
+    helps = {}
+
+    def help_of(words):
+        if words not in helps:
+            said = subprocess.run([program, *words, "--help"], capture_output=True, text=True)
+            helps[words] = said.stdout if said.returncode == 0 else None
+        return helps[words]
+
+    for path in sorted((ROOT / "runbooks").glob("*.md")):
+        text = path.read_text().replace("\\\n", " ")
+        blocks = re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S) + re.findall(r"`(millrace [^`]*)`", text)
+        for line in re.findall(r"(?:^|sudo -u millrace )(millrace [^#|\n]*)", "\n".join(blocks), re.M):
+            words = line.split()[1:]
+            name = tuple(words[:1]) if words[:1] in (["serve"], ["backup"], ["restore"]) else ()
+            for word in () if name else words:
+                deeper = name + (word,)
+                if not re.fullmatch(r"[a-z-]+", word) or word.startswith("-") or f"  {word} " not in (help_of(name) or ""):
+                    break
+                name = deeper
+            if not name:
+                problem(path.name, f"millrace has no command {words[0]}")
+                continue
+            for option in re.findall(r"(?<!\S)--[a-z-]+", line):
+                if not re.search(rf"{option}\b", help_of(name) or ""):
+                    problem(path.name, f"millrace {' '.join(name)} has no {option}")
+    print(f"dashboards: the runbooks' commands are those of {program}")
 
 
 def run(*command):
@@ -214,6 +269,7 @@ def main():
     else:
         check_boards(series(metrics), recorded)
         check_rules(series(metrics), recorded)
+        check_commands(series(metrics), recorded)
         run(sys.executable, HERE / "grafana/generate.py", "--check")
     sys.path.insert(0, str(HERE / "prometheus"))
     import objectives
@@ -221,6 +277,10 @@ def main():
     if (HERE / "prometheus/rules/objectives.yaml").read_text() != objectives.render():
         problem("objectives.yaml", "is not what objectives.py writes: run it")
     check_runbooks()
+    if program := os.environ.get("MILLRACE"):
+        check_program(program)
+    else:
+        print("SKIPPED: options of millrace in the runbooks: MILLRACE names no program; make check-dashboards looks at them")
     try:
         run("promtool", "check", "rules", *sorted((HERE / "prometheus/rules").glob("*.yaml")))
         run("promtool", "test", "rules", *sorted((HERE / "prometheus/tests").glob("*.yaml")))

@@ -38,7 +38,7 @@ def alone():
 
 
 def millrace():
-    path = Path(os.environ.get("MILLRACE") or TARGET / "release/millrace")
+    path = Path(os.environ.get("MILLRACE") or TARGET / "release/millrace").resolve()
     if not path.exists():
         raise Missing(f"there is no {path}: cargo build --release -p millrace")
     return path
@@ -75,10 +75,11 @@ class Server(Part):
 
     http = f"http://{HOST}:8080"
 
-    def __init__(self, folder, *flags, data=None):
+    def __init__(self, folder, *flags, data=None, before=()):
+        """`before` is a command that runs the server, such as prlimit with a limit."""
         self.data = Path(data or folder / "data")
         super().__init__("millrace", folder / "millrace.log",
-                         [millrace(), "serve", "--data-dir", self.data, "--ws-listen", "off", *flags])
+                         [*before, millrace(), "serve", "--data-dir", self.data, "--ws-listen", "off", *flags])
 
     def start(self):
         super().start()
@@ -143,10 +144,10 @@ class Stack(Part):
 class Subscriber:
     """Keeps all payloads it gets."""
 
-    def __init__(self, client_id, topic, qos=1, port=1883, user=None, lasts=True):
+    def __init__(self, client_id, topic, qos=1, port=1883, user=None, lasts=True, password=""):
         self.got = []
         self.subscribed = threading.Event()
-        self.client = make(client_id, user)
+        self.client = make(client_id, user, password)
         self.client.on_connect = lambda client, *_: client.subscribe(topic, qos)
         self.client.on_subscribe = lambda *_: self.subscribed.set()
         self.client.on_message = lambda _, __, message: self.got.append(message.payload.decode())
@@ -162,10 +163,10 @@ class Subscriber:
 class Publisher:
     """Publishes numbers at a pace, and remembers which were acknowledged. Comes back by itself."""
 
-    def __init__(self, topic, qos=1, rate=50, port=1883, user=None, size=100):
+    def __init__(self, topic, qos=1, rate=50, port=1883, user=None, size=100, password=""):
         self.topic, self.qos, self.pause, self.size = topic, qos, 1 / rate, size
         self.sent, self.acknowledged, self.refused = {}, set(), set()
-        self.client = make(f"publisher-{topic.replace('/', '-')}-{user or ''}", user)
+        self.client = make(f"publisher-{topic.replace('/', '-')}-{user or ''}", user, password)
         self.client.on_publish = self.note
         connect(self.client, port, True)
         self.over = threading.Event()
@@ -197,19 +198,19 @@ class Publisher:
         self.client.loop_stop()
 
 
-def make(client_id, user):
+def make(client_id, user, password=""):
     client = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id, protocol=paho.MQTTv5)
     client.reconnect_delay_set(1, 2)
     if user:
-        client.username_pw_set(user, "")
+        client.username_pw_set(user, password)
     return client
 
 
-def connect(client, port, lasts):
+def connect(client, port, lasts, host=HOST):
     """A session that lasts outlives its connection by an hour."""
     properties = Properties(PacketTypes.CONNECT)
     properties.SessionExpiryInterval = 3600 if lasts else 0
-    client.connect(HOST, port, clean_start=not lasts, properties=properties)
+    client.connect(host, port, clean_start=not lasts, properties=properties)
     client.loop_start()
 
 

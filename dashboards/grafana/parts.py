@@ -27,8 +27,13 @@ def described(text, needs):
     return f"{text} {NEEDS}{needs}." if needs else text
 
 
-def graph(title, unit, text, *targets, stack=False, width=8, least=0, most=None, line=None, needs=None):
-    """Lines over time. `line` is a limit, drawn dashed."""
+# The legend leaves out lines that stay at zero: most reasons of a refusal never occur.
+ALL_ZERO = dash.MatcherConfig(id_val="byValue", options={"reducer": "allIsZero", "op": "gte", "value": 0})
+NOT_IN_LEGEND = dash.DynamicConfigValue(id_val="custom.hideFrom", value={"legend": True, "tooltip": False, "viz": False})
+
+
+def graph(title, unit, text, *targets, stack=False, width=8, least=0, most=None, line=None, needs=None, fractions=False):
+    """Lines over time. `line` is a limit, drawn dashed. `fractions`: a number without a unit is no count."""
     panel = timeseries.Panel().title(title).unit(unit).description(described(text, needs)).span(width).height(8)
     panel.line_width(1.5).fill_opacity(30 if stack else 8).show_points(model.VisibilityMode.NEVER)
     if least is not None:
@@ -45,6 +50,10 @@ def graph(title, unit, text, *targets, stack=False, width=8, least=0, most=None,
     )
     if most is not None:
         panel.max(most)
+    if unit == "short" and not fractions:
+        panel.decimals(0)
+    if any("{{" in legend for _, legend in targets):
+        panel.overrides([dashboard.DashboardFieldConfigSourceOverrides().matcher(ALL_ZERO).properties([NOT_IN_LEGEND])])
     if stack:
         panel.stacking(common.StackingConfig().mode(model.StackingMode.NORMAL))
     if line is not None:

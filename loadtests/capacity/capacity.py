@@ -69,8 +69,8 @@ def written(rows, unit):
 def charts(folder, cost, measured):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    note = (f"Millrace measured on {measured['measured_on']}, memory of the kernel's sockets included. Others as published: "
-            "EMQX 5.0 is what was rented, the rest what processes used.")
+    note = (f"Millrace: measured on {measured['measured_on']}, with the kernel's sockets. Others, as published: "
+            "EMQX 5.0 and TBMQ 1 rented, the rest used.")
     for name, tls in (("100-million-plain", "without TLS"), ("100-million", "with TLS")):
         cores, memory = comparison(cost, fleets.read(HERE / f"fleets/{name}.toml"))
         write(folder, f"{name}-memory", f"100 million connections, {tls}: memory", "GiB", memory, note)

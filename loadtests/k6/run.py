@@ -19,6 +19,9 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import report  # noqa: E402
+
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent.parent / "target"))
 K6 = os.environ.get("K6", str(TARGET / "tools/k6"))
 MILLRACE = os.environ.get("MILLRACE", str(TARGET / "release/millrace"))
@@ -70,7 +73,7 @@ def run_k6(scenario, arguments, environment, reports):
     summary.unlink(missing_ok=True)
     environment = {
         "K6_WEB_DASHBOARD": "true", "K6_WEB_DASHBOARD_PORT": "-1", "K6_WEB_DASHBOARD_PERIOD": "1s",
-        "K6_WEB_DASHBOARD_EXPORT": str(reports / f"{scenario}.html"), "K6_NO_USAGE_REPORT": "true",
+        "K6_WEB_DASHBOARD_EXPORT": str(reports / f"{scenario}.graphs.html"), "K6_NO_USAGE_REPORT": "true",
         **os.environ, **environment,
     }
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -101,8 +104,9 @@ def main():
         sys.exit(f"run.py SCENARIO [k6 arguments]; there are: {', '.join(scenarios())}")
     scenario, arguments = sys.argv[1], sys.argv[2:]
     reports = pathlib.Path(os.environ.get("REPORTS", TARGET / "loadtests"))
+    used = {}
     if "MQTT_URL" in os.environ:
-        code, _, _ = run_k6(scenario, arguments, {}, reports)
+        code, metrics, _ = run_k6(scenario, arguments, {}, reports)
     else:
         with server() as (process, port, http):
             before = cpu_seconds(process.pid)
@@ -111,6 +115,8 @@ def main():
             used = cost(metrics, cpu_seconds(process.pid) - before, k6_cpu)
         (reports / f"{scenario}.cost.json").write_text(json.dumps({"scenario": scenario, **used}) + "\n")
         print(f"cost: {json.dumps(used)}")
+    settings = {name: value for name, value in os.environ.items() if name.startswith(("LOAD_", "MQTT_")) and name != "MQTT_PASSWORD"}
+    (reports / f"{scenario}.html").write_text(report.page(scenario, code, metrics, used, settings, f"{scenario}.graphs.html"))
     print(f"report: {reports / scenario}.html")
     print(f"{scenario}: {'passed' if code == 0 else f'FAILED with k6 exit code {code}'}")
     sys.exit(code)

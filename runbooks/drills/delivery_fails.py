@@ -14,7 +14,6 @@ class Sleeper:
 
     def __init__(self, topic):
         self.sock = socket.create_connection(("127.0.0.1", 1883))
-        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         self.sock.sendall(b"\x10\x13\x00\x04MQTT\x04\x02\x00\x00\x00\x07sleeper")
         assert self.sock.recv(4) == b"\x20\x02\x00\x00"
         body = b"\x00\x01" + len(topic).to_bytes(2, "big") + topic.encode() + b"\x00"

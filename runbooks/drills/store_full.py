@@ -1,11 +1,24 @@
 """The store's disk, a small one of its own, fills up; it is emptied, and the store takes writes again."""
 
+import subprocess
+
 from observe import until
 from stage import Publisher, Subscriber
 
 
+class Disk:
+    """A mounted folder; it is in the way of removing the drill's folder."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def leave(self):
+        subprocess.run(["umount", "--lazy", self.path], check=False)
+
+
 def run(drill):
     drill.run("mkdir disk && mount -t tmpfs -o size=2g tmpfs disk && df -h disk | tail -1")
+    drill.keep(Disk(drill.folder / "disk"))
     drill.server(data=drill.folder / "disk/data")
     Subscriber("away", "drill/#").leave()
     writer = drill.keep(Publisher("drill/a", rate=50))

@@ -1,26 +1,9 @@
 """Somebody guesses passwords of a tenant's broker; the address is banned."""
 
-import json
-import os
 import socket
 import threading
-import urllib.request
 
-API = "http://127.0.0.1:8080/api/v1"
-SCOPES = ["brokers:read", "access:read", "access:write", "clients:read", "clients:write"]
-
-
-def ask(path, body, jar={}):
-    """As the console does it: a cookie and a token against forged requests."""
-    headers = {"Content-Type": "application/json", "If-Match": "*"} | jar.get("headers", {})
-    request = urllib.request.Request(API + path, json.dumps(body).encode() if body is not None else None, headers)
-    with urllib.request.urlopen(request) as answer:
-        if cookie := answer.headers.get("Set-Cookie"):
-            jar["headers"] = {"Cookie": cookie.split(";")[0]}
-        text = json.load(answer)
-    if "csrf_token" in text:
-        jar["headers"]["X-CSRF-Token"] = text["csrf_token"]
-    return text
+from tenants import Tenant
 
 
 def connect_packet(*texts):
@@ -40,9 +23,8 @@ def guess(broker, over):
 
 def run(drill):
     drill.server("--sign-up", "anybody", "--metrics-brokers-max", "20")
-    ask("/sign-up", {"email": "ann@example.org", "password": "a sentence for nobody", "name": "Ann"})
-    organisation = ask("/organisations", None)["items"][0]["id"]
-    broker = ask(f"/organisations/{organisation}/brokers", {"display_name": "Plant 7"})["name"]
+    tenant = Tenant("ann")
+    broker = tenant.broker("Plant 7")
     drill.say("a tenant has a broker")
     drill.calm()
     drill.say("FAULT somebody tries passwords, over and over")
@@ -53,8 +35,7 @@ def run(drill):
     try:
         drill.fires("CredentialsGuessed")
         drill.say("ACT   ban the address for a day")
-        secret = ask(f"/organisations/{organisation}/tokens", {"name": "drill", "scopes": SCOPES})["secret"]
-        os.environ |= {"MILLRACE_URL": API.removesuffix("/api/v1"), "MILLRACE_ORGANISATION": organisation, "MILLRACE_TOKEN": secret}
+        tenant.log_in()
         drill.run(f"millrace clients ban guesser --broker {broker} --address 127.0.0.1/32 --for-s 86400 --reason 'guesses passwords'")
         drill.run(f"millrace clients bans --broker {broker}")
         drill.until_value('sum(rate(millrace_connects_refused_total{reason="banned"}[10s]))', lambda values: values and values[0] > 1)

@@ -1,9 +1,12 @@
 """What each thing costs now, and when something runs out."""
 
-from parts import board, graph, number
+from parts import COLOURS, board, graph, number
 
 CPU = 'sum(rate(process_cpu_seconds_total{job="millrace"}[5m]))'
 MESSAGES = "(sum(rate(millrace_messages_received_total[5m])) + sum(rate(millrace_messages_sent_total[5m])))"
+
+# From the first one on it is time to add machines; from the second on an alert fires.
+FULL = [(0.6, COLOURS[1]), (0.8, COLOURS[5])]
 
 BOARD = board(
     "capacity",
@@ -12,14 +15,16 @@ BOARD = board(
     (
         None,
         [
-            number("Connections used", "percentunit", "Of the open files that the fullest pod may have.", 'max(process_open_fds{job="millrace"} / process_max_fds{job="millrace"})'),
-            number("CPU used", "percentunit", "Of the machines.", '1 - avg(rate(node_cpu_seconds_total{mode="idle"}[5m]))'),
-            number("Memory used", "percentunit", "Of the fullest machine.", "max(1 - node_memory_MemAvailable_bytes / node_memory_MemTotal_bytes)"),
+            number("Connections used", "percentunit", "Of the open files that the fullest pod may have.", 'max(process_open_fds{job="millrace"} / process_max_fds{job="millrace"})', FULL),
+            number("CPU used", "percentunit", "Of the machines.", '1 - avg(rate(node_cpu_seconds_total{mode="idle"}[5m]))', FULL),
+            number("Memory used", "percentunit", "Of the fullest machine.", "max(1 - node_memory_MemAvailable_bytes / node_memory_MemTotal_bytes)", FULL),
             number(
                 "Store full in",
                 "s",
-                "If the last six hours go on. Nothing is shown while it does not fill up.",
-                "min(millrace_store_disk_free_bytes / (deriv(millrace_store_disk_bytes[6h]) > 0)) or vector(31536000)",
+                "If the store grows as in the last six hours; at most a year is shown.",
+                "clamp_max(min(millrace_store_disk_free_bytes / (deriv(millrace_store_disk_bytes[6h]) > 0)), 31536000) or vector(31536000)",
+                [(259200, COLOURS[0])],
+                base=COLOURS[5],
             ),
         ],
     ),

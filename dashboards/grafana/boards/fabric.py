@@ -54,6 +54,7 @@ BOARD = board(
                     " / (sum(rate(millrace_fabric_batches_sent_total[$__rate_interval])) > 0)",
                     "messages",
                 ),
+                fractions=True,
             ),
             graph(
                 "Messages nobody here wanted",

@@ -1,6 +1,6 @@
 """Envoy before the pods: TLS, and which pods are healthy. The collector ends the names of Envoy's counters with _total."""
 
-from parts import board, graph, number
+from parts import COLOURS, board, graph, number
 
 ENVOY = "Envoy"
 # Without the status listener, GATEWAY_STATUS_PORT.
@@ -31,6 +31,8 @@ BOARD = board(
                 "percentunit",
                 "As the gateway's health checks see them.",
                 f"sum(envoy_cluster_membership_healthy{{{EDGE}}}) / sum(envoy_cluster_membership_total{{{EDGE}}})",
+                [(0.7, COLOURS[1]), (1, COLOURS[0])],
+                base=COLOURS[5],
                 needs=ENVOY,
             ),
             number(
@@ -45,6 +47,8 @@ BOARD = board(
                 "d",
                 "The first of all.",
                 "min(envoy_server_days_until_first_cert_expiring)",
+                [(21, COLOURS[0])],
+                base=COLOURS[5],
                 needs=ENVOY,
             ),
         ],

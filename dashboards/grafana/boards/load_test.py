@@ -1,6 +1,6 @@
 """A run of k6, and what the servers did meanwhile. k6 writes its metrics with its output experimental-prometheus-rw."""
 
-from parts import board, graph, number, variable
+from parts import COLOURS, board, graph, number, variable
 
 K6 = "k6"
 RUN = 'testid=~"$run"'
@@ -29,7 +29,7 @@ BOARD = board(
             number("Virtual users", "short", "Running now.", f"sum(k6_vus{{{RUN}}})", needs=K6),
             number("Published", "cps", "PUBLISH packets of all users.", f"sum(rate(k6_mqtt_messages_sent_total{{{RUN}}}[$__rate_interval]))", needs=K6),
             number("Delivery p99", "s", "From publish to the subscriber.", f"max(k6_mqtt_delivery_duration_p99{{{RUN}}})", needs=K6),
-            number("Lost", "short", "Messages that were expected and did not come.", count("k6_mqtt_messages_lost_total"), needs=K6),
+            number("Lost", "short", "Messages that were expected and did not come.", count("k6_mqtt_messages_lost_total"), [(1, COLOURS[5])], needs=K6),
         ],
     ),
     (

@@ -1,6 +1,6 @@
 """One broker, as its tenant would ask about it."""
 
-from parts import board, graph, number, variable
+from parts import COLOURS, board, graph, number, variable
 
 OF = 'broker="$broker"'
 
@@ -28,6 +28,7 @@ BOARD = board(
                 "cps",
                 "Dropped, or missed because a limit had removed them.",
                 f"{total('millrace_messages_dropped_total')} + {total('millrace_messages_missed_total')}",
+                [(0.001, COLOURS[1])],
             ),
         ],
     ),

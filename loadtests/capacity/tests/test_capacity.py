@@ -153,6 +153,15 @@ class Files(unittest.TestCase):
             plan = model.plan(cost, fleets.read(path))
             self.assertGreater(plan["monthly_usd"], 0, path)
 
+    def test_the_page_has_the_figures_of_the_newest_measurement(self):
+        measured = json.loads(capacity.latest_measurement().read_text())
+        page = (HERE / "README.md").read_text()
+        for rows in capacity.comparison(costs.read(measured), fleets.read(HERE / "fleets/100-million.toml")):
+            for label, parts in rows:
+                split = f": {', '.join(f'{part} {value:,.0f}' for part, value in parts.items())}" if len(parts) > 1 else ""
+                row = next(line for line in page.splitlines() if line.startswith(f"| {label.replace('provisioned', 'rented')} |"))
+                self.assertIn(f" {sum(parts.values()):,.0f}{split} |", row)
+
     def test_a_run_that_lost_messages_is_no_measurement(self):
         measured = json.loads(capacity.latest_measurement().read_text())
         measured["results"]["qos1"]["lost"] = 1

@@ -12,6 +12,7 @@ const cycles = new Counter('api_cycles')
 const cycle = new Trend('api_cycle_duration', true)
 
 export const options = {
+  summaryTrendStats: lib.statistics,
   scenarios: {
     use: {
       executor: 'constant-arrival-rate', exec: 'use', rate, timeUnit: '1s', duration: `${lib.seconds}s`,

@@ -67,6 +67,9 @@ export function mine(count) {
   return own
 }
 
+/** What the summary has of each time: also what thresholds are about. */
+export const statistics = ['avg', 'med', 'p(90)', 'p(95)', 'p(99)', 'p(99.9)', 'max']
+
 export const pause = s => new Promise(resolve => setTimeout(resolve, s * 1000))
 
 /** Thresholds of a run in which nothing may be lost. */
@@ -88,7 +91,7 @@ export function thresholds(more) {
  * runs once in each VU of the role. flows are judged at the end, by their names.
  */
 export function scenario(roles, flows, limits) {
-  const made = { options: { scenarios: {}, summaryTrendStats: ['avg', 'med', 'p(90)', 'p(99)', 'p(99.9)', 'max'] } }
+  const made = { options: { scenarios: {}, summaryTrendStats: statistics } }
   let vus = 0
   for (const [role, [count, run]] of Object.entries(roles)) {
     vus += users(count)
