@@ -62,9 +62,32 @@ pub(crate) const IDENTITIES_MAX: usize = 20;
 pub(crate) const INVITATION_MS: u64 = 7 * DAY_MS;
 /// How long the link of a sign-up can be used, milliseconds: a day.
 pub(crate) const SIGN_UP_MS: u64 = DAY_MS;
+/// How long a second factor waits for its first code, milliseconds.
+pub(crate) const SECOND_FACTOR_PENDING_MS: u64 = 10 * 60 * 1_000;
+/// Recovery codes of a person.
+pub(crate) const RECOVERY_CODES: usize = 10;
+/// Wrong codes of a person's device in [`WRONG_CODES_MS`], counted in the store for all servers together. Beyond it only recovery codes are
+/// taken until the time is over. Three of a million codes are right at a time, so somebody who knows the password finds one in a year with
+/// a chance of 2 in 100.
+pub(crate) const WRONG_CODES_MAX: u32 = 20;
+/// The time for which wrong codes are counted, milliseconds: a day.
+pub(crate) const WRONG_CODES_MS: u64 = DAY_MS;
+/// How long the link that resets a password can be used, milliseconds: an hour.
+pub(crate) const PASSWORD_RESET_MS: u64 = HOUR_MS;
+/// Pause between two letters with such a link to one address.
+pub(crate) const PASSWORD_RESET_EVERY: Duration = Duration::from_secs(5 * 60);
+/// How long the link that confirms a new e-mail address can be used, milliseconds: a day.
+pub(crate) const ADDRESS_CHANGE_MS: u64 = DAY_MS;
+/// New e-mail addresses that a person may ask for an hour.
+pub(crate) const ADDRESS_CHANGES_PER_HOUR: u32 = 5;
+/// How long after signing in a person without a password may delete the account, milliseconds.
+pub(crate) const RECENT_SIGN_IN_MS: u64 = 10 * 60 * 1_000;
 /// Letters that sign-ups may send to one e-mail address an hour; later ones are answered and not sent. As many invitations may be
 /// mailed to one address an hour.
 pub(crate) const LETTERS_PER_HOUR: u32 = 5;
+/// Sign-ups of one address an hour that meet an account, where the server sends no mail: each of their answers tells that there is one.
+/// Beyond it all sign-ups from there wait for the hour to be over.
+pub(crate) const ACCOUNTS_MET_PER_HOUR: u32 = 5;
 /// Invitations that an organisation, and a person in all their organisations, may have mailed an hour.
 pub(crate) const INVITATIONS_PER_HOUR: u32 = 60;
 /// How long the link for the first person can be used, milliseconds: a day. Each start prints one.
@@ -166,7 +189,8 @@ pub(crate) const CONNECT_TOKEN_S_MAX: u32 = 3_600;
 /// Rules of one.
 pub(crate) const CONNECT_TOKEN_RULES_MAX: usize = 50;
 
-const DAY_MS: u64 = 86_400_000;
+pub(crate) const HOUR_MS: u64 = 3_600_000;
+const DAY_MS: u64 = 24 * HOUR_MS;
 
 /// Stored messages of a topic in an answer: as many as are asked for, or this many.
 pub(crate) const STORED_MESSAGES: usize = 10;

@@ -2,7 +2,10 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::prelude::BASE64_STANDARD;
 use millrace_layers::accounts::keys::Key;
+use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use serde::{Deserialize, Serialize};
 
 pub use millrace_access::model::HiddenText as Secret;
 
@@ -23,6 +26,9 @@ pub(crate) enum Purpose {
     Oidc,
     Identity,
     Link,
+    RecoveryCode,
+    AccountLink,
+    Account,
 }
 
 /// There are no random bytes to be had from the system.
@@ -67,6 +73,9 @@ impl Purpose {
             Self::Oidc => "oidc",
             Self::Identity => "identity",
             Self::Link => "link",
+            Self::RecoveryCode => "recovery-code",
+            Self::AccountLink => "account-link",
+            Self::Account => "account",
         }
     }
 }
@@ -87,6 +96,45 @@ pub(crate) fn hash(key: &Key, purpose: Purpose, parts: &[&[u8]]) -> Hash {
     hasher.finalize().into()
 }
 
+/// A secret that has to be read again, encrypted (ChaCha20-Poly1305, RFC 8439) under a key of the region.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Sealed {
+    /// Number of the key.
+    pub(crate) key: u32,
+    /// Nonce and ciphertext in Base64.
+    text: String,
+}
+
+impl Sealed {
+    /// `owner` is what the secret belongs to: for another owner it does not open.
+    pub(crate) fn new(key: &Key, owner: &[u8], secret: &[u8]) -> Result<Self, NoEntropy> {
+        let nonce = random::<NONCE_LEN>()?;
+        let mut text = secret.to_vec();
+        let (at, about) = (Nonce::assume_unique_for_key(nonce), Aad::from(owner));
+        sealing(key)
+            .ok_or(NoEntropy)?
+            .seal_in_place_append_tag(at, about, &mut text)
+            .map_err(|_| NoEntropy)?;
+        Ok(Self { key: key.id, text: BASE64_STANDARD.encode([&nonce[..], &text].concat()) })
+    }
+
+    /// `None`: it was sealed under another key or for another owner, or is damaged.
+    pub(crate) fn open(&self, key: &Key, owner: &[u8]) -> Option<Vec<u8>> {
+        let bytes = BASE64_STANDARD.decode(&self.text).ok()?;
+        let (nonce, text) = bytes.split_first_chunk::<NONCE_LEN>()?;
+        let mut text = text.to_vec();
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let length = sealing(key)?.open_in_place(nonce, Aad::from(owner), &mut text).ok()?.len();
+        text.truncate(length);
+        Some(text)
+    }
+}
+
+fn sealing(key: &Key) -> Option<LessSafeKey> {
+    let key = blake3::derive_key("millrace 2026-11 sealed secrets of the control plane", &key.key);
+    UnboundKey::new(&CHACHA20_POLY1305, &key).ok().map(LessSafeKey::new)
+}
+
 /// Random bytes of the system.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], NoEntropy> {
     let mut bytes = [0; N];
@@ -104,6 +152,24 @@ mod tests {
         assert_eq!(secret.expose().len(), 43);
         assert_ne!(secret, generate().unwrap());
         assert_eq!(format!("{:?}", Some(secret)), "Some((hidden))");
+    }
+
+    #[test]
+    fn a_sealed_secret_opens_with_its_key_and_for_its_owner_alone() {
+        let (key, other) =
+            (Key { id: 1, key: [1; 32], check: None }, Key { id: 2, key: [2; 32], check: None });
+        let sealed = Sealed::new(&key, b"ann", b"secret").unwrap();
+        let stored = serde_json::to_string(&sealed).unwrap();
+        assert!(!stored.contains("secret") && !stored.contains(&BASE64_STANDARD.encode(b"secret")));
+        assert_ne!(stored, serde_json::to_string(&Sealed::new(&key, b"ann", b"secret").unwrap()).unwrap());
+        let sealed: Sealed = serde_json::from_str(&stored).unwrap();
+        assert_eq!(sealed.open(&key, b"ann").as_deref(), Some(&b"secret"[..]));
+        assert_eq!(sealed.open(&key, b"bob"), None);
+        assert_eq!(sealed.open(&other, b"ann"), None);
+        let mut bytes = BASE64_STANDARD.decode(&sealed.text).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        let damaged = Sealed { text: BASE64_STANDARD.encode(bytes), ..sealed };
+        assert_eq!(damaged.open(&key, b"ann"), None);
     }
 
     #[test]

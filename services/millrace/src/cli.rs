@@ -77,6 +77,8 @@ enum Command {
     Invitations(remote::InvitationsArgs),
     /// API tokens of the organisation at a service.
     Tokens(remote::TokensArgs),
+    /// Accounts of people, for operators of a service.
+    Accounts(remote::AccountsArgs),
     /// Copy all stored data into a new folder, also while the server runs.
     Backup(inspect::BackupArgs),
     /// Make a data folder from a backup.
@@ -162,6 +164,7 @@ pub(crate) fn run(args: Vec<OsString>) -> Result<(), Failure> {
         Command::Members(args) => remote::members(args),
         Command::Invitations(args) => remote::invitations(args),
         Command::Tokens(args) => remote::tokens(args),
+        Command::Accounts(args) => remote::accounts(&args),
         Command::Backup(args) => inspect::backup(&args),
         Command::Restore(args) => inspect::restore(&args),
         Command::Config(args) => install::config(args),

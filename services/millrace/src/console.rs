@@ -34,8 +34,10 @@ const ASSETS: &str = "/assets/";
 /// The page gets a nonce here.
 const NONCE: &str = "__CSP_NONCE__";
 const NONCE_BYTES: usize = 16;
-/// Paths that are never a page's. The page that a mailed link opens is not part of the console.
-const OTHERS: [&str; 5] = ["/api/", "/v1/", "/healthz", "/metrics", "/confirm"];
+/// Paths that are never a page's.
+const OTHERS: [&str; 4] = ["/api/", "/v1/", "/healthz", "/metrics"];
+/// The page that the link of a sign-up opens, which is not part of the console.
+const CONFIRM: [&str; 2] = ["/confirm", "/confirm.js"];
 
 const SECURITY: [(HeaderName, &str); 5] = [
     (header::REFERRER_POLICY, "no-referrer"),
@@ -84,7 +86,7 @@ pub(crate) struct Sockets {
 async fn serve(State(site): State<Arc<Site>>, request: Request, next: Next) -> Response {
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     let path = request.uri().path();
-    if !is_read || OTHERS.iter().any(|other| path.starts_with(other)) {
+    if !is_read || OTHERS.iter().any(|other| path.starts_with(other)) || CONFIRM.contains(&path) {
         return next.run(request).await;
     }
     let headers = request.headers();
@@ -221,6 +223,8 @@ mod tests {
         let site = Arc::new(Site { page: PAGE, sockets: Sockets { ws: Vec::new(), gateway: None } });
         let mut app: Router = Router::new()
             .route("/confirm", get(async || "the page of the link"))
+            .route("/confirm-address", get(async || "not for browsers"))
+            .route("/reset-password", get(async || "not for browsers"))
             .route("/broker", get(async || "not for browsers"))
             .layer(from_fn_with_state(site, serve));
         let mut open = async |path: &str| {
@@ -230,7 +234,9 @@ mod tests {
             to_bytes(answer.into_body(), usize::MAX).await.unwrap()
         };
         assert_eq!(open("/confirm").await, "the page of the link");
-        assert_ne!(open("/broker").await, "not for browsers");
+        for page in ["/broker", "/confirm-address", "/reset-password"] {
+            assert_ne!(open(page).await, "not for browsers", "{page}");
+        }
     }
 
     #[test]

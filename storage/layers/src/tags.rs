@@ -74,6 +74,8 @@ pub(crate) const FORMER_BROKER_OF: &[u8] = b"afo";
 pub(crate) const LEDGER: &[u8] = b"afl";
 pub(crate) const PLAN: &[u8] = b"apl";
 pub(crate) const SIGN_UP: &[u8] = b"ay";
+pub(crate) const SECOND_FACTOR: &[u8] = b"a2";
+pub(crate) const ACCOUNT_LINK: &[u8] = b"ayl";
 pub(crate) const FORMER_ORGANISATION: &[u8] = b"afg";
 
 pub(crate) const CREDENTIAL: &[u8] = b"ac";
@@ -144,6 +146,8 @@ mod tests {
             LEDGER,
             FORMER_ORGANISATION,
             SIGN_UP,
+            SECOND_FACTOR,
+            ACCOUNT_LINK,
             PLAN,
             POD,
             NOTICE,

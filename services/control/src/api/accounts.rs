@@ -14,7 +14,8 @@ use super::extract::{Auth, Coming, From, IdempotencyKey, Input, PageQuery, Pagin
 use super::problem::{Answer, Problem};
 use super::{Api, List};
 use crate::domain::{
-    Confirmation, Me, NewPassword, SignIn, SignInSession, SignUp, SignedIn, SignedUp, User, UserChange, Who,
+    Confirmation, Error, Me, NewPassword, SignIn, SignInSession, SignUp, SignedIn, SignedUp, User,
+    UserChange, Who,
 };
 use crate::secret::Secret;
 
@@ -57,7 +58,15 @@ async fn sign_up(
     Input { value, once }: Input<SignUp>,
 ) -> Answer<Response> {
     api.rates().password(source.address)?;
-    match api.control().sign_up(&value, &once, &source).await? {
+    let tells = !api.control().confirms_addresses();
+    if tells {
+        api.rates().telling_sign_up(source.address)?;
+    }
+    let signed_up = api.control().sign_up(&value, &once, &source).await;
+    if tells && matches!(signed_up, Err(Error::Conflict(_))) {
+        api.rates().met_account(source.address);
+    }
+    match signed_up? {
         SignedUp::In(signed_in) => Ok(welcome(&api, *signed_in, StatusCode::CREATED)?.into_response()),
         SignedUp::Asked(letter) => {
             // The answer is the same, so that it does not tell about sign-ups of others with this address.
@@ -84,7 +93,8 @@ async fn confirm_sign_up(
 
 /// Signs in.
 #[utoipa::path(post, path = "/sign-in", tag = "people", security(()), request_body = SignIn,
-    responses((status = 200, description = "Who signed in", body = WebSession)))]
+    responses((status = 200, description = "Who signed in", body = WebSession),
+        (status = 401, description = "The password is not right; or it is, and the type of the problem is `urn:millrace:problem:second-factor-required` or `urn:millrace:problem:second-factor-wrong`: repeat the request with `code`", body = Problem, content_type = "application/problem+json")))]
 async fn sign_in(
     State(api): State<Api>,
     Coming(source): Coming,

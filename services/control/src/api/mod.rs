@@ -6,6 +6,7 @@
 #![allow(unused_qualifications)]
 
 mod access;
+mod account_links;
 mod accounts;
 mod brokers;
 mod budget;
@@ -26,6 +27,7 @@ mod parts;
 mod problem;
 mod rates;
 mod region;
+mod second_factor;
 mod spend;
 mod stored;
 mod streams;
@@ -152,6 +154,8 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 fn routes() -> OpenApiRouter<Api> {
     let all = OpenApiRouter::new()
         .merge(accounts::routes())
+        .merge(second_factor::routes())
+        .merge(account_links::routes())
         .merge(oidc::routes())
         .merge(local::routes())
         .merge(region::routes())

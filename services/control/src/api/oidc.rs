@@ -42,6 +42,8 @@ pub(crate) struct Ways {
     provider: Option<ProviderName>,
     /// Whether the owner of this machine signs in with the link that the server printed: POST /sign-in/local.
     local: bool,
+    /// Whether a link for a new password is mailed: POST /password-reset. Otherwise the operator makes one.
+    password_reset: bool,
 }
 
 /// Who may make an account.
@@ -115,7 +117,12 @@ async fn ways(State(api): State<Api>) -> Json<Ways> {
         SignUpBy::Anybody => WhoSignsUp::Anybody,
     };
     let name = |provider: &Provider| ProviderName { name: provider.settings().name.clone() };
-    Json(Ways { sign_up, provider: api.provider().map(name), local: api.local_door().is_some() })
+    Json(Ways {
+        sign_up,
+        provider: api.provider().map(name),
+        local: api.local_door().is_some(),
+        password_reset: api.control().confirms_addresses(),
+    })
 }
 
 /// Sends a browser to the provider, to sign in.

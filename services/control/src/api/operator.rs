@@ -26,7 +26,7 @@ use super::usage::UsageQuery;
 use super::{List, json};
 use crate::domain::{
     AuditEntry, Control, FormerTenant, Loudest, NewPlan, NewSuspension, OrganisationUsage, Page, PageRequest,
-    Plan, PlanChoice, PodLease, Tenant, TenantBroker,
+    Plan, PlanChoice, PodLease, ResetLink, ResetRequest, Tenant, TenantBroker,
 };
 use crate::limits::{BODY_BYTES_MAX, LOUDEST_MAX, PAGE_ROWS, PAGE_ROWS_MAX};
 use crate::secret::Secret;
@@ -131,6 +131,7 @@ fn routes() -> OpenApiRouter<Operators> {
         .routes(routes!(set_plan, delete_plan))
         .routes(routes!(get_tenant_broker))
         .routes(routes!(list_loudest))
+        .routes(routes!(make_reset_link))
         .routes(routes!(get_own_pod))
         .routes(routes!(list_pods))
         .routes(routes!(drain_pod))
@@ -378,6 +379,20 @@ async fn resume_tenant(
 async fn list_loudest(State(operators): State<Operators>, request: Request) -> Answer<Json<Loudest>> {
     let LoudestQuery { limit: asked } = query(&request.into_parts().0)?;
     Ok(Json(operators.0.control.loudest(limit(asked, 20, LOUDEST_MAX)?).await?))
+}
+
+/// Makes a link with which a person chooses a new password, once and within an hour, where no mail is sent. The second factor of the account
+/// stays in force.
+#[utoipa::path(post, path = "/reset-links", tag = "operator", request_body = ResetRequest,
+    responses((status = 201, description = "The link, which is shown once", body = ResetLink),
+        (status = 404, description = "There is no account with this address", body = Problem, content_type = "application/problem+json")))]
+async fn make_reset_link(
+    State(operators): State<Operators>,
+    Peer(peer): Peer,
+    request: Request,
+) -> Answer<(StatusCode, Json<ResetLink>)> {
+    let input: ResetRequest = body(request).await?;
+    Ok((StatusCode::CREATED, Json(operators.0.control.reset_link(&input, peer).await?)))
 }
 
 /// The pod that answers.

@@ -47,7 +47,8 @@ pub(crate) type Answer<T> = Result<T, Problem>;
 
 impl Problem {
     /// The kinds of problems: status, name, title.
-    pub(crate) const KINDS: [(StatusCode, &'static str, &'static str); 16] = [
+    /// The first one of a status is the usual one.
+    pub(crate) const KINDS: [(StatusCode, &'static str, &'static str); 18] = [
         (StatusCode::BAD_REQUEST, "bad-request", "The request cannot be read"),
         (StatusCode::UNAUTHORIZED, "unauthenticated", "You are not signed in"),
         (StatusCode::FORBIDDEN, "forbidden", "You may not do that"),
@@ -64,11 +65,28 @@ impl Problem {
         (StatusCode::INTERNAL_SERVER_ERROR, "internal", "Something broke here"),
         (StatusCode::NOT_IMPLEMENTED, "not-implemented", "This server cannot do that yet"),
         (StatusCode::SERVICE_UNAVAILABLE, "unavailable", "This does not work for the moment"),
+        (StatusCode::UNAUTHORIZED, "second-factor-required", "A code of the second factor is needed"),
+        (StatusCode::UNAUTHORIZED, "second-factor-wrong", "The code of the second factor is not right"),
     ];
 
     pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let known = Self::KINDS.iter().find(|(of, ..)| *of == status);
-        let (_, name, title) = known.copied().unwrap_or((status, "other", "It did not work"));
+        Self::of(known.copied().unwrap_or((status, "other", "It did not work")), detail)
+    }
+
+    /// A problem of one of the kinds, by its name.
+    fn named(name: &str, detail: impl Into<String>) -> Self {
+        let known = Self::KINDS.iter().find(|(_, of, _)| *of == name);
+        Self::of(
+            known.copied().unwrap_or((StatusCode::INTERNAL_SERVER_ERROR, "other", "It did not work")),
+            detail,
+        )
+    }
+
+    fn of(
+        (status, name, title): (StatusCode, &'static str, &'static str),
+        detail: impl Into<String>,
+    ) -> Self {
         Self {
             kind: format!("urn:millrace:problem:{name}"),
             title,
@@ -107,6 +125,11 @@ impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         let status = match &error {
             Error::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
+            Error::CodeNeeded => return Self::named("second-factor-required", error.to_string()),
+            Error::CodeWrong => return Self::named("second-factor-wrong", error.to_string()),
+            Error::TooManyCodes(seconds) => {
+                return Self { detail: error.to_string(), ..Self::later(*seconds) };
+            }
             Error::Forbidden(_) => StatusCode::FORBIDDEN,
             Error::NotFound(_) => StatusCode::NOT_FOUND,
             Error::Conflict(_) => StatusCode::CONFLICT,

@@ -1,10 +1,11 @@
 //! How often somebody may ask.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use governor::clock::{Clock as _, MonotonicClock};
 use governor::middleware::NoOpMiddleware;
@@ -14,10 +15,12 @@ use uuid::Uuid;
 
 use super::problem::{Answer, Problem};
 use crate::limits::{
-    DENIALS_PER_MINUTE, GUESSES_PER_MINUTE, INVITATIONS_PER_HOUR, LETTERS_PER_HOUR, PASSWORDS_PER_MINUTE,
-    REQUESTS_PER_SECOND, SIGN_INS_PER_MINUTE,
+    ACCOUNTS_MET_PER_HOUR, ADDRESS_CHANGES_PER_HOUR, DENIALS_PER_MINUTE, GUESSES_PER_MINUTE,
+    INVITATIONS_PER_HOUR, LETTERS_PER_HOUR, PASSWORD_RESET_EVERY, PASSWORDS_PER_MINUTE, REQUESTS_PER_SECOND,
+    SIGN_INS_PER_MINUTE,
 };
 
+const HOUR: Duration = Duration::from_secs(3_600);
 /// Keys of one limiter after which those are forgotten that have been quiet.
 const KEYS_MAX: usize = 10_000;
 
@@ -31,10 +34,18 @@ pub(crate) struct Rates {
     guesses: Limiter<Email>,
     /// From where people have signed in since the server's start: guesses of others do not lock them out.
     known: Mutex<HashSet<(Email, Option<IpAddr>)>>,
+    /// Sign-ups that met an account, by address, and since when they are counted.
+    met: Mutex<HashMap<Option<IpAddr>, (u32, Instant)>>,
     /// Requests, by who asks.
     requests: Limiter<Uuid>,
     /// Letters that strangers have sent, by e-mail address.
     letters: Limiter<Email>,
+    /// Links for a new password that are mailed, by e-mail address.
+    resets: Limiter<Email>,
+    /// New e-mail addresses, by who asks.
+    address_changes: Limiter<Uuid>,
+    /// Links that confirm a new e-mail address, by that address.
+    new_addresses: Limiter<Email>,
     /// Invitations that are mailed, by organisation and by person.
     invitations: Limiter<Uuid>,
     /// Invitations that are mailed, by e-mail address: strangers who sign up with it do not keep it from being invited.
@@ -61,8 +72,12 @@ impl Rates {
             sign_ins: Limiter::new(Quota::per_minute(count(SIGN_INS_PER_MINUTE))),
             guesses: Limiter::new(Quota::per_minute(count(GUESSES_PER_MINUTE))),
             known: Mutex::default(),
+            met: Mutex::default(),
             requests: Limiter::new(a_second),
             strangers: Limiter::new(a_second),
+            resets: Limiter::new(every(PASSWORD_RESET_EVERY)),
+            address_changes: Limiter::new(Quota::per_hour(count(ADDRESS_CHANGES_PER_HOUR))),
+            new_addresses: Limiter::new(Quota::per_hour(count(LETTERS_PER_HOUR))),
             letters: Limiter::new(Quota::per_hour(count(LETTERS_PER_HOUR))),
             invitations: Limiter::new(Quota::per_hour(count(INVITATIONS_PER_HOUR))),
             invited: Limiter::new(Quota::per_hour(count(LETTERS_PER_HOUR))),
@@ -92,6 +107,33 @@ impl Rates {
         known.insert((named(email), network(address)));
     }
 
+    /// Somebody signs up whose answer will tell whether there is an account.
+    pub(crate) fn telling_sign_up(&self, address: Option<IpAddr>) -> Answer<()> {
+        let met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((_, since)) =
+            met.get(&network(address)).filter(|(count, _)| *count >= ACCOUNTS_MET_PER_HOUR)
+        else {
+            return Ok(());
+        };
+        let left = HOUR.saturating_sub(MonotonicClock.now().saturating_duration_since(*since));
+        if left.is_zero() { Ok(()) } else { Err(Problem::later(left.as_secs() + 1)) }
+    }
+
+    /// The answer has told that there is one.
+    pub(crate) fn met_account(&self, address: Option<IpAddr>) {
+        let now = MonotonicClock.now();
+        let is_old = |since: &Instant| HOUR <= now.saturating_duration_since(*since);
+        let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+        if met.len() >= KEYS_MAX {
+            met.retain(|_, (_, since)| !is_old(since));
+        }
+        let (count, since) = met.entry(network(address)).or_insert((0, now));
+        if is_old(since) {
+            (*count, *since) = (0, now);
+        }
+        *count += 1;
+    }
+
     /// Somebody who is known asks for something.
     pub(crate) fn request(&self, who: Uuid) -> Answer<()> {
         self.requests.take(&who)
@@ -100,6 +142,21 @@ impl Rates {
     /// Whether a stranger may have a letter sent to an e-mail address.
     pub(crate) fn letter(&self, email: &str) -> bool {
         self.letters.take(&named(email)).is_ok()
+    }
+
+    /// Whether a link for a new password may be mailed to an e-mail address.
+    pub(crate) fn password_reset(&self, email: &str) -> bool {
+        self.resets.take(&named(email)).is_ok()
+    }
+
+    /// Somebody asks for another e-mail address.
+    pub(crate) fn address_change(&self, who: Uuid) -> Answer<()> {
+        self.address_changes.take(&who)
+    }
+
+    /// Whether a link that confirms a new e-mail address may be mailed to it.
+    pub(crate) fn new_address(&self, email: &str) -> bool {
+        self.new_addresses.take(&named(email)).is_ok()
     }
 
     /// An organisation has an invitation mailed. `person` is who invites, or who made the token that does: they may have many
@@ -154,6 +211,11 @@ fn network(address: Option<IpAddr>) -> Option<IpAddr> {
     }
 }
 
+/// One at a time, with a pause between two.
+fn every(pause: Duration) -> Quota {
+    Quota::with_period(pause).unwrap_or(Quota::per_hour(NonZeroU32::MIN))
+}
+
 const fn count(number: u32) -> NonZeroU32 {
     match NonZeroU32::new(number) {
         Some(number) => number,
@@ -190,6 +252,23 @@ mod tests {
         let plants =
             (0..100).filter(|number| rates.invitation(plant, None, &format!("q{number}@b.c")).is_ok());
         assert!((60..=61).contains(&plants.count()));
+    }
+
+    #[test]
+    fn an_address_that_has_met_many_accounts_signs_nobody_up_for_a_while() {
+        let rates = Rates::new();
+        let (here, there) = (Some(IpAddr::from([192, 0, 2, 1])), Some(IpAddr::from([192, 0, 2, 2])));
+        for _ in 0..ACCOUNTS_MET_PER_HOUR {
+            assert!(rates.telling_sign_up(here).is_ok());
+            rates.met_account(here);
+        }
+        assert!(rates.telling_sign_up(here).is_err());
+        assert!(rates.telling_sign_up(there).is_ok());
+        // An hour later.
+        rates.met.lock().unwrap().get_mut(&here).unwrap().1 -= HOUR;
+        assert!(rates.telling_sign_up(here).is_ok());
+        rates.met_account(here);
+        assert!(rates.telling_sign_up(here).is_ok());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::audit::{Actor, ActorKind};
 use super::change::Change;
 use super::check::Fields;
+use super::second_factor::Checked;
 use super::sign_ups::Wanted;
 use super::web_sessions::SignInRecord;
 use super::{
@@ -48,6 +49,10 @@ pub struct SignIn {
     /// Password.
     #[schema(value_type = String, format = Password)]
     pub password: Secret,
+    /// The six digits that the device shows, or a recovery code: for an account with a second factor. It is sent when the answer without
+    /// it was `second-factor-required`.
+    #[schema(value_type = Option<String>, format = Password, example = "492039")]
+    pub code: Option<Secret>,
 }
 
 /// A new password.
@@ -128,11 +133,11 @@ pub struct SignedIn {
 
 /// A person as they are stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct UserRecord {
-    email: String,
-    name: String,
+pub(super) struct UserRecord {
+    pub(super) email: String,
+    pub(super) name: String,
     /// PHC string of Argon2id. `None`: they sign in with a provider.
-    password: Option<Secret>,
+    pub(super) password: Option<Secret>,
     created_at_ms: u64,
 }
 
@@ -269,7 +274,8 @@ impl Control {
     /// Signs somebody in.
     ///
     /// # Errors
-    /// [`Error::Unauthenticated`] for a wrong password and for an unknown person, after the same time.
+    /// [`Error::Unauthenticated`] for a wrong password and for an unknown person, after the same time. [`Error::CodeNeeded`],
+    /// [`Error::CodeWrong`] and [`Error::TooManyCodes`] only with the right password.
     pub async fn sign_in(&self, input: &SignIn, source: &Source) -> Result<SignedIn> {
         let email = &input.email.to_lowercase();
         let found = self.look(|tx| async move { by_email(&tx, email).await }).await?;
@@ -278,29 +284,49 @@ impl Control {
         let known = found.as_ref().map(|(id, _)| *id);
         let Some((id, _)) = found.filter(|_| right) else {
             if let Some(id) = known {
-                self.note_refused_sign_in(id, email, source).await?;
+                self.note_refused_sign_in(id, email, source, serde_json::json!({})).await?;
             }
             return Err(Error::Unauthenticated("the e-mail address or the password is not right"));
         };
         let agent = source.user_agent.as_deref().map(shortened);
         let actor = Actor { agent, ..person(id, email, source.address) };
-        self.change(actor, &Once::unnamed()?, |change| async move {
-            for (organisation, _) in members::of_user(&change.tx, id, Read::Snapshot).await? {
-                change.audit(organisation, "sign_in", email, serde_json::json!({}))?;
-            }
-            Ok(())
-        })
-        .await?;
+        let checked = self
+            .change(actor, &Once::unnamed()?, |change| async move {
+                let checked = self.take_code(&change, id, input.code.as_ref()).await?;
+                if checked.passes() {
+                    let details = match checked {
+                        Checked::Right => serde_json::json!({ "second_factor": true }),
+                        _ => serde_json::json!({}),
+                    };
+                    for (organisation, _) in members::of_user(&change.tx, id, Read::Snapshot).await? {
+                        change.audit(organisation, "sign_in", email, details.clone())?;
+                    }
+                }
+                Ok(checked)
+            })
+            .await?;
+        if matches!(checked, Checked::Wrong | Checked::TooMany { .. }) {
+            let details = serde_json::json!({ "second_factor": true });
+            self.note_refused_sign_in(id, email, source, details).await?;
+        }
+        checked.at_sign_in(self.now_ms())?;
         self.start(id, source).await
     }
 
     /// Tells the organisations of a person that somebody has tried to sign in as them. The API limits how often that is.
-    async fn note_refused_sign_in(&self, user: Uuid, email: &str, source: &Source) -> Result<()> {
+    async fn note_refused_sign_in(
+        &self,
+        user: Uuid,
+        email: &str,
+        source: &Source,
+        details: serde_json::Value,
+    ) -> Result<()> {
         let agent = source.user_agent.as_deref().map(shortened);
         let nobody = Actor { agent, ..Actor::new(ActorKind::Nobody, email, source.address) };
+        let details = &details;
         self.change(nobody, &Once::unnamed()?, |change| async move {
             for (organisation, _) in members::of_user(&change.tx, user, Read::Snapshot).await? {
-                change.audit(organisation, "sign_in.refuse", email, serde_json::json!({}))?;
+                change.audit(organisation, "sign_in.refuse", email, details.clone())?;
             }
             Ok(())
         })
@@ -410,6 +436,23 @@ impl Control {
     }
 }
 
+impl Control {
+    /// Makes sure that it is the password of a person.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for another one, [`Error::Conflict`] for a person without a password.
+    pub(super) async fn check_password(&self, user: Uuid, password: &Secret) -> Result<()> {
+        let record = self.look(|tx| async move { found(get(&tx, user, Read::Snapshot).await?) }).await?;
+        if record.password.is_none() {
+            return Err(Error::Conflict("you have no password here: you sign in with your provider".into()));
+        }
+        match self.verify_password(hash_of(&record), password).await? {
+            true => Ok(()),
+            false => Err(Error::field("password", "is not your password")),
+        }
+    }
+}
+
 /// The caller, who must be a person.
 pub(super) fn person_of(caller: &Caller) -> Result<(Uuid, &Hash)> {
     match &caller.who {
@@ -459,17 +502,17 @@ fn hash_of(record: &UserRecord) -> Option<String> {
     record.password.as_ref().map(|password| password.expose().to_owned())
 }
 
-async fn by_email(tx: &Transaction, email: &str) -> Result<Option<(Uuid, UserRecord)>> {
+pub(super) async fn by_email(tx: &Transaction, email: &str) -> Result<Option<(Uuid, UserRecord)>> {
     let id = accounts::emails().get::<Uuid>(tx, email.as_bytes(), Read::Snapshot).await?;
     let Some(id) = id.map(|id| id.value) else { return Ok(None) };
     Ok(get(tx, id, Read::Snapshot).await?.map(|record| (id, record.value)))
 }
 
-async fn get(tx: &Transaction, user: Uuid, read: Read) -> Result<Option<Document<UserRecord>>> {
+pub(super) async fn get(tx: &Transaction, user: Uuid, read: Read) -> Result<Option<Document<UserRecord>>> {
     Ok(accounts::users().get(tx, user.as_bytes(), read).await?)
 }
 
-fn found(record: Option<Document<UserRecord>>) -> Result<UserRecord> {
+pub(super) fn found(record: Option<Document<UserRecord>>) -> Result<UserRecord> {
     record.map(|record| record.value).ok_or(Error::NotFound("person"))
 }
 

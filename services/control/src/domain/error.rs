@@ -13,6 +13,15 @@ pub enum Error {
     /// Nobody is known by what was shown.
     #[error("{0}")]
     Unauthenticated(&'static str),
+    /// The password is right, and the code of the second factor is missing.
+    #[error("the password is right: send the code of your second factor with it, as `code`")]
+    CodeNeeded,
+    /// The password is right, and the code of the second factor is not.
+    #[error("the code is not right, or was used before: wait for the next one, or send a recovery code")]
+    CodeWrong,
+    /// Too many wrong codes: those of the device are not looked at for so many seconds.
+    #[error("there were too many wrong codes: send a recovery code, or try again in {0} s")]
+    TooManyCodes(u64),
     /// It is known who asks, and they may not.
     #[error("{0}")]
     Forbidden(String),

@@ -192,7 +192,7 @@ pub(super) async fn remove_all(tx: &Transaction, organisation: Uuid) -> Result<(
     Ok(())
 }
 
-async fn remove(tx: &Transaction, organisation: Uuid, user: Uuid) -> Result<()> {
+pub(super) async fn remove(tx: &Transaction, organisation: Uuid, user: Uuid) -> Result<()> {
     accounts::members(organisation.as_bytes()).clear(tx, user.as_bytes()).await?;
     Ok(accounts::memberships(user.as_bytes()).clear(tx, organisation.as_bytes()).await?)
 }
@@ -204,16 +204,21 @@ async fn record(tx: &Transaction, organisation: Uuid, user: Uuid) -> Result<Reco
 }
 
 async fn keeps_an_owner(tx: &Transaction, organisation: Uuid, leaving: Uuid) -> Result<()> {
+    if has_another_owner(tx, organisation, leaving).await? {
+        return Ok(());
+    }
+    Err(Error::Conflict("this is the last owner: make somebody else an owner first".into()))
+}
+
+/// Whether an organisation has an owner beside one person.
+pub(super) async fn has_another_owner(tx: &Transaction, organisation: Uuid, leaving: Uuid) -> Result<bool> {
     let members = accounts::members(organisation.as_bytes());
     let all = members.page::<Record>(tx, None, MEMBERS_MAX, Read::Serializable).await?;
     let stays = |(id, record): &(_, millrace_layers::documents::Document<Record>)| {
         let id: &bytes::Bytes = id;
         record.value.role == Role::Owner && id != &leaving.as_bytes()[..]
     };
-    if all.items.iter().any(stays) {
-        return Ok(());
-    }
-    Err(Error::Conflict("this is the last owner: make somebody else an owner first".into()))
+    Ok(all.items.iter().any(stays))
 }
 
 /// The id in a key.

@@ -3,6 +3,7 @@
 
 mod access;
 mod access_test;
+mod account_links;
 mod accounts;
 mod audit;
 mod brokers;
@@ -13,6 +14,7 @@ mod change;
 mod check;
 mod connect_tokens;
 mod credentials;
+mod delete_account;
 mod difference;
 mod endpoints;
 mod erase;
@@ -33,6 +35,7 @@ mod passwords;
 mod plans;
 mod post;
 mod prices;
+mod second_factor;
 mod setup;
 mod sign_ups;
 mod spend;
@@ -53,6 +56,7 @@ use uuid::Uuid;
 
 pub use access::AccessSettings;
 pub use access_test::{AccessAnswer, AccessQuestion, DecidedBy, TestedAction};
+pub use account_links::{AddressChange, LinkToken, NewPasswordByLink, ResetLink, ResetRequest};
 pub use accounts::{Me, Membership, NewPassword, SignIn, SignUp, SignedIn, SignedUp, User, UserChange};
 pub use audit::{Actor, ActorKind, AuditEntry};
 pub use brokers::{Broker, BrokerChange, NewBroker};
@@ -60,6 +64,7 @@ pub use caller::{Caller, Permission, Role};
 pub use change::Once;
 pub use connect_tokens::{ConnectToken, NewConnectToken};
 pub use credentials::{Credential, CredentialChange, NewCredential, Rotation};
+pub use delete_account::DeleteAccount;
 pub use endpoints::{Endpoint, Endpoints, Ports, Reach};
 pub use error::{Error, Result};
 pub use former::FormerTenant;
@@ -73,6 +78,7 @@ pub use parts::Precondition;
 pub use plans::{NewPlan, Plan, PlanChoice};
 pub use post::{Letter, Mailer};
 pub use prices::{Price, Prices, UnitPrice};
+pub use second_factor::{DeviceKey, FirstCode, RecoveryCodes, SecondFactor, WithCode, WithPassword};
 pub use sign_ups::Confirmation;
 pub use spend::{CapAction, NewSpendCap, SpendCap};
 pub use tokens::{NewToken, Token};
@@ -123,6 +129,8 @@ struct Inner {
     prices: OnceLock<Prices>,
     reach: OnceLock<Reach>,
     post: OnceLock<Post>,
+    /// URL of the console, for links that an operator passes on.
+    console: OnceLock<String>,
 }
 
 impl Control {
@@ -137,8 +145,18 @@ impl Control {
         let hash_keys = HashKeys::new(keys.iter().map(|key| (key.id, key.key)));
         let hash_keys = hash_keys.ok_or(Error::Internal("the region has no key"))?;
         let passwords = Semaphore::new(PASSWORDS_AT_ONCE);
-        let (prices, reach, post) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        let inner = Inner { store, clock, keys, hash_keys, sign_up_by, passwords, prices, reach, post };
+        let inner = Inner {
+            store,
+            clock,
+            keys,
+            hash_keys,
+            sign_up_by,
+            passwords,
+            prices: OnceLock::new(),
+            reach: OnceLock::new(),
+            post: OnceLock::new(),
+            console: OnceLock::new(),
+        };
         Ok(Self(Arc::new(inner)))
     }
 
@@ -153,6 +171,11 @@ impl Control {
         let _ = self.0.post.set(Post { mailer, url });
     }
 
+    /// Says at which URL people find the console. Said once; later calls are ignored.
+    pub fn console_at(&self, url: String) {
+        let _ = self.0.console.set(url);
+    }
+
     /// Queues a letter.
     pub(crate) fn mail(&self, letter: Letter) {
         if let Some(post) = self.post() {
@@ -160,7 +183,7 @@ impl Control {
         }
     }
 
-    /// Whether people confirm their e-mail address by a link that is mailed.
+    /// Whether the server sends mail: people confirm their e-mail address, and reset their password by it.
     pub(crate) fn confirms_addresses(&self) -> bool {
         self.post().is_some()
     }

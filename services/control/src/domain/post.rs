@@ -51,6 +51,48 @@ impl Post {
         letter(to, "You have an account already", text)
     }
 
+    /// The link that resets a password.
+    pub(super) fn reset(&self, to: &str, secret: &Secret) {
+        let text = format!(
+            "Somebody, probably you, asked for a new password of your account.\n\n\
+             To choose one, open this link within an hour:\n\n{}\n\n\
+             It works once. If it was not you, do nothing: your password stays as it is.\n",
+            reset_link(&self.url, secret)
+        );
+        self.mailer.send(letter(to, "Choose a new password", text));
+    }
+
+    /// That there is no password to reset.
+    pub(super) fn no_password(&self, to: &str) {
+        let text = format!(
+            "Somebody, probably you, asked for a new password of your account. The account has no password: you sign in with your \
+             provider, at {}/\n\nIf it was not you, nothing has changed.\n",
+            self.url
+        );
+        self.mailer.send(letter(to, "You sign in with your provider", text));
+    }
+
+    /// The link that confirms a new address, to that address; and a notice to the old one.
+    pub(super) fn change_address(&self, old: &str, new: &str, secret: &Secret, is_new_mailed: bool) {
+        if is_new_mailed {
+            let text = format!(
+                "Somebody, probably you, wants to sign in with this e-mail address from now on.\n\n\
+                 To confirm it, open this link within a day, in a browser in which you are signed in:\n\n\
+                 {}/confirm-address#token={}\n\n\
+                 If it was not you, do nothing: only the account that asked can use the link.\n",
+                self.url,
+                secret.expose()
+            );
+            self.mailer.send(letter(new, "Confirm your new e-mail address", text));
+        }
+        let text = format!(
+            "Your account shall have another e-mail address: {new}. The change is made when the link is opened that was mailed to it.\n\n\
+             If it was not you, change your password now at {}/: that voids the link.\n",
+            self.url
+        );
+        self.mailer.send(letter(old, "Your e-mail address is about to change", text));
+    }
+
     /// Mails an invitation.
     pub(super) fn invite(&self, to: &str, secret: &Secret) {
         let text = format!(
@@ -61,6 +103,11 @@ impl Post {
         );
         self.mailer.send(letter(to, "You are invited", text));
     }
+}
+
+/// Where a password is reset. The fragment of a URL reaches no server and no log of one.
+pub(super) fn reset_link(url: &str, secret: &Secret) -> String {
+    format!("{url}/reset-password#token={}", secret.expose())
 }
 
 fn letter(to: &str, subject: &'static str, text: String) -> Letter {

@@ -4,7 +4,7 @@ use millrace_layers::accounts::expiring::{self, Expiring, ExpiringKind};
 use millrace_storage::Transaction;
 use tracing::{info, warn};
 
-use super::{Control, Result, change, former, invitations, sign_ups, web_sessions};
+use super::{Control, Result, account_links, change, former, invitations, sign_ups, web_sessions};
 use crate::limits::{SWEEP_EVERY, SWEPT_ROWS};
 
 impl Control {
@@ -56,6 +56,7 @@ async fn expire(tx: &Transaction, one: &Expiring, now_ms: u64) -> Result<()> {
         ExpiringKind::Invitation => invitations::expire(tx, &one.id).await?,
         ExpiringKind::Receipt => change::forget(tx, &one.id, now_ms).await?,
         ExpiringKind::SignUp => sign_ups::expire(tx, &one.id).await?,
+        ExpiringKind::AccountLink => account_links::expire(tx, &one.id).await?,
         ExpiringKind::FormerOrganisation => former::expire(tx, &one.id, now_ms).await?,
     }
     Ok(one.cancel(tx)?)

@@ -261,6 +261,15 @@ impl Visitor {
     }
 }
 
+/// Takes all accounts of providers from a person.
+pub(super) async fn disconnect_all(tx: &Transaction, user: Uuid) -> Result<()> {
+    for (key, _) in of_user(tx, user, Read::Serializable).await? {
+        accounts::subjects().clear(tx, &key).await?;
+        accounts::subjects_of(user.as_bytes()).clear(tx, &key).await?;
+    }
+    Ok(())
+}
+
 /// Whose account of a provider it is.
 async fn owner(tx: &Transaction, visitor: &Visitor) -> Result<Option<Uuid>> {
     let known = accounts::subjects().get::<Uuid>(tx, &visitor.key(), Read::Serializable).await?;

@@ -171,6 +171,12 @@ pub(super) async fn still_there(tx: &Transaction, hash: &Hash, now_ms: u64) -> R
     Err(Error::Unauthenticated("you are not signed in any more: sign in again"))
 }
 
+/// Whether a web session began at this time or later.
+pub(super) async fn began_since(tx: &Transaction, hash: &Hash, at_ms: u64) -> Result<bool> {
+    let session = accounts::sign_ins().get::<SignInRecord>(tx, hash, Read::Snapshot).await?;
+    Ok(session.and_then(|session| session.value.created_at_ms).is_some_and(|began_ms| at_ms <= began_ms))
+}
+
 /// Removes a web session whose time is over.
 pub(super) async fn expire(tx: &Transaction, hash: &[u8]) -> Result<()> {
     if let Some(session) = accounts::sign_ins().get::<SignInRecord>(tx, hash, Read::Serializable).await? {

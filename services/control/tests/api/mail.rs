@@ -10,7 +10,7 @@ use crate::tools::{PASSWORD, Region};
 
 /// Letters that were sent.
 #[derive(Clone, Default)]
-struct Letters(Arc<Mutex<Vec<Letter>>>);
+pub(crate) struct Letters(pub(crate) Arc<Mutex<Vec<Letter>>>);
 
 impl Mailer for Letters {
     fn send(&self, letter: Letter) {
@@ -21,21 +21,32 @@ impl Mailer for Letters {
 impl Letters {
     /// The one letter since the last call: to whom it is, its subject, and the secret of its link.
     #[track_caller]
-    fn letter(&self) -> (String, &'static str, String) {
+    pub(crate) fn letter(&self) -> (String, &'static str, String) {
         let mut letters = self.0.lock().unwrap();
         assert_eq!(letters.len(), 1, "{letters:?}");
         let Letter { to, subject, text } = letters.remove(0);
         let secret =
             text.expose().split_once('#').map_or("", |(_, rest)| rest).lines().next().unwrap_or_default();
-        (to, subject, secret.to_owned())
+        (to, subject, secret.strip_prefix("token=").unwrap_or(secret).to_owned())
     }
 
-    fn is_empty(&self) -> bool {
+    /// Waits until there are so many letters: some are written after the answer.
+    pub(crate) async fn wait_for(&self, count: usize) {
+        for _ in 0..6_000 {
+            if self.0.lock().unwrap().len() >= count {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        panic!("{count} letters are not there: {:?}", self.0.lock().unwrap());
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.lock().unwrap().is_empty()
     }
 }
 
-async fn with_mail(sign_up_by: SignUpBy) -> (Region, Letters) {
+pub(crate) async fn with_mail(sign_up_by: SignUpBy) -> (Region, Letters) {
     let (region, letters) = (Region::by(sign_up_by).await, Letters::default());
     region.control.confirm_addresses(Arc::new(letters.clone()), "https://console.example.org".into());
     (region, letters)

@@ -1,6 +1,7 @@
 //! The HTTP API as a client sees it, over the store in memory.
 #![allow(clippy::unwrap_used, reason = "helpers of tests, where a panic is the failure")]
 
+mod account_links;
 mod accounts;
 mod audit;
 mod brokers;
@@ -13,6 +14,7 @@ mod oidc;
 mod operator;
 mod parts;
 mod requests;
+mod second_factor;
 mod tenancy;
 mod tokens;
 mod tools;

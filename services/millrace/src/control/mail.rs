@@ -18,8 +18,8 @@ use crate::limits::{LETTERS_MAX, SMTP_TIMEOUT};
 /// The server that sends mail.
 #[derive(Clone, Debug, Args)]
 pub(super) struct SmtpArgs {
-    /// SMTP: host of the server that sends mail to people. With it, people who sign up confirm their e-mail address by a link, and
-    /// invitations are mailed; it needs public_url and smtp_from [default: no mail is sent].
+    /// SMTP: host of the server that sends mail to people. With it, people who sign up confirm their e-mail address by a link,
+    /// forgotten passwords are reset by one, and invitations are mailed; it needs public_url and smtp_from [default: no mail is sent].
     #[arg(long, value_name = "HOST")]
     smtp_host: Option<String>,
 

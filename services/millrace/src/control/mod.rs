@@ -225,6 +225,7 @@ impl Plane {
     /// Logs the URL of the API, and how the first person makes an account.
     pub(crate) fn greet(&self, http: SocketAddr) {
         let base = self.base(http);
+        self.control.console_at(base.clone());
         info!("the API is at {base}{}, described by openapi.json there", millrace_control::PATH);
         match block_on(self.control.setup()) {
             Ok(Some(secret)) => info!(

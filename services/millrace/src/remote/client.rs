@@ -70,6 +70,19 @@ impl Ask {
     }
 }
 
+/// Why there is no answer that could be used.
+pub(super) struct Refused {
+    /// Type of the problem (RFC 9457), without the part that all have in common.
+    pub(super) kind: Option<String>,
+    pub(super) failure: Failure,
+}
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Self {
+        Self { kind: None, failure }
+    }
+}
+
 const USER_AGENT: &str = concat!("millrace/", env!("CARGO_PKG_VERSION"), " (command line)");
 const IDEMPOTENCY_KEY: header::HeaderName = header::HeaderName::from_static("idempotency-key");
 pub(super) const CSRF_TOKEN: header::HeaderName = header::HeaderName::from_static("x-csrf-token");
@@ -77,6 +90,15 @@ pub(super) const CSRF_TOKEN: header::HeaderName = header::HeaderName::from_stati
 impl Client {
     /// `url` is a scheme and a host.
     pub(super) fn new(url: &str) -> Result<Self, Failure> {
+        Self::of(url, millrace_control::PATH)
+    }
+
+    /// The same for the API of operators.
+    pub(super) fn of_operators(url: &str) -> Result<Self, Failure> {
+        Self::of(url, millrace_control::OPERATOR_PATH)
+    }
+
+    fn of(url: &str, path: &str) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| Failure::Run(format!("HTTP cannot be used: {error}"));
         let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let tls = ClientConfig::builder();
@@ -90,11 +112,16 @@ impl Client {
         let http = legacy::Client::builder(TokioExecutor::new()).build(connector.enable_http1().build());
         // The audit log says which program has sent a request.
         let who = vec![(header::USER_AGENT, USER_AGENT.to_owned())];
-        Ok(Self { runtime, http, base: format!("{url}{}", millrace_control::PATH), who })
+        Ok(Self { runtime, http, base: format!("{url}{path}"), who })
     }
 
     /// Repeats a request whose answer was lost if a repeat does no harm.
     pub(super) fn ask(&self, ask: &Ask) -> Result<Answer, Failure> {
+        self.try_ask(ask).map_err(|refused| refused.failure)
+    }
+
+    /// The same, with the kind of a problem.
+    pub(super) fn try_ask(&self, ask: &Ask) -> Result<Answer, Refused> {
         match self.try_once(ask) {
             Err(Lost(_)) if ask.is_repeatable() => self.try_once(ask),
             first => first,
@@ -121,7 +148,7 @@ impl Client {
             if !head.status.is_success() {
                 let body = Limited::new(body, API_ANSWER_BYTES_MAX).collect().await;
                 let body = body.map_err(|error| lost(error.to_string()))?.to_bytes();
-                return read(&Response::from_parts(head, body)).map(drop);
+                return read(&Response::from_parts(head, body)).map(drop).map_err(|refused| refused.failure);
             }
             let mut events = Events::default();
             while let Some(frame) = body.frame().await {
@@ -150,10 +177,10 @@ impl Client {
         request.map_err(|error| Failure::Settings(format!("this cannot be asked: {error}")))
     }
 
-    fn try_once(&self, ask: &Ask) -> Result<Result<Answer, Failure>, Lost> {
+    fn try_once(&self, ask: &Ask) -> Result<Result<Answer, Refused>, Lost> {
         let request = match self.request(ask) {
             Ok(request) => request,
-            Err(failure) => return Ok(Err(failure)),
+            Err(failure) => return Ok(Err(failure.into())),
         };
         self.runtime.block_on(async {
             let answered = async {
@@ -217,14 +244,15 @@ fn chain(error: &legacy::Error) -> String {
     text
 }
 
-fn read(answer: &Response<bytes::Bytes>) -> Result<Answer, Failure> {
+fn read(answer: &Response<bytes::Bytes>) -> Result<Answer, Refused> {
     let (status, head) = (answer.status(), answer.headers());
     let value = |name| head.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let body = serde_json::from_slice(answer.body()).unwrap_or(Value::Null);
     if status.is_success() {
         return Ok(Answer { body, etag: value(header::ETAG), cookie: value(header::SET_COOKIE) });
     }
-    Err(Failure::Run(problem(status.as_u16(), &body)))
+    let kind = body["type"].as_str().and_then(|kind| kind.rsplit(':').next()).map(str::to_owned);
+    Err(Refused { kind, failure: Failure::Run(problem(status.as_u16(), &body)) })
 }
 
 /// One sentence from a problem (RFC 9457).

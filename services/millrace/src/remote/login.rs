@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::args::{ApiArgs, LoginArgs, LogoutArgs};
-use super::client::{Ask, CSRF_TOKEN, Client};
+use super::client::{Answer, Ask, CSRF_TOKEN, Client};
 use super::input;
 use crate::cli::Failure;
 use crate::inspect::now_ms;
@@ -85,8 +85,7 @@ fn sign_in(url: &str, args: &LoginArgs) -> Result<Login, Failure> {
     let email = args.email.clone().map_or_else(|| input::answer("E-mail address"), Ok)?;
     let password = input::secret("Password")?;
     let mut client = Client::new(url)?;
-    let body = json!({ "email": email, "password": password });
-    let session = client.ask(&Ask::new(Method::POST, "/sign-in", Some(body)))?;
+    let session = with_code(&client, json!({ "email": email, "password": password }))?;
     let cookie = session.cookie.as_deref().and_then(|cookie| cookie.split(';').next()).unwrap_or_default();
     client.who.push((header::COOKIE, cookie.to_owned()));
     client.who.push((CSRF_TOKEN, session.body["csrf_token"].as_str().unwrap_or_default().to_owned()));
@@ -103,6 +102,17 @@ fn sign_in(url: &str, args: &LoginArgs) -> Result<Login, Failure> {
     let text = |name: &str| made[name].as_str().map(str::to_owned);
     let token = text("secret").ok_or_else(|| Failure::Run("the service has given no token".into()))?;
     Ok(Login { url: url.into(), organisation, token, token_id: text("id") })
+}
+
+/// Signs in; asks for the code of the second factor when the account has one.
+fn with_code(client: &Client, mut body: Value) -> Result<Answer, Failure> {
+    match client.try_ask(&Ask::new(Method::POST, "/sign-in", Some(body.clone()))) {
+        Err(refused) if refused.kind.as_deref() == Some("second-factor-required") => {
+            body["code"] = input::secret("Code of the second factor")?.into();
+            client.ask(&Ask::new(Method::POST, "/sign-in", Some(body)))
+        }
+        other => other.map_err(|refused| refused.failure),
+    }
 }
 
 fn organisation(session: &Value, wanted: Option<&str>) -> Result<String, Failure> {
@@ -163,7 +173,7 @@ impl Login {
 }
 
 /// A scheme and a host. The token gives full access, so the host needs TLS or must be this machine.
-fn checked(url: &str, insecure: bool) -> Result<String, Failure> {
+pub(super) fn checked(url: &str, insecure: bool) -> Result<String, Failure> {
     let url = crate::control::public_url(url)
         .map_err(|what| Failure::Settings(format!("\"{url}\" is no address of a service: {what}")))?;
     let host = url.strip_prefix("http://").map(|host| host.rsplit_once(':').map_or(host, |(host, _)| host));

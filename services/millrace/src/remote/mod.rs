@@ -2,10 +2,11 @@
 //! `sessions` and `retained` with `--api`.
 //!
 //! [`login()`] stores an API token of the user. [`client`] sends requests; [`site`] adds the parts that most requests
-//! need: organisation, pages, broker, versions. [`nouns`], [`people`], [`access`], [`control`] and [`messages`] have the commands,
+//! need: organisation, pages, broker, versions. [`nouns`], [`people`], [`access`], [`control`] and [`messages`] have the commands, [`mod@accounts`] those of operators,
 //! [`mod@print`] writes the answers. Secrets are read from the terminal or standard input, never from the command line, which others on the machine can see.
 
 mod access;
+mod accounts;
 mod args;
 mod client;
 mod control;
@@ -19,6 +20,7 @@ mod site;
 mod stored;
 
 pub(crate) use access::{NamedArgs, cas, groups, issuers};
+pub(crate) use accounts::{AccountsArgs, accounts};
 pub(crate) use args::{
     AuditArgs, BrokersArgs, ClientsArgs, CredentialsArgs, LoginArgs, LogoutArgs, RulesArgs, UsageArgs,
     WebhooksArgs,

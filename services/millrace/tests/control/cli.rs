@@ -300,3 +300,43 @@ fn a_message_goes_from_pub_to_sub() {
     assert_eq!((&shown[0]["topic"], &shown[0]["retain"]), (&json!("a/c"), &json!(true)));
     ann.run("pub a/# x --broker default").badly(1, "");
 }
+
+#[test]
+fn a_login_asks_for_the_code_of_a_second_factor_and_operators_make_links_for_new_passwords() {
+    let data = tempfile::tempdir().unwrap();
+    let mut server = Server::start(data.path());
+    let (ann, _) = server.first_person();
+    let begun = server.ask(&ann, "POST", "/me/second-factor", &json!({ "password": PASSWORD }));
+    let secret = totp_rs::Secret::try_from_base32(begun.body["secret"].as_str().unwrap()).unwrap();
+    let device = totp_rs::Builder::new().with_secret(secret).build_noncompliant();
+    // The step may end while the request is on its way.
+    let confirmed = (0..10).map(|_| {
+        let now_s = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+        let code = json!({ "code": device.generate(now_s).to_string() });
+        server.ask(&ann, "POST", "/me/second-factor/confirm", &code)
+    });
+    let confirmed = { confirmed }.find(|answer| answer.status == 200).unwrap();
+    let recovery = |number: usize| confirmed.body["recovery_codes"][number].as_str().unwrap().to_owned();
+
+    let terminal = Terminal::new();
+    let login = format!("login --url http://{} --email ann@example.org", server.http);
+    terminal.run_with(&login, &format!("{PASSWORD}\n"), &[]).badly(2, "Code of the second factor");
+    terminal.run_with(&login, &format!("{PASSWORD}\nwrong\n"), &[]).badly(1, "the code is not right");
+    terminal.run_with(&login, &format!("{PASSWORD}\n{}\n", recovery(0)), &[]).well();
+    terminal.run("brokers list").well();
+
+    let reset = format!("accounts reset-link --admin http://{}", server.admin);
+    terminal.run(&format!("{reset} eve@example.org")).badly(1, "no such account");
+    let said = terminal.run(&format!("{reset} ann@example.org")).well();
+    let base = format!("http://{}/reset-password#token=", server.http);
+    let token = said.out.trim().strip_prefix(&base).unwrap_or_else(|| panic!("{said:?}"));
+    let new = "another sentence that nobody knows";
+    let answer = server.ask(
+        &Browser::default(),
+        "POST",
+        "/password-reset/confirm",
+        &json!({ "token": token, "password": new }),
+    );
+    assert_eq!(answer.status, 204, "{}", answer.body);
+    terminal.run_with(&login, &format!("{new}\n{}\n", recovery(1)), &[]).well();
+}

@@ -24,6 +24,8 @@ pub enum ExpiringKind {
     FormerOrganisation = 4,
     /// A sign-up that nobody has confirmed; the id is its hash.
     SignUp = 5,
+    /// A link that resets a password or confirms an e-mail address; the id is its hash.
+    AccountLink = 6,
 }
 
 /// A row that expires.
@@ -82,6 +84,7 @@ fn kind(number: u64) -> Option<ExpiringKind> {
         ExpiringKind::Receipt,
         ExpiringKind::FormerOrganisation,
         ExpiringKind::SignUp,
+        ExpiringKind::AccountLink,
     ];
     all.into_iter().find(|kind| *kind as u64 == number)
 }

@@ -144,6 +144,18 @@ pub fn sign_ups() -> Collection {
     region(tags::SIGN_UP)
 }
 
+/// Second factors, by the id of the person.
+#[must_use]
+pub fn second_factors() -> Collection {
+    region(tags::SECOND_FACTOR)
+}
+
+/// Links that reset a password or confirm a new e-mail address, by the hash of the secret in the link.
+#[must_use]
+pub fn account_links() -> Collection {
+    region(tags::ACCOUNT_LINK)
+}
+
 /// Deleted organisations whose audit log and ledger are kept, by their id.
 #[must_use]
 pub fn former_organisations() -> Collection {

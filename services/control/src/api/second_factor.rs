@@ -1,0 +1,80 @@
+//! The second factor of the person who asks. API tokens have none, and cannot use these routes.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::Api;
+use super::extract::{Auth, From, IdempotencyKey, Input};
+use super::problem::Answer;
+use crate::domain::{DeviceKey, FirstCode, RecoveryCodes, SecondFactor, WithCode, WithPassword};
+
+pub(crate) fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(get_second_factor, begin_second_factor))
+        .routes(routes!(confirm_second_factor))
+        .routes(routes!(renew_recovery_codes))
+        .routes(routes!(disable_second_factor))
+}
+
+/// Whether signing in with your password asks for a code.
+#[utoipa::path(get, path = "/me/second-factor", tag = "people",
+    responses((status = 200, description = "Your second factor", body = SecondFactor)))]
+async fn get_second_factor(State(api): State<Api>, Auth(caller): Auth) -> Answer<Json<SecondFactor>> {
+    Ok(Json(api.control().second_factor(&caller).await?))
+}
+
+/// Makes a secret for your device. It is in force once you have confirmed its first code, within 10 minutes.
+#[utoipa::path(post, path = "/me/second-factor", tag = "people", request_body = WithPassword,
+    responses((status = 201, description = "The secret, which is shown once", body = DeviceKey)))]
+async fn begin_second_factor(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    From(address): From,
+    Input { value, .. }: Input<WithPassword>,
+) -> Answer<(StatusCode, Json<DeviceKey>)> {
+    api.rates().password(address)?;
+    Ok((StatusCode::CREATED, Json(api.control().begin_second_factor(&caller, &value).await?)))
+}
+
+/// Puts the second factor in force with the first code of your device, and signs you out everywhere else.
+#[utoipa::path(post, path = "/me/second-factor/confirm", tag = "people", params(IdempotencyKey), request_body = FirstCode,
+    responses((status = 200, description = "Your recovery codes, which are shown once", body = RecoveryCodes)))]
+async fn confirm_second_factor(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    From(address): From,
+    Input { value, once }: Input<FirstCode>,
+) -> Answer<Json<RecoveryCodes>> {
+    api.rates().password(address)?;
+    Ok(Json(api.control().confirm_second_factor(&caller, &value, &once).await?))
+}
+
+/// Makes new recovery codes. Those from before are void.
+#[utoipa::path(post, path = "/me/second-factor/recovery-codes", tag = "people", request_body = WithCode,
+    responses((status = 200, description = "Your recovery codes, which are shown once", body = RecoveryCodes)))]
+async fn renew_recovery_codes(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    From(address): From,
+    Input { value, .. }: Input<WithCode>,
+) -> Answer<Json<RecoveryCodes>> {
+    api.rates().password(address)?;
+    Ok(Json(api.control().renew_recovery_codes(&caller, &value).await?))
+}
+
+/// Turns your second factor off.
+#[utoipa::path(post, path = "/me/second-factor/disable", tag = "people", request_body = WithCode,
+    responses((status = 204, description = "It is off")))]
+async fn disable_second_factor(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    From(address): From,
+    Input { value, .. }: Input<WithCode>,
+) -> Answer<StatusCode> {
+    api.rates().password(address)?;
+    api.control().disable_second_factor(&caller, &value).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,93 @@
+//! A person deletes their account. What organisations did with it stays in their audit logs.
+
+use millrace_layers::accounts;
+use millrace_storage::Read;
+use serde::Deserialize;
+use serde_json::json;
+use utoipa::ToSchema;
+
+use super::accounts::{audit_everywhere, found, get, person_of};
+use super::second_factor::Checked;
+use super::{
+    Caller, Control, Error, Once, Result, Role, machine, members, organisations, visitors, web_sessions,
+};
+use crate::limits::RECENT_SIGN_IN_MS;
+use crate::secret::Secret;
+
+/// That the account shall be deleted.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DeleteAccount {
+    /// The password of the account. Somebody who has none, because they sign in with a provider, must have signed in within 10 minutes.
+    #[schema(value_type = Option<String>, format = Password)]
+    pub password: Option<Secret>,
+    /// For an account with a second factor: the six digits that the device shows, or a recovery code.
+    #[schema(value_type = Option<String>, format = Password, example = "492039")]
+    pub code: Option<Secret>,
+}
+
+impl Control {
+    /// Deletes the caller's account: it leaves its organisations, and its web sessions and API tokens end.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] with the names of the organisations that would have no owner any more.
+    pub(crate) async fn delete_account(&self, caller: &Caller, input: &DeleteAccount) -> Result<()> {
+        let (user, sign_in) = person_of(caller)?;
+        let since_ms = self.now_ms().saturating_sub(RECENT_SIGN_IN_MS);
+        let (account, is_recent) = self
+            .look(|tx| async move {
+                let account = found(get(&tx, user, Read::Snapshot).await?)?;
+                Ok((account, web_sessions::began_since(&tx, sign_in, since_ms).await?))
+            })
+            .await?;
+        match (&account.password, &input.password) {
+            (Some(_), Some(password)) => self.check_password(user, password).await?,
+            (Some(_), None) => return Err(Error::field("password", "is missing")),
+            (None, _) if is_recent => {}
+            (None, _) => {
+                let what = "you have no password here: sign in with your provider again, and delete the account within 10 minutes";
+                return Err(Error::Forbidden(what.into()));
+            }
+        }
+        let once = Once::unnamed()?;
+        let checked = self.change(caller.into(), &once, |change| async move {
+            let tx = &change.tx;
+            let checked = self.take_code(&change, user, input.code.as_ref()).await?;
+            if !checked.passes() {
+                return Ok(checked);
+            }
+            if machine::owner(tx).await? == Some(user) {
+                return Err(Error::Conflict("the owner of this machine stays".into()));
+            }
+            let (own, mut ownerless) = (members::of_user(tx, user, Read::Serializable).await?, Vec::new());
+            for (organisation, role) in &own {
+                if *role == Role::Owner && !members::has_another_owner(tx, *organisation, user).await? {
+                    let found = organisations::find(tx, *organisation, Read::Serializable).await?;
+                    ownerless.extend(found.map(|found| format!("\"{}\"", found.value.name)));
+                }
+            }
+            if !ownerless.is_empty() {
+                return Err(Error::Conflict(format!(
+                    "you are the last owner of {}: make somebody else an owner, or delete the organisation",
+                    ownerless.join(", ")
+                )));
+            }
+            audit_everywhere(&change, user, "person.delete", json!({})).await?;
+            for (organisation, _) in own {
+                members::remove(tx, organisation, user).await?;
+            }
+            let account = found(get(tx, user, Read::Serializable).await?)?;
+            accounts::emails().clear(tx, account.email.as_bytes()).await?;
+            visitors::disconnect_all(tx, user).await?;
+            accounts::second_factors().clear(tx, user.as_bytes()).await?;
+            web_sessions::end_all(tx, user, None).await?;
+            accounts::users().clear(tx, user.as_bytes()).await?;
+            Ok(checked)
+        });
+        let checked = checked.await?;
+        if matches!(checked, Checked::Wrong | Checked::TooMany { .. }) {
+            self.note_wrong_code(caller, user).await?;
+        }
+        checked.in_session(self.now_ms())
+    }
+}

@@ -1,0 +1,447 @@
+//! The second factor of people who sign in with a password: codes of a device (TOTP, RFC 6238: SHA-1, six digits, 30 s), and recovery codes
+//! for a lost device.
+//!
+//! The device's secret is sealed with the region's key. Recovery codes have 80 random bits, so a keyed hash without salt and rounds hides
+//! them. A code is spent in the transaction that takes it, so of two requests at once with the same code one is refused.
+
+use millrace_layers::accounts;
+use millrace_layers::accounts::keys::Key;
+use millrace_storage::{Read, Transaction};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use subtle::ConstantTimeEq as _;
+use totp_rs::{Builder, Secret as DeviceSecret, Totp};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::accounts::{audit_everywhere, person_of, shown};
+use super::change::Change;
+use super::{Caller, Control, Error, Once, Result, web_sessions};
+use crate::limits::{RECOVERY_CODES, SECOND_FACTOR_PENDING_MS, WRONG_CODES_MAX, WRONG_CODES_MS};
+use crate::secret::{self, Hash, Purpose, Sealed, Secret};
+
+/// The name of this service in authenticator apps.
+const ISSUER: &str = "Millrace";
+/// Bytes of a device's secret: what RFC 4226 section 4 advises.
+const SECRET_BYTES: usize = 20;
+/// Bytes of a recovery code: 16 letters and digits.
+const RECOVERY_CODE_BYTES: usize = 10;
+const ALPHABET: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+
+/// The second factor of the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct SecondFactor {
+    /// Whether signing in with the password asks for a code.
+    pub enabled: bool,
+    /// Since when, in unix milliseconds; null: it is off.
+    pub enabled_at: Option<u64>,
+    /// Recovery codes that were not used.
+    pub recovery_codes_left: usize,
+}
+
+/// A password, to show that it is not only somebody at an open page.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WithPassword {
+    /// The password of the account.
+    #[schema(value_type = String, format = Password)]
+    pub password: Secret,
+}
+
+/// The first code of a device.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FirstCode {
+    /// The six digits that the device shows.
+    #[schema(value_type = String, format = Password, example = "492039")]
+    pub code: Secret,
+}
+
+/// A password and a code.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WithCode {
+    /// The password of the account.
+    #[schema(value_type = String, format = Password)]
+    pub password: Secret,
+    /// The six digits that the device shows, or a recovery code.
+    #[schema(value_type = String, format = Password, example = "492039")]
+    pub code: Secret,
+}
+
+/// The secret for a device. It is shown once, and in force when the first code is confirmed.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct DeviceKey {
+    /// The secret in Base32, to be typed in.
+    #[schema(value_type = String, example = "JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP")]
+    pub secret: Secret,
+    /// The same for authenticator apps, as a QR code shows it.
+    #[schema(value_type = String, example = "otpauth://totp/Millrace:ann%40example%2Eorg?secret=JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP&issuer=Millrace&algorithm=SHA1&digits=6&period=30")]
+    pub uri: Secret,
+}
+
+/// Recovery codes, which are shown once. Each replaces a code of the device once.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct RecoveryCodes {
+    /// The codes.
+    #[schema(value_type = Vec<String>, example = json!(["k3vx-9m2c-t7qa-hd5w"]))]
+    pub recovery_codes: Vec<Secret>,
+}
+
+/// The second factor as it is stored.
+#[derive(Clone, Serialize, Deserialize)]
+struct Record {
+    /// The secret of the device. Its key also hashes the recovery codes.
+    device: Sealed,
+    /// `None`: it waits for its first code, until `pending_until_ms`.
+    enabled_at_ms: Option<u64>,
+    pending_until_ms: u64,
+    /// Time step of the last code that was taken: it and those before are not taken again.
+    last_step: u64,
+    /// Hashes of the recovery codes that were not used.
+    recovery: Vec<Hash>,
+    /// Wrong codes since `wrong_since_ms`.
+    wrong: u32,
+    wrong_since_ms: u64,
+}
+
+/// How a code was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Checked {
+    /// The account has no second factor in force.
+    NotNeeded,
+    /// None was sent.
+    Missing,
+    Right,
+    Wrong,
+    /// Too many were wrong before, so this one was not looked at.
+    TooMany {
+        until_ms: u64,
+    },
+}
+
+impl Checked {
+    /// Whether the person may go on.
+    pub(super) fn passes(self) -> bool {
+        matches!(self, Self::NotNeeded | Self::Right)
+    }
+
+    /// The refusal at a sign-in.
+    pub(super) fn at_sign_in(self, now_ms: u64) -> Result<()> {
+        match self {
+            Self::NotNeeded | Self::Right => Ok(()),
+            Self::Missing => Err(Error::CodeNeeded),
+            Self::Wrong => Err(Error::CodeWrong),
+            Self::TooMany { until_ms } => Err(too_many(until_ms, now_ms)),
+        }
+    }
+
+    /// The refusal of somebody who is signed in.
+    pub(super) fn in_session(self, now_ms: u64) -> Result<()> {
+        match self {
+            Self::NotNeeded | Self::Right => Ok(()),
+            Self::Missing => Err(Error::field("code", "is missing: your account has a second factor")),
+            Self::Wrong => Err(Error::field("code", "is not right, or was used before")),
+            Self::TooMany { until_ms } => Err(too_many(until_ms, now_ms)),
+        }
+    }
+}
+
+fn too_many(until_ms: u64, now_ms: u64) -> Error {
+    Error::TooManyCodes(until_ms.saturating_sub(now_ms).div_ceil(1_000).max(1))
+}
+
+impl Control {
+    /// The caller's second factor.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn second_factor(&self, caller: &Caller) -> Result<SecondFactor> {
+        let (user, _) = person_of(caller)?;
+        let found = self.look(|tx| async move { enabled(&tx, user, Read::Snapshot).await }).await?;
+        let (at, left) = found.map_or((None, 0), |found| (found.enabled_at_ms, found.recovery.len()));
+        Ok(SecondFactor { enabled: at.is_some(), enabled_at: at, recovery_codes_left: left })
+    }
+
+    /// Makes a secret for the caller's device, which waits ten minutes for its first code.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] when a second factor is in force.
+    pub(crate) async fn begin_second_factor(
+        &self,
+        caller: &Caller,
+        input: &WithPassword,
+    ) -> Result<DeviceKey> {
+        let (user, _) = person_of(caller)?;
+        self.check_password(user, &input.password).await?;
+        let bytes = secret::random::<SECRET_BYTES>()?;
+        let device = &Sealed::new(self.key()?, user.as_bytes(), &bytes)?;
+        let name = self
+            .change(caller.into(), &Once::unnamed()?, |change| async move {
+                let tx = &change.tx;
+                if enabled(tx, user, Read::Serializable).await?.is_some() {
+                    return Err(Error::Conflict("you have a second factor: turn it off first".into()));
+                }
+                let record = Record {
+                    device: device.clone(),
+                    enabled_at_ms: None,
+                    pending_until_ms: change.now_ms + SECOND_FACTOR_PENDING_MS,
+                    last_step: 0,
+                    recovery: Vec::new(),
+                    wrong: 0,
+                    wrong_since_ms: 0,
+                };
+                accounts::second_factors().put(tx, user.as_bytes(), &record).await?;
+                audit_everywhere(&change, user, "person.begin_second_factor", json!({})).await?;
+                let user = shown(tx, user).await?.ok_or(Error::NotFound("person"))?;
+                Ok(user.email.unwrap_or(user.name))
+            })
+            .await?;
+        let secret = DeviceSecret::from(bytes.to_vec()).to_base32();
+        let name = utf8_percent_encode(&name, NON_ALPHANUMERIC);
+        let uri = format!(
+            "otpauth://totp/{ISSUER}:{name}?secret={secret}&issuer={ISSUER}&algorithm=SHA1&digits=6&period=30"
+        );
+        Ok(DeviceKey { secret: secret.as_str().into(), uri: uri.as_str().into() })
+    }
+
+    /// Puts the second factor that waits in force, and ends the caller's other web sessions.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] when none waits.
+    pub(crate) async fn confirm_second_factor(
+        &self,
+        caller: &Caller,
+        input: &FirstCode,
+        once: &Once,
+    ) -> Result<RecoveryCodes> {
+        let (user, sign_in) = person_of(caller)?;
+        let codes = self.recovery_codes(once, user)?;
+        let shown = &codes.recovery_codes;
+        self.change(caller.into(), once, |change| async move {
+            let (tx, now_ms) = (&change.tx, change.now_ms);
+            let waits = |record: &Record| record.enabled_at_ms.is_none() && now_ms < record.pending_until_ms;
+            let mut record = get(tx, user, Read::Serializable).await?.filter(waits).ok_or_else(|| {
+                let what = "no second factor waits for its first code: begin again";
+                Error::Conflict(what.into())
+            })?;
+            let step = self.step_of(user, &record, &typed(&input.code), now_ms)?;
+            record.last_step =
+                step.ok_or_else(|| Error::field("code", "is not the one that the device shows now"))?;
+            record.enabled_at_ms = Some(now_ms);
+            record.recovery = self.hashes(user, &record, shown)?;
+            accounts::second_factors().put(tx, user.as_bytes(), &record).await?;
+            web_sessions::end_all(tx, user, Some(sign_in)).await?;
+            audit_everywhere(&change, user, "person.enable_second_factor", json!({})).await
+        })
+        .await?;
+        Ok(codes)
+    }
+
+    /// Makes new recovery codes. Those from before are void.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn renew_recovery_codes(
+        &self,
+        caller: &Caller,
+        input: &WithCode,
+    ) -> Result<RecoveryCodes> {
+        let (user, _) = person_of(caller)?;
+        self.check_password(user, &input.password).await?;
+        let once = Once::unnamed()?;
+        let codes = self.recovery_codes(&once, user)?;
+        let shown = &codes.recovery_codes;
+        let checked = self.change(caller.into(), &once, |change| async move {
+            let checked = self.take_code(&change, user, Some(&input.code)).await?;
+            if checked == Checked::Right {
+                let mut record = in_force(&change.tx, user).await?;
+                record.recovery = self.hashes(user, &record, shown)?;
+                accounts::second_factors().put(&change.tx, user.as_bytes(), &record).await?;
+                audit_everywhere(&change, user, "person.renew_recovery_codes", json!({})).await?;
+            }
+            Ok(checked)
+        });
+        self.settle_code(caller, user, checked.await?).await?;
+        Ok(codes)
+    }
+
+    /// Turns the caller's second factor off.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn disable_second_factor(&self, caller: &Caller, input: &WithCode) -> Result<()> {
+        let (user, _) = person_of(caller)?;
+        self.check_password(user, &input.password).await?;
+        let once = Once::unnamed()?;
+        let checked = self.change(caller.into(), &once, |change| async move {
+            let checked = self.take_code(&change, user, Some(&input.code)).await?;
+            if checked == Checked::Right {
+                accounts::second_factors().clear(&change.tx, user.as_bytes()).await?;
+                audit_everywhere(&change, user, "person.disable_second_factor", json!({})).await?;
+            }
+            Ok(checked)
+        });
+        self.settle_code(caller, user, checked.await?).await
+    }
+
+    /// The answer to somebody who is signed in and has sent a code. The audit log has those that were wrong.
+    async fn settle_code(&self, caller: &Caller, user: Uuid, checked: Checked) -> Result<()> {
+        if checked == Checked::NotNeeded {
+            return Err(Error::Conflict("you have no second factor".into()));
+        }
+        if !checked.passes() {
+            self.note_wrong_code(caller, user).await?;
+        }
+        checked.in_session(self.now_ms())
+    }
+
+    /// Writes down that somebody who is signed in has sent a wrong code.
+    pub(super) async fn note_wrong_code(&self, caller: &Caller, user: Uuid) -> Result<()> {
+        self.change(caller.into(), &Once::unnamed()?, |change| async move {
+            audit_everywhere(&change, user, "person.refuse_code", json!({})).await
+        })
+        .await
+    }
+
+    /// Checks a code of the second factor, and spends it. A wrong one is counted, so the transaction has to be committed then, too.
+    pub(super) async fn take_code(
+        &self,
+        change: &Change,
+        user: Uuid,
+        code: Option<&Secret>,
+    ) -> Result<Checked> {
+        let (tx, now_ms) = (&change.tx, change.now_ms);
+        let Some(mut record) = enabled(tx, user, Read::Serializable).await? else {
+            return Ok(Checked::NotNeeded);
+        };
+        let Some(code) = code.map(typed).filter(|code| !code.expose().is_empty()) else {
+            return Ok(Checked::Missing);
+        };
+        let checked = if code.expose().bytes().all(|byte| byte.is_ascii_digit()) && code.expose().len() == 6 {
+            self.take_step(user, &mut record, &code, now_ms)?
+        } else {
+            let shown = self.recovery_hash(user, &record, &code)?;
+            let found = record.recovery.iter().position(|hash| hash.ct_eq(&shown).into());
+            found.map_or(Checked::Wrong, |at| {
+                record.recovery.remove(at);
+                Checked::Right
+            })
+        };
+        accounts::second_factors().put(tx, user.as_bytes(), &record).await?;
+        Ok(checked)
+    }
+
+    fn take_step(&self, user: Uuid, record: &mut Record, code: &Secret, now_ms: u64) -> Result<Checked> {
+        let until_ms = record.wrong_since_ms + WRONG_CODES_MS;
+        if until_ms <= now_ms {
+            (record.wrong, record.wrong_since_ms) = (0, now_ms);
+        } else if record.wrong >= WRONG_CODES_MAX {
+            return Ok(Checked::TooMany { until_ms });
+        }
+        Ok(match self.step_of(user, record, code, now_ms)?.filter(|step| *step > record.last_step) {
+            Some(step) => {
+                (record.last_step, record.wrong) = (step, 0);
+                Checked::Right
+            }
+            None => {
+                record.wrong += 1;
+                Checked::Wrong
+            }
+        })
+    }
+
+    /// The time step that a code of the device is of: the present one, or one beside it.
+    fn step_of(&self, user: Uuid, record: &Record, code: &Secret, now_ms: u64) -> Result<Option<u64>> {
+        let opened = record.device.open(self.key_with(record.device.key)?, user.as_bytes());
+        let device = opened.ok_or(Error::Internal("a second factor cannot be opened"))?;
+        Ok(totp(device).check(code.expose(), now_ms / 1_000))
+    }
+
+    /// New codes, which belong to the request: sent again, it gets the same.
+    fn recovery_codes(&self, once: &Once, user: Uuid) -> Result<RecoveryCodes> {
+        let code = |number: usize| {
+            let made = [&b"recovery code"[..], user.as_bytes(), &number.to_be_bytes()].concat();
+            Ok(Secret::from(written(&self.bytes_of(once, &made)?).as_str()))
+        };
+        Ok(RecoveryCodes { recovery_codes: (0..RECOVERY_CODES).map(code).collect::<Result<_>>()? })
+    }
+
+    fn hashes(&self, user: Uuid, record: &Record, codes: &[Secret]) -> Result<Vec<Hash>> {
+        codes.iter().map(|code| self.recovery_hash(user, record, &typed(code))).collect()
+    }
+
+    fn recovery_hash(&self, user: Uuid, record: &Record, code: &Secret) -> Result<Hash> {
+        let key = self.key_with(record.device.key)?;
+        Ok(secret::hash(key, Purpose::RecoveryCode, &[user.as_bytes(), code.expose().as_bytes()]))
+    }
+
+    fn key_with(&self, id: u32) -> Result<&Key> {
+        let found = self.0.keys.iter().find(|key| key.id == id);
+        found.ok_or(Error::Internal("the key of a second factor is not there"))
+    }
+}
+
+fn totp(device: Vec<u8>) -> Totp {
+    Builder::new().with_secret(device).build_noncompliant()
+}
+
+/// A code as people type it: apps and our own page write it in groups.
+fn typed(code: &Secret) -> Secret {
+    let plain = code.expose().chars().filter(|char| !char.is_whitespace() && *char != '-');
+    let plain: String = plain.map(|char| char.to_ascii_lowercase()).collect();
+    plain.as_str().into()
+}
+
+/// 80 bits in four groups of letters and digits that cannot be mistaken for each other.
+fn written(bytes: &Hash) -> String {
+    let mut bits = bytes[..RECOVERY_CODE_BYTES].iter().fold(0_u128, |all, byte| all << 8 | u128::from(*byte));
+    let mut text = String::new();
+    for place in 0..RECOVERY_CODE_BYTES * 8 / 5 {
+        if place > 0 && place % 4 == 0 {
+            text.push('-');
+        }
+        text.push(char::from(ALPHABET[(bits & 31) as usize]));
+        bits >>= 5;
+    }
+    text
+}
+
+/// The second factor of a person, while it is in force.
+async fn enabled(tx: &Transaction, user: Uuid, read: Read) -> Result<Option<Record>> {
+    Ok(get(tx, user, read).await?.filter(|record| record.enabled_at_ms.is_some()))
+}
+
+async fn in_force(tx: &Transaction, user: Uuid) -> Result<Record> {
+    enabled(tx, user, Read::Serializable).await?.ok_or(Error::NotFound("second factor"))
+}
+
+async fn get(tx: &Transaction, user: Uuid, read: Read) -> Result<Option<Record>> {
+    let found = accounts::second_factors().get::<Record>(tx, user.as_bytes(), read).await?;
+    Ok(found.map(|found| found.value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recovery_code_is_80_bits_in_groups_and_may_be_typed_in_any_case() {
+        let code = written(&[0xff; 32]);
+        assert_eq!(code, "9999-9999-9999-9999");
+        assert_eq!(written(&[0; 32]), "aaaa-aaaa-aaaa-aaaa");
+        assert_eq!(typed(&" AAAA-aaaa aaaa-AAAA\n".into()).expose(), "aaaaaaaaaaaaaaaa");
+    }
+
+    #[test]
+    fn codes_are_those_of_rfc_6238() {
+        // Appendix B, whose codes have eight digits: the last six of them.
+        let totp = totp(b"12345678901234567890".to_vec());
+        for (time, code) in [(59, "287082"), (1_111_111_109, "081804"), (20_000_000_000, "353130")] {
+            assert_eq!(totp.check(code, time), Some(time / 30));
+            assert_eq!(totp.check(code, time + 30), Some(time / 30));
+            assert_eq!(totp.check(code, time + 60 + 30), None);
+        }
+    }
+}
