@@ -23,8 +23,8 @@ struct State {
     /// Number of open views by their sequence numbers.
     views: BTreeMap<SeqNo, usize>,
     active: Option<(u64, Memtable)>,
-    /// Memtables that are not written any more. Freeing the entries of one takes tens of milliseconds. With a reference
-    /// here, that happens on a thread of its own, and not where a version is removed under fjall's lock.
+    /// Memtables that are not written any more. Freeing one frees each of its entries. With a reference
+    /// here, that happens on a thread of its own, and not under the lock of fjall that each commit takes.
     sealed: Vec<Memtable>,
 }
 

@@ -97,6 +97,7 @@ impl<B: Backend> Committer<B> {
                     if cleanups.is_empty() {
                         // Merged tables are deleted once no snapshot uses them, and a snapshot in use keeps its tables.
                         self.publish();
+                        self.shared.backend.free();
                         return;
                     }
                     return self.commit(cleanups);
