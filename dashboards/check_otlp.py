@@ -14,7 +14,7 @@ import sys
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from observe import HERE, HOST, Missing, Observe, get, until
+from observe import HERE, HOST, Missing, Observe, get, is_listening, until
 from stage import TOOLS, Part, Server, Subscriber, alone, connect, folder, make
 
 TRACE, CALLER = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -139,6 +139,8 @@ def drive(problems):
     """A publisher on one pod, a receiver on the other. Its session does not last: one that does may read the message from the store
     instead of taking the live copy."""
     got = []
+    # Each pod opens its ports by itself: the health of the first says nothing of the second.
+    until(lambda: is_listening(1883) and is_listening(1884), "the pods do not listen")
     receiver = Subscriber("receiver", "plant/#", port=1884, lasts=False)
     receiver.client.on_message = lambda _, __, message: got.append(message)
     sender = make("sender", None)

@@ -6,6 +6,7 @@ Settings are environment variables: OBSERVE_DIR, OBSERVE_PORTS_UP (added to ever
 of /metrics; without it those of `make run` and `make stack` are found), STACK_PORTS_UP.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -136,12 +137,13 @@ class Observe:
         for name in self.found:
             self.write_targets(name)
 
-    def start_host(self):
+    def start_host(self, *before):
+        """`before` is a command that runs the exporter."""
         try:
             exporter = program("prometheus-node-exporter", "node_exporter", how="apt-get install prometheus-node-exporter")
         except Missing as missing:
             return print(f"SKIPPED: metrics of this machine: {missing}")
-        self.spawn("host", exporter, f"--web.listen-address={HOST}:{self.ports['host']}", "--web.disable-exporter-metrics",
+        self.spawn("host", *before, exporter, f"--web.listen-address={HOST}:{self.ports['host']}", "--web.disable-exporter-metrics",
                    "--collector.disable-defaults",
                    *(f"--collector.{name}" for name in ("cpu", "meminfo", "filesystem", "netdev", "diskstats", "loadavg", "timex")))
         self.add("host", f"{HOST}:{self.ports['host']}", {"instance": "machine-1"})
@@ -252,7 +254,14 @@ class Observe:
 
     def stop(self):
         for name in reversed(list(self.processes)):
-            stop(self.processes.pop(name))
+            self.end(name)
+
+    def end(self, name):
+        """Stops a part, and what it has started: each part has a session of its own."""
+        process = self.processes.pop(name)
+        stop(process)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
     def __enter__(self):
         try:
