@@ -36,10 +36,8 @@ pub(crate) enum Verdict {
 pub(crate) struct Login<'a> {
     pub(crate) connection: ConnectionId,
     pub(crate) broker: u64,
-    pub(crate) address: Option<IpAddr>,
     pub(crate) user: Option<&'a str>,
     pub(crate) password: Option<&'a [u8]>,
-    pub(crate) cancellation: Cancellation,
 }
 
 struct Context {
@@ -98,8 +96,13 @@ impl Authenticator {
         Ok(())
     }
 
+    /// `source` is called only when a password has to be checked: the address takes a system call.
     //= [MQTT-3.1.4-2] v5 v3.1.1
-    pub(crate) fn check(&self, login: Login<'_>) -> Verdict {
+    pub(crate) fn check(
+        &self,
+        login: &Login<'_>,
+        source: impl FnOnce() -> (Option<IpAddr>, Cancellation),
+    ) -> Verdict {
         let passwords = self.passwords.load();
         let (Some(user), Some(file), Some(checker)) = (login.user, passwords.as_deref(), &self.checker)
         else {
@@ -114,13 +117,14 @@ impl Authenticator {
             };
         };
         let phc = file.lookup(user);
+        let (address, cancellation) = source();
         let request = Request {
             broker: login.broker,
-            source: ClientSource::new(login.address),
+            source: ClientSource::new(address),
             user: user.into(),
             password: login.password.unwrap_or_default().into(),
             hashes: vec![phc.unwrap_or(chosen::dummy()).into()],
-            cancellation: login.cancellation,
+            cancellation,
             context: Context { connection: login.connection, is_user: phc.is_some() },
         };
         checker.check(request).map_or(Verdict::Later, |answer| verdict(&answer))

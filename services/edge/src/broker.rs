@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockRea
 
 use millrace_access::bans::Bans;
 use millrace_mqtt::QoS;
-use millrace_router::{Group, Matched, Receiver, Router, TopicTree};
+use millrace_router::{Edit, Group, Matched, Receiver, Router, Snapshot, TopicTree, TreeSnapshot};
 use millrace_session::{Budget, Message};
 
 use crate::access::Loaded;
@@ -48,8 +48,8 @@ pub(crate) struct Brokers {
 
 #[derive(Default)]
 struct Known {
-    by_name: HashMap<Box<str>, Arc<Broker>>,
-    by_id: HashMap<u64, Arc<Broker>>,
+    by_name: HashMap<Box<str>, Arc<Broker>, foldhash::fast::RandomState>,
+    by_id: HashMap<u64, Arc<Broker>, foldhash::fast::RandomState>,
 }
 
 impl Brokers {
@@ -130,9 +130,9 @@ pub(crate) struct Broker {
     queues: OnceLock<Arc<Budget>>,
     /// The `$SYS` topics: read like retained messages, but not the tenant's and not in its limit.
     pub(crate) sys: TopicTree<Arc<Message>>,
-    /// Held while a retained message is set and its receivers are looked up, and while a subscription is made and
-    /// its retained messages are looked up: a new subscription gets a message one way or the other, never both, never
-    /// neither (P6).
+    /// Held while a retained message is set and a snapshot of the subscriptions is taken, and while subscriptions are published and
+    /// a snapshot of the retained messages is taken: a new subscription gets a message one way or the other, never both, never
+    /// neither (P6). Nothing is matched or edited meanwhile, so its holder never takes long.
     retained_gate: Mutex<()>,
     /// How it lets clients in, when it is managed.
     access: RwLock<Option<Arc<Loaded>>>,
@@ -179,28 +179,49 @@ impl Broker {
         }
     }
 
-    /// Makes a message its topic's retained one, or removes that. The gate must be held.
-    pub(crate) fn retain(&self, message: &Arc<Message>) {
+    /// Makes a message its topic's retained one, or removes that. Returns the subscriptions of that moment: they get the message now,
+    /// and later subscriptions get it as a retained one (P6).
+    pub(crate) fn retain(&self, message: &Arc<Message>) -> Arc<Snapshot> {
+        let _gate = self.retained_gate();
         if message.payload().is_empty() {
             //= [MQTT-3.3.1-6] [MQTT-3.3.1-7] v5
             //= [MQTT-3.3.1-10] [MQTT-3.3.1-11] v3.1.1
-            self.remove_retained(message.topic());
-            return;
+            self.remove_from_retained(message.topic());
+        } else {
+            self.retained_bytes.fetch_add(retained_size(message), Ordering::Relaxed);
+            //= [MQTT-3.3.1-5] v5 v3.1.1
+            if let Some(old) = self.retained.insert(message.topic(), message.clone()) {
+                self.retained_bytes.fetch_sub(retained_size(&old), Ordering::Relaxed);
+            }
         }
-        self.retained_bytes.fetch_add(retained_size(message), Ordering::Relaxed);
-        //= [MQTT-3.3.1-5] v5 v3.1.1
-        if let Some(old) = self.retained.insert(message.topic(), message.clone()) {
-            self.retained_bytes.fetch_sub(retained_size(&old), Ordering::Relaxed);
-        }
+        self.router.snapshot()
     }
 
-    /// Removes the retained message of a topic; whether there was one. The gate must be held.
+    /// Removes the retained message of a topic; whether there was one.
     pub(crate) fn remove_retained(&self, topic: &str) -> bool {
+        let _gate = self.retained_gate();
+        self.remove_from_retained(topic)
+    }
+
+    fn remove_from_retained(&self, topic: &str) -> bool {
         let old = self.retained.remove(topic);
         if let Some(old) = &old {
             self.retained_bytes.fetch_sub(retained_size(old), Ordering::Relaxed);
         }
         old.is_some()
+    }
+
+    /// Edits the subscriptions. Returns the retained messages of the moment at which the edit was published: new subscriptions get
+    /// these, and every later one as it is published (P6).
+    pub(crate) fn edit_subscriptions<R>(
+        &self,
+        edit: impl FnOnce(&mut Edit<'_>) -> R,
+    ) -> (R, Arc<TreeSnapshot<Arc<Message>>>) {
+        self.router.edit_published_by(edit, |publish| {
+            let _gate = self.retained_gate();
+            publish();
+            self.retained.snapshot()
+        })
     }
 
     /// About how much memory the retained messages take, bytes.
@@ -263,7 +284,7 @@ impl Broker {
         self.access_changes.store(u64::MAX, Ordering::Relaxed);
     }
 
-    pub(crate) fn retained_gate(&self) -> MutexGuard<'_, ()> {
+    fn retained_gate(&self) -> MutexGuard<'_, ()> {
         self.retained_gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -313,9 +334,20 @@ impl Pace {
 }
 
 impl Routes {
+    /// What is found now.
     pub(crate) fn new(broker: Arc<Broker>, topic: Arc<str>) -> Self {
         let kept = broker.streams.matches(&topic);
         let snapshot = broker.router.snapshot();
+        Self::found(broker, topic, kept, &snapshot)
+    }
+
+    /// What `snapshot` has found.
+    pub(crate) fn at(broker: Arc<Broker>, topic: Arc<str>, snapshot: &Snapshot) -> Self {
+        let kept = broker.streams.matches(&topic);
+        Self::found(broker, topic, kept, snapshot)
+    }
+
+    fn found(broker: Arc<Broker>, topic: Arc<str>, kept: Kept, snapshot: &Snapshot) -> Self {
         let (generation, mut visited) = (AtomicU64::new(snapshot.generation()), kept.visited);
         let matched = snapshot.matches_counted(&topic, limits::MATCH, &mut visited);
         let is_over_limit = matched.is_none() || kept.is_over_limit;
@@ -377,21 +409,24 @@ impl Routes {
         size_of::<Self>() + self.topic.len() + receivers + identifiers + groups + streams
     }
 
-    /// Whether this is what would be found now.
+    /// Whether this is what generation `now` of the router would find.
     #[inline]
-    pub(crate) fn is_current(&self) -> bool {
-        self.generation.load(Ordering::Relaxed) == self.broker.router.generation()
+    pub(crate) fn is_of(&self, now: u64) -> bool {
+        self.generation.load(Ordering::Relaxed) == now
             && self.kept.generation == self.broker.streams.generation()
     }
 
     /// The same, where a subscription has changed: whether none of the changed ones matches the topic.
-    pub(crate) fn is_still_valid(&self) -> bool {
+    pub(crate) fn is_still_valid_for(&self, now: u64) -> bool {
         let matched = self.generation.load(Ordering::Relaxed);
-        let valid = self.broker.router.still_valid(&self.topic, matched);
         // Filters that do not match count for the limit, too.
-        !self.is_over_limit
-            && valid.inspect(|valid| self.generation.store(*valid, Ordering::Relaxed)).is_some()
+        let is_valid = !self.is_over_limit
             && self.kept.generation == self.broker.streams.generation()
+            && self.broker.router.still_valid(&self.topic, matched, now);
+        if is_valid {
+            self.generation.store(now, Ordering::Relaxed);
+        }
+        is_valid
     }
 
     /// Whether nobody gets it, now or later.

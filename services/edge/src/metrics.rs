@@ -74,6 +74,7 @@ counters! {
         refused_unspread: "counter" "millrace_connects_refused_at_once_total" [] "CONNECT packets over the rate or a quota that were refused without delay, for want of room to wait.",
         turns: "counter" "millrace_loop_turns_total" [] "Turns of the event loops.",
         wakes: "counter" "millrace_loop_wakes_total" [] "Times a core woke another one.",
+        filter_edits: "counter" "millrace_loop_filter_edits_total" [] "Edits of a broker's filters for SUBSCRIBE and UNSUBSCRIBE packets. Packets of one turn share an edit.",
         scan_slices: "counter" "millrace_session_scan_slices_total" [] "Slices of the sessions in memory that were looked through, for lists of clients and for bans.",
         scans_refused: "counter" "millrace_session_scans_refused_total" [] "Lists of clients that were not made because too many were asked for at once.",
         traces_followed: "counter" "millrace_traces_total" ["result=\"followed\""] "Messages that were chosen to be followed by a trace, by whether the rate allowed it.",

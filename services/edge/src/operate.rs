@@ -130,9 +130,7 @@ impl Edge {
     /// A sentence, when the broker does not exist or cannot be read.
     pub fn clear_retained(&self, broker: &str, topic: &str) -> Result<bool, String> {
         let broker = &self.process.open(broker)?;
-        let gate = broker.retained_gate();
         let was_there = broker.remove_retained(topic);
-        drop(gate);
         if let Some(store) = &self.process.store {
             // No stream keeps a message of QoS 0.
             let qos = QoS::AtMostOnce;

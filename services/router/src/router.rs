@@ -119,20 +119,38 @@ impl Router {
     /// Makes changes as one batch, which is cheaper than single changes; no snapshot shows a part of it. Other writers wait, and
     /// `f` must not call this router. An unchanged tree is not published.
     pub fn edit<R>(&self, f: impl FnOnce(&mut Edit<'_>) -> R) -> R {
+        self.edit_published_by(f, |publish| publish()).0
+    }
+
+    /// As [`Router::edit`]. `publisher` gets a function that publishes the changes, and calls it under a lock of the caller, for
+    /// example. So nobody waits for that lock while `f` runs. It must not call this router. Returns both results.
+    pub fn edit_published_by<R, P>(
+        &self,
+        f: impl FnOnce(&mut Edit<'_>) -> R,
+        publisher: impl FnOnce(&mut dyn FnMut()) -> P,
+    ) -> (R, P) {
         // Each single change leaves a complete tree, even when a batch panics between two of them.
         let mut tree = self.tree.lock().unwrap_or_else(PoisonError::into_inner);
         let before = tree.bytes;
         let mut edit = Edit { tree: &mut tree, changed: Changed::default() };
         let result = f(&mut edit);
         let Edit { changed, .. } = edit;
-        let old = (!changed.is_empty()).then(|| self.publish(&tree, changed));
+        let mut changed = Some(changed).filter(|changed| !changed.is_empty());
+        let mut old = None;
+        let mut publish = || {
+            if let Some(changed) = changed.take() {
+                old = Some(self.publish(&tree, changed));
+            }
+        };
+        let published = publisher(&mut publish);
+        publish();
         if let Some(total) = self.total.get() {
             total.fetch_add((tree.bytes as u64).wrapping_sub(before as u64), Ordering::Relaxed);
         }
         drop(tree);
-        // Dropped after the lock is released, because dropping the last reference to a snapshot can take long.
+        // Dropped after the locks are released, because dropping the last reference to a snapshot can take long.
         drop(old);
-        result
+        (result, published)
     }
 
     /// The writer notes the changes and swaps the snapshot before it stores the generation, and a reader loads the
@@ -155,12 +173,11 @@ impl Router {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The newest generation, if a match of generation `matched` is known to be valid for it: no filter that changed
-    /// since matches `topic`, and all of them are remembered.
-    pub fn still_valid(&self, topic: &str, matched: u64) -> Option<u64> {
-        let now = self.generation();
+    /// True if a match of generation `matched` is known to be valid for generation `now`, which has been published: no filter that
+    /// changed in between matches `topic`, and all of them are remembered.
+    pub fn still_valid(&self, topic: &str, matched: u64, now: u64) -> bool {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        recent.spare(topic, matched, now).then_some(now)
+        recent.spare(topic, matched, now)
     }
 
     #[inline]
@@ -393,6 +410,32 @@ mod tests {
         router.unsubscribe(plain(&long), one);
         router.unsubscribe(plain(&deep), two);
         assert_eq!((router.bytes(), all()), (0, 0));
+    }
+
+    #[test]
+    fn an_edit_is_seen_from_when_its_caller_publishes_it_and_is_one_generation() {
+        let router = Router::new();
+        let seen = || router.snapshot().matches("a", MatchLimits::NONE).unwrap().receivers.len();
+        let (made, published) = router.edit_published_by(
+            |edit| {
+                let made = (0..3).filter(|slot| {
+                    let target = Target { core: 0, slot: *slot, generation: 0 };
+                    edit.subscribe(Filter { share: None, filter: "a" }, with(target))
+                });
+                (made.count(), seen())
+            },
+            |publish| {
+                let before = seen();
+                publish();
+                let published = (before, seen());
+                publish();
+                published
+            },
+        );
+        assert_eq!((made, published), ((3, 0), (0, 3)));
+        assert_eq!((router.generation(), router.snapshot().generation()), (1, 1));
+        router.edit_published_by(|_| (), |publish| publish());
+        assert_eq!(router.generation(), 1, "nothing has changed");
     }
 
     #[test]

@@ -165,16 +165,18 @@ impl Core {
         if has_token || broker.access().is_some() {
             return self.apply(slot, request, connect);
         }
-        let cancellation = request.begin_check();
+        let user = request.user.clone();
         let login = Login {
             connection: self.id_of(slot),
             broker: broker.id,
-            address: self.connections[slot as usize].address().map(|address| address.ip()),
-            user: request.user.as_deref(),
+            user: user.as_deref(),
             password: connect.password,
-            cancellation,
         };
-        let verdict = self.process.authenticator.check(login);
+        let connection = &self.connections[slot as usize];
+        let verdict = self
+            .process
+            .authenticator
+            .check(&login, || (connection.address().map(|address| address.ip()), request.begin_check()));
         self.decided(slot, request, verdict);
     }
 

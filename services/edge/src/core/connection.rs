@@ -99,6 +99,8 @@ pub(crate) struct Connected {
     pub(crate) read_closed: bool,
     /// Its broker limits what it sends.
     pub(crate) is_limited: bool,
+    /// A SUBSCRIBE or UNSUBSCRIBE of it waits for the end of the turn.
+    pub(crate) changes_filters: bool,
     /// Messages from it that are handed on once they are committed, and are not yet. What it publishes meanwhile goes the same
     /// way, so that its messages stay in order (P4).
     pub(crate) uncommitted: u32,
@@ -246,6 +248,7 @@ impl Connected {
             paused: Paused::No,
             read_closed: false,
             is_limited: false,
+            changes_filters: false,
             uncommitted: 0,
         }
     }

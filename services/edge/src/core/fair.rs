@@ -2,19 +2,36 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use slab::Slab;
+
 /// Pieces of work by broker. [`FairQueue::pop`] serves the brokers one after the other, so the wait of a broker does not
 /// depend on how much work another broker has.
+///
+/// Every socket that is read or written in a busy turn passes through such a queue, mostly next to others of its broker.
+/// A piece therefore looks up its broker only when the piece before it was another broker's.
 #[derive(Debug)]
 pub(super) struct FairQueue<T> {
-    of: HashMap<u64, VecDeque<T>>,
-    /// Brokers with work, the next one first.
-    order: VecDeque<u64>,
+    queues: Slab<Own<T>>,
+    /// Keys of `queues` by broker.
+    of: HashMap<u64, usize, foldhash::fast::FixedState>,
+    /// Keys of `queues`, the next one first.
+    order: VecDeque<usize>,
+    /// Key of the queue that was last pushed to. It may be gone, or be another broker's.
+    last: usize,
     len: usize,
+}
+
+/// Never empty.
+#[derive(Debug)]
+struct Own<T> {
+    broker: u64,
+    pieces: VecDeque<T>,
 }
 
 impl<T> Default for FairQueue<T> {
     fn default() -> Self {
-        Self { of: HashMap::new(), order: VecDeque::new(), len: 0 }
+        let (queues, of, order) = Default::default();
+        Self { queues, of, order, last: 0, len: 0 }
     }
 }
 
@@ -25,23 +42,28 @@ impl<T> FairQueue<T> {
 
     /// Adds a piece of work behind the others of its broker.
     pub(super) fn push(&mut self, broker: u64, work: T) {
-        let own = self.of.entry(broker).or_insert_with(|| {
-            self.order.push_back(broker);
-            VecDeque::new()
-        });
-        own.push_back(work);
         self.len += 1;
+        if let Some(own) = self.queues.get_mut(self.last).filter(|own| own.broker == broker) {
+            return own.pieces.push_back(work);
+        }
+        self.last = *self.of.entry(broker).or_insert_with(|| {
+            let key = self.queues.insert(Own { broker, pieces: VecDeque::new() });
+            self.order.push_back(key);
+            key
+        });
+        self.queues[self.last].pieces.push_back(work);
     }
 
     /// The next piece of work, with its broker.
     pub(super) fn pop(&mut self) -> Option<(u64, T)> {
-        let broker = self.order.pop_front()?;
-        let own = self.of.get_mut(&broker)?;
-        let work = own.pop_front()?;
-        if own.is_empty() {
+        let key = self.order.pop_front()?;
+        let own = self.queues.get_mut(key)?;
+        let (broker, work) = (own.broker, own.pieces.pop_front()?);
+        if own.pieces.is_empty() {
             self.of.remove(&broker);
+            self.queues.remove(key);
         } else {
-            self.order.push_back(broker);
+            self.order.push_back(key);
         }
         self.len -= 1;
         Some((broker, work))
@@ -62,5 +84,20 @@ mod tests {
         let order: Vec<_> = std::iter::from_fn(|| queue.pop()).take(7).collect();
         assert_eq!(order, [(1, 0), (2, 0), (3, 0), (1, 1), (3, 1), (1, 2), (1, 3)]);
         assert!(!queue.is_empty() && queue.len == 996);
+    }
+
+    #[test]
+    fn a_broker_whose_queue_was_emptied_does_not_get_the_pieces_of_the_next_one() {
+        let mut queue = FairQueue::default();
+        for round in 0..3 {
+            queue.push(1, round);
+            assert_eq!(queue.pop(), Some((1, round)));
+            queue.push(2, round);
+            queue.push(1, round);
+            queue.push(2, round + 10);
+            let order: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
+            assert_eq!(order, [(2, round), (1, round), (2, round + 10)]);
+            assert!(queue.is_empty() && queue.queues.is_empty() && queue.of.is_empty());
+        }
     }
 }

@@ -9,6 +9,7 @@ mod answers;
 mod attach;
 mod authenticate;
 mod between;
+mod changes;
 mod clients;
 mod committed;
 mod congestion;
@@ -73,6 +74,7 @@ use crate::process::Process;
 use crate::store::{Job, SharedMessages, Store};
 use crate::traces::Sampler;
 use authenticate::Absent;
+use changes::FilterChanges;
 use clients::Scans;
 pub(crate) use committed::Committed;
 use congestion::Behind;
@@ -225,6 +227,7 @@ pub(crate) struct Core {
     work: Work,
     fanouts: Fanouts,
     replays: Replays,
+    filter_changes: FilterChanges,
     /// Bytes waiting for a busy socket above which QoS 0 messages to it are dropped.
     soft_bytes: usize,
     /// Which messages are followed.
@@ -283,6 +286,7 @@ impl Core {
             work: Work::default(),
             fanouts: Fanouts::default(),
             replays: Replays::default(),
+            filter_changes: FilterChanges::default(),
             soft_bytes: process.limits.outbound_soft_bytes as usize,
             sampler: Sampler::new(process.config.tracer.as_deref(), cores),
             read_us: 0,
@@ -420,6 +424,7 @@ impl Core {
         self.resume_paced();
         self.admit_waiting();
         self.drain();
+        self.change_filters_of_turn();
         // Writing may end a connection, which may publish a will, which is more to write.
         loop {
             self.send_mail();

@@ -6,7 +6,9 @@ use hashbrown::HashSet;
 
 /// Slots of connections by broker.
 #[derive(Default)]
-pub(super) struct ByBroker(HashMap<u64, HashSet<u32, foldhash::fast::FixedState>>);
+pub(super) struct ByBroker(
+    HashMap<u64, HashSet<u32, foldhash::fast::FixedState>, foldhash::fast::FixedState>,
+);
 
 impl ByBroker {
     pub(super) fn add(&mut self, broker: u64, slot: u32) {

@@ -79,6 +79,13 @@ impl Core {
                 Ok(packet) => packet,
                 Err(error) => return self.undecodable(slot, error, Some((framed.first, framed.body))),
             };
+            let is_change = matches!(packet, Packet::Subscribe(_) | Packet::Unsubscribe(_));
+            if !is_change && self.connections[slot as usize].changes_filters {
+                self.change_filters_now(slot);
+                if !self.is_open(slot) {
+                    return None;
+                }
+            }
             match packet {
                 Packet::Publish(publish)
                     if self.may_run(slot, framed.first, &publish) && Self::fits_runs(packet_size_max) =>
@@ -203,6 +210,11 @@ impl Core {
     }
 
     fn undecodable(&mut self, slot: u32, error: DecodeError, framed: Option<(u8, &[u8])>) -> Option<Rest> {
+        // Its SUBACK cannot follow the DISCONNECT.
+        self.change_filters_now(slot);
+        if !self.is_open(slot) {
+            return None;
+        }
         let (protocol, mut out, _) = parts!(self, slot);
         let closing = protocol.undecodable(error, framed, &mut out);
         // 3.1 does not use the flags of a CONNECT. Others that begin with such a byte speak TLS, or anything.
@@ -233,6 +245,10 @@ impl Core {
 
     /// Tells a 5.0 client why, then closes.
     pub(super) fn say_and_close(&mut self, slot: u32, reason: ReasonCode, what: &'static str, ended: Ended) {
+        self.change_filters_now(slot);
+        if !self.connections.contains(slot as usize) {
+            return;
+        }
         let (protocol, mut out, _) = parts!(self, slot);
         protocol.disconnect(reason, what, &mut out);
         self.end(slot, ended, true);

@@ -83,7 +83,7 @@ struct OfSession {
 /// Sessions of one loop that have not got all of their retained messages.
 #[derive(Default)]
 pub(super) struct Replays {
-    of: HashMap<u32, OfSession>,
+    of: HashMap<u32, OfSession, foldhash::fast::FixedState>,
     ready: FairQueue<u32>,
 }
 

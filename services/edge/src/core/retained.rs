@@ -32,10 +32,9 @@ impl Core {
         false
     }
 
-    /// Makes a message its topic's retained one. Its receivers are those from before or after, as the gate has it.
+    /// Makes a message its topic's retained one. Returns its receivers, see [`Broker::retain`].
     pub(super) fn retain(&mut self, broker: &Arc<Broker>, message: &Arc<Message>) -> Arc<Routes> {
-        let _gate = broker.retained_gate();
-        broker.retain(message);
-        self.routes.get(broker, message.topic())
+        let subscriptions = broker.retain(message);
+        self.routes.get_at(broker, message.topic(), &subscriptions)
     }
 }

@@ -4,6 +4,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use hashbrown::HashTable;
+use millrace_router::Snapshot;
 use slab::Slab;
 
 use super::work::NODE;
@@ -40,6 +41,19 @@ struct Entry {
 impl RouteCache {
     /// The receivers of `topic` as of now: of every subscription that was acknowledged before this call (P2).
     pub(crate) fn get(&mut self, broker: &Arc<Broker>, topic: &str) -> Arc<Routes> {
+        self.find(broker, topic, None)
+    }
+
+    /// The receivers of `topic` in `snapshot`, which must be taken after the last call.
+    pub(crate) fn get_at(&mut self, broker: &Arc<Broker>, topic: &str, snapshot: &Snapshot) -> Arc<Routes> {
+        self.find(broker, topic, Some(snapshot))
+    }
+
+    fn find(&mut self, broker: &Arc<Broker>, topic: &str, snapshot: Option<&Snapshot>) -> Arc<Routes> {
+        let matched = |topic: Arc<str>| match snapshot {
+            Some(snapshot) => Arc::new(Routes::at(broker.clone(), topic, snapshot)),
+            None => Arc::new(Routes::new(broker.clone(), topic)),
+        };
         let hash = self.hasher.hash_one((&*broker.name, topic));
         let entries = &self.entries;
         let same = |key: &usize| {
@@ -49,12 +63,13 @@ impl RouteCache {
         if let Some(key) = self.index.find(hash, same).copied() {
             let entry = &mut self.entries[key];
             entry.is_used = true;
-            if entry.routes.is_current() {
+            let now = snapshot.map_or_else(|| broker.router.generation(), Snapshot::generation);
+            if entry.routes.is_of(now) {
                 return entry.routes.clone();
             }
             self.work += MATCH_WORK;
-            if !entry.routes.is_still_valid() {
-                entry.routes = Arc::new(Routes::new(broker.clone(), entry.routes.topic.clone()));
+            if !entry.routes.is_still_valid_for(now) {
+                entry.routes = matched(entry.routes.topic.clone());
                 let bytes = entry.routes.size();
                 self.work += work_of(&entry.routes, bytes);
                 self.bytes = self.bytes - entry.bytes + bytes;
@@ -62,7 +77,7 @@ impl RouteCache {
             }
             return entry.routes.clone();
         }
-        let routes = Arc::new(Routes::new(broker.clone(), topic.into()));
+        let routes = matched(topic.into());
         let bytes = routes.size();
         self.work += work_of(&routes, bytes);
         self.make_room(bytes);
@@ -101,9 +116,10 @@ fn work_of(routes: &Routes, bytes: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use millrace_mqtt::QoS;
     use millrace_mqtt::topic::Filter;
+    use millrace_mqtt::{Properties, QoS};
     use millrace_router::{Subscription, Target};
+    use millrace_session::Message;
 
     use super::*;
 
@@ -146,6 +162,51 @@ mod tests {
             broker.router.unsubscribe(filter, target(5_000));
             assert_eq!(cache.get(&broker, "hot/1").matched.receivers.len(), 1_000);
         }
+    }
+
+    #[test]
+    fn a_retained_message_goes_to_its_receivers_of_that_moment_and_is_there_for_later_ones() {
+        let broker = Arc::new(Broker::new(1, "b", 1));
+        let mut cache = RouteCache::default();
+        let subscribe = |slot| {
+            let target = Target { core: 0, slot, generation: 0 };
+            let qos = QoS::AtMostOnce;
+            let (no_local, retain_as_published, kept, identifier) = (false, false, false, 0);
+            let subscription = Subscription { target, qos, no_local, retain_as_published, kept, identifier };
+            broker
+                .edit_subscriptions(|edit| edit.subscribe(Filter { share: None, filter: "t" }, subscription))
+                .1
+        };
+        let message = |payload: &[u8]| {
+            Arc::new(Message::new("t".into(), QoS::AtMostOnce, true, Properties::EMPTY, payload, 0))
+        };
+        for number in 0..10 {
+            let before = subscribe(2 * number);
+            let known = before.get("t").cloned();
+            let new = message(&[1]);
+            let live = broker.retain(&new);
+            assert!(!known.is_some_and(|known| Arc::ptr_eq(&known, &new)));
+            let later = subscribe(2 * number + 1);
+            assert!(later.get("t").is_some_and(|retained| Arc::ptr_eq(retained, &new)));
+            // Also when the later subscription is made before the receivers are looked up.
+            if number % 2 == 0 {
+                assert_eq!(
+                    cache.get_at(&broker, "t", &live).matched.receivers.len(),
+                    2 * number as usize + 1
+                );
+            }
+            assert_eq!(cache.get(&broker, "t").matched.receivers.len(), 2 * number as usize + 2);
+        }
+    }
+
+    #[test]
+    fn retained_messages_are_set_while_subscriptions_are_edited() {
+        let broker = Arc::new(Broker::new(1, "b", 1));
+        let message = Arc::new(Message::new("t".into(), QoS::AtMostOnce, true, Properties::EMPTY, b"x", 0));
+        // An edit that held the gate would wait for itself here.
+        let ((), retained) = broker.edit_subscriptions(|_| drop(broker.retain(&message)));
+        assert!(retained.get("t").is_some());
+        assert!(broker.remove_retained("t"));
     }
 
     #[test]

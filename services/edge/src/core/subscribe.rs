@@ -1,6 +1,8 @@
 //! SUBSCRIBE and UNSUBSCRIBE.
 
 use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
 
 use millrace_layers::limits::{NAME_BYTES_MAX, SUBSCRIPTIONS_MAX};
 use millrace_layers::streams::Source;
@@ -9,18 +11,22 @@ use millrace_mqtt::topic::Filter;
 use millrace_mqtt::{
     PacketId, Property, QoS, ReasonCode, RetainHandling, Subscribe, SubscribeOptions, Unsubscribe, Version,
 };
-use millrace_router::{Edit, Target};
-use millrace_session::Subscription;
+use millrace_router::{Edit, Target, TreeSnapshot};
+use millrace_session::{Message, Subscription};
 use smallvec::SmallVec;
 
+use super::changes::Changes;
+use super::connection::NONE;
 use super::deliver::Publisher;
 use super::kept::KeptSource;
 use super::replay::Replay;
 use super::resume::routed;
 use super::work::{self, Task};
 use super::{Core, Ended, Homed, OutboundSlot, parts};
+use crate::broker::Broker;
 use crate::incidents::{Kind, Note};
 use crate::limits::SHARE_NAMES_PER_FILTER_MAX;
+use crate::metrics::BrokerCounters;
 use crate::quota::Limit;
 use crate::store::{self, PendingSubscribe, Write};
 
@@ -40,6 +46,12 @@ pub(super) struct SubscribeInProgress {
     places: SmallVec<[(u32, QoS); 2]>,
     /// Filters that were carried out.
     done: usize,
+    /// The filters up to here are carried out next.
+    until: usize,
+    /// What the rules say of the next filters.
+    checked: SmallVec<[Checked; 4]>,
+    /// A limit that the last filters have reached.
+    reached: Option<Limit>,
     /// Filters for the store, with their places in `filters`.
     stored: Vec<(Box<str>, Options, usize)>,
     /// Share names that were added on other pods' behalf, too.
@@ -49,10 +61,15 @@ pub(super) struct SubscribeInProgress {
     pending: PendingSubscribe,
 }
 
+/// The QoS that a subscription is granted, or why it is refused.
+type Checked = Result<QoS, (ReasonCode, &'static str)>;
+
 /// An UNSUBSCRIBE that is being carried out.
 pub(super) struct UnsubscribeInProgress {
     packet_id: Option<PacketId>,
     filters: Vec<Box<str>>,
+    /// The filters that are carried out next.
+    next: Range<usize>,
     /// One for each filter that was carried out.
     reasons: Reasons,
 }
@@ -79,30 +96,146 @@ impl SubscribeInProgress {
             }
             places.push((place, options.qos));
         }
-        let pending = PendingSubscribe::new(subscribe.packet_id);
-        let identifier = identifier.unwrap_or(0);
         Self {
-            identifier,
+            identifier: identifier.unwrap_or(0),
             filters,
             places,
             done: 0,
+            until: 0,
+            checked: SmallVec::new(),
+            reached: None,
             stored: Vec::new(),
             shared: Vec::new(),
             holds: false,
-            pending,
+            pending: PendingSubscribe::new(subscribe.packet_id),
         }
-    }
-}
-
-impl SubscribeInProgress {
-    /// Filters that are not carried out.
-    fn left(&self) -> impl Iterator<Item = &str> {
-        self.filters[self.done..].iter().map(|(filter, _)| &**filter)
     }
 
     /// Whether live messages wait until it is carried out.
     pub(super) fn holds(&self) -> bool {
         self.holds
+    }
+
+    /// Adds the next filters that are allowed to the session and to the router.
+    fn carry_out(&mut self, edit: &mut Edit<'_>, homed: &mut Homed, target: Target, room: &mut Room<'_>) {
+        let is_kept = homed.kept.is_some();
+        let session_max = if is_kept { SUBSCRIPTIONS_MAX.min(room.per_session) } else { room.per_session };
+        for (place, checked) in (self.done..).zip(std::mem::take(&mut self.checked)) {
+            let (text, options) = &self.filters[place];
+            let options = match checked {
+                Ok(qos) => SubscribeOptions { qos, ..*options },
+                Err((reason, what)) => {
+                    self.pending.reasons.push(reason);
+                    self.pending.what = what;
+                    continue;
+                }
+            };
+            let is_new = homed.session.subscription(text).is_none();
+            let limit = if is_kept && text.len() > NAME_BYTES_MAX {
+                Some(Limit::ClientSubscriptions)
+            } else if has_too_many_groups(edit, text) {
+                Some(Limit::ShareNames)
+            } else if !is_new {
+                None
+            } else if room.of_broker == 0 {
+                Some(Limit::BrokerSubscriptions)
+            } else if homed.session.subscriptions_len() >= session_max {
+                Some(Limit::ClientSubscriptions)
+            } else {
+                room.reached_bytes(edit)
+            };
+            if limit.is_some() {
+                self.reached = limit;
+                room.counters.subscribe_quota.add(1);
+                self.pending.reasons.push(ReasonCode::QUOTA_EXCEEDED);
+                continue;
+            }
+            let identifier = self.identifier;
+            if is_kept {
+                let bits = options.to_bits(Version::V5);
+                self.stored.push((text.clone(), Options { bits, identifier }, place));
+            }
+            if room.is_shared && !is_kept {
+                if is_new {
+                    self.pending.unkept.push(text.clone());
+                }
+                if text.starts_with("$share/") {
+                    self.shared.push(text.clone());
+                }
+            }
+            room.of_broker -= u64::from(is_new);
+            add(edit, homed, target, text, Subscription { options, identifier }, &mut self.pending.replays);
+            self.pending.reasons.push(ReasonCode(options.qos as u8));
+        }
+    }
+}
+
+impl UnsubscribeInProgress {
+    /// Removes the next filters from the session and from the router.
+    //= [MQTT-3.10.4-1] v5 v3.1.1
+    fn carry_out(&mut self, edit: &mut Edit<'_>, homed: &mut Homed, target: Target) {
+        for text in &self.filters[self.next.clone()] {
+            let existed = homed.session.unsubscribe(text);
+            if existed && let Some(filter) = Filter::parse(text) {
+                edit.unsubscribe(filter, target);
+            }
+            let reason = if existed { ReasonCode::SUCCESS } else { ReasonCode::NO_SUBSCRIPTION_EXISTED };
+            self.reasons.push(reason);
+        }
+    }
+}
+
+impl Task {
+    /// Decides how many filters are carried out next. Returns the work of that.
+    pub(super) fn plan(&mut self) -> u64 {
+        match self {
+            Self::Subscribe(subscribe) => {
+                let left = subscribe.filters[subscribe.done..].iter().map(|(filter, _)| &**filter);
+                let (count, work) = work::filters_at_once(left);
+                subscribe.until = subscribe.done + count;
+                work
+            }
+            Self::Unsubscribe(unsubscribe) => {
+                let done = unsubscribe.reasons.len();
+                let left = unsubscribe.filters[done..].iter().map(|filter| &**filter);
+                let (count, work) = work::filters_at_once(left);
+                unsubscribe.next = done..done + count;
+                work
+            }
+        }
+    }
+
+    /// Whether the filters that are carried out next are the last ones.
+    fn ends(&self) -> bool {
+        match self {
+            Self::Subscribe(subscribe) => subscribe.until == subscribe.filters.len(),
+            Self::Unsubscribe(unsubscribe) => unsubscribe.next.end == unsubscribe.filters.len(),
+        }
+    }
+}
+
+/// What limits leave for new subscriptions during one edit.
+struct Room<'b> {
+    counters: &'b BrokerCounters,
+    /// Several pods share the store.
+    is_shared: bool,
+    of_broker: u64,
+    per_session: usize,
+    bytes_of_broker: u64,
+    /// Bytes of the filters of all brokers, those of this edit only from its end on.
+    all_bytes: u64,
+    all_bytes_max: u64,
+    bytes_before: usize,
+}
+
+impl Room<'_> {
+    fn reached_bytes(&self, edit: &Edit<'_>) -> Option<Limit> {
+        let added = edit.bytes().saturating_sub(self.bytes_before) as u64;
+        if edit.bytes() as u64 >= self.bytes_of_broker {
+            Some(Limit::BrokerFilters)
+        } else {
+            (self.all_bytes + added >= self.all_bytes_max).then_some(Limit::Filters)
+        }
     }
 }
 
@@ -114,127 +247,149 @@ impl Core {
         for (text, options) in &mut subscribe.filters {
             *options = protocol.options_of(text, *options);
         }
-        if work::filters_at_once(subscribe.left()).0 < subscribe.filters.len() {
-            // Retained messages come before live ones, but not before the SUBACK.
-            let session = self.connections[slot as usize].session;
-            self.hold_for_replay(session);
-            let subscribe = SubscribeInProgress { holds: true, ..subscribe };
-            return self.go_on_with(slot, Task::Subscribe(Box::new(subscribe)));
+        self.change_filters(slot, Task::Subscribe(Box::new(subscribe)));
+    }
+
+    /// Carries out a SUBSCRIBE or UNSUBSCRIBE, together with the others of its turn and broker. One with many filters takes several
+    /// turns.
+    fn change_filters(&mut self, slot: u32, mut task: Task) {
+        let work = task.plan();
+        let connection = &mut self.connections[slot as usize];
+        let session = connection.session;
+        if !task.ends() {
+            self.change_filters_now(slot);
+            if let Task::Subscribe(subscribe) = &mut task {
+                // Retained messages come before live ones, but not before the SUBACK.
+                subscribe.holds = true;
+                self.hold_for_replay(session);
+            }
+            return self.go_on_with(slot, task);
         }
-        if let Some(unfinished) = self.subscribe_some(slot, subscribe) {
-            self.go_on_with(slot, Task::Subscribe(Box::new(unfinished)));
+        connection.changes_filters = true;
+        self.spend(work);
+        let (id, broker) = (self.id_of(slot), &self.sessions[session as usize].broker);
+        if let Some((broker, changes)) = self.filter_changes.add(broker, id, task, work) {
+            self.edit_filters(&broker, changes);
         }
     }
 
-    /// Carries out some more filters of a SUBSCRIBE; gives it back when there are more.
-    pub(super) fn subscribe_some(
-        &mut self,
-        slot: u32,
-        mut subscribe: SubscribeInProgress,
-    ) -> Option<SubscribeInProgress> {
-        let session = self.connections[slot as usize].session;
-        let target = self.target_of(session);
-        let broker = self.sessions[session as usize].broker.clone();
-        let from = subscribe.done;
-        let (count, work) = work::filters_at_once(subscribe.left());
-        let until = from + count;
-        self.spend(work);
-        let checked: SmallVec<[Result<QoS, (ReasonCode, &'static str)>; 4]> = subscribe.filters[from..until]
-            .iter()
-            .map(|(text, options)| self.may_subscribe(slot, text, options.qos))
-            .collect();
-        let is_shared = self.process.store.is_some() && self.process.is_shared();
-        let homed = &mut self.sessions[session as usize];
-        let is_kept = homed.kept.is_some();
-        let session_max =
-            broker.quota.subscriptions_per_session_max(self.process.limits.subscriptions_per_session_max);
-        let session_max =
-            if is_kept { SUBSCRIPTIONS_MAX.min(session_max as usize) } else { session_max as usize };
-        let mut room = broker.quota.subscriptions_max().saturating_sub(broker.router.subscriptions() as u64);
+    /// Carries out what waits for the end of the turn, if a packet of this connection does: the next one must find it done.
+    pub(super) fn change_filters_now(&mut self, slot: u32) {
+        let Some(connection) = self.connections.get(slot as usize) else { return };
+        if !connection.changes_filters {
+            return;
+        }
+        let broker = self.broker_of(slot);
+        if let Some((broker, changes)) = self.filter_changes.take(broker) {
+            self.edit_filters(&broker, changes);
+        }
+    }
+
+    /// Carries out the SUBSCRIBE and UNSUBSCRIBE packets of this turn.
+    pub(super) fn change_filters_of_turn(&mut self) {
+        while let Some((broker, changes)) = self.filter_changes.pop() {
+            self.edit_filters(&broker, changes);
+        }
+    }
+
+    /// Carries out packets of one broker's clients as one edit of its filters. Returns the last packet that has more filters.
+    //= [MQTT-3.8.4-3] v5
+    //= [MQTT-3.8.4-3] v3.1.1
+    pub(super) fn edit_filters(&mut self, broker: &Arc<Broker>, mut changes: Changes) -> Option<Task> {
+        changes
+            .retain(|(id, _)| self.connection_of(*id).is_some_and(|connection| connection.session != NONE));
+        for (id, task) in &mut changes {
+            self.connections[id.slot as usize].changes_filters = false;
+            let Task::Subscribe(subscribe) = task else { continue };
+            let next = subscribe.filters[subscribe.done..subscribe.until].iter();
+            subscribe.checked =
+                next.map(|(text, options)| self.may_subscribe(id.slot, text, options.qos)).collect();
+        }
+        self.counters().filter_edits.add(1);
         let limits = &self.process.limits;
-        let broker_bytes_max = limits.filter_memory_per_broker_max;
-        // Of all brokers; what this edit adds is counted at its end.
-        let (all_bytes, all_bytes_max) = (self.process.brokers.filter_bytes(), limits.filter_memory_max);
-        let mut reached = None;
-        let first_replay = subscribe.pending.replays.len();
-        // Held until the snapshot is taken, see `Broker::retained_gate`.
-        let gate = broker.retained_gate();
-        //= [MQTT-3.8.4-3] v5
-        //= [MQTT-3.8.4-3] v3.1.1
-        broker.router.edit(|edit| {
-            let bytes_before = edit.bytes();
-            for (place, allowed) in (from..).zip(checked) {
-                let (text, options) = &subscribe.filters[place];
-                let options = match allowed {
-                    Ok(qos) => SubscribeOptions { qos, ..*options },
-                    Err((reason, what)) => {
-                        subscribe.pending.reasons.push(reason);
-                        subscribe.pending.what = what;
-                        continue;
-                    }
-                };
-                let is_new = homed.session.subscription(text).is_none();
-                let limit = if is_kept && text.len() > NAME_BYTES_MAX {
-                    Some(Limit::ClientSubscriptions)
-                } else if has_too_many_groups(edit, text) {
-                    Some(Limit::ShareNames)
-                } else if is_new && room == 0 {
-                    Some(Limit::BrokerSubscriptions)
-                } else if is_new && homed.session.subscriptions_len() >= session_max {
-                    Some(Limit::ClientSubscriptions)
-                } else if is_new && edit.bytes() as u64 >= broker_bytes_max {
-                    Some(Limit::BrokerFilters)
-                } else if is_new
-                    && all_bytes + edit.bytes().saturating_sub(bytes_before) as u64 >= all_bytes_max
-                {
-                    Some(Limit::Filters)
-                } else {
-                    None
-                };
-                if limit.is_some() {
-                    reached = limit.or(reached);
-                    broker.counters[usize::from(self.index)].subscribe_quota.add(1);
-                    subscribe.pending.reasons.push(ReasonCode::QUOTA_EXCEEDED);
-                    continue;
+        let per_session = broker.quota.subscriptions_per_session_max(limits.subscriptions_per_session_max);
+        let mut room = Room {
+            counters: &broker.counters[usize::from(self.index)],
+            is_shared: self.process.store.is_some() && self.process.is_shared(),
+            of_broker: broker.quota.subscriptions_max().saturating_sub(broker.router.subscriptions() as u64),
+            per_session: per_session as usize,
+            bytes_of_broker: limits.filter_memory_per_broker_max,
+            all_bytes: self.process.brokers.filter_bytes(),
+            all_bytes_max: limits.filter_memory_max,
+            bytes_before: 0,
+        };
+        let (connections, sessions, core) = (&self.connections, &mut self.sessions, self.index);
+        let ((), retained) = broker.edit_subscriptions(|edit| {
+            room.bytes_before = edit.bytes();
+            for (id, task) in &mut changes {
+                let session = connections[id.slot as usize].session;
+                let homed = &mut sessions[session as usize];
+                let target = Target { core, slot: session, generation: homed.generation };
+                match task {
+                    Task::Subscribe(subscribe) => subscribe.carry_out(edit, homed, target, &mut room),
+                    Task::Unsubscribe(unsubscribe) => unsubscribe.carry_out(edit, homed, target),
                 }
-                let identifier = subscribe.identifier;
-                if is_kept {
-                    let bits = options.to_bits(Version::V5);
-                    subscribe.stored.push((text.clone(), Options { bits, identifier }, place));
-                }
-                if is_shared && !is_kept {
-                    if is_new {
-                        subscribe.pending.unkept.push(text.clone());
-                    }
-                    if text.starts_with("$share/") {
-                        subscribe.shared.push(text.clone());
-                    }
-                }
-                room -= u64::from(is_new);
-                let replays = &mut subscribe.pending.replays;
-                add(edit, homed, target, text, Subscription { options, identifier }, replays);
-                subscribe.pending.reasons.push(ReasonCode(options.qos as u8));
             }
         });
-        if !is_shared && subscribe.pending.replays.len() > first_replay {
-            let retained = broker.retained.snapshot();
-            subscribe.pending.replays[first_replay..]
-                .iter_mut()
-                .for_each(|replay| replay.retained = Some(retained.clone()));
+        // Among several pods the store has what is retained.
+        let retained = (!room.is_shared).then_some(retained);
+        let mut unfinished = None;
+        for (id, task) in changes {
+            // An answer to another one may have ended it.
+            if self.connection_of(id).is_some_and(|connection| connection.session != NONE) {
+                unfinished = match task {
+                    Task::Subscribe(subscribe) => {
+                        self.edited_for_subscribe(id.slot, broker, subscribe, retained.as_ref())
+                    }
+                    Task::Unsubscribe(unsubscribe) => {
+                        self.edited_for_unsubscribe(id.slot, broker, unsubscribe)
+                    }
+                };
+            }
         }
-        drop(gate);
-        if let Some(limit) = reached {
+        unfinished
+    }
+
+    /// Some filters of a SUBSCRIBE were carried out; gives it back when there are more.
+    fn edited_for_subscribe(
+        &mut self,
+        slot: u32,
+        broker: &Arc<Broker>,
+        mut subscribe: Box<SubscribeInProgress>,
+        retained: Option<&Arc<TreeSnapshot<Arc<Message>>>>,
+    ) -> Option<Task> {
+        for replay in subscribe.pending.replays.iter_mut().filter(|replay| replay.retained.is_none()) {
+            replay.retained = retained.cloned();
+        }
+        if let Some(limit) = subscribe.reached.take() {
             self.reached(slot, limit);
         }
-        let filters = || subscribe.filters[from..until].iter().map(|(filter, _)| &**filter);
-        self.tell_members(&broker, filters());
-        let told = self.tell_filters(&broker, filters());
+        let filters =
+            || subscribe.filters[subscribe.done..subscribe.until].iter().map(|(filter, _)| &**filter);
+        self.tell_members(broker, filters());
+        let told = self.tell_filters(broker, filters());
         subscribe.pending.told = subscribe.pending.told.max(told);
-        subscribe.done = until;
-        if until < subscribe.filters.len() {
-            return Some(subscribe);
+        subscribe.done = subscribe.until;
+        if subscribe.done < subscribe.filters.len() {
+            return Some(Task::Subscribe(subscribe));
         }
-        self.finish_subscribe(slot, subscribe);
+        self.finish_subscribe(slot, *subscribe);
+        None
+    }
+
+    /// Some filters of an UNSUBSCRIBE were carried out; gives it back when there are more.
+    fn edited_for_unsubscribe(
+        &mut self,
+        slot: u32,
+        broker: &Arc<Broker>,
+        unsubscribe: Box<UnsubscribeInProgress>,
+    ) -> Option<Task> {
+        let UnsubscribeInProgress { filters, next, .. } = &*unsubscribe;
+        self.tell_members(broker, filters[next.clone()].iter().map(|filter| &**filter));
+        if next.end < filters.len() {
+            return Some(Task::Unsubscribe(unsubscribe));
+        }
+        self.finish_unsubscribe(slot, *unsubscribe);
         None
     }
 
@@ -450,49 +605,16 @@ impl Core {
         filters: impl Iterator<Item = &'f str>,
         packet_id: Option<PacketId>,
     ) {
-        let filters: Vec<Box<str>> = filters.map(Into::into).collect();
-        let unsubscribe = UnsubscribeInProgress { packet_id, filters, reasons: Reasons::new() };
-        if let Some(unfinished) = self.unsubscribe_some(slot, unsubscribe) {
-            self.go_on_with(slot, Task::Unsubscribe(Box::new(unfinished)));
+        let filters = filters.map(Into::into).collect();
+        let unsubscribe = UnsubscribeInProgress { packet_id, filters, next: 0..0, reasons: Reasons::new() };
+        self.change_filters(slot, Task::Unsubscribe(Box::new(unsubscribe)));
+        if packet_id.is_none() {
+            self.change_filters_now(slot);
         }
-    }
-
-    /// Ends some more subscriptions; gives the UNSUBSCRIBE back when there are more.
-    pub(super) fn unsubscribe_some(
-        &mut self,
-        slot: u32,
-        mut unsubscribe: UnsubscribeInProgress,
-    ) -> Option<UnsubscribeInProgress> {
-        let session = self.connections[slot as usize].session;
-        let target = self.target_of(session);
-        let from = unsubscribe.reasons.len();
-        let left = unsubscribe.filters[from..].iter().map(|filter| &**filter);
-        let (count, work) = work::filters_at_once(left);
-        let until = from + count;
-        self.spend(work);
-        let homed = &mut self.sessions[session as usize];
-        let broker = homed.broker.clone();
-        let UnsubscribeInProgress { filters, reasons, .. } = &mut unsubscribe;
-        //= [MQTT-3.10.4-1] v5 v3.1.1
-        broker.router.edit(|edit| {
-            for text in &filters[from..until] {
-                let existed = homed.session.unsubscribe(text);
-                if existed && let Some(filter) = Filter::parse(text) {
-                    edit.unsubscribe(filter, target);
-                }
-                reasons.push(if existed { ReasonCode::SUCCESS } else { ReasonCode::NO_SUBSCRIPTION_EXISTED });
-            }
-        });
-        self.tell_members(&broker, filters[from..until].iter().map(|filter| &**filter));
-        if until < filters.len() {
-            return Some(unsubscribe);
-        }
-        self.finish_unsubscribe(slot, unsubscribe);
-        None
     }
 
     fn finish_unsubscribe(&mut self, slot: u32, unsubscribe: UnsubscribeInProgress) {
-        let UnsubscribeInProgress { packet_id, filters, reasons } = unsubscribe;
+        let UnsubscribeInProgress { packet_id, filters, reasons, .. } = unsubscribe;
         let session = self.connections[slot as usize].session;
         let target = self.target_of(session);
         let homed = &mut self.sessions[session as usize];

@@ -27,7 +27,7 @@ const FILTER: u64 = 15;
 /// A level of that filter: a node of the tree that is found, copied or made.
 const LEVEL: u64 = 3;
 /// Work of the filters of one packet that are added or removed in one turn.
-const FILTERS: u64 = 12_500;
+pub(super) const FILTERS: u64 = 12_500;
 /// Decoding a packet, or a control frame of a WebSocket, and what it costs by itself.
 pub(super) const PACKET: u64 = 4;
 /// Appending a message to one receiver's outbound buffer.
@@ -88,7 +88,7 @@ pub(super) struct Work {
     waiting: FairQueue<Waiting>,
     /// Sockets to write.
     unwritten: FairQueue<u32>,
-    tasks: HashMap<u32, VecDeque<Task>>,
+    tasks: HashMap<u32, VecDeque<Task>, foldhash::fast::FixedState>,
     removals: VecDeque<Removal>,
 }
 
@@ -147,7 +147,7 @@ impl Core {
         self.work.is_share_used()
     }
 
-    fn broker_of(&self, slot: u32) -> u64 {
+    pub(super) fn broker_of(&self, slot: u32) -> u64 {
         let session = self.connections.get(slot as usize).map_or(NONE, |connection| connection.session);
         self.sessions.get(session as usize).map_or(0, |homed| homed.broker.id)
     }
@@ -216,16 +216,12 @@ impl Core {
             return;
         }
         self.work.begin_share();
-        while let Some(task) = self.next_task(id.slot) {
-            let unfinished = match task {
-                Task::Subscribe(subscribe) => self
-                    .subscribe_some(id.slot, *subscribe)
-                    .map(|unfinished| Task::Subscribe(Box::new(unfinished))),
-                Task::Unsubscribe(unsubscribe) => self
-                    .unsubscribe_some(id.slot, *unsubscribe)
-                    .map(|unfinished| Task::Unsubscribe(Box::new(unfinished))),
-            };
-            if let Some(task) = unfinished {
+        while let Some(mut task) = self.next_task(id.slot) {
+            let work = task.plan();
+            self.spend(work);
+            let session = self.connections[id.slot as usize].session;
+            let broker = self.sessions[session as usize].broker.clone();
+            if let Some(task) = self.edit_filters(&broker, vec![(id, task)]) {
                 self.work.tasks.entry(id.slot).or_default().push_front(task);
             }
             if self.connection_of(id).is_none_or(|connection| connection.session == NONE) {

@@ -223,9 +223,8 @@ impl Region {
         self.trace_arrival(broker, &message, traced);
         let routes = if message.retain() {
             // Who subscribes reads the store; this is for what a pod says of its broker.
-            let _gate = broker.retained_gate();
-            broker.retain(&message);
-            routes.get(broker, message.topic())
+            let subscriptions = broker.retain(&message);
+            routes.get_at(broker, message.topic(), &subscriptions)
         } else {
             routes.get(broker, message.topic())
         };

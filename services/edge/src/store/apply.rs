@@ -389,9 +389,7 @@ impl Applier<'_> {
         check(&will, will.retain(), &kept)?;
         if will.retain() {
             // Before it is committed, as those of clients are: what the broker has is the order of retained messages.
-            let gate = broker.retained_gate();
             broker.retain(&will);
-            drop(gate);
             let kept = (!will.payload().is_empty()).then_some(&*will);
             self.retain(broker, will.topic(), kept).await?;
         }

@@ -4,9 +4,11 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use millrace_mqtt::Version::{V5, V311};
-use millrace_mqtt::{Connect, Packet, Properties, Property, Publish, QoS, SubscribeOptions, encode};
+use millrace_mqtt::{
+    Connect, Packet, Properties, Property, Publish, QoS, ReasonCode, SubscribeOptions, encode,
+};
 
-use crate::common::{Client, Server, connect, id, properties, publish, publish_qos};
+use crate::common::{Client, Server, connect, disconnect, id, properties, publish, publish_qos};
 use crate::tools::{Packets, Pair, counted, dropped, flood, metric, narrow_client, numbered};
 
 /// Units of work that one turn may do: what reading, fan-outs, retained messages and writing may each spend, and the
@@ -93,6 +95,79 @@ fn many_filters_come_and_go_over_several_turns() {
     assert_eq!(client.unsubscribe(&all).reasons, vec![0; FILTERS]);
     assert_eq!(metric(&server, "millrace_subscriptions", ""), 0);
     assert_turns_are_short(&server);
+}
+
+#[test]
+fn packets_of_one_turn_are_one_edit_of_the_filters() {
+    const PACKETS: u16 = 200;
+    let server = one_loop();
+    let mut client = Client::connect(&server, V5, "subscribes");
+    // A subscription and its end, for each of the filters but the last.
+    let mut bytes = Vec::new();
+    for number in 1..=PACKETS {
+        let filter = format!("f/{number}");
+        let options = granted(QoS::AtMostOnce);
+        encode::subscribe(id(number), Properties::EMPTY, [(&*filter, options)], V5, &mut bytes);
+        if number < PACKETS {
+            encode::unsubscribe(id(number), Properties::EMPTY, [&*filter], V5, &mut bytes);
+        }
+    }
+    client.send_bytes(&bytes);
+    for number in 1..=PACKETS {
+        let suback = client.recv_suback();
+        assert_eq!((suback.packet_id, suback.reasons.to_vec()), (id(number), vec![0]));
+        if number < PACKETS {
+            let unsuback = client.recv_unsuback();
+            assert_eq!((unsuback.packet_id, unsuback.reasons.to_vec()), (id(number), vec![0]));
+        }
+    }
+    assert_eq!(metric(&server, "millrace_subscriptions", ""), 1);
+    let edits = metric(&server, "millrace_loop_filter_edits_total", "");
+    assert!((1..=20).contains(&edits), "{edits} edits for {PACKETS} packets and more");
+    assert_turns_are_short(&server);
+}
+
+#[test]
+fn a_publish_behind_a_subscribe_finds_the_subscription() {
+    let server = one_loop();
+    let mut client = Client::connect(&server, V5, "pipelines");
+    let mut bytes = Vec::new();
+    for number in 1..=50 {
+        let topic = format!("t/{number}");
+        let options = granted(QoS::AtMostOnce);
+        encode::subscribe(id(number), Properties::EMPTY, [(&*topic, options)], V5, &mut bytes);
+        encode::packet(&Packet::Publish(publish(&topic, b"x")), V5, &mut bytes);
+        encode::unsubscribe(id(number), Properties::EMPTY, [&*topic], V5, &mut bytes);
+        encode::packet(&Packet::Publish(publish(&topic, b"nobody")), V5, &mut bytes);
+    }
+    client.send_bytes(&bytes);
+    for number in 1..=50 {
+        assert_eq!(client.recv_suback().reasons.to_vec(), [0]);
+        let message = client.recv_publish();
+        assert_eq!((message.topic, message.payload), (&*format!("t/{number}"), &b"x"[..]));
+        assert_eq!(client.recv_unsuback().reasons.to_vec(), [0]);
+    }
+    client.ping();
+}
+
+#[test]
+fn what_was_sent_before_the_end_of_a_connection_is_carried_out() {
+    let server = one_loop();
+    let expiry = Property::SessionExpiryInterval(600);
+    let request =
+        || Connect { properties: properties(&[expiry]), clean_start: false, ..connect(V5, "leaves") };
+    let mut client = Client::open(&server, request());
+    let mut bytes = Vec::new();
+    let options = granted(QoS::AtLeastOnce);
+    encode::subscribe(id(1), Properties::EMPTY, [("kept", options)], V5, &mut bytes);
+    encode::packet(&Packet::Disconnect(disconnect(ReasonCode::SUCCESS)), V5, &mut bytes);
+    client.send_bytes(&bytes);
+    client.stream().shutdown(std::net::Shutdown::Write).unwrap();
+    while client.recv_bytes().is_some() {}
+    let mut publisher = Client::connect(&server, V5, "publisher");
+    publisher.publish(publish_qos(QoS::AtLeastOnce, 1, "kept", b"x"));
+    let mut client = Client::open(&server, request());
+    assert_eq!(client.recv_publish().topic, "kept");
 }
 
 #[test]
