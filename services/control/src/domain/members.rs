@@ -1,4 +1,4 @@
-//! Members of organisations, and what they are in them.
+//! Members of organisations and their roles. An organisation always has at least one owner.
 
 use millrace_layers::accounts;
 use millrace_storage::{Read, Transaction};
@@ -20,19 +20,19 @@ pub struct Member {
     pub id: Uuid,
     /// E-mail address; null for the owner of this machine, who has none.
     pub email: Option<String>,
-    /// What they are called.
+    /// Name for people.
     pub name: String,
-    /// What they are here.
+    /// Role in the organisation.
     pub role: Role,
-    /// Since when, in unix milliseconds.
+    /// Start of the membership, in unix milliseconds.
     pub since_ms: u64,
 }
 
-/// What of a member is changed.
+/// A change of a member.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MemberChange {
-    /// What they are here.
+    /// The new role.
     pub role: Role,
 }
 
@@ -43,10 +43,7 @@ struct Record {
 }
 
 impl Control {
-    /// The members of an organisation.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Members of an organisation.
     pub async fn members(
         &self,
         caller: &Caller,
@@ -69,10 +66,7 @@ impl Control {
         .await
     }
 
-    /// Changes what a member is.
-    ///
-    /// # Errors
-    /// See [`Error`]; an organisation keeps an owner.
+    /// Changes a member's role. The last owner cannot give up the role.
     pub async fn change_member(
         &self,
         caller: &Caller,
@@ -102,10 +96,7 @@ impl Control {
         .await
     }
 
-    /// Removes a member. Everybody may leave by themselves.
-    ///
-    /// # Errors
-    /// See [`Error`]; an organisation keeps an owner.
+    /// Removes a member. A member may always leave, except the last owner.
     pub async fn remove_member(
         &self,
         caller: &Caller,
@@ -135,10 +126,7 @@ impl Record {
     }
 }
 
-/// Lets the caller give somebody a role: all that the role may do, the caller may.
-///
-/// # Errors
-/// [`Error::Forbidden`].
+/// Checks that the caller may give a role: the caller must have each of its permissions.
 pub(super) async fn may_give(
     tx: &Transaction,
     caller: &Caller,
@@ -151,13 +139,12 @@ pub(super) async fn may_give(
     Ok(())
 }
 
-/// What somebody is in an organisation. Who is nothing in it learns nothing of it.
+/// The person's role. A person without a role gets [`Error::NotFound`], and so learns nothing of the organisation.
 pub(super) async fn role(tx: &Transaction, organisation: Uuid, user: Uuid, read: Read) -> Result<Role> {
     let record = accounts::members(organisation.as_bytes()).get::<Record>(tx, user.as_bytes(), read).await?;
     record.map(|record| record.value.role).ok_or(Error::NotFound("organisation"))
 }
 
-/// Makes somebody a member.
 pub(super) async fn add(change: &Change, organisation: Uuid, user: Uuid, role: Role) -> Result<()> {
     let tx = &change.tx;
     let (members, own) = (accounts::members(organisation.as_bytes()), accounts::memberships(user.as_bytes()));
@@ -172,7 +159,7 @@ pub(super) async fn add(change: &Change, organisation: Uuid, user: Uuid, role: R
     Ok(())
 }
 
-/// The organisations of a person, and what they are there.
+/// A person's organisations and roles.
 pub(super) async fn of_user(tx: &Transaction, user: Uuid, read: Read) -> Result<Vec<(Uuid, Role)>> {
     let page = accounts::memberships(user.as_bytes()).page::<()>(tx, None, ORGANISATIONS_MAX, read).await?;
     let mut all = Vec::new();
@@ -183,7 +170,6 @@ pub(super) async fn of_user(tx: &Transaction, user: Uuid, read: Read) -> Result<
     Ok(all)
 }
 
-/// Ends all memberships of an organisation.
 pub(super) async fn remove_all(tx: &Transaction, organisation: Uuid) -> Result<()> {
     let all = accounts::members(organisation.as_bytes());
     for (id, _) in all.page::<Record>(tx, None, MEMBERS_MAX, Read::Serializable).await?.items {
@@ -216,7 +202,6 @@ async fn keeps_an_owner(tx: &Transaction, organisation: Uuid, leaving: Uuid) -> 
     Err(Error::Conflict("this is the last owner: make somebody else an owner first".into()))
 }
 
-/// The id in a key.
 pub(super) fn uuid(id: &[u8]) -> Result<Uuid> {
     Uuid::from_slice(id).map_err(|_| Error::Internal("a stored id cannot be read"))
 }

@@ -49,9 +49,6 @@ pub(super) struct Record {
 
 impl Control {
     /// Makes an organisation; the caller is its owner.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn create_organisation(
         &self,
         caller: &Caller,
@@ -74,9 +71,6 @@ impl Control {
     }
 
     /// An organisation.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn organisation(&self, caller: &Caller, id: Uuid) -> Result<Versioned<Organisation>> {
         self.look(|tx| async move {
             authorise(&tx, caller, id, Permission::OrganisationRead, Read::Snapshot).await?;
@@ -86,9 +80,6 @@ impl Control {
     }
 
     /// Gives an organisation another name.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn rename_organisation(
         &self,
         caller: &Caller,
