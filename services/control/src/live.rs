@@ -19,7 +19,6 @@ use crate::secret::Secret;
 pub struct LiveBroker {
     /// Its id in the store.
     pub id: BrokerId,
-    /// Its name.
     pub name: String,
 }
 
@@ -37,12 +36,7 @@ pub enum LiveError {
     NotFound(&'static str),
     /// A parameter of the request is wrong.
     #[error("{field}: {what}")]
-    Invalid {
-        /// The parameter.
-        field: &'static str,
-        /// The error, and what to do.
-        what: String,
-    },
+    Invalid { field: &'static str, what: String },
     /// The request may succeed later.
     #[error("{0}")]
     Unavailable(String),
@@ -57,9 +51,7 @@ pub enum LiveError {
 /// The client that a request of the control plane acts as: the broker authenticates it as any other client.
 #[derive(Clone, Debug)]
 pub struct Visit {
-    /// The broker.
     pub broker: LiveBroker,
-    /// The client's id.
     pub client_id: String,
     /// Its user name.
     pub user: String,
@@ -70,34 +62,26 @@ pub struct Visit {
 /// A message to publish; the fields are those of a PUBLISH packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Publication {
-    /// Its topic.
     pub topic: String,
-    /// Its payload.
     pub payload: Vec<u8>,
     /// 0, 1 or 2.
     pub qos: u8,
     /// Whether the message becomes the retained message of its topic.
     pub retain: bool,
-    /// Content type.
     pub content_type: Option<String>,
-    /// Topic for a response.
     pub response_topic: Option<String>,
     /// Data that the responder repeats in its response.
     pub correlation_data: Option<Vec<u8>>,
     /// Seconds after which the message is no longer delivered.
     pub message_expiry_s: Option<u32>,
-    /// User properties, in order.
     pub user_properties: Vec<UserProperty>,
 }
 
-/// A user property of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UserProperty {
-    /// Its name.
     #[schema(max_length = 65535)]
     pub name: String,
-    /// Its value.
     #[schema(max_length = 65535)]
     pub value: String,
 }
@@ -132,11 +116,9 @@ pub struct StoredMessage {
     pub at_ms: u64,
     /// Quality of service with which it was published.
     pub qos: u8,
-    /// Bytes of its payload.
     pub payload_bytes: u64,
     /// Expiry in unix milliseconds; null: the message does not expire.
     pub expires_at_ms: Option<u64>,
-    /// Filters for which it is stored.
     pub filters: Vec<String>,
     /// Number of sessions and groups that have acknowledged it.
     pub acknowledged: u64,
@@ -169,7 +151,6 @@ pub enum ReceiverState {
     Expired,
     /// The session is connected, and the store holds no acknowledgement of the message yet.
     InFlight,
-    /// The session has acknowledged the message.
     Acknowledged,
 }
 
@@ -187,20 +168,15 @@ pub struct StoringFilter {
 /// An event in a tail, the stream of messages that a broker's clients publish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TailEvent {
-    /// A message.
     Message(TailMessage),
-    /// The tail left messages out.
     Dropped(TailDropped),
-    /// The tail is over.
     End(TailEnd),
 }
 
-/// A message in a tail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct TailMessage {
     /// Arrival at this server, in unix milliseconds.
     pub at_ms: u64,
-    /// Its topic.
     pub topic: String,
     /// Quality of service that it was published with.
     pub qos: u8,
@@ -245,7 +221,6 @@ pub trait Live: Send + Sync + 'static {
         not_wired()
     }
 
-    /// The client with this id.
     fn client<'a>(&'a self, _: &'a LiveBroker, _client_id: &'a str) -> LiveAnswer<'a, ClientDetails> {
         not_wired()
     }
@@ -260,7 +235,6 @@ pub trait Live: Send + Sync + 'static {
         not_wired()
     }
 
-    /// The session of the client with this id.
     fn session<'a>(&'a self, _: &'a LiveBroker, _client_id: &'a str) -> LiveAnswer<'a, SessionDetails> {
         not_wired()
     }
@@ -290,17 +264,14 @@ pub trait Live: Send + Sync + 'static {
         not_wired()
     }
 
-    /// The retained message of a topic.
     fn retained_message<'a>(&'a self, _: &'a LiveBroker, _topic: &'a str) -> LiveAnswer<'a, RetainedMessage> {
         not_wired()
     }
 
-    /// Removes the retained message of a topic.
     fn clear_retained<'a>(&'a self, _: &'a LiveBroker, _topic: &'a str) -> LiveAnswer<'a, ()> {
         not_wired()
     }
 
-    /// The latest stored messages of a topic.
     fn messages<'a>(
         &'a self,
         _: &'a LiveBroker,
@@ -330,7 +301,6 @@ pub trait Live: Send + Sync + 'static {
         Err(LiveError::NotWired)
     }
 
-    /// The broker's current load.
     fn metrics<'a>(&'a self, _: &'a LiveBroker) -> LiveAnswer<'a, Metrics> {
         not_wired()
     }
@@ -346,7 +316,6 @@ fn not_wired<'a, T: Send + 'a>() -> LiveAnswer<'a, T> {
     Box::pin(async { Err(LiveError::NotWired) })
 }
 
-/// A page of connected clients.
 #[derive(Clone, Debug)]
 pub struct Clients {
     /// Its rows.
@@ -355,16 +324,13 @@ pub struct Clients {
     pub unanswered: Vec<String>,
 }
 
-/// A connected client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Client {
-    /// Client id.
     pub client_id: String,
     /// User name; null: the client sent none.
     pub user: Option<String>,
     /// Address of the client; null: the server does not know it any more.
     pub address: Option<String>,
-    /// Version of the protocol.
     #[schema(example = "5.0")]
     pub protocol: String,
     /// The credential that authenticated it: `password`, `token:` or `certificate:` with the name of the record,
@@ -375,7 +341,6 @@ pub struct Client {
     pub connected_at_ms: u64,
     /// Keep alive in seconds; 0: none.
     pub keep_alive_s: u16,
-    /// Number of subscriptions.
     pub subscriptions: u64,
 }
 
@@ -397,7 +362,6 @@ pub struct ClientDetails {
     pub unsent_bytes: u64,
 }
 
-/// Whether a session has a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionState {
@@ -412,9 +376,7 @@ pub enum SessionState {
 /// A session that outlives its connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Session {
-    /// Client id.
     pub client_id: String,
-    /// Whether it has a connection.
     pub state: SessionState,
     /// Time of the disconnect in unix milliseconds; null while a client is connected.
     pub offline_since_ms: Option<u64>,
@@ -422,7 +384,6 @@ pub struct Session {
     pub expiry_s: Option<u32>,
     /// When the session ends unless its client reconnects, in unix milliseconds.
     pub expires_at_ms: Option<u64>,
-    /// Number of subscriptions.
     pub subscriptions: u64,
     /// Messages that wait for this session. Messages of shared subscriptions wait in their group instead.
     pub waiting_messages: u64,
@@ -440,7 +401,6 @@ pub struct SessionDetails {
     /// The fields of a list.
     #[serde(flatten)]
     pub session: Session,
-    /// Its subscriptions.
     pub filters: Vec<Subscription>,
     /// Lower bound of the messages that limits removed before the session read them.
     pub missed_at_least: u64,
@@ -452,12 +412,10 @@ pub struct SessionDetails {
     pub inbound_packet_ids: Vec<u16>,
 }
 
-/// A subscription of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Subscription {
     /// Topic filter, with `$share/GROUP/` for a shared subscription.
     pub filter: String,
-    /// Maximum QoS.
     pub qos: u8,
     /// Whether the client does not get its own messages.
     pub no_local: bool,
@@ -489,13 +447,11 @@ pub struct TopicBranch {
 /// A retained message in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Retained {
-    /// Its topic.
     pub topic: String,
     /// Its QoS.
     pub qos: u8,
     /// Expiry in unix milliseconds; null: never.
     pub expires_at_ms: Option<u64>,
-    /// Bytes of its payload.
     pub payload_bytes: u64,
 }
 
@@ -519,16 +475,10 @@ pub struct RetainedMessage {
 pub struct Metrics {
     /// Time of the sum, in unix milliseconds.
     pub at_ms: u64,
-    /// Open connections.
     pub connections: u64,
-    /// Messages that clients published.
     pub messages_in: u64,
-    /// Messages that the servers delivered.
     pub messages_out: u64,
-    /// Bytes of published messages.
     pub bytes_in: u64,
-    /// Bytes of delivered messages.
     pub bytes_out: u64,
-    /// Messages that the servers dropped.
     pub dropped: u64,
 }

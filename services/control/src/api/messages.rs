@@ -56,7 +56,6 @@ async fn create_connect_token(
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewMessage {
-    /// Topic.
     #[schema(example = "plant/7/pump", min_length = 1)]
     topic: String,
     /// Payload as text.
@@ -79,16 +78,13 @@ struct NewMessage {
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 struct MessageProperties {
-    /// Content type.
     #[schema(example = "application/json", max_length = 65535)]
     content_type: Option<String>,
-    /// Topic for a response.
     response_topic: Option<String>,
     /// Data that the responder repeats, in base64.
     correlation_data_base64: Option<String>,
     /// Seconds after which the message is no longer delivered.
     message_expiry_s: Option<u32>,
-    /// User properties, in this order.
     user_properties: Vec<UserProperty>,
 }
 

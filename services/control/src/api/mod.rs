@@ -184,7 +184,6 @@ async fn not_like_that() -> Problem {
     )
 }
 
-/// A page of a list.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct List<T> {
     /// The rows of the page.

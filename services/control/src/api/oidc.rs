@@ -82,7 +82,6 @@ pub(crate) struct ConnectIdentity {}
 /// The URL to continue at.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct GoOn {
-    /// URL of the provider.
     location: String,
 }
 

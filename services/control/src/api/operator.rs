@@ -49,13 +49,10 @@ pub trait Operations: Send + Sync + 'static {
 pub struct OwnPod {
     /// Its name; `self` for a server without a name.
     pub name: String,
-    /// Version of the server.
     pub version: String,
     /// Why the pod accepts no new clients; null: it accepts them.
     pub problem: Option<String>,
-    /// Whether the pod is draining.
     pub is_draining: bool,
-    /// Open connections.
     pub connections: u64,
     /// Addresses at which the pod expects a gateway. Empty: clients connect to it directly.
     pub gateway: Vec<String>,
@@ -70,9 +67,7 @@ pub struct OwnPod {
 /// A pod's connection to the network between pods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Fabric {
-    /// Whether the pod is connected.
     pub is_connected: bool,
-    /// Description of the state.
     pub state: String,
     /// Number of other pods that are alive.
     pub pods: usize,
@@ -209,7 +204,6 @@ struct LoudestQuery {
 
 #[derive(Serialize, ToSchema)]
 struct PodLeases {
-    /// The pods.
     items: Vec<PodLease>,
 }
 

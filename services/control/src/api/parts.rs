@@ -323,7 +323,6 @@ impl From<ClientCaSettings> for ClientCa {
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct BanSettings {
-    /// Bans the client with this client id.
     #[serde(default)]
     client_id: Option<String>,
     /// Bans all clients with this user name.

@@ -38,7 +38,6 @@ pub(crate) struct WrongField {
     /// Its path in the JSON.
     #[schema(example = "rules[2].filter")]
     field: String,
-    /// The error, and what to do.
     detail: String,
 }
 

@@ -16,10 +16,8 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(list_regions)).routes(routes!(list_prices))
 }
 
-/// A region.
 #[derive(Serialize, ToSchema)]
 struct Region {
-    /// Its name.
     #[schema(example = "eu-1")]
     name: String,
     /// Domain below which each broker has its host name; null: brokers have no host names of their own.
@@ -28,7 +26,6 @@ struct Region {
 
 #[derive(Serialize, ToSchema)]
 struct Regions {
-    /// The regions.
     items: Vec<Region>,
 }
 

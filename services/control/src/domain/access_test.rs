@@ -22,9 +22,7 @@ const BANS_MAX: usize = 10_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TestedAction {
-    /// Publish to a topic.
     Publish,
-    /// Subscribe to a topic filter.
     Subscribe,
 }
 
@@ -32,12 +30,10 @@ pub enum TestedAction {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AccessQuestion {
-    /// Client id.
     #[schema(example = "pump-7", max_length = 65535)]
     pub client_id: String,
     /// User name; null: an anonymous client.
     pub user: Option<String>,
-    /// Publish or subscribe.
     pub action: TestedAction,
     /// Topic to publish to, or topic filter to subscribe to.
     #[schema(example = "plant/7/pump", min_length = 1)]
@@ -74,7 +70,6 @@ pub enum DecidedBy {
 /// The decision about one action of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct AccessAnswer {
-    /// Whether the action is allowed.
     pub allowed: bool,
     /// The QoS that a subscription gets; null if it is refused, and for publishing.
     pub granted_qos: Option<u8>,
@@ -84,7 +79,6 @@ pub struct AccessAnswer {
     pub of: Option<String>,
     /// Position of the rule in its list, from 0.
     pub rule_index: Option<u64>,
-    /// The deciding rule.
     pub rule: Option<Rule>,
     /// The decision in a sentence.
     pub reason: String,

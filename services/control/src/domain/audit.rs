@@ -20,7 +20,6 @@ use super::{
 /// The person or program that did something.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Actor {
-    /// Kind of the actor.
     pub kind: ActorKind,
     /// Id of the person or of the token; null for other kinds.
     pub id: Option<Uuid>,
@@ -40,13 +39,11 @@ pub struct Actor {
     pub(super) scopes: Vec<Permission>,
 }
 
-/// Kind of an actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ActorKind {
     /// A person who has signed in.
     Person,
-    /// A program with an API token.
     Token,
     /// Millrace itself, without a request.
     Service,
@@ -56,7 +53,6 @@ pub enum ActorKind {
     Operator,
 }
 
-/// An entry of the audit log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AuditEntry {
     /// Its position in the log.
@@ -66,7 +62,6 @@ pub struct AuditEntry {
     pub at_ms: u64,
     /// The person or program that did it.
     pub actor: Actor,
-    /// The action.
     #[schema(example = "broker.create")]
     pub action: String,
     /// Name or id of the object of the action.

@@ -34,7 +34,6 @@ pub(crate) struct BrokerRef {
     pub(crate) name: String,
 }
 
-/// A broker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Broker {
     /// Unique name in the region. It is the first label of the host name that clients connect to.
@@ -58,7 +57,6 @@ pub struct Broker {
     pub endpoints: Endpoints,
 }
 
-/// A new broker.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewBroker {

@@ -103,7 +103,6 @@ impl Permission {
         Self::MessagesWrite,
     ];
 
-    /// Whether it allows changes.
     #[must_use]
     pub fn is_write(self) -> bool {
         matches!(
@@ -118,7 +117,6 @@ impl Permission {
 }
 
 impl Role {
-    /// Whether the role has the permission.
     #[must_use]
     pub fn may(self, permission: Permission) -> bool {
         match self {

@@ -73,7 +73,6 @@ impl Once {
         Self { key, fingerprint, keep_ms: RECEIPT_MS }
     }
 
-    /// A request without a key.
     pub fn unnamed() -> std::result::Result<Self, NoEntropy> {
         let key = secret::random::<32>()?.to_vec();
         Ok(Self { key, fingerprint: [0; 32], keep_ms: OWN_RECEIPT_MS })

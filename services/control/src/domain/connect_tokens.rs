@@ -40,7 +40,6 @@ pub struct ConnectToken {
     /// User name to connect with, prefixed with the broker's name if the host name does not identify the broker.
     #[schema(example = "console:ann@example.org")]
     pub username: String,
-    /// Client id to connect with.
     pub client_id: String,
     /// Permissions of the client.
     pub rules: Vec<Rule>,

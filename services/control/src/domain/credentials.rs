@@ -47,7 +47,6 @@ pub struct Credential {
     pub client_id: Option<String>,
 }
 
-/// A new credential.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewCredential {

@@ -11,7 +11,6 @@ const DEFAULT: &str = "default";
 /// The addresses of a region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
-    /// Name of the region.
     pub region: String,
     /// Domain of the brokers: each has its own host name below it. `None`: all brokers share `host`.
     pub domain: Option<String>,
@@ -39,7 +38,6 @@ pub struct Ports {
 /// Endpoints of a broker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Endpoints {
-    /// Name of the region.
     #[schema(example = "eu-1")]
     pub region: String,
     /// Host name or address. Over TLS it is also the server name (SNI).
@@ -63,7 +61,6 @@ pub struct Endpoints {
 /// The endpoint of one transport.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Endpoint {
-    /// Port.
     #[schema(example = 8883)]
     pub port: u16,
     /// URL in the form that most client libraries accept.
@@ -72,7 +69,6 @@ pub struct Endpoint {
 }
 
 impl Reach {
-    /// The endpoints of a broker.
     #[must_use]
     pub fn endpoints(&self, broker: &str) -> Endpoints {
         let (host, is_named) = match &self.domain {

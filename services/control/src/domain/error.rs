@@ -25,7 +25,6 @@ pub enum Error {
     /// The stored version differs from the one that the caller has read.
     #[error("it was changed since you read it: read it again, and send its ETag with If-Match")]
     Changed,
-    /// Fields of the request are wrong.
     #[error("some fields are not right")]
     Invalid(Vec<Invalid>),
     /// The request's key was used for another request.
@@ -39,7 +38,6 @@ pub enum Error {
     Layer(#[from] LayerError),
 }
 
-/// The result of an operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {

@@ -16,9 +16,7 @@ use crate::limits::FORMER_ORGANISATION_MS;
 /// A tenant that was deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FormerTenant {
-    /// Id of the organisation.
     pub id: Uuid,
-    /// Its name.
     pub name: String,
     /// Creation time, in unix milliseconds.
     pub created_at_ms: u64,

@@ -21,11 +21,9 @@ pub struct Incident {
     pub last_at_ms: u64,
     /// Number of occurrences, or of messages.
     pub count: u64,
-    /// Kind of the incident.
     pub kind: IncidentKind,
     /// Client id; null: several clients, or no client.
     pub client_id: Option<String>,
-    /// User name.
     pub user: Option<String>,
     /// The topic, the topic filter or the name of the limit.
     #[schema(example = "client.publishes_per_s")]
@@ -34,7 +32,6 @@ pub struct Incident {
     pub reason: String,
 }
 
-/// A kind of incident.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum IncidentKind {

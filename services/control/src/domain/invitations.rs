@@ -24,7 +24,6 @@ use crate::secret::{Hash, Purpose, Secret};
 /// An open invitation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Invitation {
-    /// Its id.
     pub id: Uuid,
     /// E-mail address of the invited person.
     pub email: String,
@@ -36,7 +35,6 @@ pub struct Invitation {
     pub expires_at_ms: u64,
 }
 
-/// A new invitation.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewInvitation {
@@ -52,7 +50,6 @@ const INVITATIONS: BySecret = BySecret { all: accounts::invitations, places: acc
 pub(super) type Record = by_secret::Record<Invitation>;
 
 impl Control {
-    /// Open invitations of an organisation.
     pub async fn invitations(
         &self,
         caller: &Caller,
@@ -111,7 +108,6 @@ impl Control {
         Ok((shown, secret))
     }
 
-    /// Revokes an invitation.
     pub async fn delete_invitation(
         &self,
         caller: &Caller,

@@ -13,7 +13,6 @@ use super::{Caller, Control, Error, Once, Page, PageRequest, Permission, Result,
 use super::{accounts as people, accounts::User};
 use crate::limits::{MEMBERS_MAX, ORGANISATIONS_MAX};
 
-/// A member of an organisation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Member {
     /// Id of the person.
@@ -22,17 +21,14 @@ pub struct Member {
     pub email: Option<String>,
     /// Name for people.
     pub name: String,
-    /// Role in the organisation.
     pub role: Role,
     /// Start of the membership, in unix milliseconds.
     pub since_ms: u64,
 }
 
-/// A change of a member.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MemberChange {
-    /// The new role.
     pub role: Role,
 }
 
@@ -43,7 +39,6 @@ struct Record {
 }
 
 impl Control {
-    /// Members of an organisation.
     pub async fn members(
         &self,
         caller: &Caller,

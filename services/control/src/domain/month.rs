@@ -2,7 +2,6 @@
 
 const DAY_MS: u64 = 86_400_000;
 
-/// A month.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Month {
     /// Start, in unix milliseconds.

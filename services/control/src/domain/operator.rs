@@ -30,18 +30,13 @@ pub struct Suspension {
     pub brokers: Vec<String>,
 }
 
-/// A tenant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Tenant {
-    /// Id of the organisation.
     pub id: Uuid,
-    /// Its name.
     pub name: String,
     /// Creation time, in unix milliseconds.
     pub created_at_ms: u64,
-    /// Number of members.
     pub members: usize,
-    /// Number of brokers.
     pub brokers: usize,
     /// Null: it is not suspended.
     pub suspension: Option<Suspension>,
@@ -49,14 +44,12 @@ pub struct Tenant {
     pub plan: Option<String>,
 }
 
-/// A broker with its tenant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TenantBroker {
     /// Name in the region.
     pub name: String,
     /// Name for people.
     pub display_name: String,
-    /// Whether it is suspended.
     pub suspended: bool,
     /// Creation time, in unix milliseconds.
     pub created_at_ms: u64,
@@ -67,9 +60,7 @@ pub struct TenantBroker {
 /// A tenant's usage in this month.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LoudTenant {
-    /// Id of the organisation.
     pub id: Uuid,
-    /// Its name.
     pub name: String,
     /// Usage of this month (UTC).
     pub used: Used,
@@ -84,10 +75,8 @@ pub struct Loudest {
     pub incomplete: bool,
 }
 
-/// A pod of the region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PodLease {
-    /// Its name.
     pub name: String,
     /// End of its lease, in unix milliseconds. The pod extends the lease while it is alive.
     pub until_ms: u64,
@@ -120,7 +109,6 @@ impl Control {
         .await
     }
 
-    /// The tenant with this id.
     pub async fn tenant(&self, id: Uuid) -> Result<Tenant> {
         self.look(|tx| async move {
             let found = organisations::find(&tx, id, Read::Snapshot).await?;

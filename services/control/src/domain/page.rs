@@ -11,10 +11,8 @@ pub struct PageRequest {
     pub limit: usize,
 }
 
-/// A page of a list.
 #[derive(Clone, Debug)]
 pub struct Page<T> {
-    /// Rows.
     pub items: Vec<T>,
     /// Cursor of the next page; `None`: this is the last one.
     pub next: Option<Vec<u8>>,

@@ -25,7 +25,6 @@ use crate::limits::GROUPS_MAX;
 /// A value with its version, which becomes the ETag.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versioned<T> {
-    /// The value.
     pub value: T,
     /// Number that differs after each change of the value.
     pub version: u64,
@@ -34,11 +33,8 @@ pub struct Versioned<T> {
 /// The state that the caller expects; the change is refused when the stored state is another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precondition {
-    /// The value does not exist.
     Absent,
-    /// The value exists.
     Present,
-    /// The value has this version.
     Version(u64),
 }
 

@@ -24,10 +24,8 @@ use crate::limits::{PAGE_ROWS, PLANS_MAX};
 /// Name of the plan that new organisations get.
 const DEFAULT: &str = "default";
 
-/// A plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Plan {
-    /// Its name.
     #[schema(example = "small")]
     pub name: String,
     /// Upper bounds of a broker's limits. The server's own limit holds where one is null.

@@ -51,7 +51,6 @@ impl Control {
     }
 }
 
-/// Units that can have a price.
 const UNITS: [&str; 6] = [
     "connected_session_minutes",
     "stored_session_minutes",

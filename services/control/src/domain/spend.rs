@@ -15,7 +15,6 @@ use super::parts::Versioned;
 use super::usage::all_of;
 use super::{Caller, Control, Error, Once, Permission, Precondition, Result, authorise, month};
 
-/// The action at a spend cap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CapAction {
@@ -32,7 +31,6 @@ pub struct NewSpendCap {
     /// Millionths of the region's currency.
     #[schema(minimum = 1)]
     pub monthly_micros: u64,
-    /// The server's action when the cap is reached.
     pub action: CapAction,
 }
 
@@ -41,7 +39,6 @@ pub struct NewSpendCap {
 pub struct SpendCap {
     /// The cap, in millionths of the region's currency per month (UTC).
     pub monthly_micros: u64,
-    /// The server's action when the cap is reached.
     pub action: CapAction,
     /// Cost of this month so far, in the same unit.
     pub spent_micros: u64,

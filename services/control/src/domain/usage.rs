@@ -69,7 +69,6 @@ pub struct UsageWindow {
     pub from_ms: u64,
     /// End (exclusive), in unix milliseconds.
     pub to_ms: u64,
-    /// Usage between these times.
     pub used: Used,
 }
 
@@ -86,7 +85,6 @@ pub struct Losses {
     pub missed_messages: u64,
 }
 
-/// Usage of a broker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Usage {
     /// Sum over the whole span.
@@ -100,24 +98,18 @@ pub struct Usage {
 /// Usage of one of an organisation's brokers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct BrokerUsage {
-    /// Name of the broker.
     pub name: String,
-    /// Display name.
     pub display_name: String,
-    /// Usage in the whole span.
     pub used: Used,
 }
 
-/// Usage of all brokers of an organisation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct OrganisationUsage {
     /// Sum over the whole span.
     pub total: UsageWindow,
     /// Sums by hours or days, the earliest first; empty for `total`.
     pub windows: Vec<UsageWindow>,
-    /// Usage by broker, in order of names.
     pub brokers: Vec<BrokerUsage>,
-    /// Usage of deleted brokers.
     pub deleted: Used,
 }
 

@@ -40,7 +40,6 @@ pub struct Visitor {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Identity)]
 pub struct LinkedIdentity {
-    /// Its id.
     pub id: String,
     /// Issuer identifier of the provider.
     #[schema(example = "https://login.example.org")]

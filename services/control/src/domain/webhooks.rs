@@ -27,7 +27,6 @@ pub struct WebhookStatus {
     pub queued_bytes: u64,
     /// Time of the oldest queued event, in unix milliseconds.
     pub oldest_queued_at_ms: Option<u64>,
-    /// Delivered events.
     pub delivered: u64,
     /// Events that became dead letters.
     pub dead: u64,
@@ -35,7 +34,6 @@ pub struct WebhookStatus {
     pub lost: u64,
     /// Stored dead letters.
     pub dead_letters: u64,
-    /// Dead letters that a limit removed.
     pub dead_letters_lost: u64,
     /// Time of the last delivery, in unix milliseconds.
     pub last_success_at_ms: Option<u64>,
@@ -52,11 +50,9 @@ pub struct WebhookStatus {
 /// A failed attempt to deliver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct WebhookFailure {
-    /// Time of the attempt, in unix milliseconds.
     pub at_ms: u64,
     /// HTTP status of the answer; null: there was no answer.
     pub status: Option<u16>,
-    /// Description of the failure.
     pub reason: String,
 }
 
@@ -67,7 +63,6 @@ pub struct DeadLetter {
     pub id: String,
     /// Time at which the server gave up, in unix milliseconds.
     pub at_ms: u64,
-    /// Attempts to deliver it.
     pub attempts: u32,
     /// The last failure; null: the first attempt is still under way.
     pub failure: Option<WebhookFailure>,
@@ -81,7 +76,6 @@ pub struct DeadLetter {
 /// Number of dead letters that a request changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DeadLetterCount {
-    /// The number.
     pub count: usize,
 }
 
