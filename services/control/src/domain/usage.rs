@@ -165,7 +165,7 @@ impl Control {
         self.usage_of_all(organisation, range, found.await?).await
     }
 
-    /// The same as [`Control::organisation_usage`] for operators, who may also ask for a deleted organisation.
+    /// The usage of an organisation, for operators: also of a deleted organisation.
     pub async fn tenant_usage(&self, organisation: Uuid, span: Span) -> Result<OrganisationUsage> {
         let range = Range::of(span, self.now_ms())?;
         let found = self.look(|tx| async move {
