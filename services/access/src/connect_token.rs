@@ -29,13 +29,11 @@ pub struct ConnectTokenClaims {
     pub broker: u64,
     #[serde(rename = "u")]
     pub user: String,
-    /// The only client id that can use the token.
     #[serde(rename = "c")]
     pub client_id: String,
     /// All that the client can do. The broker's other rules do not apply.
     #[serde(rename = "r")]
     pub rules: Vec<Rule>,
-    /// Expiry, unix milliseconds.
     #[serde(rename = "e")]
     pub expires_at_ms: u64,
 }

@@ -46,7 +46,6 @@ pub struct Standing {
 #[derive(Clone, Debug)]
 pub struct Grant {
     pub permissions: Permissions,
-    /// When the server disconnects it, unix milliseconds.
     pub until_ms: Option<u64>,
 }
 

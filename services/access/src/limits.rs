@@ -2,7 +2,6 @@
 
 /// Longest user name, bytes: fits device names, certificate fields and e-mail addresses.
 pub const USER_BYTES_MAX: usize = 256;
-/// Longest name of a group, an issuer or a CA, bytes.
 pub const NAME_BYTES_MAX: usize = 64;
 /// Rules of one list. A publish is compared with up to all of them, about 20 ns each.
 pub const RULES_MAX: usize = 100;
@@ -22,11 +21,9 @@ pub const WEBHOOK_TIMEOUT_MS_MAX: u32 = 8_000;
 pub const WEBHOOK_CACHE_S_MAX: u32 = 3_600;
 /// Smallest PBKDF2 iteration count of a SCRAM verifier (RFC 7677 section 4).
 pub const SCRAM_ITERATIONS_MIN: u32 = 4_096;
-/// Largest iteration count; the client computes it.
 pub const SCRAM_ITERATIONS_MAX: u32 = 1_000_000;
 /// Longest token, bytes, as proxies accept it in a header.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
-/// Keys used of one key set; issuers have two or three.
 pub const KEYS_MAX: usize = 64;
 /// Lifetime of a key set, seconds, if its HTTP response has no `max-age` (RFC 9111).
 pub const KEY_SET_AGE_S: u32 = 3_600;

@@ -1,66 +1,63 @@
-//! Every limit of the control plane: name, unit, why. Those that an operator may want to set are in [`crate::Options`].
+//! Limits of the control plane that are not settings. [`crate::Options`] has those that an operator may set.
 
 use std::time::Duration;
 
-/// Largest body of a request, bytes: a revocation list of 1 MiB in JSON, where line ends take two bytes.
+/// Fits a revocation list of 1 MiB in JSON, where a line end takes two bytes.
 pub(crate) const BODY_BYTES_MAX: usize = 1_300_000;
 
-/// How long a request may take to be read and answered. A store that is away is waited for 10 s.
+/// Time to read and answer a request. A request waits up to 10 s for a store that does not answer.
 pub(crate) const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Rows of a page that asks for no number.
+/// Rows of a page if the request names no number.
 pub(crate) const PAGE_ROWS: usize = 50;
-/// Most rows of a page: bounds what one request reads.
+/// Bounds what one request reads.
 pub(crate) const PAGE_ROWS_MAX: usize = 200;
 
-/// Longest cursor, bytes: a topic is the longest that one is made of.
+/// The longest cursor holds a topic.
 pub(crate) const CURSOR_BYTES_MAX: usize = 4_096;
 
-/// Least strength of a person's password, as zxcvbn estimates it: 3 of 0 to 4 is 10^8 guesses or more.
+/// Least strength by zxcvbn, whose scores are 0 to 4: 3 is 10^8 guesses or more.
 pub(crate) const PASSWORD_SCORE_MIN: u8 = 3;
-/// Shortest password of a person, characters (NIST SP 800-63B-4 section 3.1.1.2 for a password alone).
+/// NIST SP 800-63B-4 section 3.1.1.2, for a password without a second factor.
 pub(crate) const PASSWORD_CHARS_MIN: usize = 15;
-/// Characters of a password that its strength is estimated from: the time of zxcvbn grows fast with them.
+/// zxcvbn reads only this many characters, because its time grows fast with the length.
 pub(crate) const PASSWORD_CHARS_READ: usize = 32;
-/// Longest one, bytes: what is hashed must be bounded.
+/// Bounds the input of the password hash.
 pub(crate) const PASSWORD_BYTES_MAX: usize = 1_024;
-/// Passwords that are hashed or checked at once: 19 MiB each.
+/// Password hashes that run at once: each takes 19 MiB.
 pub(crate) const PASSWORDS_AT_ONCE: usize = 4;
 
-/// Longest e-mail address, bytes (RFC 5321 section 4.5.3.1.3).
+/// RFC 5321 section 4.5.3.1.3.
 pub(crate) const EMAIL_BYTES_MAX: usize = 254;
-/// Longest part of it before the `@`, bytes (RFC 5321 section 4.5.3.1.1).
+/// RFC 5321 section 4.5.3.1.1: the part before the `@`.
 pub(crate) const EMAIL_LOCAL_BYTES_MAX: usize = 64;
-/// Longest name that people give to something, characters.
 pub(crate) const NAME_CHARS_MAX: usize = 100;
-/// Longest text of a change that the audit log shows, bytes: a longer one, such as a PEM, is shown by its length and digest.
+/// The audit log shows a longer text, such as a PEM, by its length and digest.
 pub(crate) const AUDIT_TEXT_BYTES_MAX: usize = 1_024;
-/// Most that the audit log shows of one field that was changed, bytes. An entry is one value of the store, of 100,000 bytes at most.
+/// Bound of one changed field in the audit log. The entry is one value of the store, which has 100,000 bytes at most.
 pub(crate) const AUDIT_FIELD_BYTES_MAX: usize = 8_192;
-/// How long the audit log and the usage of a deleted organisation are kept for operators, milliseconds: as long as usage is kept.
+/// How long operators can read the audit log and usage of a deleted organisation: as long as usage is stored.
 pub(crate) const FORMER_ORGANISATION_MS: u64 = USAGE_DAYS_MAX * DAY_MS;
 
-/// Longest `Idempotency-Key`, bytes.
 pub(crate) const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
 
-/// How long somebody stays signed in, milliseconds: 14 days.
+/// A web session lasts 14 days.
 pub(crate) const SIGN_IN_MS: u64 = 14 * DAY_MS;
-/// Longest name of a browser that is kept, characters.
+/// Longest browser name that is stored with a web session.
 pub(crate) const USER_AGENT_CHARS_MAX: usize = 200;
-/// How long somebody may be on the way to their provider and back, seconds.
+/// Time that a browser has to sign in at the provider and come back.
 pub(crate) const OIDC_S: u64 = 600;
-/// How long a provider may take for one answer; a sign-in needs four.
+/// Time for one answer of a provider; a sign-in needs four.
 pub(crate) const PROVIDER_TIMEOUT: Duration = Duration::from_secs(7);
 const _: () = assert!(PROVIDER_TIMEOUT.as_secs() * 4 <= REQUEST_TIME_MAX.as_secs());
-/// Largest answer of a provider, bytes.
 pub(crate) const PROVIDER_ANSWER_BYTES_MAX: usize = 256 * 1024;
-/// Longest name of somebody at their provider, bytes (OpenID Connect Core 1.0 section 2).
+/// OpenID Connect Core 1.0 section 2.
 pub(crate) const PROVIDER_SUBJECT_BYTES_MAX: usize = 255;
-/// Accounts of providers that one person signs in with.
+/// Accounts of providers that one person may connect.
 pub(crate) const IDENTITIES_MAX: usize = 20;
-/// How long an invitation can be taken, milliseconds: 7 days.
+/// Validity of an invitation: 7 days.
 pub(crate) const INVITATION_MS: u64 = 7 * DAY_MS;
-/// How long the link of a sign-up can be used, milliseconds: a day.
+/// Validity of the link of a sign-up: a day.
 pub(crate) const SIGN_UP_MS: u64 = DAY_MS;
 /// How long a second factor waits for its first code, milliseconds.
 pub(crate) const SECOND_FACTOR_PENDING_MS: u64 = 10 * 60 * 1_000;
@@ -82,117 +79,107 @@ pub(crate) const ADDRESS_CHANGE_MS: u64 = DAY_MS;
 pub(crate) const ADDRESS_CHANGES_PER_HOUR: u32 = 5;
 /// How long after signing in a person without a password may delete the account, milliseconds.
 pub(crate) const RECENT_SIGN_IN_MS: u64 = 10 * 60 * 1_000;
-/// Letters that sign-ups may send to one e-mail address an hour; later ones are answered and not sent. As many invitations may be
-/// mailed to one address an hour.
+/// Mails that sign-ups may cause to one e-mail address in an hour; later sign-ups are answered without a mail.
+/// Invitations to an address have a budget of the same size.
 pub(crate) const LETTERS_PER_HOUR: u32 = 5;
 /// Sign-ups of one address an hour that meet an account, where the server sends no mail: each of their answers tells that there is one.
 /// Beyond it all sign-ups from there wait for the hour to be over.
 pub(crate) const ACCOUNTS_MET_PER_HOUR: u32 = 5;
-/// Invitations that an organisation, and a person in all their organisations, may have mailed an hour.
+/// Invitations that an organisation may mail in an hour, and that a person may mail for all their organisations.
 pub(crate) const INVITATIONS_PER_HOUR: u32 = 60;
-/// How long the link for the first person can be used, milliseconds: a day. Each start prints one.
+/// Validity of the link for the first person: a day. Each start prints one.
 pub(crate) const SETUP_MS: u64 = DAY_MS;
-/// How long an answer is kept for a request that comes again with its key, milliseconds: a day.
+/// How long a request's answer is stored for repetitions with the same `Idempotency-Key`: a day.
 pub(crate) const RECEIPT_MS: u64 = DAY_MS;
-/// How long it is kept for one without a key, milliseconds: only the store's own retries look for it, which give up after seconds.
+/// The same without a key: only the store's own retries use it, and they give up after seconds.
 pub(crate) const OWN_RECEIPT_MS: u64 = 5 * 60 * 1_000;
-/// How long a credential's former secret may stay good after a rotation, seconds: 30 days.
+/// Longest time for which the former secret stays valid after a rotation: 30 days.
 pub(crate) const ROTATION_OVERLAP_S_MAX: u32 = 30 * 86_400;
 
-/// Organisations of one person.
 pub(crate) const ORGANISATIONS_MAX: usize = 20;
-/// Members of an organisation.
 pub(crate) const MEMBERS_MAX: usize = 200;
-/// Open invitations of an organisation.
 pub(crate) const INVITATIONS_MAX: usize = 100;
-/// API tokens of an organisation.
 pub(crate) const TOKENS_MAX: usize = 100;
-/// Brokers of an organisation.
 pub(crate) const BROKERS_MAX: usize = 100;
-/// Credentials of a broker: a device each.
+/// Each device has one.
 pub(crate) const CREDENTIALS_MAX: u64 = 100_000;
-/// Groups of a broker.
 pub(crate) const GROUPS_MAX: usize = 1_000;
-/// Webhooks of a broker: each message that one of them wants is sent to it.
+/// Each message is sent to each webhook that matches.
 pub(crate) const WEBHOOKS_MAX: usize = 16;
 
-/// Keys of a condemned broker that one transaction removes: on the embedded engine a deletion costs 250 bytes of the 10 MB.
+/// Keys of a deleted broker that one transaction removes. In the embedded engine a deletion takes 250 bytes of a
+/// transaction's 10 MB.
 pub(crate) const ERASED_KEYS: usize = 2_000;
-/// How long after its end a broker is erased, milliseconds: until then the count of its changes stands, by which pods see that it is
-/// gone, and close its connections.
+/// Delay before a deleted broker's data is erased. Until then its version remains, by which servers notice the deletion
+/// and close its connections.
 pub(crate) const ERASE_AFTER_MS: u64 = 5_000;
-/// How long after its end a broker is erased again, milliseconds: pods that had it open may have written a little longer.
+/// Delay before the second erasure: servers that had the broker open may have written for a short time after the first.
 pub(crate) const ERASE_AGAIN_MS: u64 = 10 * 60 * 1_000;
-/// Pause between two rounds of what is swept.
 pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(30);
-/// Rows that one transaction sweeps.
+/// Rows that one transaction of the sweep removes.
 pub(crate) const SWEPT_ROWS: usize = 500;
 
-/// The last time that RFC 3339 can say, unix milliseconds.
+/// The last time that RFC 3339 can express.
 pub(crate) const TIME_MS_MAX: u64 = 253_402_300_799_999;
-/// Hours of usage that one request is shown: a month.
+/// A month of hours in one request.
 pub(crate) const USAGE_HOURS_MAX: u64 = 31 * 24;
-/// Days of usage that one request is shown or that are added up: all that is kept.
+/// All days that are stored.
 pub(crate) const USAGE_DAYS_MAX: u64 = 400;
-/// Deleted brokers whose usage is read one by one. Each waits half a minute at most until its usage is in the ledger.
+/// Deleted brokers whose usage is read one by one. A sweep moves each to the ledger within half a minute.
 pub(crate) const FORMER_BROKERS_READ: usize = 1_000;
-/// Tenants that the operator API looks at for the loudest ones.
+/// Tenants whose usage the operator API compares to find the loudest.
 pub(crate) const LOUDEST_LOOKED_AT: usize = 1_000;
-/// Tenants that it shows.
 pub(crate) const LOUDEST_MAX: usize = 100;
-/// Plans of a region.
 pub(crate) const PLANS_MAX: usize = 100;
-/// Pods of a region.
 pub(crate) const PODS_MAX: usize = 1_000;
 /// Spend caps that one transaction reads.
 pub(crate) const CAPS_AT_ONCE: usize = 200;
 
-/// Sign-ins, sign-ups and other uses of a password that one address may try a minute; as many at once.
+/// Uses of a password from one address in a minute; the burst is as large.
 pub(crate) const PASSWORDS_PER_MINUTE: u32 = 20;
-/// Sign-ins that may be tried for one e-mail address a minute, from one address.
+/// Sign-ins to one e-mail address from one address in a minute.
 pub(crate) const SIGN_INS_PER_MINUTE: u32 = 10;
-/// Sign-ins that may be tried for one e-mail address a minute, from all addresses together where nobody has signed in with it.
+/// Sign-ins to one e-mail address in a minute from all addresses from which nobody has signed in to it.
 pub(crate) const GUESSES_PER_MINUTE: u32 = 30;
-/// How long pods take at most to hear of a change that the API has answered, milliseconds: they look every 500 ms, and read what has
-/// changed then.
+/// Time until servers apply a change that the API has answered: they poll every 500 ms, and then read the changed
+/// settings.
 pub(crate) const IN_FORCE_MS: u64 = 2_000;
-/// Denials of one person or API token a minute that the audit log has: a program that goes on trying does not fill it.
+/// Denials of one caller in a minute that the audit log records, so that a program that repeats a request does not fill
+/// it.
 pub(crate) const DENIALS_PER_MINUTE: u32 = 10;
-/// Requests a second of one API token, person or, without either, address; ten times as many at once.
+/// Requests of one API token, person or (without credentials) address in a second; the burst is ten times as large.
 pub(crate) const REQUESTS_PER_SECOND: u32 = 50;
 
-/// Expensive requests of one organisation that run at once: lists of sessions, clients and topics, usage, the audit log.
+/// Expensive requests of one organisation that run at once: lists of sessions, clients and topics, usage, the audit
+/// log.
 pub(crate) const EXPENSIVE_PER_ORGANISATION: usize = 1;
-/// Those of all organisations: fewer than the API has threads, so that cheap requests always find one.
+/// Expensive requests that run at once: fewer than the API's threads, so that cheap requests always find a thread.
 pub(crate) const EXPENSIVE_AT_ONCE: usize = 2;
-/// Expensive requests of one organisation that wait. More are told to come later.
+/// Expensive requests of one organisation that wait. The server refuses more.
 pub(crate) const EXPENSIVE_WAITING_MAX: usize = 32;
 
-/// Pause between two rows of live metrics.
 pub(crate) const METRICS_EVERY: Duration = Duration::from_secs(1);
-/// Streams of events at once, on one server.
+/// Event streams on one server.
 pub(crate) const STREAMS_MAX: usize = 256;
-/// Those of one organisation, and those of one person with their tokens.
+/// Event streams of one organisation, and of one person with their tokens.
 pub(crate) const STREAMS_EACH_MAX: usize = 32;
-/// How often a stream looks whether its caller may still see it.
+/// How often a stream checks whether its caller may still read it.
 pub(crate) const STREAM_CHECKED_EVERY: Duration = Duration::from_secs(5);
 
-/// How long a stream goes on at most.
+/// Longest life of a stream.
 pub(crate) const STREAM_MAX: Duration = Duration::from_secs(12 * 3_600);
 
-/// How long a connect token lasts that asks for no time, seconds.
+/// Life of a connect token if the request names none.
 pub(crate) const CONNECT_TOKEN_S: u32 = 900;
-/// Shortest one.
 pub(crate) const CONNECT_TOKEN_S_MIN: u32 = 10;
-/// Longest one: it cannot be taken back before.
+/// A connect token cannot be revoked, so its life is short.
 pub(crate) const CONNECT_TOKEN_S_MAX: u32 = 3_600;
-/// Rules of one.
 pub(crate) const CONNECT_TOKEN_RULES_MAX: usize = 50;
 
 pub(crate) const HOUR_MS: u64 = 3_600_000;
 const DAY_MS: u64 = 24 * HOUR_MS;
 
-/// Stored messages of a topic in an answer: as many as are asked for, or this many.
+/// Stored messages in an answer if the request names no number.
 pub(crate) const STORED_MESSAGES: usize = 10;
-/// Most of them: each names up to 100 sessions.
+/// Each message names up to 100 sessions.
 pub(crate) const STORED_MESSAGES_MAX: usize = 50;

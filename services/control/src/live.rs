@@ -1,4 +1,7 @@
-//! What is known of a broker's clients while they are there, and of what is kept for them. Who holds the connections implements it.
+//! Requests of the control plane to the servers of a region about the clients, sessions and messages of one broker.
+//!
+//! [`Live`] is implemented by the broker process, which holds the connections. The API has already authorised the
+//! caller when it calls a method, so an implementation checks no permissions of the control plane.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,39 +14,33 @@ use utoipa::ToSchema;
 use crate::domain::{AccessQuestion, Page, PageRequest};
 use crate::secret::Secret;
 
-/// A broker that the caller may look into.
+/// A broker that the caller may look into. The API makes one only after authorising the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveBroker {
     /// Its id in the store.
     pub id: BrokerId,
-    /// Its name.
     pub name: String,
 }
 
-/// An answer that comes later.
+/// The future that each method of [`Live`] returns.
 pub type LiveAnswer<'a, T> = Pin<Box<dyn Future<Output = Result<T, LiveError>> + Send + 'a>>;
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LiveError {
-    /// This server cannot tell.
+    /// This server does not implement the method.
     #[error("this server cannot do that yet")]
     NotWired,
-    /// There is no such thing.
+    /// There is no such client, session or message.
     #[error("there is no such {0}")]
     NotFound(&'static str),
-    /// What was asked is not right.
+    /// A parameter of the request is wrong.
     #[error("{field}: {what}")]
-    Invalid {
-        /// The parameter.
-        field: &'static str,
-        /// What is wrong with it and what to do.
-        what: String,
-    },
-    /// It may work later.
+    Invalid { field: &'static str, what: String },
+    /// The request may succeed later.
     #[error("{0}")]
     Unavailable(String),
-    /// The broker does not let it happen.
+    /// The broker's access rules refuse it.
     #[error("{0}")]
     Forbidden(String),
     /// A limit of the broker is reached.
@@ -51,12 +48,10 @@ pub enum LiveError {
     Limited(String),
 }
 
-/// Somebody of the control plane who comes as a client to a broker.
+/// The client that a request of the control plane acts as: the broker authenticates it as any other client.
 #[derive(Clone, Debug)]
 pub struct Visit {
-    /// The broker.
     pub broker: LiveBroker,
-    /// The client's id.
     pub client_id: String,
     /// Its user name.
     pub user: String,
@@ -64,95 +59,85 @@ pub struct Visit {
     pub password: Secret,
 }
 
-/// A message to publish.
+/// A message to publish; the fields are those of a PUBLISH packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Publication {
-    /// Its topic.
     pub topic: String,
-    /// Its payload.
     pub payload: Vec<u8>,
     /// 0, 1 or 2.
     pub qos: u8,
-    /// It becomes the retained message of its topic.
+    /// Whether the message becomes the retained message of its topic.
     pub retain: bool,
-    /// Content type.
     pub content_type: Option<String>,
-    /// Topic for an answer.
     pub response_topic: Option<String>,
-    /// What an answer repeats.
+    /// Data that the responder repeats in its response.
     pub correlation_data: Option<Vec<u8>>,
-    /// Seconds after which it is not delivered any more.
+    /// Seconds after which the message is no longer delivered.
     pub message_expiry_s: Option<u32>,
-    /// User properties, in order.
     pub user_properties: Vec<UserProperty>,
 }
 
-/// A user property of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UserProperty {
-    /// Its name.
     #[schema(max_length = 65535)]
     pub name: String,
-    /// Its value.
     #[schema(max_length = 65535)]
     pub value: String,
 }
 
-/// What became of a message.
+/// Result of publishing a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Published {
-    /// Whether the server keeps the message until each persistent session that it is for has it, whatever happens. False with QoS 0.
+    /// Whether the server stores the message until each matching persistent session has it. False with QoS 0.
     pub stored: bool,
-    /// How many subscribers it was for: 0 when the server knows that there was none; null when it does not know how many.
+    /// Number of matching subscribers. Null when the server does not know it.
     pub matched: Option<u64>,
 }
 
 /// The latest stored messages of a topic, and how far each session has come with them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct StoredMessages {
-    /// The last one first. A message leaves the store once each session has acknowledged it.
+    /// The newest message first. A message leaves the store once each session has acknowledged it.
     pub items: Vec<StoredMessage>,
-    /// Filters of stored sessions that are for the topic. None: nobody makes the server store its messages.
+    /// Filters of stored sessions that match the topic. Empty: no session needs the messages of this topic stored.
     pub filters: Vec<StoringFilter>,
-    /// Whether something was not looked at: older messages, filters or sessions beyond what one answer looks at.
+    /// Whether the answer is incomplete: it reached a bound on messages, filters or sessions.
     pub incomplete: bool,
 }
 
 /// A message in the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct StoredMessage {
-    /// Its place in the order of commits: the larger, the later.
+    /// Position in the order of commits: a larger one was committed later.
     #[schema(example = "00000000000000f30000000a")]
     pub position: String,
     /// When it was published, in unix milliseconds.
     pub at_ms: u64,
     /// Quality of service with which it was published.
     pub qos: u8,
-    /// Bytes of its payload.
     pub payload_bytes: u64,
-    /// Until when it is delivered, in unix milliseconds; null: as long as it is stored.
+    /// Expiry in unix milliseconds; null: the message does not expire.
     pub expires_at_ms: Option<u64>,
-    /// Filters that it is stored for.
     pub filters: Vec<String>,
-    /// Sessions and groups that have acknowledged it.
+    /// Number of sessions and groups that have acknowledged it.
     pub acknowledged: u64,
-    /// Connected sessions that have not yet acknowledged it, as far as the store knows.
+    /// Number of connected sessions that have not acknowledged it, as far as the store knows.
     pub in_flight: u64,
-    /// Offline sessions that it waits for.
+    /// Number of offline sessions that have yet to receive it.
     pub waiting: u64,
-    /// Each of them, those that have not acknowledged it first; at most 100.
+    /// At most 100 of these sessions and groups; the ones that have not acknowledged the message come first.
     pub receivers: Vec<MessageReceiver>,
 }
 
-/// A session, or a group that shares a subscription, that a message is stored for.
+/// A session, or a group of a shared subscription, for which a message is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct MessageReceiver {
-    /// Client id; null for a group, which has one position for all of its clients.
+    /// Client id. Null for a group, because its clients share one position.
     pub client_id: Option<String>,
-    /// Its filter, with `$share/GROUP/` for a group.
+    /// The subscription's filter, with `$share/GROUP/` for a group.
     pub filter: String,
-    /// How far it has come with the message.
+    /// How far the session has come with the message.
     pub state: ReceiverState,
 }
 
@@ -160,78 +145,73 @@ pub struct MessageReceiver {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReceiverState {
-    /// It is offline, and gets the message when it comes back.
+    /// The session is offline and gets the message when its client reconnects.
     Waiting,
-    /// The message has expired before the session acknowledged it, so it is not delivered any more.
+    /// The message expired before the session acknowledged it.
     Expired,
-    /// It is connected. The server sends it the message, or has sent it and not stored an acknowledgement.
+    /// The session is connected, and the store holds no acknowledgement of the message yet.
     InFlight,
-    /// It has acknowledged the message.
     Acknowledged,
 }
 
-/// A filter for which messages are stored.
+/// A filter that makes the server store messages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct StoringFilter {
     /// The filter, with `$share/GROUP/` for a group.
     pub filter: String,
-    /// Its subscriptions.
+    /// Number of subscriptions with this filter.
     pub subscriptions: u64,
-    /// Messages of all its topics that a limit removed before each session had them.
+    /// Messages on all topics of this filter that a limit removed before each session had them.
     pub trimmed: u64,
 }
 
-/// What a tail shows.
+/// An event in a tail, the stream of messages that a broker's clients publish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TailEvent {
-    /// A message.
     Message(TailMessage),
-    /// Messages were left out.
     Dropped(TailDropped),
-    /// There is no more.
     End(TailEnd),
 }
 
-/// A message as a tail shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct TailMessage {
-    /// When it came here, in unix milliseconds.
+    /// Arrival at this server, in unix milliseconds.
     pub at_ms: u64,
-    /// Its topic.
     pub topic: String,
     /// Quality of service that it was published with.
     pub qos: u8,
     /// Whether it is the retained message of its topic.
     pub retain: bool,
-    /// Its payload, when that is text.
+    /// The payload, if it is UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
-    /// Its payload in base64, when that is no text.
+    /// The payload in base64, if it is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload_base64: Option<String>,
-    /// Bytes of the whole payload. When that is more than is here, the rest was cut off.
+    /// Bytes of the whole payload. The tail cuts a payload off that is longer than a limit.
     pub payload_bytes: u64,
-    /// Names and values of its properties.
+    /// User properties, and the standard properties by their names.
     pub properties: Vec<UserProperty>,
 }
 
-/// Messages that a tail has left out.
+/// Messages that the tail left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct TailDropped {
-    /// How many since it was said last.
+    /// Number of messages since the last such event.
     pub messages: u64,
 }
 
 /// Why a tail ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct TailEnd {
-    /// For people.
+    /// The reason, for people.
     pub reason: String,
 }
 
-/// What is known of a broker's clients while they are there, and of what is kept for them. What is not implemented says so.
+/// Requests about a broker's clients, sessions and messages. A method that is not implemented returns
+/// [`LiveError::NotWired`].
 pub trait Live: Send + Sync + 'static {
-    /// Connected clients in order of client ids, whose client id or user name begins with `search`.
+    /// Connected clients in order of client ids. `search` is a prefix of the client id or of the user name.
     fn clients<'a>(
         &'a self,
         _: &'a LiveBroker,
@@ -241,7 +221,6 @@ pub trait Live: Send + Sync + 'static {
         not_wired()
     }
 
-    /// A connected client.
     fn client<'a>(&'a self, _: &'a LiveBroker, _client_id: &'a str) -> LiveAnswer<'a, ClientDetails> {
         not_wired()
     }
@@ -256,17 +235,16 @@ pub trait Live: Send + Sync + 'static {
         not_wired()
     }
 
-    /// A session.
     fn session<'a>(&'a self, _: &'a LiveBroker, _client_id: &'a str) -> LiveAnswer<'a, SessionDetails> {
         not_wired()
     }
 
-    /// Ends a session with all that waits for it, and closes its connection.
+    /// Ends a session with its queued messages, and closes its connection.
     fn purge_session<'a>(&'a self, _: &'a LiveBroker, _client_id: &'a str) -> LiveAnswer<'a, ()> {
         not_wired()
     }
 
-    /// Retained messages in order of topics, of those that match a filter.
+    /// Retained messages whose topics match `filter`, in order of topics.
     fn retained<'a>(
         &'a self,
         _: &'a LiveBroker,
@@ -276,7 +254,7 @@ pub trait Live: Send + Sync + 'static {
         not_wired()
     }
 
-    /// Topics with retained messages, below a topic: one level of the tree.
+    /// One level of the tree of topics that have retained messages: the children of the topic `below`.
     fn topics<'a>(
         &'a self,
         _: &'a LiveBroker,
@@ -286,17 +264,14 @@ pub trait Live: Send + Sync + 'static {
         not_wired()
     }
 
-    /// The retained message of a topic.
     fn retained_message<'a>(&'a self, _: &'a LiveBroker, _topic: &'a str) -> LiveAnswer<'a, RetainedMessage> {
         not_wired()
     }
 
-    /// Removes the retained message of a topic.
     fn clear_retained<'a>(&'a self, _: &'a LiveBroker, _topic: &'a str) -> LiveAnswer<'a, ()> {
         not_wired()
     }
 
-    /// The latest stored messages of a topic.
     fn messages<'a>(
         &'a self,
         _: &'a LiveBroker,
@@ -306,12 +281,12 @@ pub trait Live: Send + Sync + 'static {
         not_wired()
     }
 
-    /// Publishes a message. With QoS 1 and 2 the answer means what a PUBACK means.
+    /// Publishes a message. With QoS 1 and 2, `Ok` means what a PUBACK means.
     fn publish<'a>(&'a self, _: &'a Visit, _: &'a Publication) -> LiveAnswer<'a, Published> {
         not_wired()
     }
 
-    /// What is published, from now on; `retained`: first the retained messages.
+    /// Messages published from now on. With `retained`, the retained messages come first.
     fn tail<'a>(
         &'a self,
         _: &'a Visit,
@@ -321,21 +296,17 @@ pub trait Live: Send + Sync + 'static {
         not_wired()
     }
 
-    /// The QoS with which a client may do something by the settings of the server; `None`: it may not.
-    ///
-    /// # Errors
-    /// When this server cannot tell.
+    /// The QoS that the server's settings grant for an action; `None`: the settings refuse it.
     fn by_settings(&self, _: &AccessQuestion) -> Result<Option<u8>, LiveError> {
         Err(LiveError::NotWired)
     }
 
-    /// What a broker does now.
     fn metrics<'a>(&'a self, _: &'a LiveBroker) -> LiveAnswer<'a, Metrics> {
         not_wired()
     }
 }
 
-/// A server that knows nothing of clients.
+/// A server without connections, for tests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NothingLive;
 
@@ -345,188 +316,169 @@ fn not_wired<'a, T: Send + 'a>() -> LiveAnswer<'a, T> {
     Box::pin(async { Err(LiveError::NotWired) })
 }
 
-/// A page of connected clients.
 #[derive(Clone, Debug)]
 pub struct Clients {
     /// Its rows.
     pub page: Page<Client>,
-    /// Servers of the region that did not answer in time: their clients are not there.
+    /// Servers of the region that did not answer in time: their clients are missing from the page.
     pub unanswered: Vec<String>,
 }
 
-/// A connected client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Client {
-    /// Client id.
     pub client_id: String,
-    /// User name; null for who has none.
+    /// User name; null: the client sent none.
     pub user: Option<String>,
-    /// Where it connects from; null when that is not known any more.
+    /// Address of the client; null: the server does not know it any more.
     pub address: Option<String>,
-    /// Version of the protocol.
     #[schema(example = "5.0")]
     pub protocol: String,
-    /// What let it in: `password`, `token:` or `certificate:` with the name of the record, `webhook`, `anonymous`, or `settings` of
-    /// the server.
+    /// The credential that authenticated it: `password`, `token:` or `certificate:` with the name of the record,
+    /// `webhook`, `anonymous`, or `settings` of the server.
     #[schema(example = "token:own")]
     pub method: String,
-    /// Since when, in unix milliseconds.
+    /// Time of the CONNECT, in unix milliseconds.
     pub connected_at_ms: u64,
-    /// Keep alive, seconds; 0 is none.
+    /// Keep alive in seconds; 0: none.
     pub keep_alive_s: u16,
-    /// Its subscriptions.
     pub subscriptions: u64,
 }
 
-/// All of a connected client.
+/// A connected client with the state of its connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ClientDetails {
-    /// What a list shows.
+    /// The fields of a list.
     #[serde(flatten)]
     pub client: Client,
-    /// For so long its session outlives the connection, seconds; null is for ever.
+    /// Session expiry interval in seconds; null: the session never expires.
     pub session_expiry_s: Option<u32>,
-    /// QoS 1 and 2 messages to it that it has not acknowledged.
+    /// QoS 1 and 2 messages that the client has not acknowledged.
     pub unacknowledged_messages: u64,
-    /// Messages to it that wait in the server's memory. What waits in the store is said of its session.
+    /// Messages for the client in the server's memory. Its session counts the messages in the store.
     pub waiting_messages: u64,
-    /// Their bytes.
+    /// Bytes of these messages.
     pub waiting_bytes: u64,
-    /// Bytes that its connection has not taken yet.
+    /// Bytes that the connection has not accepted yet.
     pub unsent_bytes: u64,
 }
 
-/// Whether a session has a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionState {
-    /// It has one.
+    /// A client is connected to it.
     Connected,
-    /// It waits for its client.
+    /// It waits for its client to reconnect.
     Offline,
-    /// Its time is over; it is removed soon.
+    /// Its expiry has passed, and the server removes it soon.
     Expired,
 }
 
 /// A session that outlives its connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Session {
-    /// Client id.
     pub client_id: String,
-    /// Whether it has a connection.
     pub state: SessionState,
-    /// Since when it has none, in unix milliseconds.
+    /// Time of the disconnect in unix milliseconds; null while a client is connected.
     pub offline_since_ms: Option<u64>,
-    /// For so long it stays without one, seconds; null is for ever.
+    /// Session expiry interval in seconds; null: it never expires.
     pub expiry_s: Option<u32>,
-    /// When it ends if its client does not come, in unix milliseconds.
+    /// When the session ends unless its client reconnects, in unix milliseconds.
     pub expires_at_ms: Option<u64>,
-    /// Its subscriptions.
     pub subscriptions: u64,
-    /// Messages that wait for it, without those of shared subscriptions: they wait in the group.
+    /// Messages that wait for this session. Messages of shared subscriptions wait in their group instead.
     pub waiting_messages: u64,
-    /// Their bytes.
+    /// Bytes of these messages.
     pub waiting_bytes: u64,
-    /// Whether counting ended before their end.
+    /// Whether the server stopped counting at a bound: more messages wait.
     pub waiting_is_more: bool,
-    /// When the oldest one was published, in unix milliseconds.
+    /// Publish time of the oldest waiting message, in unix milliseconds.
     pub oldest_waiting_at_ms: Option<u64>,
 }
 
-/// All of a session.
+/// A session with its subscriptions and its packet ids in use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct SessionDetails {
-    /// What a list shows.
+    /// The fields of a list.
     #[serde(flatten)]
     pub session: Session,
-    /// What it subscribes to.
     pub filters: Vec<Subscription>,
-    /// Messages that limits removed before it had read them, at least.
+    /// Lower bound of the messages that limits removed before the session read them.
     pub missed_at_least: u64,
-    /// Seconds after the end of the connection that its will is published; null: it has none.
+    /// Delay of the will after a disconnect, in seconds; null: the session has no will.
     pub will_delay_s: Option<u32>,
-    /// QoS 1 and 2 messages to it that it has not acknowledged, by packet id.
+    /// Packet ids of QoS 1 and 2 messages that the client has not acknowledged.
     pub outbound_packet_ids: Vec<u16>,
-    /// QoS 2 messages from it that are not released, by packet id.
+    /// Packet ids of QoS 2 messages from the client that it has not released.
     pub inbound_packet_ids: Vec<u16>,
 }
 
-/// A subscription of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Subscription {
-    /// Topic filter, with its share name.
+    /// Topic filter, with `$share/GROUP/` for a shared subscription.
     pub filter: String,
-    /// Highest QoS.
     pub qos: u8,
-    /// Not what the client published itself.
+    /// Whether the client does not get its own messages.
     pub no_local: bool,
-    /// RETAIN stays as it was published.
+    /// Whether messages keep the RETAIN flag with which they were published.
     pub retain_as_published: bool,
-    /// When retained messages are sent: 0, 1 or 2.
+    /// Retain handling: 0, 1 or 2.
     pub retain_handling: u8,
-    /// Subscription identifier; 0 is none.
+    /// Subscription identifier; 0: none.
     pub identifier: u32,
 }
 
-/// A level of the tree of topics.
+/// A level in the tree of topics.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct TopicBranch {
-    /// What stands between two slashes here; it may be empty.
+    /// The text between two slashes; it may be empty.
     #[schema(example = "pump")]
     pub level: String,
-    /// The topic that ends with this level: what to send as `below` for the levels under it.
+    /// The topic up to this level. Send it as `below` to list the next level.
     #[schema(example = "plant/7/pump")]
     pub topic: String,
     /// Whether the topic itself has a retained message.
     pub has_message: bool,
-    /// Retained messages of the topic and of all below it.
+    /// Number of retained messages on the topic and below it.
     pub retained_messages: u64,
-    /// Whether there are more than were counted.
+    /// Whether the server stopped counting at a bound.
     pub is_more: bool,
 }
 
 /// A retained message in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Retained {
-    /// Its topic.
     pub topic: String,
     /// Its QoS.
     pub qos: u8,
-    /// When it expires, in unix milliseconds; null is never.
+    /// Expiry in unix milliseconds; null: never.
     pub expires_at_ms: Option<u64>,
-    /// Bytes of its payload.
     pub payload_bytes: u64,
 }
 
-/// A retained message.
+/// A retained message with its payload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct RetainedMessage {
-    /// What a list shows.
+    /// The fields of a list.
     #[serde(flatten)]
     pub retained: Retained,
     /// Names and values of its properties.
     pub properties: Vec<(String, String)>,
-    /// Its payload, when that is text.
+    /// The payload, if it is UTF-8.
     pub payload: Option<String>,
-    /// Its payload in base64, when that is no text.
+    /// The payload in base64, if it is not UTF-8.
     pub payload_base64: Option<String>,
 }
 
-/// What a broker does now, on all servers together: as they said last, which is every two seconds. Counters are since it was made.
+/// A broker's load, summed over all servers. Each server reports every two seconds; counters begin with the broker's
+/// creation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Metrics {
-    /// When, in unix milliseconds.
+    /// Time of the sum, in unix milliseconds.
     pub at_ms: u64,
-    /// Connections.
     pub connections: u64,
-    /// Messages that were published.
     pub messages_in: u64,
-    /// Messages that were delivered.
     pub messages_out: u64,
-    /// Bytes of messages that were published.
     pub bytes_in: u64,
-    /// Bytes of messages that were delivered.
     pub bytes_out: u64,
-    /// Messages that were dropped.
     pub dropped: u64,
 }

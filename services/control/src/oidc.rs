@@ -1,7 +1,9 @@
-//! How people sign in with a provider that their operator has named: OpenID Connect Core 1.0, the authorization code flow (section 3.1)
+//! Client of an OpenID Connect provider that the operator names: the authorization code flow (Core 1.0, section 3.1)
 //! with PKCE (RFC 7636).
 //!
-//! Nothing is kept between the two requests of a browser: what they share is made of a secret in its cookie ([`Flow`]).
+//! [`Provider::begin`] returns the URL to send a browser to; [`Provider::finish`] turns the code that it brings back
+//! into a [`Visitor`]. The server stores nothing in between: both requests derive `state`, `nonce` and the PKCE
+//! verifier from a secret in the browser's cookie ([`Flow`]).
 
 use axum::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use axum::http::{Method, StatusCode};
@@ -21,51 +23,52 @@ use crate::domain::Visitor;
 use crate::limits::{PROVIDER_ANSWER_BYTES_MAX, PROVIDER_SUBJECT_BYTES_MAX, PROVIDER_TIMEOUT};
 use crate::secret::Secret;
 
-/// A provider of identities that people may sign in with.
+/// Settings of an OpenID Connect provider.
 #[derive(Clone, Debug)]
 pub struct OidcSettings {
-    /// What it is called on the page.
+    /// Name for people.
     pub name: String,
-    /// Its issuer identifier: below it is `/.well-known/openid-configuration`.
+    /// Issuer identifier; `/.well-known/openid-configuration` is appended to it.
     pub issuer: String,
-    /// What we are to it.
+    /// Client id of this server at the provider.
     pub client_id: String,
-    /// What we show it; without one we are a public client, with PKCE alone.
+    /// Client secret. Without one this server is a public client, which has PKCE alone.
     pub client_secret: Option<Secret>,
-    /// Where it sends browsers back to.
+    /// URL of this server to which the provider sends browsers back.
     pub redirect_url: String,
 }
 
-/// What the two requests of a browser share.
+/// The values that tie both requests of one sign-in together.
 pub(crate) struct Flow {
-    /// Comes back with the browser: it began here.
+    /// Proves that the returning browser began the sign-in here.
     pub(crate) state: Secret,
-    /// Comes back in the token: it was made for this sign-in.
+    /// Proves that the ID token was issued for this sign-in.
     pub(crate) nonce: Secret,
-    /// Shows the provider that who asks for the token is who began.
+    /// The PKCE verifier: proves that the code is redeemed by the server that began the sign-in.
     pub(crate) verifier: Secret,
 }
 
-/// Why somebody could not sign in.
+/// A failed sign-in.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OidcError {
-    #[error("your provider does not answer for its {what}: {error}; try again, or tell who runs this server")]
+    #[error(
+        "your provider does not answer for its {what}: {error}; try again, or ask the operator of this server"
+    )]
     Call { what: &'static str, error: millrace_outgoing::CallError },
-    #[error("your provider has refused to give its {what}, with status {status}: {said}")]
+    #[error("your provider refused the request for its {what} with status {status}: {said}")]
     Status { what: &'static str, status: StatusCode, said: String },
-    #[error("what your provider says as its {what} is not right: {why}; tell who runs this server")]
+    #[error("the {what} of your provider is not valid: {why}; ask the operator of this server")]
     Answer { what: &'static str, why: String },
-    #[error("the token of your provider is not right: {0}; tell who runs this server")]
+    #[error("the token of your provider is not valid: {0}; ask the operator of this server")]
     Token(#[from] TokenRefusal),
 }
 
-/// The provider, ready to be asked.
 pub(crate) struct Provider {
     settings: OidcSettings,
     client: HttpClient,
 }
 
-/// What a provider says of itself (OpenID Connect Discovery 1.0, section 3).
+/// The provider's metadata (OpenID Connect Discovery 1.0, section 3).
 #[derive(Deserialize)]
 struct Discovered {
     issuer: String,
@@ -77,14 +80,14 @@ struct Discovered {
     token_endpoint_auth_methods_supported: Vec<String>,
 }
 
-/// What it gives for a code (Core section 3.1.3.3).
+/// Response of the token endpoint (Core section 3.1.3.3).
 #[derive(Deserialize)]
 struct Tokens {
     id_token: String,
     access_token: String,
 }
 
-/// What it says of somebody (Core section 5.1).
+/// Standard claims (Core section 5.1).
 #[derive(Deserialize)]
 struct Claims {
     sub: String,
@@ -94,9 +97,9 @@ struct Claims {
 }
 
 impl Provider {
-    /// Reads the system's authorities.
+    /// Reads the system's root certificates.
     pub(crate) fn new(settings: OidcSettings) -> Self {
-        // The operator has named it, so it may stand in a private network.
+        // Private addresses are allowed, because the operator has chosen the provider.
         let allow = ["0.0.0.0/0", "::/0"].into_iter().filter_map(|network| network.parse().ok()).collect();
         let client = HttpClient::new(CallSettings { allow, plain_http: false, roots: Vec::new() });
         Self { settings, client }
@@ -106,8 +109,8 @@ impl Provider {
         &self.settings
     }
 
-    /// Where to send a browser (Core section 3.1.2.1).
-    /// `asks`: the person chooses an account there, also when they are signed in with one.
+    /// Returns the URL to send a browser to (Core section 3.1.2.1). With `asks` the provider lets the person choose an
+    /// account, even if they are signed in there.
     pub(crate) async fn begin(&self, flow: &Flow, asks: bool) -> Result<String, OidcError> {
         let at = self.discover().await?.authorization_endpoint;
         let challenge = BASE64_URL_SAFE_NO_PAD.encode(digest(&SHA256, flow.verifier.expose().as_bytes()));
@@ -129,7 +132,7 @@ impl Provider {
         Ok(format!("{at}{separator}{query}"))
     }
 
-    /// Who has come back with a code.
+    /// Redeems the code that a browser has brought back, and returns the person.
     pub(crate) async fn finish(&self, flow: &Flow, code: &str, now_s: u64) -> Result<Visitor, OidcError> {
         let discovered = self.discover().await?;
         let tokens = self.redeem(&discovered, flow, code).await?;
@@ -151,7 +154,7 @@ impl Provider {
         let issuer = &self.settings.issuer;
         let url = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
         let found: Discovered = read(WHAT, &self.get(WHAT, &url, None).await?)?;
-        // Discovery section 4.3: else another one could speak for it.
+        // Discovery section 4.3 requires this check: otherwise any provider could issue tokens in the name of another.
         if found.issuer != *issuer {
             return Err(wrong(&format!("its issuer is {:?}, and not the one of the settings", found.issuer)));
         }
@@ -164,7 +167,7 @@ impl Provider {
         Ok(found)
     }
 
-    /// Gets the tokens for a code (Core section 3.1.3.1).
+    /// Exchanges the code for tokens (Core section 3.1.3.1).
     async fn redeem(&self, at: &Discovered, flow: &Flow, code: &str) -> Result<Tokens, OidcError> {
         const WHAT: &str = "tokens";
         let OidcSettings { client_id, client_secret, redirect_url, .. } = &self.settings;
@@ -178,7 +181,7 @@ impl Provider {
         let methods = &at.token_endpoint_auth_methods_supported;
         let has = |method: &str| methods.iter().any(|one| one == method);
         match client_secret {
-            // Without a word of methods it is this one (Discovery section 3), written as RFC 6749 section 2.3.1 says.
+            // `client_secret_basic` is the default (Discovery section 3); RFC 6749 section 2.3.1 defines its encoding.
             Some(secret) if methods.is_empty() || has("client_secret_basic") => {
                 let pair = format!("{}:{}", encoded(client_id), encoded(secret.expose()));
                 headers.insert(AUTHORIZATION, hidden(&format!("Basic {}", BASE64_STANDARD.encode(pair)))?);
@@ -194,7 +197,7 @@ impl Provider {
         read(WHAT, &self.ask(WHAT, call).await?)
     }
 
-    /// Checks the token as Core section 3.1.3.7 says.
+    /// Validates the ID token (Core section 3.1.3.7).
     async fn verify(
         &self,
         at: &Discovered,
@@ -215,7 +218,7 @@ impl Provider {
             audience: vec![self.settings.client_id.clone()],
             ..JwtIssuer::default()
         });
-        let issuer = issuer.map_err(|_| wrong("the place of its keys is none".into()))?;
+        let issuer = issuer.map_err(|_| wrong("the URL of its keys is not valid".into()))?;
         let token = JsonWebToken::parse(token.as_bytes())?;
         issuer.verify(&token, &keys, now_s)?;
         let claims = token.claims();
@@ -229,14 +232,14 @@ impl Provider {
         }
         let claims: Claims = serde_json::from_value(Value::Object(claims.clone()))
             .map_err(|error| wrong(error.to_string()))?;
-        // Core section 2: at most 255 characters of ASCII.
+        // Core section 2 allows at most 255 ASCII characters.
         if claims.sub.len() > PROVIDER_SUBJECT_BYTES_MAX {
             return Err(wrong("its sub is too long".into()));
         }
         Ok(claims)
     }
 
-    /// Asks what stands in no token (Core section 5.3).
+    /// Asks the UserInfo endpoint for claims that the ID token lacks (Core section 5.3).
     async fn ask_more(&self, url: &str, token: &str, known: Claims) -> Result<Claims, OidcError> {
         const WHAT: &str = "user information";
         let more: Claims = read(WHAT, &self.get(WHAT, url, Some(token)).await?)?;
@@ -283,7 +286,7 @@ fn read<T: DeserializeOwned>(what: &'static str, answer: &Response) -> Result<T,
     serde_json::from_slice(&answer.body).map_err(|error| OidcError::Answer { what, why: error.to_string() })
 }
 
-/// A header's value that no log shows.
+/// A header value marked as sensitive, so that logs hide it.
 fn hidden(value: &str) -> Result<HeaderValue, OidcError> {
     let value = HeaderValue::from_str(value);
     let mut value = value
@@ -292,7 +295,6 @@ fn hidden(value: &str) -> Result<HeaderValue, OidcError> {
     Ok(value)
 }
 
-/// `application/x-www-form-urlencoded`, also in a query.
 fn form(fields: &[(&str, &str)]) -> String {
     let pairs = fields.iter().map(|(name, value)| format!("{name}={}", encoded(value)));
     pairs.collect::<Vec<_>>().join("&")
@@ -302,10 +304,7 @@ fn encoded(value: &str) -> String {
     utf8_percent_encode(value, NON_ALPHANUMERIC).to_string()
 }
 
-/// A setting's issuer: where the provider itself says that it is.
-///
-/// # Errors
-/// What is wrong with it.
+/// Checks a setting that is to be an issuer identifier. Plain HTTP is allowed on the loopback address only.
 pub fn oidc_issuer(text: &str) -> Result<String, String> {
     let here = ["http://127.0.0.1:", "http://localhost:", "http://[::1]:"];
     let is_one = text.starts_with("https://") || here.iter().any(|start| text.starts_with(start));

@@ -1,4 +1,4 @@
-//! Secrets that we make, and those that people choose. No log and no error message shows one.
+//! Secrets that the server generates or that people choose. `Debug` and error texts never show one.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 pub use millrace_access::model::HiddenText as Secret;
 
-/// The hash of a secret under a key of the region.
+/// Hash of a secret under a key of the region.
 pub(crate) type Hash = [u8; 32];
 
-/// What a hash is made for, so that one for one thing is none for another.
+/// The purpose of a hash, so that a hash for one purpose is never valid for another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Purpose {
     SignIn,
@@ -31,30 +31,25 @@ pub(crate) enum Purpose {
     Account,
 }
 
-/// There are no random bytes to be had from the system.
+/// The system gives no random bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the system gives no random bytes")]
 pub struct NoEntropy;
 
-/// No answer has a secret that a request may have: `skip_serializing` would leave it out of the description too.
+/// Omits a secret from every answer. `skip_serializing` would also omit it from the description of requests.
 pub(crate) fn is_not_shown<T>(_: &T) -> bool {
     true
 }
 
-/// A secret with full entropy: 43 letters, digits, hyphens and underscores.
-///
-/// # Errors
-/// [`NoEntropy`].
+/// A secret of 256 random bits, in 43 letters, digits, hyphens and underscores.
 pub fn generate() -> Result<Secret, NoEntropy> {
     Ok(text_of(&random::<32>()?))
 }
 
-/// Bytes as letters, digits, hyphens and underscores.
 pub(crate) fn letters(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// 32 bytes as a secret.
 pub(crate) fn text_of(bytes: &Hash) -> Secret {
     URL_SAFE_NO_PAD.encode(bytes).into()
 }
@@ -80,13 +75,13 @@ impl Purpose {
     }
 }
 
-/// The key that the text of an operator's secret stands for.
+/// Derives the key from the text of a secret that the operator sets.
 #[must_use]
 pub fn outside_secret(text: &str) -> [u8; 32] {
     blake3::derive_key("millrace 2026-11 secret_key_file", text.as_bytes())
 }
 
-/// The keyed hash of several parts: none can be taken for another.
+/// Hashes several parts under a key. The lengths of the parts are hashed too, so that parts cannot run into each other.
 pub(crate) fn hash(key: &Key, purpose: Purpose, parts: &[&[u8]]) -> Hash {
     let mut hasher = blake3::Hasher::new_keyed(&key.key);
     for part in [purpose.name().as_bytes()].iter().chain(parts) {

@@ -22,9 +22,7 @@ const COST: u64 = 1000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The process' rate is exceeded.
     Rate,
-    /// The tenant's rate is exceeded.
     Limit,
     /// The server cannot keep up with the admitted clients.
     Busy,
@@ -51,12 +49,10 @@ pub(crate) enum Verdict {
 #[derive(Debug)]
 pub(crate) struct Admission<T> {
     bucket: Bucket,
-    /// By broker, with the time of arrival.
     waiting: HashMap<u64, VecDeque<(T, Millis)>>,
     waiting_len: usize,
     waiting_max: usize,
     turns: VecDeque<u64>,
-    /// By the time of the refusal.
     refused: BTreeMap<(Millis, u64), (T, Refusal)>,
     spread_ms: u64,
     next_refusal: u64,
@@ -179,7 +175,6 @@ struct Bucket {
     tokens: u64,
     tokens_max: u64,
     cost: u64,
-    /// 0: no limit.
     per_ms: u64,
     filled_at: Millis,
 }

@@ -1,4 +1,7 @@
-//! One tenant's broker: what its clients share, whichever core they are on.
+//! One tenant's broker: the state that its clients share across all cores, and [`Routes`], the cached receivers of a
+//! topic.
+//!
+//! Nothing here reaches from one broker to another. Event loops read it without locks in the usual case.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -19,13 +22,13 @@ use crate::quota::Quota;
 use crate::region::{Elsewhere, Targets, is_here};
 use crate::store::streams::{Kept, KeptGroup, Streams};
 
-/// What clients are told whose broker has reached a spend cap.
+/// Reason that clients get once their broker's spend cap is reached.
 pub(crate) const OVER_CAP: &str = "the spend cap of this broker is reached: its owner can raise it";
 
-/// The broker of a process that serves one machine.
+/// Name of the broker of a server for one machine.
 pub(crate) const DEFAULT_BROKER: &str = "default";
 
-/// Whether a broker may have this name: a label of a host name (RFC 1123 section 2.1), in lower case.
+/// Whether a text is a valid broker name: a label of a host name (RFC 1123 section 2.1), in lower case.
 #[must_use]
 pub fn is_broker_name(text: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
@@ -33,13 +36,13 @@ pub fn is_broker_name(text: &str) -> bool {
     fits && !text.starts_with('-') && !text.ends_with('-')
 }
 
-/// The brokers that a process has to do with: those that somebody has connected to, or that had something due. A broker that nobody
-/// has asked for is rows in the store and nothing else.
+/// The open brokers of a process: those with connected clients, and those with work that is due. Any other broker is
+/// only rows in the store.
 pub(crate) struct Brokers {
     known: RwLock<Known>,
-    /// About how much memory the filters of all of them take, bytes.
+    /// Estimated memory of the filters of all brokers, bytes.
     filter_bytes: Arc<AtomicU64>,
-    /// Memory of the messages that sessions of all of them hold.
+    /// Memory budget of the messages in all sessions.
     queues: Arc<Budget>,
     queue_bytes_per_broker_max: u64,
     /// Brokers whose webhooks may have changed.
@@ -53,7 +56,7 @@ struct Known {
 }
 
 impl Brokers {
-    /// None. `queue_bytes_max` and `queue_bytes_per_broker_max` bound the messages that their sessions hold in memory.
+    /// The arguments bound the memory of the messages in sessions: of all brokers, and of each.
     pub(crate) fn new(queue_bytes_max: u64, queue_bytes_per_broker_max: u64) -> Self {
         Self {
             known: RwLock::default(),
@@ -64,7 +67,6 @@ impl Brokers {
         }
     }
 
-    /// About how much memory the filters of all brokers take, bytes.
     pub(crate) fn filter_bytes(&self) -> u64 {
         self.filter_bytes.load(Ordering::Relaxed)
     }
@@ -77,7 +79,7 @@ impl Brokers {
         self.read().by_id.get(&id).cloned()
     }
 
-    /// All, by name.
+    /// All brokers, in order of names.
     pub(crate) fn all(&self) -> Vec<Arc<Broker>> {
         let mut all: Vec<_> = self.read().by_name.values().cloned().collect();
         all.sort_unstable_by(|one, other| one.name.cmp(&other.name));
@@ -94,7 +96,6 @@ impl Brokers {
         known.by_id.insert(broker.id, broker.clone());
     }
 
-    /// Webhooks of a broker may have changed.
     pub(crate) fn webhooks_changed(&self, id: u64) {
         self.webhooks.lock().unwrap_or_else(PoisonError::into_inner).push(id);
     }
@@ -108,47 +109,44 @@ impl Brokers {
     }
 }
 
-/// One tenant's broker. Sessions and connections hold it; nothing of it is reachable from another broker.
 pub(crate) struct Broker {
-    /// Its number in the store.
     pub(crate) id: u64,
     pub(crate) name: Box<str>,
     pub(crate) router: Router,
-    /// The streams of the store, by the filters of persistent sessions whether they are online or not.
+    /// Streams in the store, for the filters of persistent sessions, connected or offline.
     pub(crate) streams: Streams,
-    /// What pods know of each other's filters.
+    /// Filters of this broker's clients on other pods.
     pub(crate) elsewhere: Elsewhere,
-    /// Whether the store may have sessions.
+    /// Whether the store may have sessions of this broker.
     pub(crate) has_sessions: AtomicBool,
-    /// Retained messages by topic. In memory: the store takes this over.
+    /// Retained messages by topic: a copy of those in the store.
     pub(crate) retained: TopicTree<Arc<Message>>,
-    /// About how much memory they take, bytes.
+    /// Estimated memory of the retained messages, bytes.
     retained_bytes: AtomicU64,
-    /// Bytes of the topics for which its clients have set aliases, beyond the first 4 KiB of each connection.
+    /// Bytes of topic aliases, beyond the free 4 KiB of each connection.
     alias_bytes: AtomicU64,
-    /// Memory of the messages that its sessions hold, from when it is among the brokers of the process.
+    /// Memory budget of the messages in its sessions; set by [`Brokers::insert`].
     queues: OnceLock<Arc<Budget>>,
-    /// The `$SYS` topics: read like retained messages, but not the tenant's and not in its limit.
+    /// The `$SYS` topics. Clients read them like retained messages, but they do not count for the tenant's limit.
     pub(crate) sys: TopicTree<Arc<Message>>,
     /// Held while a retained message is set and a snapshot of the subscriptions is taken, and while subscriptions are published and
     /// a snapshot of the retained messages is taken: a new subscription gets a message one way or the other, never both, never
     /// neither (P6). Nothing is matched or edited meanwhile, so its holder never takes long.
     retained_gate: Mutex<()>,
-    /// How it lets clients in, when it is managed.
+    /// Authentication methods and rules; `None`: the server's settings apply.
     access: RwLock<Option<Arc<Loaded>>>,
-    /// Who may not connect; `None`: nobody is banned.
     bans: RwLock<Option<Arc<Bans>>>,
-    /// How often that had changed when it was read; [`u64::MAX`] when it is to be read again.
+    /// The version of the access settings that was read; [`u64::MAX`]: they must be read again.
     access_changes: AtomicU64,
     pub(crate) quota: Quota,
     pub(crate) incidents: Incidents,
-    /// A spend cap was reached: it takes no new clients and no messages.
+    /// Whether the spend cap is reached: the broker refuses clients and messages.
     is_over_cap: AtomicBool,
-    /// One set a core, then one for the thread that writes to the store and one for the thread that reads.
+    /// One set per core, then one for the store's writer thread and one for its reader thread.
     pub(crate) counters: Box<[BrokerCounters]>,
-    /// What it uses, one a core.
+    /// Usage counters, one per core.
     pub(crate) meters: Box<[UsageCounter]>,
-    /// Bytes of its jobs that wait to be stored.
+    /// Bytes of its jobs in the store's queue.
     pub(crate) unstored_bytes: AtomicUsize,
 }
 
@@ -229,20 +227,18 @@ impl Broker {
         self.retained_bytes.load(Ordering::Relaxed)
     }
 
-    /// Memory of the messages that its sessions hold.
     pub(crate) fn queues(&self) -> Option<&Arc<Budget>> {
         self.queues.get()
     }
 
-    /// Notes that a connection has topic aliases of `after` bytes instead of `before`. Returns the bytes of all connections.
-    /// The first [`limits::TOPIC_ALIAS_BYTES_FREE`] of each connection do not count.
+    /// Counts a connection's topic aliases, `after` bytes instead of `before`. Returns the bytes of all connections
+    /// beyond the free [`limits::TOPIC_ALIAS_BYTES_FREE`] of each.
     pub(crate) fn change_alias_bytes(&self, before: usize, after: usize) -> u64 {
         let counted = |bytes: usize| bytes.saturating_sub(limits::TOPIC_ALIAS_BYTES_FREE) as u64;
         let change = counted(after).wrapping_sub(counted(before));
         self.alias_bytes.fetch_add(change, Ordering::Relaxed).wrapping_add(change)
     }
 
-    /// How it lets clients in; `None` when it is not managed.
     pub(crate) fn access(&self) -> Option<Arc<Loaded>> {
         self.access.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -256,7 +252,7 @@ impl Broker {
         *self.bans.write().unwrap_or_else(PoisonError::into_inner) = bans;
     }
 
-    /// What was read of that, when it had changed so often.
+    /// Sets the access settings that were read at version `changes`.
     pub(crate) fn set_access(&self, access: Option<Loaded>, changes: u64) {
         let limits = access.as_ref().map(|loaded| loaded.access.access().limits_in_force());
         self.incidents.set_on(limits.is_some());
@@ -265,7 +261,6 @@ impl Broker {
         self.access_changes.store(changes, Ordering::Relaxed);
     }
 
-    /// Whether a spend cap was reached.
     #[inline]
     pub(crate) fn is_over_cap(&self) -> bool {
         self.is_over_cap.load(Ordering::Relaxed)
@@ -279,7 +274,7 @@ impl Broker {
         self.access_changes.load(Ordering::Relaxed) != changes
     }
 
-    /// It is to be read again.
+    /// Makes the next check read the access settings again.
     pub(crate) fn forget_changes(&self) {
         self.access_changes.store(u64::MAX, Ordering::Relaxed);
     }
@@ -289,45 +284,46 @@ impl Broker {
     }
 }
 
-/// Who gets what is published to one topic: a match of the router, kept by each core until a subscription changes.
+/// The receivers of one topic: a match of the router that each core caches until a subscription changes.
 pub(crate) struct Routes {
     pub(crate) broker: Arc<Broker>,
     pub(crate) topic: Arc<str>,
-    /// The generation of the router up to which this is known to be valid.
+    /// Generation of the router at which the match was last found valid.
     generation: AtomicU64,
     pub(crate) matched: Matched,
-    /// The topic matches more filters than [`limits::MATCH`] allows: nobody may publish to it.
+    /// The topic matches more filters than [`limits::MATCH`] allows: the broker refuses messages to it.
     pub(crate) is_over_limit: bool,
-    /// The streams that keep it for persistent sessions.
+    /// Streams that store the topic's messages for persistent sessions.
     pub(crate) kept: Kept,
-    /// The cores that have receivers, with their place in `matched.receivers`.
+    /// Cores with receivers, and their range in `matched.receivers`.
     pub(crate) cores: Box<[(u16, Range<usize>)]>,
-    /// For each of `cores`, how its receivers fared with the last messages.
-    pace: Box<[Pace]>,
-    /// Other pods that may have receivers.
+    /// For each of `cores`, the progress of its receivers with the last messages.
+    progress: Box<[ReceiverProgress]>,
+    /// Other pods that may have connected subscribers.
     pub(crate) copies: Targets,
-    /// Other pods that may have sessions, or members of shared subscriptions, that read it from the store.
+    /// Other pods that may have persistent sessions or members of shared subscriptions, which read the message from the
+    /// store.
     pub(crate) nudges: Targets,
-    /// Nodes that the matches visited to find all this.
+    /// Nodes that the match visited: its cost.
     pub(crate) visited: usize,
 }
 
-/// Bytes that a node of the tree of retained messages takes: one for each level of a topic.
+/// Estimated memory of a node in the tree of retained messages; each topic level has one.
 const NODE_BYTES: usize = 100;
 
-/// About how much memory a retained message takes, bytes.
+/// Estimated memory of a retained message, bytes.
 pub(crate) fn retained_size(message: &Message) -> u64 {
     let levels = message.topic().bytes().filter(|byte| *byte == b'/').count() + 1;
     (size_of::<Message>() + message.size() + levels * NODE_BYTES) as u64
 }
 
-/// How the receivers of one core fared with the last messages of a topic.
-struct Pace {
+/// Progress of one core's receivers with the last messages of a topic.
+struct ReceiverProgress {
     moving: AtomicUsize,
     behind: AtomicUsize,
 }
 
-impl Pace {
+impl ReceiverProgress {
     fn new(receivers: usize) -> Self {
         Self { moving: AtomicUsize::new(receivers), behind: AtomicUsize::new(0) }
     }
@@ -361,18 +357,30 @@ impl Routes {
         }
         let (copies, nudges) = Default::default();
         let cores = cores.into_boxed_slice();
-        let pace = cores.iter().map(|(_, range)| Pace::new(range.len())).collect();
-        Self { broker, topic, generation, matched, is_over_limit, kept, cores, pace, copies, nudges, visited }
+        let progress = cores.iter().map(|(_, range)| ReceiverProgress::new(range.len())).collect();
+        Self {
+            broker,
+            topic,
+            generation,
+            matched,
+            is_over_limit,
+            kept,
+            cores,
+            progress,
+            copies,
+            nudges,
+            visited,
+        }
     }
 
-    /// The shared subscriptions that get a message without the store.
+    /// Shared subscriptions that get the message live, because no stream stores it for them.
     pub(crate) fn live_groups(&self, message: &Message) -> impl Iterator<Item = &Arc<Group>> {
         let is_kept = message.qos() > QoS::AtMostOnce;
         let groups = self.matched.groups.iter();
         groups.filter(move |group| !is_kept || self.kept.group(group.name(), group.filter()).is_none())
     }
 
-    /// A shared subscription that the store keeps for, if it has a member that is there, on this pod.
+    /// The group of a stored shared subscription, if it has a connected member on this pod.
     pub(crate) fn online_group(&self, kept: &KeptGroup) -> Option<&Arc<Group>> {
         let is_it = |group: &&Arc<Group>| {
             group.name() == &*kept.name && group.filter() == &*kept.filter && group.has_online(is_here)
@@ -380,24 +388,24 @@ impl Routes {
         self.matched.groups.iter().find(is_it)
     }
 
-    /// Notes how many receivers of a core take messages now, and how many of them are behind.
+    /// Records how many receivers of a core accept messages now, and how many of them lag.
     pub(crate) fn note_pace(&self, core: u16, moving: usize, behind: usize) {
         let found = self.cores.iter().position(|(of, _)| *of == core);
-        if let Some(pace) = found.and_then(|index| self.pace.get(index)) {
+        if let Some(pace) = found.and_then(|index| self.progress.get(index)) {
             pace.moving.store(moving, Ordering::Relaxed);
             pace.behind.store(behind, Ordering::Relaxed);
         }
     }
 
-    /// Whether most of the receivers that take messages, on all cores, are behind.
+    /// Whether most of the receivers that accept messages lag, on all cores together.
     pub(crate) fn are_most_behind(&self) -> bool {
-        let sum = |of: fn(&Pace) -> &AtomicUsize| -> usize {
-            self.pace.iter().map(|pace| of(pace).load(Ordering::Relaxed)).sum()
+        let sum = |of: fn(&ReceiverProgress) -> &AtomicUsize| -> usize {
+            self.progress.iter().map(|pace| of(pace).load(Ordering::Relaxed)).sum()
         };
         sum(|pace| &pace.behind) * 2 > sum(|pace| &pace.moving)
     }
 
-    /// About how much memory this takes, bytes.
+    /// Estimated memory, bytes.
     pub(crate) fn size(&self) -> usize {
         let receivers = size_of_val(&*self.matched.receivers);
         let identifiers: usize = (self.matched.receivers.iter())
@@ -409,7 +417,7 @@ impl Routes {
         size_of::<Self>() + self.topic.len() + receivers + identifiers + groups + streams
     }
 
-    /// Whether this is what generation `now` of the router would find.
+    /// Whether the match is the one that generation `now` of the router would find.
     #[inline]
     pub(crate) fn is_of(&self, now: u64) -> bool {
         self.generation.load(Ordering::Relaxed) == now
@@ -429,12 +437,12 @@ impl Routes {
         is_valid
     }
 
-    /// Whether nobody gets it, now or later.
+    /// Whether no session gets the message, now or later.
     pub(crate) fn is_empty(&self) -> bool {
         self.kept.streams.is_empty() && self.matched.receivers.is_empty() && self.matched.groups.is_empty()
     }
 
-    /// Cores with sessions that keep messages of this topic.
+    /// Cores with persistent sessions that need this topic's messages.
     pub(crate) fn cores_that_keep(&self) -> impl Iterator<Item = u16> {
         let keeps = |range: &Range<usize>| {
             self.matched.receivers[range.clone()].iter().any(|receiver| receiver.kept > 0)
@@ -442,7 +450,6 @@ impl Routes {
         self.cores.iter().filter(move |(_, range)| keeps(range)).map(|(core, _)| *core)
     }
 
-    /// The receivers on one core.
     pub(crate) fn receivers(&self, core: u16) -> &[Receiver] {
         self.cores
             .iter()

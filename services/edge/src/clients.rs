@@ -1,7 +1,7 @@
-//! Connected clients, for people who ask: a page of them, one, or the end of one's connection.
+//! Requests for connected clients by the control plane: a page of them, one, or the end of a connection.
 //!
-//! Each event loop answers for its own connections, each pod with one answer of all its loops, and the pods of a region are asked
-//! together: see [`crate::Edge::ask_clients`].
+//! Each event loop answers for its own connections. A pod merges the answers of its loops, and
+//! [`crate::Edge::ask_clients`] asks all pods of the region.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,21 +14,21 @@ use crate::mailbox::{Mail, Mailbox};
 /// Most clients of a page.
 pub const PAGE_MAX: usize = 1_000;
 
-/// What is asked.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
     /// Clients in order of client ids.
     Page {
-        /// Only those after this client id.
+        /// Return clients after this client id.
         after: Option<Box<str>>,
-        /// What client id or user name begins with.
+        /// Prefix of the client id or user name.
         search: Box<str>,
-        /// So many, [`PAGE_MAX`] at most.
+        /// At most [`PAGE_MAX`].
         limit: usize,
     },
     /// The client with this client id.
     One(Box<str>),
-    /// The same, whose connection is closed.
+    /// The same, and close its connection.
     Kick(Box<str>),
 }
 
@@ -37,50 +37,51 @@ pub enum Question {
 pub struct Client {
     /// Client id.
     pub client_id: String,
-    /// User name. A longer one than a credential may have is cut off.
+    /// User name, cut off at the longest name of a credential.
     pub user: Option<String>,
-    /// Where it is, with its port; `None` when the system does not tell any more.
+    /// Address and port; `None`: the system does not know them any more.
     pub address: Option<String>,
     /// `3.1`, `3.1.1` or `5.0`.
     pub protocol: String,
-    /// What let it in.
+    /// The credential that authenticated it.
     pub method: String,
-    /// In unix milliseconds, to the second.
+    /// Time of the CONNECT, in unix milliseconds, to the second.
     pub connected_at_ms: u64,
-    /// Seconds; 0 is none.
+    /// Keep alive in seconds; 0: none.
     pub keep_alive_s: u16,
-    /// For so long its session outlives the connection, seconds; [`u32::MAX`] is for ever.
+    /// Session expiry interval in seconds; [`u32::MAX`]: never.
     pub session_expiry_s: u32,
-    /// Its subscriptions.
+    /// Number of subscriptions.
     pub subscriptions: u64,
-    /// QoS 1 and 2 messages to it that it has not acknowledged.
+    /// QoS 1 and 2 messages that the client has not acknowledged.
     pub unacknowledged: u64,
-    /// Messages to it that wait in the pod's memory, and their bytes.
+    /// Messages in the pod's memory that wait for the client.
     pub waiting_messages: u64,
-    /// See above.
+    /// Bytes of these messages.
     pub waiting_bytes: u64,
-    /// Bytes that its socket has not taken yet.
+    /// Bytes that its socket has not accepted yet.
     pub unsent_bytes: u64,
 }
 
-/// An answer, of one loop, one pod or several.
+/// The answer of an event loop, of a pod, or of several.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
     /// Clients in order of client ids.
     pub clients: Vec<Client>,
-    /// There may be more of them after this client id.
+    /// Client id after which more clients may follow.
     pub next: Option<String>,
 }
 
 impl Answer {
-    /// One answer of several, with so many clients at most. What lies behind the end of one of them is left for the next page.
+    /// Merges answers to at most `limit` clients. Clients after the end of any one answer are left for the next page,
+    /// because that answer may lack some between.
     #[must_use]
     pub fn merged(answers: impl IntoIterator<Item = Self>, limit: usize) -> Self {
         let (mut all, mut next): (BTreeMap<String, Client>, Option<String>) = Default::default();
         for answer in answers {
             next = [next, answer.next].into_iter().flatten().min();
             for client in answer.clients {
-                // While a client moves it may be seen twice.
+                // A client that reconnects to another loop may be in two answers: the newer connection counts.
                 let other = all.entry(client.client_id.clone()).or_insert_with(|| client.clone());
                 if other.connected_at_ms < client.connected_at_ms {
                     *other = client;
@@ -97,16 +98,16 @@ impl Answer {
     }
 }
 
-/// What a pod has said.
+/// The answer of one pod.
 #[derive(Debug)]
 pub struct Said {
-    /// Its name; `None`: this one.
+    /// Name of the pod; `None`: this pod.
     pub pod: Option<Box<str>>,
-    /// `None`: too many ask it at once.
+    /// `None`: the pod has too many requests at once.
     pub answer: Option<Answer>,
 }
 
-/// What is done with the answer of a pod.
+/// Callback for the merged answer of a pod.
 type Done = Box<dyn FnOnce(Option<Answer>) + Send>;
 
 pub(crate) struct Asked {
@@ -116,7 +117,7 @@ pub(crate) struct Asked {
 }
 
 struct Gathered {
-    /// Loops that have not.
+    /// Event loops that have yet to answer.
     left: usize,
     answers: Option<Vec<Answer>>,
     done: Option<Done>,
@@ -131,7 +132,7 @@ pub(crate) fn ask(mailboxes: &[Mailbox], broker: Arc<Broker>, question: Question
 }
 
 impl Asked {
-    /// A loop has answered; `None`: it cannot. The last one hands over what all have.
+    /// An event loop has answered; `None`: it cannot. The last answer completes the request.
     pub(crate) fn answer(&self, answer: Option<Answer>) {
         let mut gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);
         match answer {

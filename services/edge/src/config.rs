@@ -1,4 +1,4 @@
-//! The configuration of an edge process.
+//! The configuration of an edge process, as its caller assembles it from settings.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ pub struct Config {
     pub tracer: Option<Arc<Tracer>>,
     /// Limits, all with defaults.
     pub limits: Limits,
-    /// Milliseconds by which the wall clock of this process is ahead of the machine's. For tests.
+    /// Offset of this process's wall clock from the machine's, in milliseconds. For tests.
     #[doc(hidden)]
     pub clock_ahead_ms: i64,
 }

@@ -1,4 +1,5 @@
-//! Work between cores: whole turns of it at a time.
+//! Mail between cores. A core posts what it has collected for another core at the end of a turn, and so wakes it once
+//! per turn.
 
 use std::sync::Arc;
 
@@ -19,15 +20,17 @@ use crate::store::{
     Ack, Attached, Ids, Page, PendingSubscribe, Purge, SessionKey, StoredTraces, Subscribe, Unsubscribe,
 };
 
-/// One piece of work for another core.
 pub(crate) enum Mail {
-    /// A connection whose client id this core owns, with the bytes that came so far.
+    /// A connection whose client id this core owns, with the bytes received so far.
     Adopt(Box<Adopted>),
-    /// QoS 0 publishes of one publisher to one topic, as they stood on the wire.
+    /// QoS 0 messages of one publisher to one topic, in their encoded form.
     Run(Box<Run>),
-    /// A message for this core's receivers of `routes`.
-    Publish { routes: Arc<Routes>, message: Arc<Message>, from: Option<ConnectionId> },
-    /// A message for one receiver: the member of a shared subscription whose turn it is.
+    Publish {
+        routes: Arc<Routes>,
+        message: Arc<Message>,
+        from: Option<ConnectionId>,
+    },
+    /// A message for one member of a shared subscription.
     Shared {
         routes: Arc<Routes>,
         receiver: Receiver,
@@ -35,68 +38,76 @@ pub(crate) enum Mail {
         from: Option<ConnectionId>,
         group: u64,
     },
-    /// A receiver of a publisher is behind: do not read the publisher until it is not.
+    /// A receiver lags: pause reading from this publisher.
     Congested(ConnectionId),
-    /// The receiver has caught up.
+    /// The receiver has caught up: resume reading.
     Relieved(ConnectionId),
-    /// A message is committed that sessions of this core have to read.
+    /// Notice of a committed message that sessions on this core must read from the store.
     Grown(Arc<Routes>),
-    /// A message is committed: sessions of this core that keep it take it, or read it.
+    /// A committed message for the persistent sessions on this core. A session delivers this copy, or reads the message
+    /// from the store.
     Committed(Arc<Committed>),
-    /// Something may have been committed that no mail told of, to this broker or to any.
+    /// Notices may be lost: sessions look in the store. `None`: for all brokers.
     LookAround(Option<u64>),
-    /// What these publishers wait for is durable, or could not be stored.
-    Stored { acks: Vec<Ack>, stored: bool },
-    /// Messages that are followed were acknowledged, or refused, with the mail before this.
+    /// The messages of these publishers are durable, or could not be stored.
+    Stored {
+        acks: Vec<Ack>,
+        stored: bool,
+    },
+    /// Traced messages whose acknowledgement or refusal is in the mail before this.
     Traced(Box<StoredTraces>),
-    /// A session has another owner, or is wanted by one and not lost yet.
-    Lost { session: SessionKey, is_lost: bool },
-    /// A broker was looked for: whether there is one, if that could be found out.
+    /// Another owner has taken the session over, or wants to.
+    Lost {
+        session: SessionKey,
+        is_lost: bool,
+    },
+    /// Result of opening a broker: whether it exists; `None`: unknown.
     Opened(Arc<str>, Option<bool>),
-    /// The session of a connection, with its first page; `None` when it cannot be had now.
+    /// The session of a connection with its first page; `None`: it is unavailable now.
     Attached(ConnectionId, (Arc<Broker>, Arc<str>), Option<(Box<Attached>, Option<Page>)>),
-    /// The session that a connection asked for belongs to another user.
     OfAnotherUser(ConnectionId, (Arc<Broker>, Arc<str>)),
-    /// Subscriptions are durable; `None` for those that are not.
+    /// The subscriptions that are durable; `None` for each that is not.
     Subscribed(Box<Subscribe>, Vec<Option<Subscribed>>),
-    /// Other pods know the filters of a SUBSCRIBE that needs nothing else.
+    /// Other pods know the filters of this SUBSCRIBE, which can now be acknowledged.
     Suback(ConnectionId, Box<PendingSubscribe>),
-    /// Other pods know the filters of a session that has come: they may not have told what it is to read.
+    /// Other pods know the filters of this session. Their notices before that may be missing, so it reads again.
     Reread(Target),
-    /// Subscriptions are gone, or not.
+    /// Whether the unsubscription is durable.
     Unsubscribed(Box<Unsubscribe>, bool),
-    /// The store knows packet ids, or refused to.
+    /// Whether the packet ids are durable.
     Ids(Box<Ids>, bool),
-    /// All that was left with the store before a fence is committed.
-    Marked { fence: u64, through: Position },
-    /// What a session was to read, with the version of its sources; `None` when it cannot be read now.
+    /// Every job submitted before the barrier `fence` is committed.
+    Marked {
+        fence: u64,
+        through: Position,
+    },
+    /// Messages for a session, with the version of its sources; `None`: they cannot be read now.
     Page(Target, u32, Option<Page>),
-    /// An operator ends a session.
     Purge(Box<Purge>),
-    /// A client of a managed broker may enter, or not.
+    /// Result of a client's admission to a managed broker.
     Entered(Box<Entered>),
-    /// What became of a client that authenticates by SCRAM.
+    /// Result of a client's SCRAM step.
     Attempted(Box<Attempted>),
-    /// What the store says of a managed broker has changed.
     AccessChanged(Arc<Broker>),
-    /// Somebody asks for connected clients.
     Clients(Arc<Asked>),
-    /// What a client of a managed broker may do now.
+    /// New permissions of a client on a managed broker.
     Reviewed(Box<Reviewed>),
-    /// The password file or the rules file has changed, and with it the passwords of these users, in order.
+    /// The password file or the rules file has changed. The passwords of these users, in order, have changed with it.
     FilesChanged(Arc<[Box<str>]>),
-    /// The answer of the authenticator.
-    Authenticated { connection: ConnectionId, verdict: Verdict },
+    Authenticated {
+        connection: ConnectionId,
+        verdict: Verdict,
+    },
 }
 
-/// QoS 0 publishes of one publisher to one topic.
+/// Consecutive QoS 0 messages of one publisher to one topic.
 pub(crate) struct Run {
     pub(crate) routes: Arc<Routes>,
-    /// Whole PUBLISH packets without RETAIN, as a client of this kind (5.0 or not) gets them.
+    /// Whole PUBLISH packets without RETAIN, encoded for receivers of this version (5.0 or not).
     pub(crate) bytes: Arc<[u8]>,
     pub(crate) is_v5: bool,
     pub(crate) amount: Amount,
-    /// `None`: on another pod.
+    /// `None`: the publisher is on another pod.
     pub(crate) from: Option<ConnectionId>,
 }
 
@@ -112,5 +123,4 @@ impl Mail {
     }
 }
 
-/// What other threads leave for one core.
 pub(crate) type Mailbox = millrace_mailbox::Mailbox<Mail, Waker>;

@@ -1,40 +1,36 @@
-//! The memory budget of the process, and what is given up when it is used.
-//!
-//! The kernel kills a process that takes more memory than its cgroup or the machine has, and every client of every
-//! tenant loses its connection. So load is shed before that, in the order of [`Pressure`] (P9).
+//! The memory budget of the process. The kernel kills a process that takes more memory than its cgroup or the machine
+//! has, which disconnects all clients of all tenants. So the process sheds load before that, in the order of
+//! [`Pressure`] (P9).
 
 use std::fs;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// What is given up. Each level gives up what those before it do, too.
+/// The load that the process sheds. Each level includes the levels before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Pressure {
     #[default]
     None,
-    /// QoS 0 messages to sockets that are busy, beyond an eighth of the usual soft limit; retained messages of new
-    /// topics.
+    /// QoS 0 messages to busy sockets, beyond an eighth of the usual soft limit; retained messages on new topics.
     QosZero,
-    /// New connections.
     Connections,
-    /// Reading from publishers, until some of the memory is free again.
+    /// Reading from publishers, until memory is free again.
     Publishers,
 }
 
-/// Parts of the budget, in percent, from which on each level holds.
+/// Thresholds of the levels, in percent of the budget.
 const LEVELS: [(u64, Pressure); 3] =
     [(70, Pressure::QosZero), (80, Pressure::Connections), (90, Pressure::Publishers)];
 
-/// How much memory the process may use, and how much it does.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    /// Bytes; 0: no budget.
+    /// In bytes; 0: no budget.
     budget: u64,
     used: AtomicU64,
     pressure: AtomicU8,
 }
 
 impl Memory {
-    /// A budget of `bytes`; 0 for what the cgroup or the machine has.
+    /// A budget of `bytes`; 0: the limit of the cgroup or the machine.
     pub(crate) fn new(bytes: u64) -> Self {
         let budget = if bytes == 0 { available().unwrap_or(0) } else { bytes };
         Self { budget, used: AtomicU64::new(0), pressure: AtomicU8::new(0) }
@@ -44,7 +40,7 @@ impl Memory {
         self.budget
     }
 
-    /// Bytes that the process had at the last look.
+    /// Bytes at the last measurement.
     pub(crate) fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
@@ -59,7 +55,7 @@ impl Memory {
         }
     }
 
-    /// Looks how much memory the process has now. The new level, when it is another one.
+    /// Measures the process's memory. Returns the level if it has changed.
     pub(crate) fn look(&self) -> Option<Pressure> {
         self.note(resident()?)
     }
@@ -72,21 +68,20 @@ impl Memory {
             let reached = LEVELS.iter().rev().find(|(from, _)| percent >= *from);
             reached.map_or(Pressure::None, |(_, level)| *level)
         };
-        // A level ends five percent below where it begins, so that it does not come and go with every message.
+        // A level ends five percent below its threshold, so that it does not flap.
         let new = level(percent).max(level(percent + 5).min(old));
         self.pressure.store(new as u8, Ordering::Relaxed);
         (new != old).then_some(new)
     }
 }
 
-/// Memory of this process, bytes.
 fn resident() -> Option<u64> {
     let text = fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
     Some(pages * rustix::param::page_size() as u64)
 }
 
-/// Memory that the process may use, bytes: the smaller one of the cgroup's limit and the machine's memory.
+/// The smaller one of the cgroup's limit and the machine's memory, bytes.
 fn available() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
@@ -98,7 +93,7 @@ fn cgroup_limit() -> Option<u64> {
     let of_cgroup = fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = of_cgroup.lines().find_map(|line| line.strip_prefix("0::"))?;
     let mut limit: Option<u64> = None;
-    // A limit of any cgroup above counts, too.
+    // The limits of parent cgroups apply, too.
     let mut path = Some(std::path::Path::new(path));
     while let Some(at) = path {
         let file = std::path::Path::new("/sys/fs/cgroup")

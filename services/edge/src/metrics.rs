@@ -77,8 +77,8 @@ counters! {
         filter_edits: "counter" "millrace_loop_filter_edits_total" [] "Edits of a broker's filters for SUBSCRIBE and UNSUBSCRIBE packets. Packets of one turn share an edit.",
         scan_slices: "counter" "millrace_session_scan_slices_total" [] "Slices of the sessions in memory that were looked through, for lists of clients and for bans.",
         scans_refused: "counter" "millrace_session_scans_refused_total" [] "Lists of clients that were not made because too many were asked for at once.",
-        traces_followed: "counter" "millrace_traces_total" ["result=\"followed\""] "Messages that were chosen to be followed by a trace, by whether the rate allowed it.",
-        traces_over_rate: "counter" "millrace_traces_total" ["result=\"over_rate\""] "Messages that were chosen to be followed by a trace, by whether the rate allowed it.",
+        traces_followed: "counter" "millrace_traces_total" ["result=\"followed\""] "Messages sampled for a trace, by whether the rate limit allowed it.",
+        traces_over_rate: "counter" "millrace_traces_total" ["result=\"over_rate\""] "Messages sampled for a trace, by whether the rate limit allowed it.",
         accepts_failed: "counter" "millrace_accepts_failed_total" [] "Times that a listener paused for a second, because the process was out of open files or memory.",
         refused_limit: "counter" "millrace_connections_refused_total" ["reason=\"connections_max\""] "Connections closed before they belonged to a broker, by reason.",
         refused_address: "counter" "millrace_connections_refused_total" ["reason=\"address_connections\""] "Connections closed before they belonged to a broker, by reason.",
@@ -181,7 +181,7 @@ counters! {
         unqueued: "counter" "millrace_webhook_events_unqueued_total" [] "Events for webhooks that the store could not take: of clients, and messages with QoS 0.",
         wills_dropped: "counter" "millrace_wills_dropped_total" [] "Will messages that the store cannot hold, of older versions of this server.",
         wills: "counter" "millrace_wills_published_total" [] "Will messages published.",
-        pauses: "counter" "millrace_publisher_pauses_total" [] "Times a publisher was not read because its receivers were behind.",
+        pauses: "counter" "millrace_publisher_pauses_total" [] "Times reading from a publisher paused because its receivers lagged.",
     }
 }
 

@@ -1,4 +1,7 @@
-//! Bytes that wait to be written to one socket.
+//! The outbound buffer of one connection: encoded packets that its socket has not accepted yet.
+//!
+//! Small packets are copied into one growing tail, and long payloads are shared by reference. The buffer also decides
+//! whether a QoS 0 message still fits ([`Outbound::room`]).
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
@@ -9,22 +12,19 @@ use millrace_session::{Message, Out};
 use crate::clock::Millis;
 use crate::ws::frames;
 
-/// Payloads from here on are referred to instead of copied, bytes.
+/// A payload of at least this size is shared instead of copied.
 const SHARE_BYTES_MIN: usize = 4096;
-/// Slices in one system call.
 const SLICES_MAX: usize = 64;
-/// Buffers with more capacity than this are not kept for reuse, bytes.
+/// A buffer with more capacity is freed instead of reused.
 const KEEP_CAPACITY_MAX: usize = 256 * 1024;
-/// Buffers kept for reuse by one core.
 const POOL_MAX: usize = 128;
 
-/// A piece of outbound bytes.
 #[derive(Debug)]
 enum Chunk {
     Owned(Vec<u8>),
     Shared(Arc<[u8]>),
     Payload(Arc<Message>),
-    /// A whole WebSocket frame that must not stand inside another.
+    /// A whole WebSocket control frame, which must not stand inside another frame.
     Control(Vec<u8>),
 }
 
@@ -38,28 +38,26 @@ impl Chunk {
     }
 }
 
-/// Bytes that wait to be written to one socket. A connection has one only while something waits.
+/// The outbound buffer of one connection. A connection has one only while bytes wait.
 #[derive(Debug, Default)]
 pub(crate) struct Outbound {
     chunks: VecDeque<Chunk>,
-    /// Comes after the chunks: where packets are appended.
+    /// Packets are appended here; it follows the chunks.
     tail: Vec<u8>,
-    /// Bytes of the first chunk (or of `tail` when there is none) that are written.
+    /// Written bytes of the first chunk, or of `tail` if there is no chunk.
     written: usize,
-    /// Bytes that wait, all in all.
     len: usize,
-    /// WebSocket: bytes left of the frame that was begun.
+    /// WebSocket: bytes left in the frame that was begun.
     frame_left: usize,
-    /// Since when it has been over the soft limit with a busy socket, 0 when it is not.
+    /// Time since which it is over the soft limit with a busy socket; 0: it is not.
     full_since: Millis,
-    /// Bytes written since then.
     full_written: usize,
     answers: Answers,
 }
 
-/// Answers among what waits. Messages stand between answers, so an exact count would need the position of each answer.
-/// Two groups are enough: a group counts until its last answer is written, and the second group collects meanwhile. The
-/// count so falls even while messages keep the buffer long.
+/// Counts the waiting bytes that are answers to the client. Messages stand between answers, so an exact count would
+/// need the position of each answer. Two groups are enough: a group counts until its last answer is written, while the
+/// second collects. So the count falls even while messages keep the buffer long.
 #[derive(Debug, Default)]
 struct Answers {
     first: Group,
@@ -68,9 +66,8 @@ struct Answers {
 
 #[derive(Debug, Default)]
 struct Group {
-    /// Bytes of its answers.
     bytes: usize,
-    /// Bytes to write until its last answer is written.
+    /// Bytes to write until the last answer of the group is written.
     left: usize,
 }
 
@@ -79,7 +76,7 @@ impl Answers {
         self.first.bytes + self.second.bytes
     }
 
-    /// Adds an answer of `bytes`, which ends `left` bytes behind what is written.
+    /// Adds an answer of `bytes`, which ends `left` bytes after the written ones.
     fn add(&mut self, bytes: usize, left: usize) {
         if bytes == 0 {
             return;
@@ -101,61 +98,57 @@ impl Answers {
         }
     }
 
-    /// Something is put before all that waits.
+    /// Bytes are inserted before all that waits.
     fn moved_back(&mut self, bytes: usize) {
         self.first.left += bytes;
         self.second.left += bytes;
     }
 }
 
-/// Whether a QoS 0 message may be appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
     Free,
-    /// Over the soft limit for a moment only: append, and do not read the publisher for a while.
+    /// Over the soft limit for a short time: append, and pause reading from the publisher.
     Congested,
-    /// Over the soft limit and hardly moving: drop.
+    /// Over the soft limit for long, and draining slowly: drop the message.
     Full,
 }
 
-/// How long a receiver that is over its soft limit may hold up its publishers before it loses messages instead,
-/// milliseconds. One that takes a soft limit's worth of bytes in that time has it anew, so no publisher is slowed below
-/// that rate by a receiver.
+/// How long a receiver over its soft limit may pause its publishers before it loses messages instead. If the receiver
+/// drains the soft limit's number of bytes in that time, the timer restarts, so a receiver never slows its publishers
+/// below that rate.
 pub(crate) const GRACE_MS: Millis = 1000;
 
-/// How a flush ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flushed {
-    /// Everything is written.
     All,
-    /// The socket takes no more for now.
     Busy,
 }
 
 impl Outbound {
     pub(crate) fn len(&self) -> usize {
-        // `tail` grows behind our back while packets are appended.
+        // Callers append to `tail` directly, so `len` lacks it.
         self.len + self.tail.len() - self.written
     }
 
-    /// Bytes of answers to the client that wait, at most.
+    /// Upper bound of the waiting bytes that are answers.
     pub(crate) fn answers(&self) -> usize {
         self.answers.bytes()
     }
 
-    /// Counts the bytes that were appended since `before` bytes waited as answers.
+    /// Counts the bytes after the first `before` waiting ones as answers.
     pub(crate) fn note_answers(&mut self, before: usize) {
         let len = self.len();
         self.answers.add(len.saturating_sub(before), len);
     }
 
-    /// Room for a QoS 0 message while the socket is busy.
+    /// Whether a QoS 0 message may be appended while the socket is busy.
     pub(crate) fn room(&mut self, soft_bytes: usize, hard_bytes: usize, now: Millis) -> Room {
         let len = self.len();
         if len < soft_bytes {
             return Room::Free;
         }
-        // Half of the buffer is for messages that publishers had sent before they were paused.
+        // The other half is for messages that publishers had sent before they were paused.
         if len > hard_bytes / 2 {
             return Room::Full;
         }
@@ -165,7 +158,7 @@ impl Outbound {
         if now - self.full_since < GRACE_MS { Room::Congested } else { Room::Full }
     }
 
-    /// The socket took some bytes and is busy again.
+    /// The socket has accepted some bytes and is busy again.
     pub(crate) fn note_progress(&mut self, written: usize, soft_bytes: usize, now: Millis) {
         self.full_written += written;
         if self.len() < soft_bytes / 2 {
@@ -197,12 +190,11 @@ impl Outbound {
         self.push(Chunk::Control(frame));
     }
 
-    /// Writes as much as the socket takes.
     pub(crate) fn flush(&mut self, socket: &mut impl Write, websocket: bool) -> io::Result<(usize, Flushed)> {
         let mut total = 0;
         loop {
             if self.len() == 0 {
-                // TLS may hold what the socket did not take.
+                // TLS may hold bytes that the socket has not accepted.
                 return match socket.flush() {
                     Ok(()) => Ok((total, Flushed::All)),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok((total, Flushed::Busy)),
@@ -221,7 +213,8 @@ impl Outbound {
                     self.advance(n);
                     self.answers.written(n);
                     self.frame_left = self.frame_left.saturating_sub(n);
-                    // Fewer than offered: the socket's buffer is full, and epoll will tell when it no longer is.
+                    // The socket accepted fewer bytes than offered: its buffer is full, and epoll wakes the core when
+                    // it has room.
                     if n < offered {
                         self.compact();
                         return Ok((total, Flushed::Busy));
@@ -280,14 +273,14 @@ impl Outbound {
         }
     }
 
-    /// Frees what is written of a tail that keeps growing because its socket is never quite drained.
+    /// Frees the written part of a tail that keeps growing because its socket is never quite drained.
     fn compact(&mut self) {
         if self.chunks.is_empty() && self.written > self.tail.len() / 2 {
             self.drop_written();
         }
     }
 
-    /// Puts the header of a binary frame before everything that waits up to the next control frame.
+    /// Inserts the header of a binary frame, which contains everything up to the next control frame.
     fn begin_frame(&mut self) {
         if let Some(Chunk::Control(frame)) = self.chunks.front() {
             self.frame_left = frame.len() - self.written;
@@ -298,7 +291,7 @@ impl Outbound {
         if !self.chunks.iter().any(|chunk| matches!(chunk, Chunk::Control(_))) {
             len += self.tail.len();
         }
-        // A frame that ended inside a piece: what is written of it is of that earlier frame.
+        // A frame ended inside this piece: the written bytes belong to that frame.
         len -= self.written;
         self.drop_written();
         let mut header = Vec::with_capacity(10);
@@ -309,7 +302,7 @@ impl Outbound {
         self.chunks.push_front(Chunk::Owned(header));
     }
 
-    /// Makes `written` zero, so that something can be put in front.
+    /// Makes `written` zero, so that bytes can be inserted in front.
     fn drop_written(&mut self) {
         let written = std::mem::take(&mut self.written);
         if written == 0 {
@@ -333,7 +326,7 @@ impl Outbound {
     }
 }
 
-/// Empty buffers for reuse, so that idle connections have none.
+/// Empty buffers for reuse. Idle connections have none.
 #[derive(Debug, Default)]
 #[allow(clippy::vec_box, reason = "connections hold boxes: a buffer moves in and out without being copied")]
 pub(crate) struct Pool(Vec<Box<Outbound>>);
@@ -351,20 +344,18 @@ impl Pool {
     }
 }
 
-/// The outbound side of one connection while the core works on it. The core writes the bytes at the end of the turn.
+/// The buffer of one connection while the core works on it. The core writes the bytes at the end of the turn.
 pub(crate) struct OutboundSlot<'a> {
     pub(crate) slot: &'a mut Option<Box<Outbound>>,
     pub(crate) pool: &'a mut Pool,
-    /// Connections to flush at the end of the turn.
     pub(crate) dirty: &'a mut Vec<u32>,
     pub(crate) connection: u32,
-    /// The socket takes no more for now.
     pub(crate) busy: bool,
     pub(crate) soft_bytes: usize,
 }
 
 impl OutboundSlot<'_> {
-    /// The buffer. A connection has one exactly when it is in `dirty` or its socket is busy.
+    /// A connection has a buffer exactly while it is in `dirty` or its socket is busy.
     #[inline]
     pub(crate) fn outbound(&mut self) -> &mut Outbound {
         if self.slot.is_none() {
@@ -373,7 +364,6 @@ impl OutboundSlot<'_> {
         self.slot.get_or_insert_with(|| self.pool.take())
     }
 
-    /// Bytes that wait.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.slot.as_ref().map_or(0, |outbound| outbound.len())

@@ -143,7 +143,7 @@ impl Process {
             metrics::gauge("millrace_memory_budget_bytes", "Memory that the process may use."),
             metrics::gauge(
                 "millrace_memory_pressure",
-                "What is given up for want of memory: 0 nothing, 1 QoS 0, 2 new connections too, 3 speed of publishers too.",
+                "Load that the process sheds because memory is short: 0 none, 1 QoS 0, 2 also new connections, 3 also reading from publishers.",
             ),
             metrics::gauge(
                 "millrace_edge_turn_work_max",

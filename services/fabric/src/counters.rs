@@ -67,7 +67,7 @@ counters! {
     batches_sent: "counter" "millrace_fabric_batches_sent_total" [] "Batches of messages given to NATS.",
     bytes_sent: "counter" "millrace_fabric_sent_bytes_total" [] "Bytes given to NATS, with all that the fabric adds.",
     parts_sent: "counter" "millrace_fabric_parts_sent_total" [] "Parts of batches that were too long for one NATS message.",
-    heartbeats_sent: "counter" "millrace_fabric_heartbeats_sent_total" [] "Times a receiver was told how many messages there were.",
+    heartbeats_sent: "counter" "millrace_fabric_heartbeats_sent_total" [] "Times a receiver was sent the number of messages, so that it can notice a loss.",
     received: "counter" "millrace_fabric_messages_received_total" [] "Messages from other pods.",
     batches_received: "counter" "millrace_fabric_batches_received_total" [] "Batches of messages from other pods.",
     bytes_received: "counter" "millrace_fabric_received_bytes_total" [] "Bytes received from NATS, with all that the fabric adds.",

@@ -20,13 +20,11 @@ const SWEEP_LEN_MIN: usize = 1024;
 #[derive(Clone, Copy, Debug)]
 pub struct AddressLimits {
     pub connections_max: u32,
-    /// Cost per second; 0: no limit.
     pub cost_per_second_max: u32,
     /// Cost at once after a quiet time.
     pub burst: u32,
 }
 
-/// A list of networks, as a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Networks(pub Vec<IpNet>);
 
@@ -55,7 +53,6 @@ fn loopback(address: IpAddr) -> IpNet {
 pub struct Address(u64);
 
 impl Address {
-    /// A connection that counts for no address.
     pub const NONE: Self = Self(u64::MAX);
 
     fn of(address: IpAddr) -> Self {

@@ -26,9 +26,7 @@ pub enum Speaks {
     Mqtt,
     WebSocket,
     Proxy,
-    /// TLS that requests a client certificate.
     Mqtts,
-    /// TLS of browsers.
     Wss,
 }
 
@@ -41,7 +39,6 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// `socket` is of [`listen`].
     pub fn new(socket: Socket, speaks: Speaks) -> Self {
         Self { socket: TcpListener::from_std(socket.into()), speaks, paused: false, more: false }
     }

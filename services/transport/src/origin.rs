@@ -27,7 +27,6 @@ pub struct Origin {
 /// A certificate whose key the client has, because it signed the handshake. Its issuer is not checked yet.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Certificate {
-    /// SHA-256 of the whole certificate, hexadecimal.
     pub fingerprint: Box<str>,
     /// Its subject as RFC 2253 writes it, if the gateway sends it.
     pub subject: Option<Box<str>>,

@@ -18,7 +18,6 @@ const SUBJECT: u8 = 0xE1;
 const TLS_DETAILS: u8 = 0xE2;
 const CERTIFICATE: u8 = 0xE3;
 
-/// TLVs that may appear only once.
 const KNOWN: [u8; 5] = [AUTHORITY, FINGERPRINT, SUBJECT, TLS_DETAILS, CERTIFICATE];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +84,6 @@ pub fn parse(buf: &[u8]) -> Result<Option<Header<'_>>, ProxyError> {
     Ok(Some(Header { size, source, local, tlvs: Tlvs::check(tlvs)? }))
 }
 
-/// True for the beginning of a signature.
 fn begins(buf: &[u8]) -> Result<(), ProxyError> {
     if buf.starts_with(VERSION_1) {
         Err(ProxyError::Version1)
@@ -146,7 +144,6 @@ impl<'a> Tlvs<'a> {
         Ok(Self(bytes))
     }
 
-    /// In wire order.
     pub fn iter(&self) -> impl Iterator<Item = (u8, &'a [u8])> + use<'a> {
         let mut left = self.0;
         std::iter::from_fn(move || {
@@ -156,7 +153,6 @@ impl<'a> Tlvs<'a> {
         })
     }
 
-    /// The requested server name (SNI), 0x02.
     pub fn authority(&self) -> Option<&'a str> {
         self.text(AUTHORITY)
     }
@@ -167,7 +163,6 @@ impl<'a> Tlvs<'a> {
         self.text(FINGERPRINT)
     }
 
-    /// Subject of the client's certificate, 0xE1.
     pub fn subject(&self) -> Option<&'a str> {
         self.text(SUBJECT)
     }

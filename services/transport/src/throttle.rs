@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Millis;
 
-/// Time between two log lines, milliseconds.
 const BETWEEN_MS: Millis = 60_000;
 
 /// Decides which events of one kind are logged. All event loops share it.

@@ -1,5 +1,3 @@
-//! How a broker authenticates its clients.
-
 use serde::{Deserialize, Serialize};
 
 use super::invalid::{Checked, Findings};
@@ -17,7 +15,6 @@ pub struct Access {
     /// MQTT 5.0 clients can prove by SCRAM-SHA-256 that they know the password.
     pub scram: bool,
     pub tokens: bool,
-    /// Whether clients present a certificate of a [`super::ClientCa`].
     pub certificates: CertificateUse,
     /// The tenant's authentication service, which is asked last.
     pub webhook: Option<WebhookAuth>,
@@ -64,7 +61,6 @@ impl Access {
     }
 }
 
-/// Passwords and SCRAM, for clients with a credential.
 impl Default for Access {
     fn default() -> Self {
         Self {

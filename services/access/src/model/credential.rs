@@ -42,11 +42,9 @@ pub enum Secret {
         /// Id of the region's key that made the hash, so that the key can be rotated.
         #[serde(default)]
         key: u32,
-        /// Keyed BLAKE3 of the secret.
         hash: HiddenBytes<32>,
     },
     Chosen {
-        /// PHC string of Argon2id.
         phc: HiddenText,
     },
 }

@@ -28,17 +28,13 @@ pub struct JwtIssuer {
     pub created_at_ms: u64,
 }
 
-/// How a token is signed (RFC 7518 section 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum JwtAlgorithm {
-    /// HMAC with SHA-256.
     #[serde(rename = "HS256")]
     Hs256,
-    /// RSA, PKCS#1 v1.5, with SHA-256.
     #[serde(rename = "RS256")]
     Rs256,
-    /// ECDSA on P-256 with SHA-256.
     #[serde(rename = "ES256")]
     Es256,
 }
@@ -46,7 +42,6 @@ pub enum JwtAlgorithm {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum JwtKey {
-    /// For HS256.
     Secret {
         secret: HiddenText,
         #[serde(default)]
@@ -152,7 +147,6 @@ impl Default for JwtKey {
     }
 }
 
-/// `sub` is the user name.
 impl Default for ClaimMapping {
     fn default() -> Self {
         Self { user: "sub".to_owned(), client_id: None, rules: None }

@@ -1,5 +1,3 @@
-//! Stored limits of a broker and its clients.
-
 use serde::{Deserialize, Serialize};
 
 use super::invalid::{Checked, Findings};
@@ -12,7 +10,6 @@ use crate::limits::PACKET_BYTES_MIN;
 pub struct Limits {
     /// Of all its clients together.
     pub broker: BrokerLimits,
-    /// Of each client.
     pub client: ClientLimits,
 }
 
@@ -21,19 +18,13 @@ pub struct Limits {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct BrokerLimits {
-    /// Connections at once.
     pub connections: Option<u64>,
-    /// CONNECTs a second.
     pub connects_per_s: Option<u64>,
-    /// Messages that are published a second.
     pub publishes_per_s: Option<u64>,
     /// Bytes (topic, properties, payload) that are published a second.
     pub publish_bytes_per_s: Option<u64>,
-    /// Subscriptions of all sessions.
     pub subscriptions: Option<u64>,
-    /// Bytes that wait for all sessions.
     pub queue_bytes: Option<u64>,
-    /// Retained messages.
     pub retained_messages: Option<u64>,
 }
 
@@ -42,17 +33,12 @@ pub struct BrokerLimits {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct ClientLimits {
-    /// CONNECTs a minute under one client id.
     pub connects_per_min: Option<u64>,
-    /// Messages that it publishes a second.
     pub publishes_per_s: Option<u64>,
     /// Bytes (topic, properties, payload) that it publishes a second.
     pub publish_bytes_per_s: Option<u64>,
-    /// Subscriptions of its session.
     pub subscriptions: Option<u64>,
-    /// Messages that wait for its session.
     pub queue_messages: Option<u64>,
-    /// Bytes that wait for its session.
     pub queue_bytes: Option<u64>,
     /// Longest time that a message waits for its session, seconds.
     pub queue_age_s: Option<u64>,

@@ -9,9 +9,7 @@ use crate::limits::RULES_MAX;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Rule {
-    /// Whether the rule allows or denies.
     pub effect: Effect,
-    /// The requests that the rule applies to.
     pub action: Action,
     /// Topic filter, without share name. `%c` stands for the client id, `%u` for the user name.
     pub filter: String,
@@ -24,14 +22,11 @@ pub struct Rule {
     pub qos_max: u8,
 }
 
-/// Whether a rule allows or denies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
-    /// It may be done.
     Allow,
-    /// It may not be done.
     Deny,
 }
 
@@ -44,7 +39,6 @@ pub enum Action {
     Publish,
     /// To get messages.
     Subscribe,
-    /// Both.
     All,
 }
 

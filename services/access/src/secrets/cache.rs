@@ -31,7 +31,6 @@ impl VerifiedCache {
         Self { hasher: blake3::Hasher::new_keyed(key), sets: sets.into(), ttl_s }
     }
 
-    /// `now_s` is of any monotonic clock.
     pub fn contains(&self, user: &str, password: &[u8], phc: &str, now_s: u32) -> bool {
         let tag = self.tag(user, password, phc);
         tag != 0

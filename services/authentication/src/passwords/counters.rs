@@ -13,17 +13,13 @@ pub(super) struct Counters {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PasswordCheckCounts {
-    /// Computed hashes that matched.
     pub right: u64,
-    /// Computed hashes that did not match.
     pub wrong: u64,
     /// Requests answered from the cache.
     pub remembered: u64,
-    /// Requests skipped because their client had disconnected.
     pub cancelled: u64,
     /// Requests refused because the queue was full.
     pub busy: u64,
-    /// Requests queued now.
     pub waiting: u64,
 }
 

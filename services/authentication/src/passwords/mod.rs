@@ -39,7 +39,6 @@ pub struct Request<C> {
     /// Hashes (PHC strings) to compare with. A rotation with an overlap has two.
     pub hashes: Vec<Box<str>>,
     pub cancellation: Cancellation,
-    /// Returned with the result.
     pub context: C,
 }
 
@@ -56,7 +55,6 @@ pub struct CheckedPassword<C> {
     pub outcome: CheckOutcome,
 }
 
-/// Receives the results that [`Checker::check`] does not return at once.
 pub type Sender<C> = Box<dyn Fn(CheckedPassword<C>) + Send + Sync>;
 
 /// Seconds of a monotonic clock.

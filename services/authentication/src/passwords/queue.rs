@@ -76,7 +76,6 @@ impl<J> FairQueue<J> {
         self.lock().jobs.len()
     }
 
-    /// Wakes the waiting threads and ends the queue.
     pub(super) fn close(&self) {
         self.lock().is_closed = true;
         self.came.notify_all();

@@ -1,4 +1,4 @@
-//! How a broker lets clients in.
+//! Routes of a broker's access settings: authentication methods and the rules for all clients.
 
 use axum::Json;
 use axum::extract::State;
@@ -15,7 +15,7 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(get_access, set_access)).routes(routes!(test_access))
 }
 
-/// How a broker lets clients in, and the rules of all of them.
+/// The authentication methods of a broker, and the rules for all clients.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/access", tag = "access", params(AtBroker),
     responses((status = 200, description = "The settings", body = AccessSettings)))]
 async fn get_access(
@@ -27,7 +27,7 @@ async fn get_access(
     Ok((etag(found.version), Json(found.value)))
 }
 
-/// Sets how a broker lets clients in, as a whole.
+/// Replaces the authentication methods of a broker and the rules for all clients.
 #[utoipa::path(put, path = "/organisations/{organisation}/brokers/{broker}/access", tag = "access", params(AtBroker, IfMatch),
     request_body = AccessSettings, responses((status = 200, description = "The settings", body = AccessSettings)))]
 async fn set_access(
@@ -41,8 +41,8 @@ async fn set_access(
     Ok((etag(set.version), Json(set.value)))
 }
 
-/// Says whether a client may publish or subscribe, and which rule says so. Nothing is changed, and the client need not be there. Rules of
-/// tokens and of the webhook are not known here.
+/// Evaluates whether a client may publish or subscribe, and returns the deciding rule. Nothing changes, and the client
+/// need not be connected. The evaluation does not know rules that come with a JSON web token or from a webhook.
 #[utoipa::path(post, path = "/organisations/{organisation}/brokers/{broker}/access/test", tag = "access", params(AtBroker),
     request_body = AccessQuestion, responses((status = 200, description = "The answer", body = AccessAnswer)))]
 async fn test_access(
@@ -52,7 +52,7 @@ async fn test_access(
     Input { value, .. }: Input<AccessQuestion>,
 ) -> Answer<Json<AccessAnswer>> {
     let (answer, is_managed) = api.control().test_access(&caller, &at.at(), &value).await?;
-    // A broker without access settings of its own is under the rules of the server's settings.
+    // The rules of the server's settings apply to a broker without access settings of its own.
     if is_managed || answer.decided_by == DecidedBy::Protocol {
         return Ok(Json(answer));
     }

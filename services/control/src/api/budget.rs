@@ -1,4 +1,4 @@
-//! What expensive requests may cost: a tenant has few of them at once, so that others find threads and cores free.
+//! Limits expensive requests at once, per organisation and in all, so that no tenant occupies all threads and cores.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,6 @@ use uuid::Uuid;
 use super::problem::{Answer, Problem};
 use crate::limits::{EXPENSIVE_AT_ONCE, EXPENSIVE_PER_ORGANISATION, EXPENSIVE_WAITING_MAX};
 
-/// The expensive requests of a server, by organisation.
 #[derive(Clone)]
 pub(crate) struct Budget {
     all: Arc<Semaphore>,
@@ -22,7 +21,7 @@ struct Tenant {
     requests: usize,
 }
 
-/// The right to work on one expensive request.
+/// A permit for one expensive request.
 pub(crate) struct Turn {
     _all: OwnedSemaphorePermit,
     _own: OwnedSemaphorePermit,
@@ -41,11 +40,13 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Waits for the turn of a request. The caller belongs to the organisation: strangers must not use up its places.
+    /// Waits for a permit. The caller must be a member of the organisation, so that strangers cannot use up its
+    /// permits.
     pub(crate) async fn turn(&self, organisation: Uuid) -> Answer<Turn> {
         let (noted, own) = self.note(organisation)?;
         let closed = |_| Problem::later(1);
-        // The own place comes first: who waits for it takes none of another tenant's.
+        // The organisation's own permit comes first: while a request waits for it, it holds no permit of the shared
+        // ones.
         let own = own.acquire_owned().await.map_err(closed)?;
         let all = Arc::clone(&self.all).acquire_owned().await.map_err(closed)?;
         Ok(Turn { _all: all, _own: own, _noted: noted })

@@ -1,23 +1,24 @@
-//! Our cookies. Scripts cannot read them, and other sites' pages do not make the browser send them with what changes something.
+//! Cookies of the server. Scripts cannot read them, and browsers do not send them with a changing request of another
+//! site's page.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 
 use crate::limits::{OIDC_S, SIGN_IN_MS};
 use crate::secret::Secret;
 
-/// What a cookie is of.
+/// The purpose of a cookie.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cookie {
     /// A web session.
     SignIn,
-    /// A way to the provider and back.
+    /// A sign-in at the provider that is under way.
     Oidc,
-    /// An account of the provider that waits for a confirmation.
+    /// An account of the provider that the person has yet to confirm.
     Link,
 }
 
 impl Cookie {
-    /// Over TLS the browser itself makes sure that no other host has set it.
+    /// With TLS, the prefix `__Host-` makes the browser refuse such a cookie from any other host.
     fn name(self, is_secure: bool) -> &'static str {
         match (self, is_secure) {
             (Self::SignIn, true) => "__Host-millrace",
@@ -37,7 +38,7 @@ impl Cookie {
     }
 }
 
-/// The secret in a request's cookie.
+/// The secret of a cookie in a request.
 pub(crate) fn read(headers: &HeaderMap, cookie: Cookie, is_secure: bool) -> Option<Secret> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs =
@@ -45,7 +46,7 @@ pub(crate) fn read(headers: &HeaderMap, cookie: Cookie, is_secure: bool) -> Opti
     pairs.find(|(of, _)| *of == cookie.name(is_secure)).map(|(_, secret)| secret.into())
 }
 
-/// What sets the cookie; without a secret, what takes it away.
+/// The header value that sets the cookie; without a secret it deletes the cookie.
 pub(crate) fn set(cookie: Cookie, secret: Option<&Secret>, is_secure: bool) -> Option<HeaderValue> {
     let (secret, age_s) = secret.map_or(("", 0), |secret| (secret.expose(), cookie.age_s()));
     let secure = if is_secure { "; Secure" } else { "" };

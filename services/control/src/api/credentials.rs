@@ -45,7 +45,7 @@ impl AtCredential {
 struct MadeCredential {
     #[serde(flatten)]
     credential: Credential,
-    /// The password that was made. It is shown only now. Null when you chose one.
+    /// The generated password. Only this answer contains it. Null if you chose one.
     #[schema(value_type = Option<String>)]
     secret: Option<Secret>,
 }
@@ -62,7 +62,7 @@ async fn list_credentials(
     Ok(List::of(api.control().credentials(&caller, &at.at(), &page).await?))
 }
 
-/// Makes a credential, and a password for it.
+/// Creates a credential, and generates a password unless you choose one.
 #[utoipa::path(post, path = "/organisations/{organisation}/brokers/{broker}/credentials", tag = "access",
     params(AtBroker, IdempotencyKey), request_body = NewCredential,
     responses((status = 201, description = "The credential", body = MadeCredential)))]
@@ -89,7 +89,7 @@ async fn get_credential(
     Ok((etag(found.version), Json(found.value)))
 }
 
-/// Changes a credential as a whole, but for its secret.
+/// Replaces a credential's settings, except its secret.
 #[utoipa::path(put, path = "/organisations/{organisation}/brokers/{broker}/credentials/{user}", tag = "access",
     params(AtCredential, IfMatch), request_body = CredentialChange,
     responses((status = 200, description = "The credential", body = Credential)))]
@@ -119,7 +119,7 @@ async fn delete_credential(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Gives a credential a new password.
+/// Replaces a credential's password by a new one.
 #[utoipa::path(post, path = "/organisations/{organisation}/brokers/{broker}/credentials/{user}/rotate", tag = "access",
     params(AtCredential, IdempotencyKey), request_body = Rotation,
     responses((status = 200, description = "The credential", body = MadeCredential)))]

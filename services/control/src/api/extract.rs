@@ -1,4 +1,4 @@
-//! What handlers get out of a request: who asks, what they say, which page, which version. What is wrong is a [`Problem`].
+//! Extractors of handlers: caller, body, path, page and version of a request. A wrong request becomes a [`Problem`].
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -22,79 +22,77 @@ use crate::domain::{Caller, Once, PageRequest, Precondition, Source, Who, shorte
 use crate::limits::{BODY_BYTES_MAX, CURSOR_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX, PAGE_ROWS, PAGE_ROWS_MAX};
 use crate::secret::Secret;
 
-/// The header that scripts of the console show what they know in.
+/// Header that the console's scripts send with the web session's CSRF token.
 pub(crate) const CSRF: &str = "x-csrf-token";
 
-/// Somebody who is known.
+/// The authenticated caller.
 pub(crate) struct Auth(pub(crate) Caller);
 
-/// Where a request comes from.
+/// Address of the client.
 pub(crate) struct From(pub(crate) Option<IpAddr>);
 
-/// Where a request comes from, and with which browser.
+/// Address and browser of the client.
 pub(crate) struct Coming(pub(crate) Source);
 
-/// A path's parts.
 pub(crate) struct Path<T>(pub(crate) T);
 
-/// A query's parts.
 pub(crate) struct Query<T>(pub(crate) T);
 
-/// A body in JSON, and what names the request.
+/// A JSON body, and the name of the request.
 pub(crate) struct Input<T> {
     pub(crate) value: T,
     pub(crate) once: Once,
 }
 
-/// What the caller has seen of what they change.
+/// The version that the caller expects, from `If-Match` and `If-None-Match`.
 pub(crate) struct Seen(pub(crate) Precondition);
 
-/// Which page of a list is asked for.
+/// The page that the caller asks for.
 pub(crate) struct Paging(pub(crate) PageRequest);
 
-/// Which page of a list.
+/// A page of a list.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PageQuery {
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     #[serde(default)]
     cursor: Option<String>,
-    /// Most rows.
+    /// Maximum number of rows.
     #[serde(default)]
     #[param(minimum = 1, maximum = 200, default = 50)]
     limit: Option<usize>,
 }
 
-/// Which version is changed.
+/// The version to change.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[allow(dead_code, reason = "only described: the extractor reads the headers")]
 pub(crate) struct IfMatch {
-    /// `ETag` of what you have read; `*` for whatever is there.
+    /// `ETag` of the version that you have read; `*`: any version.
     #[param(rename = "If-Match", pattern = r#"^("[^"]*"|\*)$"#)]
     if_match: String,
 }
 
-/// Which version is replaced, or that there is none yet.
+/// The version to replace, or the absence of one.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[allow(dead_code, reason = "only described: the extractor reads the headers")]
 pub(crate) struct IfMatchOrNone {
-    /// `ETag` of what you replace.
+    /// `ETag` of the version to replace.
     #[param(rename = "If-Match", pattern = r#"^("[^"]*"|\*)$"#)]
     if_match: Option<String>,
-    /// `*` to make it: it fails when it is there already.
+    /// `*`: create it; the request fails if it exists.
     #[param(rename = "If-None-Match", pattern = r"^\*$")]
     if_none_match: Option<String>,
 }
 
-/// What names a request.
+/// The name of a request.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[allow(dead_code, reason = "only described: the extractor reads the header")]
 pub(crate) struct IdempotencyKey {
-    /// A name of this request that you never use for another one, such as a random UUID. Sent again with it within a day, the
-    /// request is not done again, and has the first answer.
+    /// A name for this request that you never use for another one, such as a random UUID. If you repeat the request
+    /// within a day, the server does not perform it again, and returns the first answer.
     #[param(rename = "Idempotency-Key", min_length = 1, max_length = 255)]
     idempotency_key: Option<String>,
 }
@@ -139,7 +137,7 @@ impl FromRequestParts<Api> for Auth {
         let agent = parts.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
         let caller = match caller {
             Ok(caller) => Caller { agent: agent.map(shortened), ..caller },
-            // Who shows nothing that is known is not let try for ever.
+            // Limits how fast an address can guess credentials.
             Err(error) => {
                 api.rates().stranger(address)?;
                 return Err(error.into());
@@ -157,7 +155,7 @@ impl FromRequestParts<Api> for Auth {
     }
 }
 
-/// Who asks, for what reads the body.
+/// Id of the caller, for the extractor of the body.
 #[derive(Clone, Copy)]
 struct Client(Uuid);
 
@@ -178,7 +176,7 @@ fn nobody() -> Problem {
     Problem::new(StatusCode::UNAUTHORIZED, "sign in, or send an API token: Authorization: Bearer mlr_...")
 }
 
-/// Another site can make a browser send its cookie, but not a header of ours.
+/// Another site can make a browser send our cookie, but not a header of ours.
 fn check_csrf(method: &Method, headers: &HeaderMap, expected: &Secret) -> Answer<()> {
     if method.is_safe() {
         return Ok(());
@@ -196,7 +194,7 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Api> for Path<T> {
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Answer<Self> {
         let path = axum::extract::Path::from_request_parts(parts, api).await;
-        // An id that cannot be one is of nothing that there is.
+        // Text that is no id gets the answer of an unknown id.
         path.map(|path| Self(path.0))
             .map_err(|_| Problem::new(StatusCode::NOT_FOUND, "there is no such thing"))
     }
@@ -253,7 +251,7 @@ impl FromRequestParts<Api> for Seen {
     }
 }
 
-/// A tag that is none of ours is of no version that there is.
+/// A foreign tag matches no version.
 fn version(tag: &str) -> Answer<u64> {
     let inner = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"')).filter(|tag| !tag.contains('"'));
     let inner = inner.ok_or_else(|| {
@@ -267,7 +265,6 @@ fn version(tag: &str) -> Answer<u64> {
     })
 }
 
-/// The ETag of a version.
 pub(crate) fn etag(version: u64) -> [(header::HeaderName, String); 1] {
     [(header::ETAG, format!("\"{version}\""))]
 }
@@ -294,7 +291,7 @@ impl<T: DeserializeOwned> FromRequest<Api> for Input<T> {
     }
 }
 
-/// What names a request, for those without a body.
+/// For requests without a body.
 impl FromRequestParts<Api> for Once {
     type Rejection = Problem;
 

@@ -1,4 +1,4 @@
-//! What is around every request: its time, its size, and the headers that tell browsers what not to do with an answer.
+//! Middleware around every request: time limit, size limit, recording of denials, and headers for browsers.
 
 use std::sync::{Arc, OnceLock};
 
@@ -23,10 +23,10 @@ const HEADERS: [(header::HeaderName, &str); 5] = [
     (header::X_FRAME_OPTIONS, "DENY"),
 ];
 
-/// From when on a change is in force on all pods that reach the store, in unix milliseconds.
+/// Time at which a change is in force on all pods that can reach the store, in unix milliseconds.
 const IN_FORCE_AT: header::HeaderName = header::HeaderName::from_static("millrace-in-force-at-ms");
 
-/// Who asks, once it is known.
+/// The caller, once it is authenticated.
 #[derive(Clone, Default)]
 pub(crate) struct Known(pub(crate) Arc<OnceLock<Caller>>);
 
@@ -38,7 +38,7 @@ pub(crate) fn around(router: Router<Api>, api: &Api) -> Router<Api> {
         .layer(from_fn(with_headers))
 }
 
-/// Writes into the audit log of an organisation what its people and tokens tried and may not do.
+/// Records in an organisation's audit log what its members and tokens were refused.
 async fn note_denials(State(api): State<Api>, mut request: Request, next: Next) -> Response {
     let known = Known::default();
     request.extensions_mut().insert(known.clone());
@@ -62,7 +62,7 @@ async fn note_denials(State(api): State<Api>, mut request: Request, next: Next) 
 const READ_BY_PODS: [&str; 7] =
     ["access", "credentials", "groups", "jwt-issuers", "client-cas", "bans", "webhooks"];
 
-/// Says from when on a change of a broker is in force on all pods.
+/// Adds the time at which a change of a broker is in force on all pods.
 async fn say_when(State(api): State<Api>, request: Request, next: Next) -> Response {
     let is_change = !request.method().is_safe() && is_read_by_pods(request.uri().path());
     let mut response = next.run(request).await;
@@ -76,11 +76,12 @@ async fn say_when(State(api): State<Api>, request: Request, next: Next) -> Respo
 fn is_read_by_pods(path: &str) -> bool {
     let Some((_, of_broker)) = path.split_once("/brokers/") else { return false };
     let mut parts = of_broker.split('/').skip(1);
-    // The broker itself has its limits, and whether it is suspended.
+    // The broker's own record has its limits and its suspension.
     parts.next().is_none_or(|part| READ_BY_PODS.contains(&part) || matches!(part, "suspend" | "resume"))
 }
 
-/// Ends what takes too long. A transaction that was handed to the store goes on; one that comes again with its key has its answer.
+/// Ends a request that takes too long. Its transaction may still commit; a repeated request with the same key gets its
+/// answer.
 pub(crate) async fn in_time(request: Request, next: Next) -> Response {
     timeout(REQUEST_TIME_MAX, next.run(request)).await.unwrap_or_else(|_| {
         let detail = "it was given up; whether it was done can be seen by reading, or by sending it again with its Idempotency-Key";
@@ -88,7 +89,6 @@ pub(crate) async fn in_time(request: Request, next: Next) -> Response {
     })
 }
 
-/// Adds the headers that every answer has.
 pub(crate) async fn with_headers(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     for (name, value) in HEADERS {

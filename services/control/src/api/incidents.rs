@@ -1,4 +1,4 @@
-//! What a broker has refused or dropped.
+//! Route of the incidents of a broker: requests and messages that it has refused or dropped.
 
 use axum::Json;
 use axum::extract::State;
@@ -19,14 +19,14 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct Wanted {
-    /// Only those of this client id.
+    /// Only incidents of this client id.
     client_id: Option<String>,
-    /// Only those of this kind.
+    /// Only incidents of this kind.
     #[param(inline)]
     kind: Option<IncidentKind>,
 }
 
-/// What was refused, dropped or limited, the latest first: the last thousand, for a week.
+/// Requests that were refused and messages that were dropped, the latest first: the last thousand, for a week.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/incidents", tag = "clients",
     params(AtBroker, Wanted, PageQuery), responses((status = 200, description = "Incidents", body = List<Incident>)))]
 async fn list_incidents(

@@ -1,5 +1,5 @@
-//! Bodies in JSON: what is wrong in one is said with its field, in the words of JSON. A field that nobody knows is wrong, too: it may be
-//! a known one that is misspelt, and its default would count instead.
+//! Parses JSON bodies; an error names its field. An unknown field is an error too, because it may be a misspelt one
+//! whose default would silently apply.
 
 use axum::http::StatusCode;
 use serde::de::DeserializeOwned;
@@ -8,7 +8,6 @@ use serde_json::error::Category;
 
 use super::problem::{Answer, Problem};
 
-/// What a body says.
 pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Answer<T> {
     let mut text = serde_json::Deserializer::from_slice(body);
     let mut track = serde_path_to_error::Track::new();
@@ -48,7 +47,7 @@ fn below(parent: &str, key: &str) -> String {
     format!("{parent}{dot}{key}")
 }
 
-/// What the reader of JSON says, without the names that types have in this program.
+/// Rewrites serde's error without the names of Rust types.
 fn wrong_field(path: &str, wrong: &serde_json::Error) -> Problem {
     let said = wrong.to_string();
     let said = said.rsplit_once(" at line ").map_or(&*said, |(said, _)| said);

@@ -1,4 +1,5 @@
-//! What is known of a broker's clients while they are there, and of what is kept for them.
+//! Routes of a broker's clients, sessions, retained messages and metrics. Handlers authorise the caller, then ask
+//! [`Live`](crate::Live).
 
 use std::convert::Infallible;
 
@@ -46,21 +47,21 @@ struct AtClient {
     organisation: Uuid,
     /// Name of the broker.
     broker: String,
-    /// Client id. `base64:` and the id in base64url names it, too: URLs cannot carry the ids `.` and `..`.
+    /// Client id, or `base64:` and the id in base64url, because a URL cannot contain the ids `.` and `..`.
     client_id: String,
 }
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct Search {
-    /// What client id or user name begins with.
+    /// Prefix of the client id or user name.
     search: Option<String>,
 }
 
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct Filter {
-    /// Topic filter; all topics when it is left out.
+    /// Topic filter; left out: all topics.
     #[param(min_length = 1)]
     filter: Option<String>,
 }
@@ -68,12 +69,11 @@ struct Filter {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct Topic {
-    /// The topic.
     #[param(min_length = 1)]
     topic: String,
 }
 
-/// The broker, for somebody who may look into it.
+/// Finds the broker, if the caller has the permission.
 async fn open(api: &Api, caller: &Caller, at: BrokerRef, permission: Permission) -> Answer<LiveBroker> {
     let id = api.control().open_broker(caller, &at, permission).await?;
     Ok(LiveBroker { id, name: at.name })
@@ -85,7 +85,7 @@ impl AtClient {
     }
 }
 
-/// The client id that a part of a path names.
+/// Decodes the client id of a path.
 fn named(part: String) -> String {
     let encoded = part.strip_prefix("base64:");
     let decoded = encoded.and_then(|text| String::from_utf8(URL_SAFE_NO_PAD.decode(text).ok()?).ok());
@@ -95,13 +95,13 @@ fn named(part: String) -> String {
 /// A page of connected clients.
 #[derive(Serialize, ToSchema)]
 struct ClientList {
-    /// Its rows.
+    /// The rows of the page.
     items: Vec<Client>,
-    /// What to send as `cursor` for the next page; null: this is the last one.
+    /// Send it as `cursor` to get the next page; null: this is the last page.
     next_cursor: Option<String>,
-    /// Whether clients may be missing, because some servers did not answer in time.
+    /// Whether clients may be missing, because servers did not answer in time.
     incomplete: bool,
-    /// Those servers.
+    /// The servers that did not answer.
     unanswered: Vec<String>,
 }
 
@@ -112,7 +112,7 @@ impl From<Clients> for ClientList {
     }
 }
 
-/// Connected clients, wherever in the region they are.
+/// Connected clients of all servers in the region.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/clients", tag = "clients",
     params(AtBroker, Search, PageQuery), responses((status = 200, description = "Clients", body = ClientList)))]
 async fn list_clients(
@@ -186,7 +186,7 @@ async fn get_session(
     Ok(Json(api.live().session(&broker, &client_id).await?))
 }
 
-/// Ends a session with all that waits for it, and closes its connection.
+/// Ends a session with its queued messages, and closes its connection.
 #[utoipa::path(delete, path = "/organisations/{organisation}/brokers/{broker}/sessions/{client_id}", tag = "clients",
     params(AtClient), responses((status = 204, description = "It has ended")))]
 async fn purge_session(
@@ -220,12 +220,12 @@ async fn list_retained(
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct Below {
-    /// The topic whose next levels are asked for; the first levels when it is left out.
+    /// List the levels below this topic; left out: the first level.
     #[param(example = "plant/7")]
     below: Option<String>,
 }
 
-/// Topics with retained messages as a tree, one level at a time. Up to 200 messages below a level are counted.
+/// The tree of topics with retained messages, one level at a time. The server counts up to 200 messages below a level.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/topics", tag = "clients",
     params(AtBroker, Below, PageQuery), responses((status = 200, description = "Levels", body = List<TopicBranch>)))]
 async fn list_topics(
@@ -270,7 +270,7 @@ async fn clear_retained(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What a broker does now.
+/// The current load of a broker.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/metrics", tag = "clients", params(AtBroker),
     responses((status = 200, description = "Now", body = Metrics)))]
 async fn get_metrics(
@@ -282,7 +282,7 @@ async fn get_metrics(
     Ok(Json(api.live().metrics(&broker).await?))
 }
 
-/// What a broker does, each second, as server-sent events. The data of each is what `metrics` answers.
+/// The load of a broker each second, as server-sent events. The data of each is the answer of `metrics`.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/metrics/stream", tag = "clients", params(AtBroker),
     responses((status = 200, description = "Events", content_type = "text/event-stream", body = String)))]
 async fn stream_metrics(
@@ -293,14 +293,14 @@ async fn stream_metrics(
     let at = at.at();
     let broker = open(&api, &caller, at.clone(), Permission::ClientsRead).await?;
     let share = api.streams().take(at.organisation, caller.person())?;
-    // A server that cannot tell says so before the stream begins.
+    // The first metrics are read here, so that a server without them answers with an error instead of an empty stream.
     let first = api.live().metrics(&broker).await?;
     let events = events(api.clone(), broker, first);
     let events = streams::while_allowed(&api, caller, at, Permission::ClientsRead, events, share);
     Ok(Sse::new(events).keep_alive(KeepAlive::default()))
 }
 
-/// Ends when the broker's numbers cannot be had any more.
+/// The stream ends when the metrics are no longer available.
 fn events(api: Api, broker: LiveBroker, first: Metrics) -> impl Stream<Item = Event> {
     let rounds = tokio::time::interval(METRICS_EVERY);
     stream::unfold((api, broker, Some(first), rounds), |(api, broker, first, mut rounds)| async {

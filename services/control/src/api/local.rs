@@ -1,4 +1,4 @@
-//! Signing in on the machine that the server runs on, without a form.
+//! Sign-in on the server's own machine by a link instead of a form.
 
 use std::net::IpAddr;
 
@@ -17,7 +17,7 @@ use super::extract::{Coming, Input};
 use super::problem::{Answer, Problem};
 use crate::secret::Secret;
 
-/// How the owner of this machine signs in. There is one only while all listeners of the server are on loopback addresses.
+/// Sign-in of this machine's owner. It exists only while all listeners of the server are on loopback addresses.
 #[derive(Clone, Debug)]
 pub struct LocalDoor {
     /// The secret in the link that the server prints when it starts.
@@ -30,16 +30,16 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(sign_in_local))
 }
 
-/// What the owner of this machine signs in with.
+/// Request to sign in as this machine's owner.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct LocalSignIn {
-    /// What stands behind `#local=` in the link that the server printed when it started.
+    /// The text after `#local=` in the link that the server printed at its start.
     #[schema(value_type = String, format = Password)]
     token: Secret,
 }
 
-/// Signs the owner of this machine in, without a form. It works while the server can be reached from this machine only.
+/// Signs in the owner of this machine, without a form. It works only while no other machine can reach the server.
 #[utoipa::path(post, path = "/sign-in/local", tag = "people", security(()), request_body = LocalSignIn,
     responses((status = 200, description = "You are signed in", body = WebSession),
         (status = 404, description = "The server can be reached from elsewhere: sign in with an account", body = Problem,
@@ -68,8 +68,9 @@ async fn sign_in_local(
     welcome(&api, signed_in, StatusCode::OK)
 }
 
-/// Whether a request comes straight from a program on this machine that means this machine. A page of another site can make a browser
-/// send requests here (DNS rebinding), but not with our host name; a proxy on this machine says for whom it asks.
+/// Whether a program on this machine sent the request, to this machine by name. A page of another site can make a
+/// browser send requests here (DNS rebinding), but not with our host name. A proxy on this machine is recognised by its
+/// forwarding header.
 pub(super) fn is_from_here(address: Option<IpAddr>, headers: &HeaderMap) -> bool {
     let forwards = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
     let mut names = headers.get_all(header::HOST).iter();
@@ -89,7 +90,6 @@ pub(super) fn is_from_here(address: Option<IpAddr>, headers: &HeaderMap) -> bool
         && !forwards.iter().any(|name| headers.contains_key(*name))
 }
 
-/// Whether a host, with or without port, is this machine by name or address.
 fn is_loopback_authority(authority: &str) -> bool {
     let Ok(authority) = authority.parse::<axum::http::uri::Authority>() else { return false };
     let host = authority.host().trim_start_matches('[').trim_end_matches(']');

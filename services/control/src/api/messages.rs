@@ -1,4 +1,4 @@
-//! Messages over HTTP: connect tokens for MQTT in a page, publishing, and the live tail.
+//! Routes that act as an MQTT client: connect tokens for a page, publishing, and the live tail.
 
 use std::convert::Infallible;
 
@@ -27,17 +27,18 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(create_connect_token)).routes(routes!(publish)).routes(routes!(tail))
 }
 
-/// A short-lived password for MQTT.
+/// A connect token with its password.
 #[derive(Serialize, ToSchema)]
 struct MadeConnectToken {
     #[serde(flatten)]
     token: ConnectToken,
-    /// Password to connect with. It is shown only now.
+    /// Password to connect with. Only this answer contains it.
     #[schema(value_type = String, example = "mct_1...")]
     password: Secret,
 }
 
-/// Makes a short-lived password for MQTT, such as for a page. Its client is disconnected when it ends.
+/// Creates a connect token: a short-lived password for MQTT, such as for a web page. The broker disconnects its client
+/// when the token ends.
 #[utoipa::path(post, path = "/organisations/{organisation}/brokers/{broker}/connect-tokens", tag = "messages",
     params(AtBroker, IdempotencyKey), request_body = NewConnectToken,
     responses((status = 201, description = "The token", body = MadeConnectToken)))]
@@ -55,18 +56,17 @@ async fn create_connect_token(
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewMessage {
-    /// Topic.
     #[schema(example = "plant/7/pump", min_length = 1)]
     topic: String,
     /// Payload as text.
     payload: Option<String>,
-    /// Payload in base64, for what is no text; beside `payload` it is refused.
+    /// Payload in base64, for binary data; it excludes `payload`.
     payload_base64: Option<String>,
-    /// Quality of service: 0, 1 or 2. With 1 and 2 the answer means that the message is stored.
+    /// Quality of service: 0, 1 or 2. With 1 and 2, the answer means that the message is stored.
     #[serde(default = "one")]
     #[schema(minimum = 0, maximum = 2, default = 1)]
     qos: u8,
-    /// The message becomes the retained one of its topic.
+    /// Whether the message becomes the retained message of its topic.
     #[serde(default)]
     retain: bool,
     /// Properties of MQTT 5.0.
@@ -78,16 +78,13 @@ struct NewMessage {
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 struct MessageProperties {
-    /// Content type.
     #[schema(example = "application/json", max_length = 65535)]
     content_type: Option<String>,
-    /// Topic for an answer.
     response_topic: Option<String>,
-    /// What an answer repeats, in base64.
+    /// Data that the responder repeats, in base64.
     correlation_data_base64: Option<String>,
-    /// Seconds after which the message is not delivered any more.
+    /// Seconds after which the message is no longer delivered.
     message_expiry_s: Option<u32>,
-    /// User properties, in this order.
     user_properties: Vec<UserProperty>,
 }
 
@@ -95,8 +92,8 @@ fn one() -> u8 {
     1
 }
 
-/// Publishes a message. With QoS 1 and 2 the answer comes when the message is stored, as a PUBACK does. A request that is sent again
-/// publishes again.
+/// Publishes a message. With QoS 1 and 2, the answer comes when the message is stored, like a PUBACK. A repeated
+/// request publishes again.
 #[utoipa::path(post, path = "/organisations/{organisation}/brokers/{broker}/publish", tag = "messages", params(AtBroker),
     request_body = NewMessage, responses((status = 200, description = "It is published", body = Published)))]
 async fn publish(
@@ -150,15 +147,15 @@ fn decoded(field: &str, text: &str) -> Answer<Vec<u8>> {
         .map_err(|_| Problem::field(field, "is not base64 with padding (RFC 4648 section 4)"))
 }
 
-/// What a tail shows.
+/// Parameters of a tail.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct TailFilter {
-    /// Topic filter; all topics when it is left out.
+    /// Topic filter; left out: all topics.
     #[serde(default = "everything")]
     #[param(min_length = 1, default = "#")]
     filter: String,
-    /// Whether it begins with the retained messages of these topics.
+    /// Whether the stream begins with the retained messages of these topics.
     #[serde(default)]
     retained: bool,
 }
@@ -167,8 +164,8 @@ fn everything() -> String {
     "#".into()
 }
 
-/// What is published, as server-sent events: `message` with a message, `dropped` with how many messages were left out since the one
-/// before because they came faster than they were read or more than 500 a second, `end` with the reason. The stream ends with the
+/// Published messages, as server-sent events. `message` has a message. `dropped` has the number of messages that were
+/// left out, because the reader was slow or they exceeded 500 a second. `end` has the reason. The stream ends with the
 /// caller's membership, token or web session, and with the broker.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/tail", tag = "messages", params(AtBroker, TailFilter),
     responses((status = 200, description = "Events", content_type = "text/event-stream", body = String)))]

@@ -1,8 +1,9 @@
-//! The HTTP API: which routes there are, who may use them, and how errors look. Handlers call operations and nothing else.
+//! The HTTP API of tenants. Handlers check and translate requests, and call operations of [`Control`]; they never touch
+//! the store.
 //!
-//! All of it is declared here and in the files beside, handler by handler; `openapi.json` is made from that.
+//! The declarations of all handlers, here and in the files beside, generate `openapi.json`.
 
-// The description's macro writes paths out.
+// The macro of the description writes full paths.
 #![allow(unused_qualifications)]
 
 mod access;
@@ -58,23 +59,23 @@ use problem::Problem;
 use rates::Rates;
 use streams::Streams;
 
-/// Where the API is on its server.
+/// Path of the API on its server.
 pub const PATH: &str = "/api/v1";
 
-/// What an operator may want to set.
+/// Settings of the API.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// People reach this server over TLS, so cookies are only for that.
+    /// Whether people reach this server over TLS: browsers then send its cookies over TLS only.
     pub is_secure: bool,
-    /// Proxies whose `X-Forwarded-For` is believed.
+    /// Trusted proxies: the server believes their `X-Forwarded-For`.
     pub proxies: Vec<IpNet>,
-    /// The provider that people may sign in with, too.
+    /// The OpenID Connect provider for signing in.
     pub oidc: Option<OidcSettings>,
-    /// How the owner of this machine signs in, when nobody else can reach the server.
+    /// Sign-in of this machine's owner; set only if no other machine can reach the server.
     pub local: Option<LocalDoor>,
 }
 
-/// What all handlers share.
+/// State that all handlers share.
 #[derive(Clone)]
 pub(crate) struct Api(Arc<Inner>);
 
@@ -144,7 +145,7 @@ pub fn router(control: Control, live: Arc<dyn Live>, options: Options) -> Router
     guard::around(router, &api).with_state(api)
 }
 
-/// The description of the API.
+/// The OpenAPI description.
 #[must_use]
 pub fn openapi() -> utoipa::openapi::OpenApi {
     let (_, described) = routes().split_for_parts();
@@ -187,12 +188,11 @@ async fn not_like_that() -> Problem {
     )
 }
 
-/// A page of a list.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct List<T> {
-    /// Its rows.
+    /// The rows of the page.
     items: Vec<T>,
-    /// What to send as `cursor` for the next page; null: this is the last one.
+    /// Send it as `cursor` to get the next page; null: this is the last page.
     next_cursor: Option<String>,
 }
 

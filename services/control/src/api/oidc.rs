@@ -1,4 +1,8 @@
-//! Signing in with a provider: there, and back.
+//! Routes to sign in with an OpenID Connect provider, and to connect its accounts to a person.
+//!
+//! A request sends the browser to the provider with a cookie that holds a secret and the purpose. The provider sends
+//! the browser back to the callback, which checks the cookie, and then either signs the person in or asks them to
+//! confirm the account.
 
 use axum::Json;
 use axum::extract::State;
@@ -18,9 +22,9 @@ use crate::domain::{LinkedIdentity, Page, SignUpBy, Who};
 use crate::oidc::{OidcError, Provider};
 use crate::secret::{self, Secret};
 
-/// The errand of a browser that comes back with an account to connect.
+/// Purpose in the cookie: to connect an account. Any other purpose is to sign in.
 const CONNECT: &str = "connect";
-/// Where the console asks for the confirmation.
+/// Page of the console that asks for the confirmation.
 const TO_CONFIRM: &str = "/me?identity=pending";
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
@@ -36,75 +40,74 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 /// How people sign in here.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Ways {
-    /// Who may make an account.
+    /// Whether accounts are by invitation only.
     sign_up: WhoSignsUp,
-    /// The provider that one can sign in with, too: GET /sign-in/oidc.
+    /// The provider that people can also sign in with: GET /sign-in/oidc.
     provider: Option<ProviderName>,
-    /// Whether the owner of this machine signs in with the link that the server printed: POST /sign-in/local.
+    /// Whether the owner of this machine can sign in with the link that the server printed: POST /sign-in/local.
     local: bool,
     /// Whether a link for a new password is mailed: POST /password-reset. Otherwise the operator makes one.
     password_reset: bool,
 }
 
-/// Who may make an account.
+/// People who may create an account.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum WhoSignsUp {
-    /// Who has an invitation.
+    /// People with an invitation.
     Invited,
     /// Everybody.
     Anybody,
 }
 
-/// A provider.
+/// An OpenID Connect provider.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ProviderName {
-    /// What it is called.
+    /// Its name for people.
     name: String,
 }
 
-/// What somebody comes with who signs in by a provider.
+/// Request to sign in with the provider by an invitation.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BeginWith {
-    /// The secret of an invitation, or of the first start, to join with it.
+    /// Secret of the invitation, or of the first start.
     #[schema(value_type = Option<String>, format = Password)]
     token: Option<Secret>,
 }
 
-/// Nothing but the wish.
+/// Request to connect an account of the provider.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ConnectIdentity {}
 
-/// Where the browser goes on.
+/// The URL to continue at.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct GoOn {
-    /// URL of the provider.
     location: String,
 }
 
-/// What was a part of this URL once, and is asked for in another way now.
+/// Parameters of earlier versions, which callers now send in a POST.
 #[derive(Deserialize)]
 struct Former {
     token: Option<serde::de::IgnoredAny>,
     connect: Option<serde::de::IgnoredAny>,
 }
 
-/// What the provider sends a browser back with (RFC 6749 section 4.1.2, RFC 9207).
+/// Parameters of the provider's redirect (RFC 6749 section 4.1.2, RFC 9207).
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Back {
-    /// What the token is had for.
+    /// The authorization code.
     #[param(value_type = Option<String>)]
     code: Option<Secret>,
-    /// As it was sent there.
+    /// The `state` of the authorization request.
     state: Option<String>,
-    /// Who the provider is.
+    /// Issuer identifier of the provider.
     iss: Option<String>,
-    /// Why there is no code.
+    /// Error code, instead of `code`.
     error: Option<String>,
-    /// The same, for people.
+    /// The error for people.
     error_description: Option<String>,
 }
 
@@ -134,7 +137,7 @@ async fn begin(
     From(address): From,
     Query(Former { token, connect }): Query<Former>,
 ) -> Answer<(StatusCode, HeaderMap)> {
-    // A link of somebody else must not make a browser join or connect anything.
+    // Otherwise a link on another site could make a browser join an organisation or connect an account.
     if token.is_some() {
         let detail = "an invitation is taken from its page: POST /sign-in/oidc with the token";
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
@@ -151,7 +154,8 @@ async fn begin(
     Ok((StatusCode::SEE_OTHER, headers))
 }
 
-/// Begins a sign-in with the provider by an invitation. Only a page of this server can ask for it: other sites cannot send JSON.
+/// Begins a sign-in with the provider by an invitation. Only this server's pages can send it, because browsers let no
+/// other site send JSON here.
 #[utoipa::path(post, path = "/sign-in/oidc", tag = "people", security(()), request_body = BeginWith,
     responses((status = 200, description = "Send the browser there", body = GoOn),
         (status = 404, description = "There is none here", body = Problem, content_type = "application/problem+json")))]
@@ -162,7 +166,7 @@ async fn begin_with(
 ) -> Answer<(HeaderMap, Json<GoOn>)> {
     api.rates().stranger(address)?;
     let token = value.token.as_ref().map_or("", Secret::expose);
-    // It stands in a cookie, where a semicolon would end it.
+    // The token is stored in a cookie, which a semicolon would end.
     if !token.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
         return Err(Problem::field("token", "is none that an invitation has"));
     }
@@ -170,7 +174,7 @@ async fn begin_with(
     Ok((headers, Json(GoOn { location })))
 }
 
-/// Where the browser goes, and the cookie that says what it comes back for.
+/// Returns the URL to send the browser to, and sets the cookie with the purpose of its return.
 async fn leave(api: &Api, errand: &str, with: &str) -> Answer<(String, HeaderMap)> {
     let provider = provider(api)?;
     let secret = secret::generate().map_err(crate::domain::Error::from)?;
@@ -181,7 +185,7 @@ async fn leave(api: &Api, errand: &str, with: &str) -> Answer<(String, HeaderMap
     Ok((to, headers))
 }
 
-/// Takes a browser back from the provider, and signs it in.
+/// Signs in a browser that the provider has sent back.
 #[utoipa::path(get, path = "/sign-in/oidc/callback", tag = "people", security(()), params(Back),
     responses((status = 303, description = "You are signed in, or are asked for a confirmation: go to the console"),
         (status = 404, description = "There is no provider here", body = Problem, content_type = "application/problem+json")))]
@@ -213,7 +217,7 @@ async fn finish(
     };
     let visitor = provider.finish(&flow, code.expose(), api.control().now_ms() / 1_000).await?;
     if errand == CONNECT {
-        // The browser may be signed in at the provider as somebody else, so the person looks at the account first.
+        // The browser may be signed in at the provider as another person, so the person must look at the account first.
         let user = Uuid::try_parse(with).map_err(|_| not_begun())?;
         let link = api.control().link(user, visitor)?;
         let mut headers = HeaderMap::from_iter([(header::LOCATION, HeaderValue::from_static(TO_CONFIRM))]);
@@ -229,7 +233,7 @@ async fn finish(
     Ok((StatusCode::SEE_OTHER, headers))
 }
 
-/// With which accounts of the provider you sign in.
+/// Your identities: accounts of the provider that you sign in with.
 #[utoipa::path(get, path = "/me/identities", tag = "people",
     responses((status = 200, description = "Identities", body = List<LinkedIdentity>)))]
 async fn list_identities(State(api): State<Api>, Auth(caller): Auth) -> Answer<Json<List<LinkedIdentity>>> {
@@ -237,7 +241,7 @@ async fn list_identities(State(api): State<Api>, Auth(caller): Auth) -> Answer<J
     Ok(List::of(Page { items, next: None }))
 }
 
-/// Begins to connect an account of the provider. The browser goes there, comes back to the console, and the person confirms.
+/// Begins to connect an account of the provider. The browser goes there, comes back to the console, and you confirm.
 #[utoipa::path(post, path = "/me/identities", tag = "people", request_body = ConnectIdentity,
     responses((status = 200, description = "Send the browser there", body = GoOn),
         (status = 404, description = "There is no provider here", body = Problem, content_type = "application/problem+json")))]
@@ -253,7 +257,7 @@ async fn connect_identity(
     Ok((headers, Json(GoOn { location })))
 }
 
-/// The account of the provider that waits for your confirmation.
+/// The account of the provider that you have yet to confirm.
 #[utoipa::path(get, path = "/me/identities/pending", tag = "people",
     responses((status = 200, description = "The account", body = LinkedIdentity),
         (status = 404, description = "No account of a provider waits", body = Problem, content_type = "application/problem+json")))]
@@ -265,7 +269,7 @@ async fn pending_identity(
     Ok(Json(api.control().pending(&caller, &link(&api, &headers)?)?))
 }
 
-/// Confirms that you sign in with that account from now on.
+/// Confirms the pending account, so that you can sign in with it.
 #[utoipa::path(post, path = "/me/identities/pending", tag = "people",
     responses((status = 201, description = "The identity", body = LinkedIdentity),
         (status = 404, description = "No account of a provider waits", body = Problem, content_type = "application/problem+json")))]
@@ -287,7 +291,7 @@ struct AtIdentity {
     identity: String,
 }
 
-/// Takes an identity away: you do not sign in with it any more.
+/// Removes an identity, so that you no longer sign in with it.
 #[utoipa::path(delete, path = "/me/identities/{identity}", tag = "people", params(AtIdentity),
     responses((status = 204, description = "It is removed")))]
 async fn disconnect_identity(

@@ -1,4 +1,4 @@
-//! The API of the operators, on the admin port. It is none of the tenants' API and has a description of its own.
+//! The operator API on the admin port. It is separate from the tenants' API and has its own OpenAPI description.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, LazyLock};
@@ -31,49 +31,45 @@ use crate::domain::{
 use crate::limits::{BODY_BYTES_MAX, LOUDEST_MAX, PAGE_ROWS, PAGE_ROWS_MAX};
 use crate::secret::Secret;
 
-/// Where the operator API is on the admin port.
+/// Path of the operator API on the admin port.
 pub const OPERATOR_PATH: &str = "/v1/operator";
 
-/// What the operator API asks of the process that it is in.
+/// Requests of the operator API to the server process that it runs in.
 pub trait Operations: Send + Sync + 'static {
-    /// The pod; `None` while it stops.
+    /// `None` while the pod stops.
     fn pod(&self) -> Option<OwnPod>;
 
-    /// Begins to send the clients of a pod away, at the pace of the server's settings. `false`: no pod of this process has that name.
+    /// Starts to disconnect a pod's clients at the rate of the server's settings. `false`: this process has no such
+    /// pod.
     fn drain(&self, pod: &str) -> bool;
 }
 
-/// The pod that answers.
+/// The pod that serves this API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct OwnPod {
     /// Its name; `self` for a server without a name.
     pub name: String,
-    /// Version of the server.
     pub version: String,
-    /// Why it takes no new clients, in words; null: it takes them.
+    /// Why the pod accepts no new clients; null: it accepts them.
     pub problem: Option<String>,
-    /// Whether its clients are being sent away.
     pub is_draining: bool,
-    /// Connections that are open.
     pub connections: u64,
-    /// Addresses at which it expects a gateway. None: clients connect to it directly.
+    /// Addresses at which the pod expects a gateway. Empty: clients connect to it directly.
     pub gateway: Vec<String>,
-    /// The network to the other pods; null: the server works without others.
+    /// The network to the other pods; null: the server runs alone.
     pub fabric: Option<Fabric>,
-    /// Clients that a drain sends away in a second, at least; 0: all at once.
+    /// Minimum rate of a drain, in clients per second; 0: all at once.
     pub drain_per_second: u32,
-    /// The longest time that a drain takes, in seconds.
+    /// Maximum duration of a drain, in seconds.
     pub drain_s_max: u64,
 }
 
-/// The network between pods, as a pod sees it.
+/// A pod's connection to the network between pods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Fabric {
-    /// Whether the pod is connected to it.
     pub is_connected: bool,
-    /// How it is, in words.
     pub state: String,
-    /// Other pods that are alive.
+    /// Number of other pods that are alive.
     pub pods: usize,
 }
 
@@ -86,20 +82,20 @@ struct Inner {
     token: Option<Secret>,
 }
 
-/// The operator API, to be nested at [`OPERATOR_PATH`]. Without a token only programs on this machine may use it.
+/// The operator API, to be nested at [`OPERATOR_PATH`]. Without a token, only programs on this machine can use it.
 pub fn operator_router(control: Control, operations: Arc<dyn Operations>, token: Option<Secret>) -> Router {
     let operators = Operators(Arc::new(Inner { control, operations, token }));
     let (router, _) = routes().split_for_parts();
     router
         .fallback(super::nothing_here)
         .method_not_allowed_fallback(super::not_like_that)
-        .layer(from_fn_with_state(operators.clone(), let_in))
+        .layer(from_fn_with_state(operators.clone(), authenticate))
         .layer(from_fn(super::guard::in_time))
         .layer(from_fn(super::guard::with_headers))
         .with_state(operators)
 }
 
-/// The description of the operator API.
+/// The OpenAPI description of the operator API.
 #[must_use]
 pub fn operator_openapi() -> utoipa::openapi::OpenApi {
     let (_, mut described) = routes().split_for_parts();
@@ -138,8 +134,8 @@ fn routes() -> OpenApiRouter<Operators> {
         .routes(routes!(get_operator_openapi))
 }
 
-/// Lets operators in: by their token, or where there is none, from this machine and not from a page of another site.
-async fn let_in(State(operators): State<Operators>, request: Request, next: Next) -> Response {
+/// Requires the operators' token. Without a token, only programs on this machine and the API's own pages have access.
+async fn authenticate(State(operators): State<Operators>, request: Request, next: Next) -> Response {
     use axum::response::IntoResponse as _;
 
     let refused = match &operators.0.token {
@@ -163,7 +159,8 @@ async fn let_in(State(operators): State<Operators>, request: Request, next: Next
     }
 }
 
-/// Browsers say whose page asks. Pages of other ports of this machine are not ours, though they share its name.
+/// Browsers send the origin of the page. A page on another port of this machine is foreign, though it shares the host
+/// name.
 fn is_from_own_page_or_program(request: &Request) -> bool {
     let site = request.headers().get("sec-fetch-site");
     site.is_none_or(|site| site == "same-origin" || site == "none")
@@ -174,7 +171,7 @@ fn peer(extensions: &axum::http::Extensions) -> Option<IpAddr> {
     extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip().to_canonical())
 }
 
-/// Where an operator's request comes from.
+/// Address of the operator.
 struct Peer(Option<IpAddr>);
 
 impl<S: Sync> FromRequestParts<S> for Peer {
@@ -188,10 +185,10 @@ impl<S: Sync> FromRequestParts<S> for Peer {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct TenantsQuery {
-    /// `next_cursor` of the page before.
+    /// `next_cursor` of the previous page.
     #[serde(default)]
     cursor: Option<String>,
-    /// Most rows.
+    /// Maximum number of rows.
     #[serde(default)]
     #[param(minimum = 1, maximum = 200, default = 50)]
     limit: Option<usize>,
@@ -200,16 +197,14 @@ struct TenantsQuery {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct LoudestQuery {
-    /// Most rows.
+    /// Maximum number of rows.
     #[serde(default)]
     #[param(minimum = 1, maximum = 100, default = 20)]
     limit: Option<usize>,
 }
 
-/// The pods of a region.
 #[derive(Serialize, ToSchema)]
 struct PodLeases {
-    /// All of them.
     items: Vec<PodLease>,
 }
 
@@ -242,7 +237,7 @@ fn page(request: &Parts) -> Answer<PageRequest> {
     Ok(PageRequest { after, limit: limit(asked, PAGE_ROWS, PAGE_ROWS_MAX)? })
 }
 
-/// Tenants that were deleted, in order of ids. Their audit log and usage are kept for 400 days.
+/// Deleted tenants, in order of ids. Their audit log and usage are stored for 400 days.
 #[utoipa::path(get, path = "/former-tenants", tag = "operator", params(TenantsQuery),
     responses((status = 200, description = "Former tenants", body = List<FormerTenant>)))]
 async fn list_former_tenants(
@@ -253,7 +248,7 @@ async fn list_former_tenants(
     Ok(List::of(operators.0.control.former_tenants(&page).await?))
 }
 
-/// The audit log of a tenant or a former one, the latest entry first.
+/// The audit log of a tenant or a deleted tenant, the latest entry first.
 #[utoipa::path(get, path = "/tenants/{tenant}/audit", tag = "operator",
     params(("tenant" = Uuid, Path, description = "Id of the organisation."), TenantsQuery),
     responses((status = 200, description = "Entries", body = List<AuditEntry>)))]
@@ -266,7 +261,7 @@ async fn list_tenant_audit_entries(
     Ok(List::of(operators.0.control.tenant_audit_log(tenant, &page).await?))
 }
 
-/// The usage of a tenant or a former one.
+/// The usage of a tenant or a deleted tenant.
 #[utoipa::path(get, path = "/tenants/{tenant}/usage", tag = "operator",
     params(("tenant" = Uuid, Path, description = "Id of the organisation."), UsageQuery),
     responses((status = 200, description = "Usage", body = OrganisationUsage)))]
@@ -295,7 +290,7 @@ async fn list_plans(State(operators): State<Operators>) -> Answer<Json<List<Plan
     Ok(List::of(Page { items: operators.0.control.plans().await?, next: None }))
 }
 
-/// Makes or replaces a plan. Brokers of tenants that have it are held to its ceilings from then on.
+/// Creates or replaces a plan. Its ceilings apply at once to the brokers of tenants with this plan.
 #[utoipa::path(put, path = "/plans/{plan}", tag = "operator", request_body = NewPlan,
     params(("plan" = String, Path, description = "Name of the plan.")),
     responses((status = 200, description = "The plan", body = Plan)))]
@@ -309,7 +304,7 @@ async fn set_plan(
     Ok(Json(operators.0.control.set_plan(&plan, &input, peer).await?))
 }
 
-/// Removes a plan that no tenant has.
+/// Deletes a plan without tenants.
 #[utoipa::path(delete, path = "/plans/{plan}", tag = "operator", params(("plan" = String, Path, description = "Name of the plan.")),
     responses((status = 204, description = "It is removed")))]
 async fn delete_plan(
@@ -320,7 +315,7 @@ async fn delete_plan(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Gives a tenant a plan, whose ceilings hold for its brokers from then on, or takes it away.
+/// Assigns a plan to a tenant, whose brokers are then bound by its ceilings, or removes the assignment.
 #[utoipa::path(put, path = "/tenants/{tenant}/plan", tag = "operator", request_body = PlanChoice,
     params(("tenant" = Uuid, Path, description = "Id of the organisation.")),
     responses((status = 200, description = "The tenant", body = Tenant)))]
@@ -347,7 +342,7 @@ async fn get_tenant(State(operators): State<Operators>, Id(tenant): Id) -> Answe
     Ok(Json(operators.0.control.tenant(tenant).await?))
 }
 
-/// Suspends a tenant: its clients are disconnected, and its people can only look.
+/// Suspends a tenant: its clients are disconnected, and its members can only read.
 #[utoipa::path(post, path = "/tenants/{tenant}/suspend", tag = "operator", request_body = NewSuspension,
     params(("tenant" = Uuid, Path, description = "Id of the organisation.")),
     responses((status = 200, description = "The tenant", body = Tenant)))]
@@ -361,7 +356,7 @@ async fn suspend_tenant(
     Ok(Json(operators.0.control.suspend_tenant(tenant, &input, peer).await?))
 }
 
-/// Lets a suspended tenant go on.
+/// Ends the suspension of a tenant.
 #[utoipa::path(post, path = "/tenants/{tenant}/resume", tag = "operator",
     params(("tenant" = Uuid, Path, description = "Id of the organisation.")),
     responses((status = 200, description = "The tenant", body = Tenant)))]
@@ -373,7 +368,7 @@ async fn resume_tenant(
     Ok(Json(operators.0.control.resume_tenant(tenant, peer).await?))
 }
 
-/// The tenants that have published most in this month.
+/// The tenants that have published the most messages in this month.
 #[utoipa::path(get, path = "/loudest", tag = "operator", params(LoudestQuery),
     responses((status = 200, description = "Tenants", body = Loudest)))]
 async fn list_loudest(State(operators): State<Operators>, request: Request) -> Answer<Json<Loudest>> {
@@ -395,7 +390,7 @@ async fn make_reset_link(
     Ok((StatusCode::CREATED, Json(operators.0.control.reset_link(&input, peer).await?)))
 }
 
-/// The pod that answers.
+/// The pod that serves this API.
 #[utoipa::path(get, path = "/pod", tag = "operator", responses((status = 200, description = "The pod", body = OwnPod)))]
 async fn get_own_pod(State(operators): State<Operators>) -> Answer<Json<OwnPod>> {
     let stopping = || Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the server is stopping");
@@ -408,7 +403,8 @@ async fn list_pods(State(operators): State<Operators>) -> Answer<Json<PodLeases>
     Ok(Json(PodLeases { items: operators.0.control.pods().await? }))
 }
 
-/// Sends the clients of a pod of this process away, at the pace of its settings. The pod takes nobody until it is started again.
+/// Drains a pod of this process: disconnects its clients at the rate of its settings. The pod accepts no clients until
+/// it is restarted.
 #[utoipa::path(post, path = "/pods/{pod}/drain", tag = "operator",
     params(("pod" = String, Path, description = "Name of the pod; `self` for a server without a name.")),
     responses((status = 202, description = "It has begun; /healthz says how many are left")))]
@@ -433,7 +429,7 @@ async fn get_operator_openapi() -> Json<&'static utoipa::openapi::OpenApi> {
     Json(&DESCRIBED)
 }
 
-/// A tenant in a path. An id that cannot be one is of nothing that there is.
+/// A tenant's id in a path. Text that is no id gets the answer of an unknown tenant.
 struct Id(Uuid);
 
 impl<S: Send + Sync> FromRequestParts<S> for Id {

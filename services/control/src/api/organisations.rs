@@ -1,4 +1,4 @@
-//! Organisations, their members, invitations and audit log.
+//! Routes of organisations, their members, invitations and audit log.
 
 use axum::Json;
 use axum::extract::State;
@@ -54,12 +54,12 @@ struct AtInvitation {
 struct MadeInvitation {
     #[serde(flatten)]
     invitation: Invitation,
-    /// What opens it. It is shown only now.
+    /// Secret of the invitation. Only this answer contains it.
     #[schema(value_type = String)]
     token: Secret,
 }
 
-/// What opens an invitation.
+/// Request to accept an invitation.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct Acceptance {
@@ -68,7 +68,7 @@ struct Acceptance {
     token: Secret,
 }
 
-/// An organisation that was joined.
+/// The organisation of an accepted invitation.
 #[derive(Serialize, ToSchema)]
 struct Joined {
     /// Its id.
@@ -83,7 +83,7 @@ async fn list_organisations(State(api): State<Api>, Auth(caller): Auth) -> Answe
     Ok(Json(List { items, next_cursor: None }))
 }
 
-/// Makes an organisation that you own.
+/// Creates an organisation; you become its owner.
 #[utoipa::path(post, path = "/organisations", tag = "organisations", params(IdempotencyKey), request_body = NewOrganisation,
     responses((status = 201, description = "The organisation", body = Organisation)))]
 async fn create_organisation(
@@ -107,7 +107,7 @@ async fn get_organisation(
     Ok((etag(found.version), Json(found.value)))
 }
 
-/// Gives an organisation another name.
+/// Renames an organisation.
 #[utoipa::path(patch, path = "/organisations/{organisation}", tag = "organisations", params(InOrganisation, IfMatch),
     request_body = NewOrganisation, responses((status = 200, description = "The organisation", body = Organisation)))]
 async fn change_organisation(
@@ -121,7 +121,7 @@ async fn change_organisation(
     Ok((etag(changed.version), Json(changed.value)))
 }
 
-/// Removes an organisation that has no brokers any more, with its audit log.
+/// Deletes an organisation without brokers. Operators can still read its audit log for 400 days.
 #[utoipa::path(delete, path = "/organisations/{organisation}", tag = "organisations", params(InOrganisation, IfMatch),
     responses((status = 204, description = "It is removed")))]
 async fn delete_organisation(
@@ -147,7 +147,7 @@ async fn list_members(
     Ok(List::of(api.control().members(&caller, organisation, &page).await?))
 }
 
-/// Changes what a member is.
+/// Changes a member's role.
 #[utoipa::path(patch, path = "/organisations/{organisation}/members/{user}", tag = "organisations", params(AtMember),
     request_body = MemberChange, responses((status = 200, description = "The member", body = Member)))]
 async fn change_member(
@@ -159,7 +159,7 @@ async fn change_member(
     Ok(Json(api.control().change_member(&caller, (organisation, user), &value, &once).await?))
 }
 
-/// Removes a member. Everybody may leave by themselves.
+/// Removes a member. Every member may leave.
 #[utoipa::path(delete, path = "/organisations/{organisation}/members/{user}", tag = "organisations", params(AtMember),
     responses((status = 204, description = "They are no member any more")))]
 async fn remove_member(
@@ -184,7 +184,7 @@ async fn list_invitations(
     Ok(List::of(api.control().invitations(&caller, organisation, &page).await?))
 }
 
-/// Invites somebody. A server that sends mail mails the link; otherwise pass it on yourself.
+/// Invites a person. The server mails the link if it can send mail; otherwise pass it on yourself.
 #[utoipa::path(post, path = "/organisations/{organisation}/invitations", tag = "organisations",
     params(InOrganisation, IdempotencyKey), request_body = NewInvitation,
     responses((status = 201, description = "The invitation", body = MadeInvitation)))]
@@ -195,7 +195,7 @@ async fn invite(
     Input { value, once }: Input<NewInvitation>,
 ) -> Answer<impl IntoResponse> {
     if api.control().confirms_addresses() {
-        // Only somebody who may invite uses up what the organisation may mail.
+        // The permission comes first, so that strangers cannot use up the organisation's budget of mails.
         api.control().may(&caller, organisation, Permission::OrganisationWrite).await?;
         api.rates().invitation(organisation, caller.person(), &value.email)?;
     }
@@ -203,7 +203,7 @@ async fn invite(
     Ok((StatusCode::CREATED, Json(MadeInvitation { invitation, token })))
 }
 
-/// Takes an invitation back.
+/// Revokes an invitation.
 #[utoipa::path(delete, path = "/organisations/{organisation}/invitations/{invitation}", tag = "organisations",
     params(AtInvitation), responses((status = 204, description = "It opens nothing any more")))]
 async fn delete_invitation(
@@ -216,7 +216,7 @@ async fn delete_invitation(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Joins an organisation by an invitation.
+/// Accepts an invitation: you become a member.
 #[utoipa::path(post, path = "/invitations/accept", tag = "organisations", params(IdempotencyKey), request_body = Acceptance,
     responses((status = 200, description = "The organisation", body = Joined)))]
 async fn accept_invitation(
@@ -228,7 +228,7 @@ async fn accept_invitation(
     Ok(Json(Joined { organisation }))
 }
 
-/// What was done, the latest first.
+/// The audit log, the latest entry first.
 #[utoipa::path(get, path = "/organisations/{organisation}/audit", tag = "organisations", params(InOrganisation, PageQuery),
     responses((status = 200, description = "Entries", body = List<AuditEntry>)))]
 async fn list_audit_entries(

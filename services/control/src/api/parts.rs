@@ -1,5 +1,8 @@
-//! What belongs to a broker and is set by name as a whole: groups, issuers of tokens, authorities of certificates, webhooks. Their
-//! routes are alike, so they are written once.
+//! Routes of the parts of a broker that callers set by name and as a whole: groups, JWT issuers, client CAs, webhooks,
+//! bans.
+//!
+//! The routes of all five are alike, so the macro `parts!` declares them once. The types below it are their JSON forms;
+//! secrets go in and never come out.
 
 use millrace_access::model::{
     Ban, CertificateUser, ClaimMapping, ClientCa, Group, HiddenText, JwtAlgorithm, JwtIssuer, JwtKey, Rule,
@@ -29,11 +32,12 @@ pub(super) struct AtPart {
     pub(super) organisation: Uuid,
     /// Name of the broker.
     pub(super) broker: String,
-    /// Its name.
+    /// Name of the part.
     pub(super) name: String,
 }
 
-/// Routes to list, get, put and delete one kind: `$record` is stored, `$settings` is what callers say of it, `$shown` what they see.
+/// Declares list, get, put and delete of one kind: `$record` is the stored form, `$settings` the request, `$shown` the
+/// answer.
 macro_rules! parts {
     ($module:ident: $record:ident, $settings:ident, $shown:ident, $tag:literal, $path:literal, $one:literal,
      list $list:ident, get $get:ident, put $put:ident, delete $delete:ident) => {
@@ -42,7 +46,7 @@ macro_rules! parts {
         struct $shown {
             /// Its name, unique in its broker.
             name: String,
-            /// When it was made, in unix milliseconds.
+            /// Creation time, in unix milliseconds.
             created_at_ms: u64,
             #[serde(flatten)]
             settings: $settings,
@@ -142,108 +146,108 @@ parts!(webhooks: Webhook, WebhookSettings, ShownWebhook, "webhooks", "webhooks",
 parts!(bans: Ban, BanSettings, ShownBan, "access", "bans", "ban",
     list list_bans, get get_ban, put put_ban, delete delete_ban);
 
-/// Users with rules in common.
+/// A group of users who share rules.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 #[derive(Default)]
 struct GroupSettings {
-    /// Rules of its members: they come after a member's own and before the broker's.
+    /// Rules of the members. A member's own rules come before them, and the broker's rules after them.
     rules: Vec<Rule>,
 }
 
-/// An issuer of tokens. A client shows one as its password.
+/// An issuer of JSON web tokens. A client sends its token as the password.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct JwtIssuerSettings {
-    /// False: its tokens are not taken.
+    /// False: the broker refuses its tokens.
     #[serde(default = "yes")]
     enabled: bool,
-    /// Algorithms that its tokens may be signed with.
+    /// Allowed signature algorithms.
     algorithms: Vec<JwtAlgorithm>,
-    /// What signatures are checked with.
+    /// The key that checks signatures.
     key: IssuerKey,
-    /// What `iss` must be; anything when it is left out.
+    /// Required value of `iss`; any value when left out.
     issuer: Option<String>,
-    /// One of these must be in `aud`; anything when it is empty.
+    /// `aud` must name one of these; any value when empty.
     #[serde(default)]
     audience: Vec<String>,
-    /// What its claims are called and mean here.
+    /// Names and meanings of its claims.
     #[serde(default)]
     claims: ClaimMapping,
-    /// By how much the issuer's clock may be off, seconds.
+    /// Tolerated clock difference to the issuer, in seconds.
     #[serde(default = "leeway_s")]
     leeway_s: u32,
-    /// Name of the group whose rules its users have, when no credential of their name says another.
+    /// The group whose rules its users have, unless a credential with their user name sets another.
     group: Option<String>,
-    /// Clients are disconnected when their token expires.
+    /// Whether the broker disconnects a client when its token expires.
     #[serde(default = "yes")]
     disconnect_at_expiry: bool,
 }
 
-/// What signatures are checked with.
+/// The key that checks signatures.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 enum IssuerKey {
     /// For HS256.
     Secret {
-        /// At least 32 bytes. Never shown; when it is left out it stays as it is.
+        /// At least 32 bytes. It is never shown; left out, it stays as it is.
         #[serde(default, skip_serializing_if = "is_not_shown")]
         #[schema(value_type = Option<String>, format = Password, write_only)]
         secret: Option<HiddenText>,
-        /// The secret is base64 of what signs.
+        /// Whether `secret` is base64 of the key.
         #[serde(default)]
         base64: bool,
     },
     /// For RS256 and ES256.
     Pem {
-        /// A public key or a certificate.
+        /// PEM of a public key or a certificate.
         pem: String,
     },
     /// For RS256 and ES256.
     Jwks {
-        /// Where the keys are.
+        /// URL of the JSON web key set.
         url: String,
     },
 }
 
-/// An authority whose certificates are taken for a broker's clients.
+/// A certificate authority whose client certificates the broker accepts.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ClientCaSettings {
-    /// False: its certificates are not taken.
+    /// False: the broker refuses its certificates.
     #[serde(default = "yes")]
     enabled: bool,
-    /// PEM: the authority's own certificates, and intermediate ones that clients do not send.
+    /// PEM of the authority's certificates, and of intermediate certificates that clients do not send.
     pem: String,
     /// PEM of its revocation lists.
     revoked: Option<String>,
-    /// What of a certificate is the user name.
+    /// The part of a certificate that is the user name.
     #[serde(default)]
     user: CertificateUser,
-    /// Name of the group whose rules its users have, when no credential of their name says another.
+    /// The group whose rules its users have, unless a credential with their user name sets another.
     group: Option<String>,
 }
 
-/// Where you are told what happens.
+/// A webhook: the broker POSTs events to a URL.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct WebhookSettings {
-    /// Where you are told, by POST.
+    /// URL that receives the requests.
     url: String,
-    /// What is told.
+    /// Kinds of events to send.
     events: Vec<WebhookEvent>,
-    /// Filters of the topics whose messages are told.
+    /// Topic filters of the messages to send.
     #[serde(default)]
     filters: Vec<String>,
-    /// Signs the body (HMAC-SHA-256). Never shown; when it is left out it stays as it is, and an empty one takes it away.
+    /// Key that signs the body (HMAC-SHA-256). It is never shown; left out, it stays as it is; an empty one removes it.
     #[serde(default, skip_serializing_if = "is_not_shown")]
     #[schema(value_type = Option<String>, format = Password, write_only)]
     signing_key: Option<HiddenText>,
-    /// Events in one request. 1: each by itself, as one JSON object; 2 to 100: as an array of up to so many.
+    /// Most events in one request. With 1 the body is one JSON object, with 2 to 100 it is an array.
     #[serde(default = "one")]
     #[schema(minimum = 1, maximum = 100)]
     batch_max: u16,
-    /// False: nothing is told, and nothing is queued.
+    /// False: the broker neither queues nor sends events.
     #[serde(default = "yes")]
     enabled: bool,
 }
@@ -315,24 +319,23 @@ impl From<ClientCaSettings> for ClientCa {
     }
 }
 
-/// Who may not connect, whatever they show. One of `client_id`, `user` and `address` is set.
+/// A ban of clients, whatever credentials they have. Exactly one of `client_id`, `user` and `address` is set.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct BanSettings {
-    /// The client with this client id.
     #[serde(default)]
     client_id: Option<String>,
-    /// All clients of this user name.
+    /// Bans all clients with this user name.
     #[serde(default)]
     user: Option<String>,
-    /// All clients at this address, or in this network.
+    /// Bans all clients at this address, or in this network.
     #[serde(default)]
     #[schema(example = "192.0.2.0/24")]
     address: Option<String>,
-    /// When it ends, in unix milliseconds; null: it does not.
+    /// End of the ban in unix milliseconds; null: it has no end.
     #[serde(default)]
     until_ms: Option<u64>,
-    /// Why, for people.
+    /// The reason, for people.
     #[serde(default)]
     #[schema(max_length = 256)]
     reason: Option<String>,

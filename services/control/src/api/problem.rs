@@ -1,4 +1,4 @@
-//! Errors as RFC 9457 says: `application/problem+json`, for each answer from 400 on.
+//! Errors in the form of RFC 9457, `application/problem+json`, for each answer with a status of 400 or more.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -12,10 +12,10 @@ use crate::live::LiveError;
 use millrace_layers::Error as LayerError;
 use millrace_storage::Error as StoreError;
 
-/// What went wrong, what it means and what to do.
+/// An error: its kind, its meaning and what to do.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Problem {
-    /// Which kind of problem it is. It stays the same while sentences may change.
+    /// The kind of problem. It never changes, while texts may.
     #[serde(rename = "type")]
     #[schema(example = "urn:millrace:problem:not-found")]
     kind: String,
@@ -23,31 +23,28 @@ pub(crate) struct Problem {
     title: &'static str,
     /// Status of the answer.
     status: u16,
-    /// What went wrong here, and what to do.
+    /// The error of this request, and what to do.
     detail: String,
-    /// Fields of the request that are wrong.
+    /// Invalid fields of the request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     fields: Vec<WrongField>,
     #[serde(skip)]
     retry_after_s: Option<u64>,
 }
 
-/// A field of a request that is wrong.
+/// An invalid field of a request.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct WrongField {
     /// Its path in the JSON.
     #[schema(example = "rules[2].filter")]
     field: String,
-    /// What is wrong and what to do.
     detail: String,
 }
 
-/// The result of a handler.
 pub(crate) type Answer<T> = Result<T, Problem>;
 
 impl Problem {
-    /// The kinds of problems: status, name, title.
-    /// The first one of a status is the usual one.
+    /// All kinds of problems: status, name, title. The first one of a status is the usual one.
     pub(crate) const KINDS: [(StatusCode, &'static str, &'static str); 18] = [
         (StatusCode::BAD_REQUEST, "bad-request", "The request cannot be read"),
         (StatusCode::UNAUTHORIZED, "unauthenticated", "You are not signed in"),
@@ -139,7 +136,7 @@ impl From<Error> for Problem {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
             Error::Layer(LayerError::Store(error)) if is_away(error) => return Self::away(),
-            // A name that is longer than any that can be stored.
+            // The name is longer than any key of the store, so nothing has it.
             Error::Layer(LayerError::Store(StoreError::KeyNotAllowed(_))) => {
                 return Self::new(StatusCode::NOT_FOUND, "there is no such thing");
             }
@@ -156,7 +153,7 @@ impl From<Error> for Problem {
     }
 }
 
-/// Whether it may work later.
+/// Whether a later attempt may succeed.
 fn is_away(error: &StoreError) -> bool {
     error.is_retryable() || matches!(error, StoreError::DiskFull { .. } | StoreError::Closed)
 }

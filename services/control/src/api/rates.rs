@@ -1,4 +1,4 @@
-//! How often somebody may ask.
+//! Rate limits of requests, by caller, address and e-mail address. They bound guessing, mails and load.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -21,42 +21,44 @@ use crate::limits::{
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
-/// Keys of one limiter after which those are forgotten that have been quiet.
+/// Above this number of keys a limiter forgets the keys that have been quiet.
 const KEYS_MAX: usize = 10_000;
 
-/// The rates of a server.
+/// The rate limiters of a server.
 pub(crate) struct Rates {
     /// Uses of a password, by address.
     passwords: Limiter<Option<IpAddr>>,
-    /// Sign-ins, by e-mail address and where they come from.
+    /// Sign-ins, by e-mail address and source address.
     sign_ins: Limiter<(Email, Option<IpAddr>)>,
-    /// Sign-ins by e-mail address alone, from where nobody has signed in with it.
+    /// Sign-ins by e-mail address alone, from source addresses from which nobody has signed in to it.
     guesses: Limiter<Email>,
-    /// From where people have signed in since the server's start: guesses of others do not lock them out.
+    /// Source addresses from which people have signed in since the server's start. Attackers who guess elsewhere cannot
+    /// lock these people out.
     known: Mutex<HashSet<(Email, Option<IpAddr>)>>,
     /// Sign-ups that met an account, by address, and since when they are counted.
     met: Mutex<HashMap<Option<IpAddr>, (u32, Instant)>>,
-    /// Requests, by who asks.
+    /// Requests, by caller.
     requests: Limiter<Uuid>,
-    /// Letters that strangers have sent, by e-mail address.
+    /// Mails that unauthenticated requests cause, by e-mail address.
     letters: Limiter<Email>,
-    /// Links for a new password that are mailed, by e-mail address.
+    /// Mailed links for a new password, by e-mail address.
     resets: Limiter<Email>,
-    /// New e-mail addresses, by who asks.
+    /// New e-mail addresses, by caller.
     address_changes: Limiter<Uuid>,
     /// Links that confirm a new e-mail address, by that address.
     new_addresses: Limiter<Email>,
-    /// Invitations that are mailed, by organisation and by person.
+    /// Mailed invitations, by organisation and by person.
     invitations: Limiter<Uuid>,
-    /// Invitations that are mailed, by e-mail address: strangers who sign up with it do not keep it from being invited.
+    /// Mailed invitations, by e-mail address. It is separate from `letters`, so that a stranger who signs up with an
+    /// address cannot keep it from being invited.
     invited: Limiter<Email>,
-    /// Denials that are written down, by who asks.
+    /// Recorded denials, by caller.
     denials: Limiter<Uuid>,
-    /// Requests of nobody who is known, by address.
+    /// Unauthenticated requests, by address.
     strangers: Limiter<Option<IpAddr>>,
 }
 
-/// The hash of an e-mail address.
+/// Hash of an e-mail address.
 type Email = [u8; 32];
 
 struct Limiter<K: Hash + Eq + Clone> {
@@ -85,12 +87,12 @@ impl Rates {
         }
     }
 
-    /// Somebody wants a password to be hashed.
+    /// Counts a use of a password.
     pub(crate) fn password(&self, address: Option<IpAddr>) -> Answer<()> {
         self.passwords.take(&network(address))
     }
 
-    /// Somebody tries to sign in.
+    /// Counts an attempt to sign in.
     pub(crate) fn sign_in(&self, email: &str, address: Option<IpAddr>) -> Answer<()> {
         let from = (named(email), network(address));
         self.sign_ins.take(&from)?;
@@ -98,7 +100,7 @@ impl Rates {
         if is_known { Ok(()) } else { self.guesses.take(&from.0) }
     }
 
-    /// Somebody has signed in.
+    /// Remembers where a person has signed in from.
     pub(crate) fn signed_in(&self, email: &str, address: Option<IpAddr>) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= KEYS_MAX {
@@ -107,7 +109,7 @@ impl Rates {
         known.insert((named(email), network(address)));
     }
 
-    /// Somebody signs up whose answer will tell whether there is an account.
+    /// Refuses a sign-up whose answer would reveal an account, after too many of these from one address.
     pub(crate) fn telling_sign_up(&self, address: Option<IpAddr>) -> Answer<()> {
         let met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((_, since)) =
@@ -119,7 +121,7 @@ impl Rates {
         if left.is_zero() { Ok(()) } else { Err(Problem::later(left.as_secs() + 1)) }
     }
 
-    /// The answer has told that there is one.
+    /// Counts a sign-up whose answer has revealed an account.
     pub(crate) fn met_account(&self, address: Option<IpAddr>) {
         let now = MonotonicClock.now();
         let is_old = |since: &Instant| HOUR <= now.saturating_duration_since(*since);
@@ -134,12 +136,12 @@ impl Rates {
         *count += 1;
     }
 
-    /// Somebody who is known asks for something.
+    /// Counts a request of an authenticated caller.
     pub(crate) fn request(&self, who: Uuid) -> Answer<()> {
         self.requests.take(&who)
     }
 
-    /// Whether a stranger may have a letter sent to an e-mail address.
+    /// Whether an unauthenticated request may mail to this address.
     pub(crate) fn letter(&self, email: &str) -> bool {
         self.letters.take(&named(email)).is_ok()
     }
@@ -149,7 +151,7 @@ impl Rates {
         self.resets.take(&named(email)).is_ok()
     }
 
-    /// Somebody asks for another e-mail address.
+    /// Counts a change of the e-mail address.
     pub(crate) fn address_change(&self, who: Uuid) -> Answer<()> {
         self.address_changes.take(&who)
     }
@@ -159,20 +161,20 @@ impl Rates {
         self.new_addresses.take(&named(email)).is_ok()
     }
 
-    /// An organisation has an invitation mailed. `person` is who invites, or who made the token that does: they may have many
-    /// organisations.
+    /// Counts a mailed invitation. `person` is the inviting person, or the creator of the inviting token; a person with
+    /// many organisations has one budget.
     pub(crate) fn invitation(&self, organisation: Uuid, person: Option<Uuid>, email: &str) -> Answer<()> {
         self.invitations.take(&organisation)?;
         person.map_or(Ok(()), |person| self.invitations.take(&person))?;
         self.invited.take(&named(email))
     }
 
-    /// Whether a denial of somebody is written down.
+    /// Whether the audit log records another denial of this caller.
     pub(crate) fn denial(&self, who: Uuid) -> bool {
         self.denials.take(&who).is_ok()
     }
 
-    /// Somebody asks, and it is not known yet who.
+    /// Counts a request before its caller is known.
     pub(crate) fn stranger(&self, address: Option<IpAddr>) -> Answer<()> {
         self.strangers.take(&network(address))
     }
@@ -195,12 +197,12 @@ impl<K: Hash + Eq + Clone> Limiter<K> {
     }
 }
 
-/// A name of bounded length for an e-mail address.
+/// Hashes an e-mail address, so that keys have a bounded length.
 fn named(email: &str) -> Email {
     blake3::hash(email.to_lowercase().as_bytes()).into()
 }
 
-/// Whoever has an address of the sixth version has a whole network of them.
+/// An IPv6 client usually has a whole /64 network, so the network is the key.
 fn network(address: Option<IpAddr>) -> Option<IpAddr> {
     match address.map(|address| address.to_canonical()) {
         Some(IpAddr::V6(address)) => {

@@ -1,4 +1,4 @@
-//! What a region offers: its name, its prices.
+//! Routes of the region: its name, its domain and its prices.
 
 use axum::Json;
 use axum::extract::State;
@@ -16,38 +16,34 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(list_regions)).routes(routes!(list_prices))
 }
 
-/// A region.
 #[derive(Serialize, ToSchema)]
 struct Region {
-    /// Its name.
     #[schema(example = "eu-1")]
     name: String,
-    /// The host names of brokers are below this domain; null: brokers have no host names of their own.
+    /// Domain below which each broker has its host name; null: brokers have no host names of their own.
     domain: Option<String>,
 }
 
-/// The regions of this service.
 #[derive(Serialize, ToSchema)]
 struct Regions {
-    /// All of them.
     items: Vec<Region>,
 }
 
-/// The prices of this service.
+/// Prices of usage.
 #[derive(Serialize, ToSchema)]
 struct PriceList {
-    /// One price for each unit of usage.
+    /// The price of each unit of usage.
     items: Vec<UnitPrice>,
 }
 
-/// Regions in which brokers can be made. This server is part of one.
+/// Regions for brokers. This server is part of one.
 #[utoipa::path(get, path = "/regions", tag = "region", responses((status = 200, description = "Regions", body = Regions)))]
 async fn list_regions(State(api): State<Api>, Auth(_): Auth) -> Answer<Json<Regions>> {
     let reach = api.control().reach();
     Ok(Json(Regions { items: vec![Region { name: reach.region.clone(), domain: reach.domain.clone() }] }))
 }
 
-/// What usage costs.
+/// The prices of usage.
 #[utoipa::path(get, path = "/prices", tag = "region", responses((status = 200, description = "Prices", body = PriceList)))]
 async fn list_prices(State(api): State<Api>, Auth(_): Auth) -> Answer<Json<PriceList>> {
     Ok(Json(PriceList { items: api.control().price_list() }))

@@ -33,7 +33,7 @@ impl From<AtBroker> for CapOf {
     }
 }
 
-/// What all brokers of an organisation may cost in a month.
+/// The spend cap of an organisation.
 #[utoipa::path(get, path = "/organisations/{organisation}/spend-cap", tag = "organisations", params(InOrganisation),
     responses((status = 200, description = "The cap", body = SpendCap)))]
 async fn get_spend_cap(
@@ -44,7 +44,7 @@ async fn get_spend_cap(
     get(&api, &caller, at.into()).await
 }
 
-/// Caps what all brokers of an organisation may cost in a month.
+/// Sets the most that all brokers of an organisation may cost in a month.
 #[utoipa::path(put, path = "/organisations/{organisation}/spend-cap", tag = "organisations",
     params(InOrganisation, IfMatchOrNone), request_body = NewSpendCap,
     responses((status = 200, description = "The cap, which holds", body = SpendCap)))]
@@ -58,7 +58,7 @@ async fn set_spend_cap(
     set(&api, &caller, at.into(), &value, seen).await
 }
 
-/// Takes the cap of an organisation away.
+/// Deletes the spend cap of an organisation.
 #[utoipa::path(delete, path = "/organisations/{organisation}/spend-cap", tag = "organisations", params(InOrganisation, IfMatch),
     responses((status = 204, description = "It is gone")))]
 async fn delete_spend_cap(
@@ -70,7 +70,7 @@ async fn delete_spend_cap(
     delete(&api, &caller, at.into(), seen).await
 }
 
-/// What a broker may cost in a month.
+/// The spend cap of a broker.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/spend-cap", tag = "brokers", params(AtBroker),
     responses((status = 200, description = "The cap", body = SpendCap)))]
 async fn get_broker_spend_cap(
@@ -81,7 +81,7 @@ async fn get_broker_spend_cap(
     get(&api, &caller, at.into()).await
 }
 
-/// Caps what a broker may cost in a month.
+/// Sets the most that a broker may cost in a month.
 #[utoipa::path(put, path = "/organisations/{organisation}/brokers/{broker}/spend-cap", tag = "brokers",
     params(AtBroker, IfMatchOrNone), request_body = NewSpendCap,
     responses((status = 200, description = "The cap, which holds", body = SpendCap)))]
@@ -95,7 +95,7 @@ async fn set_broker_spend_cap(
     set(&api, &caller, at.into(), &value, seen).await
 }
 
-/// Takes the cap of a broker away.
+/// Deletes the spend cap of a broker.
 #[utoipa::path(delete, path = "/organisations/{organisation}/brokers/{broker}/spend-cap", tag = "brokers", params(AtBroker, IfMatch),
     responses((status = 204, description = "It is gone")))]
 async fn delete_broker_spend_cap(

@@ -1,4 +1,4 @@
-//! Where a message is: what the store has of a topic, and which sessions it waits for.
+//! Route of the stored messages of a topic, and of the sessions that have yet to receive them.
 
 use axum::Json;
 use axum::extract::State;
@@ -24,14 +24,14 @@ struct Wanted {
     /// The topic, without wildcards.
     #[param(min_length = 1, example = "plant/7/pump")]
     topic: String,
-    /// Most messages.
+    /// Maximum number of messages.
     #[serde(default)]
     #[param(minimum = 1, maximum = 50, default = 10)]
     limit: Option<usize>,
 }
 
-/// The latest stored messages of a topic, and which sessions have acknowledged each or still wait for it. The server looks at the last
-/// 500 messages of the filters that are for the topic, and at 1,000 sessions.
+/// The latest stored messages of a topic, and the sessions that have acknowledged each message or have yet to. The
+/// server reads the last 500 messages of the filters that match the topic, and 1,000 sessions.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/messages", tag = "messages", params(AtBroker, Wanted),
     responses((status = 200, description = "Messages", body = StoredMessages)))]
 async fn list_stored_messages(

@@ -1,4 +1,4 @@
-//! Streams of server-sent events: how many there may be, and how long each goes on.
+//! Limits the number and the duration of event streams.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -16,25 +16,24 @@ use super::problem::{Answer, Problem};
 use crate::domain::{BrokerRef, Caller, Permission};
 use crate::limits::{STREAM_CHECKED_EVERY, STREAM_MAX, STREAMS_EACH_MAX, STREAMS_MAX};
 
-/// The streams of a server.
 #[derive(Clone, Default)]
 pub(crate) struct Streams(Arc<Mutex<Open>>);
 
 #[derive(Default)]
 struct Open {
     all: usize,
-    /// By organisation, and by the person behind the caller.
+    /// Streams by organisation, and by the person behind the caller.
     by_holder: HashMap<Uuid, usize>,
 }
 
-/// The right to one stream. Dropped with it.
+/// A permit for one stream; dropping it releases the permit.
 pub(crate) struct Share {
     streams: Streams,
     holders: Vec<Uuid>,
 }
 
 impl Streams {
-    /// Lets somebody have one more stream of an organisation.
+    /// Takes a permit, if the organisation and the person have streams left.
     pub(crate) fn take(&self, organisation: Uuid, person: Option<Uuid>) -> Answer<Share> {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if open.all >= STREAMS_MAX {
@@ -73,8 +72,8 @@ impl Drop for Share {
     }
 }
 
-/// Goes on while the caller may see the broker, which is looked at every few seconds, and for [`STREAM_MAX`] at most. Then it says why it
-/// ends.
+/// Passes the stream on while the caller may read the broker, checked every few seconds, and for [`STREAM_MAX`] at
+/// most. The last event gives the reason for the end.
 pub(crate) fn while_allowed<S>(
     api: &Api,
     caller: Caller,

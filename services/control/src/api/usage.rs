@@ -1,4 +1,4 @@
-//! What brokers have used, as JSON or as a table.
+//! Routes of usage, as JSON or as a CSV table.
 
 use axum::Json;
 use axum::extract::State;
@@ -21,14 +21,14 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct UsageQuery {
-    /// From the hour of this time on (with days: from the day), in unix milliseconds; from the beginning of the month (UTC) if it is
-    /// left out. 400 days are kept.
+    /// Start in unix milliseconds, rounded down to the hour, or to the day with `step=day`. Left out: the beginning of
+    /// the month (UTC). Usage is stored for 400 days.
     #[param(maximum = 253_402_300_799_999_u64)]
     from: Option<u64>,
-    /// To before this time, in unix milliseconds; to now if it is left out.
+    /// End (exclusive) in unix milliseconds. Left out: now.
     #[param(maximum = 253_402_300_799_999_u64)]
     to: Option<u64>,
-    /// How it is added up: by hours (at most 31 days), by days, or all together.
+    /// Sums by hours (at most 31 days), by days, or one sum.
     #[serde(default)]
     #[param(inline, default = "total")]
     step: Step,
@@ -40,7 +40,7 @@ impl From<UsageQuery> for Span {
     }
 }
 
-/// What a broker has used.
+/// The usage of a broker.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/usage", tag = "brokers", params(AtBroker, UsageQuery),
     responses((status = 200, description = "What was used; with Accept: text/csv a table of it",
         content((Usage = "application/json"), (String = "text/csv")))))]
@@ -57,7 +57,7 @@ async fn get_usage(
     Ok(shown(&headers, &usage.total, &usage.windows, &usage))
 }
 
-/// What all brokers of an organisation have used.
+/// The usage of all brokers of an organisation.
 #[utoipa::path(get, path = "/organisations/{organisation}/usage", tag = "brokers", params(InOrganisation, UsageQuery),
     responses((status = 200, description = "What was used; with Accept: text/csv a table of it",
         content((OrganisationUsage = "application/json"), (String = "text/csv")))))]
@@ -74,7 +74,7 @@ async fn get_organisation_usage(
     Ok(shown(&headers, &usage.total, &usage.windows, &usage))
 }
 
-/// JSON, or a table of the windows for who asks for that.
+/// JSON, or CSV if the caller accepts it.
 fn shown(
     headers: &HeaderMap,
     total: &UsageWindow,

@@ -1,4 +1,4 @@
-//! How webhooks get on, and what they refused.
+//! Routes of the state and the dead letters of webhooks.
 
 use axum::Json;
 use axum::extract::State;
@@ -44,7 +44,7 @@ impl AtPart {
     }
 }
 
-/// How a webhook gets on.
+/// The state of a webhook.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/webhooks/{name}/status", tag = "webhooks",
     params(AtPart), responses((status = 200, description = "How it gets on", body = WebhookStatus)))]
 async fn webhook_status(
@@ -56,7 +56,7 @@ async fn webhook_status(
     Ok(Json(api.control().webhook_status(&caller, &at, &name).await?))
 }
 
-/// Sends a webhook a test event, and has what waits for it tried at once.
+/// Queues a test event, and makes the server try the webhook's queue at once.
 #[utoipa::path(post, path = "/organisations/{organisation}/brokers/{broker}/webhooks/{name}/test", tag = "webhooks",
     params(AtPart), responses((status = 202, description = "It is on its way; if it is refused it is among the dead letters")))]
 async fn test_webhook(
@@ -69,7 +69,7 @@ async fn test_webhook(
     Ok(StatusCode::ACCEPTED)
 }
 
-/// Events that a webhook refused for good, or for too long.
+/// Events that the receiver refused, or that could not be delivered for a day.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/webhooks/{name}/dead-letters", tag = "webhooks",
     params(AtPart, PageQuery), responses((status = 200, description = "A page of them, oldest first", body = List<DeadLetter>)))]
 async fn list_dead_letters(
@@ -94,7 +94,7 @@ async fn remove_dead_letters(
     Ok(Json(api.control().settle_dead_letters(&caller, &at, &name, Which::All, Settling::Remove).await?))
 }
 
-/// Sends all dead letters of a webhook again, each once.
+/// Sends each dead letter of a webhook once more.
 #[utoipa::path(post, path = "/organisations/{organisation}/brokers/{broker}/webhooks/{name}/dead-letters/retry", tag = "webhooks",
     params(AtPart), responses((status = 202, description = "They are on their way", body = DeadLetterCount)))]
 async fn retry_dead_letters(
@@ -120,7 +120,7 @@ async fn remove_dead_letter(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Sends a dead letter again, once.
+/// Sends a dead letter once more.
 #[utoipa::path(post, path = "/organisations/{organisation}/brokers/{broker}/webhooks/{name}/dead-letters/{letter}/retry", tag = "webhooks",
     params(AtLetter), responses((status = 202, description = "It is on its way")))]
 async fn retry_dead_letter(

@@ -1,4 +1,4 @@
-//! How a broker lets clients in, and the rules of all of them.
+//! Authentication methods of a broker, and the rules for all of its clients.
 
 use millrace_access::model::{Access, CertificateUse, HiddenText, Rule, WebhookAuth};
 use millrace_layers::{
@@ -17,42 +17,41 @@ use super::parts::{Precondition, Versioned, check_group};
 use super::{BrokerRef, Caller, Control, Once, Permission, Result, authorise, brokers, plans};
 use crate::secret::is_not_shown;
 
-/// How a broker lets clients in. What is left out has its default.
+/// Authentication methods of a broker. A field that is left out has its default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AccessSettings {
-    /// Clients without user name and certificate may connect.
+    /// Whether clients without user name and certificate may connect.
     pub anonymous: bool,
-    /// Clients may show the password of a credential.
+    /// Whether clients may authenticate with the password of a credential.
     pub passwords: bool,
-    /// 5.0 clients may prove that they know it by SCRAM-SHA-256.
+    /// Whether 5.0 clients may authenticate by SCRAM-SHA-256.
     pub scram: bool,
-    /// Clients may show a token of one of the JWT issuers.
+    /// Whether clients may authenticate with a token of one of the JWT issuers.
     pub tokens: bool,
-    /// Whether clients show a certificate of one of the client CAs.
+    /// Whether clients authenticate with a certificate of one of the client CAs.
     pub certificates: CertificateUse,
-    /// A service of yours that is asked last.
+    /// Your own service, which is asked if no other method has authenticated the client.
     pub webhook: Option<AccessWebhook>,
-    /// Rules of all clients: they come last. When a client has no rule at all, here, of its group or its own, it may do everything;
-    /// when it has one, it may do nothing but what they allow.
+    /// Rules for all clients; they come last. A client without any rule, here, of its group or of its own, may do
+    /// everything. A client with rules may do only what they allow.
     pub rules: Vec<Rule>,
 }
 
-/// A service that is asked about a client which no other method has let in.
+/// A service that is asked about a client that no other method has authenticated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct AccessWebhook {
-    /// Where it is asked, by POST.
+    /// URL that receives the requests, by POST.
     pub url: String,
-    /// Signs the body (HMAC-SHA-256). Never shown; when it is left out it stays as it is, and an empty one takes it away.
+    /// Key that signs the body (HMAC-SHA-256). It is never shown; left out, it stays as it is; an empty one removes it.
     #[serde(skip_serializing_if = "is_not_shown")]
     #[schema(value_type = Option<String>, format = Password, write_only)]
     pub signing_key: Option<HiddenText>,
-    /// After that the client is refused as if the service could not be reached, milliseconds.
+    /// Time for an answer, in milliseconds. Afterwards the client is refused as if the service could not be reached.
     pub timeout_ms: u32,
-    /// For so long an answer counts for the same client with the same password, seconds.
+    /// Time for which an answer counts for the same client with the same password, in seconds.
     pub cache_s: u32,
-    /// Name of the group whose rules its users have.
     pub group: Option<String>,
 }
 
@@ -93,7 +92,7 @@ impl From<WebhookAuth> for AccessWebhook {
 }
 
 impl AccessSettings {
-    /// The whole record, with what is not set here from the one until now.
+    /// Merges the settings into the stored record, which has more fields.
     fn record(&self, old: &Access) -> Access {
         let Self { anonymous, passwords, scram, tokens, certificates, webhook, rules } = self.clone();
         let webhook = webhook.map(|webhook| webhook.record(old.webhook.as_ref()));
@@ -114,15 +113,11 @@ impl AccessWebhook {
 }
 
 impl Control {
-    /// How a broker lets clients in.
-    ///
-    /// # Errors
-    /// See [`super::Error`].
     pub(crate) async fn access(&self, caller: &Caller, at: &BrokerRef) -> Result<Versioned<AccessSettings>> {
         self.look(|tx| async move {
             let broker = brokers::find(&tx, caller, at, Permission::AccessRead, Read::Snapshot).await?;
             let Document { mut value, version } = get(&tx, broker.id, Read::Snapshot).await?;
-            // The URL may hold a token of the service.
+            // The URL may contain a token of the service.
             if let Some(webhook) = &mut value.webhook
                 && authorise(&tx, caller, at.organisation, Permission::AccessWrite, Read::Snapshot)
                     .await
@@ -135,10 +130,6 @@ impl Control {
         .await
     }
 
-    /// Sets how a broker lets clients in.
-    ///
-    /// # Errors
-    /// See [`super::Error`].
     pub(crate) async fn set_access(
         &self,
         caller: &Caller,
@@ -165,14 +156,14 @@ impl Control {
     }
 }
 
-/// The record of a broker. One that has none yet has the default, in version 0.
+/// The stored record; a broker without one has the default, in version 0.
 pub(super) async fn get(tx: &Transaction, broker: BrokerId, read: Read) -> Result<Document<Access>> {
     let found = accounts::access(broker).get(tx, ACCESS, read).await?;
     Ok(found.unwrap_or_else(|| Document { value: Access::default(), version: 0 }))
 }
 
-/// The record of a broker, to be changed. The first record of a broker of the server's settings begins with the ceiling of its
-/// tenant's plan, because the plan was not written to a broker without a record.
+/// The record for a change. For a broker of the server's settings, the first record starts with the ceiling of its
+/// tenant's plan, because a plan is not copied to a broker without a record.
 pub(super) async fn for_change(
     tx: &Transaction,
     organisation: Uuid,

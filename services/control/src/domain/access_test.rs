@@ -1,4 +1,4 @@
-//! Whether a client may do something, and which rule says so.
+//! Evaluates whether a client may publish or subscribe, and which rule decides, without the client being connected.
 
 use std::sync::Arc;
 
@@ -15,43 +15,39 @@ use utoipa::ToSchema;
 use super::check::Fields;
 use super::{BrokerRef, Caller, Control, Error, Permission, Result, brokers};
 
-/// Bans that one test reads.
+/// Bans that one evaluation reads.
 const BANS_MAX: usize = 10_000;
 
-/// What a client wants to do.
+/// The action of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TestedAction {
-    /// To publish.
     Publish,
-    /// To subscribe.
     Subscribe,
 }
 
-/// A client and what it wants to do.
+/// A question about one action of a client.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AccessQuestion {
-    /// Client id.
     #[schema(example = "pump-7", max_length = 65535)]
     pub client_id: String,
     /// User name; null: an anonymous client.
     pub user: Option<String>,
-    /// What it wants to do.
     pub action: TestedAction,
     /// Topic to publish to, or topic filter to subscribe to.
     #[schema(example = "plant/7/pump", min_length = 1)]
     pub topic: String,
-    /// With this QoS.
+    /// QoS of the action.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 2, default = 0)]
     pub qos: u8,
-    /// To publish with RETAIN.
+    /// Whether it publishes with RETAIN.
     #[serde(default)]
     pub retain: bool,
 }
 
-/// Whose rules decide.
+/// The source of the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DecidedBy {
@@ -61,51 +57,45 @@ pub enum DecidedBy {
     Group,
     /// A rule of the broker.
     Broker,
-    /// There are rules, and none of them applies: nothing is allowed.
+    /// There are rules, but none applies: the action is refused.
     NoRule,
-    /// There is no rule at all: everything is allowed.
+    /// There are no rules: everything is allowed.
     NoRules,
-    /// The rules file of the server: the broker has no access settings of its own.
+    /// The rules file of the server, because the broker has no access settings of its own.
     Settings,
-    /// MQTT itself: topics below $SYS are the server's.
+    /// MQTT itself: topics below $SYS belong to the server.
     Protocol,
 }
 
-/// Whether a client may do something.
+/// The decision about one action of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct AccessAnswer {
-    /// Whether it may.
     pub allowed: bool,
-    /// The QoS that a subscription is granted; null when it is refused, and for publishing.
+    /// The QoS that a subscription gets; null if it is refused, and for publishing.
     pub granted_qos: Option<u8>,
-    /// What decides.
+    /// The source of the decision.
     pub decided_by: DecidedBy,
-    /// Name of the credential or the group whose rule decides.
+    /// Name of the credential or group whose rule decides.
     pub of: Option<String>,
-    /// The place of the rule in its list, from 0.
+    /// Position of the rule in its list, from 0.
     pub rule_index: Option<u64>,
-    /// The rule.
     pub rule: Option<Rule>,
-    /// The answer in a sentence.
+    /// The decision in a sentence.
     pub reason: String,
-    /// Why the client could not even connect, as far as that is known without its password.
+    /// Reasons for which the client could not connect, as far as they are known without its password.
     pub obstacles: Vec<String>,
 }
 
-/// What the store says of a client.
+/// The client's records in the store.
 struct Found {
-    /// Whether the broker has access settings of its own.
     is_managed: bool,
-    /// Rules by owner, the first ones first.
+    /// Rules by owner, in the order in which they apply.
     lists: Vec<(DecidedBy, Option<String>, Vec<Rule>)>,
     obstacles: Vec<String>,
 }
 
 impl Control {
-    /// Whether a client may do something. `None`: the settings of the server decide, and they are not here.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Evaluates one action. `None`: the server's settings decide, and this crate does not have them.
     pub(crate) async fn test_access(
         &self,
         caller: &Caller,
@@ -126,7 +116,6 @@ impl Control {
 }
 
 impl AccessAnswer {
-    /// The answer of the server's own settings.
     pub(crate) fn of_settings(self, granted_qos: Option<u8>, action: TestedAction) -> Self {
         let allowed = granted_qos.is_some();
         let reason = match allowed {
@@ -177,7 +166,7 @@ async fn find(
 ) -> Result<Found> {
     let details = broker.details()?.value;
     let stored = accounts::access(broker.id).get(tx, ACCESS, Read::Snapshot).await?;
-    // As the servers that hold the connections see it.
+    // The same condition as on the servers that hold the connections.
     let is_set_up = details.organisation.is_some() && !details.by_settings;
     let is_managed = stored.is_some() || is_set_up || details.suspended;
     let access: millrace_access::model::Access = stored.map(|document| document.value).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The audit log of an organisation.
+//! The audit log of an organisation. A change writes its entry in its own transaction; the API reads entries by pages.
 
 use std::net::IpAddr;
 
@@ -17,70 +17,64 @@ use super::{
     members,
 };
 
-/// Who did something.
+/// The person or program that did something.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Actor {
-    /// What kind of actor it is.
     pub kind: ActorKind,
-    /// Id of the person or the token.
+    /// Id of the person or of the token; null for other kinds.
     pub id: Option<Uuid>,
-    /// E-mail address of the person, name of the token.
+    /// E-mail address of a person, or name of a token.
     pub name: String,
-    /// Where the request came from.
+    /// Address from which the request came.
     pub address: Option<String>,
-    /// The program that sent the request, as its User-Agent says: a browser, or `millrace` for the command line.
+    /// The program that sent the request, by its User-Agent header: a browser, or `millrace` for the command line.
     #[serde(default)]
     pub agent: Option<String>,
-    /// E-mail address or name of the person who made the token; null for a person, and for tokens that do not say who made them.
+    /// Creator of the token, by e-mail address or name; null for a person, and for tokens made before the server
+    /// recorded it.
     #[serde(default)]
     pub made_by: Option<String>,
-    /// What a token may.
+    /// Permissions of a token.
     #[serde(skip)]
     pub(super) scopes: Vec<Permission>,
 }
 
-/// A kind of actor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ActorKind {
-    /// Somebody who signed in.
+    /// A person who has signed in.
     Person,
-    /// A program with an API token.
     Token,
-    /// Millrace itself.
+    /// Millrace itself, without a request.
     Service,
-    /// Somebody who has not shown who they are.
+    /// A client without credentials.
     Nobody,
-    /// Who runs the region.
+    /// The operator of the region.
     Operator,
 }
 
-/// Something that was done.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AuditEntry {
-    /// Its place in the log.
+    /// Its position in the log.
     #[serde(default)]
     pub id: String,
-    /// When, in unix milliseconds.
+    /// Time of the change, in unix milliseconds.
     pub at_ms: u64,
-    /// Who did it.
+    /// The person or program that did it.
     pub actor: Actor,
-    /// What was done.
     #[schema(example = "broker.create")]
     pub action: String,
-    /// To what: its name or id.
+    /// Name or id of the object of the action.
     pub target: String,
-    /// What there is to say beside that. Never a secret.
+    /// Further facts. They never contain a secret.
     pub details: serde_json::Map<String, Value>,
 }
 
 impl Actor {
-    /// What happens without anybody asking.
     pub(super) fn service() -> Self {
         Self::new(ActorKind::Service, "millrace", None)
     }
 
-    /// Somebody without an id.
     pub(super) fn new(kind: ActorKind, name: &str, address: Option<IpAddr>) -> Self {
         let (name, address) = (name.into(), address.map(|address| address.to_string()));
         Self { kind, id: None, name, address, agent: None, made_by: None, scopes: Vec::new() }
@@ -103,10 +97,8 @@ impl From<&Caller> for Actor {
 }
 
 impl Control {
-    /// Notes what was done to a broker's clients or messages: not in the store's own transaction, so after it.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Records what the caller did to a broker's clients or messages. It has a transaction of its own, because the
+    /// server acted outside of the store's transactions.
     pub(crate) async fn note(
         &self,
         caller: &Caller,
@@ -122,10 +114,8 @@ impl Control {
         .await
     }
 
-    /// Notes that somebody who belongs to an organisation was refused something there. Others leave no trace in it.
-    ///
-    /// # Errors
-    /// The store's.
+    /// Records that the caller was refused something in an organisation. Callers from outside of the organisation leave
+    /// no entry, so that strangers cannot fill its log.
     pub(crate) async fn note_denied(&self, caller: &Caller, organisation: Uuid, what: &str) -> Result<()> {
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
             let belongs = match &caller.who {
@@ -142,10 +132,6 @@ impl Control {
         .await
     }
 
-    /// Lets the caller go on to something of an organisation.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn may(
         &self,
         caller: &Caller,
@@ -156,10 +142,7 @@ impl Control {
             .await
     }
 
-    /// What was done in an organisation, the latest first.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Entries, the latest first.
     pub async fn audit_log(
         &self,
         caller: &Caller,
@@ -174,10 +157,7 @@ impl Control {
         .await
     }
 
-    /// The same, for operators: also of an organisation that was deleted.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// The same as [`Control::audit_log`] for operators, who may also read a deleted organisation's log.
     pub async fn tenant_audit_log(&self, id: Uuid, page: &PageRequest) -> Result<Page<AuditEntry>> {
         let before = page.after.as_deref().map(position).transpose()?;
         self.look(|tx| async move {
@@ -203,7 +183,7 @@ async fn entries(
 fn entry(at: Position, row: &[u8]) -> Result<AuditEntry> {
     let mut entry: AuditEntry = serde_json::from_slice(row)
         .map_err(|_| Error::Internal("an entry of the audit log cannot be read"))?;
-    // Entries of earlier versions hold the whole URL, which may hold a token of the tenant's service.
+    // Earlier versions stored the whole URL, which may contain a token of the tenant's service.
     if entry.action == "access.change"
         && let Some(Value::String(url)) = entry.details.get_mut("webhook")
     {

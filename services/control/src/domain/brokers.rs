@@ -1,4 +1,7 @@
-//! Brokers of an organisation.
+//! Brokers of an organisation: create, list, change, suspend and delete them.
+//!
+//! A broker has an entry in the catalog, which servers look up at each CONNECT, one in its organisation's list, and its
+//! access settings. Each change touches the broker's version, which makes the servers read its settings again.
 
 use bytes::Bytes;
 use millrace_access::model::{Access, Limits};
@@ -24,68 +27,63 @@ use super::{Who, operator, plans, spend, tokens, web_sessions};
 use crate::limits::BROKERS_MAX;
 use crate::secret;
 
-/// A broker as it is named in a request.
+/// The broker that the path of a request names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BrokerRef {
     pub(crate) organisation: Uuid,
     pub(crate) name: String,
 }
 
-/// A broker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Broker {
-    /// Its name in the region, the first part of the host name by which clients reach it.
+    /// Unique name in the region. It is the first label of the host name that clients connect to.
     #[schema(example = "k3v9x2mwqd7r")]
     pub name: String,
-    /// What people call it.
+    /// Name for people.
     pub display_name: String,
-    /// Whether it is suspended: nobody may connect.
+    /// Whether the broker refuses all clients because it is suspended.
     pub suspended: bool,
-    /// Whether a spend cap was reached that stops it: nobody may connect or publish.
+    /// Whether a spend cap stops the broker: it refuses connections and messages.
     pub is_over_cap: bool,
-    /// What it and its clients may use. What is null is the server's own limit.
+    /// Limits of the broker and of each client. The server's own limit holds where one is null.
     pub limits: Limits,
-    /// The most that its limits may be, by the plan of the organisation; where a limit is null, this one counts. Null: no plan.
+    /// Maxima of the limits, set by the organisation's plan; they hold where a limit is null. Null: no plan.
     #[serde(default)]
     pub ceiling: Option<Limits>,
-    /// When it was made, in unix milliseconds.
+    /// Creation time, in unix milliseconds.
     pub created_at_ms: u64,
-    /// Where its clients connect.
+    /// Addresses for its clients.
     #[serde(default)]
     pub endpoints: Endpoints,
 }
 
-/// A new broker.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewBroker {
-    /// What people call it.
+    /// Name for people.
     #[schema(example = "Sensors of plant 7", min_length = 1, max_length = 100)]
     pub display_name: String,
 }
 
-/// What of a broker is changed. What is left out stays.
+/// A change of a broker. A field that is left out keeps its value.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BrokerChange {
-    /// What people call it.
+    /// Name for people.
     #[schema(min_length = 1, max_length = 100)]
     pub display_name: Option<String>,
-    /// What it and its clients may use. What is left out stays, also within; what is null is the server's own limit.
+    /// Limits to change. A limit that is left out keeps its value; null sets it to the server's own limit.
     #[schema(value_type = Option<Limits>)]
     pub limits: Option<serde_json::Map<String, Value>>,
 }
 
-/// Letters of the names that we give: none looks like another one.
+/// Alphabet of broker names, without characters that look alike.
 const LETTERS: &[u8; 32] = b"abcdefghjkmnpqrstuvwxyz023456789";
-/// Letters of a name: 60 random bits, so that no tenant finds another one's by trying.
+/// Length of a broker's name: 60 random bits, so that nobody finds other tenants' brokers by guessing.
 const NAME_LETTERS: usize = 12;
 
 impl Control {
-    /// Brokers of an organisation.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Brokers of an organisation, in order of names.
     pub async fn brokers(
         &self,
         caller: &Caller,
@@ -108,10 +106,8 @@ impl Control {
         .await
     }
 
-    /// Makes a broker. Its name is random: a chosen one would tell which names others have.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Creates a broker. Its name is random, because a chosen name that is refused would reveal another tenant's
+    /// broker.
     pub async fn create_broker(
         &self,
         caller: &Caller,
@@ -159,10 +155,6 @@ impl Control {
         .await
     }
 
-    /// A broker.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn broker(&self, caller: &Caller, at: &BrokerRef) -> Result<Versioned<Broker>> {
         self.look(|tx| async move {
             let broker = find(&tx, caller, at, Permission::BrokersRead, Read::Snapshot).await?;
@@ -171,10 +163,7 @@ impl Control {
         .await
     }
 
-    /// Lets the caller go on to a broker's clients, sessions and messages. Returns the broker's id.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Checks that the caller may use a broker's clients, sessions and messages, and returns the broker's id.
     pub(crate) async fn open_broker(
         &self,
         caller: &Caller,
@@ -184,10 +173,8 @@ impl Control {
         self.look(|tx| async move { Ok(find(&tx, caller, at, permission, Read::Snapshot).await?.id) }).await
     }
 
-    /// Whether what the caller showed when a stream began still counts, and the broker is still theirs to see.
-    ///
-    /// # Errors
-    /// See [`Error`]: why not.
+    /// Checks again during a stream: the caller's sign-in or token is still valid, and the caller may still see the
+    /// broker.
     pub(crate) async fn may_go_on(
         &self,
         caller: &Caller,
@@ -207,10 +194,6 @@ impl Control {
         .await
     }
 
-    /// Changes the name or the limits of a broker.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn change_broker(
         &self,
         caller: &Caller,
@@ -223,7 +206,7 @@ impl Control {
             fields.name("display_name", name);
             fields.done()?;
         }
-        // Fields that are not known are wrong whatever the limits until now are.
+        // Unknown fields are refused before the store is read.
         let change = input.limits.as_ref();
         change.map_or(Ok(Limits::default()), |change| merged(&Limits::default(), change))?;
         self.edit(caller, at, Some(seen), "broker.change", &json!({}), |details, access| {
@@ -242,10 +225,6 @@ impl Control {
         .await
     }
 
-    /// Lets nobody connect any more, or everybody again.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn suspend_broker(
         &self,
         caller: &Caller,
@@ -298,10 +277,7 @@ impl Control {
         .await
     }
 
-    /// Removes a broker: at once nobody finds it, and what it has is erased after that.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Deletes a broker. Servers stop serving it at once; the layers erase its data later.
     pub(crate) async fn delete_broker(
         &self,
         caller: &Caller,
@@ -324,7 +300,7 @@ impl Control {
     }
 }
 
-/// A broker of an organisation, for somebody who may.
+/// Finds a broker in its organisation, after authorising the caller.
 pub(super) async fn find(
     tx: &Transaction,
     caller: &Caller,
@@ -341,7 +317,6 @@ pub(super) async fn find(
     catalog::get(tx, at.name.as_bytes(), read).await?.ok_or(missing)
 }
 
-/// Whether an organisation has a broker.
 pub(super) async fn has_any(tx: &Transaction, organisation: Uuid) -> Result<bool> {
     let all = accounts::brokers_of(organisation.as_bytes());
     Ok(!all.page::<BrokerId>(tx, None, 1, Read::Serializable).await?.items.is_empty())
@@ -371,7 +346,8 @@ impl Control {
     }
 }
 
-/// The settings that an organisation can change, for the audit log: each limit by itself, so that the log shows which ones differ.
+/// The settings that an organisation can change, flattened to one entry per limit: the audit log shows each that
+/// differs.
 fn limited(details: &Details, access: &Access) -> Result<Value> {
     let broken = |_| Error::Internal("limits cannot be written");
     let mut all = serde_json::to_value(&access.limits).map_err(broken)?;
@@ -384,7 +360,7 @@ fn limited(details: &Details, access: &Access) -> Result<Value> {
     Ok(Value::Object(own.map(|(name, value)| (name.to_owned(), value)).into_iter().chain(named).collect()))
 }
 
-/// Limits with what is changed of them (RFC 7396).
+/// Applies a JSON merge patch (RFC 7396).
 fn merged(limits: &Limits, change: &serde_json::Map<String, Value>) -> Result<Limits> {
     let broken = |_| Error::Internal("limits cannot be written");
     let mut all = serde_json::to_value(limits).map_err(broken)?;
@@ -395,7 +371,7 @@ fn merged(limits: &Limits, change: &serde_json::Map<String, Value>) -> Result<Li
     Ok(limits)
 }
 
-/// `all` has each field that there is.
+/// `all` has every known field, so a field that it lacks is unknown.
 fn merge(all: &mut Value, path: &str, change: &serde_json::Map<String, Value>) -> Result<()> {
     for (name, new) in change {
         let path = format!("{path}.{name}");
@@ -417,7 +393,7 @@ fn merge(all: &mut Value, path: &str, change: &serde_json::Map<String, Value>) -
 fn new_name() -> Result<String> {
     let random = secret::random::<NAME_LETTERS>()?;
     let mut letters = random.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)]));
-    // A letter comes first: not every program takes a host name that begins with a digit.
+    // The name begins with a letter, because some programs refuse a host name that begins with a digit.
     let first = letters.next().map_or('b', |first| if first.is_ascii_digit() { 'b' } else { first });
     Ok(std::iter::once(first).chain(letters).collect())
 }

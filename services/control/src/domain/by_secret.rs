@@ -1,5 +1,5 @@
-//! What an organisation has and somebody opens with a secret: it stands with its organisation, and where it stands is found by the
-//! hash of the secret.
+//! Records of an organisation that a caller opens with a secret, such as invitations and API tokens. The record is
+//! stored under its organisation; an index from the secret's hash to the record finds it.
 
 use millrace_layers::documents::Collection;
 use millrace_storage::{Read, Transaction};
@@ -9,22 +9,22 @@ use uuid::Uuid;
 use super::Result;
 use crate::secret::Hash;
 
-/// One kind of such things.
+/// One kind of such records.
 pub(super) struct BySecret {
-    /// Those of an organisation, by id.
+    /// The records of an organisation, by id.
     pub(super) all: fn(&[u8]) -> Collection,
-    /// Where each stands.
+    /// The index, by the hash of the secret.
     pub(super) places: fn() -> Collection,
 }
 
-/// One of them, as it is stored.
+/// A stored record.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Record<T> {
     pub(super) shown: T,
     pub(super) hash: Hash,
 }
 
-/// Where one stands.
+/// An entry of the index.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Place {
     pub(super) organisation: Uuid,
@@ -32,7 +32,6 @@ pub(super) struct Place {
 }
 
 impl BySecret {
-    /// Those of an organisation.
     pub(super) fn of(&self, organisation: Uuid) -> Collection {
         (self.all)(organisation.as_bytes())
     }
@@ -48,13 +47,12 @@ impl BySecret {
         Ok(())
     }
 
-    /// Where the one stands that a secret with this hash opens.
     pub(super) async fn place(&self, tx: &Transaction, hash: &[u8], read: Read) -> Result<Option<Place>> {
         let place = (self.places)().get::<Place>(tx, hash, read).await?;
         Ok(place.map(|place| place.value))
     }
 
-    /// The one that a secret with this hash opens, and its organisation.
+    /// Finds the record that the secret with this hash opens, and its organisation.
     pub(super) async fn find<T: DeserializeOwned>(
         &self,
         tx: &Transaction,

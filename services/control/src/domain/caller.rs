@@ -1,4 +1,4 @@
-//! Who asks, and what they may do.
+//! The caller of an operation and its permissions.
 
 use std::net::IpAddr;
 
@@ -8,28 +8,28 @@ use uuid::Uuid;
 
 use crate::secret::Hash;
 
-/// What may be done in an organisation. Also the scopes of API tokens.
+/// A permission in an organisation; also a scope of an API token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub enum Permission {
-    /// See the organisation, its members, invitations and tokens.
+    /// Read the organisation, its members, invitations and tokens.
     #[serde(rename = "organisation:read")]
     OrganisationRead,
-    /// Change them.
+    /// Change the organisation, its members, invitations and tokens.
     #[serde(rename = "organisation:write")]
     OrganisationWrite,
-    /// See brokers and their usage.
+    /// Read brokers and their usage.
     #[serde(rename = "brokers:read")]
     BrokersRead,
-    /// Make, change and delete brokers.
+    /// Create, change and delete brokers.
     #[serde(rename = "brokers:write")]
     BrokersWrite,
-    /// See who may connect to brokers: credentials, groups, rules, issuers, authorities, webhooks.
+    /// Read the access settings of brokers: credentials, groups, rules, issuers, authorities, webhooks.
     #[serde(rename = "access:read")]
     AccessRead,
-    /// Change that.
+    /// Change the access settings of brokers.
     #[serde(rename = "access:write")]
     AccessWrite,
-    /// See clients, sessions and retained messages.
+    /// Read clients, sessions and retained messages.
     #[serde(rename = "clients:read")]
     ClientsRead,
     /// Disconnect clients, end sessions, clear retained messages.
@@ -38,38 +38,37 @@ pub enum Permission {
     /// Read the audit log.
     #[serde(rename = "audit:read")]
     AuditRead,
-    /// Read messages as they are published, and make connect tokens that subscribe.
+    /// Read messages as they are published, and create connect tokens that subscribe.
     #[serde(rename = "messages:read")]
     MessagesRead,
-    /// Publish messages, and make connect tokens that publish.
+    /// Publish messages, and create connect tokens that publish.
     #[serde(rename = "messages:write")]
     MessagesWrite,
 }
 
-/// What somebody is in an organisation.
+/// Role of a person in an organisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// May do everything.
+    /// Has every permission.
     Owner,
-    /// May do everything with brokers.
+    /// Has every permission over brokers.
     Operator,
-    /// May see everything.
+    /// Has every permission to read.
     Viewer,
 }
 
-/// Who asks.
+/// The caller of an operation.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// Who it is.
     pub(crate) who: Who,
-    /// Where the request comes from.
+    /// Address from which the request came.
     pub(crate) address: Option<IpAddr>,
-    /// Its User-Agent.
+    /// User-Agent of the request.
     pub(crate) agent: Option<String>,
 }
 
-/// Who asks: a person or a program of an organisation.
+/// A person, or a program with an API token of an organisation.
 #[derive(Clone, Debug)]
 pub(crate) enum Who {
     Person {
@@ -82,15 +81,14 @@ pub(crate) enum Who {
         id: Uuid,
         name: String,
         scopes: Vec<Permission>,
-        /// The person who made it, or who made the token that made it.
+        /// The person who created the token, directly or through another token.
         made_by: Option<Uuid>,
-        /// How audit logs name that person.
+        /// The name of that person in audit logs.
         maker: Option<String>,
     },
 }
 
 impl Permission {
-    /// All of them.
     pub(crate) const ALL: [Self; 11] = [
         Self::OrganisationRead,
         Self::OrganisationWrite,
@@ -105,7 +103,6 @@ impl Permission {
         Self::MessagesWrite,
     ];
 
-    /// Whether it lets somebody change something.
     #[must_use]
     pub fn is_write(self) -> bool {
         matches!(
@@ -120,7 +117,6 @@ impl Permission {
 }
 
 impl Role {
-    /// Whether somebody with this role may.
     #[must_use]
     pub fn may(self, permission: Permission) -> bool {
         match self {
@@ -132,7 +128,7 @@ impl Role {
 }
 
 impl Caller {
-    /// The person behind it: who asks, or who made the token that does.
+    /// The person behind the caller: the caller, or the creator of the token.
     pub(crate) fn person(&self) -> Option<Uuid> {
         match &self.who {
             Who::Person { user, .. } => Some(*user),
@@ -140,7 +136,6 @@ impl Caller {
         }
     }
 
-    /// Their id, which tells them from all others.
     pub(crate) fn id(&self) -> Uuid {
         match &self.who {
             Who::Person { user, .. } => *user,

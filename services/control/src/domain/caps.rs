@@ -1,4 +1,5 @@
-//! Holding organisations and brokers to their spend caps: looked at again and again, by every server.
+//! Enforces spend caps: every server compares usage with the caps at intervals, and stops brokers or lets them run
+//! again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,26 +16,23 @@ use super::usage::all_of;
 use super::{Control, Once, Result, month};
 use crate::limits::{BROKERS_MAX, CAPS_AT_ONCE};
 
-/// How far an organisation is from its caps.
+/// Usage of an organisation in this month, beside its caps.
 struct Standing {
     month_ms: u64,
     brokers: BTreeMap<String, BrokerStanding>,
-    /// What brokers have cost that were deleted.
+    /// Cost of the brokers that were deleted.
     by_deleted: u64,
     caps: Vec<(CapOf, Record)>,
 }
 
 struct BrokerStanding {
-    /// What it has cost; of one that no cap is about that is not looked up.
+    /// Cost of the broker; 0 if no cap applies to it, because its usage is not read then.
     spent: u64,
     is_over_cap: bool,
 }
 
 impl Control {
-    /// Stops brokers whose spend cap is reached, and lets those go on whose is not any more.
-    ///
-    /// # Errors
-    /// The store's.
+    /// Compares all caps with usage. A broker is stopped when its cap is reached, and runs again when it no longer is.
     pub async fn hold_caps(&self) -> Result<()> {
         let mut from: Option<Vec<u8>> = None;
         loop {
@@ -57,7 +55,6 @@ impl Control {
         }
     }
 
-    /// The same for one organisation.
     pub(super) async fn hold_caps_of(&self, organisation: Uuid) -> Result<()> {
         let (brokers, caps) = self
             .look(
@@ -106,7 +103,7 @@ impl Standing {
         }
     }
 
-    /// Whether all is as it is to be.
+    /// Whether the stored state already matches.
     fn is_held(&self) -> bool {
         self.caps.iter().all(|(of, record)| self.is_noted(of, record))
             && self.brokers.iter().all(|(name, broker)| broker.is_over_cap == self.is_stopped(name))
@@ -124,7 +121,6 @@ impl Standing {
         self.is_reached(of, record).then_some(self.month_ms)
     }
 
-    /// Whether a cap stops a broker.
     fn is_stopped(&self, name: &str) -> bool {
         self.caps.iter().any(|(of, record)| {
             let is_about = of.broker.as_deref().is_none_or(|broker| broker == name);
@@ -137,7 +133,7 @@ impl Standing {
         record.cap.is_some_and(|cap| self.spent_of(of) >= cap.monthly_micros)
     }
 
-    /// Writes down that a cap is reached, or not any more, unless it was changed meanwhile.
+    /// Records that a cap is reached or no longer reached, unless the cap was changed since it was read.
     async fn note(&self, change: &Change, of: &CapOf, record: &Record) -> Result<()> {
         let all = accounts::spend_caps();
         if self.is_noted(of, record) {
@@ -158,7 +154,6 @@ impl Standing {
         change.audit(of.organisation, action, &of.target(), said)
     }
 
-    /// Stops a broker, or lets it go on.
     async fn hold(&self, change: &Change, organisation: Uuid, name: &str) -> Result<()> {
         let is_over_cap = self.is_stopped(name);
         let tx = &change.tx;

@@ -1,7 +1,8 @@
-//! Changes: one transaction each, with a receipt, so that none is done twice.
+//! Runs each change of the control plane in one transaction with a receipt, so that no change happens twice.
 //!
-//! A client names a request by an `Idempotency-Key`; one that comes again with it gets the first answer. Others have a name that
-//! nobody knows: the receipt is for the store, which runs a transaction again when it could not hear whether it was committed.
+//! A client names its request by an `Idempotency-Key`; a repeated request gets the first answer, from the receipt. A
+//! request without a key gets a random name: the store runs a transaction again when it does not learn whether the
+//! first attempt committed, and the receipt stops the second attempt.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -23,41 +24,40 @@ use super::{Control, Error, Permission, Result, Role, members};
 use crate::limits::{OWN_RECEIPT_MS, RECEIPT_MS};
 use crate::secret::{self, Hash, NoEntropy, Purpose, Secret};
 
-/// What tells a request from all others.
+/// The name of a request and a fingerprint of its content.
 #[derive(Clone)]
 pub struct Once {
     key: Vec<u8>,
-    /// Of what was asked. The same key with another one is a mistake.
+    /// Hash of the request. The same key with another fingerprint is an error of the client.
     fingerprint: Hash,
     keep_ms: u64,
 }
 
-/// A transaction that changes something.
+/// A running change: its transaction, its time and the entries of the audit log that it adds.
 #[derive(Clone)]
 pub(super) struct Change {
     pub(super) tx: Transaction,
     pub(super) now_ms: u64,
     actor: Arc<Actor>,
     entries: Arc<AtomicU16>,
-    /// Organisations in which something was changed.
+    /// Organisations whose audit log has an entry of this change.
     touched: Arc<Mutex<BTreeSet<Uuid>>>,
 }
 
-/// What was answered.
+/// The stored answer of a request.
 #[derive(Serialize, Deserialize)]
 struct Receipt {
     fingerprint: String,
     expires_at_ms: u64,
     answer: Value,
-    /// What the person was who asked: one who is less by now does not get the answer.
+    /// Roles of the person at the time. A person who has lost a role since does not get the stored answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     roles: Vec<Held>,
-    /// The scopes of the token that asked.
+    /// Permissions of the token at the time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     scopes: Vec<Permission>,
 }
 
-/// What a person was in an organisation.
 #[derive(Serialize, Deserialize)]
 struct Held {
     user: Uuid,
@@ -66,17 +66,13 @@ struct Held {
 }
 
 impl Once {
-    /// A request that its client has named.
+    /// A request with an `Idempotency-Key`.
     #[must_use]
     pub fn named(client: &[u8], key: &str, fingerprint: [u8; 32]) -> Self {
         let key = [client, b"/", key.as_bytes()].concat();
         Self { key, fingerprint, keep_ms: RECEIPT_MS }
     }
 
-    /// A request without a name.
-    ///
-    /// # Errors
-    /// [`NoEntropy`].
     pub fn unnamed() -> std::result::Result<Self, NoEntropy> {
         let key = secret::random::<32>()?.to_vec();
         Ok(Self { key, fingerprint: [0; 32], keep_ms: OWN_RECEIPT_MS })
@@ -84,7 +80,8 @@ impl Once {
 }
 
 impl Control {
-    /// Runs a change. `body` may run many times; its answer is kept, so no secret may be in it.
+    /// Runs a change. `body` may run many times. Its answer is stored with the receipt, so it must not contain a
+    /// secret.
     pub(super) async fn change<T, F, Body>(&self, actor: Actor, once: &Once, body: F) -> Result<T>
     where
         T: Serialize + DeserializeOwned,
@@ -123,13 +120,12 @@ impl Control {
             .await
     }
 
-    /// A secret of full entropy that belongs to what a request made: who repeats the request gets the same one, and nobody
-    /// has to keep it. The request's key is not stored, so what is stored does not tell the secret.
+    /// Derives a secret of full entropy from the request's key, so that a repeated request gets the same secret without
+    /// it being stored. The key itself is not stored either, so stored data does not reveal the secret.
     pub(super) fn secret_of(&self, once: &Once, made: &[u8]) -> Result<Secret> {
         Ok(secret::text_of(&self.bytes_of(once, made)?))
     }
 
-    /// The bytes of such a secret.
     pub(super) fn bytes_of(&self, once: &Once, made: &[u8]) -> Result<Hash> {
         self.hash(Purpose::Generated, &[&once.key, made])
     }
@@ -150,7 +146,7 @@ async fn answered<T: DeserializeOwned>(
         return Err(Error::KeyReused);
     }
     for Held { user, organisation, role } in receipt.roles {
-        // Somebody who signs up again has no other id yet.
+        // A person who is signing up has another id in each attempt.
         if actor.id == Some(user) {
             let now = members::role(tx, organisation, user, Read::Serializable).await?;
             if now != role && now != Role::Owner {
@@ -167,14 +163,14 @@ async fn answered<T: DeserializeOwned>(
     serde_json::from_value(receipt.answer).map(Some).map_err(|_| Error::Internal("a receipt cannot be read"))
 }
 
-/// What the person who asks is in these organisations.
+/// Returns the actor's role in each organisation.
 async fn held(tx: &Transaction, actor: &Actor, organisations: BTreeSet<Uuid>) -> Result<Vec<Held>> {
     let Some(user) = actor.id.filter(|_| actor.kind == ActorKind::Person) else { return Ok(Vec::new()) };
     let mut all = Vec::new();
     for organisation in organisations {
         match members::role(tx, organisation, user, Read::Serializable).await {
             Ok(role) => all.push(Held { user, organisation, role }),
-            // They have left it with this request.
+            // The request made the person leave this organisation.
             Err(Error::NotFound(_)) => {}
             Err(error) => return Err(error),
         }
@@ -199,7 +195,7 @@ async fn keep<T: Serialize>(
     Ok(Expiring { at_ms: expires_at_ms, kind: ExpiringKind::Receipt, id }.schedule(tx)?)
 }
 
-/// Removes a receipt whose time is over; a later one may have its place.
+/// Removes an expired receipt. A later request may have replaced it by one that is still valid.
 pub(super) async fn forget(tx: &Transaction, id: &[u8], now_ms: u64) -> Result<()> {
     let receipt = accounts::receipts().get::<Receipt>(tx, id, Read::Serializable).await?;
     if receipt.is_some_and(|receipt| receipt.value.expires_at_ms <= now_ms) {
@@ -209,7 +205,7 @@ pub(super) async fn forget(tx: &Transaction, id: &[u8], now_ms: u64) -> Result<(
 }
 
 impl Change {
-    /// Adds an entry to an organisation's audit log: what was done (`broker.create`), to which one, and what there is to say.
+    /// Adds an entry to an organisation's audit log. `action` is like `broker.create`, `target` a name or an id.
     #[allow(clippy::needless_pass_by_value, reason = "so that json! can stand in the call")]
     pub(super) fn audit(&self, organisation: Uuid, action: &str, target: &str, details: Value) -> Result<()> {
         let entry = json!({

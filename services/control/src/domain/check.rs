@@ -1,4 +1,4 @@
-//! What people may write into fields.
+//! Validation of the fields of a request.
 
 use millrace_access::model::Invalid;
 
@@ -9,7 +9,7 @@ use crate::limits::{
 };
 use crate::secret::Secret;
 
-/// Gathers what is wrong with the fields of a request.
+/// Collects the errors of all fields, so that one answer names them all.
 #[derive(Default)]
 pub(super) struct Fields(Vec<Invalid>);
 
@@ -18,7 +18,6 @@ impl Fields {
         self.0.push(Invalid { field: field.into(), what: what.into() });
     }
 
-    /// A name that people give to something.
     pub(super) fn name(&mut self, field: &str, name: &str) {
         if name.trim().is_empty() || name.chars().count() > NAME_CHARS_MAX {
             self.add(field, format!("must have 1 to {NAME_CHARS_MAX} characters"));
@@ -27,14 +26,15 @@ impl Fields {
         }
     }
 
-    /// An e-mail address: `Dot-string@Domain` (RFC 5321 section 4.1.2). A quoted local part and an address literal are refused, so that
-    /// no other address can stand within this one. Returns the form by which the address is found.
+    /// Checks an e-mail address: `Dot-string@Domain` (RFC 5321 section 4.1.2). A quoted local part and an address
+    /// literal are refused, because either could contain another address. Returns the normal form, by which accounts
+    /// are found.
     pub(super) fn email(&mut self, field: &str, email: &str) -> String {
         let fits = email
             .split_once('@')
             .is_some_and(|(local, domain)| is_dot_string(local) && domain.split('.').all(is_label));
         if !email.is_ascii() && email.contains('@') {
-            // Look-alikes of other scripts would be other accounts.
+            // A look-alike character of another script would make another account with the same appearance.
             self.add(field, "has a letter that is not ASCII: write a domain in its form with xn--");
         } else if !fits || email.len() > EMAIL_BYTES_MAX {
             self.add(field, "is not an e-mail address, such as ann@example.org");
@@ -42,7 +42,7 @@ impl Fields {
         email.to_lowercase()
     }
 
-    /// The length of a password that somebody chooses. [`weakness`] says whether it is guessed soon.
+    /// Checks only the length of a password; [`weakness`] estimates its strength.
     pub(super) fn password(&mut self, field: &str, password: &Secret) {
         let password = password.expose();
         if password.chars().count() < PASSWORD_CHARS_MIN {
@@ -60,14 +60,12 @@ impl Fields {
     }
 }
 
-/// The part of an address before the `@`: atoms between dots.
 fn is_dot_string(local: &str) -> bool {
     let is_atext = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~".contains(&byte);
     local.len() <= EMAIL_LOCAL_BYTES_MAX
         && local.split('.').all(|atom| !atom.is_empty() && atom.bytes().all(is_atext))
 }
 
-/// One label of a domain.
 fn is_label(label: &str) -> bool {
     (1..=63).contains(&label.len())
         && !label.starts_with('-')
@@ -75,8 +73,8 @@ fn is_label(label: &str) -> bool {
         && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
-/// Why a password is guessed soon. `known`: what others know of the person. zxcvbn tries all ways to read a password, and their number
-/// grows with its length, so only the first characters are read: more of them would only make the password stronger.
+/// Explains why a password is weak, or returns `None`. `known` are texts that an attacker knows of the person. zxcvbn's
+/// time grows fast with the length, so only the first characters are read: the rest could only add strength.
 pub(super) fn weakness(password: &str, known: &[&str]) -> Option<String> {
     let first: String = password.chars().take(PASSWORD_CHARS_READ).collect();
     let estimate = zxcvbn::zxcvbn(&first, known);
@@ -89,7 +87,7 @@ pub(super) fn weakness(password: &str, known: &[&str]) -> Option<String> {
     Some(format!("is guessed too soon: {warning} Take a sentence that nobody else has written"))
 }
 
-/// Refuses one more when there are as many as there may be.
+/// Refuses to add one more to `count`, once `max` is reached.
 pub(super) fn room(count: usize, max: usize, what: &str) -> Result<()> {
     if count < max {
         return Ok(());

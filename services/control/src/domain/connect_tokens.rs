@@ -1,5 +1,5 @@
-//! Connect tokens: short-lived passwords for MQTT, such as for a page of the console. The server that makes one stores nothing, so none
-//! can be taken back; they are short for that.
+//! Connect tokens: short-lived passwords for MQTT, such as for a page of the console. A token is a signed text that the
+//! server does not store. It cannot be revoked, so it is short-lived.
 
 use std::time::Duration;
 
@@ -16,43 +16,39 @@ use crate::limits::{CONNECT_TOKEN_RULES_MAX, CONNECT_TOKEN_S, CONNECT_TOKEN_S_MA
 use crate::live::{LiveBroker, Visit};
 use crate::secret::{self, Secret};
 
-/// Longest client id of a connect token, bytes: each broker takes it.
+/// Every broker accepts a client id of this length.
 const CLIENT_ID_BYTES_MAX: usize = 200;
 
-/// What a connect token is to allow.
+/// Request for a connect token.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewConnectToken {
-    /// All that the client may do; the rules of the broker, of groups and of credentials do not count for it. Left out: it may
-    /// subscribe to everything.
+    /// The complete permissions of the client: rules of the broker, of groups and of credentials do not apply. Left
+    /// out: it may subscribe to everything.
     pub rules: Option<Vec<Rule>>,
-    /// The only client id that may use the token; left out: a random one.
+    /// The only client id that can use the token; left out: a random one.
     #[schema(example = "page-1", min_length = 1, max_length = 200)]
     pub client_id: Option<String>,
-    /// Seconds after which the token ends and its client is disconnected.
+    /// Validity in seconds. At its end the broker disconnects the client.
     #[schema(minimum = 10, maximum = 3600, default = 900)]
     pub expires_in_s: Option<u32>,
 }
 
-/// A short-lived password for MQTT, without the password.
+/// A connect token without its password.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ConnectToken {
-    /// User name to connect with, with the broker's name before it where the host does not tell the broker.
+    /// User name to connect with, prefixed with the broker's name if the host name does not identify the broker.
     #[schema(example = "console:ann@example.org")]
     pub username: String,
-    /// Client id to connect with.
     pub client_id: String,
-    /// What the client may do.
+    /// Permissions of the client.
     pub rules: Vec<Rule>,
-    /// When the token ends, and its client is disconnected, in unix milliseconds.
+    /// End of the token, when the broker disconnects the client, in unix milliseconds.
     pub expires_at_ms: u64,
 }
 
 impl Control {
-    /// Makes a connect token. The password is told only here.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Creates a connect token. Only this answer contains the password.
     pub(crate) async fn create_connect_token(
         &self,
         caller: &Caller,
@@ -84,7 +80,7 @@ impl Control {
         Ok((shown, secret))
     }
 
-    /// The caller as a client of a broker, for one request of the API that may take so long.
+    /// Returns a client with the caller's permissions, valid for one request of the API.
     pub(crate) fn visit(
         &self,
         caller: &Caller,
@@ -119,7 +115,7 @@ fn reads_everything() -> Vec<Rule> {
     vec![Rule::new(Effect::Allow, Action::Subscribe, "#")]
 }
 
-/// Checks what was asked for. Returns how long the token lasts, seconds.
+/// Validates the request, and returns the token's validity in seconds.
 fn check(input: &NewConnectToken, rules: &[Rule]) -> Result<u32> {
     Rule::validate_all(rules)?;
     let mut fields = Fields::default();
@@ -140,7 +136,7 @@ fn check(input: &NewConnectToken, rules: &[Rule]) -> Result<u32> {
     Ok(expires_in_s)
 }
 
-/// What a caller must be permitted for these rules.
+/// Permissions that a caller needs to create a token with these rules.
 fn needed(rules: &[Rule]) -> Vec<Permission> {
     let allows =
         |other: Action| rules.iter().any(|rule| rule.effect == Effect::Allow && rule.action != other);
@@ -164,7 +160,7 @@ fn client_id(asked: Option<&str>) -> Result<String> {
     }
 }
 
-/// The user name of a caller's clients. No credential is meant by it: the rules of the token alone count.
+/// User name of a caller's client. It never matches a credential, because only the token's own rules apply.
 fn user_of(caller: &Caller) -> String {
     match &caller.who {
         Who::Person { email, .. } => format!("console:{email}"),

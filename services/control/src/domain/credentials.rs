@@ -1,4 +1,7 @@
-//! Credentials of a broker: who may connect with user name and password.
+//! Credentials of a broker: user names with a password, a group and rules.
+//!
+//! The server stores hashes only. A generated password is derived from the request's key, so a repeated request gets
+//! the same password without it being stored.
 
 use millrace_access::model::{self, PreviousSecret, Rule, ScramVerifier, Secret as StoredSecret};
 use millrace_access::secrets::generated;
@@ -23,88 +26,83 @@ use crate::secret::Secret;
 pub struct Credential {
     /// User name, unique in its broker.
     pub user: String,
-    /// Name of the group whose rules come after these.
+    /// Name of the group whose rules come after the credential's own.
     pub group: Option<String>,
-    /// Its own rules; they come first.
+    /// The credential's own rules; they come first.
     pub rules: Vec<Rule>,
-    /// False: nobody may connect by this name.
+    /// False: the broker refuses this user.
     pub enabled: bool,
-    /// From then on nobody may, in unix milliseconds.
+    /// Expiry, in unix milliseconds: the broker then refuses this user.
     pub expires_at_ms: Option<u64>,
-    /// Until when the secret before the last rotation is good too, in unix milliseconds.
+    /// Until then the previous secret is also valid, in unix milliseconds.
     pub previous_secret_until_ms: Option<u64>,
-    /// When it was made, in unix milliseconds.
+    /// Creation time, in unix milliseconds.
     pub created_at_ms: u64,
-    /// Clients may prove by SCRAM-SHA-256 that they know the password.
+    /// Whether clients may authenticate by SCRAM-SHA-256.
     #[serde(default)]
     pub scram: bool,
-    /// The only client id that may connect by this name; null: any.
+    /// The only client id that may connect as this user; null: any.
     #[schema(example = "pump-7", min_length = 1)]
     #[serde(default)]
     pub client_id: Option<String>,
 }
 
-/// A new credential.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewCredential {
     /// User name, unique in its broker.
     #[schema(example = "pump-7", min_length = 1, max_length = 256)]
     pub user: String,
-    /// A password that devices have already. Left out: one is made, which is safer, and faster to check.
+    /// A password that devices already have. Left out: the server generates one, which is stronger and faster to check.
     #[schema(value_type = Option<String>, format = Password)]
     pub password: Option<Secret>,
-    /// Name of the group whose rules come after these.
+    /// Name of the group whose rules come after the credential's own.
     pub group: Option<String>,
-    /// Its own rules; they come first.
+    /// The credential's own rules; they come first.
     #[serde(default)]
     pub rules: Vec<Rule>,
-    /// From then on nobody may connect by it, in unix milliseconds.
+    /// Expiry, in unix milliseconds: the broker then refuses this user.
     pub expires_at_ms: Option<u64>,
-    /// The only client id that may connect by this name; null: any.
+    /// The only client id that may connect as this user; null: any.
     #[schema(example = "pump-7", min_length = 1)]
     pub client_id: Option<String>,
-    /// Clients may prove by SCRAM-SHA-256 that they know the password. The verifier that the server stores for it is
-    /// easier to guess a chosen password from than an Argon2id hash.
+    /// Whether clients may authenticate by SCRAM-SHA-256. An attacker with the stored data guesses a chosen password
+    /// faster from a SCRAM verifier than from an Argon2id hash.
     #[serde(default)]
     pub scram: bool,
 }
 
-/// All of a credential that can be changed; what is left out has its default.
+/// The fields of a credential that can be changed. A field that is left out gets its default.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CredentialChange {
-    /// Name of the group whose rules come after these.
+    /// Name of the group whose rules come after the credential's own.
     pub group: Option<String>,
-    /// Its own rules; they come first.
+    /// The credential's own rules; they come first.
     #[serde(default)]
     pub rules: Vec<Rule>,
-    /// False: nobody may connect by this name, and who is connected is disconnected.
+    /// False: the broker refuses this user, and disconnects the user's clients.
     pub enabled: bool,
-    /// From then on nobody may connect by it, in unix milliseconds.
+    /// Expiry, in unix milliseconds: the broker then refuses this user.
     pub expires_at_ms: Option<u64>,
-    /// The only client id that may connect by this name; null: any.
+    /// The only client id that may connect as this user; null: any.
     #[schema(example = "pump-7", min_length = 1)]
     pub client_id: Option<String>,
 }
 
-/// How a secret is replaced.
+/// Request to replace a secret.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rotation {
-    /// For so long the former secret is good too, seconds: 30 days at most.
+    /// Time for which the previous secret stays valid too, in seconds: at most 30 days.
     #[serde(default)]
     #[schema(maximum = 2_592_000)]
     pub overlap_s: u32,
-    /// Whether clients may use SCRAM-SHA-256 with the new secret; it stays as it is if it is left out.
+    /// Whether clients may use SCRAM-SHA-256 with the new secret. Left out: as before.
     pub scram: Option<bool>,
 }
 
 impl Control {
-    /// The credentials of a broker.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn credentials(
         &self,
         caller: &Caller,
@@ -120,10 +118,6 @@ impl Control {
         .await
     }
 
-    /// A credential.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn credential(
         &self,
         caller: &Caller,
@@ -138,10 +132,7 @@ impl Control {
         .await
     }
 
-    /// Makes a credential. A secret that was made is told only here.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Creates a credential. Only this answer contains a generated secret.
     pub(crate) async fn create_credential(
         &self,
         caller: &Caller,
@@ -190,10 +181,7 @@ impl Control {
         Ok((made, told))
     }
 
-    /// Changes a credential, but for its secret.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Changes a credential except its secret.
     pub(crate) async fn change_credential(
         &self,
         caller: &Caller,
@@ -215,10 +203,7 @@ impl Control {
         Ok(changed.0)
     }
 
-    /// Gives a credential a new secret, which is told only here.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Replaces a credential's secret. Only this answer contains the new secret.
     pub(crate) async fn rotate_credential(
         &self,
         caller: &Caller,
@@ -253,10 +238,6 @@ impl Control {
         Ok((made, self.generated(once, id)?))
     }
 
-    /// Removes a credential.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn delete_credential(
         &self,
         caller: &Caller,
@@ -311,7 +292,7 @@ impl Control {
         .await
     }
 
-    /// What is stored of a password that was chosen, or else of the one that the request makes.
+    /// Hashes the chosen password, or the generated one.
     async fn check_of(&self, input: &NewCredential, once: &Once, id: Uuid) -> Result<PasswordCheck> {
         let Some(chosen) = &input.password else {
             return self.check_of_generated(once, id, input.scram).await;
@@ -334,7 +315,8 @@ impl Control {
         Ok(PasswordCheck { secret, scram: self.verifier_of(&password, has_scram).await? })
     }
 
-    /// The password that a request has made. The id is of the first time that it came: a key that is used again later makes another.
+    /// Derives the generated password. `id` is part of it, so that a key that is used again after its receipt has
+    /// expired gives another password.
     fn generated(&self, once: &Once, id: Uuid) -> Result<Secret> {
         let random = self.bytes_of(once, id.as_bytes())?;
         let (random, _) = random.split_first_chunk().ok_or(Error::Internal("a hash is too short"))?;
@@ -342,7 +324,7 @@ impl Control {
     }
 }
 
-/// What the pods check a password against, in CONNECT and by SCRAM.
+/// The stored forms of a password: servers check CONNECT against one, and SCRAM against the other.
 struct PasswordCheck {
     secret: StoredSecret,
     scram: Option<ScramVerifier>,

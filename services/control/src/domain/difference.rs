@@ -1,4 +1,4 @@
-//! The changes of a record, as the audit log and people without the right to change it see them: without secrets, and bounded.
+//! Differences between two versions of a record, for the audit log. They contain no secrets and have a bounded size.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -6,10 +6,9 @@ use serde_json::{Map, Value, json};
 use super::{Error, Result};
 use crate::limits::{AUDIT_FIELD_BYTES_MAX, AUDIT_TEXT_BYTES_MAX};
 
-/// Fields whose values are secrets.
 const SECRETS: [&str; 6] = ["secret", "previous_secret", "scram", "signing_key", "password", "phc"];
 
-/// The fields that differ between two versions of a record, `before` and `after`. `None`: there is no such version.
+/// Fields that differ. `None`: the record does not exist before or after.
 pub(super) fn difference<T: Serialize>(before: Option<&T>, after: Option<&T>) -> Result<Value> {
     let (before, after) = (fields(before)?, fields(after)?);
     let changed = |one: &Map<String, Value>, other: &Map<String, Value>| -> Map<String, Value> {
@@ -19,7 +18,6 @@ pub(super) fn difference<T: Serialize>(before: Option<&T>, after: Option<&T>) ->
     Ok(json!({ "before": changed(&before, &after), "after": changed(&after, &before) }))
 }
 
-/// Adds what `difference` says to other details.
 pub(super) fn with(mut details: Value, difference: Value) -> Value {
     if let (Some(details), Value::Object(difference)) = (details.as_object_mut(), difference) {
         details.extend(difference);
@@ -27,7 +25,7 @@ pub(super) fn with(mut details: Value, difference: Value) -> Value {
     details
 }
 
-/// A URL without what may be a secret in it: the path and the query of many webhooks are one.
+/// A URL without its path and query, because many webhooks carry a secret there.
 pub(super) fn without_secrets(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return HIDDEN.into() };
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -50,7 +48,7 @@ fn fields<T: Serialize>(record: Option<&T>) -> Result<Map<String, Value>> {
 fn shown(name: &str, value: &Value) -> Value {
     match value {
         Value::Null => Value::Null,
-        // A boolean of this name is a switch: `scram` of an access record, which is a verifier elsewhere.
+        // `scram` is a boolean in an access record and a secret verifier elsewhere; a boolean is no secret.
         Value::Bool(_) => value.clone(),
         _ if SECRETS.contains(&name) => json!(HIDDEN),
         Value::String(url) if name == "url" => json!(without_secrets(url)),
@@ -66,7 +64,7 @@ fn shown(name: &str, value: &Value) -> Value {
     }
 }
 
-/// A value that is not too long for an entry: the beginning of a long list, and how many items are left out.
+/// Cuts a list that is too long, and replaces another value that is too long by its size.
 fn bounded(value: Value) -> Value {
     let Value::Array(items) = value else {
         let bytes = value.to_string().len();

@@ -1,29 +1,28 @@
-//! Where the clients of a broker connect.
+//! Endpoints of a broker: host, ports and URLs for its clients, computed from the server's settings and listeners.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::Control;
 
-/// The broker of a server that serves one machine. A client that names no broker means this one.
+/// The broker of a server for one machine. A client that names no broker gets this one.
 const DEFAULT: &str = "default";
 
-/// How clients reach the brokers of a region. It comes from the settings and listeners of the server.
+/// The addresses of a region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
-    /// Name of the region.
     pub region: String,
-    /// Each broker is at its own host name below this domain. `None`: all are at `host`.
+    /// Domain of the brokers: each has its own host name below it. `None`: all brokers share `host`.
     pub domain: Option<String>,
-    /// Host name or address for brokers without a host name of their own.
+    /// Host name or address of brokers without a host name of their own.
     pub host: String,
-    /// Ports by transport; `None`: clients cannot connect that way.
+    /// Ports by transport.
     pub ports: Ports,
-    /// Certificates of the authority that issued the server's certificate, PEM; `None`: a public authority did.
+    /// PEM of the authority that issued the server's certificate; `None`: a public authority.
     pub ca_pem: Option<String>,
 }
 
-/// Ports by transport.
+/// Ports of the transports; `None`: the server does not listen for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ports {
     /// MQTT over TCP.
@@ -36,17 +35,16 @@ pub struct Ports {
     pub wss: Option<u16>,
 }
 
-/// Where the clients of a broker connect.
+/// Endpoints of a broker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Endpoints {
-    /// Name of the region.
     #[schema(example = "eu-1")]
     pub region: String,
     /// Host name or address. Over TLS it is also the server name (SNI).
     #[schema(example = "k3v9x2mwqd7r.mqtt.example.org")]
     pub host: String,
-    /// What the user name must begin with, because the host does not tell the broker: `k3v9x2mwqd7r/pump-7` is the user `pump-7`.
-    /// Null: nothing.
+    /// Prefix of user names, if the host name does not identify the broker: `k3v9x2mwqd7r/pump-7` is the user `pump-7`.
+    /// Null: no prefix.
     pub user_prefix: Option<String>,
     /// MQTT over TCP, without TLS; null: not offered.
     pub mqtt: Option<Endpoint>,
@@ -56,23 +54,21 @@ pub struct Endpoints {
     pub ws: Option<Endpoint>,
     /// MQTT over WebSocket with TLS; null: not offered.
     pub wss: Option<Endpoint>,
-    /// Certificates of the authority that clients must trust, PEM; null: a public authority issued the server's certificate.
+    /// PEM of the authority that clients must trust; null: a public authority issued the server's certificate.
     pub ca_pem: Option<String>,
 }
 
-/// One way to connect.
+/// The endpoint of one transport.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Endpoint {
-    /// Port.
     #[schema(example = 8883)]
     pub port: u16,
-    /// URL as most client libraries take it.
+    /// URL in the form that most client libraries accept.
     #[schema(example = "mqtts://k3v9x2mwqd7r.mqtt.example.org:8883")]
     pub url: String,
 }
 
 impl Reach {
-    /// Where the clients of a broker connect.
     #[must_use]
     pub fn endpoints(&self, broker: &str) -> Endpoints {
         let (host, is_named) = match &self.domain {
@@ -97,12 +93,11 @@ impl Reach {
 }
 
 impl Control {
-    /// Says how clients reach brokers. The first call counts.
+    /// Sets the addresses of the region. Only the first call counts.
     pub fn reached_at(&self, reach: Reach) {
         let _ = self.0.reach.set(reach);
     }
 
-    /// How clients reach brokers.
     pub(crate) fn reach(&self) -> &Reach {
         static NOWHERE: Reach = Reach {
             region: String::new(),

@@ -1,5 +1,5 @@
-//! Erasing what deleted brokers had, in transactions of bounded size. A server that stops in between goes on at its next start, and
-//! several may do it at once.
+//! Erases the data of deleted brokers in transactions of bounded size. A server that stops in between continues at its
+//! next start; several servers may erase at the same time.
 
 use millrace_layers::{BrokerId, catalog};
 
@@ -7,10 +7,7 @@ use super::{Control, Result};
 use crate::limits::{ERASE_AFTER_MS, ERASE_AGAIN_MS, ERASED_KEYS, SWEPT_ROWS};
 
 impl Control {
-    /// Erases all that deleted brokers have. Returns how many keys there were.
-    ///
-    /// # Errors
-    /// The store's.
+    /// Erases the data of all deleted brokers, and returns how many keys it removed.
     pub async fn erase(&self) -> Result<usize> {
         let (mut from, mut erased) = (0, 0);
         loop {
@@ -38,7 +35,7 @@ impl Control {
                 break;
             }
         }
-        // Pods that had it open may write a little longer, so it is looked at again until then.
+        // Servers that had the broker open may still write for a while, so its erasure is repeated until then.
         if since_ms + ERASE_AGAIN_MS <= self.now_ms() {
             self.look(|tx| async move { Ok(catalog::forget(&tx, broker)?) }).await?;
         }

@@ -1,4 +1,4 @@
-//! Why an operation was not done.
+//! Errors of the operations.
 
 use millrace_access::model::Invalid;
 use millrace_layers::Error as LayerError;
@@ -6,11 +6,11 @@ use millrace_storage::{Error as StoreError, TransactionFailure};
 
 use crate::secret::NoEntropy;
 
-/// Why an operation was not done. The sentences are for who asked.
+/// Why an operation failed. The texts are for the caller, so they say what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nobody is known by what was shown.
+    /// The credentials are unknown or invalid.
     #[error("{0}")]
     Unauthenticated(&'static str),
     /// The password is right, and the code of the second factor is missing.
@@ -19,40 +19,37 @@ pub enum Error {
     /// The password is right, and the code of the second factor is not.
     #[error("the code is not right, or was used before: wait for the next one, or send a recovery code")]
     CodeWrong,
-    /// Too many wrong codes: those of the device are not looked at for so many seconds.
+    /// Codes of the device are refused for so many seconds.
     #[error("there were too many wrong codes: send a recovery code, or try again in {0} s")]
     TooManyCodes(u64),
-    /// It is known who asks, and they may not.
+    /// The caller lacks the permission.
     #[error("{0}")]
     Forbidden(String),
-    /// There is no such thing, or it is another tenant's.
+    /// The object does not exist, or belongs to another tenant: the answer does not distinguish the two.
     #[error("there is no such {0}")]
     NotFound(&'static str),
-    /// It goes against what is there.
+    /// The request contradicts the stored state.
     #[error("{0}")]
     Conflict(String),
-    /// What is there is not what the caller has seen.
+    /// The stored version differs from the one that the caller has read.
     #[error("it was changed since you read it: read it again, and send its ETag with If-Match")]
     Changed,
-    /// Fields are wrong.
     #[error("some fields are not right")]
     Invalid(Vec<Invalid>),
-    /// The key of a request was used for another one.
+    /// The request's key was used for another request.
     #[error("this Idempotency-Key was used for another request: use a new one for each")]
     KeyReused,
-    /// The system, or what is stored, is broken.
+    /// The system fails, or a stored record cannot be read.
     #[error("{0}")]
     Internal(&'static str),
-    /// The layers, or the store below.
+    /// The layers or the store failed.
     #[error(transparent)]
     Layer(#[from] LayerError),
 }
 
-/// The result of an operation.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// One wrong field.
     pub(crate) fn field(field: &str, what: impl Into<String>) -> Self {
         Self::Invalid(vec![Invalid { field: field.into(), what: what.into() }])
     }

@@ -1,4 +1,4 @@
-//! Organisations that were deleted. Operators read their audit log and usage for 400 days; nobody else sees anything of them.
+//! Deleted organisations. Operators can read their audit log and usage for 400 days; tenants cannot.
 
 use millrace_layers::accounts::{
     self, audit,
@@ -16,19 +16,16 @@ use crate::limits::FORMER_ORGANISATION_MS;
 /// A tenant that was deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FormerTenant {
-    /// Id of the organisation.
     pub id: Uuid,
-    /// Its name.
     pub name: String,
-    /// When it was made, in unix milliseconds.
+    /// Creation time, in unix milliseconds.
     pub created_at_ms: u64,
-    /// When it was deleted, in unix milliseconds.
+    /// Time of the deletion, in unix milliseconds.
     pub deleted_at_ms: u64,
-    /// When its audit log and usage are erased, in unix milliseconds.
+    /// Time at which the audit log and usage are erased, in unix milliseconds.
     pub erased_at_ms: u64,
 }
 
-/// Notes that an organisation is deleted.
 pub(super) async fn add(change: &Change, id: Uuid, record: &organisations::Record) -> Result<()> {
     let (tx, deleted_at_ms) = (&change.tx, change.now_ms);
     let erased_at_ms = deleted_at_ms + FORMER_ORGANISATION_MS;
@@ -39,17 +36,14 @@ pub(super) async fn add(change: &Change, id: Uuid, record: &organisations::Recor
     Ok(Expiring { at_ms: erased_at_ms, kind: ExpiringKind::FormerOrganisation, id }.schedule(tx)?)
 }
 
-/// Erases what is left of an organisation whose time is over.
+/// Erases an organisation whose 400 days are over.
 pub(super) async fn expire(tx: &Transaction, id: &[u8], now_ms: u64) -> Result<()> {
     ledger::remove(tx, members::uuid(id)?, now_ms).await?;
     audit::clear(tx, id)?;
     Ok(accounts::former_organisations().clear(tx, id).await?)
 }
 
-/// Whether there is such an organisation, or was one that is not erased.
-///
-/// # Errors
-/// [`Error::NotFound`].
+/// Refuses an id that no organisation has or had, and one whose data is erased.
 pub(super) async fn is_known(tx: &Transaction, id: Uuid) -> Result<()> {
     if organisations::find(tx, id, Read::Snapshot).await?.is_some() {
         return Ok(());
@@ -60,10 +54,7 @@ pub(super) async fn is_known(tx: &Transaction, id: Uuid) -> Result<()> {
 }
 
 impl Control {
-    /// Tenants that were deleted and are not erased, in order of ids.
-    ///
-    /// # Errors
-    /// The store's.
+    /// Deleted tenants whose data is not erased, in order of ids.
     pub async fn former_tenants(&self, page: &PageRequest) -> Result<Page<FormerTenant>> {
         self.look(|tx| async move {
             let all = accounts::former_organisations();

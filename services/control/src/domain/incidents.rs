@@ -1,4 +1,4 @@
-//! What a broker has refused or dropped. The pods write it; here it is read.
+//! Incidents: requests and messages that a broker has refused or dropped. Servers record them; this file reads them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,43 +10,40 @@ use utoipa::ToSchema;
 
 use super::{BrokerRef, Caller, Control, Page, PageRequest, Permission, Result, brokers, page};
 
-/// Something that was refused or dropped, once or often: alike ones of about ten seconds are one.
+/// An incident. Equal incidents within about ten seconds are one, with a count.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Incident {
-    /// Its place in the list.
+    /// Its position in the list.
     pub id: String,
-    /// When first, in unix milliseconds.
+    /// Time of the first occurrence, in unix milliseconds.
     pub at_ms: u64,
-    /// When last, in unix milliseconds.
+    /// Time of the last occurrence, in unix milliseconds.
     pub last_at_ms: u64,
-    /// How often, or how many messages.
+    /// Number of occurrences, or of messages.
     pub count: u64,
-    /// What kind it is.
     pub kind: IncidentKind,
-    /// Client id; null: of several clients, or of nobody's.
+    /// Client id; null: several clients, or no client.
     pub client_id: Option<String>,
-    /// User name.
     pub user: Option<String>,
     /// The topic, the topic filter or the name of the limit.
     #[schema(example = "client.publishes_per_s")]
     pub what: Option<String>,
-    /// Why. The client may have been told less.
+    /// The reason. The client may have received a shorter one.
     pub reason: String,
 }
 
-/// A kind of incident.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum IncidentKind {
-    /// A client was not let in, or may not stay.
+    /// The broker refused a client, or disconnected it.
     ConnectRefused,
-    /// A message was not taken.
+    /// The broker refused a message.
     PublishRefused,
-    /// A subscription was not made.
+    /// The broker refused a subscription.
     SubscribeRefused,
     /// A limit of the broker or of a client was reached.
     LimitReached,
-    /// A client has missed messages.
+    /// The broker dropped messages for a client.
     MessagesDropped,
 }
 
@@ -75,10 +72,7 @@ impl From<IncidentKind> for incidents::Kind {
 }
 
 impl Control {
-    /// What a broker has refused or dropped, the latest first.
-    ///
-    /// # Errors
-    /// See [`super::Error`].
+    /// Incidents, the latest first.
     pub(crate) async fn incidents(
         &self,
         caller: &Caller,

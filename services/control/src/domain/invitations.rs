@@ -1,4 +1,4 @@
-//! Invitations to an organisation: a link with a secret, for the person with one e-mail address, once.
+//! Invitations to an organisation. An invitation is a link with a secret, valid once and for one e-mail address.
 
 use millrace_layers::{
     accounts::{
@@ -21,29 +21,27 @@ use super::{Caller, Control, Error, Once, Page, PageRequest, Permission, Result,
 use crate::limits::{INVITATION_MS, INVITATIONS_MAX};
 use crate::secret::{Hash, Purpose, Secret};
 
-/// An invitation that nobody has taken yet.
+/// An open invitation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Invitation {
-    /// Its id.
     pub id: Uuid,
-    /// E-mail address of the person who may take it.
+    /// E-mail address of the invited person.
     pub email: String,
-    /// What they will be.
+    /// Their role once they accept.
     pub role: Role,
-    /// When it was made, in unix milliseconds.
+    /// Creation time, in unix milliseconds.
     pub created_at_ms: u64,
-    /// Until when it can be taken, in unix milliseconds.
+    /// Expiry, in unix milliseconds.
     pub expires_at_ms: u64,
 }
 
-/// A new invitation.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewInvitation {
-    /// E-mail address of the person who may take it: the one that they sign in with, or sign up with.
+    /// E-mail address that the invited person signs in or signs up with.
     #[schema(example = "bob@example.org", format = Email, max_length = 254)]
     pub email: String,
-    /// What they will be.
+    /// Their role once they accept.
     pub role: Role,
 }
 
@@ -52,10 +50,6 @@ const INVITATIONS: BySecret = BySecret { all: accounts::invitations, places: acc
 pub(super) type Record = by_secret::Record<Invitation>;
 
 impl Control {
-    /// Open invitations of an organisation.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn invitations(
         &self,
         caller: &Caller,
@@ -74,10 +68,7 @@ impl Control {
         .await
     }
 
-    /// Invites somebody. The secret is told only here.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Invites a person. Only this answer contains the secret.
     pub async fn invite(
         &self,
         caller: &Caller,
@@ -117,10 +108,6 @@ impl Control {
         Ok((shown, secret))
     }
 
-    /// Takes an invitation back.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn delete_invitation(
         &self,
         caller: &Caller,
@@ -140,10 +127,7 @@ impl Control {
         .await
     }
 
-    /// Makes the caller a member by an invitation. Returns the organisation.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Makes the caller a member by an invitation, and returns the organisation.
     pub async fn accept_invitation(&self, caller: &Caller, secret: &Secret, once: &Once) -> Result<Uuid> {
         let (user, _) = person_of(caller)?;
         self.change(
@@ -163,11 +147,8 @@ impl Control {
     }
 }
 
-/// The invitation that a secret with this hash opens, for the person with this e-mail address, and its organisation. The owner of this
-/// machine has no address, so the secret alone lets them in.
-///
-/// # Errors
-/// [`Error::Forbidden`].
+/// Finds the invitation with this secret's hash. It must be for this e-mail address; the owner of this machine has no
+/// address and needs only the secret.
 pub(super) async fn find(
     tx: &Transaction,
     hash: &Hash,
@@ -183,7 +164,7 @@ pub(super) async fn find(
     Err(Error::Forbidden(what.into()))
 }
 
-/// Makes somebody a member by an invitation for their e-mail address. Returns the organisation.
+/// Consumes an invitation: makes the person a member, and returns the organisation.
 pub(super) async fn take(change: &Change, hash: &Hash, user: Uuid) -> Result<Uuid> {
     let tx = &change.tx;
     let email = shown_person(tx, user).await?.and_then(|user| user.email);
@@ -195,7 +176,7 @@ pub(super) async fn take(change: &Change, hash: &Hash, user: Uuid) -> Result<Uui
     Ok(organisation)
 }
 
-/// Removes an invitation whose time is over.
+/// Removes an expired invitation.
 pub(super) async fn expire(tx: &Transaction, hash: &[u8]) -> Result<()> {
     match INVITATIONS.place(tx, hash, Read::Serializable).await? {
         Some(place) => INVITATIONS.clear(tx, &place, hash).await,
@@ -203,7 +184,6 @@ pub(super) async fn expire(tx: &Transaction, hash: &[u8]) -> Result<()> {
     }
 }
 
-/// Takes all invitations to an organisation back.
 pub(super) async fn remove_all(tx: &Transaction, organisation: Uuid) -> Result<()> {
     let all = INVITATIONS.of(organisation);
     let page = all.page(tx, None, INVITATIONS_MAX, Read::Serializable).await?;

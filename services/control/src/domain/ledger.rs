@@ -1,7 +1,7 @@
-//! What deleted brokers of an organisation have used: bills and spend caps go on counting it.
+//! Usage of deleted brokers, so that invoices and spend caps still count it.
 //!
-//! A deleted broker is *former* until its usage is moved to the ledger of its organisation, month by month; then its keys are erased.
-//! At each moment every hour of usage is in one of the two.
+//! A deleted broker is *former* until its usage has moved to the ledger of its organisation, one month per transaction;
+//! then its keys are erased. Each hour of usage is in exactly one of the two at any time.
 
 use millrace_layers::BrokerId;
 use millrace_layers::accounts;
@@ -16,17 +16,16 @@ use super::change::Change;
 use super::{Control, Error, Result};
 use crate::limits::FORMER_BROKERS_READ;
 
-/// A deleted broker whose usage is still below its own id.
+/// A deleted broker with usage that is not yet in the ledger.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Former {
     organisation: Uuid,
-    /// When it was deleted, in unix milliseconds.
+    /// Time of the deletion, in unix milliseconds.
     pub(super) ended_ms: u64,
-    /// Usage before that is in the ledger, in unix milliseconds.
+    /// The ledger has the usage before this time, in unix milliseconds.
     pub(super) from_ms: u64,
 }
 
-/// Notes that a broker is deleted.
 pub(super) async fn add(change: &Change, organisation: Uuid, id: BrokerId, created_at_ms: u64) -> Result<()> {
     let oldest_ms = change.now_ms.saturating_sub(USAGE_WINDOWS_KEPT * WINDOW_MS);
     let former = Former { organisation, ended_ms: change.now_ms, from_ms: created_at_ms.max(oldest_ms) };
@@ -35,7 +34,6 @@ pub(super) async fn add(change: &Change, organisation: Uuid, id: BrokerId, creat
     Ok(())
 }
 
-/// Deleted brokers of an organisation whose usage is not in the ledger yet.
 pub(super) async fn former(tx: &Transaction, organisation: Uuid) -> Result<Vec<(BrokerId, Former)>> {
     let all = accounts::former_brokers_of(organisation.as_bytes());
     let mut found = Vec::new();
@@ -46,21 +44,21 @@ pub(super) async fn former(tx: &Transaction, organisation: Uuid) -> Result<Vec<(
     Ok(found)
 }
 
-/// The ledger of an organisation, when a broker of it was deleted.
+/// The ledger of an organisation; `None` if none of its brokers was ever deleted.
 pub(super) async fn of(tx: &Transaction, organisation: Uuid, read: Read) -> Result<Option<BrokerId>> {
     let ledger = accounts::ledgers().get::<BrokerId>(tx, organisation.as_bytes(), read).await?;
     Ok(ledger.map(|ledger| ledger.value))
 }
 
 impl Control {
-    /// Moves what a deleted broker has used to its ledger. Afterwards it can be erased.
+    /// Moves a deleted broker's usage to the ledger, so that the broker can be erased.
     pub(super) async fn settle(&self, broker: BrokerId) -> Result<()> {
         while self.look(|tx| async move { settle_month(&tx, broker).await }).await? {}
         Ok(())
     }
 }
 
-/// Whether there is more.
+/// Returns whether more months remain.
 async fn settle_month(tx: &Transaction, broker: BrokerId) -> Result<bool> {
     let (all, id) = (accounts::former_brokers(), broker.to_be_bytes());
     let Some(found) = all.get::<Former>(tx, &id, Read::Serializable).await? else { return Ok(false) };
@@ -86,7 +84,6 @@ async fn settle_month(tx: &Transaction, broker: BrokerId) -> Result<bool> {
     Ok(next_ms.is_some())
 }
 
-/// Condemns the ledger of an organisation.
 pub(super) async fn remove(tx: &Transaction, organisation: Uuid, now_ms: u64) -> Result<()> {
     if let Some(ledger) = of(tx, organisation, Read::Serializable).await? {
         catalog::condemn_id(tx, ledger, now_ms)?;

@@ -1,5 +1,5 @@
-//! The owner of this machine: an account without e-mail address and password. The server signs a browser in to it while nobody but
-//! this machine can reach the server.
+//! The owner of this machine: an account without e-mail address and password. The server signs in a browser as this
+//! owner only while all of its listeners are on loopback addresses.
 
 use millrace_layers::{
     accounts::{self, settings},
@@ -13,19 +13,15 @@ use super::accounts::{Newcomer, person, put_new};
 use super::change::Change;
 use super::{Control, Once, Result, Role, SignedIn, Source, members, organisations, setup};
 
-/// The setting that holds the owner's id.
 const OWNER: &[u8] = b"machine-owner";
-/// How the owner is called, also in audit logs.
+/// The owner's name, also in audit logs.
 const NAME: &str = "Owner of this machine";
 
 impl Control {
-    /// Signs the owner of this machine in. The first time it makes the account, with an organisation that is named `machine` and gets
-    /// the brokers that belong to nobody.
+    /// Signs in the owner of this machine. The first call creates the account and an organisation named `machine`,
+    /// which gets the brokers that belong to no organisation.
     ///
-    /// The caller has to make sure that the request comes from this machine.
-    ///
-    /// # Errors
-    /// See [`super::Error`].
+    /// The caller must make sure that the request comes from this machine.
     pub async fn sign_in_machine_owner(&self, machine: &str, source: &Source) -> Result<SignedIn> {
         let (id, organisation) = (self.new_id()?, self.new_id()?);
         let user = self
@@ -52,20 +48,18 @@ impl Control {
     }
 }
 
-/// The owner of this machine, once there is one.
 pub(super) async fn owner(tx: &Transaction) -> Result<Option<Uuid>> {
     Ok(settings().get::<Uuid>(tx, OWNER, Read::Serializable).await?.map(|owner| owner.value))
 }
 
-/// The first organisation of the owner of this machine.
 pub(super) async fn organisation(tx: &Transaction) -> Result<Option<Uuid>> {
     let Some(owner) = owner(tx).await? else { return Ok(None) };
     let all = members::of_user(tx, owner, Read::Serializable).await?;
     Ok(all.first().map(|(organisation, _)| *organisation))
 }
 
-/// The organisation that the owner works in: the one that has the broker `default`, so that the owner sees what runs here; else the
-/// owner's first one, which is made if there is none.
+/// The organisation that the owner works in: the one with the broker `default`, so that the owner sees what runs here;
+/// otherwise the owner's first one, created if necessary.
 async fn home(change: &Change, user: Uuid, new: Uuid, machine: &str) -> Result<Uuid> {
     let tx = &change.tx;
     let own = members::of_user(tx, user, Read::Serializable).await?;
@@ -88,7 +82,6 @@ async fn home(change: &Change, user: Uuid, new: Uuid, machine: &str) -> Result<U
     Ok(new)
 }
 
-/// Whether somebody other than the owner of this machine has an account.
 pub(super) async fn is_anybody_else_there(tx: &Transaction) -> Result<bool> {
     let owner = owner(tx).await?;
     let people = accounts::users().page::<serde_json::Value>(tx, None, 2, Read::Serializable).await?.items;

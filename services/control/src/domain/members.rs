@@ -1,4 +1,4 @@
-//! Members of organisations, and what they are in them.
+//! Members of organisations and their roles. An organisation always has at least one owner.
 
 use millrace_layers::accounts;
 use millrace_storage::{Read, Transaction};
@@ -13,26 +13,22 @@ use super::{Caller, Control, Error, Once, Page, PageRequest, Permission, Result,
 use super::{accounts as people, accounts::User};
 use crate::limits::{MEMBERS_MAX, ORGANISATIONS_MAX};
 
-/// A member of an organisation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Member {
     /// Id of the person.
     pub id: Uuid,
     /// E-mail address; null for the owner of this machine, who has none.
     pub email: Option<String>,
-    /// What they are called.
+    /// Name for people.
     pub name: String,
-    /// What they are here.
     pub role: Role,
-    /// Since when, in unix milliseconds.
+    /// Start of the membership, in unix milliseconds.
     pub since_ms: u64,
 }
 
-/// What of a member is changed.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MemberChange {
-    /// What they are here.
     pub role: Role,
 }
 
@@ -43,10 +39,6 @@ struct Record {
 }
 
 impl Control {
-    /// The members of an organisation.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn members(
         &self,
         caller: &Caller,
@@ -69,10 +61,7 @@ impl Control {
         .await
     }
 
-    /// Changes what a member is.
-    ///
-    /// # Errors
-    /// See [`Error`]; an organisation keeps an owner.
+    /// Changes a member's role. The last owner cannot give up the role.
     pub async fn change_member(
         &self,
         caller: &Caller,
@@ -102,10 +91,7 @@ impl Control {
         .await
     }
 
-    /// Removes a member. Everybody may leave by themselves.
-    ///
-    /// # Errors
-    /// See [`Error`]; an organisation keeps an owner.
+    /// Removes a member. A member may always leave, except the last owner.
     pub async fn remove_member(
         &self,
         caller: &Caller,
@@ -135,10 +121,7 @@ impl Record {
     }
 }
 
-/// Lets the caller give somebody a role: all that the role may do, the caller may.
-///
-/// # Errors
-/// [`Error::Forbidden`].
+/// Checks that the caller may give a role: the caller must have each of its permissions.
 pub(super) async fn may_give(
     tx: &Transaction,
     caller: &Caller,
@@ -151,13 +134,12 @@ pub(super) async fn may_give(
     Ok(())
 }
 
-/// What somebody is in an organisation. Who is nothing in it learns nothing of it.
+/// The person's role. A person without a role gets [`Error::NotFound`], and so learns nothing of the organisation.
 pub(super) async fn role(tx: &Transaction, organisation: Uuid, user: Uuid, read: Read) -> Result<Role> {
     let record = accounts::members(organisation.as_bytes()).get::<Record>(tx, user.as_bytes(), read).await?;
     record.map(|record| record.value.role).ok_or(Error::NotFound("organisation"))
 }
 
-/// Makes somebody a member.
 pub(super) async fn add(change: &Change, organisation: Uuid, user: Uuid, role: Role) -> Result<()> {
     let tx = &change.tx;
     let (members, own) = (accounts::members(organisation.as_bytes()), accounts::memberships(user.as_bytes()));
@@ -172,7 +154,7 @@ pub(super) async fn add(change: &Change, organisation: Uuid, user: Uuid, role: R
     Ok(())
 }
 
-/// The organisations of a person, and what they are there.
+/// A person's organisations and roles.
 pub(super) async fn of_user(tx: &Transaction, user: Uuid, read: Read) -> Result<Vec<(Uuid, Role)>> {
     let page = accounts::memberships(user.as_bytes()).page::<()>(tx, None, ORGANISATIONS_MAX, read).await?;
     let mut all = Vec::new();
@@ -183,7 +165,6 @@ pub(super) async fn of_user(tx: &Transaction, user: Uuid, read: Read) -> Result<
     Ok(all)
 }
 
-/// Ends all memberships of an organisation.
 pub(super) async fn remove_all(tx: &Transaction, organisation: Uuid) -> Result<()> {
     let all = accounts::members(organisation.as_bytes());
     for (id, _) in all.page::<Record>(tx, None, MEMBERS_MAX, Read::Serializable).await?.items {
@@ -221,7 +202,6 @@ pub(super) async fn has_another_owner(tx: &Transaction, organisation: Uuid, leav
     Ok(all.items.iter().any(stays))
 }
 
-/// The id in a key.
 pub(super) fn uuid(id: &[u8]) -> Result<Uuid> {
     Uuid::from_slice(id).map_err(|_| Error::Internal("a stored id cannot be read"))
 }

@@ -1,5 +1,6 @@
-//! The operations of the control plane. Each is one transaction with its entry in the audit log; nothing else in this crate calls the
-//! layers. What an operation may see is looked up through the organisation of who asks, so a foreign id is answered as a missing one.
+//! The operations of the control plane. Each is one transaction with its entry in the audit log; nothing else in this
+//! crate calls the layers. An operation finds its objects through the caller's organisation, so that another tenant's
+//! id looks like a missing one.
 
 mod access;
 mod access_test;
@@ -98,23 +99,23 @@ pub(crate) use webhooks::{Settling, Which};
 use crate::limits::PASSWORDS_AT_ONCE;
 use crate::secret::{self, Hash, Purpose};
 
-/// The time of day. Tests bring their own.
+/// The time of day; tests supply their own.
 pub trait Clock: Send + Sync + 'static {
     /// Now, in unix milliseconds.
     fn now_ms(&self) -> u64;
 }
 
-/// Who may make an account.
+/// People who may create an account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SignUpBy {
-    /// Who was invited, and who has the link that the first start prints.
+    /// People with an invitation, or with the link that the first start prints.
     #[default]
     Invitation,
     /// Everybody.
     Anybody,
 }
 
-/// The control plane of a region. Cheap to clone.
+/// The control plane of a region. Cloning is cheap.
 #[derive(Clone)]
 pub struct Control(Arc<Inner>);
 
@@ -122,7 +123,7 @@ struct Inner {
     store: Store,
     clock: Arc<dyn Clock>,
     keys: Vec<keys::Key>,
-    /// The same, for what pods check.
+    /// Keys of the hashes that servers check.
     hash_keys: HashKeys,
     sign_up_by: SignUpBy,
     passwords: Semaphore,
@@ -134,10 +135,7 @@ struct Inner {
 }
 
 impl Control {
-    /// Opens the control plane of a store; makes the region's key if there is none.
-    ///
-    /// # Errors
-    /// The store's.
+    /// Opens the control plane over a store, and creates the region's key on first use.
     pub async fn open(database: Database, clock: Arc<dyn Clock>, sign_up_by: SignUpBy) -> Result<Self> {
         let store = Store::new(database);
         let random = secret::random()?;
@@ -160,23 +158,23 @@ impl Control {
         Ok(Self(Arc::new(inner)))
     }
 
-    /// Says what usage costs; without it nothing costs anything. Said once; later words are ignored.
+    /// Sets the prices; without a call usage is free. Only the first call counts.
     pub fn charge(&self, prices: Prices) {
         let _ = self.0.prices.set(prices);
     }
 
-    /// Has people confirm their e-mail address by a link that is mailed, below the URL of this server. Said once; later calls are
-    /// ignored.
+    /// Makes sign-ups confirm their e-mail address by a mailed link to this server at `url`. Only the first call
+    /// counts.
     pub fn confirm_addresses(&self, mailer: Arc<dyn Mailer>, url: String) {
         let _ = self.0.post.set(Post { mailer, url });
     }
 
-    /// Says at which URL people find the console. Said once; later calls are ignored.
+    /// Sets the URL of the console. Later calls are ignored.
     pub fn console_at(&self, url: String) {
         let _ = self.0.console.set(url);
     }
 
-    /// Queues a letter.
+    /// Queues a mail.
     pub(crate) fn mail(&self, letter: Letter) {
         if let Some(post) = self.post() {
             post.mailer.send(letter);
@@ -204,7 +202,6 @@ impl Control {
         self.0.clock.now_ms()
     }
 
-    /// The current key of the region.
     fn key(&self) -> Result<&keys::Key> {
         self.0.keys.last().ok_or(Error::Internal("the region has no key"))
     }
@@ -213,13 +210,13 @@ impl Control {
         Ok(secret::hash(self.key()?, purpose, parts))
     }
 
-    /// A new id: those that are made later sort later.
+    /// A new id. Later ids sort after earlier ones.
     fn new_id(&self) -> Result<Uuid> {
         let random = secret::random::<10>()?;
         Ok(uuid::Builder::from_unix_timestamp_millis(self.now_ms(), &random).into_uuid())
     }
 
-    /// Runs a transaction that changes nothing.
+    /// Runs a read-only transaction.
     async fn look<T, F, Body>(&self, mut body: F) -> Result<T>
     where
         F: FnMut(Transaction) -> Body,
@@ -229,10 +226,8 @@ impl Control {
     }
 }
 
-/// Lets the caller go on if they may, in this organisation.
-///
-/// # Errors
-/// [`Error::NotFound`] when they have nothing to do with it, [`Error::Forbidden`] when they may not.
+/// Checks the caller's permission in an organisation. A caller outside of the organisation gets [`Error::NotFound`], a
+/// member without the permission [`Error::Forbidden`].
 async fn authorise(
     tx: &Transaction,
     caller: &Caller,

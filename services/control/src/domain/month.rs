@@ -2,19 +2,17 @@
 
 const DAY_MS: u64 = 86_400_000;
 
-/// A month.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Month {
-    /// When it begins, in unix milliseconds.
+    /// Start, in unix milliseconds.
     pub(super) from_ms: u64,
-    /// When the next one begins.
+    /// Start of the next month.
     pub(super) to_ms: u64,
 }
 
-/// The month of a time.
 pub(super) fn of(at_ms: u64) -> Month {
     let mut from_ms = 0;
-    // Fewer than ten thousand for any time that a clock shows.
+    // The loop ends: there are fewer than ten thousand years in any clock's range.
     for year in 1970_u64.. {
         for month in 1..=12 {
             let to_ms = from_ms + days(year, month) * DAY_MS;

@@ -1,4 +1,4 @@
-//! Names that people give to things: what one sees is what is stored.
+//! Names that people choose. A name must look like what it is, so that nobody can imitate another name.
 
 use millrace_access::model::is_invisible;
 use unicode_security::GeneralSecurityProfile as _;
@@ -9,14 +9,11 @@ use unicode_security::{RestrictionLevel, RestrictionLevelDetection as _};
 
 /// Joins symbols to one picture.
 const ZERO_WIDTH_JOINER: char = '\u{200D}';
-/// Shows a symbol as a picture.
+/// Variation selector: shows the symbol before it as a picture.
 const AS_PICTURE: char = '\u{FE0F}';
 
-/// Whether a name looks like what it is: nothing invisible, nothing that turns the text around it, and no letter of another script
-/// that looks like one of the word's own (Unicode Technical Standard 39).
-///
-/// # Errors
-/// A sentence that says what to change.
+/// Refuses invisible characters, direction overrides, and mixed scripts whose characters look alike (Unicode Technical
+/// Standard 39). The error says what to change.
 pub(super) fn check(name: &str) -> Result<(), String> {
     let mut before = None;
     for letter in name.chars() {
@@ -34,7 +31,6 @@ pub(super) fn check(name: &str) -> Result<(), String> {
     }
 }
 
-/// Control characters, line ends, and what no font shows.
 fn is_hidden(letter: char) -> bool {
     let kind = letter.identifier_type();
     letter.is_control()
@@ -50,8 +46,8 @@ fn is_symbol(letter: char) -> bool {
     !letter.is_ascii() && !letter.is_alphanumeric() && !letter.is_whitespace()
 }
 
-/// Whether a word has letters of two scripts, one of which looks like the other. Chinese, Japanese and Korean names may have Latin
-/// letters: that is how they are written (UTS 39, "highly restrictive").
+/// Whether a part of a name mixes two scripts with characters that look alike. Chinese, Japanese and Korean text may
+/// contain Latin characters (UTS 39, "highly restrictive").
 fn is_mixed(word: &str) -> bool {
     !word.is_single_script()
         && word.detect_restriction_level() > RestrictionLevel::HighlyRestrictive

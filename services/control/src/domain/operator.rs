@@ -1,5 +1,5 @@
-//! What operators of the region do with its tenants. Nobody here is asked for a permission: who reaches these operations has been let in
-//! by the admin port.
+//! Operations of the region's operators: list, suspend and resume them, and find their brokers. These
+//! operations check no permission, because the admin port authenticates operators.
 
 use std::net::IpAddr;
 
@@ -18,96 +18,83 @@ use super::usage::{all_of, read_all_of};
 use super::{Control, Error, Once, Page, PageRequest, Result, Used, month};
 use crate::limits::{LOUDEST_LOOKED_AT, MEMBERS_MAX, NAME_CHARS_MAX, PAGE_ROWS, PODS_MAX};
 
-/// That an operator has stopped a tenant.
+/// A tenant's suspension by an operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Suspension {
-    /// Since when, in unix milliseconds.
+    /// Start of the suspension, in unix milliseconds.
     pub since_ms: u64,
-    /// Why, for people.
+    /// The reason, for people.
     pub reason: String,
-    /// Names of the brokers that were stopped with it. Others were suspended before.
+    /// Brokers that the suspension stopped. Brokers that were suspended before are not listed, so that resuming the
+    /// tenant leaves them suspended.
     pub brokers: Vec<String>,
 }
 
-/// A tenant, as operators see it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Tenant {
-    /// Id of the organisation.
     pub id: Uuid,
-    /// Its name.
     pub name: String,
-    /// When it was made, in unix milliseconds.
+    /// Creation time, in unix milliseconds.
     pub created_at_ms: u64,
-    /// Its members.
     pub members: usize,
-    /// Its brokers.
     pub brokers: usize,
     /// Null: it is not suspended.
     pub suspension: Option<Suspension>,
-    /// Name of its plan; null: it has none.
+    /// Name of its plan; null: no plan.
     pub plan: Option<String>,
 }
 
-/// A broker, as operators see it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TenantBroker {
-    /// Its name in the region.
+    /// Name in the region.
     pub name: String,
-    /// The name that people gave to it.
+    /// Name for people.
     pub display_name: String,
-    /// Whether it is suspended.
     pub suspended: bool,
-    /// When it was made, in unix milliseconds.
+    /// Creation time, in unix milliseconds.
     pub created_at_ms: u64,
-    /// The tenant; null: a broker of the server's settings that no organisation has.
+    /// The tenant; null: the broker comes from the server's settings, and belongs to no organisation.
     pub tenant: Option<Tenant>,
 }
 
-/// What a tenant has used in this month.
+/// A tenant's usage in this month.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LoudTenant {
-    /// Id of the organisation.
     pub id: Uuid,
-    /// Its name.
     pub name: String,
-    /// What it has used in this month (UTC).
+    /// Usage of this month (UTC).
     pub used: Used,
 }
 
-/// Tenants that have published most.
+/// The tenants that have published the most messages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Loudest {
-    /// The loudest first.
+    /// The tenant with the most messages first.
     pub items: Vec<LoudTenant>,
-    /// Whether there are more tenants than are looked at.
+    /// Whether tenants are missing: the server compares a bounded number of them.
     pub incomplete: bool,
 }
 
-/// A pod of the region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PodLease {
-    /// Its name.
     pub name: String,
-    /// Until then it is alive if it does not say more, in unix milliseconds.
+    /// End of its lease, in unix milliseconds. The pod extends the lease while it is alive.
     pub until_ms: u64,
-    /// Whether that time is not over.
+    /// Whether the lease is still valid.
     pub is_alive: bool,
 }
 
-/// Why a tenant is suspended.
+/// Request to suspend a tenant.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewSuspension {
-    /// Why, for people: it stands in the tenant's audit log.
+    /// The reason, for people; the tenant's audit log shows it.
     #[schema(example = "invoice 4711 is not paid", min_length = 1, max_length = 100)]
     pub reason: String,
 }
 
 impl Control {
     /// Tenants, in order of ids.
-    ///
-    /// # Errors
-    /// The store's.
     pub async fn tenants(&self, page: &PageRequest) -> Result<Page<Tenant>> {
         self.look(|tx| async move {
             let all = accounts::organisations();
@@ -122,10 +109,6 @@ impl Control {
         .await
     }
 
-    /// A tenant.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`].
     pub async fn tenant(&self, id: Uuid) -> Result<Tenant> {
         self.look(|tx| async move {
             let found = organisations::find(&tx, id, Read::Snapshot).await?;
@@ -134,11 +117,9 @@ impl Control {
         .await
     }
 
-    /// Stops all brokers of a tenant: nobody connects, and the tenant can neither resume one nor make one. A tenant that is suspended
-    /// gets the new reason, and what runs all the same is stopped.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`].
+    /// Suspends a tenant and all its brokers: clients cannot connect, and the tenant can neither resume nor create a
+    /// broker. If the tenant is already suspended, this replaces the reason, and suspends brokers that run
+    /// nevertheless.
     pub async fn suspend_tenant(
         &self,
         id: Uuid,
@@ -153,7 +134,7 @@ impl Control {
             let tx = &change.tx;
             let record = found(tx, id).await?;
             let mut stopped = Vec::new();
-            // A broker that is resumed or made at this moment is not to be missed.
+            // A serializable read: a broker that is resumed or created at this moment makes this transaction run again.
             for broker in read_all_of(tx, id, Read::Serializable).await? {
                 if set_suspended(tx, &broker, true).await? {
                     stopped.push(String::from_utf8_lossy(&broker.name).into_owned());
@@ -175,10 +156,7 @@ impl Control {
         .await
     }
 
-    /// Lets the brokers go on that were stopped with the tenant.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`]; [`Error::Conflict`] when it is not suspended.
+    /// Ends a suspension, and resumes the brokers that it stopped. [`Error::Conflict`] if the tenant is not suspended.
     pub async fn resume_tenant(&self, id: Uuid, address: Option<IpAddr>) -> Result<Tenant> {
         self.change(operator(address), &Once::unnamed()?, |change| async move {
             let tx = &change.tx;
@@ -198,10 +176,7 @@ impl Control {
         .await
     }
 
-    /// The tenants that have published most in this month.
-    ///
-    /// # Errors
-    /// The store's.
+    /// The tenants that have published the most messages in this month.
     pub async fn loudest(&self, count: usize) -> Result<Loudest> {
         let from_ms = month::of(self.now_ms()).from_ms;
         let (mut items, mut after) = (Vec::new(), None);
@@ -231,10 +206,7 @@ impl Control {
         Ok(Loudest { items, incomplete: after.is_some() })
     }
 
-    /// A broker and its tenant, by the name of the broker.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`].
+    /// Finds a broker and its tenant by the broker's name.
     pub async fn tenant_broker(&self, name: &str) -> Result<TenantBroker> {
         self.look(|tx| async move {
             let found = catalog::get(&tx, name.as_bytes(), Read::Snapshot).await?;
@@ -254,10 +226,7 @@ impl Control {
         .await
     }
 
-    /// The pods of the region.
-    ///
-    /// # Errors
-    /// The store's.
+    /// The pods of the region, by their leases.
     pub async fn pods(&self) -> Result<Vec<PodLease>> {
         let now_ms = self.now_ms();
         let all = self.look(|tx| async move { Ok(pods::list(&tx, PODS_MAX).await?) }).await?;
@@ -270,10 +239,7 @@ impl Control {
     }
 }
 
-/// Refuses what a suspended tenant may not do.
-///
-/// # Errors
-/// [`Error::Forbidden`].
+/// Refuses the operation if the organisation is suspended.
 pub(super) async fn is_open(tx: &Transaction, organisation: Uuid) -> Result<()> {
     let found = organisations::find(tx, organisation, Read::Serializable).await?;
     match found.and_then(|found| found.value.suspended) {
@@ -298,7 +264,7 @@ pub(super) async fn tenant(tx: &Transaction, id: Uuid, record: Record) -> Result
     Ok(Tenant { id, name, created_at_ms, members, brokers, suspension: suspended, plan })
 }
 
-/// Whether that has changed something.
+/// Returns whether the state changed.
 async fn set_suspended(tx: &Transaction, broker: &catalog::Broker, suspended: bool) -> Result<bool> {
     let mut details = broker.details()?.value;
     if details.suspended == suspended {

@@ -15,12 +15,9 @@ use super::{
     invitations, members, month, operator, operator::Suspension, plans, tokens,
 };
 
-/// An organisation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Organisation {
-    /// Its id.
     pub id: Uuid,
-    /// Its name.
     pub name: String,
     /// When it was made, in unix milliseconds.
     pub created_at_ms: u64,
@@ -30,7 +27,6 @@ pub struct Organisation {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewOrganisation {
-    /// Its name.
     #[schema(example = "Plant 7", min_length = 1, max_length = 100)]
     pub name: String,
 }
@@ -49,9 +45,6 @@ pub(super) struct Record {
 
 impl Control {
     /// Makes an organisation; the caller is its owner.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn create_organisation(
         &self,
         caller: &Caller,
@@ -73,10 +66,6 @@ impl Control {
         .await
     }
 
-    /// An organisation.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn organisation(&self, caller: &Caller, id: Uuid) -> Result<Versioned<Organisation>> {
         self.look(|tx| async move {
             authorise(&tx, caller, id, Permission::OrganisationRead, Read::Snapshot).await?;
@@ -86,9 +75,6 @@ impl Control {
     }
 
     /// Gives an organisation another name.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn rename_organisation(
         &self,
         caller: &Caller,

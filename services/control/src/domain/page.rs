@@ -1,29 +1,24 @@
-//! Pages of lists.
-
 use millrace_layers::documents;
 
 use super::Error;
 
-/// Which page of a list is asked for.
+/// The page that a caller asks for.
 #[derive(Clone, Debug)]
 pub struct PageRequest {
-    /// After what the page begins: what the page before it said.
+    /// Cursor: the `next` of the previous page. `None`: the first page.
     pub after: Option<Vec<u8>>,
-    /// Most rows.
+    /// Maximum number of rows.
     pub limit: usize,
 }
 
-/// A page of a list.
 #[derive(Clone, Debug)]
 pub struct Page<T> {
-    /// Its rows.
     pub items: Vec<T>,
-    /// After what the next page begins; `None`: this is the last one.
+    /// Cursor of the next page; `None`: this is the last one.
     pub next: Option<Vec<u8>>,
 }
 
 impl<T> Page<T> {
-    /// A page of documents, each with its id and version.
     pub(super) fn of<D>(
         page: documents::DocumentPage<D>,
         row: impl Fn(&[u8], documents::Document<D>) -> T,

@@ -1,4 +1,6 @@
-//! What belongs to a broker and is set by name as a whole: groups, issuers of tokens, authorities of certificates, webhooks, bans.
+//! Parts of a broker that callers set by name and as a whole: groups, JWT issuers, client CAs, webhooks, bans.
+//!
+//! The operations are the same for all kinds; the trait [`Part`] holds what differs.
 
 use millrace_access::jwt::Issuer;
 use millrace_access::model::{Ban, Checked, ClientCa, Group, JwtIssuer};
@@ -20,52 +22,47 @@ use super::{
 };
 use crate::limits::GROUPS_MAX;
 
-/// Something with its version.
+/// A value with its version, which becomes the ETag.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versioned<T> {
-    /// What it is.
     pub value: T,
-    /// Changes with each change of it.
+    /// Number that differs after each change of the value.
     pub version: u64,
 }
 
-/// What the caller has seen of what they change.
+/// The state that the caller expects; the change is refused when the stored state is another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precondition {
-    /// There is nothing yet.
     Absent,
-    /// There is something, whatever it is.
     Present,
-    /// It is of this version.
     Version(u64),
 }
 
-/// What is set by name. All that is stored of it is the caller's but for its name and when it was made.
+/// A kind of part. The record is the caller's input plus its name and creation time.
 pub(crate) trait Part: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
-    /// What it is called in sentences and in the audit log.
+    /// Name of the kind in texts and in the audit log.
     const KIND: &'static str;
-    /// How many a broker may have.
+    /// Most parts of this kind in one broker.
     const MAX: usize;
 
     fn all(broker: BrokerId) -> Collection;
     fn check(&self) -> Checked;
-    /// The group whose rules it gives to clients.
+    /// The group whose rules the part gives to clients.
     fn group(&self) -> Option<&str> {
         None
     }
-    /// Sets what is not the caller's; `old` is what it replaces.
+    /// Sets the fields that the server determines. `old` is the record that this one replaces.
     fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>);
-    /// Takes out what only people may see who may change it.
+    /// Removes secrets, which only callers with the permission to change the part may see.
     fn hide_secrets(&mut self) {}
-    /// Removes what is kept beside one that goes.
+    /// Removes records that belong to the part.
     fn removed(_tx: &Transaction, _broker: BrokerId, _name: &str) -> Result<()> {
         Ok(())
     }
 }
 
 impl Precondition {
-    /// # Errors
-    /// [`Error::Changed`] when `found` is not what the caller has seen.
+    /// `found` is the stored version.
     pub(super) fn check(self, found: Option<u64>) -> Result<()> {
         let holds = match self {
             Self::Absent => found.is_none(),
@@ -115,7 +112,7 @@ impl Control {
         .await
     }
 
-    /// Makes or replaces one. Returns its version and whether it is new.
+    /// Creates or replaces a part. Returns its version, and whether it is new.
     pub(crate) async fn put_part<P: Part>(
         &self,
         caller: &Caller,
@@ -169,7 +166,7 @@ impl Control {
     }
 }
 
-/// Whether somebody who may see parts may not change them.
+/// Whether secrets are removed from the answer: the caller may read parts and may not change them.
 async fn hides_secrets(tx: &Transaction, caller: &Caller, at: &BrokerRef) -> bool {
     authorise(tx, caller, at.organisation, Permission::AccessWrite, Read::Snapshot).await.is_err()
 }
@@ -194,7 +191,7 @@ fn note<P: Part>(
     change.audit(at.organisation, &action, name, with(json!({ "broker": at.name }), changed))
 }
 
-/// A group that is named must be there: without its rules its members might do more than they should.
+/// Refuses an unknown group: without its rules, its members could do more than they should.
 pub(super) async fn check_group(
     tx: &Transaction,
     broker: BrokerId,
@@ -235,7 +232,7 @@ impl Part for JwtIssuer {
     }
 
     fn check(&self) -> Checked {
-        // What the pods make of it.
+        // Builds the verifier that servers build, to find its errors now.
         Issuer::new(self.clone()).map(|_| ())
     }
 
@@ -248,7 +245,7 @@ impl Part for JwtIssuer {
 
         self.name = name.into();
         self.created_at_ms = old.map_or(now_ms, |old| old.created_at_ms);
-        // Answers do not show the secret, so who sends one back does not have it.
+        // Answers omit the secret, so a caller that sends an answer back does not have it: the stored secret stays.
         if let (JwtKey::Secret { secret, base64 }, Some(JwtKey::Secret { secret: had, base64: was })) =
             (&mut self.key, old.map(|old| &old.key))
             && secret.expose().is_empty()

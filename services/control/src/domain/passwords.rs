@@ -1,4 +1,4 @@
-//! Passwords that people choose, hashed and checked on threads that may wait.
+//! Passwords of people. Hashing runs on blocking threads, because it takes tens of milliseconds.
 
 use millrace_access::model::ScramVerifier;
 use millrace_access::scram;
@@ -10,7 +10,7 @@ use super::{Control, Error, Result};
 use crate::secret::{self, Secret};
 
 impl Control {
-    /// Refuses a password that is guessed soon. `known`: what others know of the person.
+    /// Refuses a weak password. `known` are texts that an attacker knows of the person.
     pub(super) async fn refuse_weak(&self, field: &str, password: &Secret, known: &[&str]) -> Result<()> {
         let (password, known) = (password.clone(), known.iter().map(|&it| it.to_owned()).collect::<Vec<_>>());
         let weak = self.aside(move || {
@@ -20,14 +20,15 @@ impl Control {
         weak.await?.map_or(Ok(()), |why| Err(Error::field(field, why)))
     }
 
-    /// The hash of a new password, with a salt of its own: a PHC string.
+    /// Returns a PHC string with a random salt.
     pub(super) async fn hash_password(&self, password: &Secret) -> Result<String> {
         let (password, salt) = (password.clone(), secret::random()?);
         let hash = self.aside(move || chosen::hash(password.expose().as_bytes(), &salt));
         hash.await?.map_err(|_| BROKEN)
     }
 
-    /// Whether a password is the one of a hash. Without a hash it takes as long, and is not.
+    /// Without a stored hash it takes as long and returns false, so that the time does not reveal whether the account
+    /// exists.
     pub(super) async fn verify_password(&self, phc: Option<String>, password: &Secret) -> Result<bool> {
         let password = password.clone();
         self.aside(move || {
@@ -37,7 +38,6 @@ impl Control {
         .await
     }
 
-    /// What a client that does not send its password can be asked.
     pub(super) async fn scram_verifier(&self, password: &Secret) -> Result<ScramVerifier> {
         let (password, salt) = (password.clone(), secret::random()?);
         self.aside(move || scram::verifier(password.expose(), salt)).await

@@ -1,7 +1,9 @@
-//! Plans: ceilings of the limits that tenants set for their brokers. Operators make them and give one to a tenant.
+//! Plans: upper bounds (ceilings) of the limits that tenants set for their brokers. Operators define plans and assign
+//! one to a tenant.
 //!
-//! The ceiling is written into the access record of each broker, so that pods read it with the limits. A broker of the server's settings
-//! without such a record has no ceiling: a record would make it one that checks credentials.
+//! The ceiling is copied into the access record of each broker, so that servers read it together with the limits. A
+//! broker that only the server's settings name has no such record and gets no ceiling, because with a record it would
+//! start to check credentials.
 
 use std::net::IpAddr;
 
@@ -22,13 +24,11 @@ use crate::limits::{PAGE_ROWS, PLANS_MAX};
 /// Name of the plan that new organisations get.
 const DEFAULT: &str = "default";
 
-/// A plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Plan {
-    /// Its name.
     #[schema(example = "small")]
     pub name: String,
-    /// The most that limits of a broker may be. Where one is null, the server's own limit counts.
+    /// Upper bounds of a broker's limits. The server's own limit holds where one is null.
     pub ceiling: Limits,
 }
 
@@ -36,7 +36,7 @@ pub struct Plan {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewPlan {
-    /// The most that limits of a broker may be. Where one is null or left out, the server's own limit counts.
+    /// Upper bounds of a broker's limits. The server's own limit holds where one is null or left out.
     pub ceiling: Limits,
 }
 
@@ -44,15 +44,12 @@ pub struct NewPlan {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PlanChoice {
-    /// Its name; null: no plan.
+    /// Name of the plan; null: no plan.
     pub plan: Option<String>,
 }
 
 impl Control {
     /// All plans, in order of names.
-    ///
-    /// # Errors
-    /// The store's.
     pub async fn plans(&self) -> Result<Vec<Plan>> {
         self.look(|tx| async move {
             let page = accounts::plans().page::<Plan>(&tx, None, PLANS_MAX, Read::Snapshot).await?;
@@ -61,10 +58,8 @@ impl Control {
         .await
     }
 
-    /// Makes or replaces a plan, then writes its ceiling into the brokers of all tenants that have it, tenant by tenant.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Creates or replaces a plan. Then it copies the ceiling into the brokers of each tenant with this plan, one
+    /// tenant at a time.
     pub async fn set_plan(&self, name: &str, input: &NewPlan, address: Option<IpAddr>) -> Result<Plan> {
         let mut fields = Fields::default();
         fields.name("name", name);
@@ -98,14 +93,12 @@ impl Control {
         Ok(plan.clone())
     }
 
-    /// Removes a plan that no tenant has, so there is no tenant whose audit log could say it.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Deletes a plan without tenants. No audit log records it, because each audit log belongs to a tenant.
     pub async fn delete_plan(&self, name: &str) -> Result<()> {
         self.look(|tx| async move {
             find(&tx, name).await?;
-            // A tenant that gets the plan at this moment makes this transaction start again.
+            // The read conflicts with an assignment of the plan at the same moment, so one of both transactions runs
+            // again.
             if !tenants_with(&tx, name, Read::Serializable).await?.is_empty() {
                 return Err(Error::Conflict("tenants have this plan: give them another one first".into()));
             }
@@ -114,10 +107,7 @@ impl Control {
         .await
     }
 
-    /// Gives a tenant a plan, or takes it away.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Assigns a plan to a tenant, or removes the assignment.
     pub async fn choose_plan(&self, id: Uuid, input: &PlanChoice, address: Option<IpAddr>) -> Result<Tenant> {
         self.change(operator::operator(address), &Once::unnamed()?, |change| async move {
             let tx = &change.tx;
@@ -152,8 +142,8 @@ async fn tenants_with(tx: &Transaction, plan: &str, read: Read) -> Result<Vec<Uu
     }
 }
 
-/// The plan of a new organisation: the one of the organisations that its owner owns already, so that nobody leaves a plan by making
-/// another organisation; otherwise the plan [`DEFAULT`], once operators have made it.
+/// The plan of a new organisation: the plan of its owner's other organisations, so that a new organisation is no way
+/// out of a plan; otherwise [`DEFAULT`], if operators have defined it.
 pub(super) async fn of_new(tx: &Transaction, owner: Uuid) -> Result<Option<String>> {
     let mut strictest = None::<Plan>;
     for (own, role) in members::of_user(tx, owner, Read::Serializable).await? {
@@ -176,7 +166,6 @@ pub(super) async fn of_new(tx: &Transaction, owner: Uuid) -> Result<Option<Strin
     }
 }
 
-/// The ceiling of an organisation.
 pub(super) async fn of(tx: &Transaction, organisation: Uuid) -> Result<Option<Limits>> {
     ceiling(tx, &operator::found(tx, organisation).await?).await
 }
@@ -191,7 +180,7 @@ async fn find(tx: &Transaction, name: &str) -> Result<Plan> {
     plan.map(|plan| plan.value).ok_or(Error::NotFound("plan"))
 }
 
-/// Writes the ceiling of a tenant into its brokers.
+/// Copies the tenant's ceiling into its brokers.
 async fn apply(change: &Change, tenant: Uuid, record: &Record) -> Result<()> {
     let (tx, ceiling) = (&change.tx, ceiling(&change.tx, record).await?);
     for broker in read_all_of(tx, tenant, Read::Serializable).await? {

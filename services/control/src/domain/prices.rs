@@ -1,4 +1,4 @@
-//! What usage costs. Who runs the region says it; by default nothing costs anything.
+//! Prices of usage. The operator sets them; by default usage is free.
 
 use std::str::FromStr;
 
@@ -19,7 +19,7 @@ pub struct Prices {
     stored_byte_hours: u64,
 }
 
-/// The price of one kind of usage, as a setting says it: `messages_in=1000000`.
+/// One price as the operator's setting writes it: `messages_in=1000000`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Price {
     unit: &'static str,
@@ -29,15 +29,14 @@ pub struct Price {
 /// The price of one unit of usage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct UnitPrice {
-    /// The unit, as usage names it; `bytes` are those of both directions.
+    /// Unit, named like the field of the usage; `bytes` counts both directions.
     #[schema(example = "messages_in")]
     pub unit: String,
-    /// What a million units cost, in millionths of the region's currency.
+    /// Price of a million units, in millionths of the region's currency.
     pub micros_per_million: u64,
 }
 
 impl Control {
-    /// The price of each unit.
     pub(crate) fn price_list(&self) -> Vec<UnitPrice> {
         let all = self.prices();
         let price = |unit: &str, micros_per_million| UnitPrice { unit: unit.into(), micros_per_million };
@@ -52,7 +51,6 @@ impl Control {
     }
 }
 
-/// What a price may be of.
 const UNITS: [&str; 6] = [
     "connected_session_minutes",
     "stored_session_minutes",
@@ -93,10 +91,10 @@ impl FromIterator<Price> for Prices {
 }
 
 impl Prices {
-    /// What something costs, in millionths of the currency; rounded down.
+    /// Cost in millionths of the currency, rounded down.
     pub(super) fn of(&self, sum: &Sum) -> u64 {
         let bytes = sum.bytes_in.saturating_add(sum.bytes_out);
-        // What was used, its price, and how much of it is one unit.
+        // Each tuple: usage, price, and the amount that makes one unit.
         let parts = [
             (sum.connected_ms, self.connected_session_minutes, 60_000),
             (sum.stored_session_ms, self.stored_session_minutes, 60_000),

@@ -1,4 +1,4 @@
-//! The first person of a region: a link that is printed at the start while nobody has an account.
+//! The first person of a region signs up with a link, which each start prints while nobody has an account.
 
 use millrace_layers::{
     BrokerId,
@@ -15,13 +15,12 @@ use super::{Control, Result, machine, organisations};
 use crate::limits::SETUP_MS;
 use crate::secret::{self, Hash, Purpose, Secret};
 
-/// The setting's name.
 const SETUP: &[u8] = b"setup";
 
-/// Brokers without an organisation that the first one gets. They were named at the start of the server.
+/// Most brokers of the server's settings that the first organisation adopts.
 const ADOPTED_MAX: usize = 1_000;
 
-/// Links that are good at once: as many servers may start together, and each prints one.
+/// Valid links at the same time: as many servers may start together, and each prints one.
 const LINKS_MAX: usize = 16;
 
 #[derive(Serialize, Deserialize)]
@@ -31,10 +30,7 @@ struct Link {
 }
 
 impl Control {
-    /// A secret by which the first person signs up; `None` when somebody has an account.
-    ///
-    /// # Errors
-    /// The store's.
+    /// A secret with which the first person signs up; `None` once a person has an account.
     pub async fn setup(&self) -> Result<Option<Secret>> {
         let (secret, now_ms) = (secret::generate()?, self.now_ms());
         let hash = self.setup_hash(&secret)?;
@@ -55,14 +51,13 @@ impl Control {
         Ok(is_open.then_some(secret))
     }
 
-    /// Whether this is such a secret.
     pub(super) async fn is_setup(&self, tx: &Transaction, secret: &Secret, now_ms: u64) -> Result<bool> {
         let hash = self.setup_hash(secret)?;
         let is_it = |link: &Link| is_same(&link.hash, &hash) && now_ms < link.expires_at_ms;
         Ok(links(tx).await?.iter().any(is_it))
     }
 
-    /// Whether this is such a secret; then none is good any more.
+    /// Checks the secret, and invalidates all links if it is valid.
     pub(super) async fn take_setup(&self, change: &Change, secret: &Secret) -> Result<bool> {
         let is_one = self.is_setup(&change.tx, secret, change.now_ms).await?;
         if is_one {
@@ -76,8 +71,8 @@ impl Control {
     }
 }
 
-/// Whether somebody owns this server: a member, other than the owner of this machine, of the organisation that has the broker
-/// `default`. Somebody else may have signed up before.
+/// Whether the organisation that has the broker `default` has a member besides the owner of this machine. An account
+/// alone does not count, because a stranger may have signed up.
 async fn is_taken(tx: &Transaction) -> Result<bool> {
     let Some(default) = catalog::get(tx, catalog::DEFAULT, Read::Serializable).await? else {
         return machine::is_anybody_else_there(tx).await;
@@ -100,7 +95,7 @@ async fn links(tx: &Transaction) -> Result<Vec<Link>> {
     Ok(settings().get(tx, SETUP, Read::Serializable).await?.map_or_else(Vec::new, |links| links.value))
 }
 
-/// Gives the brokers that belong to nobody to an organisation: those that the server's settings name.
+/// Gives the brokers of the server's settings, which belong to no organisation, to this one.
 pub(super) async fn adopt(change: &Change, organisation: Uuid) -> Result<()> {
     let tx = &change.tx;
     for broker in catalog::list(tx, None, ADOPTED_MAX).await? {
@@ -119,7 +114,6 @@ pub(super) async fn adopt(change: &Change, organisation: Uuid) -> Result<()> {
     Ok(())
 }
 
-/// Notes that a broker belongs to an organisation.
 pub(super) async fn own(change: &Change, organisation: Uuid, name: &str, id: BrokerId) -> Result<()> {
     accounts::brokers_of(organisation.as_bytes()).put(&change.tx, name.as_bytes(), &id).await?;
     Ok(())

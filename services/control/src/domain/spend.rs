@@ -1,4 +1,7 @@
-//! Spend caps: what an organisation, or one of its brokers, may cost in a month, and what happens then.
+//! Spend caps: the most that an organisation, or one of its brokers, may cost in a month (UTC).
+//!
+//! This file sets, shows and deletes caps. `caps.rs` compares them with usage, and stops brokers or lets them run
+//! again.
 
 use millrace_layers::accounts;
 use millrace_layers::documents::Document;
@@ -12,66 +15,62 @@ use super::parts::Versioned;
 use super::usage::all_of;
 use super::{Caller, Control, Error, Once, Permission, Precondition, Result, authorise, month};
 
-/// What happens when a spend cap is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CapAction {
-    /// Clients are refused, and what they publish is. What is stored is kept, and goes to clients that are connected.
+    /// Refuse connections and messages of clients. Stored messages are kept, and connected clients still receive them.
     Stop,
-    /// It is only told, in the audit log.
+    /// Add an entry to the audit log, and nothing else.
     Continue,
 }
 
-/// What may be spent in a month (UTC).
+/// A monthly spend cap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewSpendCap {
     /// Millionths of the region's currency.
     #[schema(minimum = 1)]
     pub monthly_micros: u64,
-    /// What happens when it is reached.
     pub action: CapAction,
 }
 
-/// A spend cap, and how far it is used up.
+/// A spend cap and the money spent so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SpendCap {
-    /// Millionths of the region's currency that may be spent in a month (UTC).
+    /// The cap, in millionths of the region's currency per month (UTC).
     pub monthly_micros: u64,
-    /// What happens when they are.
     pub action: CapAction,
-    /// What was spent in this month.
+    /// Cost of this month so far, in the same unit.
     pub spent_micros: u64,
-    /// Whether it was reached, as of the last look half a minute ago or less.
+    /// Whether the cap was reached at the last comparison, at most half a minute ago.
     pub is_reached: bool,
-    /// When the month is over, and counting begins anew, in unix milliseconds.
+    /// End of the month, when the count restarts, in unix milliseconds.
     pub resets_at_ms: u64,
 }
 
-/// Whose cap it is.
+/// The organisation or broker that a cap is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CapOf {
     pub(crate) organisation: Uuid,
-    /// Of all brokers together, without one.
+    /// `None`: all brokers of the organisation together.
     pub(crate) broker: Option<String>,
 }
 
-/// A cap as it is stored. One without limits was taken away, and goes once nobody is held by it any more.
+/// A stored cap. `cap` is `None` after its deletion; the record stays until no broker is stopped by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) cap: Option<NewSpendCap>,
-    /// Beginning of the month in which it was reached, in unix milliseconds.
+    /// Start of the month in which the cap was reached, in unix milliseconds.
     pub(super) reached_in: Option<u64>,
 }
 
 impl CapOf {
-    /// The id of its document: those of an organisation stand together.
+    /// Document id. Caps of an organisation share a prefix, so that one range read finds them.
     pub(super) fn id(&self) -> Vec<u8> {
         let name = self.broker.as_deref().unwrap_or_default();
         [self.organisation.as_bytes(), name.as_bytes()].concat()
     }
 
-    /// What it is called in the audit log.
     pub(super) fn target(&self) -> String {
         self.broker.clone().unwrap_or_else(|| self.organisation.to_string())
     }
@@ -80,7 +79,7 @@ impl CapOf {
         Ok(accounts::spend_caps().get(tx, &self.id(), read).await?)
     }
 
-    /// For somebody who may. A broker that is not the organisation's is not there.
+    /// Authorises the caller, and checks that the broker belongs to the organisation.
     async fn authorise(
         &self,
         tx: &Transaction,
@@ -96,10 +95,7 @@ impl CapOf {
     }
 }
 
-/// Refuses what would cost an organisation more, when its cap is reached and stops its brokers.
-///
-/// # Errors
-/// [`Error::Conflict`].
+/// Refuses a new cost while the organisation's cap is reached and its action is to stop.
 pub(super) async fn has_room(tx: &Transaction, organisation: Uuid, now_ms: u64) -> Result<()> {
     let whole = CapOf { organisation, broker: None };
     let found = whole.get(tx, Read::Serializable).await?.map(|found| found.value);
@@ -113,10 +109,6 @@ pub(super) async fn has_room(tx: &Transaction, organisation: Uuid, now_ms: u64) 
 }
 
 impl Control {
-    /// A spend cap.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn spend_cap(&self, caller: &Caller, of: &CapOf) -> Result<Versioned<SpendCap>> {
         let found = self
             .look(|tx| async move {
@@ -139,10 +131,7 @@ impl Control {
         Ok(Versioned { value, version })
     }
 
-    /// Sets a spend cap, or replaces it. It holds at once.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Creates or replaces a spend cap, and compares it with the usage at once.
     pub(crate) async fn set_spend_cap(
         &self,
         caller: &Caller,
@@ -170,10 +159,7 @@ impl Control {
         self.spend_cap(caller, of).await
     }
 
-    /// Takes a spend cap away; who was stopped by it goes on.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Deletes a spend cap. Brokers that it stopped run again.
     pub(crate) async fn delete_spend_cap(
         &self,
         caller: &Caller,
@@ -194,7 +180,7 @@ impl Control {
         self.hold_caps_of(of.organisation).await
     }
 
-    /// What was spent since a time.
+    /// Cost since `from_ms`, in millionths of the currency.
     async fn spent(&self, of: &CapOf, from_ms: u64) -> Result<u64> {
         let brokers = self.look(|tx| async move { all_of(&tx, of.organisation).await }).await?;
         let mut spent: u64 = 0;

@@ -1,4 +1,4 @@
-//! Removing what has ended by itself, and going on with what deleted brokers had.
+//! Background work of each server: removes expired records, and continues the erasure of deleted brokers.
 
 use millrace_layers::accounts::expiring::{self, Expiring, ExpiringKind};
 use millrace_storage::Transaction;
@@ -8,7 +8,7 @@ use super::{Control, Result, account_links, change, former, invitations, sign_up
 use crate::limits::{SWEEP_EVERY, SWEPT_ROWS};
 
 impl Control {
-    /// Removes what has ended, for as long as the server runs.
+    /// Calls [`Self::sweep`] and [`Self::erase`] at intervals, for ever.
     pub async fn keep_swept(&self) -> std::convert::Infallible {
         let mut rounds = tokio::time::interval(SWEEP_EVERY);
         loop {
@@ -27,10 +27,7 @@ impl Control {
         }
     }
 
-    /// Removes web sessions, invitations, receipts and deleted organisations whose time is over.
-    ///
-    /// # Errors
-    /// The store's.
+    /// Removes web sessions, invitations, receipts and deleted organisations that have expired.
     pub async fn sweep(&self) -> Result<()> {
         let now_ms = self.now_ms();
         loop {

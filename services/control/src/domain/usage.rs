@@ -1,4 +1,7 @@
-//! What brokers have used: sums of the windows that pods and the layers write.
+//! Usage of brokers, for invoices and charts: sums over the hourly windows that servers and the store's layers write.
+//!
+//! A request names a span of whole hours or days. An organisation's usage includes the brokers that it has deleted:
+//! their windows move to its ledger once their data is erased.
 
 use millrace_layers::metering::{self, WINDOW_MS, Window};
 use millrace_layers::usage::{self, Counter};
@@ -16,109 +19,100 @@ use crate::limits::{BROKERS_MAX, TIME_MS_MAX, USAGE_DAYS_MAX, USAGE_HOURS_MAX};
 const DAY_MS: u64 = 24 * WINDOW_MS;
 const MINUTE_MS: u64 = 60_000;
 
-/// How usage is added up.
+/// How windows are summed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
-    /// By hours.
+    /// One sum per hour.
     Hour,
-    /// By days (UTC).
+    /// One sum per day (UTC).
     Day,
-    /// All together.
+    /// One sum.
     #[default]
     Total,
 }
 
-/// Which usage is asked for.
+/// The span of a usage request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Span {
-    /// From the hour (with days: the day) of this time on, in unix milliseconds; from the beginning of the month if it is left out.
+    /// Start in unix milliseconds, rounded down to the hour or day. Left out: the beginning of the month.
     pub from_ms: Option<u64>,
-    /// To before this time; to now if it is left out.
+    /// End (exclusive) in unix milliseconds. Left out: now.
     pub to_ms: Option<u64>,
-    /// How it is added up.
+    /// How windows are summed.
     pub step: Step,
 }
 
-/// What was used. A message counts by its topic, properties and payload: as one up to 4 KiB, as two up to 8 KiB, and so on.
+/// Usage. A message counts by the size of its topic, properties and payload: 1 up to 4 KiB, 2 up to 8 KiB, and so on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Used {
-    /// Minutes that clients were connected, of all together.
+    /// Minutes of connected clients, added up over the clients.
     pub connected_session_minutes: f64,
-    /// Minutes that sessions were kept for clients that were not connected.
+    /// Minutes of sessions stored for offline clients.
     pub stored_session_minutes: f64,
     /// Messages that clients published, in units of 4 KiB.
     pub messages_in: u64,
-    /// Copies of messages that were sent to clients, in units of 4 KiB.
+    /// Copies of messages that clients received, in units of 4 KiB.
     pub messages_delivered: u64,
     /// Bytes of messages that clients published.
     pub bytes_in: u64,
-    /// Bytes of copies that were sent to clients.
+    /// Bytes of copies that clients received.
     pub bytes_out: u64,
-    /// Hours that bytes of messages were kept, once for each filter that they wait for.
+    /// Bytes of stored messages times hours. A message counts once for each filter for which it is stored.
     pub stored_byte_hours: f64,
 }
 
-/// What was used in an hour, a day or all the time.
+/// Usage in an hour, in a day or in the whole span.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct UsageWindow {
-    /// From when on, in unix milliseconds.
+    /// Start, in unix milliseconds.
     pub from_ms: u64,
-    /// Before when, in unix milliseconds.
+    /// End (exclusive), in unix milliseconds.
     pub to_ms: u64,
-    /// What was used.
     pub used: Used,
 }
 
-/// Messages that were lost by a limit, since the broker was made.
+/// Messages lost to limits since the broker was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Losses {
-    /// Copies that did not reach a connected client, or an offline one without a stored session.
+    /// Copies dropped for a connected client, or for an offline client without a stored session.
     pub dropped_messages: u64,
     /// Stored messages that a limit removed.
     pub trimmed_messages: u64,
-    /// Their bytes.
+    /// Bytes of these messages.
     pub trimmed_bytes: u64,
-    /// Messages that sessions missed because they were removed before they were read.
+    /// Messages that a limit removed before a session read them, added up over the sessions.
     pub missed_messages: u64,
 }
 
-/// What a broker has used.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Usage {
-    /// All of it.
+    /// Sum over the whole span.
     pub total: UsageWindow,
-    /// By hours or days, from the first on; empty for totals.
+    /// Sums by hours or days, the earliest first; empty for `total`.
     pub windows: Vec<UsageWindow>,
-    /// What was lost, since the broker was made.
+    /// Losses since the broker was created.
     pub losses: Losses,
 }
 
-/// What one of several brokers has used.
+/// Usage of one of an organisation's brokers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct BrokerUsage {
-    /// Name of the broker.
     pub name: String,
-    /// What people call it.
     pub display_name: String,
-    /// What it has used.
     pub used: Used,
 }
 
-/// What all brokers of an organisation have used.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct OrganisationUsage {
-    /// All of it.
+    /// Sum over the whole span.
     pub total: UsageWindow,
-    /// By hours or days, from the first on; empty for totals.
+    /// Sums by hours or days, the earliest first; empty for `total`.
     pub windows: Vec<UsageWindow>,
-    /// By brokers, in order of names.
     pub brokers: Vec<BrokerUsage>,
-    /// What brokers have used that were deleted.
     pub deleted: Used,
 }
 
-/// A sum of windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     pub(super) connected_ms: u64,
@@ -130,7 +124,7 @@ pub(super) struct Sum {
     pub(super) stored_byte_s: u64,
 }
 
-/// What is read: whole windows.
+/// Bounds of a read, rounded to whole windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Range {
     from_ms: u64,
@@ -140,10 +134,6 @@ struct Range {
 }
 
 impl Control {
-    /// What a broker has used.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn usage(&self, caller: &Caller, at: &BrokerRef, span: Span) -> Result<Usage> {
         let range = Range::of(span, self.now_ms())?;
         self.look(|tx| async move {
@@ -161,10 +151,6 @@ impl Control {
         .await
     }
 
-    /// What all brokers of an organisation have used.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn organisation_usage(
         &self,
         caller: &Caller,
@@ -179,10 +165,7 @@ impl Control {
         self.usage_of_all(organisation, range, found.await?).await
     }
 
-    /// The same, for operators: also of an organisation that was deleted.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// The usage of an organisation, for operators: also of a deleted organisation.
     pub async fn tenant_usage(&self, organisation: Uuid, span: Span) -> Result<OrganisationUsage> {
         let range = Range::of(span, self.now_ms())?;
         let found = self.look(|tx| async move {
@@ -200,7 +183,8 @@ impl Control {
     ) -> Result<OrganisationUsage> {
         let (mut all, mut brokers) = (Vec::new(), Vec::new());
         for broker in found {
-            // Each by itself: together they may be more than one transaction reads.
+            // Each broker has its own transaction, because the windows of all brokers may exceed what one transaction
+            // can read.
             let sums = self.look(|tx| async move { range.read(&tx, broker.id).await }).await?;
             let name = String::from_utf8_lossy(&broker.name).into_owned();
             let display_name = broker.details()?.value.display_name;
@@ -213,7 +197,6 @@ impl Control {
         Ok(OrganisationUsage { total: range.total(&all), windows: range.windows(&all), brokers, deleted })
     }
 
-    /// What deleted brokers of an organisation have used since a time.
     pub(super) async fn used_by_deleted(&self, organisation: Uuid, from_ms: u64) -> Result<Sum> {
         let now_ms = self.now_ms();
         let range = Range { from_ms, to_ms: now_ms + 1, step: Step::Total, now_ms };
@@ -221,7 +204,7 @@ impl Control {
         Ok(sums.first().map_or_else(Sum::default, |(_, sum)| *sum))
     }
 
-    /// In one transaction, because usage moves from deleted brokers to the ledger meanwhile.
+    /// One transaction, because usage moves from deleted brokers to the ledger: two could count it twice or not at all.
     async fn sums_of_deleted(&self, organisation: Uuid, range: Range) -> Result<Vec<(u64, Sum)>> {
         self.look(|tx| async move {
             let mut all = range.empty();
@@ -238,7 +221,6 @@ impl Control {
         .await
     }
 
-    /// What a broker has used since a time.
     pub(super) async fn used_since(&self, broker: BrokerId, from_ms: u64) -> Result<Sum> {
         let now_ms = self.now_ms();
         let range = Range { from_ms, to_ms: now_ms + 1, step: Step::Total, now_ms };
@@ -249,12 +231,10 @@ impl Control {
     }
 }
 
-/// The brokers of an organisation.
 pub(super) async fn all_of(tx: &Transaction, organisation: Uuid) -> Result<Vec<catalog::Broker>> {
     read_all_of(tx, organisation, Read::Snapshot).await
 }
 
-/// The same, read so.
 pub(super) async fn read_all_of(
     tx: &Transaction,
     organisation: Uuid,
@@ -282,7 +262,7 @@ impl Range {
         }
         let from_ms = from_ms.unwrap_or_else(|| month::of(now_ms).from_ms);
         let from_ms = from_ms - from_ms % unit_ms;
-        // What has not begun is not shown.
+        // A window that has not begun is not shown.
         let to_ms = to_ms.unwrap_or(u64::MAX).min(now_ms + 1);
         if to_ms <= from_ms {
             return Err(Error::field("from", "it must be before `to`, and before now"));
@@ -294,18 +274,17 @@ impl Range {
         Ok(Self { from_ms, to_ms, step, now_ms })
     }
 
-    /// Sums with the time from which on they are, without gaps.
+    /// Returns each window's start and sum, without gaps.
     async fn read(&self, tx: &Transaction, broker: BrokerId) -> Result<Vec<(u64, Sum)>> {
         Ok(self.sums(self.windows_of(tx, broker, self.from_ms).await?))
     }
 
-    /// What was used from `from_ms` on, as far as it is asked for.
     async fn windows_of(&self, tx: &Transaction, broker: BrokerId, from_ms: u64) -> Result<Vec<Window>> {
         let from_ms = from_ms.max(self.from_ms);
         Ok(metering::used(tx, broker, from_ms, self.to_ms, self.now_ms).await?)
     }
 
-    /// Sums of nothing, without gaps.
+    /// A zero for each window, without gaps.
     fn empty(&self) -> Vec<(u64, Sum)> {
         let hours = (self.from_ms..self.to_ms.min(self.now_ms + 1)).step_by(WINDOW_MS as usize);
         self.sums(hours.map(|from_ms| Window { from_ms, ..Window::default() }).collect())
@@ -355,7 +334,6 @@ impl Range {
     }
 }
 
-/// Adds sums, in order of times.
 fn add_all(all: &mut Vec<(u64, Sum)>, sums: &[(u64, Sum)]) {
     for (from_ms, sum) in sums {
         match all.binary_search_by_key(from_ms, |(from_ms, _)| *from_ms) {
@@ -410,7 +388,6 @@ impl UsageWindow {
     pub(crate) const COLUMNS: &'static str = "from_ms,to_ms,connected_session_minutes,stored_session_minutes,\
         messages_in,messages_delivered,bytes_in,bytes_out,stored_byte_hours";
 
-    /// A line of a table.
     pub(crate) fn row(&self) -> String {
         let Self { from_ms, to_ms, used } = self;
         format!(

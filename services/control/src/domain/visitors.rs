@@ -1,4 +1,7 @@
-//! People who sign in with a provider: the account that is theirs, which may be a new one, and the accounts of providers that belong to it.
+//! People who sign in with an OpenID Connect provider, and the provider's accounts that are connected to a person.
+//!
+//! A [`Visitor`] is a person as the provider describes them. An account is found by issuer and subject only, never by
+//! e-mail address: another person may have created the account with that address.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -20,16 +23,16 @@ use crate::limits::{IDENTITIES_MAX, NAME_CHARS_MAX, OIDC_S};
 use crate::oidc::Flow;
 use crate::secret::{self, Purpose, Secret};
 
-/// Somebody, as a provider says.
+/// A person as the provider describes them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Visitor {
-    /// The provider.
+    /// Issuer identifier of the provider.
     pub issuer: String,
-    /// What tells them from all others there, for ever.
+    /// Unique and permanent id of the person at the provider.
     pub subject: String,
-    /// Their e-mail address, when the provider does not say that it may be another's.
+    /// E-mail address, unless the provider says that it is not verified.
     pub email: Option<String>,
-    /// What they are called.
+    /// Name for people.
     pub name: Option<String>,
 }
 
@@ -37,20 +40,18 @@ pub struct Visitor {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Identity)]
 pub struct LinkedIdentity {
-    /// Its id.
     pub id: String,
     /// Issuer identifier of the provider.
     #[schema(example = "https://login.example.org")]
     pub issuer: String,
-    /// What the provider calls the account.
+    /// Id of the account at the provider.
     pub subject: String,
-    /// E-mail address of the account when it was connected; null: the provider said none.
+    /// E-mail address of the account when it was connected; null: the provider gave none.
     pub email: Option<String>,
-    /// Since when one signs in with it, in unix milliseconds; null while it waits for a confirmation.
+    /// Time of the confirmation, in unix milliseconds; null while the account waits for it.
     pub connected_at_ms: Option<u64>,
 }
 
-/// An identity as it is stored with its person.
 #[derive(Serialize, Deserialize)]
 struct Record {
     issuer: String,
@@ -59,7 +60,7 @@ struct Record {
     connected_at_ms: u64,
 }
 
-/// An account of a provider, for a person who has yet to confirm that it is theirs.
+/// The content of a signed cookie: an account of the provider that `user` has yet to confirm.
 #[derive(Serialize, Deserialize)]
 struct Link {
     user: Uuid,
@@ -68,13 +69,11 @@ struct Link {
 }
 
 impl Control {
-    /// Signs somebody in whom a provider knows. Who was not here before gets an account, where accounts are not by invitation, or with one.
-    /// An account with their e-mail address is not taken for theirs: who made it may be somebody else.
+    /// Signs in a visitor. A new visitor gets an account if the server is open to everybody, or with an invitation. A
+    /// visitor with the e-mail address of an existing account does not get that account, because another person may
+    /// have created it.
     ///
-    /// `token`: the secret of an invitation, or of the first start, to join with it.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// `token`: the secret of an invitation, or of the first start.
     pub async fn welcome(
         &self,
         visitor: &Visitor,
@@ -137,10 +136,7 @@ impl Control {
         self.belong(change, id, organisation, &name, token).await
     }
 
-    /// What the browser of `user` keeps until they have confirmed that they want to sign in with this account of their provider.
-    ///
-    /// # Errors
-    /// [`Error::Internal`].
+    /// Returns the signed cookie that the browser keeps until `user` confirms the account.
     pub(crate) fn link(&self, user: Uuid, visitor: Visitor) -> Result<Secret> {
         let expires_at_ms = self.now_ms() + OIDC_S * 1_000;
         let link = serde_json::to_vec(&Link { user, visitor, expires_at_ms });
@@ -149,19 +145,12 @@ impl Control {
         Ok(format!("{}.{}", URL_SAFE_NO_PAD.encode(link), secret::letters(&hash)).as_str().into())
     }
 
-    /// The account that the caller has yet to confirm.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`].
     pub(crate) fn pending(&self, caller: &Caller, link: &Secret) -> Result<LinkedIdentity> {
         let visitor = self.linked(caller, link)?;
         Ok(LinkedIdentity { connected_at_ms: None, ..self.identity(&visitor, 0)? })
     }
 
-    /// From now on the caller signs in with that account, too.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Connects the pending account to the caller.
     pub(crate) async fn confirm(&self, caller: &Caller, link: &Secret) -> Result<LinkedIdentity> {
         let visitor = &self.linked(caller, link)?;
         let (user, _) = person_of(caller)?;
@@ -179,20 +168,13 @@ impl Control {
         .await
     }
 
-    /// With which accounts of providers the caller signs in.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn identities(&self, caller: &Caller) -> Result<Vec<LinkedIdentity>> {
         let (user, _) = person_of(caller)?;
         let rows = self.look(|tx| async move { of_user(&tx, user, Read::Snapshot).await }).await?;
         rows.into_iter().map(|(_, record)| self.shown_identity(record)).collect()
     }
 
-    /// Takes one of them away.
-    ///
-    /// # Errors
-    /// [`Error::Conflict`] when the caller could not sign in any more.
+    /// Removes an identity, unless the caller could then no longer sign in.
     pub(crate) async fn disconnect(&self, caller: &Caller, id: &str) -> Result<()> {
         let (user, _) = person_of(caller)?;
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
@@ -245,7 +227,7 @@ impl Control {
         Ok(secret::letters(&hash[..16]))
     }
 
-    /// What the two requests of a browser share that has this secret.
+    /// Derives the values of a sign-in from the secret in the browser's cookie.
     pub(crate) fn oidc_flow(&self, secret: &Secret) -> Result<Flow> {
         let of = |what: &[u8]| {
             Ok::<_, Error>(secret::text_of(&self.hash(Purpose::Oidc, &[what, secret.expose().as_bytes()])?))
@@ -255,13 +237,12 @@ impl Control {
 }
 
 impl Visitor {
-    /// By what they are found.
     fn key(&self) -> Vec<u8> {
         [self.issuer.as_bytes(), b"\0", self.subject.as_bytes()].concat()
     }
 }
 
-/// Takes all accounts of providers from a person.
+/// Removes all accounts of providers from a person.
 pub(super) async fn disconnect_all(tx: &Transaction, user: Uuid) -> Result<()> {
     for (key, _) in of_user(tx, user, Read::Serializable).await? {
         accounts::subjects().clear(tx, &key).await?;
@@ -270,13 +251,13 @@ pub(super) async fn disconnect_all(tx: &Transaction, user: Uuid) -> Result<()> {
     Ok(())
 }
 
-/// Whose account of a provider it is.
+/// Returns the person to whom an account of the provider is connected.
 async fn owner(tx: &Transaction, visitor: &Visitor) -> Result<Option<Uuid>> {
     let known = accounts::subjects().get::<Uuid>(tx, &visitor.key(), Read::Serializable).await?;
     Ok(known.map(|known| known.value))
 }
 
-/// Notes that a person signs in with an account of a provider, unless it is noted.
+/// Connects an account of the provider to a person, unless it is connected already.
 async fn connect(change: &Change, user: Uuid, visitor: &Visitor) -> Result<()> {
     let (tx, key) = (&change.tx, visitor.key());
     let own = accounts::subjects_of(user.as_bytes());
@@ -298,7 +279,7 @@ async fn of_user(tx: &Transaction, user: Uuid, read: Read) -> Result<Vec<(Vec<u8
     Ok(page.items.into_iter().map(|(key, record)| (key.to_vec(), record.value)).collect())
 }
 
-/// What somebody is called, in the form of a name here.
+/// The visitor's name if it is valid here, otherwise the e-mail address.
 fn name(said: &str, email: &str) -> String {
     let shown = |text: &str| {
         let text = text.chars().filter(|char| !char.is_control()).take(NAME_CHARS_MAX).collect::<String>();

@@ -1,5 +1,5 @@
-//! Where tenants are told what happens at a broker: the records, how they get on, and the events that were refused. Sending is the
-//! pods' business.
+//! State of a broker's webhooks and their dead letters. Servers of the region send the events; this file reads what
+//! they have recorded, and queues requests to them.
 
 use bytes::Bytes;
 use millrace_access::model::{Checked, Webhook};
@@ -18,84 +18,78 @@ use super::difference::without_secrets;
 use super::{BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Part, Permission, Result, brokers};
 use crate::limits::WEBHOOKS_MAX;
 
-/// How a webhook gets on.
+/// State of a webhook.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct WebhookStatus {
-    /// Events that wait. One that two of its filters match counts twice.
+    /// Queued events. An event that two filters match counts twice.
     pub queued_events: u64,
-    /// Their bytes.
+    /// Bytes of the queued events.
     pub queued_bytes: u64,
-    /// When the oldest of them happened, in unix milliseconds.
+    /// Time of the oldest queued event, in unix milliseconds.
     pub oldest_queued_at_ms: Option<u64>,
-    /// Events that were delivered.
     pub delivered: u64,
     /// Events that became dead letters.
     pub dead: u64,
-    /// Events that a limit of the queue removed, or that waited when their filter was taken away or the webhook disabled.
+    /// Events lost to a limit of the queue, or because their filter was removed or the webhook disabled.
     pub lost: u64,
-    /// Dead letters that are kept.
+    /// Stored dead letters.
     pub dead_letters: u64,
-    /// Dead letters that a limit removed.
     pub dead_letters_lost: u64,
-    /// When something was last delivered, in unix milliseconds.
+    /// Time of the last delivery, in unix milliseconds.
     pub last_success_at_ms: Option<u64>,
-    /// The last attempt that failed, whether or not others followed.
+    /// The last failed attempt, even if later attempts succeeded.
     pub last_failure: Option<WebhookFailure>,
-    /// Attempts at what is first in the queue that have failed.
+    /// Failed attempts at the first event of the queue.
     pub attempts: u32,
-    /// Since when they fail, in unix milliseconds; null: the last one did not.
+    /// Time of the first of these failures, in unix milliseconds; null: the last attempt succeeded.
     pub failing_since_ms: Option<u64>,
-    /// When the next attempt is, in unix milliseconds; null: at once, when there is something.
+    /// Time of the next attempt, in unix milliseconds; null: as soon as an event is queued.
     pub next_attempt_at_ms: Option<u64>,
 }
 
-/// An attempt to deliver that failed.
+/// A failed attempt to deliver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct WebhookFailure {
-    /// When, in unix milliseconds.
     pub at_ms: u64,
-    /// The status of the answer; null: there was none.
+    /// HTTP status of the answer; null: there was no answer.
     pub status: Option<u16>,
-    /// What happened.
     pub reason: String,
 }
 
-/// An event that was refused for good, or for too long.
+/// An event that the receiver refused, or that could not be delivered for a day.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct DeadLetter {
     /// Its id in this list.
     pub id: String,
-    /// When it was given up, in unix milliseconds.
+    /// Time at which the server gave up, in unix milliseconds.
     pub at_ms: u64,
-    /// Attempts to deliver it.
     pub attempts: u32,
-    /// The last of them; null: it is on its way for the first time.
+    /// The last failure; null: the first attempt is still under way.
     pub failure: Option<WebhookFailure>,
-    /// It is to be sent again.
+    /// Whether it waits to be sent again.
     pub is_retried: bool,
-    /// The event as it is sent.
+    /// The event in the form in which it is sent.
     #[schema(value_type = Object)]
     pub event: Value,
 }
 
-/// How many dead letters it was done to.
+/// Number of dead letters that a request changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DeadLetterCount {
-    /// So many.
     pub count: usize,
 }
 
-/// Which dead letters something is done to.
+/// The dead letters that a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which<'a> {
     All,
     One(&'a str),
 }
 
-/// What is done to dead letters.
+/// The change to dead letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Settling {
-    /// They are sent again, each once.
+    /// Send each once more.
     Retry,
     Remove,
 }
@@ -115,7 +109,8 @@ impl Part for Webhook {
     fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>) {
         self.name = name.into();
         self.created_at_ms = old.map_or(now_ms, |old| old.created_at_ms);
-        // Answers do not show the key, so who sends one back does not have it. An empty one takes it away.
+        // Answers omit the key, so a caller that sends an answer back does not have it: the stored key stays. An empty
+        // key removes it.
         match &self.signing_key {
             None => self.signing_key = old.and_then(|old| old.signing_key.clone()),
             Some(key) if key.expose().is_empty() => self.signing_key = None,
@@ -133,10 +128,6 @@ impl Part for Webhook {
 }
 
 impl Control {
-    /// How a webhook gets on.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn webhook_status(
         &self,
         caller: &Caller,
@@ -167,9 +158,6 @@ impl Control {
     }
 
     /// Dead letters of a webhook, oldest first.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn dead_letters(
         &self,
         caller: &Caller,
@@ -188,10 +176,6 @@ impl Control {
         .await
     }
 
-    /// Does something to dead letters.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn settle_dead_letters(
         &self,
         caller: &Caller,
@@ -218,10 +202,7 @@ impl Control {
         .await
     }
 
-    /// Sends a webhook an event that says nothing, and has its queue tried at once.
-    ///
-    /// # Errors
-    /// See [`Error`].
+    /// Queues a test event, and makes the server try the queue at once.
     pub(crate) async fn test_webhook(&self, caller: &Caller, at: &BrokerRef, name: &str) -> Result<()> {
         let id = self.new_id()?;
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
@@ -263,13 +244,13 @@ impl<'a> Which<'a> {
     }
 }
 
-/// The webhook that somebody changes something of.
+/// Finds a webhook that the caller may change.
 async fn hook<'n>(change: &Change, caller: &Caller, at: &BrokerRef, name: &'n str) -> Result<Hook<'n>> {
     let broker = find(&change.tx, caller, at, name, Permission::AccessWrite, Read::Serializable).await?;
     Ok(Hook { broker, name })
 }
 
-/// The broker of a webhook that is there.
+/// Finds the broker of an existing webhook.
 async fn find(
     tx: &Transaction,
     caller: &Caller,

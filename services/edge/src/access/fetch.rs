@@ -44,7 +44,7 @@ impl KeySets {
     pub(super) fn metrics(&self) -> Vec<(Metric, u64)> {
         let (sets, waiting) = self.cache().sizes();
         let sizes = [
-            gauge("millrace_key_sets", "Key sets of issuers that are kept, or were asked for.", sets),
+            gauge("millrace_key_sets", "Key sets of issuers in the cache, fetched or pending.", sets),
             gauge("millrace_key_set_waiting", "Clients that wait for a key set.", waiting),
         ];
         self.fetches.metrics().chain(sizes).collect()

@@ -59,7 +59,7 @@ impl Webhooks {
         let key = random::bytes()
             .map_err(|error| StartError(format!("no random numbers from the system: {error}")))?;
         let answers = AnswerCache::new(key, ANSWERS_MAX);
-        let help = "Clients that a tenant's service was to be asked about, by what came of it.";
+        let help = "Requests to tenants' services about clients, by result.";
         Ok(Self {
             state: Mutex::new(State { answers, asked: HashMap::new(), brokers: HashMap::new() }),
             questions: ResultCounters::new("millrace_webhook_questions_total", help, RESULTS),
@@ -68,7 +68,7 @@ impl Webhooks {
 
     pub(super) fn metrics(&self) -> Vec<(Metric, u64)> {
         let under_way = self.state().asked.len();
-        let help = "Questions to tenants' services that wait for an answer.";
+        let help = "Requests to tenants' services that wait for an answer.";
         self.questions.metrics().chain([gauge("millrace_webhook_questions", help, under_way)]).collect()
     }
 

@@ -1,4 +1,4 @@
-//! Who is connected to other pods: one question to all of them, an answer of each.
+//! Requests for connected clients to all other pods: one notice to all of them, one answer from each.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,16 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use millrace_fabric::{PodId, To};
 
 use super::Region;
-use super::wire::Note;
+use super::wire::PodNotice;
 use crate::clients::{self, Answer, Question, Said};
 
-/// Questions of this pod that are not answered yet.
 const INQUIRIES_MAX: usize = 1_000;
 
-/// Whom to tell what a pod has said.
+/// Callback for the answer of a pod.
 pub(crate) type Tell = Arc<dyn Fn(Said) + Send + Sync>;
 
-/// Questions of this pod, by number.
 #[derive(Default)]
 pub(super) struct Inquiries {
     last: AtomicU64,
@@ -30,7 +28,8 @@ impl Inquiries {
 }
 
 impl Region {
-    /// Asks all other pods. The number is for [`Region::forget_inquiry`]; `None`: they cannot be asked.
+    /// Sends a request to all other pods. Returns its number for [`Region::forget_inquiry`]; `None`: the request cannot
+    /// be sent.
     pub(crate) fn ask_clients(&self, broker: u64, question: &Question, tell: Tell) -> Option<u64> {
         let fabric = self.fabric.get()?;
         let question = serde_json::to_vec(question).ok()?;
@@ -42,18 +41,18 @@ impl Region {
             }
             open.insert(number, tell);
         }
-        Note::AskClients { number, broker, question: &question }.send(fabric, To::Pods);
+        PodNotice::AskClients { number, broker, question: &question }.send(fabric, To::Pods);
         Some(number)
     }
 
-    /// Nobody waits for the answers any more.
+    /// Drops later answers to a request.
     pub(crate) fn forget_inquiry(&self, number: u64) {
         self.inquiries.lock().remove(&number);
     }
 
-    /// Another pod asks.
+    /// Answers a request of another pod.
     pub(super) fn asked_for_clients(&self, pod: PodId, number: u64, broker: u64, question: &[u8]) {
-        // Of another version: its pod says that there was no answer.
+        // The request is of another version: the asking pod reports that this pod did not answer.
         let Ok(question) = serde_json::from_slice::<Question>(question) else { return };
         let Some(broker) = self.brokers.by_id(broker) else {
             return self.answer(pod, number, Some(&Answer::default()));
@@ -70,11 +69,10 @@ impl Region {
     fn answer(&self, pod: PodId, number: u64, answer: Option<&Answer>) {
         let answer = answer.and_then(|answer| serde_json::to_vec(answer).ok()).unwrap_or_default();
         if let Some(fabric) = self.fabric.get() {
-            Note::Clients { number, answer: &answer }.send(fabric, To::Pod(pod));
+            PodNotice::Clients { number, answer: &answer }.send(fabric, To::Pod(pod));
         }
     }
 
-    /// Another pod has answered.
     pub(super) fn clients_said(&self, pod: PodId, number: u64, answer: &[u8]) {
         let Some(tell) = self.inquiries.lock().get(&number).cloned() else { return };
         let pod = self.members().name_of(pod).unwrap_or_else(|| pod.to_string().into());

@@ -1,8 +1,9 @@
-//! How pods learn what others may want, so that a message goes to these and to nobody else.
+//! How pods learn each other's filters, so that a message is sent only to pods with possible subscribers.
 //!
-//! All that one pod tells another about a broker goes the way of its messages, `To::At`: in one order, numbered. So a filter is
-//! known before what comes after it, and a loss shows. Who has a broker is asked of all pods when it is opened; who is asked
-//! and has it asks back. A pod of which nothing is known, or that may have said more than has come, gets everything.
+//! Each pod announces a digest of its filters per broker. Announcements travel on the same path as the broker's
+//! messages (`To::At`), in order and numbered: a filter is known before messages that depend on it, and a loss is
+//! noticed. A pod that opens a broker asks all pods for it; a pod that has the broker answers, and asks back. A pod
+//! whose digest is unknown or may be outdated gets every message.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,35 +13,35 @@ use millrace_fabric::{Fabric, PodId, To};
 use millrace_mqtt::topic::Filter;
 use millrace_router::{Code, Digest};
 
-use super::keeper::{Queue, Task};
+use super::digest_thread::{Queue, Task};
 use super::opening::{OPENING, Opening};
-use super::own::{News, Own, Told};
-use super::peers::{GONE_MS, Peers, Said};
-use super::wire::Note;
+use super::own::{Announced, Announcement, Own};
+use super::peers::{AnnouncedDigest, GONE_MS, Peers};
+use super::wire::PodNotice;
 use super::{Region, is_here};
 use crate::broker::Broker;
 use crate::clock::Millis;
 use crate::metrics::Metric;
 
-/// What pods know of each other's filters, for one broker.
+/// Digests of one broker: those of the other pods, and this pod's own.
 #[derive(Default)]
 pub(crate) struct Elsewhere {
     pub(super) peers: Peers,
     pub(super) own: Own,
 }
 
-/// The same for all of them.
+/// State of the exchange for all brokers.
 #[derive(Default)]
 pub(super) struct Digests {
-    /// Pods that are there.
     pub(super) pods: Mutex<HashSet<PodId>>,
-    /// Pods that are gone, and when: the last that they said may come after that. One that comes back is asked for everything.
+    /// Lost pods, with the time of the loss. Their last announcements may still arrive and are ignored. A pod that
+    /// returns is asked again.
     gone: Mutex<HashMap<PodId, Millis>>,
     pub(super) opening: Mutex<HashMap<u64, Opening>>,
-    /// Brokers that other pods have, or may have.
+    /// Brokers that other pods have or may have.
     spread: Mutex<HashMap<u64, Arc<Broker>>>,
     pub(super) queue: Arc<Queue>,
-    /// A pod does not know filters of this one for a second.
+    /// Whether a pod has not confirmed this pod's filters for a second.
     are_others_behind: AtomicBool,
     told: AtomicU64,
     added: AtomicU64,
@@ -56,12 +57,12 @@ impl Digests {
         lock(&self.spread).values().cloned().collect()
     }
 
-    /// Whether other pods may not tell what they would, because they do not know of it.
+    /// Whether other pods may not announce messages to this one, because they do not know its filters.
     pub(super) fn are_others_behind(&self) -> bool {
         self.are_others_behind.load(Ordering::Relaxed)
     }
 
-    /// In the order in which they are shown.
+    /// In the order of the metrics page.
     pub(super) fn metrics(&self) -> [(Metric, u64); 5] {
         let gauge =
             |name, help, count: usize| (Metric { kind: "gauge", name, labels: "", help }, count as u64);
@@ -75,7 +76,7 @@ impl Digests {
         [
             gauge(
                 "millrace_region_peers",
-                "Other pods that have a broker that is here too, each as often as there are such brokers.",
+                "Other pods that have a broker of this pod, counted once for each such broker.",
                 peers,
             ),
             gauge(
@@ -85,27 +86,26 @@ impl Digests {
             ),
             counter(
                 "millrace_region_digests_told_total",
-                "Digests of filters that other pods were told.",
+                "Digests of filters that were sent to other pods.",
                 &self.told,
             ),
             counter(
                 "millrace_region_filters_told_total",
-                "Times other pods were told of filters that have come.",
+                "Announcements of new filters that were sent to other pods.",
                 &self.added,
             ),
             counter(
                 "millrace_region_digests_doubted_total",
-                "Digests of other pods that may have been out of date, so that these got everything for a moment.",
+                "Digests of other pods that may have been outdated, so that these pods got every message for a moment.",
                 &self.doubted,
             ),
         ]
     }
 }
 
-/// What comes from clients here.
+/// Calls of this pod's event loops.
 impl Region {
-    /// Filters have come: other pods are told of those that they do not know. The number of what they are told, see
-    /// [`Region::when_heard`].
+    /// Announces new filters to the other pods. Returns the number of the announcement, for [`Region::when_heard`].
     pub(crate) fn subscribed<'f>(&self, broker: &Broker, filters: impl Iterator<Item = &'f str>) -> u64 {
         let Some(fabric) = self.fabric.get() else { return 0 };
         let mut told = broker.elsewhere.own.lock();
@@ -115,13 +115,13 @@ impl Region {
         let news = told.add(filters.filter_map(Filter::parse).map(Code::of));
         let pods = broker.elsewhere.peers.all();
         match news {
-            News::None => {}
-            News::Filters(codes) => {
+            Announcement::None => {}
+            Announcement::Filters(codes) => {
                 self.digests.added.fetch_add(pods.len() as u64, Ordering::Relaxed);
                 let codes: Vec<u8> = codes.into_iter().flat_map(Code::to_bytes).collect();
-                Note::Added { version: told.version, codes: &codes }.send_at(fabric, broker.id, &pods);
+                PodNotice::Added { version: told.version, codes: &codes }.send_at(fabric, broker.id, &pods);
             }
-            News::Everything => self.tell(fabric, broker.id, &told, &pods),
+            Announcement::Everything => self.tell(fabric, broker.id, &told, &pods),
         }
         if told.is_full() {
             self.digests.queue.push(Task::Make(broker.id));
@@ -130,22 +130,23 @@ impl Region {
     }
 }
 
-/// What other pods say. On the fabric's thread.
+/// Notices of other pods, on the fabric's thread.
 impl Region {
-    /// A pod wants to know what may be wanted here; it has what this pod said under the number `known`.
+    /// A pod asks for the digest of a broker. It has this pod's announcements up to number `known`.
     pub(super) fn digest_asked(&self, from: PodId, id: u64, known: u64) {
         if self.digests.is_gone(from) {
             return;
         }
         let Some(broker) = self.brokers.by_id(id) else {
             if let Some(fabric) = self.fabric.get() {
-                Note::NoBroker { broker: id }.send(fabric, To::Pod(from));
+                PodNotice::NoBroker { broker: id }.send(fabric, To::Pod(from));
             }
             return;
         };
         self.peer_came(&broker, from);
         if known != OPENING && known != broker.elsewhere.own.lock().version {
-            // It may have missed filters, and not told of what sessions here are to read.
+            // The pod may have missed filters, and so may not have announced messages that persistent sessions here
+            // must read.
             self.look_around(Some(id));
         }
         self.digests.queue.push(Task::Tell { broker: id, pod: from, known });
@@ -155,8 +156,8 @@ impl Region {
         self.ask_for_digest(&broker, from);
     }
 
-    /// A pod has said what it may want.
-    pub(super) fn digest_said(&self, from: PodId, broker: &Arc<Broker>, version: u64, said: Said) {
+    /// A pod has announced its digest.
+    pub(super) fn digest_said(&self, from: PodId, broker: &Arc<Broker>, version: u64, said: AnnouncedDigest) {
         if self.digests.is_gone(from) {
             return;
         }
@@ -167,7 +168,7 @@ impl Region {
         self.answered(broker.id, from);
     }
 
-    /// A pod does not have a broker.
+    /// A pod does not have the broker.
     pub(super) fn broker_absent(&self, from: PodId, broker: u64) {
         if let Some(broker) = self.brokers.by_id(broker) {
             broker.elsewhere.peers.is_absent(from);
@@ -176,7 +177,8 @@ impl Region {
         self.answered(broker, from);
     }
 
-    /// Filters have come on another pod. It is to be told that this is known, also when something is missing: then it gets everything.
+    /// A pod has announced new filters. They are confirmed even if an earlier announcement is missing, because the pod
+    /// is then sent everything.
     pub(super) fn filters_added(&self, from: PodId, broker: &Arc<Broker>, version: u64, codes: &[u8]) {
         if self.digests.is_gone(from) {
             return;
@@ -187,8 +189,8 @@ impl Region {
         }
     }
 
-    /// A pod is there. Unless it is new, all that it said may be out of date. A new one tells by itself, but not for brokers that
-    /// this pod is just opening.
+    /// A pod is connected. Unless it is new, its digests may be outdated. A new pod announces its digests by itself,
+    /// except for brokers that this pod is just opening.
     pub(super) fn digests_of_pod(&self, pod: PodId, is_new: bool) {
         lock(&self.digests.pods).insert(pod);
         lock(&self.digests.gone).remove(&pod);
@@ -196,7 +198,7 @@ impl Region {
         brokers.iter().for_each(|broker| self.doubt(broker, pod));
     }
 
-    /// A pod is gone, or cannot be heard: should it be there, it gets everything.
+    /// A pod is lost or unreachable. If it still runs, it gets every message until it is trusted again.
     pub(super) fn digests_of_pod_gone(&self, pod: PodId) {
         let now = self.clock.now();
         lock(&self.digests.pods).remove(&pod);
@@ -208,11 +210,11 @@ impl Region {
         self.being_opened().iter().for_each(|broker| self.answered(broker.id, pod));
     }
 
-    /// What `from` said to `to` may be missing; `None`: what any pod said.
+    /// Announcements that `from` sent to `to` may be lost; `None`: announcements of any pod.
     pub(super) fn digests_missing(&self, to: To, from: Option<PodId>) {
         let brokers = match to {
             To::At { broker, .. } => self.brokers.by_id(broker).into_iter().collect(),
-            // It may have asked who has its brokers.
+            // A lost notice may have been a pod's question who has a broker.
             To::Pods => self.brokers.all(),
             To::Broker(_) | To::Pod(_) | To::Group { .. } => return,
         };
@@ -223,37 +225,38 @@ impl Region {
         }
     }
 
-    /// NATS is away, or back: what others said meanwhile did not come. A pod that has served clients without it says what it has
-    /// at once.
+    /// NATS is disconnected or connected again: announcements between are lost. A pod that served clients meanwhile
+    /// announces its digests at once.
     pub(super) fn digests_after_outage(&self, is_back: bool) {
         let Some(fabric) = self.fabric.get() else { return };
         self.digests.spread().iter().for_each(|broker| broker.elsewhere.peers.doubt_all());
         if is_back {
-            let ask =
-                |broker: &Arc<Broker>| Note::AskDigest { broker: broker.id, known: 0 }.send(fabric, To::Pods);
+            let ask = |broker: &Arc<Broker>| {
+                PodNotice::AskDigest { broker: broker.id, known: 0 }.send(fabric, To::Pods);
+            };
             self.being_opened().iter().for_each(ask);
             self.ask_in_doubt(fabric);
         }
     }
 
-    /// Asks who is in doubt, and was not asked just now.
+    /// Asks untrusted peers again, except those that were asked just now.
     fn ask_in_doubt(&self, fabric: &Fabric) {
         let now = self.clock.now();
         for broker in self.digests.spread() {
             for (pod, known) in broker.elsewhere.peers.ask_all(now) {
-                Note::AskDigest { broker: broker.id, known }.send(fabric, To::Pod(pod));
+                PodNotice::AskDigest { broker: broker.id, known }.send(fabric, To::Pod(pod));
             }
         }
     }
 
-    /// Another pod has a broker, or may have it.
+    /// Adds a peer of a broker.
     fn peer_came(&self, broker: &Arc<Broker>, pod: PodId) {
         if broker.elsewhere.peers.came(pod) {
             lock(&self.digests.spread).insert(broker.id, broker.clone());
         }
     }
 
-    /// What a pod said of a broker may be out of date.
+    /// Marks a pod's digest of a broker as outdated, and asks for a new one.
     pub(super) fn doubt(&self, broker: &Arc<Broker>, pod: PodId) {
         if self.digests.is_gone(pod) {
             return;
@@ -264,16 +267,16 @@ impl Region {
         self.ask_for_digest(broker, pod);
     }
 
-    /// Asks a pod, if it is in doubt and was not asked just now.
+    /// Asks a pod for its digest, if it is untrusted and was not asked just now.
     fn ask_for_digest(&self, broker: &Broker, pod: PodId) {
         let Some(fabric) = self.fabric.get() else { return };
         if let Some(known) = broker.elsewhere.peers.ask(pod, self.clock.now()) {
-            Note::AskDigest { broker: broker.id, known }.send(fabric, To::Pod(pod));
+            PodNotice::AskDigest { broker: broker.id, known }.send(fabric, To::Pod(pod));
         }
     }
 }
 
-/// What the keeper does.
+/// Tasks of the digest thread.
 impl Region {
     pub(super) fn look_after_digests(&self) {
         let now = self.clock.now();
@@ -290,8 +293,9 @@ impl Region {
             let behind = peers.behind(told.look());
             are_others_behind |= !behind.is_empty();
             if !behind.is_empty() {
-                // They may know it, and what said so was lost; if not, they ask.
-                let same = Note::Digest { version: told.version, says: 0, digest: &[] };
+                // The peers may have confirmed it and the confirmation may be lost. If they lack the announcement, they
+                // ask for it.
+                let same = PodNotice::Digest { version: told.version, says: 0, digest: &[] };
                 same.send_at(fabric, broker.id, &behind);
             }
             let is_old = told.is_old(broker.router.generation(), now);
@@ -306,11 +310,11 @@ impl Region {
     pub(super) fn make_digest(&self, broker: u64) {
         let (Some(fabric), Some(broker)) = (self.fabric.get(), self.brokers.by_id(broker)) else { return };
         let Elsewhere { peers, own } = &broker.elsewhere;
-        let tell = |told: &Told| self.tell(fabric, broker.id, told, &peers.all());
+        let tell = |told: &Announced| self.tell(fabric, broker.id, told, &peers.all());
         own.make(&broker, self.clock.now(), |group| group.has_online(is_here), tell);
     }
 
-    /// Tells a pod what may be wanted here, unless it has that.
+    /// Sends a pod the digest, or only its number if the pod has it.
     pub(super) fn tell_digest(&self, id: u64, pod: PodId, known: u64) {
         let (Some(fabric), Some(broker)) = (self.fabric.get(), self.brokers.by_id(id)) else { return };
         let told = broker.elsewhere.own.lock();
@@ -319,25 +323,24 @@ impl Region {
             return self.make_digest(id);
         }
         if told.version == known {
-            return Note::Digest { version: known, says: 0, digest: &[] }.send_at(fabric, id, &[pod]);
+            return PodNotice::Digest { version: known, says: 0, digest: &[] }.send_at(fabric, id, &[pod]);
         }
         self.tell(fabric, id, &told, &[pod]);
     }
 
-    /// Tells pods what may be wanted here.
-    fn tell(&self, fabric: &Fabric, broker: u64, told: &Told, pods: &[PodId]) {
+    fn tell(&self, fabric: &Fabric, broker: u64, told: &Announced, pods: &[PodId]) {
         let mut digest = Vec::new();
         if let Some(own) = &told.digest {
             own.encode(&mut digest);
         }
         let says = if told.digest.is_some() { 2 } else { 1 };
         self.digests.told.fetch_add(pods.len() as u64, Ordering::Relaxed);
-        Note::Digest { version: told.version, says, digest: &digest }.send_at(fabric, broker, pods);
+        PodNotice::Digest { version: told.version, says, digest: &digest }.send_at(fabric, broker, pods);
     }
 }
 
-impl Said {
-    /// From a note. What is not understood is everything.
+impl AnnouncedDigest {
+    /// A digest that cannot be decoded counts as everything.
     pub(super) fn decode(says: u8, digest: &[u8]) -> Self {
         match says {
             0 => Self::Same,

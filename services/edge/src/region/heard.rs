@@ -1,4 +1,5 @@
-//! A subscription is acknowledged when the other pods know its filter: what is published anywhere after the SUBACK reaches it.
+//! Delays a SUBACK until the other pods know the filter, so that any message published after the SUBACK reaches the
+//! subscriber.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,18 +7,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use millrace_fabric::{PodId, To};
 
 use super::Region;
-use super::wire::Note;
+use super::wire::PodNotice;
 use crate::broker::Broker;
 use crate::clock::Millis;
 use crate::mailbox::Mail;
 
-/// How long mail waits for pods that do not answer, milliseconds: a hundred times what an answer takes, and copies for a session that
-/// waits are held. Sessions of the store then look for themselves, see [`Region::is_in_doubt`].
+/// Longest delay. An answer takes a hundredth of it. Copies for the waiting session queue up meanwhile. After the
+/// delay, persistent sessions poll the store, see [`Region::is_in_doubt`].
 const WAIT_MS: Millis = 100;
 
-/// Mail that waits until other pods know filters, by broker.
+/// Mail that waits for confirmations, by broker.
 #[derive(Default)]
-pub(super) struct Unheard(Mutex<HashMap<u64, Vec<Waiting>>>);
+pub(super) struct AwaitingMail(Mutex<HashMap<u64, Vec<Waiting>>>);
 
 struct Waiting {
     version: u64,
@@ -26,21 +27,22 @@ struct Waiting {
     mail: Mail,
 }
 
-impl Unheard {
+impl AwaitingMail {
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Vec<Waiting>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Region {
-    /// Leaves mail for a core as soon as all other pods have heard what this one told under the number `told`; back when they have.
+    /// Posts mail to a core once all pods have confirmed the announcement `told`; returns the mail if they already
+    /// have.
     pub(crate) fn when_heard(&self, broker: &Broker, told: u64, core: u16, mail: Mail) -> Option<Mail> {
         let has_heard = || broker.elsewhere.peers.have_heard(told);
         if has_heard() {
             return Some(mail);
         }
         let mut unheard = self.awaiting.lock();
-        // Who hears of it now looks here after that.
+        // Checked again under the lock: a confirmation from now on finds the mail.
         if has_heard() {
             return Some(mail);
         }
@@ -49,20 +51,20 @@ impl Region {
         None
     }
 
-    /// A pod has heard what this one told.
+    /// A pod has confirmed announcements up to `version`.
     pub(super) fn has_heard(&self, from: PodId, broker: &Broker, version: u64) {
         broker.elsewhere.peers.heard(from, version);
         self.release(broker);
     }
 
-    /// Confirms to a pod what it told up to this number.
+    /// Confirms a pod's announcements up to `version`.
     pub(super) fn confirm(&self, pod: PodId, broker: u64, version: u64) {
         if let Some(fabric) = self.fabric.get() {
-            Note::Heard { version }.send(fabric, To::At { pod, broker });
+            PodNotice::Heard { version }.send(fabric, To::At { pod, broker });
         }
     }
 
-    /// Leaves the mail that has nobody to wait for.
+    /// Posts the mail that no longer waits for any pod.
     pub(super) fn release(&self, broker: &Broker) {
         let mut unheard = self.awaiting.lock();
         let Some(waiting) = unheard.get_mut(&broker.id) else { return };
@@ -73,7 +75,7 @@ impl Region {
         }
     }
 
-    /// Leaves the mail that has waited for long.
+    /// Posts the mail whose delay is over.
     pub(super) fn release_overdue(&self) {
         let now = self.clock.now();
         self.awaiting.lock().retain(|_, waiting| {

@@ -1,4 +1,5 @@
-//! What other pods say, into mail for the event loops. Everything here runs on the fabric's thread.
+//! Turns notices of other pods into mail for the event loops. All of it runs on the fabric's thread, which must never
+//! block.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -8,8 +9,8 @@ use millrace_fabric::{Batch, Gap, Health, PodId, Sink, To};
 use millrace_session::{Message, Place, Trace};
 
 use super::members::is_here;
-use super::peers::Said;
-use super::wire::{self, Note};
+use super::peers::AnnouncedDigest;
+use super::wire::{self, PodNotice};
 use super::{Region, record};
 use crate::broker::{Broker, Routes};
 use crate::core::deliver::amount_of_run;
@@ -18,20 +19,21 @@ use crate::core::{Committed, group_id};
 use crate::mailbox::{Mail, Run};
 use crate::traces::{About, TraceStep};
 
-/// Pods that a message for a member may come to before it finds one.
+/// Most times that a message for a member of a shared subscription is passed on, because the member has left.
 const HOPS_MAX: u8 = 3;
 
-/// Messages that are known to be followed before they come. The oldest go first: they were lost.
+/// Most traces that wait for their message. The oldest are dropped, because their message was lost.
 const COMING_MAX: usize = 64;
 
-/// A message that another pod follows.
+/// The trace of a message from another pod.
 #[derive(Clone, Copy)]
 struct Traced {
     trace: Trace,
     sent_ns: u64,
 }
 
-/// Messages that other pods follow and that have not come yet, by [`wire::check`]. Between a notice and its message others may come.
+/// Traces whose message has not arrived yet, by [`wire::check`]. Other messages may arrive between a trace and its
+/// message.
 #[derive(Default)]
 pub(super) struct Coming(VecDeque<(u64, Traced)>);
 
@@ -43,7 +45,7 @@ impl Coming {
         self.0.push_back((check, traced));
     }
 
-    /// Whether the message that comes now is followed.
+    /// The trace of the arriving message, if it has one.
     fn take(&mut self, entry: &[u8]) -> Option<Traced> {
         if self.0.is_empty() {
             return None;
@@ -54,10 +56,10 @@ impl Coming {
     }
 }
 
-/// The fabric's end: it does not keep the region alive, which keeps the fabric.
-pub(super) struct Ear(pub(super) Weak<Region>);
+/// Receives for the fabric. It holds the region weakly, because the region owns the fabric.
+pub(super) struct FabricSink(pub(super) Weak<Region>);
 
-impl Sink for Ear {
+impl Sink for FabricSink {
     fn receive(&self, batch: &Batch) {
         if let Some(region) = self.0.upgrade() {
             region.receive(batch);
@@ -104,7 +106,7 @@ impl Sink for Ear {
         for broker in region.brokers.all() {
             region.tell_members(broker.id, pod);
         }
-        // A new one tells by itself.
+        // A new pod announces its members by itself.
         if !is_new {
             for broker in region.brokers.all() {
                 region.ask(broker.id, To::Pod(pod));
@@ -116,7 +118,7 @@ impl Sink for Ear {
 
     fn pod_gone(&self, pod: PodId) {
         let Some(region) = self.0.upgrade() else { return };
-        tracing::warn!(%pod, "another pod is gone, or cannot be heard");
+        tracing::warn!(%pod, "another pod is gone or unreachable");
         region.members().gone(pod, |broker| region.brokers.by_id(broker));
         region.digests_of_pod_gone(pod);
         region.look_around(None);
@@ -141,14 +143,14 @@ impl Region {
         let (mut grown, mut added) = (None, None);
         let mut coming = self.coming.lock().unwrap_or_else(PoisonError::into_inner);
         for bytes in batch.messages() {
-            match (Note::decode(bytes), &broker) {
-                (Some(Note::Message(entry)), Some(broker)) => {
+            match (PodNotice::decode(bytes), &broker) {
+                (Some(PodNotice::Message(entry)), Some(broker)) => {
                     self.message(&mut cores, &mut routes, broker, entry, None, coming.take(entry));
                 }
-                (Some(Note::Retained { place, entry }), Some(broker)) => {
+                (Some(PodNotice::Retained { place, entry }), Some(broker)) => {
                     self.message(&mut cores, &mut routes, broker, entry, Some(place), coming.take(entry));
                 }
-                (Some(Note::Run { is_v5, count, topic, bytes }), Some(broker)) => {
+                (Some(PodNotice::Run { is_v5, count, topic, bytes }), Some(broker)) => {
                     let routes = routes.get(broker, topic);
                     self.count_received(&routes, count);
                     let amount = amount_of_run(topic, bytes, is_v5);
@@ -161,41 +163,41 @@ impl Region {
                         );
                     }
                 }
-                (Some(Note::Grown(topic)), Some(broker)) => {
+                (Some(PodNotice::Grown(topic)), Some(broker)) => {
                     let routes = routes.get(broker, topic);
-                    // Of a batch of one publisher, once is enough.
+                    // In a batch of one publisher, consecutive notices are often of one topic; one is enough.
                     if !grown.replace(routes.clone()).is_some_and(|last| Arc::ptr_eq(&last, &routes)) {
                         self.grew(&mut cores, &routes);
                     }
                 }
-                (Some(Note::Committed { place, sender, entry }), Some(broker)) => {
+                (Some(PodNotice::Committed { place, sender, entry }), Some(broker)) => {
                     let entry = (entry, coming.take(entry));
                     self.is_committed(&mut cores, &mut routes, broker, (place, sender), entry);
                 }
-                (Some(Note::Shared { broker, hops, name, filter, entry }), _) => {
+                (Some(PodNotice::Shared { broker, hops, name, filter, entry }), _) => {
                     if let Some(broker) = self.brokers.by_id(broker) {
                         let entry = (entry, coming.take(entry));
                         self.shared(&mut cores, &mut routes, &broker, (name, filter), entry, hops);
                     }
                 }
-                (Some(Note::Traced { check, trace_id, span_id, sent_ns }), _) => {
+                (Some(PodNotice::Traced { check, trace_id, span_id, sent_ns }), _) => {
                     if self.tracer.is_some() {
                         let started_us = self.clock.micros();
                         let trace = Trace { trace_id, span_id, parent: None, started_us };
                         coming.push(check, Traced { trace, sent_ns });
                     }
                 }
-                (Some(Note::Waiting { stream }), Some(broker)) => {
+                (Some(PodNotice::Waiting { stream }), Some(broker)) => {
                     self.with_notices(|notices| notices.waiting((broker.id, stream)));
                 }
-                (Some(Note::Digest { version, says, digest }), Some(broker)) => {
-                    self.digest_said(batch.from(), broker, version, Said::decode(says, digest));
+                (Some(PodNotice::Digest { version, says, digest }), Some(broker)) => {
+                    self.digest_said(batch.from(), broker, version, AnnouncedDigest::decode(says, digest));
                 }
-                (Some(Note::Added { version, codes }), Some(broker)) => {
+                (Some(PodNotice::Added { version, codes }), Some(broker)) => {
                     self.filters_added(batch.from(), broker, version, codes);
                     added = Some((broker.id, version));
                 }
-                (Some(Note::Heard { version }), Some(broker)) => {
+                (Some(PodNotice::Heard { version }), Some(broker)) => {
                     self.has_heard(batch.from(), broker, version);
                 }
                 (Some(note), _) => self.told(batch.from(), note),
@@ -222,7 +224,7 @@ impl Region {
         let Some(message) = self.decoded(entry, place, traced) else { return };
         self.trace_arrival(broker, &message, traced);
         let routes = if message.retain() {
-            // Who subscribes reads the store; this is for what a pod says of its broker.
+            // A new subscriber reads retained messages from the store; this copy serves inquiries about the broker.
             let subscriptions = broker.retain(&message);
             routes.get_at(broker, message.topic(), &subscriptions)
         } else {
@@ -252,7 +254,7 @@ impl Region {
     }
 
     fn grew_for_groups(&self, routes: &Routes) {
-        // Whether they are kept may be news here.
+        // The other pod may not know that this group is persistent.
         if routes.matched.groups.iter().any(|group| group.has_online(is_here)) {
             self.with_notices(|notices| notices.grown(&routes.broker, &routes.topic));
         }
@@ -298,12 +300,12 @@ impl Region {
             let (core, group) = (receiver.target.core, group_id(group));
             cores.post(core, Mail::Shared { routes: routes.clone(), receiver, message, from: None, group });
         } else if let Some(receiver) = group.pick_online(|_| hops < HOPS_MAX) {
-            // The member has left meanwhile.
+            // The member has left since.
             self.share_again(broker, group, &receiver, &message, hops + 1);
         }
     }
 
-    /// A live copy; `place`: of a retained message among others.
+    /// Decodes a message. A retained message has a position among the others.
     fn decoded(&self, entry: &[u8], place: Option<Place>, traced: Option<Traced>) -> Option<Arc<Message>> {
         let (message, _) = record::decode_entry(entry, &self.clock)?;
         message.set_place(place);
@@ -312,7 +314,7 @@ impl Region {
 
     fn trace_arrival(&self, broker: &Broker, message: &Message, traced: Option<Traced>) {
         if let (Some(Traced { trace, sent_ns }), Some(tracer)) = (traced, &self.tracer) {
-            // Clocks of two machines differ: a message does not come before it was sent.
+            // The clocks of two machines differ, and a message cannot arrive before it was sent.
             let came_ns = self.clock.unix_ns(self.clock.micros()).max(sent_ns);
             tracer.step_ns(
                 &trace,
@@ -323,74 +325,75 @@ impl Region {
         }
     }
 
-    fn told(&self, from: PodId, note: Note<'_>) {
+    fn told(&self, from: PodId, note: PodNotice<'_>) {
         match note {
-            Note::Members { broker, count, name, filter } => {
+            PodNotice::Members { broker, count, name, filter } => {
                 if let Some(broker) = self.brokers.by_id(broker) {
                     self.members().set_theirs(from, &broker, name, filter, count);
                 }
             }
-            Note::AllMembers { broker } => {
+            PodNotice::AllMembers { broker } => {
                 if let Some(broker) = self.brokers.by_id(broker) {
                     self.members().forget(from, &broker);
                 }
             }
-            Note::AskMembers { broker } => self.tell_members(broker, from),
-            Note::Notices => self.look_for_notices(),
-            Note::AskDigest { broker, known } => self.digest_asked(from, broker, known),
-            Note::NoBroker { broker } => self.broker_absent(from, broker),
-            Note::AskClients { number, broker, question } => {
+            PodNotice::AskMembers { broker } => self.tell_members(broker, from),
+            PodNotice::Notices => self.look_for_notices(),
+            PodNotice::AskDigest { broker, known } => self.digest_asked(from, broker, known),
+            PodNotice::NoBroker { broker } => self.broker_absent(from, broker),
+            PodNotice::AskClients { number, broker, question } => {
                 self.asked_for_clients(from, number, broker, question);
             }
-            Note::Clients { number, answer } => self.clients_said(from, number, answer),
-            // A broker that is not here, any more or yet.
-            Note::Message(_)
-            | Note::Retained { .. }
-            | Note::Run { .. }
-            | Note::Grown(_)
-            | Note::Committed { .. }
-            | Note::Waiting { .. }
-            | Note::Digest { .. }
-            | Note::Added { .. }
-            | Note::Heard { .. }
-            | Note::Traced { .. }
-            | Note::Shared { .. } => {}
+            PodNotice::Clients { number, answer } => self.clients_said(from, number, answer),
+            // The broker is not open here.
+            PodNotice::Message(_)
+            | PodNotice::Retained { .. }
+            | PodNotice::Run { .. }
+            | PodNotice::Grown(_)
+            | PodNotice::Committed { .. }
+            | PodNotice::Waiting { .. }
+            | PodNotice::Digest { .. }
+            | PodNotice::Added { .. }
+            | PodNotice::Heard { .. }
+            | PodNotice::Traced { .. }
+            | PodNotice::Shared { .. } => {}
         }
     }
 
-    /// Tells a pod of all members that are here.
+    /// Sends a pod all members that are here.
     fn tell_members(&self, broker: u64, pod: PodId) {
         let Some(fabric) = self.fabric.get() else { return };
         let members = self.members();
-        Note::AllMembers { broker }.send(fabric, To::Pod(pod));
+        PodNotice::AllMembers { broker }.send(fabric, To::Pod(pod));
         for (name, filter, count) in members.own(broker) {
-            Note::Members { broker, count, name, filter }.send(fabric, To::Pod(pod));
+            PodNotice::Members { broker, count, name, filter }.send(fabric, To::Pod(pod));
         }
     }
 
-    /// Asks which members are elsewhere.
+    /// Asks other pods for their members.
     fn ask(&self, broker: u64, whom: To) {
         if let Some(fabric) = self.fabric.get() {
-            Note::AskMembers { broker }.send(fabric, whom);
+            PodNotice::AskMembers { broker }.send(fabric, whom);
         }
     }
 }
 
-/// Mail that gathers while a batch is taken.
+/// Mail per core, collected while a batch is decoded.
 struct Cores<'r> {
     region: &'r Region,
-    /// With its bytes.
+    /// Mail with its bytes.
     mail: Vec<(Vec<Mail>, usize)>,
 }
 
 impl Cores<'_> {
-    /// Leaves mail for a core. Nobody can be held up here: what a core that is behind does not take is lost.
+    /// Queues mail for a core. The fabric's thread cannot wait for a lagging core, so mail over the mailbox's limit is
+    /// dropped.
     fn post(&mut self, core: u16, mail: Mail) {
         let Some((gathered, bytes)) = self.mail.get_mut(usize::from(core)) else { return };
         let waiting = self.region.mailboxes[usize::from(core)].bytes() + *bytes;
         let mail = match mail {
             mail if mail.size() == 0 || waiting <= self.region.mailbox_bytes_max => mail,
-            // It is in the store.
+            // The message is in the store: a notice is enough, and sessions read it from there.
             Mail::Committed(committed) => Mail::Grown(committed.routes.clone()),
             _ => {
                 self.region.dropped.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Brokers whose messages come here, and who waits for that.
+//! Brokers for which other pods' messages arrive here, and the clients that wait until they do.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,12 +15,12 @@ pub(super) struct Joins {
 #[derive(Default)]
 struct State {
     done: HashSet<u64>,
-    /// Cores whose clients wait, and the broker's name.
+    /// Cores with waiting clients, and the broker's name.
     waiting: HashMap<u64, Vec<(u16, Arc<str>)>>,
 }
 
 impl Joins {
-    /// Messages to a broker come here, or will not for a while.
+    /// Messages to the broker arrive, or will not for a while: ends the waiting.
     pub(super) fn done(&self, broker: u64, mailboxes: &[Mailbox]) {
         let mut state = self.lock();
         state.done.insert(broker);
@@ -36,7 +36,7 @@ impl Joins {
         self.lock().done.contains(&broker)
     }
 
-    /// Tells a core when it is done.
+    /// Posts [`Mail::Opened`] to a core, now or once the broker is done.
     pub(super) fn when(&self, broker: u64, core: u16, name: Arc<str>, mailboxes: &[Mailbox]) {
         let mut state = self.lock();
         if state.done.contains(&broker) {
@@ -46,19 +46,19 @@ impl Joins {
         state.waiting.entry(broker).or_default().push((core, name));
     }
 
-    /// Waits until all are done, for so long at most.
+    /// Blocks until all brokers are done, but not longer than `at_most`.
     pub(super) fn wait(&self, brokers: &[u64], at_most: Duration) {
         let is_open = |state: &mut State| brokers.iter().any(|broker| !state.done.contains(broker));
         drop(self.changed.wait_timeout_while(self.lock(), at_most, is_open));
     }
 
-    /// Who waits for a pod looks again.
+    /// Makes [`Self::wait_for_pods`] check its condition again.
     pub(super) fn pod_came(&self) {
         let _state = self.lock();
         self.changed.notify_all();
     }
 
-    /// Waits until pods are there, for so long at most.
+    /// Blocks until the pods are connected, but not longer than `at_most`.
     pub(super) fn wait_for_pods(&self, at_most: Duration, are_there: impl Fn() -> bool) {
         drop(self.changed.wait_timeout_while(self.lock(), at_most, |_| !are_there()));
     }

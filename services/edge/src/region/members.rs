@@ -1,4 +1,5 @@
-//! Members of shared subscriptions, here and on other pods.
+//! Members of shared subscriptions on other pods. The router has targets of the pseudo-core [`ELSEWHERE`] for them, so
+//! that picking a member works the same for all.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,30 +10,29 @@ use millrace_router::{Subscription, Target};
 
 use crate::broker::Broker;
 
-/// The core of targets that stand for members on other pods.
+/// Core number of targets that stand for members on other pods.
 pub(crate) const ELSEWHERE: u16 = u16::MAX;
-/// So many members of a pod take turns in a group; more do not make its turns more frequent.
+/// Most targets of one pod in a group; more members do not increase the pod's share of messages.
 const MEMBERS_MAX: u16 = 16;
 
 /// A shared subscription: its broker, share name and filter.
 type Group = (u64, Box<str>, Box<str>);
 
-/// Who is where.
+/// Members on this pod and on the other pods.
 #[derive(Default)]
 pub(super) struct Members {
-    /// By the number that stands for them in targets.
+    /// The index of a pod is the number in its targets.
     pods: Vec<PodId>,
     by_name: HashMap<Box<[u8]>, PodId>,
     own: HashMap<Group, u16>,
     theirs: HashMap<PodId, HashMap<Group, u16>>,
 }
 
-/// Whether a target is on this pod.
 pub(crate) fn is_here(target: Target) -> bool {
     target.core != ELSEWHERE
 }
 
-/// How many members of a shared subscription are online on this pod.
+/// Number of a shared subscription's members that are connected to this pod.
 pub(super) fn count_here(broker: &Broker, name: &str, filter: &str) -> u16 {
     let count = broker.router.snapshot().group(name, filter).map_or(0, |group| group.count_online(is_here));
     u16::try_from(count).unwrap_or(u16::MAX).min(MEMBERS_MAX)
@@ -43,7 +43,7 @@ impl Members {
         self.by_name.insert(name.as_bytes().into(), pod);
     }
 
-    /// A pod is gone, with all its members. The brokers of these are `brokers`.
+    /// Removes a lost pod and its members from the routers; `brokers` finds a broker by its id.
     pub(super) fn gone(&mut self, pod: PodId, brokers: impl Fn(u64) -> Option<std::sync::Arc<Broker>>) {
         self.by_name.retain(|_, id| *id != pod);
         let groups: HashSet<u64> =
@@ -68,7 +68,7 @@ impl Members {
         self.pods.get(target.slot as usize).copied()
     }
 
-    /// False when that was known.
+    /// Returns false if the count has not changed.
     pub(super) fn set_own(&mut self, broker: u64, name: &str, filter: &str, count: u16) -> bool {
         let group = (broker, name.into(), filter.into());
         match count {
@@ -77,13 +77,13 @@ impl Members {
         }
     }
 
-    /// Share names, filters and members of this pod.
+    /// Share names, filters and numbers of members on this pod.
     pub(super) fn own(&self, of: u64) -> impl Iterator<Item = (&str, &str, u16)> {
         let own = self.own.iter().filter(move |((broker, ..), _)| *broker == of);
         own.map(|((_, name, filter), count)| (&**name, &**filter, *count))
     }
 
-    /// So many members of another pod are there.
+    /// Sets the number of another pod's members.
     pub(super) fn set_theirs(&mut self, pod: PodId, broker: &Broker, name: &str, filter: &str, count: u16) {
         let groups = self.theirs.entry(pod).or_default();
         let group = (broker.id, Box::from(name), Box::from(filter));
@@ -95,7 +95,7 @@ impl Members {
         route(broker, slot, name, filter, before.unwrap_or(0), count);
     }
 
-    /// Nothing is known of the members that another pod has in a broker.
+    /// Forgets another pod's members of a broker.
     pub(super) fn forget(&mut self, pod: PodId, broker: &Broker) {
         let slot = self.number(pod);
         let Some(groups) = self.theirs.get_mut(&pod) else { return };
@@ -117,7 +117,7 @@ impl Members {
     }
 }
 
-/// Puts so many targets for a pod's members into the router instead of those from before.
+/// Replaces a pod's `before` targets in the router by `now` targets.
 fn route(broker: &Broker, slot: u32, name: &str, filter: &str, before: u16, now: u16) {
     let filter = Filter { share: Some(name), filter };
     broker.router.edit(|edit| {
@@ -126,7 +126,7 @@ fn route(broker: &Broker, slot: u32, name: &str, filter: &str, before: u16, now:
             if member >= now {
                 edit.unsubscribe(filter, target);
             } else if member >= before {
-                // Its pod gives it the quality of service that it has.
+                // The maximum: the member's own pod applies the granted QoS.
                 let qos = QoS::ExactlyOnce;
                 edit.subscribe(
                     filter,

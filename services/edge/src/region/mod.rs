@@ -1,15 +1,16 @@
-//! This process among the pods of a region: what pods tell each other over the fabric.
+//! This pod among the pods of a region: what they exchange over the fabric (NATS).
 //!
-//! A message goes to the pods whose clients may want it, at once, and each finds its own receivers. For sessions that the
-//! store keeps, a pod is told that something was committed, and reads it: so what the fabric loses comes later, never not at all.
-//! A shared subscription has the members of other pods in the router of each pod, as targets of the core [`ELSEWHERE`].
+//! A pod sends each message to the pods that may have subscribers to it, and each of these pods finds its own
+//! receivers. For persistent sessions a pod only announces that a message is committed; the other pods then read it
+//! from the store. So a lost notice delays such a message, and no message is lost. Members of a shared
+//! subscription on other pods are in this pod's router as targets of the pseudo-core [`ELSEWHERE`].
 
 mod clients;
+mod digest_thread;
 mod digests;
 mod heard;
 mod inbound;
 mod joins;
-mod keeper;
 mod members;
 mod opening;
 mod own;
@@ -39,23 +40,23 @@ use clients::Inquiries;
 pub(crate) use clients::Tell;
 use digests::Digests;
 pub(crate) use digests::Elsewhere;
-use heard::Unheard;
-use inbound::{Coming, Ear};
+use heard::AwaitingMail;
+use inbound::{Coming, FabricSink};
 use joins::Joins;
 use members::Members;
 pub(crate) use members::{ELSEWHERE, is_here};
 pub(crate) use targets::Targets;
-use wire::Note;
+use wire::PodNotice;
 
-/// How long a start waits for the other pods to know which brokers this one has.
+/// How long a starting pod waits until the other pods know its brokers.
 const JOIN_WAIT: Duration = Duration::from_secs(1);
 
-/// Committed messages up to this size are sent to pods whose sessions keep them; these read longer ones from the store.
+/// Largest committed message that is sent along with its notice; the receiving pods read a larger one from the store.
 const COMMITTED_BYTES_MAX: usize = 4096;
 
 /// This process among the pods of a region.
 pub(crate) struct Region {
-    /// Set once, when it is started.
+    /// Set once, by [`Region::start`].
     fabric: OnceLock<Fabric>,
     brokers: Arc<Brokers>,
     mailboxes: Arc<[Mailbox]>,
@@ -63,28 +64,27 @@ pub(crate) struct Region {
     mailbox_bytes_max: usize,
     joins: Joins,
     digests: Digests,
-    awaiting: Unheard,
+    awaiting: AwaitingMail,
     inquiries: Inquiries,
-    /// For what is done later on other threads.
+    /// For callbacks that run later on other threads.
     me: Weak<Self>,
     members: Mutex<Members>,
-    /// Of the fabric's thread.
+    /// Used by the fabric's thread only.
     routes: Mutex<RouteCache>,
-    /// Listener for sessions that other pods want.
+    /// The store's listener: it looks for notices that other pods have left in the store.
     notices: OnceLock<Weak<dyn Notices>>,
-    /// Some pod holds a lease and has no connection to this pod.
+    /// Whether a pod with a valid lease has no connection to this pod.
     unheard: AtomicBool,
     dropped: AtomicU64,
     received: AtomicU64,
     needless: AtomicU64,
-    /// Follows messages.
     tracer: Option<Arc<Tracer>>,
-    /// Of the fabric's thread: messages that other pods follow and that have not come yet.
+    /// Used by the fabric's thread only: traces whose message has not arrived yet.
     coming: Mutex<Coming>,
 }
 
 impl Region {
-    /// Starts the fabric. NATS need not be there.
+    /// Starts the fabric; it connects to NATS in the background.
     pub(crate) fn start(
         settings: Settings,
         clock: Clock,
@@ -101,7 +101,7 @@ impl Region {
             mailbox_bytes_max: limits.mailbox_bytes_max as usize,
             joins: Joins::default(),
             digests: Digests::default(),
-            awaiting: Unheard::default(),
+            awaiting: AwaitingMail::default(),
             inquiries: Inquiries::default(),
             me: me.clone(),
             members: Mutex::default(),
@@ -114,20 +114,20 @@ impl Region {
             tracer,
             coming: Mutex::default(),
         });
-        let fabric = Fabric::start(settings, Arc::new(Ear(Arc::downgrade(&region))))?;
-        // Set nowhere else.
+        let fabric = Fabric::start(settings, Arc::new(FabricSink(Arc::downgrade(&region))))?;
+        // Cannot fail: only this line sets it.
         let _ = region.fabric.set(fabric);
-        keeper::start(&region, &region.digests.queue).map_err(SettingsError::Thread)?;
+        digest_thread::start(&region, &region.digests.queue).map_err(SettingsError::Thread)?;
         Ok(region)
     }
 
-    /// Sets the listener for sessions that other pods want.
     pub(crate) fn tell_of_notices(&self, notices: Weak<dyn Notices>) {
-        // Set once, by the store.
+        // Cannot fail: the store calls it once.
         let _ = self.notices.set(notices);
     }
 
-    /// Messages to a broker come here from now on. Its clients wait for that, see [`Region::when_joined`].
+    /// Subscribes to the messages that other pods send for a broker. The broker's clients wait for it, see
+    /// [`Region::when_joined`].
     pub(crate) fn join(&self, broker: &Broker) {
         let Some(fabric) = self.fabric.get() else { return };
         self.open(broker.id);
@@ -141,43 +141,44 @@ impl Region {
         }
     }
 
-    /// Tells a core that a broker was opened, as soon as messages of other pods come to it, or NATS is not there.
+    /// Posts [`Mail::Opened`] to a core once other pods' messages for the broker arrive, or if NATS is not connected.
     pub(crate) fn when_joined(&self, broker: &Broker, core: u16, name: Arc<str>) {
         self.joins.when(broker.id, core, name, &self.mailboxes);
     }
 
-    /// Whether that is so.
+    /// Whether other pods' messages for the broker arrive.
     pub(crate) fn is_joined(&self, broker: &Broker) -> bool {
         self.joins.is_done(broker.id)
     }
 
-    /// Waits for a moment until these pods are heard. Those that are not when a broker is opened are not asked what they want of it.
+    /// Waits up to [`JOIN_WAIT`] until these pods are connected. A pod that connects later is not asked for its filters
+    /// when a broker opens.
     pub(crate) fn wait_for_pods(&self, names: &[Bytes]) {
         let are_there = || names.iter().all(|name| self.members().id_of(name).is_some());
         self.joins.wait_for_pods(JOIN_WAIT, are_there);
     }
 
-    /// Waits for a moment until messages of other pods come to these brokers.
+    /// Waits up to [`JOIN_WAIT`] until other pods' messages for these brokers arrive.
     pub(crate) fn wait_for_joins(&self, brokers: &[Arc<Broker>]) {
         let ids: Vec<_> = brokers.iter().map(|broker| broker.id).collect();
         self.joins.wait(&ids, JOIN_WAIT);
     }
 
-    /// Hands a message to the pods that may have receivers of it.
+    /// Sends a message to the pods that may have subscribers to it.
     pub(crate) fn publish(&self, routes: &Routes, message: &Message) {
         let Some(fabric) = self.fabric.get() else { return };
         let Broker { id, elsewhere, .. } = &*routes.broker;
         let pods = match message.retain() {
-            // Every pod has what is retained in memory.
+            // Every pod with the broker has all retained messages in memory.
             true => Some(elsewhere.peers.all().into()),
             false => routes.copies.get(&elsewhere.peers, &routes.topic, false),
         };
         let Some(pods) = pods.filter(|pods: &Arc<[PodId]>| !pods.is_empty()) else { return };
-        // No Local is of no use here: the publisher is on this pod.
+        // Publisher 0: No Local cannot apply on another pod, because the publisher is connected to this one.
         let entry = record::encode_entry(message, 0, &self.clock);
         let note = match message.place().filter(|_| message.retain()) {
-            Some(place) => Note::Retained { place, entry: &entry },
-            None => Note::Message(&entry),
+            Some(place) => PodNotice::Retained { place, entry: &entry },
+            None => PodNotice::Message(&entry),
         };
         if let Some(traced) = self.traced(message, &entry) {
             traced.send_at(fabric, *id, &pods);
@@ -185,23 +186,24 @@ impl Region {
         note.send_at(fabric, *id, &pods);
     }
 
-    /// The trace of a sampled message, which is sent before the message to the same pods. Pods of older builds ignore it.
-    fn traced(&self, message: &Message, entry: &[u8]) -> Option<Note<'static>> {
+    /// The trace of a sampled message. It precedes the message on the same path; pods of older builds ignore it.
+    fn traced(&self, message: &Message, entry: &[u8]) -> Option<PodNotice<'static>> {
         let Trace { trace_id, span_id, .. } = *message.trace()?;
         let sent_ns = self.clock.unix_ns(self.clock.micros());
-        Some(Note::Traced { check: wire::check(entry), trace_id, span_id, sent_ns })
+        Some(PodNotice::Traced { check: wire::check(entry), trace_id, span_id, sent_ns })
     }
 
-    /// As [`Region::publish`], for a run.
+    /// The same as [`Region::publish`] for a run of messages on one topic.
     pub(crate) fn publish_run(&self, routes: &Routes, bytes: &[u8], is_v5: bool, count: usize) {
         let Some(fabric) = self.fabric.get() else { return };
         let Broker { id, elsewhere, .. } = &*routes.broker;
         let Some(pods) = routes.copies.get(&elsewhere.peers, &routes.topic, false) else { return };
         let count = u32::try_from(count).unwrap_or(u32::MAX);
-        Note::Run { is_v5, count, topic: &routes.topic, bytes }.send_at(fabric, *id, &pods);
+        PodNotice::Run { is_v5, count, topic: &routes.topic, bytes }.send_at(fabric, *id, &pods);
     }
 
-    /// A message was committed: sessions of other pods get it, or read it.
+    /// Announces a committed message to the pods with persistent sessions for it. They deliver it from the notice, or
+    /// read it from the store.
     pub(crate) fn committed(&self, committed: &Committed) {
         let Committed { routes, message, publisher, sender } = committed;
         let Some(fabric) = self.fabric.get() else { return };
@@ -213,20 +215,20 @@ impl Region {
                 if let Some(traced) = self.traced(message, &entry) {
                     traced.send_at(fabric, *id, &pods);
                 }
-                Note::Committed { place, sender: *sender, entry: &entry }.send_at(fabric, *id, &pods);
+                PodNotice::Committed { place, sender: *sender, entry: &entry }.send_at(fabric, *id, &pods);
             }
-            None => Note::Grown(&routes.topic).send_at(fabric, *id, &pods),
+            None => PodNotice::Grown(&routes.topic).send_at(fabric, *id, &pods),
         }
     }
 
-    /// A shared subscription has messages that nobody has.
+    /// Announces that a shared subscription has messages that no member has claimed.
     pub(crate) fn waiting(&self, broker: u64, stream: u64) {
         if let Some(fabric) = self.fabric.get().filter(|fabric| !fabric.unwanted(To::Broker(broker), 1)) {
-            Note::Waiting { stream }.send(fabric, To::Broker(broker));
+            PodNotice::Waiting { stream }.send(fabric, To::Broker(broker));
         }
     }
 
-    /// Hands a message to a member of a shared subscription on another pod.
+    /// Sends a message to a member of a shared subscription on another pod.
     pub(crate) fn share(&self, broker: &Broker, group: &Group, receiver: &Receiver, message: &Message) {
         self.share_again(broker, group, receiver, message, 0);
     }
@@ -235,7 +237,7 @@ impl Region {
         let Some(pod) = self.members().pod(receiver.target) else { return };
         let entry = record::encode_entry(message, 0, &self.clock);
         let (name, filter) = (group.name(), group.filter());
-        let note = Note::Shared { broker: broker.id, hops, name, filter, entry: &entry };
+        let note = PodNotice::Shared { broker: broker.id, hops, name, filter, entry: &entry };
         if let Some(fabric) = self.fabric.get() {
             if let Some(traced) = self.traced(message, &entry) {
                 traced.send(fabric, To::Pod(pod));
@@ -244,22 +246,22 @@ impl Region {
         }
     }
 
-    /// A member of a shared subscription has come to this pod, or gone.
+    /// Announces how many members of a shared subscription this pod has now.
     pub(crate) fn members_changed(&self, broker: &Broker, name: &str, filter: &str) {
         let Some(fabric) = self.fabric.get() else { return };
-        // Under the lock: what is sent last is what is true.
+        // Sent under the lock, so that the last notice has the current count.
         let mut members = self.members();
         let count = members::count_here(broker, name, filter);
         if members.set_own(broker.id, name, filter, count) {
-            Note::Members { broker: broker.id, name, filter, count }.send(fabric, To::Broker(broker.id));
+            PodNotice::Members { broker: broker.id, name, filter, count }.send(fabric, To::Broker(broker.id));
         }
     }
 
-    /// A pod has a session that is wanted here; it was told so in the store.
+    /// Asks a pod to read its notices in the store: this pod wants to take over one of its sessions.
     pub(crate) fn notify(&self, pod: &[u8]) {
         let Some(id) = self.members().id_of(pod) else { return };
         if let Some(fabric) = self.fabric.get() {
-            Note::Notices.send(fabric, To::Pod(id));
+            PodNotice::Notices.send(fabric, To::Pod(id));
         }
     }
 
@@ -270,7 +272,7 @@ impl Region {
         self.unheard.store(unheard, Ordering::Relaxed);
     }
 
-    /// Whether something may be said that does not come here, and nobody will tell.
+    /// Whether a notice may be missing without a sign of it: sessions then have to poll the store.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.unheard.load(Ordering::Relaxed)
             || self.digests.are_others_behind()
@@ -281,17 +283,16 @@ impl Region {
         self.fabric.get().map(Fabric::health)
     }
 
-    /// The fabric's counters, and those of this module; those of one name stand together.
     pub(crate) fn metrics(&self) -> impl Iterator<Item = (Metric, u64)> {
         let own = [
             (
                 "millrace_region_messages_dropped_total",
-                "Messages of other pods that were dropped because an event loop was behind.",
+                "Messages of other pods that were dropped because an event loop lagged.",
                 &self.dropped,
             ),
             (
                 "millrace_region_messages_received_total",
-                "Messages of other pods that came live, without the retained ones, which are for every pod.",
+                "Live messages from other pods, without retained messages, which every pod gets.",
                 &self.received,
             ),
             (
@@ -307,7 +308,7 @@ impl Region {
         fabric.map(of_fabric).chain(own).chain(self.digests.metrics())
     }
 
-    /// Whether all other pods have heard what this one told under the number `told`.
+    /// Whether all other pods have confirmed this pod's filters up to the announcement `told`.
     pub(crate) fn have_heard(&self, broker: &Broker, told: u64) -> bool {
         broker.elsewhere.peers.have_heard(told)
     }
@@ -316,7 +317,7 @@ impl Region {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sessions of this pod look for what may have been committed without a word.
+    /// Makes persistent sessions look for committed messages whose notice may be lost.
     fn look_around(&self, broker: Option<u64>) {
         for mailbox in &*self.mailboxes {
             mailbox.deliver(&mut vec![Mail::LookAround(broker)], 0);

@@ -1,4 +1,5 @@
-//! A broker is opened: its first clients wait until the pods that have it know, and have said what they may want.
+//! Opening a broker: its first clients wait until the pods that have the broker know of this pod and have announced
+//! their filters.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, MutexGuard};
@@ -7,20 +8,19 @@ use millrace_fabric::{PodId, To};
 
 use super::Region;
 use super::digests::{Digests, lock};
-use super::wire::Note;
+use super::wire::PodNotice;
 use crate::broker::Broker;
 use crate::clock::Millis;
 
-/// How long the first clients wait for other pods to say whether they have it, milliseconds.
+/// Longest wait for the answers of other pods.
 const OPEN_MS: Millis = 1_000;
 
-/// Instead of the number of a digest: of a pod that opens a broker, and can have missed nothing.
+/// In place of a digest's number: the asking pod opens the broker, and so cannot have missed an announcement.
 pub(super) const OPENING: u64 = u64::MAX;
 
-/// A broker that is being opened.
 #[derive(Default)]
 pub(super) struct Opening {
-    /// What goes to all of its pods comes here, and what goes to this one.
+    /// Number of active subscriptions: one for messages to the broker on all pods, one for messages to it on this pod.
     joined: u8,
     asked_at: Millis,
     waits_for: HashSet<PodId>,
@@ -39,12 +39,11 @@ impl Digests {
 }
 
 impl Region {
-    /// This pod asks for the messages of a broker.
     pub(super) fn open(&self, broker: u64) {
         self.digests.opening().insert(broker, Opening::default());
     }
 
-    /// One of the two ways in which messages come is there.
+    /// One of the two fabric subscriptions is active.
     pub(super) fn opened(&self, broker: u64) {
         let Some(fabric) = self.fabric.get() else { return };
         let mut openings = self.digests.opening();
@@ -55,18 +54,18 @@ impl Region {
         }
         opening.asked_at = self.clock.now();
         opening.waits_for.clone_from(&lock(&self.digests.pods));
-        // Also when none is there: one that is just coming may hear it, and if not, this pod hears that one ask.
-        Note::AskDigest { broker, known: OPENING }.send(fabric, To::Pods);
+        // Sent even if no pod is connected: a pod that just starts either receives this or asks by itself.
+        PodNotice::AskDigest { broker, known: OPENING }.send(fabric, To::Pods);
         self.open_if_answered(openings, broker);
     }
 
-    /// Brokers of which not all pods have said yet whether they have them.
+    /// Brokers that wait for answers of other pods.
     pub(super) fn being_opened(&self) -> Vec<Arc<Broker>> {
         let openings: Vec<u64> = self.digests.opening().keys().copied().collect();
         openings.into_iter().filter_map(|broker| self.brokers.by_id(broker)).collect()
     }
 
-    /// A pod has said whether it has a broker, and what it may want; or it is gone.
+    /// A pod has answered, or is lost.
     pub(super) fn answered(&self, broker: u64, pod: PodId) {
         let mut openings = self.digests.opening();
         let Some(opening) = openings.get_mut(&broker) else { return };
@@ -74,7 +73,7 @@ impl Region {
         self.open_if_answered(openings, broker);
     }
 
-    /// Lets the clients in when nobody is waited for any more.
+    /// Opens the broker for clients if all pods have answered.
     fn open_if_answered(&self, mut openings: MutexGuard<'_, HashMap<u64, Opening>>, broker: u64) {
         let is_over = |opening: &Opening| opening.is_asked() && opening.waits_for.is_empty();
         if openings.get(&broker).is_some_and(is_over) {
@@ -84,7 +83,7 @@ impl Region {
         }
     }
 
-    /// Pods that do not answer hold nobody up for long. They may have the broker.
+    /// Ends openings that wait too long. Pods that did not answer may have the broker, and are untrusted.
     pub(super) fn give_up_openings(&self, now: Millis) {
         let is_over =
             |_: &u64, opening: &mut Opening| opening.is_asked() && now >= opening.asked_at + OPEN_MS;

@@ -1,7 +1,7 @@
-//! What this pod has told of the filters of one broker.
+//! The digest of this pod's filters for one broker, as it is announced to the other pods.
 //!
-//! Nothing is told, and nothing is kept, before somebody asks: most brokers are on one pod. From then on every filter that is new is
-//! told at once, and the digest is made anew when filters may have gone, or it is full.
+//! Nothing is announced before another pod asks, because most brokers have clients on one pod only. From then on each
+//! new filter is announced at once. The digest is rebuilt when filters may have been removed, or when it is full.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -10,62 +10,61 @@ use millrace_router::{Code, Digest, Snapshot, TooMany};
 use crate::broker::Broker;
 use crate::clock::Millis;
 
-/// Time between two makings of a digest, milliseconds: filters that have gone cost needless messages for so long.
+/// Least time between two builds of a digest. A removed filter causes needless messages for this long.
 const AGE_MS: Millis = 2_000;
-/// And one more millisecond for so many filters: making takes one to two microseconds a filter when there are many, so it takes 2 %
-/// of a core at most.
+/// One more millisecond for each so many filters. A large digest costs one to two microseconds a filter, so building
+/// takes at most 2 % of a core.
 const FILTERS_PER_MS: usize = 10;
-/// Filters that a digest has room for at least, beside those that are there.
+/// Least room of a new digest for further filters.
 const SPARE_MIN: usize = 100;
 
-/// What this pod has told of the filters of one broker.
 #[derive(Default)]
-pub(crate) struct Own(Mutex<Told>);
+pub(crate) struct Own(Mutex<Announced>);
 
-/// Guarded so that what is sent last is what is true.
+/// The lock is held while a notice is sent, so that the last notice has the current state.
 #[derive(Default)]
-pub(super) struct Told {
-    /// The number of what was told last; 0: nobody has asked.
+pub(super) struct Announced {
+    /// Number of the last announcement; 0: no pod has asked yet.
     pub(super) version: u64,
-    /// `None`: everything.
+    /// `None`: this pod wants every message.
     pub(super) digest: Option<Digest>,
-    /// While a digest is being made: filters that came since.
+    /// Filters that were added while a digest is being built.
     coming: Option<Vec<Code>>,
-    /// Of the router, when the digest was made.
+    /// The router's generation at the build.
     generation: u64,
-    /// Filters that there were then, or subscriptions, when they did not fit.
+    /// Number of filters at the build; if they did not fit, number of subscriptions.
     size: usize,
     made_at: Millis,
-    /// The number at the last look.
+    /// Number of the last announcement at the previous check.
     looked_at: u64,
-    /// It is to be made anew now, and the keeper knows.
+    /// A rebuild is queued, because the digest is full.
     is_due: bool,
 }
 
-/// What others are to be told of filters that have come.
+/// The announcement that new filters require.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum Announcement {
     None,
     Filters(Vec<Code>),
-    /// They do not fit.
+    /// The filters do not fit into the digest.
     Everything,
 }
 
 impl Own {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Told> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Announced> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the digest of what `broker` has now, and tells it, unless it says the same as the one before.
+    /// Builds the digest of the broker's current filters, and announces it if it differs from the last one.
     pub(super) fn make(
         &self,
         broker: &Broker,
         now: Millis,
         counts: impl Fn(&millrace_router::Group) -> bool,
-        tell: impl FnOnce(&Told),
+        tell: impl FnOnce(&Announced),
     ) {
         let mut told = self.lock();
-        // First this, then the snapshot: what is not in it comes here.
+        // Before the snapshot: filters that the snapshot lacks are collected here.
         told.coming = Some(Vec::new());
         let filters = told.digest.as_ref().map_or(0, Digest::filters);
         let spare = if told.is_due { filters } else { filters / 8 };
@@ -73,22 +72,22 @@ impl Own {
         let snapshot = broker.router.snapshot();
         let made = snapshot.digest(counts, spare.max(SPARE_MIN));
         if self.lock().replace(made, &snapshot, now, tell) {
-            tracing::debug!(broker = &*broker.name, "told other pods what may be of interest here");
+            tracing::debug!(broker = &*broker.name, "announced the filters of this pod to other pods");
         }
     }
 }
 
-impl Told {
-    /// Nobody has asked.
+impl Announced {
+    /// Whether no pod has asked.
     pub(super) fn is_idle(&self) -> bool {
         self.version == 0 && self.coming.is_none()
     }
 
-    /// Filters have come. What the others do not know yet is to be sent under the number that is in `version` then.
-    pub(super) fn add(&mut self, codes: impl Iterator<Item = Code>) -> News {
+    /// Adds filters. The announcement, if any, gets the number that `version` has afterwards.
+    pub(super) fn add(&mut self, codes: impl Iterator<Item = Code>) -> Announcement {
         let codes: Vec<Code> = codes.collect();
         self.coming.iter_mut().for_each(|coming| coming.extend(&codes));
-        let Some(digest) = &self.digest else { return News::None };
+        let Some(digest) = &self.digest else { return Announcement::None };
         let (mut new, mut fits) = (Vec::new(), true);
         for code in codes {
             match digest.insert(code) {
@@ -101,32 +100,32 @@ impl Told {
             self.digest = None;
         }
         let news = match () {
-            () if !fits => News::Everything,
-            () if new.is_empty() => return News::None,
-            () => News::Filters(new),
+            () if !fits => Announcement::Everything,
+            () if new.is_empty() => return Announcement::None,
+            () => Announcement::Filters(new),
         };
         self.version += 1;
         news
     }
 
-    /// True when it is full for the first time: it is to be made anew at once.
+    /// Returns true once when the digest becomes full: it must be rebuilt at once.
     pub(super) fn is_full(&mut self) -> bool {
         let is_full = self.digest.as_ref().is_some_and(Digest::is_full);
         is_full && !std::mem::replace(&mut self.is_due, true)
     }
 
-    /// The number of what was told before the last look.
+    /// Returns the number of the last announcement at the previous check, and remembers the current one.
     pub(super) fn look(&mut self) -> u64 {
         std::mem::replace(&mut self.looked_at, self.version)
     }
 
-    /// Whether filters may have gone, for some time, or the digest is full.
+    /// Whether filters may have been removed for some time, or the digest is full.
     pub(super) fn is_old(&self, generation: u64, now: Millis) -> bool {
         let age_ms = AGE_MS + (self.size / FILTERS_PER_MS) as Millis;
         self.version > 0 && (self.is_due || (self.generation != generation && now >= self.made_at + age_ms))
     }
 
-    /// Takes a new digest. False when it says what the old one did.
+    /// Replaces the digest. Returns false if it equals the old one.
     fn replace(
         &mut self,
         made: Result<Digest, TooMany>,
@@ -162,7 +161,7 @@ mod tests {
     use millrace_mqtt::topic::Filter;
     use millrace_router::{Subscription, Target, TopicCode};
 
-    fn add(own: &Own, filters: &[&str]) -> News {
+    fn add(own: &Own, filters: &[&str]) -> Announcement {
         own.lock().add(filters.iter().map(|filter| Code::of(Filter::parse(filter).unwrap())))
     }
 
@@ -189,10 +188,10 @@ mod tests {
     fn nothing_is_kept_before_somebody_asks_and_then_each_filter_is_told_once() {
         let (own, broker) = (Own::default(), Broker::new(1, "acme", 1));
         subscribe(&broker, "a/+", 1);
-        assert_eq!((add(&own, &["a/+"]), own.lock().version), (News::None, 0));
+        assert_eq!((add(&own, &["a/+"]), own.lock().version), (Announcement::None, 0));
         assert!(make(&own, &broker, 0));
-        assert_eq!((add(&own, &["a/+"]), own.lock().version), (News::None, 1));
-        let News::Filters(new) = add(&own, &["a/+", "b", "b"]) else { panic!("b is new") };
+        assert_eq!((add(&own, &["a/+"]), own.lock().version), (Announcement::None, 1));
+        let Announcement::Filters(new) = add(&own, &["a/+", "b", "b"]) else { panic!("b is new") };
         assert_eq!((new.len(), own.lock().version), (1, 2));
         assert_eq!((may_match(&own, "b"), may_match(&own, "c")), (true, false));
     }
@@ -265,10 +264,10 @@ mod tests {
         make(&own, &broker, 0);
         let shapes: Vec<String> =
             (0..=millrace_router::SHAPES_MAX).map(|level| "+/".repeat(level) + "#").collect();
-        let news: Vec<News> = shapes.iter().map(|shape| add(&own, &[shape])).collect();
-        assert_eq!(news.last(), Some(&News::Everything));
+        let news: Vec<Announcement> = shapes.iter().map(|shape| add(&own, &[shape])).collect();
+        assert_eq!(news.last(), Some(&Announcement::Everything));
         assert!(may_match(&own, "$SYS/whatever"));
-        assert_eq!(add(&own, &["a"]), News::None, "it is told already");
+        assert_eq!(add(&own, &["a"]), Announcement::None, "it is told already");
         assert!(make(&own, &broker, 1) && !may_match(&own, "a"));
     }
 }

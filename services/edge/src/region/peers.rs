@@ -1,7 +1,8 @@
-//! What other pods may want of one broker, as far as they have said.
+//! The digests that other pods have announced for one broker. A sender asks this file which pods may want a topic.
 //!
-//! A pod that has the broker is a *peer*. It is *trusted* while its digest is up to date: digests, and filters that come, are
-//! numbered, on top of the fabric's own numbers. In any doubt it may want everything, until it has told anew.
+//! A pod that has the broker is a *peer*. Announcements are numbered, on top of the fabric's own numbers. A peer is
+//! *trusted* while its announcements are complete; an untrusted peer gets every message until it has announced its
+//! digest again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,39 +13,37 @@ use millrace_router::{Code, Digest, TopicCode};
 
 use crate::clock::Millis;
 
-/// A pod that is gone is kept for so long, milliseconds: it may just not be heard, and the fabric forgets it no sooner.
+/// How long a lost pod is remembered. It may only be unreachable, and the fabric remembers it as long.
 pub(super) const GONE_MS: Millis = 60_000;
-/// Time between two questions to one that does not answer, milliseconds.
+/// Least time between two requests to a peer that does not answer.
 const ASK_MS: Millis = 1_000;
 
-/// What a pod's digest says.
-pub(super) enum Said {
-    /// What it said under this number before.
+/// A digest as a peer announces it.
+pub(super) enum AnnouncedDigest {
+    /// The digest that it announced under this number before.
     Same,
     Everything,
     Filters(Arc<Digest>),
 }
 
-/// What other pods may want of one broker.
 pub(crate) struct Peers {
-    /// Grows with every change; never 0.
+    /// Changes with every change of `view`; never 0.
     generation: AtomicU64,
-    /// For those who send: `None` is everything.
+    /// For senders, without a lock. `None`: the pod wants everything.
     view: ArcSwap<Vec<(PodId, Option<Arc<Digest>>)>>,
     known: Mutex<Vec<Peer>>,
 }
 
-/// Another pod that has the broker, or may have it.
 struct Peer {
     pod: PodId,
-    /// `None`: everything.
+    /// `None`: the pod wants everything.
     digest: Option<Arc<Digest>>,
-    /// The number of what it said last; 0: nothing yet.
+    /// Number of its last announcement; 0: none yet.
     version: u64,
     is_trusted: bool,
     asked_at: Option<Millis>,
     gone_at: Option<Millis>,
-    /// What this pod has said and it has heard.
+    /// The last announcement of this pod that the peer has confirmed.
     heard: u64,
 }
 
@@ -55,12 +54,12 @@ impl Default for Peers {
 }
 
 impl Peers {
-    /// What was found for a topic is right while this stays the same.
+    /// A cached answer is valid while this stays the same.
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The pods that may want a topic. `nudged`: or have members of shared subscriptions for it.
+    /// Pods that may want a topic. With `nudged` also pods with members of shared subscriptions to it.
     pub(super) fn wanting(&self, topic: &str, nudged: bool) -> Vec<PodId> {
         let view = self.view.load();
         if view.is_empty() {
@@ -74,19 +73,18 @@ impl Peers {
         view.iter().filter(|(_, digest)| wants(digest)).map(|(pod, _)| *pod).collect()
     }
 
-    /// All that have the broker, or may have it.
     pub(super) fn all(&self) -> Vec<PodId> {
         self.view.load().iter().map(|(pod, _)| *pod).collect()
     }
 
-    /// How many there are, and how many of them are in doubt.
+    /// Number of connected peers, and how many of them are untrusted.
     pub(super) fn count(&self) -> (usize, usize) {
         let known = self.lock();
         let there = known.iter().filter(|peer| peer.gone_at.is_none());
         (there.clone().count(), there.filter(|peer| !peer.is_trusted).count())
     }
 
-    /// A pod has the broker, or may have it. True when that is news.
+    /// Adds a peer. Returns true if it is new or was lost.
     pub(super) fn came(&self, pod: PodId) -> bool {
         self.change(|known| match find(known, pod) {
             Some(peer) => (peer.gone_at.take().is_some(), false),
@@ -97,7 +95,8 @@ impl Peers {
         })
     }
 
-    /// A pod does not have the broker. What it said before counts more: it may have come to the broker since.
+    /// Removes a peer that says it lacks the broker, unless it has announced a digest: then it may have opened the
+    /// broker since.
     pub(super) fn is_absent(&self, pod: PodId) {
         self.change(|known| {
             let count = known.len();
@@ -106,26 +105,25 @@ impl Peers {
         });
     }
 
-    /// A pod has said what it may want.
-    pub(super) fn said(&self, pod: PodId, version: u64, said: Said) {
+    pub(super) fn said(&self, pod: PodId, version: u64, said: AnnouncedDigest) {
         self.change(|known| {
             let peer = peer(known, pod);
             peer.gone_at = None;
             match said {
-                Said::Same if peer.version != version => {
+                AnnouncedDigest::Same if peer.version != version => {
                     peer.forget();
                     return ((), true);
                 }
-                Said::Same => {}
-                Said::Everything => peer.digest = None,
-                Said::Filters(digest) => peer.digest = Some(digest),
+                AnnouncedDigest::Same => {}
+                AnnouncedDigest::Everything => peer.digest = None,
+                AnnouncedDigest::Filters(digest) => peer.digest = Some(digest),
             }
             (peer.version, peer.is_trusted) = (version, true);
             ((), true)
         });
     }
 
-    /// Filters have come on a pod. False when something is missing before them.
+    /// Adds filters to a peer's digest. Returns false if an announcement before this one is missing.
     pub(super) fn added(&self, pod: PodId, version: u64, codes: impl Iterator<Item = Code>) -> bool {
         self.change(|known| {
             let peer = peer(known, pod);
@@ -142,7 +140,7 @@ impl Peers {
         })
     }
 
-    /// What a pod said may be out of date. True for a pod that has the broker, as far as is known.
+    /// Marks a peer as untrusted. Returns false if the pod is no peer.
     pub(super) fn doubt(&self, pod: PodId) -> bool {
         self.change(|known| match find(known, pod) {
             Some(peer) => {
@@ -153,12 +151,10 @@ impl Peers {
         })
     }
 
-    /// What any pod said may be out of date.
     pub(super) fn doubt_all(&self) {
         self.change(|known| ((), known.iter_mut().map(|peer| peer.is_trusted = false).count() > 0));
     }
 
-    /// A pod is gone, or cannot be heard.
     pub(super) fn gone(&self, pod: PodId, now: Millis) {
         self.change(|known| match find(known, pod) {
             Some(peer) => {
@@ -169,12 +165,13 @@ impl Peers {
         });
     }
 
-    /// The number of what a pod said, if it is in doubt and was not asked just now: it is to be asked. To be called when it is.
+    /// Returns the number of the peer's last announcement if it must be asked for a new one now. The caller then has to
+    /// send the request.
     pub(super) fn ask(&self, pod: PodId, now: Millis) -> Option<u64> {
         find(&mut self.lock(), pod).and_then(|peer| peer.ask(now))
     }
 
-    /// As [`Peers::ask`], for all; forgets who is gone for long.
+    /// The same as [`Peers::ask`] for all peers. Forgets peers that were lost long ago.
     pub(super) fn ask_all(&self, now: Millis) -> Vec<(PodId, u64)> {
         self.change(|known| {
             let count = known.len();
@@ -184,24 +181,24 @@ impl Peers {
         })
     }
 
-    /// The number of what a pod said last, if that is up to date.
+    /// Number of a peer's last announcement, if the peer is trusted.
     pub(super) fn version(&self, pod: PodId) -> Option<u64> {
         find(&mut self.lock(), pod).filter(|peer| peer.is_trusted).map(|peer| peer.version)
     }
 
-    /// A pod has heard all that this one has said up to this number.
+    /// Records that a peer has confirmed this pod's announcements up to `version`.
     pub(super) fn heard(&self, pod: PodId, version: u64) {
         if let Some(peer) = find(&mut self.lock(), pod) {
             peer.heard = peer.heard.max(version);
         }
     }
 
-    /// Whether all that are there have heard what this pod has said up to this number.
+    /// Whether all connected peers have confirmed this pod's announcements up to `version`.
     pub(super) fn have_heard(&self, version: u64) -> bool {
         self.lock().iter().all(|peer| peer.has_heard(version))
     }
 
-    /// Those that have not.
+    /// Peers that have not confirmed `version`.
     pub(super) fn behind(&self, version: u64) -> Vec<PodId> {
         self.lock().iter().filter(|peer| !peer.has_heard(version)).map(|peer| peer.pod).collect()
     }
@@ -210,7 +207,7 @@ impl Peers {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what is known; says whether it matters to those who send.
+    /// Changes the peers. `change` returns whether senders must see the result.
     fn change<R>(&self, change: impl FnOnce(&mut Vec<Peer>) -> (R, bool)) -> R {
         let mut known = self.lock();
         let (result, matters) = change(&mut known);
@@ -231,12 +228,12 @@ impl Peer {
         self.digest.clone().filter(|_| self.is_trusted)
     }
 
-    /// Nobody waits for one that is gone.
+    /// A lost peer counts as confirmed, so that nobody waits for it.
     fn has_heard(&self, version: u64) -> bool {
         self.gone_at.is_some() || self.heard >= version
     }
 
-    /// It may want everything until it says anew what it wants.
+    /// Forgets the digest: the peer gets every message until its next announcement.
     fn forget(&mut self) {
         (self.digest, self.version, self.is_trusted) = (None, 0, false);
     }
@@ -276,10 +273,10 @@ mod tests {
         Code::of(Filter::parse(filter).unwrap())
     }
 
-    fn filters(filters: &[&str]) -> Said {
+    fn filters(filters: &[&str]) -> AnnouncedDigest {
         let digest = Digest::with_room(100);
         filters.iter().for_each(|filter| assert_eq!(digest.insert(code(filter)), Ok(true)));
-        Said::Filters(Arc::new(digest))
+        AnnouncedDigest::Filters(Arc::new(digest))
     }
 
     fn add(peers: &Peers, version: u64, filter: &str) -> bool {
@@ -307,9 +304,9 @@ mod tests {
         // Nothing was missing.
         assert!(add(&peers, 9, "d"));
         check(&peers, &["c"], &[]);
-        peers.said(ONE, 9, Said::Same);
+        peers.said(ONE, 9, AnnouncedDigest::Same);
         check(&peers, &["a", "b", "d"], &["c"]);
-        peers.said(ONE, 10, Said::Everything);
+        peers.said(ONE, 10, AnnouncedDigest::Everything);
         check(&peers, &["c"], &[]);
     }
 
@@ -320,7 +317,7 @@ mod tests {
         assert!(!add(&peers, 9, "c"), "8 is missing");
         check(&peers, &["a", "b", "c"], &[]);
         assert!(!add(&peers, 10, "d"), "what follows does not make up for it");
-        peers.said(ONE, 10, Said::Same);
+        peers.said(ONE, 10, AnnouncedDigest::Same);
         check(&peers, &["a", "b", "c"], &[]);
         assert_eq!(peers.ask(ONE, 5), Some(0), "it has nothing");
         peers.said(ONE, 10, filters(&["a", "b", "c", "d"]));
@@ -332,7 +329,7 @@ mod tests {
     fn who_is_in_doubt_is_asked_once_a_second_and_who_is_gone_is_not() {
         let peers = Peers::default();
         peers.came(ONE);
-        peers.said(TWO, 3, Said::Everything);
+        peers.said(TWO, 3, AnnouncedDigest::Everything);
         peers.doubt_all();
         assert_eq!(peers.ask_all(100), [(ONE, 0), (TWO, 3)]);
         assert_eq!((peers.ask_all(1_000), peers.ask(TWO, 1_000)), (vec![], None));

@@ -1,4 +1,4 @@
-//! Which pods may want a topic, remembered for as long as none of them has said anything new.
+//! A cache of the pods that may want a topic, valid until a peer announces new filters.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,17 +7,16 @@ use millrace_fabric::PodId;
 
 use super::peers::Peers;
 
-/// Which pods may want a topic.
 #[derive(Default)]
 pub(crate) struct Targets {
-    /// The generation of [`Peers`] in which no pod does: then a publish costs this comparison and no more.
+    /// Generation of [`Peers`] in which no pod wants the topic: then a publish costs one comparison.
     nobody: AtomicU64,
-    /// The generation in which these do; 0: none.
+    /// Generation in which these pods want it; 0: none.
     pods: Mutex<(u64, Arc<[PodId]>)>,
 }
 
 impl Targets {
-    /// The pods that may want a topic, as of now; `None`: nobody. See [`Peers::wanting`].
+    /// The pods that may want the topic now; `None`: no pod. See [`Peers::wanting`].
     pub(super) fn get(&self, peers: &Peers, topic: &str, nudged: bool) -> Option<Arc<[PodId]>> {
         let generation = peers.generation();
         if self.nobody.load(Ordering::Relaxed) == generation {

@@ -1,39 +1,37 @@
-//! The notices between pods, as bytes. The first one says what follows; numbers are big-endian.
+//! Encoding of the notices between pods. The first byte is the kind; numbers are big-endian.
 //!
-//! | byte | what | to | then |
+//! | byte | notice | sent to | fields |
 //! |---|---|---|---|
 //! | 1 | a message | at | as in a stream, see [`crate::store::record`] |
-//! | 2 | a run | at | 1: protocol 5.0 or not; 4: how many; topic; PUBLISH packets |
+//! | 2 | a run | at | 1: protocol 5.0 or not; 4: number of messages; topic; PUBLISH packets |
 //! | 3 | committed to the streams of a topic | at | the topic |
-//! | 4 | members of a shared subscription here | broker, pod | 8: broker; 2: how many; share name; filter |
-//! | 5 | what follows are all members here | pod | 8: broker |
-//! | 6 | which members are there? | broker, pod | 8: broker |
-//! | 7 | a message for a member | pod | 8: broker; 1: hops; share name; filter; the message as above |
-//! | 8 | a session is wanted: see the store | pod | |
-//! | 9 | a retained message that is committed | at | 12: its place; the message as above |
-//! | 10 | a shared subscription has messages that nobody has | broker | 8: stream |
-//! | 11 | what may be wanted here | at | 8: number; 1: 0 as under that number before, 1 everything, 2 this digest, see [`millrace_router::Digest`] |
-//! | 12 | filters that have come, of a number one higher | at | 8: number; 16 each, see [`millrace_router::Code`] |
-//! | 13 | what may be wanted there? | pod, pods | 8: broker; 8: number of what is known, or 0 |
-//! | 14 | this pod does not have it | pod | 8: broker |
-//! | 15 | what was told up to this number is known here | at | 8: number |
-//! | 16 | as 3, with the message | broker | 12: its place; 8: the publisher's connection, 0 for none; the message as above |
-//! | 17 | who is connected? see [`crate::clients::Question`] | pods | 8: number; 8: broker; JSON |
-//! | 18 | those who are, or nothing: too many ask | pod | 8: number; JSON |
-//! | 19 | a message that comes is followed | as that | 8: [`check`] of it; 16: trace; 8: span of the publish; 8: when it was sent, nanoseconds since 1970 |
+//! | 4 | members of a shared subscription on this pod | broker, pod | 8: broker; 2: number; share name; filter |
+//! | 5 | all members on this pod follow | pod | 8: broker |
+//! | 6 | request for the members | broker, pod | 8: broker |
+//! | 7 | a message for a member | pod | 8: broker; 1: hops; share name; filter; the message as in 1 |
+//! | 8 | a session is wanted: read the notices in the store | pod | |
+//! | 9 | a committed retained message | at | 12: its position; the message as in 1 |
+//! | 10 | a shared subscription has unclaimed messages | broker | 8: stream |
+//! | 11 | digest of the filters on this pod | at | 8: number; 1: 0 unchanged since that number, 1 everything, 2 this digest, see [`millrace_router::Digest`] |
+//! | 12 | new filters on this pod | at | 8: number, one higher than before; 16 each, see [`millrace_router::Code`] |
+//! | 13 | request for a digest | pod, pods | 8: broker; 8: number of the last known one, or 0 |
+//! | 14 | this pod does not have the broker | pod | 8: broker |
+//! | 15 | confirmation of announcements | at | 8: number of the last one |
+//! | 16 | as 3, with the message | broker | 12: its position; 8: the publisher's connection, 0 for none; the message as in 1 |
+//! | 17 | request for connected clients, see [`crate::clients::Question`] | pods | 8: number; 8: broker; JSON |
+//! | 18 | connected clients; empty: too many requests | pod | 8: number; JSON |
+//! | 19 | trace of the message that follows | as the message | 8: [`check`] of it; 16: trace; 8: span of the publish; 8: time of sending, nanoseconds since 1970 |
 //!
-//! "At" is a pod, about a broker: then the broker is known.
-//! Texts but the last one of a row have their length before them, in two bytes.
+//! "At" addresses a broker on one pod, so the broker is not repeated. Texts have their length before them, in two
+//! bytes, except the last text of a row.
 
 use millrace_fabric::{Fabric, PodId, To};
 use millrace_session::Place;
 
-/// Bytes of a message that [`check`] looks at.
 const CHECKED_BYTES: usize = 1024;
 
-/// A notice from one pod to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Note<'b> {
+pub(super) enum PodNotice<'b> {
     Message(&'b [u8]),
     Run { is_v5: bool, count: u32, topic: &'b str, bytes: &'b [u8] },
     Grown(&'b str),
@@ -55,13 +53,12 @@ pub(super) enum Note<'b> {
     Traced { check: u64, trace_id: [u8; 16], span_id: [u8; 8], sent_ns: u64 },
 }
 
-impl<'b> Note<'b> {
+impl<'b> PodNotice<'b> {
     /// Sends the notice. The fabric counts a notice that cannot be sent, and announces the gap to its receivers.
     pub(super) fn send(&self, fabric: &Fabric, to: To) {
         self.send_each(fabric, std::iter::once(to));
     }
 
-    /// Sends it to pods that have a broker.
     pub(super) fn send_at(&self, fabric: &Fabric, broker: u64, pods: &[PodId]) {
         self.send_each(fabric, pods.iter().map(|pod| To::At { pod: *pod, broker }));
     }
@@ -74,7 +71,7 @@ impl<'b> Note<'b> {
         }
     }
 
-    /// Its head, and what comes after that.
+    /// Writes the fixed fields to `head`, and returns the rest.
     fn encode(&self, head: &mut Vec<u8>) -> &'b [u8] {
         match *self {
             Self::Message(entry) => {
@@ -185,7 +182,7 @@ impl<'b> Note<'b> {
         }
     }
 
-    /// `None` for what is of another version.
+    /// `None`: the notice is of a newer version.
     pub(super) fn decode(bytes: &'b [u8]) -> Option<Self> {
         let (kind, mut rest) = bytes.split_first()?;
         Some(match kind {
@@ -246,13 +243,13 @@ impl<'b> Note<'b> {
     }
 }
 
-/// Tells a message that is followed from others: FNV-1a of its first bytes and its length. Pods of different builds agree.
+/// Identifies a traced message: FNV-1a of its first bytes and its length. Pods of different builds must agree on it.
 pub(super) fn check(entry: &[u8]) -> u64 {
     let fold = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     entry.iter().take(CHECKED_BYTES).fold(0xcbf2_9ce4_8422_2325 ^ entry.len() as u64, fold)
 }
 
-/// A topic or filter of MQTT is no longer than its length can say.
+/// A topic or filter of MQTT is never longer than two bytes can express.
 fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(&u16::try_from(text.len()).unwrap_or(u16::MAX).to_be_bytes());
     out.extend_from_slice(text.as_bytes());
@@ -278,35 +275,35 @@ mod tests {
     #[test]
     fn a_note_comes_as_it_went_and_a_piece_of_one_is_none_or_shorter() {
         let notes = [
-            Note::Message(b"entry"),
-            Note::Run { is_v5: true, count: 3, topic: "a/b", bytes: b"packets" },
-            Note::Grown("a/b"),
-            Note::Members { broker: 1 << 40, count: 7, name: "g", filter: "a/#" },
-            Note::AllMembers { broker: 3 },
-            Note::AskMembers { broker: 4 },
-            Note::Shared { broker: 5, hops: 2, name: "g", filter: "a/+", entry: b"entry" },
-            Note::Notices,
-            Note::Retained { place: [7; 12], entry: b"entry" },
-            Note::Waiting { stream: 1 << 47 },
-            Note::Committed { place: [7; 12], sender: 9, entry: b"entry" },
-            Note::Digest { version: 1 << 40, says: 2, digest: b"digest" },
-            Note::Added { version: 1 << 41, codes: b"codes" },
-            Note::AskDigest { broker: 6, known: 7 },
-            Note::NoBroker { broker: 8 },
-            Note::Heard { version: 9 },
-            Note::AskClients { number: 10, broker: 11, question: b"{}" },
-            Note::Clients { number: 12, answer: b"{}" },
-            Note::Traced { check: 9, trace_id: [7; 16], span_id: [8; 8], sent_ns: 13 },
+            PodNotice::Message(b"entry"),
+            PodNotice::Run { is_v5: true, count: 3, topic: "a/b", bytes: b"packets" },
+            PodNotice::Grown("a/b"),
+            PodNotice::Members { broker: 1 << 40, count: 7, name: "g", filter: "a/#" },
+            PodNotice::AllMembers { broker: 3 },
+            PodNotice::AskMembers { broker: 4 },
+            PodNotice::Shared { broker: 5, hops: 2, name: "g", filter: "a/+", entry: b"entry" },
+            PodNotice::Notices,
+            PodNotice::Retained { place: [7; 12], entry: b"entry" },
+            PodNotice::Waiting { stream: 1 << 47 },
+            PodNotice::Committed { place: [7; 12], sender: 9, entry: b"entry" },
+            PodNotice::Digest { version: 1 << 40, says: 2, digest: b"digest" },
+            PodNotice::Added { version: 1 << 41, codes: b"codes" },
+            PodNotice::AskDigest { broker: 6, known: 7 },
+            PodNotice::NoBroker { broker: 8 },
+            PodNotice::Heard { version: 9 },
+            PodNotice::AskClients { number: 10, broker: 11, question: b"{}" },
+            PodNotice::Clients { number: 12, answer: b"{}" },
+            PodNotice::Traced { check: 9, trace_id: [7; 16], span_id: [8; 8], sent_ns: 13 },
         ];
         for note in notes {
             let mut bytes = Vec::new();
             let body = note.encode(&mut bytes);
             bytes.extend_from_slice(body);
-            assert_eq!(Note::decode(&bytes), Some(note));
+            assert_eq!(PodNotice::decode(&bytes), Some(note));
             for end in 0..bytes.len() {
-                assert_ne!(Note::decode(&bytes[..end]), Some(note));
+                assert_ne!(PodNotice::decode(&bytes[..end]), Some(note));
             }
         }
-        assert_eq!((Note::decode(b""), Note::decode(&[99])), (None, None));
+        assert_eq!((PodNotice::decode(b""), PodNotice::decode(&[99])), (None, None));
     }
 }

@@ -1,5 +1,5 @@
-//! One job within a transaction. Nothing here has an effect but through the transaction and what is returned: it may run
-//! again.
+//! Runs jobs within a transaction. The transaction may run again, so a job must have no effect except through the
+//! transaction and the returned [`Applied`].
 
 use std::cell::{RefCell, RefMut};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -32,75 +32,65 @@ use crate::clock::{Clock, seconds};
 use crate::core::Replay;
 use crate::metering::Amount;
 
-/// Bytes of messages that are kept whole with one session's packet ids: one transaction must hold them.
+/// Bytes of whole messages that are stored with one session's packet ids: they must fit into one transaction.
 const WHOLE_BYTES_MAX: usize = 4_000_000;
 
-/// How long another pod may take to let go of a session.
+/// How long another pod may take to release a session.
 pub(super) const HAND_OVER_MS: u64 = 2_000;
-/// Filters of which one transaction may change the streams before the rest of its jobs wait for the next one. One session
-/// that ends may have [`millrace_layers::limits::SUBSCRIPTIONS_MAX`] more.
+/// Changes of filters after which the remaining jobs wait for the next transaction. One ending session may add
+/// [`millrace_layers::limits::SUBSCRIPTIONS_MAX`] more.
 const CHANGES_MAX: usize = 500;
-/// Work of one transaction before the rest of its jobs wait for the next one. A cluster refuses one that is older than 5 s.
+/// Duration of a transaction after which its remaining jobs wait for the next one. A cluster refuses a transaction
+/// older than 5 s.
 const WORK_US_MAX: u64 = 500_000;
-/// CONNECTs that are carried out at once.
 const ATTACHES: usize = 50;
-/// Retained messages that are read at a time.
 const RETAINED_PAGE: usize = 1_000;
 
-/// What a transaction did.
 #[derive(Default)]
 pub(super) struct Applied {
-    /// One for each job, in order; jobs behind the last one are not carried out.
+    /// One per job, in order; the jobs after the last outcome did not run.
     pub(super) outcomes: Vec<Outcome>,
-    /// Brokers of which the filters in memory are those of the store.
+    /// Brokers whose filters in memory equal those in the store.
     pub(super) caught_up: HashSet<u64>,
-    /// Those of them where any change of a filter makes the transaction conflict.
+    /// Brokers for which any change of a filter makes the transaction conflict.
     pub(super) watched: HashSet<u64>,
-    /// What streams have more.
     pub(super) added: streams::Added,
-    /// Messages with their places in the transaction, in order.
+    /// Messages with their number in the transaction, in order.
     pub(super) places: Vec<(Arc<Message>, u16)>,
     pub(super) last_place: u16,
     pub(super) changes: Vec<Change>,
     pub(super) wills: Vec<(Arc<Broker>, Arc<Message>)>,
     /// Wills that can never be written, and why.
     pub(super) wills_dropped: Vec<(Arc<Broker>, Error)>,
-    /// Streams that grew.
     pub(super) touched: Vec<StreamKey>,
     pub(super) counts: Vec<(Arc<Broker>, Counts)>,
-    /// Webhooks whose queues grew: broker and name.
     pub(super) hooked: BTreeSet<(u64, Arc<str>)>,
 }
 
-/// What a transaction did to a broker.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Counts {
-    /// Messages that were stored.
     pub(super) stored: usize,
-    /// Messages that all had who want them, so that they were not stored.
+    /// Messages that were not stored, because all subscribers had them.
     pub(super) settled: usize,
-    /// Sessions that are new.
     pub(super) began: usize,
-    /// Sessions that are gone.
     pub(super) ended: usize,
-    /// Messages of clients.
     pub(super) received: Amount,
 }
 
 impl Applied {
-    /// So many jobs that need nothing.
+    /// For jobs that need no transaction.
     pub(super) fn done(count: usize) -> Self {
         Self { outcomes: (0..count).map(|_| Outcome::Done).collect(), ..Self::default() }
     }
 
-    /// Gives a message the next place.
+    /// Assigns the message's number in the transaction.
     fn place(&mut self, message: &Arc<Message>) -> u16 {
         let place = self.next_place();
         self.places.push((message.clone(), place));
         place
     }
 
-    /// The first one is 1.
+    /// The first number is 1.
     fn next_place(&mut self) -> u16 {
         self.last_place = self.last_place.saturating_add(1);
         self.last_place
@@ -116,32 +106,29 @@ impl Applied {
     }
 }
 
-/// What became of a job.
 pub(super) enum Outcome {
     Done,
     /// The session has another owner by now.
     Fenced,
-    /// There was no such session.
     Nothing,
     /// The store can never hold it; nothing of it was written.
     Refused(Error),
     Attached(Box<Attached>),
-    /// This other pod has the session, and was asked to let go of it.
+    /// Another pod has the session, and was asked to release it.
     Elsewhere(Bytes),
-    /// The session belongs to another user.
     OfAnotherUser,
-    /// One for each filter; `None` for one that was refused. And what is retained, where the store was asked.
+    /// One result for each filter, `None` for a refused one; and the retained messages, if the store was asked for
+    /// them.
     Subscribed(Vec<Option<Subscribed>>, Option<Retained>),
 }
 
-/// What is retained for new subscriptions, as of a place in this transaction.
+/// Retained messages for new subscriptions, as of a position in this transaction.
 pub(super) struct Retained {
     pub(super) messages: Arc<TreeSnapshot<Arc<Message>>>,
     pub(super) read_version: u64,
     pub(super) place: u16,
 }
 
-/// The streams of a filter have changed to these.
 pub(super) struct Change {
     pub(super) broker: Arc<Broker>,
     pub(super) filter: Box<str>,
@@ -149,12 +136,10 @@ pub(super) struct Change {
     pub(super) subscribers: Vec<u64>,
 }
 
-/// What a job is applied with.
 pub(super) struct Applier<'a> {
     pub(super) tx: &'a Transaction,
     pub(super) shared: &'a Shared,
     applied: RefCell<Applied>,
-    /// An earlier attempt was not committed.
     pub(super) is_retry: bool,
     began_us: u64,
 }
@@ -170,14 +155,14 @@ impl<'a> Applier<'a> {
 }
 
 impl Applier<'_> {
-    /// Carries out the jobs in order, until the transaction is full: nobody knows before how many filters a session has
-    /// that ends, or how long the store takes. CONNECTs that stand together are carried out at once, because each waits
-    /// for several answers of the store and they are of different sessions.
+    /// Runs the jobs in order until the transaction is full. That is not known before, because it depends on the
+    /// filters of ending sessions and on the store's speed. Consecutive CONNECTs run concurrently, because each waits
+    /// for several answers of the store, and they concern different sessions.
     pub(super) async fn all(&self, batch: &[Job]) -> Result<(), Error> {
         let is_attach = |job: &Job| matches!(job.write, Write::Attach(_));
         let together = batch.chunk_by(|one, other| is_attach(one) && is_attach(other));
         for jobs in together.flat_map(|jobs| jobs.chunks(ATTACHES)) {
-            // At least one job, however long the store took to answer: a transaction without any would be repeated for ever.
+            // At least one job runs, however slow the store is: otherwise the transaction would repeat for ever.
             if self.is_full() && !self.applied().outcomes.is_empty() {
                 break;
             }
@@ -188,7 +173,6 @@ impl Applier<'_> {
         Ok(())
     }
 
-    /// Whether what is left waits for the next transaction.
     pub(super) fn is_full(&self) -> bool {
         self.applied().changes.len() >= CHANGES_MAX
             || self.shared.clock.micros().saturating_sub(self.began_us) >= WORK_US_MAX
@@ -215,7 +199,7 @@ impl Applier<'_> {
         }
     }
 
-    /// What was done so far. Not to be held while something is awaited.
+    /// The result so far. The borrow must not be held across an await.
     pub(super) fn applied(&self) -> RefMut<'_, Applied> {
         self.applied.borrow_mut()
     }
@@ -242,10 +226,10 @@ impl Applier<'_> {
             qos2::set(&owned, Direction::Inbound, id.get(), &Bytes::new())?;
         }
         if publish.retains {
-            // Whatever the broker has now: then the order of jobs does not matter.
+            // It writes the broker's current retained message, so the order of jobs does not matter.
             let current = broker.retained.get(message.topic());
             let own = Some(&**message).filter(|message| !message.payload().is_empty());
-            // Among several pods the order is that of the commits (P6).
+            // With several pods, the order is that of the commits (P6).
             let kept = if self.shared.is_shared { own } else { current.as_deref() };
             self.retain(broker, message.topic(), kept).await?;
         }
@@ -267,7 +251,7 @@ impl Applier<'_> {
         Ok(Outcome::Done)
     }
 
-    /// Brings the filters of some brokers in memory to what the store has. To be done before this transaction changes any.
+    /// Updates the brokers' filters in memory from the store. It must run before this transaction changes filters.
     pub(super) async fn catch_up(&self, brokers: &[&Broker]) -> Result<(), Error> {
         if !self.shared.is_shared {
             return Ok(());
@@ -281,9 +265,9 @@ impl Applier<'_> {
             .collect()
     }
 
-    /// Makes the transaction conflict when another pod changes what a topic matches before it is committed (P2). At first with any
-    /// change of filters, which is one thing to watch for all messages; when that was in the way, with those that match. After
-    /// [`Self::catch_up`].
+    /// Makes the transaction conflict if another pod changes the streams of the topic before the commit (P2). The first
+    /// attempt watches one key, which any change of a filter touches; a later attempt watches the matching filters
+    /// only. It must run after [`Self::catch_up`].
     fn watch(&self, broker: &Broker, topic: &str) -> Result<(), Error> {
         debug_assert!(self.applied().caught_up.contains(&broker.id), "its filters may be old");
         if self.applied().watched.contains(&broker.id) {
@@ -300,7 +284,7 @@ impl Applier<'_> {
         index::watch_all(self.tx, broker.id)
     }
 
-    /// Writes what is written once for all jobs.
+    /// Writes the rows that all jobs share.
     pub(super) fn finish(&self) -> Result<(), Error> {
         let now_ms = self.shared.clock.unix_now_ms();
         let applied = self.applied();
@@ -348,7 +332,7 @@ impl Applier<'_> {
         }
         let hooked = kept.hooks.iter().map(|(_, name)| (broker.id, name.clone()));
         self.applied().hooked.extend(hooked);
-        // One with QoS 0 is in the store for webhooks alone: for all others it has no place.
+        // A QoS 0 message is stored for webhooks only, so it has no position for other receivers.
         let place = match message.qos() {
             QoS::AtMostOnce => self.applied().next_place(),
             _ => self.applied().place(message),
@@ -362,7 +346,7 @@ impl Applier<'_> {
         Ok(())
     }
 
-    /// Among several pods, a retained message has a place also when it stands in no stream.
+    /// With several pods, a retained message has a position even if no stream stores it.
     fn give_order(&self, message: &Arc<Message>) {
         let is_placed = self.applied().places.last().is_some_and(|(last, _)| Arc::ptr_eq(last, message));
         if self.shared.is_shared && !is_placed {
@@ -370,8 +354,8 @@ impl Applier<'_> {
         }
     }
 
-    /// Publishes a will in this transaction. A will that can never be written is dropped: a session must be able to
-    /// end, and what is due behind it to happen.
+    /// Publishes a will in this transaction. A will that can never be written is dropped, because its session must be
+    /// able to end, and later due work to run.
     pub(super) async fn will(&self, broker: &Arc<Broker>, body: &[u8]) -> Result<(), Error> {
         match self.publish_will(broker, body).await {
             Err(error) if is_hopeless(&error) => {
@@ -388,7 +372,8 @@ impl Applier<'_> {
         let kept = broker.streams.matches(will.topic());
         check(&will, will.retain(), &kept)?;
         if will.retain() {
-            // Before it is committed, as those of clients are: what the broker has is the order of retained messages.
+            // Before the commit, as with messages of clients: the broker's memory defines the order of retained
+            // messages.
             broker.retain(&will);
             let kept = (!will.payload().is_empty()).then_some(&*will);
             self.retain(broker, will.topic(), kept).await?;
@@ -404,7 +389,7 @@ impl Applier<'_> {
         Ok(())
     }
 
-    /// Notes what the end of these subscriptions has changed in the filter index.
+    /// Records the changes of the filter index by the end of these subscriptions.
     pub(super) async fn note_changes<'f>(
         &self,
         broker: &Arc<Broker>,
@@ -423,7 +408,7 @@ impl Applier<'_> {
     async fn attach(&self, attach: &Attach) -> Result<Outcome, Error> {
         let Attach { broker, client, .. } = attach;
         let id = SessionId { broker: broker.id, client: client.as_bytes() };
-        // Before its owner is asked to let go of it.
+        // Checked before the session's owner is asked to release it.
         if self.is_of_another_user(attach, id).await? {
             return Ok(Outcome::OfAnotherUser);
         }
@@ -433,13 +418,13 @@ impl Applier<'_> {
             return Ok(Outcome::Elsewhere(owner));
         }
         let before = subscriptions::list(self.tx, id).await?;
-        // One that is there is gone on with, also by a client that wants it for this connection only.
+        // An existing session continues, even if the client wants it for this connection only.
         let now_ms = self.shared.clock.unix_now_ms();
         let goes_on = !attach.clean
             && sessions::get(self.tx, id, Read::Serializable)
                 .await?
                 .is_some_and(|record| !record.is_expired(now_ms));
-        // Among several pods also one that ends with its connection has an owner (P5).
+        // With several pods, a session that ends with its connection needs an owner, too (P5).
         let keeps = attach.expiry_s > 0 || attach.will.is_some() || goes_on || self.shared.is_shared;
         let (will, attached) = if keeps {
             let will = attach.will.as_ref().map(|(will, delay_s)| sessions::Will {
@@ -463,7 +448,8 @@ impl Applier<'_> {
             if let Some((owner, epoch)) =
                 taken.replaced.as_ref().filter(|(owner, _)| **owner != *self.shared.owner)
             {
-                // It was asked under an earlier epoch, or did not let go in time. With QoS 0 alone it would never be fenced.
+                // The owner was asked under an earlier epoch, or did not release the session in time. Notified now, it
+                // closes the connection even if that carries QoS 0 only and would never be fenced.
                 pods::tell(self.tx, owner, id, *epoch)?;
             }
             self.applied().count(broker).began += usize::from(!taken.existed);
@@ -495,7 +481,7 @@ impl Applier<'_> {
         Ok(Outcome::Attached(Box::new(attached)))
     }
 
-    /// Whether the session lives and a client of another user made it. A session of a client without a user is everybody's, but for
+    /// Whether the session is alive and belongs to another user. Any user may continue a session without a user, except
     /// clients with connect tokens.
     async fn is_of_another_user(&self, attach: &Attach, id: SessionId<'_>) -> Result<bool, Error> {
         let now_ms = self.shared.clock.unix_now_ms();
@@ -506,8 +492,8 @@ impl Applier<'_> {
         Ok(record.is_some_and(|record| *record.details != *user.as_bytes()))
     }
 
-    /// The other pod that has the session and is to let go of it first: then what is in flight comes with it. It is not waited for
-    /// for ever; the epoch keeps it from writing after that.
+    /// Returns the other pod that has the session. That pod should release it first, so that messages in flight come
+    /// with it. After a time limit the session is taken over; the epoch then keeps the old owner from writing.
     async fn elsewhere(&self, attach: &Attach, id: SessionId<'_>) -> Result<Option<Bytes>, Error> {
         let record = sessions::get(self.tx, id, Read::Serializable).await?;
         let Some(record) = record.filter(|record| !record.is_detached()) else { return Ok(None) };
@@ -570,7 +556,7 @@ impl Applier<'_> {
         Ok(Outcome::Subscribed(subscribed, retained))
     }
 
-    /// The retained messages of new subscriptions as of this transaction: it conflicts with those that change them (P6).
+    /// Reads retained messages for new subscriptions. The transaction conflicts with changes of these messages (P6).
     async fn read_retained(&self, broker: &Broker, replays: &[Replay]) -> Result<Option<Retained>, Error> {
         if replays.is_empty() {
             return Ok(None);
@@ -631,7 +617,8 @@ impl Applier<'_> {
         Ok(Outcome::Done)
     }
 
-    /// These are with a member for good. What is in memory follows with the commit. False when another pod has one of them by now.
+    /// Marks messages as taken by a member. Memory follows after the commit. Returns false if another pod has one of
+    /// them by now.
     async fn take_from_groups(&self, taken: &[(StreamKey, Position)]) -> Result<bool, Error> {
         let mut of_stream: BTreeMap<StreamKey, Vec<Position>> = BTreeMap::new();
         for (stream, place) in taken {
@@ -652,7 +639,7 @@ impl Applier<'_> {
     }
 
     async fn checkpoint(&self, checkpoint: &Checkpoint) -> Result<Outcome, Error> {
-        // It is in a transaction with others of its kind only, and makes room on a disk that is nearly full.
+        // The transaction has only such jobs, and frees space on a disk that is nearly full.
         self.tx.set_option(TransactionOption::Cleanup);
         let owned = self.fence(&checkpoint.session).await?;
         sessions::checkpoint(&owned, checkpoint.cursor, &checkpoint.acknowledged)?;
@@ -695,7 +682,7 @@ impl Applier<'_> {
     }
 }
 
-/// Whether a write fails however often it is tried, because of what is written.
+/// Whether the write can never succeed, because of its content.
 pub(super) fn is_hopeless(error: &Error) -> bool {
     use millrace_storage::Error as Store;
     match error {
@@ -709,7 +696,7 @@ pub(super) fn is_hopeless(error: &Error) -> bool {
     }
 }
 
-/// Fails for a message that can never be written, before anything of it is.
+/// Fails for a message that can never be written, before any of it is.
 fn check(message: &Message, retains: bool, kept: &Kept) -> Result<(), Error> {
     let (topic, size) = (message.topic().len(), message.size());
     if retains && topic > TOPIC_BYTES_MAX {
@@ -727,7 +714,8 @@ fn check(message: &Message, retains: bool, kept: &Kept) -> Result<(), Error> {
     Ok(())
 }
 
-/// How far a session has come that is being left: all up to the cursor is acknowledged, and what comes with it.
+/// Progress of a session whose connection ends: the cursor up to which all is acknowledged, and acknowledged positions
+/// after it.
 fn progress(detach: &Detach) -> (Position, Vec<Position>) {
     let sent = detach.in_flight.iter().filter_map(|(_, in_flight)| match in_flight {
         InFlight::Published(entry) => Some(entry),

@@ -1,8 +1,7 @@
-//! A store that does not answer, such as a cluster that cannot be reached. Who waits for it is told, as with a disk that is full;
-//! what must be written whatever happens waits until it answers.
+//! Behaviour of the writer while a shared store does not answer, such as a cluster that cannot be reached.
 //!
-//! What is under way is not given up: a commit that nobody waits for may still happen. So the writer stands at it, and only
-//! answers for it.
+//! The writer stays at its pending commit, because an abandoned commit may still happen. Meanwhile it refuses
+//! publishers and CONNECTs, as with a full disk, and holds jobs that must not be lost until the store answers.
 
 use std::future::Future;
 use std::pin::pin;
@@ -21,19 +20,17 @@ use super::{IdWrite, Job, Write};
 const PATIENCE: Duration = Duration::from_secs(3);
 /// A shorter wait while the store is unavailable: once it is back, it answers at once.
 const PATIENCE_WHILE_AWAY: Duration = Duration::from_millis(200);
-/// How often waiting publishers are refused meanwhile.
+/// How often waiting jobs are refused while the store is unavailable.
 const TURN: Duration = Duration::from_millis(20);
-/// So long a process that ends waits for the answer.
 const FAREWELL_MS: u64 = 5_000;
 
 #[derive(Default)]
 pub(super) struct Away {
     is_away: bool,
-    /// The publishers of the batch that is under way were told that it was refused.
+    /// Whether the publishers of the pending batch were notified of its refusal.
     told: bool,
-    /// Jobs that came meanwhile, in order.
     held: Vec<Job>,
-    /// Milliseconds of the process.
+    /// In milliseconds of the process.
     gives_up_at: Option<u64>,
 }
 
@@ -46,7 +43,6 @@ impl Away {
         std::mem::take(&mut self.held)
     }
 
-    /// Whether the store did not answer the last time.
     pub(super) fn is_away(&self) -> bool {
         self.is_away
     }
@@ -57,17 +53,17 @@ impl Away {
 }
 
 impl Writer<'_> {
-    /// Waits for the store. When it does not answer in time, the publishers of `batch` and all that comes meanwhile are told.
+    /// Waits for the store. If the answer is late, refuses the publishers of `batch` and all new jobs until it comes.
     pub(super) fn wait<T>(
         &mut self,
         asked: impl Future<Output = Result<T, Error>>,
         batch: &[Job],
     ) -> Result<T, Error> {
         if !self.shared.is_shared {
-            // A disk of this machine says what it cannot do; one that is slow is waited for.
+            // A local disk reports its errors; a slow one is waited for.
             return block_on(asked);
         }
-        // Resolving the doubt of a batch keeps what its publishers were told.
+        // Without a batch the writer resolves the outcome of the previous one, whose publishers may be notified.
         if !batch.is_empty() {
             self.away.told = false;
         }
@@ -96,7 +92,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Whether the store does not answer. It is asked.
+    /// Asks the store, if the last request got no answer.
     pub(super) fn is_away(&mut self) -> bool {
         if self.away.is_away {
             let shared = self.shared;
@@ -106,7 +102,7 @@ impl Writer<'_> {
         false
     }
 
-    /// Refuses what has come or comes in so long, and tells the publishers of `batch` that it is refused.
+    /// Refuses jobs that arrive within `wait`, and notifies the publishers of `batch` of its refusal.
     pub(super) fn turn_away(&mut self, batch: &[Job], wait: Duration) -> Result<(), Error> {
         if !batch.is_empty() && !std::mem::replace(&mut self.away.told, true) {
             for job in batch.iter().filter(|job| job.is_told()) {
@@ -147,20 +143,21 @@ impl Writer<'_> {
 }
 
 impl Publish {
-    /// Whether its receivers wait for the commit for the sake of order alone.
+    /// Whether receivers wait for the commit only so that the order stays.
     pub(super) fn is_late(&self) -> bool {
         self.deliver && self.message.qos() == QoS::AtMostOnce
     }
 }
 
 impl Job {
-    /// Whether its publisher is told that it is refused while it may be stored after all. With QoS 2 it waits for what becomes of it:
-    /// one that loses its connection before it hears of the refusal would send the message again, and it would be there twice.
+    /// Whether the publisher is notified of the refusal although the message may be stored after all. A QoS 2 publisher
+    /// waits instead: if it lost its connection before the refusal arrived, it would send the message again, and the
+    /// message would be stored twice.
     fn is_told(&self) -> bool {
         matches!(&self.write, Write::Publish(publish) if publish.message.qos() < QoS::ExactlyOnce)
     }
 
-    /// Its publisher was told that it is refused, and who need not wait for the commit has it.
+    /// After the refusal: acknowledges nothing, and delivers nothing that receivers have already.
     pub(super) fn note_told(&mut self) {
         if !self.is_told() {
             return;
@@ -171,8 +168,9 @@ impl Job {
         }
     }
 
-    /// Whether it may be carried out twice, if it appends no message: a CONNECT would fire the will of its own connection,
-    /// and a packet id that is there already says that the message is a duplicate.
+    /// Whether the job may run twice if it appends no message; otherwise its transaction needs a commit marker. A CONNECT
+    /// may not, because the second run would publish the will of its own connection. A QoS 2 message may not, because
+    /// its stored packet id would make it look like a duplicate.
     pub(super) fn is_repeatable(&self) -> bool {
         match &self.write {
             Write::Publish(publish) => publish.inbound.is_none(),
@@ -181,8 +179,8 @@ impl Job {
         }
     }
 
-    /// What takes back the packet id of a message that its publisher was told is refused, and that may be stored after all: the
-    /// publisher may use the id for another message, which must not be taken for this one.
+    /// Returns the job that removes a refused message's packet id. The message may be stored after all, and the client
+    /// may use the id for another message, which would look like a duplicate.
     pub(super) fn takes_back_id(&self) -> Option<Self> {
         let Write::Publish(Publish { inbound: Some(session), .. }) = &self.write else { return None };
         let ack = self.ack.filter(|ack| ack.keeps_id && ack.hears_refusal)?;

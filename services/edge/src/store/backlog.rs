@@ -1,5 +1,5 @@
-//! What the writer has taken from the queue and not written. Brokers take turns in each transaction, by cost; the jobs
-//! of one broker stay in order (P4).
+//! The jobs that the writer has taken from the queue and not yet written. Brokers take turns in each transaction, by
+//! cost; the jobs of one broker stay in order (P4).
 //!
 //! ```text
 //! queue ──> lane of broker 1 ─┐
@@ -7,121 +7,104 @@
 //!       ──> checkpoints ──────┘  (after each transaction of the others, one of their own)
 //! ```
 //!
-//! A publish does not wait for checkpoints that came before it. Other jobs wait for checkpoints of their own session: a
-//! checkpoint says which packet ids are free, and must not say so after a job that uses them again.
+//! A publish does not wait for earlier checkpoints. Other jobs wait for checkpoints of their own session, because a
+//! checkpoint frees packet ids and must not free an id that a later job uses again.
 //!
 //! A broker that is alone fills a transaction. Beside a broker with little to write, a broker with much to write gets a
-//! share, so that the transactions stay short. A job that is larger than the share is written in parts. If it has no
-//! parts, its broker waits for as many transactions as the job was too large. Costly jobs alone wait for a moment for
-//! the brokers of the last transaction, because these have just been answered and would get into every second
-//! transaction only.
+//! share, so that transactions stay short. A job that exceeds the share is written in parts. If it cannot be split, its
+//! broker afterwards waits for as many transactions as the job exceeded its share. A transaction of costly jobs alone
+//! is delayed for a moment: the brokers of the last transaction have just been answered, and would otherwise miss every
+//! second transaction.
 //!
 //! Decision 0003 has the reasons and figures.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
-/// What the backlog knows of a job.
+/// The properties of a job that decide its turn.
 pub(super) trait Work {
-    /// Where it waits.
     fn lane(&self) -> Lane;
-    /// Bytes that it adds to a transaction.
     fn bytes(&self) -> usize;
-    /// Time that all of it adds to a transaction, in units of a message for one stream.
+    /// Time that the whole job adds to a transaction, in units of a message for one stream.
     fn cost(&self) -> usize;
-    /// The cost of the smallest part that can be in a transaction without the rest; `None` for a job without parts.
+    /// The cost of the smallest part that can be in a transaction without the rest; `None`: the job cannot be split.
     fn part_cost(&self) -> Option<usize>;
-    /// Only its first parts are in the next transaction, up to this cost.
+    /// Limits the next transaction to the first parts of the job, up to this cost.
     fn limit_to(&mut self, cost: usize);
-    /// A number of the session that it reads or writes more of than inbound packet ids. Several may have the same number.
+    /// Hash of the session, if the job reads or writes more of it than inbound packet ids. Sessions may share a hash.
     fn session(&self) -> Option<u64>;
-    /// It may change which streams a message goes to.
+    /// Whether it may change the streams of a topic.
     fn changes_index(&self) -> bool;
-    /// It cannot be in one transaction with those before it of its broker, `index_changed` telling whether one of these
-    /// changes the index.
+    /// Whether the job cannot share a transaction with the earlier jobs of its broker. `index_changed`: one of these
+    /// changes the filter index.
     fn begins_transaction(&self, index_changed: bool) -> bool;
 }
 
-/// Where a job waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane {
-    /// In order with the others of a broker.
     Broker(u64),
     /// In order with other checkpoints, and before later jobs of its session.
     Checkpoint,
-    /// Until all jobs of this broker that were submitted before it are committed.
+    /// Until all earlier jobs of this broker are committed.
     Mark(u64),
 }
 
-/// How much goes into a transaction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     pub(super) jobs: usize,
     pub(super) bytes: usize,
     pub(super) cost: usize,
-    /// Cost that a broker may use beside others that have less to write. Where several brokers have more to write, they
-    /// share twice of that, and each may use [`QUANTUM`] if it is less than the share.
+    /// Cost that a broker may use beside others with less to write. If several brokers have more to write, they
+    /// share twice this cost, and each may use [`QUANTUM`] if that is less than the share.
     pub(super) share: usize,
 }
 
-/// Cost that a broker may use before it is the next one's turn.
+/// Cost that a broker may use before the next one's turn.
 pub(super) const QUANTUM: usize = 25;
-/// Cost that a broker owes at most after a job that was larger than its share.
+/// Most that a broker owes after a job that exceeded its share.
 const DEBT_MAX: usize = 4_000;
 
-/// Transactions for which a broker counts as being there.
+/// Transactions for which a broker counts as active.
 const RECENT: u64 = 8;
-/// Beside other jobs, a transaction of checkpoints has at least one part in so many of those that wait.
+/// Beside other jobs, a transaction of checkpoints takes at least this part (1/n) of the waiting ones.
 const CATCH_UP_DIVISOR: usize = 8;
-/// Cost of a job from which on it is a costly one.
 const COSTLY: usize = 8;
 
-/// What a broker had in one of the last transactions.
 struct Recent {
     broker: u64,
     cost: usize,
     transaction: u64,
 }
 
-/// Jobs with the numbers in which they came.
 type Numbered<J> = VecDeque<(u64, J)>;
 
 pub(super) struct Backlog<J> {
     /// By broker; none is empty.
     lanes: HashMap<u64, Numbered<J>>,
-    /// Brokers in the order in which it is their turn.
     order: VecDeque<u64>,
     checkpoints: Numbered<J>,
-    /// Cost of the checkpoints that wait.
     checkpoint_cost: usize,
-    /// Numbers of the checkpoints that wait, by session.
     checkpointed: HashMap<u64, VecDeque<u64>>,
-    /// Cost of the last transaction of other jobs, while checkpoints wait that have their turn after it.
+    /// Cost of the last transaction of other jobs, if checkpoints come next.
     before_checkpoints: Option<usize>,
     marks: Numbered<J>,
-    /// Number of the next job.
     next: u64,
-    /// Number of the last transaction.
     transaction: u64,
-    /// One for each broker of the last transactions.
     recent: Vec<Recent>,
-    /// Brokers that had more than their share in a transaction, and how much more. None is 0.
+    /// Cost by which a broker exceeded its share. No entry is 0.
     debts: HashMap<u64, usize>,
-    /// Brokers of which the last transaction has a part of a job, with the number of the job.
+    /// Brokers with a part of a job in the last transaction, and the job's number.
     unfinished: Vec<(u64, u64)>,
 }
 
-/// What a broker has in the transaction that is being filled.
 #[derive(Clone, Copy, Default)]
 struct Part {
     cost: usize,
-    /// What it may have used when its turn is over.
     until: usize,
     jobs: usize,
     index_changed: bool,
-    /// Cost of the parts of its first job that are in the transaction, while not all of the job is.
+    /// Cost of the parts of its first job in the transaction, while the job is incomplete.
     begun: usize,
-    /// Nothing more of it can be in this transaction.
     is_over: bool,
 }
 
@@ -167,8 +150,8 @@ impl<J: Work> Backlog<J> {
         }
     }
 
-    /// A job, or what is left of a job, that the last transaction did not carry out: it is the first one of its broker
-    /// again. Marks wait for it. To be called before [`Self::next_batch`], for the last job first.
+    /// Returns a job, or the rest of it, that the last transaction did not run: it becomes its broker's first job
+    /// again, and barriers wait for it. The caller does this before [`Self::next_batch`], last job first.
     pub(super) fn put_back(&mut self, job: J) {
         let broker = match job.lane() {
             Lane::Broker(broker) => broker,
@@ -180,8 +163,8 @@ impl<J: Work> Backlog<J> {
             }
             Lane::Mark(_) => return self.push([job]),
         };
-        // A begun job is the last one of its broker in a transaction. Jobs before it have no number any more, and no
-        // mark passes them.
+        // A begun job is its broker's last one in a transaction. The jobs before it have no number any more, and no
+        // barrier passes them.
         let begun = self.unfinished.iter().position(|(of, _)| *of == broker);
         let number = begun.map_or(0, |at| self.unfinished.swap_remove(at).1);
         let lane = self.lanes.entry(broker).or_default();
@@ -191,7 +174,7 @@ impl<J: Work> Backlog<J> {
         lane.push_front((number, job));
     }
 
-    /// Jobs of a broker were more costly than they said.
+    /// Charges a broker whose jobs cost more than they had estimated.
     pub(super) fn owe(&mut self, broker: u64, cost: usize) {
         if cost > 0 {
             let debt = self.debts.entry(broker).or_default();
@@ -203,7 +186,7 @@ impl<J: Work> Backlog<J> {
         self.lanes.is_empty() && self.checkpoints.is_empty() && self.marks.is_empty()
     }
 
-    /// Whether the next transaction is of costly jobs alone, while a broker of the last one has nothing to write yet.
+    /// Whether the next transaction would have only costly jobs, while a broker of the last one has nothing queued yet.
     pub(super) fn is_early(&self) -> bool {
         let is_costly = |lane: &Numbered<J>| lane.front().is_some_and(|(_, job)| job.cost() >= COSTLY);
         let is_last = |recent: &&Recent| recent.transaction == self.transaction;
@@ -213,7 +196,7 @@ impl<J: Work> Backlog<J> {
             && self.recent.iter().filter(is_last).any(|recent| !self.lanes.contains_key(&recent.broker))
     }
 
-    /// The jobs of the next transaction, in order; none when none waits.
+    /// Returns the jobs of the next transaction, in order; none if none waits.
     pub(super) fn next_batch(&mut self, budget: Budget) -> Vec<J> {
         let mut batch = Batch { budget, jobs: Vec::new(), bytes: 0, cost: 0 };
         self.unfinished.clear();
@@ -224,10 +207,10 @@ impl<J: Work> Backlog<J> {
             let is_turn = !self.checkpoints.is_empty() && !batch.jobs.is_empty();
             self.before_checkpoints = is_turn.then_some(batch.cost);
         }
-        // All others may wait for checkpoints of their sessions.
+        // The other jobs may all wait for checkpoints of their sessions.
         if batch.jobs.is_empty() {
             let cost = self.before_checkpoints.take().filter(|_| has_others);
-            // They catch up when more come than their share takes.
+            // Checkpoints catch up if more arrive than their share takes.
             let most = self.checkpoint_cost / CATCH_UP_DIVISOR;
             let cost = cost.map_or(budget.cost, |cost| cost.max(budget.share).max(most));
             self.fill_with_checkpoints(&mut batch, cost.min(budget.cost));
@@ -253,7 +236,6 @@ impl<J: Work> Backlog<J> {
         }
     }
 
-    /// Numbers of the waiting checkpoints of a session, the oldest first.
     fn numbers_of(&mut self, job: &J) -> &mut VecDeque<u64> {
         self.checkpointed.entry(job.session().unwrap_or_default()).or_default()
     }
@@ -262,9 +244,9 @@ impl<J: Work> Backlog<J> {
         let mut parts: HashMap<u64, Part> = HashMap::new();
         let mut turn = self.without_debtors(batch.budget.share);
         let brokers = turn.clone();
-        // The first one of this transaction is the last one of the next.
+        // The first broker of this transaction is the last one of the next.
         self.order.rotate_left(usize::from(self.order.len() > 1));
-        // The most that a broker with little to write has: in one of the last transactions, or in this one.
+        // The most that a broker with little to write has, in this transaction or one of the last.
         let is_away = |recent: &&Recent| !self.lanes.contains_key(&recent.broker);
         let mut measure = self.recent.iter().filter(is_away).map(|recent| recent.cost).max();
         let mut with_more = turn.len();
@@ -281,7 +263,7 @@ impl<J: Work> Backlog<J> {
                 part.is_over = true;
             }
             if part.is_over {
-                // A broker that only waits for checkpoints has nothing that the others could delay.
+                // A broker that only waits for checkpoints cannot be delayed by the others.
                 let own = (part.cost > 0).then_some(part.cost.min(part.until));
                 measure = measure.max(own);
                 with_more -= 1;
@@ -304,7 +286,7 @@ impl<J: Work> Backlog<J> {
         self.note_recent(&parts);
     }
 
-    /// The brokers in the order of their turns, without those that owe a share, unless all do. They pay by waiting.
+    /// The brokers in order of their turns. Brokers that owe a share are skipped, unless all do: waiting pays the debt.
     fn without_debtors(&mut self, share: usize) -> VecDeque<u64> {
         let mut turn = self.order.clone();
         let owes = |broker: &u64| self.debts.get(broker).is_some_and(|debt| *debt >= share);
@@ -312,7 +294,8 @@ impl<J: Work> Backlog<J> {
             turn.retain(|broker| !owes(broker));
             let lanes = &self.lanes;
             self.debts.retain(|broker, debt| {
-                // Debts below a share add up, or a broker that has a little too much each time would never pay.
+                // A debt below the share is kept and adds up: otherwise a broker that slightly exceeds its share each
+                // time would never pay.
                 let takes_part = *debt < share && lanes.contains_key(broker);
                 *debt -= if takes_part { 0 } else { share.min(*debt) };
                 *debt > 0
@@ -321,7 +304,7 @@ impl<J: Work> Backlog<J> {
         turn
     }
 
-    /// Moves the begun job of a broker into the transaction: the rest of it comes back.
+    /// Moves a broker's begun job into the transaction; the rest of the job comes back.
     fn take_begun(&mut self, broker: u64, part: &Part, batch: &mut Batch<J>) {
         if part.begun == 0 {
             return;
@@ -336,7 +319,7 @@ impl<J: Work> Backlog<J> {
         }
     }
 
-    /// Brokers that had more than `share` beside others owe the difference.
+    /// Charges brokers that exceeded `share` while others were waiting.
     fn note_debts(&mut self, parts: &HashMap<u64, Part>, share: usize) {
         parts.iter().for_each(|(broker, part)| self.owe(*broker, part.cost.saturating_sub(share)));
     }
@@ -358,7 +341,7 @@ impl<J: Work> Backlog<J> {
         self.recent.extend(parts.iter().map(of));
     }
 
-    /// Adds the marks before which no job of their broker waits any more. Jobs of other brokers do not hold them up.
+    /// Adds the barriers for which no earlier job of their broker waits. Jobs of other brokers do not matter.
     fn add_marks(&mut self, batch: &mut Batch<J>) {
         for (number, job) in std::mem::take(&mut self.marks) {
             let waiting = match job.lane() {
@@ -373,7 +356,7 @@ impl<J: Work> Backlog<J> {
         }
     }
 
-    /// Number of the oldest job of a broker that waits, or of which the transaction being filled has a part.
+    /// Number of a broker's oldest job that waits, or that is only in part in this transaction.
     fn oldest_of(&self, broker: u64) -> Option<u64> {
         let waiting = self.lanes.get(&broker).and_then(|lane| lane.front()).map(|(number, _)| *number);
         let begun = self.unfinished.iter().find(|(of, _)| *of == broker).map(|(_, number)| *number);
@@ -381,12 +364,12 @@ impl<J: Work> Backlog<J> {
     }
 }
 
-/// Brokers of the last transactions that are not in this one.
+/// Matches brokers of the last transactions that are not in this one.
 fn is_absent(parts: &HashMap<u64, Part>) -> impl Fn(&Recent) -> bool {
     |recent| !parts.contains_key(&recent.broker)
 }
 
-/// Moves the next job of a broker, or a part of it, into the transaction. False when it must wait for the next one.
+/// Moves a broker's next job, or a part of it, into the transaction. Returns false if it must wait for the next one.
 fn take_one<J: Work>(
     lane: &mut Numbered<J>,
     part: &mut Part,
@@ -394,7 +377,7 @@ fn take_one<J: Work>(
     checkpointed: &HashMap<u64, VecDeque<u64>>,
 ) -> bool {
     let Some((number, job)) = lane.front() else { return false };
-    // Later checkpoints do not count, or a session that acknowledges all the time would hold up its broker.
+    // Later checkpoints do not count: otherwise a session that acknowledges all the time would block its broker.
     let oldest = job.session().and_then(|session| checkpointed.get(&session)?.front());
     let is_behind = oldest.is_some_and(|oldest| oldest < number);
     let begins = is_behind || part.jobs > 0 && job.begins_transaction(part.index_changed);
@@ -429,7 +412,7 @@ struct Batch<J> {
 }
 
 impl<J: Work> Batch<J> {
-    /// Whether so many bytes fit; the first ones always do.
+    /// Whether the bytes fit; the first job always fits.
     fn has_room(&self, bytes: usize) -> bool {
         let is_empty = self.jobs.is_empty() && self.cost == 0;
         is_empty || !self.is_full() && self.bytes + bytes <= self.budget.bytes

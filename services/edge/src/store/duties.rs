@@ -17,7 +17,6 @@ use super::pods::{self, Recovery};
 use super::sweep;
 use super::writer::Writer;
 
-/// Sessions of one transaction.
 const SESSIONS: usize = 100;
 /// Fewer are not faster: each step has a commit, which takes its time whatever is written.
 const SESSIONS_MIN: usize = 10;
@@ -30,12 +29,10 @@ const RETRY_US: u64 = 100_000;
 /// While there are jobs, the writer serves them for so many times as long as the last step took.
 const JOBS_SHARE: u64 = 3;
 
-/// Something that is done in steps.
 #[derive(Debug)]
 pub(super) enum Duty {
     /// Wills and ends of sessions that are due in a shard, at this time.
     Due(u8, u64),
-    /// The sessions and claims of a dead pod.
     Recover(Recovery),
 }
 
@@ -56,7 +53,6 @@ pub(super) struct Duties {
     not_before_us: u64,
     /// Jobs were written since the last step.
     has_jobs: bool,
-    /// The step that ends failed.
     has_failed: bool,
 }
 
@@ -80,7 +76,6 @@ impl Duties {
         }
     }
 
-    /// Sessions of the next step.
     pub(super) fn sessions(&self) -> usize {
         self.sessions
     }
@@ -96,7 +91,6 @@ impl Duties {
         Ok(())
     }
 
-    /// A step was fast.
     pub(super) fn grow(&mut self) {
         self.sessions = (2 * self.sessions).min(SESSIONS);
     }
@@ -114,7 +108,6 @@ impl Duties {
         if now_us < self.not_before_us { None } else { self.waiting.pop_front() }
     }
 
-    /// A step ended.
     fn note_step(&mut self, now_us: u64, took_us: u64, work_us: u64) {
         let jobs_us = if std::mem::take(&mut self.has_jobs) { JOBS_SHARE * took_us } else { 0 };
         if std::mem::take(&mut self.has_failed) {

@@ -1,6 +1,6 @@
-//! Shared subscriptions that have a stream: their messages are handed to members by the thread that writes, after the commit,
-//! so that it knows the place of each and what members still have. A group whose members are all away is *behind*: its
-//! messages stay in the stream, and are read when a member comes.
+//! Persistent shared subscriptions of a pod that has its store alone. The writer hands their messages to members after
+//! the commit, so it knows each message's position and the messages that members have not acknowledged. A group without
+//! a connected member is *behind*: its messages stay in the stream until a member connects.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,26 +17,23 @@ use crate::broker::{Broker, Routes};
 use crate::mailbox::Mail;
 use crate::region::is_here;
 
-/// Messages that the members of a group have and have not acknowledged.
 const OUTSTANDING_MAX: usize = 1_000;
-/// Where a page ends.
 const PAGE: ReadLimit = ReadLimit { entries: 200, bytes: 512 * 1024 };
 
-/// The groups that had something to do since the start.
+/// The groups that were active since the start.
 #[derive(Default)]
 pub(super) struct Groups(HashMap<StreamKey, Group>);
 
-/// How far a group has come.
 struct Group {
-    /// All up to here was handed to members.
+    /// Members got everything up to here.
     through: Position,
-    /// Members have these, unacknowledged.
+    /// Messages that members have and have not acknowledged.
     outstanding: BTreeSet<Position>,
-    /// Members have acknowledged these, not all before them.
+    /// Messages that members have acknowledged, while earlier ones are open.
     acknowledged: BTreeSet<Position>,
-    /// Its stream has more than was handed to members.
+    /// Whether its stream has messages that no member got.
     behind: bool,
-    /// What is here is not stored.
+    /// Whether the progress differs from the stored one.
     unsaved: bool,
 }
 
@@ -51,7 +48,7 @@ impl Group {
         }
     }
 
-    /// All up to here is acknowledged.
+    /// Everything up to here is acknowledged.
     fn cursor(&self) -> Position {
         self.outstanding.first().map_or(self.through, |first| first.before().min(self.through))
     }
@@ -64,7 +61,7 @@ impl Group {
         self.unsaved = true;
     }
 
-    /// A member has left without it: it is to be read again.
+    /// A member has left without acknowledging the message: it is read again.
     fn give_back(&mut self, place: Position) {
         if self.outstanding.remove(&place) {
             self.through = self.through.min(place.before());
@@ -76,14 +73,14 @@ impl Group {
         self.outstanding.len() < OUTSTANDING_MAX
     }
 
-    /// Whether a message that was read is new to it.
+    /// Whether no member has the message yet.
     fn wants(&self, place: Position) -> bool {
         !self.outstanding.contains(&place) && !self.acknowledged.contains(&place)
     }
 }
 
 impl Writer<'_> {
-    /// A message is committed: the groups that keep it hand it to a member, if they are not behind.
+    /// A message is committed: each group that stores it hands it to a member, unless the group lags.
     pub(super) fn hand_to_groups(&mut self, routes: &Arc<Routes>, message: &Arc<Message>) {
         let Some(place) = message.place().map(Position) else { return };
         if self.shared.is_shared {
@@ -94,20 +91,20 @@ impl Writer<'_> {
             let key = (routes.broker.id, kept.stream);
             let Some(group) = self.group(key) else { continue };
             if group.behind {
-                // It may be new here, and its members may be there.
+                // The group may be new here, with connected members.
                 if routes.online_group(kept).is_some() {
                     self.read_for(key);
                 }
                 continue;
             }
-            // What stands behind it in its transaction may have been read already.
+            // Later messages of its transaction may have been read already.
             if !group.wants(place) {
                 continue;
             }
             if !group.has_room() || !self.hand_to_member(&routes.broker, kept, message) {
                 if let Some(group) = self.groups.0.get_mut(&key) {
                     group.behind = true;
-                    // A will of the same transaction may have come before it.
+                    // A will of the same transaction may have an earlier position.
                     group.through = group.through.min(place.before());
                 }
                 continue;
@@ -119,7 +116,6 @@ impl Writer<'_> {
         }
     }
 
-    /// What members did.
     pub(super) fn shared(&mut self, shared: SharedMessages) {
         if self.shared.is_shared {
             return self.shared_among_pods(shared);
@@ -142,7 +138,7 @@ impl Writer<'_> {
         }
     }
 
-    /// These are with a member for good, and the store knows.
+    /// Members have these messages for good, and that is durable.
     pub(super) fn taken(&mut self, taken: &[(StreamKey, Position)]) {
         if self.shared.is_shared {
             return self.taken_among_pods(taken);
@@ -169,7 +165,7 @@ impl Writer<'_> {
         self.groups.0.get_mut(&key)
     }
 
-    /// Reads for a group that is behind, while it has members that take more.
+    /// Reads for a lagging group, while its members accept more.
     fn read_for(&mut self, key: StreamKey) {
         let broker = self.shared.brokers.by_id(key.0);
         let Some((broker, kept)) =
@@ -190,7 +186,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Hands a page to members. False when none of them is there.
+    /// Hands a page to members. Returns false if no member is connected.
     fn read_page(&mut self, broker: &Arc<Broker>, kept: &KeptGroup) -> Result<bool, Error> {
         let key = (broker.id, kept.stream);
         let Some(through) = self.group(key).map(|group| group.through) else { return Ok(false) };
@@ -220,7 +216,6 @@ impl Writer<'_> {
         Ok(true)
     }
 
-    /// False when no member is there.
     pub(super) fn hand_to_member(
         &mut self,
         broker: &Arc<Broker>,
@@ -237,7 +232,7 @@ impl Writer<'_> {
         true
     }
 
-    /// Stores how far the groups have come, and trims what all their members have.
+    /// Stores the progress of the groups, and trims messages that all members have.
     pub(super) fn save_groups(&mut self) {
         let unsaved = self.groups.0.iter_mut().filter(|(_, group)| group.unsaved);
         let progress: Vec<(StreamKey, Progress)> = unsaved

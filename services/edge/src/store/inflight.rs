@@ -1,12 +1,12 @@
-//! What is in flight to a client, as it stands in the store beside its packet id.
+//! The stored form of a message in flight to a client, under its packet id.
 //!
-//! A message that is in a stream is not kept twice: its place in the stream says which it is. One that is in none (a retained
-//! message for a new subscription) is kept whole.
+//! A message in a stream is referred to by its position. A message in no stream (a retained message for a new
+//! subscription) is stored whole.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
-//! | 1 | 1: published, in a stream; 2: PUBREC came; 3: published, the message follows |
-//! | 12 | place in the streams; zeros for none |
+//! | 1 | 1: published, in a stream; 2: PUBREC received; 3: published, the message follows |
+//! | 12 | position in the streams; zeros for none |
 //! | 1 | QoS in bits 0 and 1, RETAIN in bit 2 |
 //! | 1 | number of subscription identifiers, then 4 bytes for each, little-endian |
 //! | | with 3: the message as in a stream |
@@ -25,10 +25,9 @@ const RELEASED: u8 = 2;
 const WHOLE: u8 = 3;
 const RETAIN: u8 = 4;
 
-/// What was read.
 #[derive(Clone, Debug)]
 pub(crate) enum Row {
-    /// The message is to be found at this place.
+    /// The stream has the message at this position.
     InStream {
         place: Place,
         qos: QoS,
@@ -62,7 +61,7 @@ pub(crate) fn encode(in_flight: &InFlight, clock: &Clock) -> Vec<u8> {
     out
 }
 
-/// `None` for what is not of this format.
+/// `None`: the row has another format.
 pub(crate) fn decode(bytes: &[u8], clock: &Clock) -> Option<Row> {
     let (kind, rest) = bytes.split_first()?;
     let (place, rest) = rest.split_first_chunk::<12>()?;
@@ -90,8 +89,8 @@ pub(crate) fn decode(bytes: &[u8], clock: &Clock) -> Option<Row> {
     }
 }
 
-/// Packet ids in the order in which they were given: they count up, and begin again at 1, so the widest gap is before the
-/// first.
+/// Sorts by the order in which packet ids were assigned: ids count up and wrap to 1, so the widest gap is before the
+/// oldest one.
 pub(crate) fn in_order<T>(rows: &mut [(u16, T)]) {
     rows.sort_by_key(|(id, _)| *id);
     let Some((last, _)) = rows.last() else { return };

@@ -1,4 +1,7 @@
-//! What event loops leave with the store, and what comes back.
+//! The jobs that event loops submit to the store, and the results that come back to them as mail.
+//!
+//! A [`Job`] is a write, with the publisher that waits for it. A [`Read`] asks for a page of a session's messages. Each
+//! write reports its [`cost`], so that the backlog can share transactions fairly between brokers.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -23,16 +26,14 @@ use crate::broker::{Broker, Routes};
 use crate::core::Replay;
 use crate::core::connection::ConnectionId;
 
-/// Something to write, and the publisher that waits for it.
 pub(crate) struct Job {
     pub(crate) write: Write,
     pub(crate) ack: Option<Ack>,
 }
 
-/// Something to write.
 pub(crate) enum Write {
     Publish(Publish),
-    /// A connection takes a session, or ends it to have a new one that is not kept.
+    /// A connection takes a session over, or replaces it by a new one that is not persistent.
     Attach(Box<Attach>),
     Subscribe(Box<Subscribe>),
     Unsubscribe(Box<Unsubscribe>),
@@ -40,15 +41,14 @@ pub(crate) enum Write {
     Checkpoint(Box<Checkpoint>),
     Detach(Box<Detach>),
     Shared(Box<Shared>),
-    /// An operator ends a session.
     Purge(Box<Purge>),
-    /// The webhooks of a broker have changed: their queues are to follow.
+    /// The webhooks of a broker have changed: create and remove their queues.
     Webhooks(Arc<Broker>),
-    /// Nothing: a publisher, of this broker, is told that a message was refused. What it left before that is refused too.
+    /// Writes nothing. The publisher has been notified of a refused message; its jobs before this one are refused, too.
     Told(u64, ConnectionId),
-    /// Nothing: the streams of a topic were grown by another pod, and shared subscriptions are to see whether theirs were.
+    /// Writes nothing. Another pod has added to the streams of a topic: shared subscriptions check theirs.
     Grown(Arc<Broker>, Arc<str>),
-    /// Nothing: another pod has said that it wants a session.
+    /// Writes nothing. Another pod has left a notice in the store: it wants a session.
     Notices,
     /// Writes nothing. The core is notified when all jobs of the broker that were submitted before it are committed.
     Mark {
@@ -66,15 +66,16 @@ pub(crate) struct Ack {
     pub(crate) session: Target,
     pub(crate) qos: QoS,
     pub(crate) packet_id: PacketId,
-    /// The packet id is kept beside the message: to be forgotten with PUBREL.
+    /// The packet id is stored with the message, until the client sends PUBREL.
     pub(crate) keeps_id: bool,
-    /// The message is handed on with the commit; the publisher's next ones wait for that.
+    /// Receivers get the message only after its commit. The publisher's next messages wait for it, so that the order
+    /// stays.
     pub(crate) in_order: bool,
-    /// The publisher can be told that a message is refused. One that cannot sends it again.
+    /// The publisher learns of a refusal by a reason code. Any other publisher sends the message again.
     pub(crate) hears_refusal: bool,
 }
 
-/// A session of the store, with the proof of who owns it.
+/// A stored session, with the epoch that proves its ownership.
 #[derive(Clone)]
 pub(crate) struct SessionKey {
     pub(crate) broker: Arc<Broker>,
@@ -92,27 +93,27 @@ impl SessionKey {
     }
 }
 
-/// A message that matches persistent filters, or is retained.
+/// A message for persistent filters, or a retained message.
 pub(crate) struct Publish {
     pub(crate) message: Arc<Message>,
     pub(crate) routes: Arc<Routes>,
     pub(crate) from: Option<ConnectionId>,
-    /// As [`super::record::publisher`] has it.
+    /// Number of the publisher, see [`super::record::publisher`].
     pub(crate) publisher: u64,
-    /// The broker has it as a retained message: what it has of this topic is to be stored.
+    /// Whether to store the broker's retained message of this topic, as it is in memory at the commit.
     pub(crate) retains: bool,
-    /// It is handed to its receivers once it is committed, not before.
+    /// Whether receivers get the message only after its commit.
     pub(crate) deliver: bool,
-    /// The publisher's session, when it keeps the packet id.
+    /// The publisher's session, if it stores the packet id.
     pub(crate) inbound: Option<SessionKey>,
-    /// When it need not be stored, if it is handed on already.
+    /// The condition under which the message need not be stored, because its receivers have it already.
     pub(crate) wanted: Option<Wanted>,
-    /// When a message that is followed was queued, microseconds.
+    /// Time at which a traced message was queued, in microseconds.
     pub(crate) queued_us: u64,
 }
 
 impl Publish {
-    /// Whether all who subscribe have acknowledged it, and nobody has come meanwhile (P1).
+    /// Whether all subscribers have acknowledged the message, and none was added meanwhile (P1).
     pub(super) fn is_settled(&self) -> bool {
         let kept = &self.routes.kept;
         self.wanted.is_some_and(|wanted| {
@@ -123,55 +124,52 @@ impl Publish {
     }
 }
 
-/// A CONNECT that concerns the store.
+/// A CONNECT of a session that is, or will be, in the store.
 pub(crate) struct Attach {
     pub(crate) broker: Arc<Broker>,
     pub(crate) client: Arc<str>,
     pub(crate) connection: ConnectionId,
     pub(crate) clean: bool,
-    /// Seconds; 0: ends with the connection.
+    /// Session expiry interval in seconds; 0: the session ends with the connection.
     pub(crate) expiry_s: u32,
     pub(crate) will: Option<(Arc<Message>, u32)>,
-    /// The user that the client has shown to be, for whom the session is kept.
     pub(crate) user: Option<Box<str>>,
-    /// Whether it came with a connect token: no session of somebody else is for it, nor one that is everybody's.
+    /// Whether the client has a connect token: it may use neither another user's session nor one without a user.
     pub(crate) is_visitor: bool,
-    /// When the pod that has the session was asked to let go of it, milliseconds of the process; 0: it was not.
+    /// Time at which the pod that has the session was asked to release it, in milliseconds of the process; 0: not
+    /// asked.
     pub(crate) asked_at: u64,
-    /// When it is asked for again.
     pub(crate) ask_at: u64,
 }
 
-/// The session that a connection has got.
+/// The session of a connection, as the store has it.
 #[derive(Default)]
 pub(crate) struct Attached {
     pub(crate) client: Arc<str>,
-    /// 0: nothing of it is kept.
+    /// 0: the session is not stored.
     pub(crate) epoch: u64,
     pub(crate) expiry_s: u32,
     pub(crate) present: bool,
     pub(crate) subscriptions: Vec<Subscription>,
     pub(crate) rows: Vec<(PacketId, Row)>,
-    /// `rows`, once their messages were read.
+    /// The messages of `rows`, once they are read.
     pub(crate) in_flight: Vec<(PacketId, InFlight)>,
-    /// QoS 2 packet ids of the client.
+    /// QoS 2 packet ids that the client has in use.
     pub(crate) received: Vec<PacketId>,
     pub(crate) cursor: Position,
     pub(crate) acknowledged: Vec<Position>,
 }
 
-/// A SUBSCRIBE.
 pub(crate) struct Subscribe {
     pub(crate) session: SessionKey,
     pub(crate) target: Target,
-    /// Filters that were granted, with their places among the reasons.
+    /// Granted filters, with their index among the reason codes.
     pub(crate) filters: Vec<(Box<str>, Options, usize)>,
-    /// Shared subscriptions that are not kept: whether others keep them is to be found out.
+    /// Shared subscriptions that are not persistent: the store has to say whether other members of the group are.
     pub(crate) shared: Vec<Box<str>>,
     pub(crate) pending: PendingSubscribe,
-    /// Results of the filters that earlier transactions wrote.
     pub(super) written: Vec<Option<Subscribed>>,
-    /// Filters up to here are in the next transaction.
+    /// End of the filters that the next transaction writes.
     pub(super) until: usize,
 }
 
@@ -187,50 +185,42 @@ impl Subscribe {
         Self { session, target, filters, shared, pending, written: Vec::new(), until }
     }
 
-    /// Whether the next transaction has the last of its filters.
     pub(super) fn ends(&self) -> bool {
         self.until >= self.filters.len()
     }
 
-    /// Filters that are not written.
     fn left(&self) -> usize {
         self.filters.len() - self.written.len()
     }
 
-    /// Filters of the next transaction.
     pub(super) fn part(&self) -> &[(Box<str>, Options, usize)] {
         &self.filters[self.written.len()..self.until]
     }
 
-    /// Whether a part of it may be found in streams.
+    /// Whether the store must read or write for it.
     pub(crate) fn is_stored(&self) -> bool {
         !(self.filters.is_empty() && self.shared.is_empty())
     }
 }
 
-/// The answer of a SUBSCRIBE.
 pub(crate) struct PendingSubscribe {
     pub(crate) packet_id: PacketId,
     /// One for each distinct filter.
     pub(crate) reasons: SmallVec<[ReasonCode; 4]>,
-    /// The QoS that each of those was asked for with.
     pub(crate) asked: SmallVec<[QoS; 4]>,
-    /// For each filter of the packet, its place in `reasons` and the QoS that it asked for.
+    /// For each filter of the packet: its index in `reasons`, and the requested QoS.
     pub(crate) places: SmallVec<[(u32, QoS); 2]>,
-    /// The reason string; empty for none.
     pub(crate) what: &'static str,
     pub(crate) replays: SmallVec<[Replay; 2]>,
-    /// Its retained messages have their place in the session's queue already.
+    /// Whether the retained messages have their position in the session's queue already.
     pub(crate) holds: bool,
-    /// What is retained was read from the store, up to here.
+    /// Position up to which retained messages were read from the store.
     pub(crate) retained_through: Option<Position>,
-    /// Live copies are held until it is answered.
     pub(crate) asks: bool,
-    /// New subscriptions of a session that is not kept: they end if the store cannot be asked.
+    /// New filters of a session that is not persistent. They are removed if the store does not answer.
     pub(crate) unkept: Vec<Box<str>>,
-    /// The store could not be asked.
     pub(crate) is_refused: bool,
-    /// It is answered when other pods have heard what they were told up to this number.
+    /// The SUBACK waits until other pods have confirmed this announcement of filters; 0: it waits for none.
     pub(crate) told: u64,
 }
 
@@ -253,17 +243,15 @@ impl PendingSubscribe {
     }
 }
 
-/// An UNSUBSCRIBE.
 pub(crate) struct Unsubscribe {
     pub(crate) session: SessionKey,
     pub(crate) target: Target,
     pub(crate) filters: Vec<Box<str>>,
-    /// Of the packet; `None` when the server ends them.
+    /// `None`: the server ends the subscriptions.
     pub(crate) packet_id: Option<PacketId>,
     pub(crate) reasons: SmallVec<[ReasonCode; 4]>,
-    /// Filters of earlier transactions.
     pub(super) written: usize,
-    /// Filters up to here are in the next transaction.
+    /// End of the filters that the next transaction writes.
     pub(super) until: usize,
 }
 
@@ -279,107 +267,95 @@ impl Unsubscribe {
         Self { session, target, filters, packet_id, reasons, written: 0, until }
     }
 
-    /// Filters that are not written.
     fn left(&self) -> usize {
         self.filters.len() - self.written
     }
 
-    /// Filters of the next transaction.
     pub(super) fn part(&self) -> &[Box<str>] {
         &self.filters[self.written..self.until]
     }
 }
 
-/// QoS 2 packet ids of a session.
 pub(crate) struct Ids {
     pub(crate) session: SessionKey,
     pub(crate) target: Target,
     pub(crate) write: IdWrite,
 }
 
-/// What is written of packet ids.
 #[derive(Debug)]
 pub(crate) enum IdWrite {
     Reserve(Reserve),
-    /// The client has the message.
+    /// The client has the message (PUBREC).
     Release(PacketId, Option<Place>),
-    /// The client uses the id no more.
     Forget(PacketId),
-    /// The client was told that its message is refused. Nobody waits for this.
+    /// The client knows that its message was refused, and waits for nothing.
     TakeBack(PacketId),
 }
 
-/// Packet ids that were given to messages.
 #[derive(Debug, Default)]
 pub(crate) struct Reserve {
     pub(crate) rows: Vec<(PacketId, Vec<u8>)>,
-    /// All up to here is acknowledged, so what stood under the same ids before is over.
+    /// Everything up to here is acknowledged, so earlier messages under the same ids are done.
     pub(crate) cursor: Position,
-    /// What is acknowledged beyond it, as far as it must be known.
+    /// Positions after the cursor that are acknowledged, as far as they must be known.
     pub(crate) acknowledged: Vec<Position>,
-    /// Messages of shared subscriptions among them: no other member is to get them.
+    /// Messages of shared subscriptions among them, which no other member may get.
     pub(crate) taken: Vec<(StreamKey, Position)>,
 }
 
-/// A stream of the store: its broker's number, and its own within the broker.
+/// A stream of the store: the broker's id, and the stream's id within the broker.
 pub(crate) type StreamKey = (u64, StreamId);
 
-/// What became of messages of shared subscriptions: the stream, and the place.
+/// Results of messages of shared subscriptions, by stream and position.
 #[derive(Default)]
 pub(crate) struct Shared {
-    /// Members have these.
+    /// Members have acknowledged these.
     pub(crate) settled: Vec<(StreamKey, Position)>,
-    /// Members have left without these.
+    /// Members have left without acknowledging these.
     pub(crate) returned: Vec<(StreamKey, Position)>,
-    /// A member has come to these.
+    /// A member has joined these.
     pub(crate) joined: Vec<StreamKey>,
 }
 
-/// A session that is to end.
 pub(crate) struct Purge {
     pub(crate) broker: Arc<Broker>,
     pub(crate) client: Arc<str>,
-    /// It had a connection.
     pub(crate) was_online: bool,
-    /// Told whether there was one, or why it cannot be ended.
+    /// Receives whether the session existed, or why it cannot be ended.
     pub(crate) done: SyncSender<Result<bool, String>>,
 }
 
-/// How far a session has come.
+/// Progress of a session.
 pub(crate) struct Checkpoint {
     pub(crate) session: SessionKey,
     pub(crate) cursor: Position,
-    /// What was acknowledged beyond the cursor on an earlier connection.
+    /// Positions after the cursor that were acknowledged on an earlier connection.
     pub(crate) acknowledged: Vec<Position>,
-    /// Packet ids that nobody uses any more.
     pub(crate) completed: Vec<PacketId>,
-    /// Streams to trim where the session is the only one that reads them.
+    /// Streams to trim if the session is their only reader.
     pub(crate) streams: Vec<u64>,
 }
 
-/// The end of a connection.
 pub(crate) struct Detach {
     pub(crate) session: SessionKey,
     pub(crate) keep_will: bool,
     pub(crate) expiry_s: u32,
     pub(crate) now_ms: u64,
-    /// All up to here was handed to the session.
+    /// The session got everything up to here.
     pub(crate) base: Position,
-    /// Sent and unacknowledged.
     pub(crate) in_flight: Vec<(PacketId, InFlight)>,
-    /// Those that stand in the store whole and stay as they are, in order.
+    /// Packet ids whose rows in the store have the whole message and stay as they are, in order.
     pub(crate) standing: Vec<u16>,
-    /// Not sent.
     pub(crate) unsent: Vec<Entry>,
-    /// What the session got after `base`, or out of order, acknowledged or not.
+    /// Messages that the session got after `base`, or out of order, acknowledged or not.
     pub(crate) recent: Vec<Arc<Message>>,
     pub(crate) seen: Vec<Position>,
-    /// QoS 2 packet ids of the client that the store does not know.
+    /// QoS 2 packet ids of the client that the store does not have.
     pub(crate) received: Vec<PacketId>,
 }
 
 impl Detach {
-    /// Of a session that nobody has used.
+    /// For a session whose connection closed before it was used.
     pub(crate) fn unused(broker: Arc<Broker>, attached: Attached, now_ms: u64) -> Self {
         let Attached { client, epoch, expiry_s, cursor, acknowledged, in_flight, .. } = attached;
         Self {
@@ -397,7 +373,6 @@ impl Detach {
         }
     }
 
-    /// Whether the places of all its messages are known.
     pub(crate) fn is_placed(&self) -> bool {
         let sent = self.in_flight.iter().all(|(_, in_flight)| match in_flight {
             InFlight::Published(entry) => entry.message.is_placed() || entry.replay,
@@ -410,11 +385,7 @@ impl Detach {
 
 pub(crate) enum ToRead {
     Page(Read),
-    /// A broker that somebody connects to.
-    Broker {
-        core: u16,
-        name: Arc<str>,
-    },
+    Broker { core: u16, name: Arc<str> },
 }
 
 pub(crate) struct Read {
@@ -428,11 +399,10 @@ pub(crate) struct Read {
 pub(crate) enum Reader {
     /// With the version of its sources.
     Session(Target, u32),
-    /// A connection that gets its session with the first page.
+    /// A connection that gets its session together with the first page.
     Connection(ConnectionId, Box<Attached>),
 }
 
-/// A message, its publisher, and the numbers of the sources that have it.
 pub(crate) type PageEntry = (Arc<Message>, u64, Vec<usize>);
 
 /// Messages of a session's streams, in order.
@@ -445,7 +415,7 @@ pub(crate) struct Page {
 }
 
 impl Shared {
-    /// The same, one for each broker: brokers take turns, so what is of several has no place in the order of one.
+    /// Splits by broker, because jobs are in order only within their broker.
     fn by_broker(self) -> BTreeMap<u64, Self> {
         let mut all: BTreeMap<u64, Self> = BTreeMap::new();
         for settled in self.settled {
@@ -462,7 +432,7 @@ impl Shared {
 }
 
 impl Job {
-    /// Filters that it says it changes in the next transaction.
+    /// Upper bound of the filters that the next transaction changes for this job.
     pub(super) fn filters(&self) -> usize {
         match &self.write {
             Write::Subscribe(subscribe) => subscribe.part().len() + subscribe.shared.len(),
@@ -471,7 +441,7 @@ impl Job {
         }
     }
 
-    /// Whose it is; `None` for a job that knows the number of its broker alone, or has none.
+    /// The broker; `None`: the job has only its id, or no broker.
     pub(super) fn broker(&self) -> Option<&Arc<Broker>> {
         match &self.write {
             Write::Publish(publish) => Some(&publish.routes.broker),
@@ -487,7 +457,6 @@ impl Job {
         }
     }
 
-    /// Jobs of one broker each.
     pub(super) fn by_broker(self) -> SmallVec<[Self; 1]> {
         match self.write {
             Write::Shared(shared) => {
@@ -499,16 +468,14 @@ impl Job {
     }
 }
 
-/// Bytes that a filter stands for.
 const FILTER_BYTES: usize = 256;
 
-/// The broker of jobs that have no order among themselves or with others.
+/// For jobs without an order among themselves or with other jobs.
 const NO_BROKER: u64 = u64::MAX;
 
-/// Estimated costs of jobs, in units of a small message for one stream. A filter counts for more than its transaction
-/// takes: it also makes the loops match topics anew.
+/// Estimated costs of jobs, in units of a small message for one stream. A filter costs more than its transaction takes,
+/// because the event loops must match topics again.
 pub(super) mod cost {
-    /// Bytes that cost as much as a row.
     pub(super) const BYTES: usize = 1_024;
     pub(in crate::store) const FILTER: usize = 20;
     /// A retained message: the rows that it replaces are read.
@@ -568,7 +535,7 @@ impl Work for Job {
 
     fn part_cost(&self) -> Option<usize> {
         match &self.write {
-            // Where it asks for what is retained, that is read as of one transaction (P6).
+            // Retained messages must be read as of one transaction, so this SUBSCRIBE cannot be split (P6).
             Write::Subscribe(subscribe) => (!subscribe.pending.asks).then_some(cost::FILTER),
             Write::Unsubscribe(_) => Some(cost::FILTER),
             _ => None,
@@ -615,9 +582,9 @@ impl Work for Job {
 
     fn begins_transaction(&self, index_changed: bool) -> bool {
         match &self.write {
-            // It must find the streams that were made before it, which are known once they are committed.
+            // It must find the streams that earlier jobs created, which are known only after their commit.
             Write::Publish(_) => index_changed,
-            // What a session got must have its place.
+            // The messages that the session got need their position.
             Write::Detach(detach) => !detach.is_placed(),
             _ => false,
         }
@@ -627,7 +594,7 @@ impl Work for Job {
 impl queue::Sized for Job {
     fn size(&self) -> usize {
         match &self.write {
-            // What each stream gets of it, and what is kept once.
+            // The row of each stream, and the rows that are written once.
             Write::Publish(publish) => {
                 let (size, streams) = (publish.message.size(), publish.routes.kept.streams.len().max(1));
                 let of_each = if size <= INLINE_SHARED_BYTES_MAX { size } else { 0 };

@@ -24,8 +24,8 @@ use super::Shared;
 
 /// A pod whose lease row was unchanged for so long is dead.
 const LEASE_MS: u64 = 5_000;
-/// If two scans are further apart than this, the watcher itself was stalled, or the store was away and nobody could renew:
-/// the watcher judges all leases anew.
+/// If two scans are further apart than this, the watcher was stalled, or the store was unavailable and no pod could
+/// renew. Then the watcher judges all leases anew.
 const GAP_MS: u64 = LEASE_MS / 2;
 /// How often the thread renews its lease and scans the others.
 const EVERY: Duration = Duration::from_millis(500);
@@ -36,10 +36,8 @@ const LOOK_UP: Duration = Duration::from_millis(100);
 const HEAD_START_MS: u64 = 10_000;
 /// Live pods that wait for each other.
 const RANK_MAX: usize = 3;
-/// Pods of a region.
 const PODS_MAX: usize = 1_000;
 
-/// State that the lease thread and the writer share.
 #[derive(Default)]
 pub(super) struct Leases {
     state: Mutex<State>,
@@ -65,7 +63,6 @@ impl Leases {
         self.lock().dead.contains(pod)
     }
 
-    /// Nothing is left of that pod.
     pub(super) fn recovered(&self, pod: &Pod) {
         self.lock().dead.retain(|dead| dead != pod);
     }
@@ -113,7 +110,6 @@ pub(super) fn run(shared: &Shared) {
     }
 }
 
-/// The pods to recover.
 fn turn(shared: &Shared, watch: &mut Watch) -> Result<Vec<Pod>, Error> {
     let Some(pods) = renew(shared) else { return Ok(Vec::new()) };
     let pods = pods?;
@@ -164,7 +160,6 @@ fn head_start_ms(own: &[u8], dead: &Pod, live: &[&Pod]) -> u64 {
     before.min(RANK_MAX) as u64 * HEAD_START_MS
 }
 
-/// The leases of other pods, as this pod has seen them.
 #[derive(Default)]
 struct Watch {
     last: u64,
@@ -197,7 +192,8 @@ impl Watch {
     }
 }
 
-/// Tells the waiting thread that this one has ended. A pod without a lease must not go on, so a panic ends the process.
+/// Notifies the waiting thread that this one has ended. A pod without a lease must not continue, so a panic ends the
+/// process.
 struct Ended<'l>(&'l Leases);
 
 impl Drop for Ended<'_> {

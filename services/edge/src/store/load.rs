@@ -1,4 +1,4 @@
-//! What is read of a broker before the first client connects to it: retained messages and the filter index.
+//! Reads a broker before its first client connects: retained messages and the filter index.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,10 +13,9 @@ use super::record;
 use crate::broker::Broker;
 use crate::clock::{Clock, seconds};
 
-/// Rows read at a time.
 const PAGE: usize = 1000;
 
-/// Reads what a broker needs. Returns how many sessions it has.
+/// Returns the number of the broker's sessions.
 pub(super) fn all(store: &Store, clock: &Clock, broker: &Broker) -> Result<usize, Error> {
     retained(store, clock, broker)?;
     block_on(filters(store, broker))?;
@@ -37,7 +36,7 @@ fn sessions(store: &Store, broker: &Broker) -> Result<usize, Error> {
     }
 }
 
-/// Reads all retained messages of a broker into its tree; what expired meanwhile is removed.
+/// Reads all retained messages of a broker into its tree, and removes expired ones.
 fn retained(store: &Store, clock: &Clock, broker: &Broker) -> Result<(), Error> {
     let now = seconds(clock.now());
     let mut from = None;
@@ -74,10 +73,9 @@ fn retained(store: &Store, clock: &Clock, broker: &Broker) -> Result<(), Error> 
     }
 }
 
-/// Reads which streams there are.
 async fn filters(store: &Store, broker: &Broker) -> Result<(), Error> {
     let id = broker.id;
-    // What changes while it is read is read again as a change.
+    // Later changes of the index are read as changes, from this version on.
     let through = store.run(async |tx| Ok(tx.read_version().await?)).await?;
     let mut found = HashSet::new();
     for part in [Part::Exact, Part::Wildcard] {
@@ -107,7 +105,7 @@ async fn filters(store: &Store, broker: &Broker) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads what other pods have changed of them, as a transaction sees it.
+/// Reads changes of the index by other pods, as the transaction sees them.
 pub(super) async fn changes(tx: &Transaction, store: &Store, broker: &Broker) -> Result<(), Error> {
     let version = tx.read_version().await?;
     match index::changes(tx, broker.id, broker.streams.through()).await? {
@@ -118,7 +116,7 @@ pub(super) async fn changes(tx: &Transaction, store: &Store, broker: &Broker) ->
     Ok(())
 }
 
-/// How many subscribers each of these streams has.
+/// Number of subscribers of each stream.
 pub(super) async fn subscribers(
     tx: &Transaction,
     broker: BrokerId,

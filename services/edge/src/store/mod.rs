@@ -1,12 +1,13 @@
-//! What must survive, on its way to the store and back.
+//! The path of durable state to the store and back.
 //!
-//! Event loops leave [`Job`]s; one thread gathers what is there into transactions and answers with mail once they are
-//! durable. Another thread reads. An event loop never waits: a message is delivered at once, and only its publisher's
-//! acknowledgement comes with the mail (P1).
+//! Event loops submit [`Job`]s. The writer thread combines waiting jobs into transactions, and answers with mail once
+//! they are durable. Reader threads read pages of messages. An event loop never waits: it delivers a message at once,
+//! and only the publisher's acknowledgement comes with the mail (P1).
 //!
-//! **The order that everything hangs on.** A loop hands a message to its receivers' loops first, and leaves its job after
-//! that. When the job is committed, the message's place is set, and only then [`Store::through`] moves over it. So a loop that
-//! reads `through`, and then takes all its mail, has seen every live copy up to there.
+//! **The order that everything depends on.** An event loop first posts a message to its receivers' loops, then submits
+//! its job. When the job is committed, the writer sets the message's position, and only then advances
+//! [`Store::through`] past it. So a loop that reads `through` and then takes all its mail has seen every live copy up
+//! to there.
 
 mod apply;
 mod away;
@@ -61,21 +62,20 @@ use queue::Queue;
 pub(crate) use traced::StoredTraces;
 pub(crate) use webhooks::Hooked;
 
-/// The owner of sessions that have a connection, where there is one process at a time.
+/// Owner of connected sessions if the process does not share its store.
 pub(crate) const ALONE: &str = "edge";
 
-/// Threads that read a store that several processes share: each waits for the network.
+/// Reader threads of a shared store, whose reads wait for the network.
 const READERS_SHARED: usize = 4;
 
-/// The process's way to its store.
 pub(crate) struct Store {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    /// Renews the lease of this pod, until the writer has ended.
+    /// Renews this pod's lease until the writer has ended.
     lease: Option<JoinHandle<()>>,
 }
 
-/// What the threads of the store and its users share.
+/// State that the threads of the store share.
 struct Shared {
     layers: millrace_layers::Store,
     clock: Clock,
@@ -84,29 +84,28 @@ struct Shared {
     brokers: Arc<Brokers>,
     /// The network to other pods.
     region: Option<Arc<Region>>,
-    /// Other pods write to the store too.
+    /// Whether other pods use the store.
     is_shared: bool,
-    /// What sessions of this process are owned by.
+    /// Owner of this process's sessions in the store.
     owner: Box<[u8]>,
-    /// Held while a broker is read, so that none is read twice.
+    /// Held while a broker is opened, so that none is opened twice.
     opening: Mutex<()>,
     writes: Queue<Job>,
     reads: Queue<ToRead>,
     leases: Leases,
-    /// Messages that became durable, by the time that took. The thread that writes adds to it.
+    /// Times from submission to commit; the writer adds to it.
     acknowledged: Histogram,
-    /// Version up to which places are set.
+    /// Version up to which messages have their position.
     through: AtomicU64,
-    /// How many messages streams got since they were last held to their limits.
+    /// Messages that each stream got since the last check of its limits.
     touched: Mutex<HashMap<StreamKey, u64>>,
-    /// Webhooks whose queues grew.
+    /// Webhooks whose queues have grown.
     hooked: Arc<Hooked>,
-    /// Follows messages.
     tracer: Option<Arc<Tracer>>,
 }
 
 impl Store {
-    /// Reads what the brokers need at once, ends what an earlier process left open, and starts the threads.
+    /// Reads what is needed at the start, ends sessions that an earlier process left open, and starts the threads.
     pub(crate) fn start(
         layers: millrace_layers::Store,
         clock: Clock,
@@ -149,7 +148,7 @@ impl Store {
                 .map_err(|error| StartError(format!("cannot start on the store: {error}")))?;
             shared.open(name).map_err(unread)?;
         }
-        // What is published for sessions of an earlier process goes to the clients of all pods.
+        // Wills of an earlier process's sessions go to the clients of all pods.
         if let Some(region) = &shared.region {
             region.wait_for_joins(&shared.brokers.all());
         }
@@ -163,42 +162,38 @@ impl Store {
         Ok(store)
     }
 
-    /// Leaves jobs; they are carried out in the order in which they were left. Empties `jobs`.
+    /// Submits jobs, which run in this order. Empties `jobs`.
     pub(crate) fn submit(&self, jobs: &mut Vec<Job>) {
         self.shared.writes.push(jobs);
     }
 
-    /// Leaves something to read.
     pub(crate) fn read(&self, read: Read) {
         self.shared.reads.push(&mut vec![ToRead::Page(read)]);
     }
 
-    /// Asks for a broker; the answer is mail.
+    /// Opens a broker; the answer is [`Mail::Opened`].
     pub(crate) fn ask_for_broker(&self, core: u16, name: Arc<str>) {
         self.shared.reads.push(&mut vec![ToRead::Broker { core, name }]);
     }
 
-    /// A broker, read from the store now if need be. `None` when there is none of this name.
+    /// Finds a broker, and opens it if necessary. `None`: there is no broker with this name.
     pub(crate) fn open(&self, name: &str) -> Result<Option<Arc<Broker>>, millrace_layers::Error> {
         self.shared.open(name)
     }
 
-    /// All messages up to here have their place, and their live copies are in the mailboxes.
+    /// All messages up to here have their position, and their live copies are in the mailboxes.
     pub(crate) fn through(&self) -> Position {
         Position::end_of(self.shared.through.load(Ordering::Acquire))
     }
 
-    /// Where webhooks whose queues grew are noted.
     pub(crate) fn hooked(&self) -> &Arc<Hooked> {
         &self.shared.hooked
     }
 
-    /// What the engine tells about itself.
     pub(crate) fn stats(&self) -> Vec<Stat> {
         self.shared.layers.database().stats()
     }
 
-    /// What the threads of the store tell about themselves.
     pub(crate) fn write_metrics(&self, out: &mut String) {
         let waiting = metrics::gauge(
             "millrace_store_queue_bytes",
@@ -213,13 +208,12 @@ impl Store {
         );
     }
 
-    /// Bytes that wait to be written.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.shared.writes.bytes()
     }
 
-    /// Whether more of a broker waits to be written than its share of so many bytes: the brokers for which something
-    /// waits have equal shares.
+    /// Whether a broker has more bytes in the queue than its share of `bytes_max`; all brokers with queued jobs have
+    /// equal shares.
     pub(crate) fn is_over_share(&self, broker: &Broker, bytes_max: usize) -> bool {
         broker.unstored_bytes.load(Ordering::Relaxed) > self.shared.writes.share(bytes_max)
     }
@@ -231,13 +225,13 @@ fn start(shared: &Arc<Shared>, name: &str, run: fn(&Shared)) -> Result<JoinHandl
     thread.spawn(move || run(&shared)).map_err(|error| StartError(format!("cannot start a thread: {error}")))
 }
 
-/// Hears that another pod wants a session, as the store says.
+/// Receives notices of other pods about the store.
 pub(crate) trait Notices: Send + Sync {
-    /// Looks for what the store says.
+    /// Reads the notices in the store.
     fn look(&self);
-    /// The streams of a topic have grown, and shared subscriptions with members here may be among them.
+    /// The streams of a topic have grown, and shared subscriptions with members on this pod may read them.
     fn grown(&self, broker: &Arc<Broker>, topic: &Arc<str>);
-    /// A stream of a shared subscription has messages that nobody has.
+    /// A stream of a shared subscription has messages that no member has claimed.
     fn waiting(&self, stream: StreamKey);
 }
 
@@ -258,7 +252,6 @@ impl Notices for Shared {
 }
 
 impl Shared {
-    /// A broker by its name.
     fn open(&self, name: &str) -> Result<Option<Arc<Broker>>, millrace_layers::Error> {
         let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(broker) = self.brokers.get(name) {
@@ -286,7 +279,7 @@ impl Shared {
         Ok(Some(broker))
     }
 
-    /// Opens brokers, and waits for a moment, once for all, until it is known what other pods may want of them.
+    /// Opens brokers, then waits once for all until other pods have announced their filters.
     fn open_all(&self, ids: impl Iterator<Item = u64>) -> Result<(), millrace_layers::Error> {
         let Some(region) = &self.region else { return Ok(()) };
         let mut opened = Vec::new();
@@ -297,7 +290,7 @@ impl Shared {
         Ok(())
     }
 
-    /// A broker by its number; `None` for one that was removed.
+    /// `None`: the broker was deleted.
     fn open_by_id(&self, id: u64) -> Result<Option<Arc<Broker>>, millrace_layers::Error> {
         if let Some(broker) = self.brokers.by_id(id) {
             return Ok(Some(broker));
@@ -311,7 +304,7 @@ impl Shared {
 }
 
 impl Drop for Store {
-    /// Writes what was left.
+    /// Waits until all submitted jobs are written.
     fn drop(&mut self) {
         self.shared.writes.close();
         self.shared.reads.close();
@@ -321,7 +314,7 @@ impl Drop for Store {
             }
         };
         self.threads.drain(..).for_each(join);
-        // The writer has ended it, if it was started.
+        // If the writer was started, it has ended the lease already.
         self.shared.leases.end(Duration::ZERO);
         self.lease.take().into_iter().for_each(join);
     }

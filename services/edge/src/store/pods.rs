@@ -1,4 +1,5 @@
-//! This process among the pods of a region: it hears which sessions it has lost to others, and recovers those of dead pods.
+//! This pod among the pods that share a store: it notices the sessions that other pods have taken over, and recovers
+//! the sessions of dead pods.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,34 +13,29 @@ use super::sweep::{self, Abandoned};
 use super::writer::Writer;
 use super::{SessionKey, duties::Duty};
 
-/// How often it listens.
+/// How often the pod reads its notices from the store.
 pub(super) const TICK: Duration = Duration::from_millis(100);
-/// How often it listens while it is told over the network, milliseconds.
+/// The same while the fabric announces notices.
 pub(super) const TOLD_TICK_MS: u64 = 1_000;
-/// How long a process that ends waits for the last renewal of its lease.
+/// How long an ending process waits for the last renewal of its lease.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// Pods of a region.
 const PODS_MAX: usize = 1_000;
-/// When a loop is told again of a session that it lost: it may still wait for the session's first page, and have no
-/// connection to close before.
+/// Delays after which an event loop is notified again of a lost session: at first it may still wait for the session's
+/// first page, and have no connection to close.
 const AGAIN_MS: [u64; 3] = [500, 2_000, 10_000];
-/// Rows that [`tidy`] looks at.
 const TIDIED: usize = 100;
-/// Notices of one transaction.
 const NOTICES: usize = 500;
 
-/// How far the recovery of a dead pod has come.
 #[derive(Debug)]
 pub(super) struct Recovery {
     pub(super) pod: Pod,
-    /// The last session that was recovered.
     after: Option<OwnedSession>,
-    /// All sessions are recovered; claims of shared subscriptions may be left.
+    /// All sessions are recovered; claims of shared subscriptions may remain.
     has_sessions: bool,
 }
 
-/// Hears which sessions others want, or have taken. A notice stays in the store until the loops have it, so a lost answer
-/// loses none.
+/// Reads which sessions other pods want or have taken over. A notice stays in the store until the event loops have it,
+/// so a lost answer loses no notice.
 pub(super) fn listen(writer: &mut Writer<'_>) {
     let shared = writer.shared;
     let now_ms = shared.clock.now();
@@ -53,7 +49,9 @@ pub(super) fn listen(writer: &mut Writer<'_>) {
     let told = match told {
         Ok(told) if told.is_empty() => return,
         Ok(told) => told,
-        Err(error) => return tracing::warn!(%error, "this pod cannot hear which sessions others want"),
+        Err(error) => {
+            return tracing::warn!(%error, "this pod cannot read which of its sessions other pods want");
+        }
     };
     for lost in &told {
         let broker = shared.brokers.by_id(lost.session.broker);
@@ -73,22 +71,23 @@ pub(super) fn listen(writer: &mut Writer<'_>) {
     }
 }
 
-/// Begins to recover the pods that are dead.
+/// Starts the recovery of dead pods.
 pub(super) fn look(writer: &mut Writer<'_>) {
     for pod in writer.shared.leases.dead() {
         writer.duties.add(Duty::Recover(Recovery { pod, after: None, has_sessions: true }));
     }
 }
 
-/// One step of a recovery. Gives what is left of it.
+/// Runs one step of a recovery, and returns the rest of it.
 pub(super) fn recover_some(writer: &mut Writer<'_>, mut recovery: Recovery) -> Option<Duty> {
     let pod = &recovery.pod;
     if !writer.shared.leases.is_dead(pod) {
-        // It renewed its lease, or another pod has recovered it. A scan that failed finds it again.
+        // The pod has renewed its lease, or another pod has recovered it. If only this scan failed, a later scan finds
+        // the pod again.
         return None;
     }
     if recovery.after.is_none() && recovery.has_sessions {
-        tracing::warn!(pod = %String::from_utf8_lossy(&pod.name), "a pod is not heard of any more; its connections are ended");
+        tracing::warn!(pod = %String::from_utf8_lossy(&pod.name), "a pod no longer renews its lease; its sessions are recovered");
     }
     if recovery.has_sessions {
         match sweep::abandon_some(writer, &pod.name, Some(pod), recovery.after.as_ref()) {
@@ -106,8 +105,8 @@ pub(super) fn recover_some(writer: &mut Writer<'_>, mut recovery: Recovery) -> O
     None
 }
 
-/// Forgets a dead pod, in the transaction that finds nothing left of it. Sessions that a failure left are found by the next
-/// scan.
+/// Removes a dead pod in the transaction that finds none of its sessions or claims. A failure in between is repaired by
+/// the next scan.
 fn remove(writer: &mut Writer<'_>, pod: &Pod) {
     let shared = writer.shared;
     let removed = writer.wait(
@@ -127,7 +126,7 @@ fn remove(writer: &mut Writer<'_>, pod: &Pod) {
     }
 }
 
-/// Removes marks and notices of pods that are gone, a page at a time.
+/// Removes commit markers and notices of former pods, one page at a time.
 pub(super) fn tidy(writer: &mut Writer<'_>) {
     let shared = writer.shared;
     let from = writer.tidied.take();
@@ -141,12 +140,11 @@ pub(super) fn tidy(writer: &mut Writer<'_>) {
     }
 }
 
-/// Whether a pod has sessions, or messages of shared subscriptions.
 async fn has_any(tx: &Transaction, pod: &[u8]) -> Result<bool, Error> {
     Ok(sessions::owns_any(tx, pod).await? || streams::has_any(tx, pod).await?)
 }
 
-/// This process ends in order: its sessions are left already.
+/// Removes this pod at an orderly end: it has no sessions any more.
 pub(super) fn leave(writer: &mut Writer<'_>) {
     let shared = writer.shared;
     if !shared.is_shared {

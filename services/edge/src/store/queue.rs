@@ -1,4 +1,4 @@
-//! Work from the event loops to the threads of the store.
+//! A queue of work from the event loops to the threads of the store, with a fair share per broker.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -7,42 +7,36 @@ use std::time::Duration;
 use crate::broker::Broker;
 use crate::clock::Clock;
 
-/// Something that waits in a queue.
 pub(super) trait Sized {
-    /// Bytes it stands for in limits.
+    /// Bytes that count for limits.
     fn size(&self) -> usize;
-    /// The broker whose share of the queue it takes.
+    /// The broker whose share of the queue it uses.
     fn owner(&self) -> Option<&Broker> {
         None
     }
 }
 
-/// Work in the order in which it was left. Bounded by its users: they do not read the publishers of a broker whose
-/// bytes are over [`Queue::share`].
+/// Work in order of submission. The queue itself has no bound: event loops stop reading from publishers of a broker
+/// whose bytes exceed [`Queue::share`].
 pub(super) struct Queue<T> {
     clock: Clock,
     state: Mutex<State<T>>,
     filled: Condvar,
     bytes: AtomicUsize,
-    /// Brokers with bytes here.
     owners: AtomicUsize,
 }
 
 struct State<T> {
     work: Vec<T>,
-    /// When the oldest of it came.
     since_us: u64,
-    /// When the oldest of what was last taken had come.
+    /// Submission time of the oldest work that was last taken.
     taken_since_us: u64,
     closed: bool,
 }
 
-/// What [`Queue::take`] found.
 pub(super) enum Taken<T> {
     Work(Vec<T>),
-    /// Nothing came in time.
     Nothing,
-    /// The queue is closed and empty.
     Closed,
 }
 
@@ -53,13 +47,13 @@ impl<T: Sized> Queue<T> {
         Self { clock, state: Mutex::new(state), filled: Condvar::new(), bytes, owners }
     }
 
-    /// Empties `work`.
+    /// Moves all of `work` into the queue.
     pub(super) fn push(&self, work: &mut Vec<T>) {
         for one in work.iter() {
             self.count(one.owner(), one.size());
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        // Who finds work there has not slept yet.
+        // If there is work already, the reader is awake.
         let wakes = state.work.is_empty();
         if wakes {
             state.since_us = self.clock.micros();
@@ -71,7 +65,7 @@ impl<T: Sized> Queue<T> {
         }
     }
 
-    /// Everything that was left; waits for something for so long.
+    /// Takes all work; waits up to `wait` for some.
     pub(super) fn take(&self, wait: Duration) -> Taken<T> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.work.is_empty() && !state.closed {
@@ -85,7 +79,7 @@ impl<T: Sized> Queue<T> {
         }
     }
 
-    /// As [`Queue::take`], but leaves what is more than `most` for others.
+    /// The same as [`Queue::take`], but takes at most `most` items.
     pub(super) fn take_some(&self, wait: Duration, most: usize) -> Taken<T> {
         let taken = self.take(wait);
         let Taken::Work(mut work) = taken else { return taken };
@@ -100,13 +94,12 @@ impl<T: Sized> Queue<T> {
         Taken::Work(work)
     }
 
-    /// For how long the oldest of what was last taken has been there, microseconds.
+    /// Age of the oldest work that was last taken, in microseconds.
     pub(super) fn taken_age_us(&self) -> u64 {
         let since_us = self.state.lock().unwrap_or_else(PoisonError::into_inner).taken_since_us;
         self.clock.micros().saturating_sub(since_us)
     }
 
-    /// Work of so many bytes has come, or comes back.
     pub(super) fn count(&self, owner: Option<&Broker>, bytes: usize) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         if let Some(owner) = owner
@@ -117,7 +110,6 @@ impl<T: Sized> Queue<T> {
         }
     }
 
-    /// Work of so many bytes is done.
     pub(super) fn done(&self, owner: Option<&Broker>, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
         if let Some(owner) = owner
@@ -128,7 +120,7 @@ impl<T: Sized> Queue<T> {
         }
     }
 
-    /// The equal share of so many bytes that each broker with work here has.
+    /// The equal share of `bytes_max` for each broker with queued work.
     pub(super) fn share(&self, bytes_max: usize) -> usize {
         bytes_max / self.owners.load(Ordering::Relaxed).max(1)
     }

@@ -1,6 +1,6 @@
-//! Queues of brokers whose tenants limit them: the oldest messages go, and are counted.
+//! Enforces the limits of tenants on queued messages: removes the oldest messages, and counts them.
 //!
-//! A stream is a queue that all sessions of a filter share, so what is limited for a session is limited for each of its streams.
+//! A stream is a queue that all sessions of a filter share. So a limit per session applies to each of its streams.
 
 use std::sync::Arc;
 
@@ -13,16 +13,14 @@ use crate::broker::Broker;
 use crate::incidents::Note;
 use crate::quota::Limit;
 
-/// How often brokers are looked at that limit all queues together, or how long a message waits, milliseconds.
+/// Interval in which brokers with a limit on all queues together, or on the age of messages, are checked.
 pub(super) const LOOK_EVERY_MS: u64 = 5_000;
-/// Streams that are read at once.
 const PAGE: usize = 1_000;
-/// Streams of a broker that one look trims, those with the most first.
+/// Streams of a broker that one check trims, the largest first.
 const TRIMMED: usize = 200;
-/// Entries that one transaction trims.
 const TRIM_ENTRIES: usize = 1_000;
 
-/// What a stream may keep.
+/// Limits of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Keep {
     pub(super) totals: Totals,
@@ -44,7 +42,7 @@ impl Keep {
     }
 }
 
-/// Holds a stream to what it may keep.
+/// Trims a stream to its limits.
 pub(super) fn hold(shared: &Shared, broker: &Broker, stream: StreamId, keep: Keep, limit: Limit) {
     let before_ms = shared.clock.unix_now_ms().saturating_sub(keep.age_ms);
     match block_on(shared.layers.limit_stream(broker.id, stream, before_ms, keep.totals, TRIM_ENTRIES)) {
@@ -57,7 +55,7 @@ pub(super) fn hold(shared: &Shared, broker: &Broker, stream: StreamId, keep: Kee
     }
 }
 
-/// Holds the queues of all brokers that limit more than each of them when it grows.
+/// Trims the streams of brokers with limits that a check of a single growing stream cannot enforce.
 pub(super) fn look(shared: &Shared) {
     for broker in shared.brokers.all() {
         let limits = broker.quota.limits();
@@ -78,7 +76,7 @@ fn look_at(shared: &Shared, broker: &Arc<Broker>, bytes: Option<u64>, has_age: b
     for (stream, totals) in all.into_iter().take(TRIMMED) {
         match bytes.filter(|most| sum > *most) {
             Some(most) => {
-                // All lose the same part.
+                // Each stream loses the same fraction.
                 let part = u128::from(totals.bytes) * u128::from(most) / u128::from(sum);
                 let bytes = keep.totals.bytes.min(u64::try_from(part).unwrap_or(u64::MAX));
                 let keep = Keep { totals: Totals { bytes, ..keep.totals }, ..keep };
@@ -91,7 +89,7 @@ fn look_at(shared: &Shared, broker: &Arc<Broker>, bytes: Option<u64>, has_age: b
     Ok(())
 }
 
-/// What the streams have that have anything.
+/// Totals of all streams that are not empty.
 fn all_totals(shared: &Shared, broker: BrokerId) -> Result<Vec<(StreamId, Totals)>, Error> {
     let (mut all, mut from) = (Vec::new(), None);
     loop {

@@ -1,4 +1,5 @@
-//! The threads that read streams for sessions that are behind; one of them trims the streams that have grown.
+//! The reader threads: read pages of streams for sessions that lag. One of them also trims streams that exceed their
+//! limits.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -14,16 +15,14 @@ use super::{Read, Shared, ToRead, pages};
 use crate::mailbox::Mail;
 use crate::quota::Limit;
 
-/// How often it is looked for streams that are over their limits.
+/// Interval in which grown streams are checked against their limits.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A stream is looked at when it got this part of its limit in messages, and all that got any are looked at now and then.
+/// A stream is checked after it got this part (1/n) of its limit in messages; others are checked less often.
 const LOOK_AT_PART: u64 = 8;
-/// How often all are looked at.
+/// Interval in which all grown streams are checked.
 const LOOK_AT_ALL_EVERY: Duration = Duration::from_secs(60);
-/// Things that one transaction sweeps.
 const SWEPT: usize = 500;
 
-/// What a thread reads at a time.
 const TAKEN: usize = 64;
 
 /// Reads beside [`run`], until the queue is closed.
@@ -34,12 +33,12 @@ pub(super) fn help(shared: &Shared) {
     }
 }
 
-/// Until the queue is closed.
+/// Runs until the queue is closed.
 pub(super) fn run(shared: &Shared) {
     let (mut looked_at, mut looked_at_all) = (shared.clock.now(), shared.clock.now());
     let mut looked_at_queues = looked_at;
     let mut parts = Parts::default();
-    // For sessions, of a store that does not answer.
+    // Requests of sessions that an unavailable store has not answered.
     let mut unread = Vec::new();
     while let Some(is_there) = read_some(shared, &mut parts, &mut unread) {
         if !is_there {
@@ -63,7 +62,7 @@ pub(super) fn run(shared: &Shared) {
     }
 }
 
-/// Reads what waits. False when the store does not answer, `None` when the queue is closed.
+/// Serves waiting requests. Returns false if the store does not answer, `None` once the queue is closed.
 fn read_some(shared: &Shared, parts: &mut Parts, unread: &mut Vec<Read>) -> Option<bool> {
     let mut reads = std::mem::take(unread);
     match shared.reads.take_some(LOOK_EVERY, TAKEN) {
@@ -82,7 +81,7 @@ fn read_some(shared: &Shared, parts: &mut Parts, unread: &mut Vec<Read>) -> Opti
     Some(unread.is_empty())
 }
 
-/// Reads a broker, and tells who asked.
+/// Opens a broker, and posts the result.
 fn open(shared: &Shared, core: u16, name: Arc<str>) {
     let opened = shared.open(&name);
     if let (Some(region), Ok(Some(broker))) = (&shared.region, &opened) {
@@ -90,19 +89,19 @@ fn open(shared: &Shared, core: u16, name: Arc<str>) {
     }
     let opened = opened.map(|broker| broker.is_some());
     if let Err(error) = &opened {
-        tracing::error!(%error, broker = &*name, "a broker cannot be read; its clients are told to come back");
+        tracing::error!(%error, broker = &*name, "a broker cannot be read; its clients are refused and may retry");
     }
     shared.mailboxes[usize::from(core)].deliver(&mut vec![Mail::Opened(name, opened.ok())], 0);
 }
 
-/// Holds the streams that have grown to their limits: the oldest messages go, and are counted.
+/// Trims streams to their limits: removes the oldest messages, and counts them.
 fn trim(shared: &Shared, all: bool) {
     let grown = std::mem::take(&mut *shared.touched.lock().unwrap_or_else(PoisonError::into_inner));
     let mut small = Vec::new();
     for ((broker, stream), messages) in grown {
         let Some(broker) = shared.brokers.by_id(broker) else { continue };
         let keep = Keep::of(shared, &broker);
-        // A message may be long.
+        // Few messages may still be many bytes.
         let is_due = all
             || messages * LOOK_AT_PART >= keep.totals.entries
             || messages * LOOK_AT_PART * u64::from(shared.limits.packet_size_max) >= keep.totals.bytes;
@@ -118,7 +117,7 @@ fn trim(shared: &Shared, all: bool) {
     }
 }
 
-/// Removes what streams have left that nobody subscribes to any more, and long messages that no stream has any more.
+/// Removes streams without subscribers, and long messages that no stream needs any more.
 fn sweep(shared: &Shared) {
     for broker in shared.brokers.all() {
         sweep_broker(shared, broker.id);
@@ -148,7 +147,7 @@ fn sweep_broker(shared: &Shared, broker: u64) {
     }
 }
 
-/// Sweeps piece by piece, until a piece had nothing to remove.
+/// Repeats until there is nothing left to remove.
 fn until_nothing(piece: impl Fn(usize) -> Result<usize, Error>) -> Result<(), Error> {
     let mut limit = SWEPT;
     while resized(piece(limit), &mut limit, SWEPT)? != Some(0) {}

@@ -1,18 +1,18 @@
-//! A message as it stands in the store.
+//! Encoding of a message in the store.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 1 | format, 1 |
 //! | 1 | QoS in bits 0 and 1, RETAIN in bit 2 |
-//! | 8 | when it expires, milliseconds since 1970, little-endian; 0 for never |
+//! | 8 | expiry, milliseconds since 1970, little-endian; 0: never |
 //! | 4 | length of the properties, little-endian |
 //! | | properties as on the wire, then the payload |
 //!
-//! In a stream its publisher and topic come first, before a will its topic:
+//! In a stream, publisher and topic precede the message; before a will, only the topic does:
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
-//! | 8 | the publisher, as [`publisher`] has it; 0 for none; not before a will |
+//! | 8 | the publisher, see [`publisher`]; 0: none; absent before a will |
 //! | 2 | length of the topic, little-endian |
 //! | | the topic, then the message as above |
 
@@ -27,7 +27,7 @@ const FORMAT: u8 = 1;
 const HEAD: usize = 14;
 const RETAIN: u8 = 4;
 
-/// A message into bytes; its topic is the reader's to know.
+/// Encodes a message without its topic.
 pub(crate) fn encode(message: &Message, clock: &Clock) -> Vec<u8> {
     let properties = message.properties().as_bytes();
     let mut out = Vec::with_capacity(HEAD + properties.len() + message.payload().len());
@@ -41,7 +41,7 @@ pub(crate) fn encode(message: &Message, clock: &Clock) -> Vec<u8> {
     out
 }
 
-/// Bytes into a message. `None` when they are not of this format.
+/// `None`: the bytes have another format.
 pub(crate) fn decode(topic: Arc<str>, bytes: &[u8], clock: &Clock) -> Option<Message> {
     let (head, rest) = bytes.split_first_chunk::<HEAD>()?;
     let [FORMAT, flags, a, b, c, d, e, f, g, h, lengths @ ..] = *head else { return None };
@@ -55,41 +55,39 @@ pub(crate) fn decode(topic: Arc<str>, bytes: &[u8], clock: &Clock) -> Option<Mes
     Some(Message::restored(topic, qos, flags & RETAIN != 0, properties, payload, expires_at))
 }
 
-/// What stands for a client id, to know a publisher again (No Local). Never changes: it is stored. Never 0.
+/// Hash of a client id, to recognise a publisher (No Local). It is stored, so it must never change. It is never 0.
 pub(crate) fn publisher(client_id: &str) -> u64 {
-    // FNV-1a.
     let fold = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     client_id.bytes().fold(0xcbf2_9ce4_8422_2325, fold) | 1
 }
 
-/// A message of a stream into bytes.
+/// Encodes a message of a stream.
 pub(crate) fn encode_entry(message: &Message, publisher: u64, clock: &Clock) -> Vec<u8> {
     let mut out = publisher.to_le_bytes().to_vec();
     with_topic(message, clock, &mut out);
     out
 }
 
-/// Bytes into a message of a stream, and its publisher.
+/// Decodes a message of a stream, and its publisher.
 pub(crate) fn decode_entry(bytes: &[u8], clock: &Clock) -> Option<(Message, u64)> {
     let (publisher, rest) = bytes.split_first_chunk()?;
     Some((decode_with_topic(rest, clock)?, u64::from_le_bytes(*publisher)))
 }
 
-/// A will into bytes: its expiry interval has not begun.
+/// Encodes a will, whose expiry interval has not begun.
 pub(crate) fn encode_will(message: &Message) -> Vec<u8> {
     let mut out = Vec::new();
     with_topic(message, &Clock::at(0), &mut out);
     out
 }
 
-/// Bytes into a will, to be issued.
 pub(crate) fn decode_will(bytes: &[u8]) -> Option<Message> {
     decode_with_topic(bytes, &Clock::at(0))
 }
 
 fn with_topic(message: &Message, clock: &Clock, out: &mut Vec<u8>) {
     let topic = message.topic().as_bytes();
-    // A topic of MQTT is no longer than that.
+    // A topic of MQTT is never longer.
     out.extend_from_slice(&u16::try_from(topic.len()).unwrap_or(u16::MAX).to_le_bytes());
     out.extend_from_slice(topic);
     out.extend_from_slice(&encode(message, clock));

@@ -1,7 +1,7 @@
-//! Which streams keep a topic: the filter index of the store, in memory.
+//! The streams that store a topic: the filter index of the store, in memory.
 //!
-//! Only the thread that writes changes it, after each commit that changed the index, and before anybody is told of the
-//! commit. So what it has not yet was not acknowledged yet (P2).
+//! Only the writer thread changes it: after each commit that changed the index, and before the commit is announced. So
+//! a filter that is missing here has not been acknowledged yet (P2).
 
 use bytes::Bytes;
 use millrace_layers::index::{Indexed, Row};
@@ -15,51 +15,48 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-/// The streams of a broker by filter.
 #[derive(Default)]
 pub(crate) struct Streams {
     router: Router,
-    /// What stands in the router for a filter, to know what goes.
+    /// The streams of each filter in the router, to find those that were removed.
     of_filter: Mutex<HashMap<Box<str>, Vec<StreamId>>>,
     subscribers: RwLock<HashMap<StreamId, Arc<Subscribers>>>,
-    /// Streams of shared subscriptions.
     groups: RwLock<HashMap<StreamId, Arc<KeptGroup>>>,
-    /// Streams of webhooks, with their names.
     hooks: RwLock<HashMap<StreamId, Arc<str>>>,
     has_hooks: AtomicBool,
-    /// The last of them that ended: sessions may still have messages of them.
+    /// The groups that ended last: sessions may still have messages of them.
     ended: Mutex<VecDeque<Arc<KeptGroup>>>,
-    /// Where other pods change the store too: up to this version of it, all that they have changed is here.
+    /// With several pods: version of the store up to which changes by other pods are applied here.
     through: AtomicU64,
-    /// Filters have come or gone while something was published: until then, milliseconds, a publish conflicts only with those that
-    /// match.
+    /// Until this time a publish conflicts only with changes of filters that match its topic, because another change of
+    /// filters has recently caused a conflict.
     stirred_until_ms: AtomicU64,
 }
 
-/// Who subscribes to a stream, online or not.
+/// Number of a stream's subscribers, connected or not.
 #[derive(Debug, Default)]
 pub(crate) struct Subscribers {
     count: AtomicU64,
-    /// Grows whenever somebody comes or goes.
+    /// Changes whenever a subscriber comes or goes.
     changes: AtomicU64,
 }
 
-/// What one publish must find again before it may be left unstored.
+/// Condition under which a publish need not be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// Sessions that must have acknowledged it.
+    /// Number of sessions that must have acknowledged it.
     pub(crate) acknowledged: u32,
-    /// [`Kept::changes`] when it was handed to them.
+    /// [`Kept::changes`] when the message was delivered to them.
     pub(crate) changes: u64,
 }
 
-/// Subscribers of the streams of a publish up to which it may be left unstored: beyond, their number is not exact.
+/// Above this number of subscribers a publish is always stored, because their count is not exact.
 const EXACT_MAX: u64 = 64;
 
-/// Shared subscriptions that are remembered once their streams are gone.
+/// Ended shared subscriptions that are remembered.
 const ENDED_MAX: usize = 1_000;
 
-/// After a change of filters others are soon to come: so long transactions look which topics they concern.
+/// How long transactions check the topics of changed filters after a conflict: more changes are likely.
 const STIRRED_MS: u64 = 5_000;
 
 /// A shared subscription that has a stream.
@@ -71,41 +68,41 @@ pub(crate) struct KeptGroup {
 }
 
 impl KeptGroup {
-    /// The number that stands for it in sessions; those of others are odd.
+    /// Its number in sessions. Numbers of groups without a stream are odd.
     pub(crate) fn number(&self) -> u64 {
         self.stream << 1
     }
 
-    /// The stream of a group by its number; `None` for one without.
+    /// The stream of a group by its number; `None`: the group has no stream.
     pub(crate) fn stream_of(number: u64) -> Option<StreamId> {
         (number != 0 && number & 1 == 0).then_some(number >> 1)
     }
 }
 
-/// The streams that keep a topic.
+/// The streams that store a topic.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kept {
     pub(crate) generation: u64,
     pub(crate) streams: Box<[StreamRef]>,
     subscribers: Box<[Arc<Subscribers>]>,
-    /// Those of them that belong to shared subscriptions.
+    /// Streams of shared subscriptions among `streams`.
     pub(crate) groups: Box<[Arc<KeptGroup>]>,
     /// The topic matches more filters than [`limits::MATCH`] allows: `streams` is empty, and nothing may be stored.
     pub(crate) is_over_limit: bool,
-    /// Those of them that belong to webhooks, which want messages of all QoS, with their names.
+    /// Streams of webhooks among `streams`, with the webhooks' names. They store messages of all QoS.
     pub(crate) hooks: Box<[(StreamRef, Arc<str>)]>,
     /// Nodes of the filter index that the match visited.
     pub(crate) visited: usize,
 }
 
 impl Kept {
-    /// Grows whenever somebody comes to one of the streams, or goes.
+    /// Changes whenever a subscriber comes to one of the streams or leaves it.
     pub(crate) fn changes(&self) -> u64 {
         self.subscribers.iter().map(|subscribers| subscribers.changes.load(Ordering::SeqCst)).sum()
     }
 
-    /// Whether these receivers are all who subscribe to the streams: then nobody needs the message who does not have it, once they
-    /// have acknowledged it (P1).
+    /// Whether these receivers are all subscribers of the streams: then the message need not be stored once they have
+    /// acknowledged it (P1).
     pub(crate) fn wanted(&self, receivers: &[Receiver]) -> Option<Wanted> {
         let changes = self.changes();
         let all: u64 =
@@ -123,7 +120,6 @@ impl Kept {
 }
 
 impl Streams {
-    /// Whether it has webhooks.
     pub(crate) fn has_hooks(&self) -> bool {
         self.has_hooks.load(Ordering::Relaxed)
     }
@@ -161,13 +157,13 @@ impl Streams {
             .collect()
     }
 
-    /// How many subscribe to a stream, online or not; about.
+    /// Estimated number of a stream's subscribers, connected or not.
     pub(crate) fn subscribers(&self, stream: StreamId) -> u64 {
         let of = self.subscribers.read().unwrap_or_else(PoisonError::into_inner);
         of.get(&stream).map_or(0, |subscribers| subscribers.count.load(Ordering::Relaxed))
     }
 
-    /// Up to here the changes of other pods are known.
+    /// Changes by other pods are applied up to this version.
     pub(super) fn through(&self) -> Version {
         self.through.load(Ordering::Relaxed)
     }
@@ -176,7 +172,7 @@ impl Streams {
         self.through.fetch_max(version, Ordering::Relaxed);
     }
 
-    /// A publish had to be done again.
+    /// A conflict with a change of filters made a publish run again.
     pub(super) fn stir(&self, now_ms: u64) {
         self.stirred_until_ms.store(now_ms + STIRRED_MS, Ordering::Relaxed);
     }
@@ -185,18 +181,18 @@ impl Streams {
         now_ms < self.stirred_until_ms.load(Ordering::Relaxed)
     }
 
-    /// These filters have changed, in this order.
+    /// Applies changes of filters, in this order.
     pub(super) fn change(&self, rows: &[Row]) {
         for Row { filter, streams } in rows {
             let Ok(filter) = std::str::from_utf8(filter) else { continue };
-            // One at least; who comes to a stream or leaves it is not told to everybody.
+            // At least one: an indexed stream has a subscriber, although other pods do not announce each of theirs.
             let subscribers: Vec<u64> =
                 streams.iter().map(|indexed| self.subscribers(indexed.stream).max(1)).collect();
             self.set(filter, streams, &subscribers);
         }
     }
 
-    /// There are no others than these filters.
+    /// Removes all filters except these.
     pub(super) fn retain(&self, filters: &HashSet<Bytes>) {
         let known: Vec<Box<str>> = {
             let of_filter = self.of_filter.lock().unwrap_or_else(PoisonError::into_inner);
@@ -207,12 +203,11 @@ impl Streams {
         }
     }
 
-    /// The group of a stream.
     pub(crate) fn group(&self, stream: StreamId) -> Option<Arc<KeptGroup>> {
         self.groups.read().unwrap_or_else(PoisonError::into_inner).get(&stream).cloned()
     }
 
-    /// The group of a stream that may have ended.
+    /// The group of a stream, even if it ended recently.
     pub(crate) fn group_or_ended(&self, stream: StreamId) -> Option<Arc<KeptGroup>> {
         self.group(stream).or_else(|| {
             let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
@@ -220,14 +215,14 @@ impl Streams {
         })
     }
 
-    /// The group of this name that shares a filter.
+    /// The group with this share name and filter.
     pub(crate) fn group_of(&self, name: &str, filter: &str) -> Option<Arc<KeptGroup>> {
         let of_filter = self.of_filter.lock().unwrap_or_else(PoisonError::into_inner);
         let mut streams = of_filter.get(filter)?.iter();
         streams.find_map(|stream| self.group(*stream).filter(|group| *group.name == *name))
     }
 
-    /// These are all the streams of a filter now, with the numbers of their subscribers.
+    /// Replaces the streams of a filter, with the numbers of their subscribers.
     pub(super) fn set(&self, filter: &str, streams: &[Indexed], subscribers: &[u64]) {
         let Some(parsed) = Filter::parse(filter) else { return };
         let new: Vec<StreamId> = streams.iter().map(|indexed| indexed.stream).collect();
@@ -308,7 +303,7 @@ fn subscription(stream: StreamId) -> Subscription {
     }
 }
 
-/// A stream's id, which has 48 bits, as the router's kind of target.
+/// A stream's id, which has 48 bits, as a target of the router.
 fn target(stream: StreamId) -> Target {
     Target { core: 0, slot: (stream >> 32) as u32, generation: stream as u32 }
 }

@@ -1,5 +1,6 @@
-//! What the jobs of a transaction will read, asked for at once. A store across a network takes a fraction of a millisecond for each
-//! answer, and a thousand one after the other are most of a second; what was read once, the transaction knows.
+//! Prefetch: reads at once what the jobs of a transaction will read. A store across a network takes a fraction of a
+//! millisecond per answer, so a thousand reads in sequence would take most of a second. The transaction caches each
+//! answer.
 
 use futures_util::future::join_all;
 use millrace_layers::Error;
@@ -11,7 +12,7 @@ use super::{Job, SessionKey, Write};
 use crate::broker::Broker;
 
 impl Applier<'_> {
-    /// Asks. But for filters, what comes is not looked at here.
+    /// The results are dropped here, except those of filters: the transaction has cached them.
     pub(super) async fn warm(&self, batch: &[Job]) -> Result<(), Error> {
         if !self.shared.is_shared {
             return Ok(());
@@ -37,7 +38,7 @@ impl Applier<'_> {
             Write::Ids(ids) => self.owned(&ids.session).await,
             Write::Checkpoint(checkpoint) => self.owned(&checkpoint.session).await,
             Write::Detach(detach) => self.owned(&detach.session).await,
-            // All at once, see [`Applier::all`].
+            // These run concurrently, see [`Applier::all`].
             Write::Attach(_)
             | Write::Purge(_)
             | Write::Webhooks(_)
@@ -54,12 +55,12 @@ impl Applier<'_> {
     }
 
     async fn session(&self, id: SessionId<'_>) -> Result<(), Error> {
-        // As a snapshot: whether it conflicts is for those to say who use it.
+        // A snapshot read adds no conflict; the job that uses the value decides about that.
         sessions::get(self.tx, id, Read::Snapshot).await.map(drop)
     }
 }
 
-/// The broker of a job that stores a message, or may fire a will.
+/// The broker of a job that stores a message or may publish a will.
 fn publishes(job: &Job) -> Option<&Broker> {
     match &job.write {
         Write::Publish(publish) => Some(&publish.routes.broker),

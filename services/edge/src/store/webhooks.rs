@@ -1,4 +1,5 @@
-//! The queues of webhooks: made and removed as the records of their brokers say, and who is told that they have grown.
+//! The queues of webhooks: created and removed as the records of their brokers change. Growth of a queue wakes the task
+//! that delivers its events.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,10 +18,10 @@ use super::{Job, Write};
 use crate::broker::Broker;
 use crate::webhooks::Kind;
 
-/// Webhooks that a broker may have are fewer; see the control plane's limits.
+/// More than any broker may have; the control plane limits the number.
 const PAGE: usize = 100;
 
-/// Webhooks whose queues have grown, until who delivers takes them.
+/// Webhooks with new events, until the delivering task takes them.
 #[derive(Default)]
 pub(crate) struct Hooked {
     noted: Mutex<BTreeSet<(u64, Arc<str>)>>,
@@ -40,14 +41,14 @@ impl Hooked {
         std::mem::take(&mut self.noted.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits until something may have been noted.
+    /// Waits until a webhook may have new events.
     pub(crate) async fn wait(&self) {
         self.notify.notified().await;
     }
 }
 
 impl Writer<'_> {
-    /// Has the queues follow the records that have changed.
+    /// Creates and removes queues after the records of a broker have changed.
     pub(super) fn follow_webhooks(&mut self) {
         for id in self.shared.brokers.take_webhooks_changed() {
             let Some(broker) = self.shared.brokers.by_id(id) else { continue };
@@ -64,7 +65,7 @@ impl Applier<'_> {
         let wanted: Vec<Wanted> = page.items.iter().map(|(_, document)| wanted(&document.value)).collect();
         let synced = webhooks::sync(self.tx, broker.id, &wanted).await?;
         for Wanted { name, .. } in wanted.iter().filter(|wanted| !wanted.filters.is_empty()) {
-            // What waited while it was disabled.
+            // Events may have waited while it was disabled.
             webhooks::note(self.tx, Hook { broker: broker.id, name })?;
         }
         for (name, filter) in synced.refused {
@@ -75,7 +76,7 @@ impl Applier<'_> {
 }
 
 impl Applier<'_> {
-    /// Tells webhooks that the connection of a session has ended with its pod.
+    /// Queues events for sessions whose connection ended with its pod.
     pub(super) async fn tell_abandoned(
         &self,
         broker: &Arc<Broker>,
@@ -97,7 +98,7 @@ impl Applier<'_> {
     }
 }
 
-/// The topics that a webhook is told of: those of its filters, and those of its other events.
+/// The topics of a webhook's queue: those of its filters, and those of its other events.
 fn wanted(webhook: &Webhook) -> Wanted {
     let mut filters = BTreeSet::new();
     if webhook.enabled {

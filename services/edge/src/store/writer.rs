@@ -1,4 +1,8 @@
-//! The thread that writes: jobs into transactions, results into mail.
+//! The writer thread: takes jobs from the queue, runs them in transactions, and turns their results into mail.
+//!
+//! Its loop: take a fair batch from the [`Backlog`], apply it in a transaction, then set positions, update the filter
+//! index, deliver, and acknowledge. If the outcome of a commit is unknown, nothing that depends on it continues until
+//! the commit marker shows the outcome.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -33,22 +37,21 @@ use crate::mailbox::Mail;
 use crate::region::is_here;
 use crate::traces::{About, TraceStep};
 
-/// A transaction of several jobs or sessions that was in conflict, or too old, as often as this is split.
+/// Conflicts after which a transaction of several jobs or sessions is split.
 pub(super) const CONFLICTS: u32 = 5;
-/// How long costly jobs wait for brokers that have just been answered: a round trip on one machine and some more.
+/// How long costly jobs wait for brokers that have just been answered: a little more than a round trip on one machine.
 const LINGER_MICROS: u64 = 1_000;
-/// How soon it asks again for a session that another pod is to let go of; later it asks less often.
+/// First delay before a session that another pod must release is asked for again; later delays are longer.
 const RETRY: Duration = Duration::from_millis(10);
-/// CONNECTs that ask together.
+/// CONNECTs that ask in one transaction.
 const BATCH_WAITING_MAX: usize = 250;
-/// How often shared subscriptions look for messages whose notice was lost, milliseconds.
+/// Interval in which shared subscriptions look for messages whose notice was lost.
 const LOOK_AROUND_TOLD_MS: u64 = 30_000;
-/// How often what is left of dead pods is looked for, milliseconds.
+/// Interval in which remains of dead pods are looked for.
 const TIDY_EVERY_MS: u64 = 60_000;
-/// How often it looks for what is due.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Ends what an earlier process left open; to be done before clients come.
+/// Ends sessions that an earlier process left open. It must run before clients connect.
 pub(super) fn abandon(shared: &Shared) {
     let mut writer = Writer::new(shared);
     sweep::abandoned(&mut writer, &shared.owner);
@@ -57,7 +60,7 @@ pub(super) fn abandon(shared: &Shared) {
     }
 }
 
-/// Until the queue is closed.
+/// Runs until the queue is closed.
 pub(super) fn run(shared: &Shared) {
     let _lease = EndsLease(shared);
     let mut writer = Writer::new(shared);
@@ -90,7 +93,8 @@ pub(super) fn run(shared: &Shared) {
     }
 }
 
-/// A pod whose writer has ended, also by a panic, is dead: others recover its sessions.
+/// Ends the pod's lease when the writer ends, even by a panic: a pod without a writer is dead, and others recover its
+/// sessions.
 struct EndsLease<'s>(&'s Shared);
 
 impl Drop for EndsLease<'_> {
@@ -103,45 +107,41 @@ pub(super) struct Writer<'s> {
     pub(super) shared: &'s Shared,
     pub(super) routes: RouteCache,
     pub(super) groups: Groups,
-    /// As `groups`, where other pods may have members too.
+    /// The same as `groups` if other pods may have members too.
     pub(super) claims: Claims,
-    /// By core.
     pub(super) mail: Vec<Vec<Mail>>,
-    /// Publishers whose messages are durable, by core.
     stored: Vec<Vec<Ack>>,
-    /// Messages that are followed, for the cores of their publishers.
     traced: Vec<(u16, StoredTraces)>,
-    /// When the transaction began that is written now, microseconds; kept only where messages are followed.
+    /// Start of the current transaction in microseconds; only set while messages are traced.
     began_us: u64,
-    /// Ends of connections that the store refused: they are tried again.
+    /// Ends of connections that the store refused, to be tried again.
     unleft: Vec<Job>,
-    /// CONNECTs that wait for another pod to let go of their sessions.
+    /// CONNECTs that wait for another pod to release their session.
     waiting: Vec<Job>,
-    /// Publishers of refused messages, until they are notified.
     refusing: HashSet<ConnectionId>,
-    /// The last write was refused: what is said once need not be said for each.
+    /// Whether the last write was refused, so that a series of refusals is logged once.
     refused: bool,
     swept_at: u64,
     listened_at: u64,
-    /// When shared subscriptions last looked for messages whose notice was lost.
+    /// Time at which shared subscriptions last looked for messages whose notice was lost.
     looked_around_at: u64,
     backlog: Backlog<Job>,
-    /// Jobs of which the last transaction had a part, or nothing, in order.
+    /// Jobs that the last transaction ran in part or not at all, in order.
     unfinished: Vec<Job>,
     pub(super) away: Away,
     pub(super) duties: Duties,
-    /// Sessions that loops are told again that they lost, by milliseconds of the process.
+    /// Sessions whose loss is announced to their event loop again, by time in milliseconds of the process.
     pub(super) losing: BTreeMap<u64, Vec<SessionKey>>,
     tidied_at: u64,
-    /// The pod up to which what is left of dead pods was removed.
+    /// The pod up to which remains of dead pods were removed.
     pub(super) tidied: Option<Bytes>,
     marks: Marks,
-    /// Key of the last commit marker; `None` while it is unknown.
+    /// Key of the last commit marker; `None`: unknown.
     marked: Option<Versionstamp>,
     pace: Pace,
-    /// Time of the last transaction without its commit, microseconds.
+    /// Duration of the last transaction without its commit, in microseconds.
     pub(super) work_us: u64,
-    /// Makes a number of a connection that no other pod has.
+    /// Hashes a connection to a number that no other pod has.
     senders: RandomState,
 }
 
@@ -192,7 +192,6 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// The next transaction of what waits.
     fn write_next(&mut self) {
         let jobs = self.backlog.next_batch(self.pace.budget());
         if !jobs.is_empty() {
@@ -210,7 +209,7 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// The next transaction goes on with the rest of a job.
+    /// Makes the next transaction continue with the rest of a job.
     fn put_back_unfinished(&mut self) {
         for job in std::mem::take(&mut self.unfinished).into_iter().rev() {
             self.shared.writes.count(job.owner(), job.size());
@@ -218,7 +217,7 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// A part of a job is durable. Gives the job back unless that was the last part; then the outcome is that of all.
+    /// A part of a job is durable. Returns the job after its last part, with the outcome of all parts.
     fn go_on(&mut self, job: Job, outcome: Outcome) -> Option<(Job, Outcome)> {
         let Job { mut write, ack } = job;
         match (&mut write, outcome) {
@@ -275,12 +274,12 @@ impl<'s> Writer<'s> {
                 self.committed(batch, applied, stamp);
                 self.unfinished.extend(rest);
             }
-            // One job that cannot be written must not take the others with it.
+            // A job that cannot be written must not fail the others of its batch, so the batch is split.
             Err(error) if batch.len() > 1 && is_of_jobs(&error) => {
                 let rest = batch.split_off(batch.len() / 2);
                 self.write(batch);
                 if self.unfinished.is_empty() {
-                    // A refused message of the first half delays later messages of its publisher.
+                    // A refused message of the first half also refuses later messages of its publisher.
                     let rest = self.without_refused(rest);
                     self.write(rest);
                 } else {
@@ -297,9 +296,9 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// Runs `body` until it is committed, and once: when it is not known whether an attempt was committed, the commit
-    /// marker tells. An error says that nothing was committed, unless it is [`StoreError::CommitUnknown`]: then the
-    /// process ends before the store has told. The publishers of `batch` wait for it. It is given up after so many conflicts.
+    /// Runs `body` until it has committed exactly once. If an attempt's outcome is unknown, the commit marker decides.
+    /// An error means that nothing was committed, except [`StoreError::CommitUnknown`]: the process ends before the
+    /// store has answered. The publishers of `batch` wait for the result. After a number of conflicts it gives up.
     pub(super) fn transact(
         &mut self,
         batch: &[Job],
@@ -343,7 +342,7 @@ impl<'s> Writer<'s> {
         let result = self.wait(run, batch);
         self.work_us = work_us.get();
         self.pace.note(self.work_us / 1_000);
-        // A transaction that has written nothing has no commit.
+        // A transaction without writes has no version.
         if result.as_ref().is_ok_and(|(_, committed)| committed.versionstamp.is_some()) && !batch.is_empty() {
             self.pace.note_commit((shared.clock.micros() - began_us).saturating_sub(self.work_us));
         }
@@ -363,18 +362,18 @@ impl<'s> Writer<'s> {
         Ok((attempts.into_committed().unwrap_or_default(), stamp))
     }
 
-    /// Finds out whether one of these attempts was committed, however long the store cannot tell. Nothing that depends on
-    /// them goes on meanwhile, and what comes is refused.
+    /// Finds out whether one of these attempts was committed, however long the store does not answer. Meanwhile nothing
+    /// that depends on them continues, and new jobs are refused.
     ///
-    /// That no mark is there proves nothing before a later transaction of this pod was committed: an engine that failed
-    /// reads what it had before, and may bring the commit back when it opens its journal again.
+    /// A missing marker proves nothing until a later transaction of this pod has committed: an engine that failed still
+    /// reads its earlier state, and may restore the commit when it reopens its journal.
     ///
     /// # Errors
-    /// [`StoreError::CommitUnknown`] when the process ends first.
+    /// [`StoreError::CommitUnknown`] if the process ends first.
     fn resolve(&mut self, attempts: &Attempts<Applied>) -> Result<Option<Versionstamp>, Error> {
         let shared = self.shared;
         tracing::warn!(
-            "it is not known whether a transaction was committed; writes wait until the store tells"
+            "it is not known whether a transaction was committed; writes wait until the store answers"
         );
         loop {
             let asked = shared.layers.run(async |tx| {
@@ -391,7 +390,6 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// CONNECTs that wait look whether their sessions are free.
     fn ask_again(&mut self) {
         let now_ms = self.shared.clock.now();
         let is_due = |job: &mut Job| matches!(&job.write, Write::Attach(attach) if attach.ask_at <= now_ms);
@@ -403,7 +401,7 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// Says when the store begins to refuse, and when it takes writes again.
+    /// Logs when the store begins to refuse writes, and when it accepts them again.
     fn log(&mut self, error: Option<&Error>) {
         match error {
             Some(error) if !self.refused => {
@@ -415,7 +413,8 @@ impl<'s> Writer<'s> {
         self.refused = error.is_some();
     }
 
-    /// A transaction is durable: places first, then the filter index, then who is handed something, `through`, and those who wait for it.
+    /// A transaction is durable. The order matters: set positions, update the filter index, deliver, advance `through`,
+    /// acknowledge.
     fn committed(&mut self, batch: Vec<Job>, applied: Applied, stamp: Option<Versionstamp>) {
         let version =
             stamp.map_or_else(|| self.shared.through.load(Ordering::Relaxed), |stamp| stamp.version());
@@ -457,7 +456,7 @@ impl<'s> Writer<'s> {
                     acks[usize::from(ack.connection.core)].push(ack);
                 }
             } else if let Write::Mark { core, fence, .. } = job.write {
-                // Jobs before it in this batch are committed with it.
+                // Earlier jobs of this batch are committed with it.
                 self.post(core, Mail::Marked { fence, through: Position::end_of(version) });
             } else if let Some((job, outcome)) = self.go_on(job, outcome) {
                 self.answer(job.write, outcome, stamp);
@@ -465,7 +464,7 @@ impl<'s> Writer<'s> {
         }
         let acknowledged = acks.iter().map(Vec::len).sum();
         if acknowledged > 0 {
-            // Each counts as much as the oldest of them.
+            // Each job counts with the age of the oldest one.
             self.shared.acknowledged.note_many(self.shared.writes.taken_age_us(), acknowledged);
         }
         for (core, acks) in acks.into_iter().enumerate().filter(|(_, acks)| !acks.is_empty()) {
@@ -475,7 +474,7 @@ impl<'s> Writer<'s> {
         self.claim_more();
     }
 
-    /// Hands out what has come for shared subscriptions of all pods.
+    /// Claims new messages of shared subscriptions that several pods serve.
     fn claim_more(&mut self) {
         if self.shared.is_shared {
             self.claim_all();
@@ -483,8 +482,8 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// A message is committed: sessions that follow its streams get it, and shared subscriptions without a stream do unless they had
-    /// it live.
+    /// A message is committed: announces it to sessions that follow its streams, and delivers it to shared
+    /// subscriptions without a stream, unless they got it live.
     fn announce(
         &mut self,
         routes: &Routes,
@@ -500,7 +499,7 @@ impl<'s> Writer<'s> {
         if message.qos() == QoS::AtMostOnce || routes.kept.streams.is_empty() {
             return;
         }
-        // Among all connections of all pods that ever were.
+        // Unique among all connections of all pods, at any time.
         let sender = from.map_or(0, |from| self.senders.hash_one(from) | 1);
         let committed = Arc::new(Committed { routes, message: message.clone(), publisher, sender });
         if let Some(region) = &self.shared.region {
@@ -513,7 +512,7 @@ impl<'s> Writer<'s> {
 
     fn hand_on_to_groups(&mut self, publish: &Publish) {
         let Publish { message, routes, .. } = publish;
-        // A stream that has come meanwhile has it too.
+        // A stream that was created meanwhile has the message, too.
         if routes.kept.generation == routes.broker.streams.generation() {
             if !routes.kept.groups.is_empty() {
                 self.hand_to_groups(routes, message);
@@ -524,7 +523,7 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// Sessions that ended had filters, which their jobs did not know of.
+    /// Charges brokers for filters of ended sessions, which their jobs could not estimate.
     fn charge(&mut self, batch: &[Job], applied: &Applied) {
         let mut costs: HashMap<u64, (usize, usize)> = HashMap::new();
         for change in &applied.changes {
@@ -540,7 +539,7 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// Sets the positions of messages, changes the filter index, and hands on the wills.
+    /// Sets the positions of messages, updates the filter index, and delivers wills.
     fn settle(&mut self, mut applied: Applied, stamp: Option<Versionstamp>) -> Applied {
         if let Some(stamp) = stamp {
             for (message, place) in applied.places.drain(..) {
@@ -581,7 +580,7 @@ impl<'s> Writer<'s> {
         applied
     }
 
-    /// A transaction of the store's own is durable.
+    /// A transaction of the store's own work is durable.
     pub(super) fn swept(&mut self, applied: Applied, stamp: Option<Versionstamp>) {
         self.settle(applied, stamp);
         self.send(stamp);
@@ -599,11 +598,12 @@ impl<'s> Writer<'s> {
                 mailbox.deliver(mail, bytes);
             }
         }
-        // Before anybody hears that his message is stored: who acknowledges after that has it behind his cursor.
+        // Before any acknowledgement: a session that acknowledges afterwards has the message below its cursor.
         if let Some(stamp) = stamp {
             self.shared.through.store(stamp.version(), Ordering::Release);
         }
-        // After what was handed on is in all mailboxes: a publisher's next message goes straight to its receivers.
+        // After all deliveries are in the mailboxes, because the publisher's next message goes straight to its
+        // receivers.
         for (mailbox, acks) in self.shared.mailboxes.iter().zip(&mut self.stored) {
             if !acks.is_empty() {
                 mailbox.deliver(&mut vec![Mail::Stored { acks: std::mem::take(acks), stored: true }], 0);
@@ -614,7 +614,6 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// A transaction is durable: spans of the messages in it that are followed.
     fn trace_committed(&mut self, batch: &[Job]) {
         let Some(tracer) = &self.shared.tracer else { return };
         let (clock, now) = (&self.shared.clock, self.shared.clock.micros());
@@ -631,7 +630,6 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// Hands a committed message to its receivers.
     fn deliver(&mut self, routes: &Arc<Routes>, message: &Arc<Message>, from: Option<ConnectionId>) {
         for (core, _) in &routes.cores {
             let (routes, message) = (routes.clone(), message.clone());
@@ -645,7 +643,7 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// Hands a committed message to shared subscriptions that have no stream.
+    /// Delivers a committed message to shared subscriptions without a stream.
     fn deliver_to_groups(
         &mut self,
         routes: &Arc<Routes>,
@@ -705,7 +703,7 @@ impl<'s> Writer<'s> {
                     }
                     _ => {
                         subscribe.pending.is_refused = true;
-                        // Earlier transactions may have some of them.
+                        // Earlier transactions may have written some of the filters.
                         let mut subscribed = std::mem::take(&mut subscribe.written);
                         subscribed.resize(subscribe.filters.len(), None);
                         subscribed
@@ -723,7 +721,7 @@ impl<'s> Writer<'s> {
                 }
                 self.post(ids.target.core, Mail::Ids(ids, stored));
             }
-            // Jobs before it were refused with it.
+            // The jobs before it were refused with it.
             (Write::Mark { core, fence, .. }, _) => {
                 let through = Position::end_of(self.shared.through.load(Ordering::Relaxed));
                 self.post(core, Mail::Marked { fence, through });
@@ -756,7 +754,7 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// A session that has streams, or something in flight, gets the first page with it.
+    /// A session with streams or messages in flight gets its first page along with the answer.
     fn attached(&mut self, broker: &Arc<Broker>, connection: ConnectionId, attached: Box<Attached>) {
         let sources = sources(&attached);
         if sources.is_empty() && attached.rows.is_empty() {
@@ -769,7 +767,7 @@ impl<'s> Writer<'s> {
         self.shared.reads.push(&mut vec![ToRead::Page(read)]);
     }
 
-    /// A session has another owner, or is to have one. Its core closes the connection.
+    /// Another owner has the session, or wants it: its core closes the connection.
     pub(super) fn lose(&mut self, session: &SessionKey, is_lost: bool) {
         for mail in &mut self.mail {
             mail.push(Mail::Lost { session: session.clone(), is_lost });
@@ -780,7 +778,7 @@ impl<'s> Writer<'s> {
         self.mail[usize::from(core)].push(mail);
     }
 
-    /// None of these could be written; with `may_pass`, now.
+    /// Refuses jobs that could not be written; `may_pass`: a later attempt may succeed.
     fn refuse(&mut self, batch: Vec<Job>, may_pass: bool) {
         for job in batch {
             self.refuse_job(job, may_pass);
@@ -794,18 +792,18 @@ impl<'s> Writer<'s> {
                 publish.message.set_place(None);
                 self.refuse_publish(&publish, job.ack, may_pass);
             }
-            // Or its will would never fire, and it would never expire.
+            // Tried again: otherwise the session's will would never be published, and the session would never expire.
             write @ (Write::Detach(_) | Write::Webhooks(_)) => self.unleft.push(Job { write, ack: None }),
             Write::Ids(ids) if matches!(ids.write, IdWrite::TakeBack(_)) => {
                 self.unleft.push(Job { write: Write::Ids(ids), ack: None });
             }
-            // The session is as it was, and the next one says all that this one did.
+            // The session is unchanged, and its next checkpoint contains this one.
             Write::Checkpoint(_) if may_pass => {}
             write => self.answer(write, Outcome::Fenced, None),
         }
     }
 
-    /// A message with QoS 0 goes to its receivers nevertheless.
+    /// Refuses a message. A QoS 0 message still goes to its receivers.
     pub(super) fn refuse_publish(&mut self, publish: &Publish, ack: Option<Ack>, may_pass: bool) {
         if publish.is_late() {
             self.deliver(&publish.routes, &publish.message, publish.from);
@@ -826,8 +824,8 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// Refuses what publishers left behind a message that was refused: stored, it would come before that one, when it is sent
-    /// again (P4).
+    /// Refuses messages after a refused message of the same publisher. Otherwise they would be stored before the
+    /// refused one, which the publisher sends again (P4).
     fn without_refused(&mut self, jobs: Vec<Job>) -> Vec<Job> {
         if self.refusing.is_empty() {
             return jobs;
@@ -846,20 +844,19 @@ impl<'s> Writer<'s> {
         left
     }
 
-    /// How often it listens for what other pods say in the store. While they say it over the network too, that is rare.
+    /// Interval in which notices of other pods are read from the store. It is long while the fabric announces them.
     fn listen_every_ms(&self) -> u64 {
         let is_told = self.shared.region.as_ref().is_some_and(|region| !region.is_in_doubt());
         if is_told { pods::TOLD_TICK_MS } else { pods::TICK.as_millis() as u64 }
     }
 
-    /// How long the writer may wait for jobs.
     fn until_step(&self) -> Duration {
         let wait = self.duties.wait(self.shared.clock.micros());
         wait.filter(|_| !self.away.is_away()).unwrap_or(Duration::MAX)
     }
 
     fn sweep(&mut self) {
-        // What is looked for here would wait for it one by one.
+        // Each of the checks below would wait for the unavailable store.
         if self.is_away() {
             return;
         }
@@ -897,15 +894,14 @@ impl<'s> Writer<'s> {
     }
 }
 
-/// When to ask again for a session that was asked for at `asked_at`: after half of the time that has passed, and once when it may be
-/// taken by force.
+/// Time of the next request for a session that was first asked for at `asked_at`: after half of the time passed so far,
+/// and once when the session may be taken over by force.
 fn ask_again_at(asked_at: u64, now_ms: u64) -> u64 {
     let (waited_ms, force_at) = (now_ms - asked_at, asked_at + HAND_OVER_MS + 1);
     let next = now_ms + (waited_ms / 2).max(RETRY.as_millis() as u64);
     if now_ms < force_at { next.min(force_at) } else { next }
 }
 
-/// The streams of a session that has just been taken.
 fn sources(attached: &Attached) -> Vec<millrace_layers::streams::Source> {
     use millrace_layers::subscriptions::NO_STREAM;
     let with_stream = attached.subscriptions.iter().filter(|subscription| subscription.stream != NO_STREAM);
@@ -915,24 +911,23 @@ fn sources(attached: &Attached) -> Vec<millrace_layers::streams::Source> {
     with_stream.filter(|subscription| !subscription.filter.starts_with(b"$share/")).map(source).collect()
 }
 
-/// Whether a commit may have been done although it failed.
 fn is_unknown(error: &Error) -> bool {
     matches!(error, Error::Store(error) if error.is_maybe_committed())
 }
 
-/// An error of attempts of which none was committed.
+/// The error of attempts of which none was committed.
 fn known(error: Error) -> Error {
     if is_unknown(&error) { StoreError::Unavailable("the commit failed".into()).into() } else { error }
 }
 
-/// Whether a transaction may have failed because of what is in it: then a part of it may be written. The store's own
-/// failures befall every part.
+/// Whether a transaction may have failed because of its content, so that a part of it may succeed. A failure of the
+/// store itself affects every part.
 fn is_of_jobs(error: &Error) -> bool {
     use StoreError::{Busy, Closed, CommitUnknown, DiskFull, Io, Unavailable};
     !matches!(error, Error::Store(Busy | Closed | CommitUnknown | DiskFull { .. } | Io(_) | Unavailable(_)))
 }
 
-/// Whether the store may take the same writes later.
+/// Whether the store may accept the same writes later.
 pub(super) fn may_pass(error: &Error) -> bool {
     match error {
         Error::Store(error) => error.is_retryable(),

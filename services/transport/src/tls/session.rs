@@ -84,7 +84,6 @@ impl TlsSession {
         })
     }
 
-    /// The packets of a handshake cost far more than others.
     pub fn is_handshaking(&self) -> bool {
         self.stage == Stage::Handshake
     }
@@ -103,7 +102,6 @@ impl TlsSession {
         self.incomplete.capacity() + self.unread.capacity() + self.unsent.capacity()
     }
 
-    /// `Some` only once.
     pub fn take_peer(&mut self) -> Option<Peer> {
         if self.stage != Stage::Introduced {
             return None;
@@ -182,7 +180,6 @@ impl TlsSession {
         Ok(if count == room { More::Perhaps } else { More::No })
     }
 
-    /// Returns the number of bytes used.
     fn process(&mut self, bytes: &mut [u8], into: &mut [u8], filled: &mut usize) -> io::Result<usize> {
         let mut start = 0;
         loop {

@@ -4,7 +4,6 @@
 
 use std::ops::{ControlFlow, Range};
 
-/// Most payload bytes of a control frame (RFC 6455 section 5.5).
 pub const CONTROL_BYTES_MAX: usize = 125;
 
 /// `code` of [`ControlFrame::Close`] and [`close`] when the frame has none (RFC 6455 section 7.4.1).
@@ -39,7 +38,6 @@ pub enum FrameError {
 }
 
 impl FrameError {
-    /// See [`close`].
     pub fn close_code(self) -> u16 {
         match self {
             //= [MQTT-6.0.0-1] v5 v3.1.1
@@ -77,7 +75,6 @@ pub struct Decoder {
     left: u64,
     /// Rotated so that its first byte belongs to the next byte of payload.
     mask: [u8; 4],
-    /// A message has begun, and its last fragment has not arrived yet.
     fragmented: bool,
     closed: bool,
 }

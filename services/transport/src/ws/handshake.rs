@@ -23,7 +23,6 @@ const KEY_BASE64: GeneralPurpose = GeneralPurpose::new(
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Upgrade {
-    /// Length of the request head; frames follow it.
     pub head_len: usize,
     /// The whole response (101), to send before any frame.
     pub response: Vec<u8>,
@@ -64,7 +63,6 @@ impl Origins {
     }
 }
 
-/// IPv6 addresses are in brackets.
 fn without_port(authority: &[u8]) -> &[u8] {
     match authority.iter().rposition(|byte| matches!(byte, b':' | b']')) {
         Some(at) if authority[at] == b':' => &authority[..at],
@@ -100,7 +98,6 @@ pub fn parse(
     Ok(Some(Upgrade { head_len, response: response.into_bytes() }))
 }
 
-/// Checks everything but the subprotocol and returns the key.
 fn check<'b>(request: &Request<'_, 'b>, origins: &Origins) -> Result<&'b [u8], HandshakeRefusal> {
     if request.method != Some("GET") {
         return Err(refuse(&NOT_GET));

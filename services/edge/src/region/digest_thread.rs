@@ -1,4 +1,5 @@
-//! The thread that makes digests, and looks after what is asked and not answered.
+//! The thread that builds digests and repeats unanswered requests. Building is slow, so it must not run on the fabric's
+//! thread or on an event loop.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -9,20 +10,19 @@ use millrace_fabric::PodId;
 use super::Region;
 use crate::clock::Millis;
 
-/// Time between two looks at mail that waits.
+/// Time between two checks for delayed mail.
 const TICK: Duration = Duration::from_millis(100);
-/// And at digests, milliseconds.
+/// Time between two checks of the digests.
 const LOOK_MS: Millis = 1_000;
 
-/// What is to be done at once.
 pub(super) enum Task {
-    /// Make the digest of a broker anew.
+    /// Rebuild the digest of a broker.
     Make(u64),
-    /// Tell a pod the digest of a broker. It has the one of this number.
+    /// Send a pod the digest of a broker; the pod has the one with the number `known`.
     Tell { broker: u64, pod: PodId, known: u64 },
 }
 
-/// What waits for the thread: one task at most for each broker, and for each pod that has it in a second.
+/// Tasks of the thread. It is short: at most one task per broker, and one per second for each pod that has it.
 #[derive(Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
@@ -46,7 +46,7 @@ impl Queue {
         self.filled.notify_one();
     }
 
-    /// The next task; `None` when there was none for a tick. An error when there will be no more.
+    /// The next task; `None` after a tick without one. An error once the region has ended.
     fn next(&self) -> Result<Option<Task>, Stopped> {
         let is_idle = |state: &mut State| state.tasks.is_empty() && !state.is_stopped;
         let waited = self.filled.wait_timeout_while(self.lock(), TICK, is_idle);
@@ -61,7 +61,7 @@ impl Queue {
 
 struct Stopped;
 
-/// Starts the thread. It ends with the region, which it does not keep alive.
+/// Starts the thread. It holds the region weakly, and ends with it.
 pub(super) fn start(region: &Arc<Region>, queue: &Arc<Queue>) -> std::io::Result<()> {
     let (region, queue) = (Arc::downgrade(region), queue.clone());
     std::thread::Builder::new().name("digests".into()).spawn(move || run(&region, &queue)).map(drop)
