@@ -71,6 +71,19 @@ export async function serious(tab) {
     )
 }
 
+/** The lowest contrast between the label of a disabled button and its ground. axe looks at controls in use only. */
+export async function disabledContrast(tab) {
+  await tab.evaluate(axeSource)
+  return tab.evaluate(() => {
+    window.axe.setup(document.body)
+    const { getBackgroundColor, getForegroundColor, getContrast } = window.axe.commons.color
+    const labels = [...document.querySelectorAll('button:disabled')].filter((one) => one.textContent !== '')
+    const contrasts = labels.map((one) => getContrast(getBackgroundColor(one), getForegroundColor(one)))
+    window.axe.teardown()
+    return Math.min(...contrasts)
+  })
+}
+
 /** Waits until a page shows its content: a heading, and nothing that still loads. */
 export async function settled(tab) {
   await tab.getByRole('heading', { level: 1 }).first().waitFor()
