@@ -49,10 +49,11 @@ for (const { name, ...reader } of READERS) {
     const { tab, context } = await harness.visitor(world.api, { ...reader, reducedMotion: 'reduce' })
     await tab.goto(new URL('/me', world.server.url).href)
     await settled(tab)
-    assert.ok(await tab.getByRole('button', { name: 'Change name' }).isDisabled())
-    const contrast = await disabledContrast(tab)
-    // WCAG AA for text of this size.
-    assert.ok(contrast >= 4.5 && contrast <= 21, `the contrast is ${contrast}`)
+    const button = tab.getByRole('button', { name: 'Change name' })
+    assert.ok(await button.isDisabled())
+    const contrast = await disabledContrast(button)
+    // AA for text of this size.
+    assert.ok(contrast >= 4.5, `the contrast is ${contrast}`)
     await context.close()
   })
 }
