@@ -66,7 +66,7 @@ export const theme = createTheme({
         closeButtonProps: { 'aria-label': 'Close' },
       },
       styles: {
-        title: { fontWeight: 600, fontSize: rem(16), overflowWrap: 'anywhere' },
+        title: { fontWeight: 600, fontSize: rem(16), lineHeight: 1.4, overflowWrap: 'anywhere' },
         content: panel,
         header: panel,
       },
@@ -80,7 +80,7 @@ export const theme = createTheme({
         closeButtonProps: { 'aria-label': 'Close' },
       },
       styles: {
-        title: { fontWeight: 600, fontSize: rem(16), overflowWrap: 'anywhere' },
+        title: { fontWeight: 600, fontSize: rem(16), lineHeight: 1.4, overflowWrap: 'anywhere' },
         content: panel,
         header: panel,
       },

@@ -30,7 +30,6 @@ export function Address() {
               label="New e-mail address"
               type="email"
               autoComplete="email"
-              maw={320}
               value={email}
               onChange={(event) => setEmail(event.currentTarget.value)}
               error={wrong.email}
@@ -38,17 +37,20 @@ export function Address() {
             <PasswordInput
               label="Your password"
               autoComplete="current-password"
-              maw={320}
               value={password}
               onChange={(event) => setPassword(event.currentTarget.value)}
               error={wrong.password}
             />
-            <Text size="sm" role="status">
-              {sentTo && `Open the link that was sent to ${sentTo}, in this browser. It works for a day.`}
-            </Text>
           </>
         )}
       </Form>
+      <div role="status">
+        {sentTo && (
+          <Text size="sm" mt="md">
+            Open the link that was sent to {sentTo}, in this browser. It works for a day.
+          </Text>
+        )}
+      </div>
     </Panel>
   )
 }

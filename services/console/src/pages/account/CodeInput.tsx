@@ -23,7 +23,6 @@ export function CodeInput({ value, onChange, error, takesRecovery }: CodeInputPr
       autoCapitalize="none"
       spellCheck={false}
       classNames={{ input: 'mono' }}
-      maw={320}
       value={value}
       onChange={(event) => onChange(event.currentTarget.value)}
       error={error}

@@ -148,7 +148,7 @@ function On({ state, onCodes, again }: OnProps) {
             'State',
             state.enabled_at ? (
               <span key="on">
-                on, since <Time at={state.enabled_at} />
+                turned on <Time at={state.enabled_at} />
               </span>
             ) : (
               'on'
@@ -236,7 +236,6 @@ function Password({ value, onChange, error }: PasswordProps) {
     <PasswordInput
       label="Your password"
       autoComplete="current-password"
-      maw={320}
       value={value}
       onChange={(event) => onChange(event.currentTarget.value)}
       error={error}
