@@ -43,7 +43,8 @@ export const drainedFromQuery = queryOptions<number | null>({
   queryKey: ['drained-from'],
   staleTime: Number.POSITIVE_INFINITY,
   gcTime: Number.POSITIVE_INFINITY,
-  queryFn: () => null,
+  // Kept when everything is asked for again.
+  queryFn: ({ client, queryKey }) => client.getQueryData<number>(queryKey) ?? null,
 })
 
 export const podsQuery = queryOptions({

@@ -90,6 +90,8 @@ export function IncidentTable({
   const columns = columnsOf(broker).filter(({ key }) => !(isOfOneClient && key === 'client'))
   return (
     <Rows
+      // The list measures its rows once.
+      key={isNarrow ? 'narrow' : 'wide'}
       label="Incidents"
       rows={rows}
       columns={columns}
