@@ -34,6 +34,24 @@ const signUpRoute = createRoute({
   component: lazyRouteComponent(() => import('./pages/SignUp'), 'SignUp'),
 })
 
+const forgottenRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: '/forgot-password',
+  component: lazyRouteComponent(() => import('./pages/ForgotPassword'), 'ForgotPassword'),
+})
+
+const resetRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: '/reset-password',
+  component: lazyRouteComponent(() => import('./pages/ResetPassword'), 'ResetPassword'),
+})
+
+const confirmAddressRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: '/confirm-address',
+  component: lazyRouteComponent(() => import('./pages/ConfirmAddress'), 'ConfirmAddress'),
+})
+
 const signedInRoute = createRoute({
   getParentRoute: () => rootRoute,
   id: 'signed-in',
@@ -183,6 +201,9 @@ const meRoute = createRoute({
 const routeTree = rootRoute.addChildren([
   signInRoute,
   signUpRoute,
+  forgottenRoute,
+  resetRoute,
+  confirmAddressRoute,
   signedInRoute.addChildren([
     homeRoute,
     newBrokerRoute,

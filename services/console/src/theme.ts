@@ -49,6 +49,14 @@ export const theme = createTheme({
   components: {
     Button: { defaultProps: { size: 'sm' } },
     TextInput: { defaultProps: { size: 'sm' } },
+    InputWrapper: {
+      styles: {
+        label: { marginBottom: rem(4) },
+        description: { lineHeight: 1.4, marginBottom: rem(2) },
+      },
+    },
+    Switch: { styles: { description: { lineHeight: 1.4 } } },
+    Checkbox: { styles: { description: { lineHeight: 1.4 } } },
     Drawer: {
       defaultProps: {
         position: 'right',
@@ -58,11 +66,12 @@ export const theme = createTheme({
         closeButtonProps: { 'aria-label': 'Close' },
       },
       styles: {
-        title: { fontWeight: 600, fontSize: rem(16), overflowWrap: 'anywhere' },
+        title: { fontWeight: 600, fontSize: rem(16), lineHeight: 1.4, overflowWrap: 'anywhere' },
         content: panel,
         header: panel,
       },
     },
+    Notification: { defaultProps: { closeButtonProps: { 'aria-label': 'Dismiss' } } },
     Tooltip: { defaultProps: { withArrow: true, openDelay: 300, multiline: true, maw: 320 } },
     Modal: {
       defaultProps: {
@@ -71,7 +80,7 @@ export const theme = createTheme({
         closeButtonProps: { 'aria-label': 'Close' },
       },
       styles: {
-        title: { fontWeight: 600, fontSize: rem(16), overflowWrap: 'anywhere' },
+        title: { fontWeight: 600, fontSize: rem(16), lineHeight: 1.4, overflowWrap: 'anywhere' },
         content: panel,
         header: panel,
       },
@@ -89,6 +98,8 @@ const own = {
   '--mantine-color-error': 'var(--bad)',
   '--mantine-color-default': 'var(--panel)',
   '--mantine-color-default-color': 'var(--text)',
+  // What a disabled button would do is read, too.
+  '--mantine-color-disabled-color': 'var(--soft)',
 }
 
 // Mantine's light variants are loud on a dark page, and links in them had too little contrast.

@@ -152,7 +152,7 @@ test('usage: a range, a spend cap, and the numbers as a file', async () => {
   await on(`/b/${broker}/usage`, async (tab) => {
     await tab.getByText('24 h', { exact: true }).click()
     await tab.waitForURL(/range=24h/)
-    await tab.getByLabel('A month').fill('25')
+    await tab.getByLabel('Cap for a month').fill('25')
     await click(tab, 'Set cap')
     await tab.getByText(/of 25\.00/).waitFor()
     const [download] = await Promise.all([tab.waitForEvent('download'), click(tab, 'CSV')])

@@ -71,6 +71,27 @@ export async function serious(tab) {
     )
 }
 
+/** Contrast of a disabled button's label to its ground (WCAG 2.2). axe looks at controls in use only. */
+export async function disabledContrast(button) {
+  const colors = await button.evaluate((one) => {
+    const { color, backgroundColor } = getComputedStyle(one)
+    return [color, backgroundColor]
+  })
+  const [lighter, darker] = colors.map(luminance).sort((one, other) => other - one)
+  return (lighter + 0.05) / (darker + 0.05)
+}
+
+/** Relative luminance of a color such as "rgb(87, 102, 110)". */
+function luminance(color) {
+  const [, ...channels] = /^rgb\((\d+), (\d+), (\d+)\)$/.exec(color) ?? []
+  if (channels.length === 0) throw new Error(`${color} is no opaque color`)
+  const [red, green, blue] = channels.map((channel) => {
+    const part = Number(channel) / 255
+    return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4
+  })
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+}
+
 /** Waits until a page shows its content: a heading, and nothing that still loads. */
 export async function settled(tab) {
   await tab.getByRole('heading', { level: 1 }).first().waitFor()

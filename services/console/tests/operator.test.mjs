@@ -101,30 +101,37 @@ test('a tenant is suspended with a reason that its people read, and resumed', as
   await until('the device to be let in again', () => harness.device(pump()).catch(() => null))
 })
 
-test('a pod is drained after a question that says what happens', async () => {
-  const drained = await Server.make()
+test('a pod is drained after a question that says what happens, and the page shows how far it is', async () => {
+  // Slow enough to be seen: a client a second.
+  const drained = await Server.make({ 'drain-rate': 1, 'drain-max-s': 600 })
   const other = await Harness.on(drained)
   try {
-    const device = await other.device({ clientId: 'pump-1' })
-    const left = once(device, 'close')
+    const left = []
+    for (const clientId of ['pump-1', 'pump-2', 'pump-3']) {
+      left.push(once(await other.device({ clientId }), 'close'))
+    }
     await on(
       '/',
       async (tab) => {
         await click(tab, 'Drain pod')
         const question = tab.getByRole('dialog', { name: 'Drain this server?' })
-        await question.getByText(/^1 connection is closed/).waitFor()
+        await question.getByText(/^3 connections are closed/).waitFor()
         await question.getByText(/No other pod is alive/).waitFor()
         assert.deepEqual(await serious(tab), [])
         await question.getByLabel('Type drain to go on').fill('drain')
         await click(question, 'Drain pod')
-        await left
         const pods = tab.getByRole('table', { name: 'Pods' })
-        await pods.getByText('draining', { exact: true }).waitFor()
+        await pods.getByText(/draining: [123] of 3 connections left/).waitFor()
+        await pods.getByRole('progressbar', { name: /^Drain: [012] of 3 connections closed$/ }).waitFor()
         assert.ok(await pods.getByRole('button', { name: 'Drain pod' }).isDisabled())
+        assert.deepEqual(await serious(tab), [])
+        await Promise.all(left)
+        await pods.getByText('drained: no connection is left').waitFor()
+        await tab.getByText('are sent away: this pod is drained').waitFor()
       },
       drained,
     )
-    await assert.rejects(other.device({ clientId: 'pump-2' }))
+    await assert.rejects(other.device({ clientId: 'pump-4' }))
   } finally {
     await other.close()
     await drained.stop()

@@ -64,7 +64,20 @@ export function pagesOf({ organisation, tenant, admin }) {
     'not-found': '/b/nowhere',
     'sign-in': '/sign-in',
     'sign-up': '/sign-up#token',
+    'forgot-password': '/forgot-password',
+    'reset-password': '/reset-password#token=made-up',
+    'reset-password-no-link': '/reset-password',
+    'confirm-address': '/confirm-address#token=made-up',
+    'confirm-address-no-link': '/confirm-address',
+    'confirm-address-guest': '/confirm-address#token=made-up',
   }
 }
 
-export const WITHOUT_SESSION = new Set(['sign-in', 'sign-up'])
+export const WITHOUT_SESSION = new Set([
+  'sign-in',
+  'sign-up',
+  'forgot-password',
+  'reset-password',
+  'reset-password-no-link',
+  'confirm-address-guest',
+])

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import { demo } from './demo.mjs'
-import { Harness, serious, settled } from './harness.mjs'
+import { disabledContrast, Harness, serious, settled } from './harness.mjs'
 import { pagesOf, WITHOUT_SESSION } from './pages.mjs'
 
 let world
@@ -41,5 +41,19 @@ for (const { name, ...reader } of READERS) {
     assert.deepEqual([...member.complaints, ...guest.complaints], [])
     await member.context.close()
     await guest.context.close()
+  })
+}
+
+for (const { name, ...reader } of READERS) {
+  test(`${name}: the label of a disabled button can be read`, async () => {
+    const { tab, context } = await harness.visitor(world.api, { ...reader, reducedMotion: 'reduce' })
+    await tab.goto(new URL('/me', world.server.url).href)
+    await settled(tab)
+    const button = tab.getByRole('button', { name: 'Change name' })
+    assert.ok(await button.isDisabled())
+    const contrast = await disabledContrast(button)
+    // AA for text of this size.
+    assert.ok(contrast >= 4.5, `the contrast is ${contrast}`)
+    await context.close()
   })
 }

@@ -1,6 +1,6 @@
 import createClient, { type Middleware } from 'openapi-fetch'
 import { heard, silent } from './link'
-import { offline, problemOf } from './problem'
+import { offline, type Problem, problemOf } from './problem'
 import type { components, paths } from './schema'
 
 export type Schemas = components['schemas']
@@ -25,7 +25,10 @@ export const whenSignedOut = (listener: () => void) => {
 
 const SAFE = new Set(['GET', 'HEAD', 'OPTIONS'])
 // These answer 401 for a wrong password, not for an ended session.
-const WITHOUT_SESSION = /\/api\/v1\/(sign-in|sign-up|me\/password)/
+const WITHOUT_SESSION = /\/api\/v1\/(sign-in|sign-up|password-reset|me\/password)/
+
+const isSessionOver = ({ status, kind }: Problem, pathname: string) =>
+  status === 401 && !WITHOUT_SESSION.test(pathname) && !kind.includes(':second-factor-')
 
 const session: Middleware = {
   onRequest({ request }) {
@@ -37,7 +40,7 @@ const session: Middleware = {
     const problem = await problemOf(response)
     if (problem.isOffline) silent()
     else heard()
-    if (response.status === 401 && !WITHOUT_SESSION.test(new URL(request.url).pathname)) onSignedOut()
+    if (isSessionOver(problem, new URL(request.url).pathname)) onSignedOut()
     throw problem
   },
   onError({ error }) {

@@ -8,18 +8,21 @@ const BUSY_S_MAX = 10
 /** A request that did not work, in words for the person who made it. */
 export class Problem extends Error {
   readonly status: number
+  /** Which kind of problem it is; empty when the server has not said. */
+  readonly kind: string
   readonly fields: Record<string, string>
   readonly requestId: string | null
   /** After how many seconds the same request may work; null: the server has not said. */
   readonly retryAfterS: number | null
 
   constructor(
-    shown: Pick<Shown, 'status' | 'detail' | 'fields'>,
+    shown: Pick<Shown, 'status' | 'detail' | 'fields'> & { type?: string },
     requestId: string | null = null,
     retryAfterS: number | null = null,
   ) {
     super(sentence(shown.detail))
     this.status = shown.status
+    this.kind = shown.type ?? ''
     this.fields = Object.fromEntries(
       (shown.fields ?? []).map(({ field, detail }) => [field, sentence(detail)]),
     )

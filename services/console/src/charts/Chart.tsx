@@ -26,8 +26,12 @@ export function Chart({ title, height = 160, sync = 'page', ...plot }: ChartProp
             const value = hovered === null ? values.findLast((one) => one !== null) : values[hovered]
             return (
               <span key={label} className={classes.item}>
-                <i style={{ background: `var(${color})` }} />
-                {series.length > 1 && <span>{label}</span>}
+                {series.length > 1 && (
+                  <>
+                    <i style={{ background: `var(${color})` }} />
+                    <span>{label}</span>
+                  </>
+                )}
                 <b>{value == null ? '–' : format(value)}</b>
               </span>
             )

@@ -23,6 +23,36 @@ export interface PlotProps {
 
 const POWERS_OF_TWO = Array.from({ length: 50 }, (_, power) => 2 ** power)
 
+/** Room at the right for half of a label under the last point. */
+const EDGE_PX = 16
+/** The highest value stays below the upper edge. */
+const HEADROOM = 1.08
+
+/** The end of an axis, so that its last line has a label: 1, 2, 4, 6 or 10 times a power of ten; for bytes 1, 1.5 or 2 times a
+ * power of two. */
+function top(most: number, isBinary: boolean): number {
+  if (isBinary) {
+    const power = 2 ** Math.floor(Math.log2(most))
+    return [1, 1.5, 2].map((times) => times * power).find((end) => end >= most) ?? most
+  }
+  const power = 10 ** Math.floor(Math.log10(most))
+  return [1, 2, 4, 6, 10].map((times) => times * power).find((end) => end >= most) ?? most
+}
+
+/** A label at the edge would be cut. */
+const fits = (drawn: uPlot, at: number) => {
+  const from = drawn.valToPos(at, 'x')
+  return from >= 0 && from <= drawn.bbox.width / devicePixelRatio - EDGE_PX / 2
+}
+
+/** Points between two gaps: no line leads to them. */
+function lonely(drawn: uPlot, series: number): number[] {
+  const values = drawn.data[series] ?? []
+  return [...values.keys()].filter(
+    (at) => values[at] != null && values[at - 1] == null && values[at + 1] == null,
+  )
+}
+
 const css = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(name).trim()
 
 /** A chart on a canvas. Loaded when the first one is shown. */
@@ -71,12 +101,17 @@ function options(latest: { current: PlotProps }, width: number, height: number, 
   return {
     width,
     height,
-    padding: [8, 0, 0, 0],
+    padding: [12, EDGE_PX, 0, 0],
     legend: { show: false },
     cursor: { sync: { key: sync }, drag: { x: false, y: false }, points: { size: 7 } },
     scales: {
       x: { time: true, range: () => latest.current.range },
-      y: { range: (_, __, max) => [0, Math.max(max ?? 0, latest.current.limit ?? 0, 1) * 1.1] },
+      y: {
+        range: (_, __, max) => {
+          const most = Math.max(max ?? 0, latest.current.limit ?? 0, 1)
+          return [0, top(most * HEADROOM, latest.current.format === bytes)]
+        },
+      },
     },
     axes: [
       {
@@ -84,7 +119,7 @@ function options(latest: { current: PlotProps }, width: number, height: number, 
         grid: { show: false },
         space: 80,
         size: 28,
-        values: (_, splits) => splits.map(clock(latest)),
+        values: (drawn, splits) => splits.map((at) => (fits(drawn, at) ? clock(latest)(at) : '')),
       },
       {
         ...axis,
@@ -103,7 +138,7 @@ function options(latest: { current: PlotProps }, width: number, height: number, 
         fill: latest.current.series.length === 1 ? `${css(color)}1f` : undefined,
         width: 1.5,
         dash,
-        points: { show: false },
+        points: { show: false, size: 5, fill: css(color), filter: lonely },
         paths: latest.current.isStepped ? uPlot.paths.stepped?.({ align: 1 }) : undefined,
         spanGaps: false,
       })),
@@ -121,7 +156,8 @@ const clock = (latest: { current: PlotProps }) => (at: number) => {
   const two = (value: number) => String(value).padStart(2, '0')
   const time = `${two(date.getHours())}:${two(date.getMinutes())}`
   if (to - from <= 600) return `${time}:${two(date.getSeconds())}`
-  return to - from <= 2 * 86_400 ? time : `${two(date.getMonth() + 1)}-${two(date.getDate())} ${time}`
+  if (to - from <= 2 * 86_400) return time
+  return date.toLocaleDateString('en-GB', { day: 'numeric', month: 'short' })
 }
 
 function drawLimit(drawn: uPlot, limit: number | null | undefined) {

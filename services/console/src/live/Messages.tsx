@@ -19,7 +19,8 @@ const columns: Column<Message>[] = [
   {
     key: 'topic',
     header: 'Topic',
-    width: 'minmax(0, 2fr)',
+    width: 'minmax(0, 1fr)',
+    narrowWidth: 'minmax(0, 2fr)',
     cell: ({ topic }) => (
       <span className="mono" title={topic}>
         {topic}
@@ -29,14 +30,15 @@ const columns: Column<Message>[] = [
   {
     key: 'payload',
     header: 'Payload',
-    width: 'minmax(0, 3fr)',
+    width: 'minmax(0, 1fr)',
+    narrowWidth: 'minmax(0, 1fr)',
     cell: ({ payload }) => <span className="mono">{preview(payload, PREVIEW_CHARS)}</span>,
   },
-  { key: 'qos', header: 'QoS', width: '32px', cell: ({ qos }) => qos },
+  { key: 'qos', header: 'QoS', width: '28px', cell: ({ qos }) => qos },
   {
     key: 'retain',
     header: '',
-    width: '64px',
+    width: '60px',
     isExtra: true,
     cell: ({ retain }) =>
       retain && (
@@ -48,7 +50,7 @@ const columns: Column<Message>[] = [
   {
     key: 'size',
     header: 'Size',
-    width: '80px',
+    width: '68px',
     isNumber: true,
     isExtra: true,
     cell: ({ payload }) => <span className={classes.soft}>{bytes(payload.length)}</span>,

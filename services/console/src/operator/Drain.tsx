@@ -4,7 +4,7 @@ import type { ReactNode } from 'react'
 import { duration, plural } from '../lib/format'
 import { Confirm } from '../ui/Confirm'
 import { done } from '../ui/notify'
-import { drain, type OwnPod } from './queries'
+import { drain, drainedFromQuery, type OwnPod } from './queries'
 
 interface DrainProps {
   pod: OwnPod
@@ -39,6 +39,7 @@ export function Drain({ pod, others, children }: DrainProps) {
       act={() => drain(pod.name)}
       onDone={() => {
         done('The drain has begun.')
+        client.setQueryData(drainedFromQuery.queryKey, pod.connections)
         void client.invalidateQueries({ queryKey: ['pod'] })
       }}
     >

@@ -13,6 +13,7 @@ import ui from '../ui/ui.module.css'
 import { Drain } from './Drain'
 import type { Numbers, Share } from './numbers'
 import {
+  drainedFromQuery,
   type LoudTenant,
   loudestQuery,
   numbersQuery,
@@ -76,15 +77,15 @@ function Headline({ numbers }: { numbers: Numbers }) {
         note={<Sparkline values={published} label="Messages a second in the last minutes" />}
       />
       <Stat
-        label="Commit, 99th percentile"
+        label="Commit time, p99"
         value={commitS == null ? '–' : milliseconds(commitS)}
         unit="ms"
         note={<Sparkline values={commit} label="Time to commit a message in the last minutes" />}
       />
       <Stat
-        label="Waits for the store"
+        label="Queued for the store"
         value={waits == null ? '–' : bytes(waits)}
-        note={<Sparkline values={waiting} label="Bytes that wait for the store in the last minutes" />}
+        note={<Sparkline values={waiting} label="Bytes queued for the store in the last minutes" />}
       />
     </Stats>
   )
@@ -135,7 +136,13 @@ const podColumns = (others: number): Column<PodRow>[] => [
       </>
     ),
   },
-  { key: 'state', header: 'State', width: 'minmax(112px, 1.4fr)', cell: (row) => <State {...row} /> },
+  {
+    key: 'state',
+    header: 'State',
+    width: 'minmax(112px, 1.4fr)',
+    isWrapped: true,
+    cell: (row) => <State {...row} />,
+  },
   {
     key: 'lease',
     header: 'Lease ends',
@@ -179,11 +186,32 @@ const Mark = ({ color, children }: { color: 'good' | 'warn' | 'bad'; children: R
 )
 
 function State({ own, lease }: PodRow) {
-  if (own?.is_draining) return <Mark color="warn">draining</Mark>
+  if (own?.is_draining) return <Draining left={own.connections} />
   if (own?.problem) return <Mark color="bad">{own.problem}</Mark>
   if (own) return <Mark color="good">takes clients</Mark>
   if (lease?.is_alive) return <Mark color="good">alive</Mark>
   return <Mark color="bad">its lease is over</Mark>
+}
+
+/** How far a drain has come. A page opened in the middle of a drain does not know how many connections there were. */
+function Draining({ left }: { left: number }) {
+  const { data: of = null } = useQuery(drainedFromQuery)
+  if (left === 0) return <Mark color="warn">drained: no connection is left</Mark>
+  if (of === null || of < left) return <Mark color="warn">draining: {plural(left, 'connection')} left</Mark>
+  return (
+    <div>
+      <Mark color="warn">
+        draining: {count(left)} of {plural(of, 'connection')} left
+      </Mark>
+      <Progress
+        value={((of - left) / of) * 100}
+        color="var(--warn)"
+        size="xs"
+        mt={4}
+        aria-label={`Drain: ${count(of - left)} of ${plural(of, 'connection')} closed`}
+      />
+    </div>
+  )
 }
 
 const PRESSURES = [
@@ -198,12 +226,12 @@ function Health({ pod, numbers }: { pod: OwnPod; numbers: Numbers | undefined })
     [
       'Clients',
       pod.problem ? (
-        <Mark key="bad" color="bad">
-          {pod.problem}
+        <Mark key="bad" color={pod.is_draining ? 'warn' : 'bad'}>
+          {pod.is_draining ? 'are sent away: this pod is drained' : pod.problem}
         </Mark>
       ) : (
         <Mark key="good" color="good">
-          are taken
+          accepted
         </Mark>
       ),
     ],
@@ -252,7 +280,7 @@ function Gateway({ pod: { gateway }, refused }: { pod: OwnPod; refused: number }
 function Headroom({ numbers }: { numbers: Numbers }) {
   const rows: [string, Share | null, (value: number) => string][] = [
     ['Memory', numbers.memory, bytes],
-    ['Disk of the data folder', numbers.disk, bytes],
+    ['Data disk', numbers.disk, bytes],
     ['Open files', numbers.files, count],
   ]
   const known = rows.flatMap(([label, share, format]) => (share ? [{ label, share, format }] : []))
@@ -264,7 +292,7 @@ function Headroom({ numbers }: { numbers: Numbers }) {
       <div key={label} style={{ marginBottom: 16 }}>
         <Text size="sm" component="div" style={{ display: 'flex', justifyContent: 'space-between', gap: 12 }}>
           <span>{label}</span>
-          <span>
+          <span style={{ whiteSpace: 'nowrap' }}>
             {format(used)} of {format(of)} · {percent.toFixed(0)} %
           </span>
         </Text>

@@ -11,6 +11,7 @@ import { type Column, Rows } from '../ui/Rows'
 import { Facts } from '../ui/Stat'
 import { Empty, Loaded } from '../ui/State'
 import { Time } from '../ui/Time'
+import ui from '../ui/ui.module.css'
 import { resume, suspend, type Tenant, tenantQuery, tenantsQuery } from './queries'
 
 const REASON_CHARS_MAX = 100
@@ -69,7 +70,7 @@ export function Tenants() {
   return (
     <Page title="Tenants" lead="A tenant is an organisation with its members and brokers.">
       <Panel isFlush>
-        <Group p="md" gap="sm">
+        <Group className={ui.tableBar} gap="sm">
           <TextInput
             data-search
             aria-label="Search tenants"

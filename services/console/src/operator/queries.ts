@@ -16,6 +16,8 @@ export const queryClient = new QueryClient({ defaultOptions: queryDefaults })
 whenBack(() => queryClient.invalidateQueries())
 
 const NUMBERS_MS = 2_000
+/** While clients are being sent away. */
+const DRAIN_MS = 500
 const PODS_MS = 5_000
 const LOUDEST_MS = 30_000
 const TENANTS_MAX = 5_000
@@ -28,10 +30,21 @@ const isRefused = (error: unknown) =>
 export const podQuery = queryOptions({
   queryKey: ['pod'],
   // Without the right token the form asks, and not this.
-  refetchInterval: ({ state }: { state: { error: Error | null } }) =>
-    isRefused(state.error) ? (false as const) : NUMBERS_MS,
+  refetchInterval: ({ state: { error, data } }: { state: { error: Error | null; data?: OwnPod } }) => {
+    if (isRefused(error)) return false as const
+    return data?.is_draining && data.connections > 0 ? DRAIN_MS : NUMBERS_MS
+  },
   refetchOnWindowFocus: false,
   queryFn: ({ signal }) => body(api.GET('/pod', { signal })),
+})
+
+/** Connections of this pod when somebody began its drain in this page; null: nobody did. */
+export const drainedFromQuery = queryOptions<number | null>({
+  queryKey: ['drained-from'],
+  staleTime: Number.POSITIVE_INFINITY,
+  gcTime: Number.POSITIVE_INFINITY,
+  // Kept when everything is asked for again.
+  queryFn: ({ client, queryKey }) => client.getQueryData<number>(queryKey) ?? null,
 })
 
 export const podsQuery = queryOptions({

@@ -1,6 +1,7 @@
 import { PasswordInput, SegmentedControl, Stack, TextInput, useMantineColorScheme } from '@mantine/core'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useState } from 'react'
+import { isResetMailed } from '../api/account'
 import { api, body } from '../api/client'
 import { meQuery, useMe, waysQuery } from '../api/session'
 import { absolute } from '../lib/format'
@@ -8,6 +9,9 @@ import { Form } from '../ui/Form'
 import { done } from '../ui/notify'
 import { Page, Panel } from '../ui/Page'
 import { Facts } from '../ui/Stat'
+import { Address } from './account/Address'
+import { DeleteAccount } from './account/DeleteAccount'
+import { SecondFactor } from './account/SecondFactor'
 import { Identities } from './Identities'
 import { WebSessions } from './WebSessions'
 
@@ -30,11 +34,14 @@ export function Account() {
         </Stack>
       </Panel>
       {user.email && <PasswordPanel />}
+      {user.email && <SecondFactor />}
+      {user.email && isResetMailed(ways) && <Address />}
       <Identities />
       <WebSessions />
       <Panel title="Theme">
         <SchemeSwitch />
       </Panel>
+      {user.email && <DeleteAccount email={user.email} />}
     </Page>
   )
 }

@@ -1,8 +1,8 @@
-import { Anchor, Button, Divider, PasswordInput, Stack, Text, TextInput } from '@mantine/core'
+import { Anchor, Button, Divider, Group, PasswordInput, Stack, Text, TextInput } from '@mantine/core'
 import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { type FormEvent, useState } from 'react'
-import { api, body } from '../api/client'
+import { asksForCode, isCodeMissing, isResetMailed, signIn } from '../api/account'
 import { linkProblem } from '../api/local'
 import { Problem } from '../api/problem'
 import { signedIn, waysQuery } from '../api/session'
@@ -21,17 +21,37 @@ export function SignIn() {
   const navigate = useNavigate()
   const [email, setEmail] = useState('')
   const [password, setPassword] = useState('')
+  const [asksCode, setAsksCode] = useState(false)
   const { data: ways } = useQuery(waysQuery)
   const signingIn = useMutation({
-    mutationFn: () => body(api.POST('/sign-in', { body: { email, password } })),
+    mutationFn: (code?: string) => signIn(email, password, code),
     onSuccess: (session) => {
       signedIn(client, session)
       void navigate({ href: safeNext(next), replace: true })
     },
+    onError: (error) => {
+      if (asksForCode(error)) setAsksCode(true)
+    },
   })
+  if (asksCode) {
+    const back = () => {
+      setAsksCode(false)
+      setPassword('')
+      signingIn.reset()
+    }
+    return (
+      <CodeStep
+        // That a code is needed is no failure of it.
+        error={isCodeMissing(signingIn.error) ? null : signingIn.error}
+        isPending={signingIn.isPending}
+        send={signingIn.mutate}
+        back={back}
+      />
+    )
+  }
   const submit = (event: FormEvent) => {
     event.preventDefault()
-    signingIn.mutate()
+    signingIn.mutate(undefined)
   }
   const fields = signingIn.error instanceof Problem ? signingIn.error.fields : {}
   return (
@@ -73,6 +93,11 @@ export function SignIn() {
             <Button type="submit" loading={signingIn.isPending} fullWidth>
               Sign in
             </Button>
+            {isResetMailed(ways) && (
+              <Anchor component={Link} to="/forgot-password" size="sm">
+                Forgot password?
+              </Anchor>
+            )}
           </Stack>
         </form>
         <Text size="sm" c="dimmed">
@@ -91,3 +116,78 @@ export function SignIn() {
     </Card>
   )
 }
+
+interface CodeStepProps {
+  error: Error | null
+  isPending: boolean
+  send: (code: string) => void
+  back: () => void
+}
+
+/** The password was right, and the account has a second factor. */
+function CodeStep({ error, isPending, send, back }: CodeStepProps) {
+  const [code, setCode] = useState('')
+  const [isRecovery, setRecovery] = useState(false)
+  const submit = (event: FormEvent) => {
+    event.preventDefault()
+    send(code)
+  }
+  const change = (to: boolean) => {
+    setRecovery(to)
+    setCode('')
+  }
+  return (
+    <Card
+      title="Enter your code"
+      lead={isRecovery ? 'Each recovery code works once.' : 'Your password was right. One step is left.'}
+    >
+      <form onSubmit={submit}>
+        <Stack gap="md" mt="lg">
+          {isRecovery ? (
+            <TextInput
+              key="recovery"
+              label="Recovery code"
+              description="One of the codes that you stored when you set up the second factor"
+              name="recovery-code"
+              autoComplete="off"
+              autoCapitalize="none"
+              spellCheck={false}
+              classNames={{ input: 'mono' }}
+              {...field}
+              value={code}
+              onChange={(event) => setCode(event.currentTarget.value)}
+            />
+          ) : (
+            <TextInput
+              key="code"
+              label="Code"
+              description="The six digits that your authenticator app shows"
+              name="code"
+              inputMode="numeric"
+              autoComplete="one-time-code"
+              maxLength={12}
+              classNames={{ input: 'mono' }}
+              {...field}
+              value={code}
+              onChange={(event) => setCode(event.currentTarget.value)}
+            />
+          )}
+          {error && <Failure error={error} />}
+          <Button type="submit" loading={isPending} fullWidth>
+            Sign in
+          </Button>
+          <Group justify="space-between">
+            <Anchor component="button" type="button" size="sm" onClick={() => change(!isRecovery)}>
+              {isRecovery ? 'Use the authenticator app' : 'Use a recovery code'}
+            </Anchor>
+            <Anchor component="button" type="button" size="sm" onClick={back}>
+              Use another account
+            </Anchor>
+          </Group>
+        </Stack>
+      </form>
+    </Card>
+  )
+}
+
+const field = { required: true, withAsterisk: false, autoFocus: true } as const

@@ -136,7 +136,7 @@ const ACCESS = [
   ['certificates', 'Client CAs'],
   ['tokens', 'JWT issuers'],
   ['bans', 'Bans'],
-  ['methods', 'Ways in'],
+  ['methods', 'Authentication'],
 ] as const
 
 /** Tabs of the access page, and what can be made there. */

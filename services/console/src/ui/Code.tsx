@@ -38,7 +38,11 @@ interface CodeProps {
 /** A command or a snippet, with a button that copies it. */
 export function Code({ text, label, isWrapped }: CodeProps) {
   return (
-    <div className={classes.code} data-wrap={isWrapped || undefined}>
+    <div
+      className={classes.code}
+      data-wrap={isWrapped || undefined}
+      data-command={text.includes('\n') ? undefined : true}
+    >
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reached by keyboard */}
       <pre tabIndex={0}>{text}</pre>
       <CopyButton text={text} label={label ? `Copy ${label}` : 'Copy'} />

@@ -11,12 +11,14 @@ interface FormProps<T> {
   onDone?: (result: T) => void
   onCancel?: () => void
   isDisabled?: boolean
+  /** Red where something is lost. */
+  color?: string
   /** The fields, with what the server found wrong in them. */
   children: (wrong: Record<string, string>) => ReactNode
 }
 
 /** Fields and the button that sends them. */
-export function Form<T>({ verb, act, onDone, onCancel, isDisabled, children }: FormProps<T>) {
+export function Form<T>({ verb, act, onDone, onCancel, isDisabled, color, children }: FormProps<T>) {
   const acting = useMutation({ mutationFn: act, onSuccess: onDone })
   const wrong = acting.error instanceof Problem ? acting.error.fields : {}
   return (
@@ -32,7 +34,7 @@ export function Form<T>({ verb, act, onDone, onCancel, isDisabled, children }: F
         {children(wrong)}
         {acting.isError && <Failure error={acting.error} />}
         <Group gap="xs">
-          <Button type="submit" loading={acting.isPending} disabled={isDisabled}>
+          <Button type="submit" color={color} loading={acting.isPending} disabled={isDisabled}>
             {verb}
           </Button>
           {onCancel && (

@@ -1,4 +1,5 @@
 import { Badge, Text } from '@mantine/core'
+import { useMediaQuery } from '@mantine/hooks'
 import type { Incident } from '../api/live'
 import { count } from '../lib/format'
 import { KINDS, reasonSaid } from '../lib/incidents'
@@ -6,11 +7,18 @@ import { ClientLink } from './ClientLink'
 import { type Column, Rows } from './Rows'
 import { Time } from './Time'
 
-/** Two lines of a reason. */
+/** A reason takes two lines, and three where the table is narrow. */
 const ROW_PX = 56
+const NARROW_ROW_PX = 76
+const NARROW = '(max-width: 700px)'
 
 const columnsOf = (broker: string): Column<Incident>[] => [
-  { key: 'at', header: 'Last', width: '80px', cell: ({ last_at_ms }) => <Time at={last_at_ms} /> },
+  {
+    key: 'at',
+    header: 'Last',
+    width: '80px',
+    cell: ({ last_at_ms }) => <Time at={last_at_ms} />,
+  },
   {
     key: 'kind',
     header: 'Kind',
@@ -47,6 +55,7 @@ const columnsOf = (broker: string): Column<Incident>[] => [
     key: 'client',
     header: 'Client',
     width: 'minmax(0, 1fr)',
+    narrowWidth: 'minmax(0, 0.8fr)',
     cell: ({ client_id, user }) => {
       if (client_id) return <ClientLink broker={broker} id={client_id} />
       return (
@@ -56,7 +65,14 @@ const columnsOf = (broker: string): Column<Incident>[] => [
       )
     },
   },
-  { key: 'count', header: 'Count', width: '44px', isNumber: true, cell: (incident) => count(incident.count) },
+  {
+    key: 'count',
+    header: 'Count',
+    width: '44px',
+    narrowWidth: '36px',
+    isNumber: true,
+    cell: (incident) => count(incident.count),
+  },
 ]
 
 export function IncidentTable({
@@ -70,13 +86,16 @@ export function IncidentTable({
   rowsShown?: number
   isOfOneClient?: boolean
 }) {
+  const isNarrow = useMediaQuery(NARROW, undefined, { getInitialValueInEffect: false })
   const columns = columnsOf(broker).filter(({ key }) => !(isOfOneClient && key === 'client'))
   return (
     <Rows
+      // The list measures its rows once.
+      key={isNarrow ? 'narrow' : 'wide'}
       label="Incidents"
       rows={rows}
       columns={columns}
-      rowPx={ROW_PX}
+      rowPx={isNarrow ? NARROW_ROW_PX : ROW_PX}
       idOf={({ id }) => id}
       rowsShown={rowsShown}
     />

@@ -8,6 +8,8 @@ export interface Column<T> {
   cell: (row: T) => ReactNode
   /** A track of the grid, such as "minmax(0, 2fr)" or "96px". */
   width: string
+  /** The track where the table is narrow, when that differs. */
+  narrowWidth?: string
   isNumber?: boolean
   /** Left out where the table is narrow. */
   isExtra?: boolean
@@ -66,7 +68,9 @@ export function Rows<T>(props: RowsProps<T>) {
   }, [isAtEnd, onEnd])
 
   const wide = columns.map(({ width }) => width).join(' ')
-  const narrow = columns.flatMap(({ width, isExtra }) => (isExtra ? [] : width)).join(' ')
+  const narrow = columns
+    .flatMap(({ width, narrowWidth, isExtra }) => (isExtra ? [] : (narrowWidth ?? width)))
+    .join(' ')
   const style = { '--columns': wide, '--columns-narrow': narrow } as CSSProperties
   const own = height ?? Math.min(rows.length, rowsShown) * rowPx + 2
   return (

@@ -13,7 +13,7 @@ import {
 } from '../api/usage'
 import { Chart } from '../charts/Chart'
 import classes from '../charts/chart.module.css'
-import { bytes, duration, money, si } from '../lib/format'
+import { bytes, money, si } from '../lib/format'
 import { edgesOf, stepsOf } from '../lib/history'
 import { Confirm } from './Confirm'
 import { Form } from './Form'
@@ -41,26 +41,26 @@ export function UsedNumbers({ used }: { used: Used }) {
       <Stat
         label="Messages in"
         value={si(used.messages_in)}
-        unit="× 4 KiB"
-        note={`${bytes(used.bytes_in)} published`}
+        unit="units"
+        note={`of 4 KiB; ${bytes(used.bytes_in)} published`}
       />
       <Stat
         label="Messages delivered"
         value={si(used.messages_delivered)}
-        unit="× 4 KiB"
-        note={`${bytes(used.bytes_out)} sent`}
+        unit="units"
+        note={`of 4 KiB; ${bytes(used.bytes_out)} sent`}
       />
       <Stat
         label="Connected sessions"
         value={si(used.connected_session_minutes)}
         unit="minutes"
-        note={`${duration(used.connected_session_minutes * 60)} in all`}
+        note="each minute of each connected session"
       />
       <Stat
         label="Stored sessions"
         value={si(used.stored_session_minutes)}
         unit="minutes"
-        note={`${bytes(used.stored_byte_hours)} for an hour`}
+        note={`${bytes(used.stored_byte_hours)} stored for an hour`}
       />
     </Stats>
   )
@@ -123,7 +123,7 @@ export function Cap({ path, canWrite }: { path: CapPath; canWrite: boolean }) {
             {cap && <Spent cap={cap.value} />}
             {!cap && (
               <Text size="sm" c="dimmed" mb="md">
-                There is no cap: usage is charged without an end.
+                There is no cap, so usage is charged without a limit.
               </Text>
             )}
             {canWrite && <CapForm key={cap?.etag} path={path} cap={cap} />}
@@ -154,7 +154,7 @@ function Spent({ cap }: { cap: SpendCap }) {
         </Text>
         <Text size="sm" c="dimmed">
           {expected !== null && `About ${money(expected)} by the end of the month. `}
-          Counting begins anew <Time at={cap.resets_at_ms} />.
+          The count starts again <Time at={cap.resets_at_ms} />.
         </Text>
       </Group>
       <Progress
@@ -187,7 +187,7 @@ function CapForm({ path, cap }: { path: CapPath; cap: Tagged<SpendCap> | null })
         {(wrong) => (
           <Group align="flex-end" gap="sm">
             <NumberInput
-              label="A month"
+              label="Cap for a month"
               min={0}
               decimalScale={2}
               value={amount}
@@ -211,7 +211,7 @@ function CapForm({ path, cap }: { path: CapPath; cap: Tagged<SpendCap> | null })
         <Confirm
           verb="Remove cap"
           title="Remove the spend cap?"
-          loses="Usage is charged without an end."
+          loses="Usage is then charged without a limit."
           act={() => deleteCap(path)}
           onDone={again}
         >

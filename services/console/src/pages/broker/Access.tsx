@@ -1,6 +1,7 @@
 import { Tabs } from '@mantine/core'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { Page } from '../../ui/Page'
+import { TabList } from '../../ui/TabList'
 import { Bans } from './access/Bans'
 import { BrokerRules } from './access/BrokerRules'
 import { Certificates } from './access/Certificates'
@@ -18,7 +19,7 @@ const TABS = [
   { value: 'certificates', label: 'Certificates', part: Certificates },
   { value: 'tokens', label: 'Tokens', part: Issuers },
   { value: 'bans', label: 'Bans', part: Bans },
-  { value: 'methods', label: 'Ways in', part: Methods },
+  { value: 'methods', label: 'Authentication', part: Methods },
 ]
 
 /** Who may connect, and what they may do. */
@@ -29,20 +30,14 @@ export function Access() {
   return (
     <Page
       title="Access"
-      lead="Who may connect to this broker, and what they may do. Changes count within half a second."
+      lead="Who may connect to this broker, and what they may do. Changes take effect within half a second."
     >
       <Tabs
         value={shown?.value}
         onChange={(value) => void navigate({ search: { tab: value ?? undefined } })}
         keepMounted={false}
       >
-        <Tabs.List mb="md">
-          {TABS.map(({ value, label }) => (
-            <Tabs.Tab key={value} value={value}>
-              {label}
-            </Tabs.Tab>
-          ))}
-        </Tabs.List>
+        <TabList tabs={TABS} value={shown?.value} />
         {TABS.map(({ value, part: Part }) => (
           <Tabs.Panel key={value} value={value}>
             <Part />

@@ -112,7 +112,7 @@ export function methodSaid(method: string): string {
     token: `token of ${name}`,
     certificate: `certificate of ${name}`,
     webhook: 'the access webhook',
-    anonymous: 'nothing: anonymous clients may connect',
+    anonymous: 'nothing: the broker allows anonymous clients',
     settings: 'the settings of the server',
   }
   return said[kind ?? ''] ?? method
@@ -135,7 +135,7 @@ function Connection({ id }: { id: string }) {
                 ['Connected', <Time key="at" at={client.connected_at_ms} />],
                 ['Address', client.address ?? 'not known'],
                 ['User', client.user ?? 'none'],
-                ['Let in by', methodSaid(client.method)],
+                ['Authenticated by', methodSaid(client.method)],
                 ['Protocol', `MQTT ${client.protocol}`],
                 ['Keep alive', client.keep_alive_s === 0 ? 'none' : duration(client.keep_alive_s)],
                 ['Subscriptions', count(client.subscriptions)],
@@ -144,7 +144,7 @@ function Connection({ id }: { id: string }) {
                   'Waiting in memory',
                   `${plural(client.waiting_messages, 'message')}, ${bytes(client.waiting_bytes)}`,
                 ],
-                ['Not sent yet', bytes(client.unsent_bytes)],
+                ['Send buffer', bytes(client.unsent_bytes)],
               ]}
             />
           )}

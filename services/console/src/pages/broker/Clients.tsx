@@ -96,7 +96,7 @@ export function Clients() {
         </Alert>
       )}
       <Panel isFlush>
-        <Group justify="space-between" p="md">
+        <Group justify="space-between" className={ui.tableBar}>
           <TextInput
             data-search
             aria-label="Search clients"

@@ -10,6 +10,7 @@ import { Code, CopyButton, Secret } from '../../ui/Code'
 import { Page, Panel } from '../../ui/Page'
 import { Facts } from '../../ui/Stat'
 import { Empty, Failure } from '../../ui/State'
+import { TabList } from '../../ui/TabList'
 import { Waiting } from './Waiting'
 
 const EXAMPLE_CLIENT = 'esp32-7'
@@ -19,7 +20,7 @@ export function Connect() {
   const { endpoint } = useBroker()
   const [made, setMade] = useState<MadeCredential | null>(null)
   return (
-    <Page title="Connect" lead="Copy what your device needs. The page tells when it is connected.">
+    <Page title="Connect" lead="Copy what your device needs. The page shows when the device is connected.">
       {endpoint === null && (
         <Empty title="This server has no listener for MQTT">Start it with --mqtt-listen.</Empty>
       )}
@@ -153,13 +154,7 @@ function Snippets({ endpoint, made }: { endpoint: Endpoint; made: MadeCredential
       }
     >
       <Tabs defaultValue="mosquitto" keepMounted={false}>
-        <Tabs.List mb="md">
-          {SNIPPETS.map(({ id, label }) => (
-            <Tabs.Tab key={id} value={id}>
-              {label}
-            </Tabs.Tab>
-          ))}
-        </Tabs.List>
+        <TabList tabs={SNIPPETS.map(({ id, label }) => ({ value: id, label }))} />
         {SNIPPETS.map(({ id, install, file, code }) => (
           <Tabs.Panel key={id} value={id}>
             <Stack gap="xs">

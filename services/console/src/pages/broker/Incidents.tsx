@@ -9,6 +9,7 @@ import { KIND_NAMES, KINDS } from '../../lib/incidents'
 import { IncidentTable } from '../../ui/IncidentTable'
 import { Page, Panel } from '../../ui/Page'
 import { Empty, Loaded } from '../../ui/State'
+import ui from '../../ui/ui.module.css'
 
 /** The API keeps as many. */
 const ROWS_MAX = 1000
@@ -33,7 +34,7 @@ export function Incidents() {
       lead="What was refused, dropped or limited, with the reason. The last thousand of seven days; alike ones are counted together."
     >
       <Panel isFlush>
-        <Group p="md" gap="sm">
+        <Group className={ui.tableBar} gap="sm">
           <TextInput
             data-search
             aria-label="Client id"

@@ -33,7 +33,10 @@ export function SessionDetails({ session }: { session: Session }) {
             session.oldest_waiting_at_ms ? <Time key="oldest" at={session.oldest_waiting_at_ms} /> : '–',
           ],
           ['In flight', `${plural(inFlight, 'message')} not acknowledged`],
-          ['Lost to limits', `at least ${plural(session.missed_at_least, 'message')}`],
+          [
+            'Lost to limits',
+            session.missed_at_least === 0 ? 'none' : `at least ${plural(session.missed_at_least, 'message')}`,
+          ],
           ['Expiry', session.expiry_s == null ? 'never' : duration(session.expiry_s)],
           ['Ends', session.expires_at_ms ? <Time key="ends" at={session.expires_at_ms} /> : '–'],
           [

@@ -12,6 +12,7 @@ import { type Column, Rows } from '../../ui/Rows'
 import { Stat, Stats } from '../../ui/Stat'
 import { Empty, Loaded } from '../../ui/State'
 import { Time } from '../../ui/Time'
+import ui from '../../ui/ui.module.css'
 import { SessionDetails } from './SessionDetails'
 
 const columns: Column<Session>[] = [
@@ -19,6 +20,7 @@ const columns: Column<Session>[] = [
     key: 'id',
     header: 'Client id',
     width: 'minmax(0, 2fr)',
+    narrowWidth: 'minmax(0, 1fr)',
     cell: ({ client_id }) => (
       <span className="mono" title={client_id}>
         {client_id}
@@ -29,6 +31,7 @@ const columns: Column<Session>[] = [
     key: 'state',
     header: 'State',
     width: 'minmax(128px, 1fr)',
+    narrowWidth: '128px',
     cell: ({ state, offline_since_ms }) => (
       <Badge variant="default" tt="none" fw={500}>
         {state} {offline_since_ms && state === 'offline' && <Time at={offline_since_ms} />}
@@ -39,6 +42,7 @@ const columns: Column<Session>[] = [
     key: 'waiting',
     header: 'Waiting',
     width: '88px',
+    narrowWidth: '60px',
     isNumber: true,
     cell: ({ waiting_messages, waiting_is_more }) =>
       `${count(waiting_messages)}${waiting_is_more ? '+' : ''}`,
@@ -97,7 +101,7 @@ export function Sessions() {
             <>
               <Totals sessions={items} isCut={isCut} />
               <Panel isFlush>
-                <Group p="md" justify="space-between">
+                <Group className={ui.tableBar} justify="space-between">
                   <TextInput
                     data-search
                     aria-label="Search sessions"

@@ -101,7 +101,7 @@ function LimitsPanel({ canWrite }: { canWrite: boolean }) {
   return (
     <Panel
       title="Limits"
-      lead="They count within two seconds, also for connected clients. An empty field has the limit of the server."
+      lead="Limits take effect within two seconds, also for connected clients. Where a field is empty, the limit of the server holds."
     >
       <fieldset disabled={!canWrite} style={{ border: 0, padding: 0, margin: 0 }}>
         <Form
@@ -200,7 +200,7 @@ function Delete() {
   const client = useQueryClient()
   const navigate = useNavigate()
   return (
-    <Panel title="Delete" lead="It cannot be undone.">
+    <Panel title="Delete" lead="The broker and everything in it are gone for good.">
       <Confirm
         verb="Delete broker"
         title={`Delete ${broker.display_name}?`}

@@ -19,6 +19,7 @@ import { type Column, Rows } from '../../ui/Rows'
 import { Facts } from '../../ui/Stat'
 import { Empty, Loaded } from '../../ui/State'
 import { Time } from '../../ui/Time'
+import ui from '../../ui/ui.module.css'
 
 type Row = { node: TopicNode<Retained>; label: string; depth: number }
 
@@ -39,7 +40,7 @@ export function Topics() {
     >
       <div className={live.split} style={{ gridTemplateColumns: topic ? undefined : 'minmax(0, 1fr)' }}>
         <Panel isFlush>
-          <Group p="md">
+          <Group className={ui.tableBar}>
             <TextInput
               data-search
               aria-label="Topic filter"

@@ -79,7 +79,7 @@ export function Waiting({ clientId }: { clientId: string | undefined }) {
               <Text fw={600}>Waiting for a device</Text>
               <Text size="sm" c="dimmed">
                 {devices.length > 0
-                  ? 'Others are connected already; this tells of the next one.'
+                  ? 'Other devices are connected already. The page shows the next one.'
                   : 'Run one of the snippets below. This page sees it within a second.'}
               </Text>
             </div>

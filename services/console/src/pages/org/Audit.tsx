@@ -20,8 +20,7 @@ const columns: Column<AuditEntry>[] = [
     key: 'actor',
     header: 'Who',
     width: 'minmax(0, 1fr)',
-    isWrapped: true,
-    cell: ({ actor }) => <span>{actor.name}</span>,
+    cell: ({ actor }) => <span title={actor.name}>{actor.name}</span>,
   },
   {
     key: 'action',
@@ -70,7 +69,7 @@ export function Audit() {
       lead="Every change, the latest first."
       actions={
         <Button size="xs" variant="default" leftSection={<IconDownload size={14} />} onClick={download}>
-          Download what is loaded
+          Download these entries
         </Button>
       }
     >

@@ -2,6 +2,7 @@ import { Tabs } from '@mantine/core'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useOrganisation } from '../../api/brokers'
 import { Page } from '../../ui/Page'
+import { TabList } from '../../ui/TabList'
 import { Audit } from './Audit'
 import { Invitations } from './Invitations'
 import { Members } from './Members'
@@ -34,13 +35,7 @@ export function Organisation() {
         onChange={(value) => void navigate({ search: { tab: value ?? undefined } })}
         keepMounted={false}
       >
-        <Tabs.List mb="md">
-          {TABS.map(({ value, label }) => (
-            <Tabs.Tab key={value} value={value}>
-              {label}
-            </Tabs.Tab>
-          ))}
-        </Tabs.List>
+        <TabList tabs={TABS} value={shown?.value} />
         {TABS.map(({ value, part: Part }) => (
           <Tabs.Panel key={value} value={value}>
             <Part />

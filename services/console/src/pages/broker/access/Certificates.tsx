@@ -56,7 +56,7 @@ export function Certificates() {
     <NamedList
       kind="client-cas"
       title="Client CAs"
-      lead="Certificates that one of these authorities has signed let a device in. Open this way under Ways in."
+      lead="A device with a certificate of one of these authorities may connect. Switch certificates on under Authentication."
       notice={
         <SwitchedOff what="certificates" isOff={({ certificates = 'off' }) => certificates === 'off'} />
       }

@@ -49,7 +49,7 @@ export function Issuers() {
     <NamedList
       kind="jwt-issuers"
       title="Token issuers"
-      lead="A client shows a JWT of one of these issuers as its password. Open this way under Ways in."
+      lead="A client sends a JWT of one of these issuers as its password. Switch tokens on under Authentication."
       notice={<SwitchedOff what="tokens" isOff={({ tokens }) => !tokens} />}
       verb="Add issuer"
       empty={{

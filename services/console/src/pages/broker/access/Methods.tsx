@@ -28,7 +28,7 @@ const SWITCHES = [
     name: 'tokens',
     initial: false,
     label: 'Tokens',
-    description: 'Clients show a JWT of one of the issuers under Tokens.',
+    description: 'Clients send a JWT of one of the issuers under Tokens.',
   },
   {
     name: 'anonymous',
@@ -39,7 +39,7 @@ const SWITCHES = [
 ] as const
 
 const CERTIFICATES = [
-  { value: 'off', label: 'are not looked at' },
+  { value: 'off', label: 'are ignored' },
   { value: 'accepted', label: 'let a client in' },
   { value: 'required', label: 'are required' },
   { value: 'additional', label: 'are required, and a password or token too' },
@@ -51,8 +51,8 @@ export function Methods() {
   const query = useQuery(accessQuery(path))
   return (
     <Panel
-      title="Ways in"
-      lead="The first that knows a client decides: certificate, token, password, your own service."
+      title="Authentication"
+      lead="The server asks these in order: certificate, token, password, your own service. The first that knows the client decides."
     >
       <Loaded query={query}>{(access) => <MethodsForm key={access.etag} access={access} />}</Loaded>
     </Panel>

@@ -19,7 +19,7 @@ export function SwitchedOff({ what, isOff }: { what: string; isOff: (access: Acc
         search={{ tab: 'methods' } as never}
         inherit
       >
-        Ways in
+        Authentication
       </Anchor>
       .
     </Alert>

@@ -1,0 +1,77 @@
+import { Anchor, Button, Stack, Text, TextInput } from '@mantine/core'
+import { useMutation, useQuery } from '@tanstack/react-query'
+import { Link } from '@tanstack/react-router'
+import { type FormEvent, useState } from 'react'
+import { askPasswordReset, isResetMailed } from '../api/account'
+import { Problem } from '../api/problem'
+import { waysQuery } from '../api/session'
+import { Card } from '../shell/Card'
+import { Failure } from '../ui/State'
+
+const Back = () => (
+  <Anchor component={Link} to="/sign-in" size="sm">
+    Back to sign in
+  </Anchor>
+)
+
+/** Asks for a letter with a link for a new password. */
+export function ForgotPassword() {
+  const { data: ways } = useQuery(waysQuery)
+  const [email, setEmail] = useState('')
+  const asking = useMutation({ mutationFn: () => askPasswordReset(email) })
+  const submit = (event: FormEvent) => {
+    event.preventDefault()
+    asking.mutate()
+  }
+  if (ways && !isResetMailed(ways)) {
+    return (
+      <Card title="Ask your operator" lead="This server sends no mail.">
+        <Stack gap="md" mt="lg">
+          <Text size="sm">
+            The operator makes a link for a new password with{' '}
+            <code>millrace accounts reset-link you@example.org</code> and passes it on to you.
+          </Text>
+          <Back />
+        </Stack>
+      </Card>
+    )
+  }
+  if (asking.isSuccess) {
+    return (
+      <Card title="Open the link in your mail" lead={`If ${email} has an account, a letter is on its way.`}>
+        <Stack gap="md" mt="lg">
+          <Text size="sm">
+            The link works once, for an hour. No letter? Look into the spam folder. A second letter to the
+            same address is sent after five minutes.
+          </Text>
+          <Back />
+        </Stack>
+      </Card>
+    )
+  }
+  const fields = asking.error instanceof Problem ? asking.error.fields : {}
+  return (
+    <Card title="Forgot your password?" lead="The server mails you a link with which you choose a new one.">
+      <form onSubmit={submit}>
+        <Stack gap="md" mt="lg">
+          <TextInput
+            label="E-mail address"
+            type="email"
+            name="email"
+            autoComplete="username"
+            required
+            withAsterisk={false}
+            value={email}
+            onChange={(event) => setEmail(event.currentTarget.value)}
+            error={fields.email}
+          />
+          {asking.isError && !fields.email && <Failure error={asking.error} />}
+          <Button type="submit" loading={asking.isPending} fullWidth>
+            Send link
+          </Button>
+          <Back />
+        </Stack>
+      </form>
+    </Card>
+  )
+}

@@ -1,0 +1,56 @@
+import { PasswordInput, Text, TextInput } from '@mantine/core'
+import { useState } from 'react'
+import { askNewAddress } from '../../api/account'
+import { Form } from '../../ui/Form'
+import { Panel } from '../../ui/Page'
+
+/** Asks for another e-mail address. It changes when the link in the letter to that address is opened. */
+export function Address() {
+  const [email, setEmail] = useState('')
+  const [password, setPassword] = useState('')
+  const [sentTo, setSentTo] = useState('')
+  return (
+    <Panel
+      title="E-mail address"
+      lead="A letter with a link goes to the new address, and a notice to the old one. Nothing changes until you open the link."
+    >
+      <Form
+        verb="Send link"
+        isDisabled={email === '' || password === ''}
+        act={() => askNewAddress(email, password)}
+        onDone={() => {
+          setSentTo(email)
+          setEmail('')
+          setPassword('')
+        }}
+      >
+        {(wrong) => (
+          <>
+            <TextInput
+              label="New e-mail address"
+              type="email"
+              autoComplete="email"
+              value={email}
+              onChange={(event) => setEmail(event.currentTarget.value)}
+              error={wrong.email}
+            />
+            <PasswordInput
+              label="Your password"
+              autoComplete="current-password"
+              value={password}
+              onChange={(event) => setPassword(event.currentTarget.value)}
+              error={wrong.password}
+            />
+          </>
+        )}
+      </Form>
+      <div role="status">
+        {sentTo && (
+          <Text size="sm" mt="md">
+            Open the link that was sent to {sentTo}, in this browser. It works for a day.
+          </Text>
+        )}
+      </div>
+    </Panel>
+  )
+}

@@ -1,0 +1,31 @@
+import { TextInput } from '@mantine/core'
+
+interface CodeInputProps {
+  value: string
+  onChange: (code: string) => void
+  error?: string
+  /** A recovery code does as well. */
+  takesRecovery?: boolean
+}
+
+/** A code of the authenticator app. */
+export function CodeInput({ value, onChange, error, takesRecovery }: CodeInputProps) {
+  return (
+    <TextInput
+      label="Code"
+      description={
+        takesRecovery
+          ? 'The six digits of your authenticator app, or a recovery code'
+          : 'The six digits that the app shows now'
+      }
+      inputMode={takesRecovery ? 'text' : 'numeric'}
+      autoComplete="one-time-code"
+      autoCapitalize="none"
+      spellCheck={false}
+      classNames={{ input: 'mono' }}
+      value={value}
+      onChange={(event) => onChange(event.currentTarget.value)}
+      error={error}
+    />
+  )
+}

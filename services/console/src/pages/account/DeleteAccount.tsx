@@ -1,0 +1,95 @@
+import { Button, Modal, PasswordInput, Text, TextInput } from '@mantine/core'
+import { useDisclosure } from '@mantine/hooks'
+import { useQuery, useQueryClient } from '@tanstack/react-query'
+import { useNavigate } from '@tanstack/react-router'
+import { useState } from 'react'
+import { deleteAccount, secondFactorQuery } from '../../api/account'
+import { setCsrfToken } from '../../api/client'
+import { meQuery, useMe, waysQuery } from '../../api/session'
+import { plural } from '../../lib/format'
+import { Form } from '../../ui/Form'
+import { done } from '../../ui/notify'
+import { Panel } from '../../ui/Page'
+import { CodeInput } from './CodeInput'
+
+/** Deletes the account, after a question that names what is lost. */
+export function DeleteAccount({ email }: { email: string }) {
+  const [isOpen, { open, close }] = useDisclosure(false)
+  return (
+    <Panel
+      title="Delete account"
+      lead="You leave your organisations. Their brokers stay with their other members."
+    >
+      <Button color="red" variant="light" onClick={open}>
+        Delete account
+      </Button>
+      <Modal opened={isOpen} onClose={close} title={`Delete the account of ${email}?`}>
+        <Question email={email} close={close} />
+      </Modal>
+    </Panel>
+  )
+}
+
+function Question({ email, close }: { email: string; close: () => void }) {
+  const { organisations } = useMe()
+  const { data: factor } = useQuery(secondFactorQuery)
+  const { data: ways } = useQuery(waysQuery)
+  const client = useQueryClient()
+  const navigate = useNavigate()
+  const [typed, setTyped] = useState('')
+  const [password, setPassword] = useState('')
+  const [code, setCode] = useState('')
+  const provider = ways?.provider?.name
+  const asksCode = factor?.enabled ?? false
+  const isReady = typed === email && (password !== '' || provider !== undefined) && (code !== '' || !asksCode)
+  return (
+    <Form
+      verb="Delete account"
+      color="red"
+      isDisabled={!isReady}
+      act={() => deleteAccount(password, code)}
+      onDone={async () => {
+        setCsrfToken(null)
+        client.clear()
+        client.setQueryData(meQuery.queryKey, null)
+        done('Your account was deleted.')
+        await navigate({ to: '/sign-in', search: {} })
+      }}
+      onCancel={close}
+    >
+      {(wrong) => (
+        <>
+          <Text size="sm">
+            {organisations.length > 0 && (
+              <>
+                You leave {plural(organisations.length, 'organisation')}:{' '}
+                <b>{organisations.map(({ name }) => name).join(', ')}</b>.{' '}
+              </>
+            )}
+            All your browsers are signed out, your API tokens stop working, and your second factor and
+            identities are removed. What you did stays in the audit logs. This cannot be undone.
+          </Text>
+          <TextInput
+            label={`Type ${email} to go on`}
+            autoComplete="off"
+            value={typed}
+            onChange={(event) => setTyped(event.currentTarget.value)}
+            data-autofocus
+          />
+          <PasswordInput
+            label="Your password"
+            description={
+              provider &&
+              `Leave it empty if you have none: then you must have signed in with ${provider} in the last ten minutes.`
+            }
+            autoComplete="current-password"
+            value={password}
+            onChange={(event) => setPassword(event.currentTarget.value)}
+            error={wrong.password}
+          />
+          {asksCode && <CodeInput value={code} onChange={setCode} error={wrong.code} takesRecovery />}
+        </>
+      )}
+    </Form>
+  )
+}
