@@ -127,9 +127,11 @@ impl<'a> Facts<'a> {
         self.kills.get(next).copied().filter(|kill| *kill < before)
     }
 
-    pub(crate) fn refuses_between(&self, after: usize, before: usize) -> bool {
-        let next = self.refusals.partition_point(|refusal| *refusal <= after);
-        self.refusals.get(next).is_some_and(|refusal| *refusal < before)
+    /// The server may have refused the first copy of a message that was sent again.
+    pub(crate) fn may_be_refused(&self, publish: &Publish) -> bool {
+        let (Some(first), Some(last)) = (publish.first_sent, publish.last_sent) else { return false };
+        let next = self.refusals.partition_point(|refusal| *refusal <= first);
+        self.refusals.get(next).is_some_and(|refusal| *refusal < last)
     }
 
     pub(crate) fn kill_of(&self, made: &Connection, after: usize, before: usize) -> Option<usize> {

@@ -32,11 +32,7 @@ pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
                     span.acknowledged.is_some_and(|at| publish.first_sent.is_none_or(|first| at < first))
                         && span.unsubscribe_sent.is_none_or(|at| at > delivery.at)
                 });
-            let was_refused = publish
-                .first_sent
-                .zip(publish.last_sent)
-                .is_some_and(|(first, last)| facts.refuses_between(first, last));
-            if message.sequence < *highest && was_owed_first && !was_refused {
+            if message.sequence < *highest && was_owed_first && !facts.may_be_refused(publish) {
                 let (name, who) = (facts.history.name(message.id), &facts.history.who(client).name);
                 let what = format!("{name} came to {who} for the first time after number {highest}");
                 let mut shown = vec![*at, delivery.at];

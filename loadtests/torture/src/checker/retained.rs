@@ -2,7 +2,7 @@
 //!
 //! Each retained topic has one publisher. A message that was sent and not completed may be the retained one or not. A
 //! message older than the last completed one before the SUBSCRIBE must not arrive, unless its publisher resent it
-//! later. A missing topic counts once the subscriber has waited long enough.
+//! later, or resent it after the server had refused something (see [`super::order`]). A missing topic counts once the subscriber has waited long enough.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,8 @@ fn judge(
         (Some((at, seen)), _) => {
             verdict.counts.retained += 1;
             let older = facts.history.about(*seen).sequence < facts.history.about(last).sequence;
-            if older && facts.publish(*seen).last_sent < owed.last_sent {
+            let publish = facts.publish(*seen);
+            if older && publish.last_sent < owed.last_sent && !facts.may_be_refused(publish) {
                 shown.push(*at);
                 let (seen, last) = (facts.history.name(*seen), facts.history.name(last));
                 let what = format!("{client} saw {seen} though {last} was completed");
