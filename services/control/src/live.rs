@@ -324,7 +324,9 @@ pub struct Clients {
     pub unanswered: Vec<String>,
 }
 
+// Another schema name, because generated clients have a type `Client` of their own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = ConnectedClient)]
 pub struct Client {
     pub client_id: String,
     /// User name; null: the client sent none.
@@ -462,6 +464,7 @@ pub struct RetainedMessage {
     #[serde(flatten)]
     pub retained: Retained,
     /// Names and values of its properties.
+    #[schema(value_type = Vec<Vec<String>>)]
     pub properties: Vec<(String, String)>,
     /// The payload, if it is UTF-8.
     pub payload: Option<String>,

@@ -36,6 +36,13 @@ const ABOUT: &str = "Everything that can be done with Millrace: organisations, b
     If-Match. Times are unix milliseconds. An answer to a change of who may connect, of rules or of limits has the header \
     Millrace-In-Force-At-Ms: from then on it is in force on every server that reaches the store.";
 
+/// Some generators of clients want the SPDX identifier, others show the name.
+pub(super) fn licence() -> License {
+    let mut licence = License::new("Apache-2.0");
+    licence.identifier = Some("Apache-2.0".into());
+    licence
+}
+
 /// Adds what all operations have in common.
 pub(crate) fn complete(mut router: OpenApiRouter<Api>) -> OpenApiRouter<Api> {
     let api = router.get_openapi_mut();
@@ -43,7 +50,7 @@ pub(crate) fn complete(mut router: OpenApiRouter<Api>) -> OpenApiRouter<Api> {
         .title("Millrace")
         .version("1")
         .description(Some(ABOUT))
-        .license(Some(License::new("Apache-2.0")))
+        .license(Some(licence()))
         .build();
     api.servers = Some(vec![Server::new(PATH)]);
     let both: SecurityRequirement = SecurityRequirement::new("cookie", [""; 0]).add("csrf", [""; 0]);

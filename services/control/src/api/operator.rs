@@ -14,7 +14,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
-use utoipa::openapi::{Components, InfoBuilder, License, SecurityRequirement, Server};
+use utoipa::openapi::{Components, InfoBuilder, SecurityRequirement, Server};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -103,7 +103,7 @@ pub fn operator_openapi() -> utoipa::openapi::OpenApi {
         .title("Millrace for operators")
         .version("1")
         .description(Some("What operators of a region do with its tenants and pods."))
-        .license(Some(License::new("Apache-2.0")))
+        .license(Some(super::describe::licence()))
         .build();
     described.servers = Some(vec![Server::new(OPERATOR_PATH)]);
     described.security = Some(vec![SecurityRequirement::new("token", [""; 0])]);

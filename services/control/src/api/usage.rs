@@ -28,9 +28,9 @@ pub(super) struct UsageQuery {
     /// End (exclusive) in unix milliseconds. Left out: now.
     #[param(maximum = 253_402_300_799_999_u64)]
     to: Option<u64>,
-    /// Sums by hours (at most 31 days), by days, or one sum.
+    /// Sums by hours (at most 31 days), by days, or one sum, which is the default.
     #[serde(default)]
-    #[param(inline, default = "total")]
+    #[param(inline)]
     step: Step,
 }
 

@@ -28,7 +28,8 @@ use crate::secret::{self, Hash, NoEntropy, Purpose, Secret};
 #[derive(Clone)]
 pub struct Once {
     key: Vec<u8>,
-    /// Hash of the request. The same key with another fingerprint is an error of the client.
+    /// Hash of the request. The same key with another fingerprint is an error of the client. Stored receipts have a keyed hash of it,
+    /// because the request may contain a password.
     fingerprint: Hash,
     keep_ms: u64,
 }
@@ -90,6 +91,7 @@ impl Control {
     {
         let (now_ms, actor) = (self.now_ms(), Arc::new(actor));
         let id = self.hash(Purpose::Request, &[&once.key])?;
+        let once = &Once { fingerprint: self.hash(Purpose::Fingerprint, &[&once.fingerprint])?, ..once.clone() };
         let (id, body) = (&id, &body);
         self.0
             .store

@@ -23,7 +23,7 @@ quiet() { "$@" >"$work/log" 2>&1 || { tail -40 "$work/log"; echo "FAILED: genera
 
 # is_new LANGUAGE FILES...: whether something that the client of a language is made of has changed.
 is_new() {
-    wanted=$(cat "$openapi" "$here/mend.py" "$here/generate.sh" "${@:2}" | sha256sum)
+    wanted=$(cat "$openapi" "$here/generate.sh" "${@:2}" | sha256sum)
     [ "$(cat "$work/$1.sha256" 2>/dev/null)" != "$wanted" ] || return 1
     echo "generating the $1 client"
     rm -rf "$work/$1.sha256" "${work:?}/$1"
@@ -48,7 +48,7 @@ go_client() {
     mkdir -p "$work/go/millrace"
     cp "$here"/go/* "$work/go"
     (cd "$work/go" && go mod download) || { skip go "its modules cannot be downloaded here"; return 0; }
-    quiet "$tools/oapi-codegen" -package millrace -generate models,client -o "$work/go/millrace/client.go" "$work/openapi.json"
+    quiet "$tools/oapi-codegen" -package millrace -generate models,client -o "$work/go/millrace/client.go" "$openapi"
     (cd "$work/go" && quiet go vet ./... && quiet go build -o driver .)
     done_with go
 }
@@ -63,7 +63,7 @@ typescript_client() {
         return 0
     }
     PATH=$work/generators/bin:$PATH quiet openapi-generator-cli generate --generator-name typescript-fetch \
-        --input-spec "$work/openapi.json" --output "$work/typescript/millrace" \
+        --input-spec "$openapi" --output "$work/typescript/millrace" \
         --global-property apis,models,supportingFiles,apiDocs=false,modelDocs=false
     quiet "$work/typescript/node_modules/.bin/tsc" --project "$work/typescript"
     done_with typescript
@@ -73,7 +73,7 @@ python_client() {
     is_new python "$here"/python/* "$here/requirements.txt" || return 0
     cp "$here"/python/* "$work/python"
     # The generator formats with ruff, which is in the same folder. A warning is an operation that it left out.
-    PATH=$work/generators/bin:$PATH quiet openapi-python-client generate --path "$work/openapi.json" \
+    PATH=$work/generators/bin:$PATH quiet openapi-python-client generate --path "$openapi" \
         --output-path "$work/python/millrace" --meta none --fail-on-warning
     (cd "$work/python" && quiet "$work/generators/bin/python" -c '
 import importlib, pkgutil, millrace
@@ -82,7 +82,6 @@ for it in pkgutil.walk_packages(millrace.__path__, "millrace."):
     done_with python
 }
 
-python3 "$here/mend.py" "$openapi" "$work/openapi.json"
 go_client
 if install_generators; then
     typescript_client
