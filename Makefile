@@ -8,18 +8,14 @@ SHELL := /bin/bash
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 export CARGO_TARGET_DIR := $(TARGET)
 
-# A program to test instead of one that is built first: `make test-clients MILLRACE=/usr/bin/millrace`.
+# A program that is there already, for tests, load tests, drills and the checks of dashboards, which build one first otherwise:
+# make test-clients MILLRACE=/usr/bin/millrace
 MILLRACE ?=
 PROGRAM := $(abspath $(or $(MILLRACE),$(TARGET)/release/millrace))
 BUILD_PROGRAM := $(if $(MILLRACE),test -x "$(PROGRAM)",cargo build --release --package millrace)
 
 # Flags for `millrace serve`, such as ARGS="--log-level debug".
 ARGS ?=
-# A program that is built already, which load tests, drills and the checks of dashboards run instead of building one:
-# make drill NAME=pod-down MILLRACE=/usr/bin/millrace
-MILLRACE ?=
-BUILD_MILLRACE = $(if $(MILLRACE),@true,cargo build --release --package millrace)
-
 # How often `make torture` kills the server, and the seed of its clients: a new one each time unless set.
 KILLS ?= 100
 SEED ?=
@@ -190,12 +186,12 @@ $(K6): $(K6_SOURCES)
 	cd loadtests/k6 && nice go build -o "$@" .
 
 loadtest: $(K6) ## Run a k6 scenario against a Millrace of its own (SCENARIO=fanout LOAD_SECONDS=30, ARGS= for k6)
-	$(BUILD_MILLRACE)
+	$(BUILD_PROGRAM)
 	loadtests/k6/run.py "$(SCENARIO)" $(ARGS)
 
 test-k6: $(K6) ## Test the MQTT module of k6, and that its scenarios see a broken broker
-	$(BUILD_MILLRACE)
-	cd loadtests/k6 && MILLRACE="$(or $(MILLRACE),$(TARGET)/release/millrace)" nice go test ./...
+	$(BUILD_PROGRAM)
+	cd loadtests/k6 && MILLRACE="$(PROGRAM)" nice go test ./...
 	python3 -B loadtests/k6/tests/report_test.py
 	loadtests/k6/tests/planted_test.py
 
@@ -210,12 +206,12 @@ observe: $(COLLECTOR) observe-packages ## Run collector, Prometheus, Alertmanage
 	OBSERVE_TOOLS="$(dir $(COLLECTOR))" exec python3 dashboards/observe.py
 
 check-dashboards: $(DASHBOARDS)/check $(COLLECTOR) $(ENVOY) $(NATS) observe-packages ## Run every panel and rule on a stack under load (ARGS=--draw)
-	$(BUILD_MILLRACE)
-	MILLRACE="$(or $(MILLRACE),$(TARGET)/release/millrace)" $(DASHBOARDS)/bin/python dashboards/lint.py
+	$(BUILD_PROGRAM)
+	MILLRACE="$(PROGRAM)" $(DASHBOARDS)/bin/python dashboards/lint.py
 	$(DASHBOARDS)/bin/python dashboards/check_dashboards.py $(ARGS)
 
 check-otlp: $(DASHBOARDS)/check $(COLLECTOR) $(NATS) ## Follow one message of a server of two pods into the collector: spans, metrics, logs
-	$(BUILD_MILLRACE)
+	$(BUILD_PROGRAM)
 	$(DASHBOARDS)/bin/python dashboards/check_otlp.py $(ARGS)
 
 telemetry-cost: $(COLLECTOR) ## Measure what telemetry costs for each message, on an idle machine (ARGS="--rounds 5 --check")
@@ -223,7 +219,7 @@ telemetry-cost: $(COLLECTOR) ## Measure what telemetry costs for each message, o
 	python3 dashboards/cost.py $(ARGS)
 
 drill: $(DASHBOARDS)/check $(COLLECTOR) $(ENVOY) $(NATS) observe-packages ## Try a runbook for real (NAME=pod-down; without a name they are listed; MILLRACE=/usr/bin/millrace builds none)
-	$(BUILD_MILLRACE)
+	$(BUILD_PROGRAM)
 	$(DASHBOARDS)/bin/python runbooks/drill.py $(NAME) $(ARGS)
 
 lint-dashboards: $(DASHBOARDS)/lint observe-packages
