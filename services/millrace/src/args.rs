@@ -1,10 +1,11 @@
 //! Every setting of `millrace serve` but the limits, with unit, default and description. Settings are declared here
 //! alone; the TOML file and the environment use the same names (see [`crate::settings`]).
 
+use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, FromArgMatches as _, ValueEnum};
 use ipnet::IpNet;
 use millrace_control::Secret;
 
@@ -18,6 +19,15 @@ use crate::tls::TlsArgs;
 
 /// Longest server reference, bytes: the server sends it to each client that it drains.
 const SERVER_REFERENCE_BYTES_MAX: usize = 1024;
+
+pub(crate) const SERVE_HELP: &str = "\
+Every setting is also a key of the TOML file and an environment variable: --packet-size-max is
+packet_size_max in the file and MILLRACE_PACKET_SIZE_MAX in the environment. A flag beats the
+environment, the environment beats the file, the file beats the default. Lists are written with
+commas (in the file: as an array).
+
+Example:
+  millrace serve --mqtt-listen 0.0.0.0:1883 --ws-listen off --password-file users.txt";
 
 /// Settings of `millrace serve`.
 #[derive(Clone, Debug, Args)]
@@ -219,4 +229,29 @@ pub(crate) fn network(text: &str) -> Result<IpNet, String> {
 
 pub(crate) fn yes_or_no(text: &str) -> Result<bool, String> {
     text.parse().map_err(|_| "true or false is allowed".into())
+}
+
+/// Has the name, default and description of every setting.
+pub(crate) fn serve_command() -> clap::Command {
+    ServeArgs::augment_args(clap::Command::new("serve").bin_name("millrace serve").max_term_width(100))
+}
+
+/// Parses `millrace serve` and its flags.
+pub(crate) fn serve_args(args: &[OsString]) -> Result<(ServeArgs, clap::ArgMatches), clap::Error> {
+    let matches = serve_command().try_get_matches_from(args.iter().skip(1))?;
+    Ok((ServeArgs::from_arg_matches(&matches)?, matches))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_names_each_setting_with_its_default() {
+        let help = serve_command().render_long_help().to_string();
+        for argument in serve_command().get_arguments().filter_map(|argument| argument.get_long()) {
+            assert!(help.contains(&format!("--{argument}")), "{argument} is missing in the help");
+        }
+        assert!(help.contains("[default: 127.0.0.1:1883]"), "{help}");
+    }
 }

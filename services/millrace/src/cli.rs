@@ -1,12 +1,11 @@
-//! The command line: its commands, and the exit of a failed command.
+//! The command line: its commands.
 
 use std::ffi::OsString;
-use std::io::Write;
-use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::args::ServeArgs;
+use crate::args::{self, ServeArgs};
+use crate::failure::Failure;
 use crate::{dev_certs, inspect, install, migrate, passwd, remote, serve, settings};
 
 /// Millrace, an MQTT broker for MQTT 3.1, 3.1.1 and 5.0 over TCP and WebSocket.
@@ -21,7 +20,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the broker.
-    #[command(after_help = SERVE_HELP)]
+    #[command(after_help = args::SERVE_HELP)]
     Serve(Box<ServeArgs>),
     /// Add, change or delete a user of a password file.
     Passwd(passwd::PasswdArgs),
@@ -94,48 +93,6 @@ enum Command {
     Man(install::ManArgs),
 }
 
-const SERVE_HELP: &str = "\
-Every setting is also a key of the TOML file and an environment variable: --packet-size-max is
-packet_size_max in the file and MILLRACE_PACKET_SIZE_MAX in the environment. A flag beats the
-environment, the environment beats the file, the file beats the default. Lists are written with
-commas (in the file: as an array).
-
-Example:
-  millrace serve --mqtt-listen 0.0.0.0:1883 --ws-listen off --password-file users.txt";
-
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// Wrong command line, help or version.
-    Usage(clap::Error),
-    /// A sentence that says what to do.
-    Settings(String),
-    /// A sentence that says what to do.
-    Run(String),
-}
-
-impl Failure {
-    /// Exit code 2 means wrong settings, 1 a failure.
-    pub(crate) fn report(self) -> ExitCode {
-        let (sentence, code) = match self {
-            Self::Usage(error) => {
-                // Help and version arrive here, too: they go to stdout and are no failure.
-                let _ = error.print();
-                return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
-            }
-            Self::Settings(sentence) => (sentence, 2),
-            Self::Run(sentence) => (sentence, 1),
-        };
-        let _ = writeln!(std::io::stderr(), "millrace: {sentence}");
-        ExitCode::from(code)
-    }
-}
-
-impl From<clap::Error> for Failure {
-    fn from(error: clap::Error) -> Self {
-        Self::Usage(error)
-    }
-}
-
 /// The first of `args` is the program's name.
 pub(crate) fn run(args: Vec<OsString>) -> Result<(), Failure> {
     let matches = Cli::command().try_get_matches_from(&args)?;
@@ -181,19 +138,6 @@ pub(crate) fn run(args: Vec<OsString>) -> Result<(), Failure> {
     }
 }
 
-/// Has the name, default and description of every setting.
-pub(crate) fn serve_command() -> clap::Command {
-    Cli::command().find_subcommand("serve").cloned().unwrap_or_default()
-}
-
-pub(crate) fn serve_args(args: &[OsString]) -> Result<(ServeArgs, clap::ArgMatches), clap::Error> {
-    let mut matches = Cli::command().try_get_matches_from(args)?;
-    let Some((_, serve)) = matches.remove_subcommand() else {
-        return Err(Cli::command().error(clap::error::ErrorKind::MissingSubcommand, "no command is given"));
-    };
-    Ok((ServeArgs::from_arg_matches(&serve)?, serve))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -201,14 +145,5 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn help_names_each_setting_with_its_default() {
-        let help = serve_command().render_long_help().to_string();
-        for argument in serve_command().get_arguments().filter_map(|argument| argument.get_long()) {
-            assert!(help.contains(&format!("--{argument}")), "{argument} is missing in the help");
-        }
-        assert!(help.contains("[default: 127.0.0.1:1883]"), "{help}");
     }
 }

@@ -13,7 +13,7 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
-use crate::cli::Failure;
+use crate::failure::Failure;
 
 /// Names in every server certificate; `.test` is reserved (RFC 6761 section 6.2).
 const HOSTS: [&str; 5] = ["localhost", "local.test", "*.local.test", "127.0.0.1", "::1"];

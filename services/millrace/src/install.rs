@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use clap::{Args, CommandFactory, Subcommand};
 use clap_complete::{Shell, generate};
 
-use crate::cli::{Cli, Failure, serve_command};
+use crate::args::serve_command;
+use crate::cli::Cli;
+use crate::failure::Failure;
 use crate::settings;
 
 /// Version, commit and build options.

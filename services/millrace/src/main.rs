@@ -6,6 +6,7 @@ mod cli;
 mod console;
 mod control;
 mod dev_certs;
+mod failure;
 mod http;
 mod inspect;
 mod install;

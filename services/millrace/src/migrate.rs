@@ -16,7 +16,7 @@ use millrace_layers::{
 };
 use millrace_storage::{CopyError, CopyProgress, Embedded, Host as _, RestoreError, System, block_on, copy};
 
-use crate::cli::Failure;
+use crate::failure::Failure;
 use crate::inspect::text;
 use crate::permissions;
 use crate::store::{ClusterArgs, Opened, Place};

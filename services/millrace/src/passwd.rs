@@ -9,7 +9,7 @@ use clap::Args;
 use millrace_access::files::passwords;
 use millrace_access::secrets::chosen;
 
-use crate::cli::Failure;
+use crate::failure::Failure;
 
 /// Longest password, bytes: the limit of a CONNECT packet.
 const PASSWORD_BYTES_MAX: usize = 65_535;

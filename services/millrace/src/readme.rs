@@ -1,7 +1,7 @@
 //! Makes the table of `docs/settings.md` from the definition of the command line. `MILLRACE_README=write cargo test
 //! -p millrace` writes it.
 
-use crate::cli::serve_command;
+use crate::args::serve_command;
 
 const BEGIN: &str = "<!-- settings: begin -->\n";
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/settings.md");

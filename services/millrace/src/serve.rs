@@ -13,8 +13,8 @@ use signal_hook::consts::{SIGHUP, SIGTERM, TERM_SIGNALS};
 use signal_hook::iterator::Signals;
 use tracing::{info, warn};
 
-use crate::cli::Failure;
 use crate::control::Plane;
+use crate::failure::Failure;
 use crate::http::connections::Connections;
 use crate::service_manager::ServiceManager;
 use crate::settings::{AdminListen, Settings};

@@ -14,9 +14,9 @@ use clap::parser::ValueSource;
 use millrace_control::{OidcSettings, Secret};
 use millrace_edge::Limits;
 
-use crate::args::{Listen, LogFormat, ServeArgs, addresses};
-use crate::cli::{Failure, serve_args, serve_command};
+use crate::args::{Listen, LogFormat, ServeArgs, addresses, serve_args, serve_command};
 use crate::control::{ControlArgs, SmtpSettings};
+use crate::failure::Failure;
 use crate::limits::{ADMIN_PORT_ABOVE, ConnectionLimits, HTTP_HEAD_TIME};
 use crate::store::Place;
 use crate::telemetry::TelemetryArgs;

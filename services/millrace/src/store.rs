@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use millrace_storage::{Database, Embedded, OpenError, Options, block_on, copy_is_unfinished};
 use tracing::{info, warn};
 
-use crate::cli::Failure;
+use crate::failure::Failure;
 use crate::limits::whole_number;
 use crate::permissions;
 use crate::pods;

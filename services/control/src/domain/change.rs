@@ -91,7 +91,8 @@ impl Control {
     {
         let (now_ms, actor) = (self.now_ms(), Arc::new(actor));
         let id = self.hash(Purpose::Request, &[&once.key])?;
-        let once = &Once { fingerprint: self.hash(Purpose::Fingerprint, &[&once.fingerprint])?, ..once.clone() };
+        let once =
+            &Once { fingerprint: self.hash(Purpose::Fingerprint, &[&once.fingerprint])?, ..once.clone() };
         let (id, body) = (&id, &body);
         self.0
             .store

@@ -32,7 +32,7 @@ use tracing::{info, warn};
 pub(crate) use mail::SmtpSettings;
 
 use crate::args::network;
-use crate::cli::Failure;
+use crate::failure::Failure;
 use crate::http::{Addresses, SIGN_UP_PATH, reachable};
 use crate::limits::SECRET_KEY_CHARS_MIN;
 use crate::serve::Running;

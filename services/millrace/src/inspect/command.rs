@@ -14,7 +14,7 @@ use super::request::Request;
 use super::rows::Row;
 use super::source::Source;
 use super::{backup as copies, now_ms, show, text};
-use crate::cli::Failure;
+use crate::failure::Failure;
 use crate::remote::{Stored, stored};
 use crate::settings;
 

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 
-use crate::cli::Failure;
+use crate::failure::Failure;
 
 /// Called before anything is looked up.
 pub(crate) fn may_ask(yes: bool) -> Result<(), Failure> {

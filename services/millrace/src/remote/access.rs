@@ -7,7 +7,7 @@ use super::args::{Limit, OfBroker, Sure};
 use super::input;
 use super::print::Fields;
 use super::site::{Site, part};
-use crate::cli::Failure;
+use crate::failure::Failure;
 use crate::inspect::confirm::{confirm, may_ask};
 
 /// One kind of objects.

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::client::{Ask, Client};
 use super::login::checked;
-use crate::cli::Failure;
+use crate::failure::Failure;
 
 /// `millrace accounts`.
 #[derive(Debug, Args)]

@@ -13,7 +13,7 @@ use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::cli::Failure;
+use crate::failure::Failure;
 use crate::limits::{API_ANSWER_BYTES_MAX, API_PATIENCE_S};
 
 type Body = Full<bytes::Bytes>;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::args::{Limit, OfBroker, Sure};
 use super::print::Fields;
 use super::site::{Site, part};
-use crate::cli::Failure;
+use crate::failure::Failure;
 use crate::inspect::confirm::{confirm, may_ask};
 use crate::limits::whole_number;
 

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _};
 
 use serde_json::Value;
 
-use crate::cli::Failure;
+use crate::failure::Failure;
 use crate::limits::{API_ANSWER_BYTES_MAX, SECRET_BYTES_MAX};
 
 /// Without echo on a terminal, otherwise one line of standard input.

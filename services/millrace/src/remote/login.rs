@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::args::{ApiArgs, LoginArgs, LogoutArgs};
 use super::client::{Answer, Ask, CSRF_TOKEN, Client};
 use super::input;
-use crate::cli::Failure;
+use crate::failure::Failure;
 use crate::inspect::now_ms;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

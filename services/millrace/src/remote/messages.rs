@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::args::OfBroker;
 use super::print::say;
 use super::site::{Site, part};
-use crate::cli::Failure;
+use crate::failure::Failure;
 use crate::inspect::text;
 use crate::limits::{API_ANSWER_BYTES_MAX, whole_number};
 

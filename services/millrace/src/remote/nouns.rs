@@ -10,7 +10,7 @@ use super::args::{
 use super::input;
 use super::print::{Fields, say};
 use super::site::{List, Site, client_part, part};
-use crate::cli::Failure;
+use crate::failure::Failure;
 use crate::inspect::confirm::{confirm, may_ask};
 use crate::inspect::now_ms;
 

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::args::{ApiArgs, Limit, Sure};
 use super::print::{Fields, say};
 use super::site::{Site, part};
-use crate::cli::Failure;
+use crate::failure::Failure;
 use crate::inspect::confirm::{confirm, may_ask};
 use crate::inspect::now_ms;
 use crate::limits::whole_number;

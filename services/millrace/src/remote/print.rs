@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Write};
 use serde_json::Value;
 
 use super::site::List;
-use crate::cli::Failure;
+use crate::failure::Failure;
 use crate::inspect::table::{Align, Column, Table};
 use crate::inspect::{now_ms, text};
 

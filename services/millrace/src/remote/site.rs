@@ -11,7 +11,7 @@ use super::args::{ApiArgs, OfBroker};
 use super::client::{Answer, Ask, Client};
 use super::login::Login;
 use super::print::Printer;
-use crate::cli::Failure;
+use crate::failure::Failure;
 
 /// The API's maximum.
 const PAGE: usize = 200;

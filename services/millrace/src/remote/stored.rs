@@ -5,7 +5,7 @@ use http::Method;
 use super::args::ApiArgs;
 use super::print::Fields;
 use super::site::{Site, client_part, part};
-use crate::cli::Failure;
+use crate::failure::Failure;
 
 const SESSIONS: Fields = &[
     ("CLIENT", "client_id"),

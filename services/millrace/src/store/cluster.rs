@@ -5,7 +5,7 @@ use std::time::Duration;
 use millrace_storage::{ClusterOptions, ClusterTls, ConnectError, Database, FoundationDb, NetworkOptions};
 
 use super::Cluster;
-use crate::cli::Failure;
+use crate::failure::Failure;
 
 /// A cluster must answer within this time at the start.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -271,108 +271,95 @@ func (e WebhookEvent) Valid() bool {
 	}
 }
 
-// AccessSettings How a broker lets clients in. What is left out has its default.
+// AccessSettings Authentication methods of a broker. A field that is left out has its default.
 type AccessSettings struct {
-	// Anonymous Clients without user name and certificate may connect.
+	// Anonymous Whether clients without user name and certificate may connect.
 	Anonymous *bool `json:"anonymous,omitempty"`
 
-	// Certificates Whether clients show a certificate of one of the client CAs.
+	// Certificates Whether clients authenticate with a certificate of one of the client CAs.
 	Certificates *CertificateUse `json:"certificates,omitempty"`
 
-	// Passwords Clients may show the password of a credential.
+	// Passwords Whether clients may authenticate with the password of a credential.
 	Passwords *bool `json:"passwords,omitempty"`
 
-	// Rules Rules of all clients: they come last. When a client has no rule at all, here, of its group or its own, it may do everything;
-	// when it has one, it may do nothing but what they allow.
+	// Rules Rules for all clients; they come last. A client without any rule, here, of its group or of its own, may do
+	// everything. A client with rules may do only what they allow.
 	Rules *[]Rule `json:"rules,omitempty"`
 
-	// Scram 5.0 clients may prove that they know it by SCRAM-SHA-256.
+	// Scram Whether 5.0 clients may authenticate by SCRAM-SHA-256.
 	Scram *bool `json:"scram,omitempty"`
 
-	// Tokens Clients may show a token of one of the JWT issuers.
+	// Tokens Whether clients may authenticate with a token of one of the JWT issuers.
 	Tokens  *bool          `json:"tokens,omitempty"`
 	Webhook *AccessWebhook `json:"webhook,omitempty"`
 }
 
-// AccessWebhook A service that is asked about a client which no other method has let in.
+// AccessWebhook A service that is asked about a client that no other method has authenticated.
 type AccessWebhook struct {
-	// CacheS For so long an answer counts for the same client with the same password, seconds.
-	CacheS *int32 `json:"cache_s,omitempty"`
+	// CacheS Time for which an answer counts for the same client with the same password, in seconds.
+	CacheS *int32  `json:"cache_s,omitempty"`
+	Group  *string `json:"group,omitempty"`
 
-	// Group Name of the group whose rules its users have.
-	Group *string `json:"group,omitempty"`
-
-	// SigningKey Signs the body (HMAC-SHA-256). Never shown; when it is left out it stays as it is, and an empty one takes it away.
+	// SigningKey Key that signs the body (HMAC-SHA-256). It is never shown; left out, it stays as it is; an empty one removes it.
 	SigningKey *string `json:"signing_key,omitempty"`
 
-	// TimeoutMs After that the client is refused as if the service could not be reached, milliseconds.
+	// TimeoutMs Time for an answer, in milliseconds. Afterwards the client is refused as if the service could not be reached.
 	TimeoutMs *int32 `json:"timeout_ms,omitempty"`
 
-	// Url Where it is asked, by POST.
+	// Url URL that receives the requests, by POST.
 	Url *string `json:"url,omitempty"`
 }
 
 // Action The requests that a rule applies to.
 type Action string
 
-// Broker A broker.
+// Broker defines model for Broker.
 type Broker struct {
 	Ceiling *Limits `json:"ceiling,omitempty"`
 
-	// CreatedAtMs When it was made, in unix milliseconds.
+	// CreatedAtMs Creation time, in unix milliseconds.
 	CreatedAtMs int64 `json:"created_at_ms"`
 
-	// DisplayName What people call it.
+	// DisplayName Name for people.
 	DisplayName string `json:"display_name"`
 
-	// Endpoints Where its clients connect.
+	// Endpoints Addresses for its clients.
 	Endpoints *Endpoints `json:"endpoints,omitempty"`
 
-	// IsOverCap Whether a spend cap was reached that stops it: nobody may connect or publish.
+	// IsOverCap Whether a spend cap stops the broker: it refuses connections and messages.
 	IsOverCap bool `json:"is_over_cap"`
 
-	// Limits What it and its clients may use. What is null is the server's own limit.
+	// Limits Limits of the broker and of each client. The server's own limit holds where one is null.
 	Limits Limits `json:"limits"`
 
-	// Name Its name in the region, the first part of the host name by which clients reach it.
+	// Name Unique name in the region. It is the first label of the host name that clients connect to.
 	Name string `json:"name"`
 
-	// Suspended Whether it is suspended: nobody may connect.
+	// Suspended Whether the broker refuses all clients because it is suspended.
 	Suspended bool `json:"suspended"`
 }
 
-// BrokerChange What of a broker is changed. What is left out stays.
+// BrokerChange A change of a broker. A field that is left out keeps its value.
 type BrokerChange struct {
-	// DisplayName What people call it.
+	// DisplayName Name for people.
 	DisplayName *string `json:"display_name,omitempty"`
 	Limits      *Limits `json:"limits,omitempty"`
 }
 
 // BrokerLimits Limits of all clients of a broker together, in the region.
 type BrokerLimits struct {
-	// Connections Connections at once.
-	Connections *int64 `json:"connections,omitempty"`
-
-	// ConnectsPerS CONNECTs a second.
+	Connections  *int64 `json:"connections,omitempty"`
 	ConnectsPerS *int64 `json:"connects_per_s,omitempty"`
 
 	// PublishBytesPerS Bytes (topic, properties, payload) that are published a second.
 	PublishBytesPerS *int64 `json:"publish_bytes_per_s,omitempty"`
-
-	// PublishesPerS Messages that are published a second.
-	PublishesPerS *int64 `json:"publishes_per_s,omitempty"`
-
-	// QueueBytes Bytes that wait for all sessions.
-	QueueBytes *int64 `json:"queue_bytes,omitempty"`
-
-	// RetainedMessages Retained messages.
+	PublishesPerS    *int64 `json:"publishes_per_s,omitempty"`
+	QueueBytes       *int64 `json:"queue_bytes,omitempty"`
 	RetainedMessages *int64 `json:"retained_messages,omitempty"`
-
-	// Subscriptions Subscriptions of all sessions.
-	Subscriptions *int64 `json:"subscriptions,omitempty"`
+	Subscriptions    *int64 `json:"subscriptions,omitempty"`
 }
 
-// CapAction What happens when a spend cap is reached.
+// CapAction defines model for CapAction.
 type CapAction string
 
 // CertificateUse Whether clients show a certificate of the broker's own authorities.
@@ -393,27 +380,26 @@ type ClaimMapping struct {
 	User *string `json:"user,omitempty"`
 }
 
-// ClientCaSettings An authority whose certificates are taken for a broker's clients.
+// ClientCaSettings A certificate authority whose client certificates the broker accepts.
 type ClientCaSettings struct {
-	// Enabled False: its certificates are not taken.
+	// Enabled False: the broker refuses its certificates.
 	Enabled *bool `json:"enabled,omitempty"`
 
-	// Group Name of the group whose rules its users have, when no credential of their name says another.
+	// Group The group whose rules its users have, unless a credential with their user name sets another.
 	Group *string `json:"group,omitempty"`
 
-	// Pem PEM: the authority's own certificates, and intermediate ones that clients do not send.
+	// Pem PEM of the authority's certificates, and of intermediate certificates that clients do not send.
 	Pem string `json:"pem"`
 
 	// Revoked PEM of its revocation lists.
 	Revoked *string `json:"revoked,omitempty"`
 
-	// User What of a certificate is the user name.
+	// User The part of a certificate that is the user name.
 	User *CertificateUser `json:"user,omitempty"`
 }
 
 // ClientLimits Limits of each client of a broker.
 type ClientLimits struct {
-	// ConnectsPerMin CONNECTs a minute under one client id.
 	ConnectsPerMin *int64 `json:"connects_per_min,omitempty"`
 
 	// PacketBytes Largest packet that it may send, bytes.
@@ -421,139 +407,126 @@ type ClientLimits struct {
 
 	// PublishBytesPerS Bytes (topic, properties, payload) that it publishes a second.
 	PublishBytesPerS *int64 `json:"publish_bytes_per_s,omitempty"`
-
-	// PublishesPerS Messages that it publishes a second.
-	PublishesPerS *int64 `json:"publishes_per_s,omitempty"`
+	PublishesPerS    *int64 `json:"publishes_per_s,omitempty"`
 
 	// QueueAgeS Longest time that a message waits for its session, seconds.
-	QueueAgeS *int64 `json:"queue_age_s,omitempty"`
-
-	// QueueBytes Bytes that wait for its session.
-	QueueBytes *int64 `json:"queue_bytes,omitempty"`
-
-	// QueueMessages Messages that wait for its session.
+	QueueAgeS     *int64 `json:"queue_age_s,omitempty"`
+	QueueBytes    *int64 `json:"queue_bytes,omitempty"`
 	QueueMessages *int64 `json:"queue_messages,omitempty"`
-
-	// Subscriptions Subscriptions of its session.
 	Subscriptions *int64 `json:"subscriptions,omitempty"`
 }
 
 // Credential A credential, without its secret.
 type Credential struct {
-	// ClientId The only client id that may connect by this name; null: any.
+	// ClientId The only client id that may connect as this user; null: any.
 	ClientId *string `json:"client_id,omitempty"`
 
-	// CreatedAtMs When it was made, in unix milliseconds.
+	// CreatedAtMs Creation time, in unix milliseconds.
 	CreatedAtMs int64 `json:"created_at_ms"`
 
-	// Enabled False: nobody may connect by this name.
+	// Enabled False: the broker refuses this user.
 	Enabled bool `json:"enabled"`
 
-	// ExpiresAtMs From then on nobody may, in unix milliseconds.
+	// ExpiresAtMs Expiry, in unix milliseconds: the broker then refuses this user.
 	ExpiresAtMs *int64 `json:"expires_at_ms,omitempty"`
 
-	// Group Name of the group whose rules come after these.
+	// Group Name of the group whose rules come after the credential's own.
 	Group *string `json:"group,omitempty"`
 
-	// PreviousSecretUntilMs Until when the secret before the last rotation is good too, in unix milliseconds.
+	// PreviousSecretUntilMs Until then the previous secret is also valid, in unix milliseconds.
 	PreviousSecretUntilMs *int64 `json:"previous_secret_until_ms,omitempty"`
 
-	// Rules Its own rules; they come first.
+	// Rules The credential's own rules; they come first.
 	Rules []Rule `json:"rules"`
 
-	// Scram Clients may prove by SCRAM-SHA-256 that they know the password.
+	// Scram Whether clients may authenticate by SCRAM-SHA-256.
 	Scram *bool `json:"scram,omitempty"`
 
 	// User User name, unique in its broker.
 	User string `json:"user"`
 }
 
-// CredentialChange All of a credential that can be changed; what is left out has its default.
+// CredentialChange The fields of a credential that can be changed. A field that is left out gets its default.
 type CredentialChange struct {
-	// ClientId The only client id that may connect by this name; null: any.
+	// ClientId The only client id that may connect as this user; null: any.
 	ClientId *string `json:"client_id,omitempty"`
 
-	// Enabled False: nobody may connect by this name, and who is connected is disconnected.
+	// Enabled False: the broker refuses this user, and disconnects the user's clients.
 	Enabled bool `json:"enabled"`
 
-	// ExpiresAtMs From then on nobody may connect by it, in unix milliseconds.
+	// ExpiresAtMs Expiry, in unix milliseconds: the broker then refuses this user.
 	ExpiresAtMs *int64 `json:"expires_at_ms,omitempty"`
 
-	// Group Name of the group whose rules come after these.
+	// Group Name of the group whose rules come after the credential's own.
 	Group *string `json:"group,omitempty"`
 
-	// Rules Its own rules; they come first.
+	// Rules The credential's own rules; they come first.
 	Rules *[]Rule `json:"rules,omitempty"`
 }
 
-// Effect Whether a rule allows or denies.
+// Effect defines model for Effect.
 type Effect string
 
-// Endpoint One way to connect.
+// Endpoint The endpoint of one transport.
 type Endpoint struct {
-	// Port Port.
 	Port int32 `json:"port"`
 
-	// Url URL as most client libraries take it.
+	// Url URL in the form that most client libraries accept.
 	Url string `json:"url"`
 }
 
-// Endpoints Where the clients of a broker connect.
+// Endpoints Endpoints of a broker.
 type Endpoints struct {
-	// CaPem Certificates of the authority that clients must trust, PEM; null: a public authority issued the server's certificate.
+	// CaPem PEM of the authority that clients must trust; null: a public authority issued the server's certificate.
 	CaPem *string `json:"ca_pem,omitempty"`
 
 	// Host Host name or address. Over TLS it is also the server name (SNI).
-	Host  string    `json:"host"`
-	Mqtt  *Endpoint `json:"mqtt,omitempty"`
-	Mqtts *Endpoint `json:"mqtts,omitempty"`
+	Host   string    `json:"host"`
+	Mqtt   *Endpoint `json:"mqtt,omitempty"`
+	Mqtts  *Endpoint `json:"mqtts,omitempty"`
+	Region string    `json:"region"`
 
-	// Region Name of the region.
-	Region string `json:"region"`
-
-	// UserPrefix What the user name must begin with, because the host does not tell the broker: `k3v9x2mwqd7r/pump-7` is the user `pump-7`.
-	// Null: nothing.
+	// UserPrefix Prefix of user names, if the host name does not identify the broker: `k3v9x2mwqd7r/pump-7` is the user `pump-7`.
+	// Null: no prefix.
 	UserPrefix *string   `json:"user_prefix,omitempty"`
 	Ws         *Endpoint `json:"ws,omitempty"`
 	Wss        *Endpoint `json:"wss,omitempty"`
 }
 
-// GroupSettings Users with rules in common.
+// GroupSettings A group of users who share rules.
 type GroupSettings struct {
-	// Rules Rules of its members: they come after a member's own and before the broker's.
+	// Rules Rules of the members. A member's own rules come before them, and the broker's rules after them.
 	Rules *[]Rule `json:"rules,omitempty"`
 }
 
-// Invitation An invitation that nobody has taken yet.
+// Invitation An open invitation.
 type Invitation struct {
-	// CreatedAtMs When it was made, in unix milliseconds.
+	// CreatedAtMs Creation time, in unix milliseconds.
 	CreatedAtMs int64 `json:"created_at_ms"`
 
-	// Email E-mail address of the person who may take it.
+	// Email E-mail address of the invited person.
 	Email string `json:"email"`
 
-	// ExpiresAtMs Until when it can be taken, in unix milliseconds.
-	ExpiresAtMs int64 `json:"expires_at_ms"`
+	// ExpiresAtMs Expiry, in unix milliseconds.
+	ExpiresAtMs int64              `json:"expires_at_ms"`
+	Id          openapi_types.UUID `json:"id"`
 
-	// Id Its id.
-	Id openapi_types.UUID `json:"id"`
-
-	// Role What they will be.
+	// Role Their role once they accept.
 	Role Role `json:"role"`
 }
 
-// IssuerKey What signatures are checked with.
+// IssuerKey The key that checks signatures.
 type IssuerKey struct {
 	union json.RawMessage
 }
 
 // IssuerKey0 For HS256.
 type IssuerKey0 struct {
-	// Base64 The secret is base64 of what signs.
+	// Base64 Whether `secret` is base64 of the key.
 	Base64 *bool          `json:"base64,omitempty"`
 	Kind   IssuerKey0Kind `json:"kind"`
 
-	// Secret At least 32 bytes. Never shown; when it is left out it stays as it is.
+	// Secret At least 32 bytes. It is never shown; left out, it stays as it is.
 	Secret *string `json:"secret,omitempty"`
 }
 
@@ -564,7 +537,7 @@ type IssuerKey0Kind string
 type IssuerKey1 struct {
 	Kind IssuerKey1Kind `json:"kind"`
 
-	// Pem A public key or a certificate.
+	// Pem PEM of a public key or a certificate.
 	Pem string `json:"pem"`
 }
 
@@ -575,43 +548,43 @@ type IssuerKey1Kind string
 type IssuerKey2 struct {
 	Kind IssuerKey2Kind `json:"kind"`
 
-	// Url Where the keys are.
+	// Url URL of the JSON web key set.
 	Url string `json:"url"`
 }
 
 // IssuerKey2Kind defines model for IssuerKey.2.Kind.
 type IssuerKey2Kind string
 
-// JwtAlgorithm How a token is signed (RFC 7518 section 3.1).
+// JwtAlgorithm defines model for JwtAlgorithm.
 type JwtAlgorithm string
 
-// JwtIssuerSettings An issuer of tokens. A client shows one as its password.
+// JwtIssuerSettings An issuer of JSON web tokens. A client sends its token as the password.
 type JwtIssuerSettings struct {
-	// Algorithms Algorithms that its tokens may be signed with.
+	// Algorithms Allowed signature algorithms.
 	Algorithms []JwtAlgorithm `json:"algorithms"`
 
-	// Audience One of these must be in `aud`; anything when it is empty.
+	// Audience `aud` must name one of these; any value when empty.
 	Audience *[]string `json:"audience,omitempty"`
 
-	// Claims What its claims are called and mean here.
+	// Claims Names and meanings of its claims.
 	Claims *ClaimMapping `json:"claims,omitempty"`
 
-	// DisconnectAtExpiry Clients are disconnected when their token expires.
+	// DisconnectAtExpiry Whether the broker disconnects a client when its token expires.
 	DisconnectAtExpiry *bool `json:"disconnect_at_expiry,omitempty"`
 
-	// Enabled False: its tokens are not taken.
+	// Enabled False: the broker refuses its tokens.
 	Enabled *bool `json:"enabled,omitempty"`
 
-	// Group Name of the group whose rules its users have, when no credential of their name says another.
+	// Group The group whose rules its users have, unless a credential with their user name sets another.
 	Group *string `json:"group,omitempty"`
 
-	// Issuer What `iss` must be; anything when it is left out.
+	// Issuer Required value of `iss`; any value when left out.
 	Issuer *string `json:"issuer,omitempty"`
 
-	// Key What signatures are checked with.
+	// Key The key that checks signatures.
 	Key IssuerKey `json:"key"`
 
-	// LeewayS By how much the issuer's clock may be off, seconds.
+	// LeewayS Tolerated clock difference to the issuer, in seconds.
 	LeewayS *int32 `json:"leeway_s,omitempty"`
 }
 
@@ -620,37 +593,35 @@ type Limits struct {
 	// Broker Of all its clients together.
 	Broker *BrokerLimits `json:"broker,omitempty"`
 
-	// Client Of each client.
+	// Client Limits of each client of a broker.
 	Client *ClientLimits `json:"client,omitempty"`
 }
 
-// ListInvitation A page of a list.
+// ListInvitation defines model for List_Invitation.
 type ListInvitation struct {
-	// Items Its rows.
+	// Items The rows of the page.
 	Items []struct {
-		// CreatedAtMs When it was made, in unix milliseconds.
+		// CreatedAtMs Creation time, in unix milliseconds.
 		CreatedAtMs int64 `json:"created_at_ms"`
 
-		// Email E-mail address of the person who may take it.
+		// Email E-mail address of the invited person.
 		Email string `json:"email"`
 
-		// ExpiresAtMs Until when it can be taken, in unix milliseconds.
-		ExpiresAtMs int64 `json:"expires_at_ms"`
+		// ExpiresAtMs Expiry, in unix milliseconds.
+		ExpiresAtMs int64              `json:"expires_at_ms"`
+		Id          openapi_types.UUID `json:"id"`
 
-		// Id Its id.
-		Id openapi_types.UUID `json:"id"`
-
-		// Role What they will be.
+		// Role Their role once they accept.
 		Role Role `json:"role"`
 	} `json:"items"`
 
-	// NextCursor What to send as `cursor` for the next page; null: this is the last one.
+	// NextCursor Send it as `cursor` to get the next page; null: this is the last page.
 	NextCursor *string `json:"next_cursor,omitempty"`
 }
 
-// ListMember A page of a list.
+// ListMember defines model for List_Member.
 type ListMember struct {
-	// Items Its rows.
+	// Items The rows of the page.
 	Items []struct {
 		// Email E-mail address; null for the owner of this machine, who has none.
 		Email *string `json:"email,omitempty"`
@@ -658,23 +629,23 @@ type ListMember struct {
 		// Id Id of the person.
 		Id openapi_types.UUID `json:"id"`
 
-		// Name What they are called.
+		// Name Name for people.
 		Name string `json:"name"`
 
-		// Role What they are here.
+		// Role Role of a person in an organisation.
 		Role Role `json:"role"`
 
-		// SinceMs Since when, in unix milliseconds.
+		// SinceMs Start of the membership, in unix milliseconds.
 		SinceMs int64 `json:"since_ms"`
 	} `json:"items"`
 
-	// NextCursor What to send as `cursor` for the next page; null: this is the last one.
+	// NextCursor Send it as `cursor` to get the next page; null: this is the last page.
 	NextCursor *string `json:"next_cursor,omitempty"`
 }
 
-// ListToken A page of a list.
+// ListToken defines model for List_Token.
 type ListToken struct {
-	// Items Its rows.
+	// Items The rows of the page.
 	Items []struct {
 		// CreatedAtMs When it was made, in unix milliseconds.
 		CreatedAtMs int64 `json:"created_at_ms"`
@@ -695,37 +666,37 @@ type ListToken struct {
 		Scopes []Permission `json:"scopes"`
 	} `json:"items"`
 
-	// NextCursor What to send as `cursor` for the next page; null: this is the last one.
+	// NextCursor Send it as `cursor` to get the next page; null: this is the last page.
 	NextCursor *string `json:"next_cursor,omitempty"`
 }
 
 // MadeCredential A credential with its secret.
 type MadeCredential struct {
-	// ClientId The only client id that may connect by this name; null: any.
+	// ClientId The only client id that may connect as this user; null: any.
 	ClientId *string `json:"client_id,omitempty"`
 
-	// CreatedAtMs When it was made, in unix milliseconds.
+	// CreatedAtMs Creation time, in unix milliseconds.
 	CreatedAtMs int64 `json:"created_at_ms"`
 
-	// Enabled False: nobody may connect by this name.
+	// Enabled False: the broker refuses this user.
 	Enabled bool `json:"enabled"`
 
-	// ExpiresAtMs From then on nobody may, in unix milliseconds.
+	// ExpiresAtMs Expiry, in unix milliseconds: the broker then refuses this user.
 	ExpiresAtMs *int64 `json:"expires_at_ms,omitempty"`
 
-	// Group Name of the group whose rules come after these.
+	// Group Name of the group whose rules come after the credential's own.
 	Group *string `json:"group,omitempty"`
 
-	// PreviousSecretUntilMs Until when the secret before the last rotation is good too, in unix milliseconds.
+	// PreviousSecretUntilMs Until then the previous secret is also valid, in unix milliseconds.
 	PreviousSecretUntilMs *int64 `json:"previous_secret_until_ms,omitempty"`
 
-	// Rules Its own rules; they come first.
+	// Rules The credential's own rules; they come first.
 	Rules []Rule `json:"rules"`
 
-	// Scram Clients may prove by SCRAM-SHA-256 that they know the password.
+	// Scram Whether clients may authenticate by SCRAM-SHA-256.
 	Scram *bool `json:"scram,omitempty"`
 
-	// Secret The password that was made. It is shown only now. Null when you chose one.
+	// Secret The generated password. Only this answer contains it. Null if you chose one.
 	Secret *string `json:"secret,omitempty"`
 
 	// User User name, unique in its broker.
@@ -734,22 +705,20 @@ type MadeCredential struct {
 
 // MadeInvitation An invitation with its secret.
 type MadeInvitation struct {
-	// CreatedAtMs When it was made, in unix milliseconds.
+	// CreatedAtMs Creation time, in unix milliseconds.
 	CreatedAtMs int64 `json:"created_at_ms"`
 
-	// Email E-mail address of the person who may take it.
+	// Email E-mail address of the invited person.
 	Email string `json:"email"`
 
-	// ExpiresAtMs Until when it can be taken, in unix milliseconds.
-	ExpiresAtMs int64 `json:"expires_at_ms"`
+	// ExpiresAtMs Expiry, in unix milliseconds.
+	ExpiresAtMs int64              `json:"expires_at_ms"`
+	Id          openapi_types.UUID `json:"id"`
 
-	// Id Its id.
-	Id openapi_types.UUID `json:"id"`
-
-	// Role What they will be.
+	// Role Their role once they accept.
 	Role Role `json:"role"`
 
-	// Token What opens it. It is shown only now.
+	// Token Secret of the invitation. Only this answer contains it.
 	Token string `json:"token"`
 }
 
@@ -777,7 +746,7 @@ type MadeToken struct {
 	Secret string `json:"secret"`
 }
 
-// Member A member of an organisation.
+// Member defines model for Member.
 type Member struct {
 	// Email E-mail address; null for the owner of this machine, who has none.
 	Email *string `json:"email,omitempty"`
@@ -785,65 +754,64 @@ type Member struct {
 	// Id Id of the person.
 	Id openapi_types.UUID `json:"id"`
 
-	// Name What they are called.
+	// Name Name for people.
 	Name string `json:"name"`
 
-	// Role What they are here.
+	// Role Role of a person in an organisation.
 	Role Role `json:"role"`
 
-	// SinceMs Since when, in unix milliseconds.
+	// SinceMs Start of the membership, in unix milliseconds.
 	SinceMs int64 `json:"since_ms"`
 }
 
-// MemberChange What of a member is changed.
+// MemberChange defines model for MemberChange.
 type MemberChange struct {
-	// Role What they are here.
+	// Role Role of a person in an organisation.
 	Role Role `json:"role"`
 }
 
-// NewBroker A new broker.
+// NewBroker defines model for NewBroker.
 type NewBroker struct {
-	// DisplayName What people call it.
+	// DisplayName Name for people.
 	DisplayName string `json:"display_name"`
 }
 
-// NewCredential A new credential.
+// NewCredential defines model for NewCredential.
 type NewCredential struct {
-	// ClientId The only client id that may connect by this name; null: any.
+	// ClientId The only client id that may connect as this user; null: any.
 	ClientId *string `json:"client_id,omitempty"`
 
-	// ExpiresAtMs From then on nobody may connect by it, in unix milliseconds.
+	// ExpiresAtMs Expiry, in unix milliseconds: the broker then refuses this user.
 	ExpiresAtMs *int64 `json:"expires_at_ms,omitempty"`
 
-	// Group Name of the group whose rules come after these.
+	// Group Name of the group whose rules come after the credential's own.
 	Group *string `json:"group,omitempty"`
 
-	// Password A password that devices have already. Left out: one is made, which is safer, and faster to check.
+	// Password A password that devices already have. Left out: the server generates one, which is stronger and faster to check.
 	Password *string `json:"password,omitempty"`
 
-	// Rules Its own rules; they come first.
+	// Rules The credential's own rules; they come first.
 	Rules *[]Rule `json:"rules,omitempty"`
 
-	// Scram Clients may prove by SCRAM-SHA-256 that they know the password. The verifier that the server stores for it is
-	// easier to guess a chosen password from than an Argon2id hash.
+	// Scram Whether clients may authenticate by SCRAM-SHA-256. An attacker with the stored data guesses a chosen password
+	// faster from a SCRAM verifier than from an Argon2id hash.
 	Scram *bool `json:"scram,omitempty"`
 
 	// User User name, unique in its broker.
 	User string `json:"user"`
 }
 
-// NewInvitation A new invitation.
+// NewInvitation defines model for NewInvitation.
 type NewInvitation struct {
-	// Email E-mail address of the person who may take it: the one that they sign in with, or sign up with.
+	// Email E-mail address that the invited person signs in or signs up with.
 	Email openapi_types.Email `json:"email"`
 
-	// Role What they will be.
+	// Role Their role once they accept.
 	Role Role `json:"role"`
 }
 
-// NewSpendCap What may be spent in a month (UTC).
+// NewSpendCap A monthly spend cap.
 type NewSpendCap struct {
-	// Action What happens when it is reached.
 	Action CapAction `json:"action"`
 
 	// MonthlyMicros Millionths of the region's currency.
@@ -862,15 +830,15 @@ type NewToken struct {
 	Scopes []Permission `json:"scopes"`
 }
 
-// Permission What may be done in an organisation. Also the scopes of API tokens.
+// Permission A permission in an organisation; also a scope of an API token.
 type Permission string
 
-// Problem What went wrong, what it means and what to do.
+// Problem An error: its kind, its meaning and what to do.
 type Problem struct {
-	// Detail What went wrong here, and what to do.
+	// Detail The error of this request, and what to do.
 	Detail string `json:"detail"`
 
-	// Fields Fields of the request that are wrong.
+	// Fields Invalid fields of the request.
 	Fields *[]WrongField `json:"fields,omitempty"`
 
 	// Status Status of the answer.
@@ -879,43 +847,38 @@ type Problem struct {
 	// Title The kind, for people.
 	Title string `json:"title"`
 
-	// Type Which kind of problem it is. It stays the same while sentences may change.
+	// Type The kind of problem. It never changes, while texts may.
 	Type string `json:"type"`
 }
 
-// Region A region.
+// Region defines model for Region.
 type Region struct {
-	// Domain The host names of brokers are below this domain; null: brokers have no host names of their own.
+	// Domain Domain below which each broker has its host name; null: brokers have no host names of their own.
 	Domain *string `json:"domain,omitempty"`
-
-	// Name Its name.
-	Name string `json:"name"`
+	Name   string  `json:"name"`
 }
 
-// Regions The regions of this service.
+// Regions defines model for Regions.
 type Regions struct {
-	// Items All of them.
 	Items []Region `json:"items"`
 }
 
-// Role What somebody is in an organisation.
+// Role Role of a person in an organisation.
 type Role string
 
-// Rotation How a secret is replaced.
+// Rotation Request to replace a secret.
 type Rotation struct {
-	// OverlapS For so long the former secret is good too, seconds: 30 days at most.
+	// OverlapS Time for which the previous secret stays valid too, in seconds: at most 30 days.
 	OverlapS *int32 `json:"overlap_s,omitempty"`
 
-	// Scram Whether clients may use SCRAM-SHA-256 with the new secret; it stays as it is if it is left out.
+	// Scram Whether clients may use SCRAM-SHA-256 with the new secret. Left out: as before.
 	Scram *bool `json:"scram,omitempty"`
 }
 
 // Rule A rule of a list. The first one of the action whose filter applies decides; see `rules` for when that is.
 type Rule struct {
-	// Action The requests that the rule applies to.
+	// Action The requests that a rule applies to.
 	Action Action `json:"action"`
-
-	// Effect Whether the rule allows or denies.
 	Effect Effect `json:"effect"`
 
 	// Filter Topic filter, without share name. `%c` stands for the client id, `%u` for the user name.
@@ -931,70 +894,70 @@ type Rule struct {
 
 // ShownClientCa defines model for ShownClientCa.
 type ShownClientCa struct {
-	// CreatedAtMs When it was made, in unix milliseconds.
+	// CreatedAtMs Creation time, in unix milliseconds.
 	CreatedAtMs int64 `json:"created_at_ms"`
 
-	// Enabled False: its certificates are not taken.
+	// Enabled False: the broker refuses its certificates.
 	Enabled *bool `json:"enabled,omitempty"`
 
-	// Group Name of the group whose rules its users have, when no credential of their name says another.
+	// Group The group whose rules its users have, unless a credential with their user name sets another.
 	Group *string `json:"group,omitempty"`
 
 	// Name Its name, unique in its broker.
 	Name string `json:"name"`
 
-	// Pem PEM: the authority's own certificates, and intermediate ones that clients do not send.
+	// Pem PEM of the authority's certificates, and of intermediate certificates that clients do not send.
 	Pem string `json:"pem"`
 
 	// Revoked PEM of its revocation lists.
 	Revoked *string `json:"revoked,omitempty"`
 
-	// User What of a certificate is the user name.
+	// User The part of a certificate that is the user name.
 	User *CertificateUser `json:"user,omitempty"`
 }
 
 // ShownGroup defines model for ShownGroup.
 type ShownGroup struct {
-	// CreatedAtMs When it was made, in unix milliseconds.
+	// CreatedAtMs Creation time, in unix milliseconds.
 	CreatedAtMs int64 `json:"created_at_ms"`
 
 	// Name Its name, unique in its broker.
 	Name string `json:"name"`
 
-	// Rules Rules of its members: they come after a member's own and before the broker's.
+	// Rules Rules of the members. A member's own rules come before them, and the broker's rules after them.
 	Rules *[]Rule `json:"rules,omitempty"`
 }
 
 // ShownJwtIssuer defines model for ShownJwtIssuer.
 type ShownJwtIssuer struct {
-	// Algorithms Algorithms that its tokens may be signed with.
+	// Algorithms Allowed signature algorithms.
 	Algorithms []JwtAlgorithm `json:"algorithms"`
 
-	// Audience One of these must be in `aud`; anything when it is empty.
+	// Audience `aud` must name one of these; any value when empty.
 	Audience *[]string `json:"audience,omitempty"`
 
-	// Claims What its claims are called and mean here.
+	// Claims Names and meanings of its claims.
 	Claims *ClaimMapping `json:"claims,omitempty"`
 
-	// CreatedAtMs When it was made, in unix milliseconds.
+	// CreatedAtMs Creation time, in unix milliseconds.
 	CreatedAtMs int64 `json:"created_at_ms"`
 
-	// DisconnectAtExpiry Clients are disconnected when their token expires.
+	// DisconnectAtExpiry Whether the broker disconnects a client when its token expires.
 	DisconnectAtExpiry *bool `json:"disconnect_at_expiry,omitempty"`
 
-	// Enabled False: its tokens are not taken.
+	// Enabled False: the broker refuses its tokens.
 	Enabled *bool `json:"enabled,omitempty"`
 
-	// Group Name of the group whose rules its users have, when no credential of their name says another.
+	// Group The group whose rules its users have, unless a credential with their user name sets another.
 	Group *string `json:"group,omitempty"`
 
-	// Issuer What `iss` must be; anything when it is left out.
+	// Issuer Required value of `iss`; any value when left out.
 	Issuer *string `json:"issuer,omitempty"`
 
-	// Key What signatures are checked with.
+	// Key The key that checks signatures.
 	Key IssuerKey `json:"key"`
 
-	// LeewayS By how much the issuer's clock may be off, seconds.
+	// LeewayS Tolerated clock difference to the issuer, in seconds.
 	LeewayS *int32 `json:"leeway_s,omitempty"`
 
 	// Name Its name, unique in its broker.
@@ -1003,46 +966,45 @@ type ShownJwtIssuer struct {
 
 // ShownWebhook defines model for ShownWebhook.
 type ShownWebhook struct {
-	// BatchMax Events in one request. 1: each by itself, as one JSON object; 2 to 100: as an array of up to so many.
+	// BatchMax Most events in one request. With 1 the body is one JSON object, with 2 to 100 it is an array.
 	BatchMax *int32 `json:"batch_max,omitempty"`
 
-	// CreatedAtMs When it was made, in unix milliseconds.
+	// CreatedAtMs Creation time, in unix milliseconds.
 	CreatedAtMs int64 `json:"created_at_ms"`
 
-	// Enabled False: nothing is told, and nothing is queued.
+	// Enabled False: the broker neither queues nor sends events.
 	Enabled *bool `json:"enabled,omitempty"`
 
-	// Events What is told.
+	// Events Kinds of events to send.
 	Events []WebhookEvent `json:"events"`
 
-	// Filters Filters of the topics whose messages are told.
+	// Filters Topic filters of the messages to send.
 	Filters *[]string `json:"filters,omitempty"`
 
 	// Name Its name, unique in its broker.
 	Name string `json:"name"`
 
-	// SigningKey Signs the body (HMAC-SHA-256). Never shown; when it is left out it stays as it is, and an empty one takes it away.
+	// SigningKey Key that signs the body (HMAC-SHA-256). It is never shown; left out, it stays as it is; an empty one removes it.
 	SigningKey *string `json:"signing_key,omitempty"`
 
-	// Url Where you are told, by POST.
+	// Url URL that receives the requests.
 	Url string `json:"url"`
 }
 
-// SpendCap A spend cap, and how far it is used up.
+// SpendCap A spend cap and the money spent so far.
 type SpendCap struct {
-	// Action What happens when they are.
 	Action CapAction `json:"action"`
 
-	// IsReached Whether it was reached, as of the last look half a minute ago or less.
+	// IsReached Whether the cap was reached at the last comparison, at most half a minute ago.
 	IsReached bool `json:"is_reached"`
 
-	// MonthlyMicros Millionths of the region's currency that may be spent in a month (UTC).
+	// MonthlyMicros The cap, in millionths of the region's currency per month (UTC).
 	MonthlyMicros int64 `json:"monthly_micros"`
 
-	// ResetsAtMs When the month is over, and counting begins anew, in unix milliseconds.
+	// ResetsAtMs End of the month, when the count restarts, in unix milliseconds.
 	ResetsAtMs int64 `json:"resets_at_ms"`
 
-	// SpentMicros What was spent in this month.
+	// SpentMicros Cost of this month so far, in the same unit.
 	SpentMicros int64 `json:"spent_micros"`
 }
 
@@ -1070,257 +1032,256 @@ type Token struct {
 // WebhookEvent A kind of event.
 type WebhookEvent string
 
-// WebhookSettings Where you are told what happens.
+// WebhookSettings A webhook: the broker POSTs events to a URL.
 type WebhookSettings struct {
-	// BatchMax Events in one request. 1: each by itself, as one JSON object; 2 to 100: as an array of up to so many.
+	// BatchMax Most events in one request. With 1 the body is one JSON object, with 2 to 100 it is an array.
 	BatchMax *int32 `json:"batch_max,omitempty"`
 
-	// Enabled False: nothing is told, and nothing is queued.
+	// Enabled False: the broker neither queues nor sends events.
 	Enabled *bool `json:"enabled,omitempty"`
 
-	// Events What is told.
+	// Events Kinds of events to send.
 	Events []WebhookEvent `json:"events"`
 
-	// Filters Filters of the topics whose messages are told.
+	// Filters Topic filters of the messages to send.
 	Filters *[]string `json:"filters,omitempty"`
 
-	// SigningKey Signs the body (HMAC-SHA-256). Never shown; when it is left out it stays as it is, and an empty one takes it away.
+	// SigningKey Key that signs the body (HMAC-SHA-256). It is never shown; left out, it stays as it is; an empty one removes it.
 	SigningKey *string `json:"signing_key,omitempty"`
 
-	// Url Where you are told, by POST.
+	// Url URL that receives the requests.
 	Url string `json:"url"`
 }
 
-// WrongField A field of a request that is wrong.
+// WrongField An invalid field of a request.
 type WrongField struct {
-	// Detail What is wrong and what to do.
 	Detail string `json:"detail"`
 
 	// Field Its path in the JSON.
 	Field string `json:"field"`
 }
 
-// BadRequest What went wrong, what it means and what to do.
+// BadRequest An error: its kind, its meaning and what to do.
 type BadRequest = Problem
 
-// Changed What went wrong, what it means and what to do.
+// Changed An error: its kind, its meaning and what to do.
 type Changed = Problem
 
-// Conflict What went wrong, what it means and what to do.
+// Conflict An error: its kind, its meaning and what to do.
 type Conflict = Problem
 
-// Forbidden What went wrong, what it means and what to do.
+// Forbidden An error: its kind, its meaning and what to do.
 type Forbidden = Problem
 
-// Internal What went wrong, what it means and what to do.
+// Internal An error: its kind, its meaning and what to do.
 type Internal = Problem
 
-// Invalid What went wrong, what it means and what to do.
+// Invalid An error: its kind, its meaning and what to do.
 type Invalid = Problem
 
-// MethodNotAllowed What went wrong, what it means and what to do.
+// MethodNotAllowed An error: its kind, its meaning and what to do.
 type MethodNotAllowed = Problem
 
-// NoPrecondition What went wrong, what it means and what to do.
+// NoPrecondition An error: its kind, its meaning and what to do.
 type NoPrecondition = Problem
 
-// NotFound What went wrong, what it means and what to do.
+// NotFound An error: its kind, its meaning and what to do.
 type NotFound = Problem
 
-// NotJson What went wrong, what it means and what to do.
+// NotJson An error: its kind, its meaning and what to do.
 type NotJson = Problem
 
-// TooLarge What went wrong, what it means and what to do.
+// TooLarge An error: its kind, its meaning and what to do.
 type TooLarge = Problem
 
-// TooManyRequests What went wrong, what it means and what to do.
+// TooManyRequests An error: its kind, its meaning and what to do.
 type TooManyRequests = Problem
 
-// Unauthenticated What went wrong, what it means and what to do.
+// Unauthenticated An error: its kind, its meaning and what to do.
 type Unauthenticated = Problem
 
-// Unavailable What went wrong, what it means and what to do.
+// Unavailable An error: its kind, its meaning and what to do.
 type Unavailable = Problem
 
 // CreateBrokerParams defines parameters for CreateBroker.
 type CreateBrokerParams struct {
-	// IdempotencyKey A name of this request that you never use for another one, such as a random UUID. Sent again with it within a day, the
-	// request is not done again, and has the first answer.
+	// IdempotencyKey A name for this request that you never use for another one, such as a random UUID. If you repeat the request
+	// within a day, the server does not perform it again, and returns the first answer.
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteBrokerParams defines parameters for DeleteBroker.
 type DeleteBrokerParams struct {
-	// IfMatch `ETag` of what you have read; `*` for whatever is there.
+	// IfMatch `ETag` of the version that you have read; `*`: any version.
 	IfMatch string `json:"If-Match"`
 }
 
 // ChangeBrokerParams defines parameters for ChangeBroker.
 type ChangeBrokerParams struct {
-	// IfMatch `ETag` of what you have read; `*` for whatever is there.
+	// IfMatch `ETag` of the version that you have read; `*`: any version.
 	IfMatch string `json:"If-Match"`
 }
 
 // SetAccessParams defines parameters for SetAccess.
 type SetAccessParams struct {
-	// IfMatch `ETag` of what you have read; `*` for whatever is there.
+	// IfMatch `ETag` of the version that you have read; `*`: any version.
 	IfMatch string `json:"If-Match"`
 }
 
 // DeleteClientCaParams defines parameters for DeleteClientCa.
 type DeleteClientCaParams struct {
-	// IfMatch `ETag` of what you have read; `*` for whatever is there.
+	// IfMatch `ETag` of the version that you have read; `*`: any version.
 	IfMatch string `json:"If-Match"`
 }
 
 // PutClientCaParams defines parameters for PutClientCa.
 type PutClientCaParams struct {
-	// IfMatch `ETag` of what you replace.
+	// IfMatch `ETag` of the version to replace.
 	IfMatch *string `json:"If-Match,omitempty"`
 
-	// IfNoneMatch `*` to make it: it fails when it is there already.
+	// IfNoneMatch `*`: create it; the request fails if it exists.
 	IfNoneMatch *string `json:"If-None-Match,omitempty"`
 }
 
 // CreateCredentialParams defines parameters for CreateCredential.
 type CreateCredentialParams struct {
-	// IdempotencyKey A name of this request that you never use for another one, such as a random UUID. Sent again with it within a day, the
-	// request is not done again, and has the first answer.
+	// IdempotencyKey A name for this request that you never use for another one, such as a random UUID. If you repeat the request
+	// within a day, the server does not perform it again, and returns the first answer.
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteCredentialParams defines parameters for DeleteCredential.
 type DeleteCredentialParams struct {
-	// IfMatch `ETag` of what you have read; `*` for whatever is there.
+	// IfMatch `ETag` of the version that you have read; `*`: any version.
 	IfMatch string `json:"If-Match"`
 }
 
 // ChangeCredentialParams defines parameters for ChangeCredential.
 type ChangeCredentialParams struct {
-	// IfMatch `ETag` of what you have read; `*` for whatever is there.
+	// IfMatch `ETag` of the version that you have read; `*`: any version.
 	IfMatch string `json:"If-Match"`
 }
 
 // RotateCredentialParams defines parameters for RotateCredential.
 type RotateCredentialParams struct {
-	// IdempotencyKey A name of this request that you never use for another one, such as a random UUID. Sent again with it within a day, the
-	// request is not done again, and has the first answer.
+	// IdempotencyKey A name for this request that you never use for another one, such as a random UUID. If you repeat the request
+	// within a day, the server does not perform it again, and returns the first answer.
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
 }
 
 // DeleteGroupParams defines parameters for DeleteGroup.
 type DeleteGroupParams struct {
-	// IfMatch `ETag` of what you have read; `*` for whatever is there.
+	// IfMatch `ETag` of the version that you have read; `*`: any version.
 	IfMatch string `json:"If-Match"`
 }
 
 // PutGroupParams defines parameters for PutGroup.
 type PutGroupParams struct {
-	// IfMatch `ETag` of what you replace.
+	// IfMatch `ETag` of the version to replace.
 	IfMatch *string `json:"If-Match,omitempty"`
 
-	// IfNoneMatch `*` to make it: it fails when it is there already.
+	// IfNoneMatch `*`: create it; the request fails if it exists.
 	IfNoneMatch *string `json:"If-None-Match,omitempty"`
 }
 
 // DeleteJwtIssuerParams defines parameters for DeleteJwtIssuer.
 type DeleteJwtIssuerParams struct {
-	// IfMatch `ETag` of what you have read; `*` for whatever is there.
+	// IfMatch `ETag` of the version that you have read; `*`: any version.
 	IfMatch string `json:"If-Match"`
 }
 
 // PutJwtIssuerParams defines parameters for PutJwtIssuer.
 type PutJwtIssuerParams struct {
-	// IfMatch `ETag` of what you replace.
+	// IfMatch `ETag` of the version to replace.
 	IfMatch *string `json:"If-Match,omitempty"`
 
-	// IfNoneMatch `*` to make it: it fails when it is there already.
+	// IfNoneMatch `*`: create it; the request fails if it exists.
 	IfNoneMatch *string `json:"If-None-Match,omitempty"`
 }
 
 // DeleteBrokerSpendCapParams defines parameters for DeleteBrokerSpendCap.
 type DeleteBrokerSpendCapParams struct {
-	// IfMatch `ETag` of what you have read; `*` for whatever is there.
+	// IfMatch `ETag` of the version that you have read; `*`: any version.
 	IfMatch string `json:"If-Match"`
 }
 
 // SetBrokerSpendCapParams defines parameters for SetBrokerSpendCap.
 type SetBrokerSpendCapParams struct {
-	// IfMatch `ETag` of what you replace.
+	// IfMatch `ETag` of the version to replace.
 	IfMatch *string `json:"If-Match,omitempty"`
 
-	// IfNoneMatch `*` to make it: it fails when it is there already.
+	// IfNoneMatch `*`: create it; the request fails if it exists.
 	IfNoneMatch *string `json:"If-None-Match,omitempty"`
 }
 
 // DeleteWebhookParams defines parameters for DeleteWebhook.
 type DeleteWebhookParams struct {
-	// IfMatch `ETag` of what you have read; `*` for whatever is there.
+	// IfMatch `ETag` of the version that you have read; `*`: any version.
 	IfMatch string `json:"If-Match"`
 }
 
 // PutWebhookParams defines parameters for PutWebhook.
 type PutWebhookParams struct {
-	// IfMatch `ETag` of what you replace.
+	// IfMatch `ETag` of the version to replace.
 	IfMatch *string `json:"If-Match,omitempty"`
 
-	// IfNoneMatch `*` to make it: it fails when it is there already.
+	// IfNoneMatch `*`: create it; the request fails if it exists.
 	IfNoneMatch *string `json:"If-None-Match,omitempty"`
 }
 
 // ListInvitationsParams defines parameters for ListInvitations.
 type ListInvitationsParams struct {
-	// Cursor `next_cursor` of the page before.
+	// Cursor `next_cursor` of the previous page.
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Limit Most rows.
+	// Limit Maximum number of rows.
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // InviteParams defines parameters for Invite.
 type InviteParams struct {
-	// IdempotencyKey A name of this request that you never use for another one, such as a random UUID. Sent again with it within a day, the
-	// request is not done again, and has the first answer.
+	// IdempotencyKey A name for this request that you never use for another one, such as a random UUID. If you repeat the request
+	// within a day, the server does not perform it again, and returns the first answer.
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
 }
 
 // ListMembersParams defines parameters for ListMembers.
 type ListMembersParams struct {
-	// Cursor `next_cursor` of the page before.
+	// Cursor `next_cursor` of the previous page.
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Limit Most rows.
+	// Limit Maximum number of rows.
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // DeleteSpendCapParams defines parameters for DeleteSpendCap.
 type DeleteSpendCapParams struct {
-	// IfMatch `ETag` of what you have read; `*` for whatever is there.
+	// IfMatch `ETag` of the version that you have read; `*`: any version.
 	IfMatch string `json:"If-Match"`
 }
 
 // SetSpendCapParams defines parameters for SetSpendCap.
 type SetSpendCapParams struct {
-	// IfMatch `ETag` of what you replace.
+	// IfMatch `ETag` of the version to replace.
 	IfMatch *string `json:"If-Match,omitempty"`
 
-	// IfNoneMatch `*` to make it: it fails when it is there already.
+	// IfNoneMatch `*`: create it; the request fails if it exists.
 	IfNoneMatch *string `json:"If-None-Match,omitempty"`
 }
 
 // ListTokensParams defines parameters for ListTokens.
 type ListTokensParams struct {
-	// Cursor `next_cursor` of the page before.
+	// Cursor `next_cursor` of the previous page.
 	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
 
-	// Limit Most rows.
+	// Limit Maximum number of rows.
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // CreateTokenParams defines parameters for CreateToken.
 type CreateTokenParams struct {
-	// IdempotencyKey A name of this request that you never use for another one, such as a random UUID. Sent again with it within a day, the
-	// request is not done again, and has the first answer.
+	// IdempotencyKey A name for this request that you never use for another one, such as a random UUID. If you repeat the request
+	// within a day, the server does not perform it again, and returns the first answer.
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
 }
 
