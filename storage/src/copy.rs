@@ -16,8 +16,10 @@ use crate::{
     limits::KEY_SPACE_END,
 };
 
-/// Its value is the key before which all is copied. The layers' keys are tuples, whose first byte is less.
+/// Its value is the id of a running copy and the key before which all is copied. The layers' keys are tuples, whose first
+/// byte is less.
 const UNFINISHED_KEY: &[u8] = b"\xfecopy";
+const ID_BYTES: usize = 8;
 
 /// With [`crate::limits::PAGE_BYTES_MAX`] it keeps the writes of a page within one transaction.
 const PAGE_ROWS: usize = 1_000;
@@ -51,6 +53,8 @@ pub enum CopyError {
     VersionsBehind { source_version: Version, target: Version },
     #[error("the source changed while it was copied")]
     SourceChanges,
+    #[error("another copy into the target has begun")]
+    AnotherCopy,
     #[error("the source cannot be read")]
     Source(#[source] Error),
     #[error("the target cannot be written")]
@@ -83,15 +87,16 @@ pub async fn copy(
     if target_version < source_version {
         return Err(CopyError::VersionsBehind { source_version, target: target_version });
     }
-    let begin = begin(target).await.map_err(CopyError::Target)?.ok_or(CopyError::NotEmpty)?;
-    let mut pass = Pass { source, target, seen: CopyProgress::default(), progress };
+    let id = target.random();
+    let begin = begin(target, id).await.map_err(CopyError::Target)?.ok_or(CopyError::NotEmpty)?;
+    let mut pass = Pass { source, target, id, seen: CopyProgress::default(), progress };
     pass.run(begin).await?;
     for _ in 0..COMPARISONS_MAX {
         pass.seen = CopyProgress { is_comparing: true, ..CopyProgress::default() };
         pass.run(Bytes::new()).await?;
         if pass.seen.changed == 0 {
             let seen = pass.seen;
-            target.run(async |tx, _| tx.clear(UNFINISHED_KEY)).await.map_err(CopyError::Target)?;
+            finish(target, id).await?;
             return Ok(seen);
         }
     }
@@ -106,26 +111,52 @@ async fn unfinished_at(database: &Database) -> Result<Option<Bytes>, Error> {
     database.run(async |tx, _| tx.get(UNFINISHED_KEY, Read::Snapshot).await).await
 }
 
-/// The key to go on from; `None` when the target has data of its own.
-async fn begin(target: &Database) -> Result<Option<Bytes>, Error> {
+/// The key to go on from; `None` when the target has data of its own. A copy that still runs ends, because the id is not
+/// its own any more.
+async fn begin(target: &Database, id: u64) -> Result<Option<Bytes>, Error> {
     target
         .run(async |tx, _| {
-            if let Some(begin) = tx.get(UNFINISHED_KEY, Read::Serializable).await? {
+            if let Some(value) = tx.get(UNFINISHED_KEY, Read::Serializable).await? {
+                let begin = value.get(ID_BYTES..).map_or(Bytes::new(), Bytes::copy_from_slice);
+                tx.set(UNFINISHED_KEY, value_of(id, &begin))?;
                 return Ok(Some(begin));
             }
             let all = KeyRange::new([], KEY_SPACE_END);
             if !tx.range(all, RangeOptions::first(1)).await?.items.is_empty() {
                 return Ok(None);
             }
-            tx.set(UNFINISHED_KEY, Bytes::new())?;
+            tx.set(UNFINISHED_KEY, value_of(id, &Bytes::new()))?;
             Ok(Some(Bytes::new()))
         })
         .await
 }
 
+async fn finish(target: &Database, id: u64) -> Result<(), CopyError> {
+    let finished = target
+        .run(async |tx, _| {
+            let is_own = is_own(&tx, id).await?;
+            if is_own {
+                tx.clear(UNFINISHED_KEY)?;
+            }
+            Ok::<_, Error>(is_own)
+        })
+        .await;
+    if finished.map_err(CopyError::Target)? { Ok(()) } else { Err(CopyError::AnotherCopy) }
+}
+
+async fn is_own(tx: &Transaction, id: u64) -> Result<bool, Error> {
+    let value = tx.get(UNFINISHED_KEY, Read::Serializable).await?;
+    Ok(value.is_some_and(|value| value.starts_with(&id.to_be_bytes())))
+}
+
+fn value_of(id: u64, begin: &Bytes) -> Bytes {
+    [&id.to_be_bytes()[..], begin].concat().into()
+}
+
 struct Pass<'a> {
     source: &'a Database,
     target: &'a Database,
+    id: u64,
     seen: CopyProgress,
     progress: &'a mut (dyn FnMut(CopyProgress) + Send),
 }
@@ -139,9 +170,8 @@ impl Pass<'_> {
             self.seen.keys += page.items.len() as u64;
             self.seen.bytes +=
                 page.items.iter().map(|row| (row.key.len() + row.value.len()) as u64).sum::<u64>();
-            self.seen.changed += equalise(self.target, KeyRange { begin, end: end.clone() }, &page.items)
-                .await
-                .map_err(CopyError::Target)?;
+            let range = KeyRange { begin, end: end.clone() };
+            self.seen.changed += equalise(self.target, self.id, range, &page.items).await?;
             (self.progress)(self.seen);
             if !page.more {
                 return Ok(());
@@ -151,19 +181,22 @@ impl Pass<'_> {
     }
 }
 
-/// Makes the target's keys of a range equal to `rows`, and returns the number of changed ones.
-async fn equalise(target: &Database, range: KeyRange, rows: &[KeyValue]) -> Result<u64, Error> {
+/// Returns the number of changed keys.
+async fn equalise(target: &Database, id: u64, range: KeyRange, rows: &[KeyValue]) -> Result<u64, CopyError> {
     let (mut begin, mut rows, mut changed) = (range.begin, rows, 0);
     loop {
         let part = KeyRange { begin, end: range.end.clone() };
-        let page = read(target, part).await?;
+        let page = read(target, part).await.map_err(CopyError::Target)?;
         let end = if page.more { end_of(&page) } else { range.end.clone() };
         let (now, later) = rows.split_at(rows.partition_point(|row| row.key < end));
         let differences = differences(now, &page.items);
         if !differences.is_empty() {
             changed += differences.len() as u64;
             let (differences, end) = (&differences, &end);
-            target.run(async |tx, _| write(&tx, differences, end)).await?;
+            let written = target.run(async |tx, _| write(&tx, id, differences, end).await).await;
+            if !written.map_err(CopyError::Target)? {
+                return Err(CopyError::AnotherCopy);
+            }
         }
         if !page.more {
             return Ok(changed);
@@ -188,7 +221,7 @@ fn end_of(page: &Page) -> Bytes {
     }
 }
 
-/// The writes that turn `there` into `wanted`, both in key order; `None` deletes.
+/// `None` deletes.
 fn differences(wanted: &[KeyValue], there: &[KeyValue]) -> Vec<(Bytes, Option<Bytes>)> {
     let mut writes = Vec::new();
     let mut there = there.iter().filter(|row| row.key != UNFINISHED_KEY).peekable();
@@ -204,14 +237,23 @@ fn differences(wanted: &[KeyValue], there: &[KeyValue]) -> Vec<(Bytes, Option<By
     writes
 }
 
-fn write(tx: &Transaction, differences: &[(Bytes, Option<Bytes>)], end: &Bytes) -> Result<(), Error> {
+async fn write(
+    tx: &Transaction,
+    id: u64,
+    differences: &[(Bytes, Option<Bytes>)],
+    end: &Bytes,
+) -> Result<bool, Error> {
+    if !is_own(tx, id).await? {
+        return Ok(false);
+    }
     for (key, value) in differences {
         match value {
             Some(value) => tx.set(key, value.clone())?,
             None => tx.clear(key)?,
         }
     }
-    tx.set(UNFINISHED_KEY, end.clone())
+    tx.set(UNFINISHED_KEY, value_of(id, end))?;
+    Ok(true)
 }
 
 #[cfg(test)]
@@ -324,10 +366,26 @@ mod tests {
         fill(&target, numbered(4_000));
         let wanted: Vec<_> = rows(&target).into_iter().filter(|row| row.key.ends_with(b"7")).collect();
         let all = KeyRange::new([], KEY_SPACE_END);
-        assert_eq!(block_on(equalise(&target, all.clone(), &wanted)).unwrap(), 3_600);
+        let id = 7;
+        block_on(target.run(async |tx, _| tx.set(UNFINISHED_KEY, value_of(id, &Bytes::new())))).unwrap();
+        assert_eq!(block_on(equalise(&target, id, all.clone(), &wanted)).unwrap(), 3_600);
         let left: Vec<_> = rows(&target).into_iter().filter(|row| row.key != UNFINISHED_KEY).collect();
         assert_eq!(left, wanted);
-        assert_eq!(block_on(equalise(&target, all, &wanted)).unwrap(), 0);
+        assert_eq!(block_on(equalise(&target, id, all, &wanted)).unwrap(), 0);
+    }
+
+    #[test]
+    fn of_two_copies_at_once_the_later_one_counts() {
+        let (source, other, target) = (Database::memory(), Database::memory(), ahead());
+        fill(&source, numbered(5_000));
+        fill(&other, numbered(30));
+        let mut later = None;
+        let first = block_on(copy(&source, &target, &mut |_| {
+            later.get_or_insert_with(|| copied(&other, &target).map(|seen| seen.keys));
+        }));
+        assert!(matches!(first, Err(CopyError::AnotherCopy)), "{first:?}");
+        assert_eq!(later.unwrap().unwrap(), 30);
+        assert_eq!(rows(&target), rows(&other));
     }
 
     #[test]

@@ -111,6 +111,10 @@ impl Database {
         }
     }
 
+    pub(crate) fn random(&self) -> u64 {
+        self.host.random()
+    }
+
     fn delay(
         &self,
         failure: &impl TransactionFailure,

@@ -34,6 +34,10 @@ const CLUSTER: &str = "foundationdb";
 /// A running pod renews its lease several times meanwhile.
 const LEASE_WATCHED: Duration = Duration::from_secs(6);
 
+/// A new folder's versions begin so far after the source's: a cluster counts about a million a second, also while a
+/// migration is interrupted. This is 19 hours.
+const VERSIONS_AHEAD: u64 = 1 << 36;
+
 const PODS_MAX: usize = 10_000;
 
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
@@ -94,11 +98,15 @@ fn migrate(source: &Place, target: &Place) -> Result<(), Failure> {
         permissions::keep_private();
         let version = block_on(from.database().run(async |tx, _| tx.read_version().await));
         let version = version.map_err(|error| Failure::Run(format!("the source cannot be read: {error}")))?;
-        Embedded::create_after(folder, version).map_err(|error| match error {
-            // Says what to do about it.
-            RestoreError::Open(_) => open(target).err().unwrap_or_else(|| Failure::Run(error.to_string())),
-            _ => Failure::Run(format!("the target cannot be made: {error}")),
-        })?;
+        Embedded::create_after(folder, version.saturating_add(VERSIONS_AHEAD)).map_err(
+            |error| match error {
+                // Says what to do about it.
+                RestoreError::Open(_) => {
+                    open(target).err().unwrap_or_else(|| Failure::Run(error.to_string()))
+                }
+                _ => Failure::Run(format!("the target cannot be made: {error}")),
+            },
+        )?;
     }
     let to = open(target)?;
     let mut progress = Progress::new();
@@ -156,6 +164,7 @@ fn failure(error: &CopyError) -> Failure {
             "run `fdbcli --exec \"advanceversion {}\"` for a cluster, or name a new folder; then run this again",
             source_version.saturating_add(1)
         ),
+        CopyError::AnotherCopy => "let one migration into this target run to its end".to_owned(),
         CopyError::SourceChanges => "stop every server on it, and run this again".to_owned(),
         _ => "what was copied stays, and the same command goes on where it was".to_owned(),
     };

@@ -227,6 +227,26 @@ fn a_store_on_a_disk_whose_syncs_do_nothing_is_found_out() {
     assert_ne!(missing(&disk, &last), Ok(0));
 }
 
+/// The process ends between the failed sync and the store's recovery. The next one reads from the page cache what is not on the disk.
+#[test]
+fn a_store_that_is_opened_after_a_failed_sync_keeps_everything_over_a_later_loss_of_power() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut disk = Disk::new(folder.path(), true).unwrap();
+    let mut program = Program::start(&disk, "store");
+    program.hear("key-000000020");
+    disk.control().fail_syncs(0, u64::MAX >> 1).unwrap();
+    while disk.control().get(Field::SyncErrors).unwrap() == 0 {
+        std::thread::yield_now();
+    }
+    program.kill();
+    disk.control().heal().unwrap();
+    let mut program = Program::start(&disk, "store");
+    let last = program.hear("key-000000060");
+    program.kill();
+    lose(&mut disk, None, Names::Synced);
+    assert_eq!(missing(&disk, &last), Ok(0));
+}
+
 /// After a failed sync Linux forgets that pages are not on the disk, and the next sync succeeds without them.
 #[test]
 fn a_store_whose_sync_failed_keeps_everything_over_a_later_loss_of_power() {

@@ -20,6 +20,11 @@ use crate::broker::Broker;
 
 /// Nodes of the tree that are visited at once.
 const NODES_AT_ONCE: usize = 256;
+
+/// The most work that the replay of a SUBSCRIBE does at once, at a broker with so many retained messages.
+pub(super) fn work_at_once(retained: usize) -> u64 {
+    work::NODE * retained.min(NODES_AT_ONCE) as u64
+}
 /// SUBSCRIBE packets of one session whose retained messages wait. A client that subscribes again and again without
 /// reading gets the retained messages of the first ones.
 const PLACES_MAX: usize = 16;

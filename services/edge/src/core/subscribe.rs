@@ -19,7 +19,7 @@ use super::changes::Changes;
 use super::connection::NONE;
 use super::deliver::Publisher;
 use super::kept::KeptSource;
-use super::replay::Replay;
+use super::replay::{self, Replay};
 use super::resume::routed;
 use super::work::{self, Task};
 use super::{Core, Ended, Homed, OutboundSlot, parts};
@@ -173,9 +173,10 @@ impl SubscribeInProgress {
 impl UnsubscribeInProgress {
     /// Removes the next filters from the session and from the router.
     //= [MQTT-3.10.4-1] v5 v3.1.1
-    fn carry_out(&mut self, edit: &mut Edit<'_>, homed: &mut Homed, target: Target) {
+    fn carry_out(&mut self, edit: &mut Edit<'_>, homed: &mut Homed, target: Target, room: &mut Room<'_>) {
         for text in &self.filters[self.next.clone()] {
             let existed = homed.session.unsubscribe(text);
+            room.of_broker += u64::from(existed);
             if existed && let Some(filter) = Filter::parse(text) {
                 edit.unsubscribe(filter, target);
             }
@@ -266,6 +267,12 @@ impl Core {
             return self.go_on_with(slot, task);
         }
         connection.changes_filters = true;
+        // Retained messages are sent after the edit, which may be behind the end of the turn's budget. So they count here.
+        let broker = &self.sessions[session as usize].broker;
+        let work = match task {
+            Task::Subscribe(_) => work + replay::work_at_once(broker.retained.len()),
+            Task::Unsubscribe(_) => work,
+        };
         self.spend(work);
         let (id, broker) = (self.id_of(slot), &self.sessions[session as usize].broker);
         if let Some((broker, changes)) = self.filter_changes.add(broker, id, task, work) {
@@ -327,7 +334,7 @@ impl Core {
                 let target = Target { core, slot: session, generation: homed.generation };
                 match task {
                     Task::Subscribe(subscribe) => subscribe.carry_out(edit, homed, target, &mut room),
-                    Task::Unsubscribe(unsubscribe) => unsubscribe.carry_out(edit, homed, target),
+                    Task::Unsubscribe(unsubscribe) => unsubscribe.carry_out(edit, homed, target, &mut room),
                 }
             }
         });

@@ -7,6 +7,7 @@ use millrace_layers::incidents::{self, Incident, IncidentSearch, Kind};
 use millrace_mqtt::Version::{V5, V311};
 use millrace_mqtt::{
     Connect, Packet, PacketType, Properties, Property, Publish, QoS, ReasonCode, SubscribeOptions, Version,
+    encode,
 };
 use millrace_storage::{Database, Transaction, block_on};
 
@@ -186,6 +187,21 @@ fn subscriptions_over_a_limit_are_refused() {
     ann.unsubscribe(&["a"]);
     assert_eq!(bob.subscribe_all(&all[..2], Properties::EMPTY).reasons, [0, 0]);
     assert_eq!((reached(&server, "client.subscriptions"), reached(&server, "broker.subscriptions")), (1, 1));
+}
+
+/// Both packets are one edit of the filters.
+#[test]
+fn an_unsubscribe_makes_room_for_a_subscribe_behind_it() {
+    let (server, ..) = limited(broker(BrokerLimits { subscriptions: Some(1), ..Default::default() }));
+    let mut client = Client::connect(&server, V5, "ann");
+    let options = SubscribeOptions::default();
+    assert_eq!(client.subscribe_all(&[("a", options)], Properties::EMPTY).reasons, [0]);
+    let mut bytes = Vec::new();
+    encode::unsubscribe(id(2), Properties::EMPTY, ["a"], V5, &mut bytes);
+    encode::subscribe(id(3), Properties::EMPTY, [("b", options)], V5, &mut bytes);
+    client.send_bytes(&bytes);
+    assert_eq!(client.recv_unsuback().reasons.to_vec(), [0]);
+    assert_eq!(client.recv_suback().reasons.to_vec(), [0]);
 }
 
 #[test]

@@ -127,6 +127,30 @@ fn packets_of_one_turn_are_one_edit_of_the_filters() {
     assert_turns_are_short(&server);
 }
 
+/// Retained messages are sent behind the edit of the turn, where the budget is no longer looked at.
+#[test]
+fn replays_of_many_subscribes_count_for_the_turn_that_reads_them() {
+    const PACKETS: u16 = 1_500;
+    let server = one_loop();
+    retain(&server, 250);
+    let mut client = Client::connect(&server, V5, "replays");
+    let mut bytes = Vec::new();
+    for number in 1..=PACKETS {
+        encode::subscribe(
+            id(number),
+            Properties::EMPTY,
+            [("r/+/none", granted(QoS::AtMostOnce))],
+            V5,
+            &mut bytes,
+        );
+    }
+    client.send_bytes(&bytes);
+    for number in 1..=PACKETS {
+        assert_eq!(client.recv_suback().packet_id, id(number));
+    }
+    assert_turns_are_short(&server);
+}
+
 #[test]
 fn a_publish_behind_a_subscribe_finds_the_subscription() {
     let server = one_loop();

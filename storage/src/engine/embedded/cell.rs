@@ -55,6 +55,8 @@ struct Slot {
 impl Cell {
     pub(super) fn open(folder: Folder, options: Options) -> Result<Self, OpenError> {
         let watermark = Watermark::open(folder.path()).map_err(|error| refused(folder.path(), error))?;
+        // The process before may have ended after a failed sync.
+        rewrite_journals(&folder.tables()).map_err(|error| refused(folder.path(), error))?;
         let store = Store::open(&folder.tables(), &options, watermark.read())?;
         folder.sync_all().map_err(|error| refused(folder.path(), error))?;
         let version = store.version().map_err(|error| corrupt(folder.path(), error.to_string()))?;

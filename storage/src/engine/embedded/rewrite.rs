@@ -1,4 +1,5 @@
-//! Writes the journals once more after a failed write or sync.
+//! Writes the journals once more after a failed write or sync, and at each start, because the process before may have ended in
+//! between.
 //!
 //! Linux marks a page as clean although writing it failed: it can be read, and the next sync succeeds without it. After
 //! a loss of power a commit behind that hole would make the journal damaged in its middle.
@@ -13,6 +14,10 @@ use std::{
 const PART_BYTES: usize = 1 << 16;
 
 pub(super) fn rewrite_journals(tables: &Path) -> io::Result<()> {
+    // A new folder has no tables yet.
+    if !tables.exists() {
+        return Ok(());
+    }
     for entry in fs::read_dir(tables)? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "jnl") {

@@ -26,6 +26,9 @@ struct State {
     /// Memtables that are not written any more. Freeing one frees each of its entries. With a reference
     /// here, that happens on a thread of its own, and not under the lock of fjall that each commit takes.
     sealed: Vec<Memtable>,
+    /// A version could not be removed. From then on only versions before the oldest view are removed, which keeps the
+    /// history in order.
+    has_failed: bool,
 }
 
 /// fjall does not export the type.
@@ -93,33 +96,40 @@ impl State {
         }
     }
 
-    fn remove_versions(&self, keys: &Keyspace) {
+    fn remove_versions(&mut self, keys: &Keyspace) {
         if keys.tree.version_free_list_len() == 0 {
             return;
         }
         let mut versions = keys.tree.get_version_history_lock();
-        let (mut read, mut left, mut has_failed) = (Vec::new(), usize::MAX, false);
         // A reader without a view reads the newest version.
-        for sequence in self.views.keys().copied().chain([SeqNo::MAX]) {
-            if let Err(error) = versions.maintenance(keys.path(), sequence) {
+        let mut sequences: Vec<_> = self.views.keys().copied().chain([SeqNo::MAX]).collect();
+        if self.has_failed {
+            sequences.truncate(1);
+        }
+        let wanted: Vec<_> =
+            sequences.iter().map(|sequence| versions.get_version_for_snapshot(*sequence)).collect();
+        let (mut read, mut left) = (Vec::new(), usize::MAX);
+        for (sequence, version) in sequences.iter().zip(&wanted) {
+            if let Err(error) = versions.maintenance(keys.path(), *sequence) {
                 tracing::warn!(%error, "the file of an old version of the store could not be removed");
-                has_failed = true;
+                // Readers look from the end. There they find all versions in order, whatever was removed before the error.
+                if !self.has_failed {
+                    wanted.into_iter().for_each(|version| versions.append_version(version));
+                }
+                self.has_failed = true;
+                return;
             }
             // If none was removed, this view reads the same version as the one before.
             if versions.len() < left {
                 left = versions.len();
-                read.push(versions.get_version_for_snapshot(sequence));
+                read.push(version.clone());
             }
         }
-        // Only the newest is left. The others go before it; after a failure, behind all, where readers look first.
+        // Only the newest is left. The others go before it.
         if read.len() > 1 {
-            for (index, version) in read.into_iter().enumerate() {
-                if index == 0 && !has_failed {
-                    versions.replace_latest_version(version);
-                } else {
-                    versions.append_version(version);
-                }
-            }
+            let mut read = read.into_iter();
+            read.next().into_iter().for_each(|version| versions.replace_latest_version(version));
+            read.for_each(|version| versions.append_version(version));
         }
     }
 }
