@@ -9,7 +9,7 @@ use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
@@ -39,10 +39,20 @@ pub(crate) struct Connections {
 #[derive(Debug, Default)]
 struct Open {
     all: usize,
+    /// Connections that give way to new ones and are not closed yet. A request that is under way on another
+    /// thread holds its connection's place until that thread drops it.
+    closing: usize,
     by_address: HashMap<IpAddr, usize>,
     /// Connections without a request under way, longest idle first.
-    idle: BTreeMap<u64, Arc<Notify>>,
+    idle: BTreeMap<u64, Arc<Eviction>>,
     last_idle: u64,
+}
+
+#[derive(Debug, Default)]
+struct Eviction {
+    notify: Notify,
+    /// Changed under the lock of [`Open`].
+    has_begun: AtomicBool,
 }
 
 /// The right to one connection, which ends when it is dropped.
@@ -52,7 +62,7 @@ struct Place {
     /// Its key in `idle`; 0 while a request is under way.
     idle: AtomicU64,
     /// Notified when the connection must close for a new one.
-    evicted: Arc<Notify>,
+    evicted: Arc<Eviction>,
 }
 
 impl Connections {
@@ -76,6 +86,8 @@ impl Connections {
                     // Closed without an answer, because an answer would cost what the limit saves.
                     let Some(place) = self.place(peer.ip()) else { continue };
                     tokio::spawn(Arc::new(place).hold(stream, peer, app.clone()));
+                    // Lets connections that were told to close do so before the next one asks for a place.
+                    tokio::task::yield_now().await;
                 }
                 // Without free descriptors the connection stays in the queue, and accepting it would fail again at
                 // once.
@@ -98,13 +110,16 @@ impl Connections {
             self.refused_address.fetch_add(1, Ordering::Relaxed);
             return None;
         }
-        if open.all >= self.limits.all {
-            let Some((_, idle)) = open.idle.pop_first() else {
+        if open.all - open.closing >= self.limits.all {
+            // Even if no evicted connection is closed in time, there are never more than twice as many as allowed.
+            let idle = if open.closing < self.limits.all { open.idle.pop_first() } else { None };
+            let Some((_, idle)) = idle else {
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 return None;
             };
-            // The idle connection still counts until it is closed, a moment later.
-            idle.notify_one();
+            open.closing += 1;
+            idle.has_begun.store(true, Ordering::Relaxed);
+            idle.notify.notify_one();
             self.evicted.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(address) = address {
@@ -171,7 +186,7 @@ impl Place {
             .serve_connection(TokioIo::new(stream), app);
         let served = tokio::select! {
             served = serve => served,
-            () = self.evicted.notified() => Ok(()),
+            () = self.evicted.notify.notified() => Ok(()),
         };
         if served.is_err_and(|error| error.is_timeout()) {
             self.connections.timed_out.fetch_add(1, Ordering::Relaxed);
@@ -182,6 +197,9 @@ impl Place {
     fn rest(&self) {
         let mut open = self.connections.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.idle.remove(&self.idle.load(Ordering::Relaxed));
+        if self.evicted.has_begun.load(Ordering::Relaxed) {
+            return;
+        }
         open.last_idle += 1;
         let number = open.last_idle;
         open.idle.insert(number, Arc::clone(&self.evicted));
@@ -230,6 +248,7 @@ impl Drop for Place {
         let mut open = self.connections.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.idle.remove(self.idle.get_mut());
         open.all -= 1;
+        open.closing -= usize::from(self.evicted.has_begun.load(Ordering::Relaxed));
         let Some(address) = self.address else { return };
         let own = open.by_address.entry(address).or_default();
         *own -= 1;
@@ -259,6 +278,28 @@ mod tests {
     fn connections(all: usize, per_address: usize, proxies: &[&str]) -> Arc<Connections> {
         let proxies = proxies.iter().map(|network| network.parse().unwrap()).collect();
         Connections::new(ConnectionLimits { all, per_address, proxies, head: Duration::from_secs(60) })
+    }
+
+    /// The tasks of evicted connections may wait for their turn while new ones come.
+    #[test]
+    fn connections_that_are_not_closed_yet_do_not_keep_others_out() {
+        let connections = connections(4, 100, &[]);
+        let take = || connections.place("192.0.2.1".parse().unwrap());
+        let held: Vec<_> = (0..4).map(|_| take().unwrap()).collect();
+        for _ in 0..4 {
+            drop(take().expect("an idle one gives way"));
+        }
+        let next: Vec<_> = (0..4).map(|_| take().expect("four are closing")).collect();
+        next.iter().for_each(Place::work);
+        assert!(take().is_none(), "none is idle");
+        next.iter().for_each(Place::rest);
+        assert!(take().is_none(), "twice as many as allowed are open");
+        held.iter().for_each(Place::rest);
+        drop(held);
+        assert!(take().is_some());
+        drop(next);
+        let open = connections.open.lock().unwrap();
+        assert_eq!((open.all, open.closing, open.idle.len()), (0, 0, 0));
     }
 
     #[test]
