@@ -16,9 +16,7 @@ use serde_json::json;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::accounts::{
-    UserRecord, audit_everywhere, by_email, found, get, is_there_one_with, person, person_of,
-};
+use super::accounts::{UserRecord, audit_everywhere, by_email, get, is_there_one_with, person, person_of};
 use super::audit::{Actor, ActorKind};
 use super::change::Change;
 use super::check::Fields;
@@ -203,12 +201,12 @@ impl Control {
             let what = "this server sends no mail, so it cannot find out whether the address is yours";
             Error::Conflict(what.into())
         })?;
-        self.check_password(user, &input.password).await?;
+        let proof = &self.check_password(user, "password", &input.password).await?;
         let secret = secret::generate()?;
         let hash = &self.link_hash(&secret)?;
         let old = self
             .change(caller.into(), &Once::unnamed()?, |change| async move {
-                let account = found(get(&change.tx, user, Read::Serializable).await?)?;
+                let account = proof.holds(&change, caller).await?;
                 if account.email == *email {
                     return Err(Error::field("email", "is your address already"));
                 }
@@ -227,7 +225,7 @@ impl Control {
     /// # Errors
     /// [`Error::Conflict`], the same for a link that is over, that is another person's, and for an address that is taken.
     pub(crate) async fn confirm_address(&self, caller: &Caller, input: &LinkToken) -> Result<()> {
-        let (user, _) = person_of(caller)?;
+        let (user, sign_in) = person_of(caller)?;
         let hash = &self.link_hash(&input.token)?;
         let over = || {
             let what = "the link was used or has expired, or the address cannot be had: ask for another link";
@@ -235,6 +233,7 @@ impl Control {
         };
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
             let tx = &change.tx;
+            web_sessions::still_there(tx, sign_in, change.now_ms, Read::Serializable).await?;
             let open = self.open_link(tx, hash, change.now_ms).await?;
             let (link, mut account) = open.filter(|(link, _)| link.user == user).ok_or_else(over)?;
             let Errand::ChangeAddress { email } = &link.errand else { return Err(over()) };

@@ -174,12 +174,13 @@ impl Control {
         input: &WithPassword,
     ) -> Result<DeviceKey> {
         let (user, _) = person_of(caller)?;
-        self.check_password(user, &input.password).await?;
+        let proof = &self.check_password(user, "password", &input.password).await?;
         let bytes = secret::random::<SECRET_BYTES>()?;
         let device = &Sealed::new(self.key()?, user.as_bytes(), &bytes)?;
         let name = self
             .change(caller.into(), &Once::unnamed()?, |change| async move {
                 let tx = &change.tx;
+                proof.holds(&change, caller).await?;
                 if enabled(tx, user, Read::Serializable).await?.is_some() {
                     return Err(Error::Conflict("you have a second factor: turn it off first".into()));
                 }
@@ -221,6 +222,7 @@ impl Control {
         let shown = &codes.recovery_codes;
         self.change(caller.into(), once, |change| async move {
             let (tx, now_ms) = (&change.tx, change.now_ms);
+            web_sessions::still_there(tx, sign_in, now_ms, Read::Serializable).await?;
             let waits = |record: &Record| record.enabled_at_ms.is_none() && now_ms < record.pending_until_ms;
             let mut record = get(tx, user, Read::Serializable).await?.filter(waits).ok_or_else(|| {
                 let what = "no second factor waits for its first code: begin again";
@@ -249,11 +251,12 @@ impl Control {
         input: &WithCode,
     ) -> Result<RecoveryCodes> {
         let (user, _) = person_of(caller)?;
-        self.check_password(user, &input.password).await?;
+        let proof = &self.check_password(user, "password", &input.password).await?;
         let once = Once::unnamed()?;
         let codes = self.recovery_codes(&once, user)?;
         let shown = &codes.recovery_codes;
         let checked = self.change(caller.into(), &once, |change| async move {
+            proof.holds(&change, caller).await?;
             let checked = self.take_code(&change, user, Some(&input.code)).await?;
             if checked == Checked::Right {
                 let mut record = in_force(&change.tx, user).await?;
@@ -273,9 +276,10 @@ impl Control {
     /// See [`Error`].
     pub(crate) async fn disable_second_factor(&self, caller: &Caller, input: &WithCode) -> Result<()> {
         let (user, _) = person_of(caller)?;
-        self.check_password(user, &input.password).await?;
+        let proof = &self.check_password(user, "password", &input.password).await?;
         let once = Once::unnamed()?;
         let checked = self.change(caller.into(), &once, |change| async move {
+            proof.holds(&change, caller).await?;
             let checked = self.take_code(&change, user, Some(&input.code)).await?;
             if checked == Checked::Right {
                 accounts::second_factors().clear(&change.tx, user.as_bytes()).await?;

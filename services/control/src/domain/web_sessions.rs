@@ -62,29 +62,43 @@ pub(super) struct SignInRecord {
 /// Web sessions that one transaction ends: more than anybody has, for sign-ins are limited by the minute.
 const ENDED_MAX: usize = 5_000;
 
+/// A web session that has yet to begin.
+pub(super) struct NewSession {
+    pub(super) secret: Secret,
+    pub(super) hash: Hash,
+    pub(super) expires_at_ms: u64,
+    created_at_ms: u64,
+    address: Option<String>,
+    user_agent: Option<String>,
+}
+
+impl NewSession {
+    /// Begins it, in the transaction that decides that the person may come in.
+    pub(super) async fn begin(&self, tx: &Transaction, user: Uuid) -> Result<()> {
+        let record = SignInRecord {
+            user,
+            expires_at_ms: self.expires_at_ms,
+            created_at_ms: Some(self.created_at_ms),
+            address: self.address.clone(),
+            user_agent: self.user_agent.clone(),
+        };
+        accounts::sign_ins().put(tx, &self.hash, &record).await?;
+        accounts::sign_ins_of(user.as_bytes()).put(tx, &self.hash, &self.expires_at_ms).await?;
+        Ok(expiring(&self.hash, self.expires_at_ms).schedule(tx)?)
+    }
+}
+
 impl Control {
-    /// Begins a web session. Returns the secret, its hash, and when it ends.
-    pub(super) async fn begin_session(&self, user: Uuid, source: &Source) -> Result<(Secret, Hash, u64)> {
-        let secret = secret::generate()?;
-        let hash = &self.sign_in_hash(&secret)?;
-        let now_ms = self.now_ms();
-        let expires_at_ms = now_ms + SIGN_IN_MS;
-        let user_agent = &source.user_agent.as_deref().map(shortened);
-        let address = &source.address.map(|address| address.to_string());
-        self.look(|tx| async move {
-            let record = SignInRecord {
-                user,
-                expires_at_ms,
-                created_at_ms: Some(now_ms),
-                address: address.clone(),
-                user_agent: user_agent.clone(),
-            };
-            accounts::sign_ins().put(&tx, hash, &record).await?;
-            accounts::sign_ins_of(user.as_bytes()).put(&tx, hash, &expires_at_ms).await?;
-            Ok(expiring(hash, expires_at_ms).schedule(&tx)?)
+    pub(super) fn new_session(&self, source: &Source) -> Result<NewSession> {
+        let (secret, created_at_ms) = (secret::generate()?, self.now_ms());
+        Ok(NewSession {
+            hash: self.sign_in_hash(&secret)?,
+            secret,
+            expires_at_ms: created_at_ms + SIGN_IN_MS,
+            created_at_ms,
+            address: source.address.map(|address| address.to_string()),
+            user_agent: source.user_agent.as_deref().map(shortened),
         })
-        .await?;
-        Ok((secret, *hash, expires_at_ms))
     }
 
     pub(super) fn sign_in_hash(&self, secret: &Secret) -> Result<Hash> {
@@ -163,8 +177,8 @@ fn shown_id(hash: &[u8]) -> String {
 ///
 /// # Errors
 /// [`Error::Unauthenticated`].
-pub(super) async fn still_there(tx: &Transaction, hash: &Hash, now_ms: u64) -> Result<()> {
-    let session = accounts::sign_ins().get::<SignInRecord>(tx, hash, Read::Snapshot).await?;
+pub(super) async fn still_there(tx: &Transaction, hash: &Hash, now_ms: u64, read: Read) -> Result<()> {
+    let session = accounts::sign_ins().get::<SignInRecord>(tx, hash, read).await?;
     if session.is_some_and(|session| now_ms < session.value.expires_at_ms) {
         return Ok(());
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::mail::{Letters, with_mail};
 use crate::operator;
 use crate::second_factor::Ann;
-use crate::tools::{Answer, Client, PASSWORD, Region};
+use crate::tools::{Answer, Client, PASSWORD, Region, interleaved};
 
 const NEW: &str = "a longer sentence than before";
 
@@ -83,6 +83,49 @@ async fn of_resets_at_once_with_one_link_one_counts() {
     let all = join_all(passwords.map(|password| async move { reset(region, token, &password).await })).await;
     let count = |status| all.iter().filter(|answer| answer.status == status).count();
     assert_eq!((count(StatusCode::NO_CONTENT), count(StatusCode::FORBIDDEN)), (1, 3), "{all:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_that_was_checked_before_a_reset_does_not_count_after_it() {
+    let bodies = [
+        ("/sign-in", json!({ "email": "ann@example.org", "password": PASSWORD })),
+        ("/me/password", json!({ "current": PASSWORD, "new": "a sentence of the thief" })),
+        ("/me/email", json!({ "email": "eve@example.org", "password": PASSWORD })),
+        ("/me/second-factor", json!({ "password": PASSWORD })),
+        ("/me/delete", json!({ "password": PASSWORD })),
+    ];
+    for (path, body) in bodies {
+        for stop in 0.. {
+            let (region, letters) = with_mail(SignUpBy::Anybody).await;
+            let ann = person(&region, &letters, "ann@example.org").await;
+            if path == "/me/delete" {
+                ann.delete(&ann.own("")).await.is(StatusCode::NO_CONTENT);
+            }
+            let token = link(&region, &letters, "ann@example.org").await;
+            let (thief, body) = (ann.clone(), body.clone());
+            let request = async move { thief.post(path, body).await };
+            let Some((answer, done)) = interleaved(stop, request, reset(&region, &token, NEW)).await else {
+                assert!(stop > 1, "{path} looks at the clock before and after the hash");
+                break;
+            };
+            if done.status == StatusCode::FORBIDDEN {
+                // The request had committed when it stopped, so the account is gone.
+                assert_eq!((path, answer.status), ("/me/delete", StatusCode::NO_CONTENT), "{stop}");
+                continue;
+            }
+            done.is(StatusCode::NO_CONTENT);
+            match path {
+                "/sign-in" if answer.status == StatusCode::OK => {
+                    let mut thief = region.stranger();
+                    thief.welcome(&answer);
+                    thief.get("/me").await.is(StatusCode::UNAUTHORIZED);
+                }
+                _ => assert!(answer.status.is_client_error(), "{path} {stop}: {answer:?}"),
+            }
+            assert!(letters.is_empty(), "{path} {stop}");
+            sign_in(&region, "ann@example.org", NEW).await.is(StatusCode::OK);
+        }
+    }
 }
 
 #[tokio::test]
