@@ -12,7 +12,7 @@ use super::change::Change;
 use super::check::Fields;
 use super::second_factor::Checked;
 use super::sign_ups::Wanted;
-use super::web_sessions::{NewSession, SignInRecord};
+use super::web_sessions::NewSession;
 use super::{
     Caller, Control, Error, Letter, Once, Result, Role, SignUpBy, Source, Who, invitations, machine, members,
     organisations, setup, web_sessions, web_sessions::shortened,
@@ -139,6 +139,9 @@ pub(super) struct UserRecord {
     /// PHC string of Argon2id. `None`: they sign in with a provider.
     pub(super) password: Option<Secret>,
     created_at_ms: u64,
+    /// A web session of another epoch has ended.
+    #[serde(default)]
+    pub(super) epoch: u64,
 }
 
 /// A password that a caller has shown, by the PHC string that it matched.
@@ -372,12 +375,8 @@ impl Control {
         let (hash, now_ms) = (self.sign_in_hash(secret)?, self.now_ms());
         let found = self
             .look(|tx| async move {
-                let session = accounts::sign_ins().get::<SignInRecord>(&tx, &hash, Read::Snapshot).await?;
-                let Some(session) = session.filter(|it| now_ms < it.value.expires_at_ms) else {
-                    return Ok(None);
-                };
-                let user = session.value.user;
-                Ok(get(&tx, user, Read::Snapshot).await?.map(|record| (user, record.value.known_as())))
+                let found = web_sessions::find(&tx, &hash, now_ms, Read::Snapshot).await?;
+                Ok(found.map(|(session, account)| (session.user, account.known_as())))
             })
             .await?;
         let (user, email) =
@@ -522,7 +521,7 @@ pub(super) async fn create(change: &Change, newcomer: &Newcomer) -> Result<()> {
 pub(super) async fn put_new(change: &Change, newcomer: &Newcomer) -> Result<()> {
     let Newcomer { id, email, name, password } = newcomer;
     let (email, name, password) = (email.clone(), name.clone(), password.clone());
-    let record = UserRecord { email, name, password, created_at_ms: change.now_ms };
+    let record = UserRecord { email, name, password, created_at_ms: change.now_ms, epoch: 0 };
     accounts::users().put(&change.tx, id.as_bytes(), &record).await?;
     Ok(())
 }

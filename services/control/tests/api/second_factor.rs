@@ -31,7 +31,7 @@ impl Ann {
     }
 
     /// Somebody whose device has its secret.
-    async fn pending(region: &Region, client: Client) -> Self {
+    pub(crate) async fn pending(region: &Region, client: Client) -> Self {
         let begun = client.post("/me/second-factor", json!({ "password": PASSWORD })).await;
         let secret = Secret::try_from_base32(begun.is(StatusCode::CREATED).text("/secret")).unwrap();
         let uri = begun.text("/uri");
