@@ -15,9 +15,11 @@ use super::sign_ups::Wanted;
 use super::web_sessions::NewSession;
 use super::{
     Caller, Control, Error, Letter, Once, Result, Role, SignUpBy, Source, Who, invitations, machine, members,
-    organisations, setup, web_sessions, web_sessions::shortened,
+    organisations, second_factor, setup, web_sessions, web_sessions::shortened,
 };
 use crate::secret::{self, Hash, Purpose, Secret};
+
+const THERE_IS_AN_ACCOUNT: &str = "there is an account with this e-mail address: sign in";
 
 /// What somebody signs up with.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -223,7 +225,36 @@ impl Control {
                 Ok(id)
             })
             .await?;
-        Ok(SignedUp::In(Box::new(self.start(made, source).await?)))
+        Ok(SignedUp::In(Box::new(self.start_signed_up(made, newcomer, &input.password, source).await?)))
+    }
+
+    /// Starts the web session of a sign-up. The same request may have come again when the account has another password or a second factor:
+    /// then it begins none.
+    async fn start_signed_up(
+        &self,
+        user: Uuid,
+        newcomer: &Newcomer,
+        password: &Secret,
+        source: &Source,
+    ) -> Result<SignedIn> {
+        let is_there = || Error::Conflict(THERE_IS_AN_ACCOUNT.into());
+        let stored = self.look(|tx| async move { get(&tx, user, Read::Snapshot).await }).await?;
+        let phc = &stored.and_then(|account| account.value.password).ok_or_else(is_there)?;
+        // The hash that the first request has just stored is not computed again.
+        let is_new = newcomer.password.as_ref().is_some_and(|own| own.expose() == phc.expose());
+        if !is_new && !self.verify_password(Some(phc.expose().to_owned()), password).await? {
+            return Err(is_there());
+        }
+        let session = &self.new_session(source)?;
+        self.look(|tx| async move {
+            let account = found(get(&tx, user, Read::Serializable).await?)?;
+            if !is_hash_of(&account, phc.expose()) || second_factor::is_enabled(&tx, user).await? {
+                return Err(is_there());
+            }
+            session.begin(&tx, user).await
+        })
+        .await?;
+        self.welcome_person(user, session).await
     }
 
     /// Refuses a token that opens nothing for an e-mail address, before it is said whether the address has an account. Returns whether
@@ -511,7 +542,7 @@ pub(super) async fn shown(tx: &Transaction, user: Uuid) -> Result<Option<User>> 
 pub(super) async fn create(change: &Change, newcomer: &Newcomer) -> Result<()> {
     let (tx, email) = (&change.tx, &newcomer.email);
     if is_there_one_with(tx, email).await? {
-        return Err(Error::Conflict("there is an account with this e-mail address: sign in".into()));
+        return Err(Error::Conflict(THERE_IS_AN_ACCOUNT.into()));
     }
     accounts::emails().put(tx, email.as_bytes(), &newcomer.id).await?;
     put_new(change, newcomer).await

@@ -417,6 +417,11 @@ async fn enabled(tx: &Transaction, user: Uuid, read: Read) -> Result<Option<Reco
     Ok(get(tx, user, read).await?.filter(|record| record.enabled_at_ms.is_some()))
 }
 
+/// Whether a person has a second factor in force.
+pub(super) async fn is_enabled(tx: &Transaction, user: Uuid) -> Result<bool> {
+    Ok(enabled(tx, user, Read::Serializable).await?.is_some())
+}
+
 async fn in_force(tx: &Transaction, user: Uuid) -> Result<Record> {
     enabled(tx, user, Read::Serializable).await?.ok_or(Error::NotFound("second factor"))
 }

@@ -42,6 +42,34 @@ async fn the_printed_link_expires() {
 }
 
 #[tokio::test]
+async fn a_sign_up_that_comes_again_signs_in_only_while_its_password_is_enough() {
+    let region = Region::new().await;
+    let named = region.stranger().with("idempotency-key", "one");
+    let mut client = region.stranger();
+    let body = json!({ "email": "ann@example.org", "password": PASSWORD, "name": "Ann" });
+    let again = async || named.post("/sign-up", body.clone()).await;
+    client.welcome(again().await.is(StatusCode::CREATED));
+    let mut repeated = region.stranger();
+    repeated.welcome(again().await.is(StatusCode::CREATED));
+    assert_eq!(repeated.get("/me").await.is(StatusCode::OK).text("/user/email"), "ann@example.org");
+    assert_eq!(repeated.organisation, client.organisation);
+
+    let change = async |current: &str, new: &str| {
+        let body = json!({ "current": current, "new": new });
+        client.post("/me/password", body).await.is(StatusCode::NO_CONTENT);
+    };
+    change(PASSWORD, "another long sentence").await;
+    let refused = again().await;
+    assert!(refused.is(StatusCode::CONFLICT).headers.get("set-cookie").is_none());
+    change("another long sentence", PASSWORD).await;
+    again().await.is(StatusCode::CREATED);
+    let ann = Ann::pending(&region, client.clone()).await;
+    client.post("/me/second-factor/confirm", json!({ "code": ann.code() })).await.is(StatusCode::OK);
+    let refused = again().await;
+    assert!(refused.is(StatusCode::CONFLICT).headers.get("set-cookie").is_none());
+}
+
+#[tokio::test]
 async fn all_other_web_sessions_end_also_if_a_transaction_cannot_remove_their_records() {
     let change = json!({ "current": PASSWORD, "new": "another long sentence" });
     for (method, path, body) in [
