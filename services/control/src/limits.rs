@@ -66,8 +66,9 @@ pub(crate) const SECOND_FACTOR_PENDING_MS: u64 = 10 * 60 * 1_000;
 /// Recovery codes of a person.
 pub(crate) const RECOVERY_CODES: usize = 10;
 /// Wrong codes of a person's device in [`WRONG_CODES_MS`], counted in the store for all servers together. Beyond it only recovery codes are
-/// taken until the time is over. Three of a million codes are right at a time, so somebody who knows the password finds one in a year with
-/// a chance of 2 in 100.
+/// taken until the time is over; a right code does not clear the count. Three of a million codes are right at a time, so somebody who knows
+/// the password finds one in a year with a chance of 2.2 in 100. A new password clears the count once in that time: somebody who can
+/// set the password every day has a chance of 4.4 in 100.
 pub(crate) const WRONG_CODES_MAX: u32 = 20;
 /// The time for which wrong codes are counted, milliseconds: a day.
 pub(crate) const WRONG_CODES_MS: u64 = DAY_MS;

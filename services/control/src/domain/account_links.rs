@@ -22,7 +22,7 @@ use super::change::Change;
 use super::check::Fields;
 use super::post::reset_link;
 use super::web_sessions::shortened;
-use super::{Caller, Control, Error, Once, Result, Source, web_sessions};
+use super::{Caller, Control, Error, Once, Result, Source, second_factor, web_sessions};
 use crate::limits::{ADDRESS_CHANGE_MS, EMAIL_BYTES_MAX, PASSWORD_RESET_MS};
 use crate::secret::{self, Hash, Purpose, Secret};
 
@@ -177,6 +177,7 @@ impl Control {
             account.password = Some(phc.clone());
             accounts::users().put(tx, user.as_bytes(), &account).await?;
             web_sessions::end_all(tx, user, None).await?;
+            second_factor::clear_wrong_codes(&change, user).await?;
             spend(tx, hash, &link).await?;
             audit_everywhere(&change, user, "person.reset_password", json!({})).await
         })

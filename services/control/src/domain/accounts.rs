@@ -477,6 +477,7 @@ impl Control {
             record.password = Some(phc.clone());
             accounts::users().put(&change.tx, user.as_bytes(), &record).await?;
             web_sessions::end_all(&change.tx, user, Some(sign_in)).await?;
+            second_factor::clear_wrong_codes(&change, user).await?;
             audit_everywhere(&change, user, "person.change_password", serde_json::json!({})).await
         })
         .await

@@ -104,6 +104,9 @@ struct Record {
     /// Wrong codes since `wrong_since_ms`.
     wrong: u32,
     wrong_since_ms: u64,
+    /// When a new password cleared the count last.
+    #[serde(default)]
+    cleared_at_ms: u64,
 }
 
 /// How a code was found.
@@ -192,6 +195,7 @@ impl Control {
                     recovery: Vec::new(),
                     wrong: 0,
                     wrong_since_ms: 0,
+                    cleared_at_ms: 0,
                 };
                 accounts::second_factors().put(tx, user.as_bytes(), &record).await?;
                 audit_everywhere(&change, user, "person.begin_second_factor", json!({})).await?;
@@ -346,7 +350,7 @@ impl Control {
         }
         Ok(match self.step_of(user, record, code, now_ms)?.filter(|step| *step > record.last_step) {
             Some(step) => {
-                (record.last_step, record.wrong) = (step, 0);
+                record.last_step = step;
                 Checked::Right
             }
             None => {
@@ -415,6 +419,17 @@ fn written(bytes: &Hash) -> String {
 /// The second factor of a person, while it is in force.
 async fn enabled(tx: &Transaction, user: Uuid, read: Read) -> Result<Option<Record>> {
     Ok(get(tx, user, read).await?.filter(|record| record.enabled_at_ms.is_some()))
+}
+
+/// Clears the count of wrong codes, because somebody who knew the old password may have used it up. It does so once in [`WRONG_CODES_MS`]:
+/// otherwise somebody who can set the password again and again, such as a reader of the person's mail, could try codes without end.
+pub(super) async fn clear_wrong_codes(change: &Change, user: Uuid) -> Result<()> {
+    let Some(mut record) = enabled(&change.tx, user, Read::Serializable).await? else { return Ok(()) };
+    if record.cleared_at_ms + WRONG_CODES_MS <= change.now_ms {
+        (record.wrong, record.cleared_at_ms) = (0, change.now_ms);
+        accounts::second_factors().put(&change.tx, user.as_bytes(), &record).await?;
+    }
+    Ok(())
 }
 
 /// Whether a person has a second factor in force.

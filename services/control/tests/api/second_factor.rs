@@ -53,7 +53,7 @@ impl Ann {
     }
 
     /// A code that is not right in any of the three steps.
-    fn wrong(&self) -> String {
+    pub(crate) fn wrong(&self) -> String {
         let right: Vec<_> =
             [0, STEP_MS].iter().map(|ago| self.code_at(*ago)).chain([self.code_ahead()]).collect();
         (0..).map(|number| format!("{number:06}")).find(|code| !right.contains(code)).unwrap()
@@ -260,6 +260,37 @@ async fn wrong_codes_are_limited_and_a_recovery_code_lets_the_owner_in() {
     ann.sign_in(PASSWORD, Some(&ann.recovery[0])).await.is(StatusCode::OK);
     region.clock.move_on(86_400_000);
     ann.sign_in(PASSWORD, Some(&ann.code())).await.is(StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_right_code_does_not_clear_the_count_of_wrong_ones_and_a_new_password_does_once_a_day() {
+    let region = Region::new().await;
+    let ann = Ann::in_force(&region).await;
+    let sign_in = async |password: &str, code: String| {
+        let (email, code) = (ann.email.clone(), Some(code.as_str().into()));
+        let input = SignIn { email, password: password.into(), code };
+        region.control.sign_in(&input, &Source::default()).await
+    };
+    for _ in 0..19 {
+        assert!(matches!(sign_in(PASSWORD, ann.wrong()).await, Err(Error::CodeWrong)));
+    }
+    sign_in(PASSWORD, ann.code()).await.unwrap();
+    region.clock.move_on(STEP_MS);
+    let new = "another long sentence";
+    let change = async |current: &str, new: &str| {
+        let body = json!({ "current": current, "new": new });
+        ann.client.post("/me/password", body).await.is(StatusCode::NO_CONTENT);
+    };
+    for (password, next) in [(PASSWORD, new), (new, PASSWORD)] {
+        let left = if password == PASSWORD { 1 } else { 20 };
+        for _ in 0..left {
+            assert!(matches!(sign_in(password, ann.wrong()).await, Err(Error::CodeWrong)));
+        }
+        assert!(matches!(sign_in(password, ann.code()).await, Err(Error::TooManyCodes(_))));
+        change(password, next).await;
+    }
+    // The second new password of a day clears nothing.
+    assert!(matches!(sign_in(PASSWORD, ann.code()).await, Err(Error::TooManyCodes(_))));
 }
 
 #[tokio::test]
