@@ -347,6 +347,9 @@ impl Control {
                     for (organisation, _) in members::of_user(&change.tx, id, Read::Snapshot).await? {
                         change.audit(organisation, "sign_in", email, details.clone())?;
                     }
+                } else if checked == Checked::Missing {
+                    // The password is right, so its owner must be able to see that somebody has it.
+                    audit_everywhere(&change, id, "sign_in.ask_code", serde_json::json!({})).await?;
                 }
                 Ok(Some(checked))
             })

@@ -148,6 +148,8 @@ async fn a_sign_in_asks_for_the_code_once_the_password_is_right() {
     let refused = refused
         .filter(|entry| entry["action"] == "sign_in.refuse" && entry["details"]["second_factor"] == true);
     assert_eq!(refused.count(), 3);
+    let asked = log.body["items"].as_array().unwrap().iter();
+    assert_eq!(asked.filter(|entry| entry["action"] == "sign_in.ask_code").count(), 2);
 }
 
 #[tokio::test]
