@@ -63,6 +63,8 @@ pub(crate) const INVITATION_MS: u64 = 7 * DAY_MS;
 pub(crate) const SIGN_UP_MS: u64 = DAY_MS;
 /// How long a second factor waits for its first code, milliseconds.
 pub(crate) const SECOND_FACTOR_PENDING_MS: u64 = 10 * 60 * 1_000;
+/// Wrong codes after which a second factor that waits for its first code is void: room for mistakes, and too few to guess.
+pub(crate) const WRONG_FIRST_CODES_MAX: u32 = 10;
 /// Recovery codes of a person.
 pub(crate) const RECOVERY_CODES: usize = 10;
 /// Wrong codes of a person's device in [`WRONG_CODES_MS`], counted in the store for all servers together. Beyond it only recovery codes are

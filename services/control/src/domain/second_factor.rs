@@ -18,7 +18,9 @@ use uuid::Uuid;
 use super::accounts::{audit_everywhere, person_of, shown};
 use super::change::Change;
 use super::{Caller, Control, Error, Once, Result, web_sessions};
-use crate::limits::{RECOVERY_CODES, SECOND_FACTOR_PENDING_MS, WRONG_CODES_MAX, WRONG_CODES_MS};
+use crate::limits::{
+    RECOVERY_CODES, SECOND_FACTOR_PENDING_MS, WRONG_CODES_MAX, WRONG_CODES_MS, WRONG_FIRST_CODES_MAX,
+};
 use crate::secret::{self, Hash, Purpose, Sealed, Secret};
 
 /// The name of this service in authenticator apps.
@@ -101,7 +103,7 @@ struct Record {
     last_step: u64,
     /// Hashes of the recovery codes that were not used.
     recovery: Vec<Hash>,
-    /// Wrong codes since `wrong_since_ms`.
+    /// Wrong codes since `wrong_since_ms`, or since it waits for its first code.
     wrong: u32,
     wrong_since_ms: u64,
     /// When a new password cleared the count last.
@@ -214,7 +216,7 @@ impl Control {
     /// Puts the second factor that waits in force, and ends the caller's other web sessions.
     ///
     /// # Errors
-    /// [`Error::Conflict`] when none waits.
+    /// [`Error::Conflict`] when none waits, also after too many wrong codes.
     pub(crate) async fn confirm_second_factor(
         &self,
         caller: &Caller,
@@ -224,7 +226,7 @@ impl Control {
         let (user, sign_in) = person_of(caller)?;
         let codes = self.recovery_codes(once, user)?;
         let shown = &codes.recovery_codes;
-        self.change(caller.into(), once, |change| async move {
+        let checked = self.change(caller.into(), once, |change| async move {
             let (tx, now_ms) = (&change.tx, change.now_ms);
             web_sessions::still_there(tx, sign_in, now_ms, Read::Serializable).await?;
             let waits = |record: &Record| record.enabled_at_ms.is_none() && now_ms < record.pending_until_ms;
@@ -232,17 +234,28 @@ impl Control {
                 let what = "no second factor waits for its first code: begin again";
                 Error::Conflict(what.into())
             })?;
-            let step = self.step_of(user, &record, &typed(&input.code), now_ms)?;
-            record.last_step =
-                step.ok_or_else(|| Error::field("code", "is not the one that the device shows now"))?;
+            let Some(step) = self.step_of(user, &record, &typed(&input.code), now_ms)? else {
+                record.wrong += 1;
+                if record.wrong < WRONG_FIRST_CODES_MAX {
+                    accounts::second_factors().put(tx, user.as_bytes(), &record).await?;
+                } else {
+                    accounts::second_factors().clear(tx, user.as_bytes()).await?;
+                }
+                audit_everywhere(&change, user, "person.refuse_code", json!({})).await?;
+                return Ok(Checked::Wrong);
+            };
+            (record.last_step, record.wrong) = (step, 0);
             record.enabled_at_ms = Some(now_ms);
             record.recovery = self.hashes(user, &record, shown)?;
             accounts::second_factors().put(tx, user.as_bytes(), &record).await?;
             web_sessions::end_all(tx, user, Some(sign_in)).await?;
-            audit_everywhere(&change, user, "person.enable_second_factor", json!({})).await
-        })
-        .await?;
-        Ok(codes)
+            audit_everywhere(&change, user, "person.enable_second_factor", json!({})).await?;
+            Ok(Checked::Right)
+        });
+        match checked.await? {
+            Checked::Right => Ok(codes),
+            _ => Err(Error::field("code", "is not the one that the device shows now")),
+        }
     }
 
     /// Makes new recovery codes. Those from before are void.

@@ -240,6 +240,28 @@ async fn a_second_factor_waits_ten_minutes_for_its_first_code() {
 }
 
 #[tokio::test]
+async fn ten_wrong_first_codes_void_a_second_factor_that_waits() {
+    let region = Region::new().await;
+    let ann = Ann::pending(&region, region.person().await).await;
+    let confirm =
+        async |code: String| ann.client.post("/me/second-factor/confirm", json!({ "code": code })).await;
+    for _ in 0..10 {
+        confirm(ann.wrong()).await.is(StatusCode::UNPROCESSABLE_ENTITY);
+    }
+    confirm(ann.code()).await.is(StatusCode::CONFLICT);
+    let again = Ann::pending(&region, ann.client.clone()).await;
+    for _ in 0..3 {
+        let wrong = json!({ "code": again.wrong() });
+        let refused = ann.client.post("/me/second-factor/confirm", wrong).await;
+        refused.is(StatusCode::UNPROCESSABLE_ENTITY);
+    }
+    confirm(again.code()).await.is(StatusCode::OK);
+    let log = ann.client.get(&ann.client.own("/audit?limit=100")).await;
+    let refused = log.column("action").into_iter().filter(|action| *action == "person.refuse_code");
+    assert_eq!(refused.count(), 13);
+}
+
+#[tokio::test]
 async fn wrong_codes_are_limited_and_a_recovery_code_lets_the_owner_in() {
     let region = Region::new().await;
     let ann = Ann::in_force(&region).await;
