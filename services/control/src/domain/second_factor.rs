@@ -4,6 +4,8 @@
 //! The device's secret is sealed with the region's key. Recovery codes have 80 random bits, so a keyed hash without salt and rounds hides
 //! them. A code is spent in the transaction that takes it, so of two requests at once with the same code one is refused.
 
+use std::net::IpAddr;
+
 use millrace_layers::accounts;
 use millrace_layers::accounts::keys::Key;
 use millrace_storage::{Read, Transaction};
@@ -15,7 +17,8 @@ use totp_rs::{Builder, Secret as DeviceSecret, Totp};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::accounts::{audit_everywhere, person_of, shown};
+use super::accounts::{audit_everywhere, by_email, person_of, shown};
+use super::audit::{Actor, ActorKind};
 use super::change::Change;
 use super::{Caller, Control, Error, Once, Result, web_sessions};
 use crate::limits::{
@@ -49,6 +52,15 @@ pub struct WithPassword {
     /// The password of the account.
     #[schema(value_type = String, format = Password)]
     pub password: Secret,
+}
+
+/// The account whose second factor an operator removes.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SecondFactorRemoval {
+    /// E-mail address of the account.
+    #[schema(example = "ann@example.org", format = Email, max_length = 254)]
+    pub email: String,
 }
 
 /// The first code of a device.
@@ -253,7 +265,10 @@ impl Control {
             Ok(Checked::Right)
         });
         match checked.await? {
-            Checked::Right => Ok(codes),
+            Checked::Right => {
+                self.mail_second_factor(user, true).await?;
+                Ok(codes)
+            }
             _ => Err(Error::field("code", "is not the one that the device shows now")),
         }
     }
@@ -304,7 +319,47 @@ impl Control {
             }
             Ok(checked)
         });
-        self.settle_code(caller, user, checked.await?).await
+        self.settle_code(caller, user, checked.await?).await?;
+        self.mail_second_factor(user, false).await
+    }
+
+    /// Removes the second factor of a person who has lost the device and the recovery codes, and ends all web sessions of the account.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] for an address without an account, [`Error::Conflict`] for an account without a second factor.
+    pub(crate) async fn remove_second_factor(
+        &self,
+        input: &SecondFactorRemoval,
+        address: Option<IpAddr>,
+    ) -> Result<()> {
+        let email = &input.email.to_lowercase();
+        let operator = Actor::new(ActorKind::Operator, "operator", address);
+        self.change(operator, &Once::unnamed()?, |change| async move {
+            let tx = &change.tx;
+            let account = by_email(tx, email).await?;
+            let (user, _) = account.ok_or(Error::NotFound("account with this e-mail address"))?;
+            if !is_enabled(tx, user).await? {
+                return Err(Error::Conflict("the account has no second factor".into()));
+            }
+            accounts::second_factors().clear(tx, user.as_bytes()).await?;
+            web_sessions::end_all(tx, user, None).await?;
+            audit_everywhere(&change, user, "person.remove_second_factor", json!({})).await
+        })
+        .await?;
+        if let Some(post) = self.post() {
+            post.second_factor_changed(email, false);
+        }
+        Ok(())
+    }
+
+    /// Tells the owner of an account that its second factor was turned on or off, where the server sends mail.
+    async fn mail_second_factor(&self, user: Uuid, is_on: bool) -> Result<()> {
+        let Some(post) = self.post() else { return Ok(()) };
+        let user = self.look(|tx| async move { shown(&tx, user).await }).await?;
+        if let Some(email) = user.and_then(|user| user.email) {
+            post.second_factor_changed(&email, is_on);
+        }
+        Ok(())
     }
 
     /// The answer to somebody who is signed in and has sent a code. The audit log has those that were wrong.

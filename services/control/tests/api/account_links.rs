@@ -1,5 +1,7 @@
 //! Forgotten passwords, new e-mail addresses, and the end of an account.
 
+use std::sync::Arc;
+
 use axum::http::{StatusCode, header};
 use futures_util::future::join_all;
 use millrace_control::{Error, SignIn, SignUpBy, Source};
@@ -257,6 +259,34 @@ async fn a_reset_leaves_the_second_factor_on() {
         "urn:millrace:problem:second-factor-required"
     );
     ann.sign_in(NEW, Some(&ann.code())).await.is(StatusCode::OK);
+}
+
+#[tokio::test]
+async fn an_operator_removes_a_lost_second_factor() {
+    let (region, letters) = (Region::new().await, Letters::default());
+    let ann = Ann::in_force(&region).await;
+    region.control.confirm_addresses(Arc::new(letters.clone()), "https://console.example.org".into());
+    let operators = operator::router(&region, None);
+    let remove = async |email: &str| {
+        operator::here(&operators, "/second-factor-removals", Some(json!({ "email": email }))).await.0
+    };
+    assert_eq!(remove("eve@example.org").await, StatusCode::NOT_FOUND);
+    assert_eq!(remove(&ann.email.to_uppercase()).await, StatusCode::NO_CONTENT);
+    assert_eq!(remove(&ann.email).await, StatusCode::CONFLICT);
+    let (to, subject, _) = letters.letter();
+    assert_eq!((&*to, subject), (&*ann.email, "Your second factor is off"));
+    ann.client.get("/me").await.is(StatusCode::UNAUTHORIZED);
+    let mut again = region.stranger();
+    again.welcome(ann.sign_in(PASSWORD, None).await.is(StatusCode::OK));
+    let log = again.get(&again.own("/audit")).await;
+    let entries = log.body["items"].as_array().unwrap();
+    let removed = entries.iter().find(|entry| entry["action"] == "person.remove_second_factor").unwrap();
+    assert_eq!(removed["actor"]["kind"], "operator");
+
+    let ann = Ann::pending(&region, again).await;
+    let confirm = json!({ "code": ann.code() });
+    ann.client.post("/me/second-factor/confirm", confirm).await.is(StatusCode::OK);
+    assert_eq!(letters.letter().1, "Your second factor is on");
 }
 
 #[tokio::test]
