@@ -43,6 +43,8 @@ pub(crate) const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
 
 /// A web session lasts 14 days.
 pub(crate) const SIGN_IN_MS: u64 = 14 * DAY_MS;
+/// Web sessions of a person; the oldest one ends when another begins. More browsers than a person has, and few enough for one transaction.
+pub(crate) const WEB_SESSIONS_MAX: usize = 100;
 /// Longest browser name that is stored with a web session.
 pub(crate) const USER_AGENT_CHARS_MAX: usize = 200;
 /// Time that a browser has to sign in at the provider and come back.
@@ -61,11 +63,14 @@ pub(crate) const INVITATION_MS: u64 = 7 * DAY_MS;
 pub(crate) const SIGN_UP_MS: u64 = DAY_MS;
 /// How long a second factor waits for its first code, milliseconds.
 pub(crate) const SECOND_FACTOR_PENDING_MS: u64 = 10 * 60 * 1_000;
+/// Wrong codes after which a second factor that waits for its first code is void: room for mistakes, and too few to guess.
+pub(crate) const WRONG_FIRST_CODES_MAX: u32 = 10;
 /// Recovery codes of a person.
 pub(crate) const RECOVERY_CODES: usize = 10;
 /// Wrong codes of a person's device in [`WRONG_CODES_MS`], counted in the store for all servers together. Beyond it only recovery codes are
-/// taken until the time is over. Three of a million codes are right at a time, so somebody who knows the password finds one in a year with
-/// a chance of 2 in 100.
+/// taken until the time is over; a right code does not clear the count. Three of a million codes are right at a time, so somebody who knows
+/// the password finds one in a year with a chance of 2.2 in 100. A new password clears the count once in that time: somebody who can
+/// set the password every day has a chance of 4.4 in 100.
 pub(crate) const WRONG_CODES_MAX: u32 = 20;
 /// The time for which wrong codes are counted, milliseconds: a day.
 pub(crate) const WRONG_CODES_MS: u64 = DAY_MS;

@@ -26,7 +26,7 @@ use super::usage::UsageQuery;
 use super::{List, json};
 use crate::domain::{
     AuditEntry, Control, FormerTenant, Loudest, NewPlan, NewSuspension, OrganisationUsage, Page, PageRequest,
-    Plan, PlanChoice, PodLease, ResetLink, ResetRequest, Tenant, TenantBroker,
+    Plan, PlanChoice, PodLease, ResetLink, ResetRequest, SecondFactorRemoval, Tenant, TenantBroker,
 };
 use crate::limits::{BODY_BYTES_MAX, LOUDEST_MAX, PAGE_ROWS, PAGE_ROWS_MAX};
 use crate::secret::Secret;
@@ -128,6 +128,7 @@ fn routes() -> OpenApiRouter<Operators> {
         .routes(routes!(get_tenant_broker))
         .routes(routes!(list_loudest))
         .routes(routes!(make_reset_link))
+        .routes(routes!(remove_second_factor))
         .routes(routes!(get_own_pod))
         .routes(routes!(list_pods))
         .routes(routes!(drain_pod))
@@ -388,6 +389,22 @@ async fn make_reset_link(
 ) -> Answer<(StatusCode, Json<ResetLink>)> {
     let input: ResetRequest = body(request).await?;
     Ok((StatusCode::CREATED, Json(operators.0.control.reset_link(&input, peer).await?)))
+}
+
+/// Removes the second factor of a person who has lost the device and all recovery codes, and ends the web sessions of the account. Make
+/// sure first that it is the person who asks.
+#[utoipa::path(post, path = "/second-factor-removals", tag = "operator", request_body = SecondFactorRemoval,
+    responses((status = 204, description = "It is removed"),
+        (status = 404, description = "There is no account with this address", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The account has no second factor", body = Problem, content_type = "application/problem+json")))]
+async fn remove_second_factor(
+    State(operators): State<Operators>,
+    Peer(peer): Peer,
+    request: Request,
+) -> Answer<StatusCode> {
+    let input: SecondFactorRemoval = body(request).await?;
+    operators.0.control.remove_second_factor(&input, peer).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// The pod that serves this API.

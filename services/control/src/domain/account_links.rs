@@ -16,15 +16,13 @@ use serde_json::json;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::accounts::{
-    UserRecord, audit_everywhere, by_email, found, get, is_there_one_with, person, person_of,
-};
+use super::accounts::{UserRecord, audit_everywhere, by_email, get, is_there_one_with, person, person_of};
 use super::audit::{Actor, ActorKind};
 use super::change::Change;
 use super::check::Fields;
 use super::post::reset_link;
 use super::web_sessions::shortened;
-use super::{Caller, Control, Error, Once, Result, Source, web_sessions};
+use super::{Caller, Control, Error, Once, Result, Source, second_factor, web_sessions};
 use crate::limits::{ADDRESS_CHANGE_MS, EMAIL_BYTES_MAX, PASSWORD_RESET_MS};
 use crate::secret::{self, Hash, Purpose, Secret};
 
@@ -179,6 +177,7 @@ impl Control {
             account.password = Some(phc.clone());
             accounts::users().put(tx, user.as_bytes(), &account).await?;
             web_sessions::end_all(tx, user, None).await?;
+            second_factor::clear_wrong_codes(&change, user).await?;
             spend(tx, hash, &link).await?;
             audit_everywhere(&change, user, "person.reset_password", json!({})).await
         })
@@ -203,12 +202,12 @@ impl Control {
             let what = "this server sends no mail, so it cannot find out whether the address is yours";
             Error::Conflict(what.into())
         })?;
-        self.check_password(user, &input.password).await?;
+        let proof = &self.check_password(user, "password", &input.password).await?;
         let secret = secret::generate()?;
         let hash = &self.link_hash(&secret)?;
         let old = self
             .change(caller.into(), &Once::unnamed()?, |change| async move {
-                let account = found(get(&change.tx, user, Read::Serializable).await?)?;
+                let account = proof.holds(&change, caller).await?;
                 if account.email == *email {
                     return Err(Error::field("email", "is your address already"));
                 }
@@ -227,7 +226,7 @@ impl Control {
     /// # Errors
     /// [`Error::Conflict`], the same for a link that is over, that is another person's, and for an address that is taken.
     pub(crate) async fn confirm_address(&self, caller: &Caller, input: &LinkToken) -> Result<()> {
-        let (user, _) = person_of(caller)?;
+        let (user, sign_in) = person_of(caller)?;
         let hash = &self.link_hash(&input.token)?;
         let over = || {
             let what = "the link was used or has expired, or the address cannot be had: ask for another link";
@@ -235,6 +234,7 @@ impl Control {
         };
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
             let tx = &change.tx;
+            web_sessions::still_there(tx, sign_in, change.now_ms, Read::Serializable).await?;
             let open = self.open_link(tx, hash, change.now_ms).await?;
             let (link, mut account) = open.filter(|(link, _)| link.user == user).ok_or_else(over)?;
             let Errand::ChangeAddress { email } = &link.errand else { return Err(over()) };

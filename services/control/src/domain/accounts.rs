@@ -12,12 +12,14 @@ use super::change::Change;
 use super::check::Fields;
 use super::second_factor::Checked;
 use super::sign_ups::Wanted;
-use super::web_sessions::SignInRecord;
+use super::web_sessions::NewSession;
 use super::{
     Caller, Control, Error, Letter, Once, Result, Role, SignUpBy, Source, Who, invitations, machine, members,
-    organisations, setup, web_sessions, web_sessions::shortened,
+    organisations, second_factor, setup, web_sessions, web_sessions::shortened,
 };
 use crate::secret::{self, Hash, Purpose, Secret};
+
+const THERE_IS_AN_ACCOUNT: &str = "there is an account with this e-mail address: sign in";
 
 /// What somebody signs up with.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -139,6 +141,15 @@ pub(super) struct UserRecord {
     /// PHC string of Argon2id. `None`: they sign in with a provider.
     pub(super) password: Option<Secret>,
     created_at_ms: u64,
+    /// A web session of another epoch has ended.
+    #[serde(default)]
+    pub(super) epoch: u64,
+}
+
+/// A password that a caller has shown, by the PHC string that it matched.
+pub(super) struct PasswordProof {
+    field: &'static str,
+    phc: Secret,
 }
 
 /// Somebody who gets an account.
@@ -214,7 +225,36 @@ impl Control {
                 Ok(id)
             })
             .await?;
-        Ok(SignedUp::In(Box::new(self.start(made, source).await?)))
+        Ok(SignedUp::In(Box::new(self.start_signed_up(made, newcomer, &input.password, source).await?)))
+    }
+
+    /// Starts the web session of a sign-up. The same request may have come again when the account has another password or a second factor:
+    /// then it begins none.
+    async fn start_signed_up(
+        &self,
+        user: Uuid,
+        newcomer: &Newcomer,
+        password: &Secret,
+        source: &Source,
+    ) -> Result<SignedIn> {
+        let is_there = || Error::Conflict(THERE_IS_AN_ACCOUNT.into());
+        let stored = self.look(|tx| async move { get(&tx, user, Read::Snapshot).await }).await?;
+        let phc = &stored.and_then(|account| account.value.password).ok_or_else(is_there)?;
+        // The hash that the first request has just stored is not computed again.
+        let is_new = newcomer.password.as_ref().is_some_and(|own| own.expose() == phc.expose());
+        if !is_new && !self.verify_password(Some(phc.expose().to_owned()), password).await? {
+            return Err(is_there());
+        }
+        let session = &self.new_session(source)?;
+        self.look(|tx| async move {
+            let account = found(get(&tx, user, Read::Serializable).await?)?;
+            if !is_hash_of(&account, phc.expose()) || second_factor::is_enabled(&tx, user).await? {
+                return Err(is_there());
+            }
+            session.begin(&tx, user).await
+        })
+        .await?;
+        self.welcome_person(user, session).await
     }
 
     /// Refuses a token that opens nothing for an e-mail address, before it is said whether the address has an account. Returns whether
@@ -280,20 +320,26 @@ impl Control {
         let email = &input.email.to_lowercase();
         let found = self.look(|tx| async move { by_email(&tx, email).await }).await?;
         let phc = found.as_ref().and_then(|(_, record)| hash_of(record));
-        let right = self.verify_password(phc, &input.password).await?;
-        let known = found.as_ref().map(|(id, _)| *id);
-        let Some((id, _)) = found.filter(|_| right) else {
-            if let Some(id) = known {
-                self.note_refused_sign_in(id, email, source, serde_json::json!({})).await?;
-            }
-            return Err(Error::Unauthenticated("the e-mail address or the password is not right"));
+        let right = self.verify_password(phc.clone(), &input.password).await?;
+        let wrong = || Error::Unauthenticated("the e-mail address or the password is not right");
+        let Some((id, _)) = found else { return Err(wrong()) };
+        let Some(phc) = &phc.filter(|_| right) else {
+            self.note_refused_sign_in(id, email, source, serde_json::json!({})).await?;
+            return Err(wrong());
         };
+        let session = &self.new_session(source)?;
         let agent = source.user_agent.as_deref().map(shortened);
         let actor = Actor { agent, ..person(id, email, source.address) };
         let checked = self
             .change(actor, &Once::unnamed()?, |change| async move {
+                // The password or the address may have changed while the hash was computed.
+                let account = get(&change.tx, id, Read::Serializable).await?.map(|account| account.value);
+                if !account.is_some_and(|account| account.email == *email && is_hash_of(&account, phc)) {
+                    return Ok(None);
+                }
                 let checked = self.take_code(&change, id, input.code.as_ref()).await?;
                 if checked.passes() {
+                    session.begin(&change.tx, id).await?;
                     let details = match checked {
                         Checked::Right => serde_json::json!({ "second_factor": true }),
                         _ => serde_json::json!({}),
@@ -301,16 +347,23 @@ impl Control {
                     for (organisation, _) in members::of_user(&change.tx, id, Read::Snapshot).await? {
                         change.audit(organisation, "sign_in", email, details.clone())?;
                     }
+                } else if checked == Checked::Missing {
+                    // The password is right, so its owner must be able to see that somebody has it.
+                    audit_everywhere(&change, id, "sign_in.ask_code", serde_json::json!({})).await?;
                 }
-                Ok(checked)
+                Ok(Some(checked))
             })
             .await?;
+        let Some(checked) = checked else {
+            self.note_refused_sign_in(id, email, source, serde_json::json!({})).await?;
+            return Err(wrong());
+        };
         if matches!(checked, Checked::Wrong | Checked::TooMany { .. }) {
             let details = serde_json::json!({ "second_factor": true });
             self.note_refused_sign_in(id, email, source, details).await?;
         }
         checked.at_sign_in(self.now_ms())?;
-        self.start(id, source).await
+        self.welcome_person(id, session).await
     }
 
     /// Tells the organisations of a person that somebody has tried to sign in as them. The API limits how often that is.
@@ -335,10 +388,17 @@ impl Control {
 
     /// Starts a web session.
     pub(super) async fn start(&self, user: Uuid, source: &Source) -> Result<SignedIn> {
-        let (secret, hash, expires_at_ms) = self.begin_session(user, source).await?;
+        let session = &self.new_session(source)?;
+        self.look(|tx| async move { session.begin(&tx, user).await }).await?;
+        self.welcome_person(user, session).await
+    }
+
+    /// Describes a web session that has begun to the person.
+    async fn welcome_person(&self, user: Uuid, session: &NewSession) -> Result<SignedIn> {
         let me = self.look(|tx| async move { me(&tx, user).await }).await?;
-        let csrf = self.csrf(&hash)?;
-        Ok(SignedIn { secret, csrf, expires_at_ms, me })
+        let NewSession { secret, hash, expires_at_ms, .. } = session;
+        let (secret, csrf) = (secret.clone(), self.csrf(hash)?);
+        Ok(SignedIn { secret, csrf, expires_at_ms: *expires_at_ms, me })
     }
 
     /// Who shows the secret of a web session.
@@ -349,12 +409,8 @@ impl Control {
         let (hash, now_ms) = (self.sign_in_hash(secret)?, self.now_ms());
         let found = self
             .look(|tx| async move {
-                let session = accounts::sign_ins().get::<SignInRecord>(&tx, &hash, Read::Snapshot).await?;
-                let Some(session) = session.filter(|it| now_ms < it.value.expires_at_ms) else {
-                    return Ok(None);
-                };
-                let user = session.value.user;
-                Ok(get(&tx, user, Read::Snapshot).await?.map(|record| (user, record.value.known_as())))
+                let found = web_sessions::find(&tx, &hash, now_ms, Read::Snapshot).await?;
+                Ok(found.map(|(session, account)| (session.user, account.known_as())))
             })
             .await?;
         let (user, email) =
@@ -417,19 +473,14 @@ impl Control {
         fields.password("new", &input.new);
         fields.done()?;
         self.refuse_weak("new", &input.new, &[]).await?;
-        let record = self.look(|tx| async move { found(get(&tx, user, Read::Snapshot).await?) }).await?;
-        if record.password.is_none() {
-            return Err(Error::Conflict("you have no password here: you sign in with your provider".into()));
-        }
-        if !self.verify_password(hash_of(&record), &input.current).await? {
-            return Err(Error::field("current", "is not your password"));
-        }
+        let proof = &self.check_password(user, "current", &input.current).await?;
         let phc = &Secret::from(&*self.hash_password(&input.new).await?);
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
-            let mut record = found(get(&change.tx, user, Read::Serializable).await?)?;
+            let mut record = proof.holds(&change, caller).await?;
             record.password = Some(phc.clone());
             accounts::users().put(&change.tx, user.as_bytes(), &record).await?;
             web_sessions::end_all(&change.tx, user, Some(sign_in)).await?;
+            second_factor::clear_wrong_codes(&change, user).await?;
             audit_everywhere(&change, user, "person.change_password", serde_json::json!({})).await
         })
         .await
@@ -437,20 +488,43 @@ impl Control {
 }
 
 impl Control {
-    /// Makes sure that it is the password of a person.
+    /// Checks the password of a person, which the request has in `field`. The hash takes long, so the transaction of the change has to
+    /// check that [`PasswordProof::holds`].
     ///
     /// # Errors
-    /// [`Error::Invalid`] for another one, [`Error::Conflict`] for a person without a password.
-    pub(super) async fn check_password(&self, user: Uuid, password: &Secret) -> Result<()> {
+    /// [`Error::Invalid`] for another password, [`Error::Conflict`] for a person without a password.
+    pub(super) async fn check_password(
+        &self,
+        user: Uuid,
+        field: &'static str,
+        password: &Secret,
+    ) -> Result<PasswordProof> {
         let record = self.look(|tx| async move { found(get(&tx, user, Read::Snapshot).await?) }).await?;
-        if record.password.is_none() {
-            return Err(Error::Conflict("you have no password here: you sign in with your provider".into()));
-        }
-        match self.verify_password(hash_of(&record), password).await? {
-            true => Ok(()),
-            false => Err(Error::field("password", "is not your password")),
+        let none = || Error::Conflict("you have no password here: you sign in with your provider".into());
+        let phc = record.password.ok_or_else(none)?;
+        match self.verify_password(Some(phc.expose().to_owned()), password).await? {
+            true => Ok(PasswordProof { field, phc }),
+            false => Err(not_the_password(field)),
         }
     }
+}
+
+impl PasswordProof {
+    /// The caller's account, read in the transaction of a change. A reset may have committed while the password was hashed: then the
+    /// password that was shown is a wrong one, or the caller's web session has ended.
+    pub(super) async fn holds(&self, change: &Change, caller: &Caller) -> Result<UserRecord> {
+        let (user, sign_in) = person_of(caller)?;
+        web_sessions::still_there(&change.tx, sign_in, change.now_ms, Read::Serializable).await?;
+        let record = found(get(&change.tx, user, Read::Serializable).await?)?;
+        match is_hash_of(&record, self.phc.expose()) {
+            true => Ok(record),
+            false => Err(not_the_password(self.field)),
+        }
+    }
+}
+
+fn not_the_password(field: &str) -> Error {
+    Error::field(field, "is not your password")
 }
 
 /// The caller, who must be a person.
@@ -472,7 +546,7 @@ pub(super) async fn shown(tx: &Transaction, user: Uuid) -> Result<Option<User>> 
 pub(super) async fn create(change: &Change, newcomer: &Newcomer) -> Result<()> {
     let (tx, email) = (&change.tx, &newcomer.email);
     if is_there_one_with(tx, email).await? {
-        return Err(Error::Conflict("there is an account with this e-mail address: sign in".into()));
+        return Err(Error::Conflict(THERE_IS_AN_ACCOUNT.into()));
     }
     accounts::emails().put(tx, email.as_bytes(), &newcomer.id).await?;
     put_new(change, newcomer).await
@@ -482,7 +556,7 @@ pub(super) async fn create(change: &Change, newcomer: &Newcomer) -> Result<()> {
 pub(super) async fn put_new(change: &Change, newcomer: &Newcomer) -> Result<()> {
     let Newcomer { id, email, name, password } = newcomer;
     let (email, name, password) = (email.clone(), name.clone(), password.clone());
-    let record = UserRecord { email, name, password, created_at_ms: change.now_ms };
+    let record = UserRecord { email, name, password, created_at_ms: change.now_ms, epoch: 0 };
     accounts::users().put(&change.tx, id.as_bytes(), &record).await?;
     Ok(())
 }
@@ -500,6 +574,11 @@ pub(super) async fn has_password(tx: &Transaction, user: Uuid) -> Result<bool> {
 /// The hash of somebody's password.
 fn hash_of(record: &UserRecord) -> Option<String> {
     record.password.as_ref().map(|password| password.expose().to_owned())
+}
+
+/// Whether this PHC string is the one of somebody's password.
+fn is_hash_of(record: &UserRecord, phc: &str) -> bool {
+    record.password.as_ref().is_some_and(|password| password.expose() == phc)
 }
 
 pub(super) async fn by_email(tx: &Transaction, email: &str) -> Result<Option<(Uuid, UserRecord)>> {

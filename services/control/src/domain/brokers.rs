@@ -184,7 +184,9 @@ impl Control {
         let now_ms = self.now_ms();
         self.look(|tx| async move {
             match &caller.who {
-                Who::Person { sign_in, .. } => web_sessions::still_there(&tx, sign_in, now_ms).await?,
+                Who::Person { sign_in, .. } => {
+                    web_sessions::still_there(&tx, sign_in, now_ms, Read::Snapshot).await?;
+                }
                 Who::Token { organisation, id, .. } => {
                     tokens::still_there(&tx, *organisation, *id, now_ms).await?;
                 }

@@ -40,18 +40,23 @@ impl Control {
                 Ok((account, web_sessions::began_since(&tx, sign_in, since_ms).await?))
             })
             .await?;
-        match (&account.password, &input.password) {
-            (Some(_), Some(password)) => self.check_password(user, password).await?,
+        let proof = match (&account.password, &input.password) {
+            (Some(_), Some(password)) => Some(self.check_password(user, "password", password).await?),
             (Some(_), None) => return Err(Error::field("password", "is missing")),
-            (None, _) if is_recent => {}
+            (None, _) if is_recent => None,
             (None, _) => {
                 let what = "you have no password here: sign in with your provider again, and delete the account within 10 minutes";
                 return Err(Error::Forbidden(what.into()));
             }
-        }
+        };
+        let proof = proof.as_ref();
         let once = Once::unnamed()?;
         let checked = self.change(caller.into(), &once, |change| async move {
             let tx = &change.tx;
+            match proof {
+                Some(proof) => proof.holds(&change, caller).await.map(drop)?,
+                None => web_sessions::still_there(tx, sign_in, change.now_ms, Read::Serializable).await?,
+            }
             let checked = self.take_code(&change, user, input.code.as_ref()).await?;
             if !checked.passes() {
                 return Ok(checked);

@@ -79,7 +79,9 @@ pub use parts::Precondition;
 pub use plans::{NewPlan, Plan, PlanChoice};
 pub use post::{Letter, Mailer};
 pub use prices::{Price, Prices, UnitPrice};
-pub use second_factor::{DeviceKey, FirstCode, RecoveryCodes, SecondFactor, WithCode, WithPassword};
+pub use second_factor::{
+    DeviceKey, FirstCode, RecoveryCodes, SecondFactor, SecondFactorRemoval, WithCode, WithPassword,
+};
 pub use sign_ups::Confirmation;
 pub use spend::{CapAction, NewSpendCap, SpendCap};
 pub use tokens::{NewToken, Token};

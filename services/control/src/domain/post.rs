@@ -93,6 +93,21 @@ impl Post {
         self.mailer.send(letter(old, "Your e-mail address is about to change", text));
     }
 
+    /// That the second factor was turned on or off.
+    pub(super) fn second_factor_changed(&self, to: &str, is_on: bool) {
+        let (subject, what) = match is_on {
+            true => {
+                ("Your second factor is on", "Signing in to your account now asks for a code of a device.")
+            }
+            false => ("Your second factor is off", "Signing in to your account asks for the password alone."),
+        };
+        let text = format!(
+            "{what}\n\nIf it was not you, choose another password now at {}/: that ends all other sessions.\n",
+            self.url
+        );
+        self.mailer.send(letter(to, subject, text));
+    }
+
     /// Mails an invitation.
     pub(super) fn invite(&self, to: &str, secret: &Secret) {
         let text = format!(

@@ -4,6 +4,8 @@
 //! The device's secret is sealed with the region's key. Recovery codes have 80 random bits, so a keyed hash without salt and rounds hides
 //! them. A code is spent in the transaction that takes it, so of two requests at once with the same code one is refused.
 
+use std::net::IpAddr;
+
 use millrace_layers::accounts;
 use millrace_layers::accounts::keys::Key;
 use millrace_storage::{Read, Transaction};
@@ -15,10 +17,13 @@ use totp_rs::{Builder, Secret as DeviceSecret, Totp};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::accounts::{audit_everywhere, person_of, shown};
+use super::accounts::{audit_everywhere, by_email, person_of, shown};
+use super::audit::{Actor, ActorKind};
 use super::change::Change;
 use super::{Caller, Control, Error, Once, Result, web_sessions};
-use crate::limits::{RECOVERY_CODES, SECOND_FACTOR_PENDING_MS, WRONG_CODES_MAX, WRONG_CODES_MS};
+use crate::limits::{
+    RECOVERY_CODES, SECOND_FACTOR_PENDING_MS, WRONG_CODES_MAX, WRONG_CODES_MS, WRONG_FIRST_CODES_MAX,
+};
 use crate::secret::{self, Hash, Purpose, Sealed, Secret};
 
 /// The name of this service in authenticator apps.
@@ -47,6 +52,15 @@ pub struct WithPassword {
     /// The password of the account.
     #[schema(value_type = String, format = Password)]
     pub password: Secret,
+}
+
+/// The account whose second factor an operator removes.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SecondFactorRemoval {
+    /// E-mail address of the account.
+    #[schema(example = "ann@example.org", format = Email, max_length = 254)]
+    pub email: String,
 }
 
 /// The first code of a device.
@@ -101,9 +115,12 @@ struct Record {
     last_step: u64,
     /// Hashes of the recovery codes that were not used.
     recovery: Vec<Hash>,
-    /// Wrong codes since `wrong_since_ms`.
+    /// Wrong codes since `wrong_since_ms`, or since it waits for its first code.
     wrong: u32,
     wrong_since_ms: u64,
+    /// When a new password cleared the count last.
+    #[serde(default)]
+    cleared_at_ms: u64,
 }
 
 /// How a code was found.
@@ -174,12 +191,13 @@ impl Control {
         input: &WithPassword,
     ) -> Result<DeviceKey> {
         let (user, _) = person_of(caller)?;
-        self.check_password(user, &input.password).await?;
+        let proof = &self.check_password(user, "password", &input.password).await?;
         let bytes = secret::random::<SECRET_BYTES>()?;
         let device = &Sealed::new(self.key()?, user.as_bytes(), &bytes)?;
         let name = self
             .change(caller.into(), &Once::unnamed()?, |change| async move {
                 let tx = &change.tx;
+                proof.holds(&change, caller).await?;
                 if enabled(tx, user, Read::Serializable).await?.is_some() {
                     return Err(Error::Conflict("you have a second factor: turn it off first".into()));
                 }
@@ -191,6 +209,7 @@ impl Control {
                     recovery: Vec::new(),
                     wrong: 0,
                     wrong_since_ms: 0,
+                    cleared_at_ms: 0,
                 };
                 accounts::second_factors().put(tx, user.as_bytes(), &record).await?;
                 audit_everywhere(&change, user, "person.begin_second_factor", json!({})).await?;
@@ -209,7 +228,7 @@ impl Control {
     /// Puts the second factor that waits in force, and ends the caller's other web sessions.
     ///
     /// # Errors
-    /// [`Error::Conflict`] when none waits.
+    /// [`Error::Conflict`] when none waits, also after too many wrong codes.
     pub(crate) async fn confirm_second_factor(
         &self,
         caller: &Caller,
@@ -219,24 +238,39 @@ impl Control {
         let (user, sign_in) = person_of(caller)?;
         let codes = self.recovery_codes(once, user)?;
         let shown = &codes.recovery_codes;
-        self.change(caller.into(), once, |change| async move {
+        let checked = self.change(caller.into(), once, |change| async move {
             let (tx, now_ms) = (&change.tx, change.now_ms);
+            web_sessions::still_there(tx, sign_in, now_ms, Read::Serializable).await?;
             let waits = |record: &Record| record.enabled_at_ms.is_none() && now_ms < record.pending_until_ms;
             let mut record = get(tx, user, Read::Serializable).await?.filter(waits).ok_or_else(|| {
                 let what = "no second factor waits for its first code: begin again";
                 Error::Conflict(what.into())
             })?;
-            let step = self.step_of(user, &record, &typed(&input.code), now_ms)?;
-            record.last_step =
-                step.ok_or_else(|| Error::field("code", "is not the one that the device shows now"))?;
+            let Some(step) = self.step_of(user, &record, &typed(&input.code), now_ms)? else {
+                record.wrong += 1;
+                if record.wrong < WRONG_FIRST_CODES_MAX {
+                    accounts::second_factors().put(tx, user.as_bytes(), &record).await?;
+                } else {
+                    accounts::second_factors().clear(tx, user.as_bytes()).await?;
+                }
+                audit_everywhere(&change, user, "person.refuse_code", json!({})).await?;
+                return Ok(Checked::Wrong);
+            };
+            (record.last_step, record.wrong) = (step, 0);
             record.enabled_at_ms = Some(now_ms);
             record.recovery = self.hashes(user, &record, shown)?;
             accounts::second_factors().put(tx, user.as_bytes(), &record).await?;
             web_sessions::end_all(tx, user, Some(sign_in)).await?;
-            audit_everywhere(&change, user, "person.enable_second_factor", json!({})).await
-        })
-        .await?;
-        Ok(codes)
+            audit_everywhere(&change, user, "person.enable_second_factor", json!({})).await?;
+            Ok(Checked::Right)
+        });
+        match checked.await? {
+            Checked::Right => {
+                self.mail_second_factor(user, true).await?;
+                Ok(codes)
+            }
+            _ => Err(Error::field("code", "is not the one that the device shows now")),
+        }
     }
 
     /// Makes new recovery codes. Those from before are void.
@@ -249,11 +283,12 @@ impl Control {
         input: &WithCode,
     ) -> Result<RecoveryCodes> {
         let (user, _) = person_of(caller)?;
-        self.check_password(user, &input.password).await?;
+        let proof = &self.check_password(user, "password", &input.password).await?;
         let once = Once::unnamed()?;
         let codes = self.recovery_codes(&once, user)?;
         let shown = &codes.recovery_codes;
         let checked = self.change(caller.into(), &once, |change| async move {
+            proof.holds(&change, caller).await?;
             let checked = self.take_code(&change, user, Some(&input.code)).await?;
             if checked == Checked::Right {
                 let mut record = in_force(&change.tx, user).await?;
@@ -273,9 +308,10 @@ impl Control {
     /// See [`Error`].
     pub(crate) async fn disable_second_factor(&self, caller: &Caller, input: &WithCode) -> Result<()> {
         let (user, _) = person_of(caller)?;
-        self.check_password(user, &input.password).await?;
+        let proof = &self.check_password(user, "password", &input.password).await?;
         let once = Once::unnamed()?;
         let checked = self.change(caller.into(), &once, |change| async move {
+            proof.holds(&change, caller).await?;
             let checked = self.take_code(&change, user, Some(&input.code)).await?;
             if checked == Checked::Right {
                 accounts::second_factors().clear(&change.tx, user.as_bytes()).await?;
@@ -283,7 +319,47 @@ impl Control {
             }
             Ok(checked)
         });
-        self.settle_code(caller, user, checked.await?).await
+        self.settle_code(caller, user, checked.await?).await?;
+        self.mail_second_factor(user, false).await
+    }
+
+    /// Removes the second factor of a person who has lost the device and the recovery codes, and ends all web sessions of the account.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] for an address without an account, [`Error::Conflict`] for an account without a second factor.
+    pub(crate) async fn remove_second_factor(
+        &self,
+        input: &SecondFactorRemoval,
+        address: Option<IpAddr>,
+    ) -> Result<()> {
+        let email = &input.email.to_lowercase();
+        let operator = Actor::new(ActorKind::Operator, "operator", address);
+        self.change(operator, &Once::unnamed()?, |change| async move {
+            let tx = &change.tx;
+            let account = by_email(tx, email).await?;
+            let (user, _) = account.ok_or(Error::NotFound("account with this e-mail address"))?;
+            if !is_enabled(tx, user).await? {
+                return Err(Error::Conflict("the account has no second factor".into()));
+            }
+            accounts::second_factors().clear(tx, user.as_bytes()).await?;
+            web_sessions::end_all(tx, user, None).await?;
+            audit_everywhere(&change, user, "person.remove_second_factor", json!({})).await
+        })
+        .await?;
+        if let Some(post) = self.post() {
+            post.second_factor_changed(email, false);
+        }
+        Ok(())
+    }
+
+    /// Tells the owner of an account that its second factor was turned on or off, where the server sends mail.
+    async fn mail_second_factor(&self, user: Uuid, is_on: bool) -> Result<()> {
+        let Some(post) = self.post() else { return Ok(()) };
+        let user = self.look(|tx| async move { shown(&tx, user).await }).await?;
+        if let Some(email) = user.and_then(|user| user.email) {
+            post.second_factor_changed(&email, is_on);
+        }
+        Ok(())
     }
 
     /// The answer to somebody who is signed in and has sent a code. The audit log has those that were wrong.
@@ -342,7 +418,7 @@ impl Control {
         }
         Ok(match self.step_of(user, record, code, now_ms)?.filter(|step| *step > record.last_step) {
             Some(step) => {
-                (record.last_step, record.wrong) = (step, 0);
+                record.last_step = step;
                 Checked::Right
             }
             None => {
@@ -411,6 +487,22 @@ fn written(bytes: &Hash) -> String {
 /// The second factor of a person, while it is in force.
 async fn enabled(tx: &Transaction, user: Uuid, read: Read) -> Result<Option<Record>> {
     Ok(get(tx, user, read).await?.filter(|record| record.enabled_at_ms.is_some()))
+}
+
+/// Clears the count of wrong codes, because somebody who knew the old password may have used it up. It does so once in [`WRONG_CODES_MS`]:
+/// otherwise somebody who can set the password again and again, such as a reader of the person's mail, could try codes without end.
+pub(super) async fn clear_wrong_codes(change: &Change, user: Uuid) -> Result<()> {
+    let Some(mut record) = enabled(&change.tx, user, Read::Serializable).await? else { return Ok(()) };
+    if record.cleared_at_ms + WRONG_CODES_MS <= change.now_ms {
+        (record.wrong, record.cleared_at_ms) = (0, change.now_ms);
+        accounts::second_factors().put(&change.tx, user.as_bytes(), &record).await?;
+    }
+    Ok(())
+}
+
+/// Whether a person has a second factor in force.
+pub(super) async fn is_enabled(tx: &Transaction, user: Uuid) -> Result<bool> {
+    Ok(enabled(tx, user, Read::Serializable).await?.is_some())
 }
 
 async fn in_force(tx: &Transaction, user: Uuid) -> Result<Record> {

@@ -18,7 +18,7 @@ use super::accounts::{
 };
 use super::change::Change;
 use super::check::Fields;
-use super::{Caller, Control, Error, Once, Result, SignedIn, Source, members, names};
+use super::{Caller, Control, Error, Once, Result, SignedIn, Source, members, names, web_sessions};
 use crate::limits::{IDENTITIES_MAX, NAME_CHARS_MAX, OIDC_S};
 use crate::oidc::Flow;
 use crate::secret::{self, Purpose, Secret};
@@ -153,8 +153,9 @@ impl Control {
     /// Connects the pending account to the caller.
     pub(crate) async fn confirm(&self, caller: &Caller, link: &Secret) -> Result<LinkedIdentity> {
         let visitor = &self.linked(caller, link)?;
-        let (user, _) = person_of(caller)?;
+        let (user, sign_in) = person_of(caller)?;
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
+            web_sessions::still_there(&change.tx, sign_in, change.now_ms, Read::Serializable).await?;
             match owner(&change.tx, visitor).await? {
                 Some(other) if other != user => {
                     let detail = "somebody else signs in with this account of your provider";

@@ -14,9 +14,9 @@ use serde_json::json;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::accounts::{audit_everywhere, person_of};
+use super::accounts::{UserRecord, audit_everywhere, found, get, person_of};
 use super::{Caller, Control, Error, Once, Page, PageRequest, Result};
-use crate::limits::{SIGN_IN_MS, USER_AGENT_CHARS_MAX};
+use crate::limits::{SIGN_IN_MS, USER_AGENT_CHARS_MAX, WEB_SESSIONS_MAX};
 use crate::secret::{self, Hash, Purpose, Secret};
 
 /// Where a request comes from.
@@ -50,7 +50,10 @@ pub struct SignInSession {
 #[derive(Serialize, Deserialize)]
 pub(super) struct SignInRecord {
     pub(super) user: Uuid,
-    pub(super) expires_at_ms: u64,
+    expires_at_ms: u64,
+    /// The epoch of the account when the session began, or when its own request ended all others.
+    #[serde(default)]
+    epoch: u64,
     #[serde(default)]
     created_at_ms: Option<u64>,
     #[serde(default)]
@@ -59,32 +62,48 @@ pub(super) struct SignInRecord {
     user_agent: Option<String>,
 }
 
-/// Web sessions that one transaction ends: more than anybody has, for sign-ins are limited by the minute.
-const ENDED_MAX: usize = 5_000;
+/// Web sessions among which one is found by its id: accounts from before [`WEB_SESSIONS_MAX`] may have more than that.
+const LOOKED_AT_MAX: usize = 5_000;
+
+/// A web session that has yet to begin.
+pub(super) struct NewSession {
+    pub(super) secret: Secret,
+    pub(super) hash: Hash,
+    pub(super) expires_at_ms: u64,
+    created_at_ms: u64,
+    address: Option<String>,
+    user_agent: Option<String>,
+}
+
+impl NewSession {
+    /// Begins it, in the transaction that decides that the person may come in.
+    pub(super) async fn begin(&self, tx: &Transaction, user: Uuid) -> Result<()> {
+        make_room(tx, user).await?;
+        let record = SignInRecord {
+            user,
+            expires_at_ms: self.expires_at_ms,
+            epoch: found(get(tx, user, Read::Serializable).await?)?.epoch,
+            created_at_ms: Some(self.created_at_ms),
+            address: self.address.clone(),
+            user_agent: self.user_agent.clone(),
+        };
+        accounts::sign_ins().put(tx, &self.hash, &record).await?;
+        accounts::sign_ins_of(user.as_bytes()).put(tx, &self.hash, &self.expires_at_ms).await?;
+        Ok(expiring(&self.hash, self.expires_at_ms).schedule(tx)?)
+    }
+}
 
 impl Control {
-    /// Begins a web session. Returns the secret, its hash, and when it ends.
-    pub(super) async fn begin_session(&self, user: Uuid, source: &Source) -> Result<(Secret, Hash, u64)> {
-        let secret = secret::generate()?;
-        let hash = &self.sign_in_hash(&secret)?;
-        let now_ms = self.now_ms();
-        let expires_at_ms = now_ms + SIGN_IN_MS;
-        let user_agent = &source.user_agent.as_deref().map(shortened);
-        let address = &source.address.map(|address| address.to_string());
-        self.look(|tx| async move {
-            let record = SignInRecord {
-                user,
-                expires_at_ms,
-                created_at_ms: Some(now_ms),
-                address: address.clone(),
-                user_agent: user_agent.clone(),
-            };
-            accounts::sign_ins().put(&tx, hash, &record).await?;
-            accounts::sign_ins_of(user.as_bytes()).put(&tx, hash, &expires_at_ms).await?;
-            Ok(expiring(hash, expires_at_ms).schedule(&tx)?)
+    pub(super) fn new_session(&self, source: &Source) -> Result<NewSession> {
+        let (secret, created_at_ms) = (secret::generate()?, self.now_ms());
+        Ok(NewSession {
+            hash: self.sign_in_hash(&secret)?,
+            secret,
+            expires_at_ms: created_at_ms + SIGN_IN_MS,
+            created_at_ms,
+            address: source.address.map(|address| address.to_string()),
+            user_agent: source.user_agent.as_deref().map(shortened),
         })
-        .await?;
-        Ok((secret, *hash, expires_at_ms))
     }
 
     pub(super) fn sign_in_hash(&self, secret: &Secret) -> Result<Hash> {
@@ -98,13 +117,15 @@ impl Control {
     pub(crate) async fn sessions(&self, caller: &Caller, page: &PageRequest) -> Result<Page<SignInSession>> {
         let ((user, current), now_ms) = (person_of(caller)?, self.now_ms());
         self.look(|tx| async move {
+            let epoch = found(get(&tx, user, Read::Snapshot).await?)?.epoch;
             let all = accounts::sign_ins_of(user.as_bytes());
             let rows = all.page::<u64>(&tx, page.after.as_deref(), page.limit, Read::Snapshot).await?;
             let rows = Page::of(rows, |hash, _| hash.to_vec());
             let mut items = Vec::with_capacity(rows.items.len());
             for hash in rows.items {
                 let record = accounts::sign_ins().get::<SignInRecord>(&tx, &hash, Read::Snapshot).await?;
-                let record = record.map(|record| record.value).filter(|it| now_ms < it.expires_at_ms);
+                let record = record.map(|record| record.value);
+                let record = record.filter(|it| now_ms < it.expires_at_ms && it.epoch == epoch);
                 items.extend(record.map(|record| record.shown(&hash, current)));
             }
             Ok(Page { items, next: rows.next })
@@ -124,7 +145,7 @@ impl Control {
                 None => end_all(tx, user, Some(current)).await?,
                 Some(id) => {
                     let all = accounts::sign_ins_of(user.as_bytes());
-                    let page = all.page::<u64>(tx, None, ENDED_MAX, Read::Serializable).await?;
+                    let page = all.page::<u64>(tx, None, LOOKED_AT_MAX, Read::Serializable).await?;
                     let found = page.items.iter().find(|(hash, _)| shown_id(hash) == id);
                     let (hash, _) = found.ok_or(Error::NotFound("web session"))?;
                     end(tx, user, hash).await?;
@@ -163,12 +184,27 @@ fn shown_id(hash: &[u8]) -> String {
 ///
 /// # Errors
 /// [`Error::Unauthenticated`].
-pub(super) async fn still_there(tx: &Transaction, hash: &Hash, now_ms: u64) -> Result<()> {
-    let session = accounts::sign_ins().get::<SignInRecord>(tx, hash, Read::Snapshot).await?;
-    if session.is_some_and(|session| now_ms < session.value.expires_at_ms) {
-        return Ok(());
+pub(super) async fn still_there(tx: &Transaction, hash: &Hash, now_ms: u64, read: Read) -> Result<()> {
+    match find(tx, hash, now_ms, read).await? {
+        Some(_) => Ok(()),
+        None => Err(Error::Unauthenticated("you are not signed in any more: sign in again")),
     }
-    Err(Error::Unauthenticated("you are not signed in any more: sign in again"))
+}
+
+/// A web session that has not ended, and the account of its person.
+pub(super) async fn find(
+    tx: &Transaction,
+    hash: &Hash,
+    now_ms: u64,
+    read: Read,
+) -> Result<Option<(SignInRecord, UserRecord)>> {
+    let session = accounts::sign_ins().get::<SignInRecord>(tx, hash, read).await?;
+    let Some(session) = session.map(|it| it.value).filter(|it| now_ms < it.expires_at_ms) else {
+        return Ok(None);
+    };
+    let account = get(tx, session.user, read).await?.map(|account| account.value);
+    let account = account.filter(|account| account.epoch == session.epoch);
+    Ok(account.map(|account| (session, account)))
 }
 
 /// Whether a web session began at this time or later.
@@ -195,11 +231,34 @@ pub(super) async fn end(tx: &Transaction, user: Uuid, hash: &[u8]) -> Result<()>
     Ok(accounts::sign_ins_of(user.as_bytes()).clear(tx, hash).await?)
 }
 
-/// Ends the web sessions of a person, a page of them at the most; but `keep`.
+/// Ends all web sessions of a person but `keep`, however many there are, by a new epoch. It also removes the records of a page of them;
+/// the others are removed when their time is over.
 pub(super) async fn end_all(tx: &Transaction, user: Uuid, keep: Option<&Hash>) -> Result<()> {
+    let mut account = found(get(tx, user, Read::Serializable).await?)?;
+    account.epoch += 1;
+    accounts::users().put(tx, user.as_bytes(), &account).await?;
+    if let Some(keep) = keep
+        && let Some(session) = accounts::sign_ins().get::<SignInRecord>(tx, keep, Read::Serializable).await?
+    {
+        let session = SignInRecord { epoch: account.epoch, ..session.value };
+        accounts::sign_ins().put(tx, keep, &session).await?;
+    }
     let all = accounts::sign_ins_of(user.as_bytes());
-    let page = all.page::<u64>(tx, None, ENDED_MAX, Read::Serializable).await?;
+    let page = all.page::<u64>(tx, None, WEB_SESSIONS_MAX, Read::Serializable).await?;
     for (hash, _) in page.items.iter().filter(|(hash, _)| keep.is_none_or(|keep| **hash != keep[..])) {
+        end(tx, user, hash).await?;
+    }
+    Ok(())
+}
+
+/// Ends the oldest web sessions of a person, so that another may begin. The read is a snapshot, so that sign-ins at once do not conflict:
+/// they may exceed the limit for a moment, and the next one ends those above it.
+async fn make_room(tx: &Transaction, user: Uuid) -> Result<()> {
+    let all = accounts::sign_ins_of(user.as_bytes());
+    let page = all.page::<u64>(tx, None, 2 * WEB_SESSIONS_MAX, Read::Snapshot).await?;
+    let mut rows: Vec<_> = page.items.iter().map(|(hash, expires)| (expires.value, hash)).collect();
+    rows.sort_unstable();
+    for (_, hash) in rows.iter().take((rows.len() + 1).saturating_sub(WEB_SESSIONS_MAX)) {
         end(tx, user, hash).await?;
     }
     Ok(())

@@ -1,14 +1,16 @@
 //! Forgotten passwords, new e-mail addresses, and the end of an account.
 
+use std::sync::Arc;
+
 use axum::http::{StatusCode, header};
 use futures_util::future::join_all;
-use millrace_control::SignUpBy;
+use millrace_control::{Error, SignIn, SignUpBy, Source};
 use serde_json::{Value, json};
 
 use crate::mail::{Letters, with_mail};
 use crate::operator;
 use crate::second_factor::Ann;
-use crate::tools::{Answer, Client, PASSWORD, Region};
+use crate::tools::{Answer, Client, PASSWORD, Region, interleaved};
 
 const NEW: &str = "a longer sentence than before";
 
@@ -83,6 +85,49 @@ async fn of_resets_at_once_with_one_link_one_counts() {
     let all = join_all(passwords.map(|password| async move { reset(region, token, &password).await })).await;
     let count = |status| all.iter().filter(|answer| answer.status == status).count();
     assert_eq!((count(StatusCode::NO_CONTENT), count(StatusCode::FORBIDDEN)), (1, 3), "{all:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_that_was_checked_before_a_reset_does_not_count_after_it() {
+    let bodies = [
+        ("/sign-in", json!({ "email": "ann@example.org", "password": PASSWORD })),
+        ("/me/password", json!({ "current": PASSWORD, "new": "a sentence of the thief" })),
+        ("/me/email", json!({ "email": "eve@example.org", "password": PASSWORD })),
+        ("/me/second-factor", json!({ "password": PASSWORD })),
+        ("/me/delete", json!({ "password": PASSWORD })),
+    ];
+    for (path, body) in bodies {
+        for stop in 0.. {
+            let (region, letters) = with_mail(SignUpBy::Anybody).await;
+            let ann = person(&region, &letters, "ann@example.org").await;
+            if path == "/me/delete" {
+                ann.delete(&ann.own("")).await.is(StatusCode::NO_CONTENT);
+            }
+            let token = link(&region, &letters, "ann@example.org").await;
+            let (thief, body) = (ann.clone(), body.clone());
+            let request = async move { thief.post(path, body).await };
+            let Some((answer, done)) = interleaved(stop, request, reset(&region, &token, NEW)).await else {
+                assert!(stop > 1, "{path} looks at the clock before and after the hash");
+                break;
+            };
+            if done.status == StatusCode::FORBIDDEN {
+                // The request had committed when it stopped, so the account is gone.
+                assert_eq!((path, answer.status), ("/me/delete", StatusCode::NO_CONTENT), "{stop}");
+                continue;
+            }
+            done.is(StatusCode::NO_CONTENT);
+            match path {
+                "/sign-in" if answer.status == StatusCode::OK => {
+                    let mut thief = region.stranger();
+                    thief.welcome(&answer);
+                    thief.get("/me").await.is(StatusCode::UNAUTHORIZED);
+                }
+                _ => assert!(answer.status.is_client_error(), "{path} {stop}: {answer:?}"),
+            }
+            assert!(letters.is_empty(), "{path} {stop}");
+            sign_in(&region, "ann@example.org", NEW).await.is(StatusCode::OK);
+        }
+    }
 }
 
 #[tokio::test]
@@ -199,6 +244,14 @@ async fn a_reset_leaves_the_second_factor_on() {
     let (status, made) = operator::here(&operators, "/reset-links", Some(body)).await;
     assert_eq!(status, StatusCode::CREATED);
     let token = made["url"].as_str().unwrap().split_once("#token=").unwrap().1;
+    // Wrong codes of somebody who knew the old password do not lock the device out after the reset.
+    for _ in 0..20 {
+        let (email, code) = (ann.email.clone(), Some(ann.wrong().as_str().into()));
+        let input = SignIn { email, password: PASSWORD.into(), code };
+        let wrong = region.control.sign_in(&input, &Source::default()).await;
+        assert!(matches!(wrong, Err(Error::CodeWrong)), "{wrong:?}");
+    }
+    ann.sign_in(PASSWORD, Some(&ann.code())).await.is(StatusCode::TOO_MANY_REQUESTS);
     reset(&region, token, NEW).await.is(StatusCode::NO_CONTENT);
     let refused = ann.sign_in(NEW, None).await;
     assert_eq!(
@@ -206,6 +259,34 @@ async fn a_reset_leaves_the_second_factor_on() {
         "urn:millrace:problem:second-factor-required"
     );
     ann.sign_in(NEW, Some(&ann.code())).await.is(StatusCode::OK);
+}
+
+#[tokio::test]
+async fn an_operator_removes_a_lost_second_factor() {
+    let (region, letters) = (Region::new().await, Letters::default());
+    let ann = Ann::in_force(&region).await;
+    region.control.confirm_addresses(Arc::new(letters.clone()), "https://console.example.org".into());
+    let operators = operator::router(&region, None);
+    let remove = async |email: &str| {
+        operator::here(&operators, "/second-factor-removals", Some(json!({ "email": email }))).await.0
+    };
+    assert_eq!(remove("eve@example.org").await, StatusCode::NOT_FOUND);
+    assert_eq!(remove(&ann.email.to_uppercase()).await, StatusCode::NO_CONTENT);
+    assert_eq!(remove(&ann.email).await, StatusCode::CONFLICT);
+    let (to, subject, _) = letters.letter();
+    assert_eq!((&*to, subject), (&*ann.email, "Your second factor is off"));
+    ann.client.get("/me").await.is(StatusCode::UNAUTHORIZED);
+    let mut again = region.stranger();
+    again.welcome(ann.sign_in(PASSWORD, None).await.is(StatusCode::OK));
+    let log = again.get(&again.own("/audit")).await;
+    let entries = log.body["items"].as_array().unwrap();
+    let removed = entries.iter().find(|entry| entry["action"] == "person.remove_second_factor").unwrap();
+    assert_eq!(removed["actor"]["kind"], "operator");
+
+    let ann = Ann::pending(&region, again).await;
+    let confirm = json!({ "code": ann.code() });
+    ann.client.post("/me/second-factor/confirm", confirm).await.is(StatusCode::OK);
+    assert_eq!(letters.letter().1, "Your second factor is on");
 }
 
 #[tokio::test]

@@ -2,9 +2,12 @@
 
 use axum::http::{Method, StatusCode};
 use futures_util::future::join_all;
-use millrace_control::SignUpBy;
-use serde_json::json;
+use millrace_control::{SignIn, SignUpBy, Source};
+use millrace_layers::accounts;
+use millrace_storage::Read;
+use serde_json::{Value, json};
 
+use crate::second_factor::Ann;
 use crate::tools::{PASSWORD, Region};
 
 #[tokio::test]
@@ -36,6 +39,95 @@ async fn the_printed_link_expires() {
     let link = region.control.setup().await.unwrap().unwrap();
     region.clock.move_on(24 * 3_600_000);
     region.stranger().sign_up(json!({ "token": link.expose() })).await.is(StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn a_sign_up_that_comes_again_signs_in_only_while_its_password_is_enough() {
+    let region = Region::new().await;
+    let named = region.stranger().with("idempotency-key", "one");
+    let mut client = region.stranger();
+    let body = json!({ "email": "ann@example.org", "password": PASSWORD, "name": "Ann" });
+    let again = async || named.post("/sign-up", body.clone()).await;
+    client.welcome(again().await.is(StatusCode::CREATED));
+    let mut repeated = region.stranger();
+    repeated.welcome(again().await.is(StatusCode::CREATED));
+    assert_eq!(repeated.get("/me").await.is(StatusCode::OK).text("/user/email"), "ann@example.org");
+    assert_eq!(repeated.organisation, client.organisation);
+
+    let change = async |current: &str, new: &str| {
+        let body = json!({ "current": current, "new": new });
+        client.post("/me/password", body).await.is(StatusCode::NO_CONTENT);
+    };
+    change(PASSWORD, "another long sentence").await;
+    let refused = again().await;
+    assert!(refused.is(StatusCode::CONFLICT).headers.get("set-cookie").is_none());
+    change("another long sentence", PASSWORD).await;
+    again().await.is(StatusCode::CREATED);
+    let ann = Ann::pending(&region, client.clone()).await;
+    client.post("/me/second-factor/confirm", json!({ "code": ann.code() })).await.is(StatusCode::OK);
+    let refused = again().await;
+    assert!(refused.is(StatusCode::CONFLICT).headers.get("set-cookie").is_none());
+}
+
+#[tokio::test]
+async fn all_other_web_sessions_end_also_if_a_transaction_cannot_remove_their_records() {
+    let change = json!({ "current": PASSWORD, "new": "another long sentence" });
+    for (method, path, body) in [
+        (Method::POST, "/me/password", Some(change)),
+        (Method::DELETE, "/me/sessions", None),
+        (Method::POST, "/me/second-factor/confirm", None),
+    ] {
+        let region = Region::new().await;
+        let ann = Ann::pending(&region, region.person().await).await;
+        let mut elsewhere = region.stranger();
+        elsewhere.welcome(ann.sign_in(PASSWORD, None).await.is(StatusCode::OK));
+        elsewhere.get("/me").await.is(StatusCode::OK);
+        let user = ann.client.get("/me").await.text("/user/id").parse::<uuid::Uuid>().unwrap();
+        let of_user = || accounts::sign_ins_of(user.as_bytes());
+        let before = region.store.run(|tx| async move {
+            let rows = accounts::sign_ins().page::<Value>(&tx, None, 10, Read::Snapshot).await?.items;
+            let index = of_user().page::<u64>(&tx, None, 10, Read::Snapshot).await?.items;
+            Ok((rows, index))
+        });
+        let (rows, index) = &before.await.unwrap();
+        assert_eq!((rows.len(), index.len()), (2, 2));
+        let body = if path.ends_with("confirm") { Some(json!({ "code": ann.code() })) } else { body };
+        let done = ann.client.send(method, path, body).await;
+        assert!(done.status.is_success(), "{path}: {done:?}");
+
+        let put_back = region.store.run(|tx| async move {
+            for ((hash, row), (listed, expires)) in rows.iter().zip(index) {
+                if accounts::sign_ins().get::<Value>(&tx, hash, Read::Snapshot).await?.is_none() {
+                    accounts::sign_ins().put(&tx, hash, &row.value).await?;
+                }
+                of_user().put(&tx, listed, &expires.value).await?;
+            }
+            Ok(())
+        });
+        put_back.await.unwrap();
+        elsewhere.get("/me").await.is(StatusCode::UNAUTHORIZED);
+        let sessions = ann.client.get("/me/sessions").await;
+        assert_eq!(sessions.is(StatusCode::OK).column("id").len(), 1, "{path}: {sessions:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_oldest_web_session_ends_when_there_are_too_many() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let email = ann.get("/me").await.text("/user/email").to_owned();
+    let mut second = region.stranger();
+    let body = json!({ "email": email, "password": PASSWORD });
+    region.clock.move_on(1);
+    second.welcome(region.stranger().post("/sign-in", body).await.is(StatusCode::OK));
+    for _ in 2..101 {
+        ann.get("/me").await.is(StatusCode::OK);
+        region.clock.move_on(1);
+        let input = SignIn { email: email.clone(), password: PASSWORD.into(), code: None };
+        region.control.sign_in(&input, &Source::default()).await.unwrap();
+    }
+    ann.get("/me").await.is(StatusCode::UNAUTHORIZED);
+    second.get("/me").await.is(StatusCode::OK);
 }
 
 #[tokio::test]

@@ -31,7 +31,7 @@ impl Ann {
     }
 
     /// Somebody whose device has its secret.
-    async fn pending(region: &Region, client: Client) -> Self {
+    pub(crate) async fn pending(region: &Region, client: Client) -> Self {
         let begun = client.post("/me/second-factor", json!({ "password": PASSWORD })).await;
         let secret = Secret::try_from_base32(begun.is(StatusCode::CREATED).text("/secret")).unwrap();
         let uri = begun.text("/uri");
@@ -53,7 +53,7 @@ impl Ann {
     }
 
     /// A code that is not right in any of the three steps.
-    fn wrong(&self) -> String {
+    pub(crate) fn wrong(&self) -> String {
         let right: Vec<_> =
             [0, STEP_MS].iter().map(|ago| self.code_at(*ago)).chain([self.code_ahead()]).collect();
         (0..).map(|number| format!("{number:06}")).find(|code| !right.contains(code)).unwrap()
@@ -148,6 +148,8 @@ async fn a_sign_in_asks_for_the_code_once_the_password_is_right() {
     let refused = refused
         .filter(|entry| entry["action"] == "sign_in.refuse" && entry["details"]["second_factor"] == true);
     assert_eq!(refused.count(), 3);
+    let asked = log.body["items"].as_array().unwrap().iter();
+    assert_eq!(asked.filter(|entry| entry["action"] == "sign_in.ask_code").count(), 2);
 }
 
 #[tokio::test]
@@ -238,6 +240,28 @@ async fn a_second_factor_waits_ten_minutes_for_its_first_code() {
 }
 
 #[tokio::test]
+async fn ten_wrong_first_codes_void_a_second_factor_that_waits() {
+    let region = Region::new().await;
+    let ann = Ann::pending(&region, region.person().await).await;
+    let confirm =
+        async |code: String| ann.client.post("/me/second-factor/confirm", json!({ "code": code })).await;
+    for _ in 0..10 {
+        confirm(ann.wrong()).await.is(StatusCode::UNPROCESSABLE_ENTITY);
+    }
+    confirm(ann.code()).await.is(StatusCode::CONFLICT);
+    let again = Ann::pending(&region, ann.client.clone()).await;
+    for _ in 0..3 {
+        let wrong = json!({ "code": again.wrong() });
+        let refused = ann.client.post("/me/second-factor/confirm", wrong).await;
+        refused.is(StatusCode::UNPROCESSABLE_ENTITY);
+    }
+    confirm(again.code()).await.is(StatusCode::OK);
+    let log = ann.client.get(&ann.client.own("/audit?limit=100")).await;
+    let refused = log.column("action").into_iter().filter(|action| *action == "person.refuse_code");
+    assert_eq!(refused.count(), 13);
+}
+
+#[tokio::test]
 async fn wrong_codes_are_limited_and_a_recovery_code_lets_the_owner_in() {
     let region = Region::new().await;
     let ann = Ann::in_force(&region).await;
@@ -260,6 +284,37 @@ async fn wrong_codes_are_limited_and_a_recovery_code_lets_the_owner_in() {
     ann.sign_in(PASSWORD, Some(&ann.recovery[0])).await.is(StatusCode::OK);
     region.clock.move_on(86_400_000);
     ann.sign_in(PASSWORD, Some(&ann.code())).await.is(StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_right_code_does_not_clear_the_count_of_wrong_ones_and_a_new_password_does_once_a_day() {
+    let region = Region::new().await;
+    let ann = Ann::in_force(&region).await;
+    let sign_in = async |password: &str, code: String| {
+        let (email, code) = (ann.email.clone(), Some(code.as_str().into()));
+        let input = SignIn { email, password: password.into(), code };
+        region.control.sign_in(&input, &Source::default()).await
+    };
+    for _ in 0..19 {
+        assert!(matches!(sign_in(PASSWORD, ann.wrong()).await, Err(Error::CodeWrong)));
+    }
+    sign_in(PASSWORD, ann.code()).await.unwrap();
+    region.clock.move_on(STEP_MS);
+    let new = "another long sentence";
+    let change = async |current: &str, new: &str| {
+        let body = json!({ "current": current, "new": new });
+        ann.client.post("/me/password", body).await.is(StatusCode::NO_CONTENT);
+    };
+    for (password, next) in [(PASSWORD, new), (new, PASSWORD)] {
+        let left = if password == PASSWORD { 1 } else { 20 };
+        for _ in 0..left {
+            assert!(matches!(sign_in(password, ann.wrong()).await, Err(Error::CodeWrong)));
+        }
+        assert!(matches!(sign_in(password, ann.code()).await, Err(Error::TooManyCodes(_))));
+        change(password, next).await;
+    }
+    // The second new password of a day clears nothing.
+    assert!(matches!(sign_in(PASSWORD, ann.code()).await, Err(Error::TooManyCodes(_))));
 }
 
 #[tokio::test]

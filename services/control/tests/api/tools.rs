@@ -1,7 +1,7 @@
 //! A control plane for a test, and people who use it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -10,6 +10,7 @@ use millrace_control::{Clock, Control, NothingLive, Options, SignUpBy, router};
 use millrace_layers::Store;
 use millrace_storage::Database;
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
 use tower::ServiceExt as _;
 
 /// A clock that stands still until a test moves it.
@@ -22,8 +23,51 @@ impl TestClock {
     }
 }
 
+tokio::task_local! {
+    /// Where the task stops when it looks at the clock.
+    static STOP: Stop;
+}
+
+struct Stop {
+    looks_left: AtomicUsize,
+    reached: Mutex<Option<oneshot::Sender<()>>>,
+    go_on: Mutex<mpsc::Receiver<()>>,
+}
+
+impl Stop {
+    fn look(&self) {
+        if self.looks_left.fetch_sub(1, Ordering::Relaxed) == 0 {
+            self.reached.lock().unwrap().take().unwrap().send(()).unwrap();
+            tokio::task::block_in_place(|| self.go_on.lock().unwrap().recv().unwrap());
+        }
+    }
+}
+
+/// Stops `first` where it looks at the clock for the time number `at`, runs `second` to its end, and then the rest of `first`.
+/// `None`: it does not look so often. Every change looks at the clock before its transaction.
+pub(crate) async fn interleaved<A, B>(
+    at: usize,
+    first: impl Future<Output = A> + Send + 'static,
+    second: impl Future<Output = B>,
+) -> Option<(A, B)>
+where
+    A: Send + 'static,
+{
+    let ((reached, is_there), (go, go_on)) = (oneshot::channel(), mpsc::sync_channel(1));
+    let (reached, go_on) = (Mutex::new(Some(reached)), Mutex::new(go_on));
+    let first = tokio::spawn(STOP.scope(Stop { looks_left: AtomicUsize::new(at), reached, go_on }, first));
+    if is_there.await.is_err() {
+        first.await.unwrap();
+        return None;
+    }
+    let second = second.await;
+    go.send(()).unwrap();
+    Some((first.await.unwrap(), second))
+}
+
 impl Clock for TestClock {
     fn now_ms(&self) -> u64 {
+        let _ = STOP.try_with(Stop::look);
         self.0.load(Ordering::Relaxed)
     }
 }
