@@ -5,7 +5,7 @@ import type { BrokerPath } from './brokers'
 import { api, body, everything, type Schemas } from './client'
 import { clientPart } from './clientPart'
 
-export type Client = Schemas['Client']
+export type Client = Schemas['ConnectedClient']
 export type ClientList = Schemas['ClientList']
 export type Session = Schemas['Session']
 export type Retained = Schemas['Retained']

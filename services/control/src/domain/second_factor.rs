@@ -273,7 +273,7 @@ impl Control {
         }
     }
 
-    /// Makes new recovery codes. Those from before are void.
+    /// Makes new recovery codes, which void the old ones.
     ///
     /// # Errors
     /// See [`Error`].
@@ -352,7 +352,7 @@ impl Control {
         Ok(())
     }
 
-    /// Tells the owner of an account that its second factor was turned on or off, where the server sends mail.
+    /// Mails the owner of an account that its second factor was turned on or off, where the server sends mail.
     async fn mail_second_factor(&self, user: Uuid, is_on: bool) -> Result<()> {
         let Some(post) = self.post() else { return Ok(()) };
         let user = self.look(|tx| async move { shown(&tx, user).await }).await?;

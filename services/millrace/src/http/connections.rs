@@ -39,8 +39,7 @@ pub(crate) struct Connections {
 #[derive(Debug, Default)]
 struct Open {
     all: usize,
-    /// Connections that give way to new ones and are not closed yet. A request that is under way on another
-    /// thread holds its connection's place until that thread drops it.
+    /// Evicted connections that another thread still holds, because it has not dropped their request yet.
     closing: usize,
     by_address: HashMap<IpAddr, usize>,
     /// Connections without a request under way, longest idle first.
@@ -86,7 +85,7 @@ impl Connections {
                     // Closed without an answer, because an answer would cost what the limit saves.
                     let Some(place) = self.place(peer.ip()) else { continue };
                     tokio::spawn(Arc::new(place).hold(stream, peer, app.clone()));
-                    // Lets connections that were told to close do so before the next one asks for a place.
+                    // Evicted connections close before the next one is accepted.
                     tokio::task::yield_now().await;
                 }
                 // Without free descriptors the connection stays in the queue, and accepting it would fail again at
@@ -280,7 +279,6 @@ mod tests {
         Connections::new(ConnectionLimits { all, per_address, proxies, head: Duration::from_secs(60) })
     }
 
-    /// The tasks of evicted connections may wait for their turn while new ones come.
     #[test]
     fn connections_that_are_not_closed_yet_do_not_keep_others_out() {
         let connections = connections(4, 100, &[]);
