@@ -184,8 +184,9 @@ def keeps_retained(way, p):
         equal(news(), [(topic, b"second", 2, True)], "a message without retain changes nothing")
         pub.publish(topic, b"", 1, retain=True)
         equal(news(), [], "cleared")
-        equal([(m.payload, m.retain) for m in live.take(8) if m.payload != b"end"][:4],
-              [(b"first", False), (b"second", False), (b"not kept", False), (b"", False)], "live")
+        # A message with QoS 2 arrives when its handshake is over, so those with QoS 1 may pass it.
+        got = sorted((m.qos, m.payload, m.retain) for m in live.take(8) if m.payload != b"end")
+        equal(got, [(1, b"", False), (1, b"first", False), (1, b"not kept", False), (2, b"second", False)], "live")
 
 
 def publishes_the_will(way, p):
