@@ -2,7 +2,7 @@
 //!
 //! A copy is a comparison that writes the differences: it goes through both stores in key order, page by page. So an interrupted
 //! copy goes on where it stopped, and a last comparison without a difference proves that both stores are equal. The source must
-//! have no writers; the comparison finds those that it has nevertheless. Until then the target has a key that
+//! have no writers; the comparison finds those that it has nevertheless. Until the copy has ended, the target has a key that
 //! [`copy_is_unfinished`] finds, so that no server starts on half of a store.
 //!
 //! Keys that hold a versionstamp stay as they are. So the target's versions must come after all of the source's, or new messages

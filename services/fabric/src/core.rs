@@ -29,7 +29,7 @@ struct Pod {
     epoch: u32,
     /// The pod has sent something recently.
     is_alive: bool,
-    /// The pod has answered with its positions for every join, or was there when this pod began.
+    /// The pod has answered with its positions for every join, or began while this pod listened.
     is_known: bool,
 }
 

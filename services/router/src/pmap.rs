@@ -69,7 +69,7 @@ impl<T> Map<T> {
         iter
     }
 
-    /// Passes the entries that no other map shares to `give`.
+    /// Passes the entries that no other map shares to `give`, and drops the others.
     pub(crate) fn into_sole(self, give: &mut impl FnMut(T)) {
         match self {
             Self::Empty => {}

@@ -115,8 +115,8 @@ impl Router {
         self.edit(|edit| edit.set_online(filter, target, online));
     }
 
-    /// Makes changes as one batch, which is cheaper than single changes; no snapshot shows a part of it. `f` must not call this
-    /// router. An unchanged tree is not published.
+    /// Makes changes as one batch, which is cheaper than single changes; no snapshot shows a part of it. Other writers wait, and
+    /// `f` must not call this router. An unchanged tree is not published.
     pub fn edit<R>(&self, f: impl FnOnce(&mut Edit<'_>) -> R) -> R {
         self.edit_published_by(f, |publish| publish()).0
     }
@@ -152,8 +152,8 @@ impl Router {
         (result, published)
     }
 
-    /// The writer swaps the snapshot before it stores the generation, and a reader loads the generation (acquire) before the
-    /// snapshot. So a reader of generation n gets snapshot n or a later one, and a cache that was filled from an older snapshot
+    /// The writer notes the changes and swaps the snapshot before it stores the generation, and a reader loads the generation
+    /// (acquire) before the snapshot. So a reader of generation n gets snapshot n or a later one, and a cache that was filled from an older snapshot
     /// has an older number.
     ///
     /// Both stores are sequentially consistent and done before the writer's call returns. A later load sees them in any thread

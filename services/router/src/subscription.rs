@@ -52,7 +52,7 @@ pub struct Subscription {
     pub no_local: bool,
     /// Keep the publisher's RETAIN flag.
     pub retain_as_published: bool,
-    /// Persistent subscriptions are marked for the caller only.
+    /// The subscription is persistent; only the caller uses this.
     pub kept: bool,
     /// 0 for none.
     pub identifier: u32,

@@ -232,7 +232,7 @@ impl<C: Content> Node<C> {
     }
 
     /// Visits the content of every filter that matches `topic`, until `visit` breaks or `nodes_max` nodes were visited. Returns
-    /// whether the walk was complete.
+    /// whether the walk was complete. Adds the visited nodes to `visited`.
     ///
     /// Filters such as `{a,+}/{a,+}/...` double the walk with each level. Without a bound one subscriber could stop the
     /// publishing thread.

@@ -184,7 +184,7 @@ impl Inbox {
         }
     }
 
-    /// This pod was disconnected for so long that the others have forgotten its joins.
+    /// This pod was disconnected for so long that the others have forgotten the numbers of their messages to it.
     pub(crate) fn doubt_all(&mut self) {
         self.parts_bytes = 0;
         for interest in self.interests.values_mut() {
@@ -198,7 +198,7 @@ impl Inbox {
         }
     }
 
-    /// `is_known`: the sender has answered with its positions, or was there when it began.
+    /// `is_known`: the sender has answered with its positions, or began while this pod listened.
     pub(crate) fn receive(&mut self, to: To, frame: Frame, is_known: bool, now: Millis) {
         let from = (frame.from, is_known);
         let Some(interest) = self.interests.get_mut(&to) else { return };

@@ -82,8 +82,8 @@ impl Track {
         self.since = Since::Unknown(Vec::new());
     }
 
-    /// Takes the sender's position when it learned of the join; `None` if it had sent nothing. Returns the number of missing
-    /// messages behind it.
+    /// Takes the sender's position when it learned of the join; `None` if it had sent nothing. Returns the number of later
+    /// messages that are missing.
     pub(super) fn answered(&mut self, position: Option<Position>) -> u64 {
         let Since::Unknown(holes) = &mut self.since else { return 0 };
         let holes = std::mem::take(holes);

@@ -97,7 +97,7 @@ impl Outbox {
         sent
     }
 
-    /// When nobody listens to `to`, `messages` get their numbers without being sent.
+    /// Returns true when nobody listens to `to`; `messages` then get their numbers without being sent.
     pub(crate) fn unwanted(&self, to: To, messages: u32) -> bool {
         let unwanted = to.is_only(self.own) || self.lock().unwanted(to, messages);
         if unwanted {

@@ -5,7 +5,7 @@ use millrace_mqtt::topic::Filter;
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Levels of a filter that are told apart. A longer filter with wildcards counts as one that ends with `#` after them.
+/// Levels of a filter that the code distinguishes. A longer filter with wildcards counts as one that ends with `#` after them.
 const LEVELS_MAX: u32 = 32;
 
 /// The mask of `+` (32 bits), the number of levels (6), and the flags below; never 0. All filters without wildcards share one

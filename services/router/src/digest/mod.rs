@@ -161,7 +161,7 @@ impl Digest {
 }
 
 impl Snapshot {
-    /// Counts all plain filters, the shared ones for which `counts` is true, and room for `spare` more.
+    /// The digest of all plain filters and of the shared ones for which `counts` is true, with room for `spare` more.
     pub fn digest(&self, counts: impl Fn(&Group) -> bool, spare: usize) -> Result<Digest, TooMany> {
         let mut filters = 0;
         self.walk(

@@ -119,7 +119,7 @@ impl State {
                 self.has_failed = true;
                 return;
             }
-            // The view then reads the same version as the one before.
+            // If none was removed, this view reads the same version as the one before.
             if versions.len() < left {
                 left = versions.len();
                 read.push(version.clone());
