@@ -69,11 +69,12 @@ enum Task {
     Run(Single),
     /// Scenarios against several brokers in turn: a Markdown table of medians and ratios.
     Compare(Several),
-    /// The latency of one tenant, alone and beside one that sends ten times what it may; `fairness.sh` starts the server for it.
+    /// The latency of one tenant, alone and beside a tenant that sends ten times its limit; `fairness.sh` starts the server for
+    /// it.
     Fairness(Fairness),
     /// Hostile clients, and how long friendly ones wait beside them.
     Hostile(Hostile),
-    /// Serves as the least that a broker can do, as a lower bound of every broker's figures.
+    /// Serves as the least that a broker can do: a lower bound for the figures of every broker.
     Floor {
         #[arg(long)]
         port: u16,
@@ -241,7 +242,7 @@ fn run_case(case: Case, settings: &Settings, broker: &Broker) -> Outcome<Report>
     }
 }
 
-/// Raises the limit to the hard one, for this process and the brokers that it starts.
+/// Raises the soft limit to the hard one, for this process and the brokers that it starts.
 fn raise_descriptors() {
     if let Err(why) = rlimit::increase_nofile_limit(u64::MAX) {
         eprintln!("mqttload: the limit of open files stays as it is: {why}");

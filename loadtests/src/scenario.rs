@@ -21,7 +21,7 @@ pub(crate) enum Scenario {
     FaninQos0,
     /// Many publishers to one subscriber, QoS 1, each publisher waiting for its PUBACK.
     FaninQos1,
-    /// Persistent sessions, subscribers offline, QoS 1: each publisher waits for its PUBACK; counts those.
+    /// Persistent sessions, subscribers offline, QoS 1: each publisher waits for its PUBACK; counts acknowledged publishes.
     DurablePublishClosed,
     /// Persistent sessions, subscribers offline, QoS 1: counts acknowledged publishes.
     DurablePublish,

@@ -1,5 +1,3 @@
-//! The result of a commit, for a callback or a future.
-
 use std::{
     future::Future,
     pin::{Pin, pin},
@@ -11,13 +9,14 @@ use std::{
 
 use crate::{error::Error, host::instant, version::Committed};
 
-/// An engine completes this once, when a commit is decided. Dropping it reports [`Error::CommitUnknown`].
+/// The result of a commit, for a callback or a future. An engine completes it once, when the commit is decided. Dropping it
+/// reports [`Error::CommitUnknown`].
 pub struct Completion(Option<Callback>);
 
 type Callback = Box<dyn FnOnce(Result<Committed, Error>) + Send>;
 
 impl Completion {
-    /// Makes a completion that calls `callback` on the engine's thread. The callback must be short and must not block.
+    /// Calls `callback` on the engine's thread, so the callback must be short and must not block.
     pub fn call(callback: impl FnOnce(Result<Committed, Error>) + Send + 'static) -> Self {
         Self(Some(Box::new(callback)))
     }
@@ -29,7 +28,7 @@ impl Completion {
         (Self::call(move |result| finish(&state, result)), commit)
     }
 
-    /// Reports the result.
+    /// Passes the result to the callback or the future.
     pub fn complete(mut self, result: Result<Committed, Error>) {
         if let Some(callback) = self.0.take() {
             callback(result);

@@ -1,13 +1,12 @@
 //! Copies all keys of a store into another one, between engines, too.
 //!
-//! A copy is a comparison that writes the differences: it goes through both stores in key order, page by page. So a copy
-//! that was interrupted goes on where it was, and a last comparison without a difference proves that both stores are
-//! equal. The source must have no writers; the comparison finds those that it has nevertheless.
+//! A copy is a comparison that writes the differences: it goes through both stores in key order, page by page. So an interrupted
+//! copy goes on where it stopped, and a last comparison without a difference proves that both stores are equal. The source must
+//! have no writers; the comparison finds those that it has nevertheless. Until the copy has ended, the target has a key that
+//! [`copy_is_unfinished`] finds, so that no server starts on half of a store.
 //!
-//! Until then the target has a key that [`copy_is_unfinished`] finds, so that no server starts on half of a store.
-//!
-//! Keys that hold a versionstamp stay as they are. So the target's versions must come after all of the source's, or new
-//! messages would sort before stored ones: see [`CopyError::VersionsBehind`] and [`crate::Embedded::create_after`].
+//! Keys that hold a versionstamp stay as they are. So the target's versions must come after all of the source's, or new messages
+//! would sort before stored ones: see [`CopyError::VersionsBehind`] and [`crate::Embedded::create_after`].
 
 use bytes::Bytes;
 
@@ -39,7 +38,7 @@ pub struct CopyProgress {
     pub is_comparing: bool,
 }
 
-/// An interrupted copy. The keys that are copied stay, and the same call goes on after them.
+/// An interrupted copy. The copied keys stay, and the same call goes on after them.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
@@ -69,8 +68,7 @@ pub async fn copy_is_unfinished(database: &Database) -> Result<bool, Error> {
     Ok(unfinished_at(database).await?.is_some())
 }
 
-/// Makes `target`, which is empty or the target of an interrupted copy, equal to `source`. Calls `progress` after each
-/// page.
+/// Makes `target`, which is empty or the target of an interrupted copy, equal to `source`. Calls `progress` after each page.
 ///
 /// # Errors
 /// See [`CopyError`].
@@ -111,8 +109,8 @@ async fn unfinished_at(database: &Database) -> Result<Option<Bytes>, Error> {
     database.run(async |tx, _| tx.get(UNFINISHED_KEY, Read::Snapshot).await).await
 }
 
-/// The key to go on from; `None` when the target has data of its own. A copy that still runs ends, because the id is not
-/// its own any more.
+/// The key to go on from; `None` when the target has data of its own. A copy that still runs ends, because the stored id is no
+/// longer its own.
 async fn begin(target: &Database, id: u64) -> Result<Option<Bytes>, Error> {
     target
         .run(async |tx, _| {
@@ -221,7 +219,7 @@ fn end_of(page: &Page) -> Bytes {
     }
 }
 
-/// `None` deletes.
+/// `None` deletes the key.
 fn differences(wanted: &[KeyValue], there: &[KeyValue]) -> Vec<(Bytes, Option<Bytes>)> {
     let mut writes = Vec::new();
     let mut there = there.iter().filter(|row| row.key != UNFINISHED_KEY).peekable();

@@ -50,7 +50,7 @@ impl Database {
         Self { engine, host, retry }
     }
 
-    /// Makes a store in memory, for tests. It copies all keys at each commit.
+    /// Makes a store in memory, for tests: it copies all keys at each commit.
     #[must_use]
     pub fn memory() -> Self {
         Self::memory_on(Arc::new(System::new()))
@@ -62,10 +62,8 @@ impl Database {
         Self::new(memory::engine(), host, RetryPolicy::default())
     }
 
-    /// Runs a transaction: calls `body` and commits, and repeats both after a retryable error, with growing random
-    /// waits in between. Returns the result of `body` once it is durable.
-    ///
-    /// `body` may run many times, so its only effects must be those of its transaction.
+    /// Calls `body` and commits, and repeats both after a retryable error, with growing random waits in between. Returns the
+    /// result of `body` once it is durable. `body` may run many times, so its only effects must be those of its transaction.
     ///
     /// # Errors
     /// The error of `body`, or the store's error when it is not retryable or the attempts are used up.
@@ -79,7 +77,7 @@ impl Database {
         async move { Ok(run.await?.0) }
     }
 
-    /// As [`Database::run`], and returns the position in commit order, too.
+    /// Like [`Database::run`], but also returns the position in commit order.
     pub fn run_committed<T, E, F, Body>(
         &self,
         mut body: F,

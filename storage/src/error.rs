@@ -14,12 +14,12 @@ pub enum Error {
     /// The transaction is older than the store keeps versions for.
     #[error("the transaction is too old")]
     TooOld,
-    /// The store failed during the commit: the transaction may or may not be durable. Retryable by a transaction that
-    /// checks this, or may happen twice.
+    /// The store failed during the commit: the transaction may or may not be durable. Only a transaction that checks this, or may
+    /// happen twice, can retry.
     #[error("it is not known whether the transaction committed")]
     CommitUnknown,
     /// The commit queue is full.
-    #[error("too much waits to be committed")]
+    #[error("the commit queue is full")]
     Busy,
     /// The store recovers from a failure of its disk, or the cluster cannot be reached.
     #[error("the store is not available: {0}")]
@@ -53,7 +53,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns whether the same transaction may succeed when it is run again from its beginning.
+    /// The same transaction may succeed when it is run again from its beginning.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(
@@ -62,7 +62,7 @@ impl Error {
         )
     }
 
-    /// Returns whether the transaction may have committed in spite of the error.
+    /// The transaction may have committed in spite of the error.
     #[must_use]
     pub fn is_maybe_committed(&self) -> bool {
         *self == Self::CommitUnknown

@@ -1,30 +1,25 @@
 //! The store: an ordered, transactional key-value interface and the engines under it.
 //!
-//! Keys and values are bytes; keys are ordered as bytes. A [`Transaction`] reads at one version, sees its own writes,
-//! and commits only if everything that it read is unchanged: strictly serializable and optimistic, as in FoundationDB.
-//! Two engines give the same answers: FoundationDB for a region (the feature `foundationdb`), and [`Embedded`] for one
-//! machine. A third one in memory, [`Database::memory`], is for tests.
+//! Keys and values are bytes; keys are ordered as bytes. A [`Transaction`] reads at one version, sees its own writes, and commits
+//! only if everything that it read is unchanged: strictly serializable and optimistic, as in FoundationDB.
 //!
-//! [`Database::run`] runs transactions and is the only place that retries them.
+//! Two engines give the same answers: FoundationDB for a region (the feature `foundationdb`), and [`Embedded`] for one machine. A
+//! third one in memory, [`Database::memory`], is for tests. [`Database::run`] runs transactions and is the only place that
+//! retries them.
 //!
-//! A `Database` is one concrete type over `dyn Engine`, so that the layers are compiled once. A dynamic call costs a
-//! few nanoseconds a read, and commits cross the boundary once per transaction.
-//!
-//! This crate must never know MQTT, sockets, pods or a runtime: its futures run under any executor, [`block_on`]
-//! included. Time and randomness come from a [`Host`].
+//! This crate must never know MQTT, sockets, pods or a runtime: its futures run under any executor, [`block_on`] included. Time
+//! and randomness come from a [`Host`].
 //!
 //! # FoundationDB
 //!
-//! The feature `foundationdb` adds `FoundationDb::open`, for a cluster of version 7.4. It is off by default because it
-//! links with FoundationDB's client library, `libfdb_c`: `services/millrace/docs/operations.md` says how to get it, and
-//! `make test-fdb` runs the tests on a cluster. `engine/foundationdb/mod.rs` explains its rules. In short: a commit
-//! waits for its answer, however long the cluster is unreachable. A commit whose answer was lost ends with
-//! [`Error::CommitUnknown`] once it cannot happen any more, and [`Attempt::maybe_committed`] is set in the next attempt.
+//! The feature `foundationdb` adds `FoundationDb::open`, for a cluster of version 7.4. It is off by default because it links with
+//! FoundationDB's client library, `libfdb_c`: `services/millrace/docs/operations.md` says how to get it, and `make test-fdb` runs
+//! the tests on a cluster. `engine/foundationdb/mod.rs` explains its rules.
 //!
 //! # The embedded engine
 //!
-//! It is fjall, an LSM tree in safe Rust. `storage/benches/README.md` has the comparison with redb, and the costs of commits
-//! and reads.
+//! It is fjall, an LSM tree in safe Rust. `storage/benches/README.md` has the comparison with redb, and the costs of commits and
+//! reads.
 
 mod completion;
 mod copy;

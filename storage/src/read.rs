@@ -58,8 +58,7 @@ pub struct KeyValue {
 pub struct Page {
     /// In the order of the read.
     pub items: Vec<KeyValue>,
-    /// The range may continue after the last item. A page may end before its limit, see
-    /// [`crate::limits::PAGE_BYTES_MAX`].
+    /// The range may continue after the last item: a page may end before its limit, see [`crate::limits::PAGE_BYTES_MAX`].
     pub more: bool,
 }
 

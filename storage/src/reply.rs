@@ -1,5 +1,3 @@
-//! The answer to a read.
-
 use std::{
     future::Future,
     pin::Pin,

@@ -1,5 +1,3 @@
-//! Waits between attempts of a transaction.
-
 use std::time::Duration;
 
 /// Bounds of the retries of one transaction.
@@ -28,8 +26,7 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The wait after `attempts` failed ones: random between nothing and the bound (full jitter), so that
-    /// transactions that conflicted do not meet again.
+    /// Random between nothing and the bound (full jitter), so that transactions that conflicted do not meet again.
     pub(crate) fn delay(&self, attempts: u32, random: u64) -> Duration {
         let doubled = self.delay_first.saturating_mul(1 << (attempts.saturating_sub(1)).min(20));
         let bound = doubled.min(self.delay_max);

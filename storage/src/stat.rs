@@ -77,7 +77,7 @@ impl Count {
     }
 }
 
-/// Declares counters: field, kind, name, labels, help.
+/// Takes a line per counter: field, kind, name, labels, help.
 macro_rules! stats {
     ($(#[$doc:meta])* $set:ident { $($field:ident: $kind:ident $name:literal [$($label:literal)?] $help:literal,)* }) => {
         $(#[$doc])*

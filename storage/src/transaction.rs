@@ -1,5 +1,3 @@
-//! One transaction: checks the limits, and passes the rest to its engine.
-
 use std::{
     sync::{
         Arc,
@@ -26,16 +24,15 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TransactionOption {
-    /// It makes room: it deletes more than it writes, as a trim or the end of a session does. The embedded engine still
-    /// accepts it when the disk is nearly full, see [`crate::Options::disk_reserve_bytes`]. A transaction that only
-    /// deletes and adds to counters does not need it.
+    /// The transaction makes room: it deletes more than it writes, as a trim or the end of a session does. The embedded engine
+    /// still accepts it when the disk is nearly full, see [`crate::Options::disk_reserve_bytes`].
     Cleanup,
 }
 
-/// A transaction: reads at one version, sees its own writes, commits all or nothing. Its writes are buffered, and
-/// invisible to others before the commit. A write fails when it exceeds a limit of [`crate::limits`].
+/// Reads at one version, sees its own writes, commits all or nothing. Writes are buffered, and invisible to others before the
+/// commit. A write fails when it exceeds a limit of [`crate::limits`].
 ///
-/// Dropping it discards it. Clones are the same transaction; several reads may be awaited together.
+/// Dropping a transaction discards it. Clones are the same transaction; several reads may be awaited together.
 #[derive(Clone)]
 pub struct Transaction(Arc<Inner>);
 
@@ -126,8 +123,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Sets the key `prefix`, commit versionstamp, `user_bytes`, `suffix`: later commits have later keys, and within
-    /// one transaction the user bytes order them. Does not conflict with other such writes.
+    /// Sets the key `prefix`, commit versionstamp, `user_bytes`, `suffix`: later commits have later keys, and within one
+    /// transaction the user bytes order them. Such writes do not conflict with each other.
     pub fn set_versionstamped_key(
         &self,
         prefix: impl AsRef<[u8]>,
@@ -174,8 +171,8 @@ impl Transaction {
         self.0.engine.set_option(option);
     }
 
-    /// Submits the commit at once; the future only returns its result. So it may be awaited, polled by an event loop
-    /// with a waker of its own, or waited for with [`crate::block_on`].
+    /// Submits the commit at once; the future only returns its result, and may be awaited, polled by an event loop, or waited for
+    /// with [`crate::block_on`].
     pub fn commit(self) -> Commit {
         let (done, commit) = Completion::future();
         self.commit_to(done);
@@ -225,7 +222,7 @@ impl Inner {
         if self.used.swap(true, Ordering::AcqRel) { Err(Error::Used) } else { Ok(()) }
     }
 
-    /// A transaction that got too large stays so, because it cannot be committed without the refused write.
+    /// An oversized transaction stays so, because it cannot be committed without the refused write.
     fn add_bytes(&self, bytes: usize) -> Result<(), Error> {
         if self.used.load(Ordering::Acquire) {
             return Err(Error::Used);
@@ -248,8 +245,8 @@ fn check_value(value: &[u8]) -> Result<(), Error> {
     if value.len() <= limits::VALUE_BYTES_MAX { Ok(()) } else { Err(Error::ValueTooLarge(value.len())) }
 }
 
-/// The ends of a range are not keys: the beginning may be empty, the end may be that of the key space, and both may be
-/// the longest key with one byte more.
+/// The ends of a range are not keys: the beginning may be empty, the end may be that of the key space, and both may be one byte
+/// longer than the longest key.
 fn check_range(range: &KeyRange) -> Result<(), Error> {
     for end in [&range.begin, &range.end] {
         if end.len() > limits::KEY_BYTES_MAX + 1 || **end > *limits::KEY_SPACE_END {

@@ -13,12 +13,12 @@ pub struct Versionstamp(pub [u8; Self::LEN]);
 impl Versionstamp {
     pub const LEN: usize = 10;
 
-    /// The stamp of the transaction with number `place` among those that committed at `version`.
+    /// The stamp of the transaction with this number among those that committed at `version`.
     #[must_use]
-    pub fn new(version: Version, place: u16) -> Self {
+    pub fn new(version: Version, number: u16) -> Self {
         let mut bytes = [0; Self::LEN];
         bytes[..8].copy_from_slice(&version.to_be_bytes());
-        bytes[8..].copy_from_slice(&place.to_be_bytes());
+        bytes[8..].copy_from_slice(&number.to_be_bytes());
         Self(bytes)
     }
 

@@ -63,7 +63,7 @@ impl FaultControl {
         Ok(u64::from_ne_bytes(bytes))
     }
 
-    /// The write after `after` more ones fails with EIO, and so do the next ones, `count` in all.
+    /// The write after `after` more writes fails with EIO, and so do the following writes, `count` in all.
     pub fn fail_writes(&self, after: u64, count: u64) -> io::Result<()> {
         let from = self.get(Field::Writes)? + after;
         self.set(Field::WriteFailsUntil, from + count)?;

@@ -21,7 +21,7 @@ use crate::{
 pub enum Names {
     /// As of the last sync of the folder, which is all that POSIX promises.
     Synced,
-    /// All, also of files whose content is lost, as a file system may have it that writes its journal just in time.
+    /// All names, also of files whose content is lost, as a file system may leave them that writes its journal just in time.
     Current,
 }
 
@@ -45,8 +45,8 @@ pub struct Loss {
     pub unsynced: usize,
     /// Unsynced writes that reached the disk all the same.
     pub survived: usize,
-    /// Files that are not as the log says. One is possible, because a kill may come between a call and its record;
-    /// more mean that the layer missed calls.
+    /// Files that differ from the log. One is possible, because a kill may come between a call and its record; more mean that the
+    /// layer missed calls.
     pub different: Vec<PathBuf>,
     pub unknown: usize,
 }
@@ -88,15 +88,15 @@ impl Disk {
         VARIABLES.into_iter().zip(paths).chain([("LD_PRELOAD", of(layer))]).collect()
     }
 
-    /// Lets another program go on after a kill that was no loss of power. Call this before each start.
+    /// Lets another program use the disk after a kill that was no loss of power. Call this before each start.
     pub fn start(&self) -> io::Result<()> {
         let log = fs::read(&self.log)?;
         let whole: usize = records(&log).map(|(_, bytes)| HEADER_BYTES + bytes.len()).sum();
         File::options().write(true).open(&self.log)?.set_len(whole as u64)
     }
 
-    /// Takes away what was not durable. The program must have ended. `rng` decides which unsynced writes survive;
-    /// without it none does.
+    /// Discards data that was not durable. The program must have ended. `rng` decides which unsynced writes survive; without it
+    /// none does.
     pub fn lose_power(&mut self, rng: Option<&mut Rng>, names: Names) -> io::Result<Loss> {
         let log = fs::read(&self.log)?;
         let mut fixed = Rng::with_seed(0);

@@ -223,7 +223,7 @@ impl<'a> Image<'a> {
         Ok(())
     }
 
-    /// Makes the folder with the names that `seen` has now, and the durable contents.
+    /// The folder gets the names that `seen` has now, and the durable contents.
     pub(crate) fn write_current(&self, seen: &Path, target: &Path) -> io::Result<()> {
         fs::create_dir(target)?;
         each(seen, &mut |entry, is_folder| {
@@ -236,7 +236,7 @@ impl<'a> Image<'a> {
         })
     }
 
-    /// Files of `seen` that are not as the log says.
+    /// Files of `seen` that differ from the log.
     pub(crate) fn differences(&self, seen: &Path, scratch: &Path) -> io::Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         each(seen, &mut |entry, is_folder| {

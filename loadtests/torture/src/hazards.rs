@@ -28,13 +28,13 @@ const DIFFERENT_MAX: usize = 1;
 /// Failures to plant. Without any, the server runs on the machine's own disk.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct HazardArgs {
-    /// Each kill is a loss of power: what the server wrote and did not sync is thrown away, or a random part of it.
+    /// Each kill is a loss of power: unsynced writes of the server are lost, all of them or a random part.
     #[arg(long)]
     power_loss: bool,
     /// Before each kill a write or a sync fails.
     #[arg(long)]
     io_errors: bool,
-    /// Before each kill the disk is full for a while, which it says only when it is written to.
+    /// Before each kill the disk is full for a while; only writes report it.
     #[arg(long)]
     full_disk: bool,
     /// Syncs take 5 to 600 ms.
@@ -216,7 +216,7 @@ impl Hazards {
         Ok(self.args.clock_jumps)
     }
 
-    /// Fails if something that was asked for never happened.
+    /// Fails if a requested failure never happened.
     pub(crate) fn finish(&mut self) -> Outcome<()> {
         self.counts.write_errors = self.get(Field::WriteErrors)?;
         self.counts.sync_errors = self.get(Field::SyncErrors)?;
@@ -251,7 +251,7 @@ impl Hazards {
 }
 
 impl HazardArgs {
-    /// A server whose disk fails refuses clients, and says so.
+    /// A server whose disk fails may refuse clients.
     pub(crate) fn allows_refusals(&self) -> bool {
         self.io_errors || self.full_disk
     }

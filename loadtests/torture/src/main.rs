@@ -34,7 +34,7 @@ struct Cli {
     /// How often the server is killed; 0 lets messages flow for --calm-s and ends in order.
     #[arg(long, default_value_t = 100)]
     kills: u32,
-    /// Decides what all clients do; a random one is printed. (When it happens is up to the machine.)
+    /// Decides what all clients do; a random seed is printed. The machine decides when it happens.
     #[arg(long)]
     seed: Option<u64>,
     /// No further kill after so many seconds.

@@ -53,7 +53,7 @@ impl Bans {
         self.clients.is_empty() && self.users.is_empty() && self.networks.is_empty()
     }
 
-    /// True when a ban names an address, so that the check needs the client's address.
+    /// The check then needs the client's address.
     #[must_use]
     pub fn has_networks(&self) -> bool {
         !self.networks.is_empty()

@@ -24,14 +24,14 @@ const PURPOSE: &[u8] = b"millrace connect token v1\0";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectTokenClaims {
-    /// Number of the broker in the store. A new broker of the same name has another number.
+    /// Number of the broker in the store, because a new broker of the same name has another one.
     #[serde(rename = "b")]
     pub broker: u64,
     #[serde(rename = "u")]
     pub user: String,
     #[serde(rename = "c")]
     pub client_id: String,
-    /// All that the client can do. The broker's other rules do not apply.
+    /// All that the client can do: the broker's other rules do not apply.
     #[serde(rename = "r")]
     pub rules: Vec<Rule>,
     #[serde(rename = "e")]
@@ -56,7 +56,7 @@ pub fn is_likely(password: &[u8]) -> bool {
 }
 
 impl ConnectTokenClaims {
-    /// Encodes and signs the token. `None` when the text would be too long.
+    /// `None` when the text would be too long.
     #[must_use]
     pub fn seal(&self, keys: &HashKeys) -> Option<String> {
         let claims = URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).ok()?);
@@ -65,7 +65,7 @@ impl ConnectTokenClaims {
         (token.len() <= BYTES_MAX).then_some(token)
     }
 
-    /// Checks and decodes the token. Only the newest key counts: tokens last an hour at most, so a new key costs at most a new token.
+    /// Only the newest key counts: tokens last an hour at most, so a new key costs at most a new token.
     pub fn open(keys: &HashKeys, token: &[u8]) -> Result<Self, ConnectTokenRefusal> {
         let read = || {
             let text = std::str::from_utf8(token).ok().filter(|text| text.len() <= BYTES_MAX)?;

@@ -1,15 +1,14 @@
 //! Authentication of a CONNECT: which method decides, and which rules apply to the client afterwards.
 //!
-//! A [`BrokerAccess`] holds a broker's records, compiled. A [`ConnectAuthentication`] is one CONNECT being authenticated. Each
-//! call returns the next [`AuthenticationStep`] until the client is accepted or refused. The caller reads credentials, hashes
-//! passwords, fetches keys and calls the webhook.
+//! A [`ConnectAuthentication`] is one CONNECT. Each call returns the next [`AuthenticationStep`] until the client is accepted or
+//! refused; the caller reads credentials, hashes passwords, fetches keys and calls the webhook.
 //!
 //! The methods run in this order: certificate, token, password, webhook. The first method that knows the client decides. A client
 //! that presents nothing is anonymous. A certificate of another authority and a token of an unknown issuer are ignored, unless a
 //! certificate is required.
 //!
-//! An accepted client keeps its [`Standing`]. [`BrokerAccess::review`] derives its rules from the standing at CONNECT and again
-//! after every change of the records, so a change applies to connected and new clients alike.
+//! [`BrokerAccess::review`] derives the rules of an accepted client from its [`Standing`] at CONNECT and again after every change
+//! of the records, so a change applies to connected and new clients alike.
 
 mod broker;
 mod steps;
@@ -30,12 +29,12 @@ pub enum Method {
     ConnectToken,
 }
 
-/// The authenticated identity of a client. With the stored records, it determines the client's rules.
+/// The authenticated identity of a client, which together with the stored records determines its rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
     pub method: Method,
     pub user: Option<Box<str>>,
-    /// Rules of its token or of the webhook's answer. They precede all others.
+    /// Rules of its token or of the webhook's answer, which precede all others.
     pub rules: Option<std::sync::Arc<RuleList>>,
     /// Name of its group, unless its credential names one.
     pub group: Option<Box<str>>,
@@ -49,7 +48,7 @@ pub struct Grant {
     pub until_ms: Option<u64>,
 }
 
-/// Why a client is refused or disconnected. The tenant can see the text. The client sees only "bad user name or password" or "not
+/// Why a client is refused or disconnected. The tenant can see the text; the client sees only "bad user name or password" or "not
 /// authorized", except for [`AccessRefusal::is_passing`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessRefusal {
@@ -85,7 +84,7 @@ pub enum AccessRefusal {
     MethodGone,
     #[error("the client's token, or the webhook's permission, has expired")]
     Over,
-    /// A client with half of its rules would be allowed too much.
+    /// The record of the client's group is missing or invalid: half of the rules would allow too much.
     #[error("the client's group {0:?} is not there, or its rules cannot be read")]
     Group(Box<str>),
     #[error("the rules of the client's credential cannot be read")]
@@ -93,7 +92,7 @@ pub enum AccessRefusal {
 }
 
 impl AccessRefusal {
-    /// True when the cause is temporary. The client then gets "server unavailable", so that it tries again.
+    /// The cause is temporary: the client gets "server unavailable", so that it tries again.
     #[must_use]
     pub fn is_passing(&self) -> bool {
         matches!(self, Self::WebhookFailed(_) | Self::NoKeys)

@@ -1,7 +1,7 @@
 //! JSON web tokens (JWT, RFC 7519) as passwords: issuers, signature checks, claims, and when to fetch keys.
 //!
-//! An [`Issuer`] is compiled from its record. [`Issuer::verify`] takes the keys: the record's own ([`Issuer::keys`]), or the
-//! [`KeySet`] (JWKS, RFC 7517) that the caller fetched last. [`Refresh`] decides when to fetch; this module does no I/O.
+//! An [`Issuer`] is compiled from its record. [`Issuer::verify`] takes the record's own keys ([`Issuer::keys`]), or the
+//! [`KeySet`] (JWKS, RFC 7517) that the caller fetched last; this module does no I/O.
 //!
 //! The algorithm of the *key* checks the signature, and the token and the record must both name that algorithm: a token cannot
 //! choose how it is checked (RFC 8725 section 3.1). `exp` is required. Only the compact form of JWS is accepted, without
@@ -27,7 +27,7 @@ pub enum TokenRefusal {
     Malformed,
     #[error("the token's alg is not one that the issuer's record allows for its key")]
     Algorithm,
-    /// For an issuer with a key set, the caller then calls [`Refresh::unknown`].
+    /// The caller of an issuer with a key set then calls [`Refresh::unknown`].
     #[error("the issuer has no key of the token's kid")]
     UnknownKey,
     #[error("the token's signature is wrong")]
@@ -36,11 +36,11 @@ pub enum TokenRefusal {
     Expired,
     #[error("the token is not valid yet (nbf)")]
     NotYet,
-    #[error("the token's iss is not the issuer's")]
+    #[error("the token's iss is not the one in the issuer's record")]
     Issuer,
-    #[error("the token's aud is none of the issuer's record")]
+    #[error("the token's aud has no audience of the issuer's record")]
     Audience,
-    #[error("the token's claim {0:?} is missing, or not what it should be")]
+    #[error("the token's claim {0:?} is missing or invalid")]
     Claim(Box<str>),
     #[error("the token is for another client id or user name")]
     Client,

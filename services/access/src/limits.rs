@@ -43,8 +43,8 @@ pub const KEY_SET_FETCH_S_MAX: u32 = 30;
 pub const KEY_SET_TIMEOUT_MS: u32 = 5_000;
 /// Largest key set, bytes: 64 keys, each with a chain of certificates.
 pub const KEY_SET_BYTES_MAX: usize = 512 * 1024;
-/// Rounds of a new SCRAM verifier, and of the ones that users which do not exist seem to have. RFC 7677 section 4 advises what takes a
-/// modern machine a tenth of a second. A client that does not cache its key pays for them at every connect.
+/// PBKDF2 rounds of a new SCRAM verifier, and of the fake verifiers of unknown users. RFC 7677 section 4 advises a tenth of a
+/// second on a modern machine, which a client that does not cache its key pays at every connect.
 pub const SCRAM_ITERATIONS: u32 = 100_000;
 /// Longest SCRAM message of a client, bytes: names, a nonce and a proof.
 pub const SCRAM_MESSAGE_BYTES_MAX: usize = 2_048;
@@ -57,7 +57,7 @@ pub const WEBHOOK_REFUSED_S_MAX: u32 = 10;
 pub const PACKET_BYTES_MIN: u64 = 128;
 /// Events in one webhook request: HTTP servers accept the resulting body size by default.
 pub const WEBHOOK_BATCH_MAX: u16 = 100;
-/// Bans of a broker. Each of its pods has all of them in memory and compares addresses one by one at a CONNECT.
+/// Bans of a broker, which each of its pods holds in memory and compares one by one at a CONNECT.
 pub const BANS_MAX: usize = 1_000;
 /// Longest client id in a ban, bytes: the default limit of client ids.
 pub const BANNED_CLIENT_ID_BYTES_MAX: usize = 1_024;

@@ -1,17 +1,13 @@
-//! The records that the control plane stores and the edge reads, as JSON.
+//! The records that the control plane stores and the edge reads, as JSON: one [`Access`] per broker, [`Credential`]s by user
+//! name, and [`Group`]s, [`JwtIssuer`]s and [`ClientCa`]s by name.
 //!
-//! A broker has one [`Access`]; its [`Credential`]s are stored by user name, its [`Group`]s, [`JwtIssuer`]s and [`ClientCa`]s by
-//! name. Decoding is tolerant: a missing field has its default and an unknown field is skipped. Fields can therefore be added at
-//! any time, with a default that means what the record meant before. An unknown *variant* fails, and a record that cannot be read
-//! authenticates nobody.
+//! Decoding is tolerant: a missing field has its default and an unknown field is skipped. A new field therefore needs a default
+//! that means what the record meant before. An unknown *variant* fails, and a record that cannot be read authenticates nobody.
 //!
-//! `validate` returns every finding, with the path of the field in the JSON. The control plane validates before it stores, so
-//! readers need not validate again.
+//! The control plane validates before it stores, so readers need not validate again.
 //!
 //! No `Debug` output shows a secret. The JSON contains hashes and keys, so it belongs into the store only, never into an API
-//! response.
-//!
-//! Times are unix milliseconds.
+//! response. Times are unix milliseconds.
 
 mod access;
 pub(crate) mod ban;

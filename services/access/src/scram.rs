@@ -32,10 +32,10 @@ pub enum ScramRefusal {
     /// The user is unknown or disabled, or the password is wrong.
     #[error("the user or the password is wrong")]
     Proof,
-    #[error("a client authenticates anew as the user that it is")]
+    #[error("a re-authentication must be of the same user")]
     OtherUser,
     /// A protocol error (0x82).
-    #[error("an AUTH packet out of turn")]
+    #[error("the AUTH packet does not belong to this step of the exchange")]
     Order,
 }
 

@@ -3,7 +3,7 @@
 //! - [`generated`]: secrets that the control plane generates. They have full entropy, so a fast keyed hash protects them as well
 //!   as a slow one, and a storm of reconnects does not become a storm of password hashing.
 //! - [`chosen`]: passwords that people choose, hashed with Argon2id.
-//! - [`password`]: checks a password against the hash of a credential, whichever kind it is.
+//! - [`password`]: checks a password against either kind.
 //! - [`VerifiedCache`]: passwords that were verified recently.
 
 mod cache;

@@ -62,7 +62,7 @@ pub enum WebhookAnswer {
 pub struct Allowed {
     /// `None`: the user name of CONNECT.
     pub user: Option<Box<str>>,
-    /// Name of its group; `None`: the group of the webhook's record.
+    /// `None`: the group of the webhook's record.
     pub group: Option<Box<str>>,
     pub rules: Option<RuleList>,
     pub expires_at_ms: Option<u64>,
@@ -126,8 +126,8 @@ impl WebhookAnswer {
     }
 }
 
-/// Signs a request body: `t=<unix seconds>,v1=<hexadecimal HMAC-SHA-256 of "<unix seconds>.<body>">`. The receiver should refuse
-/// old timestamps to prevent replay.
+/// Returns `t=<unix seconds>,v1=<hexadecimal HMAC-SHA-256 of "<unix seconds>.<body>">`. The receiver should refuse old timestamps
+/// to prevent replay.
 #[must_use]
 pub fn sign(key: &HiddenText, now_s: u64, body: &[u8]) -> String {
     use std::fmt::Write as _;

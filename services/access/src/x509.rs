@@ -4,7 +4,7 @@
 //! purpose, the validity dates and the revocation lists, and extracts the user name.
 //!
 //! An outdated revocation list still revokes, and the other certificates stay valid: a forgotten renewal must not lock out all
-//! devices at once. An authority without a list has revoked nothing.
+//! devices at once.
 
 mod authority;
 mod names;
@@ -16,7 +16,7 @@ pub use authority::{Authority, chain};
 pub enum CertificateRefusal {
     #[error("the certificate cannot be read")]
     Malformed,
-    /// Certificates without extensions do not say their purpose.
+    /// Such a certificate has no extensions, which say its purpose.
     #[error("the certificate is of version 1: make one of version 3 (openssl x509 -req -extfile ...)")]
     Version,
     #[error("the certificate is not of this authority, or an intermediate certificate is missing")]
@@ -33,7 +33,7 @@ pub enum CertificateRefusal {
         "the certificate is not for clients: its key usage must allow digital signatures and client authentication"
     )]
     Purpose,
-    #[error("the certificate has no usable name where the user name is to be")]
+    #[error("the certificate has no usable user name in the field that the authority's record names")]
     NoUser,
 }
 

@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Weak};
 
-/// Held by the connection that waits. Dropping it cancels the request.
+/// Held by the waiting connection; dropping it cancels the request.
 #[derive(Debug, Default)]
 pub struct Pending(Arc<()>);
 
-/// Belongs to a request. Once the [`Pending`] is dropped, the request is skipped unless its check has begun. The default is never
+/// Belongs to a request, which is skipped once the [`Pending`] is dropped, unless its check has begun. The default is never
 /// cancelled.
 #[derive(Clone, Debug, Default)]
 pub struct Cancellation(Option<Weak<()>>);

@@ -35,7 +35,7 @@ pub(crate) fn of(path: &Path, text: &str, standards: &[Standard]) -> Result<Vec<
     if errors.is_empty() { Ok(found) } else { Err(errors) }
 }
 
-/// By citation: position (last byte of `//=`), text, and whether a test has it.
+/// By citation: position (last byte of `//=`), text, and whether a test contains it.
 fn comments<'a>(path: &Path, text: &'a str) -> Vec<(usize, &'a str, bool)> {
     let in_tests = path.components().any(|part| part.as_os_str() == "tests" || part.as_os_str() == "test");
     if path.extension().is_some_and(|ending| ending == "rs") {

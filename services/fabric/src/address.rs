@@ -19,11 +19,11 @@ impl fmt::Display for PodId {
     }
 }
 
-/// The receiver of a message. A pod never gets its own messages.
+/// A pod never gets its own messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum To {
     Broker(u64),
-    /// One pod of those that joined this group of a broker. A batch goes to one of them as a whole. Batches to groups are not
+    /// One of the pods that joined this group of a broker; a batch goes to one pod as a whole. Batches to groups are not
     /// numbered, so gaps go unnoticed.
     Group {
         broker: u64,
@@ -64,7 +64,7 @@ impl To {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Echo {
     Probe(To, u64),
-    /// A message without listener on purpose.
+    /// A message that has no listener on purpose.
     Nobody(u64),
 }
 
@@ -98,7 +98,6 @@ impl Subjects {
         format!("{}c.{pod}.a", self.prefix)
     }
 
-    /// Messages to this pod about any broker.
     pub(crate) fn own_brokers(&self) -> String {
         format!("{}.*", self.of(To::Pod(self.own)))
     }
@@ -113,17 +112,16 @@ impl Subjects {
         format!("{}c.{}.>", self.prefix, self.own)
     }
 
-    /// The subject without a listener.
     pub(crate) fn nobody(&self) -> String {
         format!("{}n", self.prefix)
     }
 
-    /// The subject of everything, for the permissions of a user.
+    /// For the permissions of a NATS user.
     pub(crate) fn all(&self) -> String {
         format!("{}>", self.prefix)
     }
 
-    /// The subject to which the server replies when there is no listener.
+    /// The server replies to this subject when nobody listens.
     pub(crate) fn echo(&self, echo: &Echo) -> String {
         match echo {
             Echo::Probe(to, probe) => format!("{}c.{}.e.{probe}.{}", self.prefix, self.own, to.tail()),

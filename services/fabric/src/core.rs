@@ -1,9 +1,9 @@
 //! The protocol logic of a fabric, without NATS, threads or clocks. Events come in; frames go to the outbox, messages and
 //! notifications to the sink.
 //!
-//! A pod that joins announces it to all others (`Joined`). From then on each of them sends to it, answers with its position
-//! (`Answer`), and sends a heartbeat to the joined receivers in order with its messages. Once all have answered, the pod knows
-//! the next number of every sender and notices every later loss. The same happens after each reconnect.
+//! A pod that joins a receiver announces it to all others (`Joined`). From then on each of them sends to it, answers with its
+//! position (`Answer`), and sends a heartbeat to the joined receivers in order with its messages. Once all have answered, the pod
+//! knows the next number of every sender and notices every later loss. The same happens after each reconnect.
 
 use std::sync::Arc;
 
@@ -25,11 +25,11 @@ const SWEEP_MS: u64 = 8_000;
 
 struct Pod {
     name: String,
-    heard_at: Millis,
+    last_seen_at: Millis,
     epoch: u32,
-    /// It has sent something recently.
+    /// The pod has sent something recently.
     is_alive: bool,
-    /// It has answered with its positions for every join, or was there when it began.
+    /// The pod has answered with its positions for every join, or began while this pod listened.
     is_known: bool,
 }
 
@@ -83,14 +83,13 @@ impl Core {
         }
     }
 
-    /// NATS is connected and accepts messages of this size.
     pub(crate) fn connected(&mut self, now: Millis, payload_max: usize) {
         let outage = self.disconnected_at.take().map(|at| now - at);
         let is_first = !std::mem::replace(&mut self.was_connected, true);
         let starts_anew = outage.is_some_and(|outage| outage > u64::from(self.limits.outage_ms_max));
         self.is_connected = true;
         self.outbox.connected(now, starts_anew, payload_max);
-        self.pods.values_mut().for_each(|pod| pod.heard_at = now);
+        self.pods.values_mut().for_each(|pod| pod.last_seen_at = now);
         self.settled_at = now + u64::from(self.limits.settle_ms);
         if starts_anew {
             // The others may not have noticed the outage: this pod's earlier numbers are no longer valid.
@@ -131,12 +130,10 @@ impl Core {
         self.inbox.leave(to);
     }
 
-    /// The message with this probe had no listener.
     pub(crate) fn no_responders(&self, to: To, probe: u64) {
         self.outbox.no_responders(to, probe);
     }
 
-    /// Handles a message to a joined receiver.
     pub(crate) fn received(&mut self, to: To, payload: Bytes, now: Millis) {
         if let Some(frame) = self.decode(payload) {
             let is_known = self.is_known(frame.from);
@@ -144,12 +141,11 @@ impl Core {
         }
     }
 
-    /// Handles a control message of another fabric.
-    pub(crate) fn told(&mut self, payload: Bytes, now: Millis) {
+    pub(crate) fn received_control(&mut self, payload: Bytes, now: Millis) {
         let Some(Frame { from, content }) = self.decode(payload) else { return };
         match content {
             Content::Hello { asks, is_fresh, epoch, name } => {
-                self.heard(from, &name, (is_fresh, epoch), now);
+                self.pod_seen(from, &name, (is_fresh, epoch), now);
                 if asks {
                     // The pod was disconnected and may have missed something.
                     self.hello(Destination::ControlOf(from), false, false);
@@ -219,12 +215,12 @@ impl Core {
         self.pods.get(&pod).is_some_and(|pod| pod.is_known)
     }
 
-    fn heard(&mut self, pod: PodId, name: &str, (is_fresh, epoch): (bool, u32), now: Millis) {
+    fn pod_seen(&mut self, pod: PodId, name: &str, (is_fresh, epoch): (bool, u32), now: Millis) {
         if self.pods.get(&pod).is_some_and(|known| known.epoch != epoch) {
             self.leaves(pod, now);
         }
         if let Some(known) = self.pods.get_mut(&pod) {
-            known.heard_at = now;
+            known.last_seen_at = now;
             if !std::mem::replace(&mut known.is_alive, true) {
                 self.sink.pod_came(pod, name, false);
                 self.count_pods();
@@ -238,8 +234,10 @@ impl Core {
             self.counts.pods_limit.add(1);
             return;
         }
-        self.pods
-            .insert(pod, Pod { name: name.into(), heard_at: now, epoch, is_alive: true, is_known: is_fresh });
+        self.pods.insert(
+            pod,
+            Pod { name: name.into(), last_seen_at: now, epoch, is_alive: true, is_known: is_fresh },
+        );
         self.count_pods();
         if is_fresh {
             self.sink.pod_came(pod, name, epoch == 0);
@@ -266,11 +264,11 @@ impl Core {
         let forgotten_ms = gone_ms + 2 * u64::from(self.limits.outage_ms_max);
         let mut gone = Vec::new();
         self.pods.retain(|id, pod| {
-            let silent_ms = now - pod.heard_at;
+            let silent_ms = now - pod.last_seen_at;
             if silent_ms >= gone_ms && std::mem::take(&mut pod.is_alive) {
                 gone.push((*id, pod.is_known));
             }
-            // After the longer time it has restarted.
+            // A pod that answers after the longer time has restarted.
             silent_ms < if pod.is_known { forgotten_ms } else { gone_ms }
         });
         gone.into_iter().for_each(|(pod, is_known)| self.gone(pod, is_known, now));
@@ -314,7 +312,7 @@ impl Core {
         }
         let outcome = self.joins.outcome(now);
         if !outcome.complete.is_empty() {
-            // These pods do not know about it. If they return, they are asked again.
+            // The forgotten pods do not know about it. A pod that returns is asked again.
             self.pods.retain(|_, pod| pod.is_alive);
         }
         for mut announcement in outcome.again {

@@ -26,7 +26,6 @@ pub struct Metric {
     pub name: &'static str,
     /// Such as `reason="outage"`; may be empty.
     pub labels: &'static str,
-    /// One sentence.
     pub help: &'static str,
 }
 

@@ -1,5 +1,3 @@
-//! The interface of the fabric.
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -17,16 +15,15 @@ use crate::shared::{Shared, Wishes};
 use crate::sink::Sink;
 use crate::tasks;
 
-/// The network between pods. Any thread can call all methods, and none blocks. Dropping it sends the queued messages, for a
-/// second at most, and says goodbye.
+/// Any thread can call all methods, and none blocks. Dropping it sends the queued messages, for a second at most, and says
+/// goodbye.
 pub struct Fabric {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Fabric {
-    /// Starts the fabric's thread. NATS need not be reachable; [`Fabric::health`] reports the connection. Fails for invalid
-    /// settings only.
+    /// NATS need not be reachable; [`Fabric::health`] reports the connection. Fails for invalid settings only.
     pub fn start(settings: Settings, sink: Arc<dyn Sink>) -> Result<Self, SettingsError> {
         let (servers, client_options) = options::check(&settings)?;
         let Settings { pod, region, pod_name, limits, .. } = settings;
@@ -70,9 +67,9 @@ impl Fabric {
                     Err(reason) => format!("the fabric has ended, this process must be restarted: {reason}"),
                 };
                 on_thread.link.fail(&reason);
-                let tell = || on_thread.sink.health_changed(&on_thread.link.health());
+                let notify = || on_thread.sink.health_changed(&on_thread.link.health());
                 // The sink itself may have panicked.
-                let _ = catch_unwind(AssertUnwindSafe(tell));
+                let _ = catch_unwind(AssertUnwindSafe(notify));
             })
             .map_err(SettingsError::Thread)?;
         Ok(Self { shared, thread: Some(thread) })
@@ -97,13 +94,13 @@ impl Fabric {
         }
     }
 
-    /// Sends a message made of `pieces`, in order with everything that the same thread has sent to the same receiver.
+    /// `pieces` are the parts of one message. The order is that in which the same thread sent to the same receiver.
     pub fn send(&self, to: To, pieces: &[&[u8]]) -> Sent {
         self.shared.outbox.send(to, pieces)
     }
 
-    /// True when no other pod listens, so that the caller can skip `messages`. Call it immediately before, and then do not send
-    /// them: they are counted, so that a listening pod that was disconnected notices that it missed them.
+    /// True when no other pod listens, so that the caller need not build `messages`. Call it immediately before, and then do not
+    /// send them: they are counted, so that a listening pod that was disconnected notices its loss.
     #[must_use]
     pub fn unwanted(&self, to: To, messages: u32) -> bool {
         self.shared.outbox.unwanted(to, messages)
@@ -119,7 +116,6 @@ impl Fabric {
         self.shared.link.is_connected()
     }
 
-    /// Since the start.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.shared.counts.read()

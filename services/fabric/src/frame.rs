@@ -103,14 +103,13 @@ pub(crate) fn close(mut batch: Vec<u8>, from: PodId, numbers: Numbers) -> Bytes 
     batch.into()
 }
 
-/// Announces the next number.
 pub(crate) fn heartbeat(from: PodId, generation: u64, next: u64) -> Bytes {
     let mut frame = Vec::with_capacity(HEAD);
     head(&mut frame, BATCH, from, Numbers { generation, first: next, count: 0 });
     frame.into()
 }
 
-/// Splits a batch into parts of at most `bytes_max` bytes.
+/// Each part has at most `bytes_max` bytes.
 pub(crate) fn cut(
     batch: &Bytes,
     from: PodId,
@@ -130,8 +129,8 @@ pub(crate) fn cut(
     })
 }
 
-/// `asks`: the others must answer with a hello. `is_fresh`: nothing that the sender sent before counts any more; each `epoch`
-/// starts so.
+/// `asks`: the others must answer with a hello. `is_fresh`: nothing that the sender sent before counts any more, as at the start
+/// of each `epoch`.
 pub(crate) fn hello(from: PodId, asks: bool, is_fresh: bool, epoch: u32, name: &str) -> Bytes {
     let mut frame = start(HELLO, from, 5 + name.len());
     frame.put_u8(u8::from(asks) | u8::from(is_fresh) << 1);

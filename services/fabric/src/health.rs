@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Health {
     pub connected: bool,
-    /// The server of the connection, or the last one tried, as `host:port`.
+    /// The server of the connection, or the last one that was tried, as `host:port`.
     pub server: Option<String>,
     /// Time of the last change.
     pub since: Instant,
-    /// Connections made after the first one.
+    /// Connections after the first one.
     pub reconnects: u64,
     /// Round-trip time to the server, measured every few seconds.
     pub rtt: Option<Duration>,
@@ -35,7 +35,7 @@ impl fmt::Display for Health {
     }
 }
 
-/// Explains an error of the NATS client and its remedy.
+/// Adds the remedy.
 pub(crate) fn explain_connect(server: &str, error: &str) -> String {
     let lower = error.to_lowercase();
     let advice = match () {
@@ -60,7 +60,7 @@ pub(crate) fn explain_connect(server: &str, error: &str) -> String {
     format!("{server}: {advice} ({error})")
 }
 
-/// Explains an error that the server sent; `None` when there is nothing to do.
+/// `None` when there is nothing to do.
 pub(crate) fn explain_server(error: &str, subjects: &str) -> Option<String> {
     let lower = error.to_lowercase();
     if lower.contains("permissions violation") {

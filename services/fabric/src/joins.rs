@@ -1,13 +1,14 @@
-//! Joins that some other pods have not confirmed yet.
+//! Joins that some other pods have not confirmed yet. A pod announces the receivers that it joins, and waits until every other pod
+//! has answered the announcement.
 
 use std::collections::VecDeque;
 
 use crate::address::{PodId, To};
 use crate::clock::Millis;
 
-/// Time for an answer, milliseconds. Then the announcement is repeated.
+/// Time for an answer, milliseconds, until the announcement is repeated.
 const ANSWER_MS_MAX: u64 = 1000;
-/// Repetitions. Together with the longest outage they take less time than a sender needs to forget a receiver.
+/// Repetitions. Together with the longest outage they end before a sender forgets a receiver.
 const TRIES_MAX: u32 = 20;
 
 #[derive(Debug)]
@@ -23,7 +24,7 @@ pub(crate) struct Announcement {
 pub(crate) struct Joins {
     next: u64,
     open: Vec<Announcement>,
-    /// The latest time at which each join is reported.
+    /// The time by which each join must be reported.
     unreported: VecDeque<(Millis, To)>,
 }
 
@@ -47,12 +48,12 @@ impl Joins {
         self.next
     }
 
-    /// Repeats the announcement to the pods that have not answered.
+    /// Waits once more for the pods that have not answered.
     pub(crate) fn again(&mut self, announcement: Announcement, now: Millis) {
         self.open.push(Announcement { since: now, tries: announcement.tries + 1, ..announcement });
     }
 
-    /// Drops everything; the caller announces it again.
+    /// The caller announces everything again.
     pub(crate) fn clear(&mut self) {
         self.open.clear();
     }
@@ -64,7 +65,7 @@ impl Joins {
         Some(&announcement.list)
     }
 
-    /// A pod becomes known only now.
+    /// The pod was unknown when the announcements were made.
     pub(crate) fn pod_found(&mut self, pod: PodId) {
         for announcement in &mut self.open {
             if !announcement.waits_for.contains(&pod) {

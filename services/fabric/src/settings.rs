@@ -54,7 +54,6 @@ pub enum Credentials {
 }
 
 impl fmt::Debug for Credentials {
-    /// Omits secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => f.write_str("None"),
@@ -79,7 +78,7 @@ pub struct NatsTls {
 pub enum SettingsError {
     #[error("no NATS server is named: name at least one, such as nats://nats:4222")]
     NoServer,
-    #[error("{server:?} is no address of a NATS server: it is to be nats://host:port or tls://host:port")]
+    #[error("{server:?} is no address of a NATS server: write nats://host:port or tls://host:port")]
     Server {
         /// Without parts that may be a password.
         server: String,

@@ -157,10 +157,10 @@ fn settled(count: u64, nats: &mut Nats) -> Vec<Pod> {
 /// A pod sends its queued messages and then receives.
 fn turn(pod: &mut Pod, nats: &mut Nats, rng: &mut Rng, now: Millis) {
     speak(pod, nats, rng, now);
-    hear(pod, nats, rng, now);
+    receive_all(pod, nats, rng, now);
 }
 
-fn hear(pod: &mut Pod, nats: &mut Nats, rng: &mut Rng, now: Millis) {
+fn receive_all(pod: &mut Pod, nats: &mut Nats, rng: &mut Rng, now: Millis) {
     pod.read(nats, usize::MAX);
     while pod.consume(rng, now) {}
 }
@@ -330,15 +330,15 @@ fn a_loss_shows_when_what_came_first_came_between_two_answers() {
     receiver.join(To::Broker(1), now);
     turn(sender, &mut nats, &mut rng, now);
     speak(sender, &mut nats, &mut rng, now);
-    hear(receiver, &mut nats, &mut rng, now);
+    receive_all(receiver, &mut nats, &mut rng, now);
     sender.send(To::Pods, 1);
     speak(sender, &mut nats, &mut rng, now);
-    hear(receiver, &mut nats, &mut rng, now);
+    receive_all(receiver, &mut nats, &mut rng, now);
     assert_eq!(receiver.messages(), 1);
     speak(receiver, &mut nats, &mut rng, now);
-    hear(sender, &mut nats, &mut rng, now);
+    receive_all(sender, &mut nats, &mut rng, now);
     speak(sender, &mut nats, &mut rng, now);
-    hear(receiver, &mut nats, &mut rng, now);
+    receive_all(receiver, &mut nats, &mut rng, now);
     sender.send(To::Pods, 1);
     speak(sender, &mut nats, &mut rng, now);
     nats.down.values_mut().for_each(VecDeque::clear);

@@ -12,12 +12,12 @@ pub trait Sink: Send + Sync + 'static {
     /// Messages of one pod, in the order in which it sent them to this receiver.
     fn receive(&self, batch: &Batch);
 
-    /// Messages are lost. Earlier ones were passed before this call, later ones follow.
+    /// Messages are lost. Earlier messages were passed before this call, later ones follow.
     fn gap(&self, gap: &Gap);
 
-    /// A broker (as such, or at this pod) or group is joined. With `complete`, every message that a present pod sends to it from
-    /// now on arrives, or a gap is reported. Otherwise NATS or a pod has not confirmed the join in time, and may do so later.
-    /// Also called for [`To::Pods`] and this pod itself.
+    /// A broker (as such, or at this pod) or group is joined. Also called for [`To::Pods`] and this pod itself. With `complete`,
+    /// every message that a present pod sends to it from now on arrives, or a gap is reported. Otherwise NATS or a pod has not
+    /// confirmed the join in time, and may do so later.
     fn joined(&self, to: To, complete: bool) {
         let _ = (to, complete);
     }
@@ -27,7 +27,7 @@ pub trait Sink: Send + Sync + 'static {
         let _ = (pod, name, is_new);
     }
 
-    /// Another pod is gone or unreachable; its last messages may be missing.
+    /// The pod is gone or unreachable; its last messages may be missing.
     fn pod_gone(&self, pod: PodId) {
         let _ = pod;
     }
@@ -40,7 +40,7 @@ pub trait Sink: Send + Sync + 'static {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// The sender; `None` means any pod. This pod was then disconnected for long. The gap is reported on reconnect, and again
+    /// The sender; `None` means any pod. This pod was then disconnected for long: the gap is reported on reconnect, and again
     /// when all pods have confirmed this pod's joins. From then on messages arrive, or another gap is reported.
     pub from: Option<PodId>,
     pub to: To,
@@ -84,8 +84,8 @@ impl Batch {
         Messages { body: &self.body, left: self.count }
     }
 
-    /// Keeps a message of [`Batch::messages`] without a copy. This keeps the whole buffer alive, 64 KiB or more: copy a short
-    /// message that lives long.
+    /// Keeps a message of [`Batch::messages`] without a copy. The whole buffer, 64 KiB or more, then stays in memory: copy a
+    /// short message that lives long.
     #[must_use]
     pub fn share(&self, message: &[u8]) -> Bytes {
         self.body.slice_ref(message)

@@ -1,9 +1,8 @@
 //! A mailbox carries batches of work from any thread to one event loop.
 //!
-//! The loop takes all waiting work once per turn. It announces that it is about to sleep; a thread that delivers work
-//! to a sleeping loop wakes it. This crate does not know the kind of work, nor how a loop sleeps.
-//!
-//! `make loom` runs the tests in every order in which the threads can meet.
+//! The loop takes all waiting work once per turn and announces when it is about to sleep; a thread that delivers work to a
+//! sleeping loop wakes it. This crate does not know the kind of work, nor how a loop sleeps. `make loom` runs the tests in every
+//! order in which the threads can meet.
 
 #![allow(missing_docs, reason = "a comment says only what name and type do not")]
 
@@ -38,7 +37,7 @@ impl Wake for mio::Waker {
 #[derive(Debug)]
 pub struct Mailbox<M, W> {
     waiting: Mutex<Waiting<M>>,
-    /// Bytes of the waiting work, updated whenever the lock is released.
+    /// Bytes of the waiting work, for readers that do not lock.
     bytes: AtomicUsize,
     sleeping: AtomicBool,
     waker: W,
@@ -61,7 +60,7 @@ impl<M, W: Wake> Mailbox<M, W> {
         }
     }
 
-    /// Delivers a batch of `bytes` and empties `batch`. Returns true when it had to wake the loop.
+    /// Empties `batch`. Returns true when it had to wake the loop.
     pub fn deliver(&self, batch: &mut Vec<M>, bytes: usize) -> bool {
         {
             let mut waiting = self.waiting();
@@ -94,7 +93,7 @@ impl<M, W: Wake> Mailbox<M, W> {
         self.bytes.store(0, Ordering::Relaxed);
     }
 
-    /// Announces a sleep. Returns false when work is waiting.
+    /// Returns false when work is waiting.
     pub fn sleep(&self) -> bool {
         self.sleeping.store(true, Ordering::SeqCst);
         if self.waiting().mail.is_empty() {

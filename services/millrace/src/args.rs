@@ -75,8 +75,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "IP:PORT", value_parser = listen)]
     pub(crate) admin_listen: Option<Listen>,
 
-    /// File with the token of the operator API, at least 32 characters. Without it only programs on this machine use that API, and
-    /// none where admin_listen is not on loopback.
+    /// File with the token of the operator API, at least 32 characters. Without it the API serves only programs on this machine,
+    /// and does not exist where admin_listen is not on loopback.
     #[arg(long, value_name = "FILE", value_parser = operator_token)]
     pub(crate) operator_token_file: Option<OperatorToken>,
 
@@ -97,8 +97,8 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) outgoing: OutgoingArgs,
 
-    /// Brokers that are made at the start if they are not there, beside "default". A client reaches one by the first part of
-    /// the server name that a gateway passes on; without a gateway, by the user name "NAME/USER".
+    /// Brokers that the server makes at the start if they are missing, beside "default". The first part of the server name that
+    /// the gateway passes on selects a client's broker; without a gateway the user name "NAME/USER" does.
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = broker_name)]
     pub(crate) brokers: Vec<String>,
 
@@ -124,14 +124,14 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = crate::logs::filter)]
     pub(crate) log_level: String,
 
-    /// How log lines are written, to standard error: for people, or one JSON object a line.
+    /// Format of the log lines on standard error: text for people, or one JSON object a line.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) log_format: LogFormat,
 
     #[command(flatten)]
     pub(crate) telemetry: TelemetryArgs,
 
-    /// Clients a second that the server disconnects on SIGTERM, before it stops; 0 is all at once, as on SIGINT.
+    /// Clients a second that the server disconnects on SIGTERM, before it stops; 0 disconnects all at once, as SIGINT does.
     #[arg(long, value_name = "COUNT", default_value_t = 1000)]
     #[arg(value_parser = whole_number::<u32>(0, u32::MAX))]
     pub(crate) drain_rate: u32,
@@ -231,12 +231,10 @@ pub(crate) fn yes_or_no(text: &str) -> Result<bool, String> {
     text.parse().map_err(|_| "true or false is allowed".into())
 }
 
-/// Has the name, default and description of every setting.
 pub(crate) fn serve_command() -> clap::Command {
     ServeArgs::augment_args(clap::Command::new("serve").bin_name("millrace serve").max_term_width(100))
 }
 
-/// Parses `millrace serve` and its flags.
 pub(crate) fn serve_args(args: &[OsString]) -> Result<(ServeArgs, clap::ArgMatches), clap::Error> {
     let matches = serve_command().try_get_matches_from(args.iter().skip(1))?;
     Ok((ServeArgs::from_arg_matches(&matches)?, matches))

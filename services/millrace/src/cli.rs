@@ -1,5 +1,3 @@
-//! The command line: its commands.
-
 use std::ffi::OsString;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -93,7 +91,7 @@ enum Command {
     Man(install::ManArgs),
 }
 
-/// The first of `args` is the program's name.
+/// `args` begins with the program's name.
 pub(crate) fn run(args: Vec<OsString>) -> Result<(), Failure> {
     let matches = Cli::command().try_get_matches_from(&args)?;
     match Cli::from_arg_matches(&matches)?.command {

@@ -50,17 +50,16 @@ const SECURITY: [(HeaderName, &str); 5] = [
     ),
 ];
 
-/// Requests reach the console first, then `app`.
+/// The console sees each request before `app`.
 pub(crate) fn around(app: Router, sockets: Sockets) -> Router {
     with_page(app, PAGE, sockets)
 }
 
-/// Serves the pages of operators before the routes of `app`, if they were built. They ask the operator API only.
+/// The pages of operators come before the routes of `app`, if they were built. They use the operator API only.
 pub(crate) fn around_operators(app: Router) -> Router {
     with_page(app, OPERATOR_PAGE, Sockets { ws: Vec::new(), gateway: None })
 }
 
-/// Whether this program has the pages of operators.
 pub(crate) fn has_operator_pages() -> bool {
     find(OPERATOR_PAGE).is_some()
 }
@@ -143,7 +142,7 @@ fn kind(path: &str) -> &'static str {
     }
 }
 
-/// The page, with a nonce for the style elements of its components.
+/// The nonce is for the style elements of the page's components.
 fn page(site: &Site, host: Option<&str>) -> Response {
     let mut bytes = [0; NONCE_BYTES];
     let text = find(site.page).and_then(|file| std::str::from_utf8(file.plain).ok());
@@ -159,7 +158,7 @@ fn page(site: &Site, host: Option<&str>) -> Response {
     (headers, text.replace(NONCE, &nonce)).into_response()
 }
 
-/// The Content-Security-Policy: connections only to the HTTP port and the WebSocket listeners.
+/// The Content-Security-Policy, which allows connections only to the HTTP port and the WebSocket listeners.
 fn policy(nonce: &str, sockets: &Sockets, host: Option<&str>) -> String {
     let own = sockets.ws.iter().map(|ws| format!(" ws://{}:{}", reachable(*ws, host), ws.port()));
     let sockets: String = own.chain(sockets.gateway.iter().map(|gateway| format!(" {gateway}"))).collect();

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 pub(crate) enum Failure {
     /// Wrong command line, help or version.
     Usage(clap::Error),
-    /// A sentence that says what to do.
+    /// Says what to do.
     Settings(String),
-    /// A sentence that says what to do.
+    /// Says what to do.
     Run(String),
 }
 

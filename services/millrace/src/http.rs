@@ -121,7 +121,9 @@ fn spawn(
         };
         match listener {
             Ok(listener) => runtime.block_on(connections.serve(listener, app)),
-            Err(error) => error!(%error, port = name, "the port cannot be served; clients are not affected"),
+            Err(error) => {
+                error!(%error, port = name, "an HTTP port cannot be served, while MQTT clients are not affected: restart the server");
+            }
         }
     };
     std::thread::Builder::new().name(name.into()).spawn(serve)?;
@@ -208,8 +210,8 @@ fn render(at: &Addresses, host: Option<&str>) -> String {
         .replace("{ws_url}", &format!("ws://{ws_host}:{ws_port}/mqtt"))
 }
 
-/// The host part of `at`; for "all addresses" the name by which the browser came. A name with a character that no
-/// host name has is not repeated.
+/// The host part of `at`; for "all addresses" the name that the browser used. A name with a character that no host name has is
+/// not repeated, because the page would show it.
 pub(crate) fn reachable(at: SocketAddr, asked: Option<&str>) -> String {
     match at.ip() {
         ip if ip.is_unspecified() => asked.and_then(host_name).unwrap_or("127.0.0.1").to_owned(),

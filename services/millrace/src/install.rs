@@ -1,5 +1,5 @@
-//! Prints the files that a package installs beside the program: completions, man pages and an example settings file;
-//! and the version. Everything comes from the definition of the command line, so it cannot be outdated.
+//! Prints the files that a package installs beside the program (completions, man pages, an example settings file), and the
+//! version. Everything comes from the definition of the command line, so it cannot be outdated.
 
 use std::ffi::OsString;
 use std::fs;
@@ -91,7 +91,6 @@ fn print(text: &[u8]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Every setting as a comment, with its default.
 fn example() -> String {
     let mut text = String::from(
         "# Settings of `millrace serve`. Each line that begins with \"#name =\" shows a default: to change it, remove the \"#\".\n\

@@ -42,7 +42,7 @@ macro_rules! limits {
 
 /// Shortest secret of secret_key_file, characters: 32 random ones in base64 have 192 bits.
 pub(crate) const SECRET_KEY_CHARS_MIN: usize = 32;
-/// Letters that wait for the mail server; a letter beyond it is dropped and logged.
+/// E-mails that wait for the mail server. The server drops and logs an e-mail beyond it.
 pub(crate) const LETTERS_MAX: usize = 1_000;
 /// How long the mail server may take for one step.
 pub(crate) const SMTP_TIMEOUT: Duration = Duration::from_secs(30);
@@ -145,13 +145,13 @@ limits! {
 pub(crate) const API_THREADS: usize = 4;
 /// An endless answer ends when its client does not read for this time.
 pub(crate) const STREAM_STALL_MAX: Duration = Duration::from_secs(30);
-/// Also for the next request on an open connection.
+/// Time for the head of a request, also of the next request on an open connection.
 pub(crate) const HTTP_HEAD_TIME: Duration = Duration::from_secs(30);
 /// Read ahead by each connection. With the number of connections it bounds their memory.
 pub(crate) const HTTP_BUFFER_BYTES: usize = 32 * 1024;
 /// Pause after accepting failed for lack of descriptors.
 pub(crate) const HTTP_ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Bytes.
+/// Shortest token of operator_token_file, bytes.
 pub(crate) const OPERATOR_TOKEN_BYTES_MIN: usize = 32;
 pub(crate) const ADMIN_CONNECTIONS_MAX: usize = 128;
 /// Distance from the HTTP port to the default admin port.
@@ -161,10 +161,9 @@ pub(crate) const ADMIN_PORT_ABOVE: u16 = 10;
 pub(crate) const API_ANSWER_BYTES_MAX: usize = 64 << 20;
 /// The API itself ends a request after 30 seconds.
 pub(crate) const API_PATIENCE_S: u64 = 40;
-/// Bytes.
+/// Longest line with a secret on standard input, bytes: a password of 65,535 bytes and the end of the line.
 pub(crate) const SECRET_BYTES_MAX: u64 = 65_537;
 
-/// Of an HTTP port.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionLimits {
     pub(crate) all: usize,

@@ -1,8 +1,8 @@
 //! `millrace migrate`: from one machine's data folder to a region's FoundationDB cluster, and back.
 //!
 //! The keys are the same on both engines, so a migration copies them unchanged and then compares both stores:
-//! [`millrace_storage::copy`]. No server may run on either store meanwhile. A data folder is locked; the pods of a
-//! cluster show by the leases that they renew.
+//! [`millrace_storage::copy`]. No server may run on either store meanwhile. The lock of a data folder shows a running server; the
+//! leases that pods renew show the servers of a cluster.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -42,7 +42,6 @@ const PODS_MAX: usize = 10_000;
 
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
-/// `millrace migrate`.
 #[derive(Debug, Args)]
 pub(crate) struct MigrateArgs {
     /// A data folder, or "foundationdb" for the cluster.
@@ -110,14 +109,14 @@ fn migrate(source: &Place, target: &Place) -> Result<(), Failure> {
     }
     let to = open(target)?;
     let mut progress = Progress::new();
-    let copied = block_on(copy(&from.database(), &to.database(), &mut |seen| progress.tell(seen)));
+    let copied = block_on(copy(&from.database(), &to.database(), &mut |seen| progress.show(seen)));
     let seen = copied.map_err(|error| failure(&error))?;
     if let Place::Cluster(_) = source {
         // A pod that was started during the copy may write after the comparison.
         refuse_running(&Store::new(from.database()), LEASE_WATCHED)?;
     }
-    tell(&format!("Both stores are equal: {}, {}.", keys(seen.keys), text::bytes(seen.bytes)));
-    tell("Start servers on the target with the same secret_key_file as before, if one was set.");
+    say(&format!("Both stores are equal: {}, {}.", keys(seen.keys), text::bytes(seen.bytes)));
+    say("Start servers on the target with the same secret_key_file as before, if one was set.");
     Ok(())
 }
 
@@ -125,7 +124,7 @@ fn open(place: &Place) -> Result<Opened, Failure> {
     place.open_even_unfinished()?.ok_or_else(|| Failure::Run("a store in memory cannot be copied".into()))
 }
 
-/// Watches the leases of all pods for some time.
+/// Watches the leases of all pods, because a running pod renews its lease.
 fn refuse_running(store: &Store, watched: Duration) -> Result<(), Failure> {
     let unread = |error| Failure::Run(format!("the pods of the store cannot be read: {error}"));
     let list = || block_on(store.run(async |tx| pods::list(&tx, PODS_MAX).await));
@@ -133,7 +132,7 @@ fn refuse_running(store: &Store, watched: Duration) -> Result<(), Failure> {
     if before.is_empty() {
         return Ok(());
     }
-    tell(&format!("Watching for {} s whether a pod runs on the source ...", watched.as_secs()));
+    say(&format!("Watching for {} s whether a pod runs on the source ...", watched.as_secs()));
     block_on(System::new().pause(watched));
     let after = list().map_err(unread)?;
     let running = renewed(&before, &after);
@@ -173,7 +172,7 @@ fn failure(error: &CopyError) -> Failure {
 }
 
 /// A closed stderr does not end the migration.
-fn tell(line: &str) {
+fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
@@ -183,22 +182,22 @@ fn keys(number: u64) -> String {
 
 /// Lines on stderr, at most one a second.
 struct Progress {
-    told: std::time::Instant,
+    shown_at: std::time::Instant,
 }
 
 impl Progress {
     #[allow(clippy::disallowed_methods, reason = "paces the lines that a person reads")]
     fn new() -> Self {
-        Self { told: std::time::Instant::now() }
+        Self { shown_at: std::time::Instant::now() }
     }
 
-    fn tell(&mut self, seen: CopyProgress) {
-        if self.told.elapsed() < PROGRESS_EVERY {
+    fn show(&mut self, seen: CopyProgress) {
+        if self.shown_at.elapsed() < PROGRESS_EVERY {
             return;
         }
         *self = Self::new();
         let what = if seen.is_comparing { "Compared" } else { "Copied" };
-        tell(&format!("{what} {}, {} ...", keys(seen.keys), text::bytes(seen.bytes)));
+        say(&format!("{what} {}, {} ...", keys(seen.keys), text::bytes(seen.bytes)));
     }
 }
 

@@ -20,7 +20,6 @@ pub(crate) struct OutgoingArgs {
 }
 
 impl OutgoingArgs {
-    /// Settings of the HTTP client.
     pub(crate) fn settings(self) -> CallSettings {
         CallSettings {
             allow: self.outgoing_allow,

@@ -21,7 +21,7 @@ pub(crate) fn end_the_process() {
         let reason = reason(panic);
         let backtrace = std::backtrace::Backtrace::force_capture();
         if name == HTTP {
-            return error!(place, %backtrace, "a request ended with a panic, which is a bug: {reason}");
+            return error!(place, %backtrace, "a request ended with a panic, which is a bug to report: {reason}");
         }
         error!(
             thread = name,

@@ -6,7 +6,7 @@ use std::fs;
 /// Label value of a build without a revision.
 const UNKNOWN: &str = "unknown";
 
-/// In Prometheus text format.
+/// Prometheus text format.
 pub(crate) fn text() -> String {
     let mut out = String::new();
     let features = if cfg!(feature = "foundationdb") { "foundationdb" } else { "" };

@@ -34,7 +34,7 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
     logs::start(&settings.log_level, settings.log_format, telemetry.log_layer());
     panics::end_the_process();
     if !ignored.is_empty() {
-        warn!(names = %ignored.join(", "), "environment variables that are no setting are ignored");
+        warn!(names = %ignored.join(", "), "environment variables that name no setting are ignored: check their spelling");
     }
     // Before the listeners open, so that no signal is lost.
     let mut signals =
@@ -114,7 +114,7 @@ fn end(signals: &mut Signals, started: &[Started]) -> Option<i32> {
         if signal != SIGHUP {
             return Some(signal);
         }
-        info!("certificates, passwords and rules are read again, as SIGHUP says");
+        info!("SIGHUP: certificates, passwords and rules are read again");
         for pod in started {
             if let Some(edge) = &*pod.running.read().unwrap_or_else(PoisonError::into_inner) {
                 edge.reload();
@@ -138,14 +138,14 @@ fn drain(running: &Running, pace: &DrainPace) {
     info!(
         connections = left(),
         per_second = draining.per_second(),
-        "draining: clients are sent away; a second signal stops at once"
+        "draining: clients are disconnected; a second signal stops at once"
     );
     let mut waited = Duration::ZERO;
     while !draining.wait(DRAIN_PROGRESS) {
         waited += DRAIN_PROGRESS;
         info!(connections = left(), "draining");
         if waited > pace.at_most {
-            return warn!("not all clients could be sent away in time");
+            return warn!("the drain took too long: the remaining clients are disconnected at once");
         }
     }
 }
@@ -166,7 +166,7 @@ pub(crate) struct Started {
     gateway: Vec<SocketAddr>,
     pub(crate) http: Option<SocketAddr>,
     admin: Option<SocketAddr>,
-    /// Whether the admin port has pages.
+    /// The admin port has pages.
     has_operator_pages: bool,
     /// The metrics of the pod count them.
     pub(crate) public: Option<Arc<Connections>>,
@@ -271,7 +271,7 @@ fn start(
     })
 }
 
-/// For `millrace sessions` and similar commands.
+/// The socket for `millrace sessions` and similar commands.
 fn admin(path: &Path, store: Embedded, running: &Running) -> Option<inspect::socket::Socket> {
     let opened = inspect::socket::Socket::open(path, store, Arc::new(Arc::clone(running)));
     opened
@@ -295,8 +295,10 @@ fn signals() -> std::io::Result<Signals> {
 /// A connection is an open file, and shells start programs with a low limit.
 fn raise_open_files() {
     match rlimit::increase_nofile_limit(u64::MAX) {
-        Ok(open_files_max) => info!(open_files_max, "open files: the most this process is allowed"),
-        Err(error) => warn!(%error, "the limit of open files stays as it is; it bounds the connections"),
+        Ok(open_files_max) => info!(open_files_max, "the limit of open files, which bounds the connections"),
+        Err(error) => {
+            warn!(%error, "the limit of open files cannot be raised, and bounds the connections: raise it outside (ulimit -n, LimitNOFILE)");
+        }
     }
 }
 

@@ -22,7 +22,7 @@ impl ServiceManager {
         let interval = std::env::var("WATCHDOG_USEC").ok().and_then(|value| value.parse().ok());
         Self::connect(&address, interval.map(Duration::from_micros), is_alive)
             .inspect_err(
-                |error| warn!(%error, address, "the service manager cannot be notified that the server is ready"),
+                |error| warn!(%error, address, "the service manager cannot be notified that the server is ready, and may stop it: check NOTIFY_SOCKET"),
             )
             .ok()
     }
@@ -93,7 +93,7 @@ mod tests {
         let manager = UnixDatagram::bind(&path).unwrap();
         let alive = Arc::new(AtomicBool::new(true));
         let is_alive = Arc::clone(&alive);
-        let told =
+        let service =
             ServiceManager::connect(path.to_str().unwrap(), Some(Duration::from_millis(20)), move || {
                 is_alive.load(Ordering::Relaxed)
             })
@@ -109,7 +109,7 @@ mod tests {
             late += 1;
             assert!(late < 5, "a server that does not turn is said to be alive");
         }
-        told.stopping();
+        service.stopping();
         assert_eq!(received(&manager), "STOPPING=1");
     }
 

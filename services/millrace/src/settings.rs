@@ -35,13 +35,13 @@ pub(crate) struct Settings {
     pub(crate) http_limits: ConnectionLimits,
     pub(crate) control: ControlArgs,
     pub(crate) oidc: Option<OidcSettings>,
-    /// The server that sends mail to people, if any.
+    /// `None` when the server sends no mail.
     pub(crate) smtp: Option<SmtpSettings>,
     /// A filter that [`crate::logs::filter`] accepted.
     pub(crate) log_level: String,
     pub(crate) log_format: LogFormat,
     pub(crate) telemetry: TelemetryArgs,
-    /// On SIGTERM.
+    /// Applies on SIGTERM.
     pub(crate) drain: millrace_edge::DrainPace,
     pub(crate) shutdown_grace: Duration,
     /// Any client on the network may connect, and the operator has confirmed it.
@@ -51,12 +51,12 @@ pub(crate) struct Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AdminListen {
     pub(crate) at: SocketAddr,
-    /// No setting names the port, so another free port will do when it is taken.
+    /// No setting names the port, so another free port is taken when it is in use.
     pub(crate) is_default: bool,
 }
 
 impl AdminListen {
-    /// The port above that of the HTTP port, unless a setting names one. A free port, if that is beyond the last one.
+    /// The port above that of the HTTP port, unless a setting names one. Beyond the last port it is any free port.
     fn of(said: Option<Listen>, http: Option<SocketAddr>) -> Option<Self> {
         let beside = |port: u16| if port == 0 { 0 } else { port.checked_add(ADMIN_PORT_ABOVE).unwrap_or(0) };
         match (said, http) {
@@ -71,8 +71,8 @@ impl AdminListen {
 }
 
 impl Settings {
-    /// Whether only programs on this machine can reach the server: every listener is on a loopback address, and no
-    /// gateway or proxy stands before one.
+    /// Only programs on this machine can reach the server: every listener is on a loopback address, and no gateway or proxy
+    /// stands before one.
     pub(crate) fn is_local(&self) -> bool {
         let is_loopback = |at: &SocketAddr| at.ip().to_canonical().is_loopback();
         let edge = &self.edge;
@@ -123,7 +123,7 @@ pub(crate) fn load(
     Ok((combine(args, says_data_dir).map_err(Failure::Settings)?, ignored))
 }
 
-/// For the commands that look into the data folder of a server with these settings.
+/// For commands that use the data folder of a server with these settings.
 pub(crate) fn data_dir(
     flag: Option<PathBuf>,
     config: Option<PathBuf>,
@@ -162,7 +162,7 @@ pub(crate) fn environment() -> impl Iterator<Item = (String, String)> {
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
 }
 
-/// By the settings' names. An empty variable counts as unset, because scripts and compose files leave such ones.
+/// Maps names of settings to values. An empty variable counts as unset, because scripts and compose files leave such variables.
 fn variables(environment: impl Iterator<Item = (String, String)>) -> BTreeMap<String, String> {
     environment
         .filter(|(_, value)| !value.is_empty())
@@ -170,7 +170,6 @@ fn variables(environment: impl Iterator<Item = (String, String)>) -> BTreeMap<St
         .collect()
 }
 
-/// Names that a file or the environment may have.
 fn names() -> BTreeSet<String> {
     serve_command()
         .get_arguments()
@@ -226,7 +225,7 @@ fn plain(value: &toml::Value) -> Option<String> {
     }
 }
 
-/// Suggests the setting that an unknown `key` may mean.
+/// Suggests the setting that the user may have meant by `key`.
 fn instead(key: &str, known: &BTreeSet<String>) -> String {
     let flag = format!("--{}", key.replace('_', "-"));
     let suggested =

@@ -24,16 +24,16 @@ pub(crate) struct StoreArgs {
     #[arg(long, value_name = "STORE", default_value = "embedded")]
     pub(crate) store: StoreKind,
 
-    /// Folder for durable data (sessions, messages, wills), created when it is missing; or "off": everything ends with the
-    /// process.
+    /// Folder for durable data (sessions, messages, wills), created when it is missing; or "off": all data is lost when the
+    /// process ends.
     #[arg(long, value_name = "DIR", default_value = "./data")]
     pub(crate) data_dir: PathBuf,
 
     #[command(flatten)]
     cluster: ClusterArgs,
 
-    /// Name of this process among those that share a store; no two running ones have the same. A process that keeps its name
-    /// recovers its own sessions when it starts again [default: the host's name and a random part].
+    /// Name of this process among the processes that share a store; no two running processes may have the same name. A process
+    /// that keeps its name recovers its own sessions when it starts again [default: the host's name and a random part].
     #[arg(long, value_name = "NAME", value_parser = pod_name)]
     pod: Option<String>,
 
@@ -44,7 +44,6 @@ pub(crate) struct StoreArgs {
     pub(crate) pods: u16,
 }
 
-/// The FoundationDB cluster of a store.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ClusterArgs {
     /// FoundationDB: the file that names the cluster's coordinators. It must be writable, because they may change [default:
@@ -139,7 +138,6 @@ impl StoreArgs {
 }
 
 impl ClusterArgs {
-    /// Each setting's name, and whether it is set.
     pub(crate) fn given(&self) -> impl Iterator<Item = (&'static str, bool)> + use<> {
         [
             ("fdb_cluster_file", self.fdb_cluster_file.is_some()),
@@ -209,7 +207,7 @@ impl Place {
 
     pub(crate) fn greet(&self, pod: Option<&str>) {
         match self {
-            Self::Memory => info!("data_dir is off: everything ends with this process"),
+            Self::Memory => info!("data_dir is off: all data is lost when this process ends"),
             Self::Folder(path) => info!(
                 data_dir = %path.display(),
                 "sessions, their messages and retained messages are durable"
@@ -224,14 +222,17 @@ impl Place {
     }
 }
 
-/// Takes a data folder away from other users of the machine that an earlier version has made readable.
+/// An earlier version made data folders that other users of the machine can read.
 fn close_to_others(path: &Path) {
     let Ok(metadata) = std::fs::metadata(path) else { return };
     if metadata.permissions().mode() & 0o077 == 0 {
         return;
     }
     if let Err(error) = std::fs::set_permissions(path, Permissions::from_mode(0o700)) {
-        warn!(data_dir = %path.display(), %error, "other users of this machine may read the data folder, and its mode cannot be changed to 0700");
+        warn!(
+            data_dir = %path.display(), %error,
+            "other users of this machine may read the data folder, and its mode cannot be changed: run chmod 700 as its owner"
+        );
     }
 }
 
@@ -259,7 +260,6 @@ fn open_folder(path: &Path) -> Result<Embedded, Failure> {
     Ok(opened)
 }
 
-/// Unique among processes.
 fn new_pod() -> String {
     let system = rustix::system::uname();
     let host: String =

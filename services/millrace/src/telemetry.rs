@@ -18,30 +18,29 @@ const END_MAX: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TelemetryArgs {
-    /// OpenTelemetry collector that metrics, traces and log lines are sent to over OTLP/HTTP, such as
-    /// http://127.0.0.1:4318; "off" or an empty text sends nothing. Data that the collector does not take in time is
-    /// dropped and counted.
+    /// OpenTelemetry collector that receives metrics, traces and log lines over OTLP/HTTP, such as http://127.0.0.1:4318; "off"
+    /// or an empty text sends nothing. The server drops and counts data that the collector does not take in time.
     #[arg(long, value_name = "URL", default_value = "off", value_parser = endpoint)]
     pub(crate) otlp_endpoint: Collector,
 
-    /// Seconds between two exports of metrics; 0 exports none, for pods whose /metrics is scraped: both together would count twice.
+    /// Seconds between two exports of metrics. Set 0, which exports none, where a scrape reads /metrics: both together would
+    /// count twice.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     #[arg(value_parser = whole_number::<u16>(0, 3600))]
     pub(crate) otlp_interval_s: u16,
 
-    /// Part of the messages that are followed through the server by traces, from 0 to 1; 0 follows none, also not those whose
-    /// publishers ask for it with a traceparent. More costs CPU for each message that is followed.
+    /// Share of the messages that the server traces, from 0 to 1. Each traced message costs CPU. 0 traces none, not even messages
+    /// whose publishers ask for it with a traceparent.
     #[arg(long, value_name = "RATIO", default_value_t = 0.0, value_parser = ratio)]
     pub(crate) trace_ratio: f64,
 
-    /// Most messages a second that are followed. Publishers can ask for half of them, those of one broker for a quarter.
+    /// Most traced messages a second. Messages whose publishers ask for it take at most half, those of one broker a quarter.
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     #[arg(value_parser = whole_number::<u32>(1, 100_000))]
     pub(crate) traces_per_second_max: u32,
 }
 
 impl TelemetryArgs {
-    /// Compares settings with each other.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.trace_ratio > 0.0 && self.otlp_endpoint == Collector::Off {
             return Err(
@@ -125,7 +124,6 @@ impl Telemetry {
     }
 }
 
-/// Queues the spans of a pod for the exporter.
 struct Spans {
     queue: Queue,
     source: usize,

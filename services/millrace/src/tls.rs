@@ -51,7 +51,7 @@ pub(crate) struct TlsArgs {
     #[arg(long, value_name = "ORIGIN", default_value = "same-host", value_delimiter = ',', value_parser = origin)]
     ws_origins: Vec<String>,
 
-    /// Networks whose addresses have no limits per address, because a proxy there connects many clients.
+    /// Networks whose addresses have no limits per address, such as that of a proxy that connects many clients.
     #[arg(long, value_name = "NETWORK", default_value = "127.0.0.0/8,::1/128", value_delimiter = ',')]
     #[arg(value_parser = network)]
     unlimited_from: Vec<IpNet>,

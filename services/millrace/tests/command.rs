@@ -108,7 +108,7 @@ fn on_sigterm_clients_are_sent_away_at_a_rate_and_on_sigint_at_once() {
         assert!(words.contains("other.example:1883"), "{words}");
     }
     drop(clients_of);
-    server.behind("draining: clients are sent away");
+    server.behind("draining: clients are disconnected");
     server.behind("stopped");
     assert_eq!(server.child.wait().unwrap().code(), Some(0));
 
@@ -127,7 +127,7 @@ fn on_sigterm_clients_are_sent_away_at_a_rate_and_on_sigint_at_once() {
     let admin = server.address("/metrics at http://");
     let _clients = clients(&mqtt, 60);
     server.signal("-TERM");
-    server.behind("draining: clients are sent away");
+    server.behind("draining: clients are disconnected");
     let health = get(&http, "/healthz");
     assert!(health.starts_with("HTTP/1.1 503 ") && health.contains("draining: "), "{health}");
     let metrics = get(&admin, "/metrics");

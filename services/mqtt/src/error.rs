@@ -2,7 +2,6 @@
 
 use crate::ReasonCode;
 
-/// Why bytes are not a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The packet breaks the wire format: lengths, flags, reserved bits, UTF-8, values out of range.
@@ -20,7 +19,7 @@ pub enum DecodeError {
         size: u32,
         limit: u32,
     },
-    /// A topic name that is empty (3.x; in 5.0 an empty one without alias is a protocol error) or has a wildcard.
+    /// The topic name is empty (3.x; in 5.0 an empty one without alias is a protocol error) or has a wildcard.
     #[error("malformed topic name")]
     TopicName,
     /// A topic filter that breaks the rules of section 4.7.

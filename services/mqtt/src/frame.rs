@@ -17,7 +17,7 @@ pub struct Frame<'a> {
 ///
 /// # Errors
 /// A remaining length of more than four bytes, a first byte that no version allows, and a packet over `packet_size_max` bytes.
-/// All are found as soon as the fixed header is there.
+/// All are found as soon as the fixed header is complete.
 #[inline]
 pub fn frame(buf: &[u8], packet_size_max: u32) -> Result<Result<Frame<'_>, usize>, DecodeError> {
     let Some((&first, rest)) = buf.split_first() else { return Ok(Err(2)) };

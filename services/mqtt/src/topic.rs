@@ -3,7 +3,7 @@
 use crate::wire::FIELD_BYTES_MAX;
 use crate::{DecodeError, Version};
 
-/// True for a topic that clients can publish to: not empty, at most 65,535 bytes, no wildcard, no U+0000.
+/// A client can publish to such a topic: not empty, at most 65,535 bytes, no wildcard, no U+0000.
 #[inline]
 pub fn is_valid_name(topic: &str) -> bool {
     //= [MQTT-4.7.3-1] v5 v3.1.1

@@ -1,5 +1,3 @@
-//! The client that makes calls.
-
 use std::error::Error as StdError;
 use std::sync::Arc;
 
@@ -19,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::connector::{Connector, Tcp};
 use crate::guard::Guard;
 use crate::limits::{HEAD_BYTES_MAX, IDLE_MAX, IDLE_PER_HOST_MAX};
-use crate::places::{CALLS, Places};
+use crate::permits::{CALLS, Permits};
 use crate::{Call, CallError, Response};
 
 #[derive(Clone, Debug, Default)]
@@ -35,7 +33,7 @@ pub struct CallSettings {
 #[derive(Clone)]
 pub struct HttpClient {
     pool: Pool<Connector, Full<Bytes>>,
-    places: Arc<Places>,
+    permits: Arc<Permits>,
 }
 
 impl HttpClient {
@@ -55,7 +53,7 @@ impl HttpClient {
             .pool_max_idle_per_host(IDLE_PER_HOST_MAX)
             .http1_max_buf_size(HEAD_BYTES_MAX)
             .build(Connector(connector));
-        Self { pool, places: Arc::new(Places::new(CALLS)) }
+        Self { pool, permits: Arc::new(Permits::new(CALLS)) }
     }
 
     /// Needs a tokio runtime with time and I/O. Dropping the future cancels the call and closes its connection. A response of any
@@ -65,8 +63,8 @@ impl HttpClient {
         let answer_bytes_max = call.answer_bytes_max;
         let request = call.into_request()?;
         let host = request.uri().authority().map_or_else(String::new, |host| host.as_str().to_lowercase());
-        let place = timeout_at(until, self.places.take(&host)).await;
-        let _place = place.ok().flatten().ok_or(CallError::Busy)?;
+        let permit = timeout_at(until, self.permits.take(&host)).await;
+        let _permit = permit.ok().flatten().ok_or(CallError::Busy)?;
         timeout_at(until, self.exchange(request, answer_bytes_max)).await.unwrap_or(Err(CallError::Timeout))
     }
 
@@ -102,7 +100,7 @@ fn tls(more: Vec<CertificateDer<'static>>) -> ClientConfig {
         .with_no_client_auth()
 }
 
-/// Maps the pool's errors. A [`CallError`] is inside when no connection could be made; other connection errors are of TLS.
+/// A [`CallError`] is inside when no connection could be made; other connection errors are of TLS.
 fn failed(error: legacy::Error) -> CallError {
     let is_connect = error.is_connect();
     let mut cause: Option<&(dyn StdError + 'static)> = error.source();

@@ -1,4 +1,4 @@
-//! Opens connections. It connects to exactly the addresses that it has checked, so that a DNS name cannot change in between.
+//! Connects to exactly the addresses that it has checked, so that a DNS name cannot change in between.
 
 use std::error::Error as StdError;
 use std::future::Future;
@@ -79,11 +79,11 @@ impl Shared {
         let port = uri.port_u16().unwrap_or(if is_https { 443 } else { 80 });
         let found = self.resolve(uri.host().unwrap_or_default(), port).await?;
         let addresses = self.guard.pass(&found, is_https)?;
-        let place = self.connections.clone().acquire_owned().await.map_err(|_| CallError::Busy)?;
+        let permit = self.connections.clone().acquire_owned().await.map_err(|_| CallError::Busy)?;
         let stream = connect_to_one(&addresses).await.map_err(connect)?;
         // A request is one small packet that must not wait for more.
         stream.set_nodelay(true).map_err(connect)?;
-        Ok(Stream::new(stream, place))
+        Ok(Stream::new(stream, permit))
     }
 
     async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, CallError> {

@@ -1,5 +1,3 @@
-//! The reasons for which a call fails.
-
 use std::io;
 use std::sync::Arc;
 

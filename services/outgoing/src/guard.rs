@@ -72,7 +72,7 @@ fn is_public(address: IpAddr) -> bool {
     }
 }
 
-/// The IPv4 address that a mapped or translated address reaches.
+/// Unwraps a mapped or translated address.
 fn meant(address: IpAddr) -> Option<Ipv4Addr> {
     let six = match address {
         IpAddr::V4(four) => return Some(four),

@@ -12,7 +12,7 @@ use crate::CallError;
 use crate::limits::{
     LOOKUP_MAX, LOOKUPS_MAX, LOOKUPS_PER_ZONE_MAX, RESOLVED_MAX, WAITING_MAX, WAITING_PER_HOST_MAX,
 };
-use crate::places::{PlaceLimits, Places};
+use crate::permits::{PermitLimits, Permits};
 
 /// Labels that country registries use as public suffixes, as in `co.uk` and `com.au`.
 const SUFFIXES: [&str; 9] = ["ac", "co", "com", "edu", "gov", "ne", "net", "or", "org"];
@@ -20,7 +20,7 @@ const SUFFIXES: [&str; 9] = ["ac", "co", "com", "edu", "gov", "ne", "net", "or",
 type Resolve = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
 pub(crate) struct Lookups {
-    places: Arc<Places>,
+    permits: Arc<Permits>,
     resolve: Arc<Resolve>,
 }
 
@@ -30,23 +30,23 @@ impl Lookups {
     }
 
     fn with(resolve: impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static) -> Self {
-        let limits = PlaceLimits {
+        let limits = PermitLimits {
             all: LOOKUPS_MAX,
             per_host: LOOKUPS_PER_ZONE_MAX,
             waiting: WAITING_MAX,
             waiting_per_host: WAITING_PER_HOST_MAX,
         };
-        Self { places: Arc::new(Places::new(limits)), resolve: Arc::new(resolve) }
+        Self { permits: Arc::new(Permits::new(limits)), resolve: Arc::new(resolve) }
     }
 
     pub(crate) async fn look_up(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, CallError> {
         let found = timeout(LOOKUP_MAX, async {
-            let place = self.places.take(&zone(host)).await.ok_or(CallError::Busy)?;
+            let permit = self.permits.take(&zone(host)).await.ok_or(CallError::Busy)?;
             let (name, resolve) = (host.to_owned(), Arc::clone(&self.resolve));
             // The thread outlives a caller that gives up, so the thread owns the permit.
             let looked = tokio::task::spawn_blocking(move || {
                 let found = resolve(&name, port);
-                drop(place);
+                drop(permit);
                 found
             });
             let found = looked.await.map_err(io::Error::other).and_then(|found| found);

@@ -12,12 +12,12 @@ use tokio::sync::OwnedSemaphorePermit;
 
 pub(crate) struct Stream {
     inner: TokioIo<TcpStream>,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Stream {
-    pub(crate) fn new(stream: TcpStream, place: OwnedSemaphorePermit) -> Self {
-        Self { inner: TokioIo::new(stream), _place: place }
+    pub(crate) fn new(stream: TcpStream, permit: OwnedSemaphorePermit) -> Self {
+        Self { inner: TokioIo::new(stream), _permit: permit }
     }
 }
 

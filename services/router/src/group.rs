@@ -54,7 +54,7 @@ impl Group {
         self.online.len()
     }
 
-    /// Picks the next member in turn. Offline members are picked only when no member is online.
+    /// Picks the next member in turn; an offline member only when none is online.
     //= [MQTT-4.8.2-3] v5
     // The receiver has the member's own QoS.
     pub fn pick(&self) -> Option<Receiver> {
@@ -73,7 +73,7 @@ impl Group {
         self.online.iter().any(|member| counts(member.target))
     }
 
-    /// As [`Group::pick`], but never `target`, which cannot take the message now.
+    /// Never picks `target`, which cannot take the message now.
     pub fn pick_except(&self, target: Target) -> Option<Receiver> {
         let may = |other| other != target;
         self.take_turn(&self.online, may).or_else(|| self.take_turn(&self.offline, may))

@@ -3,7 +3,7 @@
 //!
 //! Reads and writes never wait for each other. A [`Router`] publishes immutable [`Snapshot`]s; a writer copies the path that it
 //! changes (a few nodes, however large the broker) and publishes a new root. A core can cache a match as long as
-//! [`Router::generation`] stays the same. A [`Digest`] summarises a router's filters in a few bytes.
+//! [`Router::generation`] stays the same.
 //!
 //! This crate knows nothing of packets, sockets, clocks, sessions or the store. Callers pass valid filters and topics
 //! (`millrace_mqtt::topic`).

@@ -19,9 +19,9 @@ pub struct Receiver {
     pub no_local: bool,
     /// Keep the publisher's RETAIN flag.
     pub retain_as_published: bool,
-    /// Number of its matching persistent subscriptions.
+    /// Number of its matching subscriptions that are persistent.
     pub kept: u16,
-    /// Subscription identifiers of all matching subscriptions, possibly with repeats.
+    /// Identifiers of all matching subscriptions, possibly with repeats.
     pub identifiers: SmallVec<[u32; 1]>,
 }
 
@@ -44,7 +44,7 @@ impl From<&Subscription> for Receiver {
 }
 
 impl Receiver {
-    /// Adds another matching subscription of the same session: one copy serves all of them.
+    /// Adds another subscription of the same session: one copy serves all of them.
     //= [MQTT-3.3.4-2] v5
     //= [MQTT-3.3.4-3] v5
     //= [MQTT-3.3.4-4] v5
@@ -53,8 +53,8 @@ impl Receiver {
         self.qos = self.qos.max(other.qos);
         // No Local excludes one subscription only; another subscription can still want the message.
         self.no_local &= other.no_local;
-        // The single copy carries one RETAIN flag. A cleared flag would be wrong for a subscription with Retain As Published; a
-        // set flag is only surplus information for the others.
+        // The single copy carries one RETAIN flag. A cleared flag would be wrong for a subscription with Retain As Published,
+        // while the others can ignore a set flag.
         self.retain_as_published |= other.retain_as_published;
         self.kept = self.kept.saturating_add(other.kept.into());
         if other.identifier != 0 {
@@ -67,7 +67,7 @@ impl Receiver {
 pub struct Matched {
     /// Ordered by target, one entry per target.
     pub receivers: Box<[Receiver]>,
-    /// Each group gets the message once, through the member that it picks.
+    /// Each group passes the message to one member.
     pub groups: Box<[Arc<Group>]>,
 }
 

@@ -1,5 +1,6 @@
-//! A persistent map: cloning is O(1), a change copies O(log n), and nodes that only the writer holds change in place. It is a
-//! hash trie. Most maps of a broker have at most two entries, so the small forms take at most one allocation. Beyond
+//! A persistent map: cloning is O(1), a change copies O(log n), and nodes that only the writer holds change in place.
+//!
+//! The map is a hash trie. Most maps of a broker have at most two entries, so the small forms take at most one allocation. Beyond
 //! [`Entry::LEAF_MAX`] a leaf becomes a branch of 16, by the next four bits of the entry's address.
 
 use std::mem;
@@ -11,7 +12,7 @@ use crate::seed::Seed;
 
 pub(crate) trait Entry: Clone {
     type Key: Ord + ?Sized;
-    /// A leaf with more entries becomes a branch; at least 2. A change copies one whole leaf.
+    /// A leaf with more entries becomes a branch; at least 2, because a change copies the whole leaf.
     const LEAF_MAX: usize;
     fn key(&self) -> &Self::Key;
     /// The address of the key, highest bits first: a hash, or an order-preserving number.
@@ -68,7 +69,7 @@ impl<T> Map<T> {
         iter
     }
 
-    /// Passes each entry that only this map holds to `give`, and drops the others.
+    /// Passes the entries that no other map shares to `give`, and drops the others.
     pub(crate) fn into_sole(self, give: &mut impl FnMut(T)) {
         match self {
             Self::Empty => {}

@@ -6,12 +6,12 @@ use compact_str::CompactString;
 use millrace_mqtt::topic;
 use smallvec::SmallVec;
 
-/// Filters that are remembered. To look through them costs less than a match.
+/// Remembered filters. Searching them costs less than a match.
 const FILTERS_MAX: usize = 16;
-/// Longest filter that is remembered, bytes.
+/// Longest remembered filter, bytes.
 const FILTER_BYTES_MAX: usize = 128;
 
-/// The filters that one edit changed, or that it changed more than can be remembered.
+/// The filters that one edit changed, or the fact that they are too many to remember.
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
     filters: SmallVec<[CompactString; 2]>,
@@ -32,6 +32,7 @@ impl Changed {
     }
 }
 
+/// Changes by the generation of the snapshot that they made.
 #[derive(Debug, Default)]
 pub(crate) struct Recent {
     /// All changes after this generation are remembered.
@@ -40,7 +41,6 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
-    /// Notes what the edit of this generation changed.
     pub(crate) fn note(&mut self, generation: u64, changed: Changed) {
         if changed.is_too_much {
             self.filters.clear();
@@ -55,7 +55,7 @@ impl Recent {
         }
     }
 
-    /// Whether the changes after generation `from` and up to `through` are remembered, and none concerns `topic`.
+    /// True when all changes after generation `from` up to `through` are remembered, and none concerns `topic`.
     pub(crate) fn spare(&self, topic: &str, from: u64, through: u64) -> bool {
         let newer = self.filters.iter().rev().take_while(|(generation, _)| *generation > from);
         self.since <= from

@@ -17,19 +17,18 @@ use crate::set::Set;
 use crate::subscription::{Subscription, Target};
 use crate::trie::{Content, Node};
 
-/// Any thread can read and write it.
 #[derive(Debug)]
 pub struct Router {
-    /// The writers' tree; the published snapshot is a (cheap) clone.
+    /// The tree of the writers; the published snapshot is a (cheap) clone.
     tree: Mutex<Tree>,
     published: ArcSwap<Snapshot>,
     generation: AtomicU64,
     recent: Mutex<Recent>,
-    /// Bytes of all routers together.
+    /// Bytes of all routers of the process.
     total: OnceLock<Arc<AtomicU64>>,
 }
 
-/// Memory of a subscription in its session and in the router, without its filter and the nodes of the trie, bytes.
+/// Memory of a subscription in its session and in the router, bytes. The filter and the trie's nodes are extra.
 const SUBSCRIPTION_BYTES: usize = 160;
 
 #[derive(Clone, Debug)]
@@ -40,7 +39,7 @@ struct Tree {
     seed: Seed,
 }
 
-/// All subscriptions at one moment. It never changes.
+/// All subscriptions at one moment.
 #[derive(Debug)]
 pub struct Snapshot {
     tree: Tree,
@@ -50,7 +49,7 @@ pub struct Snapshot {
 /// Bounds the cost of one match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatchLimits {
-    /// Filters that can match one topic. Each share name of a filter counts.
+    /// Filters that can match one topic; each share name of a filter counts.
     pub filters_max: usize,
     /// Nodes of the trie that one match can visit.
     pub nodes_max: usize,
@@ -93,7 +92,7 @@ impl Router {
         }
     }
 
-    /// Also counts the bytes of this router in `total`. Later calls have no effect.
+    /// Also adds the bytes of this router to `total`. Later calls have no effect.
     pub fn count_in(&self, total: &Arc<AtomicU64>) {
         let tree = self.tree.lock().unwrap_or_else(PoisonError::into_inner);
         if self.total.set(total.clone()).is_ok() {
@@ -101,7 +100,7 @@ impl Router {
         }
     }
 
-    /// False when it replaced a subscription of the same target, filter and share name. A member of a shared subscription is then
+    /// False when it replaced a subscription of the same target, filter and share name. A member of a shared subscription starts
     /// online.
     pub fn subscribe(&self, filter: Filter<'_>, subscription: Subscription) -> bool {
         self.edit(|edit| edit.subscribe(filter, subscription))
@@ -111,7 +110,7 @@ impl Router {
         self.edit(|edit| edit.unsubscribe(filter, target))
     }
 
-    /// Sets whether a member of a shared subscription is online. Other subscriptions ignore it.
+    /// Ignores subscriptions that are not shared.
     pub fn set_online(&self, filter: Filter<'_>, target: Target, online: bool) {
         self.edit(|edit| edit.set_online(filter, target, online));
     }
@@ -122,8 +121,8 @@ impl Router {
         self.edit_published_by(f, |publish| publish()).0
     }
 
-    /// As [`Router::edit`]. `publisher` gets a function that publishes the changes, and calls it under a lock of the caller, for
-    /// example. So nobody waits for that lock while `f` runs. It must not call this router. Returns both results.
+    /// Like [`Router::edit`], but the caller publishes: `publisher` gets a function that does so, and may call it under a lock of
+    /// its own. Nobody then waits for that lock while `f` runs. `publisher` must not call this router.
     pub fn edit_published_by<R, P>(
         &self,
         f: impl FnOnce(&mut Edit<'_>) -> R,
@@ -153,11 +152,12 @@ impl Router {
         (result, published)
     }
 
-    /// The writer notes the changes and swaps the snapshot before it stores the generation, and a reader loads the
-    /// generation (acquire) before the snapshot. So a reader of generation n gets snapshot n or a later one, and a cache
-    /// that was filled from an older snapshot has an older number. Both stores are sequentially consistent and done
-    /// before the writer's call returns. A later load sees them in any thread that was notified of the change (by a
-    /// SUBACK, a channel, a lock) or that follows in the order of all such operations.
+    /// The writer notes the changes and swaps the snapshot before it stores the generation, and a reader loads the generation
+    /// (acquire) before the snapshot. So a reader of generation n gets snapshot n or a later one, and a cache that was filled from an older snapshot
+    /// has an older number.
+    ///
+    /// Both stores are sequentially consistent and done before the writer's call returns. A later load sees them in any thread
+    /// that was notified of the change (by a SUBACK, a channel, a lock) or that follows in the order of all such operations.
     fn publish(&self, tree: &Tree, changed: Changed) -> Arc<Snapshot> {
         let generation = self.generation.load(Ordering::Relaxed) + 1;
         self.recent.lock().unwrap_or_else(PoisonError::into_inner).note(generation, changed);
@@ -166,15 +166,14 @@ impl Router {
         old
     }
 
-    /// The number of the newest snapshot, which any change of a subscription raises. A match of this generation's
-    /// snapshot is still valid; see also [`Router::still_valid`].
+    /// The number of the newest snapshot. A match of this generation's snapshot is still valid; see also [`Router::still_valid`].
     #[inline]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// True if a match of generation `matched` is known to be valid for generation `now`, which has been published: no filter that
-    /// changed in between matches `topic`, and all of them are remembered.
+    /// True if no filter that changed from generation `matched` to generation `now` matches `topic`, so that a cached match is
+    /// still valid. False when not all of the changes are remembered. `now` must have been published.
     pub fn still_valid(&self, topic: &str, matched: u64, now: u64) -> bool {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         recent.spare(topic, matched, now)
@@ -232,7 +231,7 @@ impl Snapshot {
         self.matches_counted(topic, limits, &mut 0)
     }
 
-    /// As [`Snapshot::matches`]; adds the visited nodes to `visited`, also when the match is too large.
+    /// Like [`Snapshot::matches`], but adds the visited nodes to `visited`, also when the match is too large.
     pub fn matches_counted(&self, topic: &str, limits: MatchLimits, visited: &mut usize) -> Option<Matched> {
         let mut found: SmallVec<[&Map<Subscription>; 12]> = SmallVec::new();
         let mut groups = Vec::new();
@@ -257,12 +256,12 @@ impl Snapshot {
 }
 
 impl Edit<'_> {
-    /// As [`Router::bytes`], including this edit.
+    /// Includes this edit.
     pub fn bytes(&self) -> usize {
         self.tree.bytes
     }
 
-    /// Number of share names on `filter`, given without `$share` and share name.
+    /// Number of share names on `filter`, which is given without `$share` and share name.
     pub fn groups(&self, filter: &str) -> usize {
         self.tree.root.find(filter, &self.tree.seed).map_or(0, Set::groups_len)
     }
@@ -272,7 +271,6 @@ impl Edit<'_> {
         set.is_some_and(|set| set.group(name, &self.tree.seed).is_some())
     }
 
-    /// As [`Router::subscribe`].
     //= [MQTT-3.8.4-3] v5 v3.1.1
     // No match sees a state between the old and the new subscription.
     pub fn subscribe(&mut self, filter: Filter<'_>, subscription: Subscription) -> bool {

@@ -1,12 +1,10 @@
-//! The hash of topic levels.
-
 use std::hash::{BuildHasher, Hasher};
 
 use foldhash::SharedSeed;
 use foldhash::quality::SeedableRandomState;
 
-/// Seeds the hash of levels. Clients choose the levels, so the seed is random outside of tests and simulations: a tenant cannot
-/// prepare collisions.
+/// Seeds the hash of topic levels. Clients choose the levels, so the seed is random outside of tests and simulations: a tenant
+/// cannot prepare collisions.
 #[derive(Clone, Debug)]
 pub(crate) struct Seed(SeedableRandomState);
 

@@ -9,7 +9,6 @@ use crate::seed::Seed;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Target {
     pub core: u16,
-    /// Index in that core's table.
     pub slot: u32,
     /// Distinguishes successive users of one slot.
     pub generation: u32,
@@ -23,8 +22,8 @@ impl Target {
     }
 
     /// 64 bits in the order of targets. Cores and slots are small numbers, so both are encoded as length and digits (base 16):
-    /// neighbours share a prefix, and no prefix is a run of zeros, which would cost a map one branch per digit. The remaining
-    /// bits are the low bits of the generation; the key distinguishes two targets with the same address.
+    /// neighbours share a prefix, and no prefix is a run of zeros, which would cost a map one branch per digit. The low bits of
+    /// the generation fill the rest; targets with the same address differ in their key.
     pub(crate) fn address(self) -> u64 {
         let mut free = 64;
         let mut address = 0;
@@ -53,7 +52,7 @@ pub struct Subscription {
     pub no_local: bool,
     /// Keep the publisher's RETAIN flag.
     pub retain_as_published: bool,
-    /// The subscription is persistent; only the caller uses it.
+    /// The subscription is persistent; only the caller uses this.
     pub kept: bool,
     /// 0 for none.
     pub identifier: u32,

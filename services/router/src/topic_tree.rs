@@ -8,14 +8,14 @@ use crate::pmap::Entry;
 use crate::seed::Seed;
 use crate::trie::{Content, Node, split_level};
 
-/// Any thread can read and write it; readers never wait for writers.
+/// Readers never wait for writers.
 #[derive(Debug)]
 pub struct TopicTree<V: Clone> {
     writer: Mutex<()>,
     published: ArcSwap<TreeSnapshot<V>>,
 }
 
-/// All values at one moment. It never changes.
+/// All values at one moment.
 #[derive(Clone, Debug)]
 pub struct TreeSnapshot<V: Clone> {
     root: Arc<Node<Option<V>>>,
@@ -40,7 +40,7 @@ impl<V: Clone> TopicTree<V> {
         Self::with(Seed::random())
     }
 
-    /// Has the same order of visits in every process, for simulations.
+    /// Visits in the same order in every process, for simulations.
     pub fn with_seed(seed: u64) -> Self {
         Self::with(Seed::fixed(seed))
     }
@@ -50,7 +50,6 @@ impl<V: Clone> TopicTree<V> {
         Self { writer: Mutex::new(()), published: ArcSwap::from_pointee(empty) }
     }
 
-    /// `topic` must be valid.
     pub fn insert(&self, topic: &str, value: V) -> Option<V> {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = TreeSnapshot::clone(&self.published.load());

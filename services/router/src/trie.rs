@@ -1,6 +1,7 @@
-//! A persistent trie over topic levels. Each node is a level and holds the content of the filter that ends there: its
-//! subscribers, or the retained message of a topic. No function recurses over levels, because a filter can have 65,535 of them
-//! and would overflow the stack.
+//! A persistent trie over topic levels. A node holds the content of the filter that ends there: its subscribers, or the retained
+//! message of a topic.
+//!
+//! No function recurses over levels, because a filter can have 65,535 of them and would overflow the stack.
 
 use std::mem;
 use std::ops::ControlFlow;
@@ -111,7 +112,7 @@ impl<C: Content> Node<C> {
         Some(&node.content)
     }
 
-    /// The content of `filter`; creates missing nodes and copies shared ones. Call [`Node::prune`] if the content stays empty.
+    /// Creates missing nodes of `filter` and copies shared ones. Call [`Node::prune`] if the content stays empty.
     pub(crate) fn make(&mut self, filter: &str, seed: &Seed) -> &mut C {
         self.make_counted(filter, seed, &mut 0)
     }
@@ -198,7 +199,7 @@ impl<C: Content> Node<C> {
         bytes
     }
 
-    /// Visits the content of every filter. `step` folds its levels one after the other; `true` means with `#` below them.
+    /// `step` folds the levels of a filter one after the other; `true` means with `#` below them.
     pub(crate) fn walk<S: Copy>(
         &self,
         start: S,
@@ -230,8 +231,8 @@ impl<C: Content> Node<C> {
         }
     }
 
-    /// Visits the content of every filter that matches `topic`, until `visit` breaks or `nodes_max` nodes were visited.
-    /// Returns whether the walk was complete. Adds the visited nodes to `visited`.
+    /// Visits the content of every filter that matches `topic`, until `visit` breaks or `nodes_max` nodes were visited. Returns
+    /// whether the walk was complete. Adds the visited nodes to `visited`.
     ///
     /// Filters such as `{a,+}/{a,+}/...` double the walk with each level. Without a bound one subscriber could stop the
     /// publishing thread.

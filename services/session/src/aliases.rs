@@ -1,13 +1,11 @@
-//! Topic aliases of one connection, both ways (MQTT 5.0 section 3.3.2.3.4).
-
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-/// They end with the connection.
+/// Topic aliases of one connection, both ways (MQTT 5.0 section 3.3.2.3.4). They end with the connection.
 #[derive(Debug, Default)]
 pub(crate) struct Aliases {
-    /// Set by the client; the index is alias - 1.
+    /// The index is alias - 1.
     inbound: Vec<Option<Arc<str>>>,
     inbound_bytes: usize,
     outbound: HashMap<Arc<str>, u16, foldhash::fast::FixedState>,
@@ -17,7 +15,7 @@ pub(crate) struct Aliases {
 pub(crate) enum Outbound {
     /// The client knows the alias: the topic name is left out.
     Known(u16),
-    /// Name and alias are sent, which sets it.
+    /// Name and alias are sent, which sets the alias.
     Set(u16),
     Plain,
 }

@@ -1,5 +1,3 @@
-//! The memory budget of messages that wait for sessions.
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -54,7 +52,7 @@ impl Budget {
 #[derive(Debug, Default)]
 pub(crate) struct Holders(AtomicU32);
 
-/// Counts a message of a session until it is dropped.
+/// Counts a message of a session until dropped.
 #[derive(Debug)]
 pub(crate) struct Hold {
     message: Arc<Message>,

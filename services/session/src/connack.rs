@@ -8,15 +8,14 @@ use crate::{Connection, Out, Session, SessionSettings};
 pub struct Accept<'a> {
     pub session_present: bool,
     pub assigned_client_id: Option<&'a str>,
-    /// The requested session expiry, seconds.
+    /// As requested, seconds.
     pub requested_expiry_s: u32,
-    /// The granted session expiry, seconds.
+    /// As granted, seconds.
     pub granted_expiry_s: u32,
     pub authentication_data: Option<&'a [u8]>,
 }
 
 impl Connection {
-    /// Accepts the CONNECT and opens the connection.
     //= [MQTT-3.2.0-1] [MQTT-3.1.4-5] v5
     //= [MQTT-3.1.4-4] [MQTT-3.2.0-1] v3.1.1
     pub fn accept(&mut self, accept: &Accept<'_>, settings: &SessionSettings, out: &mut impl Out) {
@@ -24,8 +23,8 @@ impl Connection {
         self.open();
     }
 
-    /// False when the CONNACK of [`Connection::accept`] would exceed the client's Maximum Packet Size. The client can then only
-    /// be refused.
+    /// False when the CONNACK of [`Connection::accept`] would exceed the client's Maximum Packet Size, so that the client can
+    /// only be refused.
     //= [MQTT-3.1.2-24] v5
     pub fn takes_accept(&self, accept: &Accept<'_>, settings: &SessionSettings) -> bool {
         if !self.has_packet_size_max() {
@@ -71,14 +70,14 @@ impl Connection {
         self.authentication_properties(accept.authentication_data, settings, out);
     }
 
-    /// Refuses the CONNECT. The caller then closes the connection.
+    /// The caller then closes the connection.
     //= [MQTT-3.2.2-7] v5
     //= [MQTT-3.2.2-5] v3.1.1
     pub fn refuse(&mut self, reason: ReasonCode, what: &str, out: &mut impl Out) {
         refusal(self.version(), reason, what, None, self.packet_size_max(), out);
     }
 
-    /// As [`Connection::refuse`], with a Server Reference for 5.0 clients.
+    /// Like [`Connection::refuse`], with a Server Reference for 5.0 clients.
     pub fn refuse_to(
         &mut self,
         reason: ReasonCode,
@@ -95,7 +94,7 @@ const PLAIN_CONNACK_BYTES: usize = 5;
 /// Most bytes of a 5.0 CONNACK or DISCONNECT without its properties.
 const FRAME_BYTES: usize = 13;
 
-/// The properties of the final packet before the server closes, as far as the client accepts their size.
+/// The properties of the last packet before the server closes, as far as the client accepts their size.
 //= [MQTT-3.1.2-24] v5
 pub(crate) fn last_words(server_reference: Option<&str>, what: &str, packet_size_max: usize) -> Vec<u8> {
     let reference = server_reference.map(Property::ServerReference);
@@ -112,8 +111,7 @@ pub(crate) fn last_words(server_reference: Option<&str>, what: &str, packet_size
     properties
 }
 
-/// Encodes a refusing CONNACK. A 5.0 client gets `what` as reason string if it fits. A client that accepts no packet of that size
-/// gets nothing.
+/// A 5.0 client gets `what` as reason string if it fits. A client that accepts no packet of that size gets nothing.
 pub(crate) fn refusal(
     version: Version,
     reason: ReasonCode,

@@ -31,13 +31,13 @@ pub struct Connection {
     version: Version,
     request_problem_information: bool,
     is_bridge: bool,
-    /// The authentication method of the CONNECT is the one in [`SessionSettings`].
+    /// The CONNECT named the authentication method of [`SessionSettings`].
     has_method: bool,
     keep_alive_s: u16,
     requested_keep_alive_s: u16,
     receive_maximum: u16,
-    /// Incomplete QoS 1 and 2 messages of the client on this connection. They count against the server's Receive Maximum; QoS 2
-    /// messages of an earlier connection do not.
+    /// Incomplete QoS 1 and 2 messages of the client on this connection, which count against the server's Receive Maximum. QoS 2
+    /// messages of an earlier connection do not count.
     uncompleted: u16,
     topic_alias_max: u16,
     packet_size_max: u32,
@@ -83,7 +83,7 @@ impl Connection {
         self.phase == Phase::Open
     }
 
-    /// Seconds; 0 for none. The connection is dead after one and a half times this without a packet.
+    /// 0 for none. The connection is dead after one and a half times this without a packet.
     pub fn keep_alive_s(&self) -> u16 {
         self.keep_alive_s
     }
@@ -101,7 +101,7 @@ impl Connection {
         self.phase = Phase::Open;
     }
 
-    /// True when a PUBLISH encoded for all clients of this version can be sent unchanged: no alias, no size limit.
+    /// True when the client takes a PUBLISH as encoded for all clients of this version: no alias, no size limit.
     #[inline]
     pub fn takes_shared_bytes(&self) -> bool {
         self.phase == Phase::Open && self.topic_alias_max == 0 && self.packet_size_max == u32::MAX
@@ -135,7 +135,7 @@ impl Connection {
         }
     }
 
-    /// Handles one packet. `session` is set once the CONNECT is accepted.
+    /// `session` is set once the CONNECT is accepted.
     #[inline]
     pub fn input<'a>(
         &mut self,
@@ -250,8 +250,8 @@ impl Connection {
         Effect::Close(Closing { reason, what })
     }
 
-    /// Answers undecodable bytes. `first` and `body` are of the frame, if it was complete; they give the version of an
-    /// undecodable CONNECT.
+    /// Answers undecodable bytes. `first` and `body` are of the frame, if it was complete, because an undecodable CONNECT may
+    /// still show its version.
     //= [MQTT-4.13.1-1] v5
     pub fn undecodable(
         &mut self,
@@ -290,7 +290,7 @@ impl Connection {
         Closing { reason, what }
     }
 
-    /// Ends the connection: a DISCONNECT for 5.0, nothing for 3.x.
+    /// Sends a DISCONNECT to a 5.0 client, and nothing to a 3.x client.
     //= [MQTT-3.14.0-1] v5
     pub fn disconnect(&mut self, reason: ReasonCode, what: &'static str, out: &mut impl Out) -> Closing {
         self.disconnect_to(reason, what, None, out)
@@ -354,8 +354,7 @@ impl Connection {
     }
 
     /// The effective options of a subscription. A bridge (3.x only) gets No Local, so that it does not receive its own messages,
-    /// and Retain As Published, so that retained messages stay retained on its side; 3.x has no options for these. A shared
-    /// subscription cannot have No Local.
+    /// and Retain As Published, so that retained messages stay retained on its side. A shared subscription cannot have No Local.
     pub fn options_of(&self, filter: &str, options: SubscribeOptions) -> SubscribeOptions {
         if !self.is_bridge {
             return options;
@@ -364,7 +363,7 @@ impl Connection {
         SubscribeOptions { no_local, retain_as_published: true, ..options }
     }
 
-    /// Answers a SUBSCRIBE with one reason per filter. A 5.0 client gets a non-empty `what` as reason string if it fits.
+    /// A 5.0 client gets a non-empty `what` as reason string if it fits.
     //= [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-3.8.4-6] v5
     //= [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-3.8.4-5] v3.1.1
     pub fn subscribed(&self, id: PacketId, reasons: &[ReasonCode], what: &str, out: &mut impl Out) {
@@ -400,8 +399,8 @@ impl Connection {
         encode::subscribe_ack(kind, id, properties, reasons, self.version, out.buffer());
     }
 
-    /// The reason string of an acknowledgement with `more` bytes behind its properties. Empty without text, when the client does
-    /// not want one, or when the packet would be too large for the client.
+    /// The reason string of an acknowledgement with `more` bytes behind its properties. Empty when the client does not want one,
+    /// or when the packet would be too large for the client.
     //= [MQTT-3.1.2-29] [MQTT-3.4.2-2] [MQTT-3.5.2-2] [MQTT-3.6.2-2] [MQTT-3.7.2-2] [MQTT-3.9.2-1] v5
     fn reason_string(&self, what: &str, more: usize) -> Vec<u8> {
         let mut properties = Vec::new();

@@ -18,7 +18,7 @@ pub struct Delivery<'m> {
     pub retain: bool,
     /// A retained message: live messages are queued until it is sent.
     pub replay: bool,
-    /// Number of the matching shared subscription, as the caller counts them; 0 for none.
+    /// Number of the matching shared subscription in the caller's table; 0 for none.
     pub shared: u64,
     pub identifiers: &'m [u32],
 }
@@ -44,8 +44,8 @@ pub enum DropReason {
 }
 
 impl Session {
-    /// Sends or queues a message. `connection` is the session's connection, if it has one. A queued message counts against
-    /// `budget`, unless it is stored or retained.
+    /// `connection` is the session's connection, if it has one. A queued message counts against `budget`, unless it is stored or
+    /// retained.
     #[inline]
     pub fn deliver(
         &mut self,
@@ -73,7 +73,7 @@ impl Session {
         self.keep(&delivery, settings, budget)
     }
 
-    /// Counts a message against the budget; an error when there is no room.
+    /// An error when the budget has no room.
     fn hold(&self, delivery: &Delivery<'_>, budget: Option<&Arc<Budget>>) -> Result<Option<Hold>, ()> {
         let Some(budget) = budget.filter(|_| !self.is_stored && !delivery.replay) else { return Ok(None) };
         let held = self.outbox.as_ref().map_or(0, |outbox| outbox.len());
@@ -199,7 +199,7 @@ impl Session {
         Delivered::Sent
     }
 
-    /// Settles a message that no client will acknowledge with its shared subscription.
+    /// Reports a message that no client will acknowledge to its shared subscription.
     fn settle(&mut self, message: &Message, shared: u64) {
         if shared != 0
             && let Some(place) = message.place()
@@ -275,7 +275,7 @@ fn encode(
         if let Outbound::Set(_) = alias {
             connection.unset_alias(message.topic());
         }
-        // The packet may fit without the alias, which is added to the name, or is longer than a very short name.
+        // Leaving out the alias may make room; it comes on top of the name, or is longer than a very short name.
         head.topic = message.topic();
         head.more = Properties::from_validated(&more[..more_without_alias]);
         if !fits(&head, connection) {

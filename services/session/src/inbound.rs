@@ -1,11 +1,9 @@
-//! QoS 2 messages from a client between PUBLISH and PUBREL.
-
 use hashbrown::HashMap;
 use millrace_mqtt::PacketId;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Receipt {
-    /// The caller has the message and has not confirmed yet that it is stored or delivered.
+    /// The message is not confirmed as stored or delivered yet.
     Pending,
     /// PUBREC can be sent, also repeatedly.
     Received {
@@ -16,7 +14,7 @@ pub(crate) enum Receipt {
     Released,
 }
 
-/// QoS 2 packet ids from PUBLISH until PUBREL. They belong to the session.
+/// QoS 2 packet ids of a session from PUBLISH until PUBREL.
 #[derive(Debug, Default)]
 pub(crate) struct Inbound {
     ids: Option<Box<HashMap<PacketId, Receipt, foldhash::fast::FixedState>>>,
@@ -31,7 +29,7 @@ impl Inbound {
         self.ids.get_or_insert_default().insert(id, receipt);
     }
 
-    /// Marks the message as received; `kept` means that the store has its id, too. False when the id is unknown.
+    /// `kept` means that the store has the id, too. False when the id is unknown.
     pub(crate) fn receive(&mut self, id: PacketId, kept: bool) -> bool {
         let Some(receipt) = self.ids.as_mut().and_then(|ids| ids.get_mut(&id)) else { return false };
         *receipt = Receipt::Received { kept };
@@ -52,11 +50,11 @@ impl Inbound {
     }
 
     /// Received ids that are not in the store.
-    pub(crate) fn unkept(&self) -> impl Iterator<Item = PacketId> {
-        let unkept = |(id, receipt): (&PacketId, &Receipt)| {
+    pub(crate) fn not_stored(&self) -> impl Iterator<Item = PacketId> {
+        let not_stored = |(id, receipt): (&PacketId, &Receipt)| {
             (*receipt == Receipt::Received { kept: false }).then_some(*id)
         };
-        self.ids.iter().flat_map(|ids| ids.iter()).filter_map(unkept)
+        self.ids.iter().flat_map(|ids| ids.iter()).filter_map(not_stored)
     }
 }
 

@@ -1,9 +1,8 @@
-//! The MQTT connection and session state machine.
+//! The MQTT connection and session state machine: packets in, [`Effect`]s and bytes out.
 //!
-//! Packets in, [`Effect`]s and bytes out. This crate does no I/O, owns no clock and starts no task: the time comes in
-//! as [`Seconds`], bytes leave through [`Out`]. It knows nothing of routing, stores or threads.
-//!
-//! A [`Connection`] lives as long as a network connection, a [`Session`] as long as the standard says.
+//! This crate does no I/O, owns no clock and starts no task: the time comes in as [`Seconds`], bytes leave through [`Out`]. It
+//! knows nothing of routing, stores or threads. A [`Connection`] lives as long as a network connection, a [`Session`] as long as
+//! the standard says.
 
 #![allow(missing_docs, reason = "a comment says only what name and type do not")]
 

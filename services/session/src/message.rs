@@ -10,14 +10,13 @@ use crate::budget::Holders;
 /// Whole seconds of the caller's clock; only differences matter.
 pub type Seconds = u32;
 
-/// The position of a message in the store's order (a versionstamp). Only the store interprets it.
+/// The position of a message in the store's order (a versionstamp), which only the store interprets.
 pub type Place = [u8; 12];
 
-/// The position of a message in a distributed trace. The session only carries it.
+/// The ids of a message in a distributed trace, which the session only carries.
 #[derive(Clone, Copy, Debug)]
 pub struct Trace {
     pub trace_id: [u8; 16],
-    /// The span of the whole publish.
     pub span_id: [u8; 8],
     /// The publisher's span.
     pub parent: Option<[u8; 8]>,
@@ -33,7 +32,7 @@ pub struct Message {
     expires_at: Seconds,
     qos: QoS,
     retain: bool,
-    /// `None` for a message that will not be stored; unset until the writer decides.
+    /// `None` for a message that will not be stored; unset until the store's writer decides.
     place: OnceLock<Option<Place>>,
     acknowledged: AtomicU32,
     /// Set for sampled messages only.
@@ -54,8 +53,7 @@ impl Eq for Message {}
 const NEVER: Seconds = Seconds::MAX;
 
 impl Message {
-    /// Takes the fields of a PUBLISH or a will, without properties of one hop (topic alias) or properties that change on the way
-    /// (expiry).
+    /// Leaves out properties of one hop (topic alias) and properties that change on the way (expiry).
     pub fn new(
         topic: Arc<str>,
         qos: QoS,
@@ -97,7 +95,7 @@ impl Message {
         }
     }
 
-    /// The same message with an expiry interval from `now`. For a will, which is created at time 0 and published later.
+    /// The same message with an expiry interval from `now`, for a will, which is created at time 0 and published later.
     pub fn issued(self: &Arc<Self>, now: Seconds) -> Arc<Self> {
         if self.expires_at == NEVER {
             return self.clone();
@@ -150,12 +148,12 @@ impl Message {
         self.place.get().copied().flatten()
     }
 
-    /// True once the position is known, or is known to be none.
+    /// The position is known, or is known to be none.
     pub fn is_placed(&self) -> bool {
         self.place.get().is_some()
     }
 
-    /// Stored sessions that received the message live with QoS 1 and have acknowledged it.
+    /// Number of stored sessions that received the message live with QoS 1 and have acknowledged it.
     pub fn acknowledged(&self) -> u32 {
         self.acknowledged.load(Ordering::Acquire)
     }
@@ -176,17 +174,14 @@ impl Message {
         &self.topic
     }
 
-    /// The publisher's QoS.
     pub fn qos(&self) -> QoS {
         self.qos
     }
 
-    /// RETAIN as the publisher set it.
     pub fn retain(&self) -> bool {
         self.retain
     }
 
-    /// The properties for every receiver.
     pub fn properties(&self) -> Properties<'_> {
         Properties::from_validated(&self.body[..self.properties_len as usize])
     }
@@ -195,7 +190,7 @@ impl Message {
         &self.body[self.properties_len as usize..]
     }
 
-    /// Topic, properties and payload, bytes: the size for limits.
+    /// Topic, properties and payload, bytes: the size that limits count.
     pub fn size(&self) -> usize {
         self.topic.len() + self.body.len()
     }

@@ -10,10 +10,10 @@ pub trait Out {
     /// Appends the payload: a copy, or a reference when it is large.
     fn payload(&mut self, message: &Arc<Message>);
 
-    /// True while the socket is so busy that no further message should be sent.
+    /// The socket is so busy that no further message should be sent.
     fn is_full(&self) -> bool;
 
-    /// True while so much is queued for writing that messages should wait in the session, even if the socket accepts more.
+    /// So much is queued for writing that messages should wait in the session, even if the socket accepts more.
     fn is_enough(&self) -> bool {
         self.is_full()
     }

@@ -18,7 +18,7 @@ pub struct Entry {
     pub qos: QoS,
     pub retain: bool,
     pub replay: bool,
-    /// Number of the matching shared subscription, as the caller counts them; 0 for none. If the session ends without an
+    /// Number of the matching shared subscription in the caller's table; 0 for none. If the session ends without an
     /// acknowledgement, another member gets the message.
     pub shared: u64,
     pub identifiers: SmallVec<[u32; 1]>,
@@ -46,9 +46,9 @@ pub(crate) struct Slot {
     /// Sent on the present connection, so it counts against Receive Maximum.
     pub(crate) sent: bool,
     /// The store does not have the packet id yet, so nothing can be sent under it.
-    held: bool,
+    awaits_store: bool,
     /// Never sent on any connection.
-    fresh: bool,
+    never_sent: bool,
     hold: Option<Hold>,
 }
 
@@ -59,7 +59,6 @@ struct Waiting {
     hold: Option<Hold>,
 }
 
-/// An unacknowledged message, for the store.
 #[derive(Clone, Debug)]
 pub enum InFlight {
     Published(Entry),
@@ -68,7 +67,7 @@ pub enum InFlight {
 
 impl Slot {
     fn restored(state: State) -> Self {
-        Self { state, sent: false, held: false, fresh: false, hold: None }
+        Self { state, sent: false, awaits_store: false, never_sent: false, hold: None }
     }
 }
 
@@ -84,12 +83,12 @@ pub(crate) struct Outbox {
     queue: VecDeque<Waiting>,
     queue_bytes: u64,
     replays: usize,
-    /// Replay points: positions in the queue at which the caller supplies retained messages. Each is the number of entries before
-    /// it, counted from this outbox's first entry.
-    marks: VecDeque<u64>,
+    /// Positions in the queue at which the caller supplies retained messages. Each is the number of entries before it, counted
+    /// from this outbox's first entry.
+    replay_points: VecDeque<u64>,
     taken: u64,
     reserved: Vec<PacketId>,
-    /// Messages of shared subscriptions that the client has acknowledged: subscription and position.
+    /// Subscription and position of shared messages that the client has acknowledged.
     settled: Vec<(u64, Place)>,
 }
 
@@ -103,7 +102,7 @@ impl Default for Outbox {
             queue: VecDeque::new(),
             queue_bytes: 0,
             replays: 0,
-            marks: VecDeque::new(),
+            replay_points: VecDeque::new(),
             taken: 0,
             reserved: Vec::new(),
             settled: Vec::new(),
@@ -129,19 +128,22 @@ impl Outbox {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.slots.is_empty() && self.queue.is_empty() && self.marks.is_empty() && self.settled.is_empty()
+        self.slots.is_empty()
+            && self.queue.is_empty()
+            && self.replay_points.is_empty()
+            && self.settled.is_empty()
     }
 
     pub(crate) fn window(&self) -> usize {
         self.window
     }
 
-    /// True when Receive Maximum leaves room to resend a message that has its packet id.
+    /// Receive Maximum leaves room to resend a message that has its packet id.
     pub(crate) fn has_window(&self, window_max: usize) -> bool {
         self.window < window_max
     }
 
-    /// True when there is room for a new message, which needs a packet id, too.
+    /// There is room for a new message, which needs a packet id, too.
     pub(crate) fn has_room(&self, window_max: usize) -> bool {
         self.window + self.unsent() < window_max && self.slots.len() < PACKET_IDS
     }
@@ -151,9 +153,9 @@ impl Outbox {
         self.slots.len() - self.resend
     }
 
-    /// True when a message can be sent directly without overtaking another.
+    /// A message can be sent directly without overtaking another.
     pub(crate) fn is_caught_up(&self) -> bool {
-        self.queue.is_empty() && self.marks.is_empty() && self.resend == self.slots.len()
+        self.queue.is_empty() && self.replay_points.is_empty() && self.resend == self.slots.len()
     }
 
     pub(crate) fn replays(&self) -> usize {
@@ -178,36 +180,36 @@ impl Outbox {
         self.queue.push_back(Waiting { entry, hold });
     }
 
-    /// Opens a replay point at the end of the queue: later entries wait until [`Outbox::close_mark`].
-    pub(crate) fn open_mark(&mut self) {
-        self.marks.push_back(self.taken + self.queue.len() as u64);
+    /// Entries that are queued later wait until [`Outbox::close_replay`].
+    pub(crate) fn open_replay(&mut self) {
+        self.replay_points.push_back(self.taken + self.queue.len() as u64);
         self.replays += 1;
     }
 
-    /// True when nothing can leave the queue before [`Outbox::supply`] or [`Outbox::close_mark`].
-    pub(crate) fn is_at_mark(&self) -> bool {
-        self.marks.front() == Some(&self.taken)
+    /// Nothing can leave the queue before [`Outbox::supply`] or [`Outbox::close_replay`].
+    pub(crate) fn is_at_replay(&self) -> bool {
+        self.replay_points.front() == Some(&self.taken)
     }
 
-    /// Inserts a message at the replay point at the front.
+    /// Inserts a message at the first replay point.
     pub(crate) fn supply(&mut self, entry: Entry) {
-        debug_assert!(self.is_at_mark(), "the front of the queue is no such place");
+        debug_assert!(self.is_at_replay(), "the front of the queue is no replay point");
         self.queue_bytes += entry.message.size() as u64;
         self.replays += usize::from(entry.replay);
         self.queue.push_front(Waiting { entry, hold: None });
         // The point stays behind the entry, and every later point moves by one.
-        self.marks.iter_mut().for_each(|mark| *mark += 1);
+        self.replay_points.iter_mut().for_each(|point| *point += 1);
     }
 
-    pub(crate) fn close_mark(&mut self) {
-        if self.is_at_mark() {
-            self.marks.pop_front();
+    pub(crate) fn close_replay(&mut self) {
+        if self.is_at_replay() {
+            self.replay_points.pop_front();
             self.replays -= 1;
         }
     }
 
     pub(crate) fn dequeue(&mut self) -> Option<(Entry, Option<Hold>)> {
-        if self.is_at_mark() {
+        if self.is_at_replay() {
             return None;
         }
         let Waiting { entry, hold } = self.queue.pop_front()?;
@@ -221,7 +223,7 @@ impl Outbox {
     }
 
     pub(crate) fn next_in_queue(&self) -> Option<&Entry> {
-        self.queue.front().filter(|_| !self.is_at_mark()).map(|waiting| &waiting.entry)
+        self.queue.front().filter(|_| !self.is_at_replay()).map(|waiting| &waiting.entry)
     }
 
     /// The packet id that [`Outbox::push`] will assign.
@@ -232,7 +234,7 @@ impl Outbox {
 
     pub(crate) fn push(&mut self, entry: Entry, hold: Option<Hold>) {
         let state = State::Published(entry);
-        self.slots.push_back(Slot { state, sent: true, held: false, fresh: false, hold });
+        self.slots.push_back(Slot { state, sent: true, awaits_store: false, never_sent: false, hold });
         self.resend = self.slots.len();
         self.window += 1;
     }
@@ -241,7 +243,7 @@ impl Outbox {
     pub(crate) fn reserve(&mut self, entry: Entry) {
         self.reserved.push(self.next_id());
         let state = State::Published(entry);
-        self.slots.push_back(Slot { state, sent: false, held: true, fresh: true, hold: None });
+        self.slots.push_back(Slot { state, sent: false, awaits_store: true, never_sent: true, hold: None });
     }
 
     pub(crate) fn settle(&mut self, shared: u64, place: Place) {
@@ -268,7 +270,7 @@ impl Outbox {
 
     pub(crate) fn confirm(&mut self, id: PacketId) {
         if let Some(index) = self.index_of(id) {
-            self.slots[index].held = false;
+            self.slots[index].awaits_store = false;
         }
     }
 
@@ -277,14 +279,14 @@ impl Outbox {
     pub(crate) fn next_resend(&mut self) -> Option<(PacketId, &State, bool)> {
         while self.resend < self.slots.len() {
             let index = self.resend;
-            if self.slots[index].held {
+            if self.slots[index].awaits_store {
                 return None;
             }
             self.resend += 1;
             if matches!(self.slots[index].state, State::Done) {
                 continue;
             }
-            let again = !std::mem::replace(&mut self.slots[index].fresh, false);
+            let again = !std::mem::replace(&mut self.slots[index].never_sent, false);
             self.slots[index].sent = true;
             self.window += 1;
             return Some((id_after(self.first_id, index), &self.slots[index].state, again));
@@ -299,7 +301,7 @@ impl Outbox {
         for (index, slot) in self.slots.iter().enumerate() {
             let id = id_after(self.first_id, index);
             match &slot.state {
-                State::Published(entry) if slot.fresh => unseen.push(entry),
+                State::Published(entry) if slot.never_sent => unseen.push(entry),
                 State::Published(entry) => sent.push((id, InFlight::Published(entry.clone()))),
                 State::Releasing(place) | State::Released(place) => {
                     sent.push((id, InFlight::Released(*place)));
@@ -340,7 +342,7 @@ impl Outbox {
             self.replays -= usize::from(entry.replay);
         }
         let end = self.taken + self.queue.len() as u64;
-        self.marks.iter_mut().for_each(|mark| *mark = end.min(*mark));
+        self.replay_points.iter_mut().for_each(|point| *point = end.min(*point));
     }
 
     /// `in_flight` must be in the order of packet ids.
@@ -368,7 +370,7 @@ impl Outbox {
 
     pub(crate) fn state(&self, id: PacketId) -> Option<&State> {
         match &self.slots[self.index_of(id)?] {
-            Slot { state: State::Done, .. } | Slot { held: true, .. } => None,
+            Slot { state: State::Done, .. } | Slot { awaits_store: true, .. } => None,
             slot => Some(&slot.state),
         }
     }
@@ -413,18 +415,19 @@ impl Outbox {
 
     pub(crate) fn take_waiting(&mut self, wanted: impl Fn(&Entry) -> bool) -> Vec<Entry> {
         let mut taken = Vec::new();
-        let marks = self.marks.clone();
+        let replay_points = self.replay_points.clone();
         for (index, waiting) in (self.taken..).zip(std::mem::take(&mut self.queue)) {
             if wanted(&waiting.entry) {
-                let behind = marks.iter().zip(&mut self.marks).filter(|(mark, _)| **mark > index);
-                behind.for_each(|(_, mark)| *mark -= 1);
+                let behind =
+                    replay_points.iter().zip(&mut self.replay_points).filter(|(point, _)| **point > index);
+                behind.for_each(|(_, point)| *point -= 1);
                 taken.push(waiting.entry);
             } else {
                 self.queue.push_back(waiting);
             }
         }
         self.queue_bytes = self.queue().map(|entry| entry.message.size() as u64).sum();
-        self.replays = self.queue().filter(|entry| entry.replay).count() + self.marks.len();
+        self.replays = self.queue().filter(|entry| entry.replay).count() + self.replay_points.len();
         taken
     }
 
@@ -435,7 +438,9 @@ impl Outbox {
         let mut left = Vec::new();
         for slot in self.slots {
             match slot.state {
-                State::Published(entry) if entry.qos == QoS::AtLeastOnce || slot.fresh => left.push(entry),
+                State::Published(entry) if entry.qos == QoS::AtLeastOnce || slot.never_sent => {
+                    left.push(entry);
+                }
                 State::Published(entry) => self.settled.extend(entry.settles()),
                 _ => {}
             }

@@ -166,40 +166,40 @@ fn what_is_supplied_at_a_mark_comes_between_what_stood_before_it_and_behind_it()
     for payload in ["a", "b"] {
         outbox.enqueue(entry(QoS::AtLeastOnce, payload), None);
     }
-    outbox.open_mark();
+    outbox.open_replay();
     outbox.enqueue(entry(QoS::AtLeastOnce, "c"), None);
-    outbox.open_mark();
+    outbox.open_replay();
     outbox.enqueue(entry(QoS::AtLeastOnce, "d"), None);
-    assert!(!outbox.is_at_mark() && !outbox.is_idle() && !outbox.is_caught_up());
-    assert_eq!((drain(&mut outbox), outbox.is_at_mark(), outbox.replays()), ("ab".into(), true, 2));
+    assert!(!outbox.is_at_replay() && !outbox.is_idle() && !outbox.is_caught_up());
+    assert_eq!((drain(&mut outbox), outbox.is_at_replay(), outbox.replays()), ("ab".into(), true, 2));
     for payload in ["1", "2"] {
         outbox.supply(entry(QoS::AtMostOnce, payload));
-        assert!(!outbox.is_at_mark());
+        assert!(!outbox.is_at_replay());
         assert_eq!(drain(&mut outbox), payload);
     }
-    outbox.close_mark();
-    assert_eq!((drain(&mut outbox), outbox.is_at_mark()), ("c".into(), true));
-    outbox.close_mark();
+    outbox.close_replay();
+    assert_eq!((drain(&mut outbox), outbox.is_at_replay()), ("c".into(), true));
+    outbox.close_replay();
     assert_eq!((drain(&mut outbox), outbox.replays()), ("d".into(), 0));
     assert!(outbox.is_idle());
 }
 
 #[test]
-fn marks_keep_their_place_when_entries_leave_the_middle_or_the_end() {
+fn replay_points_keep_their_position_when_entries_leave_the_middle_or_the_end() {
     let queued = || {
         let mut outbox = Outbox::default();
         outbox.enqueue(Entry { shared: 1, ..entry(QoS::AtLeastOnce, "a") }, None);
         outbox.enqueue(entry(QoS::AtLeastOnce, "b"), None);
-        outbox.open_mark();
+        outbox.open_replay();
         outbox.enqueue(entry(QoS::AtLeastOnce, "c"), None);
         outbox
     };
     let mut outbox = queued();
     assert_eq!(outbox.take_waiting(|entry| entry.shared == 1).len(), 1);
-    assert_eq!((drain(&mut outbox), outbox.is_at_mark()), ("b".into(), true));
-    outbox.close_mark();
+    assert_eq!((drain(&mut outbox), outbox.is_at_replay()), ("b".into(), true));
+    outbox.close_replay();
     assert_eq!(drain(&mut outbox), "c");
     let mut outbox = queued();
     outbox.cut_queue(|entry| entry.message.payload() != b"a");
-    assert_eq!((drain(&mut outbox), outbox.is_at_mark()), ("a".into(), true));
+    assert_eq!((drain(&mut outbox), outbox.is_at_replay()), ("a".into(), true));
 }

@@ -30,7 +30,7 @@ pub struct Session {
     pub expiry_s: u32,
     pub will: Option<Box<SessionWill>>,
     subscriptions: Option<Box<Subscriptions>>,
-    /// The store has the session and its messages. A QoS 2 packet id must be stored before it is used, see
+    /// The store has the session and its messages, so a QoS 2 packet id must be stored before it is used, see
     /// [`Session::take_reserved`]. The queue is not limited here, because the caller reads the store only as fast as the client
     /// takes messages.
     pub is_stored: bool,
@@ -85,7 +85,7 @@ impl Session {
         self.subscriptions.as_ref().map_or(0, |all| all.len())
     }
 
-    /// Queued messages, without the unacknowledged ones.
+    /// Excludes unacknowledged messages.
     pub fn waiting(&self) -> usize {
         self.outbox.as_ref().map_or(0, |outbox| outbox.queue_len())
     }
@@ -95,20 +95,20 @@ impl Session {
         self.outbox.as_ref().map_or(0, |outbox| outbox.window())
     }
 
-    /// True while retained messages wait to be sent; live messages are queued after them.
+    /// Retained messages wait to be sent; live messages are queued after them.
     pub fn is_replaying(&self) -> bool {
         self.outbox.as_ref().is_some_and(|outbox| outbox.replays() > 0)
     }
 
     /// Opens a replay point for retained messages after the present queue. Later messages wait until [`Session::end_replay`]. The
-    /// caller looks the retained messages up as the client takes them, because they can be many.
+    /// caller looks up the retained messages only as the client takes them, because they can be many.
     pub fn begin_replay(&mut self) {
-        self.outbox().open_mark();
+        self.outbox().open_replay();
     }
 
-    /// True when [`Session::pump`] has reached a replay point: call [`Session::replay`] next.
+    /// [`Session::pump`] has reached a replay point: call [`Session::replay`] next.
     pub fn wants_replay(&self) -> bool {
-        self.outbox.as_ref().is_some_and(|outbox| outbox.is_at_mark())
+        self.outbox.as_ref().is_some_and(|outbox| outbox.is_at_replay())
     }
 
     /// Inserts a retained message at the replay point that `pump` has reached.
@@ -116,22 +116,20 @@ impl Session {
         self.outbox().supply(delivery.to_entry());
     }
 
-    /// Closes that replay point.
     pub fn end_replay(&mut self) {
-        self.outbox().close_mark();
+        self.outbox().close_replay();
     }
 
-    /// True when [`Session::pump`] has something to send.
     pub fn has_backlog(&self) -> bool {
         self.outbox.as_ref().is_some_and(|outbox| !outbox.is_caught_up())
     }
 
-    /// True while the QoS 2 id is between PUBLISH and PUBREL.
+    /// The QoS 2 id is between PUBLISH and PUBREL.
     pub fn is_receiving(&self, id: PacketId) -> bool {
         self.inbound.get(id).is_some()
     }
 
-    /// Attaches a new connection: [`Session::pump`] sends unacknowledged messages again.
+    /// [`Session::pump`] then sends unacknowledged messages again.
     //= [MQTT-3.1.2-5] v5
     //= [MQTT-3.1.2-4] v3.1.1
     pub fn resume(&mut self) {
@@ -140,7 +138,7 @@ impl Session {
         }
     }
 
-    /// Restores a stored session. The messages in flight must be in the order of their packet ids; the received ids are of QoS 2.
+    /// The messages in flight must be in the order of their packet ids; the received ids are of QoS 2.
     pub fn restored(
         client_id: Arc<str>,
         in_flight: Vec<(PacketId, InFlight)>,
@@ -156,8 +154,8 @@ impl Session {
         session
     }
 
-    /// QoS 2 packet ids that the caller must store. [`Session::pump`] sends the messages after [`Session::confirm`]. Only for
-    /// stored sessions.
+    /// QoS 2 packet ids that the caller of a stored session must store; then [`Session::confirm`] lets [`Session::pump`] send the
+    /// messages.
     //= [MQTT-4.3.3-2] v5
     pub fn take_reserved(&mut self) -> Vec<(PacketId, Entry)> {
         self.outbox.as_mut().map_or_else(Vec::new, |outbox| outbox.take_reserved())
@@ -190,7 +188,6 @@ impl Session {
         self.outbox.as_ref().is_some_and(|outbox| outbox.is_in_use(id))
     }
 
-    /// The position of the message in flight under this packet id.
     pub fn place_of(&self, id: PacketId) -> Option<Place> {
         self.outbox.as_ref().and_then(|outbox| outbox.place_of(id))
     }
@@ -208,7 +205,7 @@ impl Session {
 
     /// QoS 2 packet ids of received messages that the store does not have.
     pub fn received_unkept(&self) -> impl Iterator<Item = PacketId> {
-        self.inbound.unkept()
+        self.inbound.not_stored()
     }
 
     /// Records that a QoS 2 message of the client and its packet id are stored. False when the client has abandoned the id
@@ -226,7 +223,7 @@ impl Session {
         }
     }
 
-    /// Removes the queued messages of shared subscriptions, for other members of the groups.
+    /// The messages are for other members of the groups.
     pub fn take_shared(&mut self) -> Vec<Entry> {
         self.outbox.as_mut().map_or_else(Vec::new, |outbox| outbox.take_waiting(|entry| entry.shared != 0))
     }
@@ -237,12 +234,11 @@ impl Session {
         self.outbox.map_or_else(Default::default, |outbox| outbox.into_legacy())
     }
 
-    /// Messages of shared subscriptions that the client has acknowledged since the last call: subscription and position.
+    /// Subscription and position of shared messages that the client has acknowledged since the last call.
     pub fn take_settled(&mut self) -> Vec<(u64, Place)> {
         self.outbox.as_mut().map_or_else(Vec::new, |outbox| outbox.take_settled())
     }
 
-    /// The time to publish the will.
     pub fn will_due(&self, ended: Seconds) -> Option<Seconds> {
         let will = self.will.as_ref()?;
         //= [MQTT-3.1.3-9] v5

@@ -1,4 +1,4 @@
-//! Limits of the state machine; the edge fills them from its configuration.
+//! Limits of the state machine, which the edge fills from its configuration.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionSettings {

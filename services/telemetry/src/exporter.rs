@@ -42,7 +42,6 @@ pub struct OtlpSettings {
 
 /// A part of the process with an identity of its own, such as a pod.
 pub struct TelemetrySource {
-    /// Resource attributes, such as `service.name`.
     pub attributes: Vec<(&'static str, Value)>,
     /// Returns metrics in Prometheus text, or `None` once the source has ended. The exporting thread calls it.
     pub metrics: Box<dyn Fn() -> Option<String> + Send>,
@@ -65,7 +64,8 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Fails when the thread cannot be started, or the system's certificate authorities cannot be read for an `https` endpoint.
+    /// Fails when the thread cannot be started, or when an `https` endpoint needs the system's certificate authorities and they
+    /// cannot be read.
     pub fn start(settings: OtlpSettings, inbox: Inbox) -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let stop = Arc::new(Notify::new());
@@ -179,7 +179,7 @@ impl Thread {
         self.send(Signal::Metrics, &request::of_metrics(all), points, true).await;
     }
 
-    /// Returns true when the queue may have more.
+    /// True when the queue may have more.
     async fn send_spans(&mut self) -> bool {
         let Some(pending) = take(&mut self.spans, || self.inbox.spans.try_iter().take(BATCH_MAX).collect())
         else {
@@ -207,7 +207,7 @@ impl Thread {
         true
     }
 
-    /// Returns false when the request must be sent again.
+    /// False when the request must be sent again.
     async fn send(
         &mut self,
         signal: Signal,
@@ -265,7 +265,7 @@ impl Trouble {
             self.logged_at = Some(Instant::now());
             tracing::warn!(
                 %endpoint, %why,
-                "the collector does not take telemetry; clients are not affected, items are dropped while the queue is full"
+                "the collector does not take telemetry, so items are dropped when the queue is full; clients are not affected: check otlp_endpoint"
             );
         }
     }

@@ -1,7 +1,7 @@
 //! Limits per address: connections at once, and their rate.
 //!
-//! An IPv4 address counts as itself, an IPv6 address as its /64, which is what one customer of a provider has. The
-//! event loops share one table, because the kernel spreads the connections of one address over all of them.
+//! An IPv4 address counts as itself, an IPv6 address as its /64, which is what one customer of a provider has. The event loops
+//! share one table, because the kernel spreads the connections of one address over all of them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use ipnet::IpNet;
 
 use crate::Millis;
 
-/// Parts of the table, each with a lock of its own. Loops that accept at the same time rarely meet.
+/// Parts of the table, each with a lock of its own, so that loops which accept at the same time rarely meet.
 const SHARDS: usize = 16;
 /// A part with fewer entries is not searched for stale entries.
 const SWEEP_LEN_MIN: usize = 1024;
@@ -21,7 +21,7 @@ const SWEEP_LEN_MIN: usize = 1024;
 pub struct AddressLimits {
     pub connections_max: u32,
     pub cost_per_second_max: u32,
-    /// Cost at once after a quiet time.
+    /// Cost that is admitted at once after a quiet time.
     pub burst: u32,
 }
 
@@ -96,7 +96,7 @@ impl Addresses {
         Self { limits, unlimited, shards: Default::default() }
     }
 
-    /// Counts a new connection. The caller must pass the returned address to [`Addresses::release`] later.
+    /// The caller must pass the returned address to [`Addresses::release`] later.
     ///
     /// # Errors
     /// The address is over a limit, and nothing must be released.
@@ -137,14 +137,14 @@ impl Addresses {
     }
 
     fn shard(&self, address: Address) -> MutexGuard<'_, Shard> {
-        // Neighbours differ in their last bits, of which the lower ones of an IPv6 network are often 0.
+        // Neighbours differ in their last bits, and the lower bits of an IPv6 network are often 0.
         let at = (address.0 ^ (address.0 >> 16) ^ (address.0 >> 32)) as usize % SHARDS;
         self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Shard {
-    /// Forgets addresses without connections whose cost is paid for. Each entry is visited about once for each new one.
+    /// Forgets addresses without connections whose cost is paid for, in steps of about one visit per new entry.
     fn sweep(&mut self, now: Millis) {
         if self.entries.len() < self.sweep_len.max(SWEEP_LEN_MIN) {
             return;

@@ -1,7 +1,7 @@
 //! The listening sockets of one event loop.
 //!
-//! An accept that fails because the process is out of files or memory pauses that listener alone; [`Listeners::retry`]
-//! ends the pause, on a timer of the caller. Connections wait in the kernel's backlog meanwhile.
+//! An accept that fails because the process is out of files or memory pauses that listener alone, while connections wait in the
+//! kernel's backlog. [`Listeners::retry`] ends the pause, on a timer of the caller.
 
 use std::io;
 use std::net::SocketAddr;
@@ -90,7 +90,7 @@ impl Listeners {
         self.all.iter().any(|listener| listener.more && !listener.paused)
     }
 
-    /// Accepts from each ready listener, up to `ACCEPTS_MAX` connections.
+    /// Accepts up to `ACCEPTS_MAX` connections from each ready listener.
     pub fn accept(&mut self, mut accepted: impl FnMut(AcceptResult)) {
         for listener in self.all.iter_mut().filter(|listener| listener.more && !listener.paused) {
             for _ in 0..ACCEPTS_MAX {
@@ -106,7 +106,7 @@ impl Listeners {
         }
     }
 
-    /// True when the caller must start a timer, after which it calls [`Listeners::retry`].
+    /// The caller must start a timer, after which it calls [`Listeners::retry`].
     pub fn wants_timer(&mut self) -> bool {
         let wanted = !self.has_timer && self.all.iter().any(|listener| listener.paused);
         self.has_timer |= wanted;
@@ -141,7 +141,7 @@ impl Listener {
     }
 }
 
-/// True for errors of `accept` about the connection rather than the listener (accept(2)).
+/// The error of `accept` is about the connection rather than the listener (accept(2)).
 fn is_about_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -153,8 +153,8 @@ fn is_about_one_connection(error: &io::Error) -> bool {
     )
 }
 
-/// Opens a listening socket. The first socket of an address (`joins` is false) binds alone, so another program that listens there
-/// is an error, and port 0 gets a port of its own. Further sockets of the same server then join it, one for each core.
+/// The first socket of an address (`joins` is false) binds alone, so another program that listens there is an error, and port 0
+/// gets a port of its own. Further sockets of the same server then join it, one for each core.
 pub fn listen(address: SocketAddr, joins: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -171,7 +171,7 @@ pub fn listen(address: SocketAddr, joins: bool) -> io::Result<Socket> {
             .with_retries(PROBES),
     )?;
     socket.bind(&address.into())?;
-    // The kernel compares SO_REUSEPORT when a socket binds: from here on other sockets can join, and none could before.
+    // The kernel compares SO_REUSEPORT when a socket binds: other sockets can join from here on, and none could before.
     socket.set_reuse_port(true)?;
     socket.listen(BACKLOG)?;
     Ok(socket)

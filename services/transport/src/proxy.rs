@@ -52,8 +52,8 @@ pub enum ProxyError {
     Twice(u8),
 }
 
-/// Parses the header at the start of `buf`. `Ok(None)` means that it is incomplete, never once `buf` has [`HEADER_BYTES_MAX`]
-/// bytes. An error is found as soon as possible, before the header is complete.
+/// `Ok(None)` means that the header is incomplete, never once `buf` has [`HEADER_BYTES_MAX`] bytes. An error is found as soon as
+/// possible, before the header is complete.
 pub fn parse(buf: &[u8]) -> Result<Option<Header<'_>>, ProxyError> {
     let Some((&signature, after)) = buf.split_first_chunk() else { return begins(buf).map(|()| None) };
     if signature != SIGNATURE {
@@ -123,9 +123,8 @@ fn address(ip: impl Into<IpAddr>, port: [u8; 2]) -> SocketAddr {
     SocketAddr::new(ip.into(), u16::from_be_bytes(port))
 }
 
-/// Further fields of type, length and value. Each was checked to be complete.
-///
-/// The gateway writes `-` for an unknown value; `-`, an empty value and invalid UTF-8 become `None`.
+/// Further fields of type, length and value, each checked to be complete. The gateway writes `-` for an unknown value, which
+/// becomes `None`, as an empty value and invalid UTF-8 do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tlvs<'a>(&'a [u8]);
 
@@ -157,8 +156,8 @@ impl<'a> Tlvs<'a> {
         self.text(AUTHORITY)
     }
 
-    /// SHA-256 of the client's certificate, hexadecimal, 0xE0. It proves nothing by itself: the edge must check the chain against
-    /// the broker's own CA.
+    /// SHA-256 of the client's certificate, hexadecimal, 0xE0. It proves nothing: the edge must check the chain against the
+    /// broker's own CA.
     pub fn fingerprint(&self) -> Option<&'a str> {
         self.text(FINGERPRINT)
     }

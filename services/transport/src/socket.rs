@@ -30,17 +30,17 @@ impl Socket {
         self.tcp.peer_addr()
     }
 
-    /// True during a TLS handshake, whose packets cost far more than others.
+    /// The packets of a TLS handshake cost far more than others.
     pub fn is_handshaking(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
-    /// True when a read returns data although the kernel has none.
+    /// A read returns data although the kernel has none.
     pub fn has_unread(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.has_unread())
     }
 
-    /// True when a flush is needed although the caller has nothing to write.
+    /// A flush is needed although the caller has nothing to write.
     pub fn has_unsent(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.has_unsent())
     }

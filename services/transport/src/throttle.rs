@@ -1,12 +1,10 @@
-//! At most one log line a minute about an event that strangers can cause as often as they like.
-
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Millis;
 
 const BETWEEN_MS: Millis = 60_000;
 
-/// Decides which events of one kind are logged. All event loops share it.
+/// Limits the log to one line a minute about an event that strangers can cause as often as they like. All event loops share it.
 #[derive(Debug, Default)]
 pub struct Throttle {
     next_at: AtomicU64,
@@ -14,7 +12,7 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// Counts an event. `Some`, with the number of events since the last log line, when the caller must log it.
+    /// `Some`, with the number of events since the last log line, when the caller must log this one.
     pub fn occurred(&self, now: Millis) -> Option<u64> {
         let next_at = self.next_at.load(Ordering::Relaxed);
         let is_due = now >= next_at

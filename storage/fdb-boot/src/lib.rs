@@ -1,7 +1,8 @@
-//! Starts and stops the network thread of FoundationDB's client library, which a process may start once and must stop
-//! before it exits. Calling the library is `unsafe` because the language cannot enforce that order, so this crate
-//! does, and only its code and the simulator's exports are `unsafe`. It must never know keys, transactions or
-//! settings of ours.
+//! Starts and stops the network thread of FoundationDB's client library, which a process may start once and must stop before it
+//! exits.
+//!
+//! Calling the library is `unsafe` because the language cannot enforce that order. This crate enforces it, so that no other crate
+//! but the simulator's exports needs `unsafe`. It must never know keys, transactions or settings of ours.
 #![cfg(feature = "foundationdb")]
 
 use std::sync::{Mutex, PoisonError};
@@ -17,7 +18,7 @@ static NETWORK: Mutex<State> = Mutex::new(State::New);
 enum State {
     New,
     Runs(#[expect(dead_code, reason = "held to be dropped")] NetworkAutoStop),
-    /// The library does not start again.
+    /// The library cannot start again.
     Over,
 }
 
@@ -37,15 +38,15 @@ impl From<FdbError> for BootError {
 // SAFETY: this is how C17, 7.22.4.2, declares it; it may be called at any time.
 #[allow(unsafe_code)]
 unsafe extern "C" {
-    /// Of the C library: calls `function` when the process exits, before what was registered earlier.
+    /// The C library calls `function` when the process exits, before functions that were registered earlier.
     safe fn atexit(function: extern "C" fn()) -> std::ffi::c_int;
 }
 
-/// Selects the API version that this was built for, sets the options, and starts the network thread. It is stopped by [`stop`],
-/// at the latest when the process exits. Only the first call of a process starts anything.
+/// Selects the API version of this build, sets the options, and starts the network thread, which [`stop`] ends at the latest when
+/// the process exits.
 ///
 /// # Errors
-/// It was called before, the library is older than the API version, or it refuses an option.
+/// It was called before, the library is older than the API version, or the library refuses an option.
 pub fn start(options: Vec<NetworkOption>) -> Result<(), BootError> {
     let mut state = NETWORK.lock().unwrap_or_else(PoisonError::into_inner);
     if !matches!(*state, State::New) {
@@ -67,8 +68,8 @@ pub fn start(options: Vec<NetworkOption>) -> Result<(), BootError> {
     Ok(())
 }
 
-/// Stops the network thread and waits for it; operations under way then never end. Call it at the end of `main`,
-/// because the library's own static data then outlives its thread.
+/// Waits for the network thread; operations under way then never end. Call it at the end of `main`, because the library's own
+/// static data then outlives its thread.
 pub fn stop() {
     let stops = std::mem::replace(&mut *NETWORK.lock().unwrap_or_else(PoisonError::into_inner), State::Over);
     drop(stops);

@@ -16,7 +16,7 @@ use foundationdb_simulation::{
 };
 use millrace_storage::{Database, FoundationDb, Host, Pause, RetryPolicy};
 
-use crate::{Plan, Plant, Shared, World, check, prepare, work};
+use crate::{Plant, RunPlan, Shared, World, check, prepare, work};
 
 const PREFIX: &[u8] = b"millrace/";
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
@@ -63,7 +63,7 @@ impl Host for Simulator {
 struct Workload {
     instance: u64,
     client: i32,
-    plan: Plan,
+    plan: RunPlan,
     world: World,
     history: Shared,
 }
@@ -73,7 +73,7 @@ impl SingleRustWorkload for Workload {
         let instance = INSTANCES.fetch_add(1, Ordering::Relaxed);
         let client = context.client_id();
         let plant = context.get_option::<String>("plant").filter(|name| name != "none");
-        let plan = Plan {
+        let plan = RunPlan {
             seconds: context.get_option("seconds").unwrap_or(60),
             pods: context.get_option("pods").unwrap_or(2),
             plant: plant.map(|name| name.parse::<Plant>().expect("a fault to plant")),

@@ -1,10 +1,9 @@
-//! A workload for FoundationDB's simulator: pods take sessions from each other, publish, read, trim, share and die,
-//! while the simulator breaks the cluster below them. Afterwards a check compares all answers with the promises of a
-//! broker (P1 to P8).
+//! A workload for FoundationDB's simulator: pods take sessions from each other, publish, read, trim, share and die, while the
+//! simulator breaks the cluster below them. Afterwards a check compares all answers with the promises of a broker (P1 to P8).
 //!
-//! It takes its whole environment from a [`millrace_storage::Host`], so a seed replays a run. With the feature
-//! `foundationdb` it is a library that `fdbserver -r simulation` loads; without it the tests run it over the store in
-//! memory. See README.md.
+//! The workload takes its whole environment from a [`millrace_storage::Host`], so a seed replays a run. With the feature
+//! `foundationdb` it is a library that `fdbserver -r simulation` loads; without it the tests run it over the store in memory. See
+//! README.md.
 //!
 //! This crate must never know packets, sockets or threads, and never read the machine's clock.
 
@@ -21,7 +20,7 @@ mod world;
 use millrace_storage::Database;
 
 pub use history::{PodHistory, Shared};
-pub use plan::{Plan, Plant};
+pub use plan::{Plant, RunPlan};
 pub use world::World;
 
 const SETUP_TRIES: u64 = 60;
@@ -38,7 +37,7 @@ pub async fn prepare(database: &Database, world: &World, history: &Shared) {
 }
 
 /// Runs pods for as long as the plan says. `place` distinguishes them from those of other instances.
-pub async fn work(database: &Database, world: &World, history: &Shared, plan: Plan, place: &str) {
+pub async fn work(database: &Database, world: &World, history: &Shared, plan: RunPlan, place: &str) {
     let places: Vec<String> = (0..plan.pods).map(|number| format!("{place}.{number}")).collect();
     let lives = |place| Box::pin(pod::lives(database, world, history, plan, place)) as tasks::Local<'_>;
     tasks::steady(tasks::all(places.iter().map(|place| lives(place)).collect())).await;

@@ -23,7 +23,7 @@ pub(crate) const LEASE_MS: u64 = 5_000;
 
 /// How long a run takes, how many pods it has, and its planted fault.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub struct RunPlan {
     /// In the host's time.
     pub seconds: u64,
     /// Pods of one instance.

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use millrace_simulation::{Plan, Plant, Shared, World, check, prepare, work};
+use millrace_simulation::{Plant, RunPlan, Shared, World, check, prepare, work};
 use millrace_storage::{Database, System, block_on};
 
 fn run(seconds: u64, plant: Option<Plant>) -> Shared {
     let world = World::new(Arc::new(System::new()));
     let database = Database::memory_on(world.host());
     let history = Shared::default();
-    let plan = Plan { seconds, pods: 12, plant };
+    let plan = RunPlan { seconds, pods: 12, plant };
     block_on(async {
         prepare(&database, &world, &history).await;
         work(&database, &world, &history, plan, "m").await;

@@ -29,7 +29,7 @@ pub(crate) fn open(path: &CStr, flags: c_int) -> Option<c_int> {
     c_int::try_from(file).ok().filter(|file| *file >= 0)
 }
 
-/// Inode number and whether it is a folder; `None` for what is neither a file nor a folder.
+/// Inode number, and whether it is a folder; `None` if it is neither a file nor a folder.
 pub(crate) fn identity(fd: c_int) -> Option<(u64, bool)> {
     // SAFETY: a zeroed `stat` is valid, and the kernel fills it.
     let (found, stat) = unsafe {

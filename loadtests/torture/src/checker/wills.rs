@@ -18,8 +18,8 @@ use super::facts::{Connection, Delivery, Facts, Session};
 use super::verdict::{CheckRule, Verdict};
 use crate::history::{ConnectionId, End, MessageKind, SentMessage};
 
-/// A server that closed its side after DISCONNECT must have stored within this time that the will is discarded.
-/// Nothing in MQTT acknowledges a DISCONNECT, so this is our wish, not the standard's.
+/// A server that closed its side after DISCONNECT must have stored within this time that the will is discarded. MQTT has no
+/// acknowledgement of a DISCONNECT, so this limit is ours rather than the standard's.
 const DISCARD_SETTLES_MS: u64 = 1_000;
 /// Without any acknowledgement for this time the store counts as unreachable: it may be killed, too, and no history
 /// records that.

@@ -13,7 +13,7 @@ use crate::x509::Authority;
 #[derive(Clone, Debug, Default)]
 pub struct Records {
     pub access: Access,
-    /// True when the broker is suspended or deleted: every client is refused.
+    /// The broker is suspended or deleted, so every client is refused.
     pub is_closed: bool,
     pub groups: Vec<Group>,
     pub issuers: Vec<JwtIssuer>,
@@ -31,11 +31,11 @@ pub struct BrokerAccess {
 }
 
 impl BrokerAccess {
-    /// Compiles the records. Also returns the findings, with the record's name in front of the field: an invalid record
-    /// authenticates nobody and does not affect the others.
+    /// Also returns the findings, each with the record's name in front of the field: an invalid record authenticates nobody and
+    /// does not affect the others.
     ///
     /// # Errors
-    /// The findings of the broker's own rules. Without those rules every client is refused.
+    /// The findings of the broker's own rules, without which every client is refused.
     pub fn new(records: Records) -> Result<(Self, Vec<Invalid>), Vec<Invalid>> {
         let rules = Arc::new(RuleList::compile(&records.access.rules)?);
         let mut wrong = Vec::new();
@@ -68,7 +68,7 @@ impl BrokerAccess {
         &self.issuers
     }
 
-    /// The client's permissions at `now_ms`, or why it must be disconnected. `credential` belongs to its user name.
+    /// The client's permissions at `now_ms`, or why it must be disconnected. `credential` is that of its user name.
     pub fn review(
         &self,
         standing: &Standing,

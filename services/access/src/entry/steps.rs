@@ -27,14 +27,14 @@ pub trait KeySets {
 
 #[derive(Debug)]
 pub enum AuthenticationStep<'a> {
-    /// Read the credential of this user name and pass it to [`ConnectAuthentication::credential`].
+    /// Read the credential of this user name for [`ConnectAuthentication::credential`].
     Credential(Box<str>),
-    /// Check the password against these hashes with [`crate::secrets::chosen::verify`] and pass the result to [`ConnectAuthentication::hashed`].
+    /// Check the password against these hashes with [`crate::secrets::chosen::verify`] for [`ConnectAuthentication::hashed`].
     Hash(Vec<&'a str>),
     /// The token's key is missing from these issuers' key sets. If [`jwt::Refresh`] allows a fetch now, fetch and begin again;
     /// otherwise refuse.
     Keys(Vec<&'a Issuer>),
-    /// Call the webhook and pass its answer to [`ConnectAuthentication::webhook`]. Carries the user that the client's certificate names.
+    /// Call the webhook for [`ConnectAuthentication::webhook`], with the user that the client's certificate names.
     Webhook(Option<Box<str>>),
     Accept(Box<(Standing, Grant)>),
     Refuse(AccessRefusal),
@@ -124,7 +124,7 @@ impl ConnectAuthentication {
     }
 
     /// Starts for a client that proved by SCRAM that it knows the password of a credential. Its certificate still counts, and
-    /// decides if it names the user. Only the client id and the certificate of `shown` are used.
+    /// decides if it names the user. The method uses only the client id and the certificate of `shown`.
     pub fn proven<'a>(
         &mut self,
         broker: &BrokerAccess,
@@ -159,7 +159,7 @@ impl ConnectAuthentication {
         self.decide(broker, Some(credential), now_ms)
     }
 
-    /// The caller reports the webhook's answer. An accepted client may also have a credential.
+    /// Continues after [`AuthenticationStep::Webhook`].
     pub fn webhook<'a>(
         &mut self,
         broker: &BrokerAccess,
@@ -237,7 +237,7 @@ impl ConnectAuthentication {
         }
     }
 
-    /// Decides by a token. `None` when no issuer of the broker could have issued it.
+    /// `None` when no issuer of the broker could have issued the token.
     fn token<'a>(
         &mut self,
         broker: &'a BrokerAccess,
@@ -271,7 +271,7 @@ impl ConnectAuthentication {
         lack.or(refused.map(|refusal| AuthenticationStep::Refuse(AccessRefusal::Token(refusal))))
     }
 
-    /// The user is known. Its credential, if there is one, may add rules.
+    /// The user's credential, if there is one, may add rules.
     fn identified<'a>(&mut self, standing: Standing) -> AuthenticationStep<'a> {
         let user = standing.user.clone().unwrap_or_default();
         self.standing = Some(standing);

@@ -45,15 +45,14 @@ impl PasswordFile {
         self.0.iter().map(|(user, phc)| (&**user, &**phc))
     }
 
-    /// The hash of a user. For an unknown user, verify [`chosen::dummy`] and refuse, so that the response time does not reveal
-    /// whether the user exists.
+    /// For an unknown user, verify [`chosen::dummy`] and refuse, so that the response time does not reveal whether the user
+    /// exists.
     pub fn lookup(&self, user: &str) -> Option<&str> {
         self.0.get(user).map(|phc| &**phc)
     }
 }
 
-/// Returns the text with one user's line added, replaced (`Some` hash) or deleted (`None`). All other lines stay as they are,
-/// including comments and invalid lines.
+/// Adds, replaces (`Some` hash) or deletes (`None`) one user's line. All other lines stay, including comments and invalid lines.
 pub fn edit(text: &str, user: &str, phc: Option<&str>) -> Result<String, UserError> {
     check_user(user)?;
     let mut out = String::with_capacity(text.len() + 128);

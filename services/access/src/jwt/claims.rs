@@ -10,9 +10,8 @@ use crate::rules::RuleList;
 pub struct Identity {
     pub user: Box<str>,
     pub client_id: Option<Box<str>>,
-    /// Rules of the token. They precede all others.
+    /// Rules of the token, which precede all others.
     pub rules: Option<RuleList>,
-    /// Expiry, unix seconds.
     pub expires_at_s: u64,
 }
 
@@ -65,10 +64,10 @@ fn is_for(aud: Option<&Value>, audience: &[String]) -> bool {
     }
 }
 
-/// The last second that RFC 3339 can say: later times are as good, and sums of them with a leeway must not overflow.
+/// The last second that RFC 3339 can express, so that a sum of a time and a leeway never overflows.
 const TIME_S_MAX: u64 = 253_402_300_799;
 
-/// A `NumericDate`; it may have a fraction.
+/// Reads a `NumericDate`, which may have a fraction.
 fn time(claims: &Map<String, Value>, name: &str) -> Result<Option<u64>, TokenRefusal> {
     let Some(value) = claims.get(name) else { return Ok(None) };
     let seconds = value.as_u64().or_else(|| value.as_f64().map(|seconds| seconds as u64));
@@ -80,7 +79,7 @@ fn text<'a>(claims: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str
     value.as_str().map(Some).ok_or_else(|| claim(name))
 }
 
-/// Fails on any invalid rule, because half of the rules could allow too much.
+/// One invalid rule fails the token, because half of the rules could allow too much.
 fn rules(claims: &Map<String, Value>, name: &str) -> Result<Option<RuleList>, TokenRefusal> {
     let Some(value) = claims.get(name) else { return Ok(None) };
     let rules: Vec<Rule> = serde_json::from_value(value.clone()).map_err(|_| claim(name))?;

@@ -28,7 +28,7 @@ impl Issuer {
         &self.record
     }
 
-    /// The keys of the record. `None` when they are fetched from [`Issuer::key_set_url`].
+    /// `None` when the keys are fetched from [`Issuer::key_set_url`].
     #[must_use]
     pub fn keys(&self) -> Option<&KeySet> {
         self.keys.as_ref()
@@ -42,7 +42,7 @@ impl Issuer {
         }
     }
 
-    /// True when the unverified token names this issuer. Other issuers' keys need not be tried.
+    /// False when the unverified token names another issuer, so that this one's keys need not be tried.
     #[must_use]
     pub fn may_have_issued(&self, token: &JsonWebToken<'_>) -> bool {
         let is_named =

@@ -24,8 +24,7 @@ struct Document {
 }
 
 impl KeySet {
-    /// Reads a JWK set. Encryption keys and unsupported kinds are skipped; so are symmetric keys, because everyone who can read
-    /// the set could sign with them.
+    /// Skips encryption keys, unsupported kinds, and symmetric keys, because everyone who can read the set could sign with them.
     pub fn parse(json: &[u8]) -> Result<Self, KeySetError> {
         let document: Document = serde_json::from_slice(json)?;
         let jwks = document.keys.into_iter().filter_map(|jwk| serde_json::from_value::<Jwk>(jwk).ok());
@@ -38,7 +37,7 @@ impl KeySet {
         Self(vec![(None, key)])
     }
 
-    /// The key for a token: by id if the token and the keys have ids, otherwise the only key of the algorithm.
+    /// Finds the key by id if the token and the keys have ids; otherwise the only key of the algorithm.
     pub(super) fn find(&self, id: Option<&str>, algorithm: JwtAlgorithm) -> Option<&Key> {
         let mut fitting = self.0.iter().filter(|(key_id, key)| {
             key.algorithm() == algorithm && (id.is_none() || key_id.is_none() || key_id.as_deref() == id)

@@ -1,18 +1,14 @@
-//! Schedules the fetches of issuers' key sets.
-
 use crate::limits::{
     KEY_SET_AGE_S, KEY_SET_AGE_S_MAX, KEY_SET_AGE_S_MIN, KEY_SET_FETCH_S_MAX, KEY_SET_INTERVAL_S_MAX,
     KEY_SET_INTERVAL_S_MIN, KEY_SET_STALE_S_MAX,
 };
 
 /// Decides when to fetch the key set of one issuer: when it is missing, when it is old, and when a token names an unknown key.
-/// Fetches for unknown keys and retries after failures are spaced out, so that neither invented key ids nor an unreachable issuer
-/// causes a storm of fetches.
 ///
-/// Times are seconds of any monotonic clock.
+/// Fetches for unknown keys and retries after failures are spaced out, so that neither invented key ids nor an unreachable issuer
+/// causes a storm of fetches. Times are seconds of any monotonic clock.
 #[derive(Clone, Debug, Default)]
 pub struct Refresh {
-    /// When the current keys arrived.
     had_s: Option<u64>,
     age_s: u32,
     begun_s: Option<u64>,
@@ -26,7 +22,7 @@ impl Refresh {
         self.is_wanted = true;
     }
 
-    /// True once per fetch; the caller then fetches and calls [`Refresh::fetched`]. Ask for each token, or every few seconds
+    /// True once per fetch; the caller then fetches and calls [`Refresh::fetched`]. Call it for each token, or every few seconds
     /// while clients are connected.
     pub fn need_fetch(&mut self, now_s: u64) -> bool {
         let since = |at: u64| now_s.saturating_sub(at);
@@ -43,7 +39,7 @@ impl Refresh {
         true
     }
 
-    /// Ends a fetch; `came` is true for a readable key set. `age_s` is the `max-age` of the HTTP response.
+    /// `came` is true for a readable key set; `age_s` is the `max-age` of the HTTP response.
     pub fn fetched(&mut self, now_s: u64, came: bool, age_s: Option<u32>) {
         self.is_under_way = false;
         if came {

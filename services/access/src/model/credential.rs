@@ -14,11 +14,11 @@ use crate::secrets::chosen;
 #[serde(default)]
 pub struct Credential {
     pub user: String,
-    /// The hash that checks the client's password. `None`: every password is wrong.
+    /// `None`: every password is wrong.
     pub secret: Option<Secret>,
-    /// The secret before the last rotation, while devices still use it.
+    /// The secret before the last rotation, which devices may still use.
     pub previous_secret: Option<PreviousSecret>,
-    /// The SCRAM-SHA-256 verifier of the same password as `secret`. Both are replaced together.
+    /// The SCRAM-SHA-256 verifier of the password in `secret`, replaced together with it.
     pub scram: Option<ScramVerifier>,
     /// Name of the [`Group`] whose rules follow these.
     pub group: Option<String>,
@@ -26,7 +26,7 @@ pub struct Credential {
     pub rules: Vec<Rule>,
     /// False: new clients of this user are refused and connected ones are disconnected.
     pub enabled: bool,
-    /// From then on the credential counts as disabled.
+    /// From then on the credential counts as disabled, unix milliseconds.
     pub expires_at_ms: Option<u64>,
     pub created_at_ms: u64,
     /// The only client id that can use this credential.
@@ -55,7 +55,7 @@ pub struct PreviousSecret {
     pub until_ms: u64,
 }
 
-/// The SCRAM-SHA-256 verifier of a password (RFC 5802 section 3). It does not suffice to log in.
+/// The SCRAM-SHA-256 verifier of a password (RFC 5802 section 3), which does not suffice to log in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScramVerifier {
     pub iterations: u32,
@@ -68,7 +68,7 @@ pub struct ScramVerifier {
 #[serde(default)]
 pub struct Group {
     pub name: String,
-    /// They follow a member's own rules and precede the broker's.
+    /// These follow a member's own rules and precede the broker's.
     pub rules: Vec<Rule>,
     pub created_at_ms: u64,
 }

@@ -12,7 +12,7 @@ pub struct Invalid {
     pub what: String,
 }
 
-/// The result of `validate`: every finding, in the order of the fields.
+/// Every finding of a `validate`, in the order of the fields.
 pub type Checked = Result<(), Vec<Invalid>>;
 
 #[derive(Debug, Default)]
@@ -107,7 +107,7 @@ impl Findings {
     }
 }
 
-/// Whether a character has no width, or turns the direction of the text around it: names with one look like other names.
+/// A character without width, or one that turns the direction of the text: a name that contains it looks like another name.
 #[must_use]
 pub fn is_invisible(letter: char) -> bool {
     matches!(letter,

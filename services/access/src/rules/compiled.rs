@@ -21,7 +21,7 @@ pub(crate) struct Compiled {
     filter: Box<str>,
     /// Length of the literal prefix of every matching topic. Comparing the prefix settles most rules.
     literal: usize,
-    /// The filter has `%c`. Precomputed, because every publish asks for it.
+    /// Precomputed, because every publish reads it.
     with_client: bool,
     with_user: bool,
 }
@@ -148,7 +148,7 @@ fn literal(filter: &str) -> usize {
     }
 }
 
-/// True when a value can only be part of one level of a topic, and cannot begin a `$` topic.
+/// A plain value is part of one topic level and cannot begin a `$` topic.
 fn is_plain(value: &str) -> bool {
     !value.is_empty() && !value.starts_with('$') && !value.contains(['/', '+', '#'])
 }

@@ -9,9 +9,9 @@ use super::permissions::{Client, RuleRefusal};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked<'a> {
-    /// A publish to a topic (a valid name, without wildcard).
+    /// `topic` is a valid name without wildcard.
     Publish { topic: &'a str, retain: bool, qos: QoS },
-    /// A subscription to a filter (a valid one, without `$share/<name>/`).
+    /// `filter` is valid and without `$share/<name>/`.
     Subscribe { filter: &'a str, qos: QoS },
 }
 
@@ -43,7 +43,7 @@ pub fn explain(lists: &[Arc<RuleList>], client: Client<'_>, asked: Asked<'_>) ->
     Explained { outcome: Err(RuleRefusal::Topic), by: None }
 }
 
-/// The decision of one rule; `None` when it does not apply. A rule can lower the QoS that a later rule grants.
+/// `None` when the rule does not apply. A rule can lower the QoS that a later rule grants.
 fn decision(
     rule: &Compiled,
     client: Client<'_>,

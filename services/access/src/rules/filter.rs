@@ -10,7 +10,6 @@ pub(super) struct Values<'a> {
     pub(super) user: &'a str,
 }
 
-/// True when `rule` matches every topic that `filter` matches.
 pub(super) fn covers(rule: &str, filter: &str, values: Values<'_>) -> bool {
     if apart_by_dollar(rule, filter) {
         return false;
@@ -52,7 +51,7 @@ fn unrolled(filter: &str) -> &str {
     }
 }
 
-/// True when only one of them starts with `$` and the other with a wildcard, so that they have no topic in common.
+/// No topic is common to two filters when one starts with `$` and the other with a wildcard.
 fn apart_by_dollar(a: &str, b: &str) -> bool {
     //= [MQTT-4.7.2-1] v5 v3.1.1
     let (wild, dollar) = (|f: &str| f.starts_with(['+', '#']), |f: &str| f.starts_with('$'));

@@ -1,5 +1,3 @@
-//! Decides what one client can publish and subscribe to.
-
 use std::sync::Arc;
 
 use millrace_mqtt::QoS;
@@ -13,8 +11,8 @@ pub struct Client<'a> {
     pub id: &'a str,
 }
 
-/// The rule lists of a client, built when it connects and again when rules change. A decision takes time linear in the number of
-/// rules and allocates nothing.
+/// Decides what one client can publish and subscribe to. Built when the client connects and again when rules change; a decision
+/// takes time linear in the number of rules and allocates nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Permissions(SmallVec<[Arc<RuleList>; 1]>);
 
@@ -56,8 +54,7 @@ impl Permissions {
         decide_publish(rules, client, topic, retain, qos)
     }
 
-    /// Returns the granted QoS. `filter` must be valid and without `$share/<name>/`. A granted subscription receives every topic
-    /// that its filter matches.
+    /// Returns the granted QoS. `filter` must be valid and without `$share/<name>/`.
     pub fn subscribe(&self, client: Client<'_>, filter: &str, qos: QoS) -> Result<QoS, RuleRefusal> {
         if self.is_everything() {
             return Ok(qos);

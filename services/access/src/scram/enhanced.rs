@@ -1,5 +1,3 @@
-//! Authentication and re-authentication of one connection.
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
@@ -8,7 +6,7 @@ use super::exchange::{Exchange, FakeKey, NONCE_BYTES};
 use super::message::First;
 use crate::model::ScramVerifier;
 
-/// A connection's enhanced authentication. After a refusal it accepts nothing more.
+/// The enhanced authentication of one connection, repeated ones included. After a refusal it accepts nothing more.
 #[derive(Default)]
 pub struct Enhanced {
     user: Option<Box<str>>,
@@ -38,13 +36,13 @@ impl Enhanced {
         Self { user: Some(user.into()), state: State::Idle }
     }
 
-    /// True when the client's next message is for [`Enhanced::proceed`], otherwise it is for [`Enhanced::begin`].
+    /// True when the client's next message is for [`Enhanced::proceed`], false when it is for [`Enhanced::begin`].
     #[must_use]
     pub fn is_challenged(&self) -> bool {
         matches!(self.state, State::Challenged(_))
     }
 
-    /// Takes the first message, of a CONNECT or an AUTH 0x19, and returns the user whose verifier to pass to [`Enhanced::found`].
+    /// Takes the first message, of a CONNECT or an AUTH 0x19, and returns the user whose verifier [`Enhanced::found`] needs.
     pub fn begin(&mut self, data: &[u8]) -> Result<&str, ScramRefusal> {
         if !matches!(self.take(), State::Idle) {
             return Err(ScramRefusal::Order);
@@ -60,12 +58,11 @@ impl Enhanced {
         }
     }
 
-    /// Takes the verifier and returns the data of an AUTH 0x18. The verifier is `None` for an unknown or disabled user, which the
-    /// client cannot notice. `random` must be unpredictable.
+    /// Returns the data of an AUTH 0x18. `verifier` is `None` for an unknown or disabled user, which the client cannot notice;
+    /// `random` must be unpredictable.
     ///
     /// # Errors
     /// [`ScramRefusal::Order`] when no lookup was under way.
-    /// [`ScramRefusal::Order`] when nothing was to be looked up.
     pub fn found(
         &mut self,
         verifier: Option<&ScramVerifier>,

@@ -41,13 +41,13 @@ pub fn verify(phc: &str, password: &[u8]) -> bool {
     PasswordHash::new(phc).is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok())
 }
 
-/// A hash to verify for an unknown user, so that the response time is that of a known one.
+/// For an unknown user, so that the response time is that of a known one.
 #[must_use]
 pub fn dummy() -> &'static str {
     DUMMY
 }
 
-/// Checks that [`verify`] can use a hash. An error is the problem with its remedy.
+/// An error is the problem with its remedy.
 pub(crate) fn check(phc: &str) -> Result<(), &'static str> {
     const WRONG: &str =
         "the hash is not a PHC string of Argon2id ($argon2id$v=19$m=...); `millrace passwd` makes one";

@@ -19,7 +19,6 @@ pub fn generate(random: &[u8; RANDOM_BYTES]) -> String {
     format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(random))
 }
 
-/// Whether a password is written as [`generate`] writes secrets.
 #[must_use]
 pub fn is_likely(password: &[u8]) -> bool {
     let random = password.strip_prefix(PREFIX.as_bytes());
@@ -32,7 +31,7 @@ pub fn is_likely(password: &[u8]) -> bool {
 pub struct HashKeys(BTreeMap<u32, [u8; 32]>);
 
 impl HashKeys {
-    /// Takes random keys by their ids; `None` without a key. The highest id hashes new secrets. An old key must stay until no
+    /// Takes random keys by their ids; `None` without a key. The highest id hashes new secrets; an old key must stay until no
     /// credential names it.
     #[must_use]
     pub fn new(keys: impl IntoIterator<Item = (u32, [u8; 32])>) -> Option<Self> {
@@ -47,15 +46,14 @@ impl HashKeys {
         Secret::Generated { key: id, hash: HiddenBytes(keyed(key, secret)) }
     }
 
-    /// A keyed hash that only this region can make, and the id of the key. `purpose` separates kinds of text.
+    /// `purpose` separates kinds of text, such as tokens and secrets.
     #[must_use]
     pub(crate) fn sign(&self, purpose: &[u8], text: &[u8]) -> (u32, [u8; 32]) {
         let (id, key) = self.0.last_key_value().map_or((0, &[0; 32]), |(id, key)| (*id, key));
         (id, keyed(key, &[purpose, text].concat()))
     }
 
-    /// Whether [`Self::sign`] made the hash with the newest key. Older keys do not count, because a key from before the operator's
-    /// secret can be read in a copy of the store.
+    /// Accepts the newest key only, because a key from before the operator's secret can be read in a copy of the store.
     #[must_use]
     pub(crate) fn is_signed(&self, key: u32, purpose: &[u8], text: &[u8], hash: &[u8; 32]) -> bool {
         let signed = |key| HiddenBytes(keyed(key, &[purpose, text].concat()));

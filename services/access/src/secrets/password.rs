@@ -1,5 +1,3 @@
-//! Checks a password against a credential.
-
 use smallvec::{SmallVec, smallvec};
 
 use super::chosen;

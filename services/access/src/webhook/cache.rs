@@ -1,15 +1,13 @@
-//! A cache of webhook responses.
-
 use std::collections::HashMap;
 
 use super::{WebhookAnswer, WebhookQuestion};
 use crate::limits::WEBHOOK_REFUSED_S_MAX;
 use crate::model::WebhookAuth;
 
-/// Caches the response about a client with the same names and password. An entry's key is a keyed hash of those, so no password
-/// is in memory.
+/// Caches the response about a client with the same names and password. An entry's key is a keyed hash, so no password is in
+/// memory.
 ///
-/// The cache has two generations: when the younger is full, the older is dropped. So its size is bounded without a list of ages.
+/// When the younger of two generations is full, the older is dropped: the size is bounded without a list of ages.
 #[derive(Debug)]
 pub struct AnswerCache {
     key: [u8; 32],
@@ -25,7 +23,7 @@ struct Entry {
 }
 
 impl AnswerCache {
-    /// `key` must be random and of this process.
+    /// `key` must be random.
     #[must_use]
     pub fn new(key: [u8; 32], entries: usize) -> Self {
         Self { key, young: HashMap::new(), old: HashMap::new(), half_max: entries / 2 }
@@ -66,7 +64,7 @@ impl AnswerCache {
         self.young.insert(tag, entry);
     }
 
-    /// An entry's key. It covers the URL, and the request without the address, which changes.
+    /// Covers the URL, and the request without the address, which changes.
     #[must_use]
     pub fn tag(&self, webhook: &WebhookAuth, question: &WebhookQuestion<'_>) -> Option<[u8; 16]> {
         let asked = WebhookQuestion {

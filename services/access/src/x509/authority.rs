@@ -1,4 +1,4 @@
-//! Checks certificates against one authority.
+//! Checks client certificates against one authority of a tenant.
 
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, TrustAnchor, UnixTime};
@@ -19,7 +19,7 @@ pub struct Authority {
     revoked: Vec<CertRevocationList<'static>>,
 }
 
-/// A trust anchor. The library does not check its dates, so they are kept here.
+/// A trust anchor with its dates, which the library does not check.
 #[derive(Debug)]
 struct Anchor {
     trusted: TrustAnchor<'static>,
@@ -28,7 +28,7 @@ struct Anchor {
 }
 
 impl Authority {
-    /// Its self-issued certificates are the trust anchors, or all of them if none is self-issued.
+    /// The self-issued certificates of the record are the trust anchors, or all of them if none is self-issued.
     pub fn new(record: ClientCa) -> Result<Self, Vec<Invalid>> {
         record.validate()?;
         let invalid =

@@ -1,5 +1,3 @@
-//! Extracts the user name from a certificate.
-
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
@@ -7,7 +5,7 @@ use super::CertificateRefusal;
 use crate::limits::USER_BYTES_MAX;
 use crate::model::CertificateUser;
 
-/// The certificate's issuer must have been checked before.
+/// Extracts the user name. The certificate's issuer must have been checked before.
 pub(super) fn user(der: &[u8], kind: CertificateUser) -> Result<Box<str>, CertificateRefusal> {
     let (_, certificate) = X509Certificate::from_der(der).map_err(|_| CertificateRefusal::Malformed)?;
     let usage = certificate.key_usage().map_err(|_| CertificateRefusal::Malformed)?;

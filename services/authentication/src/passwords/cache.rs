@@ -1,5 +1,3 @@
-//! A cache of check results, under keyed hashes: it never holds a password.
-
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use millrace_access::secrets::VerifiedCache;
@@ -7,7 +5,7 @@ use millrace_access::secrets::VerifiedCache;
 use super::limits::{RIGHT_MAX, RIGHT_S, WRONG_MAX, WRONG_S};
 use super::{CheckOutcome, Request};
 
-/// Right and wrong passwords have separate caches, so that guesses evict no right password.
+/// Caches results under keyed hashes. Right and wrong passwords have separate caches, so that guesses evict no right password.
 pub(super) struct Remembered(Mutex<Both>);
 
 struct Both {
@@ -43,7 +41,7 @@ impl Remembered {
     }
 }
 
-/// The broker is part of the key, because brokers can have users of the same name.
+/// Includes the broker, because brokers can have users of the same name.
 fn user<C>(request: &Request<C>) -> String {
     format!("{}/{}", request.broker, request.user)
 }

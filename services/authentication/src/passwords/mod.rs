@@ -30,9 +30,7 @@ use queue::{FairQueue, Pushed};
 pub use source::ClientSource;
 
 pub struct Request<C> {
-    /// Brokers take turns by this id.
     pub broker: u64,
-    /// Addresses of a broker take turns.
     pub source: ClientSource,
     pub user: Box<str>,
     pub password: Box<[u8]>,
@@ -60,7 +58,7 @@ pub type Sender<C> = Box<dyn Fn(CheckedPassword<C>) + Send + Sync>;
 /// Seconds of a monotonic clock.
 pub type SecondsClock = Box<dyn Fn() -> u32 + Send + Sync>;
 
-/// Checks passwords on threads of its own, which end when it is dropped.
+/// Its threads end when it is dropped.
 pub struct Checker<C: Send + 'static> {
     shared: Arc<Shared<C>>,
     threads: Vec<JoinHandle<()>>,
@@ -75,7 +73,7 @@ struct Shared<C> {
 }
 
 impl<C: Send + 'static> Checker<C> {
-    /// `key` must be random and of this process.
+    /// `key` must be random.
     pub fn start(
         threads: usize,
         key: &[u8; 32],
@@ -172,12 +170,11 @@ impl<C> Request<C> {
     }
 }
 
-/// Gives event loops priority when there are fewer cores than threads. On Linux a nice value belongs to the thread alone. If it
-/// cannot be set, the checks take an equal share.
+/// Gives event loops priority when there are fewer cores than threads. On Linux a nice value belongs to the thread alone.
 fn yield_to_event_loops() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::nice(limits::NICE) {
-        tracing::debug!(%error, "password checks run at the priority of event loops");
+        tracing::debug!(%error, "the priority of password checks cannot be lowered: on a busy machine they slow down event loops");
     }
 }
 

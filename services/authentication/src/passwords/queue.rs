@@ -23,7 +23,7 @@ struct State<J> {
 pub(super) enum Pushed<J> {
     Waits,
     Refused(J),
-    /// It is queued, and evicted this older job of the same address.
+    /// The job is queued, and evicted this older job of the same address.
     Instead(J),
 }
 
@@ -33,8 +33,8 @@ impl<J> FairQueue<J> {
         Self { limits, state: Mutex::new(state), came: Condvar::new() }
     }
 
-    /// A broker, and an address of a broker, can take as much room as it leaves free. So one of them takes half at most, and a
-    /// newcomer always finds room. An address at its limit evicts its oldest job.
+    /// A broker, and an address of a broker, can take as much room as it leaves free: half at most, so a newcomer always finds
+    /// room. An address at its limit evicts its oldest job.
     pub(super) fn push(&self, broker: u64, source: ClientSource, user: &str, job: J) -> Pushed<J> {
         let mut state = self.lock();
         let jobs = &mut state.jobs;
@@ -58,7 +58,7 @@ impl<J> FairQueue<J> {
         evicted.map_or(Pushed::Waits, Pushed::Instead)
     }
 
-    /// Waits for the next job; `None` when the queue is closed.
+    /// `None` when the queue is closed.
     pub(super) fn pop(&self) -> Option<J> {
         let mut state = self.lock();
         loop {

@@ -11,7 +11,7 @@ pub(super) trait Turns {
 }
 
 pub(super) struct Rotation<K, Q> {
-    /// Empty children are removed.
+    /// No child is empty.
     children: HashMap<K, Q>,
     order: VecDeque<K>,
     len: usize,
@@ -24,7 +24,7 @@ impl<K, Q> Default for Rotation<K, Q> {
 }
 
 impl<K: Eq + Hash + Clone, Q: Turns + Default> Rotation<K, Q> {
-    /// Changes a child, which is created if it does not exist.
+    /// A missing child is created.
     pub(super) fn with<R>(&mut self, key: &K, change: impl FnOnce(&mut Q) -> R) -> R {
         if !self.children.contains_key(key) {
             self.order.push_back(key.clone());

@@ -1,8 +1,6 @@
-//! The origin of a client, as the unit of fairness.
-
 use std::net::IpAddr;
 
-/// One IPv4 address, or a /64 of IPv6, because providers commonly give one host a whole /64.
+/// The unit of fairness: one IPv4 address, or a /64 of IPv6, because providers commonly give one host a whole /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientSource(u64);
 

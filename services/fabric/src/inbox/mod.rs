@@ -15,7 +15,7 @@ use crate::frame::{self, Content, Frame, Numbers, Position};
 use crate::limits::FabricLimits;
 use crate::sink::{Batch, Gap, Sink};
 use parts::{Joined, Parts};
-use track::{Track, Verdict};
+use track::{Arrival, Track};
 
 /// After this many silent heartbeats a sender has forgotten the receiver (it does after 64).
 const FORGET_HEARTBEATS: u64 = 128;
@@ -34,9 +34,9 @@ pub(crate) struct Inbox {
 #[derive(Default)]
 struct Interest {
     announcement: u64,
-    /// All others have confirmed it, so the numbers of an unknown sender start at 0.
+    /// All others have confirmed the join, so the numbers of an unknown sender start at 0.
     is_complete: bool,
-    /// It was confirmed before a long outage of this pod.
+    /// The join was confirmed before a long outage of this pod.
     is_doubtful: bool,
     /// The pod has subscribed at NATS, or will after reconnecting.
     is_subscribed: bool,
@@ -50,7 +50,7 @@ impl Inbox {
         Self { limits, counts, sink, interests: HashMap::default(), parts_bytes: 0 }
     }
 
-    /// True for a new join. A repeated one is reported to its user again.
+    /// False for a repeated join, which is reported to its user again.
     pub(crate) fn join(&mut self, to: To) -> bool {
         match self.interests.get(&to) {
             None => {
@@ -85,13 +85,11 @@ impl Inbox {
         });
     }
 
-    /// All receivers that the others must know.
     pub(crate) fn all_subscribed(&self) -> Vec<To> {
         let subscribed = self.interests.iter().filter(|(_, interest)| interest.is_subscribed);
         subscribed.map(|(to, _)| *to).collect()
     }
 
-    /// Records that `list` was announced under this number.
     pub(crate) fn announced(&mut self, announcement: u64, list: &[To]) {
         for to in list {
             if let Some(interest) = self.interests.get_mut(to) {
@@ -100,7 +98,7 @@ impl Inbox {
         }
     }
 
-    /// Takes a pod's answer to an announcement. `is_known`: the pod had answered before.
+    /// `is_known`: the pod had answered before.
     pub(crate) fn answered(
         &mut self,
         (from, is_known): (PodId, bool),
@@ -121,21 +119,21 @@ impl Inbox {
             let position = positions.get(to).copied();
             match interest.senders.iter_mut().find(|(pod, _)| *pod == from) {
                 Some((_, track)) => {
-                    track.heard_at = now;
+                    track.last_seen_at = now;
                     let missing = track.answered(position);
                     self.gap(from, *to, missing);
                 }
                 None => {
                     if let Some(position) = position {
-                        interest.senders.push((from, Track::told(position, now)));
+                        interest.senders.push((from, Track::announced(position, now)));
                     }
                 }
             }
         }
     }
 
-    /// All later messages of the pod are sent while this pod listens, because it begins or has answered everything. Unless
-    /// `counts`, its received messages may be from before.
+    /// All later messages of the pod are sent while this pod listens, because that pod begins or has answered everything. Unless
+    /// `counts`, messages that were received from it may be older.
     pub(crate) fn began(&mut self, pod: PodId, counts: bool) {
         let mut gaps = Vec::new();
         for (to, interest) in self.interests.iter_mut().filter(|(_, interest)| interest.is_complete) {
@@ -147,7 +145,6 @@ impl Inbox {
         }
     }
 
-    /// All pods have answered.
     pub(crate) fn complete(&mut self, announcement: u64, list: &[To]) {
         for to in list {
             let Some(interest) = self.interests.get_mut(to) else { continue };
@@ -176,7 +173,7 @@ impl Inbox {
         }
     }
 
-    /// A pod does not answer, so its messages may be missing.
+    /// The pod's messages may be missing.
     pub(crate) fn unanswered(&self, from: PodId, announcement: u64, list: &[To]) {
         for to in list {
             if let Some(interest) = self.interests.get(to)
@@ -187,7 +184,7 @@ impl Inbox {
         }
     }
 
-    /// This pod was disconnected for so long that the others have forgotten their numbers.
+    /// This pod was disconnected for so long that the others have forgotten the numbers of their messages to it.
     pub(crate) fn doubt_all(&mut self) {
         self.parts_bytes = 0;
         for interest in self.interests.values_mut() {
@@ -201,7 +198,7 @@ impl Inbox {
         }
     }
 
-    /// `is_known`: the sender has answered with its positions, or was there when it began.
+    /// `is_known`: the sender has answered with its positions, or began while this pod listened.
     pub(crate) fn receive(&mut self, to: To, frame: Frame, is_known: bool, now: Millis) {
         let from = (frame.from, is_known);
         let Some(interest) = self.interests.get_mut(&to) else { return };
@@ -228,13 +225,13 @@ impl Inbox {
     fn batch(&mut self, (from, is_known): (PodId, bool), to: To, numbers: Numbers, body: Bytes, now: Millis) {
         let Some(interest) = self.interests.get_mut(&to) else { return };
         if to.is_numbered() {
-            let verdict = interest.take(from, numbers, is_known, now);
-            match verdict {
-                Verdict::Late => {
+            let arrival = interest.take(from, numbers, is_known, now);
+            match arrival {
+                Arrival::Late => {
                     self.counts.late.add(usize::from(numbers.count > 0));
                     return;
                 }
-                Verdict::Take { missing } => self.gap(from, to, missing),
+                Arrival::Take { missing } => self.gap(from, to, missing),
             }
         }
         if numbers.count > 0 {
@@ -292,7 +289,7 @@ impl Inbox {
     pub(crate) fn sweep(&mut self, now: Millis) {
         let silent_ms = FORGET_HEARTBEATS * u64::from(self.limits.heartbeat_ms);
         for interest in self.interests.values_mut() {
-            interest.senders.retain(|(_, track)| now - track.heard_at < silent_ms);
+            interest.senders.retain(|(_, track)| now - track.last_seen_at < silent_ms);
             interest.parts.retain(|(_, parts)| {
                 let stays = now - parts.since < PARTS_MS_MAX;
                 if !stays {
@@ -322,13 +319,13 @@ impl Inbox {
 }
 
 impl Interest {
-    fn take(&mut self, from: PodId, numbers: Numbers, is_known: bool, now: Millis) -> Verdict {
+    fn take(&mut self, from: PodId, numbers: Numbers, is_known: bool, now: Millis) -> Arrival {
         if let Some((_, track)) = self.senders.iter_mut().find(|(pod, _)| *pod == from) {
             return track.take(numbers, now);
         }
-        let (track, verdict) = Track::new(numbers, self.is_complete && is_known, now);
+        let (track, arrival) = Track::new(numbers, self.is_complete && is_known, now);
         self.senders.push((from, track));
-        verdict
+        arrival
     }
 
     fn take_parts(&mut self, from: PodId) -> Option<Parts> {

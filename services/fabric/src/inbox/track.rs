@@ -11,10 +11,11 @@ pub(super) struct Track {
     generation: u64,
     next: u64,
     since: Since,
-    pub(super) heard_at: Millis,
+    pub(super) last_seen_at: Millis,
 }
 
-/// The number from which on all messages must arrive. A sender need not send earlier ones, from before it learned of the join.
+/// The number from which on all messages must arrive. A sender need not send earlier messages, from before it learned of the
+/// join.
 #[derive(Debug)]
 enum Since {
     Number(u64),
@@ -23,35 +24,34 @@ enum Since {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// Accept it; `missing` messages before it are lost.
+pub(super) enum Arrival {
+    /// The batch counts, and `missing` messages before it are lost.
     Take { missing: u64 },
-    /// A later batch was here before, and this one was reported as missing.
+    /// The batch was reported as missing, because a later one overtook it.
     Late,
 }
 
 impl Track {
-    /// Starts at the first batch of a sender. `knows_all`: everything that it sent before is known, or missing.
-    pub(super) fn new(numbers: Numbers, knows_all: bool, now: Millis) -> (Self, Verdict) {
+    /// Starts at the first batch of a sender. With `knows_all`, every earlier message is known or missing.
+    pub(super) fn new(numbers: Numbers, knows_all: bool, now: Millis) -> (Self, Arrival) {
         let since = if knows_all { Since::Number(0) } else { Since::Unknown(Vec::new()) };
-        let mut track = Self { generation: numbers.generation, next: 0, since, heard_at: now };
-        let verdict = track.take(numbers, now);
-        (track, verdict)
+        let mut track = Self { generation: numbers.generation, next: 0, since, last_seen_at: now };
+        let arrival = track.take(numbers, now);
+        (track, arrival)
     }
 
-    /// Starts at an announced position.
-    pub(super) fn told(position: Position, now: Millis) -> Self {
+    pub(super) fn announced(position: Position, now: Millis) -> Self {
         let since = Since::Number(position.next);
-        Self { generation: position.generation, next: 0, since, heard_at: now }
+        Self { generation: position.generation, next: 0, since, last_seen_at: now }
     }
 
     pub(super) fn is_late(&self, numbers: Numbers) -> bool {
         (numbers.generation, numbers.first) < (self.generation, self.next)
     }
 
-    pub(super) fn take(&mut self, numbers: Numbers, now: Millis) -> Verdict {
+    pub(super) fn take(&mut self, numbers: Numbers, now: Millis) -> Arrival {
         if self.is_late(numbers) {
-            return Verdict::Late;
+            return Arrival::Late;
         }
         // A sender that had forgotten this receiver restarts at 0.
         if numbers.generation > self.generation {
@@ -62,7 +62,7 @@ impl Track {
             }
         }
         let hole = (self.next, numbers.first);
-        (self.generation, self.next, self.heard_at) = (numbers.generation, numbers.next(), now);
+        (self.generation, self.next, self.last_seen_at) = (numbers.generation, numbers.next(), now);
         let missing = match &mut self.since {
             Since::Number(since) => missing_of(hole, *since),
             Since::Unknown(holes) => {
@@ -73,7 +73,7 @@ impl Track {
                 0
             }
         };
-        Verdict::Take { missing }
+        Arrival::Take { missing }
     }
 
     /// This pod was disconnected for so long that the sender may have forgotten it. Earlier messages are still not accepted
@@ -89,7 +89,7 @@ impl Track {
         let holes = std::mem::take(holes);
         let since = match position {
             Some(position) if position.generation > self.generation => {
-                *self = Self::told(position, self.heard_at);
+                *self = Self::announced(position, self.last_seen_at);
                 return 0;
             }
             Some(position) if position.generation == self.generation => position.next,
@@ -120,13 +120,13 @@ mod tests {
 
     #[track_caller]
     fn check(track: &mut Track, numbers: Numbers, missing: u64) {
-        assert_eq!(track.take(numbers, 0), Verdict::Take { missing });
+        assert_eq!(track.take(numbers, 0), Arrival::Take { missing });
     }
 
     #[test]
     fn numbers_without_a_hole_are_no_gap() {
-        let (mut track, verdict) = Track::new(batch(1, 0, 3), true, 0);
-        assert_eq!(verdict, Verdict::Take { missing: 0 });
+        let (mut track, arrival) = Track::new(batch(1, 0, 3), true, 0);
+        assert_eq!(arrival, Arrival::Take { missing: 0 });
         check(&mut track, batch(1, 3, 2), 0);
         check(&mut track, batch(1, 5, 0), 0);
         check(&mut track, batch(1, 5, 1), 0);
@@ -137,21 +137,21 @@ mod tests {
         let (mut track, _) = Track::new(batch(1, 0, 3), true, 0);
         check(&mut track, batch(1, 10, 2), 7);
         check(&mut track, batch(1, 15, 0), 3);
-        assert_eq!(track.take(batch(1, 10, 2), 0), Verdict::Late);
+        assert_eq!(track.take(batch(1, 10, 2), 0), Arrival::Late);
     }
 
     #[test]
     fn the_first_batch_shows_a_loss_only_to_who_knew_all() {
-        assert_eq!(Track::new(batch(1, 9, 1), true, 0).1, Verdict::Take { missing: 9 });
-        assert_eq!(Track::new(batch(1, 9, 1), false, 0).1, Verdict::Take { missing: 0 });
+        assert_eq!(Track::new(batch(1, 9, 1), true, 0).1, Arrival::Take { missing: 9 });
+        assert_eq!(Track::new(batch(1, 9, 1), false, 0).1, Arrival::Take { missing: 0 });
     }
 
     #[test]
     fn after_being_told_less_is_no_gap_and_more_is_one() {
-        check(&mut Track::told(at(1, 5), 0), batch(1, 3, 1), 0);
-        check(&mut Track::told(at(1, 5), 0), batch(1, 5, 1), 0);
-        check(&mut Track::told(at(1, 5), 0), batch(1, 6, 1), 1);
-        let mut track = Track::told(at(1, 5), 0);
+        check(&mut Track::announced(at(1, 5), 0), batch(1, 3, 1), 0);
+        check(&mut Track::announced(at(1, 5), 0), batch(1, 5, 1), 0);
+        check(&mut Track::announced(at(1, 5), 0), batch(1, 6, 1), 1);
+        let mut track = Track::announced(at(1, 5), 0);
         check(&mut track, batch(1, 1, 1), 0);
         check(&mut track, batch(1, 3, 1), 0);
         check(&mut track, batch(1, 7, 1), 2);
@@ -186,7 +186,7 @@ mod tests {
     fn what_came_before_a_doubt_is_late_and_what_follows_counts_from_the_answer() {
         let (mut track, _) = Track::new(batch(1, 0, 3), true, 0);
         track.doubt();
-        assert_eq!(track.take(batch(1, 2, 1), 0), Verdict::Late);
+        assert_eq!(track.take(batch(1, 2, 1), 0), Arrival::Late);
         check(&mut track, batch(1, 6, 1), 0);
         assert_eq!(track.answered(Some(at(1, 5))), 1);
         check(&mut track, batch(1, 8, 1), 1);
@@ -196,7 +196,7 @@ mod tests {
     fn a_new_generation_starts_at_0() {
         let (mut track, _) = Track::new(batch(3, 0, 3), true, 0);
         check(&mut track, batch(4, 0, 1), 0);
-        assert_eq!(track.take(batch(3, 3, 1), 0), Verdict::Late);
+        assert_eq!(track.take(batch(3, 3, 1), 0), Arrival::Late);
         check(&mut track, batch(7, 2, 1), 2);
     }
 }

@@ -13,12 +13,12 @@ use async_nats::{ConnectOptions, ServerAddr};
 use crate::limits::FabricLimits;
 use crate::settings::{Credentials, NatsTls, Settings, SettingsError};
 
-/// Commands queued between this crate and the NATS client. The rest stays in the outbox, which counts it.
+/// Commands queued between this crate and the NATS client. More commands stay in the outbox, which counts them.
 const COMMANDS: usize = 64;
 /// Messages of one subscription between the NATS client and this crate.
 const MESSAGES: usize = 64 * 1024;
 
-/// Checks everything that can be checked without a server.
+/// Finds every error that shows without a server.
 pub(crate) fn check(settings: &Settings) -> Result<(Vec<ServerAddr>, ConnectOptions), SettingsError> {
     check_limits(&settings.limits)?;
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
@@ -114,7 +114,7 @@ fn credentials(options: ConnectOptions, credentials: &Credentials) -> Result<Con
     })
 }
 
-/// The files are read here only to refuse unusable ones early.
+/// Reads the files only to refuse unusable ones early.
 fn secure(options: ConnectOptions, tls: &NatsTls) -> Result<ConnectOptions, SettingsError> {
     let mut options = options.require_tls(true);
     let mut roots = RootCertStore::empty();

@@ -16,9 +16,8 @@ pub(crate) struct Link {
     counts: Arc<Counts>,
     inner: Mutex<Inner>,
     connected: watch::Sender<bool>,
-    /// The last message to nobody that the server has answered.
+    /// The last probe of the round-trip time that the server has answered.
     echoed: watch::Sender<u64>,
-    /// The fabric has news to handle.
     pub(crate) changed: Notify,
     /// Subjects that the user needs permission for.
     subjects: String,
@@ -29,7 +28,7 @@ struct Inner {
     servers: Servers,
     transitions: Vec<bool>,
     is_lame: bool,
-    /// The message to nobody in flight.
+    /// The probe in flight.
     echo: Option<(u64, Instant)>,
     echoes: u64,
     is_news: bool,
@@ -40,7 +39,7 @@ pub(crate) struct News {
     pub(crate) transitions: Vec<bool>,
     /// The server asks its clients to leave.
     pub(crate) is_lame: bool,
-    /// Set when the state changed for the user.
+    /// Set when the user must be notified.
     pub(crate) health: Option<Health>,
 }
 
@@ -97,7 +96,7 @@ impl Link {
         News { transitions, is_lame, health: health.then(|| self.health()) }
     }
 
-    /// Called before each attempt to connect, with the results of the last ones.
+    /// Called before each attempt to connect, with the results of the last attempts.
     pub(crate) fn choose(&self, pool: &[Server]) -> Option<ReconnectToServer> {
         let mut inner = self.lock();
         let failed = inner.health.server.as_ref();
@@ -140,7 +139,7 @@ impl Link {
         }
     }
 
-    /// Starts a message to nobody, and returns its number.
+    /// Starts a probe of the round-trip time, and returns its number.
     pub(crate) fn echo(&self) -> u64 {
         let mut inner = self.lock();
         inner.echoes += 1;
@@ -158,7 +157,7 @@ impl Link {
         self.echoed.send_replace(number);
     }
 
-    /// Waits until the server has answered this message, and so has received everything sent before it.
+    /// Waits until the server has answered this probe, and so has received everything sent before it.
     pub(crate) async fn until_echoed(&self, number: u64) {
         // Fails only when the sender is gone, and this object owns it.
         let _ = self.echoed.subscribe().wait_for(|last| *last >= number).await;
@@ -223,7 +222,7 @@ impl Link {
     }
 }
 
-/// Names a server for people, without parts that may be secret.
+/// Leaves out parts that may be secret.
 fn show(server: &Server) -> String {
     format!("{}:{}", server.addr.host(), server.addr.port())
 }

@@ -1,7 +1,7 @@
 //! The outbox: any thread adds messages, and the fabric's thread takes them.
 //!
-//! One lock covers copying a message into the open batch of its receiver and numbering it, so it is held for about as long as the
-//! copy takes. A dropped message has a number, too, so its receivers notice the gap.
+//! A thread copies a message into the open batch of its receiver and numbers it under one lock, for about as long as the copy
+//! takes. A dropped message has a number, too, so its receivers notice the gap.
 
 mod state;
 mod stream;
@@ -23,10 +23,9 @@ use state::State;
 pub enum Sent {
     /// The next round sends it.
     Queued,
-    /// No other pod listens, so nothing was copied. The server reported that within the last seconds, and no pod has joined
-    /// since.
+    /// The server reported within the last seconds that no other pod listens, and no pod has joined since. Nothing was copied.
     Unwanted,
-    /// It is not sent. Its receivers notice a gap, except those of a group.
+    /// The receivers notice a gap, except those of a group.
     Dropped(Dropped),
 }
 
@@ -73,7 +72,7 @@ impl Outbox {
         Self { own, limits, counts, state: Mutex::new(state), filled: Notify::new() }
     }
 
-    /// Adds a message made of `pieces`. It only waits for other threads that do the same.
+    /// Waits only for other threads that add messages.
     pub(crate) fn send(&self, to: To, pieces: &[&[u8]]) -> Sent {
         if to.is_only(self.own) {
             self.counts.unwanted.add(1);
@@ -98,7 +97,7 @@ impl Outbox {
         sent
     }
 
-    /// True when nobody listens to `to`. Then `messages` get their numbers without being sent.
+    /// Returns true when nobody listens to `to`; `messages` then get their numbers without being sent.
     pub(crate) fn unwanted(&self, to: To, messages: u32) -> bool {
         let unwanted = to.is_only(self.own) || self.lock().unwanted(to, messages);
         if unwanted {
@@ -107,7 +106,7 @@ impl Outbox {
         unwanted
     }
 
-    /// Adds a control frame after everything sent before.
+    /// The frame follows everything sent before.
     pub(crate) fn control(&self, destination: Destination, frame: Bytes) {
         let mut state = self.lock();
         state.push(Outgoing { destination, frame, numbers: None, probe: None });
@@ -159,7 +158,7 @@ impl Outbox {
         self.lock().disconnected();
     }
 
-    /// NATS accepts messages of this size. `starts_anew`: the queued messages and their numbers are too old.
+    /// NATS accepts messages of this size. With `starts_anew`, the queued messages and their numbers are too old.
     pub(crate) fn connected(&self, now: Millis, starts_anew: bool, payload_max: usize) {
         let mut state = self.lock();
         state.connected(now, starts_anew, payload_max);

@@ -139,7 +139,7 @@ impl State {
         self.ready.push_back(outgoing);
     }
 
-    /// True when there is nothing to send. The next thread that changes this wakes the sender.
+    /// Returns true when there is nothing to send. The next thread that adds something then wakes the sender.
     pub(super) fn fell_asleep(&mut self) -> bool {
         self.is_asleep = !self.has_work();
         self.is_asleep
@@ -260,7 +260,7 @@ impl State {
         }
     }
 
-    /// All others have given up this pod.
+    /// All others have dropped this pod.
     fn start_anew(&mut self) {
         self.close_batches();
         for outgoing in self.ready.drain(..) {
@@ -282,7 +282,7 @@ fn least(bytes_max: u32) -> usize {
     (bytes_max - bytes_max / 4) as usize
 }
 
-/// Creates a missing stream, unless there are too many.
+/// `None` at the limit of streams.
 fn stream<'s>(
     streams: &'s mut HashMap<To, Stream>,
     to: To,

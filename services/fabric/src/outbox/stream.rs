@@ -10,13 +10,12 @@ use super::{Destination, Outgoing};
 pub(super) struct Stream {
     /// 0: not numbered.
     generation: u64,
-    /// The server has reported that nobody listens: messages are numbered but not sent.
+    /// Nobody listens, as the server has reported: messages are numbered but not sent.
     pub(super) is_quiet: bool,
-    /// There were messages since the last check.
+    /// Messages were added since the last check.
     pub(super) is_active: bool,
     /// The next frame asks the server whether anybody listens.
     pub(super) probes: bool,
-    /// The queue was full; it accepts messages again when a quarter has left.
     pub(super) is_full: bool,
     pub(super) is_dirty: bool,
     pub(super) is_scheduled: bool,
@@ -100,7 +99,7 @@ impl Stream {
         });
     }
 
-    /// Announces the number of messages, after the queued ones.
+    /// Follows the queued messages.
     pub(super) fn heartbeat(&mut self, to: To, own: PodId, ready: &mut VecDeque<Outgoing>) {
         self.close(to, own, ready);
         let frame = frame::heartbeat(own, self.generation, self.next);
@@ -117,7 +116,7 @@ impl Stream {
         self.waiting = self.waiting.saturating_sub(bytes);
     }
 
-    /// A listener exists since this probe.
+    /// Somebody has listened since this probe.
     pub(super) fn wanted(&mut self, to: To, probe: u64) -> Option<Position> {
         self.is_quiet = false;
         self.wanted_at = probe;

@@ -151,13 +151,13 @@ fn it_is_tried_again_while_there_are_messages() {
 fn quiet_receivers_are_told_three_times_and_then_forgotten() {
     let outbox = outbox(|_| {});
     queue(&outbox, BROKER, 1);
-    let mut told = Vec::new();
+    let mut announced = Vec::new();
     for now in (0..100_000).step_by(500) {
         outbox.tick(now);
-        told.extend(leaves(&outbox).into_iter().map(|shape| (now, shape)));
+        announced.extend(leaves(&outbox).into_iter().map(|shape| (now, shape)));
     }
     let heartbeat = (BROKER, 1, 0);
-    assert_eq!(told, [(0, (BROKER, 0, 1)), (1500, heartbeat), (4500, heartbeat), (16500, heartbeat)]);
+    assert_eq!(announced, [(0, (BROKER, 0, 1)), (1500, heartbeat), (4500, heartbeat), (16500, heartbeat)]);
     assert_eq!(outbox.wanted(&[BROKER]), []);
     queue(&outbox, BROKER, 1);
     outbox.close_batches();

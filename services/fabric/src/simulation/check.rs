@@ -16,8 +16,8 @@ pub(super) fn all(pods: &[Pod], is_lossless: bool, seed: u64) {
             }
             for sender in pods.iter().filter(|sender| sender.id != receiver.id) {
                 let sent = sender.sent.get(&to).map_or(&[][..], Vec::as_slice);
-                let told = window(&seen, start, to, sender.id, sent, is_lossless);
-                if let Err(wrong) = told {
+                let checked = window(&seen, start, to, sender.id, sent, is_lossless);
+                if let Err(wrong) = checked {
                     let events: Vec<_> =
                         seen[start..].iter().filter(|(_, event)| concerns(event, to, sender.id)).collect();
                     println!("seen {events:#?}\nsent {sent:?}");

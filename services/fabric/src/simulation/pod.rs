@@ -256,7 +256,7 @@ impl Pod {
         match self.channels.get_mut(&subject).and_then(VecDeque::pop_front) {
             Some(Down::NoResponders { to, probe }) => self.core.no_responders(to, probe),
             Some(Down::Message { subject: Subject::To(to), frame }) => self.core.received(to, frame, now),
-            Some(Down::Message { frame, .. }) => self.core.told(frame, now),
+            Some(Down::Message { frame, .. }) => self.core.received_control(frame, now),
             None => unreachable!(),
         }
         true

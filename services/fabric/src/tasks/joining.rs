@@ -63,7 +63,6 @@ fn join(shared: &Shared, to: To, tasks: &mut Tasks, waiting: &mut VecDeque<To>) 
     }
 }
 
-/// Subscribes to some of the waiting receivers, and returns them.
 async fn subscribe(
     shared: &Arc<Shared>,
     client: &Client,
@@ -129,7 +128,7 @@ async fn listen_for_brokers(shared: Arc<Shared>, mut subscriber: Subscriber) {
 async fn listen_to_fabrics(shared: Arc<Shared>, mut subscriber: Subscriber) {
     while let Some(message) = subscriber.next().await {
         if message.status != Some(StatusCode::NO_RESPONDERS) {
-            shared.core().told(message.payload, shared.now());
+            shared.core().received_control(message.payload, shared.now());
             continue;
         }
         match shared.subjects.parse_echo(&message.subject) {

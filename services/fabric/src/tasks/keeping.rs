@@ -14,7 +14,7 @@ use super::sending;
 const TICK: Duration = Duration::from_millis(100);
 /// Interval of round-trip measurements, milliseconds.
 const ECHO_EVERY_MS: Millis = 5000;
-/// Time for passing a message to nobody to the NATS client.
+/// Time for passing a probe to the NATS client.
 const ECHO_WAIT: Duration = Duration::from_millis(50);
 /// Longest time in which pods leave a server that asks for it, milliseconds.
 const MOVE_MS_MAX: Millis = 2000;
@@ -47,8 +47,10 @@ pub(super) async fn run(shared: &Shared, client: &Client) {
         }
         if let Some(health) = news.health {
             match health.connected {
-                true => tracing::info!(%health, "fabric"),
-                false => tracing::warn!(%health, "fabric"),
+                true => tracing::info!(%health, "the network between pods is up"),
+                false => {
+                    tracing::warn!(%health, "the network between pods is down: other pods get only stored messages, within a second");
+                }
             }
             shared.sink.health_changed(&health);
         }

@@ -12,7 +12,7 @@ use tokio::time::{Duration, timeout};
 
 use crate::shared::Shared;
 
-/// Runs the fabric until it is stopped. Returns the reason when it ended by itself.
+/// Returns the reason when the fabric ended by itself.
 pub(crate) async fn run(
     shared: &Arc<Shared>,
     servers: Vec<ServerAddr>,

@@ -148,7 +148,7 @@ fn what_a_message_that_nobody_wants_costs() {
     let server = Server::start("");
     let [(a, _), _b] = pair(&server);
     let to = To::Broker(8);
-    poll("to hear that nobody listens", || a.send(to, &[&[7; 100]]) == Sent::Unwanted);
+    poll("a notice that nobody listens", || a.send(to, &[&[7; 100]]) == Sent::Unwanted);
     const MESSAGES: u64 = 20_000_000;
     let start = now();
     let unwanted = (0..MESSAGES).filter(|_| a.send(to, &[&[7; 100]]) == Sent::Unwanted).count();

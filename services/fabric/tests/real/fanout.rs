@@ -137,7 +137,7 @@ fn nothing_is_sent_as_long_as_nobody_listens() {
         let before = a.fabric.counters().batches_sent;
         (0..10_000).all(|_| send() == Sent::Unwanted) && a.fabric.counters().batches_sent == before
     });
-    poll("to be told so before", || a.fabric.unwanted(BROKER, 0));
+    poll("a notice of it before", || a.fabric.unwanted(BROKER, 0));
 
     b.join(BROKER);
     assert!(!a.fabric.unwanted(BROKER, 1));

@@ -41,9 +41,7 @@ fn a_fabric_starts_without_a_server_and_finds_it_later() {
         assert!(!health.connected, "{health}");
         assert_eq!(pod.send(BROKER, 0, 0), Sent::Dropped(Dropped::Outage));
         assert!(pod.fabric.join(BROKER));
-        pod.until("to be told that the join is not confirmed", |seen| {
-            seen.joined.get(&BROKER) == Some(&false)
-        });
+        pod.until("a notice that the join is not confirmed", |seen| seen.joined.get(&BROKER) == Some(&false));
     }
     server.restart(None);
     crate::support::know_each_other(&pods.each_ref());
@@ -173,7 +171,7 @@ fn after_a_long_outage_everything_is_in_doubt() {
         std::thread::park_timeout(left);
     }
     relay.refuse(false);
-    receiver.until("to be told twice that anything may be missing", |seen| {
+    receiver.until("two notices that anything may be missing", |seen| {
         let gaps = seen.gaps.iter().filter(|gap| (gap.from, gap.to, gap.missing) == (None, BROKER, None));
         gaps.count() == 2
     });

@@ -44,7 +44,7 @@ pub(super) async fn kick(edge: &Edge, broker: BrokerId, client_id: &str) -> Resu
     one(edge, broker, Question::Kick(client_id.into())).await.map(drop)
 }
 
-/// Finds the client on whichever pod it is.
+/// Asks every pod, because any of them may have the client.
 async fn one(edge: &Edge, broker: BrokerId, question: Question) -> Result<clients::Client, LiveError> {
     let mut inquiry = Inquiry::begin(edge, broker, question).await?;
     let answers = inquiry.gather(|answer| !answer.clients.is_empty()).await;
@@ -62,7 +62,7 @@ async fn one(edge: &Edge, broker: BrokerId, question: Question) -> Result<client
 }
 
 struct Inquiry {
-    said: Receiver<Said>,
+    answers: Receiver<Said>,
     /// Names of pods; this pod gets a name here when it has none.
     unanswered: BTreeSet<String>,
     asking: Asking,
@@ -76,23 +76,23 @@ impl Inquiry {
         let mut unanswered: BTreeSet<_> =
             alive.map(|pod| String::from_utf8_lossy(&pod.name).into_owned()).collect();
         // Room for all pods and one that starts meanwhile, so that no pod waits to answer.
-        let (tell, said) = mpsc::channel(PODS_MAX + 1);
+        let (sender, answers) = mpsc::channel(PODS_MAX + 1);
         let running = edge.running.read().unwrap_or_else(PoisonError::into_inner);
         let edge = running.as_ref().ok_or_else(|| LiveError::Unavailable("the server is stopping".into()))?;
         let asking = edge.ask_clients(broker, question, move |said| {
             // The receiver is gone when the request was given up.
-            let _ = tell.try_send(said);
+            let _ = sender.try_send(said);
         });
         unanswered.insert(own_name(&asking));
-        Ok(Self { said, unanswered, asking })
+        Ok(Self { answers, unanswered, asking })
     }
 
-    /// Returns the answers when all pods have answered, the time is over, or `enough` accepts one.
+    /// Returns when all pods have answered, the time is over, or `enough` accepts an answer.
     async fn gather(&mut self, enough: impl Fn(&Answer) -> bool) -> Vec<Answer> {
         let mut answers = Vec::new();
         let all = async {
             while !self.unanswered.is_empty() {
-                let Some(said) = self.said.recv().await else { return };
+                let Some(said) = self.answers.recv().await else { return };
                 let Some(answer) = said.answer else { continue };
                 let pod = said.pod.map_or_else(|| own_name(&self.asking), Into::into);
                 self.unanswered.remove(&pod);

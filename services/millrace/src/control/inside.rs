@@ -20,7 +20,7 @@ const READ_BYTES: usize = 16 * 1024;
 
 pub(super) struct Inside {
     stream: UnixStream,
-    /// Bytes that were read; those before `taken` are done with.
+    /// The bytes before `taken` are done with.
     read: Vec<u8>,
     taken: usize,
     packet_size_max: usize,
@@ -28,7 +28,7 @@ pub(super) struct Inside {
 
 #[derive(Debug)]
 pub(super) struct Gone {
-    /// The reason that the edge sent, if it sent one.
+    /// The reason that the edge sent, if any.
     pub(super) reason: Option<ReasonCode>,
     pub(super) said: Option<String>,
 }
@@ -99,12 +99,11 @@ impl Inside {
         Ok(())
     }
 
-    /// Whether the edge accepts a packet of this size.
     pub(super) fn takes(&self, bytes: usize) -> bool {
         bytes <= self.packet_size_max
     }
 
-    /// Waits for the first packet that `take` accepts, at most [`PATIENCE`].
+    /// Waits at most [`PATIENCE`] for the first packet that `take` accepts.
     pub(super) async fn answer<T>(
         &mut self,
         mut take: impl FnMut(&Packet<'_>) -> Option<T>,
@@ -172,7 +171,6 @@ impl Gone {
         Self { reason: None, said: None }
     }
 
-    /// The error for the client of the API.
     pub(super) fn refused(self) -> LiveError {
         let Some(reason) = self.reason else {
             return unavailable("the broker has closed the connection; what was asked may have been done");

@@ -1,5 +1,5 @@
-//! The part of the API that needs this process: it reads stored data from the store, and has the running edge make
-//! changes that the edge must know of.
+//! The part of the API that needs this process: it reads stored data from the store, and asks the running edge for changes of
+//! data that the edge has in memory.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -51,14 +51,19 @@ impl Edge {
         answer.unwrap_or_else(|_| Err("the server is stopping".into())).map_err(LiveError::Unavailable)
     }
 
-    /// The number of subscribers of a topic; `None` when there are other pods.
+    /// `None` when there are other pods, whose subscribers this pod does not know.
     pub(super) fn matching(&self, broker: &str, topic: &str) -> Option<u64> {
         let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
         running.as_ref().filter(|edge| !edge.has_peers())?.matching(broker, topic)
     }
 
-    /// The store may have a newer message of the topic.
-    async fn left_the_store(&self, broker: &LiveBroker, topic: &str, was: &[u8]) -> Result<(), LiveError> {
+    /// Also ends when the store has a newer message of the topic.
+    async fn wait_until_removed(
+        &self,
+        broker: &LiveBroker,
+        topic: &str,
+        was: &[u8],
+    ) -> Result<(), LiveError> {
         let began = self.host.now();
         while retained::body(self, broker.id, topic).await?.is_some_and(|body| body == was) {
             if self.host.now() > began + STORED_WITHIN {
@@ -194,7 +199,7 @@ impl Live for Edge {
                 .ok_or(LiveError::NotFound("retained message"))?;
             let (name, asked) = (broker.name.clone(), topic.to_owned());
             self.ask(move |running| running.clear_retained(&name, &asked)).await?;
-            self.left_the_store(broker, topic, &body).await
+            self.wait_until_removed(broker, topic, &body).await
         })
     }
 }

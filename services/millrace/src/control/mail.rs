@@ -1,4 +1,4 @@
-//! Sends the control plane's letters by SMTP: its settings, and one thread with a bounded queue.
+//! Sends the control plane's e-mails by SMTP: its settings, and one thread with a bounded queue.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -18,16 +18,17 @@ use crate::limits::{LETTERS_MAX, SMTP_TIMEOUT};
 /// The server that sends mail.
 #[derive(Clone, Debug, Args)]
 pub(super) struct SmtpArgs {
-    /// SMTP: host of the server that sends mail to people. With it, people who sign up confirm their e-mail address by a link,
-    /// forgotten passwords are reset by one, and invitations are mailed; it needs public_url and smtp_from [default: no mail is sent].
+    /// SMTP: host of the server that sends mail to people. With it, people confirm their e-mail address by a mailed link when
+    /// they sign up, reset a forgotten password by a mailed link, and get invitations by mail. It needs public_url and smtp_from
+    /// [default: no mail is sent].
     #[arg(long, value_name = "HOST")]
     smtp_host: Option<String>,
 
-    /// SMTP: its port [default: 587 with starttls, 465 with tls, 25 with off].
+    /// SMTP: port of smtp_host [default: 587 with starttls, 465 with tls, 25 with off].
     #[arg(long, value_name = "PORT")]
     smtp_port: Option<u16>,
 
-    /// SMTP: encryption of the connection. With off, others on the way read the links.
+    /// SMTP: encryption of the connection. With off, the network can read the mailed links.
     #[arg(long, value_name = "HOW", default_value = "starttls")]
     smtp_tls: SmtpTls,
 
@@ -55,7 +56,6 @@ pub(super) enum SmtpTls {
     Off,
 }
 
-/// A mail server that settings name.
 #[derive(Clone, Debug)]
 pub(crate) struct SmtpSettings {
     host: String,
@@ -68,7 +68,7 @@ pub(crate) struct SmtpSettings {
 }
 
 impl SmtpArgs {
-    /// The mail server, when one is named.
+    /// `None` when no mail server is set.
     pub(super) fn settings(&self, public_url: Option<&str>) -> Result<Option<SmtpSettings>, String> {
         let Some(host) = self.smtp_host.clone() else {
             return match (&self.smtp_user, &self.smtp_password_file, &self.smtp_from, self.smtp_port) {
@@ -96,27 +96,27 @@ impl SmtpArgs {
     }
 }
 
-/// Queues letters for the thread that sends them.
+/// Queues e-mails for the thread that sends them.
 pub(crate) struct Smtp(SyncSender<Letter>);
 
 impl Smtp {
-    /// Starts the thread. It ends with this.
+    /// The thread ends when this is dropped.
     pub(crate) fn start(settings: &SmtpSettings) -> Result<Self, String> {
         let transport = transport(settings)?;
         let from = settings.from.clone();
-        let (sender, letters) = sync_channel(LETTERS_MAX);
+        let (sender, emails) = sync_channel(LETTERS_MAX);
         let thread = std::thread::Builder::new().name("smtp".into());
-        thread.spawn(move || send_all(&transport, &from, &letters)).map_err(|error| error.to_string())?;
+        thread.spawn(move || send_all(&transport, &from, &emails)).map_err(|error| error.to_string())?;
         Ok(Self(sender))
     }
 }
 
 impl Mailer for Smtp {
-    fn send(&self, letter: Letter) {
-        if let Err(TrySendError::Full(_)) = self.0.try_send(letter) {
+    fn send(&self, email: Letter) {
+        if let Err(TrySendError::Full(_)) = self.0.try_send(email) {
             warn!(
                 waiting = LETTERS_MAX,
-                "a mail is dropped, because the mail server does not take them in time"
+                "an e-mail is dropped because the mail server takes too few: check the mail server at smtp_host"
             );
         }
     }
@@ -141,52 +141,55 @@ fn transport(settings: &SmtpSettings) -> Result<SmtpTransport, String> {
     })
 }
 
-/// A letter that the mail server has not taken yet.
+/// An e-mail that the mail server has not taken yet.
 struct Delayed {
-    letter: Letter,
+    email: Letter,
     at: Instant,
     /// Attempts that have failed.
     failed: usize,
 }
 
-/// Sends letters as they come. A letter that the mail server defers waits until it is due and no other letter does, so that one
-/// address holds up nobody else's mail.
+/// Sends e-mails as they come. An e-mail that the mail server defers waits until it is due, while the others go on: one address
+/// must not delay everybody else's mail.
 #[allow(clippy::disallowed_methods, reason = "the thread has no clock but the system's")]
-fn send_all(transport: &SmtpTransport, from: &Mailbox, letters: &Receiver<Letter>) {
+fn send_all(transport: &SmtpTransport, from: &Mailbox, emails: &Receiver<Letter>) {
     let mut delayed: Vec<Delayed> = Vec::new();
     loop {
         let next = delayed.iter().enumerate().min_by_key(|(_, delayed)| delayed.at);
         let next = next.map(|(place, delayed)| (place, delayed.at.saturating_duration_since(Instant::now())));
         let received = match next {
-            Some((_, wait)) => letters.recv_timeout(wait),
-            None => letters.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some((_, wait)) => emails.recv_timeout(wait),
+            None => emails.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
-        let (letter, failed) = match (received, next) {
-            (Ok(letter), _) => (letter, 0),
+        let (email, failed) = match (received, next) {
+            (Ok(email), _) => (email, 0),
             (Err(RecvTimeoutError::Timeout), Some((place, _))) => {
                 let due = delayed.swap_remove(place);
-                (due.letter, due.failed)
+                (due.email, due.failed)
             }
             (Err(_), _) => return,
         };
-        let subject = letter.subject;
+        let subject = email.subject;
         // The address is a person's and the text holds a secret, so neither is logged.
-        match send(transport, from, &letter) {
-            Ok(()) => info!(subject, "a mail was sent"),
+        match send(transport, from, &email) {
+            Ok(()) => info!(subject, "an e-mail was sent"),
             Err(Unsent { error, is_permanent }) => match RETRY_AFTER.get(failed) {
                 Some(wait) if !is_permanent && delayed.len() < LETTERS_MAX => {
-                    delayed.push(Delayed { letter, at: Instant::now() + *wait, failed: failed + 1 });
+                    delayed.push(Delayed { email, at: Instant::now() + *wait, failed: failed + 1 });
                 }
-                _ => warn!(error, subject, "a mail could not be sent"),
+                _ => warn!(
+                    error,
+                    subject,
+                    "an e-mail was not sent, and is dropped: check the smtp settings and the mail server's log"
+                ),
             },
         }
     }
 }
 
-/// Waits before the second and the third attempt at one letter.
+/// Waits before the second and the third attempt at one e-mail.
 const RETRY_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
-/// Why a letter was not sent.
 #[derive(Debug)]
 struct Unsent {
     error: String,
@@ -194,18 +197,18 @@ struct Unsent {
     is_permanent: bool,
 }
 
-fn send(transport: &SmtpTransport, from: &Mailbox, letter: &Letter) -> Result<(), Unsent> {
+fn send(transport: &SmtpTransport, from: &Mailbox, email: &Letter) -> Result<(), Unsent> {
     let never = |error: String| Unsent { error, is_permanent: true };
     // A Mailbox would take the address out of `name <address>`.
     let to: Address =
-        letter.to.parse().map_err(|error| never(format!("the address cannot be written to: {error}")))?;
+        email.to.parse().map_err(|error| never(format!("the address cannot be written to: {error}")))?;
     let envelope = Envelope::new(Some(from.email.clone()), vec![to.clone()]);
     let message = Message::builder()
         .from(from.clone())
         .to(Mailbox::new(None, to))
-        .subject(letter.subject)
+        .subject(email.subject)
         .header(ContentType::TEXT_PLAIN)
-        .body(letter.text.expose().to_owned())
+        .body(email.text.expose().to_owned())
         .map_err(|error| never(error.to_string()))?;
     let envelope = envelope.map_err(|error| never(error.to_string()))?;
     transport.send_raw(&envelope, &message.formatted()).map(drop).map_err(|error| {
@@ -293,16 +296,16 @@ mod tests {
         (listener, settings)
     }
 
-    fn letter(to: &str) -> Letter {
+    fn email(to: &str) -> Letter {
         Letter { to: to.into(), subject: "Confirm", text: "Hello\n".into() }
     }
 
     #[test]
-    fn the_next_letter_does_not_wait_for_one_that_is_refused_or_deferred() {
+    fn the_next_email_does_not_wait_for_one_that_is_refused_or_deferred() {
         let (listener, settings) = local();
         let smtp = Smtp::start(&settings).unwrap();
         for to in ["nobody@example.org", "later@example.org", "not an address", "ann@example.org"] {
-            smtp.send(letter(to));
+            smtp.send(email(to));
         }
         let mut asked = Vec::new();
         let rcpt = |line: &str| -> &'static [u8] {
@@ -312,7 +315,7 @@ mod tests {
                 _ => b"250 yes\r\n",
             }
         };
-        // The deferred letter is tried three times in all.
+        // The deferred email is tried three times in all.
         while asked.len() < 5 {
             let said = serve(&listener, rcpt);
             asked.extend(said.lines().filter(|line| line.starts_with("RCPT")).map(ToOwned::to_owned));
@@ -329,13 +332,13 @@ mod tests {
         let transport = transport(&settings).unwrap();
         drop(listener);
         for wrong in ["a1<victim@example.org>", "not an address", "", "a@b@example.org"] {
-            let unsent = send(&transport, &settings.from, &letter(wrong)).unwrap_err();
+            let unsent = send(&transport, &settings.from, &email(wrong)).unwrap_err();
             assert!(unsent.is_permanent, "{wrong}: {unsent:?}");
         }
     }
 
     #[test]
-    fn a_letter_reaches_the_mail_server() {
+    fn an_email_reaches_the_mail_server() {
         let (listener, settings) = local();
         let smtp = Smtp::start(&settings).unwrap();
         let text = "Open https://console.example.org/confirm#secret\n";

@@ -1,4 +1,4 @@
-//! Where the messages of a topic are, out of the store.
+//! Finds out from the store which receivers the messages of a topic still wait for.
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
@@ -18,21 +18,21 @@ use millrace_storage::{Read, Version};
 use super::live::Edge;
 use crate::inspect::{name, now_ms};
 
-/// Messages that are looked at, of all topics of the filters, and the bytes of their bodies.
+/// Messages that one request examines, of all topics of the filters, and the bytes of their bodies.
 const LOOK: ReadLimit = ReadLimit { entries: 500, bytes: 8 << 20 };
 /// Filters with wildcards, in parts of one transaction.
 const WILDCARDS_MAX: usize = 5_000;
 const WILDCARDS_AT_ONCE: usize = 1_000;
-/// Streams for a topic that are read.
+/// Streams of one topic that a request reads.
 const STREAMS_MAX: usize = 50;
-/// Sessions that are looked at, in parts of one transaction.
+/// Sessions that one request examines, in parts of one transaction.
 const SESSIONS_MAX: usize = 1_000;
 const SESSIONS_AT_ONCE: usize = 50;
-/// Receivers of a message that are named.
+/// Receivers of a message that the answer names.
 const RECEIVERS_MAX: usize = 100;
 
 /// A stream that keeps messages of the topic.
-struct Kept {
+struct TopicStream {
     id: StreamId,
     filter: String,
     is_shared: bool,
@@ -46,7 +46,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Keeps only acknowledgements of the messages at `positions`: a session can have thousands of others.
+    /// Keeps only acknowledgements of the messages at `positions`, because a session can have thousands of others.
     fn new(
         client_id: Option<String>,
         mut progress: Progress,
@@ -61,7 +61,6 @@ impl Reader {
     }
 }
 
-/// A subscription of a reader to a stream.
 struct Subscriber {
     reader: Arc<Reader>,
     since: Version,
@@ -79,13 +78,13 @@ pub(super) async fn list(
         let what = "is no topic: it has no wildcards, and is not empty".into();
         return Err(LiveError::Invalid { field: "topic", what });
     }
-    let (mut kept, mut incomplete) = kept(edge, broker, topic).await?;
-    incomplete |= kept.len() > STREAMS_MAX;
-    kept.truncate(STREAMS_MAX);
-    if kept.is_empty() {
+    let (mut streams, mut incomplete) = streams_of_topic(edge, broker, topic).await?;
+    incomplete |= streams.len() > STREAMS_MAX;
+    streams.truncate(STREAMS_MAX);
+    if streams.is_empty() {
         return Ok(StoredMessages { incomplete, ..StoredMessages::default() });
     }
-    let ids: Vec<StreamId> = kept.iter().map(|kept| kept.id).collect();
+    let ids: Vec<StreamId> = streams.iter().map(|stream| stream.id).collect();
     let newest = edge.run(|tx| {
         let ids = &ids;
         async move { streams::newest(&tx, broker, ids, LOOK).await }
@@ -101,20 +100,24 @@ pub(super) async fn list(
     incomplete |= newest.more || found.len() > limit;
     found.truncate(limit);
     let positions: HashSet<Position> = found.iter().map(|(entry, _)| entry.position).collect();
-    let (subscribers, is_cut) = subscribers(edge, broker, &kept, &positions).await?;
-    let filters = filters(edge, broker, &kept).await?;
+    let (subscribers, is_cut) = subscribers(edge, broker, &streams, &positions).await?;
+    let filters = filters(edge, broker, &streams).await?;
     let now_ms = now_ms();
     let mut items = Vec::with_capacity(found.len());
     for (entry, message) in &found {
-        items.push(shown(entry, message, &kept, &subscribers, now_ms));
+        items.push(shown(entry, message, &streams, &subscribers, now_ms));
         // With many subscribers each message takes milliseconds of a thread that answers other requests too.
         tokio::task::yield_now().await;
     }
     Ok(StoredMessages { items, filters, incomplete: incomplete || is_cut })
 }
 
-/// The streams for a topic, and whether there are more filters than are looked at.
-async fn kept(edge: &Edge, broker: BrokerId, topic: &str) -> Result<(Vec<Kept>, bool), LiveError> {
+/// The flag is true when there are more filters than one request examines.
+async fn streams_of_topic(
+    edge: &Edge,
+    broker: BrokerId,
+    topic: &str,
+) -> Result<(Vec<TopicStream>, bool), LiveError> {
     let mut rows = Vec::new();
     let exact = edge.run(|tx| async move { index::streams(&tx, broker, topic.as_bytes()).await }).await?;
     rows.push((topic.to_owned(), exact));
@@ -139,25 +142,27 @@ async fn kept(edge: &Edge, broker: BrokerId, topic: &str) -> Result<(Vec<Kept>, 
     };
     let all = rows.into_iter().flat_map(|(filter, streams)| {
         streams.into_iter().map(move |of| match of.group.is_empty() {
-            true => Kept { id: of.stream, filter: filter.clone(), is_shared: false },
+            true => TopicStream { id: of.stream, filter: filter.clone(), is_shared: false },
             false => {
                 let filter = format!("$share/{}/{filter}", name(&of.group));
-                Kept { id: of.stream, filter, is_shared: true }
+                TopicStream { id: of.stream, filter, is_shared: true }
             }
         })
     });
     Ok((all.collect(), is_cut))
 }
 
-/// The subscribers of each stream, and whether there are more sessions than are looked at.
+/// The flag is true when there are more sessions than one request examines.
 async fn subscribers(
     edge: &Edge,
     broker: BrokerId,
-    kept: &[Kept],
+    streams: &[TopicStream],
     positions: &HashSet<Position>,
 ) -> Result<(Subscribers, bool), LiveError> {
-    let shared: HashSet<StreamId> = kept.iter().filter(|kept| kept.is_shared).map(|kept| kept.id).collect();
-    let own: HashSet<StreamId> = kept.iter().filter(|kept| !kept.is_shared).map(|kept| kept.id).collect();
+    let shared: HashSet<StreamId> =
+        streams.iter().filter(|stream| stream.is_shared).map(|stream| stream.id).collect();
+    let own: HashSet<StreamId> =
+        streams.iter().filter(|stream| !stream.is_shared).map(|stream| stream.id).collect();
     let mut connected_groups: HashSet<StreamId> = HashSet::new();
     let mut subscribers = Subscribers::new();
     let (mut after, mut looked_at) = (None, 0);
@@ -202,9 +207,13 @@ async fn subscribers(
     Ok((subscribers, is_cut))
 }
 
-async fn filters(edge: &Edge, broker: BrokerId, kept: &[Kept]) -> Result<Vec<StoringFilter>, LiveError> {
-    let mut filters = Vec::with_capacity(kept.len());
-    for Kept { id, filter, .. } in kept {
+async fn filters(
+    edge: &Edge,
+    broker: BrokerId,
+    streams: &[TopicStream],
+) -> Result<Vec<StoringFilter>, LiveError> {
+    let mut filters = Vec::with_capacity(streams.len());
+    for TopicStream { id, filter, .. } in streams {
         let id = *id;
         let counted = edge.run(|tx| async move {
             let row = streams::stream(&tx, broker, id, Read::Snapshot).await?;
@@ -220,12 +229,12 @@ async fn filters(edge: &Edge, broker: BrokerId, kept: &[Kept]) -> Result<Vec<Sto
 fn shown(
     entry: &Entry,
     message: &stored::StoredMessage,
-    kept: &[Kept],
+    streams: &[TopicStream],
     subscribers: &Subscribers,
     now_ms: u64,
 ) -> StoredMessage {
     let is_expired = message.expires_at_ms.is_some_and(|at_ms| at_ms <= now_ms);
-    let of_entry: Vec<&Kept> = entry.sources.iter().filter_map(|at| kept.get(*at)).collect();
+    let of_entry: Vec<&TopicStream> = entry.sources.iter().filter_map(|at| streams.get(*at)).collect();
     let receivers = Receivers::of(entry.position, is_expired, &of_entry, subscribers);
     StoredMessage {
         position: entry.position.to_string(),
@@ -233,7 +242,7 @@ fn shown(
         qos: message.qos,
         payload_bytes: message.payload.len() as u64,
         expires_at_ms: message.expires_at_ms,
-        filters: of_entry.iter().map(|kept| kept.filter.clone()).collect(),
+        filters: of_entry.iter().map(|stream| stream.filter.clone()).collect(),
         acknowledged: receivers.count(ReceiverState::Acknowledged),
         in_flight: receivers.count(ReceiverState::InFlight),
         waiting: receivers.count(ReceiverState::Waiting),
@@ -241,7 +250,7 @@ fn shown(
     }
 }
 
-/// The receivers of a message, by reference: there may be tens of thousands, and only [`RECEIVERS_MAX`] are copied.
+/// Receivers by reference, because there may be tens of thousands and only [`RECEIVERS_MAX`] are copied.
 struct Receivers<'a>(Vec<Receiver<'a>>);
 
 struct Receiver<'a> {
@@ -251,15 +260,20 @@ struct Receiver<'a> {
 }
 
 impl<'a> Receivers<'a> {
-    fn of(position: Position, is_expired: bool, kept: &[&'a Kept], subscribers: &'a Subscribers) -> Self {
+    fn of(
+        position: Position,
+        is_expired: bool,
+        streams: &[&'a TopicStream],
+        subscribers: &'a Subscribers,
+    ) -> Self {
         let mut receivers = Vec::new();
-        for kept in kept {
-            for Subscriber { reader, since } in subscribers.get(&kept.id).into_iter().flatten() {
+        for stream in streams {
+            for Subscriber { reader, since } in subscribers.get(&stream.id).into_iter().flatten() {
                 let client_id = reader.client_id.as_deref();
                 let subscribed_before = client_id.is_none() || Position::end_of(*since) < position;
                 if subscribed_before {
                     let state = state(reader, position, is_expired);
-                    receivers.push(Receiver { state, client_id, filter: &kept.filter });
+                    receivers.push(Receiver { state, client_id, filter: &stream.filter });
                 }
             }
         }
@@ -270,7 +284,7 @@ impl<'a> Receivers<'a> {
         self.0.iter().filter(|receiver| receiver.state == state).count() as u64
     }
 
-    /// The first ones in order of state and client id.
+    /// Sorts by state and client id.
     fn named(self) -> Vec<MessageReceiver> {
         let Self(mut receivers) = self;
         if receivers.len() > RECEIVERS_MAX {
@@ -312,7 +326,7 @@ mod tests {
     #[test]
     fn all_receivers_are_counted_and_the_first_ones_are_named() {
         let at = Position::end_of;
-        let all = [1, 2].map(|id| Kept { id, filter: format!("filter/{id}"), is_shared: false });
+        let all = [1, 2].map(|id| TopicStream { id, filter: format!("filter/{id}"), is_shared: false });
         let positions = HashSet::from([at(5)]);
         let mut subscribers = Subscribers::new();
         for number in 0..150_u32 {
@@ -326,8 +340,8 @@ mod tests {
                 subscribers.entry(id).or_default().push(subscriber);
             }
         }
-        let kept: Vec<&Kept> = all.iter().collect();
-        let receivers = Receivers::of(at(5), false, &kept, &subscribers);
+        let streams: Vec<&TopicStream> = all.iter().collect();
+        let receivers = Receivers::of(at(5), false, &streams, &subscribers);
         assert_eq!(receivers.count(ReceiverState::Acknowledged), 140);
         assert_eq!(receivers.count(ReceiverState::InFlight), 140);
         assert_eq!(receivers.count(ReceiverState::Waiting), 0);
@@ -337,7 +351,7 @@ mod tests {
         expected.truncate(RECEIVERS_MAX);
         let named = receivers.named().into_iter().map(|of| (of.state, of.client_id.unwrap()));
         assert_eq!(named.collect::<Vec<_>>(), expected);
-        let expired = Receivers::of(at(5), true, &kept, &subscribers);
+        let expired = Receivers::of(at(5), true, &streams, &subscribers);
         assert_eq!(expired.count(ReceiverState::Expired), 140);
     }
 }

@@ -48,7 +48,7 @@ pub(crate) struct ControlArgs {
     #[arg(long, value_name = "NETWORK", value_delimiter = ',', value_parser = network)]
     pub(crate) http_proxies: Vec<IpNet>,
 
-    /// People who may make an account of the control plane: invited ones only, or anybody.
+    /// People who may make an account of the control plane: only invited people, or anybody.
     #[arg(long, value_name = "WHO", default_value = "invited")]
     pub(crate) sign_up: WhoSignsUp,
 
@@ -60,12 +60,13 @@ pub(crate) struct ControlArgs {
     #[command(flatten)]
     pub(crate) reach: reach::ReachArgs,
 
-    /// File with a secret of at least 32 characters, apart from the store. A key of the region that is made with it is useless in a copy
-    /// of the store: that copy checks no secret hashed with the key, and forges no connect token. Set it before the first start. Where it is
-    /// set later, the older key stays readable in the store: secrets of devices hashed with it can be checked until they are rotated; it
-    /// signs no connect token any more; people sign in again, and API tokens and invitations are made again. Every process on the store
-    /// needs the same file; without it a server does not start. Setting it later stops the region for a moment: see
-    /// runbooks/rotate-keys.md [default: none].
+    /// File with a secret of at least 32 characters, kept apart from the store and its backups. The server makes a key of the
+    /// region with it. Without the file, a copy of the store cannot check secrets that were hashed with that key, and cannot
+    /// forge connect tokens. Set it before the first start. If you set it later, the region stops for a moment (see
+    /// runbooks/rotate-keys.md), people sign in again, and API tokens and invitations must be made again. The older key then
+    /// stays readable in the store: a copy of the store can check device secrets that were hashed with it until you rotate them,
+    /// but cannot forge connect tokens with it. Every process on the store needs the same file; without it a server does not
+    /// start [default: none].
     #[arg(long, value_name = "FILE", value_parser = secret_key)]
     secret_key_file: Option<SecretKey>,
 
@@ -81,7 +82,7 @@ impl ControlArgs {
         self.oidc.settings(self.public_url.as_deref())
     }
 
-    /// The server that sends mail, when one is named.
+    /// `None` when no mail server is set.
     pub(crate) fn smtp(&self) -> Result<Option<SmtpSettings>, String> {
         self.smtp.settings(self.public_url.as_deref())
     }
@@ -157,8 +158,8 @@ impl Plane {
                 control.confirm_addresses(Arc::new(mailer), smtp.public_url.clone());
             }
             None if by == SignUpBy::Anybody => warn!(
-                "anybody may sign up, and no smtp_host is set: e-mail addresses are not confirmed, and a sign-up tells whether an \
-                 address has an account"
+                "anybody may sign up, and no smtp_host is set: e-mail addresses are not confirmed, and a sign-up shows whether an \
+                 address has an account; set smtp_host"
             ),
             None => {}
         }
@@ -174,7 +175,7 @@ impl Plane {
         self.control.reached_at(self.reach.reach(at, host));
     }
 
-    /// A source for the Content-Security-Policy.
+    /// For the Content-Security-Policy.
     pub(crate) fn gateway_socket(&self) -> Option<String> {
         self.reach.gateway_socket()
     }
@@ -203,7 +204,7 @@ impl Plane {
         Some(millrace_control::operator_router(self.control.clone(), Arc::new(process), token))
     }
 
-    /// Background work of the control plane, which never ends.
+    /// Never ends.
     pub(crate) fn upkeep(&self) -> impl Future<Output = std::convert::Infallible> + use<> {
         let control = self.control.clone();
         async move { control.keep_swept().await }

@@ -101,7 +101,6 @@ pub(super) async fn show(edge: &Edge, broker: BrokerId, topic: &str) -> Result<R
     Ok(RetainedMessage { retained, properties, payload, payload_base64 })
 }
 
-/// The stored form of the message.
 pub(super) async fn body(edge: &Edge, broker: BrokerId, topic: &str) -> Result<Option<Bytes>, LiveError> {
     if !stored::is_topic(topic) {
         let what = "is no topic: it has no wildcards, and is not empty".into();

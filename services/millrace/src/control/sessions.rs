@@ -74,7 +74,7 @@ pub(super) async fn show(
     details.await?.ok_or(LiveError::NotFound("session"))
 }
 
-/// The limit of counted messages for the next session. A limit of one suffices to see that there are more.
+/// The limit of counted messages for the next session: at least one, to see whether there are more.
 fn share(left: usize) -> usize {
     left.clamp(1, WAITING_IN_LIST_MAX)
 }

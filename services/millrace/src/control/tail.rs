@@ -25,9 +25,9 @@ use crate::inspect::now_ms;
 
 /// Messages queued for a browser.
 const QUEUE_MESSAGES: usize = 500;
-/// Bytes of their payloads, topics and properties.
+/// Of payloads, topics and properties.
 const QUEUE_BYTES: usize = 1024 * 1024;
-/// More than a person reads; it bounds the work of the API for one tail.
+/// More than a person reads. Bounds the work of the API for one tail.
 const MESSAGES_PER_SECOND: u32 = 500;
 /// The rest of a longer payload is cut off, bytes.
 const PAYLOAD_BYTES_MAX: usize = 16 * 1024;
@@ -149,7 +149,7 @@ async fn read(mut client: Inside, sender: Sender<TailEvent>, shared: Arc<Shared>
     let _ = sender.send(TailEvent::End(TailEnd { reason })).await;
 }
 
-/// The packet as a message, and the answer to it.
+/// Also returns the acknowledgement, if the packet needs one.
 fn taken(packet: &Packet<'_>) -> (Option<TailMessage>, Option<Vec<u8>>) {
     let ack = |packet_id| Ack { packet_id, reason: ReasonCode::SUCCESS, properties: Properties::EMPTY };
     let (message, answer) = match packet {

@@ -1,8 +1,8 @@
-//! Limits the connections of an HTTP port, in number and in idle time. A connection beyond a limit is closed and
-//! counted, so that strangers cannot use up the memory and the descriptors that MQTT needs.
+//! Limits the connections of an HTTP port, in number and in idle time.
 //!
-//! At the limit, a new connection replaces the one that has been idle for longest, so silent strangers cannot keep
-//! out clients with requests. A connection is idle until a whole request has arrived, with its body.
+//! A connection beyond a limit is closed and counted, so that strangers cannot use up the memory and the descriptors that MQTT
+//! needs. At the limit, a new connection replaces the one that has been idle for longest, so silent strangers cannot keep out
+//! clients with requests. A connection is idle until a whole request has arrived, with its body.
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
@@ -54,7 +54,7 @@ struct Eviction {
     has_begun: AtomicBool,
 }
 
-/// The right to one connection, which ends when it is dropped.
+/// Allows one connection until it is dropped.
 struct Place {
     connections: Arc<Connections>,
     address: Option<IpAddr>,
@@ -91,7 +91,7 @@ impl Connections {
                 // Without free descriptors the connection stays in the queue, and accepting it would fail again at
                 // once.
                 Err(error) => {
-                    tracing::debug!(%error, "a connection of the HTTP port was not accepted");
+                    tracing::debug!(%error, "the HTTP port could not accept a connection, and tries again: are there too many open files?");
                     tokio::time::sleep(HTTP_ACCEPT_PAUSE).await;
                 }
             }
@@ -192,7 +192,6 @@ impl Place {
         }
     }
 
-    /// The request is done.
     fn rest(&self) {
         let mut open = self.connections.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.idle.remove(&self.idle.load(Ordering::Relaxed));
@@ -205,7 +204,6 @@ impl Place {
         self.idle.store(number, Ordering::Relaxed);
     }
 
-    /// A request begins.
     fn work(&self) {
         let mut open = self.connections.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.idle.remove(&self.idle.swap(0, Ordering::Relaxed));
@@ -257,7 +255,7 @@ impl Drop for Place {
     }
 }
 
-/// The owner of an IPv6 address has a network of them.
+/// An IPv6 address counts as its network, because one owner has all addresses of the network.
 fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V6(address) => {

@@ -43,8 +43,7 @@ async fn run(State(threads): State<Handle>, request: Request, next: Next) -> Res
     }
 }
 
-/// Makes the parts of an endless answer on the other threads. At most one part waits for the client, at most for
-/// `stall_max`.
+/// Makes the parts of an endless answer on the other threads. At most one part waits for the client, at most for `stall_max`.
 fn streamed(threads: &Handle, response: Response, stall_max: Duration) -> Response {
     let (head, body) = response.into_parts();
     let (send, receive) = mpsc::channel::<Result<Bytes, axum::Error>>(1);

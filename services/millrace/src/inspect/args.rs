@@ -6,7 +6,6 @@ use clap::{Args, Subcommand};
 
 use crate::limits::whole_number;
 
-/// The data folder to open.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Folder {
     /// The data folder [default: what `millrace serve` would take: MILLRACE_DATA_DIR, the settings file, ./data].
@@ -18,7 +17,6 @@ pub(crate) struct Folder {
     pub(super) config: Option<PathBuf>,
 }
 
-/// The data folder, and the format of the output.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Look {
     #[command(flatten)]
@@ -33,7 +31,6 @@ pub(crate) struct Look {
     pub(super) json: bool,
 }
 
-/// Uses a service instead of a data folder.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Remote {
     /// Ask the service that you are logged in to, instead of a data folder.
@@ -41,7 +38,6 @@ pub(crate) struct Remote {
     pub(super) api: bool,
 }
 
-/// The limit of a list.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Limit {
     /// Most rows.
@@ -49,7 +45,6 @@ pub(crate) struct Limit {
     pub(super) limit: usize,
 }
 
-/// `millrace sessions`.
 #[derive(Debug, Args)]
 pub(crate) struct SessionsArgs {
     #[command(subcommand)]
@@ -99,7 +94,6 @@ pub(super) enum SessionsCommand {
     },
 }
 
-/// `millrace streams`.
 #[derive(Debug, Args)]
 pub(crate) struct StreamsArgs {
     #[command(subcommand)]
@@ -140,7 +134,6 @@ pub(super) enum StreamsCommand {
     },
 }
 
-/// `millrace retained`.
 #[derive(Debug, Args)]
 pub(crate) struct RetainedArgs {
     #[command(subcommand)]
@@ -189,7 +182,6 @@ pub(super) enum RetainedCommand {
     },
 }
 
-/// `millrace backup`.
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {
     /// The folder to make; it must not exist yet. A running server makes it, as its own user.
@@ -201,7 +193,6 @@ pub(crate) struct BackupArgs {
     pub(super) json: bool,
 }
 
-/// `millrace restore`.
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {
     /// The folder that `millrace backup` made.

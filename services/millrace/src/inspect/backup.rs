@@ -138,7 +138,7 @@ fn partial(target: &Path) -> PathBuf {
     partial.into()
 }
 
-/// As far as the files can be seen.
+/// Unreadable files do not count.
 fn size(folder: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
     let size_of = |entry: fs::DirEntry| match entry.metadata() {

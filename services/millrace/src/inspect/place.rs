@@ -14,7 +14,7 @@ use super::{backup, retained, sessions, streams};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// A sentence that says what happened and what to do.
+    /// Says what happened and what to do.
     Failed(String),
     /// The reader of the answer is gone.
     NobodyReads,

@@ -1,4 +1,5 @@
-//! Requests to the process that has a data folder open. On the socket each is one line of JSON.
+//! Requests to the process that has a data folder open. On the socket each is one line of JSON. A list continues after the key
+//! `after`.
 
 use std::path::PathBuf;
 
@@ -51,7 +52,7 @@ pub(crate) enum Request {
         broker: String,
         topic: String,
     },
-    /// By filter.
+    /// All messages whose topics match the filter.
     PurgeRetained {
         broker: String,
         filter: String,
@@ -63,7 +64,7 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    /// Whether the request changes nothing.
+    /// The request changes nothing.
     pub(super) fn is_harmless(&self) -> bool {
         matches!(
             self,

@@ -126,7 +126,7 @@ fn clear_live(
     }
     // The server's writer takes jobs in order, so the last removal implies the others.
     match items.last() {
-        Some(last) if !left_the_store(place, broker, last)? => Err(Ended::Failed(
+        Some(last) if !is_removed_in_time(place, broker, last)? => Err(Ended::Failed(
             "the messages are gone for clients, and the store has not taken that yet: see the server's log; after a restart \
              they may be back"
                 .into(),
@@ -135,8 +135,8 @@ fn clear_live(
     }
 }
 
-/// The store may have a newer message of the topic.
-fn left_the_store(place: &Place, broker: BrokerId, item: &retained::Retained) -> Result<bool, Ended> {
+/// True as well when the store has a newer message of the topic.
+fn is_removed_in_time(place: &Place, broker: BrokerId, item: &retained::Retained) -> Result<bool, Ended> {
     let (host, topic) = (System::new(), &item.topic);
     loop {
         let body = place.run(|tx| async move { retained::get(&tx, broker, topic, Read::Snapshot).await })?;

@@ -133,14 +133,13 @@ fn page(
     place.run(|tx| async move { sessions::list(&tx, broker, after, limit).await })
 }
 
-/// A session in one transaction's view.
+/// As one transaction sees the session.
 pub(crate) struct Found {
     pub(crate) record: Record,
     pub(crate) subscriptions: Vec<subscriptions::Subscription>,
     pub(crate) waiting: WaitingMessages,
 }
 
-/// Counts at most `max` queued messages.
 pub(crate) async fn find(
     tx: &Transaction,
     id: SessionId<'_>,

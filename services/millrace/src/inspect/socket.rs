@@ -1,8 +1,7 @@
 //! The connection to a running server: a socket in its data folder that only its user can open.
 //!
-//! A request is one line of JSON. The answer has many lines: rows, then `end` or `failed`, so the client notices a
-//! truncated answer. It is not HTTP: the store's reads block, so each request has a thread of its own, and lines need
-//! neither a runtime nor a client library.
+//! A request is one line of JSON. The answer has many lines: rows, then `end` or `failed`, so the client notices a truncated
+//! answer. HTTP would need a runtime and a client library. The store's reads block, so each request has a thread of its own.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
@@ -34,7 +33,7 @@ const PATH_BYTES_MAX: usize = 107;
 
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
 
-/// Served at the same time.
+/// Requests served at the same time; another one gets an error.
 const REQUESTS_MAX: usize = 8;
 
 /// A client must send its request within this time.
@@ -68,7 +67,7 @@ struct Shared {
 }
 
 impl Socket {
-    /// Threads of its own answer requests to the server that has `folder` open.
+    /// Answers requests on threads of its own. This process must have `folder` open.
     pub(crate) fn open(folder: &Path, embedded: Embedded, live: Arc<dyn Live>) -> io::Result<Self> {
         let listener = bind(folder)?;
         let place = Place::new(folder.into(), embedded, Some(live));
@@ -128,7 +127,7 @@ fn listen(listener: &UnixListener, shared: &Arc<Shared>) {
         match stream {
             Ok(stream) => serve(stream, shared),
             Err(error) => {
-                error!(%error, "the admin socket cannot accept");
+                error!(%error, "the admin socket cannot accept a connection, and tries again in a second");
                 // Too many open files, for example, which may pass.
                 std::thread::park_timeout(Duration::from_secs(1));
             }
@@ -136,7 +135,7 @@ fn listen(listener: &UnixListener, shared: &Arc<Shared>) {
     }
 }
 
-/// On a thread of its own. A connection over the limit gets an error and is closed.
+/// A connection over the limit gets an error and is closed.
 fn serve(stream: UnixStream, shared: &Arc<Shared>) {
     let others = shared.requests.fetch_add(1, Ordering::SeqCst);
     let slot = Slot(shared.clone());
@@ -149,15 +148,15 @@ fn serve(stream: UnixStream, shared: &Arc<Shared>) {
     let thread = std::thread::Builder::new().name("admin-request".into());
     let spawned = thread.spawn(move || {
         if let Err(error) = converse(&stream, &slot.0) {
-            debug!(%error, "a request to the admin socket was not answered to its end");
+            debug!(%error, "the answer to a request on the admin socket broke off");
         }
     });
     if let Err(error) = spawned {
-        error!(%error, "a request to the admin socket was dropped");
+        error!(%error, "a request on the admin socket was dropped, because no thread could be started");
     }
 }
 
-/// One request under way; a panic releases it, too.
+/// A request that is being answered. A panic releases it, too.
 struct Slot(Arc<Shared>);
 
 impl Drop for Slot {

@@ -1,4 +1,4 @@
-//! Finds the process that has the data folder open, and passes requests to it: this process, or a running server.
+//! Finds the process that has the data folder open: this process, or a running server. Passes requests to it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

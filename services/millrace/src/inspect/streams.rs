@@ -23,7 +23,7 @@ const READ_BYTES: usize = 1 << 20;
 /// Removed by one transaction.
 const TRIM_ENTRIES: usize = 1_000;
 
-/// Each page is sorted by filters, because the order of ids means nothing to people.
+/// Sorts each page by filters, because the order of ids means nothing to people.
 pub(super) fn list(
     place: &Place,
     broker: BrokerId,

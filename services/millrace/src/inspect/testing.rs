@@ -19,7 +19,7 @@ use super::rows::Row;
 
 pub(super) const BROKER: u64 = 1;
 
-/// A data folder with the broker `default`.
+/// Has the broker `default`.
 pub(super) fn place(folder: &Path, live: Option<Arc<dyn Live>>) -> Place {
     let embedded = Embedded::open(folder, StoreOptions::default()).unwrap();
     let place = Place::new(folder.into(), embedded, live);
@@ -48,7 +48,6 @@ pub(super) fn append(layers: &Store, to: &[StreamRef], body: &Bytes) {
     block_on(layers.append(BROKER, to, Publish { place: 0, now_ms: super::now_ms(), body })).unwrap();
 }
 
-/// The rows of an answer.
 pub(super) fn rows(place: &Place, request: &Request) -> Result<Vec<Row>, Ended> {
     let mut rows = Vec::new();
     place.answer(request, &mut |row| {

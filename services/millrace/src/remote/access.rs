@@ -10,7 +10,6 @@ use super::site::{Site, part};
 use crate::failure::Failure;
 use crate::inspect::confirm::{confirm, may_ask};
 
-/// One kind of objects.
 struct Kind {
     path: &'static str,
     name: &'static str,
@@ -33,7 +32,6 @@ const CAS: Kind = Kind {
     columns: &[("NAME", "name"), ("ENABLED", "enabled"), ("GROUP", "group"), ("MADE", "created_at_ms")],
 };
 
-/// `millrace groups`, `millrace issuers` and `millrace cas`.
 #[derive(Debug, Args)]
 pub(crate) struct NamedArgs {
     #[command(subcommand)]
@@ -74,17 +72,14 @@ enum NamedCommand {
     },
 }
 
-/// `millrace groups`.
 pub(crate) fn groups(args: NamedArgs) -> Result<(), Failure> {
     named(&GROUPS, args)
 }
 
-/// `millrace issuers`.
 pub(crate) fn issuers(args: NamedArgs) -> Result<(), Failure> {
     named(&ISSUERS, args)
 }
 
-/// `millrace cas`.
 pub(crate) fn cas(args: NamedArgs) -> Result<(), Failure> {
     named(&CAS, args)
 }

@@ -1,4 +1,4 @@
-//! What operators do with accounts of people, over the operator API of the admin port.
+//! Commands of operators for the accounts of people, over the operator API of the admin port.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,6 @@ use super::client::{Ask, Client};
 use super::login::checked;
 use crate::failure::Failure;
 
-/// `millrace accounts`.
 #[derive(Debug, Args)]
 pub(crate) struct AccountsArgs {
     #[command(subcommand)]

@@ -4,7 +4,6 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use crate::limits::whole_number;
 
-/// The service, and the format of the output.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ApiArgs {
     /// URL of the service [default: MILLRACE_URL, or that of the login].
@@ -20,7 +19,6 @@ pub(crate) struct ApiArgs {
     pub(super) json: bool,
 }
 
-/// The same, and a broker.
 #[derive(Clone, Debug, Args)]
 pub(super) struct OfBroker {
     /// Name or display name of the broker [default: the only one there is].
@@ -31,7 +29,6 @@ pub(super) struct OfBroker {
     pub(super) api: ApiArgs,
 }
 
-/// The limit of a list.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Limit {
     /// Most rows.
@@ -39,7 +36,6 @@ pub(super) struct Limit {
     pub(super) limit: usize,
 }
 
-/// Permission for removals without a question.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Sure {
     /// Do not ask.
@@ -79,7 +75,6 @@ pub(crate) struct LoginArgs {
     pub(super) insecure: bool,
 }
 
-/// `millrace logout`.
 #[derive(Debug, Args)]
 pub(crate) struct LogoutArgs {}
 
@@ -96,15 +91,10 @@ macro_rules! nouns {
 }
 
 nouns! {
-    /// `millrace brokers`.
     BrokersArgs: BrokersCommand,
-    /// `millrace credentials`.
     CredentialsArgs: CredentialsCommand,
-    /// `millrace rules`.
     RulesArgs: RulesCommand,
-    /// `millrace clients`.
     ClientsArgs: ClientsCommand,
-    /// `millrace webhooks`.
     WebhooksArgs: WebhooksCommand,
 }
 
@@ -339,14 +329,12 @@ pub(super) enum ClientsCommand {
     },
 }
 
-/// `millrace usage`.
 #[derive(Debug, Args)]
 pub(crate) struct UsageArgs {
     #[command(flatten)]
     pub(super) of: OfBroker,
 }
 
-/// `millrace audit`.
 #[derive(Debug, Args)]
 pub(crate) struct AuditArgs {
     #[command(flatten)]

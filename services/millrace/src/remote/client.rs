@@ -21,7 +21,7 @@ type Body = Full<bytes::Bytes>;
 pub(super) struct Client {
     runtime: Runtime,
     http: legacy::Client<HttpsConnector<HttpConnector>, Body>,
-    /// Stands before the paths of the API.
+    /// Prefix of the paths of the API.
     base: String,
     /// Sent with every request.
     pub(super) who: Vec<(header::HeaderName, String)>,
@@ -50,7 +50,7 @@ impl Ask {
         Self { method, body, ..Self::get(path) }
     }
 
-    /// A request that creates something; sending it twice has the same effect as once.
+    /// Creates something; sending it twice has the same effect as once.
     pub(super) fn once(path: impl Into<String>, body: Value) -> Result<Self, Failure> {
         let mut random = [0; 16];
         getrandom::fill(&mut random)
@@ -64,13 +64,12 @@ impl Ask {
         self
     }
 
-    /// Whether a request with an unknown result may be sent again.
+    /// The request may be sent again although its first result is unknown.
     fn is_repeatable(&self) -> bool {
         self.method == Method::GET || self.head.iter().any(|(name, _)| *name == IDEMPOTENCY_KEY)
     }
 }
 
-/// Why there is no answer that could be used.
 pub(super) struct Refused {
     /// Type of the problem (RFC 9457), without the part that all have in common.
     pub(super) kind: Option<String>,
@@ -93,7 +92,7 @@ impl Client {
         Self::of(url, millrace_control::PATH)
     }
 
-    /// The same for the API of operators.
+    /// Like [`Self::new`], for the API of operators.
     pub(super) fn of_operators(url: &str) -> Result<Self, Failure> {
         Self::of(url, millrace_control::OPERATOR_PATH)
     }
@@ -120,7 +119,7 @@ impl Client {
         self.try_ask(ask).map_err(|refused| refused.failure)
     }
 
-    /// The same, with the kind of a problem.
+    /// Like [`Self::ask`], with the kind of a problem.
     pub(super) fn try_ask(&self, ask: &Ask) -> Result<Answer, Refused> {
         match self.try_once(ask) {
             Err(Lost(_)) if ask.is_repeatable() => self.try_once(ask),
@@ -197,7 +196,7 @@ impl Client {
     }
 }
 
-/// Server-sent events as they come in pieces.
+/// Collects server-sent events that arrive in pieces.
 #[derive(Default)]
 struct Events {
     line: Vec<u8>,
@@ -206,7 +205,7 @@ struct Events {
 }
 
 impl Events {
-    /// The events that are whole with the next piece: their names and what they say.
+    /// Returns the events that `piece` completes: name and data.
     fn read(&mut self, piece: &[u8]) -> Vec<(String, Value)> {
         let mut whole = Vec::new();
         for byte in piece {
@@ -259,7 +258,7 @@ fn read(answer: &Response<bytes::Bytes>) -> Result<Answer, Refused> {
 fn problem(status: u16, body: &Value) -> String {
     let Some(detail) = body["detail"].as_str().or(body["title"].as_str()) else {
         return format!(
-            "the service answered with status {status} and no word of why: is this the address of a Millrace?"
+            "the service answered with status {status} and no explanation: check that the URL is that of a Millrace server"
         );
     };
     let fields = body["fields"].as_array().into_iter().flatten();

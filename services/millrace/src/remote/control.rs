@@ -21,7 +21,6 @@ const INCIDENTS: Fields = &[
     ("REASON", "reason"),
 ];
 
-/// `millrace limits`.
 #[derive(Debug, Args)]
 pub(crate) struct LimitsArgs {
     #[command(subcommand)]
@@ -45,23 +44,20 @@ enum LimitsCommand {
     },
 }
 
-/// The action at a spend cap.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum CapActionArg {
     /// Clients and publishes are refused.
     Stop,
-    /// The audit log tells it.
+    /// Clients go on, and the audit log records that the cap was reached.
     Continue,
 }
 
-/// `millrace caps`.
 #[derive(Debug, Args)]
 pub(crate) struct CapsArgs {
     #[command(subcommand)]
     what: CapsCommand,
 }
 
-/// The whole organisation, or one broker.
 #[derive(Clone, Debug, Args)]
 struct CapOf {
     /// The cap of all brokers together.
@@ -99,14 +95,12 @@ enum CapsCommand {
     },
 }
 
-/// `millrace metrics`.
 #[derive(Debug, Args)]
 pub(crate) struct MetricsArgs {
     #[command(flatten)]
     of: OfBroker,
 }
 
-/// `millrace incidents`.
 #[derive(Debug, Args)]
 pub(crate) struct IncidentsArgs {
     /// Only those of this client id.
@@ -124,7 +118,6 @@ pub(crate) struct IncidentsArgs {
     of: OfBroker,
 }
 
-/// `millrace limits`.
 pub(crate) fn limits(args: LimitsArgs) -> Result<(), Failure> {
     let (site, limits) = match args.what {
         LimitsCommand::Show { of } => {
@@ -142,7 +135,7 @@ pub(crate) fn limits(args: LimitsArgs) -> Result<(), Failure> {
     site.printer.details(&flat(&limits["limits"]))
 }
 
-/// The limits that a command line sets, as the API takes them.
+/// As the API takes limits.
 fn changes(said: &[String]) -> Result<Value, Failure> {
     let wrong =
         |text: &str| Failure::Settings(format!("\"{text}\" is no limit: write broker.connections=500"));
@@ -159,7 +152,7 @@ fn changes(said: &[String]) -> Result<Value, Failure> {
     Ok(all.into())
 }
 
-/// Limits by their names on the command line.
+/// By their names on the command line.
 fn flat(limits: &Value) -> Value {
     let groups = limits.as_object().into_iter().flatten();
     let named = groups.flat_map(|(of, limits)| {
@@ -179,7 +172,6 @@ impl CapOf {
     }
 }
 
-/// `millrace caps`.
 pub(crate) fn caps(args: CapsArgs) -> Result<(), Failure> {
     match args.what {
         CapsCommand::Show { of } => {
@@ -207,13 +199,11 @@ pub(crate) fn caps(args: CapsArgs) -> Result<(), Failure> {
     }
 }
 
-/// `millrace metrics`.
 pub(crate) fn metrics(args: &MetricsArgs) -> Result<(), Failure> {
     let (site, broker) = Site::at_broker(&args.of)?;
     site.printer.details(&site.get(&format!("{broker}/metrics"))?.body)
 }
 
-/// `millrace incidents`.
 pub(crate) fn incidents(args: &IncidentsArgs) -> Result<(), Failure> {
     let (site, broker) = Site::at_broker(&args.of)?;
     let asked = [("client_id", &args.client), ("kind", &args.kind)];

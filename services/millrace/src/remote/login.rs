@@ -104,7 +104,7 @@ fn sign_in(url: &str, args: &LoginArgs) -> Result<Login, Failure> {
     Ok(Login { url: url.into(), organisation, token, token_id: text("id") })
 }
 
-/// Signs in; asks for the code of the second factor when the account has one.
+/// Asks for the code of the second factor when the account has one.
 fn with_code(client: &Client, mut body: Value) -> Result<Answer, Failure> {
     match client.try_ask(&Ask::new(Method::POST, "/sign-in", Some(body.clone()))) {
         Err(refused) if refused.kind.as_deref() == Some("second-factor-required") => {
@@ -142,18 +142,18 @@ fn give_up(login: &Login) -> Result<(), Failure> {
 impl Login {
     /// From the flags, else the environment, else the stored login.
     pub(super) fn find(args: &ApiArgs) -> Result<Self, Failure> {
-        let kept = read(&file()?)?;
-        let given = |flag: &Option<String>, name, kept: Option<&String>| {
-            flag.clone().or_else(|| variable(name)).or_else(|| kept.cloned())
+        let stored = read(&file()?)?;
+        let given = |flag: &Option<String>, name, stored: Option<&String>| {
+            flag.clone().or_else(|| variable(name)).or_else(|| stored.cloned())
         };
-        let url = given(&args.url, "MILLRACE_URL", kept.as_ref().map(|kept| &kept.url));
+        let url = given(&args.url, "MILLRACE_URL", stored.as_ref().map(|stored| &stored.url));
         // A stored token is valid only for its own service.
-        let own = kept
+        let own = stored
             .as_ref()
-            .filter(|kept| url.as_deref().is_none_or(|url| url.trim_end_matches('/') == kept.url));
+            .filter(|stored| url.as_deref().is_none_or(|url| url.trim_end_matches('/') == stored.url));
         let organisation =
-            given(&args.organisation, "MILLRACE_ORGANISATION", own.map(|kept| &kept.organisation));
-        let token = given(&None, "MILLRACE_TOKEN", own.map(|kept| &kept.token));
+            given(&args.organisation, "MILLRACE_ORGANISATION", own.map(|stored| &stored.organisation));
+        let token = given(&None, "MILLRACE_TOKEN", own.map(|stored| &stored.token));
         match (url, organisation, token) {
             (Some(url), Some(organisation), Some(token)) => {
                 Ok(Self { url: checked(&url, true)?, organisation, token, token_id: None })
@@ -172,7 +172,7 @@ impl Login {
     }
 }
 
-/// A scheme and a host. The token gives full access, so the host needs TLS or must be this machine.
+/// Returns a scheme and a host. The token gives full access, so the host needs TLS or must be this machine.
 pub(super) fn checked(url: &str, insecure: bool) -> Result<String, Failure> {
     let url = crate::control::public_url(url)
         .map_err(|what| Failure::Settings(format!("\"{url}\" is no address of a service: {what}")))?;

@@ -14,7 +14,6 @@ use crate::failure::Failure;
 use crate::inspect::text;
 use crate::limits::{API_ANSWER_BYTES_MAX, whole_number};
 
-/// `millrace pub`.
 #[derive(Debug, Args)]
 pub(crate) struct PubArgs {
     /// The topic.
@@ -56,7 +55,6 @@ pub(crate) struct SubArgs {
     of: OfBroker,
 }
 
-/// `millrace pub`.
 pub(crate) fn publish(args: PubArgs) -> Result<(), Failure> {
     let payload = match args.payload {
         Some(text) => text.into_bytes(),
@@ -83,7 +81,6 @@ pub(crate) fn publish(args: PubArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `millrace sub`.
 pub(crate) fn subscribe(args: &SubArgs) -> Result<(), Failure> {
     let (site, broker) = Site::at_broker(&args.of)?;
     let path = format!("{broker}/tail?filter={}&retained={}", part(&args.filter), args.retained);
@@ -115,7 +112,7 @@ pub(crate) fn subscribe(args: &SubArgs) -> Result<(), Failure> {
     })
 }
 
-/// A message as one line: its topic and its payload. Nothing in it can write to the terminal by itself.
+/// One line of topic and payload, with control characters escaped, so that a message cannot write to the terminal by itself.
 fn line(message: &Value) -> String {
     let topic = text::escape(message["topic"].as_str().unwrap_or_default().as_bytes());
     let encoded = message["payload_base64"].as_str().and_then(|text| BASE64_STANDARD.decode(text).ok());

@@ -42,7 +42,6 @@ impl RoleArg {
     }
 }
 
-/// `millrace organisations`.
 #[derive(Debug, Args)]
 pub(crate) struct OrganisationsArgs {
     #[command(subcommand)]
@@ -73,7 +72,6 @@ enum OrganisationsCommand {
     },
 }
 
-/// `millrace members`.
 #[derive(Debug, Args)]
 pub(crate) struct MembersArgs {
     #[command(subcommand)]
@@ -110,7 +108,6 @@ enum MembersCommand {
     },
 }
 
-/// `millrace invitations`.
 #[derive(Debug, Args)]
 pub(crate) struct InvitationsArgs {
     #[command(subcommand)]
@@ -145,7 +142,6 @@ enum InvitationsCommand {
     },
 }
 
-/// `millrace tokens`.
 #[derive(Debug, Args)]
 pub(crate) struct TokensArgs {
     #[command(subcommand)]
@@ -185,7 +181,6 @@ enum TokensCommand {
     },
 }
 
-/// `millrace organisations`.
 pub(crate) fn organisations(args: OrganisationsArgs) -> Result<(), Failure> {
     match args.what {
         OrganisationsCommand::Show { api } => {
@@ -208,7 +203,6 @@ pub(crate) fn organisations(args: OrganisationsArgs) -> Result<(), Failure> {
     }
 }
 
-/// `millrace members`.
 pub(crate) fn members(args: MembersArgs) -> Result<(), Failure> {
     match args.what {
         MembersCommand::List { limit, api } => {
@@ -232,7 +226,7 @@ pub(crate) fn members(args: MembersArgs) -> Result<(), Failure> {
     }
 }
 
-/// The path of a member, by e-mail address or id.
+/// Finds the member by e-mail address or id.
 fn member_path(site: &Site, wanted: &str) -> Result<String, Failure> {
     let all = site.list("/members", "", usize::MAX)?.rows;
     let found = all.iter().find(|one| one["id"] == wanted || one["email"] == wanted.to_lowercase());
@@ -244,7 +238,6 @@ fn member_path(site: &Site, wanted: &str) -> Result<String, Failure> {
     Ok(format!("/members/{}", part(id)))
 }
 
-/// `millrace invitations`.
 pub(crate) fn invitations(args: InvitationsArgs) -> Result<(), Failure> {
     match args.what {
         InvitationsCommand::List { limit, api } => {
@@ -269,7 +262,6 @@ pub(crate) fn invitations(args: InvitationsArgs) -> Result<(), Failure> {
     }
 }
 
-/// `millrace tokens`.
 pub(crate) fn tokens(args: TokensArgs) -> Result<(), Failure> {
     match args.what {
         TokensCommand::List { limit, api } => {

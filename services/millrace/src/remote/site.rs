@@ -1,5 +1,5 @@
-//! A service and one of its organisations, by the user's arguments. Adds to requests the organisation, pages, the
-//! broker, and versions.
+//! A service and one of its organisations, by the user's arguments. Adds the organisation, pages, the broker and versions to
+//! requests.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -55,7 +55,7 @@ impl Site {
         Ok(Self { client, url: login.url, organisation, printer: Printer { json: args.json } })
     }
 
-    /// With the path of the selected broker.
+    /// Also returns the path of the selected broker.
     pub(super) fn at_broker(args: &OfBroker) -> Result<(Self, String), Failure> {
         let site = Self::open(&args.api)?;
         let broker = site.broker(args.broker.as_deref())?;
@@ -116,17 +116,14 @@ impl Site {
         Ok(self.client.ask(&Ask::once(self.own(path), body)?)?.body)
     }
 
-    /// Where people reach the service.
     pub(super) fn url(&self) -> &str {
         &self.url
     }
 
-    /// Sends a request with a body.
     pub(super) fn send(&self, method: Method, path: &str, body: Value) -> Result<Value, Failure> {
         Ok(self.client.ask(&Ask::new(method, self.own(path), Some(body)))?.body)
     }
 
-    /// Reads a stream of events.
     pub(super) fn events(
         &self,
         path: &str,

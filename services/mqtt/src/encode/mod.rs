@@ -2,7 +2,7 @@
 //!
 //! A string or binary field has at most 65,535 bytes, a packet at most 268,435,455 bytes after its fixed header. A longer field
 //! is cut (a string between two characters), so that the packet stays well formed; a debug build panics, because it is the
-//! caller's mistake. Nothing else is checked: properties and topics must come from decoded packets or from a caller that keeps
+//! caller's mistake. Nothing else is checked: properties and topics must come from decoded packets or from a caller that follows
 //! their rules.
 
 mod connect;
@@ -17,8 +17,8 @@ use crate::{
 pub use publish::PublishHead;
 pub use subscribe::{subscribe, subscribe_ack, unsubscribe};
 
-/// Appends any packet, without fields that `version` does not have (properties, reasons). A CONNECT has its own version. An AUTH
-/// is written for 5.0 only.
+/// Leaves out fields that `version` does not have (properties, reasons). A CONNECT has its own version. An AUTH is written for
+/// 5.0 only.
 pub fn packet(packet: &Packet<'_>, version: Version, out: &mut Vec<u8>) {
     match packet {
         Packet::Connect(p) => connect::connect(p, out),

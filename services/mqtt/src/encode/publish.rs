@@ -15,22 +15,22 @@ pub struct PublishHead<'a> {
     pub topic: &'a str,
     /// Set exactly when `qos` is above 0.
     pub packet_id: Option<PacketId>,
-    /// Written only for 5.0. `properties` come first, then `more`: two slices, so that the shared properties of a message and
-    /// those of one receiver need not be joined first.
+    /// Written only for 5.0. `properties` come first, then `more`, so that the shared properties of a message and those of one
+    /// receiver need not be joined first.
     pub properties: Properties<'a>,
     pub more: Properties<'a>,
     pub payload_len: usize,
 }
 
 impl PublishHead<'_> {
-    /// Bytes of the whole packet, payload included. A packet over 268,435,460 bytes cannot be written.
+    /// Includes the payload. A packet over 268,435,460 bytes cannot be written.
     #[inline]
     pub fn packet_size(&self, version: Version) -> usize {
         let body_len = self.body_len(version);
         1 + var_int_len(body_len) + body_len
     }
 
-    /// Appends all but the payload; the caller appends exactly `payload_len` bytes.
+    /// Appends all but the payload; the caller then appends exactly `payload_len` bytes.
     #[inline]
     pub fn encode(&self, version: Version, out: &mut Vec<u8>) {
         debug_assert_eq!(

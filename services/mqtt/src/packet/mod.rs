@@ -57,8 +57,8 @@ impl Packet<'_> {
     }
 }
 
-/// Decodes one packet of either direction; the session decides which a server may get. `version` is `None` before the CONNECT:
-/// any other packet is then a protocol error.
+/// Decodes one packet of either direction; the session decides which a server may get. Before the CONNECT `version` is `None`,
+/// and any other packet is a protocol error.
 #[inline]
 pub fn decode<'a>(first: u8, body: &'a [u8], version: Option<Version>) -> Result<Packet<'a>, DecodeError> {
     match version {

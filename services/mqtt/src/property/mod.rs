@@ -144,7 +144,6 @@ impl<'a> Property<'a> {
         })
     }
 
-    /// In wire format.
     pub const fn id(&self) -> u8 {
         match self {
             Self::PayloadFormatIndicator(_) => 0x01,

@@ -5,7 +5,7 @@ use millrace_mqtt::topic::Filter;
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Distinguished levels of a filter. A longer filter with wildcards counts as one that ends with `#` after them.
+/// Levels of a filter that the code distinguishes. A longer filter with wildcards counts as one that ends with `#` after them.
 const LEVELS_MAX: u32 = 32;
 
 /// The mask of `+` (32 bits), the number of levels (6), and the flags below; never 0. All filters without wildcards share one
@@ -64,7 +64,6 @@ pub struct Code {
 impl Code {
     pub const LEN: usize = 16;
 
-    /// `filter` must be valid.
     #[must_use]
     pub fn of(filter: Filter<'_>) -> Self {
         let shared = filter.share.is_some();
@@ -103,7 +102,7 @@ pub(super) struct Path {
     levels: u32,
     mask: u32,
     is_wild: bool,
-    /// The hash of the distinguished levels, once there are more levels.
+    /// The hash of the first [`LEVELS_MAX`] levels, once the filter has more.
     head: u64,
 }
 
@@ -122,7 +121,7 @@ impl Path {
         self
     }
 
-    /// The code of the filter that ends here; `many` means with `#` below.
+    /// `many` adds `#` below the filter that ends here.
     pub(super) fn code(self, many: bool, shared: bool) -> Code {
         let (shape, hash) = match () {
             () if !self.is_wild && !many => (Shape(EXACT), self.hash),
@@ -142,7 +141,6 @@ pub struct TopicCode {
 }
 
 impl TopicCode {
-    /// `topic` must be valid.
     #[must_use]
     pub fn of(topic: &str) -> Self {
         let levels = topic.split('/').map(|level| xxh3_64(level.as_bytes())).collect();
@@ -150,7 +148,7 @@ impl TopicCode {
         Self { levels, is_hidden: topic.starts_with('$') }
     }
 
-    /// The hash of the filter of this shape that matches the topic, if any can.
+    /// `None` when no filter of this shape can match the topic.
     pub(super) fn hash(&self, shape: Shape) -> Option<u64> {
         let levels = if shape.is_exact() { self.levels.len() } else { shape.levels() };
         let fits = match shape.is_many() {

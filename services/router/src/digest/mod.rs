@@ -1,7 +1,7 @@
 //! Digests: summaries of a pod's filters for publishing pods, in about two bytes a filter.
 //!
 //! A filter is a *shape* (number of levels, positions of `+`, whether it ends with `#`) and a hash of its other levels. All
-//! filters without wildcards share one shape. One Bloom filter holds the hashes, so a topic is looked up once per shape. A
+//! filters without wildcards share one shape. One Bloom filter holds the hashes, so a topic costs one lookup per shape. A
 //! positive answer is wrong about once in three hundred per shape; a negative answer is always right. With too many shapes or
 //! filters there is no digest, and everything may match.
 
@@ -16,7 +16,7 @@ use crate::group::Group;
 use crate::router::Snapshot;
 use crate::set::Set;
 
-/// Shapes of one digest. Each costs one lookup per topic. Devices use few shapes; only a malicious tenant uses more.
+/// Shapes of one digest. Devices use few shapes; only a malicious tenant uses more.
 pub const SHAPES_MAX: usize = 32;
 /// Bits per filter of a new digest; a third of them is room for new filters.
 const BITS: usize = 16;
@@ -27,7 +27,7 @@ const BITS_LEAST: usize = 12;
 const BITS_MAX: usize = 32 << 20;
 /// Filters of the largest digest: with more, one topic in four matches falsely.
 const FILTERS_MAX: usize = BITS_MAX / 4;
-/// Bits set per filter: the optimum for 8 to 10 bits per filter, and 12 to 16 gain little by more.
+/// Bits set per filter: the optimum for 8 to 10 bits per filter. More would gain little at 12 to 16.
 const PROBES: u64 = 6;
 const WORDS_MIN: usize = 8;
 
@@ -56,7 +56,7 @@ impl Digest {
         }
     }
 
-    /// Inserts a filter; only one thread at a time may insert. False when the digest already matched it.
+    /// Returns false when the digest already matched the filter. Only one thread at a time may insert.
     ///
     /// # Errors
     /// There is one shape or one filter too many. The earlier filters remain.
@@ -68,7 +68,7 @@ impl Digest {
             free.ok_or(TooMany)?.store(code.shape().bits(), Ordering::Relaxed);
         }
         let mut changed = is_new_shape;
-        for (word, bit) in self.places(code.hash()) {
+        for (word, bit) in self.positions(code.hash()) {
             changed |= self.bits[word].fetch_or(bit, Ordering::Relaxed) & bit == 0;
         }
         if changed && self.filters.fetch_add(1, Ordering::Relaxed) >= FILTERS_MAX {
@@ -85,7 +85,7 @@ impl Digest {
             .any(|shape| topic.hash(shape).is_some_and(|hash| self.has(hash)))
     }
 
-    /// True when the digest must be rebuilt with more room.
+    /// The digest must be rebuilt with more room.
     #[must_use]
     pub fn is_full(&self) -> bool {
         let bits = self.bits.len() * 64;
@@ -97,7 +97,6 @@ impl Digest {
         self.filters.load(Ordering::Relaxed)
     }
 
-    /// True when both digests answer the same for every topic.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let bits = |digest: &Self| -> Vec<u64> { digest.words().collect() };
@@ -146,11 +145,11 @@ impl Digest {
     }
 
     fn has(&self, hash: u64) -> bool {
-        self.places(hash).all(|(word, bit)| self.bits[word].load(Ordering::Relaxed) & bit != 0)
+        self.positions(hash).all(|(word, bit)| self.bits[word].load(Ordering::Relaxed) & bit != 0)
     }
 
     /// The bits of a hash, derived from its two halves, which is as good as independent hashes (Kirsch and Mitzenmacher).
-    fn places(&self, hash: u64) -> impl Iterator<Item = (usize, u64)> {
+    fn positions(&self, hash: u64) -> impl Iterator<Item = (usize, u64)> {
         let bits = self.bits.len() as u64 * 64;
         let (start, step) = (hash >> 32, hash | 1);
         (0..PROBES).map(move |probe| {

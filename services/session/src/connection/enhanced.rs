@@ -8,7 +8,7 @@ use crate::{Effect, Out, SessionSettings};
 const OTHER_METHOD: &str = "AUTH with another authentication method than CONNECT";
 
 impl Connection {
-    /// Sends the next AUTH. False when the client accepts no packet of that size and can only be refused.
+    /// False when the client accepts no packet of that size and can only be refused.
     //= [MQTT-4.12.0-2] v5
     pub fn challenge(&mut self, data: &[u8], settings: &SessionSettings, out: &mut impl Out) -> bool {
         let is_said = self.write_auth(ReasonCode::CONTINUE_AUTHENTICATION, data, settings, out);
@@ -23,7 +23,7 @@ impl Connection {
         self.write_auth(ReasonCode::SUCCESS, data, settings, out)
     }
 
-    /// The AUTH has neither reason string nor user properties.
+    /// Without reason string and user properties.
     //= [MQTT-3.1.2-24] [MQTT-3.15.2-2] [MQTT-3.15.2-3] v5
     fn write_auth(
         &self,

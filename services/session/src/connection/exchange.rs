@@ -101,7 +101,7 @@ impl Connection {
         Ok(Topic::Named(publish.topic))
     }
 
-    /// Acknowledges a QoS 1 or 2 publication, with the error in `reason` if it was refused.
+    /// Acknowledges a QoS 1 or 2 publication; `reason` says whether it was refused.
     //= [MQTT-4.3.2-4] [MQTT-4.3.3-8] v5
     //= [MQTT-4.3.2-2] [MQTT-4.3.3-2] v3.1.1
     #[inline]
@@ -227,7 +227,7 @@ impl Connection {
         Effect::None
     }
 
-    /// Sends the PUBREL, after the store recorded the PUBREC.
+    /// Call it after the store recorded the PUBREC.
     pub fn release(&mut self, id: PacketId, session: &mut Session, out: &mut impl Out) {
         let Some(outbox) = &mut session.outbox else { return };
         if let Some(State::Releasing(_)) = outbox.state(id) {
@@ -236,7 +236,7 @@ impl Connection {
         }
     }
 
-    /// Sends the PUBCOMP, after the store deleted the packet id.
+    /// Call it after the store deleted the packet id.
     pub fn complete(&mut self, id: PacketId, session: &mut Session, out: &mut impl Out) {
         if session.inbound.get(id) == Some(Receipt::Released) {
             session.inbound.remove(id);

@@ -1,7 +1,5 @@
-//! One TLS connection over a socket that does not block.
-//!
-//! Reads and writes behave as those of the socket: `WouldBlock` while no progress is possible, a short read when the
-//! socket has no more, `flush` for the bytes that it did not take.
+//! One TLS connection over a socket that does not block. Reads and writes behave as those of the socket: `WouldBlock` while no
+//! progress is possible, a short read when the socket has no more.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice, Read, Write};
@@ -37,7 +35,7 @@ thread_local! {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Peer {
     pub server_name: Option<Box<str>>,
-    /// Its certificate, DER. The handshake proved that the client has the key.
+    /// The client's certificate, DER. The handshake proved that the client has the key.
     pub certificate: Option<Box<[u8]>>,
     pub is_resumed: bool,
 }
@@ -88,7 +86,7 @@ impl TlsSession {
         self.stage == Stage::Handshake
     }
 
-    /// True when a read returns data although the socket has none.
+    /// A read returns data although the socket has none.
     pub fn has_unread(&self) -> bool {
         self.closed || !self.unread.is_empty()
     }
@@ -238,7 +236,7 @@ impl TlsSession {
         }
     }
 
-    /// Returns the number of bytes taken: all of them unless the socket is busy.
+    /// Returns the number of bytes taken, which is all of them unless the socket is busy.
     pub fn write(&mut self, socket: &mut impl Write, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         self.flush(socket)?;
         let (mut total, mut pieces) = (0, slices.iter().map(|slice| &**slice));

@@ -1,6 +1,3 @@
-//! Verifies that a client has the key of its certificate. The edge checks the issuer, with the authorities of the
-//! client's broker.
-
 use std::sync::Arc;
 
 use rustls::client::danger::HandshakeSignatureValid;
@@ -9,10 +6,11 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
-/// Longest certificate chain of a client, bytes. The session keeps it while the client is connected.
+/// Longest certificate chain of a client, bytes. The session holds it while the client is connected.
 const CHAIN_BYTES_MAX: usize = 16 * 1024;
 
-/// Requests a certificate and accepts any, or none. With `authorities` it requires a certificate of one of them.
+/// Verifies that a client has the key of its certificate, and accepts clients without one. The edge checks the issuer, with the
+/// authorities of the client's broker. With `authorities` a certificate of one of them is required.
 #[derive(Debug)]
 pub(super) struct Verifier {
     pub(super) provider: Arc<CryptoProvider>,

@@ -28,7 +28,7 @@ pub struct Upgrade {
     pub response: Vec<u8>,
 }
 
-/// A refused request. Send `response`, then close.
+/// Send `response`, then close.
 #[derive(Debug, PartialEq, Eq)]
 pub struct HandshakeRefusal {
     /// A whole HTTP response whose text explains the remedy.
@@ -70,8 +70,7 @@ fn without_port(authority: &[u8]) -> &[u8] {
     }
 }
 
-/// Parses the request head at the start of `buf`. `Ok(None)` means that it is incomplete, never once `buf` has `head_bytes_max`
-/// bytes.
+/// `Ok(None)` means that the request head is incomplete, never once `buf` has `head_bytes_max` bytes.
 ///
 /// # Errors
 /// The request does not open an MQTT WebSocket; the error has the response.
@@ -127,7 +126,7 @@ fn check<'b>(request: &Request<'_, 'b>, origins: &Origins) -> Result<&'b [u8], H
     }
 }
 
-/// Chooses the subprotocol. A 3.1 client may know only the older name.
+/// A 3.1 client may know only the older name.
 fn choose_protocol(request: &Request<'_, '_>) -> Option<&'static str> {
     //= [MQTT-6.0.0-3] v5 v3.1.1
     //= [MQTT-6.0.0-4] v5 v3.1.1

@@ -20,7 +20,7 @@ use millrace_storage::{Database, Transaction};
 
 use crate::{
     history::{Kept, Shared},
-    plan::{CLIENTS, LEASE_MS, Plan, Plant},
+    plan::{CLIENTS, LEASE_MS, Plant, RunPlan},
     tasks::until,
     world::World,
 };
@@ -190,7 +190,7 @@ impl Pod {
 }
 
 /// Successive pods of one instance: each dies after a while, and the next one has its name or another.
-pub(crate) async fn lives(database: &Database, world: &World, history: &Shared, plan: Plan, place: &str) {
+pub(crate) async fn lives(database: &Database, world: &World, history: &Shared, plan: RunPlan, place: &str) {
     let end_ms = world.now_ms() + plan.seconds * 1_000;
     let mut generation = 0;
     while world.now_ms() < end_ms {

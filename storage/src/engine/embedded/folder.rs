@@ -68,7 +68,6 @@ impl Folder {
         sync(&self.path)
     }
 
-    /// Fails while the disk accepts no writes.
     pub(super) fn probe(&self) -> io::Result<()> {
         let path = self.path.join("probe");
         let written = write_synced(&path, &[0; 1 << 16]);
@@ -99,8 +98,8 @@ fn create(path: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Res
     }
 }
 
-/// Whether no earlier start can have made the folder: the server may not open its parent, or the parent's file system
-/// is read-only or cannot sync folders.
+/// No earlier start can have made such a folder: the server may not open its parent, or the parent's file system is read-only or
+/// cannot sync folders.
 fn is_of_others(error: &io::Error) -> bool {
     use ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
     matches!(error.kind(), InvalidInput | PermissionDenied | ReadOnlyFilesystem | Unsupported)
@@ -145,7 +144,7 @@ fn read_format(path: &Path) -> Result<Option<u32>, OpenError> {
     }
 }
 
-/// Whether the folder has only files of an unfinished start.
+/// The folder has only files of an unfinished start.
 fn is_new(path: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(path)? {
         let name = entry?.file_name();

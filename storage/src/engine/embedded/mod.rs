@@ -1,14 +1,12 @@
 //! The engine of one machine: a data folder.
 //!
-//! Group commit: one thread takes the queued transactions, checks them, writes one batch into fjall's journal and
-//! syncs it with one fdatasync. Only then does it make the batch visible and acknowledge it. The journal and every
-//! table carry checksums (xxh3); `check` verifies the files before fjall opens them, because fjall repairs by
-//! truncating.
+//! Group commit: one thread takes the queued transactions, checks them, writes one batch into fjall's journal and syncs it with
+//! one fdatasync. Only then does it make the batch visible and acknowledge it. The journal and every table carry checksums
+//! (xxh3); `check` verifies the files before fjall opens them, because fjall repairs by truncating. Damage inside a table is
+//! reported when it is read.
 //!
-//! Damage inside a table is reported when it is read.
-//!
-//! Known limits: a cleared range costs the commit thread a read and a tombstone for each present key. A merge that
-//! reads a damaged block fails each time, and so do writes for a moment.
+//! Known limits: a cleared range costs the commit thread a read and a tombstone for each present key. A merge that reads a
+//! damaged block fails each time, and so do writes for a moment.
 
 mod backup;
 mod cell;
@@ -64,7 +62,7 @@ impl Embedded {
         self.database_on(Arc::new(System::new()), RetryPolicy::default())
     }
 
-    /// The store with the caller's clock and retries.
+    /// Like [`Embedded::database`], with the caller's clock and retries.
     #[must_use]
     pub fn database_on(&self, host: Arc<dyn Host>, retry: RetryPolicy) -> Database {
         Database::new(self.engine.clone(), host, retry)

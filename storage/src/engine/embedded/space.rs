@@ -1,8 +1,8 @@
 //! Disk space: decides which writes are accepted, and makes room.
 //!
-//! A deletion frees nothing by itself. It is one more small write, which must reach a table and be merged with the
-//! table that has the key; only then the old table is deleted. On a full disk without new writes neither would ever
-//! happen. So while space is short, memory is written into tables again and again until fjall merges them.
+//! A deletion frees nothing by itself. It is one more small write, which must reach a table and be merged with the table that has
+//! the key; only then the old table is deleted. A full disk gets no new writes that would cause either. So while space is short,
+//! memory is written into tables again and again until fjall merges them.
 
 use std::{
     path::Path,
@@ -58,15 +58,20 @@ impl Space {
     fn set_low(&self, low: bool, free_bytes: u64) {
         match (self.low.swap(low, Ordering::Relaxed), low) {
             (false, true) => {
-                tracing::warn!(free_bytes, "the disk is nearly full: only what makes room is written");
+                tracing::warn!(
+                    free_bytes,
+                    "the disk is nearly full: the store accepts only writes that make room; free disk space"
+                );
                 self.wrote();
             }
-            (true, false) => tracing::info!(free_bytes, "the disk has room again: writes are taken again"),
+            (true, false) => {
+                tracing::info!(free_bytes, "the disk has room again: the store accepts all writes");
+            }
             _ => {}
         }
     }
 
-    /// Tables are made again, because the write may have deleted keys.
+    /// The write may have deleted keys, so tables are made again to free their space.
     pub(super) fn wrote(&self) {
         if self.low.load(Ordering::Relaxed) {
             self.to_make.store(TABLES, Ordering::Relaxed);

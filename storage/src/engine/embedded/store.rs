@@ -99,7 +99,7 @@ impl Store {
         self.versions.open_view(&self.database)
     }
 
-    /// Frees memory and tables that no view reads. Returns whether some can be freed later, without another write.
+    /// Frees memory and tables that no view reads. True when some can be freed later, without another write.
     pub(super) fn free(&self) -> bool {
         self.versions.free(&self.keys) || self.is_working()
     }

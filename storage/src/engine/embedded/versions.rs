@@ -1,9 +1,9 @@
 //! Frees versions of the store that no view reads.
 //!
-//! fjall adds a version with each flush and each compaction. A version keeps its memtables in memory and its tables on
-//! disk. fjall removes the oldest versions, up to the one that the oldest snapshot reads, and does so only at the next
-//! flush or compaction. So a flushed memtable stays in memory until the next one is full, and a long transaction keeps
-//! every memtable that is flushed meanwhile. `Versions` keeps the newest version and those that open views read.
+//! fjall adds a version with each flush and each compaction. A version keeps its memtables in memory and its tables on disk.
+//! fjall removes the oldest versions, up to the one that the oldest snapshot reads, and does so only at the next flush or
+//! compaction. So a flushed memtable stays in memory until the next one is full, and a long transaction keeps every memtable that
+//! is flushed meanwhile.
 
 use std::{
     any::Any,
@@ -23,11 +23,11 @@ struct State {
     /// Number of open views by their sequence numbers.
     views: BTreeMap<SeqNo, usize>,
     active: Option<(u64, Memtable)>,
-    /// Memtables that are not written any more. Freeing one frees each of its entries. With a reference
-    /// here, that happens on a thread of its own, and not under the lock of fjall that each commit takes.
+    /// Memtables that are not written any more. The reference makes their entries be freed on a thread of its own, and not under
+    /// the lock of fjall that each commit takes.
     sealed: Vec<Memtable>,
-    /// A version could not be removed. From then on only versions before the oldest view are removed, which keeps the
-    /// history in order.
+    /// A version could not be removed. From then on only versions before the oldest view are removed, which keeps the history in
+    /// order.
     has_failed: bool,
 }
 
@@ -70,7 +70,7 @@ impl Versions {
         OpenView { snapshot, versions: self.clone() }
     }
 
-    /// Frees what no view reads. Returns whether something is left that can be freed later.
+    /// True when something is left that can be freed later.
     pub(super) fn free(&self, keys: &Keyspace) -> bool {
         let mut state = self.lock();
         state.note_active(keys);
@@ -111,7 +111,7 @@ impl State {
         let (mut read, mut left) = (Vec::new(), usize::MAX);
         for (sequence, version) in sequences.iter().zip(&wanted) {
             if let Err(error) = versions.maintenance(keys.path(), *sequence) {
-                tracing::warn!(%error, "the file of an old version of the store could not be removed");
+                tracing::warn!(%error, "the file of an old version of the store could not be removed, and takes disk space until a restart");
                 // Readers look from the end. There they find all versions in order, whatever was removed before the error.
                 if !self.has_failed {
                     wanted.into_iter().for_each(|version| versions.append_version(version));

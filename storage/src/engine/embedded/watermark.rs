@@ -1,8 +1,8 @@
 //! The last acknowledged version, stored beside the tables and journals.
 //!
-//! fjall assumes that a journal ends at the first invalid record, as a crash leaves it, so damage there would
-//! silently drop everything after it. So the commit thread notes the version here after each group, without a sync:
-//! the note survives the process, and after a loss of power it may be older than the durable version, never newer.
+//! fjall assumes that a journal ends at the first invalid record, as a crash leaves it, so damage there would silently drop
+//! everything after it. The commit thread therefore notes the version here after each group, without a sync: the note survives
+//! the process, and after a loss of power it may be older than the durable version, never newer.
 
 use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 
@@ -32,7 +32,7 @@ impl Watermark {
     pub(super) fn note(&self, version: Version) {
         let noted = u128::from(version) << 64 | u128::from(!version);
         if let Err(error) = self.0.write_all_at(&noted.to_be_bytes(), 0) {
-            tracing::debug!(%error, "the watermark was not written");
+            tracing::debug!(%error, "the last acknowledged version was not noted; nothing is lost");
         }
     }
 }

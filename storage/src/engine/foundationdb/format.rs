@@ -22,8 +22,8 @@ const FORMAT_PREFIX: &str = "millrace-store ";
 const KEY: &[u8] = b"\xff/format";
 
 impl FoundationDb {
-    /// Checks that the cluster has a store of a readable format, and makes one below an empty prefix. Retries for
-    /// about `patience`, and lets a read that is then under way end.
+    /// Checks that the cluster has a store of a readable format, and makes one below an empty prefix. Retries for about
+    /// `patience`, and lets a read that is then under way end.
     ///
     /// # Errors
     /// The cluster does not answer, or has other keys there.

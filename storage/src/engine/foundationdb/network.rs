@@ -81,8 +81,8 @@ pub(super) fn start(options: &NetworkOptions) -> Result<(), ConnectError> {
     Ok(())
 }
 
-/// Stops FoundationDB's network thread at the end of `main`; unfinished operations then never end, and no store can
-/// be opened any more. Without this call the thread is stopped while the library is unloaded.
+/// Stops FoundationDB's network thread at the end of `main`, which otherwise stops while the library is unloaded. Unfinished
+/// operations then never end, and no store can be opened any more.
 pub fn stop() {
     *RUNS_WITH.lock().unwrap_or_else(PoisonError::into_inner) = None;
     millrace_fdb_boot::stop();

@@ -1,5 +1,3 @@
-//! Runs futures without a thread: each step runs on the thread that woke it.
-
 use std::{
     future::Future,
     pin::Pin,
@@ -10,8 +8,8 @@ use std::{
     task::{Context, Wake, Waker},
 };
 
-/// Runs the first step of a future here, and the others where it is woken: on the client library's network thread, so
-/// steps must be short.
+/// Runs the first step of a future here, and each later step on the thread that woke it. That is the client library's network
+/// thread, so steps must be short.
 pub(super) fn spawn(future: impl Future<Output = ()> + Send + 'static) {
     Arc::new(Task { wakes: AtomicUsize::new(0), future: Mutex::new(Some(Box::pin(future))) }).wake();
 }

@@ -157,7 +157,7 @@ impl State {
         self.transaction.as_ref().map_err(Clone::clone)
     }
 
-    /// The commit reports the error.
+    /// A refused call shows as the error of the commit.
     fn try_do(&mut self, what: impl FnOnce(&fdb::Transaction) -> FdbResult<()>) {
         if let Ok(transaction) = &self.transaction
             && let Err(failure) = what(transaction)

@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use crate::{error::Error, key::KeyRange, stat::Stat, version::Version};
 
-/// One key of a group of commits, after the last of them.
+/// The state of one key after all commits of a group.
 pub(crate) struct Write {
     pub(crate) key: Bytes,
     /// `None` deletes the key.
@@ -33,11 +33,11 @@ pub(crate) trait Backend: Send + Sync + 'static {
         Readiness::Ready
     }
 
-    /// Makes the writes, whose keys are distinct, durable together, then visible to new views. After an error it is
-    /// unknown whether they are durable, and the backend must recover.
+    /// Makes the writes, whose keys are distinct, durable together, then visible to new views. After an error nobody knows
+    /// whether they are durable, and the backend must recover.
     fn apply(&self, version: Version, writes: Vec<Write>) -> Result<(), Error>;
 
-    /// Frees what only closed views have read. Returns whether some of it can be freed later, without another write.
+    /// Frees data that only closed views have read. True when some of it can be freed later, without another write.
     fn free(&self) -> bool {
         false
     }

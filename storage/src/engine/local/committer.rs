@@ -25,6 +25,7 @@ const RECOVER_EVERY: Duration = Duration::from_secs(1);
 /// Time after the last commit until the backend is asked to free memory.
 const FREE_EVERY: Duration = Duration::from_secs(1);
 
+/// Wait between two checks while the backend lags behind the writes.
 const BEHIND_PAUSE: Duration = Duration::from_millis(2);
 
 pub(super) struct Committer<B: Backend> {
@@ -32,7 +33,7 @@ pub(super) struct Committer<B: Backend> {
     known: Known,
     version: Version,
     failure: Option<Failure>,
-    /// The backend refused something. It is asked again even without new transactions, because it may be making room.
+    /// The backend refused a write. It is asked again even without new transactions, because it may be making room.
     short: bool,
     /// The backend may have something to free.
     unfreed: bool,
@@ -130,8 +131,8 @@ impl<B: Backend> Committer<B> {
                 continue;
             }
             // `GROUP_MAX` keeps the number of a transaction within 16 bits.
-            let place = u16::try_from(accepted.len()).unwrap_or(u16::MAX);
-            let stamp = Versionstamp::new(self.version, place);
+            let number = u16::try_from(accepted.len()).unwrap_or(u16::MAX);
+            let stamp = Versionstamp::new(self.version, number);
             accepted.push((stamp, request.done));
             self.known.wrote(self.version, &request.write_conflicts);
             // A failed overlay may be incomplete, so none of the group is written.
@@ -139,7 +140,7 @@ impl<B: Backend> Committer<B> {
                 self.known.undo();
                 self.version -= 1;
                 self.shared.refuse(group, &error);
-                return self.shared.tell(accepted, &Err(error));
+                return self.shared.report(accepted, &Err(error));
             }
         }
         let writes = overlay.into_writes();
@@ -153,12 +154,12 @@ impl<B: Backend> Committer<B> {
             Ok(()) => {
                 self.publish();
                 self.shared.counters.committed(&written, began.elapsed());
-                self.shared.tell(accepted, &Ok(()));
+                self.shared.report(accepted, &Ok(()));
                 self.shared.backend.free();
                 self.unfreed = true;
             }
             Err(error) => {
-                self.shared.tell(accepted, &Err(Error::CommitUnknown));
+                self.shared.report(accepted, &Err(Error::CommitUnknown));
                 self.fail(error);
             }
         }
@@ -182,7 +183,7 @@ impl<B: Backend> Committer<B> {
     fn recover(&mut self) {
         match self.shared.backend.recover() {
             Ok(()) => {
-                tracing::info!("the store has recovered: writes are taken again");
+                tracing::info!("the store has recovered, and accepts writes again");
                 self.failure = None;
                 // The last assigned version may be lost; its transactions were never acknowledged.
                 self.version = self.shared.backend.version();

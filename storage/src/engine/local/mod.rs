@@ -55,7 +55,7 @@ struct Shared<B: Backend> {
 type Accepted = (Versionstamp, Completion);
 
 impl<B: Backend> Shared<B> {
-    fn tell(&self, accepted: Vec<Accepted>, result: &Result<(), Error>) {
+    fn report(&self, accepted: Vec<Accepted>, result: &Result<(), Error>) {
         if let Err(error) = result {
             self.counters.refused(error).add(accepted.len() as u64);
         }

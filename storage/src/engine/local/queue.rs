@@ -58,7 +58,7 @@ impl Queue {
         (state.waiting.len(), state.bytes)
     }
 
-    /// Empty when nothing came for `patience`; `None` after the end.
+    /// Empty when no transaction came within `patience`; `None` after the end.
     pub(super) fn group(&self, patience: Option<Duration>) -> Option<Vec<Request>> {
         let mut state = self.lock();
         while state.waiting.is_empty() {

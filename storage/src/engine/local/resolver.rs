@@ -16,11 +16,13 @@ const WRITES_MAX: usize = 2_000_000;
 const GENERATION_WRITES: usize = 8_192;
 
 pub(super) struct Resolver {
+    /// A transaction that read before this version is too old, because later writes were forgotten.
     floor: Version,
     generations: VecDeque<Generation>,
     writes_max: usize,
 }
 
+/// Writes of successive versions, which are forgotten together.
 #[derive(Default)]
 struct Generation {
     newest: Version,
@@ -91,6 +93,7 @@ impl Generation {
     }
 }
 
+/// Written and cleared ranges: each version holds from its key up to the next key in the map.
 #[derive(Default)]
 struct Steps(BTreeMap<Bytes, Version>);
 

@@ -1,5 +1,3 @@
-//! The states that transactions read, and the oldest one in use.
-
 use std::{
     collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
@@ -30,7 +28,7 @@ impl<V: View> View for Arc<Snapshot<V>> {
     }
 }
 
-/// Transactions that begin to read share the newest state.
+/// The states that transactions read, and the oldest one in use. Transactions that begin to read share the newest state.
 pub(super) struct Snapshots<V>(Mutex<State<V>>);
 
 struct State<V> {

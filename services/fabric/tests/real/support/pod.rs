@@ -164,7 +164,7 @@ impl Pod {
         poll("to join", || {
             self.seen(|seen| _ = seen.joined.remove(&to));
             assert!(self.fabric.join(to));
-            self.wait("to be told of the join", |seen| seen.joined.get(&to).copied())
+            self.wait("a notice of the join", |seen| seen.joined.get(&to).copied())
         });
     }
 
@@ -186,7 +186,7 @@ impl Pod {
     #[track_caller]
     pub(crate) fn until_accounted(&self, receiver: &Self, to: To, sent: u64) {
         let sent = usize::try_from(sent).unwrap();
-        receiver.until("to hear of all messages", |seen| seen.accounted(self.id, to) >= sent);
+        receiver.until("a notice of all messages", |seen| seen.accounted(self.id, to) >= sent);
         receiver.seen(|seen| {
             let numbers = &seen.messages[&(self.id, to)];
             assert_eq!(numbers.len(), sent);

@@ -35,7 +35,7 @@ impl Found {
     /// Returns false if the batch cannot be the next.
     fn take(&mut self, batch: &Batch) -> bool {
         let version = batch.version.unwrap_or(self.version);
-        // A batch that only makes a table has the version of the one before it.
+        // A batch that only makes a table has the version of the batch before it.
         let follows =
             batch.sequence > self.sequence && (version == self.version || version == self.version + 1);
         if self.first.is_some() && !follows {

@@ -36,8 +36,7 @@ enum Fault {
     Io(PathBuf, io::Error),
 }
 
-/// Checks the list of tables and the journals. `noted` is the last version known to have been acknowledged, 0 when
-/// none is.
+/// `noted` is the last version known to have been acknowledged, 0 when none is.
 pub(super) fn check(tables: &Path, noted: Version) -> Result<Found, OpenError> {
     let folder = tables.parent().unwrap_or(tables);
     look(tables, noted).map_err(|fault| match fault {
@@ -69,7 +68,7 @@ fn look(tables: &Path, noted: Version) -> Result<Found, Fault> {
     journal::check(&journals, noted)
 }
 
-/// Checks a keyspace's list of tables: `current` names it and has its checksum.
+/// `current` names the keyspace's list of tables and has its checksum.
 fn check_list(keyspace: &Path, must_be: bool) -> Result<(), Fault> {
     let current = keyspace.join(CURRENT);
     let Some(bytes) = read(&current)? else {
@@ -101,7 +100,6 @@ fn forget(tables: &Path) -> Result<(), Fault> {
     }
 }
 
-/// The text for missing acknowledged commits.
 pub(super) fn missing(noted: Version, found: Version) -> String {
     format!(
         "commits up to {noted} were acknowledged and only those up to {found} are there; restore a backup, or delete \

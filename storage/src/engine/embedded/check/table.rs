@@ -32,7 +32,7 @@ pub(super) fn check(list: &Path, tables: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The numbers of the tables; `None` if the file is not a list.
+/// `None` if the file is not a list.
 fn numbers(list: &Path) -> io::Result<Option<Vec<u64>>> {
     let file = File::open(list)?;
     let Some(contents) = contents(&file)? else { return Ok(None) };
@@ -55,7 +55,7 @@ fn parse(bytes: &mut &[u8]) -> Option<Vec<u64>> {
     Some(numbers)
 }
 
-/// The table of contents without its magic; `None` if it is damaged.
+/// Leaves out the magic; `None` if the table of contents is damaged.
 fn contents(file: &File) -> io::Result<Option<Vec<u8>>> {
     let Some(end) = file.metadata()?.len().checked_sub(TRAILER_BYTES as u64) else { return Ok(None) };
     let mut trailer = [0; TRAILER_BYTES];

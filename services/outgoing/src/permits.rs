@@ -8,14 +8,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::limits::{CALLS_MAX, CALLS_PER_HOST_MAX, WAITING_MAX, WAITING_PER_HOST_MAX};
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PlaceLimits {
+pub(crate) struct PermitLimits {
     pub(crate) all: usize,
     pub(crate) per_host: usize,
     pub(crate) waiting: usize,
     pub(crate) waiting_per_host: usize,
 }
 
-pub(crate) const CALLS: PlaceLimits = PlaceLimits {
+pub(crate) const CALLS: PermitLimits = PermitLimits {
     all: CALLS_MAX,
     per_host: CALLS_PER_HOST_MAX,
     waiting: WAITING_MAX,
@@ -23,8 +23,8 @@ pub(crate) const CALLS: PlaceLimits = PlaceLimits {
 };
 
 #[derive(Debug)]
-pub(crate) struct Places {
-    limits: PlaceLimits,
+pub(crate) struct Permits {
+    limits: PermitLimits,
     all: Arc<Semaphore>,
     hosts: Mutex<Hosts>,
 }
@@ -37,34 +37,33 @@ struct Hosts {
 
 #[derive(Debug)]
 struct Host {
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     calls: usize,
 }
 
-/// A permit, until it is dropped.
-pub(crate) struct Place {
+/// Released when dropped.
+pub(crate) struct Permit {
     _host: OwnedSemaphorePermit,
     _all: OwnedSemaphorePermit,
     _noted: Noted,
 }
 
 struct Noted {
-    places: Arc<Places>,
+    permits: Arc<Permits>,
     host: Arc<str>,
 }
 
-impl Places {
-    pub(crate) fn new(limits: PlaceLimits) -> Self {
+impl Permits {
+    pub(crate) fn new(limits: PermitLimits) -> Self {
         Self { limits, all: Arc::new(Semaphore::new(limits.all)), hosts: Mutex::default() }
     }
 
-    /// Waits for a permit; `None` when the queue is full. The host's permit comes first, so that callers of a slow host hold no
-    /// global permit.
-    pub(crate) async fn take(self: &Arc<Self>, host: &str) -> Option<Place> {
-        let (noted, places) = self.note(host)?;
-        let host = places.acquire_owned().await.ok()?;
+    /// `None` when the queue is full. The host's permit comes first, so that callers of a slow host hold no global permit.
+    pub(crate) async fn take(self: &Arc<Self>, host: &str) -> Option<Permit> {
+        let (noted, permits) = self.note(host)?;
+        let host = permits.acquire_owned().await.ok()?;
         let all = self.all.clone().acquire_owned().await.ok()?;
-        Some(Place { _host: host, _all: all, _noted: noted })
+        Some(Permit { _host: host, _all: all, _noted: noted })
     }
 
     fn note(self: &Arc<Self>, host: &str) -> Option<(Noted, Arc<Semaphore>)> {
@@ -75,18 +74,18 @@ impl Places {
             return None;
         }
         let name: Arc<str> = host.into();
-        let places = self.limits.per_host;
-        let fresh = || Host { places: Arc::new(Semaphore::new(places)), calls: 0 };
-        let host = hosts.by_name.entry(name.clone()).or_insert_with(fresh);
+        let permits = self.limits.per_host;
+        let new_host = || Host { permits: Arc::new(Semaphore::new(permits)), calls: 0 };
+        let host = hosts.by_name.entry(name.clone()).or_insert_with(new_host);
         host.calls += 1;
         hosts.calls += 1;
-        Some((Noted { places: self.clone(), host: name }, host.places.clone()))
+        Some((Noted { permits: self.clone(), host: name }, host.permits.clone()))
     }
 }
 
 impl Drop for Noted {
     fn drop(&mut self) {
-        let mut hosts = self.places.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut hosts = self.permits.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         hosts.calls -= 1;
         let left = hosts.by_name.get_mut(&self.host).map(|host| {
             host.calls -= 1;
@@ -115,25 +114,25 @@ mod tests {
 
     #[test]
     fn a_slow_host_leaves_places_to_others_and_nothing_is_kept_of_it() {
-        let places = Arc::new(Places::new(CALLS));
+        let permits = Arc::new(Permits::new(CALLS));
         let mut taken: Vec<_> =
-            (0..CALLS_PER_HOST_MAX).map(|_| now(places.take("slow:443")).unwrap().unwrap()).collect();
-        assert!(now(places.take("slow:443")).is_none(), "waits");
-        assert!(now(places.take("other:443")).unwrap().is_some());
+            (0..CALLS_PER_HOST_MAX).map(|_| now(permits.take("slow:443")).unwrap().unwrap()).collect();
+        assert!(now(permits.take("slow:443")).is_none(), "waits");
+        assert!(now(permits.take("other:443")).unwrap().is_some());
         taken.pop();
-        assert!(now(places.take("slow:443")).unwrap().is_some());
+        assert!(now(permits.take("slow:443")).unwrap().is_some());
         taken.clear();
-        assert!(places.hosts.lock().unwrap().by_name.is_empty());
-        assert_eq!(places.hosts.lock().unwrap().calls, 0);
+        assert!(permits.hosts.lock().unwrap().by_name.is_empty());
+        assert_eq!(permits.hosts.lock().unwrap().calls, 0);
     }
 
     #[test]
     fn too_many_that_wait_are_refused() {
-        let places = Arc::new(Places::new(CALLS));
-        let noted: Vec<_> = (0..WAITING_PER_HOST_MAX).map(|_| places.note("slow:443").unwrap()).collect();
-        assert!(now(places.take("slow:443")).unwrap().is_none());
-        assert!(now(places.take("other:443")).unwrap().is_some());
+        let permits = Arc::new(Permits::new(CALLS));
+        let noted: Vec<_> = (0..WAITING_PER_HOST_MAX).map(|_| permits.note("slow:443").unwrap()).collect();
+        assert!(now(permits.take("slow:443")).unwrap().is_none());
+        assert!(now(permits.take("other:443")).unwrap().is_some());
         drop(noted);
-        assert!(now(places.take("slow:443")).unwrap().is_some());
+        assert!(now(permits.take("slow:443")).unwrap().is_some());
     }
 }
