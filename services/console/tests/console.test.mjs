@@ -53,6 +53,12 @@ test('the first run: four actions from make run to a connected device', async ()
   assert.ok(actions <= 4, `${actions} actions`)
   assert.deepEqual(complaints, [])
 
+  // The link of the log works in a tab that is open, too.
+  await context.clearCookies()
+  await tab.goto(`${server.url}/b/default#local=${server.link('/', 'local')}`)
+  await tab.getByText('Listening to #').waitFor()
+  assert.equal(new URL(tab.url()).hash, '')
+
   const [cookie] = await context.cookies()
   owner = new Api(server.url)
   owner.cookie = `${cookie.name}=${cookie.value}`

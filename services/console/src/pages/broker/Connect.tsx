@@ -4,6 +4,7 @@ import { useState } from 'react'
 import { createCredential, type MadeCredential } from '../../api/access'
 import { useBroker } from '../../api/brokers'
 import type { Endpoint } from '../../api/endpoints'
+import { useOnce } from '../../api/once'
 import { Problem } from '../../api/problem'
 import { SNIPPETS, type Target } from '../../lib/snippets'
 import { Code, CopyButton, Secret } from '../../ui/Code'
@@ -69,8 +70,9 @@ function Credential({ endpoint, made, onMade }: CredentialProps) {
   const { path, can } = useBroker()
   const client = useQueryClient()
   const [user, setUser] = useState(EXAMPLE_CLIENT)
+  const create = useOnce(createCredential)
   const creating = useMutation({
-    mutationFn: () => createCredential(path, { user }),
+    mutationFn: () => create({ path, credential: { user } }),
     onSuccess: (credential) => {
       onMade(credential)
       void client.invalidateQueries({ queryKey: ['b', path.broker, 'credentials'] })
