@@ -60,6 +60,7 @@ export function pagesOf({ organisation, tenant, admin }) {
     'operator-tenants': `${admin}/tenants`,
     'operator-tenant': `${admin}/tenants?tenant=${organisation.replace('/organisations/', '')}`,
     'operator-empty': `${admin}/tenants?search=nobody`,
+    'operator-accounts': `${admin}/accounts`,
     'operator-not-found': `${admin}/nowhere`,
     'not-found': '/b/nowhere',
     'sign-in': '/sign-in',
