@@ -141,6 +141,62 @@ test('a second factor is set up, asked for, replaced by a recovery code, and tur
   await context.close()
 })
 
+/** Lets the server do what is asked at `path`, and loses its answer, until `end` is called. */
+async function losing(tab, path) {
+  const at = (url) => url.pathname === `/api/v1${path}`
+  let lost = 0
+  await tab.route(at, async (route) => {
+    await route.fetch()
+    lost += 1
+    await route.abort('connectionreset')
+  })
+  return async () => {
+    await tab.unroute(at)
+    return lost
+  }
+}
+
+test('recovery codes whose answer was lost are shown after a repetition', async () => {
+  const api = await member('Fay')
+  const { tab, context } = await harness.visitor(api)
+  await tab.goto(`${server.url}/me`)
+  const factor = panel(tab, 'Second factor')
+  await factor.getByLabel('Your password').fill(PASSWORD)
+  await click(factor, 'Set up second factor')
+  const app = new Authenticator(await factor.locator('pre').textContent())
+  const shown = async (button, path, fill) => {
+    const end = await losing(tab, path)
+    await fill()
+    await click(factor, button)
+    await factor.getByText('The server does not answer.').waitFor()
+    assert.ok((await end()) > 0)
+    // The code that the app shows meanwhile asks for the same codes.
+    await factor.getByLabel('Code', { exact: true }).fill('000000')
+    await click(factor, button)
+    const codes = (await factor.getByTestId('secret').textContent()).split('\n')
+    await click(factor, 'I have stored them')
+    await factor.getByText('10 codes left').waitFor()
+    return codes
+  }
+  const codes = await shown('Turn on second factor', '/me/second-factor/confirm', async () => {
+    await factor.getByLabel('Code', { exact: true }).fill(await app.next())
+  })
+  await click(factor, 'New recovery codes')
+  const renewed = await shown('Make new recovery codes', '/me/second-factor/recovery-codes', async () => {
+    await factor.getByLabel('Your password').fill(PASSWORD)
+    await factor.getByLabel('Code', { exact: true }).fill(codes[0])
+  })
+  // They are the ones in force.
+  const guest = await harness.visitor(undefined)
+  await signIn(guest.tab, api.email, PASSWORD)
+  await click(guest.tab, 'Use a recovery code')
+  await guest.tab.getByLabel('Recovery code').fill(renewed[0])
+  await click(guest.tab, 'Sign in')
+  await guest.tab.waitForURL((url) => url.pathname !== '/sign-in')
+  await guest.context.close()
+  await context.close()
+})
+
 test('a forgotten password is reset with the link of a letter, whose token leaves the address bar', async () => {
   const api = await member('Cem')
   const { tab, context, complaints } = await harness.visitor(undefined)
@@ -173,7 +229,9 @@ test('a forgotten password is reset with the link of a letter, whose token leave
   await assert.rejects(api.get('/me'), /401/)
 
   // The link has been used.
-  await tab.goto('about:blank')
+  // This tab shows the page of the link already, so the browser changes the fragment alone.
+  await tab.goto(`${server.url}/reset-password`)
+  await tab.getByRole('heading', { name: 'Open the link again' }).waitFor()
   await tab.goto(await mail.link(api.email, '/reset-password'))
   await tab.getByLabel('New password').fill(`${next} again`)
   await click(tab, 'Change password')

@@ -53,6 +53,12 @@ test('the first run: four actions from make run to a connected device', async ()
   assert.ok(actions <= 4, `${actions} actions`)
   assert.deepEqual(complaints, [])
 
+  // The link of the log works in a tab that is open, too.
+  await context.clearCookies()
+  await tab.goto(`${server.url}/b/default#local=${server.link('/', 'local')}`)
+  await tab.getByText('Listening to #').waitFor()
+  assert.equal(new URL(tab.url()).hash, '')
+
   const [cookie] = await context.cookies()
   owner = new Api(server.url)
   owner.cookie = `${cookie.name}=${cookie.value}`
@@ -76,6 +82,8 @@ test('an account, a broker, a credential, and the device is seen by itself', asy
   await tab.getByLabel('Name').fill('Plant 7')
   await tab.getByRole('button', { name: 'Create broker' }).click()
   await tab.getByText('Waiting for a device').waitFor()
+  assert.equal(await tab.title(), 'Connect · Plant 7 · Millrace')
+  await tab.getByText(`mqtt://127.0.0.1:${server.ports.mqtt}`, { exact: true }).waitFor()
   await tab.getByRole('button', { name: 'Create credential' }).click()
   const secret = await tab.getByTestId('secret').textContent()
   await tab.getByRole('tab', { name: 'JavaScript' }).click()
@@ -116,7 +124,7 @@ test('clients: found, shown, disconnected', async () => {
   await tab.goto(`${server.url}/b/default/clients`)
   await tab.getByLabel('Search clients').fill('pump')
   await tab.getByRole('link', { name: 'pump-7' }).click()
-  await tab.getByText('nothing: anonymous clients may connect').waitFor()
+  await tab.getByText('nothing: the broker allows anonymous clients').waitFor()
   await tab.getByRole('button', { name: 'Disconnect' }).click()
   await tab.getByRole('dialog').getByRole('button', { name: 'Disconnect' }).click()
   await gone

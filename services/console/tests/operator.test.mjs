@@ -6,7 +6,8 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { Harness, serious, settled } from './harness.mjs'
-import { Api, Server, until } from './server.mjs'
+import { Api, PASSWORD, Server, until } from './server.mjs'
+import { Authenticator } from './totp.mjs'
 
 const TOKEN = 'a token that only the operators of this region know'
 
@@ -99,6 +100,43 @@ test('a tenant is suspended with a reason that its people read, and resumed', as
     await drawer.getByRole('button', { name: 'Suspend tenant' }).waitFor()
   })
   await until('the device to be let in again', () => harness.device(pump()).catch(() => null))
+})
+
+test('an operator removes a lost second factor after a question, and makes a link for a new password', async () => {
+  const { secret } = await owner.post('/me/second-factor', { password: PASSWORD })
+  await owner.post('/me/second-factor/confirm', { code: await new Authenticator(secret).next() })
+  const signIn = () => new Api(server.url).post('/sign-in', { email: owner.email, password: PASSWORD })
+  await assert.rejects(signIn(), /second-factor-required/)
+  await on('/accounts', async (tab) => {
+    const panel = (title) => tab.locator('section').filter({ has: tab.getByRole('heading', { name: title }) })
+    const lost = panel('Lost second factor')
+    assert.ok(await lost.getByRole('button', { name: 'Remove second factor' }).isDisabled())
+    const remove = async (email) => {
+      await lost.getByLabel('E-mail address of the account').fill(email)
+      await click(lost, 'Remove second factor')
+      const question = tab.getByRole('dialog', { name: `Remove the second factor of ${email}?` })
+      await question.getByText(/all its browsers are signed out/).waitFor()
+      await question.getByLabel(`Type ${email} to go on`).fill(email)
+      await click(question, 'Remove second factor')
+      return question
+    }
+    const question = await remove('nobody@example.org')
+    await question.getByRole('alert').waitFor()
+    assert.deepEqual(await serious(tab), [])
+    await click(question, 'Cancel')
+    await remove(owner.email)
+    await tab.getByText(`The second factor of ${owner.email} is removed.`).waitFor()
+    await signIn()
+    await assert.rejects(owner.get('/me'), /401/)
+
+    const forgotten = panel('Forgotten password')
+    await forgotten.getByLabel('E-mail address of the account').fill(owner.email)
+    await click(forgotten, 'Make reset link')
+    const link = await forgotten.getByTestId('secret').textContent()
+    assert.match(link, /\/reset-password#token=./)
+    assert.deepEqual(await serious(tab), [])
+  })
+  await owner.post('/sign-in', { email: owner.email, password: PASSWORD })
 })
 
 test('a pod is drained after a question that says what happens, and the page shows how far it is', async () => {

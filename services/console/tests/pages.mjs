@@ -24,7 +24,8 @@ export function pagesOf({ organisation, tenant, admin }) {
     sessions: '/b/default/sessions',
     session: '/b/default/sessions?session=dashboard-1',
     messages: '/b/default/messages',
-    'messages-topic': '/b/default/messages?topic=plant%2Fhall-1%2Fstate',
+    // A topic of the traffic: older ones are not among the messages that the server looks at.
+    'messages-topic': '/b/default/messages?topic=plant%2Fline-1%2Ftemperature',
     'messages-none': `/b/${tenant}/messages?topic=up%2Fpump-7%2Falarm`,
     incidents: `/b/${tenant}/incidents`,
     access: `/b/${tenant}/access`,
@@ -60,6 +61,7 @@ export function pagesOf({ organisation, tenant, admin }) {
     'operator-tenants': `${admin}/tenants`,
     'operator-tenant': `${admin}/tenants?tenant=${organisation.replace('/organisations/', '')}`,
     'operator-empty': `${admin}/tenants?search=nobody`,
+    'operator-accounts': `${admin}/accounts`,
     'operator-not-found': `${admin}/nowhere`,
     'not-found': '/b/nowhere',
     'sign-in': '/sign-in',

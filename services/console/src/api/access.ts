@@ -3,7 +3,7 @@
 import { queryOptions } from '@tanstack/react-query'
 import type { Replay } from '../lib/whyNot'
 import type { BrokerPath } from './brokers'
-import { api, body, everything, idempotencyKey, type Schemas, tagged } from './client'
+import { api, body, everything, type Schemas, tagged } from './client'
 import { changed } from './inForce'
 import { testAccess } from './messages'
 import { Problem } from './problem'
@@ -79,18 +79,29 @@ export const replayQuery = (path: BrokerPath, asked: Asked) =>
     },
   })
 
-export const createCredential = (path: BrokerPath, credential: NewCredential) =>
+interface CredentialOf {
+  path: BrokerPath
+  credential: NewCredential
+}
+
+export const createCredential = ({ path, credential }: CredentialOf, key: string) =>
   body(
     api.POST(`${AT}/credentials`, {
-      params: { path, header: { 'Idempotency-Key': idempotencyKey() } },
+      params: { path, header: { 'Idempotency-Key': key } },
       body: credential,
     }),
   )
 
-export const rotateCredential = (path: BrokerPath, user: string, overlap_s: number) =>
+interface Rotation {
+  path: BrokerPath
+  user: string
+  overlap_s: number
+}
+
+export const rotateCredential = ({ path, user, overlap_s }: Rotation, key: string) =>
   body(
     api.POST(`${AT}/credentials/{user}/rotate`, {
-      params: { path: { ...path, user }, header: { 'Idempotency-Key': idempotencyKey() } },
+      params: { path: { ...path, user }, header: { 'Idempotency-Key': key } },
       body: { overlap_s },
     }),
   )

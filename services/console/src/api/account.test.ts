@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { asksForCode, digits, isResetMailed } from './account'
-import { tokenOf } from './linkToken'
+import { asksForCode, digits } from './account'
+import { isLink, tokenOf } from './linkToken'
 import { Problem } from './problem'
 
 test.each([
@@ -19,12 +19,6 @@ test.each([
   expect(asksForCode(new Problem({ status: 401, detail: 'no', type }))).toBe(expected)
 })
 
-test('a server that does not speak of resets mails none', () => {
-  expect(isResetMailed(undefined)).toBe(false)
-  expect(isResetMailed({ sign_up: 'anybody' })).toBe(false)
-  expect(isResetMailed({ password_reset: true })).toBe(true)
-})
-
 test.each([
   ['/reset-password', '#token=a-b_c', 'a-b_c'],
   ['/confirm-address', '#token=x', 'x'],
@@ -33,4 +27,15 @@ test.each([
   ['/sign-in', '#token=x', null],
 ])('%s%s has the token %j', (pathname, hash, expected) => {
   expect(tokenOf(pathname, hash)).toBe(expected)
+})
+
+test.each([
+  ['/reset-password', '#token=x', true],
+  ['/sign-up', '#x', true],
+  ['/', '#local=x', true],
+  ['/b/default', '#local=x', true],
+  ['/b/default', '#content', false],
+  ['/sign-up', '', false],
+])('a link to %s%s reloads an open page: %s', (pathname, hash, expected) => {
+  expect(isLink(pathname, hash)).toBe(expected)
 })

@@ -1,57 +1,39 @@
 // Second factor, forgotten password, e-mail address and end of the account.
 
 import { queryOptions } from '@tanstack/react-query'
-import { api, body } from './client'
+import { api, body, type Schemas } from './client'
 import { Problem } from './problem'
-import type { Session } from './session'
 
-export interface SecondFactor {
-  enabled: boolean
-  enabled_at: number | null
-  recovery_codes_left: number
-}
-
+export type SecondFactor = Schemas['SecondFactor']
 /** The secret of an authenticator app, as text and as the address in its QR code. */
-export interface DeviceKey {
-  secret: string
-  uri: string
-}
-
+export type DeviceKey = Schemas['DeviceKey']
 /** A password, and a code of the device or a recovery code. */
-export interface WithCode {
-  password: string
-  code: string
-}
-
-type Answer = Promise<{ data?: unknown }>
-
-/** Routes that the generated client may not know yet: their types stand above. */
-const routes = api as unknown as {
-  GET: (path: string, options?: { signal: AbortSignal }) => Answer
-  POST: (path: string, options: { body: object }) => Answer
-}
-
-const post = <T = null>(path: string, sent: object) => body(routes.POST(path, { body: sent })) as Promise<T>
+export type WithCode = Schemas['WithCode']
 
 export const secondFactorQuery = queryOptions({
   queryKey: ['me', 'second-factor'],
-  queryFn: async ({ signal }) => (await body(routes.GET('/me/second-factor', { signal }))) as SecondFactor,
+  queryFn: ({ signal }) => body(api.GET('/me/second-factor', { signal })),
 })
 
-interface RecoveryCodes {
-  recovery_codes: string[]
-}
+export const beginSecondFactor = (password: string) =>
+  body(api.POST('/me/second-factor', { body: { password } }))
 
-export const beginSecondFactor = (password: string) => post<DeviceKey>('/me/second-factor', { password })
+const named = (key: string) => ({ header: { 'Idempotency-Key': key } })
 
-export const confirmSecondFactor = (code: string) =>
-  post<RecoveryCodes>('/me/second-factor/confirm', { code: digits(code) })
+/** The recovery codes are shown once, so a repetition needs the key of the first request. */
+export const confirmSecondFactor = ({ code }: Schemas['FirstCode'], key: string) =>
+  body(api.POST('/me/second-factor/confirm', { params: named(key), body: { code: digits(code) } }))
 
-export const newRecoveryCodes = ({ password, code }: WithCode) =>
-  post<RecoveryCodes>('/me/second-factor/recovery-codes', { password, code: digits(code) })
+export const newRecoveryCodes = ({ password, code }: WithCode, key: string) =>
+  body(
+    api.POST('/me/second-factor/recovery-codes', {
+      params: named(key),
+      body: { password, code: digits(code) },
+    }),
+  )
 
 export const disableSecondFactor = ({ password, code }: WithCode) =>
-  post('/me/second-factor/disable', { password, code: digits(code) })
+  body(api.POST('/me/second-factor/disable', { body: { password, code: digits(code) } }))
 
 /** Apps show the six digits in two groups. */
 export const digits = (code: string) => {
@@ -60,7 +42,7 @@ export const digits = (code: string) => {
 }
 
 export const signIn = (email: string, password: string, code?: string) =>
-  post<Session>('/sign-in', { email, password, ...(code && { code: digits(code) }) })
+  body(api.POST('/sign-in', { body: { email, password, ...(code && { code: digits(code) }) } }))
 
 /** Whether a code is asked for, or another one. */
 export const asksForCode = (error: unknown) =>
@@ -70,18 +52,19 @@ export const asksForCode = (error: unknown) =>
 export const isCodeMissing = (error: unknown) =>
   error instanceof Problem && error.kind.endsWith(':second-factor-required')
 
-/** Whether a link for a new password is mailed; otherwise the operator makes one. */
-export const isResetMailed = (ways: unknown) =>
-  (ways as { password_reset?: boolean } | undefined)?.password_reset === true
-
-export const askPasswordReset = (email: string) => post('/password-reset', { email })
+export const askPasswordReset = (email: string) => body(api.POST('/password-reset', { body: { email } }))
 
 export const resetPassword = (token: string, password: string) =>
-  post('/password-reset/confirm', { token, password })
+  body(api.POST('/password-reset/confirm', { body: { token, password } }))
 
-export const askNewAddress = (email: string, password: string) => post('/me/email', { email, password })
+export const askNewAddress = (email: string, password: string) =>
+  body(api.POST('/me/email', { body: { email, password } }))
 
-export const confirmAddress = (token: string) => post('/me/email/confirm', { token })
+export const confirmAddress = (token: string) => body(api.POST('/me/email/confirm', { body: { token } }))
 
 export const deleteAccount = (password: string, code: string) =>
-  post('/me/delete', { password: password || null, code: code === '' ? null : digits(code) })
+  body(
+    api.POST('/me/delete', {
+      body: { password: password || null, code: code === '' ? null : digits(code) },
+    }),
+  )

@@ -50,7 +50,7 @@ const session: Middleware = {
   },
 }
 
-export const api = createClient<paths>({
+export const api = createClient<paths, 'application/json'>({
   baseUrl: '/api/v1',
   // Looked up for each request, so that a test can replace it.
   fetch: (request) => globalThis.fetch(request),

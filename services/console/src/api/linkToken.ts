@@ -18,5 +18,18 @@ export function takeLinkToken() {
   history.replaceState(history.state, '', location.pathname)
 }
 
+/** Whether an address is that of a link with a secret: of a letter, of an invitation, or of the log of the server. */
+export const isLink = (pathname: string, hash: string) =>
+  tokenOf(pathname, hash) !== null ||
+  (pathname === '/sign-up' && hash.length > 1) ||
+  hash.startsWith('#local=')
+
+/** A link that is pasted into a tab with the same page changes only the fragment, and the browser loads nothing. */
+export function reloadForLinks() {
+  addEventListener('hashchange', () => {
+    if (isLink(location.pathname, location.hash)) location.reload()
+  })
+}
+
 /** The token of the link that opened this page: it survives the way over the sign-in, and no reload. */
 export const linkToken = () => token

@@ -1,8 +1,9 @@
 // The link that `make run` prints: it signs the owner of this machine in, without a form.
 
 import type { QueryClient } from '@tanstack/react-query'
+import { api, body } from './client'
 import { Problem } from './problem'
-import { type Session, signedIn } from './session'
+import { signedIn } from './session'
 
 const LINK = /^#local=(.+)$/
 
@@ -15,18 +16,16 @@ export async function signInFromLink(client: QueryClient) {
   // The token must not stay in the history.
   history.replaceState(null, '', location.pathname)
   try {
-    const answer = await fetch('/api/v1/sign-in/local', {
-      method: 'POST',
-      headers: { 'content-type': 'application/json' },
-      body: JSON.stringify({ token: decodeURIComponent(token) }),
-    })
-    if (answer.ok) return signedIn(client, (await answer.json()) as Session)
-    const detail = 'The link was made by an earlier run of the server. Use the link of the latest one'
-    linkProblem = new Problem({ status: answer.status, detail })
-  } catch {
-    linkProblem = new Problem({
-      status: 0,
-      detail: 'The server does not answer. Start it, and open the link again',
-    })
+    return signedIn(
+      client,
+      await body(api.POST('/sign-in/local', { body: { token: decodeURIComponent(token) } })),
+    )
+  } catch (error) {
+    const status = error instanceof Problem ? error.status : 0
+    const detail =
+      status === 0
+        ? 'The server does not answer. Start it, and open the link again'
+        : 'The link was made by an earlier run of the server. Use the link of the latest one'
+    linkProblem = new Problem({ status, detail })
   }
 }

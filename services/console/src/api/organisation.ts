@@ -1,6 +1,6 @@
 import { queryOptions } from '@tanstack/react-query'
 import { api, body, everything, idempotencyKey, type Schemas } from './client'
-import type { Permission, Role } from './session'
+import type { Role } from './session'
 
 export type Member = Schemas['Member']
 export type Invitation = Schemas['Invitation']
@@ -75,16 +75,16 @@ export const tokensQuery = (organisation: string) =>
       ),
   })
 
-export const createToken = (
-  organisation: string,
-  name: string,
-  scopes: Permission[],
-  expires_at_ms: number | null,
-) =>
+interface TokenOf {
+  organisation: string
+  token: Schemas['NewToken']
+}
+
+export const createToken = ({ organisation, token }: TokenOf, key: string) =>
   body(
     api.POST(`${AT}/tokens`, {
-      params: { path: { organisation }, header: { 'Idempotency-Key': idempotencyKey() } },
-      body: { name, scopes, expires_at_ms },
+      params: { path: { organisation }, header: { 'Idempotency-Key': key } },
+      body: token,
     }),
   )
 

@@ -41,8 +41,7 @@ export class Problem extends Error {
   }
 }
 
-export const offline = () =>
-  new Problem({ status: 0, detail: 'The server does not answer. The page tries again by itself.' })
+export const offline = () => new Problem({ status: 0, detail: 'The server does not answer.' })
 
 /** The API's details begin in lower case, because they also stand in logs. */
 export function sentence(text: string) {

@@ -6,9 +6,12 @@ interface SparklineProps {
 const WIDTH = 240
 const HEIGHT = 36
 
+/** Above the highest value, so that a steady line does not touch the number over it. */
+const HEADROOM = 1.3
+
 /** A small line without axes. Gaps are gaps. */
 export function Sparkline({ values, label }: SparklineProps) {
-  const max = Math.max(1, ...values.map((value) => value ?? 0))
+  const max = Math.max(1, ...values.map((value) => value ?? 0)) * HEADROOM
   const step = WIDTH / Math.max(1, values.length - 1)
   let isDrawing = false
   const path = values

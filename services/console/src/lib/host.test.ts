@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { isLoopback } from './host'
+import { isLoopback, urlHost } from './host'
 
 test.each([
   ['localhost', true],
@@ -10,4 +10,11 @@ test.each([
   ['10.0.0.1', false],
 ])('%s: %s', (host, expected) => {
   expect(isLoopback(host)).toBe(expected)
+})
+
+test.each([
+  ['mqtt.example.org', 'mqtt.example.org'],
+  ['::1', '[::1]'],
+])('%s stands in a URL as %s', (host, expected) => {
+  expect(urlHost(host)).toBe(expected)
 })

@@ -20,7 +20,7 @@ const columns: Column<Message>[] = [
     key: 'topic',
     header: 'Topic',
     width: 'minmax(0, 1fr)',
-    narrowWidth: 'minmax(0, 2fr)',
+    narrowWidth: 'minmax(0, 3fr)',
     cell: ({ topic }) => (
       <span className="mono" title={topic}>
         {topic}
@@ -31,7 +31,7 @@ const columns: Column<Message>[] = [
     key: 'payload',
     header: 'Payload',
     width: 'minmax(0, 1fr)',
-    narrowWidth: 'minmax(0, 1fr)',
+    narrowWidth: 'minmax(0, 2fr)',
     cell: ({ payload }) => <span className="mono">{preview(payload, PREVIEW_CHARS)}</span>,
   },
   { key: 'qos', header: 'QoS', width: '28px', cell: ({ qos }) => qos },

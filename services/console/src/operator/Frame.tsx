@@ -1,6 +1,6 @@
 import { AppShell, Badge, Burger, Group, ScrollArea, UnstyledButton } from '@mantine/core'
 import { useDisclosure } from '@mantine/hooks'
-import { IconActivity, IconLogout, IconUsers } from '@tabler/icons-react'
+import { IconActivity, IconKey, IconLogout, IconUsers } from '@tabler/icons-react'
 import { useQuery } from '@tanstack/react-query'
 import { Link, Outlet, useLocation } from '@tanstack/react-router'
 import { useEffect } from 'react'
@@ -16,6 +16,7 @@ import { Token } from './Token'
 const PAGES: { to: string; label: string; icon: typeof IconActivity }[] = [
   { to: '/', label: 'Overview', icon: IconActivity },
   { to: '/tenants', label: 'Tenants', icon: IconUsers },
+  { to: '/accounts', label: 'Accounts', icon: IconKey },
 ]
 
 /** The pages for operators: the API decides whether this browser may see them. */

@@ -44,7 +44,7 @@ export function Overview() {
             {(found) => <Health pod={found} numbers={numbers.data} />}
           </Loaded>
         </Panel>
-        <Panel title="What runs out next" lead="Used by this pod, of what it may use.">
+        <Panel title="Headroom" lead="Use of this pod, as a share of its limits.">
           <Loaded query={numbers} height={220}>
             {(found) => <Headroom numbers={found} />}
           </Loaded>

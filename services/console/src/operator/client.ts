@@ -55,7 +55,7 @@ const middleware: Middleware = {
   },
 }
 
-export const api = createClient<paths>({ baseUrl: '/v1/operator' })
+export const api = createClient<paths, 'application/json'>({ baseUrl: '/v1/operator' })
 api.use(middleware)
 
 /** `/metrics` in Prometheus text. It asks for no token. */

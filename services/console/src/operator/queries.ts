@@ -11,6 +11,7 @@ export type OwnPod = Schemas['OwnPod']
 export type PodLease = Schemas['PodLease']
 export type Tenant = Schemas['Tenant']
 export type LoudTenant = Schemas['LoudTenant']
+export type ResetLink = Schemas['ResetLink']
 
 export const queryClient = new QueryClient({ defaultOptions: queryDefaults })
 whenBack(() => queryClient.invalidateQueries())
@@ -88,6 +89,11 @@ export const resume = (tenant: string) =>
   body(api.POST('/tenants/{tenant}/resume', { params: { path: { tenant } } }))
 
 export const drain = (pod: string) => body(api.POST('/pods/{pod}/drain', { params: { path: { pod } } }))
+
+export const makeResetLink = (email: string) => body(api.POST('/reset-links', { body: { email } }))
+
+export const removeSecondFactor = (email: string) =>
+  body(api.POST('/second-factor-removals', { body: { email } }))
 
 /** Keeps a token that the server takes. */
 export async function enter(token: string) {

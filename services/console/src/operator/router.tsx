@@ -10,7 +10,7 @@ const rootRoute = createRootRoute({
   notFoundComponent: () => (
     <Page title="Not found">
       <Empty title="There is nothing at this address">
-        The pages of operators are Overview and Tenants. The console of tenants is on the HTTP port.
+        The pages of operators are Overview, Tenants and Accounts. The console of tenants is on the HTTP port.
       </Empty>
     </Page>
   ),
@@ -33,8 +33,14 @@ const tenantsRoute = createRoute({
   component: lazyRouteComponent(() => import('./Tenants'), 'Tenants'),
 })
 
+const accountsRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: '/accounts',
+  component: lazyRouteComponent(() => import('./Accounts'), 'Accounts'),
+})
+
 export const router = createRouter({
-  routeTree: rootRoute.addChildren([overviewRoute, tenantsRoute]),
+  routeTree: rootRoute.addChildren([overviewRoute, tenantsRoute, accountsRoute]),
   defaultPreload: 'intent',
   defaultPendingComponent: Loading,
   defaultPendingMs: 300,

@@ -1,7 +1,6 @@
 import { PasswordInput, SegmentedControl, Stack, TextInput, useMantineColorScheme } from '@mantine/core'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useState } from 'react'
-import { isResetMailed } from '../api/account'
 import { api, body } from '../api/client'
 import { meQuery, useMe, waysQuery } from '../api/session'
 import { absolute } from '../lib/format'
@@ -35,7 +34,7 @@ export function Account() {
       </Panel>
       {user.email && <PasswordPanel />}
       {user.email && <SecondFactor />}
-      {user.email && isResetMailed(ways) && <Address />}
+      {user.email && ways?.password_reset && <Address />}
       <Identities />
       <WebSessions />
       <Panel title="Theme">

@@ -2,7 +2,7 @@ import { Anchor, Button, Stack, Text, TextInput } from '@mantine/core'
 import { useMutation, useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { type FormEvent, useState } from 'react'
-import { askPasswordReset, isResetMailed } from '../api/account'
+import { askPasswordReset } from '../api/account'
 import { Problem } from '../api/problem'
 import { waysQuery } from '../api/session'
 import { Card } from '../shell/Card'
@@ -23,7 +23,7 @@ export function ForgotPassword() {
     event.preventDefault()
     asking.mutate()
   }
-  if (ways && !isResetMailed(ways)) {
+  if (ways && !ways.password_reset) {
     return (
       <Card title="Ask your operator" lead="This server sends no mail.">
         <Stack gap="md" mt="lg">

@@ -52,7 +52,7 @@ export function NewBroker() {
           <Stack gap="md">
             <TextInput
               label="Name"
-              description="What people call it. Its host name is given by the service."
+              description="For people, such as Plant 7. The service gives the host name."
               value={name}
               onChange={(event) => setName(event.currentTarget.value)}
               error={fields.display_name}

@@ -2,7 +2,7 @@ import { Anchor, Button, Divider, Group, PasswordInput, Stack, Text, TextInput }
 import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { type FormEvent, useState } from 'react'
-import { asksForCode, isCodeMissing, isResetMailed, signIn } from '../api/account'
+import { asksForCode, isCodeMissing, signIn } from '../api/account'
 import { linkProblem } from '../api/local'
 import { Problem } from '../api/problem'
 import { signedIn, waysQuery } from '../api/session'
@@ -93,7 +93,7 @@ export function SignIn() {
             <Button type="submit" loading={signingIn.isPending} fullWidth>
               Sign in
             </Button>
-            {isResetMailed(ways) && (
+            {ways?.password_reset && (
               <Anchor component={Link} to="/forgot-password" size="sm">
                 Forgot password?
               </Anchor>

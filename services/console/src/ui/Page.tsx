@@ -1,7 +1,10 @@
 import { Group, Text, Title } from '@mantine/core'
 import { useDocumentTitle } from '@mantine/hooks'
-import type { ReactNode } from 'react'
+import { createContext, type ReactNode, useContext } from 'react'
 import classes from './ui.module.css'
+
+/** The broker that pages below belong to. The title of the browser's tab names it. */
+export const TitleScope = createContext<string | null>(null)
 
 interface PageProps {
   title: string
@@ -14,7 +17,9 @@ interface PageProps {
 }
 
 export function Page({ title, lead, actions, children, isNarrow }: PageProps) {
-  useDocumentTitle(`${title} · Millrace`)
+  const scope = useContext(TitleScope)
+  const names = scope && scope !== title ? [title, scope] : [title]
+  useDocumentTitle([...names, 'Millrace'].join(' · '))
   return (
     <div className={classes.page} data-narrow={isNarrow || undefined}>
       <Group justify="space-between" align="flex-start" gap="sm" mb="lg">

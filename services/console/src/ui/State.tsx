@@ -56,6 +56,9 @@ export function Failure({ error, again }: { error: unknown; again?: () => void }
   const said = problem?.message ?? 'This part of the page failed. The rest of it works.'
   return (
     <Alert color="red" variant="light" icon={<IconAlertTriangle size={18} />} role="alert" title={said}>
+      {problem?.isOffline && (
+        <Text size="sm">Your input is still here. Try again when the server answers.</Text>
+      )}
       {problem?.status === 429 && <Text size="sm">Wait a few seconds, then try again.</Text>}
       {problem?.status === 403 && (
         <Text size="sm">Ask an owner of the organisation for a role that may.</Text>

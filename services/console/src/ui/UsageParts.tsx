@@ -41,13 +41,13 @@ export function UsedNumbers({ used }: { used: Used }) {
       <Stat
         label="Messages in"
         value={si(used.messages_in)}
-        unit="units"
+        unit={used.messages_in === 1 ? 'unit' : 'units'}
         note={`of 4 KiB; ${bytes(used.bytes_in)} published`}
       />
       <Stat
         label="Messages delivered"
         value={si(used.messages_delivered)}
-        unit="units"
+        unit={used.messages_delivered === 1 ? 'unit' : 'units'}
         note={`of 4 KiB; ${bytes(used.bytes_out)} sent`}
       />
       <Stat

@@ -53,16 +53,16 @@ async fn confirm_second_factor(
 }
 
 /// Makes new recovery codes. Those from before are void.
-#[utoipa::path(post, path = "/me/second-factor/recovery-codes", tag = "people", request_body = WithCode,
+#[utoipa::path(post, path = "/me/second-factor/recovery-codes", tag = "people", params(IdempotencyKey), request_body = WithCode,
     responses((status = 200, description = "Your recovery codes, which are shown once", body = RecoveryCodes)))]
 async fn renew_recovery_codes(
     State(api): State<Api>,
     Auth(caller): Auth,
     From(address): From,
-    Input { value, .. }: Input<WithCode>,
+    Input { value, once }: Input<WithCode>,
 ) -> Answer<Json<RecoveryCodes>> {
     api.rates().password(address)?;
-    Ok(Json(api.control().renew_recovery_codes(&caller, &value).await?))
+    Ok(Json(api.control().renew_recovery_codes(&caller, &value, &once).await?))
 }
 
 /// Turns your second factor off.

@@ -281,13 +281,13 @@ impl Control {
         &self,
         caller: &Caller,
         input: &WithCode,
+        once: &Once,
     ) -> Result<RecoveryCodes> {
         let (user, _) = person_of(caller)?;
         let proof = &self.check_password(user, "password", &input.password).await?;
-        let once = Once::unnamed()?;
-        let codes = self.recovery_codes(&once, user)?;
+        let codes = self.recovery_codes(once, user)?;
         let shown = &codes.recovery_codes;
-        let checked = self.change(caller.into(), &once, |change| async move {
+        let checked = self.change(caller.into(), once, |change| async move {
             proof.holds(&change, caller).await?;
             let checked = self.take_code(&change, user, Some(&input.code)).await?;
             if checked == Checked::Right {

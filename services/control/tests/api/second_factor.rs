@@ -330,6 +330,20 @@ async fn a_confirmation_that_comes_again_with_its_key_has_the_same_codes() {
 }
 
 #[tokio::test]
+async fn new_recovery_codes_that_are_asked_for_again_with_the_same_key_stay_the_same() {
+    let region = Region::new().await;
+    let ann = Ann::in_force(&region).await;
+    let named = ann.client.with("idempotency-key", "one");
+    let renew = async || {
+        let body = json!({ "password": PASSWORD, "code": ann.recovery[0] });
+        recovery(named.post("/me/second-factor/recovery-codes", body).await.is(StatusCode::OK))
+    };
+    let renewed = renew().await;
+    assert_eq!(renewed, renew().await);
+    ann.sign_in(PASSWORD, Some(&renewed[0])).await.is(StatusCode::OK);
+}
+
+#[tokio::test]
 async fn a_session_that_somebody_chose_is_not_taken_over_by_a_sign_in() {
     let region = Region::new().await;
     let ann = Ann::in_force(&region).await;

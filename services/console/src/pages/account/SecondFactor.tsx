@@ -10,6 +10,7 @@ import {
   type SecondFactor as State,
   secondFactorQuery,
 } from '../../api/account'
+import { useOnce } from '../../api/once'
 import { plural } from '../../lib/format'
 import { Code, Secret } from '../../ui/Code'
 import { Form } from '../../ui/Form'
@@ -20,6 +21,9 @@ import { Facts } from '../../ui/Stat'
 import { Loaded } from '../../ui/State'
 import { Time } from '../../ui/Time'
 import { CodeInput } from './CodeInput'
+
+/** A code only proves who asks, so a later one does not make another request of it. */
+const anyCode = () => true
 
 /** With fewer left, the panel asks for new ones. */
 const CODES_LEFT_MIN = 3
@@ -99,11 +103,12 @@ interface FirstCodeProps {
 /** The app knows the secret when its first code is right. */
 function FirstCode({ deviceKey, onCodes, onCancel }: FirstCodeProps) {
   const [code, setCode] = useState('')
+  const confirm = useOnce(confirmSecondFactor, anyCode)
   return (
     <Form
       verb="Turn on second factor"
       isDisabled={code === ''}
-      act={() => confirmSecondFactor(code)}
+      act={() => confirm({ code })}
       onDone={({ recovery_codes }) => {
         done('The second factor is on. Your other browsers were signed out.')
         onCodes(recovery_codes)
@@ -140,6 +145,7 @@ function On({ state, onCodes, again }: OnProps) {
   const [act, setAct] = useState<'renew' | 'off' | null>(null)
   const close = () => setAct(null)
   const left = state.recovery_codes_left
+  const renew = useOnce(newRecoveryCodes, anyCode)
   return (
     <Stack gap="md">
       <Facts
@@ -174,7 +180,7 @@ function On({ state, onCodes, again }: OnProps) {
         <WithCode
           verb="Make new recovery codes"
           lead="The codes from before stop working at once."
-          act={newRecoveryCodes}
+          act={renew}
           onDone={({ recovery_codes }) => onCodes(recovery_codes)}
           onCancel={close}
         />

@@ -30,7 +30,7 @@ export function Access() {
   return (
     <Page
       title="Access"
-      lead="Who may connect to this broker, and what they may do. Changes take effect within half a second."
+      lead="How clients prove their identity to this broker, and what they may do. Changes take effect within half a second."
     >
       <Tabs
         value={shown?.value}

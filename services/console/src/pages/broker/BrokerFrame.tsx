@@ -2,6 +2,7 @@ import { Alert, Anchor } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
 import { Link, Outlet, useParams } from '@tanstack/react-router'
 import { brokerQuery } from '../../api/brokers'
+import { TitleScope } from '../../ui/Page'
 import { Loaded } from '../../ui/State'
 import classes from './frame.module.css'
 
@@ -12,7 +13,7 @@ export function BrokerFrame() {
   return (
     <Loaded query={query} height={600}>
       {(shown) => (
-        <>
+        <TitleScope value={shown.display_name}>
           {shown.suspended && (
             <Alert color="orange" className={classes.banner} title="This broker is suspended">
               No client may connect. Its sessions and messages stay.{' '}
@@ -30,7 +31,7 @@ export function BrokerFrame() {
             </Alert>
           )}
           <Outlet key={broker} />
-        </>
+        </TitleScope>
       )}
     </Loaded>
   )

@@ -126,7 +126,9 @@ function Connection({ id }: { id: string }) {
   return (
     <Panel title="Connection">
       {isMissing(query.error) ? (
-        <Empty title="Not connected">No server of the region has a connection of this client id now.</Empty>
+        <Empty title="Not connected">
+          The broker has no connection with this client id. Its last refusal is explained below.
+        </Empty>
       ) : (
         <Loaded query={query}>
           {(client) => (
@@ -161,7 +163,7 @@ function Kept({ id }: { id: string }) {
     <Panel title="Session">
       {isMissing(query.error) ? (
         <Empty title="No stored session">
-          The session ends with the connection: it was started clean, or with an expiry of 0.
+          A client gets one when it connects with a session expiry, or before MQTT 5.0 without clean session.
         </Empty>
       ) : (
         <Loaded query={query}>{(session) => <SessionDetails session={session} />}</Loaded>
@@ -174,7 +176,7 @@ function Incidents({ id }: { id: string }) {
   const { broker, path } = useBroker()
   const query = useQuery(incidentsQuery(path, { client_id: id }, INCIDENTS_SHOWN))
   return (
-    <Panel isFlush title="Incidents" lead="What this client was refused, and what it lost.">
+    <Panel isFlush title="Incidents" lead="Refused packets and lost messages of this client.">
       <Loaded query={query}>
         {({ items }) =>
           items.length === 0 ? (

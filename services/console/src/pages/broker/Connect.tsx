@@ -1,10 +1,12 @@
-import { Button, Group, Stack, Tabs, Text, TextInput } from '@mantine/core'
+import { Anchor, Button, Group, Stack, Tabs, Text, TextInput } from '@mantine/core'
 import { useMutation, useQueryClient } from '@tanstack/react-query'
-import { useState } from 'react'
+import { type ReactNode, useState } from 'react'
 import { createCredential, type MadeCredential } from '../../api/access'
 import { useBroker } from '../../api/brokers'
 import type { Endpoint } from '../../api/endpoints'
+import { useOnce } from '../../api/once'
 import { Problem } from '../../api/problem'
+import { urlHost } from '../../lib/host'
 import { SNIPPETS, type Target } from '../../lib/snippets'
 import { Code, CopyButton, Secret } from '../../ui/Code'
 import { Page, Panel } from '../../ui/Page'
@@ -36,8 +38,21 @@ export function Connect() {
   )
 }
 
+/** The authority that has signed the server's certificate, where devices do not trust it already. */
+const certificate = (pem: string): [string, ReactNode] => [
+  'CA certificate',
+  <Anchor
+    key="ca"
+    href={`data:application/x-pem-file,${encodeURIComponent(pem)}`}
+    download="millrace-ca.pem"
+    inherit
+  >
+    Download millrace-ca.pem
+  </Anchor>,
+]
+
 function Where({ endpoint }: { endpoint: Endpoint }) {
-  const { host, port, tls, wsUrl } = endpoint
+  const { host, port, tls, wsUrl, caPem } = endpoint
   const copied = (text: string) => (
     <Group gap={4} wrap="nowrap">
       <span className="mono">{text}</span>
@@ -48,10 +63,12 @@ function Where({ endpoint }: { endpoint: Endpoint }) {
     <Panel title="Endpoint">
       <Facts
         rows={[
+          ['URL', copied(`${tls ? 'mqtts' : 'mqtt'}://${urlHost(host)}:${port}`)],
           ['Host', copied(host)],
           ['Port', copied(String(port))],
           ['WebSocket', wsUrl ? copied(wsUrl) : 'off'],
           ['Encryption', tls ? 'TLS 1.2 or newer' : 'none: the gateway adds TLS'],
+          ...(caPem ? [certificate(caPem)] : []),
           ['Protocol', 'MQTT 5.0, 3.1.1 or 3.1'],
         ]}
       />
@@ -69,8 +86,9 @@ function Credential({ endpoint, made, onMade }: CredentialProps) {
   const { path, can } = useBroker()
   const client = useQueryClient()
   const [user, setUser] = useState(EXAMPLE_CLIENT)
+  const create = useOnce(createCredential)
   const creating = useMutation({
-    mutationFn: () => createCredential(path, { user }),
+    mutationFn: () => create({ path, credential: { user } }),
     onSuccess: (credential) => {
       onMade(credential)
       void client.invalidateQueries({ queryKey: ['b', path.broker, 'credentials'] })

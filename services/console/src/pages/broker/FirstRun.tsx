@@ -38,7 +38,7 @@ function FirstSteps({ onHide }: { onHide: () => void }) {
   const isOpen = endpoint?.userPrefix === ''
   return (
     <Panel
-      title="Send a first message"
+      title={isOpen ? 'Send a first message' : 'Connect a first device'}
       lead={isHere ? 'Running on this machine. Nobody else can reach it yet.' : undefined}
       actions={
         <ActionIcon variant="subtle" color="gray" aria-label="Hide the first steps" onClick={onHide}>
@@ -69,7 +69,7 @@ function FirstSteps({ onHide }: { onHide: () => void }) {
           <Anchor component={Link} to={`/b/${broker.name}/access`} inherit>
             Create a credential
           </Anchor>
-          , so that not everybody may connect
+          {isOpen ? ', so that not everybody may connect' : ' for each device, or for a group of them'}
         </List.Item>
         <List.Item>
           <Anchor component={Link} to={`/b/${broker.name}/live`} inherit>

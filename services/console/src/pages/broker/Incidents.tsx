@@ -31,7 +31,7 @@ export function Incidents() {
   return (
     <Page
       title="Incidents"
-      lead="What was refused, dropped or limited, with the reason. The last thousand of seven days; alike ones are counted together."
+      lead="Refused, dropped and limited packets with the reason: the latest 1,000 of seven days. Alike ones are counted together."
     >
       <Panel isFlush>
         <Group className={ui.tableBar} gap="sm">

@@ -27,7 +27,7 @@ export function Messages() {
   return (
     <Page
       title="Where is my message?"
-      lead="What the server stores of a topic, and which sessions have acknowledged it or still wait for it."
+      lead="Stored messages of a topic, and the sessions that have acknowledged them or still wait for them."
     >
       <Ask key={topic} topic={topic ?? ''} onAsk={(to) => void navigate({ search: { topic: to } })} />
       {topic ? (

@@ -12,7 +12,7 @@ const FILTERS_SHOWN = 200
 
 function waiting(session: Schemas['Session']) {
   const more = session.waiting_is_more ? ' or more' : ''
-  return `${plural(session.waiting_messages, 'message')}${more}, ${bytes(session.waiting_bytes)}`
+  return `${plural(session.waiting_messages, 'message')}, ${bytes(session.waiting_bytes)}${more}`
 }
 
 /** A session: what waits for it, until when it stays, what it subscribes to. */

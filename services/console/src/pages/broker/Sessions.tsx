@@ -53,7 +53,7 @@ const columns: Column<Session>[] = [
     width: '96px',
     isNumber: true,
     isExtra: true,
-    cell: ({ waiting_bytes }) => bytes(waiting_bytes),
+    cell: ({ waiting_bytes, waiting_is_more }) => `${bytes(waiting_bytes)}${waiting_is_more ? '+' : ''}`,
   },
   {
     key: 'oldest',
@@ -151,7 +151,7 @@ function Totals({ sessions, isCut }: { sessions: Session[]; isCut: boolean }) {
         note={`${count(offline)} offline`}
       />
       <Stat label="Waiting messages" value={`${count(waiting)}${isMore ? '+' : ''}`} />
-      <Stat label="Waiting bytes" value={bytes(size)} />
+      <Stat label="Waiting bytes" value={`${bytes(size)}${isMore ? '+' : ''}`} />
       <Stat label="Oldest message" value={oldest.length > 0 ? <Time at={Math.min(...oldest)} /> : '–'} />
     </Stats>
   )

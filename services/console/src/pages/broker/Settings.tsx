@@ -124,7 +124,7 @@ function LimitsPanel({ canWrite }: { canWrite: boolean }) {
                     <NumberInput
                       key={name}
                       label={label}
-                      placeholder="limit of the server"
+                      placeholder={`limit of the server${unit ? `, in ${unit}` : ''}`}
                       suffix={unit && ` ${unit}`}
                       thousandSeparator=","
                       min={0}

@@ -4,6 +4,7 @@ import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useState } from 'react'
 import { useOrganisation } from '../../api/brokers'
 import type { Schemas } from '../../api/client'
+import { useOnce } from '../../api/once'
 import { createToken, deleteToken, type Token, tokensQuery } from '../../api/organisation'
 import type { Permission } from '../../api/session'
 import { Code, Secret } from '../../ui/Code'
@@ -151,8 +152,13 @@ function TokenForm({ onMade }: { onMade: (made: Schemas['MadeToken']) => void })
   const [name, setName] = useState('')
   const [scopes, setScopes] = useState<string[]>(['brokers:read'])
   const [days, setDays] = useState<string | null>('90')
-  const create = () =>
-    createToken(id, name, scopes as Permission[], days ? Date.now() + Number(days) * DAY_MS : null)
+  // A repeated request must be the same, so the time of its expiry counts from here.
+  const [openedAt] = useState(() => Date.now())
+  const send = useOnce(createToken)
+  const create = () => {
+    const expires_at_ms = days ? openedAt + Number(days) * DAY_MS : null
+    return send({ organisation: id, token: { name, scopes: scopes as Permission[], expires_at_ms } })
+  }
   return (
     <Form verb="Create token" act={create} onDone={onMade} isDisabled={scopes.length === 0}>
       {(wrong) => (

@@ -24,6 +24,7 @@ import {
   rotateCredential,
 } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
+import { useOnce } from '../../../api/once'
 import { Secret } from '../../../ui/Code'
 import { Confirm } from '../../../ui/Confirm'
 import { Form } from '../../../ui/Form'
@@ -202,8 +203,9 @@ function Create({ onMade }: { onMade: (made: MadeCredential) => void }) {
   const { path } = useBroker()
   const [user, setUser] = useState('')
   const [group, setGroup] = useState<string | null>(null)
+  const create = useOnce(createCredential)
   return (
-    <Form verb="Create credential" act={() => createCredential(path, { user, group })} onDone={onMade}>
+    <Form verb="Create credential" act={() => create({ path, credential: { user, group } })} onDone={onMade}>
       {(wrong) => (
         <>
           <Text size="sm" c="dimmed">
@@ -299,10 +301,11 @@ function Edit({ credential, onRotated, onDone }: EditProps) {
 function Rotate({ user, onRotated }: { user: string; onRotated: (made: MadeCredential) => void }) {
   const { path } = useBroker()
   const [minutes, setMinutes] = useState<number | string>(60)
+  const rotate = useOnce(rotateCredential)
   return (
     <Form
       verb="Rotate password"
-      act={() => rotateCredential(path, user, Number(minutes) * 60)}
+      act={() => rotate({ path, user, overlap_s: Number(minutes) * 60 })}
       onDone={onRotated}
     >
       {() => (

@@ -16,7 +16,7 @@ const SWITCHES = [
     name: 'passwords',
     initial: true,
     label: 'Passwords',
-    description: 'Clients show user and password of a credential.',
+    description: 'Clients send the user name and password of a credential.',
   },
   {
     name: 'scram',

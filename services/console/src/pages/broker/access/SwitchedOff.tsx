@@ -10,7 +10,7 @@ export function SwitchedOff({ what, isOff }: { what: string; isOff: (access: Acc
   const { data } = useQuery(accessQuery(path))
   if (!data || !isOff(data.value)) return null
   return (
-    <Alert color="orange" variant="light" mx="md" mb="md" title={`Clients may not show ${what} now`}>
+    <Alert color="orange" variant="light" mx="md" mb="md" title={`This broker takes no ${what} now`}>
       These let nobody in until {what} are switched on under{' '}
       <Anchor
         component={Link}

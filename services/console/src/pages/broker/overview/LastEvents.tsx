@@ -37,7 +37,7 @@ export function LastEvents() {
   ]
   const events = found.toSorted((a, b) => b.at - a.at).slice(0, EVENTS_SHOWN)
   return (
-    <Panel title="Last events" lead="What was refused or dropped, and who changed what.">
+    <Panel title="Last events" lead="Refused and dropped packets, and changes by people.">
       <Loaded query={incidents} height={160}>
         {() =>
           events.length === 0 ? (

@@ -88,7 +88,7 @@ function Numbers({ status }: { status: Status }) {
         <Stat
           label="Queued"
           value={count(status.queued_events)}
-          unit="events"
+          unit={status.queued_events === 1 ? 'event' : 'events'}
           note={
             status.oldest_queued_at_ms ? (
               <>
@@ -102,10 +102,20 @@ function Numbers({ status }: { status: Status }) {
         <Stat
           label="Delivered"
           value={count(status.delivered)}
+          unit={status.delivered === 1 ? 'event' : 'events'}
           note={status.last_success_at_ms && <Time at={status.last_success_at_ms} />}
         />
-        <Stat label="Dead letters" value={count(status.dead_letters)} note={`${count(status.dead)} ever`} />
-        <Stat label="Lost to limits" value={count(status.lost)} note="of the queue" />
+        <Stat
+          label="Dead letters"
+          value={count(status.dead_letters)}
+          note={`${count(status.dead)} since the webhook was created`}
+        />
+        <Stat
+          label="Lost to limits"
+          value={count(status.lost)}
+          unit={status.lost === 1 ? 'event' : 'events'}
+          note="of the queue"
+        />
       </Stats>
     </>
   )
