@@ -88,7 +88,7 @@ pub use tokens::{NewToken, Token};
 pub use usage::{BrokerUsage, Losses, OrganisationUsage, Span, Step, Usage, UsageWindow, Used};
 pub use visitors::{LinkedIdentity, Visitor};
 pub use web_sessions::{SignInSession, Source};
-pub use webhooks::{DeadLetter, DeadLetterCount, WebhookFailure, WebhookStatus};
+pub use webhooks::{DeadLetter, DeadLetterCount, KeyRotation, RotatedKey, WebhookFailure, WebhookStatus};
 
 pub(crate) use brokers::BrokerRef;
 pub(crate) use caller::Who;
