@@ -86,7 +86,7 @@ pub use sign_ups::Confirmation;
 pub use spend::{CapAction, NewSpendCap, SpendCap};
 pub use tokens::{NewToken, Token};
 pub use usage::{BrokerUsage, Losses, OrganisationUsage, Span, Step, Usage, UsageWindow, Used};
-pub use visitors::{LinkedIdentity, Visitor};
+pub use visitors::{ConnectIdentity, LinkedIdentity, Visitor};
 pub use web_sessions::{SignInSession, Source};
 pub use webhooks::{DeadLetter, DeadLetterCount, KeyRotation, RotatedKey, WebhookFailure, WebhookStatus};
 
