@@ -2,7 +2,7 @@
 //! `sessions` and `retained` with `--api`.
 //!
 //! [`login()`] stores an API token of the user. [`client`] sends requests; [`site`] adds the parts that most requests
-//! need: organisation, pages, broker, versions. [`nouns`], [`people`], [`access`], [`control`] and [`messages`] have the commands, [`mod@accounts`] those of operators,
+//! need: organisation, pages, broker, versions. [`nouns`], [`people`], [`access`], [`fleets`], [`control`] and [`messages`] have the commands, [`mod@accounts`] those of operators,
 //! [`mod@print`] writes the answers. Secrets are read from the terminal or standard input, never from the command line, which others on the machine can see.
 
 mod access;
@@ -10,6 +10,7 @@ mod accounts;
 mod args;
 mod client;
 mod control;
+mod fleets;
 mod input;
 mod login;
 mod messages;
@@ -28,6 +29,7 @@ pub(crate) use args::{
 pub(crate) use control::{
     CapsArgs, IncidentsArgs, LimitsArgs, MetricsArgs, caps, incidents, limits, metrics,
 };
+pub(crate) use fleets::{ClaimArgs, ClaimTokensArgs, claim, claim_tokens};
 pub(crate) use login::{login, logout};
 pub(crate) use messages::{PubArgs, SubArgs, publish, subscribe};
 pub(crate) use nouns::{audit, brokers, clients, credentials, rules, usage, webhooks};
