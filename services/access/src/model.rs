@@ -28,7 +28,7 @@ pub use invalid::{Checked, Invalid, is_invisible};
 pub use jwt::{ClaimMapping, JwtAlgorithm, JwtIssuer, JwtKey};
 pub use limits::{BrokerLimits, ClientLimits, Limits};
 pub use rule::{Action, Effect, Rule};
-pub use webhook::{Webhook, WebhookAuth, WebhookEvent};
+pub use webhook::{PreviousKey, Webhook, WebhookAuth, WebhookEvent};
 pub use x509::{CertificateUser, ClientCa};
 
 #[cfg(test)]

@@ -28,6 +28,8 @@ use crate::model::{HiddenText, Rule};
 use crate::rules::RuleList;
 
 pub const SIGNATURE_HEADER: &str = "millrace-signature";
+/// Numbers of the keys of a webhook's signatures, in the same order.
+pub const SIGNATURE_KEYS_HEADER: &str = "millrace-signature-keys";
 
 /// The request body. It must not be logged, because it contains the password.
 #[derive(Serialize)]
@@ -130,13 +132,23 @@ impl WebhookAnswer {
 /// to prevent replay.
 #[must_use]
 pub fn sign(key: &HiddenText, now_s: u64, body: &[u8]) -> String {
+    sign_with([key], now_s, body)
+}
+
+/// The same with several keys: one `v1=` for each, in their order. One that the receiver can verify suffices.
+#[must_use]
+pub fn sign_with<'a>(keys: impl IntoIterator<Item = &'a HiddenText>, now_s: u64, body: &[u8]) -> String {
     use std::fmt::Write as _;
-    let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, key.expose().as_bytes()));
-    context.update(format!("{now_s}.").as_bytes());
-    context.update(body);
-    let mut signature = format!("t={now_s},v1=");
-    for byte in context.sign().as_ref() {
-        let _ = write!(signature, "{byte:02x}");
+    let mut signature = format!("t={now_s}");
+    for key in keys {
+        let mut context =
+            hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, key.expose().as_bytes()));
+        context.update(format!("{now_s}.").as_bytes());
+        context.update(body);
+        signature += ",v1=";
+        for byte in context.sign().as_ref() {
+            let _ = write!(signature, "{byte:02x}");
+        }
     }
     signature
 }

@@ -108,6 +108,20 @@ pub(crate) const TOKENS_MAX: usize = 100;
 pub(crate) const BROKERS_MAX: usize = 100;
 /// Each device has one.
 pub(crate) const CREDENTIALS_MAX: u64 = 100_000;
+/// Credentials that one request makes: one transaction of the store, which has 10 MB and 5 seconds.
+pub(crate) const BATCH_CREDENTIALS_MAX: usize = 1_000;
+/// Bytes of the rules of a batch, each credential with its own copy.
+pub(crate) const BATCH_RULES_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// Claim tokens of a broker.
+pub(crate) const CLAIM_TOKENS_MAX: usize = 100;
+/// Longest life of a claim token: a year. Copies of it lie in devices and factories.
+pub(crate) const CLAIM_TOKEN_MS_MAX: u64 = 366 * DAY_MS;
+/// Claims from one address in a minute: devices of one factory share an address.
+pub(crate) const CLAIMS_PER_MINUTE: u32 = 300;
+/// Claims by one claim token in a second: each writes the token's count of uses, so claims of one token wait for each other.
+pub(crate) const CLAIMS_PER_SECOND: u32 = 20;
+/// Shortest `Idempotency-Key` of a claim. Whoever has a claim token and guesses the key of another device gets its password.
+pub(crate) const CLAIM_KEY_BYTES_MIN: usize = 32;
 pub(crate) const GROUPS_MAX: usize = 1_000;
 /// Each message is sent to each webhook that matches.
 pub(crate) const WEBHOOKS_MAX: usize = 16;

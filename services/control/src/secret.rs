@@ -30,6 +30,7 @@ pub(crate) enum Purpose {
     RecoveryCode,
     AccountLink,
     Account,
+    ClaimToken,
 }
 
 /// The system gives no random bytes.
@@ -73,6 +74,7 @@ impl Purpose {
             Self::RecoveryCode => "recovery-code",
             Self::AccountLink => "account-link",
             Self::Account => "account",
+            Self::ClaimToken => "claim-token",
         }
     }
 }

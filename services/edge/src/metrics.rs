@@ -26,6 +26,10 @@ impl Count {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_sub(n as u64), Ordering::Relaxed);
     }
 
+    pub(crate) fn set(&self, n: u64) {
+        self.0.store(n, Ordering::Relaxed);
+    }
+
     /// Sums over the cores. A gauge of one core may have wrapped below zero, because the client connected on another.
     pub(crate) fn sum<'c>(counts: impl Iterator<Item = &'c Self>) -> u64 {
         counts.fold(0, |sum, count| sum.wrapping_add(count.get()))

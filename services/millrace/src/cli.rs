@@ -38,6 +38,10 @@ enum Command {
     Brokers(remote::BrokersArgs),
     /// Users that may connect to a broker of a service, with their secrets.
     Credentials(remote::CredentialsArgs),
+    /// Claim tokens of a broker of a service, which devices exchange for a credential.
+    ClaimTokens(remote::ClaimTokensArgs),
+    /// Exchange a claim token for the credential of a device.
+    Claim(remote::ClaimArgs),
     /// Rules for publishing and subscribing at a broker of a service.
     Rules(remote::RulesArgs),
     /// Connected clients of a broker of a service: list, show, disconnect, ban.
@@ -104,6 +108,8 @@ pub(crate) fn run(args: Vec<OsString>) -> Result<(), Failure> {
         Command::Logout(args) => remote::logout(&args),
         Command::Brokers(args) => remote::brokers(args),
         Command::Credentials(args) => remote::credentials(args),
+        Command::ClaimTokens(args) => remote::claim_tokens(args),
+        Command::Claim(args) => remote::claim(&args),
         Command::Rules(args) => remote::rules(args),
         Command::Clients(args) => remote::clients(args),
         Command::Usage(args) => remote::usage(&args),

@@ -88,6 +88,8 @@ pub(crate) const CLIENT_CA: &[u8] = b"aa";
 pub(crate) const JWT_ISSUER: &[u8] = b"aj";
 pub(crate) const WEBHOOK: &[u8] = b"ah";
 pub(crate) const BAN: &[u8] = b"an";
+pub(crate) const CLAIM_TOKEN: &[u8] = b"ak";
+pub(crate) const CLAIM_TOKEN_HASH: &[u8] = b"akh";
 
 pub(crate) const HOOK: &[u8] = b"h";
 pub(crate) const HOOK_SOURCE: &[u8] = b"hu";
@@ -187,6 +189,8 @@ mod tests {
             HOOK_AGAIN,
             HOOK_QUEUED,
             BAN,
+            CLAIM_TOKEN,
+            CLAIM_TOKEN_HASH,
         ];
         let count = tags.len();
         tags.sort_unstable();

@@ -32,6 +32,9 @@ pub struct Credential {
     /// The only client id that can use this credential.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_id: Option<String>,
+    /// Id of the claim token by which a device made it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claim_token: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -139,6 +142,7 @@ impl Default for Credential {
             expires_at_ms: None,
             created_at_ms: 0,
             client_id: None,
+            claim_token: None,
         }
     }
 }

@@ -53,11 +53,23 @@ pub struct Webhook {
     pub filters: Vec<String>,
     /// HMAC-SHA-256 of the body. `None`: not signed.
     pub signing_key: Option<HiddenText>,
+    /// Number of `signing_key`: each new key of a webhook has the next one.
+    pub key_number: u32,
+    /// The key before the last rotation, which signs too until its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub previous_key: Option<PreviousKey>,
     /// Events in one request. 1: each request is one object; more: an array of up to this many.
     pub batch_max: u16,
     /// False: events are neither sent nor queued.
     pub enabled: bool,
     pub created_at_ms: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PreviousKey {
+    pub signing_key: HiddenText,
+    pub number: u32,
+    pub until_ms: u64,
 }
 
 /// A kind of event.
@@ -76,6 +88,15 @@ pub enum WebhookEvent {
 }
 
 impl Webhook {
+    /// The keys that sign now, the newest first, with their numbers.
+    #[must_use]
+    pub fn keys(&self, now_ms: u64) -> Vec<(u32, &HiddenText)> {
+        let Some(key) = &self.signing_key else { return Vec::new() };
+        let previous = self.previous_key.as_ref().filter(|previous| now_ms < previous.until_ms);
+        let previous = previous.map(|previous| (previous.number, &previous.signing_key));
+        [Some((self.key_number, key)), previous].into_iter().flatten().collect()
+    }
+
     pub fn validate(&self) -> Checked {
         let mut findings = Findings::default();
         findings.name("name", &self.name);
@@ -118,6 +139,8 @@ impl Default for Webhook {
             events: Vec::new(),
             filters: Vec::new(),
             signing_key: None,
+            key_number: 0,
+            previous_key: None,
             batch_max: 1,
             enabled: true,
             created_at_ms: 0,

@@ -42,12 +42,12 @@ impl AtCredential {
 
 /// A credential with its secret.
 #[derive(Serialize, ToSchema)]
-struct MadeCredential {
+pub(super) struct MadeCredential {
     #[serde(flatten)]
-    credential: Credential,
+    pub(super) credential: Credential,
     /// The generated password. Only this answer contains it. Null if you chose one.
     #[schema(value_type = Option<String>)]
-    secret: Option<Secret>,
+    pub(super) secret: Option<Secret>,
 }
 
 /// Credentials of a broker.

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::Api;
+use super::fleets::CLAIM_PATH;
 use super::problem::Problem;
 use crate::domain::Caller;
 use crate::limits::{IN_FORCE_MS, REQUEST_TIME_MAX};
@@ -59,8 +60,16 @@ async fn note_denials(State(api): State<Api>, mut request: Request, next: Next) 
 }
 
 /// Parts of a broker that pods read again after a change.
-const READ_BY_PODS: [&str; 7] =
-    ["access", "credentials", "groups", "jwt-issuers", "client-cas", "bans", "webhooks"];
+const READ_BY_PODS: [&str; 8] = [
+    "access",
+    "credentials",
+    "credential-batches",
+    "groups",
+    "jwt-issuers",
+    "client-cas",
+    "bans",
+    "webhooks",
+];
 
 /// Adds the time at which a change of a broker is in force on all pods.
 async fn say_when(State(api): State<Api>, request: Request, next: Next) -> Response {
@@ -74,6 +83,9 @@ async fn say_when(State(api): State<Api>, request: Request, next: Next) -> Respo
 }
 
 fn is_read_by_pods(path: &str) -> bool {
+    if path.ends_with(CLAIM_PATH) {
+        return true;
+    }
     let Some((_, of_broker)) = path.split_once("/brokers/") else { return false };
     let mut parts = of_broker.split('/').skip(1);
     // The broker's own record has its limits and its suspension.

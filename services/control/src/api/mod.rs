@@ -15,6 +15,7 @@ mod cookie;
 mod credentials;
 mod describe;
 mod extract;
+mod fleets;
 mod guard;
 mod incidents;
 mod json;
@@ -165,6 +166,7 @@ fn routes() -> OpenApiRouter<Api> {
         .merge(brokers::routes())
         .merge(access::routes())
         .merge(credentials::routes())
+        .merge(fleets::routes())
         .merge(parts::routes())
         .merge(webhooks::routes())
         .merge(live::routes())

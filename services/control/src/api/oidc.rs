@@ -12,13 +12,12 @@ use subtle::ConstantTimeEq as _;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
-use uuid::Uuid;
 
 use super::cookie::{self, Cookie};
 use super::extract::{Auth, Coming, From, Input, Path, Query};
 use super::problem::{Answer, Problem};
 use super::{Api, List, accounts::with_cookie};
-use crate::domain::{LinkedIdentity, Page, SignUpBy, Who};
+use crate::domain::{ConnectIdentity, LinkedIdentity, Page, SignUpBy, Who};
 use crate::oidc::{OidcError, Provider};
 use crate::secret::{self, Secret};
 
@@ -75,11 +74,6 @@ pub(crate) struct BeginWith {
     #[schema(value_type = Option<String>, format = Password)]
     token: Option<Secret>,
 }
-
-/// Request to connect an account of the provider.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ConnectIdentity {}
 
 /// The URL to continue at.
 #[derive(Serialize, ToSchema)]
@@ -148,7 +142,7 @@ async fn begin(
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
     }
     api.rates().stranger(address)?;
-    let (to, mut headers) = leave(&api, "sign-in", "").await?;
+    let (to, mut headers) = leave(&api, &journey()?, "sign-in", "").await?;
     let broken = |_| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "your provider names no place to go to");
     headers.insert(header::LOCATION, HeaderValue::from_str(&to).map_err(broken)?);
     Ok((StatusCode::SEE_OTHER, headers))
@@ -170,19 +164,23 @@ async fn begin_with(
     if !token.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
         return Err(Problem::field("token", "is none that an invitation has"));
     }
-    let (location, headers) = leave(&api, "sign-in", token).await?;
+    let (location, headers) = leave(&api, &journey()?, "sign-in", token).await?;
     Ok((headers, Json(GoOn { location })))
 }
 
 /// Returns the URL to send the browser to, and sets the cookie with the purpose of its return.
-async fn leave(api: &Api, errand: &str, with: &str) -> Answer<(String, HeaderMap)> {
+async fn leave(api: &Api, journey: &Secret, errand: &str, with: &str) -> Answer<(String, HeaderMap)> {
     let provider = provider(api)?;
-    let secret = secret::generate().map_err(crate::domain::Error::from)?;
-    let to = provider.begin(&api.control().oidc_flow(&secret)?, errand == CONNECT).await?;
-    let note = Secret::from(format!("{}.{errand}.{with}", secret.expose()).as_str());
+    let to = provider.begin(&api.control().oidc_flow(journey)?, errand == CONNECT).await?;
+    let note = Secret::from(format!("{}.{errand}.{with}", journey.expose()).as_str());
     let mut headers = HeaderMap::new();
     with_cookie(api, &mut headers, Cookie::Oidc, Some(&note))?;
     Ok((to, headers))
+}
+
+/// A new secret for one way to the provider and back.
+fn journey() -> Answer<Secret> {
+    Ok(secret::generate().map_err(crate::domain::Error::from)?)
 }
 
 /// Signs in a browser that the provider has sent back.
@@ -218,7 +216,7 @@ async fn finish(
     let visitor = provider.finish(&flow, code.expose(), api.control().now_ms() / 1_000).await?;
     if errand == CONNECT {
         // The browser may be signed in at the provider as another person, so the person must look at the account first.
-        let user = Uuid::try_parse(with).map_err(|_| not_begun())?;
+        let user = api.control().permitted(with, &Secret::from(secret))?.ok_or_else(not_begun)?;
         let link = api.control().link(user, visitor)?;
         let mut headers = HeaderMap::from_iter([(header::LOCATION, HeaderValue::from_static(TO_CONFIRM))]);
         with_cookie(&api, &mut headers, Cookie::Link, Some(&link))?;
@@ -242,18 +240,26 @@ async fn list_identities(State(api): State<Api>, Auth(caller): Auth) -> Answer<J
 }
 
 /// Begins to connect an account of the provider. The browser goes there, comes back to the console, and you confirm.
+/// Send the password if you have signed in more than 10 minutes ago.
 #[utoipa::path(post, path = "/me/identities", tag = "people", request_body = ConnectIdentity,
     responses((status = 200, description = "Send the browser there", body = GoOn),
         (status = 404, description = "There is no provider here", body = Problem, content_type = "application/problem+json")))]
 async fn connect_identity(
     State(api): State<Api>,
+    From(address): From,
     Auth(caller): Auth,
-    Input { value: ConnectIdentity {}, .. }: Input<ConnectIdentity>,
+    Input { value, .. }: Input<ConnectIdentity>,
 ) -> Answer<(HeaderMap, Json<GoOn>)> {
     let Who::Person { user, .. } = &caller.who else {
         return Err(Problem::new(StatusCode::FORBIDDEN, "only people have identities: sign in"));
     };
-    let (location, headers) = leave(&api, CONNECT, &user.to_string()).await?;
+    provider(&api)?;
+    if value.password.is_some() {
+        api.rates().password(address)?;
+    }
+    api.control().may_connect(&caller, &value).await?;
+    let journey = journey()?;
+    let (location, headers) = leave(&api, &journey, CONNECT, &api.control().permit(*user, &journey)?).await?;
     Ok((headers, Json(GoOn { location })))
 }
 

@@ -29,6 +29,7 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(delete_invitation))
         .routes(routes!(accept_invitation))
         .routes(routes!(list_audit_entries))
+        .routes(routes!(list_own_audit_entries))
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -240,4 +241,16 @@ async fn list_audit_entries(
     api.control().may(&caller, organisation, Permission::AuditRead).await?;
     let _turn = api.budget().turn(organisation).await?;
     Ok(List::of(api.control().audit_log(&caller, organisation, &page).await?))
+}
+
+/// What was done with your account, the latest entry first: sign-ins, refused sign-ins, changes of its password, second
+/// factor and identities. Your organisations see the same entries.
+#[utoipa::path(get, path = "/me/audit", tag = "people", params(PageQuery),
+    responses((status = 200, description = "Entries", body = List<AuditEntry>)))]
+async fn list_own_audit_entries(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Paging(page): Paging,
+) -> Answer<Json<List<AuditEntry>>> {
+    Ok(List::of(api.control().own_audit_log(&caller, &page).await?))
 }

@@ -15,9 +15,9 @@ use uuid::Uuid;
 
 use super::problem::{Answer, Problem};
 use crate::limits::{
-    ACCOUNTS_MET_PER_HOUR, ADDRESS_CHANGES_PER_HOUR, DENIALS_PER_MINUTE, GUESSES_PER_MINUTE,
-    INVITATIONS_PER_HOUR, LETTERS_PER_HOUR, PASSWORD_RESET_EVERY, PASSWORDS_PER_MINUTE, REQUESTS_PER_SECOND,
-    SIGN_INS_PER_MINUTE,
+    ACCOUNTS_MET_PER_HOUR, ADDRESS_CHANGES_PER_HOUR, CLAIMS_PER_MINUTE, CLAIMS_PER_SECOND,
+    DENIALS_PER_MINUTE, GUESSES_PER_MINUTE, INVITATIONS_PER_HOUR, LETTERS_PER_HOUR, PASSWORD_RESET_EVERY,
+    PASSWORDS_PER_MINUTE, REQUESTS_PER_SECOND, SIGN_INS_PER_MINUTE,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -54,6 +54,10 @@ pub(crate) struct Rates {
     invited: Limiter<Email>,
     /// Recorded denials, by caller.
     denials: Limiter<Uuid>,
+    /// Claims of devices, by address.
+    claims: Limiter<Option<IpAddr>>,
+    /// Claims of devices, by claim token.
+    claims_by: Limiter<Uuid>,
     /// Unauthenticated requests, by address.
     strangers: Limiter<Option<IpAddr>>,
 }
@@ -83,6 +87,8 @@ impl Rates {
             letters: Limiter::new(Quota::per_hour(count(LETTERS_PER_HOUR))),
             invitations: Limiter::new(Quota::per_hour(count(INVITATIONS_PER_HOUR))),
             invited: Limiter::new(Quota::per_hour(count(LETTERS_PER_HOUR))),
+            claims: Limiter::new(Quota::per_minute(count(CLAIMS_PER_MINUTE))),
+            claims_by: Limiter::new(Quota::per_second(count(CLAIMS_PER_SECOND))),
             denials: Limiter::new(Quota::per_minute(count(DENIALS_PER_MINUTE))),
         }
     }
@@ -172,6 +178,16 @@ impl Rates {
     /// Whether the audit log records another denial of this caller.
     pub(crate) fn denial(&self, who: Uuid) -> bool {
         self.denials.take(&who).is_ok()
+    }
+
+    /// Counts a claim before its claim token is known.
+    pub(crate) fn claim(&self, address: Option<IpAddr>) -> Answer<()> {
+        self.claims.take(&network(address))
+    }
+
+    /// Counts a claim by a claim token.
+    pub(crate) fn claim_by(&self, token: Uuid) -> Answer<()> {
+        self.claims_by.take(&token)
     }
 
     /// Counts a request before its caller is known.
@@ -284,6 +300,19 @@ mod tests {
         assert!(guessed.count() <= GUESSES_PER_MINUTE as usize + 1);
         assert!(rates.sign_in("ann@example.org", from(2_000)).is_err());
         assert!(rates.sign_in("ann@example.org", home).is_ok());
+    }
+
+    #[test]
+    fn claims_are_limited_by_address_and_by_claim_token() {
+        let rates = Rates::new();
+        let (here, there) = (Some(IpAddr::from([192, 0, 2, 1])), Some(IpAddr::from([192, 0, 2, 2])));
+        let taken = (0..100_000).filter(|_| rates.claim(here).is_ok()).count();
+        assert!((CLAIMS_PER_MINUTE as usize..100_000).contains(&taken), "{taken}");
+        assert!(rates.claim(there).is_ok());
+        let (one, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let taken = (0..100_000).filter(|_| rates.claim_by(one).is_ok()).count();
+        assert!((CLAIMS_PER_SECOND as usize..100_000).contains(&taken), "{taken}");
+        assert!(rates.claim_by(other).is_ok());
     }
 
     #[test]

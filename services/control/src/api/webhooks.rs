@@ -3,21 +3,25 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde::Deserialize;
-use utoipa::IntoParams;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
-use super::extract::{Auth, PageQuery, Paging, Path};
+use super::extract::{Auth, IdempotencyKey, Input, PageQuery, Paging, Path};
 use super::parts::AtPart;
 use super::problem::Answer;
 use super::{Api, List};
-use crate::domain::{BrokerRef, DeadLetter, DeadLetterCount, Settling, WebhookStatus, Which};
+use crate::domain::{
+    BrokerRef, DeadLetter, DeadLetterCount, KeyRotation, RotatedKey, Settling, WebhookStatus, Which,
+};
+use crate::secret::Secret;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(webhook_status))
+        .routes(routes!(rotate_webhook_key))
         .routes(routes!(test_webhook))
         .routes(routes!(list_dead_letters, remove_dead_letters))
         .routes(routes!(retry_dead_letters))
@@ -54,6 +58,32 @@ async fn webhook_status(
 ) -> Answer<Json<WebhookStatus>> {
     let (at, name) = at.split();
     Ok(Json(api.control().webhook_status(&caller, &at, &name).await?))
+}
+
+/// The signing keys of a webhook, with the generated one.
+#[derive(Serialize, ToSchema)]
+struct MadeKey {
+    #[serde(flatten)]
+    keys: RotatedKey,
+    /// The generated key. Only this answer contains it. Null if you chose one.
+    #[schema(value_type = Option<String>)]
+    signing_key: Option<Secret>,
+}
+
+/// Replaces the signing key of a webhook. With an overlap, requests have the signatures of both keys until its end, so
+/// that the receiver can change its key at any time in between.
+#[utoipa::path(post, path = "/organisations/{organisation}/brokers/{broker}/webhooks/{name}/rotate-key", tag = "webhooks",
+    params(AtPart, IdempotencyKey), request_body = KeyRotation,
+    responses((status = 200, description = "The keys", body = MadeKey)))]
+async fn rotate_webhook_key(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtPart>,
+    Input { value, once }: Input<KeyRotation>,
+) -> Answer<Json<MadeKey>> {
+    let (at, name) = at.split();
+    let (keys, signing_key) = api.control().rotate_webhook_key(&caller, &at, &name, &value, &once).await?;
+    Ok(Json(MadeKey { keys, signing_key }))
 }
 
 /// Queues a test event, and makes the server try the webhook's queue at once.

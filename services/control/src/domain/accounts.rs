@@ -344,9 +344,7 @@ impl Control {
                         Checked::Right => serde_json::json!({ "second_factor": true }),
                         _ => serde_json::json!({}),
                     };
-                    for (organisation, _) in members::of_user(&change.tx, id, Read::Snapshot).await? {
-                        change.audit(organisation, "sign_in", email, details.clone())?;
-                    }
+                    audit_as(&change, id, "sign_in", email, details).await?;
                 } else if checked == Checked::Missing {
                     // The password is right, so its owner must be able to see that somebody has it.
                     audit_everywhere(&change, id, "sign_in.ask_code", serde_json::json!({})).await?;
@@ -378,10 +376,7 @@ impl Control {
         let nobody = Actor { agent, ..Actor::new(ActorKind::Nobody, email, source.address) };
         let details = &details;
         self.change(nobody, &Once::unnamed()?, |change| async move {
-            for (organisation, _) in members::of_user(&change.tx, user, Read::Snapshot).await? {
-                change.audit(organisation, "sign_in.refuse", email, details.clone())?;
-            }
-            Ok(())
+            audit_as(&change, user, "sign_in.refuse", email, details.clone()).await
         })
         .await
     }
@@ -606,7 +601,7 @@ async fn me(tx: &Transaction, user: Uuid) -> Result<Me> {
     Ok(Me { user: shown, organisations: all })
 }
 
-/// An entry in the logs of all organisations of a person.
+/// An entry in a person's own log, and in the logs of all their organisations.
 pub(super) async fn audit_everywhere(
     change: &Change,
     user: Uuid,
@@ -614,11 +609,21 @@ pub(super) async fn audit_everywhere(
     details: serde_json::Value,
 ) -> Result<()> {
     let target = shown(&change.tx, user).await?;
-    let target = target.as_ref().map_or("", User::known_as);
+    audit_as(change, user, action, target.as_ref().map_or("", User::known_as), details).await
+}
+
+/// The same with the name by which the person was found.
+pub(super) async fn audit_as(
+    change: &Change,
+    user: Uuid,
+    action: &str,
+    target: &str,
+    details: serde_json::Value,
+) -> Result<()> {
     for (organisation, _) in members::of_user(&change.tx, user, Read::Snapshot).await? {
         change.audit(organisation, action, target, details.clone())?;
     }
-    Ok(())
+    change.audit_of_person(user, action, target, details)
 }
 
 pub(super) fn person(user: Uuid, email: &str, address: Option<IpAddr>) -> Actor {

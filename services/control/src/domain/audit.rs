@@ -11,6 +11,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::accounts::person_of;
 use super::difference::without_secrets;
 use super::{
     BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, Who, authorise, former,
@@ -155,6 +156,17 @@ impl Control {
             entries(&tx, organisation, before, page.limit).await
         })
         .await
+    }
+
+    /// Entries about the caller's own account, the latest first.
+    pub(crate) async fn own_audit_log(
+        &self,
+        caller: &Caller,
+        page: &PageRequest,
+    ) -> Result<Page<AuditEntry>> {
+        let (user, _) = person_of(caller)?;
+        let before = page.after.as_deref().map(position).transpose()?;
+        self.look(|tx| async move { entries(&tx, user, before, page.limit).await }).await
     }
 
     /// The same as [`Control::audit_log`] for operators, who may also read a deleted organisation's log.

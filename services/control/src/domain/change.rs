@@ -211,11 +211,28 @@ impl Change {
     /// Adds an entry to an organisation's audit log. `action` is like `broker.create`, `target` a name or an id.
     #[allow(clippy::needless_pass_by_value, reason = "so that json! can stand in the call")]
     pub(super) fn audit(&self, organisation: Uuid, action: &str, target: &str, details: Value) -> Result<()> {
+        self.touched.lock().unwrap_or_else(PoisonError::into_inner).insert(organisation);
+        self.append(organisation, action, target, &details)
+    }
+
+    /// Adds an entry to the audit log that a person reads of their own account. It is stored like that of an
+    /// organisation, by the person's id.
+    #[allow(clippy::needless_pass_by_value, reason = "as in `audit`")]
+    pub(super) fn audit_of_person(
+        &self,
+        user: Uuid,
+        action: &str,
+        target: &str,
+        details: Value,
+    ) -> Result<()> {
+        self.append(user, action, target, &details)
+    }
+
+    fn append(&self, log: Uuid, action: &str, target: &str, details: &Value) -> Result<()> {
         let entry = json!({
             "at_ms": self.now_ms, "actor": &*self.actor, "action": action, "target": target, "details": details,
         });
-        self.touched.lock().unwrap_or_else(PoisonError::into_inner).insert(organisation);
         let place = self.entries.fetch_add(1, Ordering::Relaxed);
-        Ok(accounts::audit::append(&self.tx, organisation.as_bytes(), place, entry.to_string())?)
+        Ok(accounts::audit::append(&self.tx, log.as_bytes(), place, entry.to_string())?)
     }
 }

@@ -45,6 +45,9 @@ pub struct Credential {
     #[schema(example = "pump-7", min_length = 1)]
     #[serde(default)]
     pub client_id: Option<String>,
+    /// Id of the claim token by which a device made it; null: a caller of the API made it.
+    #[serde(default)]
+    pub claim_token: Option<Uuid>,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -165,10 +168,7 @@ impl Control {
                 if all.get::<model::Credential>(tx, user, Read::Serializable).await?.is_some() {
                     return Err(Error::Conflict("there is a credential with this user name".into()));
                 }
-                if accounts::credential_count(tx, broker.id).await? >= CREDENTIALS_MAX {
-                    let what = "a broker has no more than 100,000 credentials: delete some, or let devices show tokens";
-                    return Err(Error::Conflict(what.into()));
-                }
+                check_room(accounts::credential_count(tx, broker.id, Read::Snapshot).await?, 1)?;
                 accounts::count_credentials(tx, broker.id, 1)?;
                 let version = all.put(tx, user, &record).await?;
                 touch(tx, broker.id)?;
@@ -318,7 +318,12 @@ impl Control {
     /// Derives the generated password. `id` is part of it, so that a key that is used again after its receipt has
     /// expired gives another password.
     fn generated(&self, once: &Once, id: Uuid) -> Result<Secret> {
-        let random = self.bytes_of(once, id.as_bytes())?;
+        self.generated_for(once, id, "")
+    }
+
+    /// The same for one of several users of a request.
+    pub(super) fn generated_for(&self, once: &Once, id: Uuid, user: &str) -> Result<Secret> {
+        let random = self.bytes_of(once, &[id.as_bytes(), user.as_bytes()].concat())?;
         let (random, _) = random.split_first_chunk().ok_or(Error::Internal("a hash is too short"))?;
         Ok(Secret::from(&*generated::generate(random)))
     }
@@ -340,7 +345,16 @@ async fn get(
     record.ok_or(Error::NotFound("credential"))
 }
 
-fn shown(record: &model::Credential) -> Credential {
+/// Refuses `more` credentials beyond the most that a broker has.
+pub(super) fn check_room(count: u64, more: u64) -> Result<()> {
+    if count.saturating_add(more) <= CREDENTIALS_MAX {
+        return Ok(());
+    }
+    let what = "a broker has no more than 100,000 credentials: delete some, or let devices show tokens";
+    Err(Error::Conflict(what.into()))
+}
+
+pub(super) fn shown(record: &model::Credential) -> Credential {
     Credential {
         user: record.user.clone(),
         group: record.group.clone(),
@@ -348,6 +362,7 @@ fn shown(record: &model::Credential) -> Credential {
         enabled: record.enabled,
         expires_at_ms: record.expires_at_ms,
         client_id: record.client_id.clone(),
+        claim_token: record.claim_token.as_deref().and_then(|id| id.parse().ok()),
         previous_secret_until_ms: record.previous_secret.as_ref().map(|previous| previous.until_ms),
         created_at_ms: record.created_at_ms,
         scram: record.scram.is_some(),

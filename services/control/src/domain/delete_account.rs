@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
-use super::accounts::{audit_everywhere, found, get, person_of};
+use super::accounts::{found, get, person_of};
 use super::second_factor::Checked;
 use super::{
     Caller, Control, Error, Once, Result, Role, machine, members, organisations, visitors, web_sessions,
@@ -77,11 +77,12 @@ impl Control {
                     ownerless.join(", ")
                 )));
             }
-            audit_everywhere(&change, user, "person.delete", json!({})).await?;
+            let account = found(get(tx, user, Read::Serializable).await?)?;
             for (organisation, _) in own {
+                change.audit(organisation, "person.delete", &account.email, json!({}))?;
                 members::remove(tx, organisation, user).await?;
             }
-            let account = found(get(tx, user, Read::Serializable).await?)?;
+            accounts::audit::clear(tx, user.as_bytes())?;
             accounts::emails().clear(tx, account.email.as_bytes()).await?;
             visitors::disconnect_all(tx, user).await?;
             accounts::second_factors().clear(tx, user.as_bytes()).await?;

@@ -9,7 +9,7 @@ use millrace_storage::{Read, Transaction};
 use serde_json::json;
 use uuid::Uuid;
 
-use super::accounts::{Newcomer, person, put_new};
+use super::accounts::{Newcomer, audit_as, person, put_new};
 use super::change::Change;
 use super::{Control, Once, Result, Role, SignedIn, Source, members, organisations, setup};
 
@@ -38,9 +38,7 @@ impl Control {
                 };
                 let home = home(&change, user, organisation, machine).await?;
                 setup::adopt(&change, home).await?;
-                for (organisation, _) in members::of_user(&change.tx, user, Read::Snapshot).await? {
-                    change.audit(organisation, "sign_in", NAME, json!({ "how": "local" }))?;
-                }
+                audit_as(&change, user, "sign_in", NAME, json!({ "how": "local" })).await?;
                 Ok(user)
             })
             .await?;

@@ -4,7 +4,9 @@ use millrace_layers::accounts::expiring::{self, Expiring, ExpiringKind};
 use millrace_storage::Transaction;
 use tracing::{info, warn};
 
-use super::{Control, Result, account_links, change, former, invitations, sign_ups, web_sessions};
+use super::{
+    Control, Result, account_links, change, claim_tokens, former, invitations, sign_ups, web_sessions,
+};
 use crate::limits::{SWEEP_EVERY, SWEPT_ROWS};
 
 impl Control {
@@ -54,6 +56,7 @@ async fn expire(tx: &Transaction, one: &Expiring, now_ms: u64) -> Result<()> {
         ExpiringKind::Receipt => change::forget(tx, &one.id, now_ms).await?,
         ExpiringKind::SignUp => sign_ups::expire(tx, &one.id).await?,
         ExpiringKind::AccountLink => account_links::expire(tx, &one.id).await?,
+        ExpiringKind::ClaimToken => claim_tokens::expire(tx, &one.id).await?,
         ExpiringKind::FormerOrganisation => former::expire(tx, &one.id, now_ms).await?,
     }
     Ok(one.cancel(tx)?)

@@ -14,12 +14,14 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::accounts::{
-    Newcomer, audit_everywhere, create, has_password, is_there_one_with, person, person_of,
+    Newcomer, audit_as, audit_everywhere, create, found, get, has_password, is_there_one_with, person,
+    person_of,
 };
 use super::change::Change;
 use super::check::Fields;
-use super::{Caller, Control, Error, Once, Result, SignedIn, Source, members, names, web_sessions};
-use crate::limits::{IDENTITIES_MAX, NAME_CHARS_MAX, OIDC_S};
+use super::second_factor::Checked;
+use super::{Caller, Control, Error, Once, Result, SignedIn, Source, names, web_sessions};
+use crate::limits::{IDENTITIES_MAX, NAME_CHARS_MAX, OIDC_S, RECENT_SIGN_IN_MS};
 use crate::oidc::Flow;
 use crate::secret::{self, Purpose, Secret};
 
@@ -60,6 +62,18 @@ struct Record {
     connected_at_ms: u64,
 }
 
+/// Request to connect an account of the provider, with a proof that it comes from the person.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ConnectIdentity {
+    /// The password of your account. It is needed unless you have signed in within the last 10 minutes.
+    #[schema(value_type = Option<String>, format = Password, max_length = 1024)]
+    pub password: Option<Secret>,
+    /// With the password, if your account has a second factor: the six digits that the device shows, or a recovery code.
+    #[schema(value_type = Option<String>, format = Password, example = "492039", max_length = 64)]
+    pub code: Option<Secret>,
+}
+
 /// The content of a signed cookie: an account of the provider that `user` has yet to confirm.
 #[derive(Serialize, Deserialize)]
 struct Link {
@@ -97,9 +111,7 @@ impl Control {
                     }
                 };
                 connect(&change, user, visitor).await?;
-                for (organisation, _) in members::of_user(&change.tx, user, Read::Snapshot).await? {
-                    change.audit(organisation, "sign_in", known_by, json!({ "provider": visitor.issuer }))?;
-                }
+                audit_as(&change, user, "sign_in", known_by, json!({ "provider": visitor.issuer })).await?;
                 Ok(user)
             })
             .await?;
@@ -134,6 +146,64 @@ impl Control {
         let newcomer = Newcomer { id, email, name: name.clone(), password: None };
         create(change, &newcomer).await?;
         self.belong(change, id, organisation, &name, token).await
+    }
+
+    /// Refuses to connect an account of the provider on behalf of a web session alone: whoever has stolen the session
+    /// would keep a way into the account.
+    pub(crate) async fn may_connect(&self, caller: &Caller, input: &ConnectIdentity) -> Result<()> {
+        let (user, sign_in) = person_of(caller)?;
+        let since_ms = self.now_ms().saturating_sub(RECENT_SIGN_IN_MS);
+        let (account, is_recent) = self
+            .look(|tx| async move {
+                let account = found(get(&tx, user, Read::Snapshot).await?)?;
+                Ok((account, web_sessions::began_since(&tx, sign_in, since_ms).await?))
+            })
+            .await?;
+        let proof = match (&account.password, &input.password) {
+            (Some(_), Some(password)) => &self.check_password(user, "password", password).await?,
+            _ if is_recent => return Ok(()),
+            (Some(_), None) => {
+                let what = "is missing: it is needed when you have signed in more than 10 minutes ago";
+                return Err(Error::field("password", what));
+            }
+            (None, _) => {
+                let what = "you have no password here: sign in with your provider again, and connect the account within 10 minutes";
+                return Err(Error::Forbidden(what.into()));
+            }
+        };
+        let checked = self
+            .change(caller.into(), &Once::unnamed()?, |change| async move {
+                proof.holds(&change, caller).await?;
+                self.take_code(&change, user, input.code.as_ref()).await
+            })
+            .await?;
+        if matches!(checked, Checked::Wrong | Checked::TooMany { .. }) {
+            self.note_wrong_code(caller, user).await?;
+        }
+        checked.in_session(self.now_ms())
+    }
+
+    /// The text in the browser's cookie that lets its return from the provider connect an account: it stands for
+    /// [`Self::may_connect`], and is valid with the secret of one journey.
+    pub(crate) fn permit(&self, user: Uuid, journey: &Secret) -> Result<String> {
+        let expires_at_ms = self.now_ms() + OIDC_S * 1_000;
+        Ok(format!("{user}.{expires_at_ms}.{}", self.permit_hash(user, expires_at_ms, journey)?))
+    }
+
+    /// The person of a permit; `None`: it is wrong or has expired.
+    pub(crate) fn permitted(&self, permit: &str, journey: &Secret) -> Result<Option<Uuid>> {
+        let mut parts = permit.splitn(3, '.');
+        let (user, at, shown) = (parts.next(), parts.next(), parts.next().unwrap_or_default());
+        let user = user.and_then(|user| Uuid::try_parse(user).ok());
+        let (Some(user), Some(at)) = (user, at.and_then(|at| at.parse().ok())) else { return Ok(None) };
+        let is_right: bool = self.permit_hash(user, at, journey)?.as_bytes().ct_eq(shown.as_bytes()).into();
+        Ok(Some(user).filter(|_| is_right && self.now_ms() < at))
+    }
+
+    fn permit_hash(&self, user: Uuid, expires_at_ms: u64, journey: &Secret) -> Result<String> {
+        let parts =
+            [&b"permit"[..], user.as_bytes(), &expires_at_ms.to_be_bytes(), journey.expose().as_bytes()];
+        Ok(secret::letters(&self.hash(Purpose::Link, &parts)?))
     }
 
     /// Returns the signed cookie that the browser keeps until `user` confirms the account.

@@ -2,7 +2,7 @@
 //! they have recorded, and queues requests to them.
 
 use bytes::Bytes;
-use millrace_access::model::{Checked, Webhook};
+use millrace_access::model::{Checked, PreviousKey, Webhook};
 use millrace_layers::{
     BrokerId, Position, accounts,
     documents::Collection,
@@ -16,7 +16,8 @@ use utoipa::ToSchema;
 use super::change::Change;
 use super::difference::without_secrets;
 use super::{BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Part, Permission, Result, brokers};
-use crate::limits::WEBHOOKS_MAX;
+use crate::limits::{PASSWORD_BYTES_MAX, ROTATION_OVERLAP_S_MAX, WEBHOOKS_MAX};
+use crate::secret::Secret;
 
 /// State of a webhook.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -45,6 +46,39 @@ pub struct WebhookStatus {
     pub failing_since_ms: Option<u64>,
     /// Time of the next attempt, in unix milliseconds; null: as soon as an event is queued.
     pub next_attempt_at_ms: Option<u64>,
+    /// Numbers of the keys that signed the last attempt, the newest first; empty: it was not signed.
+    pub signed_by: Vec<u32>,
+    /// Number of the signing key; null: requests are not signed.
+    pub key_number: Option<u32>,
+    /// Number of the previous key while it signs too; null: it does not.
+    pub previous_key_number: Option<u32>,
+    /// End of the previous key, in unix milliseconds.
+    pub previous_key_until_ms: Option<u64>,
+}
+
+/// Request to replace the signing key of a webhook.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KeyRotation {
+    /// The new key. Left out: the server generates one.
+    #[schema(value_type = Option<String>, format = Password, min_length = 1, max_length = 1024)]
+    pub signing_key: Option<Secret>,
+    /// Time for which the previous key signs too, in seconds: at most 30 days. Until then the header
+    /// `millrace-signature` has two signatures, and the receiver verifies either.
+    #[serde(default)]
+    #[schema(maximum = 2_592_000, default = 0, example = 86_400)]
+    pub overlap_s: u32,
+}
+
+/// The signing keys of a webhook, without their text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RotatedKey {
+    /// Number of the new key. The header `millrace-signature-keys` has the numbers of the keys of a request.
+    pub key_number: u32,
+    /// Number of the previous key while it signs too; null: it does not.
+    pub previous_key_number: Option<u32>,
+    /// End of the previous key, in unix milliseconds.
+    pub previous_key_until_ms: Option<u64>,
 }
 
 /// A failed attempt to deliver.
@@ -54,6 +88,8 @@ pub struct WebhookFailure {
     /// HTTP status of the answer; null: there was no answer.
     pub status: Option<u16>,
     pub reason: String,
+    /// Numbers of the keys that signed the attempt, the newest first.
+    pub signed_by: Vec<u32>,
 }
 
 /// An event that the receiver refused, or that could not be delivered for a day.
@@ -111,10 +147,19 @@ impl Part for Webhook {
         self.created_at_ms = old.map_or(now_ms, |old| old.created_at_ms);
         // Answers omit the key, so a caller that sends an answer back does not have it: the stored key stays. An empty
         // key removes it.
+        let before = old.and_then(|old| old.signing_key.as_ref());
+        let number = old.map_or(0, |old| old.key_number);
         match &self.signing_key {
-            None => self.signing_key = old.and_then(|old| old.signing_key.clone()),
-            Some(key) if key.expose().is_empty() => self.signing_key = None,
-            Some(_) => {}
+            key if key.is_none() || key.as_ref() == before => {
+                self.signing_key = before.cloned();
+                self.key_number = number;
+                self.previous_key = old.and_then(|old| old.previous_key.clone());
+                self.previous_key = self.previous_key.take().filter(|previous| now_ms < previous.until_ms);
+            }
+            Some(key) if key.expose().is_empty() => {
+                (self.signing_key, self.key_number, self.previous_key) = (None, number, None);
+            }
+            _ => (self.key_number, self.previous_key) = (number + 1, None),
         }
     }
 
@@ -134,8 +179,13 @@ impl Control {
         at: &BrokerRef,
         name: &str,
     ) -> Result<WebhookStatus> {
+        let now_ms = self.now_ms();
         self.look(|tx| async move {
             let broker = find(&tx, caller, at, name, Permission::AccessRead, Read::Snapshot).await?;
+            let all = accounts::webhooks(broker);
+            let webhook = all.get::<Webhook>(&tx, name.as_bytes(), Read::Snapshot).await?;
+            let webhook = webhook.ok_or(Error::NotFound(Webhook::KIND))?.value;
+            let keys = signs(&webhook, now_ms);
             let (state, waiting) = webhooks::status(&tx, Hook { broker, name }).await?;
             let unless_zero = |at_ms: u64| (at_ms > 0).then_some(at_ms);
             Ok(WebhookStatus {
@@ -152,6 +202,10 @@ impl Control {
                 attempts: state.attempts,
                 failing_since_ms: unless_zero(state.failing_since_ms),
                 next_attempt_at_ms: unless_zero(state.next_attempt_ms),
+                signed_by: state.signed_by,
+                key_number: webhook.signing_key.is_some().then_some(keys.key_number),
+                previous_key_number: keys.previous_key_number,
+                previous_key_until_ms: keys.previous_key_until_ms,
             })
         })
         .await
@@ -202,6 +256,54 @@ impl Control {
         .await
     }
 
+    /// Replaces the signing key. The previous key signs too until its end. Only this answer contains a generated key.
+    pub(crate) async fn rotate_webhook_key(
+        &self,
+        caller: &Caller,
+        at: &BrokerRef,
+        name: &str,
+        input: &KeyRotation,
+        once: &Once,
+    ) -> Result<(RotatedKey, Option<Secret>)> {
+        if input.overlap_s > ROTATION_OVERLAP_S_MAX {
+            return Err(Error::field("overlap_s", format!("must be at most {ROTATION_OVERLAP_S_MAX}")));
+        }
+        if let Some(key) = &input.signing_key
+            && !(1..=PASSWORD_BYTES_MAX).contains(&key.expose().len())
+        {
+            let what = format!("must have 1 to {PASSWORD_BYTES_MAX} bytes; leave it out to have one made");
+            return Err(Error::field("signing_key", what));
+        }
+        let id = self.new_id()?;
+        let (rotated, id) = self
+            .change(caller.into(), once, |change| async move {
+                let broker =
+                    find(&change.tx, caller, at, name, Permission::AccessWrite, Read::Serializable).await?;
+                let all = accounts::webhooks(broker);
+                let webhook = all.get::<Webhook>(&change.tx, name.as_bytes(), Read::Serializable).await?;
+                let mut webhook = webhook.ok_or(Error::NotFound(Webhook::KIND))?.value;
+                let key = match &input.signing_key {
+                    Some(key) => key.clone(),
+                    None => self.secret_of(once, id.as_bytes())?,
+                };
+                let until_ms = change.now_ms + u64::from(input.overlap_s) * 1_000;
+                let before = webhook.signing_key.replace(key).filter(|_| input.overlap_s > 0);
+                let number = webhook.key_number;
+                webhook.previous_key =
+                    before.map(|signing_key| PreviousKey { signing_key, number, until_ms });
+                webhook.key_number += 1;
+                all.put(&change.tx, name.as_bytes(), &webhook).await?;
+                accounts::touch(&change.tx, broker)?;
+                let rotated = signs(&webhook, change.now_ms);
+                let said = json!({ "broker": at.name, "keys": rotated });
+                change.audit(at.organisation, "webhook.rotate_key", name, said)?;
+                Ok((rotated, id))
+            })
+            .await?;
+        let is_made = input.signing_key.is_none();
+        Ok((rotated, is_made.then(|| self.secret_of(once, id.as_bytes())).transpose()?))
+    }
+
     /// Queues a test event, and makes the server try the queue at once.
     pub(crate) async fn test_webhook(&self, caller: &Caller, at: &BrokerRef, name: &str) -> Result<()> {
         let id = self.new_id()?;
@@ -244,6 +346,15 @@ impl<'a> Which<'a> {
     }
 }
 
+fn signs(webhook: &Webhook, now_ms: u64) -> RotatedKey {
+    let previous = webhook.previous_key.as_ref().filter(|previous| now_ms < previous.until_ms);
+    RotatedKey {
+        key_number: webhook.key_number,
+        previous_key_number: previous.map(|previous| previous.number),
+        previous_key_until_ms: previous.map(|previous| previous.until_ms),
+    }
+}
+
 /// Finds a webhook that the caller may change.
 async fn hook<'n>(change: &Change, caller: &Caller, at: &BrokerRef, name: &'n str) -> Result<Hook<'n>> {
     let broker = find(&change.tx, caller, at, name, Permission::AccessWrite, Read::Serializable).await?;
@@ -271,8 +382,8 @@ fn cursor(text: &[u8]) -> Result<Position> {
 
 impl From<webhooks::Failure> for WebhookFailure {
     fn from(failure: webhooks::Failure) -> Self {
-        let webhooks::Failure { at_ms, status, reason } = failure;
-        Self { at_ms, status, reason }
+        let webhooks::Failure { at_ms, status, reason, signed_by } = failure;
+        Self { at_ms, status, reason, signed_by }
     }
 }
 

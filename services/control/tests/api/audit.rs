@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::operator::{here, router};
-use crate::tools::{Answer, Region};
+use crate::tools::{Answer, PASSWORD, Region};
 
 /// The latest entry of an action.
 fn entry<'a>(log: &'a Answer, action: &str) -> &'a Value {
@@ -129,4 +129,41 @@ async fn who_may_not_change_a_url_does_not_see_the_token_in_it() {
         let seen = viewer.get(&path).await;
         assert_eq!(seen.is(StatusCode::OK).text(pointer), "https://hooks.test/(hidden)", "{path}");
     }
+}
+
+#[tokio::test]
+async fn a_person_without_an_organisation_has_a_log_all_the_same() {
+    let region = Region::new().await;
+    let mut ann = region.person().await;
+    let me = ann.get("/me").await;
+    let (id, email) = (me.text("/user/id").to_owned(), me.text("/user/email").to_owned());
+    ann.delete(&ann.own("")).await.is(StatusCode::NO_CONTENT);
+    let wrong = json!({ "email": email, "password": "not the password of Ann" });
+    region.stranger().post("/sign-in", wrong).await.is(StatusCode::UNAUTHORIZED);
+    let again = ann.post("/sign-in", json!({ "email": email, "password": PASSWORD })).await;
+    ann.welcome(again.is(StatusCode::OK));
+    let new = "a lamp of forty dull geese";
+    ann.post("/me/password", json!({ "current": PASSWORD, "new": new })).await.is(StatusCode::NO_CONTENT);
+    let log = ann.get("/me/audit").await;
+    let noted = log.is(StatusCode::OK).column("action");
+    assert_eq!(noted[..3], ["person.change_password", "sign_in", "sign_in.refuse"], "{log:?}");
+    let first = ann.get("/me/audit?limit=1").await;
+    let cursor = first.text("/next_cursor");
+    assert_eq!(ann.get(&format!("/me/audit?limit=1&cursor={cursor}")).await.column("action"), ["sign_in"]);
+    assert!(!log.body.to_string().contains(new));
+
+    // The log is nobody else's, and not an organisation's.
+    let bob = region.person().await;
+    assert!(!bob.get("/me/audit").await.body.to_string().contains(&email));
+    for person in [&ann, &bob] {
+        person.get(&format!("/organisations/{id}/audit")).await.is(StatusCode::NOT_FOUND);
+    }
+    let token = bob.post(&bob.own("/tokens"), json!({ "name": "a", "scopes": ["audit:read"] })).await;
+    bob.with_token(token.text("/secret")).get("/me/audit").await.is(StatusCode::FORBIDDEN);
+    ann.post("/me/delete", json!({ "password": new })).await.is(StatusCode::NO_CONTENT);
+    let rows = region.store.run(|tx| {
+        let id = uuid::Uuid::parse_str(&id).unwrap();
+        async move { millrace_layers::accounts::audit::page(&tx, id.as_bytes(), None, 9).await }
+    });
+    assert!(rows.await.unwrap().0.is_empty(), "the log ends with the account");
 }

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::tools::{Client, Region};
 
 /// A credential as the pods read it.
-async fn stored(region: &Region, ann: &Client, broker: &str, user: &str) -> Credential {
+pub(crate) async fn stored(region: &Region, ann: &Client, broker: &str, user: &str) -> Credential {
     let name = ann.get(broker).await.text("/name").to_owned();
     let (name, user) = (name.as_bytes(), user.as_bytes());
     let read = region.store.run(|tx| async move {
@@ -22,7 +22,7 @@ async fn stored(region: &Region, ann: &Client, broker: &str, user: &str) -> Cred
 }
 
 /// Whether a generated secret is the one of a stored hash, as a pod finds out.
-async fn opens(region: &Region, stored: &Secret, secret: &str) -> bool {
+pub(crate) async fn opens(region: &Region, stored: &Secret, secret: &str) -> bool {
     let keys = region.store.run(|tx| async move { keys::get(&tx, Read::Snapshot).await }).await.unwrap();
     let keys = HashKeys::new(keys.iter().map(|key| (key.id, key.key))).unwrap();
     matches!(stored, Secret::Generated { key, hash } if keys.verify(*key, hash, secret.as_bytes()))

@@ -7,6 +7,7 @@ mod audit;
 mod brokers;
 mod contract;
 mod credentials;
+mod fleets;
 mod incidents;
 mod local;
 mod mail;

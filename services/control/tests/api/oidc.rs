@@ -16,6 +16,7 @@ use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
 use serde_json::{Value, json};
 
+use crate::second_factor::Ann;
 use crate::tools::{Answer, Client, PASSWORD, Region};
 
 const US: &str = "millrace at plant";
@@ -303,6 +304,67 @@ async fn an_account_with_the_same_address_is_not_taken_for_theirs_until_they_con
     ann.delete(&path).await.is(StatusCode::NO_CONTENT);
     provider.sign_in(&mut bob, "").await.is(StatusCode::CONFLICT);
     assert_eq!(ann.get("/me/identities").await.body["items"], json!([]));
+}
+
+#[tokio::test]
+async fn a_stolen_session_connects_no_account_of_a_provider() {
+    let provider = Provider::start().await;
+    let region = provider.region(SignUpBy::Anybody).await;
+    let ann = region.person().await;
+    let user = ann.get("/me").await.text("/user/id").to_owned();
+    region.clock.move_on(10 * 60_000);
+    ann.post("/me/identities", json!({})).await.is(StatusCode::OK);
+    region.clock.move_on(1);
+    for body in [json!({}), json!({ "password": "not the password of Ann" })] {
+        let answer = ann.post("/me/identities", body).await;
+        assert_eq!(answer.is(StatusCode::UNPROCESSABLE_ENTITY).text("/fields/0/field"), "password");
+    }
+    let right = json!({ "password": PASSWORD });
+    ann.post("/me/identities", right.clone()).await.is(StatusCode::OK);
+
+    // The cookie of a plain sign-in does not become that of a connection, also not with the permit of another one.
+    let left = ann.post("/me/identities", right.clone()).await;
+    let (_, permitted) = provider.left(&ann, &left, left.text("/location"));
+    let permit = permitted.split_once(".connect.").unwrap().1;
+    let (back, kept) = provider.go(&ann, "").await;
+    for errand in [
+        format!("connect.{user}"),
+        format!("connect.{user}.9000000000000."),
+        format!("connect.{permit}"),
+        "connect.".to_owned(),
+    ] {
+        let forged = ann.with("cookie", &kept.replace("sign-in.", &errand));
+        assert!(forged.get(&back).await.is(StatusCode::FORBIDDEN).text("/detail").contains("was not begun"));
+    }
+    // A permit ends after ten minutes.
+    let left = ann.post("/me/identities", right).await;
+    let (back, kept) = provider.left(&ann, &left, left.text("/location"));
+    region.clock.move_on(10 * 60_000);
+    let late = ann.with("cookie", &kept).get(&back).await;
+    assert!(late.is(StatusCode::FORBIDDEN).text("/detail").contains("was not begun"));
+}
+
+#[tokio::test]
+async fn an_account_of_a_provider_is_connected_with_the_second_factor_or_a_new_sign_in() {
+    let provider = Provider::start().await;
+    let region = provider.region(SignUpBy::Anybody).await;
+    let ann = Ann::in_force(&region).await;
+    region.clock.move_on(10 * 60_000);
+    for (code, status) in [
+        (Value::Null, StatusCode::UNPROCESSABLE_ENTITY),
+        (json!(ann.wrong()), StatusCode::UNPROCESSABLE_ENTITY),
+        (json!(ann.code()), StatusCode::OK),
+    ] {
+        let body = json!({ "password": PASSWORD, "code": code });
+        ann.client.post("/me/identities", body).await.is(status);
+    }
+
+    // Somebody without a password signs in again.
+    let mut visitor = region.stranger();
+    provider.sign_in(&mut visitor, "").await.is(StatusCode::SEE_OTHER);
+    visitor.post("/me/identities", json!({})).await.is(StatusCode::OK);
+    region.clock.move_on(10 * 60_000 + 1);
+    visitor.post("/me/identities", json!({})).await.is(StatusCode::FORBIDDEN);
 }
 
 #[tokio::test]

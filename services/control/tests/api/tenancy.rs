@@ -15,6 +15,7 @@ struct Owned {
     user: String,
     invitation: String,
     token: String,
+    claim_token: String,
 }
 
 async fn tenant(region: &Region) -> Owned {
@@ -37,9 +38,12 @@ async fn tenant(region: &Region) -> Owned {
     let invitation = client.post(&client.own("/invitations"), invite).await.text("/id").to_owned();
     let token = json!({ "name": "a", "scopes": ["audit:read"] });
     let token = client.post(&client.own("/tokens"), token).await.text("/id").to_owned();
+    let claim =
+        json!({ "name": "a", "user_prefix": "p-", "uses_max": 1, "expires_at_ms": 1_000_000_100_000_u64 });
+    let claim_token = client.post(&format!("{broker}/claim-tokens"), claim).await.text("/id").to_owned();
     let user = client.get("/me").await.text("/user/id").to_owned();
     let broker = broker.rsplit('/').next().unwrap().to_owned();
-    Owned { client, broker, user, invitation, token }
+    Owned { client, broker, user, invitation, token, claim_token }
 }
 
 /// A path with ids of `owned`, under the organisation `organisation`.
@@ -50,6 +54,7 @@ fn fill(path: &str, organisation: &str, owned: &Owned) -> String {
         .replace("{user}", user)
         .replace("{invitation}", &owned.invitation)
         .replace("{token}", &owned.token)
+        .replace("{claim_token}", &owned.claim_token)
         .replace("{name}", "one")
         .replace("{client_id}", "one")
         .replace("{letter}", LETTER)
@@ -64,6 +69,7 @@ fn fill_missing(path: &str, organisation: &str) -> String {
         .replace("{user}", user)
         .replace("{invitation}", missing)
         .replace("{token}", missing)
+        .replace("{claim_token}", missing)
         .replace("{name}", "none")
         .replace("{client_id}", "none")
         .replace("{letter}", LETTER)
@@ -88,6 +94,10 @@ fn body(method: &Method, path: &str) -> Option<Value> {
             ("POST", "/brokers/{broker}/publish") => json!({ "topic": "a", "payload": "evil" }),
             ("PUT", "/brokers/{broker}/access") => json!({ "anonymous": true }),
             ("POST", "/brokers/{broker}/credentials") => json!({ "user": "two" }),
+            ("POST", "/brokers/{broker}/credential-batches") => json!({ "devices": [{ "user": "two" }] }),
+            ("POST", "/brokers/{broker}/claim-tokens") => json!({
+                "name": "evil", "user_prefix": "evil-", "uses_max": 1, "expires_at_ms": 1_000_000_100_000_u64,
+            }),
             ("PUT", "/brokers/{broker}/credentials/{user}") => json!({ "enabled": false }),
             ("POST", "/brokers/{broker}/credentials/{user}/rotate") => json!({}),
             ("PUT", "/spend-cap" | "/brokers/{broker}/spend-cap") => {
@@ -99,6 +109,7 @@ fn body(method: &Method, path: &str) -> Option<Value> {
                 json!({ "algorithms": ["RS256"], "key": { "kind": "jwks", "url": "https://evil.test" } })
             }
             ("PUT", "/brokers/{broker}/bans/{name}") => json!({ "address": "0.0.0.0/0" }),
+            ("POST", "/brokers/{broker}/webhooks/{name}/rotate-key") => json!({}),
             ("PUT", "/brokers/{broker}/webhooks/{name}") => {
                 json!({ "url": "https://evil.test", "events": ["connect"] })
             }

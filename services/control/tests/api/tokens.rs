@@ -81,7 +81,7 @@ async fn nobody_gives_a_role_that_may_more_than_they_may() {
 }
 
 /// Bob, who is a member of Ann's organisation with this role.
-async fn member(region: &Region, ann: &crate::tools::Client, role: &str) -> crate::tools::Client {
+pub(crate) async fn member(region: &Region, ann: &crate::tools::Client, role: &str) -> crate::tools::Client {
     let mut bob = region.person().await;
     let invite = json!({ "email": bob.get("/me").await.text("/user/email"), "role": role });
     let invited = ann.post(&ann.own("/invitations"), invite).await;

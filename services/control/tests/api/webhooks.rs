@@ -1,9 +1,10 @@
 //! How webhooks get on, and what they refused.
 
 use axum::http::{Method, StatusCode};
+use millrace_access::model::Webhook;
 use millrace_layers::streams::ReadLimit;
 use millrace_layers::webhooks::{self, Failure, Hook, Outcome, Taken};
-use millrace_layers::{Error, catalog};
+use millrace_layers::{Error, accounts, catalog};
 use millrace_storage::Read;
 use serde_json::{Value, json};
 
@@ -29,7 +30,7 @@ async fn refuse(region: &Region, broker: u64, status: u16) -> Value {
     let limit = ReadLimit { entries: 1, bytes: 1 };
     let taken = region.store.run(|tx| async move { webhooks::take(&tx, hook, "pod", 1, limit).await }).await;
     let Taken::Work(work) = taken.unwrap() else { panic!("nothing is to be sent") };
-    let failure = Failure { at_ms: 5, status: Some(status), reason: "no".into() };
+    let failure = Failure { at_ms: 5, status: Some(status), reason: "no".into(), signed_by: vec![2, 1] };
     let outcome = Outcome::Failed { failure, next_attempt_ms: 9 };
     let (told, outcome) = (&work, &outcome);
     let settle = |tx| async move { webhooks::settle(&tx, hook, told, outcome, 5).await };
@@ -135,4 +136,84 @@ async fn a_filter_that_is_none_of_topics_is_refused() {
     }
     let body = json!({ "url": "https://a.test", "events": ["connect"], "batch_max": 101 });
     ann.put(&format!("{broker}/webhooks/one"), "", body).await.is(StatusCode::UNPROCESSABLE_ENTITY);
+}
+
+/// The webhook as the pods read it.
+async fn stored(region: &Region, broker: u64) -> Webhook {
+    let read = region.store.run(|tx| async move {
+        accounts::webhooks(broker).get::<Webhook>(&tx, b"orders", Read::Snapshot).await
+    });
+    read.await.unwrap().unwrap().value
+}
+
+#[tokio::test]
+async fn a_rotated_key_and_the_previous_one_sign_until_the_overlap_ends() {
+    let region = Region::new().await;
+    let (ann, path, broker) = with_webhook(&region).await;
+    let rotate = format!("{path}/rotate-key");
+    let now_ms = 1_000_000_000_000_u64;
+    let signs = |webhook: &Webhook, at_ms: u64| {
+        let keys = webhook.keys(at_ms);
+        keys.into_iter().map(|(number, key)| (number, key.expose().to_owned())).collect::<Vec<_>>()
+    };
+
+    let first = ann.post(&rotate, json!({ "signing_key": "chosen" })).await;
+    let expected = json!({
+        "key_number": 1, "previous_key_number": null, "previous_key_until_ms": null, "signing_key": null,
+    });
+    assert_eq!(first.is(StatusCode::OK).body, expected);
+    assert_eq!(signs(&stored(&region, broker).await, now_ms), [(1, "chosen".to_owned())]);
+
+    let named = ann.with("idempotency-key", "k");
+    let second = named.post(&rotate, json!({ "overlap_s": 60 })).await;
+    assert!(second.is(StatusCode::OK).headers.contains_key("millrace-in-force-at-ms"));
+    let made = second.text("/signing_key").to_owned();
+    assert_eq!(named.post(&rotate, json!({ "overlap_s": 60 })).await.body, second.body);
+    let webhook = stored(&region, broker).await;
+    let both = [(2, made.clone()), (1, "chosen".to_owned())];
+    assert_eq!(signs(&webhook, now_ms + 59_999), both);
+    assert_eq!(signs(&webhook, now_ms + 60_000), both[..1]);
+
+    // An unrelated change keeps both, and so does the same key once more.
+    for key in [Value::Null, json!(made)] {
+        let mut body = json!({ "url": "https://b.test", "events": ["message"], "filters": ["a/#"] });
+        if key.is_string() {
+            body["signing_key"] = key;
+        }
+        ann.put(&path, "*", body).await.is(StatusCode::NO_CONTENT);
+        assert_eq!(signs(&stored(&region, broker).await, now_ms), both);
+    }
+    let status = ann.get(&format!("{path}/status")).await;
+    let shown = ["key_number", "previous_key_number", "previous_key_until_ms", "signed_by"]
+        .map(|name| status.body[name].clone());
+    assert_eq!(shown, [json!(2), json!(1), json!(now_ms + 60_000), json!([])]);
+    post(&ann, &format!("{path}/test")).await.is(StatusCode::ACCEPTED);
+    refuse(&region, broker, 401).await;
+    assert_eq!(letters(&ann, &path).await[0]["failure"]["signed_by"], json!([2, 1]));
+
+    region.clock.move_on(60_000);
+    let status = ann.get(&format!("{path}/status")).await;
+    assert_eq!((&status.body["key_number"], &status.body["previous_key_number"]), (&json!(2), &Value::Null));
+    // A key that is set as a whole has no overlap, and no number is used twice.
+    let mut body =
+        json!({ "url": "https://b.test", "events": ["message"], "filters": ["a/#"], "signing_key": "" });
+    ann.put(&path, "*", body.clone()).await.is(StatusCode::NO_CONTENT);
+    assert_eq!(signs(&stored(&region, broker).await, now_ms), []);
+    body["signing_key"] = json!("third");
+    ann.put(&path, "*", body).await.is(StatusCode::NO_CONTENT);
+    assert_eq!(signs(&stored(&region, broker).await, now_ms), [(3, "third".to_owned())]);
+
+    for (body, field) in [
+        (json!({ "overlap_s": 2_592_001 }), "overlap_s"),
+        (json!({ "signing_key": "" }), "signing_key"),
+        (json!({ "signing_key": "x".repeat(1_025) }), "signing_key"),
+    ] {
+        let answer = ann.post(&rotate, body).await;
+        assert_eq!(answer.is(StatusCode::UNPROCESSABLE_ENTITY).text("/fields/0/field"), field);
+    }
+    let log = ann.get(&ann.own("/audit")).await;
+    assert!(log.column("action").contains(&"webhook.rotate_key"));
+    for secret in ["chosen", "third", &made] {
+        assert!(!log.body.to_string().contains(secret), "the log shows {secret}");
+    }
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use millrace_access::model::Webhook;
-use millrace_access::webhook::{SIGNATURE_HEADER, sign};
+use millrace_access::webhook::{SIGNATURE_HEADER, SIGNATURE_KEYS_HEADER, sign_with};
 use millrace_layers::webhooks::{Failure, NewLetter, Outcome, Work};
 use millrace_outgoing::{Call, CallError, Response};
 
@@ -23,9 +23,15 @@ pub(super) fn call<'a>(webhook: &'a Webhook, events: &[Bytes], id: &str, now_ms:
     if let Ok(id) = HeaderValue::from_str(id) {
         headers.insert(ID_HEADER, id);
     }
-    let signature = webhook.signing_key.as_ref().map(|key| sign(key, now_ms / 1_000, &body));
-    if let Some(Ok(signature)) = signature.map(HeaderValue::try_from) {
+    let keys = webhook.keys(now_ms);
+    let numbers = keys.iter().map(|(number, _)| number.to_string()).collect::<Vec<_>>().join(",");
+    let signature = sign_with(keys.iter().map(|(_, key)| *key), now_ms / 1_000, &body);
+    if !keys.is_empty()
+        && let (Ok(signature), Ok(numbers)) =
+            (HeaderValue::try_from(signature), HeaderValue::try_from(numbers))
+    {
         headers.insert(SIGNATURE_HEADER, signature);
+        headers.insert(SIGNATURE_KEYS_HEADER, numbers);
     }
     Call {
         method: Method::POST,
@@ -58,9 +64,10 @@ pub(super) fn outcome(
 ) -> Outcome {
     let (failure, is_final) = match answer {
         Ok(answer) if answer.status.is_success() => return Outcome::Delivered,
-        Ok(answer) => (refused(answer.status, now_ms), is_final(answer.status)),
-        Err(error) => (Failure { at_ms: now_ms, status: None, reason: error.to_string() }, false),
+        Ok(answer) => (refused(answer.status), is_final(answer.status)),
+        Err(error) => (Failure { reason: error.to_string(), ..Failure::default() }, false),
     };
+    let failure = Failure { at_ms: now_ms, signed_by: work.signed_by.clone(), ..failure };
     let failing_ms = match work.state.failing_since_ms {
         0 => 0,
         since => now_ms.saturating_sub(since),
@@ -85,13 +92,13 @@ fn letters(work: &Work, events: &[Bytes], failure: &Failure) -> Vec<NewLetter> {
     work.entries.iter().zip(events).map(letter).collect()
 }
 
-fn refused(status: StatusCode, at_ms: u64) -> Failure {
+fn refused(status: StatusCode) -> Failure {
     let reason = match status.canonical_reason() {
         _ if status.is_redirection() => "redirects are not followed".into(),
         Some(reason) => format!("the answer was {} {reason}", status.as_u16()),
         None => format!("the answer was {}", status.as_u16()),
     };
-    Failure { at_ms, status: Some(status.as_u16()), reason }
+    Failure { status: Some(status.as_u16()), reason, ..Failure::default() }
 }
 
 /// True when a repetition would be refused, too: the request is wrong, or nobody wants it any more. Other refusals are retried,
@@ -114,6 +121,9 @@ fn pause_ms(attempts: u32, random: f64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use millrace_access::model::PreviousKey;
+    use millrace_access::webhook::sign;
+
     use super::*;
 
     #[test]
@@ -144,5 +154,26 @@ mod tests {
         let call = super::call(&signed, &["{}".into()], "id", 5_000);
         assert_eq!(&call.body[..], b"{}");
         assert_eq!(call.headers[SIGNATURE_HEADER], sign(&"key".into(), 5, b"{}"));
+    }
+
+    #[test]
+    fn the_previous_key_signs_too_until_its_end() {
+        let previous = PreviousKey { signing_key: "old".into(), number: 1, until_ms: 6_000 };
+        let webhook = Webhook {
+            signing_key: Some("new".into()),
+            key_number: 2,
+            previous_key: Some(previous),
+            ..Webhook::default()
+        };
+        let signature = |key: &str| sign(&key.into(), 5, b"{}").trim_start_matches("t=5,").to_owned();
+        let call = super::call(&webhook, &["{}".into()], "id", 5_999);
+        let both = format!("t=5,{},{}", signature("new"), signature("old"));
+        assert_eq!(
+            (call.headers[SIGNATURE_HEADER].as_bytes(), &call.headers[SIGNATURE_KEYS_HEADER]),
+            (both.as_bytes(), &"2,1".parse().unwrap())
+        );
+        let call = super::call(&webhook, &["{}".into()], "id", 6_000);
+        assert_eq!(call.headers[SIGNATURE_HEADER], sign(&"new".into(), 6, b"{}"));
+        assert_eq!(call.headers[SIGNATURE_KEYS_HEADER], "2");
     }
 }

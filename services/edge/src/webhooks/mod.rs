@@ -30,6 +30,8 @@ use worker::{Parts, Worker};
 
 /// How often the thread searches for queues that no local event announced.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// How often the waiting events are counted, in up to 1,000 queues.
+const COUNT_EVERY: Duration = Duration::from_secs(10);
 const AT_ONCE: usize = 256;
 /// Deliveries in a row to one webhook, before other webhooks have their turn.
 const TURN: usize = 16;
@@ -66,6 +68,8 @@ struct Counters {
     delivered: Count,
     dead: Count,
     lost: Count,
+    waiting: Count,
+    oldest_s: Count,
 }
 
 impl Webhooks {
@@ -104,7 +108,22 @@ impl Webhooks {
             )
         };
         let counters = &self.counters;
+        let level = |name, help| Metric { kind: "gauge", name, labels: "", help };
         vec![
+            (
+                level(
+                    "millrace_webhook_events_waiting",
+                    "Events in queues of webhooks. Every pod shows the number of the whole store.",
+                ),
+                counters.waiting.get(),
+            ),
+            (
+                level(
+                    "millrace_webhook_oldest_event_seconds",
+                    "Age of the oldest event in a queue of a webhook. Every pod shows that of the whole store.",
+                ),
+                counters.oldest_s.get(),
+            ),
             (call("result=\"accepted\""), counters.accepted.get()),
             (call("result=\"failed\""), counters.failed.get()),
             (call("result=\"refused\""), counters.refused.get()),

@@ -17,7 +17,10 @@ use tokio::sync::oneshot;
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
-use super::{AT_ONCE, Counters, LOOK_AGAIN_MS, LOOK_EVERY, QUEUE_MS_MAX, TURN, deliver, event::event, page};
+use super::{
+    AT_ONCE, COUNT_EVERY, Counters, LOOK_AGAIN_MS, LOOK_EVERY, QUEUE_MS_MAX, TURN, deliver, event::event,
+    page,
+};
 use crate::broker::Brokers;
 use crate::clock::Clock;
 use crate::limits::Limits;
@@ -82,7 +85,7 @@ impl Worker {
     }
 
     pub(super) async fn run(self: Rc<Self>, mut stopped: oneshot::Receiver<()>) {
-        let mut looked_at = None;
+        let (mut looked_at, mut counted_at) = (None, None);
         loop {
             let now = self.parts.clock.now();
             if looked_at.is_none_or(|at| now >= at + LOOK_EVERY.as_millis() as u64) {
@@ -93,6 +96,11 @@ impl Worker {
                 self.want(name);
             }
             self.begin();
+            if counted_at.is_none_or(|at| now >= at + COUNT_EVERY.as_millis() as u64) {
+                counted_at = Some(now);
+                let worker = self.clone();
+                spawn_local(async move { worker.count_waiting().await });
+            }
             tokio::select! {
                 () = self.parts.hooked.wait() => {}
                 () = sleep(LOOK_EVERY) => {}
@@ -122,6 +130,24 @@ impl Worker {
             }
             last = page.into_iter().next_back();
         }
+    }
+
+    /// Counts the events in the queues, whichever pod serves them.
+    async fn count_waiting(&self) {
+        let hooks = self.parts.store.run(|tx| async move { webhooks::queued(&tx, None, PAGE).await }).await;
+        // A store that does not answer leaves the last count; `look` logs its failure.
+        let Ok(hooks) = hooks else { return };
+        let (mut events, mut oldest_ms) = (0, None);
+        for (broker, name) in hooks {
+            let hook = Hook { broker, name: &name };
+            let found = self.parts.store.run(|tx| async move { webhooks::status(&tx, hook).await }).await;
+            let Ok((_, waiting)) = found else { return };
+            events += waiting.totals.entries;
+            oldest_ms = [oldest_ms, waiting.oldest_at_ms].into_iter().flatten().min();
+        }
+        let age_ms = oldest_ms.map_or(0, |at_ms| self.parts.clock.unix_now_ms().saturating_sub(at_ms));
+        self.parts.counters.waiting.set(events);
+        self.parts.counters.oldest_s.set(age_ms / 1_000);
     }
 
     fn want(&self, name: Name) {
@@ -170,7 +196,11 @@ impl Worker {
                 }
             };
             let work = match taken {
-                Taken::Work(work) => work,
+                Taken::Work(mut work) => {
+                    let keys = webhook.keys(self.parts.clock.unix_now_ms());
+                    work.signed_by = keys.into_iter().map(|(number, _)| number).collect();
+                    work
+                }
                 Taken::Nothing => return Turned::Over,
                 Taken::Held(at_ms) | Taken::Later(at_ms) => {
                     let wait_ms = at_ms.saturating_sub(self.parts.clock.unix_now_ms());

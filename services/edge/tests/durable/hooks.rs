@@ -439,3 +439,23 @@ fn the_end_of_a_pod_is_told_of_the_clients_it_had() {
     eventually(|| told().is_some(), || format!("{:?}", service.taken()));
     assert_eq!(told().unwrap()["data"]["reason"], "server_lost");
 }
+
+#[test]
+fn events_that_wait_are_counted_until_they_are_delivered() {
+    let is_up = Arc::new(AtomicBool::new(true));
+    let answers = is_up.clone();
+    let service = Service::new(move |_| if answers.load(Ordering::SeqCst) { 204 } else { 503 });
+    let (database, id) = store_with(&webhook(&service));
+    let server = start(&database, &service, |_| {});
+    let waiting = || metric(&server, "millrace_webhook_events_waiting", "");
+    eventually(|| waiting() == 0, || format!("{} wait", waiting()));
+    is_up.store(false, Ordering::SeqCst);
+    say(&server, QoS::AtLeastOnce, "plant/7", &["waits"]);
+    eventually(|| waiting() > 0, || "no event waits".into());
+    let age_s = || metric(&server, "millrace_webhook_oldest_event_seconds", "");
+    eventually(|| age_s() > 0, || "it has no age".into());
+    is_up.store(true, Ordering::SeqCst);
+    let hook = Hook { broker: id, name: NAME };
+    block_on(Store::new(database.clone()).run(async |tx| hook.hurry(&tx).await)).unwrap();
+    eventually(|| waiting() == 0 && age_s() == 0, || format!("{} wait", waiting()));
+}

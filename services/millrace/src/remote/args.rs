@@ -1,5 +1,7 @@
 //! The command lines of the commands that use the API.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::limits::whole_number;
@@ -172,12 +174,25 @@ pub(super) enum CredentialsCommand {
         #[command(flatten)]
         of: OfBroker,
     },
-    /// Make a credential. Its secret is made too, and shown once.
+    /// Make a credential, or many. The secrets are made too, and shown once.
+    #[command(group(clap::ArgGroup::new("which").required(true).args(["user", "count", "file"])))]
     Create {
         /// Its user name.
-        user: String,
+        user: Option<String>,
+        /// Make so many, with numbers behind --prefix as user names.
+        #[arg(long, value_name = "COUNT", requires = "prefix", value_parser = whole_number::<u64>(1, 100_000))]
+        count: Option<u64>,
+        /// What the user names begin with.
+        #[arg(long, value_name = "TEXT", requires = "count")]
+        prefix: Option<String>,
+        /// The first number.
+        #[arg(long, value_name = "NUMBER", requires = "count", default_value_t = 1, value_parser = whole_number::<u64>(0, 1_000_000_000))]
+        from: u64,
+        /// Make one for each line of this file, - for standard input: a user name and, after a comma, its only client id.
+        #[arg(long, value_name = "FILE")]
+        file: Option<PathBuf>,
         /// Read an existing password of devices from standard input, or ask for it.
-        #[arg(long)]
+        #[arg(long, conflicts_with_all = ["count", "file"])]
         password: bool,
         /// Name of the group whose rules apply to it.
         #[arg(long, value_name = "NAME")]

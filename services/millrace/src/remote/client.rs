@@ -83,6 +83,8 @@ impl From<Failure> for Refused {
 }
 
 const USER_AGENT: &str = concat!("millrace/", env!("CARGO_PKG_VERSION"), " (command line)");
+/// The end of the failure of a request without a valid login.
+pub(super) const LOG_IN_HINT: &str = "; log in with `millrace login --url URL`";
 const IDEMPOTENCY_KEY: header::HeaderName = header::HeaderName::from_static("idempotency-key");
 pub(super) const CSRF_TOKEN: header::HeaderName = header::HeaderName::from_static("x-csrf-token");
 
@@ -270,7 +272,7 @@ fn problem(status: u16, body: &Value) -> String {
         said += &format!(" ({})", fields.join("; "));
     }
     if status == 401 {
-        said += "; log in with `millrace login --url URL`";
+        said += LOG_IN_HINT;
     }
     said
 }

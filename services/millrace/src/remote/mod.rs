@@ -10,6 +10,7 @@ mod accounts;
 mod args;
 mod client;
 mod control;
+mod fleets;
 mod input;
 mod login;
 mod messages;
@@ -28,6 +29,7 @@ pub(crate) use args::{
 pub(crate) use control::{
     CapsArgs, IncidentsArgs, LimitsArgs, MetricsArgs, caps, incidents, limits, metrics,
 };
+pub(crate) use fleets::{ClaimArgs, ClaimTokensArgs, claim, claim_tokens};
 pub(crate) use login::{login, logout};
 pub(crate) use messages::{PubArgs, SubArgs, publish, subscribe};
 pub(crate) use nouns::{audit, brokers, clients, credentials, rules, usage, webhooks};

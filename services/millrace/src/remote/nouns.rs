@@ -7,6 +7,7 @@ use super::args::{
     Action, AuditArgs, BrokersArgs, BrokersCommand, ClientsArgs, ClientsCommand, CredentialsArgs,
     CredentialsCommand, Effect, RulesArgs, RulesCommand, UsageArgs, WebhooksArgs, WebhooksCommand,
 };
+use super::fleets;
 use super::input;
 use super::print::{Fields, say};
 use super::site::{List, Site, client_part, part};
@@ -107,8 +108,16 @@ pub(crate) fn credentials(args: CredentialsArgs) -> Result<(), Failure> {
             let (site, broker) = Site::at_broker(&of)?;
             site.printer.details(&site.get(&credential(&broker, &user))?.body)
         }
-        CredentialsCommand::Create { user, password, group, of } => {
+        CredentialsCommand::Create { user, count, prefix, from, file, password, group, of } => {
+            let devices = match (count, &file) {
+                (Some(count), _) => fleets::numbered(&prefix.unwrap_or_default(), from, count),
+                (None, Some(file)) => fleets::of_file(file)?,
+                (None, None) => Vec::new(),
+            };
             let (site, broker) = Site::at_broker(&of)?;
+            if !devices.is_empty() {
+                return fleets::create_many(&site, &broker, &devices, group.as_deref());
+            }
             let password = password.then(|| input::secret("Password of the credential")).transpose()?;
             let body = json!({ "user": user, "password": password, "group": group });
             shown_once(&site, &site.make(&format!("{broker}/credentials"), body)?)

@@ -101,7 +101,7 @@ fn connected(server: &Server, id: &str) -> std::sync::mpsc::Receiver<()> {
 
 #[test]
 fn brokers_credentials_and_rules_are_made_shown_changed_and_deleted() {
-    let (_data, _server, ann) = logged_in();
+    let (_data, server, ann) = logged_in();
     let made = ann.run("brokers create Plant --json").json().remove(0);
     let name = made["name"].as_str().unwrap();
     let table = ann.run("brokers list").well().out;
@@ -126,6 +126,32 @@ fn brokers_credentials_and_rules_are_made_shown_changed_and_deleted() {
     ann.run("credentials delete pump-7 --broker Works").badly(1, "add --yes");
     ann.run("credentials delete pump-7 --yes --broker Works").well();
     ann.run("credentials show pump-7 --broker Works").badly(1, "credential");
+
+    let many = ann.run("credentials create --count 3 --prefix p- --from 9 --broker Works --json").json();
+    assert_eq!(many.iter().map(|one| &one["user"]).collect::<Vec<_>>(), ["p-9", "p-10", "p-11"]);
+    assert!(many.iter().all(|one| one["secret"].is_string()));
+    let file =
+        ann.run_with("credentials create --file - --broker Works --json", "f-1\nf-2, c-2\n", &[]).json();
+    assert_eq!((&file[0]["client_id"], &file[1]["client_id"]), (&Value::Null, &json!("c-2")));
+    ann.run("credentials create --count 2 --prefix p- --from 8 --broker Works").badly(1, "\"p-9\"");
+    ann.run("credentials create --count 2 --broker Works").badly(2, "--prefix");
+    ann.run("credentials create --broker Works").badly(2, "--file");
+
+    let token = ann.run("claim-tokens create line-2 --prefix valve- --uses 1 --broker Works --json").json();
+    let secret = token[0]["secret"].as_str().unwrap();
+    let device = Terminal::new();
+    let claim = format!("claim valve-1 --url http://{} --json", server.http);
+    let claimed = device.run_with(&claim, &format!("{secret}\n"), &[]).json();
+    assert_eq!(claimed[0]["username"], format!("{}/valve-1", claimed[0]["broker"].as_str().unwrap()));
+    assert!(claimed[0]["password"].is_string(), "{claimed:?}");
+    let used = device.run_with(&claim, &format!("{secret}\n"), &[]);
+    assert!(!used.err.contains("log in"), "{used:?}");
+    used.badly(1, "used up");
+    let listed = ann.run("claim-tokens list --broker Works").well();
+    assert!(listed.out.contains("valve-") && !listed.out.contains(secret), "{listed:?}");
+    let id = token[0]["id"].as_str().unwrap();
+    ann.run(&format!("claim-tokens delete {id} --yes --broker Works")).well();
+    ann.run(&format!("claim-tokens delete {id} --yes --broker Works")).badly(1, "claim token");
 
     ann.run("rules add allow publish up/%c/# --broker Works").well();
     ann.run("rules add deny all secret/# --before 1 --broker Works").well();

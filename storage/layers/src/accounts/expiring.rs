@@ -26,6 +26,8 @@ pub enum ExpiringKind {
     SignUp = 5,
     /// A link that resets a password or confirms an e-mail address; the id is its hash.
     AccountLink = 6,
+    /// A claim token; the id is its hash.
+    ClaimToken = 7,
 }
 
 /// A row that expires.
@@ -85,6 +87,7 @@ fn kind(number: u64) -> Option<ExpiringKind> {
         ExpiringKind::FormerOrganisation,
         ExpiringKind::SignUp,
         ExpiringKind::AccountLink,
+        ExpiringKind::ClaimToken,
     ];
     all.into_iter().find(|kind| *kind as u64 == number)
 }

@@ -178,9 +178,10 @@ pub fn count_credentials(tx: &Transaction, broker: BrokerId, more: i64) -> Resul
     Ok(tx.atomic_add(Key::new(broker, tags::CREDENTIAL_COUNT), more)?)
 }
 
-/// The number of credentials of a broker. A snapshot read: concurrent additions may exceed a limit.
-pub async fn credential_count(tx: &Transaction, broker: BrokerId) -> Result<u64> {
-    rows::counter(tx, &Key::new(broker, tags::CREDENTIAL_COUNT), Read::Snapshot).await
+/// The number of credentials of a broker. With a snapshot read, concurrent additions may exceed a limit; a serializable
+/// read conflicts with them.
+pub async fn credential_count(tx: &Transaction, broker: BrokerId, read: Read) -> Result<u64> {
+    rows::counter(tx, &Key::new(broker, tags::CREDENTIAL_COUNT), read).await
 }
 
 /// Credentials of a broker by user name.
@@ -220,6 +221,18 @@ pub fn jwt_issuers(broker: BrokerId) -> Collection {
 #[must_use]
 pub fn webhooks(broker: BrokerId) -> Collection {
     Collection::new(broker, tags::WEBHOOK)
+}
+
+/// Claim tokens of a broker by id.
+#[must_use]
+pub fn claim_tokens(broker: BrokerId) -> Collection {
+    Collection::new(broker, tags::CLAIM_TOKEN)
+}
+
+/// Locations of claim tokens by the hash of their secret.
+#[must_use]
+pub fn claim_token_hashes() -> Collection {
+    region(tags::CLAIM_TOKEN_HASH)
 }
 
 /// Bans of a broker by name.

@@ -37,6 +37,8 @@ pub struct Work {
     pub letter: Option<Letter>,
     pub entries: Vec<Entry>,
     pub state: State,
+    /// Numbers of the keys that sign the delivery, for [`settle`].
+    pub signed_by: Vec<u32>,
     /// Earlier events that a limit removed.
     missed: u64,
 }
@@ -98,7 +100,14 @@ pub async fn take(
     state.epoch += 1;
     state.lease = Some(Lease { owner: owner.into(), until_ms: now_ms + HOOK_LEASE_MS });
     state::set(tx, hook, &state)?;
-    Ok(Taken::Work(Box::new(Work { epoch: state.epoch, letter, entries, state, missed })))
+    Ok(Taken::Work(Box::new(Work {
+        epoch: state.epoch,
+        letter,
+        entries,
+        state,
+        signed_by: Vec::new(),
+        missed,
+    })))
 }
 
 fn let_go(tx: &Transaction, hook: Hook<'_>, mut state: State, taken: Taken) -> Result<Taken> {
@@ -123,6 +132,7 @@ pub async fn settle(
     if state.epoch != work.epoch || state.lease.is_none() {
         return Err(Error::Fenced { epoch: work.epoch });
     }
+    state.signed_by.clone_from(&work.signed_by);
     if let Some(letter) = &work.letter {
         settle_letter(tx, hook, &mut state, letter, outcome, now_ms).await?;
     } else {

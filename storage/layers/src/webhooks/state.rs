@@ -39,6 +39,8 @@ pub struct State {
     pub letters: u32,
     /// Bytes of their events.
     pub letter_bytes: u64,
+    /// Numbers of the keys that signed the last attempt.
+    pub signed_by: Vec<u32>,
     /// Grows with each lease.
     pub(super) epoch: u64,
     pub(super) lease: Option<Lease>,
@@ -58,6 +60,9 @@ pub struct Failure {
     pub at_ms: u64,
     pub status: Option<u16>,
     pub reason: String,
+    /// Numbers of the keys that signed the attempt.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub signed_by: Vec<u32>,
 }
 
 /// A position is hexadecimal in JSON.

@@ -57,7 +57,7 @@ fn settled(database: &Database, work: &Work, outcome: &Outcome) -> Result<State>
 }
 
 fn failure(status: u16) -> Failure {
-    Failure { at_ms: 7, status: Some(status), reason: "no".into() }
+    Failure { at_ms: 7, status: Some(status), reason: "no".into(), ..Failure::default() }
 }
 
 fn dead(work: &Work, event: &Bytes) -> Outcome {

@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+"""What expensive requests of one tenant cost another tenant, and /healthz.
+
+    loadtests/noisy_api.py --millrace target/release/millrace [--parallel 60] [--seconds 10] [--rounds 3]
+
+Starts a server of its own on free loopback ports. The tenant "loud" has 2,000 sessions and waiting messages. The
+tenant "quiet" asks for /me, alone and beside --parallel connections that list the sessions, topics, usage and audit log
+of "loud". Prints p99 of both, and the slowest /healthz, round by round. Exits with 1 unless, in the best round, p99 is
+within --ratio of the one alone and /healthz under --healthz-ms. The best round counts, because the driver shares the
+machine with the server.
+"""
+
+import argparse
+import http.client
+import json
+import multiprocessing
+import random
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+START_S = 30
+SESSIONS = 2_000
+WAITING = 500
+EXPENSIVE = ("sessions?limit=200", "topics", "usage")
+
+
+def field(data: bytes) -> bytes:
+    return len(data).to_bytes(2, "big") + data
+
+
+def packet(first: int, body: bytes) -> bytes:
+    length, rest = b"", len(body)
+    while True:
+        rest, low = rest >> 7, rest & 0x7F
+        length += bytes([low | (0x80 if rest else 0)])
+        if not rest:
+            return bytes([first]) + length + body
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+class Tenant:
+    """A person with an organisation, over a connection of their own."""
+
+    def __init__(self, http_port: int, name: str):
+        self.port, self.headers = http_port, {}
+        self.connection = http.client.HTTPConnection("127.0.0.1", http_port, timeout=60)
+        body = {"email": f"{name}@example.org", "password": "a sentence for nobody", "name": name}
+        signed_up, headers = self.ask("POST", "/sign-up", body)
+        self.headers = {
+            "Cookie": headers["set-cookie"].split(";")[0],
+            "X-CSRF-Token": signed_up["csrf_token"],
+        }
+        self.organisation = f"/organisations/{signed_up['organisations'][0]['id']}"
+
+    def ask(self, method: str, path: str, body=None):
+        headers = {**self.headers, **({"Content-Type": "application/json"} if body is not None else {})}
+        text = json.dumps(body) if body is not None else None
+        self.connection.request(method, f"/api/v1{path}", text, headers)
+        answer = self.connection.getresponse()
+        data = answer.read()
+        if answer.status >= 400 and answer.status != 429:
+            raise RuntimeError(f"{method} {path}: {answer.status} {data[:300]!r}")
+        is_json = answer.getheader("content-type", "").startswith("application/json")
+        return (json.loads(data) if is_json else None), answer.headers
+
+    def again(self) -> "Tenant":
+        """The same person over another connection."""
+        other = object.__new__(Tenant)
+        other.__dict__.update(self.__dict__)
+        other.connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        return other
+
+
+def populate(loud: Tenant, mqtt_port: int) -> str:
+    """Makes a broker with sessions that are away, and messages that wait for them. Returns its path."""
+    made, _ = loud.ask("POST", f"{loud.organisation}/brokers", {"display_name": "loud"})
+    broker, name = f"{loud.organisation}/brokers/{made['name']}", made["name"]
+    credential, _ = loud.ask("POST", f"{broker}/credentials", {"user": "fleet"})
+    user, password = field(f"{name}/fleet".encode()), field(credential["secret"].encode())
+
+    def connect(client: str) -> socket.socket:
+        connection = socket.create_connection(("127.0.0.1", mqtt_port))
+        connection.settimeout(START_S)
+        connection.sendall(packet(0x10, field(b"MQTT") + b"\x04\xc0\0\0" + field(client.encode()) + user + password))
+        answer = connection.recv(4)
+        if answer[3:4] != b"\0":
+            raise RuntimeError(f"CONNECT was refused: {answer!r}")
+        return connection
+
+    for number in range(SESSIONS):
+        connection = connect(f"pump-{number}")
+        connection.sendall(packet(0x82, b"\0\1" + field(b"plant/#") + b"\1"))
+        connection.recv(5)
+        connection.sendall(b"\xe0\0")
+        connection.close()
+    publisher = connect("publisher")
+    for number in range(WAITING):
+        topic = field(f"plant/{number % 200}".encode())
+        publisher.sendall(packet(0x33, topic + (number + 1).to_bytes(2, "big") + b"x" * 100))
+        publisher.recv(4)
+    publisher.close()
+    return broker
+
+
+def p99_ms(times: list) -> float:
+    return sorted(times)[int(len(times) * 0.99)] * 1_000
+
+
+def watch(quiet: Tenant, admin_port: int, seconds: float):
+    """p99 of /me, and the slowest /healthz, in milliseconds."""
+    ends, me, health = time.monotonic() + seconds, [], []
+    admin = http.client.HTTPConnection("127.0.0.1", admin_port, timeout=60)
+    while time.monotonic() < ends:
+        begun = time.monotonic()
+        quiet.ask("GET", "/me")
+        me.append(time.monotonic() - begun)
+        begun = time.monotonic()
+        admin.request("GET", "/healthz")
+        answer = admin.getresponse()
+        answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"/healthz: {answer.status}")
+        health.append(time.monotonic() - begun)
+        # Below the requests that one person may send a second.
+        time.sleep(0.03)
+    return p99_ms(me), max(health) * 1_000
+
+
+def be_loud(loud: Tenant, broker: str, parallel: int, stop, counts):
+    """Runs in a process of its own, so that its threads do not delay those that measure."""
+    done = []
+    threads = [threading.Thread(target=make_noise, args=(loud, broker, stop, done)) for _ in range(parallel)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    counts.put((sum(done), len(done) - sum(done)))
+
+
+def make_noise(loud: Tenant, broker: str, stop, done: list):
+    client = loud.again()
+    while not stop.is_set():
+        path = random.choice([f"{broker}/{path}" for path in EXPENSIVE] + [f"{loud.organisation}/audit?limit=200"])
+        _, headers = client.ask("GET", path)
+        refused = headers.get("retry-after")
+        done.append(refused is None)
+        if refused is not None:
+            # A polite client waits; a loud one asks again soon.
+            stop.wait(0.1)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--millrace", required=True)
+    parser.add_argument("--parallel", type=int, default=60)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--ratio", type=float, default=2.0)
+    parser.add_argument("--healthz-ms", type=float, default=50.0)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, open(f"{folder}/log", "w+b") as log:
+        mqtt, web, admin = free_port(), free_port(), free_port()
+        command = [args.millrace, "serve", "--data-dir", f"{folder}/data", "--ws-listen", "off", "--sign-up", "anybody"]
+        ports = (("--mqtt-listen", mqtt), ("--http-listen", web), ("--admin-listen", admin))
+        command += [part for flag, port in ports for part in (flag, f"127.0.0.1:{port}")]
+        server = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            for _ in range(START_S * 10):
+                try:
+                    socket.create_connection(("127.0.0.1", web)).close()
+                    break
+                except ConnectionRefusedError:
+                    if server.poll() is not None:
+                        break
+                    time.sleep(0.1)
+            loud, quiet = Tenant(web, "loud"), Tenant(web, "quiet")
+            broker = populate(loud, mqtt)
+            return 0 if compare(args, loud, quiet, broker, admin) else 1
+        except Exception:
+            log.seek(0)
+            print(re.sub(rb"\x1b\[[0-9;]*m", b"", log.read()[-2_000:]).decode(errors="replace"), file=sys.stderr)
+            raise
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def compare(args, loud: Tenant, quiet: Tenant, broker: str, admin: int) -> bool:
+    rounds = []
+    for number in range(args.rounds):
+        alone, _ = watch(quiet.again(), admin, args.seconds)
+        stop, counts = multiprocessing.Event(), multiprocessing.Queue()
+        noise = multiprocessing.Process(target=be_loud, args=(loud, broker, args.parallel, stop, counts))
+        noise.start()
+        beside, health = watch(quiet.again(), admin, args.seconds)
+        stop.set()
+        answered, refused = counts.get(timeout=120)
+        noise.join()
+        rounds.append((beside / alone, health))
+        print(
+            f"round {number + 1}: /me p99 {alone:.1f} ms alone, {beside:.1f} ms beside {args.parallel}"
+            f" ({answered} answered, {refused} told to come later): {beside / alone:.2f} times;"
+            f" /healthz {health:.1f} ms at most"
+        )
+    ratio, health = min(rounds)
+    is_well = ratio <= args.ratio and health < args.healthz_ms
+    print(f"{'well' if is_well else 'FAILED'}: {ratio:.2f} times (at most {args.ratio}), /healthz {health:.1f} ms (below {args.healthz_ms})")
+    return is_well
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,200 @@
+//! Credentials of many devices: in batches, and by claim tokens that devices exchange themselves.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::IntoResponse;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use uuid::Uuid;
+
+use super::credentials::MadeCredential;
+use super::extract::{Auth, Coming, IdempotencyKey, Input, PageQuery, Paging, Path};
+use super::problem::{Answer, Problem};
+use super::{Api, AtBroker, List};
+use crate::domain::{
+    BrokerRef, Claim, ClaimToken, Claimed, Error, NewClaimToken, NewCredentialBatch, Once, ShownClaimToken,
+    Source,
+};
+use crate::limits::CLAIM_KEY_BYTES_MIN;
+use crate::secret::Secret;
+
+/// Path of [`claim`], which changes what pods read.
+pub(super) const CLAIM_PATH: &str = "/claim";
+
+pub(crate) fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(create_credential_batch))
+        .routes(routes!(list_claim_tokens, create_claim_token))
+        .routes(routes!(get_claim_token, delete_claim_token))
+        .routes(routes!(claim))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+struct AtClaimToken {
+    /// Id of the organisation.
+    organisation: Uuid,
+    /// Name of the broker.
+    broker: String,
+    /// Id of the claim token.
+    claim_token: Uuid,
+}
+
+impl AtClaimToken {
+    fn split(self) -> (BrokerRef, Uuid) {
+        (BrokerRef { organisation: self.organisation, name: self.broker }, self.claim_token)
+    }
+}
+
+/// Credentials with their secrets.
+#[derive(Serialize, ToSchema)]
+struct MadeCredentials {
+    /// In the order of the request.
+    items: Vec<MadeCredential>,
+}
+
+/// A claim token with its secret.
+#[derive(Serialize, ToSchema)]
+struct MadeClaimToken {
+    #[serde(flatten)]
+    claim_token: ClaimToken,
+    /// The text that devices show. Only this answer contains it.
+    #[schema(value_type = String, example = "mlc_...")]
+    secret: Secret,
+}
+
+/// The credential that a device has claimed.
+#[derive(Serialize, ToSchema)]
+struct ClaimedCredential {
+    #[serde(flatten)]
+    claimed: Claimed,
+    /// The password to connect with. Only this answer contains it.
+    #[schema(value_type = String, example = "mr_...")]
+    password: Secret,
+}
+
+/// The name of a claim.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[allow(dead_code, reason = "only described: the extractor reads the header")]
+struct ClaimKey {
+    /// A random name for this request, of at least 32 characters. If the answer is lost, the device repeats the request
+    /// with the same name within a day, and gets the same password. Whoever has the claim token and knows this name gets
+    /// it too, so derive the name from nothing that others know, such as a serial number.
+    #[param(rename = "Idempotency-Key", min_length = 32, max_length = 255)]
+    idempotency_key: Option<String>,
+}
+
+/// Creates the credentials of up to 1,000 devices: all of them or none. The server generates their passwords.
+#[utoipa::path(post, path = "/organisations/{organisation}/brokers/{broker}/credential-batches", tag = "access",
+    params(AtBroker, IdempotencyKey), request_body = NewCredentialBatch,
+    responses((status = 201, description = "The credentials", body = MadeCredentials)))]
+async fn create_credential_batch(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtBroker>,
+    Input { value, once }: Input<NewCredentialBatch>,
+) -> Answer<impl IntoResponse> {
+    let at = at.at();
+    let made = api.control().create_credentials(&caller, &at, &value, &once).await?;
+    let items =
+        made.into_iter().map(|(credential, secret)| MadeCredential { credential, secret: Some(secret) });
+    Ok((StatusCode::CREATED, Json(MadeCredentials { items: items.collect() })))
+}
+
+/// Claim tokens of a broker.
+#[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/claim-tokens", tag = "access",
+    params(AtBroker, PageQuery), responses((status = 200, description = "Claim tokens", body = List<ClaimToken>)))]
+async fn list_claim_tokens(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtBroker>,
+    Paging(page): Paging,
+) -> Answer<Json<List<ClaimToken>>> {
+    Ok(List::of(api.control().claim_tokens(&caller, &at.at(), &page).await?))
+}
+
+/// Creates a claim token: devices without a credential exchange it for a credential of their own.
+#[utoipa::path(post, path = "/organisations/{organisation}/brokers/{broker}/claim-tokens", tag = "access",
+    params(AtBroker, IdempotencyKey), request_body = NewClaimToken,
+    responses((status = 201, description = "The claim token", body = MadeClaimToken)))]
+async fn create_claim_token(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtBroker>,
+    Input { value, once }: Input<NewClaimToken>,
+) -> Answer<impl IntoResponse> {
+    let (claim_token, secret) = api.control().create_claim_token(&caller, &at.at(), &value, &once).await?;
+    Ok((StatusCode::CREATED, Json(MadeClaimToken { claim_token, secret })))
+}
+
+/// A claim token.
+#[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/claim-tokens/{claim_token}", tag = "access",
+    params(AtClaimToken), responses((status = 200, description = "The claim token", body = ClaimToken)))]
+async fn get_claim_token(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtClaimToken>,
+) -> Answer<Json<ClaimToken>> {
+    let (at, id) = at.split();
+    Ok(Json(api.control().claim_token(&caller, &at, id).await?))
+}
+
+/// Deletes a claim token. The credentials that devices have made by it stay.
+#[utoipa::path(delete, path = "/organisations/{organisation}/brokers/{broker}/claim-tokens/{claim_token}", tag = "access",
+    params(AtClaimToken), responses((status = 204, description = "It is deleted")))]
+async fn delete_claim_token(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtClaimToken>,
+    once: Once,
+) -> Answer<StatusCode> {
+    let (at, id) = at.split();
+    api.control().delete_claim_token(&caller, &at, id, &once).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Exchanges a claim token for a credential. A device sends it once, without any other sign-in, and stores the password.
+#[utoipa::path(post, path = "/claim", tag = "access", security(()), params(ClaimKey), request_body = Claim,
+    responses((status = 201, description = "The credential", body = ClaimedCredential)))]
+async fn claim(
+    State(api): State<Api>,
+    Coming(source): Coming,
+    headers: HeaderMap,
+    Input { value, once }: Input<Claim>,
+) -> Answer<impl IntoResponse> {
+    api.rates().claim(source.address)?;
+    if headers.get("idempotency-key").is_some_and(|key| key.len() < CLAIM_KEY_BYTES_MIN) {
+        let detail = format!(
+            "the Idempotency-Key of a claim is random, and has at least {CLAIM_KEY_BYTES_MIN} characters"
+        );
+        return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+    }
+    let shown = api.control().shown_claim_token(&value.token).await?;
+    api.rates().claim_by(shown.id())?;
+    match api.control().claim(&shown, &value, &source, &once).await {
+        Ok((claimed, password)) => Ok((StatusCode::CREATED, Json(ClaimedCredential { claimed, password }))),
+        Err(error) => {
+            note_refused(&api, &shown, &value, &source, &error).await;
+            Err(error.into())
+        }
+    }
+}
+
+async fn note_refused(api: &Api, shown: &ShownClaimToken, value: &Claim, source: &Source, error: &Error) {
+    if matches!(error, Error::Layer(_) | Error::Internal(_)) || !api.rates().denial(shown.id()) {
+        return;
+    }
+    let why = match error {
+        Error::Invalid(found) => {
+            found.iter().map(|one| format!("{} {}", one.field, one.what)).collect::<Vec<_>>().join("; ")
+        }
+        other => other.to_string(),
+    };
+    if let Err(error) = api.control().note_refused_claim(shown, value, source, &why).await {
+        tracing::warn!(%error, "a refused claim could not be written into the audit log");
+    }
+}

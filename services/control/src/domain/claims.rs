@@ -1,0 +1,202 @@
+//! A device exchanges a claim token for a credential of its own.
+//!
+//! The device has no account and no session. It learns nothing of the broker but where it is: an unknown, expired,
+//! deleted and used up token get one answer, and user names are compared only after the token.
+
+use millrace_access::limits::USER_BYTES_MAX;
+use millrace_access::model;
+use millrace_layers::accounts::{self, touch};
+use millrace_storage::{Read, Transaction};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::audit::{Actor, ActorKind};
+use super::claim_tokens::{self, ClaimToken, Place, is_plain};
+use super::credentials::check_room;
+use super::difference::{difference, with};
+use super::parts::check_group;
+use super::web_sessions::shortened;
+use super::{Control, Endpoints, Error, Once, Permission, Result, Source, members, operator};
+use crate::secret::{Hash, Secret};
+
+/// Request of a device for its credential.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    /// The claim token.
+    #[schema(value_type = String, format = Password, example = "mlc_...", max_length = 100)]
+    pub token: Secret,
+    /// The user name of the device. It begins with the prefix of the claim token, and nobody has it yet.
+    #[schema(example = "pump-7", min_length = 2, max_length = 256, pattern = "^[A-Za-z0-9._:-]+$")]
+    pub user: String,
+}
+
+/// A claimed credential, without its password.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Claimed {
+    /// Name of the broker.
+    #[schema(example = "k3v9x2mwqd7r")]
+    pub broker: String,
+    /// User name to connect with, prefixed with the broker's name if the host name does not identify the broker.
+    #[schema(example = "pump-7")]
+    pub username: String,
+    /// The client id to connect with; null: any.
+    #[schema(example = "pump-7")]
+    pub client_id: Option<String>,
+    /// Host, ports and URLs of the broker.
+    pub endpoints: Endpoints,
+}
+
+/// A claim token that a device has shown. It may have expired.
+pub(crate) struct ShownClaimToken {
+    hash: Hash,
+    place: Place,
+    token: ClaimToken,
+}
+
+impl ShownClaimToken {
+    pub(crate) fn id(&self) -> Uuid {
+        self.place.id
+    }
+
+    fn actor(&self, source: &Source) -> Actor {
+        let agent = source.user_agent.as_deref().map(shortened);
+        let name = format!("claim token {}", self.token.name);
+        Actor { agent, ..Actor::new(ActorKind::Nobody, &name, source.address) }
+    }
+}
+
+/// The part of the answer that the server stores for a repeated request.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct Made {
+    id: Uuid,
+}
+
+impl Control {
+    /// Finds the claim token with this secret.
+    pub(crate) async fn shown_claim_token(&self, secret: &Secret) -> Result<ShownClaimToken> {
+        let hash = self.claim_hash(secret)?;
+        let found =
+            self.look(|tx| async move { claim_tokens::by_hash(&tx, &hash, Read::Snapshot).await }).await?;
+        found.map(|(place, token)| ShownClaimToken { hash, place, token }).ok_or_else(void)
+    }
+
+    /// Makes the credential of a device. Only this answer contains the password.
+    pub(crate) async fn claim(
+        &self,
+        shown: &ShownClaimToken,
+        input: &Claim,
+        source: &Source,
+        once: &Once,
+    ) -> Result<(Claimed, Secret)> {
+        // A repeated request does not get the stored answer once the token has ended.
+        if shown.token.expires_at_ms <= self.now_ms() {
+            return Err(void());
+        }
+        let id = self.new_id()?;
+        let password = self.generated_for(once, id, &input.user)?;
+        let secret = &self.0.hash_keys.hash(password.expose().as_bytes());
+        let Made { id } = self
+            .change(shown.actor(source), once, |change| async move {
+                let tx = &change.tx;
+                let (place, token) = open(tx, &shown.hash, change.now_ms).await?;
+                check_user(&token, &input.user)?;
+                check_group(tx, place.broker_id, "token", token.group.as_deref()).await.map_err(no_group)?;
+                let record = model::Credential {
+                    user: input.user.clone(),
+                    secret: Some(secret.clone()),
+                    group: token.group.clone(),
+                    rules: token.rules.clone(),
+                    created_at_ms: change.now_ms,
+                    client_id: token.bind_client_id.then(|| input.user.clone()),
+                    claim_token: Some(place.id.to_string()),
+                    ..model::Credential::default()
+                };
+                record.validate()?;
+                let all = accounts::credentials(place.broker_id);
+                let user = input.user.as_bytes();
+                if all.get::<model::Credential>(tx, user, Read::Serializable).await?.is_some() {
+                    let what = "another device has this user name: delete its credential first, if it is the same device";
+                    return Err(Error::Conflict(what.into()));
+                }
+                check_room(accounts::credential_count(tx, place.broker_id, Read::Snapshot).await?, 1)?;
+                accounts::count_credentials(tx, place.broker_id, 1)?;
+                all.put(tx, user, &record).await?;
+                claim_tokens::count_use(tx, &place).await?;
+                touch(tx, place.broker_id)?;
+                let said = json!({ "broker": place.broker, "claim_token": place.id });
+                let said = with(said, difference(None, Some(&record))?);
+                change.audit(place.organisation, "credential.claim", &input.user, said)?;
+                Ok(Made { id })
+            })
+            .await?;
+        let endpoints = self.reach().endpoints(&shown.place.broker);
+        let username = format!("{}{}", endpoints.user_prefix.as_deref().unwrap_or_default(), input.user);
+        let client_id = shown.token.bind_client_id.then(|| input.user.clone());
+        let claimed = Claimed { broker: shown.place.broker.clone(), username, client_id, endpoints };
+        Ok((claimed, self.generated_for(once, id, &input.user)?))
+    }
+
+    /// Records that a device was refused. The API limits how often.
+    pub(crate) async fn note_refused_claim(
+        &self,
+        shown: &ShownClaimToken,
+        input: &Claim,
+        source: &Source,
+        why: &str,
+    ) -> Result<()> {
+        let user: &String = &input.user.chars().take(USER_BYTES_MAX).collect();
+        self.change(shown.actor(source), &Once::unnamed()?, |change| async move {
+            let said = json!({ "broker": shown.place.broker, "claim_token": shown.place.id, "why": why });
+            change.audit(shown.place.organisation, "credential.refuse_claim", user, said)
+        })
+        .await
+    }
+}
+
+/// Finds a claim token that has uses left and whose maker may still make credentials.
+async fn open(tx: &Transaction, hash: &Hash, now_ms: u64) -> Result<(Place, ClaimToken)> {
+    let found = claim_tokens::by_hash(tx, hash, Read::Serializable).await?;
+    let is_open = |token: &ClaimToken| now_ms < token.expires_at_ms && token.uses < token.uses_max;
+    let (place, token) = found.filter(|(_, token)| is_open(token)).ok_or_else(void)?;
+    match members::role(tx, place.organisation, token.made_by, Read::Serializable).await {
+        Ok(role) if role.may(Permission::AccessWrite) => {}
+        Ok(_) | Err(Error::NotFound(_)) => return Err(void()),
+        Err(error) => return Err(error),
+    }
+    match operator::is_open(tx, place.organisation).await {
+        Err(Error::Forbidden(_)) => {
+            Err(Error::Forbidden("this broker takes no devices for the moment".into()))
+        }
+        other => other.map(|()| (place, token)),
+    }
+}
+
+fn check_user(token: &ClaimToken, user: &str) -> Result<()> {
+    if !is_plain(user) || user.len() > USER_BYTES_MAX {
+        let what = format!(
+            "must have letters (a to z), digits, dots, colons, underscores and hyphens, {USER_BYTES_MAX} at most"
+        );
+        return Err(Error::field("user", what));
+    }
+    match user.strip_prefix(&token.user_prefix) {
+        Some(rest) if !rest.is_empty() => Ok(()),
+        _ => Err(Error::field("user", format!("must begin with {}, and go on after it", token.user_prefix))),
+    }
+}
+
+/// The rules of a deleted group cannot hold the device back, so the device gets no credential.
+fn no_group(error: Error) -> Error {
+    match error {
+        Error::Invalid(_) => {
+            Error::Conflict("the group of this claim token was deleted: make another token".into())
+        }
+        other => other,
+    }
+}
+
+fn void() -> Error {
+    Error::Unauthenticated("this claim token is unknown, deleted, expired or used up")
+}

@@ -1,0 +1,192 @@
+//! Makes credentials for many devices in one transaction: all of them or none.
+//!
+//! The server generates every password, because a hash of a chosen one takes tens of milliseconds.
+
+use std::collections::BTreeSet;
+
+use futures_util::future::try_join_all;
+use millrace_access::model::{self, Invalid, Rule};
+use millrace_layers::accounts::{self, touch};
+use millrace_storage::Read;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::credentials::{check_room, shown};
+use super::difference::{difference, with};
+use super::parts::check_group;
+use super::{BrokerRef, Caller, Control, Credential, Error, Once, Permission, Result, brokers};
+use crate::limits::{BATCH_CREDENTIALS_MAX, BATCH_RULES_BYTES_MAX};
+use crate::secret::Secret;
+
+/// User names that an error lists.
+const NAMED_MAX: usize = 10;
+
+/// Request to make the credentials of many devices.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewCredentialBatch {
+    /// The devices. Each gets a credential with a generated password.
+    #[schema(min_items = 1, max_items = 1000)]
+    pub devices: Vec<BatchDevice>,
+    /// Name of the group whose rules come after the credentials' own.
+    #[schema(example = "pumps", min_length = 1, max_length = 64)]
+    pub group: Option<String>,
+    /// Rules of each credential. Rules in a group take less room.
+    #[serde(default)]
+    #[schema(max_items = 100)]
+    pub rules: Vec<Rule>,
+    /// Expiry of the credentials, in unix milliseconds: the broker then refuses these users.
+    pub expires_at_ms: Option<u64>,
+}
+
+/// A device of a batch.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BatchDevice {
+    /// User name, unique in its broker.
+    #[schema(example = "pump-7", min_length = 1, max_length = 256)]
+    pub user: String,
+    /// The only client id that may connect as this user; null: any.
+    #[schema(example = "pump-7", min_length = 1, max_length = 65535)]
+    pub client_id: Option<String>,
+}
+
+/// The part of the answer that the request does not contain.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct Made {
+    id: Uuid,
+    created_at_ms: u64,
+}
+
+impl Control {
+    /// Makes all credentials of a batch, or none. Only this answer contains their secrets.
+    pub(crate) async fn create_credentials(
+        &self,
+        caller: &Caller,
+        at: &BrokerRef,
+        input: &NewCredentialBatch,
+        once: &Once,
+    ) -> Result<Vec<(Credential, Secret)>> {
+        input.check()?;
+        let id = self.new_id()?;
+        let records = &self.records(input, once, Made { id, created_at_ms: 0 })?;
+        let made = self
+            .change(caller.into(), once, |change| async move {
+                let tx = &change.tx;
+                let broker =
+                    brokers::find(tx, caller, at, Permission::AccessWrite, Read::Serializable).await?;
+                check_group(tx, broker.id, "group", input.group.as_deref()).await?;
+                let all = &accounts::credentials(broker.id);
+                let is_taken = |user: String| async move {
+                    let found = all.get::<model::Credential>(tx, user.as_bytes(), Read::Serializable).await?;
+                    Ok::<_, Error>(found.map(|_| user))
+                };
+                let found = try_join_all(records.iter().map(|(one, _)| is_taken(one.user.clone()))).await?;
+                refuse_taken(&found.into_iter().flatten().collect::<Vec<_>>())?;
+                let count = accounts::credential_count(tx, broker.id, Read::Serializable).await?;
+                check_room(count, records.len() as u64)?;
+                accounts::count_credentials(tx, broker.id, i64::try_from(records.len()).unwrap_or(i64::MAX))?;
+                let settings = difference(
+                    None,
+                    Some(&json!({
+                        "group": input.group, "rules": input.rules, "expires_at_ms": input.expires_at_ms,
+                    })),
+                )?;
+                let said = with(json!({ "broker": at.name, "count": records.len() }), settings);
+                change.audit(at.organisation, "credential.create_batch", &at.name, said)?;
+                for (record, _) in records {
+                    let record = model::Credential { created_at_ms: change.now_ms, ..record.clone() };
+                    all.put(tx, record.user.as_bytes(), &record).await?;
+                    let bound = json!({ "client_id": record.client_id });
+                    let said = json!({ "broker": at.name, "in_batch": true });
+                    let said = with(said, difference(None, Some(&bound))?);
+                    change.audit(at.organisation, "credential.create", &record.user, said)?;
+                }
+                touch(tx, broker.id)?;
+                Ok(Made { id, created_at_ms: change.now_ms })
+            })
+            .await?;
+        let records = self.records(input, once, made)?;
+        Ok(records.into_iter().map(|(record, secret)| (shown(&record), secret)).collect())
+    }
+
+    /// The stored forms of the credentials, with their passwords.
+    fn records(
+        &self,
+        input: &NewCredentialBatch,
+        once: &Once,
+        made: Made,
+    ) -> Result<Vec<(model::Credential, Secret)>> {
+        let record = |device: &BatchDevice| {
+            let password = self.generated_for(once, made.id, &device.user)?;
+            let record = model::Credential {
+                user: device.user.clone(),
+                secret: Some(self.0.hash_keys.hash(password.expose().as_bytes())),
+                group: input.group.clone(),
+                rules: input.rules.clone(),
+                expires_at_ms: input.expires_at_ms,
+                created_at_ms: made.created_at_ms,
+                client_id: device.client_id.clone(),
+                ..model::Credential::default()
+            };
+            Ok((record, password))
+        };
+        input.devices.iter().map(record).collect()
+    }
+}
+
+impl NewCredentialBatch {
+    fn check(&self) -> Result<()> {
+        let mut found = Vec::new();
+        let mut add = |field: String, what: String| found.push(Invalid { field, what });
+        if !(1..=BATCH_CREDENTIALS_MAX).contains(&self.devices.len()) {
+            add("devices".into(), format!("must be 1 to {BATCH_CREDENTIALS_MAX}"));
+            return Err(Error::Invalid(found));
+        }
+        let shared = model::Credential {
+            user: "-".into(),
+            group: self.group.clone(),
+            rules: self.rules.clone(),
+            ..model::Credential::default()
+        };
+        for Invalid { field, what } in shared.validate().err().unwrap_or_default() {
+            add(field, what);
+        }
+        let rules = serde_json::to_vec(&self.rules).map_or(usize::MAX, |rules| rules.len());
+        if !self.rules.is_empty() && rules.saturating_mul(self.devices.len()) > BATCH_RULES_BYTES_MAX {
+            add("rules".into(), "are too long for so many devices: put them into a group".into());
+        }
+        let mut users = BTreeSet::new();
+        for (number, device) in self.devices.iter().enumerate() {
+            let one = model::Credential {
+                user: device.user.clone(),
+                client_id: device.client_id.clone(),
+                ..model::Credential::default()
+            };
+            for Invalid { field, what } in one.validate().err().unwrap_or_default() {
+                add(format!("devices[{number}].{field}"), what);
+            }
+            if !users.insert(&device.user) {
+                add(format!("devices[{number}].user"), "is there twice".into());
+            }
+        }
+        found.truncate(BATCH_CREDENTIALS_MAX);
+        if found.is_empty() { Ok(()) } else { Err(Error::Invalid(found)) }
+    }
+}
+
+fn refuse_taken(taken: &[String]) -> Result<()> {
+    if taken.is_empty() {
+        return Ok(());
+    }
+    let named = taken.iter().take(NAMED_MAX).map(|user| format!("\"{user}\"")).collect::<Vec<_>>().join(", ");
+    let more = match taken.len().saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Err(Error::Conflict(format!(
+        "nothing was made, because there are credentials with these user names: {named}{more}"
+    )))
+}
