@@ -189,9 +189,11 @@ impl Applier<'_> {
             Write::Detach(detach) => self.detach(detach).await,
             Write::Purge(purge) => self.purge(purge).await,
             Write::Webhooks(broker) => self.webhooks(broker).await.map(|()| Outcome::Done),
-            Write::Grown(..) | Write::Mark { .. } | Write::Shared(_) | Write::Notices | Write::Told(..) => {
-                Ok(Outcome::Done)
-            }
+            Write::Grown(..)
+            | Write::Mark { .. }
+            | Write::Shared(_)
+            | Write::Notices
+            | Write::Heard { .. } => Ok(Outcome::Done),
         };
         match outcome {
             Err(Error::Fenced { .. }) => Ok(Outcome::Fenced),
@@ -610,7 +612,7 @@ impl Applier<'_> {
                 let row = inflight::encode(&InFlight::Released(*place), &self.shared.clock);
                 qos2::set(&owned, Direction::Outbound, id.get(), &row.into())?;
             }
-            IdWrite::Forget(id) | IdWrite::TakeBack(id) => {
+            IdWrite::Forget(id) => {
                 qos2::remove(&owned, Direction::Inbound, id.get())?;
             }
         }

@@ -44,8 +44,11 @@ pub(crate) enum Write {
     Purge(Box<Purge>),
     /// The webhooks of a broker have changed: create and remove their queues.
     Webhooks(Arc<Broker>),
-    /// Writes nothing. The publisher has been notified of a refused message; its jobs before this one are refused, too.
-    Told(u64, ConnectionId),
+    /// Writes nothing. The publisher knows of `count` refusals, or has no connection on which it could hear of them.
+    Heard {
+        publisher: PublisherKey,
+        count: u32,
+    },
     /// Writes nothing. Another pod has added to the streams of a topic: shared subscriptions check theirs.
     Grown(Arc<Broker>, Arc<str>),
     /// Writes nothing. Another pod has left a notice in the store: it wants a session.
@@ -71,8 +74,21 @@ pub(crate) struct Ack {
     /// Receivers get the message only after its commit. The publisher's next messages wait for it, so that the order
     /// stays.
     pub(crate) in_order: bool,
-    /// The publisher learns of a refusal by a reason code. Any other publisher sends the message again.
-    pub(crate) hears_refusal: bool,
+    /// Number of the publisher, see [`super::record::publisher`].
+    pub(crate) publisher: u64,
+}
+
+impl Ack {
+    pub(crate) fn publisher(&self) -> PublisherKey {
+        PublisherKey { broker: self.broker, publisher: self.publisher }
+    }
+}
+
+/// A publisher across its connections: its broker, and its number as [`super::record::publisher`] has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PublisherKey {
+    pub(crate) broker: u64,
+    pub(crate) publisher: u64,
 }
 
 /// A stored session, with the epoch that proves its ownership.
@@ -288,8 +304,6 @@ pub(crate) enum IdWrite {
     /// The client has the message (PUBREC).
     Release(PacketId, Option<Place>),
     Forget(PacketId),
-    /// The client knows that its message was refused, and waits for nothing.
-    TakeBack(PacketId),
 }
 
 #[derive(Debug, Default)]
@@ -453,7 +467,7 @@ impl Job {
             Write::Detach(detach) => Some(&detach.session.broker),
             Write::Purge(purge) => Some(&purge.broker),
             Write::Webhooks(broker) | Write::Grown(broker, _) => Some(broker),
-            Write::Told(..) | Write::Shared(_) | Write::Notices | Write::Mark { .. } => None,
+            Write::Heard { .. } | Write::Shared(_) | Write::Notices | Write::Mark { .. } => None,
         }
     }
 
@@ -496,7 +510,7 @@ impl Work for Job {
             Write::Detach(detach) => detach.session.broker.id,
             Write::Purge(purge) => purge.broker.id,
             Write::Webhooks(broker) | Write::Grown(broker, _) => broker.id,
-            Write::Told(broker, _) => *broker,
+            Write::Heard { publisher, .. } => publisher.broker,
             Write::Shared(shared) => {
                 let Shared { settled, returned, joined } = &**shared;
                 let placed = settled.first().or(returned.first()).map(|(stream, _)| stream);
@@ -529,7 +543,11 @@ impl Work for Job {
             Write::Webhooks(_) => cost::WEBHOOKS,
             Write::Ids(_) => cost::IDS,
             Write::Checkpoint(checkpoint) => 1 + checkpoint.streams.len(),
-            Write::Shared(_) | Write::Told(..) | Write::Grown(..) | Write::Notices | Write::Mark { .. } => 1,
+            Write::Shared(_)
+            | Write::Heard { .. }
+            | Write::Grown(..)
+            | Write::Notices
+            | Write::Mark { .. } => 1,
         }
     }
 
@@ -609,13 +627,13 @@ impl queue::Sized for Job {
                     reserve.rows.iter().map(|(_, row)| 128 + row.len()).sum::<usize>()
                         + 16 * (reserve.acknowledged.len() + reserve.taken.len())
                 }
-                IdWrite::Release(..) | IdWrite::Forget(_) | IdWrite::TakeBack(_) => 128,
+                IdWrite::Release(..) | IdWrite::Forget(_) => 128,
             },
             Write::Shared(shared) => 16 * (shared.settled.len() + shared.returned.len()),
             Write::Purge(_) => 128,
             Write::Webhooks(_) => 64 * 1024,
             Write::Detach(detach) => 256 + 64 * detach.in_flight.len(),
-            Write::Mark { .. } | Write::Notices | Write::Grown(..) | Write::Told(..) => 0,
+            Write::Mark { .. } | Write::Notices | Write::Grown(..) | Write::Heard { .. } => 0,
         }
     }
 

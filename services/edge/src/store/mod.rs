@@ -53,9 +53,9 @@ use crate::region::Region;
 use crate::traces::Tracer;
 use crate::{StartError, access};
 pub(crate) use jobs::{
-    Ack, Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Job, Page, PendingSubscribe, Publish, Purge,
-    Read, Reader, Reserve, SessionKey, Shared as SharedMessages, StreamKey, Subscribe, ToRead, Unsubscribe,
-    Write,
+    Ack, Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Job, Page, PendingSubscribe, Publish,
+    PublisherKey, Purge, Read, Reader, Reserve, SessionKey, Shared as SharedMessages, StreamKey, Subscribe,
+    ToRead, Unsubscribe, Write,
 };
 use lease::Leases;
 use queue::Queue;
