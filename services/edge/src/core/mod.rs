@@ -47,7 +47,7 @@ mod tell;
 mod timers;
 mod trace;
 mod transport;
-mod unheard;
+mod unconfirmed;
 mod work;
 
 use std::collections::{HashMap, VecDeque};
@@ -83,6 +83,7 @@ use connection::{Connected, ConnectionId, NONE, Paused, State};
 use directory::Directory;
 use fanout::Fanouts;
 use fresh::Fresh;
+pub(crate) use fresh::RetainedPages;
 use jobs::HeldJobs;
 use kept::Kept;
 use of_broker::ByBroker;
@@ -94,7 +95,7 @@ use resume::Fence;
 use routes::RouteCache;
 use slices::Slices;
 use timers::{Calendar, Due};
-use unheard::Unheard;
+use unconfirmed::Unconfirmed;
 use work::Work;
 
 /// Bytes read from one socket in one turn.
@@ -191,7 +192,7 @@ pub(crate) struct Core {
     /// What became of messages of shared subscriptions in this turn; goes with the jobs.
     shared: SharedMessages,
     held_jobs: Option<HeldJobs>,
-    unheard: Unheard,
+    unconfirmed: Unconfirmed,
     fences: VecDeque<Fence>,
     /// Connections that wait for their session, by client id, and those that came meanwhile.
     attaching: HashMap<(u64, Arc<str>), (ConnectionId, VecDeque<ConnectionId>)>,
@@ -266,7 +267,7 @@ impl Core {
             jobs: Vec::new(),
             shared: SharedMessages::default(),
             held_jobs: None,
-            unheard: Unheard::default(),
+            unconfirmed: Unconfirmed::default(),
             fences: VecDeque::new(),
             attaching: HashMap::new(),
             opening: HashMap::new(),

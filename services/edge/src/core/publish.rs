@@ -289,6 +289,7 @@ impl Core {
             keeps_id,
             in_order: deliver,
             publisher,
+            holds_back: false,
         };
         self.meter(&routes.broker).left_with_store(message.size());
         let routes = if retains { self.retain(&routes.broker, &message) } else { routes };

@@ -2,7 +2,7 @@
 //!
 //! The writer stays at its pending commit, because an abandoned commit may still happen. Meanwhile it refuses new
 //! publishes and CONNECTs, as with a full disk, and holds jobs that must not be lost until the store answers. Jobs of
-//! the pending commit are in doubt, so nobody is told anything about them.
+//! the pending commit are in doubt, so they get no answer.
 
 use std::future::Future;
 use std::pin::pin;

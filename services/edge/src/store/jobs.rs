@@ -21,6 +21,7 @@ use smallvec::SmallVec;
 use super::backlog::{Lane, Work};
 use super::inflight::Row;
 use super::queue::{self, Sized as _};
+use super::retained::RetainedRead;
 use super::streams::Wanted;
 use crate::broker::{Broker, Routes};
 use crate::core::Replay;
@@ -44,8 +45,8 @@ pub(crate) enum Write {
     Purge(Box<Purge>),
     /// The webhooks of a broker have changed: create and remove their queues.
     Webhooks(Arc<Broker>),
-    /// Writes nothing. The publisher knows of `count` refusals, or has no connection on which it could hear of them.
-    Heard {
+    /// Writes nothing. The publisher has received `count` refusals, or has no connection left that could receive them.
+    Confirmed {
         publisher: PublisherKey,
         count: u32,
     },
@@ -76,6 +77,8 @@ pub(crate) struct Ack {
     pub(crate) in_order: bool,
     /// Number of the publisher, see [`super::record::publisher`].
     pub(crate) publisher: u64,
+    /// The writer refuses the publisher's later messages until this refusal is confirmed.
+    pub(crate) holds_back: bool,
 }
 
 impl Ack {
@@ -230,8 +233,7 @@ pub(crate) struct PendingSubscribe {
     pub(crate) replays: SmallVec<[Replay; 2]>,
     /// Whether the retained messages have their position in the session's queue already.
     pub(crate) holds: bool,
-    /// Position up to which retained messages were read from the store.
-    pub(crate) retained_through: Option<Position>,
+    /// Whether the retained messages are read from the store.
     pub(crate) asks: bool,
     /// New filters of a session that is not persistent. They are removed if the store does not answer.
     pub(crate) unkept: Vec<Box<str>>,
@@ -250,7 +252,6 @@ impl PendingSubscribe {
             places: SmallVec::new(),
             replays: SmallVec::new(),
             holds: false,
-            retained_through: None,
             asks: false,
             unkept: Vec::new(),
             is_refused: false,
@@ -399,6 +400,7 @@ impl Detach {
 
 pub(crate) enum ToRead {
     Page(Read),
+    Retained(Box<RetainedRead>),
     Broker { core: u16, name: Arc<str> },
 }
 
@@ -467,7 +469,7 @@ impl Job {
             Write::Detach(detach) => Some(&detach.session.broker),
             Write::Purge(purge) => Some(&purge.broker),
             Write::Webhooks(broker) | Write::Grown(broker, _) => Some(broker),
-            Write::Heard { .. } | Write::Shared(_) | Write::Notices | Write::Mark { .. } => None,
+            Write::Confirmed { .. } | Write::Shared(_) | Write::Notices | Write::Mark { .. } => None,
         }
     }
 
@@ -510,7 +512,7 @@ impl Work for Job {
             Write::Detach(detach) => detach.session.broker.id,
             Write::Purge(purge) => purge.broker.id,
             Write::Webhooks(broker) | Write::Grown(broker, _) => broker.id,
-            Write::Heard { publisher, .. } => publisher.broker,
+            Write::Confirmed { publisher, .. } => publisher.broker,
             Write::Shared(shared) => {
                 let Shared { settled, returned, joined } = &**shared;
                 let placed = settled.first().or(returned.first()).map(|(stream, _)| stream);
@@ -544,7 +546,7 @@ impl Work for Job {
             Write::Ids(_) => cost::IDS,
             Write::Checkpoint(checkpoint) => 1 + checkpoint.streams.len(),
             Write::Shared(_)
-            | Write::Heard { .. }
+            | Write::Confirmed { .. }
             | Write::Grown(..)
             | Write::Notices
             | Write::Mark { .. } => 1,
@@ -553,9 +555,7 @@ impl Work for Job {
 
     fn part_cost(&self) -> Option<usize> {
         match &self.write {
-            // Retained messages must be read as of one transaction, so this SUBSCRIBE cannot be split (P6).
-            Write::Subscribe(subscribe) => (!subscribe.pending.asks).then_some(cost::FILTER),
-            Write::Unsubscribe(_) => Some(cost::FILTER),
+            Write::Subscribe(_) | Write::Unsubscribe(_) => Some(cost::FILTER),
             _ => None,
         }
     }
@@ -563,7 +563,7 @@ impl Work for Job {
     fn limit_to(&mut self, cost: usize) {
         let filters = (cost / cost::FILTER).max(1);
         match &mut self.write {
-            Write::Subscribe(subscribe) if !subscribe.pending.asks => {
+            Write::Subscribe(subscribe) => {
                 subscribe.until = (subscribe.written.len() + filters).min(subscribe.filters.len());
             }
             Write::Unsubscribe(unsubscribe) => {
@@ -633,7 +633,7 @@ impl queue::Sized for Job {
             Write::Purge(_) => 128,
             Write::Webhooks(_) => 64 * 1024,
             Write::Detach(detach) => 256 + 64 * detach.in_flight.len(),
-            Write::Mark { .. } | Write::Notices | Write::Grown(..) | Write::Heard { .. } => 0,
+            Write::Mark { .. } | Write::Notices | Write::Grown(..) | Write::Confirmed { .. } => 0,
         }
     }
 

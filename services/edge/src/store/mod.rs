@@ -27,6 +27,7 @@ mod queue;
 mod queues;
 mod reader;
 pub(crate) mod record;
+mod retained;
 pub(crate) mod streams;
 mod sweep;
 mod traced;
@@ -59,6 +60,7 @@ pub(crate) use jobs::{
 };
 use lease::Leases;
 use queue::Queue;
+pub(crate) use retained::RetainedRead;
 pub(crate) use traced::StoredTraces;
 pub(crate) use webhooks::Hooked;
 

@@ -46,7 +46,7 @@ impl Applier<'_> {
             | Write::Shared(_)
             | Write::Mark { .. }
             | Write::Notices
-            | Write::Heard { .. } => Ok(()),
+            | Write::Confirmed { .. } => Ok(()),
         }
     }
 

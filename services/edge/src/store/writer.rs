@@ -19,7 +19,7 @@ use millrace_mqtt::QoS;
 use millrace_session::Message;
 use millrace_storage::{Error as StoreError, Versionstamp};
 
-use super::apply::{Applied, Applier, Change, HAND_OVER_MS, Outcome, Retained};
+use super::apply::{Applied, Applier, Change, HAND_OVER_MS, Outcome};
 use super::away::Away;
 use super::backlog::Backlog;
 use super::claims::Claims;
@@ -30,7 +30,8 @@ use super::pace::Pace;
 use super::queue::{Sized as _, Taken};
 use super::traced::StoredTraces;
 use super::{
-    Ack, Attached, IdWrite, Job, Publish, PublisherKey, Read, SessionKey, Shared, ToRead, Write, pods, sweep,
+    Ack, Attached, IdWrite, Job, Publish, PublisherKey, Read, RetainedRead, SessionKey, Shared, ToRead,
+    Write, pods, sweep,
 };
 use crate::broker::{Broker, Routes};
 use crate::core::connection::ConnectionId;
@@ -123,7 +124,7 @@ pub(super) struct Writer<'s> {
     waiting: Vec<Job>,
     /// Refusals of messages with QoS 1 or 2 of which their publishers may not know yet. Later messages of these
     /// publishers are refused as well, see [`Writer::without_refused`].
-    unheard: HashMap<PublisherKey, u32>,
+    unconfirmed: HashMap<PublisherKey, u32>,
     /// Whether the last write was refused, so that a series of refusals is logged once.
     refused: bool,
     swept_at: u64,
@@ -165,7 +166,7 @@ impl<'s> Writer<'s> {
             began_us: 0,
             unleft: Vec::new(),
             waiting: Vec::new(),
-            unheard: HashMap::new(),
+            unconfirmed: HashMap::new(),
             refused: false,
             swept_at: 0,
             listened_at: 0,
@@ -226,12 +227,12 @@ impl<'s> Writer<'s> {
     fn go_on(&mut self, job: Job, outcome: Outcome) -> Option<(Job, Outcome)> {
         let Job { mut write, ack } = job;
         match (&mut write, outcome) {
-            (Write::Subscribe(subscribe), Outcome::Subscribed(subscribed, retained)) => {
+            (Write::Subscribe(subscribe), Outcome::Subscribed(subscribed)) => {
                 let ends = subscribe.ends();
                 subscribe.written.extend(subscribed);
                 if ends {
                     let all = std::mem::take(&mut subscribe.written);
-                    return Some((Job { write, ack }, Outcome::Subscribed(all, retained)));
+                    return Some((Job { write, ack }, Outcome::Subscribed(all)));
                 }
             }
             (Write::Unsubscribe(unsubscribe), Outcome::Done) => {
@@ -254,20 +255,27 @@ impl<'s> Writer<'s> {
             self.began_us = self.shared.clock.micros();
         }
         // Messages that everybody acknowledged meanwhile need no position; barriers need no transaction.
-        let result = if batch.iter().all(|job| {
-            matches!(job.write, Write::Mark { .. } | Write::Shared(_) | Write::Notices | Write::Heard { .. })
-        }) {
-            Ok((Applied::done(batch.len()), None))
-        } else {
+        let is_written = !batch.iter().all(|job| {
+            matches!(
+                job.write,
+                Write::Mark { .. } | Write::Shared(_) | Write::Notices | Write::Confirmed { .. }
+            )
+        });
+        let result = if is_written {
             let conflicts_max = if batch.len() > 1 { CONFLICTS } else { u32::MAX };
             self.transact(&batch, conflicts_max, &async |applier| {
                 applier.warm(&batch).await?;
                 applier.all(&batch).await
             })
+        } else {
+            Ok((Applied::done(batch.len()), None))
         };
         match result {
             Ok((applied, stamp)) => {
-                self.log(None);
+                // A checkpoint is also written to a disk that is nearly full.
+                if is_written && batch.iter().any(|job| !matches!(job.write, Write::Checkpoint(_))) {
+                    self.log(None);
+                }
                 let rest = batch.split_off(applied.outcomes.len().min(batch.len()));
                 self.committed(batch, applied, stamp);
                 self.unfinished.extend(rest);
@@ -456,7 +464,7 @@ impl<'s> Writer<'s> {
                 // Earlier jobs of this batch are committed with it.
                 self.post(core, Mail::Marked { fence, through: Position::end_of(version) });
             } else if let Some((job, outcome)) = self.go_on(job, outcome) {
-                self.answer(job.write, outcome, stamp);
+                self.answer(job.write, outcome);
             }
         }
         let acknowledged = acks.iter().map(Vec::len).sum();
@@ -659,7 +667,7 @@ impl<'s> Writer<'s> {
         }
     }
 
-    pub(super) fn answer(&mut self, write: Write, outcome: Outcome, stamp: Option<Versionstamp>) {
+    pub(super) fn answer(&mut self, write: Write, outcome: Outcome) {
         let stored = !matches!(outcome, Outcome::Fenced);
         match (write, outcome) {
             (Write::Attach(attach), Outcome::Attached(attached)) => {
@@ -687,17 +695,13 @@ impl<'s> Writer<'s> {
             }
             (Write::Subscribe(mut subscribe), outcome) => {
                 let subscribed = match outcome {
-                    Outcome::Subscribed(subscribed, retained) => {
-                        if let Some(Retained { messages, read_version, place }) = retained {
-                            let through = stamp.map(|stamp| Position::new(stamp, place));
-                            subscribe.pending.replays.iter_mut().for_each(|replay| {
-                                replay.retained = Some(messages.clone());
-                            });
-                            subscribe.pending.retained_through =
-                                Some(through.unwrap_or_else(|| Position::end_of(read_version)));
-                        }
-                        subscribed
+                    Outcome::Subscribed(subscribed)
+                        if self.shared.is_shared && !subscribe.pending.replays.is_empty() =>
+                    {
+                        let read = RetainedRead::new(subscribe, subscribed);
+                        return self.shared.reads.push(&mut vec![ToRead::Retained(Box::new(read))]);
                     }
+                    Outcome::Subscribed(subscribed) => subscribed,
                     _ => {
                         subscribe.pending.is_refused = true;
                         // Earlier transactions may have written some of the filters.
@@ -743,7 +747,7 @@ impl<'s> Writer<'s> {
                 Write::Publish(_)
                 | Write::Checkpoint(_)
                 | Write::Detach(_)
-                | Write::Heard { .. }
+                | Write::Confirmed { .. }
                 | Write::Webhooks(_),
                 _,
             ) => {}
@@ -791,7 +795,7 @@ impl<'s> Writer<'s> {
             write @ (Write::Detach(_) | Write::Webhooks(_)) => self.unleft.push(Job { write, ack: None }),
             // The session is unchanged, and its next checkpoint contains this one.
             Write::Checkpoint(_) if why == Why::Passing => {}
-            write => self.answer(write, Outcome::Fenced, None),
+            write => self.answer(write, Outcome::Fenced),
         }
     }
 
@@ -808,10 +812,11 @@ impl<'s> Writer<'s> {
             let (core, now) = (ack.connection.core, self.shared.clock.micros());
             self.traced.push((core, StoredTraces::of(publish, false, now)));
         }
-        if let Some(ack) = ack {
+        if let Some(mut ack) = ack {
             // A message that no store can hold is refused again when it comes again, so later ones may pass it.
-            if ack.qos > QoS::AtMostOnce && why != Why::Content {
-                *self.unheard.entry(ack.publisher()).or_default() += 1;
+            ack.holds_back = ack.qos > QoS::AtMostOnce && why != Why::Content;
+            if ack.holds_back {
+                *self.unconfirmed.entry(ack.publisher()).or_default() += 1;
             }
             self.post(ack.connection.core, Mail::Stored { acks: vec![ack], stored: false });
         }
@@ -822,14 +827,14 @@ impl<'s> Writer<'s> {
     /// stored before it (P4). Once the store accepts writes again, the publisher's connection is closed, so that it
     /// sends all of them again, in order.
     fn without_refused(&mut self, jobs: Vec<Job>) -> Vec<Job> {
-        if self.unheard.is_empty() {
+        if self.unconfirmed.is_empty() {
             return jobs;
         }
         let mut left = Vec::with_capacity(jobs.len());
         for job in jobs {
             match (&job.write, job.ack) {
-                (Write::Heard { publisher, count }, _) => self.heard(*publisher, *count),
-                (Write::Publish(_), Some(ack)) if self.unheard.contains_key(&ack.publisher()) => {
+                (Write::Confirmed { publisher, count }, _) => self.confirmed(*publisher, *count),
+                (Write::Publish(_), Some(ack)) if self.unconfirmed.contains_key(&ack.publisher()) => {
                     if ack.qos > QoS::AtMostOnce && !self.refused {
                         self.post(ack.connection.core, Mail::SendAgain(ack.connection));
                     }
@@ -842,11 +847,11 @@ impl<'s> Writer<'s> {
         left
     }
 
-    fn heard(&mut self, publisher: PublisherKey, count: u32) {
-        if let Entry::Occupied(mut unheard) = self.unheard.entry(publisher) {
-            *unheard.get_mut() = unheard.get().saturating_sub(count);
-            if *unheard.get() == 0 {
-                unheard.remove();
+    fn confirmed(&mut self, publisher: PublisherKey, count: u32) {
+        if let Entry::Occupied(mut unconfirmed) = self.unconfirmed.entry(publisher) {
+            *unconfirmed.get_mut() = unconfirmed.get().saturating_sub(count);
+            if *unconfirmed.get() == 0 {
+                unconfirmed.remove();
             }
         }
     }
@@ -890,7 +895,7 @@ impl<'s> Writer<'s> {
             for job in std::mem::take(&mut self.unleft) {
                 self.write(vec![job]);
             }
-            if self.refused && !self.unheard.is_empty() {
+            if self.refused && !self.unconfirmed.is_empty() {
                 self.probe();
             }
             sweep::due(self);

@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use millrace_mqtt::{PacketType, Property, Publish, QoS, ReasonCode, Version};
+use millrace_mqtt::{
+    Packet, PacketType, Property, Publish, QoS, ReasonCode, SubscribeOptions, Version, encode,
+};
 use millrace_storage::Database;
 
 use crate::common::{Client, Server, id, properties, publish, publish_qos};
+use crate::steps::lasting;
 
 #[allow(clippy::needless_pass_by_value, reason = "it is passed on with one field changed")]
 fn retained(publish: Publish<'_>) -> Publish<'_> {
@@ -148,6 +151,90 @@ fn a_message_that_expired_while_the_process_was_away_is_gone() {
         _ => None,
     });
     assert!(left.is_some_and(|left| (50..=100).contains(&left)), "{found:?}");
+}
+
+#[test]
+fn subscribers_among_pods_get_the_present_value_of_each_topic_once_while_it_changes() {
+    // More than one page of the store has.
+    const TOPICS: u16 = 2_500;
+    let server = Server::on(&Database::memory(), |config| config.pod = Some("pod".into()));
+    let mut writer = Client::connect(&server, Version::V5, "writer");
+    let mut packet_id = 0;
+    let mut write = |topics: &[(u16, String)]| {
+        for (topic, payload) in topics {
+            packet_id = packet_id % 60_000 + 1;
+            let topic = format!("t/{topic:04}");
+            let message = retained(publish_qos(QoS::AtLeastOnce, packet_id, &topic, payload.as_bytes()));
+            writer.send(&Packet::Publish(message));
+        }
+        for _ in topics {
+            match writer.recv() {
+                Packet::PubAck(ack) => assert_eq!(ack.reason, ReasonCode::SUCCESS),
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    for from in (0..TOPICS).step_by(500) {
+        write(&(from..from + 500).map(|topic| (topic, "old".to_owned())).collect::<Vec<_>>());
+    }
+    let mut readers = [Version::V311, Version::V5].map(|version| {
+        let [clean_id, lasting_id] = if version == Version::V5 { ["5c", "5l"] } else { ["3c", "3l"] };
+        [Client::connect(&server, version, clean_id), Client::open(&server, lasting(version, lasting_id))]
+    });
+    for (reader, version) in
+        readers.iter_mut().zip([Version::V311, Version::V5]).flat_map(|(both, version)| {
+            let [clean, lasting] = both;
+            [(clean, version), (lasting, version)]
+        })
+    {
+        let options = SubscribeOptions { qos: QoS::AtLeastOnce, ..SubscribeOptions::default() };
+        let mut bytes = Vec::new();
+        encode::subscribe(id(1), properties(&[]), [("t/#", options)].into_iter(), version, &mut bytes);
+        reader.stream().set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        reader.send_bytes(&bytes);
+    }
+    let mut present: BTreeMap<String, Vec<u8>> =
+        (0..TOPICS).map(|topic| (format!("t/{topic:04}"), b"old".to_vec())).collect();
+    for round in 0..10 {
+        let changed = (0..30).map(|step| {
+            let topic = step * 83 + round;
+            (topic, if step % 5 == 0 { String::new() } else { format!("new {round}") })
+        });
+        let changed: Vec<_> = changed.collect();
+        write(&changed);
+        for (topic, payload) in changed {
+            present.insert(format!("t/{topic:04}"), payload.into_bytes());
+        }
+    }
+    write(&[(9_999, "end".to_owned())]);
+    present.insert("t/9999".into(), b"end".to_vec());
+    for reader in readers.iter_mut().flatten() {
+        let mut got: BTreeMap<String, Vec<Vec<u8>>> = BTreeMap::new();
+        while !got.contains_key("t/9999") {
+            match reader.recv() {
+                Packet::Publish(message) => {
+                    let topic = got.entry(message.topic.to_owned()).or_default();
+                    topic.push(message.payload.to_vec());
+                    if let Some(packet_id) = message.packet_id {
+                        reader.send(&Packet::PubAck(crate::common::ack(packet_id)));
+                    }
+                }
+                Packet::SubAck(_) => assert!(got.is_empty(), "SUBACK comes first"),
+                other => panic!("{other:?}"),
+            }
+        }
+        for (topic, payload) in &present {
+            let payloads = got.remove(topic).unwrap_or_default();
+            // A message that was removed before its page was read does not come at all.
+            assert!(
+                payloads.last().map_or(payload.is_empty(), |last| last == payload),
+                "{topic}: {payloads:?}"
+            );
+            let times = payloads.iter().filter(|got| *got == payload).count();
+            assert!(times <= 1, "{topic}: {payloads:?}");
+        }
+        assert!(got.is_empty(), "{got:?}");
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::{Core, Ended};
 use crate::store::{Ack, PublisherKey, Write};
 
 /// By connection that was answered with a refusal.
-pub(super) type Unheard = HashMap<ConnectionId, Refusals>;
+pub(super) type Unconfirmed = HashMap<ConnectionId, Refusals>;
 
 pub(super) struct Refusals {
     publisher: PublisherKey,
@@ -20,16 +20,20 @@ pub(super) struct Refusals {
 }
 
 impl Core {
-    /// A message was refused, and the connection at `slot` answered; [`NONE`]: no connection hears of it.
+    /// A message was refused, and the connection at `slot` got the answer; [`NONE`]: no connection gets it.
     pub(super) fn note_refused(&mut self, ack: &Ack, slot: u32) {
+        if !ack.holds_back {
+            return;
+        }
         let publisher = ack.publisher();
         // Without a reason code the connection was closed, and the publisher sends the message again on its next one.
-        if slot == NONE || self.connections.get(slot as usize).is_none_or(|hearer| hearer.session == NONE) {
-            return self.leave_job(Write::Heard { publisher, count: 1 });
+        if slot == NONE || self.connections.get(slot as usize).is_none_or(|receiver| receiver.session == NONE)
+        {
+            return self.leave_job(Write::Confirmed { publisher, count: 1 });
         }
-        let hearer = self.id_of(slot);
+        let receiver = self.id_of(slot);
         let refusals =
-            self.unheard.entry(hearer).or_insert(Refusals { publisher, count: 0, last: ack.packet_id });
+            self.unconfirmed.entry(receiver).or_insert(Refusals { publisher, count: 0, last: ack.packet_id });
         refusals.count += 1;
         refusals.last = ack.packet_id;
     }
@@ -38,20 +42,20 @@ impl Core {
     //= [MQTT-4.4.0-1] v5
     pub(super) fn note_reuse(&mut self, ack: &Ack) {
         let knows = |refusals: &Refusals| ack.qos > QoS::AtMostOnce && refusals.last == ack.packet_id;
-        if !self.unheard.is_empty() && self.unheard.get(&ack.connection).is_some_and(knows) {
-            self.heard_all(ack.connection);
+        if !self.unconfirmed.is_empty() && self.unconfirmed.get(&ack.connection).is_some_and(knows) {
+            self.confirm(ack.connection);
         }
     }
 
-    pub(super) fn forget_unheard(&mut self, slot: u32) {
-        if !self.unheard.is_empty() {
-            self.heard_all(self.id_of(slot));
+    pub(super) fn forget_unconfirmed(&mut self, slot: u32) {
+        if !self.unconfirmed.is_empty() {
+            self.confirm(self.id_of(slot));
         }
     }
 
-    fn heard_all(&mut self, connection: ConnectionId) {
-        if let Some(Refusals { publisher, count, .. }) = self.unheard.remove(&connection) {
-            self.leave_job(Write::Heard { publisher, count });
+    fn confirm(&mut self, connection: ConnectionId) {
+        if let Some(Refusals { publisher, count, .. }) = self.unconfirmed.remove(&connection) {
+            self.leave_job(Write::Confirmed { publisher, count });
         }
     }
 
