@@ -166,7 +166,7 @@ impl Run {
         }
         if plan.hazards.moves_clock() {
             // A delay that spans a restart ends by the time of day, which may have jumped ahead.
-            verdict.violations.retain(|violation| violation.rule != CheckRule::WillWrong);
+            verdict.violations.retain(|violation| violation.rule != CheckRule::WillEarly);
         }
         if plan.kill_store.is_some() || plan.hazards.allows_refusals() {
             // A server without its store refuses clients, and says so.

@@ -54,6 +54,8 @@ pub(crate) enum Mail {
         acks: Vec<Ack>,
         stored: bool,
     },
+    /// An earlier message of this publisher was refused. Its connection ends, so that it sends later messages again, too.
+    SendAgain(ConnectionId),
     /// Traced messages whose acknowledgement or refusal is in the mail before this.
     Traced(Box<StoredTraces>),
     /// Another owner has taken the session over, or wants to.

@@ -70,8 +70,6 @@ pub(crate) struct Facts<'a> {
     killed_pods: Vec<usize>,
     /// Acknowledgements after which a state is stored.
     stored: Vec<usize>,
-    /// Answers and ends of connections with which the server refused something: its store took no writes.
-    refusals: Vec<usize>,
     /// A PUBLISH with a QoS 2 packet id of another message, and the event of the earlier one.
     pub(crate) reused_ids: Vec<(usize, usize)>,
     /// Deliveries of unknown messages.
@@ -90,7 +88,6 @@ impl<'a> Facts<'a> {
             kills: Vec::new(),
             killed_pods: Vec::new(),
             stored: Vec::new(),
-            refusals: Vec::new(),
             reused_ids: Vec::new(),
             unknown: Vec::new(),
             held_ids: HashMap::new(),
@@ -125,13 +122,6 @@ impl<'a> Facts<'a> {
     pub(crate) fn kill_between(&self, after: usize, before: usize) -> Option<usize> {
         let next = self.kills.partition_point(|kill| *kill <= after);
         self.kills.get(next).copied().filter(|kill| *kill < before)
-    }
-
-    /// The server may have refused the first copy of a message that was sent again.
-    pub(crate) fn may_be_refused(&self, publish: &Publish) -> bool {
-        let (Some(first), Some(last)) = (publish.first_sent, publish.last_sent) else { return false };
-        let next = self.refusals.partition_point(|refusal| *refusal <= first);
-        self.refusals.get(next).is_some_and(|refusal| *refusal < last)
     }
 
     pub(crate) fn kill_of(&self, made: &Connection, after: usize, before: usize) -> Option<usize> {
@@ -169,11 +159,6 @@ impl<'a> Facts<'a> {
                 self.connection(*connection, |made| made.connected = Some((at, *session_present)));
             }
             Event::Ended { connection, end } => {
-                if let (Some(made), End::ByServer(_)) = (self.connections.get(connection), end)
-                    && self.kill_of(made, made.sent, at).is_none()
-                {
-                    self.refusals.push(at);
-                }
                 self.connection(*connection, |made| made.end = Some((at, *end)));
             }
             Event::HungUp { connection } => self.connection(*connection, |made| made.hung_up = Some(at)),
@@ -190,10 +175,7 @@ impl<'a> Facts<'a> {
                     self.stored.push(at);
                 }
                 match answer {
-                    PublishAnswer::Refused(_) => {
-                        publish.refused = Some(at);
-                        self.refusals.push(at);
-                    }
+                    PublishAnswer::Refused(_) => publish.refused = Some(at),
                     PublishAnswer::PubComp => publish.completed = Some(at),
                     PublishAnswer::PubRec => publish.acknowledged = publish.acknowledged.or(Some(at)),
                     PublishAnswer::PubAck => {

@@ -1,11 +1,8 @@
 //! Messages of one publisher, on one topic, at one QoS, arrive in the order in which they were sent (P4).
 //!
 //! Only first deliveries count: after a reconnect, QoS 1 allows "1, 2, 3, 2, 3, 4" (4.6), and never "1, 3, 2". A
-//! publisher that resends after a reconnect keeps its order, so its sequence numbers are the order.
-//!
-//! Not checked: a message that was sent again, if the server refused anything since it was first sent. The server may
-//! have refused the first copy after the publisher's connection had ended. The second copy is then a new publication,
-//! behind messages that were accepted meanwhile.
+//! publisher that resends after a reconnect keeps its order, so its sequence numbers are the order. That holds also if
+//! the server refused the first copy: it must then refuse later messages until the publisher sends them again.
 
 use std::collections::{HashMap, HashSet};
 
@@ -32,7 +29,7 @@ pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
                     span.acknowledged.is_some_and(|at| publish.first_sent.is_none_or(|first| at < first))
                         && span.unsubscribe_sent.is_none_or(|at| at > delivery.at)
                 });
-            if message.sequence < *highest && was_owed_first && !facts.may_be_refused(publish) {
+            if message.sequence < *highest && was_owed_first {
                 let (name, who) = (facts.history.name(message.id), &facts.history.who(client).name);
                 let what = format!("{name} came to {who} for the first time after number {highest}");
                 let mut shown = vec![*at, delivery.at];

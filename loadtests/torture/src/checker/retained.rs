@@ -2,7 +2,7 @@
 //!
 //! Each retained topic has one publisher. A message that was sent and not completed may be the retained one or not. A
 //! message older than the last completed one before the SUBSCRIBE must not arrive, unless its publisher resent it
-//! later, or resent it after the server had refused something (see [`super::order`]). A missing topic counts once the subscriber has waited long enough.
+//! later. A missing topic counts once the subscriber has waited long enough.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +51,7 @@ fn judge(
             verdict.counts.retained += 1;
             let older = facts.history.about(*seen).sequence < facts.history.about(last).sequence;
             let publish = facts.publish(*seen);
-            if older && publish.last_sent < owed.last_sent && !facts.may_be_refused(publish) {
+            if older && publish.last_sent < owed.last_sent {
                 shown.push(*at);
                 let (seen, last) = (facts.history.name(*seen), facts.history.name(last));
                 let what = format!("{client} saw {seen} though {last} was completed");

@@ -40,6 +40,8 @@ pub enum CheckRule {
     WillTwice,
     /// A will was published that must not be, or too early [MQTT-3.14.4-3] [MQTT-3.1.3-9].
     WillWrong,
+    /// A delayed will was published too early or though its session had come back, and the server was killed during the delay.
+    WillEarly,
     /// A publish or subscription had no answer at the end.
     Unanswered,
     /// The server refused a publish though it is within all limits.
@@ -150,6 +152,7 @@ impl fmt::Display for CheckRule {
             Self::WillLost => "will lost",
             Self::WillTwice => "will published twice",
             Self::WillWrong => "will published that must not be",
+            Self::WillEarly => "will published early over a restart",
             Self::Unanswered => "never answered",
             Self::Refused => "publish refused",
         })

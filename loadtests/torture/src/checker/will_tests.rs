@@ -176,6 +176,26 @@ fn a_will_does_not_come_before_its_delay() {
 }
 
 #[test]
+fn a_will_that_comes_early_over_a_restart_is_named_as_such() {
+    for (delay_ms, kills, end, rule) in [
+        (5_000, true, End::Cut, CheckRule::WillEarly),
+        (5_000, false, End::Cut, CheckRule::WillWrong),
+        (5_000, true, End::Disconnect, CheckRule::WillWrong),
+    ] {
+        let mut scene = scene(true);
+        let (connection, will) = scene.live(2, delay_ms, false);
+        scene.story.end(connection, end);
+        scene.story.add(Event::HungUp { connection });
+        if kills {
+            scene.story.kill(&[]);
+        }
+        scene.story.wait(1_000);
+        scene.sees(will, 2);
+        scene.story.expect(&[rule]);
+    }
+}
+
+#[test]
 fn a_will_does_not_come_before_the_end() {
     let mut scene = scene(false);
     let (connection, will) = scene.live(2, 0, false);

@@ -64,11 +64,11 @@ pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
                     verdict.report(CheckRule::WillLost, name, shown);
                 }
             } else if let Duty::Forbidden(why) = duty {
-                verdict.report(CheckRule::WillWrong, format!("{name}: {why}"), shown);
+                verdict.report(misfired(facts, made, will, deliveries[0]), format!("{name}: {why}"), shown);
             } else if times(&deliveries) > 1 {
                 verdict.report(CheckRule::WillTwice, name, shown);
             } else if let Some(why) = too_early(facts, made, will, &later, deliveries[0]) {
-                verdict.report(CheckRule::WillWrong, format!("{name}: {why}"), shown);
+                verdict.report(misfired(facts, made, will, deliveries[0]), format!("{name}: {why}"), shown);
             }
         }
         verdict.counts.wills_fired += usize::from(fired);
@@ -162,6 +162,16 @@ fn too_early(
     let early = facts.at_ms(first.at) < facts.at_ms(ended) + delay_ms(will);
     let disturbed = later.iter().any(|next| next.sent < first.at);
     (early && !disturbed).then_some("before its delay had passed")
+}
+
+/// A delay that spans a restart ends by the time of day, which a jump changes. Any other will has no such excuse.
+fn misfired(facts: &Facts<'_>, made: &Connection, will: &SentMessage, first: &Delivery) -> CheckRule {
+    let is_clean = matches!(made.end, Some((_, End::Disconnect)));
+    let restarted = ended_at(facts, made).and_then(|ended| facts.kill_between(ended, first.at));
+    match restarted {
+        Some(_) if delay_ms(will) > 0 && !is_clean => CheckRule::WillEarly,
+        _ => CheckRule::WillWrong,
+    }
 }
 
 fn count(facts: &Facts<'_>, verdict: &mut Verdict, made: &Connection, will: &SentMessage, duty: Duty) {

@@ -201,6 +201,7 @@ impl Core {
         connection.partial = None;
         self.spend(work::END);
         self.abandon_tasks(slot, session);
+        self.forget_unconfirmed(slot);
         let broker = (session != NONE).then(|| self.sessions[session as usize].broker.clone());
         if let Some(broker) = &broker {
             self.by_broker.remove(broker.id, slot);

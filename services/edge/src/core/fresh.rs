@@ -1,10 +1,11 @@
-//! New subscriptions where several pods share a store: what is retained is read there, so it comes a moment later than live
-//! copies. A session gets it as of that reading, then everything after it, and nothing twice (P6).
+//! New subscriptions where several pods share a store. Retained messages are read from the store in pages, later than
+//! live copies may come. A session gets each page as of its reading, then everything after it, and nothing twice (P6).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use millrace_layers::Position;
+use millrace_layers::retained::Bookmark;
 use millrace_mqtt::topic;
 use millrace_router::Receiver;
 use millrace_session::{Message, Seconds};
@@ -31,11 +32,44 @@ pub(super) struct Fresh {
     replayed: VecDeque<Replayed>,
 }
 
-/// What was retained up to `through` and matches a filter, the session has.
+/// The session has the retained messages of a filter as of these pages.
 struct Replayed {
     filter: Box<str>,
-    through: Position,
+    pages: Arc<RetainedPages>,
     until: Seconds,
+}
+
+/// The pages in which the retained messages of a filter were read. Each covers a range of topics, as of its position.
+#[derive(Default)]
+pub(crate) struct RetainedPages {
+    broker: u64,
+    /// Where the next page begins, `None` after the last one.
+    pages: Vec<(Option<Bookmark>, Position)>,
+}
+
+impl RetainedPages {
+    pub(crate) fn new(broker: u64) -> Self {
+        Self { broker, pages: Vec::new() }
+    }
+
+    pub(crate) fn broker(&self) -> u64 {
+        self.broker
+    }
+
+    /// Adds a page that was read as of `through`, and the beginning of the next one.
+    pub(crate) fn push(&mut self, next: Option<Bookmark>, through: Position) {
+        match self.pages.last_mut() {
+            Some((end, last)) if *last == through => *end = next,
+            _ => self.pages.push((next, through)),
+        }
+    }
+
+    /// Whether the page that covers the topic was read as of this position or later.
+    pub(crate) fn has(&self, topic: &str, place: Position) -> bool {
+        let at = Bookmark::at(self.broker, topic.as_bytes());
+        let page = self.pages.partition_point(|(end, _)| end.as_ref().is_some_and(|end| *end <= at));
+        self.pages.get(page).is_some_and(|(_, through)| place <= *through)
+    }
 }
 
 impl Fresh {
@@ -61,7 +95,8 @@ impl Fresh {
     fn has_by(&self, message: &Message, now: Seconds, is_it: impl Fn(&str) -> bool) -> bool {
         let Some(place) = message.place().filter(|_| message.retain()) else { return false };
         let mut replayed = self.replayed.iter().filter(|replayed| replayed.until >= now);
-        replayed.any(|replayed| Position(place) <= replayed.through && is_it(&replayed.filter))
+        replayed
+            .any(|replayed| is_it(&replayed.filter) && replayed.pages.has(message.topic(), Position(place)))
     }
 
     pub(super) fn hold(&mut self, message: &Arc<Message>, receiver: &Receiver) {
@@ -69,14 +104,15 @@ impl Fresh {
         self.held.push_back((message.clone(), receiver.clone()));
     }
 
-    /// The session has what was retained up to `through`.
-    pub(super) fn replayed(&mut self, replays: &[Replay], through: Position, now: Seconds) {
+    /// The session has the retained messages that were read for these.
+    pub(super) fn replayed(&mut self, replays: &[Replay], now: Seconds) {
         self.replayed.retain(|replayed| replayed.until >= now);
         for replay in replays {
             if self.replayed.len() == REPLAYED_MAX {
                 self.replayed.pop_front();
             }
-            self.replayed.push_back(Replayed { filter: replay.filter.clone(), through, until: now + LATE_S });
+            let (filter, pages) = (replay.filter.clone(), replay.pages.clone());
+            self.replayed.push_back(Replayed { filter, pages, until: now + LATE_S });
         }
     }
 
@@ -107,11 +143,33 @@ mod tests {
         message
     }
 
+    fn replay(pages: &[(Option<&str>, u64)]) -> Replay {
+        let mut read = RetainedPages::new(1);
+        for (next, version) in pages {
+            let next = next.map(|topic| Bookmark::at(1, topic.as_bytes()));
+            read.push(next, Position::end_of(*version));
+        }
+        let (filter, qos, pages) = ("a/+".into(), QoS::AtMostOnce, Arc::new(read));
+        Replay { filter, qos, identifier: 0, retained: None, pages }
+    }
+
+    #[test]
+    fn each_topic_is_known_as_of_the_page_that_covers_it() {
+        let mut fresh = Fresh::default();
+        fresh.replayed(&[replay(&[(Some("a/d"), 7), (Some("a/g"), 7), (Some("a/k"), 9), (None, 12)])], 100);
+        let cases = [("a/c", 7), ("a/d", 7), ("a/f", 7), ("a/g", 9), ("a/j", 9), ("a/k", 12), ("a/z", 12)];
+        for (topic, through) in cases {
+            for (version, expected) in [(through, Take::Drop), (through + 1, Take::Deliver)] {
+                let message = message(topic, true, Some(version));
+                assert_eq!(fresh.take(&message, 100), expected, "{message:?}");
+            }
+        }
+    }
+
     #[test]
     fn only_what_was_retained_before_the_reading_is_known() {
         let mut fresh = Fresh::default();
-        let replay = Replay { filter: "a/+".into(), qos: QoS::AtMostOnce, identifier: 0, retained: None };
-        fresh.replayed(&[replay], Position::end_of(7), 100);
+        fresh.replayed(&[replay(&[(None, 7)])], 100);
         let cases = [
             (message("a/b", true, Some(7)), Take::Drop),
             (message("a/b", true, Some(8)), Take::Deliver),

@@ -123,7 +123,6 @@ impl Core {
                 protocol.complete(id, &mut self.sessions[session as usize].session, &mut out);
                 out.note_answers(before);
             }
-            IdWrite::TakeBack(_) => {}
         }
     }
 }

@@ -31,7 +31,7 @@ impl Core {
     pub(super) fn leave_jobs(&mut self) {
         self.pass_fences();
         self.leave_shared();
-        let is_message = |job: &mut Job| matches!(job.write, Write::Publish(_));
+        let is_message = |job: &mut Job| matches!(job.write, Write::Publish(_) | Write::Confirmed { .. });
         let mut messages: Vec<Job> = self.jobs.extract_if(.., is_message).collect();
         if let Some(store) = &self.process.store
             && !messages.is_empty()

@@ -47,6 +47,7 @@ mod tell;
 mod timers;
 mod trace;
 mod transport;
+mod unconfirmed;
 mod work;
 
 use std::collections::{HashMap, VecDeque};
@@ -82,6 +83,7 @@ use connection::{Connected, ConnectionId, NONE, Paused, State};
 use directory::Directory;
 use fanout::Fanouts;
 use fresh::Fresh;
+pub(crate) use fresh::RetainedPages;
 use jobs::HeldJobs;
 use kept::Kept;
 use of_broker::ByBroker;
@@ -93,6 +95,7 @@ use resume::Fence;
 use routes::RouteCache;
 use slices::Slices;
 use timers::{Calendar, Due};
+use unconfirmed::Unconfirmed;
 use work::Work;
 
 /// Bytes read from one socket in one turn.
@@ -189,6 +192,7 @@ pub(crate) struct Core {
     /// What became of messages of shared subscriptions in this turn; goes with the jobs.
     shared: SharedMessages,
     held_jobs: Option<HeldJobs>,
+    unconfirmed: Unconfirmed,
     fences: VecDeque<Fence>,
     /// Connections that wait for their session, by client id, and those that came meanwhile.
     attaching: HashMap<(u64, Arc<str>), (ConnectionId, VecDeque<ConnectionId>)>,
@@ -263,6 +267,7 @@ impl Core {
             jobs: Vec::new(),
             shared: SharedMessages::default(),
             held_jobs: None,
+            unconfirmed: Unconfirmed::default(),
             fences: VecDeque::new(),
             attaching: HashMap::new(),
             opening: HashMap::new(),
@@ -497,6 +502,7 @@ impl Core {
                 Mail::Congested(id) => self.pause(id, Paused::ForReceiver),
                 Mail::Relieved(id) => self.resume(id),
                 Mail::Stored { acks, stored } => self.stored(&acks, stored),
+                Mail::SendAgain(connection) => self.send_again(connection),
                 Mail::Traced(traced) => self.end_stored_traces(&traced),
                 Mail::Lost { session, is_lost } => self.lose(&session, is_lost),
                 Mail::Grown(routes) => self.grown(&routes),

@@ -279,7 +279,6 @@ impl Core {
         let publisher = record::publisher(homed.session.client_id());
         let keeps_id = publish.qos == QoS::ExactlyOnce && homed.kept.is_some();
         let inbound = keeps_id.then(|| homed.key());
-        let hears_refusal = self.connections[slot as usize].protocol.version() == Version::V5;
         let ack = Ack {
             broker: routes.broker.id,
             connection: self.id_of(slot),
@@ -289,7 +288,8 @@ impl Core {
             packet_id: publish.packet_id.unwrap_or(PacketId::MIN),
             keeps_id,
             in_order: deliver,
-            hears_refusal,
+            publisher,
+            holds_back: false,
         };
         self.meter(&routes.broker).left_with_store(message.size());
         let routes = if retains { self.retain(&routes.broker, &message) } else { routes };
@@ -305,6 +305,7 @@ impl Core {
         let publish =
             store::Publish { message, routes, from, publisher, retains, deliver, inbound, wanted, queued_us };
         let write = Write::Publish(publish);
+        self.note_reuse(&ack);
         self.jobs.push(Job { write, ack: Some(ack) });
         if is_full && self.is_open(slot) {
             self.pause(self.id_of(slot), Paused::ForMailbox);
@@ -323,14 +324,13 @@ impl Core {
             if ack.qos == QoS::AtMostOnce {
                 continue;
             }
-            if !stored {
-                // Until now it may have sent more, which must not overtake this one.
-                self.leave_job(Write::Told(ack.broker, ack.connection));
-            }
-            let Some(homed) = self.sessions.get_mut(ack.session.slot as usize) else { continue };
-            if homed.generation != ack.session.generation {
+            let homed = self.sessions.get_mut(ack.session.slot as usize);
+            let Some(homed) = homed.filter(|homed| homed.generation == ack.session.generation) else {
+                if !stored {
+                    self.note_refused(ack, NONE);
+                }
                 continue;
-            }
+            };
             // A QoS 1 message is published anew on a new connection; the state of a QoS 2 message is the session's.
             let of_session = homed.connection;
             if ack.keeps_id && stored && !homed.session.keep_received(ack.packet_id) {
@@ -348,6 +348,9 @@ impl Core {
                     .map_or(NONE, |_| ack.connection.slot),
             };
             self.acknowledge_stored(ack, slot, stored);
+            if !stored {
+                self.note_refused(ack, slot);
+            }
         }
     }
 

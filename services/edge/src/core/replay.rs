@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use super::connection::NONE;
 use super::deliver::count;
 use super::fair::FairQueue;
-use super::{Core, OutboundSlot, parts, work};
+use super::{Core, OutboundSlot, RetainedPages, parts, work};
 use crate::broker::Broker;
 
 /// Nodes of the tree that are visited at once.
@@ -36,8 +36,10 @@ pub(crate) struct Replay {
     pub(crate) filter: Box<str>,
     pub(crate) qos: QoS,
     pub(crate) identifier: u32,
-    /// The retained messages at the moment the subscription was made; `None` until the store has read them.
+    /// The retained messages for the new subscription; `None` until the store has read them.
     pub(crate) retained: Option<Arc<TreeSnapshot<Arc<Message>>>>,
+    /// The pages in which the store has read them; none with one pod.
+    pub(crate) pages: Arc<RetainedPages>,
 }
 
 /// The look-up of the retained messages of one subscription.
@@ -122,8 +124,10 @@ impl Core {
     pub(super) fn replay(&mut self, slot: u32, replays: &[Replay], holds: bool) {
         let session = self.connections[slot as usize].session;
         let homed = &self.sessions[session as usize];
-        let mut lookups: Lookups =
-            replays.iter().filter_map(|replay| Lookup::new(replay, &homed.broker)).collect();
+        // An UNSUBSCRIBE may be answered while the store reads retained messages for the SUBSCRIBE before it.
+        let stands = |replay: &&Replay| homed.session.subscription(&replay.filter).is_some();
+        let stand = replays.iter().filter(stands);
+        let mut lookups: Lookups = stand.filter_map(|replay| Lookup::new(replay, &homed.broker)).collect();
         let is_first = !self.replays.has(session, homed.generation);
         if !holds && is_first {
             self.replay_at_once(slot, &mut lookups);

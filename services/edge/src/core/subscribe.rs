@@ -453,10 +453,10 @@ impl Core {
         let before = out.len();
         protocol.subscribed(pending.packet_id, &reasons, pending.what, &mut out);
         out.note_answers(before);
-        if let Some(through) = pending.retained_through {
+        if pending.asks {
             let session = self.connections[slot as usize].session;
             let fresh = self.sessions[session as usize].fresh.get_or_insert_default();
-            fresh.replayed(&pending.replays, through, self.now);
+            fresh.replayed(&pending.replays, self.now);
         }
         self.replay(slot, &pending.replays, pending.holds);
         let session = self.connections[slot as usize].session;
@@ -706,6 +706,12 @@ fn add(
     };
     // A shared subscription gets no retained messages (MQTT 5.0 section 4.8.2).
     if wanted && filter.share.is_none() {
-        replays.push(Replay { filter: filter.filter.into(), qos, identifier, retained: None });
+        replays.push(Replay {
+            filter: filter.filter.into(),
+            qos,
+            identifier,
+            retained: None,
+            pages: Arc::default(),
+        });
     }
 }

@@ -17,7 +17,6 @@ use millrace_layers::subscriptions::{self, Subscribed, Subscription};
 use millrace_layers::webhooks::{self, Hook};
 use millrace_layers::{Error, Filter, Position, pods, retained};
 use millrace_mqtt::{PacketId, QoS};
-use millrace_router::{TopicTree, TreeSnapshot};
 use millrace_session::{InFlight, Message};
 use millrace_storage::{Read, Transaction, TransactionOption};
 
@@ -29,7 +28,6 @@ use super::{
 };
 use crate::broker::Broker;
 use crate::clock::{Clock, seconds};
-use crate::core::Replay;
 use crate::metering::Amount;
 
 /// Bytes of whole messages that are stored with one session's packet ids: they must fit into one transaction.
@@ -44,7 +42,6 @@ const CHANGES_MAX: usize = 500;
 /// older than 5 s.
 const WORK_US_MAX: u64 = 500_000;
 const ATTACHES: usize = 50;
-const RETAINED_PAGE: usize = 1_000;
 
 #[derive(Default)]
 pub(super) struct Applied {
@@ -117,16 +114,8 @@ pub(super) enum Outcome {
     /// Another pod has the session, and was asked to release it.
     Elsewhere(Bytes),
     OfAnotherUser,
-    /// One result for each filter, `None` for a refused one; and the retained messages, if the store was asked for
-    /// them.
-    Subscribed(Vec<Option<Subscribed>>, Option<Retained>),
-}
-
-/// Retained messages for new subscriptions, as of a position in this transaction.
-pub(super) struct Retained {
-    pub(super) messages: Arc<TreeSnapshot<Arc<Message>>>,
-    pub(super) read_version: u64,
-    pub(super) place: u16,
+    /// One result for each filter, `None` for a refused one.
+    Subscribed(Vec<Option<Subscribed>>),
 }
 
 pub(super) struct Change {
@@ -189,9 +178,11 @@ impl Applier<'_> {
             Write::Detach(detach) => self.detach(detach).await,
             Write::Purge(purge) => self.purge(purge).await,
             Write::Webhooks(broker) => self.webhooks(broker).await.map(|()| Outcome::Done),
-            Write::Grown(..) | Write::Mark { .. } | Write::Shared(_) | Write::Notices | Write::Told(..) => {
-                Ok(Outcome::Done)
-            }
+            Write::Grown(..)
+            | Write::Mark { .. }
+            | Write::Shared(_)
+            | Write::Notices
+            | Write::Confirmed { .. } => Ok(Outcome::Done),
         };
         match outcome {
             Err(Error::Fenced { .. }) => Ok(Outcome::Fenced),
@@ -548,39 +539,7 @@ impl Applier<'_> {
         let filters = subscribe.part().iter().map(|(filter, ..)| filter.as_bytes());
         let shared = subscribe.shared.iter().map(|filter| filter.as_bytes());
         self.note_changes(broker, filters.chain(shared)).await?;
-        let retained = if self.shared.is_shared {
-            self.read_retained(broker, &subscribe.pending.replays).await?
-        } else {
-            None
-        };
-        Ok(Outcome::Subscribed(subscribed, retained))
-    }
-
-    /// Reads retained messages for new subscriptions. The transaction conflicts with changes of these messages (P6).
-    async fn read_retained(&self, broker: &Broker, replays: &[Replay]) -> Result<Option<Retained>, Error> {
-        if replays.is_empty() {
-            return Ok(None);
-        }
-        let tree = TopicTree::new();
-        for replay in replays.iter().filter(|replay| !replay.filter.starts_with("$SYS/")) {
-            let (filter, mut from) = (replay.filter.as_bytes(), None);
-            loop {
-                let read = Read::Serializable;
-                let page = retained::matching(self.tx, broker.id, filter, from.as_ref(), RETAINED_PAGE, read);
-                let page = page.await?;
-                for item in page.items {
-                    let topic = std::str::from_utf8(&item.topic).map_err(|_| Error::Corrupt("topic"))?;
-                    let message = record::decode(topic.into(), &item.body, &self.shared.clock);
-                    tree.insert(topic, Arc::new(message.ok_or(Error::Corrupt("message"))?));
-                }
-                from = page.next;
-                if from.is_none() {
-                    break;
-                }
-            }
-        }
-        let read_version = self.tx.read_version().await?;
-        Ok(Some(Retained { messages: tree.snapshot(), read_version, place: self.applied().last_place }))
+        Ok(Outcome::Subscribed(subscribed))
     }
 
     async fn unsubscribe(&self, unsubscribe: &Unsubscribe) -> Result<Outcome, Error> {
@@ -610,7 +569,7 @@ impl Applier<'_> {
                 let row = inflight::encode(&InFlight::Released(*place), &self.shared.clock);
                 qos2::set(&owned, Direction::Outbound, id.get(), &row.into())?;
             }
-            IdWrite::Forget(id) | IdWrite::TakeBack(id) => {
+            IdWrite::Forget(id) => {
                 qos2::remove(&owned, Direction::Inbound, id.get())?;
             }
         }

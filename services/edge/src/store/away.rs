@@ -1,7 +1,8 @@
 //! Behaviour of the writer while a shared store does not answer, such as a cluster that cannot be reached.
 //!
-//! The writer stays at its pending commit, because an abandoned commit may still happen. Meanwhile it refuses
-//! publishers and CONNECTs, as with a full disk, and holds jobs that must not be lost until the store answers.
+//! The writer stays at its pending commit, because an abandoned commit may still happen. Meanwhile it refuses new
+//! publishes and CONNECTs, as with a full disk, and holds jobs that must not be lost until the store answers. Jobs of
+//! the pending commit are in doubt, so they get no answer.
 
 use std::future::Future;
 use std::pin::pin;
@@ -11,10 +12,10 @@ use millrace_layers::Error;
 use millrace_mqtt::QoS;
 use millrace_storage::{Error as StoreError, block_on, block_on_for};
 
-use super::jobs::{Ids, Publish};
+use super::jobs::Publish;
 use super::queue::{Sized as _, Taken};
-use super::writer::Writer;
-use super::{IdWrite, Job, Write};
+use super::writer::{Why, Writer};
+use super::{Job, Write};
 
 /// A store that has not answered for this long is unavailable.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -27,8 +28,6 @@ const FAREWELL_MS: u64 = 5_000;
 #[derive(Default)]
 pub(super) struct Away {
     is_away: bool,
-    /// Whether the publishers of the pending batch were notified of its refusal.
-    told: bool,
     held: Vec<Job>,
     /// In milliseconds of the process.
     gives_up_at: Option<u64>,
@@ -46,26 +45,15 @@ impl Away {
     pub(super) fn is_away(&self) -> bool {
         self.is_away
     }
-
-    pub(super) fn take_told(&mut self) -> bool {
-        std::mem::take(&mut self.told)
-    }
 }
 
 impl Writer<'_> {
-    /// Waits for the store. If the answer is late, refuses the publishers of `batch` and all new jobs until it comes.
-    pub(super) fn wait<T>(
-        &mut self,
-        asked: impl Future<Output = Result<T, Error>>,
-        batch: &[Job],
-    ) -> Result<T, Error> {
+    /// Waits for the store. If the answer is late, refuses all new jobs until it comes. Jobs of the pending transaction
+    /// get no answer meanwhile, because the transaction may commit.
+    pub(super) fn wait<T>(&mut self, asked: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         if !self.shared.is_shared {
             // A local disk reports its errors; a slow one is waited for.
             return block_on(asked);
-        }
-        // Without a batch the writer resolves the outcome of the previous one, whose publishers may be notified.
-        if !batch.is_empty() {
-            self.away.told = false;
         }
         let mut asked = pin!(asked);
         let mut patience = if self.away.is_away { PATIENCE_WHILE_AWAY } else { PATIENCE };
@@ -87,7 +75,7 @@ impl Writer<'_> {
                     "the store does not answer; what must be stored is refused, what is live goes on"
                 );
             }
-            self.turn_away(batch, Duration::ZERO)?;
+            self.turn_away(Duration::ZERO)?;
             patience = TURN;
         }
     }
@@ -97,20 +85,13 @@ impl Writer<'_> {
         if self.away.is_away {
             let shared = self.shared;
             let asked = shared.layers.run(async |tx| Ok(tx.read_version().await?));
-            return self.wait(asked, &[]).is_err();
+            return self.wait(asked).is_err();
         }
         false
     }
 
-    /// Refuses jobs that arrive within `wait`, and notifies the publishers of `batch` of its refusal.
-    pub(super) fn turn_away(&mut self, batch: &[Job], wait: Duration) -> Result<(), Error> {
-        if !batch.is_empty() && !std::mem::replace(&mut self.away.told, true) {
-            for job in batch.iter().filter(|job| job.is_told()) {
-                if let Write::Publish(publish) = &job.write {
-                    self.refuse_publish(publish, job.ack, true);
-                }
-            }
-        }
+    /// Refuses jobs that arrive within `wait`.
+    pub(super) fn turn_away(&mut self, wait: Duration) -> Result<(), Error> {
         match self.shared.writes.take(wait) {
             Taken::Work(jobs) => {
                 for job in jobs {
@@ -122,7 +103,7 @@ impl Writer<'_> {
                         | Write::Unsubscribe(_)
                         | Write::Purge(_)
                         | Write::Checkpoint(_) => {
-                            self.refuse_job(job, true);
+                            self.refuse_job(job, Why::Passing);
                             self.shared.writes.done(broker.as_deref(), bytes);
                         }
                         _ => self.away.held.push(job),
@@ -150,24 +131,6 @@ impl Publish {
 }
 
 impl Job {
-    /// Whether the publisher is notified of the refusal although the message may be stored after all. A QoS 2 publisher
-    /// waits instead: if it lost its connection before the refusal arrived, it would send the message again, and the
-    /// message would be stored twice.
-    fn is_told(&self) -> bool {
-        matches!(&self.write, Write::Publish(publish) if publish.message.qos() < QoS::ExactlyOnce)
-    }
-
-    /// After the refusal: acknowledges nothing, and delivers nothing that receivers have already.
-    pub(super) fn note_told(&mut self) {
-        if !self.is_told() {
-            return;
-        }
-        if let Write::Publish(publish) = &mut self.write {
-            publish.deliver &= !publish.is_late();
-            self.ack = None;
-        }
-    }
-
     /// Whether the job may run twice if it appends no message; otherwise its transaction needs a commit marker. A CONNECT
     /// may not, because the second run would publish the will of its own connection. A QoS 2 message may not, because
     /// its stored packet id would make it look like a duplicate.
@@ -177,15 +140,5 @@ impl Job {
             Write::Attach(attach) => attach.will.is_none(),
             _ => true,
         }
-    }
-
-    /// Returns the job that removes a refused message's packet id. The message may be stored after all, and the client
-    /// may use the id for another message, which would look like a duplicate.
-    pub(super) fn takes_back_id(&self) -> Option<Self> {
-        let Write::Publish(Publish { inbound: Some(session), .. }) = &self.write else { return None };
-        let ack = self.ack.filter(|ack| ack.keeps_id && ack.hears_refusal)?;
-        let ids =
-            Ids { session: session.clone(), target: ack.session, write: IdWrite::TakeBack(ack.packet_id) };
-        Some(Self { write: Write::Ids(Box::new(ids)), ack: None })
     }
 }

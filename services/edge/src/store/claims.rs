@@ -119,7 +119,7 @@ impl Writer<'_> {
             in_doubt.set(attempt.maybe_committed);
             async move { streams::claim(&tx, broker.id, kept.stream, &shared.owner, limit).await }
         });
-        let claimed = self.wait(run, &[]);
+        let claimed = self.wait(run);
         // An attempt whose answer was lost may have claimed messages that nobody here knows: they are given back with the
         // next save, because they are not among the outstanding ones.
         if (in_doubt.get() || claimed.is_err())
@@ -171,7 +171,7 @@ impl Writer<'_> {
         let settle = shared
             .layers
             .run(async |tx| streams::settle(&tx, broker, stream, &shared.owner, own, settled).await);
-        let settled = self.wait(settle, &[]);
+        let settled = self.wait(settle);
         let Some(group) = self.claims.groups.get_mut(&key) else { return };
         match settled {
             Ok(left) => {
@@ -198,7 +198,7 @@ impl Writer<'_> {
     pub(super) fn free_some_claims(&mut self, pod: &[u8]) -> bool {
         let shared = self.shared;
         let freed = shared.layers.run(async |tx| streams::free_all(&tx, pod, FREED).await);
-        let streams = match self.wait(freed, &[]) {
+        let streams = match self.wait(freed) {
             Ok(streams) => streams,
             Err(error) => {
                 tracing::warn!(%error, "messages of shared subscriptions wait for a pod that is gone");

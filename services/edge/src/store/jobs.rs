@@ -21,6 +21,7 @@ use smallvec::SmallVec;
 use super::backlog::{Lane, Work};
 use super::inflight::Row;
 use super::queue::{self, Sized as _};
+use super::retained::RetainedRead;
 use super::streams::Wanted;
 use crate::broker::{Broker, Routes};
 use crate::core::Replay;
@@ -44,8 +45,11 @@ pub(crate) enum Write {
     Purge(Box<Purge>),
     /// The webhooks of a broker have changed: create and remove their queues.
     Webhooks(Arc<Broker>),
-    /// Writes nothing. The publisher has been notified of a refused message; its jobs before this one are refused, too.
-    Told(u64, ConnectionId),
+    /// Writes nothing. The publisher has received `count` refusals, or has no connection left that could receive them.
+    Confirmed {
+        publisher: PublisherKey,
+        count: u32,
+    },
     /// Writes nothing. Another pod has added to the streams of a topic: shared subscriptions check theirs.
     Grown(Arc<Broker>, Arc<str>),
     /// Writes nothing. Another pod has left a notice in the store: it wants a session.
@@ -71,8 +75,23 @@ pub(crate) struct Ack {
     /// Receivers get the message only after its commit. The publisher's next messages wait for it, so that the order
     /// stays.
     pub(crate) in_order: bool,
-    /// The publisher learns of a refusal by a reason code. Any other publisher sends the message again.
-    pub(crate) hears_refusal: bool,
+    /// Number of the publisher, see [`super::record::publisher`].
+    pub(crate) publisher: u64,
+    /// The writer refuses the publisher's later messages until this refusal is confirmed.
+    pub(crate) holds_back: bool,
+}
+
+impl Ack {
+    pub(crate) fn publisher(&self) -> PublisherKey {
+        PublisherKey { broker: self.broker, publisher: self.publisher }
+    }
+}
+
+/// A publisher across its connections: its broker, and its number as [`super::record::publisher`] has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PublisherKey {
+    pub(crate) broker: u64,
+    pub(crate) publisher: u64,
 }
 
 /// A stored session, with the epoch that proves its ownership.
@@ -214,8 +233,7 @@ pub(crate) struct PendingSubscribe {
     pub(crate) replays: SmallVec<[Replay; 2]>,
     /// Whether the retained messages have their position in the session's queue already.
     pub(crate) holds: bool,
-    /// Position up to which retained messages were read from the store.
-    pub(crate) retained_through: Option<Position>,
+    /// Whether the retained messages are read from the store.
     pub(crate) asks: bool,
     /// New filters of a session that is not persistent. They are removed if the store does not answer.
     pub(crate) unkept: Vec<Box<str>>,
@@ -234,7 +252,6 @@ impl PendingSubscribe {
             places: SmallVec::new(),
             replays: SmallVec::new(),
             holds: false,
-            retained_through: None,
             asks: false,
             unkept: Vec::new(),
             is_refused: false,
@@ -288,8 +305,6 @@ pub(crate) enum IdWrite {
     /// The client has the message (PUBREC).
     Release(PacketId, Option<Place>),
     Forget(PacketId),
-    /// The client knows that its message was refused, and waits for nothing.
-    TakeBack(PacketId),
 }
 
 #[derive(Debug, Default)]
@@ -385,6 +400,7 @@ impl Detach {
 
 pub(crate) enum ToRead {
     Page(Read),
+    Retained(Box<RetainedRead>),
     Broker { core: u16, name: Arc<str> },
 }
 
@@ -453,7 +469,7 @@ impl Job {
             Write::Detach(detach) => Some(&detach.session.broker),
             Write::Purge(purge) => Some(&purge.broker),
             Write::Webhooks(broker) | Write::Grown(broker, _) => Some(broker),
-            Write::Told(..) | Write::Shared(_) | Write::Notices | Write::Mark { .. } => None,
+            Write::Confirmed { .. } | Write::Shared(_) | Write::Notices | Write::Mark { .. } => None,
         }
     }
 
@@ -496,7 +512,7 @@ impl Work for Job {
             Write::Detach(detach) => detach.session.broker.id,
             Write::Purge(purge) => purge.broker.id,
             Write::Webhooks(broker) | Write::Grown(broker, _) => broker.id,
-            Write::Told(broker, _) => *broker,
+            Write::Confirmed { publisher, .. } => publisher.broker,
             Write::Shared(shared) => {
                 let Shared { settled, returned, joined } = &**shared;
                 let placed = settled.first().or(returned.first()).map(|(stream, _)| stream);
@@ -529,15 +545,17 @@ impl Work for Job {
             Write::Webhooks(_) => cost::WEBHOOKS,
             Write::Ids(_) => cost::IDS,
             Write::Checkpoint(checkpoint) => 1 + checkpoint.streams.len(),
-            Write::Shared(_) | Write::Told(..) | Write::Grown(..) | Write::Notices | Write::Mark { .. } => 1,
+            Write::Shared(_)
+            | Write::Confirmed { .. }
+            | Write::Grown(..)
+            | Write::Notices
+            | Write::Mark { .. } => 1,
         }
     }
 
     fn part_cost(&self) -> Option<usize> {
         match &self.write {
-            // Retained messages must be read as of one transaction, so this SUBSCRIBE cannot be split (P6).
-            Write::Subscribe(subscribe) => (!subscribe.pending.asks).then_some(cost::FILTER),
-            Write::Unsubscribe(_) => Some(cost::FILTER),
+            Write::Subscribe(_) | Write::Unsubscribe(_) => Some(cost::FILTER),
             _ => None,
         }
     }
@@ -545,7 +563,7 @@ impl Work for Job {
     fn limit_to(&mut self, cost: usize) {
         let filters = (cost / cost::FILTER).max(1);
         match &mut self.write {
-            Write::Subscribe(subscribe) if !subscribe.pending.asks => {
+            Write::Subscribe(subscribe) => {
                 subscribe.until = (subscribe.written.len() + filters).min(subscribe.filters.len());
             }
             Write::Unsubscribe(unsubscribe) => {
@@ -609,13 +627,13 @@ impl queue::Sized for Job {
                     reserve.rows.iter().map(|(_, row)| 128 + row.len()).sum::<usize>()
                         + 16 * (reserve.acknowledged.len() + reserve.taken.len())
                 }
-                IdWrite::Release(..) | IdWrite::Forget(_) | IdWrite::TakeBack(_) => 128,
+                IdWrite::Release(..) | IdWrite::Forget(_) => 128,
             },
             Write::Shared(shared) => 16 * (shared.settled.len() + shared.returned.len()),
             Write::Purge(_) => 128,
             Write::Webhooks(_) => 64 * 1024,
             Write::Detach(detach) => 256 + 64 * detach.in_flight.len(),
-            Write::Mark { .. } | Write::Notices | Write::Grown(..) | Write::Told(..) => 0,
+            Write::Mark { .. } | Write::Notices | Write::Grown(..) | Write::Confirmed { .. } => 0,
         }
     }
 

@@ -27,6 +27,7 @@ mod queue;
 mod queues;
 mod reader;
 pub(crate) mod record;
+mod retained;
 pub(crate) mod streams;
 mod sweep;
 mod traced;
@@ -53,12 +54,13 @@ use crate::region::Region;
 use crate::traces::Tracer;
 use crate::{StartError, access};
 pub(crate) use jobs::{
-    Ack, Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Job, Page, PendingSubscribe, Publish, Purge,
-    Read, Reader, Reserve, SessionKey, Shared as SharedMessages, StreamKey, Subscribe, ToRead, Unsubscribe,
-    Write,
+    Ack, Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Job, Page, PendingSubscribe, Publish,
+    PublisherKey, Purge, Read, Reader, Reserve, SessionKey, Shared as SharedMessages, StreamKey, Subscribe,
+    ToRead, Unsubscribe, Write,
 };
 use lease::Leases;
 use queue::Queue;
+pub(crate) use retained::RetainedRead;
 pub(crate) use traced::StoredTraces;
 pub(crate) use webhooks::Hooked;
 

@@ -45,7 +45,7 @@ pub(super) fn listen(writer: &mut Writer<'_>) {
     }
     writer.send_now();
     let asked = shared.layers.run(async |tx| pods::told(&tx, &shared.owner, NOTICES).await);
-    let told = writer.wait(asked, &[]);
+    let told = writer.wait(asked);
     let told = match told {
         Ok(told) if told.is_empty() => return,
         Ok(told) => told,
@@ -66,7 +66,7 @@ pub(super) fn listen(writer: &mut Writer<'_>) {
     }
     writer.send_now();
     let heard = shared.layers.run(async |tx| pods::heard(&tx, &shared.owner, &told).await);
-    if let Err(error) = writer.wait(heard, &[]) {
+    if let Err(error) = writer.wait(heard) {
         tracing::warn!(%error, "notices of lost sessions stay in the store, and are read again");
     }
 }
@@ -109,16 +109,13 @@ pub(super) fn recover_some(writer: &mut Writer<'_>, mut recovery: Recovery) -> O
 /// the next scan.
 fn remove(writer: &mut Writer<'_>, pod: &Pod) {
     let shared = writer.shared;
-    let removed = writer.wait(
-        shared.layers.run(async |tx| {
-            if has_any(&tx, &pod.name).await? {
-                return Ok(false);
-            }
-            metering::forget(&tx, &pod.name)?;
-            pods::remove(&tx, pod).await.map(|()| true)
-        }),
-        &[],
-    );
+    let removed = writer.wait(shared.layers.run(async |tx| {
+        if has_any(&tx, &pod.name).await? {
+            return Ok(false);
+        }
+        metering::forget(&tx, &pod.name)?;
+        pods::remove(&tx, pod).await.map(|()| true)
+    }));
     match removed {
         Ok(true) => shared.leases.recovered(pod),
         Ok(false) => tracing::warn!("a dead pod stays listed because it still has sessions or messages"),
@@ -134,7 +131,7 @@ pub(super) fn tidy(writer: &mut Writer<'_>) {
         let before = tx.read_version().await?.saturating_sub(pods::MARK_VERSIONS);
         pods::tidy(&tx, before, from.as_deref(), TIDIED).await
     });
-    match writer.wait(tidied, &[]) {
+    match writer.wait(tidied) {
         Ok(next) => writer.tidied = next,
         Err(error) => tracing::warn!(%error, "what is left of pods that are gone stays in the store for now"),
     }
@@ -164,7 +161,7 @@ pub(super) fn leave(writer: &mut Writer<'_>) {
         pods::unmark(&tx, shared.owner.as_ref())?;
         Ok(())
     });
-    if let Err(error) = writer.wait(asked, &[]) {
+    if let Err(error) = writer.wait(asked) {
         tracing::warn!(%error, "this pod stays listed until its lease is over");
     }
 }

@@ -11,7 +11,7 @@ use millrace_storage::block_on;
 use super::parts::Parts;
 use super::queue::Taken;
 use super::queues::{self, Keep};
-use super::{Read, Shared, ToRead, pages};
+use super::{Read, RetainedRead, Shared, ToRead, pages, retained};
 use crate::mailbox::Mail;
 use crate::quota::Limit;
 
@@ -27,7 +27,7 @@ const TAKEN: usize = 64;
 
 /// Reads beside [`run`], until the queue is closed.
 pub(super) fn help(shared: &Shared) {
-    let (mut parts, mut unread) = (Parts::default(), Vec::new());
+    let (mut parts, mut unread) = (Parts::default(), Unread::default());
     while read_some(shared, &mut parts, &mut unread).is_some() {
         parts.clean(shared.clock.now());
     }
@@ -38,8 +38,7 @@ pub(super) fn run(shared: &Shared) {
     let (mut looked_at, mut looked_at_all) = (shared.clock.now(), shared.clock.now());
     let mut looked_at_queues = looked_at;
     let mut parts = Parts::default();
-    // Requests of sessions that an unavailable store has not answered.
-    let mut unread = Vec::new();
+    let mut unread = Unread::default();
     while let Some(is_there) = read_some(shared, &mut parts, &mut unread) {
         if !is_there {
             continue;
@@ -62,14 +61,22 @@ pub(super) fn run(shared: &Shared) {
     }
 }
 
+/// Requests that an unavailable store has not answered.
+#[derive(Default)]
+struct Unread {
+    pages: Vec<Read>,
+    retained: Vec<Box<RetainedRead>>,
+}
+
 /// Serves waiting requests. Returns false if the store does not answer, `None` once the queue is closed.
-fn read_some(shared: &Shared, parts: &mut Parts, unread: &mut Vec<Read>) -> Option<bool> {
-    let mut reads = std::mem::take(unread);
+fn read_some(shared: &Shared, parts: &mut Parts, unread: &mut Unread) -> Option<bool> {
+    let Unread { mut pages, mut retained } = std::mem::take(unread);
     match shared.reads.take_some(LOOK_EVERY, TAKEN) {
         Taken::Work(work) => {
             for to_read in work {
                 match to_read {
-                    ToRead::Page(read) => reads.push(read),
+                    ToRead::Page(read) => pages.push(read),
+                    ToRead::Retained(read) => retained.push(read),
                     ToRead::Broker { core, name } => open(shared, core, name),
                 }
             }
@@ -77,8 +84,9 @@ fn read_some(shared: &Shared, parts: &mut Parts, unread: &mut Vec<Read>) -> Opti
         Taken::Nothing => {}
         Taken::Closed => return None,
     }
-    *unread = pages::answer(shared, parts, reads);
-    Some(unread.is_empty())
+    unread.pages = pages::answer(shared, parts, pages);
+    unread.retained = retained::answer(shared, retained);
+    Some(unread.pages.is_empty() && unread.retained.is_empty())
 }
 
 /// Opens a broker, and posts the result.

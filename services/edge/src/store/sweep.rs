@@ -25,7 +25,7 @@ pub(super) fn due(writer: &mut Writer<'_>) {
         let shards = (0..SHARDS).map(|shard| due::next_due(&tx, shard));
         join_all(shards).await.into_iter().collect::<Result<Vec<_>, _>>()
     });
-    let Ok(next) = writer.wait(asked, &[]) else { return };
+    let Ok(next) = writer.wait(asked) else { return };
     let is_due = |(_, next): &(u8, Option<u64>)| next.is_some_and(|at_ms| at_ms <= now_ms);
     for (shard, _) in (0..SHARDS).zip(next).filter(is_due) {
         writer.duties.add(Duty::Due(shard, now_ms));
@@ -79,7 +79,7 @@ fn drop_first(writer: &mut Writer<'_>, shard: u8, now_ms: u64, why: &Error) -> b
 
 fn is_still_due(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> bool {
     let next = writer.shared.layers.run(async |tx| due::next_due(&tx, shard).await);
-    writer.wait(next, &[]).is_ok_and(|next| next.is_some_and(|at_ms| at_ms <= now_ms))
+    writer.wait(next).is_ok_and(|next| next.is_some_and(|at_ms| at_ms <= now_ms))
 }
 
 /// Ends sessions until there are no more, or the transaction is full: a session may have a thousand filters.
@@ -154,7 +154,7 @@ pub(super) fn abandon_some(
     let sessions = writer.duties.sessions();
     let from = after.map(OwnedSession::id);
     let page = writer.shared.layers.run(async |tx| sessions::of_owner(&tx, owner, from, sessions).await);
-    let mut page = match writer.wait(page, &[]) {
+    let mut page = match writer.wait(page) {
         Ok(page) => page,
         Err(error) => {
             tracing::error!(%error, "sessions of an earlier run could not be read");

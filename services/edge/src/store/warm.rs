@@ -46,7 +46,7 @@ impl Applier<'_> {
             | Write::Shared(_)
             | Write::Mark { .. }
             | Write::Notices
-            | Write::Told(..) => Ok(()),
+            | Write::Confirmed { .. } => Ok(()),
         }
     }
 

@@ -5,7 +5,8 @@
 //! the commit marker shows the outcome.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +19,7 @@ use millrace_mqtt::QoS;
 use millrace_session::Message;
 use millrace_storage::{Error as StoreError, Versionstamp};
 
-use super::apply::{Applied, Applier, Change, HAND_OVER_MS, Outcome, Retained};
+use super::apply::{Applied, Applier, Change, HAND_OVER_MS, Outcome};
 use super::away::Away;
 use super::backlog::Backlog;
 use super::claims::Claims;
@@ -28,7 +29,10 @@ use super::jobs::{Reader, cost};
 use super::pace::Pace;
 use super::queue::{Sized as _, Taken};
 use super::traced::StoredTraces;
-use super::{Ack, Attached, IdWrite, Job, Publish, Read, SessionKey, Shared, ToRead, Write, pods, sweep};
+use super::{
+    Ack, Attached, IdWrite, Job, Publish, PublisherKey, Read, RetainedRead, SessionKey, Shared, ToRead,
+    Write, pods, sweep,
+};
 use crate::broker::{Broker, Routes};
 use crate::core::connection::ConnectionId;
 use crate::core::routes::RouteCache;
@@ -118,7 +122,9 @@ pub(super) struct Writer<'s> {
     unleft: Vec<Job>,
     /// CONNECTs that wait for another pod to release their session.
     waiting: Vec<Job>,
-    refusing: HashSet<ConnectionId>,
+    /// Refusals of messages with QoS 1 or 2 of which their publishers may not know yet. Later messages of these
+    /// publishers are refused as well, see [`Writer::without_refused`].
+    unconfirmed: HashMap<PublisherKey, u32>,
     /// Whether the last write was refused, so that a series of refusals is logged once.
     refused: bool,
     swept_at: u64,
@@ -160,7 +166,7 @@ impl<'s> Writer<'s> {
             began_us: 0,
             unleft: Vec::new(),
             waiting: Vec::new(),
-            refusing: HashSet::new(),
+            unconfirmed: HashMap::new(),
             refused: false,
             swept_at: 0,
             listened_at: 0,
@@ -221,12 +227,12 @@ impl<'s> Writer<'s> {
     fn go_on(&mut self, job: Job, outcome: Outcome) -> Option<(Job, Outcome)> {
         let Job { mut write, ack } = job;
         match (&mut write, outcome) {
-            (Write::Subscribe(subscribe), Outcome::Subscribed(subscribed, retained)) => {
+            (Write::Subscribe(subscribe), Outcome::Subscribed(subscribed)) => {
                 let ends = subscribe.ends();
                 subscribe.written.extend(subscribed);
                 if ends {
                     let all = std::mem::take(&mut subscribe.written);
-                    return Some((Job { write, ack }, Outcome::Subscribed(all, retained)));
+                    return Some((Job { write, ack }, Outcome::Subscribed(all)));
                 }
             }
             (Write::Unsubscribe(unsubscribe), Outcome::Done) => {
@@ -249,27 +255,27 @@ impl<'s> Writer<'s> {
             self.began_us = self.shared.clock.micros();
         }
         // Messages that everybody acknowledged meanwhile need no position; barriers need no transaction.
-        let result = if batch.iter().all(|job| {
-            matches!(job.write, Write::Mark { .. } | Write::Shared(_) | Write::Notices | Write::Told(..))
-        }) {
-            Ok((Applied::done(batch.len()), None))
-        } else {
+        let is_written = !batch.iter().all(|job| {
+            matches!(
+                job.write,
+                Write::Mark { .. } | Write::Shared(_) | Write::Notices | Write::Confirmed { .. }
+            )
+        });
+        let result = if is_written {
             let conflicts_max = if batch.len() > 1 { CONFLICTS } else { u32::MAX };
             self.transact(&batch, conflicts_max, &async |applier| {
                 applier.warm(&batch).await?;
                 applier.all(&batch).await
             })
+        } else {
+            Ok((Applied::done(batch.len()), None))
         };
-        let told = self.away.take_told();
-        let is_doubtful = matches!(&result, Err(error) if is_unknown(error));
-        let taken_back =
-            if is_doubtful { batch.iter().filter_map(Job::takes_back_id).collect() } else { vec![] };
-        if told {
-            batch.iter_mut().for_each(Job::note_told);
-        }
         match result {
             Ok((applied, stamp)) => {
-                self.log(None);
+                // A checkpoint is also written to a disk that is nearly full.
+                if is_written && batch.iter().any(|job| !matches!(job.write, Write::Checkpoint(_))) {
+                    self.log(None);
+                }
                 let rest = batch.split_off(applied.outcomes.len().min(batch.len()));
                 self.committed(batch, applied, stamp);
                 self.unfinished.extend(rest);
@@ -286,19 +292,18 @@ impl<'s> Writer<'s> {
                     self.unfinished.extend(rest);
                 }
             }
+            // The process ends before the outcome is known. A refusal could be wrong, so nobody gets an answer.
+            Err(error) if is_unknown(&error) => self.log(Some(&error)),
             Err(error) => {
                 self.log(Some(&error));
-                self.refuse(batch, may_pass(&error));
+                self.refuse(batch, Why::of(&error));
             }
-        }
-        if !taken_back.is_empty() {
-            self.write(taken_back);
         }
     }
 
     /// Runs `body` until it has committed exactly once. If an attempt's outcome is unknown, the commit marker decides.
     /// An error means that nothing was committed, except [`StoreError::CommitUnknown`]: the process ends before the
-    /// store has answered. The publishers of `batch` wait for the result. After a number of conflicts it gives up.
+    /// store has answered. After a number of conflicts it gives up.
     pub(super) fn transact(
         &mut self,
         batch: &[Job],
@@ -339,7 +344,7 @@ impl<'s> Writer<'s> {
                 Ok::<_, Error>(None)
             }
         });
-        let result = self.wait(run, batch);
+        let result = self.wait(run);
         self.work_us = work_us.get();
         self.pace.note(self.work_us / 1_000);
         // A transaction without writes has no version.
@@ -383,10 +388,10 @@ impl<'s> Writer<'s> {
                 }
                 Ok(found)
             });
-            if let Ok(found) = self.wait(asked, &[]) {
+            if let Ok(found) = self.wait(asked) {
                 return Ok(found);
             }
-            self.turn_away(&[], RETRY).map_err(|_| Error::Store(StoreError::CommitUnknown))?;
+            self.turn_away(RETRY).map_err(|_| Error::Store(StoreError::CommitUnknown))?;
         }
     }
 
@@ -425,7 +430,7 @@ impl<'s> Writer<'s> {
         for (job, outcome) in batch.into_iter().zip(outcomes) {
             if let Outcome::Refused(error) = &outcome {
                 tracing::warn!(%error, "a message is refused: the store can never hold it");
-                self.refuse_job(job, false);
+                self.refuse_job(job, Why::Content);
             } else if let Write::Publish(publish) = &job.write {
                 publish.message.set_place(None);
                 // Another connection has the session, and sends the message again if it was not stored.
@@ -459,7 +464,7 @@ impl<'s> Writer<'s> {
                 // Earlier jobs of this batch are committed with it.
                 self.post(core, Mail::Marked { fence, through: Position::end_of(version) });
             } else if let Some((job, outcome)) = self.go_on(job, outcome) {
-                self.answer(job.write, outcome, stamp);
+                self.answer(job.write, outcome);
             }
         }
         let acknowledged = acks.iter().map(Vec::len).sum();
@@ -662,7 +667,7 @@ impl<'s> Writer<'s> {
         }
     }
 
-    pub(super) fn answer(&mut self, write: Write, outcome: Outcome, stamp: Option<Versionstamp>) {
+    pub(super) fn answer(&mut self, write: Write, outcome: Outcome) {
         let stored = !matches!(outcome, Outcome::Fenced);
         match (write, outcome) {
             (Write::Attach(attach), Outcome::Attached(attached)) => {
@@ -690,17 +695,13 @@ impl<'s> Writer<'s> {
             }
             (Write::Subscribe(mut subscribe), outcome) => {
                 let subscribed = match outcome {
-                    Outcome::Subscribed(subscribed, retained) => {
-                        if let Some(Retained { messages, read_version, place }) = retained {
-                            let through = stamp.map(|stamp| Position::new(stamp, place));
-                            subscribe.pending.replays.iter_mut().for_each(|replay| {
-                                replay.retained = Some(messages.clone());
-                            });
-                            subscribe.pending.retained_through =
-                                Some(through.unwrap_or_else(|| Position::end_of(read_version)));
-                        }
-                        subscribed
+                    Outcome::Subscribed(subscribed)
+                        if self.shared.is_shared && !subscribe.pending.replays.is_empty() =>
+                    {
+                        let read = RetainedRead::new(subscribe, subscribed);
+                        return self.shared.reads.push(&mut vec![ToRead::Retained(Box::new(read))]);
                     }
+                    Outcome::Subscribed(subscribed) => subscribed,
                     _ => {
                         subscribe.pending.is_refused = true;
                         // Earlier transactions may have written some of the filters.
@@ -714,7 +715,6 @@ impl<'s> Writer<'s> {
             (Write::Unsubscribe(unsubscribe), _) => {
                 self.post(unsubscribe.target.core, Mail::Unsubscribed(unsubscribe, stored));
             }
-            (Write::Ids(ids), _) if matches!(ids.write, IdWrite::TakeBack(_)) => {}
             (Write::Ids(ids), _) => {
                 if let (true, IdWrite::Reserve(reserve)) = (stored, &ids.write) {
                     self.taken(&reserve.taken);
@@ -747,7 +747,7 @@ impl<'s> Writer<'s> {
                 Write::Publish(_)
                 | Write::Checkpoint(_)
                 | Write::Detach(_)
-                | Write::Told(..)
+                | Write::Confirmed { .. }
                 | Write::Webhooks(_),
                 _,
             ) => {}
@@ -778,33 +778,29 @@ impl<'s> Writer<'s> {
         self.mail[usize::from(core)].push(mail);
     }
 
-    /// Refuses jobs that could not be written; `may_pass`: a later attempt may succeed.
-    fn refuse(&mut self, batch: Vec<Job>, may_pass: bool) {
+    fn refuse(&mut self, batch: Vec<Job>, why: Why) {
         for job in batch {
-            self.refuse_job(job, may_pass);
+            self.refuse_job(job, why);
         }
         self.send(None);
     }
 
-    pub(super) fn refuse_job(&mut self, job: Job, may_pass: bool) {
+    pub(super) fn refuse_job(&mut self, job: Job, why: Why) {
         match job.write {
             Write::Publish(publish) => {
                 publish.message.set_place(None);
-                self.refuse_publish(&publish, job.ack, may_pass);
+                self.refuse_publish(&publish, job.ack, why);
             }
             // Tried again: otherwise the session's will would never be published, and the session would never expire.
             write @ (Write::Detach(_) | Write::Webhooks(_)) => self.unleft.push(Job { write, ack: None }),
-            Write::Ids(ids) if matches!(ids.write, IdWrite::TakeBack(_)) => {
-                self.unleft.push(Job { write: Write::Ids(ids), ack: None });
-            }
             // The session is unchanged, and its next checkpoint contains this one.
-            Write::Checkpoint(_) if may_pass => {}
-            write => self.answer(write, Outcome::Fenced, None),
+            Write::Checkpoint(_) if why == Why::Passing => {}
+            write => self.answer(write, Outcome::Fenced),
         }
     }
 
     /// Refuses a message. A QoS 0 message still goes to its receivers.
-    pub(super) fn refuse_publish(&mut self, publish: &Publish, ack: Option<Ack>, may_pass: bool) {
+    fn refuse_publish(&mut self, publish: &Publish, ack: Option<Ack>, why: Why) {
         if publish.is_late() {
             self.deliver(&publish.routes, &publish.message, publish.from);
         }
@@ -816,32 +812,61 @@ impl<'s> Writer<'s> {
             let (core, now) = (ack.connection.core, self.shared.clock.micros());
             self.traced.push((core, StoredTraces::of(publish, false, now)));
         }
-        if let Some(ack) = ack {
-            if ack.qos > QoS::AtMostOnce && may_pass {
-                self.refusing.insert(ack.connection);
+        if let Some(mut ack) = ack {
+            // A message that no store can hold is refused again when it comes again, so later ones may pass it.
+            ack.holds_back = ack.qos > QoS::AtMostOnce && why != Why::Content;
+            if ack.holds_back {
+                *self.unconfirmed.entry(ack.publisher()).or_default() += 1;
             }
             self.post(ack.connection.core, Mail::Stored { acks: vec![ack], stored: false });
         }
     }
 
-    /// Refuses messages after a refused message of the same publisher. Otherwise they would be stored before the
-    /// refused one, which the publisher sends again (P4).
+    /// Refuses messages that come after a refused message of the same publisher, as long as the publisher may not know
+    /// of that refusal. It sends the refused message again if its connection ends before, and would find later ones
+    /// stored before it (P4). Once the store accepts writes again, the publisher's connection is closed, so that it
+    /// sends all of them again, in order.
     fn without_refused(&mut self, jobs: Vec<Job>) -> Vec<Job> {
-        if self.refusing.is_empty() {
+        if self.unconfirmed.is_empty() {
             return jobs;
         }
         let mut left = Vec::with_capacity(jobs.len());
         for job in jobs {
             match (&job.write, job.ack) {
-                (Write::Told(_, publisher), _) => drop(self.refusing.remove(publisher)),
-                (Write::Publish(_), Some(ack)) if self.refusing.contains(&ack.connection) => {
-                    self.refuse_job(job, true);
+                (Write::Confirmed { publisher, count }, _) => self.confirmed(*publisher, *count),
+                (Write::Publish(_), Some(ack)) if self.unconfirmed.contains_key(&ack.publisher()) => {
+                    if ack.qos > QoS::AtMostOnce && !self.refused {
+                        self.post(ack.connection.core, Mail::SendAgain(ack.connection));
+                    }
+                    self.refuse_job(job, Why::Passing);
                 }
                 _ => left.push(job),
             }
         }
         self.send(None);
         left
+    }
+
+    fn confirmed(&mut self, publisher: PublisherKey, count: u32) {
+        if let Entry::Occupied(mut unconfirmed) = self.unconfirmed.entry(publisher) {
+            *unconfirmed.get_mut() = unconfirmed.get().saturating_sub(count);
+            if *unconfirmed.get() == 0 {
+                unconfirmed.remove();
+            }
+        }
+    }
+
+    /// Finds out whether the store accepts writes again. Needed while all publishers are refused because of an earlier
+    /// refusal, so that no job of theirs would show it.
+    fn probe(&mut self) {
+        let shared = self.shared;
+        self.marked = None;
+        let probe = shared
+            .layers
+            .run(async |tx| layer_pods::mark_after(&tx, &shared.owner, u128::MAX, None).map_err(Error::from));
+        if self.wait(probe).is_ok() {
+            self.log(None);
+        }
     }
 
     /// Interval in which notices of other pods are read from the store. It is long while the fabric announces them.
@@ -869,6 +894,9 @@ impl<'s> Writer<'s> {
             self.swept_at = now_ms;
             for job in std::mem::take(&mut self.unleft) {
                 self.write(vec![job]);
+            }
+            if self.refused && !self.unconfirmed.is_empty() {
+                self.probe();
             }
             sweep::due(self);
             self.follow_webhooks();
@@ -925,6 +953,27 @@ fn known(error: Error) -> Error {
 fn is_of_jobs(error: &Error) -> bool {
     use StoreError::{Busy, Closed, CommitUnknown, DiskFull, Io, Unavailable};
     !matches!(error, Error::Store(Busy | Closed | CommitUnknown | DiskFull { .. } | Io(_) | Unavailable(_)))
+}
+
+/// Why a job is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// The store can never hold it.
+    Content,
+    /// The store failed, as with a full disk.
+    Failure,
+    /// The next attempt may succeed.
+    Passing,
+}
+
+impl Why {
+    fn of(error: &Error) -> Self {
+        match error {
+            error if may_pass(error) => Self::Passing,
+            error if is_of_jobs(error) => Self::Content,
+            _ => Self::Failure,
+        }
+    }
 }
 
 /// Whether the store may accept the same writes later.

@@ -1,7 +1,7 @@
 //! A disk that is full: what must be stored is refused, what is live goes on, and all recovers by itself.
 
 use millrace_mqtt::Version::{V5, V311};
-use millrace_mqtt::{Packet, PacketType, Property, QoS, ReasonCode, SubscribeOptions, Will};
+use millrace_mqtt::{Packet, PacketType, Property, Publish, QoS, ReasonCode, SubscribeOptions, Will};
 
 use crate::common::{Client, Server, id, properties, publish_qos, will};
 use crate::steps::{
@@ -79,6 +79,54 @@ fn what_must_be_stored_is_refused_and_what_is_live_goes_on() {
     }
 }
 
+#[test]
+fn messages_behind_a_refused_one_are_stored_after_it() {
+    for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {
+        let disk = Disk::new();
+        let server = start(&disk.store.database(), 1);
+        subscribe_and_leave(&server, V5, "offline", &[("kept/#", QoS::ExactlyOnce)]);
+        let mut publisher = Client::open(&server, lasting(V5, "publisher"));
+        disk.fill();
+        publisher.send(&Packet::Publish(publish_qos(qos, 1, "kept/a", b"1")));
+        let refused = || metric(&server, "millrace_publishes_refused_total", "reason=\"store\"");
+        eventually(|| refused() == 1, || "the publish is not refused".into());
+        disk.make_room();
+        expect_recovered(&server);
+        // The refusal of the first message is on its way, and the publisher does not see it.
+        publisher.send(&Packet::Publish(publish_qos(qos, 2, "kept/a", b"2")));
+        let kind = if qos == QoS::AtLeastOnce { PacketType::PubAck } else { PacketType::PubRec };
+        assert!(publisher.recv_ack(kind, id(1)).reason.is_error());
+        assert_eq!(publisher.recv_disconnect().reason, ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR);
+        let mut publisher = Client::open(&server, lasting(V5, "publisher"));
+        for (packet_id, text) in [(1, b"1"), (2, b"2")] {
+            let again = Publish { dup: true, ..publish_qos(qos, packet_id, "kept/a", text) };
+            publisher.send(&Packet::Publish(again));
+            assert_eq!(publisher.recv_ack(kind, id(packet_id)).reason, ReasonCode::SUCCESS);
+        }
+        let mut offline = come_back(&server, V5, "offline");
+        assert_eq!(texts(&rest(&server, &mut offline, "kept/c")), ["1", "2"], "{qos:?}");
+    }
+}
+
+#[test]
+fn a_publisher_that_reuses_the_packet_id_of_a_refused_message_goes_on() {
+    let disk = Disk::new();
+    let server = start(&disk.store.database(), 1);
+    subscribe_and_leave(&server, V5, "offline", &[("kept/#", QoS::ExactlyOnce)]);
+    let mut publisher = Client::connect(&server, V5, "publisher");
+    disk.fill();
+    for packet_id in [1, 2] {
+        assert!(publisher.publish(publish_qos(QoS::AtLeastOnce, packet_id, "kept/a", b"no")).is_error());
+    }
+    disk.make_room();
+    expect_recovered(&server);
+    // Only the id of the last refusal shows that both were heard.
+    assert_eq!(publisher.publish(publish_qos(QoS::AtLeastOnce, 2, "kept/a", b"yes")), ReasonCode::SUCCESS);
+    assert_eq!(publisher.publish(publish_qos(QoS::ExactlyOnce, 3, "kept/a", b"and")), ReasonCode::SUCCESS);
+    let mut offline = come_back(&server, V5, "offline");
+    assert_eq!(texts(&rest(&server, &mut offline, "kept/c")), ["yes", "and"]);
+}
+
 /// Clean sessions exchange messages of each quality of service.
 fn live_traffic(server: &Server) {
     let mut reader = Client::connect(server, V311, "live reader");
@@ -107,9 +155,10 @@ fn nothing_acknowledged_is_lost_when_the_disk_fills_up_between() {
                 if number > 40 {
                     drop(server);
                     server = start(&disk.store.database(), 1);
-                    writer = Client::open(&server, lasting(V5, "writer"));
                 }
                 expect_recovered(&server);
+                // A publisher that may not have heard of a refusal must begin a new connection.
+                writer = Client::open(&server, lasting(V5, "writer"));
             }
             _ => {}
         }

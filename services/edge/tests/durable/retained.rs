@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use millrace_mqtt::{PacketType, Property, Publish, QoS, ReasonCode, Version};
+use millrace_mqtt::{
+    Packet, PacketType, Property, Publish, QoS, ReasonCode, SubscribeOptions, Version, encode,
+};
 use millrace_storage::Database;
 
 use crate::common::{Client, Server, id, properties, publish, publish_qos};
+use crate::steps::lasting;
 
 #[allow(clippy::needless_pass_by_value, reason = "it is passed on with one field changed")]
 fn retained(publish: Publish<'_>) -> Publish<'_> {
@@ -18,15 +21,15 @@ fn retained(publish: Publish<'_>) -> Publish<'_> {
 fn kept(server: &Server) -> BTreeMap<String, Vec<u8>> {
     let mut reader = Client::connect(server, Version::V5, "reader");
     reader.subscribe("#", QoS::AtLeastOnce);
-    reader.send(&millrace_mqtt::Packet::PingReq);
+    reader.send(&Packet::PingReq);
     let mut found = BTreeMap::new();
     loop {
         match reader.recv() {
-            millrace_mqtt::Packet::Publish(publish) => {
+            Packet::Publish(publish) => {
                 assert!(publish.retain, "{publish:?}");
                 found.insert(publish.topic.to_owned(), publish.payload.to_vec());
             }
-            millrace_mqtt::Packet::PingResp => return found,
+            Packet::PingResp => return found,
             other => panic!("{other:?}"),
         }
     }
@@ -46,7 +49,7 @@ fn what_was_acknowledged_is_there_after_the_process_ended() {
         ReasonCode::SUCCESS
     );
     assert_eq!(writer.publish(retained(publish_qos(QoS::AtLeastOnce, 4, "a/b/c", b""))), ReasonCode::SUCCESS);
-    writer.send(&millrace_mqtt::Packet::Publish(retained(publish("zero", b"qos 0"))));
+    writer.send(&Packet::Publish(retained(publish("zero", b"qos 0"))));
     writer.ping();
     let before = kept(&server);
     server.edge.shutdown(Duration::from_secs(5));
@@ -102,17 +105,17 @@ fn a_qos_2_publish_repeated_before_its_answer_is_answered_once_it_is_stored() {
     let mut writer = Client::connect(&server, Version::V5, "writer");
     let message = retained(publish_qos(QoS::ExactlyOnce, 9, "a", b"x"));
     for dup in [false, true, true] {
-        writer.send(&millrace_mqtt::Packet::Publish(Publish { dup, ..message.clone() }));
+        writer.send(&Packet::Publish(Publish { dup, ..message.clone() }));
     }
     let mut answers = 0;
-    writer.send(&millrace_mqtt::Packet::PubRel(crate::common::ack(id(9))));
+    writer.send(&Packet::PubRel(crate::common::ack(id(9))));
     loop {
         match writer.recv() {
-            millrace_mqtt::Packet::PubRec(ack) => {
+            Packet::PubRec(ack) => {
                 assert_eq!(ack.packet_id, id(9));
                 answers += 1;
             }
-            millrace_mqtt::Packet::PubComp(_) => break,
+            Packet::PubComp(_) => break,
             other => panic!("{other:?}"),
         }
     }
@@ -151,6 +154,91 @@ fn a_message_that_expired_while_the_process_was_away_is_gone() {
 }
 
 #[test]
+fn subscribers_among_pods_get_the_present_value_of_each_topic_once_while_it_changes() {
+    // More than one page of the store has.
+    const TOPICS: u16 = 2_500;
+    let server = Server::on(&Database::memory(), |config| config.pod = Some("pod".into()));
+    let mut writer = Client::connect(&server, Version::V5, "writer");
+    let mut packet_id = 0;
+    let mut write = |topics: &[(u16, String)]| {
+        for (topic, payload) in topics {
+            packet_id = packet_id % 60_000 + 1;
+            let topic = format!("t/{topic:04}");
+            let message = retained(publish_qos(QoS::AtLeastOnce, packet_id, &topic, payload.as_bytes()));
+            writer.send(&Packet::Publish(message));
+        }
+        for _ in topics {
+            match writer.recv() {
+                Packet::PubAck(ack) => assert_eq!(ack.reason, ReasonCode::SUCCESS),
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    for from in (0..TOPICS).step_by(500) {
+        write(&(from..from + 500).map(|topic| (topic, "old".to_owned())).collect::<Vec<_>>());
+    }
+    let mut readers = [Version::V311, Version::V5].map(|version| {
+        let [clean_id, lasting_id] = if version == Version::V5 { ["5c", "5l"] } else { ["3c", "3l"] };
+        [Client::connect(&server, version, clean_id), Client::open(&server, lasting(version, lasting_id))]
+    });
+    for (reader, version) in
+        readers.iter_mut().zip([Version::V311, Version::V5]).flat_map(|(both, version)| {
+            let [clean, lasting] = both;
+            [(clean, version), (lasting, version)]
+        })
+    {
+        let options = SubscribeOptions { qos: QoS::AtLeastOnce, ..SubscribeOptions::default() };
+        let mut bytes = Vec::new();
+        encode::subscribe(id(1), properties(&[]), [("t/#", options)].into_iter(), version, &mut bytes);
+        reader.stream().set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        reader.send_bytes(&bytes);
+    }
+    let mut present: BTreeMap<String, Vec<u8>> =
+        (0..TOPICS).map(|topic| (format!("t/{topic:04}"), b"old".to_vec())).collect();
+    for round in 0..10 {
+        let changed = (0..30).map(|step| {
+            let topic = step * 83 + round;
+            (topic, if step % 5 == 0 { String::new() } else { format!("new {round}") })
+        });
+        let changed: Vec<_> = changed.collect();
+        write(&changed);
+        for (topic, payload) in changed {
+            present.insert(format!("t/{topic:04}"), payload.into_bytes());
+        }
+    }
+    // Not retained, so it arrives behind the pages and behind the changes.
+    let end = publish_qos(QoS::AtLeastOnce, 60_001, "t/end", b"end");
+    assert_eq!(writer.publish(end), ReasonCode::SUCCESS);
+    for reader in readers.iter_mut().flatten() {
+        let mut got: BTreeMap<String, Vec<Vec<u8>>> = BTreeMap::new();
+        while got.remove("t/end").is_none() {
+            match reader.recv() {
+                Packet::Publish(message) => {
+                    let topic = got.entry(message.topic.to_owned()).or_default();
+                    topic.push(message.payload.to_vec());
+                    if let Some(packet_id) = message.packet_id {
+                        reader.send(&Packet::PubAck(crate::common::ack(packet_id)));
+                    }
+                }
+                Packet::SubAck(_) => assert!(got.is_empty(), "SUBACK comes first"),
+                other => panic!("{other:?}"),
+            }
+        }
+        for (topic, payload) in &present {
+            let payloads = got.remove(topic).unwrap_or_default();
+            // A message that was removed before its page was read does not come at all.
+            assert!(
+                payloads.last().map_or(payload.is_empty(), |last| last == payload),
+                "{topic}: {payloads:?}"
+            );
+            let times = payloads.iter().filter(|got| *got == payload).count();
+            assert!(times <= 1, "{topic}: {payloads:?}");
+        }
+        assert!(got.is_empty(), "{got:?}");
+    }
+}
+
+#[test]
 fn an_answer_waits_for_the_store_and_messages_do_not() {
     let server = Server::on(&Database::memory(), |_| {});
     let mut watcher = Client::connect(&server, Version::V5, "watcher");
@@ -158,7 +246,7 @@ fn an_answer_waits_for_the_store_and_messages_do_not() {
     let mut writer = Client::connect(&server, Version::V5, "writer");
     for round in 1..=200 {
         let publish = publish_qos(QoS::AtLeastOnce, round, "a", b"x");
-        writer.send(&millrace_mqtt::Packet::Publish(retained(publish)));
+        writer.send(&Packet::Publish(retained(publish)));
     }
     for round in 1..=200 {
         assert_eq!(watcher.recv_publish().payload, b"x");

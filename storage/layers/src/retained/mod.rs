@@ -32,11 +32,17 @@ pub struct Retained {
     pub body: Bytes,
 }
 
-/// Where a page ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Where a page ended. Bookmarks are in the order of pages.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bookmark(Bytes);
 
 impl Bookmark {
+    /// At the message of a topic. A page that ends at or before it does not have the topic.
+    #[must_use]
+    pub fn at(broker: BrokerId, topic: &[u8]) -> Self {
+        Self(Bytes::copy_from_slice(blob(broker, topic).row.as_ref()))
+    }
+
     /// After the message of a topic, whether there is one or not: for those who know where a page ended only by its name.
     #[must_use]
     pub fn after(broker: BrokerId, topic: &[u8]) -> Self {

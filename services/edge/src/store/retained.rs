@@ -1,0 +1,249 @@
+//! Retained messages for new subscriptions, where several pods share the store. They are read in pages, each in a
+//! transaction of its own: so no transaction reads all of them, and none conflicts with a publisher. A message may
+//! change between two pages, so each page remembers the position as of which it was read, see [`RetainedPages`].
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use millrace_layers::retained::{self, Bookmark};
+use millrace_layers::subscriptions::Subscribed;
+use millrace_layers::{Error, Position};
+use millrace_router::TopicTree;
+use millrace_session::Message;
+use millrace_storage::Read::Snapshot;
+use millrace_storage::block_on;
+
+use super::writer::may_pass;
+use super::{Shared, Subscribe, record};
+use crate::clock::Clock;
+use crate::core::RetainedPages;
+use crate::mailbox::Mail;
+
+const PAGE: usize = 1_000;
+
+/// A durable SUBSCRIBE whose answer waits for the retained messages of its filters.
+pub(crate) struct RetainedRead {
+    subscribe: Box<Subscribe>,
+    subscribed: Vec<Option<Subscribed>>,
+    /// The filter that is being read, by its index among the replays.
+    at: usize,
+    reader: Reader,
+}
+
+impl RetainedRead {
+    pub(super) fn new(subscribe: Box<Subscribe>, subscribed: Vec<Option<Subscribed>>) -> Self {
+        let reader = Reader::new(subscribe.session.broker.id);
+        Self { subscribe, subscribed, at: 0, reader }
+    }
+
+    /// Reads a page. Returns whether it was the last one of the last filter.
+    async fn step(&mut self, shared: &Shared) -> Result<bool, Error> {
+        let Some(replay) = self.subscribe.pending.replays.get_mut(self.at) else { return Ok(true) };
+        let is_sys = replay.filter.starts_with("$SYS/");
+        if is_sys || self.reader.read(&shared.layers, &shared.clock, &replay.filter).await? {
+            let next = Reader::new(self.subscribe.session.broker.id);
+            let Reader { tree, pages, .. } = std::mem::replace(&mut self.reader, next);
+            replay.retained = Some(tree.snapshot());
+            replay.pages = Arc::new(pages);
+            self.at += 1;
+        }
+        Ok(self.at >= self.subscribe.pending.replays.len())
+    }
+
+    fn mail(mut self, is_refused: bool) -> Mail {
+        if is_refused {
+            self.subscribe.pending.is_refused = true;
+            self.subscribed.fill(None);
+        }
+        Mail::Subscribed(self.subscribe, self.subscribed)
+    }
+}
+
+/// Reads a page for each of these. Returns those that the store cannot answer now.
+pub(super) fn answer(shared: &Shared, mut reads: Vec<Box<RetainedRead>>) -> Vec<Box<RetainedRead>> {
+    let results = block_on(join_all(reads.iter_mut().map(|read| read.step(shared))));
+    let mut later = Vec::new();
+    for (read, result) in reads.into_iter().zip(results) {
+        let core = usize::from(read.subscribe.target.core);
+        match result {
+            // Behind the others that wait.
+            Ok(false) => shared.reads.push(&mut vec![super::ToRead::Retained(read)]),
+            Err(error) if may_pass(&error) => later.push(read),
+            result => {
+                if let Err(error) = &result {
+                    tracing::error!(%error, "retained messages cannot be read; a SUBSCRIBE is refused");
+                }
+                let mail = read.mail(result.is_err());
+                shared.mailboxes[core].deliver(&mut vec![mail], 0);
+            }
+        }
+    }
+    later
+}
+
+/// The retained messages of one filter, as far as they are read.
+struct Reader {
+    tree: TopicTree<Arc<Message>>,
+    pages: RetainedPages,
+    from: Option<Bookmark>,
+}
+
+impl Reader {
+    fn new(broker: u64) -> Self {
+        Self { tree: TopicTree::new(), pages: RetainedPages::new(broker), from: None }
+    }
+
+    /// Reads the next page. Returns whether it was the last one.
+    async fn read(
+        &mut self,
+        layers: &millrace_layers::Store,
+        clock: &Clock,
+        filter: &str,
+    ) -> Result<bool, Error> {
+        let (broker, from) = (self.pages.broker(), self.from.as_ref());
+        let run = layers.run(async |tx| {
+            let page = retained::matching(&tx, broker, filter.as_bytes(), from, PAGE, Snapshot).await?;
+            Ok((page, tx.read_version().await?))
+        });
+        let (page, version) = run.await?;
+        for item in page.items {
+            let topic = std::str::from_utf8(&item.topic).map_err(|_| Error::Corrupt("topic"))?;
+            let message = record::decode(topic.into(), &item.body, clock);
+            self.tree.insert(topic, Arc::new(message.ok_or(Error::Corrupt("message"))?));
+        }
+        self.pages.push(page.next.clone(), Position::end_of(version));
+        self.from = page.next;
+        Ok(self.from.is_none())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use bytes::Bytes;
+    use millrace_layers::Store;
+    use millrace_mqtt::{Properties, QoS};
+    use millrace_router::{Step, Walk};
+    use millrace_storage::Database;
+
+    use super::*;
+
+    const BROKER: u64 = 1;
+
+    struct Retains {
+        layers: Store,
+        clock: Clock,
+        /// Publishes since the subscription, with the position of each.
+        live: Vec<(String, Position, String)>,
+    }
+
+    impl Retains {
+        fn with(topics: usize, payload: &str) -> Self {
+            let mut retains =
+                Self { layers: Store::new(Database::memory()), clock: Clock::start(), live: Vec::new() };
+            for topic in 0..topics {
+                retains.publish(&format!("t/{topic:04}"), payload);
+            }
+            retains.live.clear();
+            retains
+        }
+
+        /// An empty payload removes the retained message.
+        fn publish(&mut self, topic: &str, payload: &str) {
+            let message =
+                Message::new(topic.into(), QoS::AtLeastOnce, true, Properties::EMPTY, payload.as_bytes(), 0);
+            let body: Bytes = record::encode(&message, &self.clock).into();
+            let version = block_on(async {
+                let write = async |tx: millrace_storage::Transaction| match payload {
+                    "" => retained::clear(&tx, BROKER, topic.as_bytes()).await,
+                    _ => retained::set(&tx, BROKER, topic.as_bytes(), &body).await,
+                };
+                self.layers.run(write).await.unwrap();
+                self.layers.run(async |tx| Ok(tx.read_version().await?)).await.unwrap()
+            });
+            self.live.push((topic.to_owned(), Position::end_of(version), payload.to_owned()));
+        }
+
+        fn read(&self, reader: &mut Reader, filter: &str) -> bool {
+            block_on(reader.read(&self.layers, &self.clock, filter)).unwrap()
+        }
+    }
+
+    fn found(reader: &Reader, filter: &str) -> Vec<(String, String)> {
+        let mut walk = Walk::new(reader.tree.snapshot(), filter);
+        let mut found = Vec::new();
+        loop {
+            match walk.step() {
+                Step::Value(message) => {
+                    let payload = String::from_utf8(message.payload().to_vec()).unwrap();
+                    found.push((message.topic().to_string(), payload));
+                }
+                Step::Nothing => {}
+                Step::Done => return found,
+            }
+        }
+    }
+
+    #[test]
+    fn each_topic_comes_once_with_its_present_value_whatever_changes_between_pages() {
+        let mut retains = Retains::with(2_500, "old");
+        let (mut reader, mut pages) = (Reader::new(BROKER), 0);
+        loop {
+            let is_last = retains.read(&mut reader, "#");
+            pages += 1;
+            // In pages that are read, in those that are not, and beyond all.
+            for range in 0..4 {
+                let topic = |number| format!("t/{:04}", 1_000 * range + 10 * pages + number);
+                retains.publish(&topic(0), &format!("first after page {pages}"));
+                retains.publish(&topic(0), &format!("second after page {pages}"));
+                retains.publish(&topic(1), "");
+                retains.publish(&format!("{}/new", topic(2)), &format!("new after page {pages}"));
+            }
+            if is_last {
+                break;
+            }
+        }
+        assert_eq!(pages, 3);
+        let mut got: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (topic, payload) in found(&reader, "#") {
+            got.entry(topic).or_default().push(payload);
+        }
+        let read = got.clone();
+        for (topic, position, payload) in &retains.live {
+            if !reader.pages.has(topic, *position) {
+                got.entry(topic.clone()).or_default().push(payload.clone());
+            }
+        }
+        let mut now = Reader::new(BROKER);
+        while !retains.read(&mut now, "#") {}
+        let mut present: BTreeMap<String, String> = found(&now, "#").into_iter().collect();
+        for (topic, payloads) in &got {
+            let last = present.remove(topic).unwrap_or_default();
+            assert_eq!(payloads.last(), Some(&last), "{topic}: {payloads:?}");
+            let times = payloads.iter().filter(|payload| **payload == last).count();
+            assert_eq!(times, 1, "{topic}: {payloads:?}");
+        }
+        assert!(present.is_empty(), "nobody got {present:?}");
+        let changed = |change: &str| read.values().flatten().filter(|value| value.contains(change)).count();
+        assert!(changed("second") > 0 && changed("first") == 0 && changed("new") > 0, "no page saw a change");
+    }
+
+    #[test]
+    fn a_page_is_bounded_by_messages_and_by_bytes() {
+        for (topics, bytes, pages_min) in [(2_500, 10, 3), (40, 100_000, 4)] {
+            let retains = Retains::with(topics, &"x".repeat(bytes));
+            let (mut reader, mut pages, mut before) = (Reader::new(BROKER), 0, 0);
+            loop {
+                let is_last = retains.read(&mut reader, "#");
+                let all = found(&reader, "#").len();
+                assert!(all - before <= PAGE && (all - before - 1) * bytes <= 1 << 20, "{}", all - before);
+                (pages, before) = (pages + 1, all);
+                if is_last {
+                    break;
+                }
+            }
+            assert!(before == topics && pages >= pages_min, "{pages} pages");
+        }
+    }
+}
