@@ -2,8 +2,8 @@
 # The deployment checks that need no cloud account: `make check-deploy`.
 #
 #   terraform/checks/check.sh            all
-#   terraform/checks/check.sh NAME...    some of: format shell commands lint validate test boot policy apply negative chart
-#                                        contract
+#   terraform/checks/check.sh NAME...    some of: format shell commands boot contract lint validate test policy negative chart
+#                                        kubernetes apply
 #
 # A tool that is not here is installed by tools.sh, or said to be missing: SKIPPED.
 set -euo pipefail
@@ -124,7 +124,9 @@ check_chart() {
     "$here/chart.sh" || fail "chart"
 }
 
-all=(format shell commands boot contract lint validate test policy negative chart apply)
+check_kubernetes() { "$here/kubernetes.sh" || fail "kubernetes"; }
+
+all=(format shell commands boot contract lint validate test policy negative chart kubernetes apply)
 [ $# -gt 0 ] || set -- "${all[@]}"
 for name in "$@"; do
     [[ " ${all[*]} " == *" $name "* ]] || fail "\"$name\" is unknown: ${all[*]} are allowed"
