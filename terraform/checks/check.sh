@@ -2,7 +2,7 @@
 # The deployment checks that need no cloud account: `make check-deploy`.
 #
 #   terraform/checks/check.sh            all
-#   terraform/checks/check.sh NAME...    some of: format shell commands boot contract lint validate test policy negative chart
+#   terraform/checks/check.sh NAME...    some of: format shell commands costs boot contract lint validate test policy negative chart
 #                                        kubernetes apply
 #
 # A tool that is not here is installed by tools.sh, or said to be missing: SKIPPED.
@@ -119,6 +119,11 @@ check_commands() {
         terraform/provider/README.md terraform/chart/README.md || fail "a page has a command that is not there"
 }
 
+check_costs() {
+    has python3 || { echo "SKIPPED: costs on the pages: python3 is not installed"; return 0; }
+    python3 -B "$here/costs.py" "$root" || fail "a cost on a page is not what the capacity model says"
+}
+
 check_chart() {
     [ -d "$root/terraform/chart" ] || return 0
     "$here/chart.sh" || fail "chart"
@@ -126,7 +131,7 @@ check_chart() {
 
 check_kubernetes() { "$here/kubernetes.sh" || fail "kubernetes"; }
 
-all=(format shell commands boot contract lint validate test policy negative chart kubernetes apply)
+all=(format shell commands costs boot contract lint validate test policy negative chart kubernetes apply)
 [ $# -gt 0 ] || set -- "${all[@]}"
 for name in "$@"; do
     [[ " ${all[*]} " == *" $name "* ]] || fail "\"$name\" is unknown: ${all[*]} are allowed"

@@ -63,6 +63,12 @@ cp "$root/README.md" "$root/Makefile" "$copy/"
 sed -i 's/millrace config check --config/millrace config check --settings/' "$copy/terraform/ONE-MACHINE.md"
 caught "a flag on a page that the program does not have" 'millrace config check` has no flag --settings' check commands
 
+fresh
+mkdir -p "$copy/loadtests"
+cp -r "$root/loadtests/capacity" "$copy/loadtests/"
+sed -i 's/| edge | 182 |/| edge | 128 |/' "$copy/terraform/FIRST-DEVICE.md"
+caught "a cost that is not the capacity model's" 'small, edge: the page says 128, it is 182' check costs
+
 if [ -d "$root/terraform/chart" ]; then
     fresh
     sed -i 's/terminationGracePeriodSeconds:/terminationGracePeriodSecs:/' "$copy/terraform/chart/templates/edge.yaml"

@@ -107,6 +107,8 @@ collect_programs() {
     echo '#!/bin/true' >"$work/programs/prometheus"
     package foundationdb-clients
     package foundationdb-server
+    package amazon-ssm-agent
+    mv "$work/programs/amazon-ssm-agent_0_all.deb" "$work/programs/amazon-ssm-agent.deb"
     echo "SKIPPED: FoundationDB: its packages are not here; one edge machine runs three pods on the embedded engine instead"
 }
 
