@@ -3,7 +3,7 @@
 #
 #   terraform/checks/check.sh            all
 #   terraform/checks/check.sh NAME...    some of: format shell commands costs boot contract lint validate test policy negative chart
-#                                        kubernetes apply
+#                                        drain kubernetes apply
 #
 # A tool that is not here is installed by tools.sh, or said to be missing: SKIPPED.
 set -euo pipefail
@@ -129,9 +129,15 @@ check_chart() {
     "$here/chart.sh" || fail "chart"
 }
 
+# MILLRACE and ENVOY name the programs.
+check_drain() {
+    "$here/tools.sh" chart
+    "$here/drain.sh" || fail "drain"
+}
+
 check_kubernetes() { "$here/kubernetes.sh" || fail "kubernetes"; }
 
-all=(format shell commands costs boot contract lint validate test policy negative chart kubernetes apply)
+all=(format shell commands costs boot contract lint validate test policy negative chart drain kubernetes apply)
 [ $# -gt 0 ] || set -- "${all[@]}"
 for name in "$@"; do
     [[ " ${all[*]} " == *" $name "* ]] || fail "\"$name\" is unknown: ${all[*]} are allowed"

@@ -106,7 +106,8 @@ backups=/var/lib/millrace-backups
 as_millrace() { inside runuser -u millrace -- millrace "$@"; }
 expect "the backups are not for everybody" '700 millrace millrace' inside stat -c '%a %U %G' "$backups"
 expect "a running server backs itself up" "Made $backups/monday" as_millrace backup "$backups/monday" --data-dir /var/lib/millrace
-expect "a backup to another folder is refused" 'Read-only file system' as_millrace backup /var/tmp/monday --data-dir /var/lib/millrace
+expect "a backup to another folder is refused" 'cannot be written to' as_millrace backup /srv/monday --data-dir /var/lib/millrace
+expect "a backup in the service's own /tmp is no backup" 'only its service sees' as_millrace backup /tmp/monday --data-dir /var/lib/millrace
 expect "the backup is restored" "Made $backups/restored" as_millrace restore "$backups/monday" --data-dir "$backups/restored"
 expect "its session is in the restored folder" pump-7 as_millrace sessions list --data-dir "$backups/restored"
 mqtt mosquitto_pub -h 127.0.0.1 -q 1 -r -t state/later -m later
