@@ -54,7 +54,7 @@ check_shell() {
 }
 
 check_lint() {
-    "$here/tools.sh" terraform
+    "$here/tools.sh" tflint
     [ -x "$tools/tflint" ] || { echo "SKIPPED: tflint: it is not installed"; return 0; }
     "$tools/tflint" --chdir="$root/terraform" --config="$root/terraform/.tflint.hcl" --recursive --no-color || fail "tflint"
     echo "tflint: ok"
@@ -92,7 +92,7 @@ check_boot() {
 policy() { LOG_LEVEL=ERROR nice "$tools/deploy-python/bin/checkov" --quiet --compact --skip-download "$@"; }
 
 check_policy() {
-    "$here/tools.sh" terraform
+    "$here/tools.sh" python
     policy --directory "$root/terraform" --framework terraform --config-file "$root/terraform/.checkov.yaml" >"$work/policy.log" 2>&1 \
         || { cat "$work/policy.log"; fail "checkov: mend it, or accept it with a reason in terraform/.checkov.yaml"; }
     echo "checkov: ok, accepted findings and their reasons are in terraform/.checkov.yaml"

@@ -86,7 +86,7 @@ grace() {
         python3 -c 'import json, sys; print(json.load(sys.stdin)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"])'
 }
 
-"$here/tools.sh" chart terraform
+"$here/tools.sh" chart python
 [ -x "$tools/helm" ] || { echo "SKIPPED: the chart in a kube-apiserver: helm is not installed"; exit 0; }
 build_servers
 trap clean EXIT

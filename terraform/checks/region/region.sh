@@ -249,7 +249,7 @@ main() {
     done
     [ -n "$TERRAFORM_PLUGINS" ] || skip "there is no folder with the AWS provider (TERRAFORM_PLUGINS)"
     for program in "$MILLRACE" "$NATS_SERVER" "$ENVOY"; do [ -x "$program" ] || fail "there is no $program"; done
-    "$here/../tools.sh" terraform operator
+    "$here/../tools.sh" python operator
     "$here/../rootfs.sh" || skip "no root file system"
     mkdir -p "$work"
     trap clean EXIT
