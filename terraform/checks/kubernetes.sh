@@ -110,14 +110,6 @@ api /api/v1/namespaces -X POST -H 'Content-Type: application/json' -o /dev/null 
 "$tools/deploy-python/bin/python" "$here/kubernetes/objects.py" "$work/all.yaml" "https://127.0.0.1:$PORT" check \
     || fail "the API server and the chart do not agree"
 
-# A field that Kubernetes does not have, through helm: the release stays as it was.
-cp -r "$chart" "$work/wrong"
-sed -i 's/terminationGracePeriodSeconds:/terminationGracePeriodSecs:/' "$work/wrong/templates/edge.yaml"
-! helm upgrade region "$work/wrong" --reuse-values >/dev/null || fail "helm upgrades to a field that Kubernetes does not have"
-grep -q 'terminationGracePeriodSecs' "$work/helm.log" || { tail -5 "$work/helm.log"; fail "the refusal does not name the field"; }
-[ "$(grace)" = 125 ] || fail "a refused upgrade changed the edge"
-echo "caught by helm and the API server: terminationGracePeriodSecs"
-
 helm uninstall region >/dev/null || fail "helm uninstall"
 [ "$(count /api/v1/namespaces/default/services)" = 0 ] || fail "uninstall left services"
 echo "check-kubernetes: passed"

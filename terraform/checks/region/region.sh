@@ -230,12 +230,12 @@ device() {
     ip netns exec "$lan" mosquitto_sub -V 5 -c -x 3600 -i pump-7 -h acme.mqtt.example.org -p 8883 --cafile "$work/secrets/ca.crt" \
         -q 1 -t 'cmd/#' >"$work/device.log" 2>&1 &
     pids+=($!)
-    until_true 30 "the device's first message" published first
+    until_true 120 "the device's first message" published first
     say "a device connected over TLS and got a message through gateway and edge"
     killed=$(pod)
     kill -KILL "$killed"
-    until_true 30 "systemd starts the pods again" is_other_pod "$killed"
-    until_true 60 "a message after the pods' death" published second
+    until_true 120 "systemd starts the pods again" is_other_pod "$killed"
+    until_true 120 "a message after the pods' death" published second
     say "the pods were killed (pid $killed) and started again (pid $(pod)); the device came back and got its message"
 }
 
