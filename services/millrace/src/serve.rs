@@ -25,7 +25,7 @@ use crate::{http, inspect, logs, panics, pods};
 /// Interval of the log line with the number of clients left during a drain.
 const DRAIN_PROGRESS: Duration = Duration::from_secs(3);
 
-/// Beyond the drain and the grace: to close the store.
+/// Closing the store, after drain and grace.
 const STOP_SPARE: Duration = Duration::from_secs(30);
 
 /// The edge, shared by the HTTP port and the end of the process, which takes it out.

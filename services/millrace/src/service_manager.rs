@@ -47,7 +47,7 @@ impl ServiceManager {
         Ok(Self { socket, watchdog })
     }
 
-    /// Asks the service manager to wait for `at_most`, also where `TimeoutStopSec=` is shorter. The watchdog rests meanwhile.
+    /// Asks for `at_most` where `TimeoutStopSec=` is shorter; the watchdog rests meanwhile.
     pub(crate) fn stopping(self, at_most: Duration) {
         let _ =
             self.socket.send(format!("STOPPING=1\nEXTEND_TIMEOUT_USEC={}", at_most.as_micros()).as_bytes());

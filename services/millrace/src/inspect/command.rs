@@ -130,7 +130,7 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<(), Failure> {
     is_seen(&target)
 }
 
-/// A service with `PrivateTmp=yes` has folders of its own in the place of /tmp and /var/tmp, deleted when it stops.
+/// A service with `PrivateTmp=yes` has its own /tmp.
 fn is_seen(target: &Path) -> Result<(), Failure> {
     match target.try_exists() {
         Ok(false) => Err(Failure::Run(format!(
