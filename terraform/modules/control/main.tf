@@ -4,8 +4,8 @@ locals {
 
   settings = { for name, value in merge(local.defaults, var.settings) : name => value if value != null }
 
-  # Settings may change the drain. Without them the program's own defaults hold.
-  stop_s = lookup(local.settings, "drain_max_s", 20) + lookup(local.settings, "shutdown_grace_s", 10) + 20
+  # Settings may change the drain and the grace, whose default is the program's own.
+  stop_s = coalesce(try(var.settings.drain_max_s, null), 20) + coalesce(try(var.settings.shutdown_grace_s, null), 10) + 20
 
   defaults = {
     store            = "foundationdb"

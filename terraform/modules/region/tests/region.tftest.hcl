@@ -82,11 +82,11 @@ run "systemd_waits_for_the_drain_that_the_settings_say" {
     edge_settings = { drain_max_s = 100, shutdown_grace_s = 20 }
   }
   assert {
-    condition     = strcontains(output.cloud_configs.edge, "TimeoutStopSec=140")
+    condition     = output.stop_s.edge == 140
     error_message = "systemd must not kill a pod that drains for 100 s and writes for 20 s"
   }
   assert {
-    condition     = strcontains(output.cloud_configs.control, "TimeoutStopSec=50")
+    condition     = output.stop_s.control == 50
     error_message = "a control machine stops with the program's own 20 s and 10 s"
   }
 }
