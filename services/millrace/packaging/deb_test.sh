@@ -151,7 +151,7 @@ install_package 1.1.0 >"$work/upgrade.log" 2>&1 || { tail -5 "$work/upgrade.log"
 is_upgraded() { [ "$(main_pid)" != "$before" ] && is_running; }
 until_true 60 "the upgrade restarts the service" is_upgraded
 expect "the upgrade keeps the settings" 'a line of the operator' inside cat /etc/millrace/millrace.toml
-expect "the retained message after the upgrade" retained mqtt mosquitto_sub -h 127.0.0.1 -t 'state/#' -C 1 -W 60
+expect "the retained message after the upgrade" retained mqtt mosquitto_sub -h 127.0.0.1 -t state/pump-7 -C 1 -W 60
 expect "settings are checked before the start" 'the settings are allowed' inside millrace config check --config /etc/millrace/millrace.toml
 expect "manual" 'millrace-serve' inside sh -c 'ls /usr/share/man/man1'
 
