@@ -265,8 +265,8 @@ check-deploy: ## Check Terraform modules and Helm chart without a cloud account 
 	MILLRACE="$(PROGRAM)" terraform/checks/check.sh $(CHECKS)
 
 check-region: $(ENVOY) $(NATS) ## Boot the machines that Terraform describes in namespaces, with real NATS, Envoy and Millrace
-	cargo build --release --package millrace
-	terraform/checks/region/region.sh
+	$(BUILD_PROGRAM)
+	MILLRACE="$(PROGRAM)" NATS_SERVER="$(NATS)" ENVOY="$(ENVOY)" terraform/checks/region/region.sh
 
 # The real terraform with the provider, against a server of its own. ARGS="-run TestResources/broker" for some.
 .PHONY: test-provider
@@ -278,12 +278,12 @@ test-provider: ## Test the Terraform provider for tenants: units, then the real 
 	cd terraform/provider && nice go build -p 1 -o "$(PROVIDER)" . && nice go test -p 1 ./internal/... && \
 		TF_ACC=1 MILLRACE="$(PROGRAM)" PROVIDER="$(PROVIDER)" nice go test -p 1 -count=1 -timeout 30m $(ARGS) ./acceptance
 
-check-kubernetes: ## Install the chart into a real kube-apiserver (built once, 10 minutes)
+check-kubernetes: ## Install the chart into a real kube-apiserver (built once, 10 minutes); a part of check-deploy
 	terraform/checks/kubernetes.sh
 
 check-deb: ## Install, upgrade and remove the Debian package on a booted Debian
-	cargo build --release --package millrace
-	$(PACKAGING)/deb_test.sh "$(TARGET)/release/millrace"
+	$(BUILD_PROGRAM)
+	$(PACKAGING)/deb_test.sh "$(PROGRAM)"
 
 # -- packages; FEATURES=foundationdb for a program that can use a cluster
 

@@ -5,7 +5,7 @@
 #   terraform/artifacts.sh FOLDER BUCKET             uploads too
 #
 # FOLDER has: millrace_*.deb (make deb), foundationdb-clients_*.deb and foundationdb-server_*.deb (7.4),
-# nats-server, envoy, prometheus.
+# nats-server, envoy, prometheus; and amazon-ssm-agent.deb, if people are to reach the machines by Session Manager.
 set -euo pipefail
 # A failed upload ends the list, too.
 shopt -s inherit_errexit
@@ -27,14 +27,25 @@ one() {
     echo "$found"
 }
 
-# entry NAME PATTERN: the hash is part of the key, so a new program never replaces one that machines still fetch.
-entry() {
+# object PATTERN: the hash is part of the key, so a new program never replaces one that machines still fetch.
+object() {
     local file sum key
-    file=$(one "$2")
+    file=$(one "$1")
     sum=$(sha256sum "$file" | cut -d' ' -f1)
     key=${sum:0:12}/${file##*/}
     [ -z "$bucket" ] || aws s3 cp --only-show-errors "$file" "s3://$bucket/$key" >&2
-    echo "  $1 = { key = \"$key\", sha256 = \"$sum\" }"
+    echo "{ key = \"$key\", sha256 = \"$sum\" }"
+}
+
+entry() { echo "  $1 = $(object "$2")"; }
+
+# Debian's images have no agent of Session Manager.
+everywhere() {
+    if [ -e "$folder/amazon-ssm-agent.deb" ]; then
+        echo "  everywhere = [$(object amazon-ssm-agent.deb)]"
+    else
+        echo "artifacts: there is no amazon-ssm-agent.deb, so \`aws ssm start-session\` will not reach the machines" >&2
+    fi
 }
 
 lines=$(
@@ -44,5 +55,6 @@ lines=$(
     entry nats_server nats-server
     entry envoy envoy
     entry prometheus prometheus
+    everywhere
 )
 printf 'artifacts = {\n%s\n}\n' "$lines"

@@ -57,7 +57,7 @@ PY
     echo "small: a drift is seen: $(grep '^Plan:' "$work/plan.log")"
 }
 
-[ -x "$tools/deploy-python/bin/moto_server" ] || "$here/tools.sh" terraform
+[ -x "$tools/deploy-python/bin/moto_server" ] || "$here/tools.sh" python
 start_moto "$PORT" || fail "moto does not start"
 # shellcheck disable=SC2154 # start_moto sets it
 trap 'kill "$moto"' EXIT

@@ -47,10 +47,16 @@ import re, sys
 text = open(sys.argv[1]).read()
 documents = text.split("\n---\n")
 edge = next(d for d in documents if "\nkind: StatefulSet" in d and "-edge" in d.split("labels")[0])
-period = int(re.search(r"terminationGracePeriodSeconds: (\d+)", edge)[1])
-drain = int(re.search(r'MILLRACE_DRAIN_MAX_S, value: "(\d+)"', edge)[1])
-grace = int(re.search(r'MILLRACE_SHUTDOWN_GRACE_S, value: "(\d+)"', edge)[1])
-assert period > drain + grace, f"a pod is killed after {period} s, while it drains for {drain + grace} s"
+control = next(d for d in documents if "\nkind: Deployment" in d and "-control" in d.split("labels")[0])
+for name, pod in [("edge", edge), ("control", control)]:
+    period = int(re.search(r"terminationGracePeriodSeconds: (\d+)", pod)[1])
+    # The grace period runs from the begin of the hook; SIGTERM, which drains, comes after it.
+    hook = sum(int(number) for number in re.findall(r"preStop: { sleep: { seconds: (\d+)", pod))
+    drain = int(re.search(r'MILLRACE_DRAIN_MAX_S, value: "(\d+)"', pod)[1])
+    grace = int(re.search(r'MILLRACE_SHUTDOWN_GRACE_S, value: "(\d+)"', pod)[1])
+    # The server reports its drain every 3 s, so it ends up to that much later.
+    needed = hook + drain + 3 + grace
+    assert period > needed, f"a pod of {name} is killed after {period} s, while it stops for up to {needed} s"
 gateway = next(d for d in documents if "\nkind: Deployment" in d and "-gateway" in d.split("labels")[0])
 period = int(re.search(r"terminationGracePeriodSeconds: (\d+)", gateway)[1])
 hook = [int(number) for number in re.search(r'drain.sh, "9901", "(\d+)", "(\d+)"', gateway).groups()]
@@ -99,6 +105,14 @@ if "$tools/helm" template region "$chart" --kube-version "$kubernetes" >/dev/nul
     fail "the chart takes no cluster file for one"
 fi
 grep -q 'foundationdb.external.clusterFile is empty' "$work/none.log" || fail "the chart does not say that the cluster file is missing"
+
+for kind in edge control; do
+    if "$tools/helm" template region "$chart" --kube-version "$kubernetes" --set "foundationdb.external.clusterFile=$cluster_file" \
+        --set "$kind.settings.drain_max_s=600" >/dev/null 2>"$work/drain.log"; then
+        fail "$kind.settings.drain_max_s is taken, and the grace period of the pod does not follow it"
+    fi
+    grep -q 'set drainSeconds' "$work/drain.log" || fail "the chart does not say what sets the drain of $kind"
+done
 
 command -v go >/dev/null || { echo "SKIPPED: kubeconform: Kubernetes' definitions come with Go, which is not here"; exit 0; }
 definitions

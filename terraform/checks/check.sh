@@ -2,8 +2,8 @@
 # The deployment checks that need no cloud account: `make check-deploy`.
 #
 #   terraform/checks/check.sh            all
-#   terraform/checks/check.sh NAME...    some of: format shell commands lint validate test boot policy apply negative chart
-#                                        contract
+#   terraform/checks/check.sh NAME...    some of: format shell commands costs boot contract lint validate test policy negative chart
+#                                        drain kubernetes apply
 #
 # A tool that is not here is installed by tools.sh, or said to be missing: SKIPPED.
 set -euo pipefail
@@ -54,7 +54,7 @@ check_shell() {
 }
 
 check_lint() {
-    "$here/tools.sh" terraform
+    "$here/tools.sh" tflint
     [ -x "$tools/tflint" ] || { echo "SKIPPED: tflint: it is not installed"; return 0; }
     "$tools/tflint" --chdir="$root/terraform" --config="$root/terraform/.tflint.hcl" --recursive --no-color || fail "tflint"
     echo "tflint: ok"
@@ -92,7 +92,7 @@ check_boot() {
 policy() { LOG_LEVEL=ERROR nice "$tools/deploy-python/bin/checkov" --quiet --compact --skip-download "$@"; }
 
 check_policy() {
-    "$here/tools.sh" terraform
+    "$here/tools.sh" python
     policy --directory "$root/terraform" --framework terraform --config-file "$root/terraform/.checkov.yaml" >"$work/policy.log" 2>&1 \
         || { cat "$work/policy.log"; fail "checkov: mend it, or accept it with a reason in terraform/.checkov.yaml"; }
     echo "checkov: ok, accepted findings and their reasons are in terraform/.checkov.yaml"
@@ -119,12 +119,25 @@ check_commands() {
         terraform/provider/README.md terraform/chart/README.md || fail "a page has a command that is not there"
 }
 
+check_costs() {
+    has python3 || { echo "SKIPPED: costs on the pages: python3 is not installed"; return 0; }
+    python3 -B "$here/costs.py" "$root" || fail "a cost on a page is not what the capacity model says"
+}
+
 check_chart() {
     [ -d "$root/terraform/chart" ] || return 0
     "$here/chart.sh" || fail "chart"
 }
 
-all=(format shell commands boot contract lint validate test policy negative chart apply)
+# MILLRACE and ENVOY name the programs.
+check_drain() {
+    "$here/tools.sh" chart
+    "$here/drain.sh" || fail "drain"
+}
+
+check_kubernetes() { "$here/kubernetes.sh" || fail "kubernetes"; }
+
+all=(format shell commands costs boot contract lint validate test policy negative chart drain kubernetes apply)
 [ $# -gt 0 ] || set -- "${all[@]}"
 for name in "$@"; do
     [[ " ${all[*]} " == *" $name "* ]] || fail "\"$name\" is unknown: ${all[*]} are allowed"

@@ -15,8 +15,8 @@ caught() {
     output=$("$@" 2>&1) || code=$?
     if [ "$code" != 0 ] && grep -qE "$expected" <<<"$output"; then
         echo "caught: $name"
-    elif grep -q ^SKIPPED <<<"$output"; then
-        grep ^SKIPPED <<<"$output"
+    elif [ "$code" = 0 ] && grep ^SKIPPED <<<"$output" | grep -v "Envoy's own"; then
+        : # The tool that would see the mistake is not here; grep has said so.
     else
         echo "NOT CAUGHT: $name"
         tail -5 <<<"$output"
@@ -63,10 +63,20 @@ cp "$root/README.md" "$root/Makefile" "$copy/"
 sed -i 's/millrace config check --config/millrace config check --settings/' "$copy/terraform/ONE-MACHINE.md"
 caught "a flag on a page that the program does not have" 'millrace config check` has no flag --settings' check commands
 
+fresh
+mkdir -p "$copy/loadtests"
+cp -r "$root/loadtests/capacity" "$copy/loadtests/"
+sed -i 's/| edge | 182 |/| edge | 128 |/' "$copy/terraform/FIRST-DEVICE.md"
+caught "a cost that is not the capacity model's" 'small, edge: the page says 128, it is 182' check costs
+
 if [ -d "$root/terraform/chart" ]; then
     fresh
     sed -i 's/terminationGracePeriodSeconds:/terminationGracePeriodSecs:/' "$copy/terraform/chart/templates/edge.yaml"
     caught "a field that Kubernetes does not have" 'terminationGracePeriodSecs' check chart
+
+    fresh
+    sed -i 's/\.Values\.control\.graceSeconds 20 }}/0 }}/' "$copy/terraform/chart/templates/control.yaml"
+    caught "a pod that is killed while it drains" 'a pod of control is killed after 15 s' check chart
 fi
 
 rm -rf "$copy"

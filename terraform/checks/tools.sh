@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs the pinned tools of the deployment checks into target/tools. Running it again costs nothing.
 #
-#   terraform/checks/tools.sh terraform     tflint, moto, checkov
+#   terraform/checks/tools.sh python        moto, checkov
+#   terraform/checks/tools.sh tflint
 #   terraform/checks/tools.sh chart         helm, kubeconform
 #   terraform/checks/tools.sh provider      oapi-codegen
 #   terraform/checks/tools.sh operator      the operators' own command line (aws)
@@ -35,10 +36,8 @@ python_tools() {
 mkdir -p "$tools"
 for part in "$@"; do
     case $part in
-    terraform)
-        python_tools deploy-python requirements.txt
-        go_tool tflint github.com/terraform-linters/tflint v0.64.0
-        ;;
+    python) python_tools deploy-python requirements.txt ;;
+    tflint) go_tool tflint github.com/terraform-linters/tflint v0.64.0 ;;
     provider) go_tool oapi-codegen github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen v2.8.2 ;;
     # Apart, because it wants another botocore than checkov.
     operator) python_tools deploy-aws requirements-operator.txt ;;
@@ -47,7 +46,7 @@ for part in "$@"; do
         go_tool kubeconform github.com/yannh/kubeconform/cmd/kubeconform v0.8.0
         ;;
     *)
-        echo "tools.sh: \"$part\" is unknown: terraform, chart, provider or operator is allowed" >&2
+        echo "tools.sh: \"$part\" is unknown: python, tflint, chart, provider or operator is allowed" >&2
         exit 2
         ;;
     esac

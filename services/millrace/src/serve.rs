@@ -25,6 +25,9 @@ use crate::{http, inspect, logs, panics, pods};
 /// Interval of the log line with the number of clients left during a drain.
 const DRAIN_PROGRESS: Duration = Duration::from_secs(3);
 
+/// Closing the store, after drain and grace.
+const STOP_SPARE: Duration = Duration::from_secs(30);
+
 /// The edge, shared by the HTTP port and the end of the process, which takes it out.
 pub(crate) type Running = Arc<RwLock<Option<Edge>>>;
 
@@ -83,7 +86,7 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
 
     let signal = end(&mut signals, &started);
     if let Some(manager) = manager {
-        manager.stopping();
+        manager.stopping(settings.drain.at_most + settings.shutdown_grace + STOP_SPARE);
     }
     let name = signal.and_then(signal_hook::low_level::signal_name).unwrap_or("signal");
     if signal == Some(SIGTERM) && settings.drain.per_second > 0 {

@@ -47,9 +47,10 @@ impl ServiceManager {
         Ok(Self { socket, watchdog })
     }
 
-    /// Stopping may take as long as `TimeoutStopSec=`; the watchdog rests meanwhile.
-    pub(crate) fn stopping(self) {
-        let _ = self.socket.send(b"STOPPING=1");
+    /// Asks for `at_most` where `TimeoutStopSec=` is shorter; the watchdog rests meanwhile.
+    pub(crate) fn stopping(self, at_most: Duration) {
+        let _ =
+            self.socket.send(format!("STOPPING=1\nEXTEND_TIMEOUT_USEC={}", at_most.as_micros()).as_bytes());
         if let Some((end, thread)) = self.watchdog {
             drop(end);
             let _ = thread.join();
@@ -109,8 +110,8 @@ mod tests {
             late += 1;
             assert!(late < 5, "a server that does not turn is said to be alive");
         }
-        service.stopping();
-        assert_eq!(received(&manager), "STOPPING=1");
+        service.stopping(Duration::from_secs(90));
+        assert_eq!(received(&manager), "STOPPING=1\nEXTEND_TIMEOUT_USEC=90000000");
     }
 
     #[test]

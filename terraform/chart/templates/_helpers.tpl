@@ -101,8 +101,11 @@ capabilities: { drop: [ALL] }
 {{- end }}
 {{- end }}
 
-{{/* Further settings: a map of names as in millrace.toml. */}}
+{{/* Further settings: a map of names as in millrace.toml. Grace periods follow from the two that are refused. */}}
 {{- define "millrace.settings" -}}
+{{- range $name := list "drain_max_s" "shutdown_grace_s" -}}
+{{- if hasKey $ $name }}{{ fail (printf "settings.%s: set drainSeconds and graceSeconds, from which the grace period of the pod follows" $name) }}{{ end -}}
+{{- end -}}
 {{- range $name, $value := . }}
 - { name: MILLRACE_{{ upper $name }}, value: {{ if kindIs "slice" $value }}{{ join "," $value | quote }}{{ else if kindIs "float64" $value }}{{ int64 $value | quote }}{{ else }}{{ $value | quote }}{{ end }} }
 {{- end }}

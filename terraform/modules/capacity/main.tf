@@ -1,5 +1,6 @@
-# Machine counts from load. Each figure was measured with this project's own load tests; the page
-# terraform/README.md says where. Half of a machine stays free, for the loss of a zone and for upgrades.
+# Machine counts from load. Each figure was measured with this project's own load tests. Half of a machine's CPU and
+# memory stays free, for the loss of a zone and for upgrades. Connections have a hard limit instead: the machines that are
+# left after the loss of a zone must take them all.
 locals {
   headroom = 0.5
 
@@ -25,8 +26,14 @@ locals {
   gateways_for_connections = var.connections / 100000
   edges_for_connections    = var.connections / 500000
 
-  gateway_count = max(2, ceil(max(local.gateways_for_connects, local.gateways_for_connections)))
-  edge_count    = max(3, ceil(max(local.edges_for_messages, local.edges_for_writes, local.edges_for_connections)))
+  # N machines in Z zones have lost ceil(N/Z) of them with a zone.
+  with_a_zone_lost = var.zones > 1 ? var.zones / (var.zones - 1) : 1
+
+  gateway_count = max(2, ceil(local.gateways_for_connects), ceil(ceil(local.gateways_for_connections) * local.with_a_zone_lost))
+  edge_count = max(3,
+    ceil(max(local.edges_for_messages, local.edges_for_writes)),
+    ceil(ceil(local.edges_for_connections) * local.with_a_zone_lost),
+  )
   fdb_count = max(3, 3 * ceil(
     var.durable_writes_per_second * var.copies / (var.cores.foundationdb * local.fdb_writes_per_core * local.headroom) / 3
   ))

@@ -51,3 +51,13 @@ variable "copies" {
   default     = 3
   description = "Copies that FoundationDB keeps of each key."
 }
+
+variable "zones" {
+  type        = number
+  default     = 3
+  description = "Availability zones that the machines are spread over. From two on, any one may be lost."
+  validation {
+    condition     = var.zones >= 1
+    error_message = "zones must be 1 or more."
+  }
+}

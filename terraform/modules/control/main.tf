@@ -3,6 +3,10 @@ locals {
   http = 8080
 
   settings = { for name, value in merge(local.defaults, var.settings) : name => value if value != null }
+
+  # Settings may change the drain and the grace, whose default is the program's own.
+  stop_s = coalesce(try(var.settings.drain_max_s, null), 20) + coalesce(try(var.settings.shutdown_grace_s, null), 10) + 20
+
   defaults = {
     store            = "foundationdb"
     fdb_cluster_file = "/var/lib/millrace/fdb.cluster"
@@ -123,7 +127,7 @@ module "group" {
       "/var/lib/millrace/fdb.cluster" = { content = "${var.store.cluster_file}\n" }
       "/etc/systemd/system/millrace.service.d/region.conf" = {
         content = templatefile("${path.module}/../../templates/region.conf.tftpl", {
-          stop_s    = 60
+          stop_s    = local.stop_s
           is_shared = local.settings.store == "foundationdb"
         })
       }

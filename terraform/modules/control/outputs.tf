@@ -12,3 +12,8 @@ output "cloud_config" {
   value       = module.group.cloud_config
   description = "User data in plain text."
 }
+
+output "stop_s" {
+  value       = local.stop_s
+  description = "Seconds that systemd waits for a server that stops."
+}

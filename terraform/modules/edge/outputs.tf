@@ -12,3 +12,8 @@ output "ports" {
   value       = [for port in var.ports : "${port.gateway}/${port.http}"]
   description = "Ports of each machine's pods, as gateway.sh takes them."
 }
+
+output "stop_s" {
+  value       = local.stop_s
+  description = "Seconds that systemd waits for a server that stops."
+}

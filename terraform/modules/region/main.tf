@@ -5,6 +5,7 @@ module "capacity" {
   durable_writes_per_second = var.load.durable_writes_per_second
   stored_gib                = var.load.stored_gib
   copies                    = length(var.availability_zones) >= 3 ? 3 : 2
+  zones                     = length(var.availability_zones)
   cores = {
     gateway      = var.machines.gateway.cores
     edge         = var.machines.edge.cores

@@ -70,3 +70,8 @@ output "domain" {
   value       = var.domain
   description = "Name that devices know."
 }
+
+output "stop_s" {
+  value       = { edge = module.edge.stop_s, control = module.control.stop_s }
+  description = "Seconds that systemd waits for a server that stops."
+}

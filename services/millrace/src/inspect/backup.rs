@@ -122,7 +122,10 @@ fn failed(error: &RestoreError) -> Ended {
         RestoreError::Open(OpenError::Locked(_)) => {
             "it is the data folder of a running server; `millrace backup` copies that"
         }
-        RestoreError::Open(OpenError::ReadOnly(_)) => "run this as a user who may write there",
+        RestoreError::Open(OpenError::ReadOnly(_)) => {
+            "run this as a user who may write there; a running server makes a backup itself, so its service must be allowed to write \
+             there (ReadWritePaths= of systemd)"
+        }
         RestoreError::Open(OpenError::NoSpace(_)) => "make room, or name a folder on another disk",
         RestoreError::Open(OpenError::NewerFormat { .. }) => "use the version that wrote it",
         RestoreError::Open(OpenError::NotAStore(_)) => "name the folder that `millrace backup` made",

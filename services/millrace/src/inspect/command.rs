@@ -121,11 +121,25 @@ pub(crate) fn retained(args: RetainedArgs) -> Result<(), Failure> {
 }
 
 pub(crate) fn backup(args: &BackupArgs) -> Result<(), Failure> {
-    let request = Request::Backup { target: absolute(&args.target)? };
+    let target = absolute(&args.target)?;
+    let request = Request::Backup { target: target.clone() };
     let source = open(&args.folder)?;
     let mut printer = printer(style(args.json));
     let copied = source.answer(&request, &mut |row| printer.row(&row));
-    ended(copied.and_then(|_| printer.end("", None)))
+    ended(copied.and_then(|_| printer.end("", None)))?;
+    is_seen(&target)
+}
+
+/// A service with `PrivateTmp=yes` has its own /tmp.
+fn is_seen(target: &Path) -> Result<(), Failure> {
+    match target.try_exists() {
+        Ok(false) => Err(Failure::Run(format!(
+            "the server made {} in a folder that only its service sees, and that is deleted when the service stops: name a folder \
+             outside of /tmp and /var/tmp",
+            target.display()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 pub(crate) fn restore(args: &RestoreArgs) -> Result<(), Failure> {
@@ -251,5 +265,17 @@ fn failure(ended: Ended) -> Failure {
     match ended {
         Ended::Failed(sentence) => Failure::Run(sentence),
         Ended::NobodyReads => Failure::Run("nobody reads the answer".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backup_that_nobody_else_sees_is_a_failure() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(is_seen(folder.path()).is_ok());
+        assert!(matches!(is_seen(&folder.path().join("monday")), Err(Failure::Run(_))));
     }
 }

@@ -13,17 +13,32 @@ run "a_small_load_needs_the_least_that_survives_a_loss" {
   }
 }
 
-run "connections_decide_on_gateways" {
+run "gateways_and_edges_take_all_connections_when_a_zone_is_lost" {
   command = plan
   variables {
     connections = 2000000
   }
   assert {
-    condition     = output.gateway_count == 20
-    error_message = "a gateway takes 100,000 connections: ${output.gateway_count}"
+    condition     = (output.gateway_count - ceil(output.gateway_count / 3)) * 100000 >= 2000000
+    error_message = "a gateway takes 100,000 connections, and a third of them may be lost: ${output.gateway_count}"
   }
   assert {
-    condition     = output.gateway_memory_gib * 0.5 * 1073741824 >= 100000 * 33500
+    condition     = (output.edge_count - ceil(output.edge_count / 3)) * 500000 >= 2000000
+    error_message = "an edge machine takes 500,000 connections, and a third of them may be lost: ${output.edge_count}"
+  }
+  assert {
+    condition     = output.gateway_count == 30 && output.edge_count == 6
+    error_message = "no more than that is needed: ${output.gateway_count} gateways, ${output.edge_count} edges"
+  }
+}
+
+run "memory_of_a_gateway_holds_its_connections_twice" {
+  command = plan
+  variables {
+    connections = 2000000
+  }
+  assert {
+    condition     = output.gateway_memory_gib * 0.5 * 1073741824 >= 2000000 / output.gateway_count * 33500
     error_message = "a gateway's connections must fit in half of its memory"
   }
 }

@@ -76,6 +76,20 @@ run "only_load_balancers_take_connections_from_outside" {
   }
 }
 
+run "systemd_waits_for_the_drain_that_the_settings_say" {
+  command = plan
+  variables {
+    edge_settings = { drain_max_s = 100, shutdown_grace_s = 20 }
+  }
+  assert {
+    condition     = output.stop_s.edge == 140
+    error_message = "systemd must not kill a pod that drains for 100 s and writes for 20 s"
+  }
+  assert {
+    condition     = output.stop_s.control == 50
+    error_message = "a control machine stops with the program's own 20 s and 10 s"
+  }
+}
 
 run "a_looked_up_image_is_refused" {
   command = plan
