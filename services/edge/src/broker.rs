@@ -14,6 +14,7 @@ use millrace_router::{Edit, Group, Matched, Receiver, Router, Snapshot, TopicTre
 use millrace_session::{Budget, Message};
 
 use crate::access::Loaded;
+use crate::home::{Home, Loads};
 use crate::incidents::Incidents;
 use crate::limits;
 use crate::metering::UsageCounter;
@@ -45,6 +46,7 @@ pub(crate) struct Brokers {
     /// Memory budget of the messages in all sessions.
     queues: Arc<Budget>,
     queue_bytes_per_broker_max: u64,
+    pub(crate) loads: Loads,
     /// Brokers whose webhooks may have changed.
     webhooks: Mutex<Vec<u64>>,
 }
@@ -56,13 +58,14 @@ struct Known {
 }
 
 impl Brokers {
-    /// The arguments bound the memory of the messages in sessions: of all brokers, and of each.
-    pub(crate) fn new(queue_bytes_max: u64, queue_bytes_per_broker_max: u64) -> Self {
+    /// The first two arguments bound the memory of the messages in sessions: of all brokers, and of each.
+    pub(crate) fn new(queue_bytes_max: u64, queue_bytes_per_broker_max: u64, loads: Loads) -> Self {
         Self {
             known: RwLock::default(),
             filter_bytes: Arc::default(),
             queues: Arc::new(Budget::new(queue_bytes_max, None)),
             queue_bytes_per_broker_max,
+            loads,
             webhooks: Mutex::default(),
         }
     }
@@ -91,6 +94,7 @@ impl Brokers {
         broker.queues.get_or_init(|| {
             Arc::new(Budget::new(self.queue_bytes_per_broker_max, Some(self.queues.clone())))
         });
+        self.loads.settle(&broker.home);
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         known.by_name.insert(broker.name.clone(), broker.clone());
         known.by_id.insert(broker.id, broker.clone());
@@ -112,6 +116,8 @@ impl Brokers {
 pub(crate) struct Broker {
     pub(crate) id: u64,
     pub(crate) name: Box<str>,
+    /// Where its clients are; set by [`Brokers::insert`].
+    pub(crate) home: Home,
     pub(crate) router: Router,
     /// Streams in the store, for the filters of persistent sessions, connected or offline.
     pub(crate) streams: Streams,
@@ -155,6 +161,7 @@ impl Broker {
         Self {
             id,
             name: name.into(),
+            home: Home::default(),
             router: Router::new(),
             streams: Streams::default(),
             elsewhere: Elsewhere::default(),

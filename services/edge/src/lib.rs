@@ -13,6 +13,7 @@ mod clock;
 pub mod config;
 mod core;
 mod drain;
+mod home;
 pub mod incidents;
 mod limits;
 mod mailbox;

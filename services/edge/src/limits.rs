@@ -128,6 +128,9 @@ pub struct Limits {
     pub answers_bytes_max: u32,
     /// Seconds after which the server closes such a client.
     pub answers_timeout_s: u16,
+    /// Client ids of one broker that one event loop serves, so that messages between them cross no loops. A broker with more
+    /// spreads over all loops until the process ends; clients at home stay there. 0: every broker is spread from the start.
+    pub home_clients_max: u32,
     /// Bytes between two cores above which reading from publishers pauses.
     pub mailbox_bytes_max: u32,
     /// Bytes queued for the store. Brokers with queued bytes have equal shares; reading from the publishers of a broker over its
@@ -185,6 +188,7 @@ impl Default for Limits {
             outbound_hard_bytes: 64 * 1024 * 1024,
             answers_bytes_max: 256 * 1024,
             answers_timeout_s: 60,
+            home_clients_max: 256,
             mailbox_bytes_max: 4 * 1024 * 1024,
             store_bytes_max: 32 * 1024 * 1024,
             sys_interval_s: 10,

@@ -15,6 +15,7 @@ use crate::broker::{Broker, Routes};
 use crate::clients::Asked;
 use crate::core::Committed;
 use crate::core::connection::{Adopted, ConnectionId};
+use crate::home::HomeClaim;
 use crate::metering::Amount;
 use crate::store::{
     Ack, Attached, Ids, Page, PendingSubscribe, Purge, SessionKey, StoredTraces, Subscribe, Unsubscribe,
@@ -85,7 +86,8 @@ pub(crate) enum Mail {
     },
     /// Messages for a session, with the version of its sources; `None`: they cannot be read now.
     Page(Target, u32, Option<Page>),
-    Purge(Box<Purge>),
+    /// The claim keeps the client id here until the purge is submitted.
+    Purge(Box<Purge>, Option<HomeClaim>),
     /// Result of a client's admission to a managed broker.
     Entered(Box<Entered>),
     /// Result of a client's SCRAM step.

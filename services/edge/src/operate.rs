@@ -79,6 +79,7 @@ impl Edge {
             origin: Some(Box::new(origin)),
             read_closed: false,
             counted_for: Address::NONE,
+            arrival: None,
         };
         let mailboxes = &self.process.mailboxes;
         let core = usize::try_from(self.process.open_connections()).unwrap_or(0) % mailboxes.len();
@@ -163,9 +164,26 @@ impl Edge {
     ) -> Result<Receiver<Result<bool, String>>, String> {
         let (done, answer) = sync_channel(1);
         let (broker, client) = (self.process.open(broker)?, Arc::from(client_id));
-        let core = self.process.owner(&broker, client_id);
+        let owner = self.process.owner(&broker, client_id);
+        let core = usize::from(owner.core());
         let purge = Purge { broker, client, was_online: false, done };
-        self.process.mailboxes[usize::from(core)].deliver(&mut vec![Mail::Purge(Box::new(purge))], 0);
+        let mail = Mail::Purge(Box::new(purge), owner.into_claim());
+        self.process.mailboxes[core].deliver(&mut vec![mail], 0);
         Ok(answer)
+    }
+
+    /// Spreads a broker over all event loops. For tests.
+    #[doc(hidden)]
+    pub fn spread(&self, broker: &str) {
+        if let Some(broker) = self.process.brokers.get(broker) {
+            broker.home.spread();
+        }
+    }
+
+    /// Client ids of a broker that belong to its home loop. For tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn clients_at_home(&self, broker: &str) -> usize {
+        self.process.brokers.get(broker).map_or(0, |broker| broker.home.claimed())
     }
 }

@@ -15,6 +15,7 @@ use crate::broker::{Broker, Brokers};
 use crate::clock::{Clock, Millis};
 use crate::config::Config;
 use crate::drain::Drain;
+use crate::home::{Home, Owner};
 use crate::incidents::IncidentRecorder;
 use crate::limits::Limits;
 use crate::mailbox::Mailbox;
@@ -75,12 +76,14 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// The core that owns the sessions of this client id. A connection moves there once, at its CONNECT, so a session never moves
-    /// and all its events happen on one core.
-    pub(crate) fn owner(&self, broker: &Broker, client_id: &str) -> u16 {
-        let hash = self.owners.hash_one((&*broker.name, client_id));
-        let cores = self.mailboxes.len() as u64;
-        u16::try_from((hash >> 32) % cores).unwrap_or(0)
+    /// The core that owns this client id. A connection moves there once, at its CONNECT, so a session never moves and all its
+    /// events happen on one core.
+    pub(crate) fn owner(&self, broker: &Arc<Broker>, client_id: &str) -> Owner {
+        Home::owner(broker, self.client_hash(broker, client_id), self.mailboxes.len() as u64)
+    }
+
+    pub(crate) fn client_hash(&self, broker: &Broker, client_id: &str) -> u64 {
+        self.owners.hash_one((&*broker.name, client_id))
     }
 
     /// Opens a broker, from the store if necessary. It can block on the disk, so event loops must not call it.

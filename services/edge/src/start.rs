@@ -22,6 +22,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::core::Core;
 use crate::drain::{Drain, DrainPace, Draining};
+use crate::home::Loads;
 use crate::incidents::IncidentRecorder;
 use crate::limits::{self, Limits};
 use crate::mailbox::Mailbox;
@@ -95,7 +96,9 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
     let layers = database.map(Layers::new);
     let memory = Memory::new(config.limits.memory_max);
     let limits = config.limits.clone().with_memory(memory.budget());
-    let brokers = Arc::new(Brokers::new(limits.queue_memory_max, limits.queue_memory_per_broker_max));
+    let loads = Loads::new(cores, limits.home_clients_max as usize);
+    let brokers = Brokers::new(limits.queue_memory_max, limits.queue_memory_per_broker_max, loads);
+    let brokers = Arc::new(brokers);
     let region = match (&config.fabric, &config.pod) {
         (Some(_), None) => return Err(StartError("a pod of a region needs a name".into())),
         (Some(_), Some(_)) if layers.is_none() => {

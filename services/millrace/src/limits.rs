@@ -127,6 +127,8 @@ limits! {
         "Bytes of answers, such as PUBACK and PINGRESP, that wait for a client that does not read them; beyond it the server reads nothing more from the client.";
     answers_timeout_s: u16 in 1..=u16::MAX, "SECONDS",
         "Time after which the server closes a client whose unread answers exceed answers_bytes_max.";
+    home_clients_max: u32 in 0..=u32::MAX, "COUNT",
+        "Client ids of one broker that one event loop serves; a broker with more spreads over all loops, which costs CPU time per message. 0 spreads every broker at once.";
     mailbox_bytes_max: u32 in 65_536..=u32::MAX, "BYTES",
         "Bytes between two event loops above which the server pauses reading from publishers.";
     store_bytes_max: u32 in 65_536..=u32::MAX, "BYTES",

@@ -11,6 +11,7 @@ use mio::Token;
 use mio::net::TcpStream;
 
 use super::connection::{Adopted, Connected, Partial, Transport};
+use super::homes::Arrival;
 use super::timers::Due;
 use super::{Core, FIRST_LISTENER, LINGER_S, work};
 use crate::tls::Tls;
@@ -181,11 +182,19 @@ impl Core {
         connection.partial = Some(Box::new(Partial { bytes: adopted.bytes, raw: adopted.raw, needed: 0 }));
         let due = Due::Connection { slot, generation: connection.generation };
         self.calendar.add(self.connect_deadline(), due);
+        self.note_arrival(slot, adopted.arrival);
         self.digest_held(slot);
     }
 
     /// Hands a connection to the core that owns its client id, with the bytes from its CONNECT on.
-    pub(super) fn hand_over(&mut self, slot: u32, owner: u16, bytes: Vec<u8>, raw: usize) {
+    pub(super) fn hand_over(
+        &mut self,
+        slot: u32,
+        owner: u16,
+        arrival: Option<Box<Arrival>>,
+        bytes: Vec<u8>,
+        raw: usize,
+    ) {
         let Some(mut connection) = self.connections.try_remove(slot as usize) else { return };
         self.counters().open.sub(1);
         if let Err(error) = connection.stream.deregister(self.poll.registry()) {
@@ -200,6 +209,7 @@ impl Core {
             origin: connection.origin,
             counted_for: connection.counted_for,
             read_closed: connection.read_closed,
+            arrival,
         };
         self.post(owner, crate::mailbox::Mail::Adopt(Box::new(adopted)));
     }
@@ -220,7 +230,11 @@ impl Core {
 
     /// Closes a socket and forgets the connection.
     pub(super) fn remove_connection(&mut self, slot: u32) {
-        let Some(mut connection) = self.connections.try_remove(slot as usize) else { return };
+        if !self.connections.contains(slot as usize) {
+            return;
+        }
+        self.forget_arrival(slot);
+        let mut connection = self.connections.remove(slot as usize);
         self.counters().open.sub(1);
         self.process.addresses.release(connection.counted_for);
         if connection.is_limited {

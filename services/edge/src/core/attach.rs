@@ -1,6 +1,5 @@
 //! Sessions and their connections: attaching, taking over, letting go, ending.
 
-use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -13,6 +12,7 @@ use super::publish::group_id;
 use super::timers::Due;
 use super::{Core, Ended, Homed, LINGER_S, LOOK_AT_SESSIONS_S, OutboundSlot, parts, work};
 use crate::broker::Broker;
+use crate::home::HomeClaim;
 use crate::ws::frames;
 
 /// A connection with a long keep alive is looked at so often all the same, seconds: the calendar remembers one that is
@@ -22,7 +22,7 @@ const LOOK_S: Seconds = 60;
 impl Core {
     /// Gives a connection its session, a new one or the one that is there, and answers the CONNECT: at once, or when
     /// the store has answered.
-    pub(super) fn attach(&mut self, slot: u32, broker: &Arc<Broker>, request: Request) {
+    pub(super) fn attach(&mut self, slot: u32, broker: &Arc<Broker>, mut request: Request) {
         let found = self.session_of(broker, &request.client_id);
         if let Some(session) = found {
             if self.is_of_another_user(session, &request) {
@@ -51,7 +51,7 @@ impl Core {
         };
         let session = present.unwrap_or_else(|| {
             let session = Session::new(request.client_id.clone());
-            self.new_session(broker, session, 0)
+            self.new_session(broker, session, 0, request.claim.take())
         });
         self.open(slot, session, request, present.is_some());
         if present.is_some() {
@@ -71,7 +71,7 @@ impl Core {
 
     /// The session of a client id on this core.
     pub(super) fn session_of(&self, broker: &Arc<Broker>, client_id: &str) -> Option<u32> {
-        let hash = self.process.owners.hash_one((&*broker.name, client_id));
+        let hash = self.process.client_hash(broker, client_id);
         self.directory.find(hash, |session| {
             let homed = &self.sessions[session as usize];
             Arc::ptr_eq(&homed.broker, broker) && **homed.session.client_id() == *client_id
@@ -83,7 +83,7 @@ impl Core {
         &mut self,
         slot: u32,
         broker: &Arc<Broker>,
-        request: Request,
+        mut request: Request,
         session: Session,
         present: bool,
         epoch: u64,
@@ -95,7 +95,7 @@ impl Core {
             homed.is_lost = true;
             self.take_over(other);
         }
-        let session = self.new_session(broker, session, epoch);
+        let session = self.new_session(broker, session, epoch, request.claim.take());
         self.open(slot, session, request, present);
         session
     }
@@ -152,8 +152,14 @@ impl Core {
         self.check_late(slot);
     }
 
-    fn new_session(&mut self, broker: &Arc<Broker>, session: Session, epoch: u64) -> u32 {
-        let hash = self.process.owners.hash_one((&*broker.name, &**session.client_id()));
+    fn new_session(
+        &mut self,
+        broker: &Arc<Broker>,
+        session: Session,
+        epoch: u64,
+        claim: Option<HomeClaim>,
+    ) -> u32 {
+        let hash = self.process.client_hash(broker, session.client_id());
         let homed = Homed {
             session,
             broker: broker.clone(),
@@ -165,11 +171,15 @@ impl Core {
             hash,
             epoch,
             is_lost: false,
+            is_claimed: claim.is_some(),
             fresh: None,
             kept: None,
         };
         let session = u32::try_from(self.sessions.insert(homed)).unwrap_or(NONE);
         self.directory.insert(hash, session);
+        if let Some(claim) = claim {
+            claim.leave_to_session();
+        }
         // The writer counts persistent sessions.
         self.broker_counters(broker).sessions.add(usize::from(epoch == 0));
         session
@@ -199,6 +209,7 @@ impl Core {
         let session = std::mem::replace(&mut connection.session, NONE);
         connection.pending = None;
         connection.partial = None;
+        self.forget_arrival(slot);
         self.spend(work::END);
         self.abandon_tasks(slot, session);
         self.forget_unconfirmed(slot);
@@ -371,6 +382,9 @@ impl Core {
         let homed = self.sessions.remove(session as usize);
         self.directory.remove(homed.hash, session);
         let broker = homed.broker;
+        if homed.is_claimed {
+            self.end_claim(HomeClaim::of_session(broker.clone(), homed.hash));
+        }
         if homed.session.subscriptions_len() > 0 {
             // A shared subscription would go on to pick the member that is gone.
             let (shared, plain): (Vec<&str>, Vec<&str>) = (homed.session.subscriptions())

@@ -7,12 +7,14 @@ use millrace_mqtt::{Connect, Property, ReasonCode};
 use millrace_session::{Message, Session};
 
 use super::connection::{ConnectionId, Paused, Request};
+use super::homes::Arrival;
 use super::publish::is_reserved;
 use super::{Core, Ended, OutboundSlot, enhanced, parts};
 use crate::access::is_connect_token;
 use crate::authenticator::{Login, Verdict};
 use crate::broker::{Broker, DEFAULT_BROKER, is_broker_name};
 use crate::clock::Millis;
+use crate::home::HomeClaim;
 use crate::incidents::{Kind, Note};
 use crate::quota::Limit;
 use crate::random;
@@ -30,12 +32,12 @@ const ABSENT_MS: Millis = 1_000;
 const ABSENT_MAX: usize = 1_000;
 
 /// Where a CONNECT is carried out.
-pub(super) enum Home {
+pub(super) enum ConnectAt {
     Here,
     /// On the core that owns its client id.
-    Elsewhere(u16),
+    Elsewhere(u16, Option<Box<Arrival>>),
     /// Nowhere yet: its broker is being read, or it is not its turn.
-    Waits,
+    Later,
 }
 
 /// Why a broker is not there.
@@ -49,33 +51,33 @@ pub(super) enum Absent {
 
 impl Core {
     /// Where a first CONNECT is carried out. `bytes`: what the client has sent, from it on.
-    pub(super) fn home_of(&mut self, slot: u32, connect: &Connect<'_>, bytes: usize) -> Home {
+    pub(super) fn connect_at(&mut self, slot: u32, connect: &Connect<'_>, bytes: usize) -> ConnectAt {
         let (name, _) = self.meant(slot, connect.user_name);
         let is_joined =
             |broker: &Arc<Broker>| self.process.region.as_ref().is_none_or(|region| region.is_joined(broker));
         let Some(broker) = self.process.brokers.get(name).filter(is_joined) else {
             if self.is_absent(name).is_some() {
-                return Home::Here;
+                return ConnectAt::Here;
             }
             let name = name.into();
             // A name costs a stranger nothing, and the store a read.
             if self.process.store.is_some() && !self.may_look_up(slot, bytes) {
-                return if self.is_refused(slot) { Home::Here } else { Home::Waits };
+                return if self.is_refused(slot) { ConnectAt::Here } else { ConnectAt::Later };
             }
             if self.ask_for_broker(slot, &name) {
-                return Home::Waits;
+                return ConnectAt::Later;
             }
             self.note_absent(name, Absent::Unknown);
-            return self.home_of(slot, connect, bytes);
+            return self.connect_at(slot, connect, bytes);
         };
-        // A client id that we choose is chosen to be ours.
         if !connect.client_id.is_empty() {
-            let owner = self.process.owner(&broker, connect.client_id);
-            if owner != self.index {
-                return Home::Elsewhere(owner);
+            if let Some(at) = self.find_owner(slot, &broker, connect.client_id) {
+                return at;
             }
+        } else if let Some(home) = broker.home.core().filter(|home| *home != self.index) {
+            return ConnectAt::Elsewhere(home, None);
         }
-        if self.is_admitted(slot, &broker, connect, bytes) { Home::Here } else { Home::Waits }
+        if self.is_admitted(slot, &broker, connect, bytes) { ConnectAt::Here } else { ConnectAt::Later }
     }
 
     /// The broker that a client means, and its user name there. The server name says the broker: `acme` for `acme.mqtt.example`.
@@ -154,7 +156,7 @@ impl Core {
         if self.refuse_banned(slot, &broker, client_id, None) {
             return;
         }
-        let Some(mut request) = self.request(&broker, connect, user) else {
+        let Some(mut request) = self.request(slot, &broker, connect, user) else {
             return self.refuse(slot, ReasonCode::SERVER_UNAVAILABLE, "no random numbers from the system");
         };
         if enhanced::method(connect).is_some() {
@@ -287,7 +289,8 @@ impl Core {
     }
 
     fn request(
-        &self,
+        &mut self,
+        slot: u32,
         broker: &Arc<Broker>,
         connect: &Connect<'_>,
         user: Option<Arc<str>>,
@@ -299,7 +302,10 @@ impl Core {
         let (requested_expiry_s, granted_expiry_s) =
             Session::expiry_of(connect.version, connect.clean_start, asked, &self.process.settings);
         let assigned = connect.client_id.is_empty();
-        let client_id = if assigned { self.assign_client_id(broker)? } else { connect.client_id.into() };
+        let (client_id, claim) = match assigned {
+            true => self.assign_client_id(broker)?,
+            false => (connect.client_id.into(), self.take_arrival(slot)),
+        };
         let will = connect.will.as_ref().map(|will| {
             let delay_s = will.properties.iter().find_map(|property| match property {
                 Property::WillDelayInterval(seconds) => Some(seconds),
@@ -320,6 +326,7 @@ impl Core {
             user,
             granted: None,
             will,
+            claim,
             check: None,
             exchange: None,
             authentication_data: None,
@@ -329,7 +336,7 @@ impl Core {
     /// A client identifier that nobody has and that this core owns.
     //= [MQTT-3.1.3-6] v5
     //= [MQTT-3.1.3-6] v3.1.1
-    fn assign_client_id(&self, broker: &Broker) -> Option<Arc<str>> {
+    fn assign_client_id(&self, broker: &Arc<Broker>) -> Option<(Arc<str>, Option<HomeClaim>)> {
         loop {
             let random: [u8; ASSIGNED_ID_BYTES] = random::bytes().ok()?;
             let mut id = String::with_capacity(5 + 2 * ASSIGNED_ID_BYTES);
@@ -338,8 +345,9 @@ impl Core {
                 use std::fmt::Write;
                 let _ = write!(id, "{byte:02x}");
             }
-            if self.process.owner(broker, &id) == self.index {
-                return Some(id.into());
+            let owner = self.process.owner(broker, &id);
+            if owner.core() == self.index {
+                return Some((id.into(), owner.into_claim()));
             }
         }
     }

@@ -9,8 +9,10 @@ use millrace_session::{Accept, Connection, Message, Seconds};
 use millrace_transport::addresses::Address;
 use millrace_transport::socket::Socket;
 
+use super::homes::Arrival;
 use crate::access::{Granted, Turn};
 use crate::broker::Broker;
+use crate::home::HomeClaim;
 use crate::origin::Origin;
 use crate::outbound::Outbound;
 use crate::ws::frames::Decoder;
@@ -119,6 +121,8 @@ pub(crate) enum Paused {
     ForBroker,
     /// Its CONNECT is over the rate.
     ForAdmission,
+    /// Its CONNECT comes after the mail that is in the mailbox now.
+    ForMail,
     /// What it has published is over the rate of its tenant.
     ForRate,
     /// It has used its share of a turn.
@@ -163,6 +167,8 @@ pub(crate) struct Request {
     /// What it may do, on a managed broker; once that is known.
     pub(crate) granted: Option<Box<Granted>>,
     pub(crate) will: Option<(Arc<Message>, u32)>,
+    /// Keeps the client id on this loop.
+    pub(crate) claim: Option<HomeClaim>,
     /// While it is found out who the client is: dropping it cancels that.
     pub(crate) check: Option<Pending>,
     /// While it authenticates by SCRAM.
@@ -224,6 +230,7 @@ pub(crate) struct Adopted {
     pub(crate) origin: Option<Box<Origin>>,
     pub(crate) counted_for: Address,
     pub(crate) read_closed: bool,
+    pub(crate) arrival: Option<Box<Arrival>>,
 }
 
 impl Connected {

@@ -7,6 +7,7 @@ use millrace_session::{Entry, InFlight, Seconds};
 use super::connection::NONE;
 use super::timers::Due;
 use super::{Core, Ended};
+use crate::home::HomeClaim;
 use crate::store::{Checkpoint, Detach, Purge, Write};
 
 /// Acknowledgements after which a session's progress is stored.
@@ -68,7 +69,10 @@ impl Core {
     }
 
     /// Ends a session for an operator.
-    pub(super) fn purge(&mut self, mut purge: Box<Purge>) {
+    pub(super) fn purge(&mut self, mut purge: Box<Purge>, claim: Option<HomeClaim>) {
+        if let Some(claim) = claim {
+            self.end_claim(claim);
+        }
         let found = self.session_of(&purge.broker, &purge.client);
         if let Some(session) = found {
             let slot = self.sessions[session as usize].connection;

@@ -24,6 +24,7 @@ mod fanout;
 mod files;
 mod fresh;
 mod heard;
+pub(crate) mod homes;
 mod ids;
 mod input;
 mod jobs;
@@ -67,6 +68,7 @@ use slab::Slab;
 use crate::admission::{Admission, Refusal};
 use crate::broker::Broker;
 use crate::clock::{Millis, seconds};
+use crate::home::HomeClaim;
 use crate::mailbox::{Mail, Mailbox};
 use crate::memory::Pressure;
 use crate::metrics::{BrokerCounters, CoreCounters};
@@ -84,6 +86,7 @@ use directory::Directory;
 use fanout::Fanouts;
 use fresh::Fresh;
 pub(crate) use fresh::RetainedPages;
+use homes::{HomeClaims, Occupation};
 use jobs::HeldJobs;
 use kept::Kept;
 use of_broker::ByBroker;
@@ -134,6 +137,8 @@ pub(crate) struct Homed {
     pub(crate) epoch: u64,
     /// The store has given it to another connection.
     pub(crate) is_lost: bool,
+    /// It holds a [`HomeClaim`] of its client id.
+    pub(crate) is_claimed: bool,
     /// While its subscriptions are new, where several pods share the store.
     fresh: Option<Box<Fresh>>,
     /// What is needed while the store keeps it beyond its connection.
@@ -159,6 +164,14 @@ pub(crate) enum Ended {
     WebSocketClosed(u16),
     /// A WebSocket frame that is none; the code to close with.
     Frame(u16),
+}
+
+/// A session that the store was asked for.
+struct Attaching {
+    /// Connections of the same client id that came meanwhile.
+    waiting: VecDeque<ConnectionId>,
+    /// Outlives the connection, which may be gone before the store has answered.
+    claim: Option<HomeClaim>,
 }
 
 /// One event loop.
@@ -194,8 +207,8 @@ pub(crate) struct Core {
     held_jobs: Option<HeldJobs>,
     unconfirmed: Unconfirmed,
     fences: VecDeque<Fence>,
-    /// Connections that wait for their session, by client id, and those that came meanwhile.
-    attaching: HashMap<(u64, Arc<str>), (ConnectionId, VecDeque<ConnectionId>)>,
+    /// Connections that wait for their session, by client id.
+    attaching: HashMap<(u64, Arc<str>), Attaching>,
     /// Connections that wait for a broker to be read, by its name.
     opening: HashMap<Arc<str>, Vec<ConnectionId>>,
     /// Names of which there was no broker, and until when that is believed.
@@ -211,6 +224,8 @@ pub(crate) struct Core {
     scans: Scans,
     slices: Slices,
     by_broker: ByBroker,
+    claims: HomeClaims,
+    occupation: Occupation,
     /// All up to here was handed to the sessions of this core that are live.
     handed_over: Position,
     /// Sessions with acknowledgements that the store does not know.
@@ -279,6 +294,8 @@ impl Core {
             scans: Scans::default(),
             slices: Slices::default(),
             by_broker: ByBroker::default(),
+            claims: HomeClaims::default(),
+            occupation: Occupation::default(),
             handed_over: process.store.as_ref().map_or(Position::MIN, Store::through),
             unsaved: Vec::new(),
             looked_around_at: 0,
@@ -326,6 +343,7 @@ impl Core {
             }
             self.turn(&events);
             self.leave_jobs();
+            self.drop_claims();
             self.count_turn();
             let is_done = self.connections.is_empty() && self.jobs.is_empty();
             if self.stopping && (is_done || self.now_ms >= give_up_at) {
@@ -347,6 +365,7 @@ impl Core {
         let last = std::mem::replace(&mut self.now, seconds(self.now_ms));
         if self.now != last {
             self.look_at_memory();
+            self.look_at_load();
         }
         self.process.turned_at[usize::from(self.index)].store(self.now_ms, Ordering::Relaxed);
         self.counters().turns.add(1);
@@ -441,6 +460,7 @@ impl Core {
         self.process.work_max[usize::from(self.index)].fetch_max(self.work.spent(), Ordering::Relaxed);
         let took_us = self.process.clock.micros().saturating_sub(began_us);
         self.process.turn_times[usize::from(self.index)].note(took_us);
+        self.occupation.add_turn(took_us);
     }
 
     fn socket_event(&mut self, token: usize, event: &mio::event::Event) {
@@ -518,7 +538,7 @@ impl Core {
                 Mail::Ids(ids, stored) => self.ids_written(*ids, stored),
                 Mail::Marked { fence, through } => self.marked(fence, through),
                 Mail::Page(target, version, page) => self.page(target, version, page),
-                Mail::Purge(purge) => self.purge(purge),
+                Mail::Purge(purge, claim) => self.purge(purge, claim),
                 Mail::Entered(entered) => self.entered(*entered),
                 Mail::Attempted(attempted) => self.attempted(*attempted),
                 Mail::AccessChanged(broker) => self.access_changed(&broker),

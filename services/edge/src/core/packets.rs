@@ -5,7 +5,7 @@ use std::ops::Range;
 use millrace_mqtt::{DecodeError, Packet, PacketType, ReasonCode, connect_version, decode, frame};
 use millrace_session::{Closing, Effect};
 
-use super::authenticate::Home;
+use super::authenticate::ConnectAt;
 use super::connection::{NONE, State};
 use super::input::Rest;
 use super::publish::RunInProgress;
@@ -100,16 +100,16 @@ impl Core {
                     }
                 }
                 Packet::Connect(connect) if version.is_none() => {
-                    match self.home_of(slot, &connect, rest.len()) {
-                        Home::Elsewhere(owner) => {
+                    match self.connect_at(slot, &connect, rest.len()) {
+                        ConnectAt::Elsewhere(owner, arrival) => {
                             let mut moving = rest.to_vec();
                             moving.extend_from_slice(&bytes[raw.clone()]);
-                            self.hand_over(slot, owner, moving, raw.len());
+                            self.hand_over(slot, owner, arrival, moving, raw.len());
                             return None;
                         }
                         // It is looked at again once its broker is there, or its turn has come.
-                        Home::Waits => break,
-                        Home::Here => self.packet(slot, Packet::Connect(connect)),
+                        ConnectAt::Later => break,
+                        ConnectAt::Here => self.packet(slot, Packet::Connect(connect)),
                     }
                 }
                 packet => self.packet(slot, packet),

@@ -18,7 +18,7 @@ use super::deliver::Publisher;
 use super::jobs::Turns;
 use super::kept::{Behind, Feed, Held, Kept, KeptSource, Way};
 use super::timers::Due;
-use super::{Core, Ended};
+use super::{Attaching, Core, Ended};
 use crate::broker::{Broker, Routes};
 use crate::incidents::{Kind, Note};
 use crate::store::{Attach, Attached, Detach, Page, Read, Reader, SessionKey, Write, record};
@@ -62,8 +62,8 @@ impl Core {
     pub(super) fn ask_for_session(&mut self, slot: u32, broker: &Arc<Broker>, request: Request) {
         let (id, client) = (self.id_of(slot), request.client_id.clone());
         let session = (broker.id, client.clone());
-        if let Some((_, waiting)) = self.attaching.get_mut(&session) {
-            waiting.push_back(id);
+        if let Some(attaching) = self.attaching.get_mut(&session) {
+            attaching.waiting.push_back(id);
             self.connections[slot as usize].pending = Some(Box::new(request));
             return;
         }
@@ -79,7 +79,8 @@ impl Core {
             asked_at: 0,
             ask_at: 0,
         };
-        self.attaching.insert(session, (id, VecDeque::new()));
+        let attaching = Attaching { waiting: VecDeque::new(), claim: request.claim.clone() };
+        self.attaching.insert(session, attaching);
         self.connections[slot as usize].pending = Some(Box::new(request));
         self.leave_job(Write::Attach(Box::new(attach)));
     }
@@ -87,13 +88,16 @@ impl Core {
     /// A connection has got its answer: the next one of its client id is asked for.
     fn ask_for_next(&mut self, broker: &Arc<Broker>, client: &Arc<str>) {
         let session = (broker.id, client.clone());
-        let Some((_, mut waiting)) = self.attaching.remove(&session) else { return };
+        let Some(Attaching { mut waiting, claim, .. }) = self.attaching.remove(&session) else { return };
+        if let Some(claim) = claim {
+            self.end_claim(claim);
+        }
         while let Some(next) = waiting.pop_front() {
             let request = self.connection_of(next).and_then(|connection| connection.pending.take());
             let Some(request) = request else { continue };
             self.attach(next.slot, broker, *request);
-            if let Some((_, after)) = self.attaching.get_mut(&session) {
-                return after.append(&mut waiting);
+            if let Some(after) = self.attaching.get_mut(&session) {
+                return after.waiting.append(&mut waiting);
             }
         }
     }

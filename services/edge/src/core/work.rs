@@ -183,8 +183,12 @@ impl Core {
         connection.listed = false;
         if connection.readable {
             self.work.begin_share();
+            let counted = self.occupation.is_counting().then(|| (self.broker_of(slot), self.work.spent));
             self.read(slot);
             self.flush_overfull();
+            if let Some((broker, before)) = counted {
+                self.occupation.add_work(broker, self.work.spent - before);
+            }
         }
     }
 

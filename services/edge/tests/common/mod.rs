@@ -69,6 +69,8 @@ impl Server {
             threads: 1,
             ..Config::default()
         };
+        // Clients are on several loops, as those of a large broker: tests of that need no hundreds of clients.
+        config.limits.home_clients_max = 0;
         change(&mut config);
         config
     }

@@ -12,6 +12,7 @@ mod amplify;
 mod cores;
 mod drain;
 mod garbage;
+mod homes;
 mod limits;
 mod pipelined;
 mod proxy;

@@ -1,0 +1,172 @@
+//! Client ids of this loop that are claimed for it, and how busy this loop is: see [`crate::home`].
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::Core;
+use super::authenticate::ConnectAt;
+use super::connection::{ConnectionId, Paused};
+use crate::broker::Broker;
+use crate::clock::Millis;
+use crate::home::{Home, HomeClaim, Owner};
+
+/// The owner that was found for the client id of a CONNECT. Kept until the CONNECT is carried out.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    broker: u64,
+    hash: u64,
+    owner: Owner,
+}
+
+/// Claims that outlive what they were made for.
+#[derive(Debug, Default)]
+pub(super) struct HomeClaims {
+    /// Of CONNECTs that have reached their owner and wait, by connection.
+    arrivals: HashMap<ConnectionId, Arrival, foldhash::fast::FixedState>,
+    /// Of sessions that ended in this turn or whose last jobs or messages have not left yet.
+    ended: HashMap<(u64, u64), HomeClaim, foldhash::fast::FixedState>,
+}
+
+/// How much of a second this loop spends in turns, and for which brokers.
+#[derive(Debug, Default)]
+pub(super) struct Occupation {
+    since_ms: Millis,
+    busy_us: u64,
+    /// Work of reading for each broker. Counted only in a second that follows one in which the loop was full.
+    work: Option<HashMap<u64, u64, foldhash::fast::FixedState>>,
+}
+
+impl Occupation {
+    pub(super) fn add_turn(&mut self, took_us: u64) {
+        self.busy_us += took_us;
+    }
+
+    pub(super) fn is_counting(&self) -> bool {
+        self.work.is_some()
+    }
+
+    pub(super) fn add_work(&mut self, broker: u64, units: u64) {
+        if let Some(work) = &mut self.work {
+            *work.entry(broker).or_default() += units;
+        }
+    }
+}
+
+/// The broker with more than half of the work.
+fn largest(work: &HashMap<u64, u64, foldhash::fast::FixedState>) -> Option<u64> {
+    let all: u64 = work.values().sum();
+    work.iter().find(|(_, units)| **units * 2 > all).map(|(broker, _)| *broker)
+}
+
+impl Core {
+    /// Where a CONNECT goes that names its client id; `None`: this loop owns the client id.
+    pub(super) fn find_owner(
+        &mut self,
+        slot: u32,
+        broker: &Arc<Broker>,
+        client_id: &str,
+    ) -> Option<ConnectAt> {
+        let id = self.id_of(slot);
+        let hash = self.process.client_hash(broker, client_id);
+        if let Some(arrival) = self.claims.arrivals.get(&id)
+            && (arrival.broker, arrival.hash) == (broker.id, hash)
+        {
+            return None;
+        }
+        self.forget_arrival(slot);
+        let owner = Home::owner(broker, hash, self.process.mailboxes.len() as u64);
+        let (core, may_have_moved) = (owner.core(), owner.may_have_moved());
+        let arrival = Arrival { broker: broker.id, hash, owner };
+        if core != self.index {
+            return Some(ConnectAt::Elsewhere(core, Some(Box::new(arrival))));
+        }
+        if may_have_moved {
+            // Its home loop may have left messages of this client in the mailbox of this loop (P4).
+            self.claims.arrivals.insert(id, arrival);
+            self.connections[slot as usize].paused = Paused::ForMail;
+            self.post(core, crate::mailbox::Mail::Relieved(id));
+            return Some(ConnectAt::Later);
+        }
+        if let Owner::Home(..) = arrival.owner {
+            self.claims.arrivals.insert(id, arrival);
+        }
+        None
+    }
+
+    /// A connection has come with its CONNECT to the loop that owns its client id.
+    pub(super) fn note_arrival(&mut self, slot: u32, arrival: Option<Box<Arrival>>) {
+        if let Some(arrival) = arrival {
+            let id = self.id_of(slot);
+            self.claims.arrivals.insert(id, *arrival);
+        }
+    }
+
+    /// The claim of the CONNECT that is carried out now.
+    pub(super) fn take_arrival(&mut self, slot: u32) -> Option<HomeClaim> {
+        let id = self.id_of(slot);
+        self.claims.arrivals.remove(&id)?.owner.into_claim()
+    }
+
+    /// A connection has ended, or its CONNECT names another client id.
+    pub(super) fn forget_arrival(&mut self, slot: u32) {
+        if !self.claims.arrivals.is_empty() {
+            let id = self.id_of(slot);
+            self.claims.arrivals.remove(&id);
+        }
+    }
+
+    /// Drops a claim once everything that was done under it has left this loop.
+    pub(super) fn end_claim(&mut self, claim: HomeClaim) {
+        // One claim of a client id is enough.
+        self.claims.ended.insert(claim.key(), claim);
+    }
+
+    /// At the end of a turn, when its mail and its jobs have left.
+    pub(super) fn drop_claims(&mut self) {
+        if !self.claims.ended.is_empty() && self.held_jobs.is_none() {
+            let fanouts = &self.fanouts;
+            self.claims.ended.retain(|(broker, _), _| fanouts.has(*broker));
+        }
+    }
+
+    /// Once a second: spreads the broker that takes more than half of this loop's work, when this loop is full and another is
+    /// idle.
+    pub(super) fn look_at_load(&mut self) {
+        let passed_ms = self.now_ms - std::mem::replace(&mut self.occupation.since_ms, self.now_ms);
+        let busy_us = std::mem::take(&mut self.occupation.busy_us);
+        let busy = busy_us.checked_div(passed_ms * 10).unwrap_or(0).min(100);
+        let loads = &self.process.brokers.loads;
+        loads.note(self.index, u8::try_from(busy).unwrap_or(100));
+        let work = self.occupation.work.take();
+        if !loads.is_outgrown(self.index) {
+            return;
+        }
+        let broker = work.as_ref().and_then(largest).and_then(|broker| self.process.brokers.by_id(broker));
+        if let Some(broker) = broker.filter(|broker| broker.home.core() == Some(self.index)) {
+            tracing::info!(
+                broker = &*broker.name,
+                "a broker that fills its event loop spreads over all loops"
+            );
+            broker.home.spread();
+        }
+        self.occupation.work = Some(HashMap::default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broker_outgrows_its_loop_with_more_than_half_of_the_work() {
+        for (work, expected) in [
+            (&[][..], None),
+            (&[(1, 1)], Some(1)),
+            (&[(1, 50), (2, 50)], None),
+            (&[(1, 50), (2, 51)], Some(2)),
+            (&[(1, 40), (2, 35), (3, 25)], None),
+        ] {
+            assert_eq!(largest(&work.iter().copied().collect()), expected);
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Which event loop owns a client id.
+//!
+//! The home loop of a broker owns its client ids while there are few, so that a message between two of them crosses no loops.
+//! A broker that outgrows its home spreads, for the rest of its life in memory: a client id without a claim then belongs to
+//! the loop that its hash names. A [`HomeClaim`] keeps a client id at home while a CONNECT is on its way there, while its
+//! session is in memory, and until what the session published has left the loop. So a client id has one owner at any moment
+//! (P5), also during a spread.
+//!
+//! A CONNECT reaches the owner through its mailbox when the owner may have changed. The former owner has delivered its mail before
+//! it drops the claim, so the new connection comes behind the messages of the old one (P4).
+//!
+//! This module knows no connections and no packets.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::broker::Broker;
+
+/// The owner of a client id.
+#[derive(Debug)]
+pub(crate) enum Owner {
+    /// The home loop of its broker, at least until the claim is dropped.
+    Home(u16, HomeClaim),
+    /// The loop that its hash names. `may_have_moved`: the home loop may have owned the client id before.
+    Hashed { core: u16, may_have_moved: bool },
+}
+
+impl Owner {
+    pub(crate) fn core(&self) -> u16 {
+        match self {
+            Self::Home(core, _) | Self::Hashed { core, .. } => *core,
+        }
+    }
+
+    pub(crate) fn may_have_moved(&self) -> bool {
+        matches!(self, Self::Hashed { may_have_moved: true, .. })
+    }
+
+    pub(crate) fn into_claim(self) -> Option<HomeClaim> {
+        match self {
+            Self::Home(_, claim) => Some(claim),
+            Self::Hashed { .. } => None,
+        }
+    }
+}
+
+/// The home of one broker.
+#[derive(Debug, Default)]
+pub(crate) struct Home {
+    /// Set once. A broker without it is spread from the start.
+    place: OnceLock<Place>,
+    claims: Mutex<Claims>,
+    /// The broker has spread and no claim is left: nothing can be at home again.
+    is_left: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Place {
+    core: u16,
+    clients_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct Claims {
+    has_spread: bool,
+    /// Claims by the hash of the client id. Client ids with the same hash have the same owner.
+    counts: HashMap<u64, u32, foldhash::fast::FixedState>,
+}
+
+impl Home {
+    /// Settles a broker on a loop, which takes so many of its client ids before the broker spreads.
+    pub(crate) fn settle(&self, core: u16, clients_max: usize) {
+        // The first call counts.
+        let _ = self.place.set(Place { core, clients_max });
+    }
+
+    /// The owner of the client id with this hash, of which `cores` have a share.
+    pub(crate) fn owner(broker: &Arc<Broker>, hash: u64, cores: u64) -> Owner {
+        let hashed = |may_have_moved| {
+            let core = u16::try_from((hash >> 32) % cores).unwrap_or(0);
+            Owner::Hashed { core, may_have_moved }
+        };
+        let home = &broker.home;
+        let Some(place) = home.place.get().filter(|_| cores > 1) else { return hashed(false) };
+        if home.is_left.load(Ordering::Acquire) {
+            return hashed(true);
+        }
+        let mut claims = home.claims();
+        if !claims.has_spread
+            && claims.counts.len() >= place.clients_max
+            && !claims.counts.contains_key(&hash)
+        {
+            tracing::info!(
+                broker = &*broker.name,
+                clients = claims.counts.len(),
+                "a broker spreads over all event loops"
+            );
+            home.spread_now(&mut claims);
+        }
+        let has_spread = claims.has_spread;
+        match claims.counts.get_mut(&hash) {
+            Some(count) => *count += 1,
+            None if has_spread => return hashed(true),
+            None => {
+                claims.counts.insert(hash, 1);
+            }
+        }
+        drop(claims);
+        Owner::Home(place.core, HomeClaim { broker: broker.clone(), hash, is_left_to_session: false })
+    }
+
+    /// The home loop, while the broker has not spread.
+    pub(crate) fn core(&self) -> Option<u16> {
+        let place = self.place.get()?;
+        (!self.is_left.load(Ordering::Acquire) && !self.claims().has_spread).then_some(place.core)
+    }
+
+    /// Spreads the broker. Claimed client ids stay at home until their claims are dropped.
+    pub(crate) fn spread(&self) {
+        self.spread_now(&mut self.claims());
+    }
+
+    fn spread_now(&self, claims: &mut Claims) {
+        claims.has_spread = true;
+        self.note_left(claims);
+    }
+
+    fn note_left(&self, claims: &Claims) {
+        if claims.has_spread && claims.counts.is_empty() {
+            self.is_left.store(true, Ordering::Release);
+        }
+    }
+
+    fn release(&self, hash: u64) {
+        let mut claims = self.claims();
+        let Some(count) = claims.counts.get_mut(&hash) else { return };
+        *count -= 1;
+        if *count == 0 {
+            claims.counts.remove(&hash);
+            if claims.has_spread {
+                claims.counts.shrink_to_fit();
+            }
+            self.note_left(&claims);
+        }
+    }
+
+    /// Client ids with a claim.
+    pub(crate) fn claimed(&self) -> usize {
+        self.claims().counts.len()
+    }
+
+    fn claims(&self) -> MutexGuard<'_, Claims> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps a client id on the home loop of its broker.
+pub(crate) struct HomeClaim {
+    broker: Arc<Broker>,
+    hash: u64,
+    is_left_to_session: bool,
+}
+
+impl HomeClaim {
+    /// The claim that a session was left with.
+    pub(crate) fn of_session(broker: Arc<Broker>, hash: u64) -> Self {
+        Self { broker, hash, is_left_to_session: false }
+    }
+
+    /// Leaves the claim to a session, which knows broker and hash already and needs a flag only. [`HomeClaim::of_session`] must
+    /// follow once.
+    pub(crate) fn leave_to_session(mut self) {
+        self.is_left_to_session = true;
+    }
+
+    /// The broker's id, and the hash.
+    pub(crate) fn key(&self) -> (u64, u64) {
+        (self.broker.id, self.hash)
+    }
+}
+
+impl Clone for HomeClaim {
+    fn clone(&self) -> Self {
+        if let Some(count) = self.broker.home.claims().counts.get_mut(&self.hash) {
+            *count += 1;
+        }
+        Self::of_session(self.broker.clone(), self.hash)
+    }
+}
+
+impl Drop for HomeClaim {
+    fn drop(&mut self) {
+        if !self.is_left_to_session {
+            self.broker.home.release(self.hash);
+        }
+    }
+}
+
+impl std::fmt::Debug for HomeClaim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("HomeClaim").field(&self.broker.name).field(&self.hash).finish()
+    }
+}
+
+/// How busy each event loop is, and the choice of a home.
+#[derive(Debug)]
+pub(crate) struct Loads {
+    loops: Box<[Load]>,
+    clients_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct Load {
+    /// Part of the last second that was spent in turns, per cent.
+    busy: AtomicU8,
+    /// Brokers that were settled there.
+    homes: AtomicUsize,
+}
+
+/// A loop this busy is full, per cent.
+const FULL: u8 = 80;
+/// A loop is idle enough to take clients of a full one, per cent.
+const IDLE: u8 = 50;
+/// Differences in load that do not matter when a home is chosen, per cent.
+const STEP: u8 = 10;
+
+impl Loads {
+    /// `clients_max`: client ids of a broker at home; 0: brokers have no home.
+    pub(crate) fn new(cores: usize, clients_max: usize) -> Self {
+        Self { loops: (0..cores).map(|_| Load::default()).collect(), clients_max }
+    }
+
+    /// Settles a broker on the loop with the least work in the last second; among several, with the fewest brokers.
+    pub(crate) fn settle(&self, home: &Home) {
+        if self.clients_max == 0 || self.loops.len() < 2 {
+            return;
+        }
+        let load =
+            |load: &Load| (load.busy.load(Ordering::Relaxed) / STEP, load.homes.load(Ordering::Relaxed));
+        let least = (0..).zip(&self.loops).min_by_key(|(_, of)| load(of));
+        if let Some((core, of)) = least {
+            of.homes.fetch_add(1, Ordering::Relaxed);
+            home.settle(core, self.clients_max);
+        }
+    }
+
+    pub(crate) fn note(&self, core: u16, busy: u8) {
+        self.loops[usize::from(core)].busy.store(busy, Ordering::Relaxed);
+    }
+
+    /// Whether a loop is full while another is idle.
+    pub(crate) fn is_outgrown(&self, core: u16) -> bool {
+        let busy = |of: &Load| of.busy.load(Ordering::Relaxed);
+        busy(&self.loops[usize::from(core)]) >= FULL && self.loops.iter().any(|of| busy(of) < IDLE)
+    }
+}
+
+#[cfg(test)]
+#[path = "home_tests.rs"]
+mod tests;
