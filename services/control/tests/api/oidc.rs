@@ -309,6 +309,7 @@ async fn an_account_with_the_same_address_is_not_taken_for_theirs_until_they_con
 #[tokio::test]
 async fn a_stolen_session_connects_no_account_of_a_provider() {
     let provider = Provider::start().await;
+    provider.says(|says| drop(says.claims.insert("exp", json!(2_000_000_000))));
     let region = provider.region(SignUpBy::Anybody).await;
     let ann = region.person().await;
     let user = ann.get("/me").await.text("/user/id").to_owned();
@@ -347,6 +348,7 @@ async fn a_stolen_session_connects_no_account_of_a_provider() {
 #[tokio::test]
 async fn an_account_of_a_provider_is_connected_with_the_second_factor_or_a_new_sign_in() {
     let provider = Provider::start().await;
+    provider.says(|says| drop(says.claims.insert("exp", json!(2_000_000_000))));
     let region = provider.region(SignUpBy::Anybody).await;
     let ann = Ann::in_force(&region).await;
     region.clock.move_on(10 * 60_000);
