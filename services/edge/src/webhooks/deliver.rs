@@ -166,14 +166,14 @@ mod tests {
             ..Webhook::default()
         };
         let signature = |key: &str| sign(&key.into(), 5, b"{}").trim_start_matches("t=5,").to_owned();
-        let call = super::call(&webhook, &["{}".into()], "id", 5_999);
+        let made = call(&webhook, &["{}".into()], "id", 5_999);
         let both = format!("t=5,{},{}", signature("new"), signature("old"));
         assert_eq!(
-            (call.headers[SIGNATURE_HEADER].as_bytes(), &call.headers[SIGNATURE_KEYS_HEADER]),
+            (made.headers[SIGNATURE_HEADER].as_bytes(), &made.headers[SIGNATURE_KEYS_HEADER]),
             (both.as_bytes(), &"2,1".parse().unwrap())
         );
-        let call = super::call(&webhook, &["{}".into()], "id", 6_000);
-        assert_eq!(call.headers[SIGNATURE_HEADER], sign(&"new".into(), 6, b"{}"));
-        assert_eq!(call.headers[SIGNATURE_KEYS_HEADER], "2");
+        let made = call(&webhook, &["{}".into()], "id", 6_000);
+        assert_eq!(made.headers[SIGNATURE_HEADER], sign(&"new".into(), 6, b"{}"));
+        assert_eq!(made.headers[SIGNATURE_KEYS_HEADER], "2");
     }
 }
