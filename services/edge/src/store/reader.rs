@@ -65,7 +65,7 @@ pub(super) fn run(shared: &Shared) {
 #[derive(Default)]
 struct Unread {
     pages: Vec<Read>,
-    retained: Vec<Box<RetainedRead>>,
+    retained: Vec<RetainedRead>,
 }
 
 /// Serves waiting requests. Returns false if the store does not answer, `None` once the queue is closed.
@@ -76,7 +76,7 @@ fn read_some(shared: &Shared, parts: &mut Parts, unread: &mut Unread) -> Option<
             for to_read in work {
                 match to_read {
                     ToRead::Page(read) => pages.push(read),
-                    ToRead::Retained(read) => retained.push(read),
+                    ToRead::Retained(read) => retained.push(*read),
                     ToRead::Broker { core, name } => open(shared, core, name),
                 }
             }

@@ -60,14 +60,14 @@ impl RetainedRead {
 }
 
 /// Reads a page for each of these. Returns those that the store cannot answer now.
-pub(super) fn answer(shared: &Shared, mut reads: Vec<Box<RetainedRead>>) -> Vec<Box<RetainedRead>> {
+pub(super) fn answer(shared: &Shared, mut reads: Vec<RetainedRead>) -> Vec<RetainedRead> {
     let results = block_on(join_all(reads.iter_mut().map(|read| read.step(shared))));
     let mut later = Vec::new();
     for (read, result) in reads.into_iter().zip(results) {
         let core = usize::from(read.subscribe.target.core);
         match result {
             // Behind the others that wait.
-            Ok(false) => shared.reads.push(&mut vec![super::ToRead::Retained(read)]),
+            Ok(false) => shared.reads.push(&mut vec![super::ToRead::Retained(Box::new(read))]),
             Err(error) if may_pass(&error) => later.push(read),
             result => {
                 if let Err(error) = &result {

@@ -861,9 +861,7 @@ impl<'s> Writer<'s> {
     fn probe(&mut self) {
         let shared = self.shared;
         self.marked = None;
-        let probe = shared
-            .layers
-            .run(async |tx| layer_pods::mark_after(&tx, &shared.owner, u128::MAX, None).map_err(Error::from));
+        let probe = shared.layers.run(async |tx| layer_pods::mark_after(&tx, &shared.owner, u128::MAX, None));
         if self.wait(probe).is_ok() {
             self.log(None);
         }
