@@ -189,7 +189,7 @@ fn subscribers_among_pods_get_the_present_value_of_each_topic_once_while_it_chan
     {
         let options = SubscribeOptions { qos: QoS::AtLeastOnce, ..SubscribeOptions::default() };
         let mut bytes = Vec::new();
-        encode::subscribe(id(1), properties(&[]), [("t/#", options)].into_iter(), version, &mut bytes);
+        encode::subscribe(id(1), properties(&[]), [("t/#", options)], version, &mut bytes);
         reader.stream().set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         reader.send_bytes(&bytes);
     }
