@@ -67,6 +67,60 @@ test('credentials: created, rotated, and deleted with its client', async () => {
   })
 })
 
+test('many devices: a batch of credentials as files, and a claim token that a device exchanges', async () => {
+  const { name } = await owner.post(`${organisation}/brokers`, { display_name: 'Fleet' })
+  const place = `${organisation}/brokers/${name}`
+  await on(`/b/${name}/access`, async (tab) => {
+    await click(tab, 'Create batch')
+    const drawer = tab.getByRole('dialog')
+    await drawer.getByLabel('Prefix').fill('pump-')
+    await drawer.getByLabel('Devices', { exact: true }).fill('3')
+    await click(drawer, 'Create batch')
+    const [csv] = await Promise.all([tab.waitForEvent('download'), click(drawer, 'Download CSV')])
+    const rows = (await readFile(await csv.path(), 'utf8')).trim().split('\r\n')
+    assert.equal(rows[0], 'username,client_id,password')
+    assert.equal(rows.length, 4)
+    const [username, clientId, password] = rows[3].split(',')
+    assert.equal(clientId, 'pump-3')
+    await harness.device({ clientId, username, password })
+    const [json] = await Promise.all([tab.waitForEvent('download'), click(drawer, 'Download JSON')])
+    assert.equal(JSON.parse(await readFile(await json.path(), 'utf8'))[2].password, password)
+    await click(drawer, 'I have stored them')
+
+    await click(tab, 'Create batch')
+    await drawer.getByText('Pasted names').click()
+    await drawer.getByLabel('Names', { exact: true }).fill('valve-1\nvalve-1')
+    await drawer.getByText('valve-1 is there twice.').waitFor()
+    await drawer.getByLabel('Names', { exact: true }).fill('valve-1\nvalve-2\n')
+    await click(drawer, 'Create batch')
+    await drawer.getByRole('row', { name: /valve-2/ }).waitFor()
+    await click(drawer, 'I have stored them')
+    assert.equal((await owner.get(`${place}/credentials`)).items.length, 5)
+
+    await click(tab, 'Create claim token')
+    await drawer.getByLabel('Name', { exact: true }).fill('line 2')
+    await drawer.getByLabel('User prefix').fill('fan-')
+    await drawer.getByLabel('Uses').fill('5')
+    await click(drawer, 'Create claim token')
+    const token = await drawer.getByTestId('secret').textContent()
+    await drawer.getByText(/\| millrace claim fan-7 --url/).waitFor()
+    const claimed = await new Api(server.url).post('/claim', { token, user: 'fan-1' })
+    await harness.device({
+      clientId: claimed.client_id,
+      username: claimed.username,
+      password: claimed.password,
+    })
+    await click(drawer, 'I have stored it')
+    await tab.reload()
+    await click(tab, 'line 2')
+    await drawer.getByText('1 of 5').waitFor()
+    await click(drawer, 'Delete claim token')
+    await click(tab.getByRole('dialog', { name: 'Delete line 2?' }), 'Delete claim token')
+    await tab.getByText('No claim token yet').waitFor()
+  })
+  await owner.ask('DELETE', place, undefined, { 'if-match': '*' })
+})
+
 test('rules: the highest QoS and RETAIN are part of them', async () => {
   await on(`/b/${broker}/access?tab=groups`, async (tab) => {
     await click(tab, 'Add group')
@@ -269,6 +323,8 @@ test('the account: name and password, and the theme', async () => {
 /** Buttons of pages that change something, and who is offered them. */
 const OFFERS = [
   ['/b/$/access', 'Create credential', ['owner', 'operator']],
+  ['/b/$/access', 'Create batch', ['owner', 'operator']],
+  ['/b/$/access', 'Create claim token', ['owner', 'operator']],
   ['/b/$/access?tab=groups', 'Add group', ['owner', 'operator']],
   ['/b/$/access?tab=rules', 'Save rules', ['owner', 'operator']],
   ['/b/$/access?tab=bans', 'Add ban', ['owner', 'operator']],

@@ -1,29 +1,15 @@
 import { afterEach, expect, test, vi } from 'vitest'
+import { fakeServer } from './fakeServer'
 import { asksForProof, connectIdentity } from './identities'
 import { Problem } from './problem'
 
-vi.hoisted(() => {
-  const { Request } = globalThis
-  // A browser takes the address of a request as relative to the page.
-  globalThis.Request = class extends Request {
-    constructor(input: RequestInfo | URL, init?: RequestInit) {
-      super(typeof input === 'string' ? new URL(input, 'http://console.test') : input, init)
-    }
-  }
-})
-
 afterEach(() => vi.unstubAllGlobals())
 
-/** A server that answers each request with `answer`; what it was sent, and where the browser was sent to. */
-function server(status: number, answer: object) {
-  const sent: unknown[] = []
+/** A server that gives one answer; what it was sent, and where the browser was sent to. */
+function server(status: number, body: object) {
   const assign = vi.fn()
   vi.stubGlobal('location', { assign })
-  vi.stubGlobal('fetch', async (request: Request) => {
-    sent.push(await request.json())
-    return Response.json(answer, { status })
-  })
-  return { sent, assign }
+  return { sent: fakeServer({ status, body }), assign }
 }
 
 test.each([
@@ -36,7 +22,7 @@ test.each([
 ])('with the proof %j the server is sent %j, and the browser goes to the provider', async (proof, body) => {
   const { sent, assign } = server(200, { location: 'https://login.example/authorize' })
   await connectIdentity(proof)
-  expect(sent).toEqual([body])
+  expect(sent.map((one) => one.body)).toEqual([body])
   expect(assign).toHaveBeenCalledExactlyOnceWith('https://login.example/authorize')
 })
 
