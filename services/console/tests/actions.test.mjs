@@ -169,7 +169,7 @@ test('ways in: anonymous clients may connect once that is switched on', async ()
   await until('an anonymous client to be let in', () => connect().catch(() => null))
 })
 
-test('webhooks: added, called, and deleted', async () => {
+test('webhooks: added, called, signed by a new key beside the old one, and deleted', async () => {
   const called = []
   const service = createServer((request, response) => {
     called.push(request.headers)
@@ -190,6 +190,23 @@ test('webhooks: added, called, and deleted', async () => {
       await tab.getByRole('heading', { level: 1, name: 'orders' }).waitFor()
       await click(tab, 'Send test event')
       await until('the test event', () => called.length > 0)
+
+      await click(tab, 'Create signing key')
+      await click(drawer, 'Create signing key')
+      const first = await drawer.getByTestId('secret').textContent()
+      await click(drawer, 'I have stored it')
+      await click(tab, 'Rotate signing key')
+      await click(drawer, 'Rotate signing key')
+      await drawer.getByText(/^Requests are signed by keys \d+ and \d+ until /).waitFor()
+      assert.notEqual(await drawer.getByTestId('secret').textContent(), first)
+      await click(drawer, 'I have stored it')
+      await tab.getByText(/^keys \d+ and \d+ until .*, then by key \d+ alone$/).waitFor()
+      const before = called.length
+      await click(tab, 'Send test event')
+      await until('a test event with two signatures', () =>
+        called.slice(before).some((headers) => headers['millrace-signature-keys']?.includes(',')),
+      )
+
       await click(tab, 'Delete')
       const question = tab.getByRole('dialog', { name: 'Delete orders?' })
       await question.getByText(/queued events? and 0 dead letters are lost/).waitFor()
