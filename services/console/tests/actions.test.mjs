@@ -313,7 +313,7 @@ test('the organisation: invited, tokens, roles, renamed', async () => {
   })
 })
 
-test('the account: name and password, and the theme', async () => {
+test('the account: name and password, the audit log of both, and the theme', async () => {
   const person = new Api(server.url)
   await person.signUp('Cleo')
   await on(
@@ -327,6 +327,17 @@ test('the account: name and password, and the theme', async () => {
       await tab.getByRole('textbox', { name: 'New password' }).fill(next)
       await click(tab, 'Change password')
       await tab.getByText('Your password was changed.').waitFor()
+      await tab.reload()
+      const log = tab.getByRole('table', { name: 'Audit log' })
+      await log.getByRole('row', { name: /Name changed/ }).waitFor()
+      await log
+        .getByRole('row', { name: /Password changed/ })
+        .getByRole('button')
+        .click()
+      const drawer = tab.getByRole('dialog', { name: 'person.change_password' })
+      await drawer.getByText('cleo@example.org (person)').waitFor()
+      await drawer.getByRole('button', { name: 'Close' }).click()
+      await drawer.waitFor({ state: 'detached' })
       await new Api(server.url).post('/sign-in', { email: 'cleo@example.org', password: next })
       await click(tab, 'Use the dark theme')
       await tab.locator('html[data-mantine-color-scheme=dark]').waitFor()
