@@ -139,7 +139,7 @@ const sessionsRoute = createRoute({
 const accessRoute = createRoute({
   ...under,
   path: '/access',
-  validateSearch: texts('tab', 'edit', 'client', 'user', 'action', 'topic'),
+  validateSearch: texts('tab', 'edit', 'batch', 'claim', 'client', 'user', 'action', 'topic'),
   component: lazyRouteComponent(() => import('./pages/broker/Access'), 'Access'),
 })
 const webhooksRoute = createRoute({

@@ -67,6 +67,60 @@ test('credentials: created, rotated, and deleted with its client', async () => {
   })
 })
 
+test('many devices: a batch of credentials as files, and a claim token that a device exchanges', async () => {
+  const { name } = await owner.post(`${organisation}/brokers`, { display_name: 'Fleet' })
+  const place = `${organisation}/brokers/${name}`
+  await on(`/b/${name}/access`, async (tab) => {
+    await click(tab, 'Create batch')
+    const drawer = tab.getByRole('dialog')
+    await drawer.getByLabel('Prefix').fill('pump-')
+    await drawer.getByLabel('Devices', { exact: true }).fill('3')
+    await click(drawer, 'Create batch')
+    const [csv] = await Promise.all([tab.waitForEvent('download'), click(drawer, 'Download CSV')])
+    const rows = (await readFile(await csv.path(), 'utf8')).trim().split('\r\n')
+    assert.equal(rows[0], 'username,client_id,password')
+    assert.equal(rows.length, 4)
+    const [username, clientId, password] = rows[3].split(',')
+    assert.equal(clientId, 'pump-3')
+    await harness.device({ clientId, username, password })
+    const [json] = await Promise.all([tab.waitForEvent('download'), click(drawer, 'Download JSON')])
+    assert.equal(JSON.parse(await readFile(await json.path(), 'utf8'))[2].password, password)
+    await click(drawer, 'I have stored them')
+
+    await click(tab, 'Create batch')
+    await drawer.getByText('Pasted names').click()
+    await drawer.getByLabel('Names', { exact: true }).fill('valve-1\nvalve-1')
+    await drawer.getByText('valve-1 is there twice.').waitFor()
+    await drawer.getByLabel('Names', { exact: true }).fill('valve-1\nvalve-2\n')
+    await click(drawer, 'Create batch')
+    await drawer.getByRole('row', { name: /valve-2/ }).waitFor()
+    await click(drawer, 'I have stored them')
+    assert.equal((await owner.get(`${place}/credentials`)).items.length, 5)
+
+    await click(tab, 'Create claim token')
+    await drawer.getByLabel('Name', { exact: true }).fill('line 2')
+    await drawer.getByLabel('User prefix').fill('fan-')
+    await drawer.getByLabel('Uses').fill('5')
+    await click(drawer, 'Create claim token')
+    const token = await drawer.getByTestId('secret').textContent()
+    await drawer.getByText(/\| millrace claim fan-7 --url/).waitFor()
+    const claimed = await new Api(server.url).post('/claim', { token, user: 'fan-1' })
+    await harness.device({
+      clientId: claimed.client_id,
+      username: claimed.username,
+      password: claimed.password,
+    })
+    await click(drawer, 'I have stored it')
+    await tab.reload()
+    await click(tab, 'line 2')
+    await drawer.getByText('1 of 5').waitFor()
+    await click(drawer, 'Delete claim token')
+    await click(tab.getByRole('dialog', { name: 'Delete line 2?' }), 'Delete claim token')
+    await tab.getByText('No claim token yet').waitFor()
+  })
+  await owner.ask('DELETE', place, undefined, { 'if-match': '*' })
+})
+
 test('rules: the highest QoS and RETAIN are part of them', async () => {
   await on(`/b/${broker}/access?tab=groups`, async (tab) => {
     await click(tab, 'Add group')
@@ -115,7 +169,7 @@ test('ways in: anonymous clients may connect once that is switched on', async ()
   await until('an anonymous client to be let in', () => connect().catch(() => null))
 })
 
-test('webhooks: added, called, and deleted', async () => {
+test('webhooks: added, called, signed by a new key beside the old one, and deleted', async () => {
   const called = []
   const service = createServer((request, response) => {
     called.push(request.headers)
@@ -136,6 +190,23 @@ test('webhooks: added, called, and deleted', async () => {
       await tab.getByRole('heading', { level: 1, name: 'orders' }).waitFor()
       await click(tab, 'Send test event')
       await until('the test event', () => called.length > 0)
+
+      await click(tab, 'Create signing key')
+      await click(drawer, 'Create signing key')
+      const first = await drawer.getByTestId('secret').textContent()
+      await click(drawer, 'I have stored it')
+      await click(tab, 'Rotate signing key')
+      await click(drawer, 'Rotate signing key')
+      await drawer.getByText(/^Requests are signed by keys \d+ and \d+ until /).waitFor()
+      assert.notEqual(await drawer.getByTestId('secret').textContent(), first)
+      await click(drawer, 'I have stored it')
+      await tab.getByText(/^keys \d+ and \d+ until .*, then by key \d+ alone$/).waitFor()
+      const before = called.length
+      await click(tab, 'Send test event')
+      await until('a test event with two signatures', () =>
+        called.slice(before).some((headers) => headers['millrace-signature-keys']?.includes(',')),
+      )
+
       await click(tab, 'Delete')
       const question = tab.getByRole('dialog', { name: 'Delete orders?' })
       await question.getByText(/queued events? and 0 dead letters are lost/).waitFor()
@@ -242,7 +313,7 @@ test('the organisation: invited, tokens, roles, renamed', async () => {
   })
 })
 
-test('the account: name and password, and the theme', async () => {
+test('the account: name and password, the audit log of both, and the theme', async () => {
   const person = new Api(server.url)
   await person.signUp('Cleo')
   await on(
@@ -256,6 +327,17 @@ test('the account: name and password, and the theme', async () => {
       await tab.getByRole('textbox', { name: 'New password' }).fill(next)
       await click(tab, 'Change password')
       await tab.getByText('Your password was changed.').waitFor()
+      await tab.reload()
+      const log = tab.getByRole('table', { name: 'Audit log' })
+      await log.getByRole('row', { name: /Name changed/ }).waitFor()
+      await log
+        .getByRole('row', { name: /Password changed/ })
+        .getByRole('button')
+        .click()
+      const drawer = tab.getByRole('dialog', { name: 'person.change_password' })
+      await drawer.getByText('cleo@example.org (person)').waitFor()
+      await drawer.getByRole('button', { name: 'Close' }).click()
+      await drawer.waitFor({ state: 'detached' })
       await new Api(server.url).post('/sign-in', { email: 'cleo@example.org', password: next })
       await click(tab, 'Use the dark theme')
       await tab.locator('html[data-mantine-color-scheme=dark]').waitFor()
@@ -269,6 +351,8 @@ test('the account: name and password, and the theme', async () => {
 /** Buttons of pages that change something, and who is offered them. */
 const OFFERS = [
   ['/b/$/access', 'Create credential', ['owner', 'operator']],
+  ['/b/$/access', 'Create batch', ['owner', 'operator']],
+  ['/b/$/access', 'Create claim token', ['owner', 'operator']],
   ['/b/$/access?tab=groups', 'Add group', ['owner', 'operator']],
   ['/b/$/access?tab=rules', 'Save rules', ['owner', 'operator']],
   ['/b/$/access?tab=bans', 'Add ban', ['owner', 'operator']],

@@ -4,7 +4,8 @@ import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import { Harness, serious, settled } from './harness.mjs'
 import { IdentityProvider } from './provider.mjs'
-import { Api, Server } from './server.mjs'
+import { Api, PASSWORD, Server } from './server.mjs'
+import { Authenticator } from './totp.mjs'
 
 let provider
 let server
@@ -71,6 +72,54 @@ test('an account of the provider is connected once its person has confirmed it, 
   await click(question, 'Remove identity')
   await tab.getByText('No identity yet').waitFor()
   assert.deepEqual(await identities(), [])
+  assert.deepEqual(complaints, [])
+  await context.close()
+})
+
+test('when the sign-in is old, the page asks for the password and the code before the journey', async () => {
+  const person = new Api(server.url)
+  await person.signUp('Dora')
+  const { secret } = await person.post('/me/second-factor', { password: PASSWORD })
+  const app = new Authenticator(secret)
+  await person.post('/me/second-factor/confirm', { code: await app.next() })
+  provider.account = { sub: 'dora-1', email: 'dora@plant.example', name: 'Dora' }
+  const { tab, context, complaints } = await harness.visitor(person)
+  // The answer to a request without a proof is that of a sign-in older than ten minutes; the server checks every proof.
+  await tab.route('**/api/v1/me/identities', async (route) => {
+    const request = route.request()
+    if (request.method() !== 'POST' || request.postDataJSON().password) return route.continue()
+    await route.fulfill({
+      status: 422,
+      contentType: 'application/problem+json',
+      body: JSON.stringify({
+        type: 'urn:millrace:problem:invalid',
+        title: 'Unprocessable Entity',
+        status: 422,
+        detail: 'password is missing',
+        fields: [{ field: 'password', detail: 'is missing' }],
+      }),
+    })
+  })
+  await tab.goto(`${server.url}/me`)
+  await click(tab, 'Connect Plant login')
+  const question = tab.getByRole('dialog', { name: 'Confirm that it is you' })
+  const password = question.getByLabel('Your password')
+  const code = question.getByLabel('Code', { exact: true })
+  await code.waitFor()
+  for (const colorScheme of ['light', 'dark']) {
+    await tab.emulateMedia({ colorScheme, reducedMotion: 'reduce' })
+    await tab.locator(`html[data-mantine-color-scheme=${colorScheme}]`).waitFor()
+    assert.deepEqual(await serious(tab), [])
+  }
+  await password.fill('not the password of Dora')
+  await click(question, 'Go on to Plant login')
+  await question.getByRole('alert').waitFor()
+  await password.fill(PASSWORD)
+  await code.fill(await app.next())
+  await click(question, 'Go on to Plant login')
+  await tab.waitForURL(isAt('/me?identity=pending'))
+  await click(tab, 'Connect this account')
+  await tab.getByRole('row', { name: /dora@plant\.example/ }).waitFor()
   assert.deepEqual(complaints, [])
   await context.close()
 })

@@ -38,6 +38,8 @@ export function pagesOf({ organisation, tenant, admin }) {
     'access-test': `/b/${tenant}/access?tab=test`,
     'access-credential': `/b/${tenant}/access?edit=pump-7`,
     'access-credential-new': `/b/${tenant}/access?edit=%2B`,
+    'access-batch-new': `/b/${tenant}/access?batch=%2B`,
+    'access-claim-token-new': `/b/${tenant}/access?claim=%2B`,
     'access-group': `/b/${tenant}/access?tab=groups&edit=pumps`,
     'access-issuer': `/b/${tenant}/access?tab=tokens&edit=own`,
     'access-ca-new': `/b/${tenant}/access?tab=certificates&edit=%2B`,

@@ -62,6 +62,10 @@ export const askNewAddress = (email: string, password: string) =>
 
 export const confirmAddress = (token: string) => body(api.POST('/me/email/confirm', { body: { token } }))
 
+/** What was done with the account, the latest first. */
+export const ownAuditPage = (cursor: string | undefined, signal: AbortSignal) =>
+  body(api.GET('/me/audit', { params: { query: { cursor, limit: 100 } }, signal }))
+
 export const deleteAccount = (password: string, code: string) =>
   body(
     api.POST('/me/delete', {

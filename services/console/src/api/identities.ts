@@ -1,6 +1,7 @@
 // Accounts of a provider (OpenID Connect) with which a person signs in.
 
 import { queryOptions } from '@tanstack/react-query'
+import { digits } from './account'
 import { api, body, type Schemas } from './client'
 import { Problem } from './problem'
 
@@ -31,11 +32,18 @@ export const confirmIdentity = () => body(api.POST('/me/identities/pending'))
 export const removeIdentity = (identity: string) =>
   body(api.DELETE('/me/identities/{identity}', { params: { path: { identity } } }))
 
-/** Sends the browser to the provider, to connect an account. The browser comes back to /me?identity=pending. */
-export async function connectIdentity() {
-  const { location: to } = await body(api.POST('/me/identities', { body: {} }))
+/** Sends the browser to the provider, to connect an account. The browser comes back to /me?identity=pending.
+ *
+ * The server asks for the password, and for a code of the second factor, when the sign-in is older than ten minutes. */
+export async function connectIdentity({ password, code }: { password?: string; code?: string } = {}) {
+  const proof = { ...(password && { password }), ...(code && { code: digits(code) }) }
+  const { location: to } = await body(api.POST('/me/identities', { body: proof }))
   location.assign(to)
 }
+
+/** Whether the server asks for the password or a code before it does what was asked. */
+export const asksForProof = (error: unknown) =>
+  error instanceof Problem && error.status === 422 && ('password' in error.fields || 'code' in error.fields)
 
 /** Sends the browser to the provider, to sign in; with the token of an invitation the person joins by it. */
 export async function signInWithProvider(token?: string) {

@@ -6,6 +6,7 @@ export type Member = Schemas['Member']
 export type Invitation = Schemas['Invitation']
 export type Token = Schemas['Token']
 export type AuditEntry = Schemas['AuditEntry']
+export type AuditPage = Schemas['List_AuditEntry']
 
 const AT = '/organisations/{organisation}'
 const ROWS_MAX = 2_000

@@ -55,6 +55,23 @@ export const lettersQuery = (path: BrokerPath, name: string) =>
 export const testWebhook = (path: BrokerPath, name: string) =>
   body(api.POST(`${AT}/{name}/test`, { params: { path: { ...path, name } } }))
 
+interface KeyRotation {
+  path: BrokerPath
+  name: string
+  overlap_s: number
+  /** Null: the server generates the key. */
+  signing_key: string | null
+}
+
+/** Replaces the signing key; until the end of the overlap the previous key signs too. */
+export const rotateKey = ({ path, name, overlap_s, signing_key }: KeyRotation, key: string) =>
+  body(
+    api.POST(`${AT}/{name}/rotate-key`, {
+      params: { path: { ...path, name }, header: { 'Idempotency-Key': key } },
+      body: { overlap_s, signing_key },
+    }),
+  )
+
 /** All of them, without a letter. */
 export const retryLetters = (path: BrokerPath, name: string, letter?: string) => {
   const at = { ...path, name }

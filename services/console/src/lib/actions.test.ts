@@ -7,6 +7,8 @@ test.each([
   ['client_ca.delete', 'Client CA deleted'],
   ['broker.stop_at_cap', 'Broker stopped at its spend cap'],
   ['person.connect', 'Identity connected'],
+  ['sign_in.refuse', 'Sign-in refused'],
+  ['claim_token.create', 'Claim token created'],
   ['webhook.retry_dead_letters', 'webhook.retry_dead_letters'],
 ])('%s is "%s"', (action, said) => {
   expect(actionSaid(action)).toBe(said)

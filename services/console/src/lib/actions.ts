@@ -20,8 +20,28 @@ const DONE: Record<string, string> = {
 
 const SAID: Record<string, string> = {
   sign_in: 'Signed in',
+  'sign_in.ask_code': 'Password right, code missing',
+  'sign_in.refuse': 'Sign-in refused',
+  'person.ask_address': 'New e-mail address requested',
+  'person.ask_password_reset': 'New password requested',
+  'person.begin_second_factor': 'Set-up of second factor begun',
+  'person.change': 'Name changed',
+  'person.change_address': 'E-mail address changed',
+  'person.change_password': 'Password changed',
   'person.connect': 'Identity connected',
+  'person.disable_second_factor': 'Second factor turned off',
   'person.disconnect': 'Identity removed',
+  'person.enable_second_factor': 'Second factor turned on',
+  'person.end_sessions': 'Browsers signed out',
+  'person.make_reset_link': 'Link for a new password made',
+  'person.refuse_code': 'Wrong code refused',
+  'person.remove_second_factor': 'Second factor removed by an operator',
+  'person.renew_recovery_codes': 'Recovery codes renewed',
+  'person.reset_password': 'Password reset',
+  'credential.create_batch': 'Credentials created in a batch',
+  'credential.claim': 'Credential claimed by a device',
+  'credential.refuse_claim': 'Claim of a credential refused',
+  'webhook.rotate_key': 'Webhook signing key rotated',
 }
 
 /** An action of the audit log in words: "credential.rotate" is "Credential rotated". Others stay as they are. */

@@ -10,6 +10,7 @@ import { Page, Panel } from '../ui/Page'
 import { Facts } from '../ui/Stat'
 import { Address } from './account/Address'
 import { DeleteAccount } from './account/DeleteAccount'
+import { OwnAudit } from './account/OwnAudit'
 import { SecondFactor } from './account/SecondFactor'
 import { Identities } from './Identities'
 import { WebSessions } from './WebSessions'
@@ -37,6 +38,7 @@ export function Account() {
       {user.email && ways?.password_reset && <Address />}
       <Identities />
       <WebSessions />
+      <OwnAudit />
       <Panel title="Theme">
         <SchemeSwitch />
       </Panel>

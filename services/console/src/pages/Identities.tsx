@@ -1,7 +1,11 @@
-import { Button, Group, Stack, Text } from '@mantine/core'
+import { Button, Group, Modal, PasswordInput, Stack, Text } from '@mantine/core'
+import { useDisclosure } from '@mantine/hooks'
 import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
+import { useState } from 'react'
+import { secondFactorQuery } from '../api/account'
 import {
+  asksForProof,
   confirmIdentity,
   connectIdentity,
   type Identity,
@@ -11,12 +15,14 @@ import {
 } from '../api/identities'
 import { waysQuery } from '../api/session'
 import { Confirm } from '../ui/Confirm'
+import { Form } from '../ui/Form'
 import { done } from '../ui/notify'
 import { Panel } from '../ui/Page'
 import { type Column, Rows } from '../ui/Rows'
 import { Facts } from '../ui/Stat'
 import { Empty, Failure, Loaded } from '../ui/State'
 import { Time } from '../ui/Time'
+import { CodeInput } from './account/CodeInput'
 
 const accountSaid = ({ email, subject }: Identity) => email ?? subject
 
@@ -46,7 +52,13 @@ export function Identities() {
 }
 
 function ConnectButton({ provider }: { provider: string }) {
-  const connecting = useMutation({ mutationFn: connectIdentity })
+  const [isAsking, { open, close }] = useDisclosure(false)
+  const connecting = useMutation({
+    mutationFn: () => connectIdentity(),
+    onError: (error) => {
+      if (asksForProof(error)) open()
+    },
+  })
   return (
     <Stack gap="xs" align="flex-end">
       <Button
@@ -58,8 +70,50 @@ function ConnectButton({ provider }: { provider: string }) {
       >
         Connect {provider}
       </Button>
-      {connecting.isError && <Failure error={connecting.error} />}
+      {connecting.isError && !asksForProof(connecting.error) && (
+        <Failure error={connecting.error} isOwnAccount />
+      )}
+      <Modal opened={isAsking} onClose={close} title="Confirm that it is you">
+        <Proof provider={provider} close={close} />
+      </Modal>
     </Stack>
+  )
+}
+
+/** The sign-in is older than ten minutes: somebody else may sit at this browser. */
+function Proof({ provider, close }: { provider: string; close: () => void }) {
+  const { data: factor } = useQuery(secondFactorQuery)
+  const [password, setPassword] = useState('')
+  const [code, setCode] = useState('')
+  const [isLeaving, setLeaving] = useState(false)
+  return (
+    <Form
+      verb={`Go on to ${provider}`}
+      isDisabled={password === '' || isLeaving}
+      act={() => connectIdentity({ password, code })}
+      onDone={() => setLeaving(true)}
+      onCancel={close}
+    >
+      {(wrong) => (
+        <>
+          <Text size="sm">
+            You signed in more than ten minutes ago. The server asks for your password, because everybody who
+            controls the connected account can sign in as you.
+          </Text>
+          <PasswordInput
+            label="Your password"
+            autoComplete="current-password"
+            value={password}
+            onChange={(event) => setPassword(event.currentTarget.value)}
+            error={wrong.password}
+            data-autofocus
+          />
+          {(factor?.enabled || wrong.code) && (
+            <CodeInput value={code} onChange={setCode} error={wrong.code} takesRecovery />
+          )}
+        </>
+      )}
+    </Form>
   )
 }
 

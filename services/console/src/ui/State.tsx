@@ -50,8 +50,15 @@ export function Empty({ icon, title, children, action, command }: EmptyProps) {
   )
 }
 
+interface FailureProps {
+  error: unknown
+  again?: () => void
+  /** The request was about the person's own account, where no role helps. */
+  isOwnAccount?: boolean
+}
+
 /** What went wrong, what still works, what to do. */
-export function Failure({ error, again }: { error: unknown; again?: () => void }) {
+export function Failure({ error, again, isOwnAccount }: FailureProps) {
   const problem = error instanceof Problem ? error : null
   const said = problem?.message ?? 'This part of the page failed. The rest of it works.'
   return (
@@ -60,7 +67,7 @@ export function Failure({ error, again }: { error: unknown; again?: () => void }
         <Text size="sm">Your input is still here. Try again when the server answers.</Text>
       )}
       {problem?.status === 429 && <Text size="sm">Wait a few seconds, then try again.</Text>}
-      {problem?.status === 403 && (
+      {problem?.status === 403 && !isOwnAccount && (
         <Text size="sm">Ask an owner of the organisation for a role that may.</Text>
       )}
       {problem?.requestId && (

@@ -5,14 +5,24 @@ import { TabList } from '../../ui/TabList'
 import { Bans } from './access/Bans'
 import { BrokerRules } from './access/BrokerRules'
 import { Certificates } from './access/Certificates'
+import { ClaimTokens } from './access/ClaimTokens'
 import { Credentials } from './access/Credentials'
 import { Groups } from './access/Groups'
 import { Issuers } from './access/Issuers'
 import { Methods } from './access/Methods'
 import { Tester } from './access/Tester'
 
+function CredentialsAndTokens() {
+  return (
+    <>
+      <Credentials />
+      <ClaimTokens />
+    </>
+  )
+}
+
 const TABS = [
-  { value: 'credentials', label: 'Credentials', part: Credentials },
+  { value: 'credentials', label: 'Credentials', part: CredentialsAndTokens },
   { value: 'groups', label: 'Groups', part: Groups },
   { value: 'rules', label: 'Rules', part: BrokerRules },
   { value: 'test', label: 'Tester', part: Tester },

@@ -1,16 +1,5 @@
-import {
-  Badge,
-  Button,
-  Drawer,
-  Group,
-  NumberInput,
-  Select,
-  Stack,
-  Switch,
-  Text,
-  TextInput,
-} from '@mantine/core'
-import { IconKey, IconPlus } from '@tabler/icons-react'
+import { Badge, Button, Drawer, Group, NumberInput, Stack, Switch, Text, TextInput } from '@mantine/core'
+import { IconKey, IconPlus, IconStack2 } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useState } from 'react'
 import {
@@ -20,7 +9,6 @@ import {
   credentialsQuery,
   deleteCredential,
   type MadeCredential,
-  namedQuery,
   rotateCredential,
 } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
@@ -34,8 +22,10 @@ import { Panel } from '../../../ui/Page'
 import { type Column, Rows } from '../../../ui/Rows'
 import { Empty, Loaded } from '../../../ui/State'
 import { Time } from '../../../ui/Time'
+import { Batch } from './Batch'
+import { GroupSelect } from './GroupSelect'
 import { RuleEditor, rulesAreRight } from './RuleEditor'
-import { NEW, useEdit } from './useEdit'
+import { NEW, useBatch, useEdit } from './useEdit'
 
 const columns: Column<Credential>[] = [
   {
@@ -91,10 +81,16 @@ export function Credentials() {
   const client = useQueryClient()
   const again = () => client.invalidateQueries({ queryKey: ['b', path.broker, 'credentials'] })
   const [made, setMade] = useState<MadeCredential | null>(null)
+  const batch = useBatch()
   const add = can('access:write') && (
-    <Button leftSection={<IconPlus size={16} />} onClick={() => set(NEW)}>
-      Create credential
-    </Button>
+    <>
+      <Button variant="default" leftSection={<IconStack2 size={16} />} onClick={batch.open}>
+        Create batch
+      </Button>
+      <Button leftSection={<IconPlus size={16} />} onClick={() => set(NEW)}>
+        Create credential
+      </Button>
+    </>
   )
   const close = () => {
     setMade(null)
@@ -102,6 +98,7 @@ export function Credentials() {
   }
   return (
     <Panel isFlush title="Credentials" lead="User and password of a device." actions={add}>
+      <Batch isOpen={can('access:write') && batch.isOpen} onMade={() => void again()} onClose={batch.close} />
       <Loaded query={query} height={240}>
         {({ items }) => (
           <>
@@ -170,32 +167,6 @@ function Shown({ made, onClose }: { made: MadeCredential; onClose: () => void })
         I have stored it
       </Button>
     </Stack>
-  )
-}
-
-function GroupSelect({
-  value,
-  onChange,
-  error,
-}: {
-  value: string | null
-  onChange: (group: string | null) => void
-  error?: string
-}) {
-  const { path } = useBroker()
-  const { data } = useQuery(namedQuery(path, 'groups'))
-  return (
-    <Select
-      label="Group"
-      description="Its rules count after the credential's own."
-      placeholder="none"
-      data={(data?.items ?? []).map(({ name }) => name)}
-      value={value}
-      onChange={onChange}
-      error={error}
-      clearable
-      searchable
-    />
   )
 }
 

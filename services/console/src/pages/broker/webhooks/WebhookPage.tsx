@@ -24,6 +24,7 @@ import { type Column, Rows } from '../../../ui/Rows'
 import { Facts, Stat, Stats } from '../../../ui/Stat'
 import { Empty, Loaded } from '../../../ui/State'
 import { Time } from '../../../ui/Time'
+import { SigningKey } from './SigningKey'
 
 type Status = Schemas['WebhookStatus']
 
@@ -62,6 +63,7 @@ export function WebhookPage({ webhook, onEdit }: { webhook: Webhook; onEdit: () 
           ]}
         />
       </Panel>
+      <Loaded query={query}>{(status) => <SigningKey name={webhook.name} status={status} />}</Loaded>
       <DeadLetters name={webhook.name} />
     </Page>
   )

@@ -1,0 +1,137 @@
+import { Button, Drawer, PasswordInput, Select, Stack, Text } from '@mantine/core'
+import { useQueryClient } from '@tanstack/react-query'
+import { useState } from 'react'
+import { useBroker } from '../../../api/brokers'
+import type { Schemas } from '../../../api/client'
+import { useOnce } from '../../../api/once'
+import { rotateKey, statusQuery } from '../../../api/webhooks'
+import { keysSaid } from '../../../lib/keys'
+import { Secret } from '../../../ui/Code'
+import { Form } from '../../../ui/Form'
+import { done } from '../../../ui/notify'
+import { Panel } from '../../../ui/Page'
+import { Facts } from '../../../ui/Stat'
+import { useNow } from '../../../ui/Time'
+
+type Status = Schemas['WebhookStatus']
+type MadeKey = Schemas['MadeKey']
+
+const OVERLAPS = [
+  { value: '0', label: 'not at all' },
+  { value: '3600', label: 'one hour' },
+  { value: '86400', label: 'one day' },
+  { value: '604800', label: '7 days' },
+  { value: '2592000', label: '30 days' },
+]
+
+/** The key that signs requests, and its replacement. */
+export function SigningKey({ name, status }: { name: string; status: Status }) {
+  const { path, can } = useBroker()
+  const client = useQueryClient()
+  const now = useNow()
+  const [isOpen, setOpen] = useState(false)
+  const [made, setMade] = useState<MadeKey | null>(null)
+  const isSigned = status.key_number != null
+  const verb = isSigned ? 'Rotate signing key' : 'Create signing key'
+  const close = () => {
+    setOpen(false)
+    setMade(null)
+  }
+  const onDone = (keys: MadeKey) => {
+    void client.invalidateQueries({ queryKey: statusQuery(path, name).queryKey })
+    if (keys.signing_key) return setMade(keys)
+    done(`Key ${keys.key_number} signs from now on.`)
+    close()
+  }
+  const { signs, lastAttempt } = keysSaid(status, now)
+  return (
+    <Panel
+      title="Signing key"
+      lead="The receiver verifies with this key that requests come from this broker."
+      actions={
+        can('access:write') && (
+          <Button variant="default" onClick={() => setOpen(true)}>
+            {verb}
+          </Button>
+        )
+      }
+    >
+      <Facts
+        rows={[
+          ['Requests are signed by', signs],
+          ['The last attempt was signed by', lastAttempt],
+        ]}
+      />
+      <Drawer opened={isOpen} onClose={close} title={made ? `Key ${made.key_number} of ${name}` : verb}>
+        {made && <NewKey name={name} made={made} onClose={close} />}
+        {!made && isOpen && <Rotate name={name} verb={verb} isSigned={isSigned} onDone={onDone} />}
+      </Drawer>
+    </Panel>
+  )
+}
+
+function NewKey({ name, made, onClose }: { name: string; made: MadeKey; onClose: () => void }) {
+  const now = useNow()
+  const { signs } = keysSaid(made, now)
+  return (
+    <Stack gap="md">
+      <Secret
+        name={`Signing key ${made.key_number}`}
+        value={made.signing_key ?? ''}
+        fileName={`${name}-${made.key_number}.key`}
+      />
+      <Text size="sm">
+        Requests are signed by {signs}.{' '}
+        {made.previous_key_until_ms
+          ? 'Give the new key to the receiver until then.'
+          : 'Give the new key to the receiver now.'}
+      </Text>
+      <Button onClick={onClose} style={{ alignSelf: 'flex-start' }}>
+        I have stored it
+      </Button>
+    </Stack>
+  )
+}
+
+interface RotateProps {
+  name: string
+  verb: string
+  isSigned: boolean
+  onDone: (keys: MadeKey) => void
+}
+
+function Rotate({ name, verb, isSigned, onDone }: RotateProps) {
+  const { path } = useBroker()
+  const [overlap, setOverlap] = useState<string | null>('86400')
+  const [own, setOwn] = useState('')
+  const rotate = useOnce(rotateKey)
+  const overlap_s = isSigned ? Number(overlap) : 0
+  return (
+    <Form verb={verb} act={() => rotate({ path, name, overlap_s, signing_key: own || null })} onDone={onDone}>
+      {(wrong) => (
+        <>
+          {isSigned && (
+            <Select
+              label="The previous key signs too"
+              description="Until then each request has two signatures, and the receiver verifies either. A key from before the previous one stops at once."
+              data={OVERLAPS}
+              value={overlap}
+              onChange={setOverlap}
+              error={wrong.overlap_s}
+              allowDeselect={false}
+            />
+          )}
+          <PasswordInput
+            label="New key"
+            description="Left empty, the server generates one and shows it once, in the next step."
+            value={own}
+            onChange={(event) => setOwn(event.currentTarget.value)}
+            autoComplete="off"
+            error={wrong.signing_key}
+            maxLength={1024}
+          />
+        </>
+      )}
+    </Form>
+  )
+}

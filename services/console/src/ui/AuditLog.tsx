@@ -1,0 +1,100 @@
+import { Button, Drawer, Stack } from '@mantine/core'
+import { IconDownload } from '@tabler/icons-react'
+import { type QueryKey, useInfiniteQuery } from '@tanstack/react-query'
+import { useMemo, useState } from 'react'
+import type { AuditEntry, AuditPage } from '../api/organisation'
+import { absolute } from '../lib/format'
+import { save } from '../lib/save'
+import { Code } from './Code'
+import { Panel } from './Page'
+import { type Column, Rows } from './Rows'
+import { Facts } from './Stat'
+import { Empty, Loaded } from './State'
+
+interface AuditLogProps {
+  lead: string
+  empty: string
+  columns: Column<AuditEntry>[]
+  queryKey: QueryKey
+  page: (cursor: string | undefined, signal: AbortSignal) => Promise<AuditPage>
+  /** Name of the downloaded file. */
+  fileName: string
+  rowsShown?: number
+}
+
+/** Entries of an audit log, the latest first. Older pages are loaded when the end of the rows comes into sight. */
+export function AuditLog({ lead, empty, columns, queryKey, page, fileName, rowsShown }: AuditLogProps) {
+  const [open, setOpen] = useState<AuditEntry | null>(null)
+  const query = useInfiniteQuery({
+    queryKey,
+    initialPageParam: undefined as string | undefined,
+    queryFn: ({ pageParam, signal }) => page(pageParam, signal),
+    getNextPageParam: (last) => last.next_cursor ?? undefined,
+  })
+  const rows = useMemo(() => query.data?.pages.flatMap(({ items }) => items) ?? [], [query.data])
+  const { hasNextPage, isFetching, fetchNextPage } = query
+  const more = () => {
+    if (hasNextPage && !isFetching) void fetchNextPage()
+  }
+  const download = () =>
+    save(`${rows.map((row) => JSON.stringify(row)).join('\n')}\n`, fileName, 'application/x-ndjson')
+  return (
+    <Panel
+      isFlush
+      title="Audit log"
+      lead={lead}
+      actions={
+        <Button size="xs" variant="default" leftSection={<IconDownload size={14} />} onClick={download}>
+          Download these entries
+        </Button>
+      }
+    >
+      <Loaded query={query} height={400}>
+        {() =>
+          rows.length === 0 ? (
+            <Empty title={empty} />
+          ) : (
+            <Rows
+              label="Audit log"
+              rowPx={52}
+              rows={rows}
+              rowsShown={rowsShown}
+              columns={columns}
+              idOf={keyOf}
+              onOpen={setOpen}
+              onEnd={more}
+            />
+          )
+        }
+      </Loaded>
+      <Drawer opened={open !== null} onClose={() => setOpen(null)} title={open?.action} size={560}>
+        {open && <Entry entry={open} />}
+      </Drawer>
+    </Panel>
+  )
+}
+
+const keyOf = ({ id, at_ms, action, target }: AuditEntry) => id ?? `${at_ms} ${action} ${target}`
+
+function Entry({ entry }: { entry: AuditEntry }) {
+  const { actor, at_ms, target, details } = entry
+  return (
+    <Stack gap="md">
+      <Facts
+        rows={[
+          ['When', absolute(at_ms)],
+          ['Who', `${actor.name} (${actor.kind})`],
+          ['From', actor.address ?? 'not known'],
+          ['Program', actor.agent ?? 'not known'],
+          [
+            'Target',
+            <span key="target" className="mono">
+              {target}
+            </span>,
+          ],
+        ]}
+      />
+      <Code text={JSON.stringify(details, null, 2)} label="the details" isWrapped />
+    </Stack>
+  )
+}
