@@ -23,6 +23,7 @@ MODELS = {
     "endpoints": ["Endpoints"],
     "rule": ["Rule"],
     "credentialModel": ["NewCredential", "CredentialChange", "MadeCredential", "Rotation"],
+    "claimTokenModel": ["NewClaimToken", "MadeClaimToken"],
     "groupModel": ["GroupSettings", "ShownGroup"],
     "clientCaModel": ["ClientCaSettings", "ShownClientCa"],
     "jwtIssuerModel": ["JwtIssuerSettings", "ShownJwtIssuer"],

@@ -34,6 +34,20 @@ func TestErrorsNameTheAttribute(t *testing.T) {
   user   = "it"
   group  = "nobody"
 }`, []string{`group  = "nobody"`, "millrace_credential: cannot make it"}},
+		{"prefix", `resource "millrace_claim_token" "it" {
+  broker        = %q
+  name          = "it"
+  user_prefix   = "pump/"
+  uses_max      = 5
+  expires_at_ms = 1
+}`, []string{`user_prefix   = "pump/"`, "must have letters"}},
+		{"end of the server", `resource "millrace_claim_token" "it" {
+  broker        = %q
+  name          = "it"
+  user_prefix   = "pump-"
+  uses_max      = 5
+  expires_at_ms = 1
+}`, []string{`expires_at_ms = 1`, "is over already"}},
 		{"algorithm of the server", `resource "millrace_jwt_issuer" "it" {
   broker     = %q
   name       = "it"

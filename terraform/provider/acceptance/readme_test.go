@@ -6,19 +6,22 @@ import (
 	"testing"
 )
 
-// The example of README.md is applied as it stands, but for the server's address.
+// The first example of README.md is applied as it stands, but for the server's address. The second one has a fixed date, so
+// Terraform only validates it.
 func TestTheExampleOfTheReadme(t *testing.T) {
 	page, err := os.ReadFile("../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := regexp.MustCompile("(?s)```hcl\n(.*?)```").FindSubmatch(page)
-	if found == nil {
-		t.Fatal("README.md has no example")
+	found := regexp.MustCompile("(?s)```hcl\n(.*?)```").FindAllSubmatch(page, -1)
+	if len(found) != 2 {
+		t.Fatalf("README.md has %d examples instead of 2", len(found))
 	}
 	w := newWorkspace(t)
-	w.write("main.tf", regexp.MustCompile(`(?s)provider "millrace" \{.*?\n\}\n`).ReplaceAll(found[1], nil))
+	w.write("main.tf", regexp.MustCompile(`(?s)provider "millrace" \{.*?\n\}\n`).ReplaceAll(found[0][1], nil))
 	expect(t, w.apply(), "3 added, 0 changed, 0 destroyed")
 	w.isEmpty("after create")
 	expect(t, w.must("destroy", "-auto-approve"), "3 destroyed")
+	w.write("second.tf", found[1][1])
+	w.must("validate")
 }

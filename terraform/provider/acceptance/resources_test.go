@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 // trial is the life of one resource: it is made, changed, changed by somebody else, imported, deleted by somebody else, destroyed.
@@ -42,6 +43,7 @@ func TestResources(t *testing.T) {
 			millrace.do(t, http.MethodPut, below(kind)(broker, state), body)
 		}
 	}
+	inADay := fmt.Sprintf("expires_at_ms = %d\n", time.Now().Add(24*time.Hour).UnixMilli())
 	trials := []trial{
 		{
 			name:    "broker",
@@ -140,6 +142,17 @@ func TestResources(t *testing.T) {
 			attribute: "monthly_micros",
 			path:      func(string, map[string]any) string { return "spend-cap" },
 			id:        func(string, map[string]any) string { return "organisation" },
+		},
+		{
+			name:       "claim_token",
+			made:       "broker = %q\nname = \"it\"\nuser_prefix = \"pump-\"\nuses_max = 5\n" + inADay,
+			changed:    "broker = %q\nname = \"it\"\nuser_prefix = \"pump-\"\nuses_max = 5\nbind_client_id = false\nrules = [{ effect = \"allow\", action = \"all\", filter = \"pumps/%%u/#\", qos_max = 1 }]\n" + inADay,
+			isReplaced: true,
+			path: func(broker string, state map[string]any) string {
+				return "brokers/" + broker + "/claim-tokens/" + state["id"].(string)
+			},
+			id:     func(broker string, state map[string]any) string { return broker + "/" + state["id"].(string) },
+			hidden: []string{"secret"},
 		},
 		{
 			name:       "token",

@@ -7,10 +7,12 @@ var (
 	OpChangeCredential     = Operation{Name: "change_credential", Method: "PUT", Path: "/organisations/{organisation}/brokers/{broker}/credentials/{user}"}
 	OpChangeMember         = Operation{Name: "change_member", Method: "PATCH", Path: "/organisations/{organisation}/members/{user}"}
 	OpCreateBroker         = Operation{Name: "create_broker", Method: "POST", Path: "/organisations/{organisation}/brokers", IsIdempotent: true}
+	OpCreateClaimToken     = Operation{Name: "create_claim_token", Method: "POST", Path: "/organisations/{organisation}/brokers/{broker}/claim-tokens", IsIdempotent: true}
 	OpCreateCredential     = Operation{Name: "create_credential", Method: "POST", Path: "/organisations/{organisation}/brokers/{broker}/credentials", IsIdempotent: true}
 	OpCreateToken          = Operation{Name: "create_token", Method: "POST", Path: "/organisations/{organisation}/tokens", IsIdempotent: true}
 	OpDeleteBroker         = Operation{Name: "delete_broker", Method: "DELETE", Path: "/organisations/{organisation}/brokers/{broker}"}
 	OpDeleteBrokerSpendCap = Operation{Name: "delete_broker_spend_cap", Method: "DELETE", Path: "/organisations/{organisation}/brokers/{broker}/spend-cap"}
+	OpDeleteClaimToken     = Operation{Name: "delete_claim_token", Method: "DELETE", Path: "/organisations/{organisation}/brokers/{broker}/claim-tokens/{claim_token}"}
 	OpDeleteClientCa       = Operation{Name: "delete_client_ca", Method: "DELETE", Path: "/organisations/{organisation}/brokers/{broker}/client-cas/{name}"}
 	OpDeleteCredential     = Operation{Name: "delete_credential", Method: "DELETE", Path: "/organisations/{organisation}/brokers/{broker}/credentials/{user}"}
 	OpDeleteGroup          = Operation{Name: "delete_group", Method: "DELETE", Path: "/organisations/{organisation}/brokers/{broker}/groups/{name}"}
@@ -22,6 +24,7 @@ var (
 	OpGetAccess            = Operation{Name: "get_access", Method: "GET", Path: "/organisations/{organisation}/brokers/{broker}/access"}
 	OpGetBroker            = Operation{Name: "get_broker", Method: "GET", Path: "/organisations/{organisation}/brokers/{broker}"}
 	OpGetBrokerSpendCap    = Operation{Name: "get_broker_spend_cap", Method: "GET", Path: "/organisations/{organisation}/brokers/{broker}/spend-cap"}
+	OpGetClaimToken        = Operation{Name: "get_claim_token", Method: "GET", Path: "/organisations/{organisation}/brokers/{broker}/claim-tokens/{claim_token}"}
 	OpGetClientCa          = Operation{Name: "get_client_ca", Method: "GET", Path: "/organisations/{organisation}/brokers/{broker}/client-cas/{name}"}
 	OpGetCredential        = Operation{Name: "get_credential", Method: "GET", Path: "/organisations/{organisation}/brokers/{broker}/credentials/{user}"}
 	OpGetGroup             = Operation{Name: "get_group", Method: "GET", Path: "/organisations/{organisation}/brokers/{broker}/groups/{name}"}
@@ -29,6 +32,7 @@ var (
 	OpGetSpendCap          = Operation{Name: "get_spend_cap", Method: "GET", Path: "/organisations/{organisation}/spend-cap"}
 	OpGetWebhook           = Operation{Name: "get_webhook", Method: "GET", Path: "/organisations/{organisation}/brokers/{broker}/webhooks/{name}"}
 	OpInvite               = Operation{Name: "invite", Method: "POST", Path: "/organisations/{organisation}/invitations", IsIdempotent: true}
+	OpListClaimTokens      = Operation{Name: "list_claim_tokens", Method: "GET", Path: "/organisations/{organisation}/brokers/{broker}/claim-tokens"}
 	OpListInvitations      = Operation{Name: "list_invitations", Method: "GET", Path: "/organisations/{organisation}/invitations"}
 	OpListMembers          = Operation{Name: "list_members", Method: "GET", Path: "/organisations/{organisation}/members"}
 	OpListRegions          = Operation{Name: "list_regions", Method: "GET", Path: "/regions"}

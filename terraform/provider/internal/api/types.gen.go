@@ -380,6 +380,40 @@ type ClaimMapping struct {
 	User *string `json:"user,omitempty"`
 }
 
+// ClaimToken A claim token, without its secret.
+type ClaimToken struct {
+	// BindClientId Whether a device can connect only with its user name as client id.
+	BindClientId bool `json:"bind_client_id"`
+
+	// CreatedAtMs Creation time, in unix milliseconds.
+	CreatedAtMs int64 `json:"created_at_ms"`
+
+	// ExpiresAtMs End of the token, in unix milliseconds.
+	ExpiresAtMs int64 `json:"expires_at_ms"`
+
+	// Group The group of the credentials.
+	Group *string            `json:"group,omitempty"`
+	Id    openapi_types.UUID `json:"id"`
+
+	// MadeBy Id of the member who made it. It is void while that member may not change credentials.
+	MadeBy openapi_types.UUID `json:"made_by"`
+
+	// Name Its name, for people.
+	Name string `json:"name"`
+
+	// Rules Rules of the credentials.
+	Rules []Rule `json:"rules"`
+
+	// UserPrefix The user name of each device begins with this.
+	UserPrefix string `json:"user_prefix"`
+
+	// Uses Number of credentials that devices have made by it.
+	Uses int64 `json:"uses"`
+
+	// UsesMax Number of credentials that devices can make by it.
+	UsesMax int64 `json:"uses_max"`
+}
+
 // ClientCaSettings A certificate authority whose client certificates the broker accepts.
 type ClientCaSettings struct {
 	// Enabled False: the broker refuses its certificates.
@@ -418,6 +452,9 @@ type ClientLimits struct {
 
 // Credential A credential, without its secret.
 type Credential struct {
+	// ClaimToken Id of the claim token by which a device made it; null: a caller of the API made it.
+	ClaimToken *openapi_types.UUID `json:"claim_token,omitempty"`
+
 	// ClientId The only client id that may connect as this user; null: any.
 	ClientId *string `json:"client_id,omitempty"`
 
@@ -597,6 +634,46 @@ type Limits struct {
 	Client *ClientLimits `json:"client,omitempty"`
 }
 
+// ListClaimToken defines model for List_ClaimToken.
+type ListClaimToken struct {
+	// Items The rows of the page.
+	Items []struct {
+		// BindClientId Whether a device can connect only with its user name as client id.
+		BindClientId bool `json:"bind_client_id"`
+
+		// CreatedAtMs Creation time, in unix milliseconds.
+		CreatedAtMs int64 `json:"created_at_ms"`
+
+		// ExpiresAtMs End of the token, in unix milliseconds.
+		ExpiresAtMs int64 `json:"expires_at_ms"`
+
+		// Group The group of the credentials.
+		Group *string            `json:"group,omitempty"`
+		Id    openapi_types.UUID `json:"id"`
+
+		// MadeBy Id of the member who made it. It is void while that member may not change credentials.
+		MadeBy openapi_types.UUID `json:"made_by"`
+
+		// Name Its name, for people.
+		Name string `json:"name"`
+
+		// Rules Rules of the credentials.
+		Rules []Rule `json:"rules"`
+
+		// UserPrefix The user name of each device begins with this.
+		UserPrefix string `json:"user_prefix"`
+
+		// Uses Number of credentials that devices have made by it.
+		Uses int64 `json:"uses"`
+
+		// UsesMax Number of credentials that devices can make by it.
+		UsesMax int64 `json:"uses_max"`
+	} `json:"items"`
+
+	// NextCursor Send it as `cursor` to get the next page; null: this is the last page.
+	NextCursor *string `json:"next_cursor,omitempty"`
+}
+
 // ListInvitation defines model for List_Invitation.
 type ListInvitation struct {
 	// Items The rows of the page.
@@ -670,8 +747,48 @@ type ListToken struct {
 	NextCursor *string `json:"next_cursor,omitempty"`
 }
 
+// MadeClaimToken A claim token with its secret.
+type MadeClaimToken struct {
+	// BindClientId Whether a device can connect only with its user name as client id.
+	BindClientId bool `json:"bind_client_id"`
+
+	// CreatedAtMs Creation time, in unix milliseconds.
+	CreatedAtMs int64 `json:"created_at_ms"`
+
+	// ExpiresAtMs End of the token, in unix milliseconds.
+	ExpiresAtMs int64 `json:"expires_at_ms"`
+
+	// Group The group of the credentials.
+	Group *string            `json:"group,omitempty"`
+	Id    openapi_types.UUID `json:"id"`
+
+	// MadeBy Id of the member who made it. It is void while that member may not change credentials.
+	MadeBy openapi_types.UUID `json:"made_by"`
+
+	// Name Its name, for people.
+	Name string `json:"name"`
+
+	// Rules Rules of the credentials.
+	Rules []Rule `json:"rules"`
+
+	// Secret The text that devices show. Only this answer contains it.
+	Secret string `json:"secret"`
+
+	// UserPrefix The user name of each device begins with this.
+	UserPrefix string `json:"user_prefix"`
+
+	// Uses Number of credentials that devices have made by it.
+	Uses int64 `json:"uses"`
+
+	// UsesMax Number of credentials that devices can make by it.
+	UsesMax int64 `json:"uses_max"`
+}
+
 // MadeCredential A credential with its secret.
 type MadeCredential struct {
+	// ClaimToken Id of the claim token by which a device made it; null: a caller of the API made it.
+	ClaimToken *openapi_types.UUID `json:"claim_token,omitempty"`
+
 	// ClientId The only client id that may connect as this user; null: any.
 	ClientId *string `json:"client_id,omitempty"`
 
@@ -774,6 +891,31 @@ type MemberChange struct {
 type NewBroker struct {
 	// DisplayName Name for people.
 	DisplayName string `json:"display_name"`
+}
+
+// NewClaimToken Request for a claim token.
+type NewClaimToken struct {
+	// BindClientId Whether a device can connect only with its user name as client id.
+	BindClientId *bool `json:"bind_client_id,omitempty"`
+
+	// ExpiresAtMs End of the token, in unix milliseconds: at most 366 days ahead. Credentials that devices have made stay.
+	ExpiresAtMs int64 `json:"expires_at_ms"`
+
+	// Group The group of the credentials. Without a group and rules, the broker's rules alone apply.
+	Group *string `json:"group,omitempty"`
+
+	// Name Its name, for people.
+	Name string `json:"name"`
+
+	// Rules Rules of the credentials. `%u` stands for the user name, `%c` for the client id.
+	Rules *[]Rule `json:"rules,omitempty"`
+
+	// UserPrefix The user name of each device begins with this. No user of a certificate, a JWT or a webhook should have such a
+	// name, because a credential adds its rules to that user.
+	UserPrefix string `json:"user_prefix"`
+
+	// UsesMax Number of credentials that devices can make by it.
+	UsesMax int64 `json:"uses_max"`
 }
 
 // NewCredential defines model for NewCredential.
@@ -1128,6 +1270,22 @@ type SetAccessParams struct {
 	IfMatch string `json:"If-Match"`
 }
 
+// ListClaimTokensParams defines parameters for ListClaimTokens.
+type ListClaimTokensParams struct {
+	// Cursor `next_cursor` of the previous page.
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Limit Maximum number of rows.
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// CreateClaimTokenParams defines parameters for CreateClaimToken.
+type CreateClaimTokenParams struct {
+	// IdempotencyKey A name for this request that you never use for another one, such as a random UUID. If you repeat the request
+	// within a day, the server does not perform it again, and returns the first answer.
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
+}
+
 // DeleteClientCaParams defines parameters for DeleteClientCa.
 type DeleteClientCaParams struct {
 	// IfMatch `ETag` of the version that you have read; `*`: any version.
@@ -1293,6 +1451,9 @@ type ChangeBrokerJSONRequestBody = BrokerChange
 
 // SetAccessJSONRequestBody defines body for SetAccess for application/json ContentType.
 type SetAccessJSONRequestBody = AccessSettings
+
+// CreateClaimTokenJSONRequestBody defines body for CreateClaimToken for application/json ContentType.
+type CreateClaimTokenJSONRequestBody = NewClaimToken
 
 // PutClientCaJSONRequestBody defines body for PutClientCa for application/json ContentType.
 type PutClientCaJSONRequestBody = ClientCaSettings

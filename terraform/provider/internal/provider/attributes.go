@@ -3,12 +3,14 @@ package provider
 import (
 	"regexp"
 
+	"github.com/google/uuid"
 	"github.com/hashicorp/terraform-plugin-framework-validators/int32validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
 	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/booldefault"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/int32default"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema/int64planmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/listdefault"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringdefault"
@@ -62,6 +64,14 @@ func computed(description string) schema.StringAttribute {
 		Computed:      true,
 		Description:   description,
 		PlanModifiers: []planmodifier.String{stringplanmodifier.UseStateForUnknown()},
+	}
+}
+
+func computedNumber(description string) schema.Int64Attribute {
+	return schema.Int64Attribute{
+		Computed:      true,
+		Description:   description,
+		PlanModifiers: []planmodifier.Int64{int64planmodifier.UseStateForUnknown()},
 	}
 }
 
@@ -196,4 +206,11 @@ func httpURL() validator.String {
 
 func urlAttribute(description string) schema.StringAttribute {
 	return schema.StringAttribute{Required: true, Description: description, Validators: []validator.String{httpURL()}}
+}
+
+func shownID(id *uuid.UUID) types.String {
+	if id == nil {
+		return types.StringNull()
+	}
+	return types.StringValue(id.String())
 }

@@ -32,6 +32,7 @@ type credentialModel struct {
 	Scram         types.Bool   `tfsdk:"scram"`
 	Enabled       types.Bool   `tfsdk:"enabled"`
 	ExpiresAtMs   types.Int64  `tfsdk:"expires_at_ms"`
+	ClaimToken    types.String `tfsdk:"claim_token"`
 }
 
 var credential = kind[credentialModel]{
@@ -87,6 +88,7 @@ var credential = kind[credentialModel]{
 				Description: "From then on nobody may connect by it, Unix milliseconds.",
 				Validators:  []validator.Int64{int64validator.AtLeast(1)},
 			},
+			"claim_token": computed("Id of the claim token with which a device made the credential; null: it was made by other means."),
 		},
 	},
 	create: func(ctx context.Context, client *api.Client, plan *credentialModel) (string, error) {
@@ -103,6 +105,7 @@ var credential = kind[credentialModel]{
 			return "", err
 		}
 		plan.Secret = types.StringPointerValue(made.Secret)
+		plan.ClaimToken = shownID(made.ClaimToken)
 		if plan.Enabled.ValueBool() {
 			return etag, nil
 		}
@@ -123,6 +126,7 @@ var credential = kind[credentialModel]{
 		state.Scram = types.BoolValue(found.Scram != nil && *found.Scram)
 		state.Enabled = types.BoolValue(found.Enabled)
 		state.ExpiresAtMs = types.Int64PointerValue(found.ExpiresAtMs)
+		state.ClaimToken = shownID(found.ClaimToken)
 		return etag, nil
 	},
 	update: func(ctx context.Context, client *api.Client, plan, state *credentialModel, etag string) (string, error) {

@@ -80,3 +80,23 @@ func TestTheClientIDOfACredentialIsKeptChangedAndTakenAway(t *testing.T) {
 		state = changed
 	}
 }
+
+func TestACredentialNamesItsClaimToken(t *testing.T) {
+	const id = "01a20571-479a-7fc1-b273-d2279a12fb2f"
+	shown := map[string]any{"user": "pump-7", "enabled": true, "rules": []any{}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if err := json.NewEncoder(w).Encode(shown); err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(server.Close)
+	client := api.New(server.URL, "secret", "o", "test")
+	plan := credentialModel{Broker: types.StringValue("b"), User: types.StringValue("pump-7"), Enabled: types.BoolValue(true), ClaimToken: types.StringUnknown()}
+	if _, err := credential.create(t.Context(), client, &plan); err != nil || !plan.ClaimToken.IsNull() {
+		t.Fatal(plan.ClaimToken, err)
+	}
+	shown["claim_token"] = id
+	if _, err := credential.read(t.Context(), client, &plan); err != nil || plan.ClaimToken.ValueString() != id {
+		t.Fatal(plan.ClaimToken, err)
+	}
+}

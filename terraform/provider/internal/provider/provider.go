@@ -97,8 +97,9 @@ func (p *millrace) Configure(ctx context.Context, request provider.ConfigureRequ
 
 func (p *millrace) Resources(context.Context) []func() resource.Resource {
 	return []func() resource.Resource{
-		newResource(access), newResource(broker), newResource(clientCas), newResource(credential), newResource(groups),
-		newResource(jwtIssuers), newResource(member), newResource(spendCap), newResource(token), newResource(webhooks),
+		newResource(access), newResource(broker), newResource(claimToken), newResource(clientCas), newResource(credential),
+		newResource(groups), newResource(jwtIssuers), newResource(member), newResource(spendCap), newResource(token),
+		newResource(webhooks),
 	}
 }
 
