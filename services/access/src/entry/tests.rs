@@ -59,7 +59,6 @@ impl World {
         self.user(Credential { user: "bob".into(), secret, ..Credential::default() })
     }
 
-    /// Does all that is asked for.
     fn connect(&self, shown: Shown<'_>) -> Result<(Standing, Grant), AccessRefusal> {
         let mut entry = ConnectAuthentication::default();
         let mut step = entry.begin(&self.broker, shown, &NoKeys, NOW_MS);
@@ -85,7 +84,6 @@ impl World {
         }
     }
 
-    /// By which method a client is let in.
     fn method(&self, shown: Shown<'_>) -> Result<Method, AccessRefusal> {
         self.connect(shown).map(|(standing, _)| standing.method)
     }

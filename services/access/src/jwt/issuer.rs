@@ -1,5 +1,3 @@
-//! Compiled issuers of tokens.
-
 use super::claims::{Identity, check};
 use super::key::Key;
 use super::{JsonWebToken, KeySet, TokenRefusal};

@@ -12,7 +12,6 @@ pub struct Invalid {
     pub what: String,
 }
 
-/// Every finding of a `validate`, in the order of the fields.
 pub type Checked = Result<(), Vec<Invalid>>;
 
 #[derive(Debug, Default)]

@@ -70,7 +70,6 @@ impl Limits {
         changed
     }
 
-    /// Says which limits are above their ceiling.
     pub fn check_within(&self, ceiling: &Self) -> Checked {
         let mut findings = Findings::default();
         self.clone().each(ceiling, |name, limit, most| {

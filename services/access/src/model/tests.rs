@@ -1,11 +1,8 @@
-//! What stored records may rely on: old ones can be read, wrong ones are named, secrets are not shown.
-
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{from_str, from_value, json, to_string, to_value};
 
 use super::*;
 
-/// A record with all that it can have, as it is stored, comes back as it was.
 fn check_round_trip<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(json: &serde_json::Value) {
     let record = T::deserialize(json).unwrap();
     assert_eq!(&to_value(&record).unwrap(), json);

@@ -77,11 +77,8 @@ pub struct PreviousKey {
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum WebhookEvent {
-    /// A client has connected.
     Connect,
-    /// A connection has ended.
     Disconnect,
-    /// A message was published.
     Message,
     /// A limit was reached.
     LimitReached,

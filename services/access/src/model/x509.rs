@@ -24,7 +24,6 @@ pub struct ClientCa {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CertificateUser {
-    /// Common name of the subject.
     #[default]
     CommonName,
     /// DNS name among the alternative names.

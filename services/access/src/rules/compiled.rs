@@ -1,5 +1,3 @@
-//! Rules compiled for fast matching.
-
 use millrace_mqtt::QoS;
 
 use super::filter::{Values, covers, overlaps};

@@ -174,7 +174,6 @@ proptest! {
         }
     }
 
-    /// What makes it right to look at the subscription and not at the messages.
     #[test]
     fn who_may_subscribe_may_read_every_topic_of_it_at_its_qos(
         client in client(),

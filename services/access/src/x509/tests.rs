@@ -13,7 +13,6 @@ use crate::model::{CertificateUser, ClientCa};
 /// 2026-06-01.
 const NOW_S: u64 = 1_780_272_000;
 
-/// An authority with its key.
 struct Ca {
     params: CertificateParams,
     key: KeyPair,
@@ -27,7 +26,6 @@ fn ca_params(name: &str) -> CertificateParams {
     params
 }
 
-/// Of a client, valid through 2026.
 fn params(name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, name);
