@@ -32,12 +32,19 @@ pub struct Message {
     expires_at: Seconds,
     qos: QoS,
     retain: bool,
-    /// `None` for a message that will not be stored; unset until the store's writer decides.
-    place: OnceLock<Option<Place>>,
+    /// Unset until the store's writer decides.
+    stored: OnceLock<Stored>,
     acknowledged: AtomicU32,
     /// Set for sampled messages only.
     trace: Option<Box<Trace>>,
     holders: Holders,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stored {
+    At(Place),
+    Nowhere,
+    Refused,
 }
 
 impl PartialEq for Message {
@@ -88,7 +95,7 @@ impl Message {
             expires_at,
             qos,
             retain,
-            place: OnceLock::new(),
+            stored: OnceLock::new(),
             acknowledged: AtomicU32::new(0),
             trace: None,
             holders: Holders::default(),
@@ -107,7 +114,7 @@ impl Message {
             expires_at: self.expires_at.saturating_add(now).min(NEVER - 1),
             qos: self.qos,
             retain: self.retain,
-            place: OnceLock::new(),
+            stored: OnceLock::new(),
             acknowledged: AtomicU32::new(0),
             trace: None,
             holders: Holders::default(),
@@ -141,16 +148,28 @@ impl Message {
 
     /// `None` for a message that is not stored. Later calls have no effect.
     pub fn set_place(&self, place: Option<Place>) {
-        let _ = self.place.set(place);
+        let _ = self.stored.set(place.map_or(Stored::Nowhere, Stored::At));
+    }
+
+    /// The store refused the message, so its publisher sends it again. Later calls of [`Self::set_place`] have no effect.
+    pub fn refuse(&self) {
+        let _ = self.stored.set(Stored::Refused);
+    }
+
+    pub fn is_refused(&self) -> bool {
+        matches!(self.stored.get(), Some(Stored::Refused))
     }
 
     pub fn place(&self) -> Option<Place> {
-        self.place.get().copied().flatten()
+        match self.stored.get() {
+            Some(Stored::At(place)) => Some(*place),
+            _ => None,
+        }
     }
 
     /// The position is known, or is known to be none.
     pub fn is_placed(&self) -> bool {
-        self.place.get().is_some()
+        self.stored.get().is_some()
     }
 
     /// Number of stored sessions that received the message live with QoS 1 and have acknowledged it.

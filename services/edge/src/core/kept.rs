@@ -295,7 +295,10 @@ impl Kept {
     pub(super) fn go_live(&mut self) {
         let Feed::Behind(behind) = &self.feed else { return };
         let through = behind.through;
-        self.held.retain(|held| held.message.place().is_none_or(|place| Position(place) > through));
+        self.held.retain(|held| {
+            let message = &held.message;
+            !message.is_refused() && message.place().is_none_or(|place| Position(place) > through)
+        });
         self.held_bytes = self.held.iter().map(|held| held.message.size()).sum();
         self.read = through;
         self.feed = Feed::Live;
@@ -320,8 +323,9 @@ impl Kept {
             let message = &held.message;
             held.qos == QoS::AtMostOnce || message.is_placed() && message.place().is_none()
         };
-        let (unstored, held): (VecDeque<Held>, _) =
-            std::mem::take(&mut self.held).into_iter().partition(is_unstored);
+        // The publisher of a refused message sends it again, behind others that this session has not had (P4).
+        let held = std::mem::take(&mut self.held).into_iter().filter(|held| !held.message.is_refused());
+        let (unstored, held): (VecDeque<Held>, _) = held.partition(is_unstored);
         self.held = held;
         self.held_bytes = self.held.iter().map(|held| held.message.size()).sum();
         unstored

@@ -271,8 +271,11 @@ impl Core {
         let from = Some(self.id_of(slot));
         // Among several pods retained messages have one order, that of their commits (P6).
         let is_ordered = retains && self.process.is_shared();
+        // The store may refuse it because of an earlier message, which some receivers have not had (P4).
+        let is_behind_refused = self.has_unconfirmed(slot);
         let connection = &mut self.connections[slot as usize];
-        let deliver = publish.qos == QoS::ExactlyOnce || is_ordered || connection.uncommitted > 0;
+        let is_behind = is_behind_refused || connection.uncommitted > 0;
+        let deliver = publish.qos == QoS::ExactlyOnce || is_ordered || is_behind;
         connection.uncommitted += u32::from(deliver);
         let session = self.connections[slot as usize].session;
         let homed = &self.sessions[session as usize];

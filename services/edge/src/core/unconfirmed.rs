@@ -47,6 +47,10 @@ impl Core {
         }
     }
 
+    pub(super) fn has_unconfirmed(&self, slot: u32) -> bool {
+        !self.unconfirmed.is_empty() && self.unconfirmed.contains_key(&self.id_of(slot))
+    }
+
     pub(super) fn forget_unconfirmed(&mut self, slot: u32) {
         if !self.unconfirmed.is_empty() {
             self.confirm(self.id_of(slot));

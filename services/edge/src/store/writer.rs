@@ -788,7 +788,10 @@ impl<'s> Writer<'s> {
     pub(super) fn refuse_job(&mut self, job: Job, why: Why) {
         match job.write {
             Write::Publish(publish) => {
-                publish.message.set_place(None);
+                match publish.message.qos() {
+                    QoS::AtMostOnce => publish.message.set_place(None),
+                    _ => publish.message.refuse(),
+                }
                 self.refuse_publish(&publish, job.ack, why);
             }
             // Tried again: otherwise the session's will would never be published, and the session would never expire.

@@ -109,6 +109,29 @@ fn messages_behind_a_refused_one_are_stored_after_it() {
 }
 
 #[test]
+fn messages_behind_a_refused_one_do_not_reach_a_session_that_has_missed_it() {
+    for threads in [1, 4] {
+        let disk = Disk::new();
+        let server = start(&disk.store.database(), threads);
+        subscribe_and_leave(&server, V5, "reader", &[("kept/#", QoS::ExactlyOnce)]);
+        let mut publisher = Client::open(&server, lasting(V5, "publisher"));
+        disk.fill();
+        assert!(publisher.publish(publish_qos(QoS::AtLeastOnce, 1, "kept/a", b"1")).is_error());
+        disk.make_room();
+        expect_recovered(&server);
+        let mut reader = come_back(&server, V5, "reader");
+        expect_no_rest(&server, &mut reader, "kept/live");
+        publisher.send(&Packet::Publish(publish_qos(QoS::AtLeastOnce, 2, "kept/a", b"2")));
+        assert_eq!(publisher.recv_disconnect().reason, ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR);
+        let mut publisher = Client::open(&server, lasting(V5, "publisher"));
+        for (packet_id, text) in [(1, b"1"), (2, b"2")] {
+            assert!(!publisher.publish(publish_qos(QoS::AtLeastOnce, packet_id, "kept/a", text)).is_error());
+        }
+        assert_eq!(texts(&rest(&server, &mut reader, "kept/b")), ["1", "2"], "{threads} loops");
+    }
+}
+
+#[test]
 fn a_publisher_that_reuses_the_packet_id_of_a_refused_message_goes_on() {
     let disk = Disk::new();
     let server = start(&disk.store.database(), 1);
