@@ -203,6 +203,9 @@ impl Worker {
                 }
                 Taken::Nothing => return Turned::Over,
                 Taken::Held(at_ms) | Taken::Later(at_ms) => {
+                    if matches!(taken, Taken::Later(_)) {
+                        self.limit(hook).await;
+                    }
                     let wait_ms = at_ms.saturating_sub(self.parts.clock.unix_now_ms());
                     return Turned::Until(again.min(self.parts.clock.now() + wait_ms));
                 }
@@ -275,9 +278,16 @@ impl Worker {
                 reason = failure.reason,
                 "a delivery to a webhook failed"
             );
-            hook.limit(&self.parts.store, now_ms.saturating_sub(QUEUE_MS_MAX), self.keep).await?;
         }
         Ok(outcome)
+    }
+
+    /// Holds the queue of a pausing webhook to its limits. Its pause is up to an hour, in which events go on arriving.
+    async fn limit(&self, hook: Hook<'_>) {
+        let before_ms = self.parts.clock.unix_now_ms().saturating_sub(QUEUE_MS_MAX);
+        if let Err(error) = hook.limit(&self.parts.store, before_ms, self.keep).await {
+            tracing::warn!(%error, "a webhook's queue could not be held to its limits");
+        }
     }
 
     fn events(&self, broker: &str, work: &Work) -> (Vec<Bytes>, String) {
