@@ -20,7 +20,6 @@ use crate::limits::FabricLimits;
 use crate::outbox::{Destination, Outbox};
 use crate::sink::Sink;
 
-/// Interval of inbox sweeps, milliseconds.
 const SWEEP_MS: u64 = 8_000;
 
 struct Pod {

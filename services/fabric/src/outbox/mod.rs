@@ -120,7 +120,6 @@ impl Outbox {
         }
     }
 
-    /// Closes the open batches, so that they can be sent.
     pub(crate) fn close_batches(&self) {
         self.lock().close_batches();
     }
