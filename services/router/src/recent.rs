@@ -6,9 +6,8 @@ use compact_str::CompactString;
 use millrace_mqtt::topic;
 use smallvec::SmallVec;
 
-/// Remembered filters. Searching them costs less than a match.
+/// Searching this many filters costs less than a match.
 const FILTERS_MAX: usize = 16;
-/// Longest remembered filter, bytes.
 const FILTER_BYTES_MAX: usize = 128;
 
 /// The filters that one edit changed, or the fact that they are too many to remember.

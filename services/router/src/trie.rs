@@ -17,7 +17,7 @@ pub(crate) trait Content: Clone + Default {
     fn is_empty(&self) -> bool;
 }
 
-/// One level. Every node except the root leads to content.
+/// Every node except the root leads to content.
 #[derive(Clone, Debug)]
 pub(crate) struct Node<C> {
     level: CompactString,
