@@ -227,7 +227,6 @@ impl Connection {
         Effect::None
     }
 
-    /// Call it after the store recorded the PUBREC.
     pub fn release(&mut self, id: PacketId, session: &mut Session, out: &mut impl Out) {
         let Some(outbox) = &mut session.outbox else { return };
         if let Some(State::Releasing(_)) = outbox.state(id) {
@@ -236,7 +235,6 @@ impl Connection {
         }
     }
 
-    /// Call it after the store deleted the packet id.
     pub fn complete(&mut self, id: PacketId, session: &mut Session, out: &mut impl Out) {
         if session.inbound.get(id) == Some(Receipt::Released) {
             session.inbound.remove(id);
