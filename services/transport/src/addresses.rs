@@ -91,7 +91,6 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// Addresses of `unlimited` are never counted.
     pub fn new(limits: AddressLimits, unlimited: Networks) -> Self {
         Self { limits, unlimited, shards: Default::default() }
     }

@@ -55,7 +55,6 @@ pub enum AcceptResult {
 #[derive(Debug, Default)]
 pub struct Listeners {
     all: Vec<Listener>,
-    /// The caller's timer for [`Listeners::retry`] is running.
     has_timer: bool,
 }
 
@@ -90,7 +89,6 @@ impl Listeners {
         self.all.iter().any(|listener| listener.more && !listener.paused)
     }
 
-    /// Accepts up to `ACCEPTS_MAX` connections from each ready listener.
     pub fn accept(&mut self, mut accepted: impl FnMut(AcceptResult)) {
         for listener in self.all.iter_mut().filter(|listener| listener.more && !listener.paused) {
             for _ in 0..ACCEPTS_MAX {
