@@ -44,7 +44,6 @@ impl TransactionFailure for Error {
 }
 
 impl Database {
-    /// Makes a store on an engine.
     #[must_use]
     pub fn new(engine: Arc<dyn Engine>, host: Arc<dyn Host>, retry: RetryPolicy) -> Self {
         Self { engine, host, retry }
@@ -56,7 +55,6 @@ impl Database {
         Self::memory_on(Arc::new(System::new()))
     }
 
-    /// [`Database::memory`] with a clock of the test's own.
     #[must_use]
     pub fn memory_on(host: Arc<dyn Host>) -> Self {
         Self::new(memory::engine(), host, RetryPolicy::default())
