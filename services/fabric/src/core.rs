@@ -311,7 +311,7 @@ impl Core {
         }
         let outcome = self.joins.outcome(now);
         if !outcome.complete.is_empty() {
-            // The forgotten pods do not know about it. A pod that returns is asked again.
+            // Forgotten pods have not confirmed these joins, so a pod that returns must be asked again.
             self.pods.retain(|_, pod| pod.is_alive);
         }
         for mut announcement in outcome.again {

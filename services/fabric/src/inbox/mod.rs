@@ -132,8 +132,8 @@ impl Inbox {
         }
     }
 
-    /// All later messages of the pod are sent while this pod listens, because that pod begins or has answered everything. Unless
-    /// `counts`, messages that were received from it may be older.
+    /// Called when `pod` begins or has answered every announcement: this pod listens to all of its later messages. Without
+    /// `counts`, messages already received from `pod` may be older.
     pub(crate) fn began(&mut self, pod: PodId, counts: bool) {
         let mut gaps = Vec::new();
         for (to, interest) in self.interests.iter_mut().filter(|(_, interest)| interest.is_complete) {
