@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 const FILTERS_MAX: usize = 16;
 const FILTER_BYTES_MAX: usize = 128;
 
-/// The filters that one edit changed, or the fact that they are too many to remember.
+/// The filters that one edit changed, unless they are too many or too long to remember.
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
     filters: SmallVec<[CompactString; 2]>,

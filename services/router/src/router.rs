@@ -90,7 +90,7 @@ impl Router {
         }
     }
 
-    /// Also adds the bytes of this router to `total`. Later calls have no effect.
+    /// Also adds the bytes of this router to `total`; only the first call has an effect.
     pub fn count_in(&self, total: &Arc<AtomicU64>) {
         let tree = self.tree.lock().unwrap_or_else(PoisonError::into_inner);
         if self.total.set(total.clone()).is_ok() {
@@ -170,8 +170,8 @@ impl Router {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// True if no filter that changed from generation `matched` to generation `now` matches `topic`, so that a cached match is
-    /// still valid. False when not all of the changes are remembered. `now` must have been published.
+    /// True if no filter that changed from generation `matched` to `now` matches `topic`, so that a cached match is still
+    /// valid. False when some of the changes are forgotten; `now` must have been published.
     pub fn still_valid(&self, topic: &str, matched: u64, now: u64) -> bool {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         recent.spare(topic, matched, now)
@@ -201,7 +201,6 @@ impl Drop for Router {
 }
 
 impl Snapshot {
-    /// Compare it with [`Router::generation`].
     #[inline]
     pub fn generation(&self) -> u64 {
         self.generation

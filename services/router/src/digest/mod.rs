@@ -42,7 +42,6 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// Adds room for a third more than `filters`.
     #[must_use]
     pub fn with_room(filters: usize) -> Self {
         let bits = filters.saturating_mul(BITS).min(BITS_MAX);
