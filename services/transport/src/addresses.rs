@@ -14,7 +14,6 @@ use crate::Millis;
 
 /// Parts of the table, each with a lock of its own, so that loops which accept at the same time rarely meet.
 const SHARDS: usize = 16;
-/// A part with fewer entries is not searched for stale entries.
 const SWEEP_LEN_MIN: usize = 1024;
 
 #[derive(Clone, Copy, Debug)]
