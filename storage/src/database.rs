@@ -49,7 +49,7 @@ impl Database {
         Self { engine, host, retry }
     }
 
-    /// Makes a store in memory, for tests: it copies all keys at each commit.
+    /// A store in memory, for tests: it copies all keys at each commit.
     #[must_use]
     pub fn memory() -> Self {
         Self::memory_on(Arc::new(System::new()))

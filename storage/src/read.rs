@@ -16,19 +16,17 @@ pub enum Read {
 pub struct RangeOptions {
     /// Most keys of the page; at least 1.
     pub limit: usize,
-    /// From the end of the range to its beginning.
     pub reverse: bool,
     pub read: Read,
 }
 
 impl RangeOptions {
-    /// The first `limit` keys, serializable.
     #[must_use]
     pub fn first(limit: usize) -> Self {
         Self { limit, reverse: false, read: Read::Serializable }
     }
 
-    /// The last `limit` keys, the last one first, serializable.
+    /// The last key comes first.
     #[must_use]
     pub fn last(limit: usize) -> Self {
         Self { reverse: true, ..Self::first(limit) }

@@ -216,7 +216,7 @@ impl Inner {
         if self.used.swap(true, Ordering::AcqRel) { Err(Error::Used) } else { Ok(()) }
     }
 
-    /// An oversized transaction stays so, because it cannot be committed without the refused write.
+    /// After a refusal every further write and the commit fail, because a commit without the refused write would be wrong.
     fn add_bytes(&self, bytes: usize) -> Result<(), Error> {
         if self.used.load(Ordering::Acquire) {
             return Err(Error::Used);

@@ -22,7 +22,7 @@ const CLEANUP_PART: u64 = 4;
 
 const MERGE_EVERY: Duration = Duration::from_secs(1);
 
-/// As many as fjall merges together, and two more with which fjall notices that the old tables are unused.
+/// fjall merges [`UNMERGED`] tables together, and notices with two more that the old ones are unused.
 const TABLES: u8 = UNMERGED + 2;
 
 pub(super) enum Room {
