@@ -83,13 +83,13 @@ impl History {
         ClientId(number(self.clients.len() - 1))
     }
 
-    /// Called before the connection is made.
+    /// Must be called before the connection is made.
     pub fn connection(&mut self, client: ClientId) -> ConnectionId {
         self.connections.push(client);
         ConnectionId(number(self.connections.len() - 1))
     }
 
-    /// Called before the message is published.
+    /// Must be called before the message is published.
     pub fn message(
         &mut self,
         publisher: ClientId,

@@ -64,7 +64,7 @@ pub(crate) struct Plan {
 pub(crate) struct Run {
     home: Home,
     servers: Vec<Option<Server>>,
-    /// By pod: how often it got another name.
+    /// How often each pod was started under another name.
     renamed: Vec<u32>,
     stage: Stage,
     clients: Vec<Client>,
