@@ -257,7 +257,7 @@ impl Core {
         }
     }
 
-    /// Finds silent pods.
+    /// Removes pods that were silent for too long.
     fn miss(&mut self, now: Millis) {
         let gone_ms = u64::from(self.limits.pod_gone_ms);
         let forgotten_ms = gone_ms + 2 * u64::from(self.limits.outage_ms_max);
