@@ -97,7 +97,7 @@ pub(crate) fn add(batch: &mut Vec<u8>, pieces: &[&[u8]], length: usize) {
     }
 }
 
-/// Fills in the fields that were unknown when the batch was opened.
+/// Fills in the head of the batch, which was unknown when the batch was opened.
 pub(crate) fn close(mut batch: Vec<u8>, from: PodId, numbers: Numbers) -> Bytes {
     head(&mut &mut batch[..HEAD], BATCH, from, numbers);
     batch.into()

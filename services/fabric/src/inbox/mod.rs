@@ -110,8 +110,7 @@ impl Inbox {
             positions.iter().map(|position| (position.to, *position)).collect();
         for to in list {
             let Some(interest) = self.interests.get_mut(to) else { continue };
-            // A pod that knows all of them learns the rest from the heartbeats that follow the answer, in order with the
-            // messages.
+            // This pod knows the sender's numbers already, and the heartbeats behind the answer show every loss.
             let knows_all = interest.is_complete && is_known;
             if interest.announcement != announcement || knows_all || !to.is_numbered() {
                 continue;
