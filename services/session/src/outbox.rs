@@ -86,6 +86,7 @@ pub(crate) struct Outbox {
     replay_points: VecDeque<u64>,
     taken: u64,
     reserved: Vec<PacketId>,
+    /// Subscription and position of shared messages that the client has acknowledged.
     settled: Vec<(u64, Place)>,
 }
 

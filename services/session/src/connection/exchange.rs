@@ -227,6 +227,7 @@ impl Connection {
         Effect::None
     }
 
+    /// Call it after the store recorded the PUBREC.
     pub fn release(&mut self, id: PacketId, session: &mut Session, out: &mut impl Out) {
         let Some(outbox) = &mut session.outbox else { return };
         if let Some(State::Releasing(_)) = outbox.state(id) {
@@ -235,6 +236,7 @@ impl Connection {
         }
     }
 
+    /// Call it after the store deleted the packet id.
     pub fn complete(&mut self, id: PacketId, session: &mut Session, out: &mut impl Out) {
         if session.inbound.get(id) == Some(Receipt::Released) {
             session.inbound.remove(id);
