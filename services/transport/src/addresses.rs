@@ -142,7 +142,8 @@ impl Addresses {
 }
 
 impl Shard {
-    /// Forgets addresses without connections whose cost is paid for, in steps of about one visit per new entry.
+    /// Forgets addresses without connections whose cost is paid for. The part must double in between, so a new entry costs
+    /// about one visit.
     fn sweep(&mut self, now: Millis) {
         if self.entries.len() < self.sweep_len.max(SWEEP_LEN_MIN) {
             return;
