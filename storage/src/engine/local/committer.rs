@@ -35,6 +35,7 @@ pub(super) struct Committer<B: Backend> {
     failure: Option<Failure>,
     /// The backend refused a write. It is asked again even without new transactions, because it may be making room.
     short: bool,
+    /// The backend may have something to free.
     unfreed: bool,
 }
 
