@@ -17,23 +17,23 @@ set -euo pipefail
 : "${GATEWAY_LISTEN:=127.0.0.1}"
 : "${GATEWAY_MQTTS_PORT:=8883}"
 : "${GATEWAY_WSS_PORT:=8443}"
-# Whether clients of the WSS port are asked for a certificate: browsers ask their user then. Clients that offer the
-# ALPN name "mqtt" always are.
+# "yes" requests client certificates on the WSS port, and browsers then ask their user. Envoy always requests one from clients
+# that offer the ALPN name "mqtt".
 : "${GATEWAY_WSS_CLIENT_CERTIFICATES:=no}"
 # For probes and Prometheus: /ready and /stats/prometheus, nothing else.
 : "${GATEWAY_STATUS_LISTEN:=127.0.0.1}"
 : "${GATEWAY_STATUS_PORT:=9902}"
-# Envoy's own, on 127.0.0.1: who reaches it can stop the gateway.
+# Envoy's admin port, on 127.0.0.1: a program that reaches it can stop the gateway.
 : "${GATEWAY_ADMIN_PORT:=9901}"
-# Clients at once; beyond it connections are closed at once. Each client is two open files.
+# Most connected clients; Envoy closes further connections at once. Each client needs two open files.
 : "${GATEWAY_CONNECTIONS_MAX:=100000}"
-# Memory above which new clients are refused (from 95 % on): see README.md for what a client costs.
+# Heap of Envoy, which refuses new clients above 95 % of it; README.md has the memory of a client.
 : "${GATEWAY_HEAP_BYTES_MAX:=4294967296}"
-# Percent of the average that one pod may have before a server name's clients go to other pods too.
+# Percent of the average load of the pods; when a pod has more, Envoy sends new clients of its server names to other pods.
 : "${GATEWAY_SHARE_PERCENT_MAX:=125}"
-# Threads; 0 is one a core.
+# Threads of Envoy; 0 is one per core.
 : "${GATEWAY_THREADS:=0}"
-# After a signal: seconds in which the load balancer in front may notice, then seconds in which clients may leave.
+# After a signal: seconds until the load balancer in front has noticed, then seconds for clients to leave.
 : "${GATEWAY_NOTICE_S:=5}"
 : "${GATEWAY_DRAIN_S:=30}"
 : "${GATEWAY_ACCESS_LOG:=/dev/stdout}"

@@ -9,8 +9,7 @@ use std::{
 
 use crate::{error::Error, host::instant, version::Committed};
 
-/// The result of a commit, for a callback or a future. An engine completes it once, when the commit is decided. Dropping it
-/// reports [`Error::CommitUnknown`].
+/// An engine completes it once, when the commit is decided. Dropping it reports [`Error::CommitUnknown`].
 pub struct Completion(Option<Callback>);
 
 type Callback = Box<dyn FnOnce(Result<Committed, Error>) + Send>;
@@ -21,14 +20,12 @@ impl Completion {
         Self(Some(Box::new(callback)))
     }
 
-    /// A completion with its future.
     pub fn future() -> (Self, Commit) {
         let state = Arc::new(Mutex::new(State::Waiting(None)));
         let commit = Commit(state.clone());
         (Self::call(move |result| finish(&state, result)), commit)
     }
 
-    /// Passes the result to the callback or the future.
     pub fn complete(mut self, result: Result<Committed, Error>) {
         if let Some(callback) = self.0.take() {
             callback(result);

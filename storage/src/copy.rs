@@ -1,8 +1,8 @@
 //! Copies all keys of a store into another one, between engines, too.
 //!
-//! A copy is a comparison that writes the differences: it goes through both stores in key order, page by page. So an interrupted
-//! copy goes on where it stopped, and a last comparison without a difference proves that both stores are equal. The source must
-//! have no writers; the comparison finds those that it has nevertheless. Until the copy has ended, the target has a key that
+//! A copy is a comparison that writes the differences: it goes through both stores in key order, page by page. So an
+//! interrupted copy continues where it stopped, and a last comparison without a difference proves that both stores are equal.
+//! The source must have no writers; the comparison detects any that it has. Until the copy has ended, the target has a key that
 //! [`copy_is_unfinished`] finds, so that no server starts on half of a store.
 //!
 //! Keys that hold a versionstamp stay as they are. So the target's versions must come after all of the source's, or new messages
@@ -15,8 +15,8 @@ use crate::{
     limits::KEY_SPACE_END,
 };
 
-/// Its value is the id of a running copy and the key before which all is copied. The layers' keys are tuples, whose first
-/// byte is less.
+/// Its value is the id of the running copy and the key before which all is copied. The layers' keys are tuples, whose first
+/// byte is less, so a copy does not collide with them.
 const UNFINISHED_KEY: &[u8] = b"\xfecopy";
 const ID_BYTES: usize = 8;
 
@@ -26,13 +26,10 @@ const PAGE_ROWS: usize = 1_000;
 /// Comparisons that still find differences after the copy, before the source is taken to have writers.
 const COMPARISONS_MAX: u32 = 3;
 
-/// The extent of one pass over both stores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct CopyProgress {
     pub keys: u64,
     pub bytes: u64,
-    /// Keys that were written or deleted in the target.
     pub changed: u64,
     /// The pass comes after the one that copied all keys.
     pub is_comparing: bool,
@@ -41,7 +38,6 @@ pub struct CopyProgress {
 /// An interrupted copy. The copied keys stay, and the same call goes on after them.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)]
 pub enum CopyError {
     #[error("the target has data, and a copy needs an empty one")]
     NotEmpty,

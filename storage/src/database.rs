@@ -44,19 +44,17 @@ impl TransactionFailure for Error {
 }
 
 impl Database {
-    /// Makes a store on an engine.
     #[must_use]
     pub fn new(engine: Arc<dyn Engine>, host: Arc<dyn Host>, retry: RetryPolicy) -> Self {
         Self { engine, host, retry }
     }
 
-    /// Makes a store in memory, for tests: it copies all keys at each commit.
+    /// A store in memory, for tests: it copies all keys at each commit.
     #[must_use]
     pub fn memory() -> Self {
         Self::memory_on(Arc::new(System::new()))
     }
 
-    /// [`Database::memory`] with a clock of the test's own.
     #[must_use]
     pub fn memory_on(host: Arc<dyn Host>) -> Self {
         Self::new(memory::engine(), host, RetryPolicy::default())

@@ -6,9 +6,7 @@ use crate::limits::KEY_BYTES_MAX;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)]
 pub enum Error {
-    /// Something that the transaction read was changed before it committed.
     #[error("the transaction conflicts with one that committed after it had read")]
     Conflict,
     /// The transaction is older than the store keeps versions for.
@@ -18,7 +16,6 @@ pub enum Error {
     /// happen twice, can retry.
     #[error("it is not known whether the transaction committed")]
     CommitUnknown,
-    /// The commit queue is full.
     #[error("the commit queue is full")]
     Busy,
     /// The store recovers from a failure of its disk, or the cluster cannot be reached.
@@ -33,12 +30,10 @@ pub enum Error {
     Cluster { code: i32, reason: &'static str },
     #[error("stored data is corrupted: {0}")]
     Corrupt(String),
-    /// The transaction was committed before.
     #[error("the transaction was committed before")]
     Used,
     #[error("the store is closed")]
     Closed,
-    /// A key is empty, longer than [`KEY_BYTES_MAX`] or not below [`crate::limits::KEY_SPACE_END`].
     #[error("a key of {0} bytes is not allowed: keys are 1 to {KEY_BYTES_MAX} bytes and begin below 0xff")]
     KeyNotAllowed(usize),
     #[error("a value of {0} bytes is not allowed: values have at most 100000 bytes")]
@@ -71,7 +66,6 @@ impl Error {
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)]
 pub enum OpenError {
     #[error("the data folder {0} is in use by another process")]
     Locked(PathBuf),
@@ -83,10 +77,8 @@ pub enum OpenError {
     ReadOnly(PathBuf),
     #[error("there is no space left for the data folder {0}")]
     NoSpace(PathBuf),
-    /// A file is damaged.
     #[error("the data folder {path} is corrupted: {reason}")]
     Corrupt { path: PathBuf, reason: String },
-    /// Another error of the disk.
     #[error("the data folder {path} cannot be opened")]
     Io {
         path: PathBuf,

@@ -11,10 +11,8 @@ use std::{
 
 use crate::timer::Timer;
 
-/// The future of a wait.
 pub type Pause = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Clock, randomness and timer.
 pub trait Host: Send + Sync + 'static {
     /// Never goes back.
     fn now(&self) -> Duration;
@@ -27,7 +25,6 @@ pub trait Host: Send + Sync + 'static {
     /// Spreads retries.
     fn random(&self) -> u64;
 
-    /// Ends after `duration`.
     fn pause(&self, duration: Duration) -> Pause;
 }
 
@@ -40,7 +37,6 @@ pub struct System {
 }
 
 impl System {
-    /// Starts at zero.
     #[must_use]
     pub fn new() -> Self {
         Self { start: instant(), seed: RandomState::new(), drawn: AtomicU64::new(0), timer: Timer::default() }

@@ -1,24 +1,18 @@
-//! Keys and ranges of keys.
-
 use bytes::Bytes;
 
 /// Includes `begin` and excludes `end`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct KeyRange {
     pub begin: Bytes,
     pub end: Bytes,
 }
 
-#[allow(missing_docs)]
 impl KeyRange {
-    /// From `begin` to before `end`.
     #[must_use]
     pub fn new(begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Self {
         Self { begin: Bytes::copy_from_slice(begin.as_ref()), end: Bytes::copy_from_slice(end.as_ref()) }
     }
 
-    /// This key alone.
     #[must_use]
     pub fn key(key: impl AsRef<[u8]>) -> Self {
         let end = after(key.as_ref());

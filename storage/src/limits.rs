@@ -15,7 +15,6 @@ pub const PREFIX_BYTES_MAX: usize = 16;
 /// Bytes of a key: FoundationDB's 10,000, less the prefix and the four bytes of a versionstamp's offset.
 pub const KEY_BYTES_MAX: usize = 10_000 - PREFIX_BYTES_MAX - 4;
 
-/// Bytes of a value.
 pub const VALUE_BYTES_MAX: usize = 100_000;
 
 /// Bytes of keys and values after which a range read ends its page, whatever its row limit: bounds the memory of one

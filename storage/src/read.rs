@@ -1,5 +1,3 @@
-//! Options and results of reads.
-
 use bytes::Bytes;
 
 use crate::key::{KeyRange, after};
@@ -14,46 +12,38 @@ pub enum Read {
     Snapshot,
 }
 
-/// The extent of a range read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RangeOptions {
     /// Most keys of the page; at least 1.
     pub limit: usize,
-    /// From the end of the range to its beginning.
     pub reverse: bool,
-    /// Serializable by default.
     pub read: Read,
 }
 
 impl RangeOptions {
-    /// The first `limit` keys, serializable.
     #[must_use]
     pub fn first(limit: usize) -> Self {
         Self { limit, reverse: false, read: Read::Serializable }
     }
 
-    /// The last `limit` keys, the last one first, serializable.
+    /// The last key comes first.
     #[must_use]
     pub fn last(limit: usize) -> Self {
         Self { reverse: true, ..Self::first(limit) }
     }
 
-    /// The same as a snapshot read.
     #[must_use]
     pub fn snapshot(self) -> Self {
         Self { read: Read::Snapshot, ..self }
     }
 }
 
-/// A key and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct KeyValue {
     pub key: Bytes,
     pub value: Bytes,
 }
 
-/// A page of a range.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     /// In the order of the read.

@@ -8,7 +8,6 @@ use crate::error::Error;
 
 /// The future of a read. An engine with its data in memory answers at once, without an allocation.
 #[must_use = "a read does nothing until it is awaited"]
-#[allow(missing_docs)]
 pub enum Reply<'a, T> {
     /// `None` once it was taken.
     Ready(Option<Result<T, Error>>),
@@ -16,7 +15,6 @@ pub enum Reply<'a, T> {
 }
 
 impl<T> Reply<'_, T> {
-    /// A finished answer.
     pub fn ready(answer: Result<T, Error>) -> Self {
         Self::Ready(Some(answer))
     }

@@ -4,13 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// As in Prometheus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum StatKind {
     Counter,
     Gauge,
 }
 
-#[allow(missing_docs)]
 impl StatKind {
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -21,16 +19,14 @@ impl StatKind {
     }
 }
 
-/// A number about an engine. Numbers of the same name differ in their labels and are adjacent.
+/// Numbers of the same name differ in their labels and are adjacent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stat {
     /// Name, with its base unit at the end: seconds, bytes, or a ratio of 1.
     pub name: &'static str,
     /// Labels as in `reason="busy"`, or nothing.
     pub labels: &'static str,
-    /// One sentence.
     pub help: &'static str,
-    /// Counter or gauge.
     pub kind: StatKind,
     /// In the unit of the name.
     pub value: f64,

@@ -61,8 +61,6 @@ impl Transaction {
         }
     }
 
-    /// The value of `key`.
-    ///
     /// # Errors
     /// [`Error::Unreadable`] for keys that this transaction sets with a versionstamp, [`Error::TooOld`], a limit, or a
     /// failure of the engine.
@@ -89,7 +87,6 @@ impl Transaction {
         }
     }
 
-    /// Sets `key` to `value`.
     pub fn set(&self, key: impl AsRef<[u8]>, value: impl Into<Bytes>) -> Result<(), Error> {
         let (key, value) = (key.as_ref(), value.into());
         check_key(key)?;
@@ -99,7 +96,6 @@ impl Transaction {
         Ok(())
     }
 
-    /// Deletes `key`, if it is there.
     pub fn clear(&self, key: impl AsRef<[u8]>) -> Result<(), Error> {
         let key = key.as_ref();
         check_key(key)?;
@@ -108,7 +104,6 @@ impl Transaction {
         Ok(())
     }
 
-    /// Deletes all keys of `range`.
     pub fn clear_range(&self, range: KeyRange) -> Result<(), Error> {
         self.write_range(range, EngineTransaction::clear_range)
     }
@@ -160,13 +155,12 @@ impl Transaction {
         self.write_range(range, EngineTransaction::add_write_conflict_range)
     }
 
-    /// The host's time of day.
     #[must_use]
     pub fn unix_ms(&self) -> u64 {
         self.0.host.unix_ms()
     }
 
-    /// Reads and writes do not depend on it.
+    /// No option changes the result of a read or a write.
     pub fn set_option(&self, option: TransactionOption) {
         self.0.engine.set_option(option);
     }
@@ -222,7 +216,7 @@ impl Inner {
         if self.used.swap(true, Ordering::AcqRel) { Err(Error::Used) } else { Ok(()) }
     }
 
-    /// An oversized transaction stays so, because it cannot be committed without the refused write.
+    /// After a refusal every further write and the commit fail, because a commit without the refused write would be wrong.
     fn add_bytes(&self, bytes: usize) -> Result<(), Error> {
         if self.used.load(Ordering::Acquire) {
             return Err(Error::Used);

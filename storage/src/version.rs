@@ -1,5 +1,3 @@
-//! Versions of the store, and the result of a commit.
-
 use std::fmt;
 
 /// A state of the store: every commit that is visible at a version is visible at all later ones.
@@ -9,7 +7,6 @@ pub type Version = u64;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Versionstamp(pub [u8; Self::LEN]);
 
-#[allow(missing_docs)]
 impl Versionstamp {
     pub const LEN: usize = 10;
 
@@ -39,7 +36,6 @@ impl fmt::Debug for Versionstamp {
     }
 }
 
-/// The result of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Committed {
     /// `None` when nothing was written.

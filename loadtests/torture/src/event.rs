@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-/// One client id. Numbers count from 0 in the order of [`crate::history::History::clients`].
+/// Index into [`crate::history::History::clients`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u32);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u32);
 
-/// In the order of [`crate::history::History::messages`].
+/// Index into [`crate::history::History::messages`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageId(pub u32);
 

@@ -20,7 +20,7 @@ const FAILURES_MAX: u64 = 4;
 const SPACE_BYTES_MAX: u64 = 400_000;
 const NANOS: i64 = 1_000_000_000;
 const CLOCK_NANOS: [i64; 4] = [0, 30 * NANOS, -3_600 * NANOS, -30 * NANOS];
-/// Ahead of all clocks before, by more than any will is delayed.
+/// At the end the clock is set later than at any time of the run, by more than any will is delayed.
 const CATCH_UP_NANOS: u64 = 60_000_000_000;
 /// Files that may differ from the log for each kill: it may come between a call and its record.
 const DIFFERENT_MAX: usize = 1;

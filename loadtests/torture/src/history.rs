@@ -15,7 +15,6 @@ const LARGE_PADDING_BYTES: u32 = 9_000;
 #[derive(Clone, Debug)]
 pub struct ClientInfo {
     pub name: String,
-    /// MQTT 5.0; otherwise 3.1.1.
     pub v5: bool,
     /// Its session outlives its connections: clean session 0 (3.1.1), a long session expiry (5.0).
     pub persistent: bool,
@@ -84,13 +83,13 @@ impl History {
         ClientId(number(self.clients.len() - 1))
     }
 
-    /// Called before the connection is made.
+    /// Must be called before the connection is made.
     pub fn connection(&mut self, client: ClientId) -> ConnectionId {
         self.connections.push(client);
         ConnectionId(number(self.connections.len() - 1))
     }
 
-    /// Called before the message is published.
+    /// Must be called before the message is published.
     pub fn message(
         &mut self,
         publisher: ClientId,

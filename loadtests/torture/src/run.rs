@@ -64,7 +64,7 @@ pub(crate) struct Plan {
 pub(crate) struct Run {
     home: Home,
     servers: Vec<Option<Server>>,
-    /// By pod: how often it got another name.
+    /// How often each pod was started under another name.
     renamed: Vec<u32>,
     stage: Stage,
     clients: Vec<Client>,
@@ -94,7 +94,6 @@ impl Run {
         let rng = Rng::with_seed(!plan.seed);
         let servers = (0..plan.pods).map(|_| None).collect();
         let renamed = vec![0; plan.pods];
-        // Taking a session over needs the store.
         let takes_over_in_time = plan.kill_store.is_none() && !plan.hazards.delays_takeovers();
         Ok(Self { home, servers, renamed, stage, clients, ghosts, takes_over_in_time, poll, events, rng })
     }
@@ -337,7 +336,6 @@ impl Run {
         Ok(())
     }
 
-    /// A ghost is a connection that has ended for its client and not for the server.
     fn lay_ghosts(&mut self) {
         let stage = &mut self.stage;
         let takes_over_in_time = self.takes_over_in_time;

@@ -40,12 +40,7 @@ user root
 
 #[derive(Clone, Debug)]
 pub(crate) enum Broker {
-    Millrace {
-        program: PathBuf,
-        arguments: Vec<String>,
-        cluster: Option<Cluster>,
-    },
-    /// Not durable over a kill, which shows that the check can fail.
+    Millrace { program: PathBuf, arguments: Vec<String>, cluster: Option<Cluster> },
     Mosquitto,
 }
 

@@ -20,7 +20,6 @@ use crate::limits::FabricLimits;
 use crate::outbox::{Destination, Outbox};
 use crate::sink::Sink;
 
-/// Interval of inbox sweeps, milliseconds.
 const SWEEP_MS: u64 = 8_000;
 
 struct Pod {
@@ -258,7 +257,7 @@ impl Core {
         }
     }
 
-    /// Finds silent pods.
+    /// Removes pods that were silent for too long.
     fn miss(&mut self, now: Millis) {
         let gone_ms = u64::from(self.limits.pod_gone_ms);
         let forgotten_ms = gone_ms + 2 * u64::from(self.limits.outage_ms_max);
@@ -312,7 +311,7 @@ impl Core {
         }
         let outcome = self.joins.outcome(now);
         if !outcome.complete.is_empty() {
-            // The forgotten pods do not know about it. A pod that returns is asked again.
+            // Forgotten pods have not confirmed these joins, so a pod that returns must be asked again.
             self.pods.retain(|_, pod| pod.is_alive);
         }
         for mut announcement in outcome.again {

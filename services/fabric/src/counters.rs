@@ -1,5 +1,3 @@
-//! Counters of the fabric.
-
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Debug, Default)]

@@ -99,8 +99,8 @@ impl Fabric {
         self.shared.outbox.send(to, pieces)
     }
 
-    /// True when no other pod listens, so that the caller need not build `messages`. Call it immediately before, and then do not
-    /// send them: they are counted, so that a listening pod that was disconnected notices its loss.
+    /// True when no other pod listens, so that the caller need not build `messages`. The caller must then not send them: this
+    /// call numbers them, so that a listening pod that was disconnected notices its loss.
     #[must_use]
     pub fn unwanted(&self, to: To, messages: u32) -> bool {
         self.shared.outbox.unwanted(to, messages)

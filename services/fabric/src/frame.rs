@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 1 batch | numbers (20), then each message with its length (4) |
 //! | 2 part | numbers (20), index (2), parts (2), a piece of what a batch has after its numbers |
-//! | 3 hello | 1 for "say hello too" + 2 for "nothing before this counts"; how often it was so (4); name |
+//! | 3 hello | 1 for "say hello too" + 2 for "earlier messages no longer count"; epoch, the count of such hellos (4); name |
 //! | 4 bye | |
 //! | 5 joined | announcement (8), receivers |
 //! | 6 answer | announcement (8), positions: receiver, generation (8), number (8) |
@@ -97,7 +97,7 @@ pub(crate) fn add(batch: &mut Vec<u8>, pieces: &[&[u8]], length: usize) {
     }
 }
 
-/// Fills in the fields that were unknown when the batch was opened.
+/// Fills in the head of the batch, which was unknown when the batch was opened.
 pub(crate) fn close(mut batch: Vec<u8>, from: PodId, numbers: Numbers) -> Bytes {
     head(&mut &mut batch[..HEAD], BATCH, from, numbers);
     batch.into()
@@ -109,7 +109,6 @@ pub(crate) fn heartbeat(from: PodId, generation: u64, next: u64) -> Bytes {
     frame.into()
 }
 
-/// Each part has at most `bytes_max` bytes.
 pub(crate) fn cut(
     batch: &Bytes,
     from: PodId,
@@ -129,8 +128,8 @@ pub(crate) fn cut(
     })
 }
 
-/// `asks`: the others must answer with a hello. `is_fresh`: nothing that the sender sent before counts any more, as at the start
-/// of each `epoch`.
+/// `asks`: the others must answer with a hello. `is_fresh`: messages that the sender sent before no longer count, as at the
+/// start of each `epoch`.
 pub(crate) fn hello(from: PodId, asks: bool, is_fresh: bool, epoch: u32, name: &str) -> Bytes {
     let mut frame = start(HELLO, from, 5 + name.len());
     frame.put_u8(u8::from(asks) | u8::from(is_fresh) << 1);

@@ -35,7 +35,7 @@ impl fmt::Display for Health {
     }
 }
 
-/// Adds the remedy.
+/// Explains a failed connect and names the remedy.
 pub(crate) fn explain_connect(server: &str, error: &str) -> String {
     let lower = error.to_lowercase();
     let advice = match () {

@@ -1,5 +1,3 @@
-//! All limits of the fabric.
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FabricLimits {
     /// Shortest interval of sending rounds, microseconds: messages of that time share a batch. The first message after a pause

@@ -1,5 +1,3 @@
-//! Settings of a fabric.
-
 use std::fmt;
 use std::path::PathBuf;
 

@@ -1,8 +1,8 @@
 //! A mailbox carries batches of work from any thread to one event loop.
 //!
 //! The loop takes all waiting work once per turn and announces when it is about to sleep; a thread that delivers work to a
-//! sleeping loop wakes it. This crate does not know the kind of work, nor how a loop sleeps. `make loom` runs the tests in every
-//! order in which the threads can meet.
+//! sleeping loop wakes it. This crate knows neither the work nor how a loop sleeps. `make loom` runs the tests in every order
+//! in which the threads can meet.
 
 #![allow(missing_docs, reason = "a comment says only what name and type do not")]
 
@@ -37,7 +37,7 @@ impl Wake for mio::Waker {
 #[derive(Debug)]
 pub struct Mailbox<M, W> {
     waiting: Mutex<Waiting<M>>,
-    /// Bytes of the waiting work, for readers that do not lock.
+    /// For readers that do not lock.
     bytes: AtomicUsize,
     sleeping: AtomicBool,
     waker: W,
@@ -60,7 +60,7 @@ impl<M, W: Wake> Mailbox<M, W> {
         }
     }
 
-    /// Empties `batch`. Returns true when it had to wake the loop.
+    /// Empties `batch`; true when it had to wake the loop.
     pub fn deliver(&self, batch: &mut Vec<M>, bytes: usize) -> bool {
         {
             let mut waiting = self.waiting();
@@ -76,7 +76,7 @@ impl<M, W: Wake> Mailbox<M, W> {
     }
 
     pub fn wake(&self) -> bool {
-        // `sleep` sets the flag before it locks. So either this thread sees the flag, or the loop sees the mail.
+        // `sleep` sets the flag before it locks, so either this thread sees the flag or the loop sees the mail.
         let sleeps = self.sleeping.swap(false, Ordering::SeqCst);
         if sleeps && let Err(error) = self.waker.wake() {
             tracing::error!(%error, "could not wake an event loop; its work waits for its next timer");

@@ -1,5 +1,3 @@
-//! Errors of the decoder.
-
 use crate::ReasonCode;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,7 +20,6 @@ pub enum DecodeError {
     /// The topic name is empty (3.x; in 5.0 an empty one without alias is a protocol error) or has a wildcard.
     #[error("malformed topic name")]
     TopicName,
-    /// A topic filter that breaks the rules of section 4.7.
     #[error("malformed topic filter")]
     TopicFilter,
     /// The session checks for an alias over the maximum.

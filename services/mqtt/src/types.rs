@@ -1,5 +1,3 @@
-//! Small value types of packets.
-
 use std::num::NonZeroU16;
 
 /// A packet identifier (MQTT 5.0 section 2.2.1).
@@ -24,7 +22,6 @@ pub enum QoS {
 }
 
 impl QoS {
-    /// `None` for 3 and above.
     pub const fn from_bits(bits: u8) -> Option<Self> {
         match bits {
             0 => Some(Self::AtMostOnce),
@@ -93,7 +90,6 @@ pub enum RetainHandling {
 }
 
 impl RetainHandling {
-    /// `None` for 3 and above.
     pub const fn from_bits(bits: u8) -> Option<Self> {
         match bits {
             0 => Some(Self::Send),

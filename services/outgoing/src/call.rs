@@ -1,5 +1,3 @@
-//! An HTTP call and its response.
-
 use std::time::Duration;
 
 use bytes::Bytes;

@@ -29,7 +29,7 @@ pub struct CallSettings {
     pub roots: Vec<CertificateDer<'static>>,
 }
 
-/// Cheap to clone. Clones share connections and limits, so a process has one client.
+/// Clones share connections and limits.
 #[derive(Clone)]
 pub struct HttpClient {
     pool: Pool<Connector, Full<Bytes>>,
@@ -100,7 +100,7 @@ fn tls(more: Vec<CertificateDer<'static>>) -> ClientConfig {
         .with_no_client_auth()
 }
 
-/// A [`CallError`] is inside when no connection could be made; other connection errors are of TLS.
+/// The [`Connector`] puts a [`CallError`] into the chain of causes; a connection error without one comes from TLS.
 fn failed(error: legacy::Error) -> CallError {
     let is_connect = error.is_connect();
     let mut cause: Option<&(dyn StdError + 'static)> = error.source();

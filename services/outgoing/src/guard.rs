@@ -30,7 +30,7 @@ const CLOSED_V4: [Ipv4Net; 16] = [
 /// The only allocated IPv6 space. Loopback, unique local, link-local, multicast and IPv4-compatible addresses are outside.
 const OPEN_V6: Ipv6Net = v6([0x2000, 0, 0], 3);
 
-/// Special networks within it: protocols (Teredo among them), documentation.
+/// Special networks within [`OPEN_V6`]: protocols (Teredo among them), documentation.
 const CLOSED_V6: [Ipv6Net; 3] = [v6([0x2001, 0, 0], 23), v6([0x2001, 0xdb8, 0], 32), v6([0x3fff, 0, 0], 20)];
 
 /// Maps IPv4 into the last four bytes (NAT64, RFC 6052). A network's own prefix cannot be known.

@@ -1,21 +1,19 @@
-//! All limits of outgoing calls.
-
 use std::time::Duration;
 
 /// Longest URL, bytes, as browsers and proxies accept it.
 pub const URL_BYTES_MAX: usize = 2_048;
-/// Calls in progress. Each may have a response in memory, of a few KiB as a rule.
+/// Calls in progress, each with a response in memory of a few KiB as a rule.
 pub const CALLS_MAX: usize = 1_024;
 /// Calls in progress to one host and port: 1,280 a second if the service responds in 50 ms.
 pub const CALLS_PER_HOST_MAX: usize = 64;
-/// Calls in progress or queued, to one host and port. The client refuses more at once.
+/// Calls in progress or queued, to one host and port; the client refuses more at once.
 pub const WAITING_PER_HOST_MAX: usize = 1_024;
-/// Calls in progress or queued. The client refuses more at once.
+/// Like [`WAITING_PER_HOST_MAX`], for all hosts.
 pub const WAITING_MAX: usize = 16_384;
 /// Connections, idle ones included: a file descriptor and some 20 KiB each.
 pub const CONNECTIONS_MAX: usize = 2_048;
 pub const IDLE_PER_HOST_MAX: usize = 16;
-/// Longest idle time of a connection. Busy services reuse it, and few servers close it sooner.
+/// Busy services reuse a connection within this time, and few servers close it sooner.
 pub const IDLE_MAX: Duration = Duration::from_secs(15);
 /// Longest connection attempt, with TLS, unless the call's own timeout is shorter.
 pub const CONNECT_MAX: Duration = Duration::from_secs(10);
@@ -28,5 +26,4 @@ pub const LOOKUPS_MAX: usize = 256;
 pub const LOOKUPS_PER_ZONE_MAX: usize = 4;
 /// Longest lookup of a name, with the time in the queue.
 pub const LOOKUP_MAX: Duration = Duration::from_secs(5);
-/// Largest head of a response, bytes.
 pub const HEAD_BYTES_MAX: usize = 32 * 1024;

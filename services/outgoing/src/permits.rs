@@ -41,7 +41,6 @@ struct Host {
     calls: usize,
 }
 
-/// Released when dropped.
 pub(crate) struct Permit {
     _host: OwnedSemaphorePermit,
     _all: OwnedSemaphorePermit,

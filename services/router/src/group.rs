@@ -73,7 +73,7 @@ impl Group {
         self.online.iter().any(|member| counts(member.target))
     }
 
-    /// Never picks `target`, which cannot take the message now.
+    /// Like [`Group::pick`], but skips `target`, which cannot take the message now.
     pub fn pick_except(&self, target: Target) -> Option<Receiver> {
         let may = |other| other != target;
         self.take_turn(&self.online, may).or_else(|| self.take_turn(&self.offline, may))

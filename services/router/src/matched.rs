@@ -1,5 +1,3 @@
-//! The result of matching a topic.
-
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -15,9 +13,7 @@ use crate::subscription::{Subscription, Target};
 pub struct Receiver {
     pub target: Target,
     pub qos: QoS,
-    /// Skip messages that this client published.
     pub no_local: bool,
-    /// Keep the publisher's RETAIN flag.
     pub retain_as_published: bool,
     /// Number of its matching subscriptions that are persistent.
     pub kept: u16,
@@ -67,7 +63,6 @@ impl Receiver {
 pub struct Matched {
     /// Ordered by target, one entry per target.
     pub receivers: Box<[Receiver]>,
-    /// Each group passes the message to one member.
     pub groups: Box<[Arc<Group>]>,
 }
 

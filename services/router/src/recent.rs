@@ -6,12 +6,11 @@ use compact_str::CompactString;
 use millrace_mqtt::topic;
 use smallvec::SmallVec;
 
-/// Remembered filters. Searching them costs less than a match.
+/// Searching this many filters costs less than a match.
 const FILTERS_MAX: usize = 16;
-/// Longest remembered filter, bytes.
 const FILTER_BYTES_MAX: usize = 128;
 
-/// The filters that one edit changed, or the fact that they are too many to remember.
+/// The filters that one edit changed, unless they are too many or too long to remember.
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
     filters: SmallVec<[CompactString; 2]>,

@@ -39,14 +39,12 @@ struct Tree {
     seed: Seed,
 }
 
-/// All subscriptions at one moment.
 #[derive(Debug)]
 pub struct Snapshot {
     tree: Tree,
     generation: u64,
 }
 
-/// Bounds the cost of one match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatchLimits {
     /// Filters that can match one topic; each share name of a filter counts.
@@ -92,7 +90,7 @@ impl Router {
         }
     }
 
-    /// Also adds the bytes of this router to `total`. Later calls have no effect.
+    /// Also adds the bytes of this router to `total`; only the first call has an effect.
     pub fn count_in(&self, total: &Arc<AtomicU64>) {
         let tree = self.tree.lock().unwrap_or_else(PoisonError::into_inner);
         if self.total.set(total.clone()).is_ok() {
@@ -115,8 +113,8 @@ impl Router {
         self.edit(|edit| edit.set_online(filter, target, online));
     }
 
-    /// Makes changes as one batch, which is cheaper than single changes; no snapshot shows a part of it. Other writers wait, and
-    /// `f` must not call this router. An unchanged tree is not published.
+    /// Makes changes as one batch, which is cheaper than single changes; no snapshot shows a part of it, and an
+    /// unchanged tree is not published. Other writers wait, and `f` must not call this router.
     pub fn edit<R>(&self, f: impl FnOnce(&mut Edit<'_>) -> R) -> R {
         self.edit_published_by(f, |publish| publish()).0
     }
@@ -152,9 +150,9 @@ impl Router {
         (result, published)
     }
 
-    /// The writer notes the changes and swaps the snapshot before it stores the generation, and a reader loads the generation
-    /// (acquire) before the snapshot. So a reader of generation n gets snapshot n or a later one, and a cache that was filled from an older snapshot
-    /// has an older number.
+    /// The writer notes the changes, swaps the snapshot, then stores the generation; a reader loads the generation (acquire)
+    /// before the snapshot. So a reader of generation n gets snapshot n or a later one, and a cache filled from an older
+    /// snapshot has an older number.
     ///
     /// Both stores are sequentially consistent and done before the writer's call returns. A later load sees them in any thread
     /// that was notified of the change (by a SUBACK, a channel, a lock) or that follows in the order of all such operations.
@@ -166,14 +164,14 @@ impl Router {
         old
     }
 
-    /// The number of the newest snapshot. A match of this generation's snapshot is still valid; see also [`Router::still_valid`].
+    /// The number of the newest snapshot, whose matches are valid; see also [`Router::still_valid`].
     #[inline]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// True if no filter that changed from generation `matched` to generation `now` matches `topic`, so that a cached match is
-    /// still valid. False when not all of the changes are remembered. `now` must have been published.
+    /// True if no filter that changed from generation `matched` to `now` matches `topic`, so that a cached match is still
+    /// valid. False when some of the changes are forgotten; `now` must have been published.
     pub fn still_valid(&self, topic: &str, matched: u64, now: u64) -> bool {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         recent.spare(topic, matched, now)
@@ -203,7 +201,6 @@ impl Drop for Router {
 }
 
 impl Snapshot {
-    /// Compare it with [`Router::generation`].
     #[inline]
     pub fn generation(&self) -> u64 {
         self.generation

@@ -6,7 +6,7 @@ use crate::seed::Seed;
 use crate::subscription::{Subscription, Target};
 use crate::trie::Content;
 
-/// The subscribers of one filter. Every node of the trie has a set, so the rare parts are behind a pointer.
+/// Every node of the trie has a set, so the rare parts are behind a pointer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Set {
     pub(crate) subscribers: Map<Subscription>,

@@ -8,14 +8,12 @@ use crate::pmap::Entry;
 use crate::seed::Seed;
 use crate::trie::{Content, Node, split_level};
 
-/// Readers never wait for writers.
 #[derive(Debug)]
 pub struct TopicTree<V: Clone> {
     writer: Mutex<()>,
     published: ArcSwap<TreeSnapshot<V>>,
 }
 
-/// All values at one moment.
 #[derive(Clone, Debug)]
 pub struct TreeSnapshot<V: Clone> {
     root: Arc<Node<Option<V>>>,

@@ -17,7 +17,7 @@ pub(crate) trait Content: Clone + Default {
     fn is_empty(&self) -> bool;
 }
 
-/// One level. Every node except the root leads to content.
+/// Every node except the root leads to content.
 #[derive(Clone, Debug)]
 pub(crate) struct Node<C> {
     level: CompactString,
@@ -112,12 +112,11 @@ impl<C: Content> Node<C> {
         Some(&node.content)
     }
 
-    /// Creates missing nodes of `filter` and copies shared ones. Call [`Node::prune`] if the content stays empty.
+    /// Creates missing nodes of `filter` and copies shared ones; call [`Node::prune`] if the content stays empty.
     pub(crate) fn make(&mut self, filter: &str, seed: &Seed) -> &mut C {
         self.make_counted(filter, seed, &mut 0)
     }
 
-    /// Adds the memory of created nodes to `bytes`.
     pub(crate) fn make_counted(&mut self, filter: &str, seed: &Seed, bytes: &mut usize) -> &mut C {
         let mut node = self;
         let mut rest = Some(filter);

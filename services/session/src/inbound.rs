@@ -49,7 +49,6 @@ impl Inbound {
         self.ids.as_ref()?.get(&id).copied()
     }
 
-    /// Received ids that are not in the store.
     pub(crate) fn not_stored(&self) -> impl Iterator<Item = PacketId> {
         let not_stored = |(id, receipt): (&PacketId, &Receipt)| {
             (*receipt == Receipt::Received { kept: false }).then_some(*id)

@@ -48,7 +48,6 @@ enum Stored {
 }
 
 impl PartialEq for Message {
-    /// Compares the published fields only.
     fn eq(&self, other: &Self) -> bool {
         let key = |message: &Self| (message.properties_len, message.expires_at, message.qos, message.retain);
         key(self) == key(other) && self.topic == other.topic && self.body == other.body

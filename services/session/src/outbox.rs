@@ -18,8 +18,7 @@ pub struct Entry {
     pub qos: QoS,
     pub retain: bool,
     pub replay: bool,
-    /// Number of the matching shared subscription in the caller's table; 0 for none. If the session ends without an
-    /// acknowledgement, another member gets the message.
+    /// 0 for none. If the session ends without an acknowledgement, another member of this shared subscription gets the message.
     pub shared: u64,
     pub identifiers: SmallVec<[u32; 1]>,
 }
@@ -71,7 +70,6 @@ impl Slot {
     }
 }
 
-/// Unacknowledged messages in the order of sending, then queued messages.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     /// Packet ids count up from `first_id`, so an id's slot is found by subtraction.
@@ -191,7 +189,6 @@ impl Outbox {
         self.replay_points.front() == Some(&self.taken)
     }
 
-    /// Inserts a message at the first replay point.
     pub(crate) fn supply(&mut self, entry: Entry) {
         debug_assert!(self.is_at_replay(), "the front of the queue is no replay point");
         self.queue_bytes += entry.message.size() as u64;
@@ -254,7 +251,6 @@ impl Outbox {
         std::mem::take(&mut self.settled)
     }
 
-    /// Takes the reserved ids that are not stored yet, with their messages.
     pub(crate) fn take_reserved(&mut self) -> Vec<(PacketId, Entry)> {
         let reserved = std::mem::take(&mut self.reserved);
         let entry = |id: PacketId| match &self.slots[self.index_of(id)?].state {
@@ -294,8 +290,8 @@ impl Outbox {
         None
     }
 
-    /// Returns unacknowledged messages in the order of sending, and messages whose packet id is not stored. The client has never
-    /// received the latter.
+    /// Unacknowledged messages in the order of sending, then those whose packet id is not stored, which the client never
+    /// received.
     pub(crate) fn in_flight(&self) -> (Vec<(PacketId, InFlight)>, Vec<&Entry>) {
         let (mut sent, mut unseen) = (Vec::new(), Vec::new());
         for (index, slot) in self.slots.iter().enumerate() {
@@ -345,7 +341,6 @@ impl Outbox {
         self.replay_points.iter_mut().for_each(|point| *point = end.min(*point));
     }
 
-    /// `in_flight` must be in the order of packet ids.
     pub(crate) fn restored(in_flight: Vec<(PacketId, InFlight)>) -> Self {
         let mut outbox = Self::default();
         let Some((first, _)) = in_flight.first() else { return outbox };
@@ -431,8 +426,7 @@ impl Outbox {
         taken
     }
 
-    /// Returns the messages for other members of its shared subscriptions, in order, and the settled ones. A message that was
-    /// sent with QoS 2 counts as settled, because no other client may get it.
+    /// A message that was sent with QoS 2 counts as settled, because no other client may get it.
     //= [MQTT-4.8.2-5] v5
     pub(crate) fn into_legacy(mut self) -> (Vec<Entry>, Vec<(u64, Place)>) {
         let mut left = Vec::new();

@@ -18,9 +18,7 @@ pub struct SessionSettings {
     /// Session expiry of 3.x clients without clean session, seconds.
     pub session_expiry_v3_s: u32,
     pub client_id_bytes_max: u16,
-    /// Queued messages of one session.
     pub queue_messages_max: u32,
-    /// Queued bytes of one session.
     pub queue_bytes_max: u64,
     /// The only supported method of enhanced authentication.
     pub authentication_method: Option<&'static str>,

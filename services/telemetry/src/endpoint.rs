@@ -1,5 +1,3 @@
-//! The base URL of the collector.
-
 use std::fmt;
 use std::str::FromStr;
 

@@ -14,7 +14,6 @@ use crate::Millis;
 
 /// Parts of the table, each with a lock of its own, so that loops which accept at the same time rarely meet.
 const SHARDS: usize = 16;
-/// A part with fewer entries is not searched for stale entries.
 const SWEEP_LEN_MIN: usize = 1024;
 
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +90,6 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// Addresses of `unlimited` are never counted.
     pub fn new(limits: AddressLimits, unlimited: Networks) -> Self {
         Self { limits, unlimited, shards: Default::default() }
     }
@@ -144,7 +142,8 @@ impl Addresses {
 }
 
 impl Shard {
-    /// Forgets addresses without connections whose cost is paid for, in steps of about one visit per new entry.
+    /// Forgets addresses without connections whose cost is paid for. The part must double in between, so a new entry costs
+    /// about one visit.
     fn sweep(&mut self, now: Millis) {
         if self.entries.len() < self.sweep_len.max(SWEEP_LEN_MIN) {
             return;

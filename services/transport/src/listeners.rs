@@ -55,12 +55,11 @@ pub enum AcceptResult {
 #[derive(Debug, Default)]
 pub struct Listeners {
     all: Vec<Listener>,
-    /// The caller's timer for [`Listeners::retry`] is running.
     has_timer: bool,
 }
 
 impl Listeners {
-    /// Tokens count from the index in `all`.
+    /// A listener's token is the `first` of [`Listeners::register`] plus its index in `all`.
     pub fn new(all: Vec<Listener>) -> Self {
         Self { all, has_timer: false }
     }
@@ -90,7 +89,6 @@ impl Listeners {
         self.all.iter().any(|listener| listener.more && !listener.paused)
     }
 
-    /// Accepts up to `ACCEPTS_MAX` connections from each ready listener.
     pub fn accept(&mut self, mut accepted: impl FnMut(AcceptResult)) {
         for listener in self.all.iter_mut().filter(|listener| listener.more && !listener.paused) {
             for _ in 0..ACCEPTS_MAX {
@@ -106,7 +104,7 @@ impl Listeners {
         }
     }
 
-    /// The caller must start a timer, after which it calls [`Listeners::retry`].
+    /// True when the caller must start a timer for [`Listeners::retry`].
     pub fn wants_timer(&mut self) -> bool {
         let wanted = !self.has_timer && self.all.iter().any(|listener| listener.paused);
         self.has_timer |= wanted;
@@ -153,8 +151,8 @@ fn is_about_one_connection(error: &io::Error) -> bool {
     )
 }
 
-/// The first socket of an address (`joins` is false) binds alone, so another program that listens there is an error, and port 0
-/// gets a port of its own. Further sockets of the same server then join it, one for each core.
+/// The first socket of an address binds alone (`joins` is false): another program on the port is an error, and port 0 gets a
+/// free port. Further sockets of the same server then join it, one for each core.
 pub fn listen(address: SocketAddr, joins: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;

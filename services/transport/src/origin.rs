@@ -18,13 +18,13 @@ const NAME_BYTES_MAX: usize = 253;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     pub address: Option<SocketAddr>,
-    /// The server name of its TLS handshake (SNI), in lower case. `None` for an invalid host name.
+    /// The server name of its TLS handshake (SNI), in lower case; `None` for an invalid host name.
     pub server_name: Option<Box<str>>,
     /// Its certificate, dropped once the CONNECT is accepted.
     pub certificate: Option<Box<Certificate>>,
 }
 
-/// A certificate whose key the client has, because it signed the handshake. Its issuer is not checked yet.
+/// The client signed the handshake, so it has the key of this certificate; the issuer is not checked yet.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Certificate {
     pub fingerprint: Box<str>,
@@ -73,7 +73,7 @@ impl fmt::Debug for Certificate {
     }
 }
 
-/// Clients can write anything into their handshake.
+/// Checks the name, because clients can write anything into their handshake.
 fn host_name(name: &str) -> Option<Box<str>> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     (name.len() <= NAME_BYTES_MAX && name.bytes().all(is_allowed)).then(|| name.to_ascii_lowercase().into())

@@ -23,7 +23,7 @@ const KNOWN: [u8; 5] = [AUTHORITY, FINGERPRINT, SUBJECT, TLS_DETAILS, CERTIFICAT
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header<'a> {
     pub size: usize,
-    /// The client's address. `None` when the gateway sends none, or it is no IP address.
+    /// `None` when the gateway sends no address, or one that is not IP.
     pub source: Option<SocketAddr>,
     /// The gateway speaks for itself (a health check), not for a client.
     pub local: bool,

@@ -21,7 +21,6 @@ impl Socket {
         Self { tcp, tls: None }
     }
 
-    /// The client begins with a TLS handshake.
     pub fn tls(tcp: TcpStream, config: Arc<ServerConfig>) -> Result<Self, rustls::Error> {
         Ok(Self { tcp, tls: Some(Box::new(TlsSession::new(config)?)) })
     }

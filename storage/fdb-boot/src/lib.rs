@@ -1,8 +1,8 @@
 //! Starts and stops the network thread of FoundationDB's client library, which a process may start once and must stop before it
 //! exits.
 //!
-//! Calling the library is `unsafe` because the language cannot enforce that order. This crate enforces it, so that no other crate
-//! but the simulator's exports needs `unsafe`. It must never know keys, transactions or settings of ours.
+//! The language cannot enforce that order, so calling the library is `unsafe`. This crate enforces the order; besides it, only
+//! the simulator's exports need `unsafe`. It must never know keys, transactions or settings of ours.
 #![cfg(feature = "foundationdb")]
 
 use std::sync::{Mutex, PoisonError};
@@ -18,7 +18,6 @@ static NETWORK: Mutex<State> = Mutex::new(State::New);
 enum State {
     New,
     Runs(#[expect(dead_code, reason = "held to be dropped")] NetworkAutoStop),
-    /// The library cannot start again.
     Over,
 }
 

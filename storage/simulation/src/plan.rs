@@ -11,14 +11,14 @@ pub(crate) const FILTERS: [&str; 7] = ["a/0", "a/1", "b/1", "a/+", "+/2", "b/#",
 pub(crate) const LIMITED: [&str; 2] = ["a/+", "b/1"];
 /// Shared subscriptions; one session stays subscribed to each.
 pub(crate) const GROUPS: [&str; 2] = ["$share/g/a/#", "$share/h/b/1"];
-/// Sees all messages of its broker.
+/// The client that subscribes to all messages of its broker.
 pub(crate) const AUDIT: &str = "audit";
-/// Keeps the groups alive.
+/// The client whose session stays in the groups, so that they live as long as the run.
 pub(crate) const KEEPER: &str = "keeper";
 /// The pod that holds both sessions.
 pub(crate) const HOLDER: &str = "holder";
 
-/// Milliseconds without a renewal.
+/// Milliseconds after which a lease expires unless its pod renews it.
 pub(crate) const LEASE_MS: u64 = 5_000;
 
 /// How long a run takes, how many pods it has, and its planted fault.

@@ -20,8 +20,6 @@ use crate::{
     version::Version,
 };
 
-/// Begins transactions on one store.
-#[allow(missing_docs)]
 pub trait Engine: Send + Sync + 'static {
     /// The transaction gets its read version with its first read.
     fn begin(&self) -> Box<dyn EngineTransaction>;
@@ -32,7 +30,6 @@ pub trait Engine: Send + Sync + 'static {
 }
 
 /// Methods mean the same as those of [`crate::Transaction`].
-#[allow(missing_docs)]
 pub trait EngineTransaction: Send + Sync {
     /// Includes every commit that was acknowledged before the first call.
     fn read_version(&self) -> Reply<'_, Version>;

@@ -31,7 +31,7 @@ impl Stamped {
 #[derive(Default)]
 pub(super) struct StampedKeys {
     all: Vec<Stamped>,
-    /// Possible keys of the first `unreadable_count` entries.
+    /// The keys that the first `unreadable_count` entries may get.
     unreadable: RangeSet,
     unreadable_count: usize,
 }

@@ -72,7 +72,6 @@ pub(crate) struct Facts<'a> {
     stored: Vec<usize>,
     /// A PUBLISH with a QoS 2 packet id of another message, and the event of the earlier one.
     pub(crate) reused_ids: Vec<(usize, usize)>,
-    /// Deliveries of unknown messages.
     pub(crate) unknown: Vec<usize>,
     /// QoS 2 packet ids that a client has not released, with their events. They survive reconnects.
     held_ids: HashMap<(ClientId, u16), usize>,

@@ -1,6 +1,5 @@
 //! Matches topic filters (MQTT 5.0, 4.7). Written anew, so that the broker's own matching is not its own judge.
 
-/// Whether a topic matches a filter with `+` and `#`.
 #[must_use]
 pub fn matches(filter: &str, topic: &str) -> bool {
     let mut levels = topic.split('/');

@@ -5,7 +5,7 @@ use millrace_access::secrets::VerifiedCache;
 use super::limits::{RIGHT_MAX, RIGHT_S, WRONG_MAX, WRONG_S};
 use super::{CheckOutcome, Request};
 
-/// Caches results under keyed hashes. Right and wrong passwords have separate caches, so that guesses evict no right password.
+/// Right and wrong passwords have separate caches, so that guesses evict no right password.
 pub(super) struct Remembered(Mutex<Both>);
 
 struct Both {

@@ -1,5 +1,3 @@
-//! Counters of password checks by result.
-
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! Limits of password checks. They bound the cost that clients can cause each other, so they are constants rather than settings.
+//! These limits bound the cost that clients can cause each other, so they are constants rather than settings.
 
 #[derive(Clone, Copy, Debug)]
 pub struct QueueLimits {
@@ -11,10 +11,10 @@ pub const WAITING: QueueLimits = QueueLimits { all_max: 10_000, broker_max: 1_00
 
 /// Cached right passwords, 20 bytes each: a reconnect storm of that many clients costs no checks.
 pub const RIGHT_MAX: usize = 100_000;
-/// Lifetime of a cached right password, seconds. A changed hash is another entry.
+/// Lifetime in seconds; a changed hash is another entry.
 pub const RIGHT_S: u32 = 300;
 pub const WRONG_MAX: usize = 20_000;
-/// Lifetime of a cached wrong password, seconds: a client that retries with one costs one check in this time.
+/// Lifetime in seconds: a client that retries with a wrong password costs one check in this time.
 pub const WRONG_S: u32 = 10;
 
 /// Lowers the priority of checking threads below the event loops (`nice`, 0 to 19), to a third of a loop's share of a core. A

@@ -1,4 +1,4 @@
-//! Checks passwords that people chose. Each check takes tens of milliseconds and 19 MiB (Argon2id).
+//! Checks passwords that people chose, at tens of milliseconds and 19 MiB each (Argon2id).
 //!
 //! ```text
 //! check() ── cached? ──> result at once
@@ -7,8 +7,8 @@
 //! fair queue: brokers take turns, then addresses, then users ──> threads ──> results
 //! ```
 //!
-//! An address that guesses passwords takes at most every second check. A request is skipped once its client has disconnected.
-//! Results are cached under keyed hashes: right passwords for minutes, wrong ones for seconds.
+//! While others wait, an address that guesses passwords gets at most every second check. Results are cached under keyed hashes:
+//! right passwords for minutes, wrong ones for seconds.
 
 mod cache;
 mod counters;
@@ -73,7 +73,7 @@ struct Shared<C> {
 }
 
 impl<C: Send + 'static> Checker<C> {
-    /// `key` must be random.
+    /// `key` keys the hashes of the cache and must be random.
     pub fn start(
         threads: usize,
         key: &[u8; 32],
@@ -170,7 +170,7 @@ impl<C> Request<C> {
     }
 }
 
-/// Gives event loops priority when there are fewer cores than threads. On Linux a nice value belongs to the thread alone.
+/// On Linux a nice value belongs to the thread alone, so the event loops keep theirs.
 fn yield_to_event_loops() {
     #[cfg(target_os = "linux")]
     if let Err(error) = rustix::process::nice(limits::NICE) {

@@ -24,7 +24,6 @@ impl<K, Q> Default for Rotation<K, Q> {
 }
 
 impl<K: Eq + Hash + Clone, Q: Turns + Default> Rotation<K, Q> {
-    /// A missing child is created.
     pub(super) fn with<R>(&mut self, key: &K, change: impl FnOnce(&mut Q) -> R) -> R {
         if !self.children.contains_key(key) {
             self.order.push_back(key.clone());
@@ -63,7 +62,6 @@ impl<K: Eq + Hash + Clone, Q: Turns + Default> Turns for Rotation<K, Q> {
         job
     }
 
-    /// Evicts from the child with the most jobs.
     fn evict(&mut self) -> Option<Q::Job> {
         let at = (0..self.order.len()).max_by_key(|at| self.get(&self.order[*at]).map_or(0, Turns::len))?;
         let key = self.order[at].clone();

@@ -8,7 +8,6 @@ pub struct ClientSource(u64);
 const UNKNOWN: u64 = u64::MAX;
 
 impl ClientSource {
-    /// Clients of unknown address share one source.
     pub fn new(address: Option<IpAddr>) -> Self {
         Self(match address.map(|address| address.to_canonical()) {
             None => UNKNOWN,

@@ -110,8 +110,7 @@ impl Inbox {
             positions.iter().map(|position| (position.to, *position)).collect();
         for to in list {
             let Some(interest) = self.interests.get_mut(to) else { continue };
-            // A pod that knows all of them learns the rest from the heartbeats that follow the answer, in order with the
-            // messages.
+            // This pod knows the sender's numbers already, and the heartbeats behind the answer show every loss.
             let knows_all = interest.is_complete && is_known;
             if interest.announcement != announcement || knows_all || !to.is_numbered() {
                 continue;
@@ -132,8 +131,8 @@ impl Inbox {
         }
     }
 
-    /// All later messages of the pod are sent while this pod listens, because that pod begins or has answered everything. Unless
-    /// `counts`, messages that were received from it may be older.
+    /// Called when `pod` begins or has answered every announcement: this pod listens to all of its later messages. Without
+    /// `counts`, messages already received from `pod` may be older.
     pub(crate) fn began(&mut self, pod: PodId, counts: bool) {
         let mut gaps = Vec::new();
         for (to, interest) in self.interests.iter_mut().filter(|(_, interest)| interest.is_complete) {

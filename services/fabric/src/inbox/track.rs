@@ -14,12 +14,12 @@ pub(super) struct Track {
     pub(super) last_seen_at: Millis,
 }
 
-/// The number from which on all messages must arrive. A sender need not send earlier messages, from before it learned of the
+/// The number from which on all messages must arrive. The sender need not send earlier ones, because it had not learned of the
 /// join.
 #[derive(Debug)]
 enum Since {
     Number(u64),
-    /// The sender has not answered yet. Holds the missing ranges so far, each from a number to one that arrived.
+    /// The sender has not answered yet: the missing ranges so far, each up to a number that arrived.
     Unknown(Vec<(u64, u64)>),
 }
 

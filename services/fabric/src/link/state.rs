@@ -159,7 +159,6 @@ impl Link {
 
     /// Waits until the server has answered this probe, and so has received everything sent before it.
     pub(crate) async fn until_echoed(&self, number: u64) {
-        // Fails only when the sender is gone, and this object owns it.
         let _ = self.echoed.subscribe().wait_for(|last| *last >= number).await;
     }
 

@@ -72,7 +72,7 @@ impl Outbox {
         Self { own, limits, counts, state: Mutex::new(state), filled: Notify::new() }
     }
 
-    /// Waits only for other threads that add messages.
+    /// Blocks only while other threads add messages.
     pub(crate) fn send(&self, to: To, pieces: &[&[u8]]) -> Sent {
         if to.is_only(self.own) {
             self.counts.unwanted.add(1);
@@ -120,7 +120,6 @@ impl Outbox {
         }
     }
 
-    /// Closes the open batches, so that they can be sent.
     pub(crate) fn close_batches(&self) {
         self.lock().close_batches();
     }

@@ -95,7 +95,7 @@ impl State {
         let refused = match () {
             () if is_too_large => Some(Dropped::TooLarge),
             () if self.is_full || is_over => {
-                // The state ends when something leaves.
+                // Only a frame that leaves ends the full state, so an empty queue does not enter it.
                 self.is_full = self.bytes > 0;
                 Some(if self.is_connected { Dropped::QueueFull } else { Dropped::Outage })
             }

@@ -65,13 +65,13 @@ fn window(
     is_lossless: bool,
 ) -> Result<(), String> {
     let mut next = 0;
-    // Once joined: messages sent before that, which need not arrive.
+    // Set by a complete join: the number of messages sent before it, which need not arrive.
     let mut before = None;
     let mut reported = 0;
     let mut is_vague = false;
-    // A doubt may have begun earlier, and may be reported after later messages.
+    // Fails only at the end, because a later notification can excuse the violation: the fabric reports doubts late.
     let mut wrong = Ok(());
-    // Nothing is promised of a pod that has not come.
+    // The fabric promises nothing about a pod before it reports that the pod came.
     let mut is_there = false;
     for (_, event) in &seen[..start] {
         match *event {

@@ -1,5 +1,3 @@
-//! Decodes DISCONNECT and AUTH.
-
 use crate::{
     DecodeError, PacketType, Properties, ReasonCode, Version,
     property::{Allowed, read_properties},

@@ -1,4 +1,4 @@
-//! Decodes PUBLISH. This is the hot path, so it has no allocation and few branches.
+//! Decodes PUBLISH: the hot path, so without allocation and with few branches.
 
 use crate::{
     DecodeError, PacketId, Properties, QoS, Version,

@@ -1,5 +1,3 @@
-//! Decodes SUBSCRIBE, SUBACK, UNSUBSCRIBE and UNSUBACK.
-
 use std::iter::FusedIterator;
 
 use crate::{

@@ -64,7 +64,6 @@ impl<'a> Properties<'a> {
         Self(bytes)
     }
 
-    /// In wire order.
     #[inline]
     pub fn iter(&self) -> PropertyIter<'a> {
         PropertyIter(self.0)

@@ -121,7 +121,7 @@ impl Path {
         self
     }
 
-    /// `many` adds `#` below the filter that ends here.
+    /// With `many`, the code is that of the filter with `/#` added.
     pub(super) fn code(self, many: bool, shared: bool) -> Code {
         let (shape, hash) = match () {
             () if !self.is_wild && !many => (Shape(EXACT), self.hash),

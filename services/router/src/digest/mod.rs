@@ -16,22 +16,20 @@ use crate::group::Group;
 use crate::router::Snapshot;
 use crate::set::Set;
 
-/// Shapes of one digest. Devices use few shapes; only a malicious tenant uses more.
+/// Devices use few shapes; only a malicious tenant uses more.
 pub const SHAPES_MAX: usize = 32;
 /// Bits per filter of a new digest; a third of them is room for new filters.
 const BITS: usize = 16;
 /// Bits per filter below which a digest must be rebuilt: one topic in 270 then matches falsely, for each shape.
 const BITS_LEAST: usize = 12;
-/// Bits of the largest digest, 4 MiB: enough for 2.8 million filters of one broker, as many as a full pod's clients have. More
-/// filters cause more false matches.
+/// 4 MiB of bits, enough for 2.8 million filters of one broker, as many as a full pod's clients have.
 const BITS_MAX: usize = 32 << 20;
 /// Filters of the largest digest: with more, one topic in four matches falsely.
 const FILTERS_MAX: usize = BITS_MAX / 4;
-/// Bits set per filter: the optimum for 8 to 10 bits per filter. More would gain little at 12 to 16.
+/// Bits set per filter: the optimum for 8 to 10 bits per filter, and hardly worse than more at 12 to 16.
 const PROBES: u64 = 6;
 const WORDS_MIN: usize = 8;
 
-/// The filters do not fit into a digest, so everything may match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooMany;
 
@@ -44,7 +42,6 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// Adds room for a third more than `filters`.
     #[must_use]
     pub fn with_room(filters: usize) -> Self {
         let bits = filters.saturating_mul(BITS).min(BITS_MAX);
@@ -85,7 +82,6 @@ impl Digest {
             .any(|shape| topic.hash(shape).is_some_and(|hash| self.has(hash)))
     }
 
-    /// The digest must be rebuilt with more room.
     #[must_use]
     pub fn is_full(&self) -> bool {
         let bits = self.bits.len() * 64;

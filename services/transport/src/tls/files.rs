@@ -17,16 +17,16 @@ use super::verifier::Verifier;
 
 /// Protocols that a client can request (ALPN): MQTT by its registered name and by that of AWS devices, and WebSocket.
 const PROTOCOLS: [&[u8]; 3] = [b"mqtt", b"x-amzn-mqtt-ca", b"http/1.1"];
-/// A device has one connection, so it needs one ticket; it gets a new one whenever it resumes.
+/// A device has one connection, so it needs one ticket; each resumption issues a new one.
 const TICKETS: usize = 1;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
     pub certificate: PathBuf,
     pub key: PathBuf,
-    /// Authorities of client certificates, PEM. If set, every MQTT client must present a certificate of one of them.
+    /// PEM; if set, every MQTT client must present a certificate of one of these authorities.
     pub client_authorities: Option<PathBuf>,
-    /// Requests certificates on WebSocket listeners, too. Browsers then ask their user.
+    /// Requests certificates on WebSocket listeners, too, so that browsers ask their user for one.
     pub asks_browsers: bool,
 }
 

@@ -35,7 +35,7 @@ thread_local! {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Peer {
     pub server_name: Option<Box<str>>,
-    /// The client's certificate, DER. The handshake proved that the client has the key.
+    /// DER; the handshake proved that the client has the key.
     pub certificate: Option<Box<[u8]>>,
     pub is_resumed: bool,
 }
@@ -86,7 +86,6 @@ impl TlsSession {
         self.stage == Stage::Handshake
     }
 
-    /// A read returns data although the socket has none.
     pub fn has_unread(&self) -> bool {
         self.closed || !self.unread.is_empty()
     }

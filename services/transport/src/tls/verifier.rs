@@ -6,7 +6,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
-/// Longest certificate chain of a client, bytes. The session holds it while the client is connected.
+/// Bytes of the longest certificate chain, which the session holds while the client is connected.
 const CHAIN_BYTES_MAX: usize = 16 * 1024;
 
 /// Verifies that a client has the key of its certificate, and accepts clients without one. The edge checks the issuer, with the

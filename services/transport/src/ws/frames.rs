@@ -13,7 +13,7 @@ pub const CLOSE_WITHOUT_CODE: u16 = 1005;
 /// The code of a close without complaint (RFC 6455 section 7.4.1).
 pub const NORMAL_CLOSE: u16 = 1000;
 
-/// Ends the connection. Counters use the variant names as reasons.
+/// Ends the connection; counters use the variant names as reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     #[error("the client sent a websocket text frame; MQTT packets go into binary frames")]

@@ -75,7 +75,7 @@ async fn forget_retained(checker: &Pod, broker: BrokerId) -> Result<()> {
     }
 }
 
-/// Ends the pods that are left, much later than all wrote last.
+/// Removes the remaining leases and commit markers, as a sweep long after the last write would.
 async fn forget_pods(checker: &Pod) -> Result<()> {
     for lease in checker.read(async |tx| pods::list(tx, 1_000).await).await? {
         checker.read(async |tx| pods::remove(tx, &lease).await).await?;

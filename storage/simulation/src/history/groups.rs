@@ -29,7 +29,7 @@ impl Groups {
 }
 
 impl PodHistory {
-    /// Also when the pod releases its messages itself.
+    /// Others may now get the pod's messages: another pod recovers them, or the pod releases them itself.
     pub(crate) fn recovers(&mut self, pod: &str) {
         let event = self.next();
         self.groups.recovered.insert(pod.into(), event);

@@ -31,7 +31,6 @@ pub(crate) struct Tenure {
     pub(crate) complete_from: BTreeMap<Kept, Versionstamp>,
     /// Filters whose subscription or removal has no answer.
     pub(crate) doubtful: BTreeSet<String>,
-    /// Cursors that it wrote.
     pub(crate) cursors: Vec<(Position, Write)>,
     /// Its request to end without the will, and the result.
     pub(crate) farewell: Option<Write>,

@@ -35,7 +35,7 @@ pub(crate) struct Pod {
     pub(crate) history: Shared,
     pub(crate) brokers: Vec<BrokerId>,
     pub(crate) plant: Option<Plant>,
-    /// As far as the pod knows.
+    /// The sessions that the pod believes it owns.
     sessions: RefCell<BTreeMap<(BrokerId, &'static str), Mine>>,
     filters: RefCell<Filters>,
     /// Messages of groups that its members have or have acknowledged.
@@ -170,7 +170,7 @@ impl Pod {
         self.sessions.borrow_mut().retain(|key, _| *key != (broker, client));
     }
 
-    /// An error of an action for a session ends its connection.
+    /// Ends the connection of a session after an error.
     pub(crate) fn lost(&self, mine: &Mine, error: Error) -> Error {
         if matches!(error, Error::Fenced { .. }) {
             self.history.borrow_mut().count("fenced writes");
@@ -179,7 +179,7 @@ impl Pod {
         error
     }
 
-    /// A read whose result need not be found again.
+    /// Runs a transaction without a commit marker, because running it twice does no harm.
     pub(crate) async fn read<T>(
         &self,
         body: impl AsyncFn(&Transaction) -> millrace_layers::Result<T>,

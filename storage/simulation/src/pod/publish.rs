@@ -151,7 +151,7 @@ impl Pod {
         Ok(streams.map(|stream| StreamRef { stream: *stream, partition: 0 }).collect())
     }
 
-    /// Once only with the planted fault.
+    /// With the planted fault, each broker's filters are read once and never again.
     pub(super) async fn catch_up_all(&self, tx: &Transaction) -> Result<()> {
         for broker in &self.brokers {
             let is_known = self.filters.borrow().through.contains_key(broker);

@@ -21,9 +21,7 @@ use crate::{
 /// The partial copy of a failed backup is in a folder whose name ends with `.partial`, and may be deleted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)]
 pub enum RestoreError {
-    /// The target folder exists already.
     #[error("{0} is there already: a backup or a restore makes a new folder")]
     Exists(PathBuf),
     #[error(transparent)]
@@ -93,7 +91,6 @@ impl Embedded {
     }
 }
 
-/// Makes a data folder from a backup.
 pub fn restore(backup: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), RestoreError> {
     Embedded::open(backup, Options::default())?.backup(to)
 }

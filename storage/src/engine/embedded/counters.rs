@@ -1,4 +1,4 @@
-//! Counters of the embedded engine, and fjall's own.
+//! The embedded engine's own counters and those that fjall reports.
 
 use crate::stat::stats;
 

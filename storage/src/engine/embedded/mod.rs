@@ -68,14 +68,11 @@ impl Embedded {
         Database::new(self.engine.clone(), host, retry)
     }
 
-    /// As [`Database::stats`].
     #[must_use]
     pub fn stats(&self) -> Vec<Stat> {
         self.engine.stats()
     }
 
-    /// Used and free bytes.
-    ///
     /// # Errors
     /// The system does not report the free bytes.
     pub fn disk_use(&self) -> Result<DiskUse, Error> {

@@ -1,5 +1,3 @@
-//! Options of a data folder and their defaults.
-
 use std::{fmt, io, path::Path, sync::Arc};
 
 /// All sizes are in bytes.
@@ -21,7 +19,6 @@ pub struct Options {
     pub free_bytes: FreeBytes,
 }
 
-/// See [`Options::free_bytes`].
 pub type FreeBytes = Arc<dyn Fn(&Path) -> io::Result<u64> + Send + Sync>;
 
 impl Default for Options {
@@ -53,7 +50,6 @@ fn free_bytes(path: &Path) -> io::Result<u64> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct DiskUse {
     pub used_bytes: u64,
     pub free_bytes: u64,

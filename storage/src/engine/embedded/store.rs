@@ -34,9 +34,9 @@ pub(super) const VERSION_KEY: &[u8] = b"\xff/version";
 /// not notice a failure.
 const SEALED_MAX: usize = 2;
 
-/// New tables that are merged together. Twice fjall's default: entries that are soon trimmed from a stream need not
-/// be merged at all. Each of 3 million appends to 1000 streams costs 4.2 instead of 5.4 microseconds. More would make
-/// reads merge more tables.
+/// New tables that are merged together. Twice fjall's default, because entries that are soon trimmed from a stream need not be
+/// merged at all: 4.2 instead of 5.4 microseconds for each of 3 million appends to 1000 streams. More would make reads merge
+/// more tables.
 pub(super) const UNMERGED: u8 = 8;
 
 /// Unmerged new tables at which commits wait. fjall makes writers sleep at 30.

@@ -23,8 +23,8 @@ struct State {
     /// Number of open views by their sequence numbers.
     views: BTreeMap<SeqNo, usize>,
     active: Option<(u64, Memtable)>,
-    /// Memtables that are not written any more. The reference makes their entries be freed on a thread of its own, and not under
-    /// the lock of fjall that each commit takes.
+    /// Memtables that are not written any more. The reference keeps fjall from freeing their entries under the lock that each
+    /// commit takes; a thread of its own frees them.
     sealed: Vec<Memtable>,
     /// A version could not be removed. From then on only versions before the oldest view are removed, which keeps the history in
     /// order.
@@ -34,7 +34,6 @@ struct State {
 /// fjall does not export the type.
 type Memtable = Arc<dyn Any + Send + Sync>;
 
-/// An open snapshot.
 pub(super) struct OpenView {
     snapshot: Snapshot,
     versions: Arc<Versions>,
@@ -125,7 +124,7 @@ impl State {
                 read.push(version.clone());
             }
         }
-        // Only the newest is left. The others go before it.
+        // Only the newest is left, so the others go before it.
         if read.len() > 1 {
             let mut read = read.into_iter();
             read.next().into_iter().for_each(|version| versions.replace_latest_version(version));

@@ -8,7 +8,6 @@ use crate::{error::Error, limits::PREFIX_BYTES_MAX};
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)]
 pub enum ConnectError {
     #[error("the cluster file {path} cannot be read")]
     ClusterFile {

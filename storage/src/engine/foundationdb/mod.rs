@@ -97,7 +97,6 @@ impl FoundationDb {
         Ok(Self(Arc::new(Shared { database, space, counters: Counters::default(), host })))
     }
 
-    /// The store, with the machine's clock and the default retries.
     #[must_use]
     pub fn database(&self) -> Database {
         self.database_on(Arc::new(System::new()), RetryPolicy::default())

@@ -21,14 +21,12 @@ pub struct NetworkOptions {
     pub trace_folder: Option<PathBuf>,
 }
 
-/// Authenticates this client and the servers.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ClusterTls {
     /// This client's certificate chain, PEM.
     pub certificate_file: Option<PathBuf>,
     /// Its key, PEM.
     pub key_file: Option<PathBuf>,
-    /// Decrypts the key.
     pub key_password: Option<String>,
     /// The authorities of servers, PEM.
     pub ca_file: Option<PathBuf>,

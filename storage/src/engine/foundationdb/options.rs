@@ -1,11 +1,8 @@
-//! Settings of a store in a cluster.
-
 use std::{path::PathBuf, time::Duration};
 
 use super::network::NetworkOptions;
 use crate::limits;
 
-/// The cluster, and how this process reaches it.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
     /// The file that names the coordinators. The library rewrites it when they change, so it must be writable. By default that of the

@@ -1,5 +1,3 @@
-//! A transaction of the client library.
-
 use std::{
     future::Future,
     pin::Pin,

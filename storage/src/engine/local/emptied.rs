@@ -5,7 +5,7 @@
 
 use crate::{engine::range_set::RangeSet, key::KeyRange};
 
-/// Beyond it all ranges are forgotten, which costs only time. About 150 bytes each.
+/// About 150 bytes each; beyond it all ranges are forgotten, which costs only time.
 const RANGES_MAX: usize = 200_000;
 
 #[derive(Default)]

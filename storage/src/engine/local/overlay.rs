@@ -18,6 +18,7 @@ use crate::{
     version::{Version, Versionstamp},
 };
 
+/// The memory of the commit thread across groups: recent writes for conflict checks, cleared ranges and sums of counters.
 pub(super) struct Known {
     pub(super) resolver: Resolver,
     pub(super) emptied: Emptied,
@@ -56,6 +57,7 @@ pub(super) struct Overlay<'a, V> {
     /// contain some of them.
     appended: Vec<(Bytes, Bytes)>,
     keys: BTreeMap<Bytes, Option<Bytes>>,
+    /// The appended keys were moved into `keys`.
     in_order: bool,
 }
 

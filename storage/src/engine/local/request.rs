@@ -11,7 +11,7 @@ pub(super) struct Request {
     pub(super) base: Option<Base>,
     /// Must be unchanged since `base`.
     pub(super) reads: Vec<KeyRange>,
-    /// Count as written, like the mutations.
+    /// Conflict with later readers as the mutations do.
     pub(super) write_conflicts: Vec<KeyRange>,
     pub(super) mutations: Vec<Mutation>,
     pub(super) cleanup: bool,

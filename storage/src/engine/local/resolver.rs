@@ -9,8 +9,8 @@ use bytes::Bytes;
 
 use crate::{error::Error, key::KeyRange, version::Version};
 
-/// Most remembered writes, about 100 bytes each. Beyond it the oldest generation is forgotten, and transactions that
-/// read before its last write are too old. This bounds memory when a transaction stays open for seconds under load.
+/// Most remembered writes, about 100 bytes each, which bounds memory while a transaction stays open under load. Beyond it the
+/// oldest generation is forgotten, and transactions that read before its last write are too old.
 const WRITES_MAX: usize = 2_000_000;
 
 const GENERATION_WRITES: usize = 8_192;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::key::KeyRange;
 
-/// Beyond it all counters are forgotten, which costs only time. About 150 bytes each.
+/// About 150 bytes each; beyond it all counters are forgotten, which costs only time.
 const SUMS_MAX: usize = 100_000;
 
 #[derive(Default)]
