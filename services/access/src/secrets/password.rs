@@ -1,7 +1,7 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::chosen;
-use super::generated::HashKeys;
+use super::generated::{self, HashKeys};
 use crate::model::{Credential, Secret};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,9 +14,10 @@ pub enum PasswordCheck<'a> {
 
 /// Checks a password against the secret of a credential, and against its previous secret until the rotation ends.
 ///
-/// For an unknown, disabled or expired user the result is a dummy hash, so that neither the response nor its time reveals which
-/// users exist. The caller should also cache wrong passwords: otherwise clients that retry with one cost as much as an attacker's
-/// guesses.
+/// The time of a refusal does not reveal which users exist. A password that no person chose is refused at once, so that a fleet
+/// whose secrets were revoked costs little. Any other wrong password costs a slow hash: that of the user, or a dummy one if the
+/// user is unknown, disabled or expired, or has a generated secret. The caller should also cache wrong passwords: otherwise clients
+/// that retry with one cost as much as an attacker's guesses.
 #[must_use]
 pub fn check<'a>(
     credential: Option<&'a Credential>,
@@ -24,8 +25,12 @@ pub fn check<'a>(
     keys: &HashKeys,
     now_ms: u64,
 ) -> PasswordCheck<'a> {
+    let refused = match generated::is_likely(password) {
+        true => PasswordCheck::Wrong,
+        false => PasswordCheck::Slow(smallvec![chosen::dummy()]),
+    };
     let Some(credential) = credential.filter(|credential| credential.is_active(now_ms)) else {
-        return PasswordCheck::Slow(smallvec![chosen::dummy()]);
+        return refused;
     };
     let mut slow = SmallVec::new();
     let previous = credential.previous_secret.as_ref().filter(|previous| now_ms < previous.until_ms);
@@ -38,7 +43,7 @@ pub fn check<'a>(
             Secret::Chosen { phc } => slow.push(phc.expose()),
         }
     }
-    if slow.is_empty() { PasswordCheck::Wrong } else { PasswordCheck::Slow(slow) }
+    if slow.is_empty() { refused } else { PasswordCheck::Slow(slow) }
 }
 
 #[cfg(test)]
@@ -60,17 +65,18 @@ mod tests {
         let only_chosen = Credential { secret: Some(chosen()), ..rotated.clone() };
         let without = Credential::default();
         let slow = || PasswordCheck::Slow(smallvec!["$argon2id$x"]);
+        let refused = || PasswordCheck::Slow(smallvec![chosen::dummy()]);
         for (credential, password, now_ms, answer) in [
             (&rotated, "new", 5, PasswordCheck::Right),
             (&rotated, "old", 9, PasswordCheck::Right),
-            (&rotated, "old", 10, PasswordCheck::Wrong),
-            (&rotated, "", 5, PasswordCheck::Wrong),
+            (&rotated, "old", 10, refused()),
+            (&rotated, "", 5, refused()),
             (&from_chosen, "new", 5, PasswordCheck::Right),
             (&from_chosen, "old", 5, slow()),
-            (&from_chosen, "old", 10, PasswordCheck::Wrong),
+            (&from_chosen, "old", 10, refused()),
             (&only_chosen, "old", 5, PasswordCheck::Right),
             (&only_chosen, "x", 10, slow()),
-            (&without, "", 5, PasswordCheck::Wrong),
+            (&without, "", 5, refused()),
         ] {
             assert_eq!(
                 check(Some(credential), password.as_bytes(), &keys, now_ms),
@@ -81,13 +87,19 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_connect_costs_a_chosen_password_and_is_never_let_in() {
+    fn a_refusal_costs_the_same_whether_the_user_exists_or_not() {
         let keys = HashKeys::new([(1, [1; 32])]).unwrap();
         let active = Credential { secret: Some(keys.hash(b"s")), ..Credential::default() };
         let disabled = Credential { enabled: false, ..active.clone() };
-        let expired = Credential { expires_at_ms: Some(5), ..active };
-        for credential in [None, Some(&disabled), Some(&expired)] {
-            assert_eq!(check(credential, b"s", &keys, 5), PasswordCheck::Slow(smallvec![chosen::dummy()]));
+        let expired = Credential { expires_at_ms: Some(5), ..active.clone() };
+        let of_another = generated::generate(&[7; generated::RANDOM_BYTES]);
+        for credential in [None, Some(&disabled), Some(&expired), Some(&active)] {
+            let slow = PasswordCheck::Slow(smallvec![chosen::dummy()]);
+            assert_eq!(check(credential, b"guess", &keys, 5), slow);
+            assert_eq!(check(credential, of_another.as_bytes(), &keys, 5), PasswordCheck::Wrong);
+        }
+        for credential in [&disabled, &expired] {
+            assert_ne!(check(Some(credential), b"s", &keys, 5), PasswordCheck::Right);
         }
     }
 }
