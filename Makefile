@@ -225,6 +225,7 @@ drill: $(DASHBOARDS)/check $(COLLECTOR) $(ENVOY) $(NATS) observe-packages ## Try
 lint-dashboards: $(DASHBOARDS)/lint observe-packages
 	$(DASHBOARDS)/bin/python dashboards/lint.py
 	python3 -m unittest discover --quiet --start-directory dashboards/collector
+	PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover --quiet --start-directory dashboards
 
 $(DASHBOARDS)/lint: dashboards/requirements.txt
 	python3 -m venv "$(DASHBOARDS)"

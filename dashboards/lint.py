@@ -12,6 +12,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pages
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 DECLARED = ROOT / "services/edge/metrics.toml"
@@ -217,6 +219,22 @@ def check_commands(names, recorded):
                 problem(path.name, f"there is no make {target}")
 
 
+def check_names(names):
+    """The pages name nothing that does not exist, and the index has the alerts that there are."""
+    alerts = {rule["alert"] for _, rule in rules() if "alert" in rule}
+    titles = {title for _, board, panel in boards() for title in (board["title"], panel["title"])}
+    known = pages.Known(names, alerts, titles)
+    texts = {path.name: path.read_text() for path in sorted((ROOT / "runbooks").glob("*.md"))}
+    for name, text in texts.items():
+        for what in pages.unknown(text, known):
+            problem(name, what)
+    listed = [alert for row in re.findall(r"^\| \[\S+ \| (\w+(?:, \w+)*) \| (?:page|ticket)", texts["README.md"], re.M) for alert in row.split(", ")]
+    for alert in sorted(alerts ^ set(listed)):
+        problem("runbooks/README.md", f"{alert} is in its table or in the rules, but not in both")
+    for said in sorted(pages.SAID_BY_OTHERS - {said for said in pages.SAID_BY_OTHERS if any(said in text for text in texts.values())}):
+        problem("pages.py", f'no runbook has "{said}"')
+
+
 def check_program(program):
     """The pages' commands of millrace, with their options, are those of a program."""
     helps = {}
@@ -270,6 +288,7 @@ def main():
         check_boards(series(metrics), recorded)
         check_rules(series(metrics), recorded)
         check_commands(series(metrics), recorded)
+        check_names(series(metrics))
         run(sys.executable, HERE / "grafana/generate.py", "--check")
     sys.path.insert(0, str(HERE / "prometheus"))
     import objectives

@@ -26,25 +26,27 @@ clean() {
     wait 2>/dev/null
 }
 
-# The modules that live in Kubernetes' own repository have no version of their own there.
+# The versions of all modules are those of Kubernetes' own go.mod. It takes the modules k8s.io/api, k8s.io/apiserver and so on
+# from folders of its repository; here they are the published modules of the same release. `go mod tidy` would also ask for what
+# the tests of all these modules import, so `go build` fills in go.sum instead.
 build_servers() {
     [ "$(cat "$build/version" 2>/dev/null)" != "$version" ] || return 0
     command -v go >/dev/null || { echo "SKIPPED: kube-apiserver is built with Go, which is not here"; exit 0; }
     mkdir -p "$build"
-    cp -r "$here/kubernetes/." "$build/"
+    cp -r "$here/kubernetes/apiserver" "$here/kubernetes/etcd" "$build/"
     cd "$build"
-    rm -f go.mod go.sum
-    go mod init servers 2>/dev/null
-    go mod edit -require "k8s.io/kubernetes@v$version"
-    local source module
+    # A cache of its own, deleted after the build: nothing else uses these packages.
+    export GOCACHE=$build/cache
+    local source release=${version#1.}
     source=$(go mod download -json "k8s.io/kubernetes@v$version" | python3 -c 'import json, sys; print(json.load(sys.stdin)["GoMod"])')
-    sed -nE 's/^\t(k8s\.io\/[a-z-]+) v0\.0\.0.*/\1/p; s/^\t(k8s\.io\/[a-z-]+) => .*/\1/p' "$source" | sort -u | while read -r module; do
-        go mod edit -replace "$module=$module@v0.${version#1.}"
-    done
-    echo "building kube-apiserver $version and etcd: $build/build.log"
-    nice -n 10 go mod tidy >build.log 2>&1 || { tail -5 build.log; fail "go mod tidy"; }
-    nice -n 10 go build -o bin/ ./etcd ./apiserver >>build.log 2>&1 || { tail -5 build.log; fail "go build"; }
+    sed -E "s/^module .*/module servers/; s|=> \./staging/src/(k8s\.io/[a-z-]+)$|=> \1 v0.$release|" "$source" >go.mod
+    ! grep -n "=> \." go.mod || fail "go.mod of Kubernetes $version has folders that are no published modules"
+    go mod edit -require "k8s.io/kubernetes@v$version"
+    echo "building etcd and kube-apiserver $version: $build/build.log"
+    nice -n 10 go build -mod=mod -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v$version" -o bin/ ./etcd ./apiserver \
+        >build.log 2>&1 || { tail -5 build.log; fail "go build"; }
     echo "$version" >version
+    rm -rf cache
 }
 
 start() {

@@ -159,5 +159,29 @@ BOARD = board(
             ),
         ],
     ),
+    (
+        "Webhooks",
+        [
+            graph(
+                "Events waiting",
+                "short",
+                "In the queues of the whole store: every pod shows the same number.",
+                ("max(millrace_webhook_events_waiting)", "events"),
+            ),
+            graph(
+                "Age of the oldest event",
+                "s",
+                "Of the whole store. An event that its service refuses for a day becomes a dead letter.",
+                ("max(millrace_webhook_oldest_event_seconds)", "oldest event"),
+            ),
+            graph(
+                "Calls and events",
+                "cps",
+                "Calls of tenants' services, and events that left their queues, by result.",
+                each("millrace_webhook_calls_total", "result", "calls: {{result}}"),
+                each("millrace_webhook_events_total", "result", "events: {{result}}"),
+            ),
+        ],
+    ),
     variables=[variable("pod", "Pod", "millrace_connections_open", "instance")],
 )
