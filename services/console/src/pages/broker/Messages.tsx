@@ -219,9 +219,9 @@ function StoredFor({ filter }: { filter: string }) {
       {webhook && (
         <>
           webhook{' '}
-          <Link to="/b/$broker/webhooks" params={{ broker: broker.name }} search={{ webhook }}>
+          <Anchor component={Link} to={`/b/${broker.name}/webhooks`} search={{ webhook } as never} inherit>
             {webhook}
-          </Link>
+          </Anchor>
           :{' '}
         </>
       )}
@@ -241,6 +241,7 @@ function Filters({ found: { filters } }: { found: StoredMessages }) {
             key: 'filter',
             header: 'Filter',
             width: 'minmax(0, 2fr)',
+            isWrapped: true,
             cell: ({ filter }) => <StoredFor filter={filter} />,
           },
           {
@@ -281,6 +282,7 @@ function OneMessage({ message }: { message: StoredMessage }) {
       key: 'client',
       header: 'Receiver',
       width: 'minmax(0, 2fr)',
+      isWrapped: true,
       cell: ({ client_id, filter }) =>
         client_id ? <ClientLink broker={broker.name} id={client_id} /> : <StoredFor filter={filter} />,
     },
