@@ -445,3 +445,31 @@ test('a stored message is found, with the session that it waits for', async () =
     tab.getByText('No stored session subscribes to this topic').waitFor(),
   )
 })
+
+test('a stored message that waits for a webhook names the webhook', async () => {
+  const at = `${organisation}/brokers/default`
+  const webhook = { url: 'http://127.0.0.1:9/hook', events: ['message'], filters: ['hall/10/+'] }
+  await owner.put(`${at}/webhooks/doors`, webhook)
+  // A new webhook takes effect within two seconds.
+  await until('a message that waits for the webhook', async () => {
+    await owner.post(`${at}/publish`, { topic: 'hall/10/door', payload: 'open' })
+    return (await owner.get(`${at}/messages?topic=hall%2F10%2Fdoor`)).items.length > 0
+  })
+  await on('/b/default/messages?topic=hall%2F10%2Fdoor', async (tab) => {
+    await tab.getByRole('table', { name: 'Filters' }).getByText('webhook doors: hall/10/+').waitFor()
+    const [row] = await tab
+      .getByRole('table', { name: 'Stored messages' })
+      .getByRole('row')
+      .filter({ hasText: 'waits for 1' })
+      .all()
+    await row.getByRole('button').click()
+    const receivers = tab
+      .getByRole('dialog', { name: 'hall/10/door' })
+      .getByRole('table', { name: 'Receivers' })
+    await receivers.getByText('webhook doors: hall/10/+').waitFor()
+    assert.equal(await tab.getByText('$share').count(), 0, "the name of the queue is the server's own")
+    await receivers.getByRole('link', { name: 'doors' }).click()
+    await tab.getByRole('heading', { level: 1, name: 'doors' }).waitFor()
+  })
+  await owner.ask('DELETE', `${at}/webhooks/doors`, undefined, { 'if-match': '*' })
+})

@@ -38,6 +38,23 @@ after(async () => {
 const pump = () => ({ clientId: 'pump-1', username: `${broker.name}/pump-1`, password })
 const click = (place, name) => place.getByRole('button', { name, exact: true }).click()
 
+/** Holds the answers of a path back until the function that this returns is called. */
+async function held(tab, path) {
+  let release
+  const released = new Promise((resolve) => {
+    release = resolve
+  })
+  await tab.route(
+    (url) => url.pathname === path,
+    async (route) => {
+      const response = await route.fetch()
+      await released
+      await route.fulfill({ response })
+    },
+  )
+  return release
+}
+
 /** Opens a page of a server's operators, does something in it, and closes it. The page must not have complained. */
 async function on(path, act, at = server) {
   const { tab, context, complaints } = await harness.visitor(undefined)
@@ -130,8 +147,15 @@ test('an operator removes a lost second factor after a question, and makes a lin
     await assert.rejects(owner.get('/me'), /401/)
 
     const forgotten = panel('Forgotten password')
-    await forgotten.getByLabel('E-mail address of the account').fill(owner.email)
+    const address = forgotten.getByLabel('E-mail address of the account')
+    const release = await held(tab, '/v1/operator/reset-links')
+    await address.fill(owner.email)
     await click(forgotten, 'Make reset link')
+    await address.fill('next@example.org')
+    release()
+    // The link belongs to the address that it was asked for.
+    await forgotten.getByText(`Pass this link on to ${owner.email}.`).waitFor()
+    assert.equal(await address.inputValue(), 'next@example.org')
     const link = await forgotten.getByTestId('secret').textContent()
     assert.match(link, /\/reset-password#token=./)
     assert.deepEqual(await serious(tab), [])

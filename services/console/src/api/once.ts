@@ -4,19 +4,41 @@ import { useState } from 'react'
 import { idempotencyKey } from './client'
 import { Problem } from './problem'
 
-/** Whether the server may have done what was asked although this page has no answer. */
-const isLost = (error: unknown) => !(error instanceof Problem) || error.isOffline || error.status >= 500
+/** What a failed attempt says about its request. `unprocessed`: this attempt ended before the server looked up the key, so it
+ * says nothing about an earlier attempt with the same key. */
+type Outcome = 'refused' | 'lost' | 'unprocessed'
+
+function outcomeOf(error: unknown): Outcome {
+  if (!(error instanceof Problem) || error.isOffline || error.status >= 500) return 'lost'
+  switch (error.status) {
+    case 408: // A proxy has given up: the server may have had the request.
+      return 'lost'
+    case 425:
+      return 'unprocessed'
+    case 401: // The session has ended, unless the answer is about the code that was sent.
+      return error.kind.includes(':second-factor-') ? 'refused' : 'unprocessed'
+    case 403: // The role or a proxy. The server also refuses the stored answer to a person whose role has changed since.
+      return error.message.includes('new Idempotency-Key') ? 'refused' : 'unprocessed'
+    case 429: // A rate limit. A long wait is the one for too many wrong codes, where another code may be right.
+      return error.isBusy ? 'unprocessed' : 'refused'
+    default:
+      return 'refused'
+  }
+}
 
 interface Sent<I> {
   input: I
   key: string
+  /** Whether the server may have done what was asked although this page has no answer. */
+  mayBeDone: boolean
 }
 
 type Repeats<I> = (earlier: I, input: I) => boolean
 
-/** Repeats a request whose answer was lost with its own Idempotency-Key, so that the server gives the first answer again.
+/** Repeats a request without an answer with its own Idempotency-Key, so that the server gives the first answer again.
  *
- * `repeats` decides whether a later request is a repetition; otherwise only one with the same input is. */
+ * `repeats` decides whether a later request is a repetition of one that the server may have done; otherwise only one
+ * with the same input is. */
 export class Once<I extends object, T> {
   #unanswered: Sent<I> | null = null
 
@@ -27,15 +49,18 @@ export class Once<I extends object, T> {
 
   ask = async (input: I): Promise<T> => {
     const earlier = this.#unanswered
-    if (earlier && this.repeats(earlier.input, input)) {
+    if (
+      earlier &&
+      (isSame(earlier.input, input) || (earlier.mayBeDone && this.repeats(earlier.input, input)))
+    ) {
       try {
         return await this.#send(earlier)
       } catch (error) {
-        if (isLost(error) || isSame(earlier.input, input)) throw error
+        if (this.#unanswered || isSame(earlier.input, input)) throw error
         // The server has refused the earlier input, so it has no answer that could be lost.
       }
     }
-    return this.#send({ input, key: idempotencyKey() })
+    return this.#send({ input, key: idempotencyKey(), mayBeDone: false })
   }
 
   async #send(sent: Sent<I>): Promise<T> {
@@ -45,7 +70,9 @@ export class Once<I extends object, T> {
       this.#unanswered = null
       return answer
     } catch (error) {
-      if (!isLost(error)) this.#unanswered = null
+      const outcome = outcomeOf(error)
+      if (outcome === 'refused') this.#unanswered = null
+      if (outcome === 'lost') sent.mayBeDone = true
       throw error
     }
   }

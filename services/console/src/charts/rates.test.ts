@@ -18,7 +18,7 @@ test('a counter that moves every other second has an even rate', () => {
   expect(rates(samples, count).slice(4)).toEqual([10, 10, 10, 10].map((rate) => expect.closeTo(rate, 5)))
 })
 
-test('there is no rate at the start, over a gap, or when the counter falls', () => {
-  const samples = of([0, 5], [1000, 6], [60_000, 900], [61_000, 901], [62_000, 0], [63_000, 2])
-  expect(rates(samples, count)).toEqual([null, 1, null, 1, null, 2])
+test('there is no rate before the first report, over a gap, or when the counter falls', () => {
+  const samples = of([0, 5], [1000, 5], [2000, 7], [60_000, 900], [62_000, 902], [64_000, 0], [66_000, 4])
+  expect(rates(samples, count)).toEqual([null, null, 1, null, 1, null, 2])
 })

@@ -6,6 +6,8 @@ export interface Sample {
 
 /** Servers report every two seconds, so a shorter window would show every other second as nothing. */
 const WINDOW_MS = 4_000
+/** Within less, a counter may not have been reported yet. */
+const REPORT_MS = 2_000
 /** Two samples this far apart have a gap between them. */
 export const GAP_MS = 10_000
 
@@ -27,7 +29,7 @@ export function rates<T extends Sample>(
       from += 1
     }
     const first = samples[from]
-    if (!first || sample.at_ms <= first.at_ms) return null
+    if (!first || sample.at_ms - first.at_ms < REPORT_MS) return null
     return ((counter(sample) - counter(first)) * 1000) / (sample.at_ms - first.at_ms)
   })
 }

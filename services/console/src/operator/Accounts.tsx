@@ -23,7 +23,7 @@ export function Accounts() {
 
 function NewPassword() {
   const [email, setEmail] = useState('')
-  const [made, setMade] = useState<ResetLink & { email: string }>()
+  const [made, setMade] = useState<ResetLink>()
   return (
     <Panel
       title="Forgotten password"
@@ -34,8 +34,9 @@ function NewPassword() {
         isDisabled={email.trim() === ''}
         act={() => makeResetLink(email.trim())}
         onDone={(link) => {
-          setMade({ ...link, email: email.trim() })
-          setEmail('')
+          setMade(link)
+          // Somebody may have typed the next address meanwhile.
+          setEmail((typed) => (typed.trim() === link.email ? '' : typed))
         }}
       >
         {(wrong) => <Address value={email} onChange={setEmail} error={wrong.email} />}

@@ -10,6 +10,7 @@ import { Facts, Stat, Stats } from '../ui/Stat'
 import { Empty, Loaded } from '../ui/State'
 import { Time } from '../ui/Time'
 import ui from '../ui/ui.module.css'
+import { usedColumns } from '../ui/usedColumns'
 import { Drain } from './Drain'
 import type { Numbers, Share } from './numbers'
 import {
@@ -313,30 +314,7 @@ const loudColumns: Column<LoudTenant>[] = [
       </Anchor>
     ),
   },
-  { key: 'in', header: 'Published', width: '88px', isNumber: true, cell: ({ used }) => si(used.messages_in) },
-  {
-    key: 'out',
-    header: 'Delivered',
-    width: '88px',
-    isNumber: true,
-    cell: ({ used }) => si(used.messages_delivered),
-  },
-  {
-    key: 'bytes',
-    header: 'Bytes',
-    width: '96px',
-    isNumber: true,
-    isExtra: true,
-    cell: ({ used }) => bytes(used.bytes_in + used.bytes_out),
-  },
-  {
-    key: 'minutes',
-    header: 'Session minutes',
-    width: '128px',
-    isNumber: true,
-    isExtra: true,
-    cell: ({ used }) => si(used.connected_session_minutes),
-  },
+  ...usedColumns,
 ]
 
 function LoudestTenants() {

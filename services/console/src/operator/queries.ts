@@ -11,7 +11,8 @@ export type OwnPod = Schemas['OwnPod']
 export type PodLease = Schemas['PodLease']
 export type Tenant = Schemas['Tenant']
 export type LoudTenant = Schemas['LoudTenant']
-export type ResetLink = Schemas['ResetLink']
+/** A link for a new password, and the address of its account. */
+export type ResetLink = Schemas['ResetLink'] & { email: string }
 
 export const queryClient = new QueryClient({ defaultOptions: queryDefaults })
 whenBack(() => queryClient.invalidateQueries())
@@ -90,7 +91,10 @@ export const resume = (tenant: string) =>
 
 export const drain = (pod: string) => body(api.POST('/pods/{pod}/drain', { params: { path: { pod } } }))
 
-export const makeResetLink = (email: string) => body(api.POST('/reset-links', { body: { email } }))
+export const makeResetLink = async (email: string): Promise<ResetLink> => ({
+  ...(await body(api.POST('/reset-links', { body: { email } }))),
+  email,
+})
 
 export const removeSecondFactor = (email: string) =>
   body(api.POST('/second-factor-removals', { body: { email } }))

@@ -1,4 +1,5 @@
-import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from '@tanstack/react-router'
+import { Button } from '@mantine/core'
+import { createRootRoute, createRoute, createRouter, Link, lazyRouteComponent } from '@tanstack/react-router'
 import { Page } from '../ui/Page'
 import { Empty, Failure, Loading } from '../ui/State'
 import { Frame } from './Frame'
@@ -9,7 +10,14 @@ const rootRoute = createRootRoute({
   component: Frame,
   notFoundComponent: () => (
     <Page title="Not found">
-      <Empty title="There is nothing at this address">
+      <Empty
+        title="There is nothing at this address"
+        action={
+          <Button component={Link} to="/" variant="default">
+            Go to the overview
+          </Button>
+        }
+      >
         The pages of operators are Overview, Tenants and Accounts. The console of tenants is on the HTTP port.
       </Empty>
     </Page>

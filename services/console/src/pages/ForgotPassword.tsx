@@ -38,7 +38,10 @@ export function ForgotPassword() {
   }
   if (asking.isSuccess) {
     return (
-      <Card title="Open the link in your mail" lead={`If ${email} has an account, a letter is on its way.`}>
+      <Card
+        title="Open the link in your mail"
+        lead={`If ${asking.data.email} has an account, a letter is on its way.`}
+      >
         <Stack gap="md" mt="lg">
           <Text size="sm">
             The link works once, for an hour. No letter? Look into the spam folder. A second letter to the

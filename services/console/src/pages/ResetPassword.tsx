@@ -57,7 +57,7 @@ function NewPassword({ token }: { token: string }) {
   }
   const fields = setting.error instanceof Problem ? setting.error.fields : {}
   return (
-    <Card title="Choose a new password" lead="All browsers in which you are signed in are signed out.">
+    <Card title="Choose a new password" lead="It signs you out in all browsers.">
       <form onSubmit={submit}>
         <Stack gap="md" mt="lg">
           <PasswordInput

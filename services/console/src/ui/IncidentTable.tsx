@@ -7,12 +7,22 @@ import { ClientLink } from './ClientLink'
 import { type Column, Rows } from './Rows'
 import { Time } from './Time'
 
-/** A reason takes two lines, and three where the table is narrow. */
+/** A reason takes two lines. Where the table is narrow, it takes four with its client. */
 const ROW_PX = 56
-const NARROW_ROW_PX = 76
+const NARROW_ROW_PX = 96
 const NARROW = '(max-width: 700px)'
 
-const columnsOf = (broker: string): Column<Incident>[] => [
+function Client({ broker, incident: { client_id, user } }: { broker: string; incident: Incident }) {
+  if (client_id) return <ClientLink broker={broker} id={client_id} />
+  return (
+    <Text span c="dimmed">
+      {user ? `user ${user}` : 'several'}
+    </Text>
+  )
+}
+
+/** `withReason`: the client stands before the reason, and has no column. */
+const columnsOf = (broker: string, withReason: boolean): Column<Incident>[] => [
   {
     key: 'at',
     header: 'Last',
@@ -40,12 +50,17 @@ const columnsOf = (broker: string): Column<Incident>[] => [
     header: 'Reason',
     width: 'minmax(0, 2fr)',
     isWrapped: true,
-    cell: ({ reason, what }) => (
-      <span title={what ? `${reason}: ${what}` : reason}>
-        {reasonSaid(reason)}
-        {what && (
+    cell: (incident) => (
+      <span title={incident.what ? `${incident.reason}: ${incident.what}` : incident.reason}>
+        {withReason && (
+          <>
+            <Client broker={broker} incident={incident} />:{' '}
+          </>
+        )}
+        {reasonSaid(incident.reason)}
+        {incident.what && (
           <Text span c="dimmed" className="mono" ml={8}>
-            {what}
+            {incident.what}
           </Text>
         )}
       </span>
@@ -55,15 +70,7 @@ const columnsOf = (broker: string): Column<Incident>[] => [
     key: 'client',
     header: 'Client',
     width: 'minmax(0, 1fr)',
-    narrowWidth: 'minmax(0, 0.8fr)',
-    cell: ({ client_id, user }) => {
-      if (client_id) return <ClientLink broker={broker} id={client_id} />
-      return (
-        <Text span c="dimmed">
-          {user ? `user ${user}` : 'several'}
-        </Text>
-      )
-    },
+    cell: (incident) => <Client broker={broker} incident={incident} />,
   },
   {
     key: 'count',
@@ -87,7 +94,9 @@ export function IncidentTable({
   isOfOneClient?: boolean
 }) {
   const isNarrow = useMediaQuery(NARROW, undefined, { getInitialValueInEffect: false })
-  const columns = columnsOf(broker).filter(({ key }) => !(isOfOneClient && key === 'client'))
+  const columns = columnsOf(broker, isNarrow && !isOfOneClient).filter(
+    ({ key }) => key !== 'client' || !(isOfOneClient || isNarrow),
+  )
   return (
     <Rows
       // The list measures its rows once.

@@ -2,6 +2,9 @@ import { useVirtualizer } from '@tanstack/react-virtual'
 import { type CSSProperties, memo, type ReactNode, useEffect, useRef } from 'react'
 import classes from './rows.module.css'
 
+/** Height of a line in a row. */
+const LINE_PX = 20
+
 export interface Column<T> {
   key: string
   header: ReactNode
@@ -13,7 +16,7 @@ export interface Column<T> {
   isNumber?: boolean
   /** Left out where the table is narrow. */
   isExtra?: boolean
-  /** Text that may take two lines; `rowPx` must have room for them. */
+  /** Text that may take as many lines as `rowPx` has room for. */
   isWrapped?: boolean
 }
 
@@ -71,7 +74,8 @@ export function Rows<T>(props: RowsProps<T>) {
   const narrow = columns
     .flatMap(({ width, narrowWidth, isExtra }) => (isExtra ? [] : (narrowWidth ?? width)))
     .join(' ')
-  const style = { '--columns': wide, '--columns-narrow': narrow } as CSSProperties
+  const lines = Math.floor(rowPx / LINE_PX)
+  const style = { '--columns': wide, '--columns-narrow': narrow, '--lines': lines } as CSSProperties
   const own = height ?? Math.min(rows.length, rowsShown) * rowPx + 2
   return (
     <>

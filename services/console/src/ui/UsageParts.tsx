@@ -1,4 +1,5 @@
 import { Button, Group, NumberInput, Progress, SegmentedControl, Text } from '@mantine/core'
+import { IconDownload } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useState } from 'react'
 import type { Tagged } from '../api/client'
@@ -6,6 +7,7 @@ import {
   type CapPath,
   capQuery,
   deleteCap,
+  type Span,
   type SpendCap,
   setCap,
   type Used,
@@ -15,23 +17,45 @@ import { Chart } from '../charts/Chart'
 import classes from '../charts/chart.module.css'
 import { bytes, money, si } from '../lib/format'
 import { edgesOf, stepsOf } from '../lib/history'
+import { saveCsv } from '../lib/save'
 import { Confirm } from './Confirm'
 import { Form } from './Form'
-import { done } from './notify'
+import { done, failed } from './notify'
 import { Panel } from './Page'
 import { Stat, Stats } from './Stat'
 import { Loaded } from './State'
 import { Time } from './Time'
 
-export const RANGES = [
+const RANGES = [
   { value: '24h', label: '24 h' },
   { value: '7d', label: '7 d' },
   { value: '30d', label: '30 d' },
 ]
 
-export function RangeSwitch({ value, onChange }: { value: string; onChange: (range: string) => void }) {
+interface UsageRangeProps {
+  /** Path of the API whose usage is shown, such as "organisations/ID". */
+  of: string
+  span: Span
+  fileName: string
+  value: string
+  onChange: (range: string) => void
+}
+
+/** The time range of a usage page, and its numbers as a file. */
+export function UsageRange({ of, span: { from, to, step }, fileName, value, onChange }: UsageRangeProps) {
+  const csv = `/api/v1/${of}/usage?${new URLSearchParams({ from: String(from), to: String(to), step })}`
   return (
-    <SegmentedControl aria-label="Time range" size="xs" data={RANGES} value={value} onChange={onChange} />
+    <>
+      <SegmentedControl aria-label="Time range" size="xs" data={RANGES} value={value} onChange={onChange} />
+      <Button
+        size="xs"
+        variant="default"
+        leftSection={<IconDownload size={14} />}
+        onClick={() => void saveCsv(csv, fileName).catch(failed)}
+      >
+        CSV
+      </Button>
+    </>
   )
 }
 

@@ -1,4 +1,4 @@
-import { Anchor, Badge, Button, Drawer, Group, Text, TextInput } from '@mantine/core'
+import { Anchor, Badge, Button, Drawer, Group, Stack, Text, TextInput } from '@mantine/core'
 import { IconMailSearch, IconSearch } from '@tabler/icons-react'
 import { keepPreviousData, useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
@@ -12,6 +12,7 @@ import {
   storedMessagesQuery,
 } from '../../api/stored'
 import { bytes, count, plural } from '../../lib/format'
+import { storing } from '../../lib/storing'
 import { ClientLink } from '../../ui/ClientLink'
 import { Page, Panel } from '../../ui/Page'
 import { type Column, Rows } from '../../ui/Rows'
@@ -209,6 +210,26 @@ function List({ found: { items, filters, incomplete }, topic, onOpen }: ListProp
   )
 }
 
+/** A filter, and the webhook that it belongs to if no session has it. */
+function StoredFor({ filter }: { filter: string }) {
+  const { broker } = useBroker()
+  const { filter: own, webhook } = storing(filter)
+  return (
+    <span>
+      {webhook && (
+        <>
+          webhook{' '}
+          <Anchor component={Link} to={`/b/${broker.name}/webhooks`} search={{ webhook } as never} inherit>
+            {webhook}
+          </Anchor>
+          :{' '}
+        </>
+      )}
+      <span className="mono">{own}</span>
+    </span>
+  )
+}
+
 function Filters({ found: { filters } }: { found: StoredMessages }) {
   return (
     <Panel isFlush title="Filters that store this topic">
@@ -220,7 +241,8 @@ function Filters({ found: { filters } }: { found: StoredMessages }) {
             key: 'filter',
             header: 'Filter',
             width: 'minmax(0, 2fr)',
-            cell: ({ filter }) => <span className="mono">{filter}</span>,
+            isWrapped: true,
+            cell: ({ filter }) => <StoredFor filter={filter} />,
           },
           {
             key: 'subscriptions',
@@ -258,22 +280,19 @@ function OneMessage({ message }: { message: StoredMessage }) {
   const receiverColumns: Column<MessageReceiver>[] = [
     {
       key: 'client',
-      header: 'Session',
+      header: 'Receiver',
       width: 'minmax(0, 2fr)',
+      isWrapped: true,
       cell: ({ client_id, filter }) =>
-        client_id ? (
-          <ClientLink broker={broker.name} id={client_id} />
-        ) : (
-          <span className="mono">{filter}</span>
-        ),
+        client_id ? <ClientLink broker={broker.name} id={client_id} /> : <StoredFor filter={filter} />,
     },
     {
       key: 'state',
       header: 'State',
       width: 'minmax(120px, 1fr)',
-      cell: ({ state }) => (
+      cell: ({ state, client_id }) => (
         <Badge variant="light" color={STATES[state].color} tt="none" fw={500}>
-          {STATES[state].label}
+          {state === 'waiting' && !client_id ? 'waiting' : STATES[state].label}
         </Badge>
       ),
     },
@@ -294,26 +313,28 @@ function OneMessage({ message }: { message: StoredMessage }) {
           ['Expires', message.expires_at_ms ? <Time key="expires" at={message.expires_at_ms} /> : 'never'],
           [
             'Stored for',
-            <span key="filters" className="mono">
-              {message.filters.join(', ')}
-            </span>,
+            <Stack key="filters" gap={0}>
+              {message.filters.map((filter) => (
+                <StoredFor key={filter} filter={filter} />
+              ))}
+            </Stack>,
           ],
         ]}
       />
       <Text size="sm" mt="md" mb="xs">
-        {plural(acknowledged, 'session')} acknowledged it, {count(in_flight)} in flight, {count(waiting)}{' '}
+        {plural(acknowledged, 'receiver')} acknowledged it, {count(in_flight)} in flight, {count(waiting)}{' '}
         waiting.
       </Text>
       <Rows
-        label="Sessions"
+        label="Receivers"
         rows={receivers}
         columns={receiverColumns}
         idOf={({ client_id, filter }) => `${client_id} ${filter}`}
-        empty={<Empty title="No session waits for it" />}
+        empty={<Empty title="Nobody waits for it" />}
       />
       {more > 0 && (
         <Text size="xs" c="dimmed" mt="xs">
-          {count(more)} more sessions.
+          {count(more)} more receivers.
         </Text>
       )}
     </>

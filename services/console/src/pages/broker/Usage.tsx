@@ -1,18 +1,14 @@
-import { Button } from '@mantine/core'
-import { IconDownload } from '@tabler/icons-react'
 import { keepPreviousData, useQuery } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useState } from 'react'
 import { useBroker } from '../../api/brokers'
 import { spanOf, usageQuery } from '../../api/usage'
 import { count } from '../../lib/format'
-import { saveCsv } from '../../lib/save'
 import { Cost } from '../../ui/Cost'
-import { failed } from '../../ui/notify'
 import { Page, Panel } from '../../ui/Page'
 import { Facts } from '../../ui/Stat'
 import { Loaded } from '../../ui/State'
-import { Cap, RangeSwitch, UsedCharts, UsedNumbers } from '../../ui/UsageParts'
+import { Cap, UsageRange, UsedCharts, UsedNumbers } from '../../ui/UsageParts'
 
 /** What the broker has used, and what it may cost. */
 export function Usage() {
@@ -22,30 +18,18 @@ export function Usage() {
   const [now] = useState(Date.now)
   const span = spanOf(range, now)
   const query = useQuery({ ...usageQuery(path, span), placeholderData: keepPreviousData })
-  const csv = `/api/v1/organisations/${path.organisation}/brokers/${path.broker}/usage?${new URLSearchParams({
-    from: String(span.from),
-    to: String(span.to),
-    step: span.step,
-  })}`
   return (
     <Page
       title="Usage"
       lead="Pings, acknowledgements and refused packets are free. Hours are kept for 400 days."
       actions={
-        <>
-          <RangeSwitch
-            value={range}
-            onChange={(to) => void navigate({ search: { range: to }, replace: true })}
-          />
-          <Button
-            size="xs"
-            variant="default"
-            leftSection={<IconDownload size={14} />}
-            onClick={() => void saveCsv(csv, `usage-${path.broker}.csv`).catch(failed)}
-          >
-            CSV
-          </Button>
-        </>
+        <UsageRange
+          of={`organisations/${path.organisation}/brokers/${path.broker}`}
+          span={span}
+          fileName={`usage-${path.broker}.csv`}
+          value={range}
+          onChange={(to) => void navigate({ search: { range: to }, replace: true })}
+        />
       }
     >
       <Loaded query={query} height={480}>

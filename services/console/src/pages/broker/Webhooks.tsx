@@ -95,12 +95,13 @@ export function Webhooks() {
               <Page
                 title="Webhooks"
                 lead="A service of yours is told of connects, disconnects and messages, as CloudEvents by POST."
-                actions={add}
+                actions={items.length > 0 && add}
               >
                 <Panel isFlush>
                   {items.length === 0 ? (
-                    <Empty icon={<IconWebhook size={28} stroke={1.4} />} title="No webhook yet">
-                      Events wait in a queue while your service is away, and nothing is lost for three days.
+                    <Empty icon={<IconWebhook size={28} stroke={1.4} />} title="No webhook yet" action={add}>
+                      While your service does not answer, events wait in a queue for up to three days. An
+                      event that fails for a day becomes a dead letter, which you can send again.
                     </Empty>
                   ) : (
                     <Rows

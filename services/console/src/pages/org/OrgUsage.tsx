@@ -1,19 +1,16 @@
-import { Anchor, Button, Group } from '@mantine/core'
-import { IconDownload } from '@tabler/icons-react'
+import { Anchor, Group } from '@mantine/core'
 import { keepPreviousData, useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { useState } from 'react'
 import { useOrganisation } from '../../api/brokers'
 import type { Schemas } from '../../api/client'
 import { organisationUsageQuery, spanOf } from '../../api/usage'
-import { bytes, si } from '../../lib/format'
-import { saveCsv } from '../../lib/save'
 import { Cost } from '../../ui/Cost'
-import { failed } from '../../ui/notify'
 import { Panel } from '../../ui/Page'
 import { type Column, Rows } from '../../ui/Rows'
 import { Loaded } from '../../ui/State'
-import { Cap, RangeSwitch, UsedCharts, UsedNumbers } from '../../ui/UsageParts'
+import { Cap, UsageRange, UsedCharts, UsedNumbers } from '../../ui/UsageParts'
+import { usedColumns } from '../../ui/usedColumns'
 
 type Row = Schemas['BrokerUsage']
 
@@ -28,30 +25,7 @@ const columns: Column<Row>[] = [
       </Anchor>
     ),
   },
-  { key: 'in', header: 'In', width: '72px', isNumber: true, cell: ({ used }) => si(used.messages_in) },
-  {
-    key: 'out',
-    header: 'Delivered',
-    width: '80px',
-    isNumber: true,
-    cell: ({ used }) => si(used.messages_delivered),
-  },
-  {
-    key: 'bytes',
-    header: 'Bytes',
-    width: '96px',
-    isNumber: true,
-    isExtra: true,
-    cell: ({ used }) => bytes(used.bytes_in + used.bytes_out),
-  },
-  {
-    key: 'minutes',
-    header: 'Session minutes',
-    width: '120px',
-    isNumber: true,
-    isExtra: true,
-    cell: ({ used }) => si(used.connected_session_minutes),
-  },
+  ...usedColumns,
 ]
 
 /** What all brokers have used. */
@@ -62,26 +36,16 @@ export function OrgUsage() {
   const [now] = useState(Date.now)
   const span = spanOf(range, now)
   const query = useQuery({ ...organisationUsageQuery(id, span), placeholderData: keepPreviousData })
-  const csv = `/api/v1/organisations/${id}/usage?${new URLSearchParams({
-    from: String(span.from),
-    to: String(span.to),
-    step: span.step,
-  })}`
   return (
     <>
       <Group justify="flex-end" mb="md" gap="xs">
-        <RangeSwitch
+        <UsageRange
+          of={`organisations/${id}`}
+          span={span}
+          fileName="usage.csv"
           value={range}
           onChange={(to) => void navigate({ search: (before) => ({ ...before, range: to }), replace: true })}
         />
-        <Button
-          size="xs"
-          variant="default"
-          leftSection={<IconDownload size={14} />}
-          onClick={() => void saveCsv(csv, 'usage.csv').catch(failed)}
-        >
-          CSV
-        </Button>
       </Group>
       <Loaded query={query} height={480}>
         {({ total, windows, brokers }) => (

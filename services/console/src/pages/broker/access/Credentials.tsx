@@ -229,7 +229,7 @@ function Edit({ credential, onRotated, onDone }: EditProps) {
           <>
             <Switch
               label="Enabled"
-              description="A disabled credential lets nobody in; who is connected with it is disconnected."
+              description="A disabled credential lets nobody in. Its connected clients are disconnected."
               checked={enabled}
               onChange={(event) => setEnabled(event.currentTarget.checked)}
             />
