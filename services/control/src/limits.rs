@@ -110,6 +110,10 @@ pub(crate) const BROKERS_MAX: usize = 100;
 pub(crate) const CREDENTIALS_MAX: u64 = 100_000;
 /// Credentials that one request makes: one transaction of the store, which has 10 MB and 5 seconds.
 pub(crate) const BATCH_CREDENTIALS_MAX: usize = 1_000;
+/// Devices of batches that an organisation may make in a second, over time.
+pub(crate) const BATCH_DEVICES_PER_SECOND: u32 = 100;
+/// The same at once: some full batches, so that a new line gets its credentials without a pause.
+pub(crate) const BATCH_DEVICES_AT_ONCE: u32 = 5_000;
 /// Bytes of the rules of a batch, each credential with its own copy.
 pub(crate) const BATCH_RULES_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Claim tokens of a broker.

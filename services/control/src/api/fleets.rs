@@ -15,8 +15,8 @@ use super::extract::{Auth, Coming, IdempotencyKey, Input, PageQuery, Paging, Pat
 use super::problem::{Answer, Problem};
 use super::{Api, AtBroker, List};
 use crate::domain::{
-    BrokerRef, Claim, ClaimToken, Claimed, Error, NewClaimToken, NewCredentialBatch, Once, ShownClaimToken,
-    Source,
+    BrokerRef, Claim, ClaimToken, Claimed, Error, NewClaimToken, NewCredentialBatch, Once, Permission,
+    ShownClaimToken, Source,
 };
 use crate::limits::CLAIM_KEY_BYTES_MIN;
 use crate::secret::Secret;
@@ -52,6 +52,8 @@ impl AtClaimToken {
 /// Credentials with their secrets.
 #[derive(Serialize, ToSchema)]
 struct MadeCredentials {
+    /// Id of the batch, by which the audit log names it.
+    batch: Uuid,
     /// In the order of the request.
     items: Vec<MadeCredential>,
 }
@@ -88,7 +90,9 @@ struct ClaimKey {
     idempotency_key: Option<String>,
 }
 
-/// Creates the credentials of up to 1,000 devices: all of them or none. The server generates their passwords.
+/// Creates the credentials of up to 1,000 devices: all of them or none. The server generates their passwords. An
+/// organisation may make 5,000 at once, and 100 a second over time. The audit log has one entry for the batch; its
+/// `at_ms` is the `created_at_ms` of the credentials.
 #[utoipa::path(post, path = "/organisations/{organisation}/brokers/{broker}/credential-batches", tag = "access",
     params(AtBroker, IdempotencyKey), request_body = NewCredentialBatch,
     responses((status = 201, description = "The credentials", body = MadeCredentials)))]
@@ -99,10 +103,14 @@ async fn create_credential_batch(
     Input { value, once }: Input<NewCredentialBatch>,
 ) -> Answer<impl IntoResponse> {
     let at = at.at();
-    let made = api.control().create_credentials(&caller, &at, &value, &once).await?;
+    // The permission comes first, so that strangers cannot use up what the organisation may make.
+    api.control().may(&caller, at.organisation, Permission::AccessWrite).await?;
+    api.rates().devices(at.organisation, value.devices.len())?;
+    let _turn = api.budget().turn(at.organisation).await?;
+    let (batch, made) = api.control().create_credentials(&caller, &at, &value, &once).await?;
     let items =
         made.into_iter().map(|(credential, secret)| MadeCredential { credential, secret: Some(secret) });
-    Ok((StatusCode::CREATED, Json(MadeCredentials { items: items.collect() })))
+    Ok((StatusCode::CREATED, Json(MadeCredentials { batch, items: items.collect() })))
 }
 
 /// Claim tokens of a broker.
