@@ -5,7 +5,9 @@
 
 use millrace_access::limits::USER_BYTES_MAX;
 use millrace_access::model;
+use millrace_layers::BrokerId;
 use millrace_layers::accounts::{self, touch};
+use millrace_layers::sessions::{self, SessionId};
 use millrace_storage::{Read, Transaction};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -121,6 +123,7 @@ impl Control {
                     let what = "another device has this user name: delete its credential first, if it is the same device";
                     return Err(Error::Conflict(what.into()));
                 }
+                check_session(tx, (place.broker_id, user), change.now_ms).await?;
                 check_room(accounts::credential_count(tx, place.broker_id, Read::Snapshot).await?, 1)?;
                 accounts::count_credentials(tx, place.broker_id, 1)?;
                 all.put(tx, user, &record).await?;
@@ -184,6 +187,20 @@ fn check_user(token: &ClaimToken, user: &str) -> Result<()> {
     match user.strip_prefix(&token.user_prefix) {
         Some(rest) if !rest.is_empty() => Ok(()),
         _ => Err(Error::field("user", format!("must begin with {}, and go on after it", token.user_prefix))),
+    }
+}
+
+/// Refuses a name whose session the device would take over: a session belongs to its user name, also if a JWT, a
+/// certificate or the webhook has named the user.
+async fn check_session(tx: &Transaction, (broker, client): (BrokerId, &[u8]), now_ms: u64) -> Result<()> {
+    let found = sessions::get(tx, SessionId { broker, client }, Read::Serializable).await?;
+    match found.filter(|session| !session.is_expired(now_ms)) {
+        None => Ok(()),
+        Some(_) => {
+            let what =
+                "a session of a client with this name is there: end it first, if it is the same device";
+            Err(Error::Conflict(what.into()))
+        }
     }
 }
 

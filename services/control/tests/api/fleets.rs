@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use axum::http::StatusCode;
 use futures_util::future::join_all;
+use millrace_layers::sessions::{self, Attach, Detach, SessionId};
 use millrace_layers::{accounts, catalog};
 use millrace_storage::Read;
 use serde_json::{Value, json};
@@ -388,4 +389,42 @@ async fn a_claim_token_is_made_within_limits_by_who_may_make_credentials() {
     ann.post(&path, body("uses_max", json!(1))).await.is(StatusCode::CONFLICT);
     assert_eq!(reader.get(&format!("{path}/{}", one.text("/id"))).await.is(StatusCode::OK).body["uses"], 0);
     reader.delete(&format!("{path}/{}", one.text("/id"))).await.is(StatusCode::FORBIDDEN);
+}
+
+/// Makes the stored session of a client.
+async fn session(region: &Region, ann: &Client, broker: &str, client: &str, expiry_s: u32) {
+    let name = ann.get(broker).await.text("/name").to_owned();
+    let (name, client) = (name.as_bytes(), client.as_bytes());
+    let made = region.store.run(|tx| async move {
+        let id = catalog::get(&tx, name, Read::Snapshot).await?.unwrap().id;
+        let id = SessionId { broker: id, client };
+        let request =
+            Attach { owner: "pod".into(), clean: false, expiry_s, now_ms: NOW_MS, will: None, details: None };
+        let epoch = sessions::attach(&tx, id, request).await?.epoch;
+        let owned = sessions::fence(&tx, id, epoch).await?;
+        sessions::detach(owned, Detach { now_ms: NOW_MS, expiry_s: None, keep_will: false }).await
+    });
+    made.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_claim_does_not_take_over_the_session_of_another_client() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let device = region.stranger();
+    // A client of a JWT, a certificate or the webhook has a session and no credential.
+    session(&region, &ann, &broker, "pump-7", 3_600).await;
+    session(&region, &ann, &broker, "pump-8", 1).await;
+    for more in [json!({}), json!({ "bind_client_id": false })] {
+        let (id, secret) = token(&ann, &broker, more).await;
+        let refused = claim(&device, &secret, "pump-7").await;
+        assert!(refused.is(StatusCode::CONFLICT).text("/detail").contains("session"), "{refused:?}");
+        assert_eq!(ann.get(&format!("{broker}/claim-tokens/{id}")).await.body["uses"], 0);
+    }
+    assert!(credentials(&ann, &broker).await.is_empty());
+    let (_, secret) = token(&ann, &broker, json!({})).await;
+    claim(&device, &secret, "pump-9").await.is(StatusCode::CREATED);
+    region.clock.move_on(2_000);
+    claim(&device, &secret, "pump-8").await.is(StatusCode::CREATED);
 }
