@@ -7,6 +7,7 @@ use millrace_access::limits::USER_BYTES_MAX;
 use millrace_access::model;
 use millrace_layers::BrokerId;
 use millrace_layers::accounts::{self, touch};
+use millrace_layers::catalog;
 use millrace_layers::sessions::{self, SessionId};
 use millrace_storage::{Read, Transaction};
 use serde::{Deserialize, Serialize};
@@ -93,10 +94,9 @@ impl Control {
         source: &Source,
         once: &Once,
     ) -> Result<(Claimed, Secret)> {
-        // A repeated request does not get the stored answer once the token has ended.
-        if shown.token.expires_at_ms <= self.now_ms() {
-            return Err(void());
-        }
+        // A stored answer is for whom the first answer would be for now, except that the token may be used up.
+        let now_ms = self.now_ms();
+        self.look(|tx| async move { check_open(&tx, &shown.place, &shown.token, now_ms).await }).await?;
         let id = self.new_id()?;
         let password = self.generated_for(once, id, &input.user)?;
         let secret = &self.0.hash_keys.hash(password.expose().as_bytes());
@@ -135,11 +135,14 @@ impl Control {
                 Ok(Made { id })
             })
             .await?;
+        let password = self.generated_for(once, id, &input.user)?;
+        let made = &self.0.hash_keys.hash(password.expose().as_bytes());
+        self.look(|tx| async move { still_there(&tx, &shown.place, &input.user, made).await }).await?;
         let endpoints = self.reach().endpoints(&shown.place.broker);
         let username = format!("{}{}", endpoints.user_prefix.as_deref().unwrap_or_default(), input.user);
         let client_id = shown.token.bind_client_id.then(|| input.user.clone());
         let claimed = Claimed { broker: shown.place.broker.clone(), username, client_id, endpoints };
-        Ok((claimed, self.generated_for(once, id, &input.user)?))
+        Ok((claimed, password))
     }
 
     /// Records that a device was refused. The API limits how often.
@@ -159,22 +162,48 @@ impl Control {
     }
 }
 
-/// Finds a claim token that has uses left and whose maker may still make credentials.
+/// Finds a claim token that has uses left and that takes devices.
 async fn open(tx: &Transaction, hash: &Hash, now_ms: u64) -> Result<(Place, ClaimToken)> {
     let found = claim_tokens::by_hash(tx, hash, Read::Serializable).await?;
-    let is_open = |token: &ClaimToken| now_ms < token.expires_at_ms && token.uses < token.uses_max;
-    let (place, token) = found.filter(|(_, token)| is_open(token)).ok_or_else(void)?;
+    let (place, token) = found.filter(|(_, token)| token.uses < token.uses_max).ok_or_else(void)?;
+    check_open(tx, &place, &token, now_ms).await?;
+    Ok((place, token))
+}
+
+/// Refuses a token that has expired, whose maker may not make credentials any more, or whose broker or organisation is
+/// suspended.
+async fn check_open(tx: &Transaction, place: &Place, token: &ClaimToken, now_ms: u64) -> Result<()> {
+    if token.expires_at_ms <= now_ms {
+        return Err(void());
+    }
     match members::role(tx, place.organisation, token.made_by, Read::Serializable).await {
         Ok(role) if role.may(Permission::AccessWrite) => {}
         Ok(_) | Err(Error::NotFound(_)) => return Err(void()),
         Err(error) => return Err(error),
     }
-    match operator::is_open(tx, place.organisation).await {
-        Err(Error::Forbidden(_)) => {
-            Err(Error::Forbidden("this broker takes no devices for the moment".into()))
-        }
-        other => other.map(|()| (place, token)),
+    let broker = catalog::get(tx, place.broker.as_bytes(), Read::Serializable).await?.ok_or_else(void)?;
+    if broker.details()?.value.suspended {
+        return Err(no_devices());
     }
+    match operator::is_open(tx, place.organisation).await {
+        Err(Error::Forbidden(_)) => Err(no_devices()),
+        other => other,
+    }
+}
+
+/// Refuses a repeated claim whose credential was deleted or got another password since.
+async fn still_there(tx: &Transaction, place: &Place, user: &str, secret: &model::Secret) -> Result<()> {
+    let all = accounts::credentials(place.broker_id);
+    let found = all.get::<model::Credential>(tx, user.as_bytes(), Read::Snapshot).await?;
+    if found.is_some_and(|found| found.value.secret.as_ref() == Some(secret)) {
+        return Ok(());
+    }
+    let what = "the credential of this claim was deleted or has another password now: claim with a new Idempotency-Key";
+    Err(Error::Conflict(what.into()))
+}
+
+fn no_devices() -> Error {
+    Error::Forbidden("this broker takes no devices for the moment".into())
 }
 
 fn check_user(token: &ClaimToken, user: &str) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
 use futures_util::future::join_all;
 use millrace_layers::sessions::{self, Attach, Detach, SessionId};
 use millrace_layers::{accounts, catalog};
@@ -427,4 +427,53 @@ async fn a_claim_does_not_take_over_the_session_of_another_client() {
     claim(&device, &secret, "pump-9").await.is(StatusCode::CREATED);
     region.clock.move_on(2_000);
     claim(&device, &secret, "pump-8").await.is(StatusCode::CREATED);
+}
+
+#[tokio::test]
+async fn a_repeated_claim_is_checked_like_the_first() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let bob = member(&region, &ann, "operator").await;
+    let broker = ann.broker().await;
+    ann.put(&format!("{broker}/groups/pumps"), "", json!({})).await.is(StatusCode::CREATED);
+    let device = |number: u32| region.stranger().with("idempotency-key", &format!("{number:032}"));
+    let (_, secret) = token(&ann, &broker, json!({ "uses_max": 3, "group": "pumps" })).await;
+    let (_, of_bob) = token(&bob, &broker, json!({ "user_prefix": "bob-" })).await;
+    for (number, user) in [(1, "pump-1"), (2, "pump-2"), (3, "pump-3")] {
+        claim(&device(number), &secret, user).await.is(StatusCode::CREATED);
+    }
+    claim(&device(4), &of_bob, "bob-1").await.is(StatusCode::CREATED);
+    claim(&device(1), &secret, "pump-1").await.is(StatusCode::CREATED);
+
+    // The credential has another password now, or is another one.
+    let two = format!("{broker}/credentials/pump-2");
+    ann.post(&format!("{two}/rotate"), json!({})).await.is(StatusCode::OK);
+    claim(&device(2), &secret, "pump-2").await.is(StatusCode::CONFLICT);
+    ann.delete(&format!("{broker}/credentials/pump-3")).await.is(StatusCode::NO_CONTENT);
+    claim(&device(3), &secret, "pump-3").await.is(StatusCode::CONFLICT);
+
+    // The broker takes no devices.
+    ann.send(Method::POST, &format!("{broker}/suspend"), None).await.is(StatusCode::OK);
+    claim(&device(1), &secret, "pump-1").await.is(StatusCode::FORBIDDEN);
+    ann.send(Method::POST, &format!("{broker}/resume"), None).await.is(StatusCode::OK);
+    claim(&device(1), &secret, "pump-1").await.is(StatusCode::CREATED);
+
+    // The maker may not make credentials any more.
+    let id = bob.get("/me").await.text("/user/id").to_owned();
+    let me = ann.own(&format!("/members/{id}"));
+    ann.patch(&me, "*", json!({ "role": "viewer" })).await.is(StatusCode::OK);
+    claim(&device(4), &of_bob, "bob-1").await.is(StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn a_suspended_broker_takes_no_devices() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let (id, secret) = token(&ann, &broker, json!({})).await;
+    ann.send(Method::POST, &format!("{broker}/suspend"), None).await.is(StatusCode::OK);
+    claim(&region.stranger(), &secret, "pump-1").await.is(StatusCode::FORBIDDEN);
+    assert_eq!(ann.get(&format!("{broker}/claim-tokens/{id}")).await.body["uses"], 0);
+    ann.send(Method::POST, &format!("{broker}/resume"), None).await.is(StatusCode::OK);
+    claim(&region.stranger(), &secret, "pump-1").await.is(StatusCode::CREATED);
 }
