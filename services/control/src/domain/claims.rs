@@ -21,7 +21,7 @@ use super::credentials::check_room;
 use super::difference::{difference, with};
 use super::parts::check_group;
 use super::web_sessions::shortened;
-use super::{Control, Endpoints, Error, Once, Permission, Result, Source, members, operator};
+use super::{Control, Endpoints, Error, Once, Permission, Result, Source, members, operator, tokens};
 use crate::secret::{Hash, Secret};
 
 /// Request of a device for its credential.
@@ -170,7 +170,7 @@ async fn open(tx: &Transaction, hash: &Hash, now_ms: u64) -> Result<(Place, Clai
     Ok((place, token))
 }
 
-/// Refuses a token that has expired, whose maker may not make credentials any more, or whose broker or organisation is
+/// Refuses a token that has expired, whose makers (member and API token) may not make credentials any more, or whose broker or organisation is
 /// suspended.
 async fn check_open(tx: &Transaction, place: &Place, token: &ClaimToken, now_ms: u64) -> Result<()> {
     if token.expires_at_ms <= now_ms {
@@ -180,6 +180,11 @@ async fn check_open(tx: &Transaction, place: &Place, token: &ClaimToken, now_ms:
         Ok(role) if role.may(Permission::AccessWrite) => {}
         Ok(_) | Err(Error::NotFound(_)) => return Err(void()),
         Err(error) => return Err(error),
+    }
+    if let Some(maker) = token.api_token
+        && !tokens::may(tx, place.organisation, maker, Permission::AccessWrite, now_ms).await?
+    {
+        return Err(void());
     }
     let broker = catalog::get(tx, place.broker.as_bytes(), Read::Serializable).await?.ok_or_else(void)?;
     if broker.details()?.value.suspended {

@@ -224,6 +224,27 @@ pub(super) async fn still_there(tx: &Transaction, organisation: Uuid, id: Uuid, 
     in_force(tx, organisation, &record.value.shown).await?.map(drop).ok_or(gone)
 }
 
+/// When a token ends; `None`: it has no end.
+pub(super) async fn end(tx: &Transaction, organisation: Uuid, id: Uuid) -> Result<Option<u64>> {
+    let record = TOKENS.of(organisation).get::<Record>(tx, id.as_bytes(), Read::Serializable).await?;
+    Ok(record.ok_or(Error::NotFound("token"))?.value.shown.expires_at_ms)
+}
+
+/// Whether a token is in force with this permission.
+pub(super) async fn may(
+    tx: &Transaction,
+    organisation: Uuid,
+    id: Uuid,
+    permission: Permission,
+    now_ms: u64,
+) -> Result<bool> {
+    let record = TOKENS.of(organisation).get::<Record>(tx, id.as_bytes(), Read::Serializable).await?;
+    let Some(token) = record.map(|record| record.value.shown) else { return Ok(false) };
+    let is_over = token.expires_at_ms.is_some_and(|at_ms| at_ms <= now_ms);
+    let scopes = in_force(tx, organisation, &token).await?;
+    Ok(!is_over && scopes.is_some_and(|scopes| scopes.contains(&permission)))
+}
+
 /// The scopes of a token that its maker still has; `None` when the maker is no member any more.
 async fn in_force(tx: &Transaction, organisation: Uuid, token: &Token) -> Result<Option<Vec<Permission>>> {
     let Some(maker) = token.made_by else { return Ok(Some(token.scopes.clone())) };

@@ -477,3 +477,36 @@ async fn a_suspended_broker_takes_no_devices() {
     ann.send(Method::POST, &format!("{broker}/resume"), None).await.is(StatusCode::OK);
     claim(&region.stranger(), &secret, "pump-1").await.is(StatusCode::CREATED);
 }
+
+#[tokio::test]
+async fn a_claim_token_ends_with_the_api_token_that_made_it() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let device = region.stranger();
+    let day = 24 * HOUR_MS;
+    let made = json!({ "name": "ci", "scopes": ["access:read", "access:write", "brokers:read"] });
+    let forever = ann.post(&ann.own("/tokens"), made.clone()).await;
+    let mut short = made;
+    short["expires_at_ms"] = json!(NOW_MS + day);
+    let short = ann.post(&ann.own("/tokens"), short).await;
+    let (ci, laptop) = (ann.with_token(forever.text("/secret")), ann.with_token(short.text("/secret")));
+
+    let late = json!({ "name": "a", "user_prefix": "p-", "uses_max": 1, "expires_at_ms": NOW_MS + day + 1 });
+    let refused = laptop.post(&format!("{broker}/claim-tokens"), late).await;
+    assert_eq!(refused.is(StatusCode::UNPROCESSABLE_ENTITY).text("/fields/0/field"), "expires_at_ms");
+    let (id, of_laptop) = token(&laptop, &broker, json!({ "expires_at_ms": NOW_MS + day })).await;
+    let (_, of_ci) = token(&ci, &broker, json!({ "user_prefix": "ci-" })).await;
+    let (own_id, own) = token(&ann, &broker, json!({ "user_prefix": "own-" })).await;
+    let shown =
+        async |id: &str| ann.get(&format!("{broker}/claim-tokens/{id}")).await.body["api_token"].clone();
+    assert_eq!(shown(&id).await, short.body["id"]);
+    assert_eq!(shown(&own_id).await, Value::Null);
+
+    claim(&device, &of_laptop, "pump-1").await.is(StatusCode::CREATED);
+    claim(&device, &of_ci, "ci-1").await.is(StatusCode::CREATED);
+    ann.delete(&ann.own(&format!("/tokens/{}", forever.text("/id")))).await.is(StatusCode::NO_CONTENT);
+    claim(&device, &of_ci, "ci-2").await.is(StatusCode::UNAUTHORIZED);
+    claim(&device, &own, "own-1").await.is(StatusCode::CREATED);
+    assert_eq!(credentials(&ann, &broker).await, ["ci-1", "own-1", "pump-1"]);
+}

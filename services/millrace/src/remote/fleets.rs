@@ -115,7 +115,9 @@ pub(crate) fn claim_tokens(args: ClaimTokensArgs) -> Result<(), Failure> {
                 "expires_at_ms": now_ms() + u64::from(days) * DAY_MS, "bind_client_id": !any_client_id,
             });
             site.printer.details(&site.make(&path(&broker), body)?)?;
-            site.printer.did("The secret is shown only now. Devices exchange it with `millrace claim`.");
+            site.printer.did(
+                "The secret is shown only now. Devices exchange it with `millrace claim`, until it ends, or you log out or delete the API token.",
+            );
             Ok(())
         }
         ClaimTokensCommand::Delete { id, sure, of } => {
