@@ -19,6 +19,7 @@ use crate::limits::{
     CLAIMS_PER_MINUTE, CLAIMS_PER_SECOND, DENIALS_PER_MINUTE, GUESSES_PER_MINUTE, INVITATIONS_PER_HOUR,
     LETTERS_PER_HOUR, PASSWORD_RESET_EVERY, PASSWORDS_PER_MINUTE, REQUESTS_PER_SECOND, SIGN_INS_PER_MINUTE,
 };
+use crate::secret::Hash as SecretHash;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 /// Above this number of keys a limiter forgets the keys that have been quiet.
@@ -56,8 +57,8 @@ pub(crate) struct Rates {
     denials: Limiter<Uuid>,
     /// Claims of devices, by address.
     claims: Limiter<Option<IpAddr>>,
-    /// Claims of devices, by claim token.
-    claims_by: Limiter<Uuid>,
+    /// Claims of devices, by the hash of the claim token that they show.
+    claims_by: Limiter<SecretHash>,
     /// Devices in batches of credentials, by organisation: one for each, because a batch costs as much as its devices.
     devices: Limiter<Uuid>,
     /// Unauthenticated requests, by address.
@@ -190,8 +191,8 @@ impl Rates {
         self.claims.take(&network(address))
     }
 
-    /// Counts a claim by a claim token.
-    pub(crate) fn claim_by(&self, token: Uuid) -> Answer<()> {
+    /// Counts a claim by the hash of the token that it shows, whether or not there is such a token.
+    pub(crate) fn claim_by(&self, token: SecretHash) -> Answer<()> {
         self.claims_by.take(&token)
     }
 
@@ -328,7 +329,7 @@ mod tests {
         let taken = (0..100_000).filter(|_| rates.claim(here).is_ok()).count();
         assert!((CLAIMS_PER_MINUTE as usize..100_000).contains(&taken), "{taken}");
         assert!(rates.claim(there).is_ok());
-        let (one, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let (one, other) = ([1; 32], [2; 32]);
         let taken = (0..100_000).filter(|_| rates.claim_by(one).is_ok()).count();
         assert!((CLAIMS_PER_SECOND as usize..100_000).contains(&taken), "{taken}");
         assert!(rates.claim_by(other).is_ok());

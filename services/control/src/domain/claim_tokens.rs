@@ -219,7 +219,7 @@ impl Control {
         Ok(format!("{PREFIX}{}", secret.expose()).as_str().into())
     }
 
-    pub(super) fn claim_hash(&self, secret: &Secret) -> Result<Hash> {
+    pub(crate) fn claim_hash(&self, secret: &Secret) -> Result<Hash> {
         self.hash(Purpose::ClaimToken, &[secret.expose().as_bytes()])
     }
 }

@@ -6,7 +6,7 @@
 use millrace_access::limits::USER_BYTES_MAX;
 use millrace_access::model;
 use millrace_layers::BrokerId;
-use millrace_layers::accounts::{self, touch};
+use millrace_layers::accounts;
 use millrace_layers::catalog;
 use millrace_layers::sessions::{self, SessionId};
 use millrace_storage::{Read, Transaction};
@@ -38,7 +38,7 @@ pub struct Claim {
 
 /// A claimed credential, without its password.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Claimed {
+pub struct ClaimAnswer {
     /// Name of the broker.
     #[schema(example = "k3v9x2mwqd7r")]
     pub broker: String,
@@ -78,9 +78,8 @@ struct Made {
 }
 
 impl Control {
-    /// Finds the claim token with this secret.
-    pub(crate) async fn shown_claim_token(&self, secret: &Secret) -> Result<ShownClaimToken> {
-        let hash = self.claim_hash(secret)?;
+    /// Finds the claim token whose secret has this hash.
+    pub(crate) async fn shown_claim_token(&self, hash: Hash) -> Result<ShownClaimToken> {
         let found =
             self.look(|tx| async move { claim_tokens::by_hash(&tx, &hash, Read::Snapshot).await }).await?;
         found.map(|(place, token)| ShownClaimToken { hash, place, token }).ok_or_else(void)
@@ -93,7 +92,7 @@ impl Control {
         input: &Claim,
         source: &Source,
         once: &Once,
-    ) -> Result<(Claimed, Secret)> {
+    ) -> Result<(ClaimAnswer, Secret)> {
         // A stored answer is for whom the first answer would be for now, except that the token may be used up.
         let now_ms = self.now_ms();
         self.look(|tx| async move { check_open(&tx, &shown.place, &shown.token, now_ms).await }).await?;
@@ -126,9 +125,9 @@ impl Control {
                 check_session(tx, (place.broker_id, user), change.now_ms).await?;
                 check_room(accounts::credential_count(tx, place.broker_id, Read::Snapshot).await?, 1)?;
                 accounts::count_credentials(tx, place.broker_id, 1)?;
+                // No `touch`: pods read the credential at each CONNECT, and nobody is connected with it yet.
                 all.put(tx, user, &record).await?;
                 claim_tokens::count_use(tx, &place).await?;
-                touch(tx, place.broker_id)?;
                 let said = json!({ "broker": place.broker, "claim_token": place.id });
                 let said = with(said, difference(None, Some(&record))?);
                 change.audit(place.organisation, "credential.claim", &input.user, said)?;
@@ -141,7 +140,7 @@ impl Control {
         let endpoints = self.reach().endpoints(&shown.place.broker);
         let username = format!("{}{}", endpoints.user_prefix.as_deref().unwrap_or_default(), input.user);
         let client_id = shown.token.bind_client_id.then(|| input.user.clone());
-        let claimed = Claimed { broker: shown.place.broker.clone(), username, client_id, endpoints };
+        let claimed = ClaimAnswer { broker: shown.place.broker.clone(), username, client_id, endpoints };
         Ok((claimed, password))
     }
 

@@ -1,8 +1,11 @@
 //! Fleets: credentials in batches, and claim tokens as an attacker with one tries them.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
-use axum::http::{Method, StatusCode};
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::{Method, Request, StatusCode};
 use futures_util::future::join_all;
 use millrace_layers::sessions::{self, Attach, Detach, SessionId};
 use millrace_layers::{accounts, catalog};
@@ -479,6 +482,26 @@ async fn a_suspended_broker_takes_no_devices() {
 }
 
 #[tokio::test]
+async fn a_claim_makes_no_pod_read_the_broker_again() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let (_, secret) = token(&ann, &broker, json!({})).await;
+    let name = ann.get(&broker).await.text("/name").to_owned();
+    let changes = async || {
+        let name = name.as_bytes();
+        let read = region.store.run(|tx| async move {
+            let id = catalog::get(&tx, name, Read::Snapshot).await?.unwrap().id;
+            accounts::changes(&tx, id, Read::Snapshot).await
+        });
+        read.await.unwrap()
+    };
+    let before = changes().await;
+    claim(&region.stranger(), &secret, "pump-1").await.is(StatusCode::CREATED);
+    assert_eq!(changes().await, before);
+}
+
+#[tokio::test]
 async fn a_claim_token_ends_with_the_api_token_that_made_it() {
     let region = Region::new().await;
     let ann = region.person().await;
@@ -509,4 +532,51 @@ async fn a_claim_token_ends_with_the_api_token_that_made_it() {
     claim(&device, &of_ci, "ci-2").await.is(StatusCode::UNAUTHORIZED);
     claim(&device, &own, "own-1").await.is(StatusCode::CREATED);
     assert_eq!(credentials(&ann, &broker).await, ["ci-1", "own-1", "pump-1"]);
+}
+
+#[tokio::test]
+async fn a_claim_that_is_too_long_is_not_read() {
+    let device = Region::new().await.stranger();
+    let answer = claim(&device, &"x".repeat(100_000), "pump-1").await;
+    answer.is(StatusCode::PAYLOAD_TOO_LARGE);
+}
+
+#[tokio::test]
+async fn a_claim_over_the_limit_is_refused_before_its_body_is_read() {
+    let device = Region::new().await.stranger();
+    let body = "{".repeat(1_000);
+    // The limiter gives back five a second, so a slow machine needs more requests to reach it.
+    for _ in 0..5_000 {
+        let answer = device.post("/claim", json!(body)).await;
+        if answer.status == StatusCode::TOO_MANY_REQUESTS {
+            return;
+        }
+        answer.is(StatusCode::UNPROCESSABLE_ENTITY);
+    }
+    panic!("5,000 bodies were read");
+}
+
+#[tokio::test]
+async fn an_unknown_claim_token_is_limited_like_a_known_one() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let (_, known) = token(&ann, &broker, json!({})).await;
+    for secret in [known.as_str(), "mlc_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"] {
+        // One token has 20 claims a second. Each comes from another address, so that no address reaches its own limit.
+        let mut is_limited = false;
+        for number in 0..5_000_u32 {
+            let body = json!({ "token": secret, "user": "x" }).to_string();
+            let request = Request::builder().method(Method::POST).uri("/claim");
+            let mut request =
+                request.header("content-type", "application/json").body(Body::from(body)).unwrap();
+            let address = SocketAddr::new((0x0A00_0000 + number).to_be_bytes().into(), 50_000);
+            request.extensions_mut().insert(ConnectInfo(address));
+            is_limited = region.stranger().raw(request).await.status == StatusCode::TOO_MANY_REQUESTS;
+            if is_limited {
+                break;
+            }
+        }
+        assert!(is_limited, "{secret}");
+    }
 }
