@@ -171,9 +171,6 @@ fn too_many(until_ms: u64, now_ms: u64) -> Error {
 
 impl Control {
     /// The caller's second factor.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn second_factor(&self, caller: &Caller) -> Result<SecondFactor> {
         let (user, _) = person_of(caller)?;
         let found = self.look(|tx| async move { enabled(&tx, user, Read::Snapshot).await }).await?;
@@ -274,9 +271,6 @@ impl Control {
     }
 
     /// Makes new recovery codes, which void the old ones.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn renew_recovery_codes(
         &self,
         caller: &Caller,
@@ -304,9 +298,6 @@ impl Control {
     }
 
     /// Turns the caller's second factor off.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn disable_second_factor(&self, caller: &Caller, input: &WithCode) -> Result<()> {
         let (user, _) = person_of(caller)?;
         let proof = &self.check_password(user, "password", &input.password).await?;

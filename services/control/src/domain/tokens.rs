@@ -57,9 +57,6 @@ type Record = by_secret::Record<Token>;
 
 impl Control {
     /// The tokens of an organisation.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn tokens(
         &self,
         caller: &Caller,
@@ -76,9 +73,6 @@ impl Control {
     }
 
     /// Makes a token. The secret is told only here.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn create_token(
         &self,
         caller: &Caller,
@@ -126,9 +120,6 @@ impl Control {
     }
 
     /// Removes a token: from then on it opens nothing.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn delete_token(
         &self,
         caller: &Caller,
