@@ -76,7 +76,7 @@ pub(crate) const WRONG_CODES_MAX: u32 = 20;
 pub(crate) const WRONG_CODES_MS: u64 = DAY_MS;
 /// How long the link that resets a password can be used, milliseconds: an hour.
 pub(crate) const PASSWORD_RESET_MS: u64 = HOUR_MS;
-/// Pause between two letters with such a link to one address.
+/// Pause between two mails with such a link to one address.
 pub(crate) const PASSWORD_RESET_EVERY: Duration = Duration::from_secs(5 * 60);
 /// How long the link that confirms a new e-mail address can be used, milliseconds: a day.
 pub(crate) const ADDRESS_CHANGE_MS: u64 = DAY_MS;
@@ -87,7 +87,7 @@ pub(crate) const RECENT_SIGN_IN_MS: u64 = 10 * 60 * 1_000;
 /// Mails that sign-ups may cause to one e-mail address in an hour; later sign-ups are answered without a mail.
 /// Invitations to an address have a budget of the same size.
 pub(crate) const LETTERS_PER_HOUR: u32 = 5;
-/// Sign-ups of one address an hour that meet an account, where the server sends no mail: each of their answers tells that there is one.
+/// Sign-ups of one address an hour that meet an account, where the server sends no mail: each of their answers reveals it.
 /// Beyond it all sign-ups from there wait for the hour to be over.
 pub(crate) const ACCOUNTS_MET_PER_HOUR: u32 = 5;
 /// Invitations that an organisation may mail in an hour, and that a person may mail for all their organisations.
@@ -110,6 +110,10 @@ pub(crate) const BROKERS_MAX: usize = 100;
 pub(crate) const CREDENTIALS_MAX: u64 = 100_000;
 /// Credentials that one request makes: one transaction of the store, which has 10 MB and 5 seconds.
 pub(crate) const BATCH_CREDENTIALS_MAX: usize = 1_000;
+/// Devices of batches that an organisation may make in a second, over time.
+pub(crate) const BATCH_DEVICES_PER_SECOND: u32 = 100;
+/// The same at once: some full batches, so that a new line gets its credentials without a pause.
+pub(crate) const BATCH_DEVICES_AT_ONCE: u32 = 5_000;
 /// Bytes of the rules of a batch, each credential with its own copy.
 pub(crate) const BATCH_RULES_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Claim tokens of a broker.
@@ -120,7 +124,9 @@ pub(crate) const CLAIM_TOKEN_MS_MAX: u64 = 366 * DAY_MS;
 pub(crate) const CLAIMS_PER_MINUTE: u32 = 300;
 /// Claims by one claim token in a second: each writes the token's count of uses, so claims of one token wait for each other.
 pub(crate) const CLAIMS_PER_SECOND: u32 = 20;
-/// Shortest `Idempotency-Key` of a claim. Whoever has a claim token and guesses the key of another device gets its password.
+/// Bytes of a claim: a token and a user name, with room for escapes. Anybody may send one.
+pub(crate) const CLAIM_BYTES_MAX: usize = 4_096;
+/// Shortest `Idempotency-Key` of a claim. A device that guesses the key of another one gets its password.
 pub(crate) const CLAIM_KEY_BYTES_MIN: usize = 32;
 pub(crate) const GROUPS_MAX: usize = 1_000;
 /// Each message is sent to each webhook that matches.

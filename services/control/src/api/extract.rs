@@ -38,8 +38,8 @@ pub(crate) struct Path<T>(pub(crate) T);
 
 pub(crate) struct Query<T>(pub(crate) T);
 
-/// A JSON body, and the name of the request.
-pub(crate) struct Input<T> {
+/// A JSON body of at most `MAX` bytes, and the name of the request.
+pub(crate) struct Input<T, const MAX: usize = BODY_BYTES_MAX> {
     pub(crate) value: T,
     pub(crate) once: Once,
 }
@@ -269,7 +269,7 @@ pub(crate) fn etag(version: u64) -> [(header::HeaderName, String); 1] {
     [(header::ETAG, format!("\"{version}\""))]
 }
 
-impl<T: DeserializeOwned> FromRequest<Api> for Input<T> {
+impl<T: DeserializeOwned, const MAX: usize> FromRequest<Api> for Input<T, MAX> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &Api) -> Answer<Self> {
@@ -282,8 +282,8 @@ impl<T: DeserializeOwned> FromRequest<Api> for Input<T> {
             let detail = "send JSON, with Content-Type: application/json";
             return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
         }
-        let body = to_bytes(body, BODY_BYTES_MAX).await.map_err(|_| {
-            let detail = format!("a request may have {BODY_BYTES_MAX} bytes, and must come whole");
+        let body = to_bytes(body, MAX).await.map_err(|_| {
+            let detail = format!("this request may have {MAX} bytes, and must come whole");
             Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
         })?;
         let once = once(&parts, &body)?;

@@ -1,7 +1,8 @@
 //! Credentials of many devices: in batches, and by claim tokens that devices exchange themselves.
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
 use serde::{Deserialize, Serialize};
@@ -15,10 +16,10 @@ use super::extract::{Auth, Coming, IdempotencyKey, Input, PageQuery, Paging, Pat
 use super::problem::{Answer, Problem};
 use super::{Api, AtBroker, List};
 use crate::domain::{
-    BrokerRef, Claim, ClaimToken, Claimed, Error, NewClaimToken, NewCredentialBatch, Once, ShownClaimToken,
-    Source,
+    BrokerRef, Claim, ClaimAnswer, ClaimToken, Error, NewClaimToken, NewCredentialBatch, Once, Permission,
+    ShownClaimToken, Source,
 };
-use crate::limits::CLAIM_KEY_BYTES_MIN;
+use crate::limits::{CLAIM_BYTES_MAX, CLAIM_KEY_BYTES_MIN};
 use crate::secret::Secret;
 
 /// Path of [`claim`], which changes what pods read.
@@ -52,6 +53,8 @@ impl AtClaimToken {
 /// Credentials with their secrets.
 #[derive(Serialize, ToSchema)]
 struct MadeCredentials {
+    /// Id of the batch, by which the audit log names it.
+    batch: Uuid,
     /// In the order of the request.
     items: Vec<MadeCredential>,
 }
@@ -70,7 +73,7 @@ struct MadeClaimToken {
 #[derive(Serialize, ToSchema)]
 struct ClaimedCredential {
     #[serde(flatten)]
-    claimed: Claimed,
+    claimed: ClaimAnswer,
     /// The password to connect with. Only this answer contains it.
     #[schema(value_type = String, example = "mr_...")]
     password: Secret,
@@ -82,13 +85,15 @@ struct ClaimedCredential {
 #[allow(dead_code, reason = "only described: the extractor reads the header")]
 struct ClaimKey {
     /// A random name for this request, of at least 32 characters. If the answer is lost, the device repeats the request
-    /// with the same name within a day, and gets the same password. Whoever has the claim token and knows this name gets
+    /// with the same name within a day, and gets the same password. Anybody with the claim token who knows this name gets
     /// it too, so derive the name from nothing that others know, such as a serial number.
     #[param(rename = "Idempotency-Key", min_length = 32, max_length = 255)]
     idempotency_key: Option<String>,
 }
 
-/// Creates the credentials of up to 1,000 devices: all of them or none. The server generates their passwords.
+/// Creates the credentials of up to 1,000 devices: all of them or none. The server generates their passwords. An
+/// organisation may make 5,000 at once, and 100 a second over time. The audit log has one entry for the batch; its
+/// `at_ms` is the `created_at_ms` of the credentials.
 #[utoipa::path(post, path = "/organisations/{organisation}/brokers/{broker}/credential-batches", tag = "access",
     params(AtBroker, IdempotencyKey), request_body = NewCredentialBatch,
     responses((status = 201, description = "The credentials", body = MadeCredentials)))]
@@ -99,10 +104,14 @@ async fn create_credential_batch(
     Input { value, once }: Input<NewCredentialBatch>,
 ) -> Answer<impl IntoResponse> {
     let at = at.at();
-    let made = api.control().create_credentials(&caller, &at, &value, &once).await?;
+    // The permission comes first, so that strangers cannot use up what the organisation may make.
+    api.control().may(&caller, at.organisation, Permission::AccessWrite).await?;
+    api.rates().devices(at.organisation, value.devices.len())?;
+    let _turn = api.budget().turn(at.organisation).await?;
+    let (batch, made) = api.control().create_credentials(&caller, &at, &value, &once).await?;
     let items =
         made.into_iter().map(|(credential, secret)| MadeCredential { credential, secret: Some(secret) });
-    Ok((StatusCode::CREATED, Json(MadeCredentials { items: items.collect() })))
+    Ok((StatusCode::CREATED, Json(MadeCredentials { batch, items: items.collect() })))
 }
 
 /// Claim tokens of a broker.
@@ -162,25 +171,39 @@ async fn delete_claim_token(
     responses((status = 201, description = "The credential", body = ClaimedCredential)))]
 async fn claim(
     State(api): State<Api>,
-    Coming(source): Coming,
+    Claiming(source): Claiming,
     headers: HeaderMap,
-    Input { value, once }: Input<Claim>,
+    Input { value, once }: Input<Claim, CLAIM_BYTES_MAX>,
 ) -> Answer<impl IntoResponse> {
-    api.rates().claim(source.address)?;
     if headers.get("idempotency-key").is_some_and(|key| key.len() < CLAIM_KEY_BYTES_MIN) {
         let detail = format!(
             "the Idempotency-Key of a claim is random, and has at least {CLAIM_KEY_BYTES_MIN} characters"
         );
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
     }
-    let shown = api.control().shown_claim_token(&value.token).await?;
-    api.rates().claim_by(shown.id())?;
+    // Before the look-up, so that the refusal does not show which tokens are stored.
+    let hash = api.control().claim_hash(&value.token)?;
+    api.rates().claim_by(hash)?;
+    let shown = api.control().shown_claim_token(hash).await?;
     match api.control().claim(&shown, &value, &source, &once).await {
         Ok((claimed, password)) => Ok((StatusCode::CREATED, Json(ClaimedCredential { claimed, password }))),
         Err(error) => {
             note_refused(&api, &shown, &value, &source, &error).await;
             Err(error.into())
         }
+    }
+}
+
+/// The source of a claim, counted before the body is read.
+struct Claiming(Source);
+
+impl FromRequestParts<Api> for Claiming {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Answer<Self> {
+        let Coming(source) = Coming::from_request_parts(parts, api).await?;
+        api.rates().claim(source.address)?;
+        Ok(Self(source))
     }
 }
 

@@ -243,7 +243,7 @@ async fn list_audit_entries(
     Ok(List::of(api.control().audit_log(&caller, organisation, &page).await?))
 }
 
-/// What was done with your account, the latest entry first: sign-ins, refused sign-ins, changes of its password, second
+/// The audit log of your account, the latest entry first: sign-ins, refused sign-ins, changes of its password, second
 /// factor and identities. Your organisations see the same entries.
 #[utoipa::path(get, path = "/me/audit", tag = "people", params(PageQuery),
     responses((status = 200, description = "Entries", body = List<AuditEntry>)))]
@@ -252,5 +252,7 @@ async fn list_own_audit_entries(
     Auth(caller): Auth,
     Paging(page): Paging,
 ) -> Answer<Json<List<AuditEntry>>> {
+    // The turns of a person are counted like those of an organisation.
+    let _turn = api.budget().turn(caller.id()).await?;
     Ok(List::of(api.control().own_audit_log(&caller, &page).await?))
 }

@@ -15,10 +15,11 @@ use uuid::Uuid;
 
 use super::problem::{Answer, Problem};
 use crate::limits::{
-    ACCOUNTS_MET_PER_HOUR, ADDRESS_CHANGES_PER_HOUR, CLAIMS_PER_MINUTE, CLAIMS_PER_SECOND,
-    DENIALS_PER_MINUTE, GUESSES_PER_MINUTE, INVITATIONS_PER_HOUR, LETTERS_PER_HOUR, PASSWORD_RESET_EVERY,
-    PASSWORDS_PER_MINUTE, REQUESTS_PER_SECOND, SIGN_INS_PER_MINUTE,
+    ACCOUNTS_MET_PER_HOUR, ADDRESS_CHANGES_PER_HOUR, BATCH_DEVICES_AT_ONCE, BATCH_DEVICES_PER_SECOND,
+    CLAIMS_PER_MINUTE, CLAIMS_PER_SECOND, DENIALS_PER_MINUTE, GUESSES_PER_MINUTE, INVITATIONS_PER_HOUR,
+    LETTERS_PER_HOUR, PASSWORD_RESET_EVERY, PASSWORDS_PER_MINUTE, REQUESTS_PER_SECOND, SIGN_INS_PER_MINUTE,
 };
+use crate::secret::Hash as SecretHash;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 /// Above this number of keys a limiter forgets the keys that have been quiet.
@@ -56,8 +57,10 @@ pub(crate) struct Rates {
     denials: Limiter<Uuid>,
     /// Claims of devices, by address.
     claims: Limiter<Option<IpAddr>>,
-    /// Claims of devices, by claim token.
-    claims_by: Limiter<Uuid>,
+    /// Claims of devices, by the hash of the claim token that they show.
+    claims_by: Limiter<SecretHash>,
+    /// Devices in batches of credentials, by organisation: one for each, because a batch costs as much as its devices.
+    devices: Limiter<Uuid>,
     /// Unauthenticated requests, by address.
     strangers: Limiter<Option<IpAddr>>,
 }
@@ -89,6 +92,9 @@ impl Rates {
             invited: Limiter::new(Quota::per_hour(count(LETTERS_PER_HOUR))),
             claims: Limiter::new(Quota::per_minute(count(CLAIMS_PER_MINUTE))),
             claims_by: Limiter::new(Quota::per_second(count(CLAIMS_PER_SECOND))),
+            devices: Limiter::new(
+                Quota::per_second(count(BATCH_DEVICES_PER_SECOND)).allow_burst(count(BATCH_DEVICES_AT_ONCE)),
+            ),
             denials: Limiter::new(Quota::per_minute(count(DENIALS_PER_MINUTE))),
         }
     }
@@ -185,9 +191,15 @@ impl Rates {
         self.claims.take(&network(address))
     }
 
-    /// Counts a claim by a claim token.
-    pub(crate) fn claim_by(&self, token: Uuid) -> Answer<()> {
+    /// Counts a claim by the hash of the token that it shows, whether or not there is such a token.
+    pub(crate) fn claim_by(&self, token: SecretHash) -> Answer<()> {
         self.claims_by.take(&token)
+    }
+
+    /// Counts the devices of a batch of credentials. The batch itself refuses more devices than the burst.
+    pub(crate) fn devices(&self, organisation: Uuid, devices: usize) -> Answer<()> {
+        let devices = u32::try_from(devices).unwrap_or(u32::MAX).clamp(1, BATCH_DEVICES_AT_ONCE);
+        self.devices.take_many(&organisation, count(devices))
     }
 
     /// Counts a request before its caller is known.
@@ -203,10 +215,17 @@ impl<K: Hash + Eq + Clone> Limiter<K> {
     }
 
     fn take(&self, key: &K) -> Answer<()> {
+        self.take_many(key, NonZeroU32::MIN)
+    }
+
+    /// Takes all of them, or none.
+    fn take_many(&self, key: &K, number: NonZeroU32) -> Answer<()> {
         if self.limiter.len() > KEYS_MAX {
             self.limiter.retain_recent();
         }
-        self.limiter.check_key(key).map_err(|until| {
+        // More than the burst never comes free, so the quotas allow the largest number that a caller takes.
+        let taken = self.limiter.check_key_n(key, number).map_err(|_| Problem::later(HOUR.as_secs()))?;
+        taken.map_err(|until| {
             let wait = until.wait_time_from(self.limiter.clock().now());
             Problem::later(wait.as_secs() + 1)
         })
@@ -244,6 +263,7 @@ const fn count(number: u32) -> NonZeroU32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::BATCH_CREDENTIALS_MAX;
 
     #[test]
     fn who_asks_too_often_is_told_when_to_come_again_and_others_are_not_held_up() {
@@ -309,10 +329,21 @@ mod tests {
         let taken = (0..100_000).filter(|_| rates.claim(here).is_ok()).count();
         assert!((CLAIMS_PER_MINUTE as usize..100_000).contains(&taken), "{taken}");
         assert!(rates.claim(there).is_ok());
-        let (one, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let (one, other) = ([1; 32], [2; 32]);
         let taken = (0..100_000).filter(|_| rates.claim_by(one).is_ok()).count();
         assert!((CLAIMS_PER_SECOND as usize..100_000).contains(&taken), "{taken}");
         assert!(rates.claim_by(other).is_ok());
+    }
+
+    #[test]
+    fn a_batch_counts_each_of_its_devices() {
+        let (rates, plant, other) = (Rates::new(), Uuid::from_u128(1), Uuid::from_u128(2));
+        let largest = BATCH_CREDENTIALS_MAX;
+        // The limiter gives some back while the test runs.
+        let taken = (0..1_000).filter(|_| rates.devices(plant, largest).is_ok()).count();
+        assert!((BATCH_DEVICES_AT_ONCE as usize / largest..1_000).contains(&taken), "{taken}");
+        assert!(rates.devices(other, largest).is_ok());
+        assert!(rates.devices(other, usize::MAX).is_err());
     }
 
     #[test]

@@ -182,9 +182,6 @@ impl UserRecord {
 
 impl Control {
     /// Makes an account, and signs it in.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn sign_up(&self, input: &SignUp, once: &Once, source: &Source) -> Result<SignedUp> {
         self.may_sign_up(input.token.as_ref())?;
         let mut fields = Fields::default();
@@ -422,27 +419,18 @@ impl Control {
     }
 
     /// Ends the caller's web session.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn sign_out(&self, caller: &Caller) -> Result<()> {
         let (user, sign_in) = person_of(caller)?;
         self.look(|tx| async move { web_sessions::end(&tx, user, sign_in).await }).await
     }
 
     /// The caller and what they belong to.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn me(&self, caller: &Caller) -> Result<Me> {
         let (user, _) = person_of(caller)?;
         self.look(|tx| async move { me(&tx, user).await }).await
     }
 
     /// Changes what the caller is called.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn change_me(&self, caller: &Caller, input: &UserChange, once: &Once) -> Result<User> {
         let (user, _) = person_of(caller)?;
         let mut fields = Fields::default();
@@ -459,9 +447,6 @@ impl Control {
     }
 
     /// Changes the caller's password, and signs them out everywhere else.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn change_password(&self, caller: &Caller, input: &NewPassword) -> Result<()> {
         let (user, sign_in) = person_of(caller)?;
         let mut fields = Fields::default();

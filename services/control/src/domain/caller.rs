@@ -136,6 +136,14 @@ impl Caller {
         }
     }
 
+    /// Id of the API token, if the caller is a program.
+    pub(crate) fn api_token(&self) -> Option<Uuid> {
+        match &self.who {
+            Who::Person { .. } => None,
+            Who::Token { id, .. } => Some(*id),
+        }
+    }
+
     pub(crate) fn id(&self) -> Uuid {
         match &self.who {
             Who::Person { user, .. } => *user,

@@ -19,7 +19,9 @@ use uuid::Uuid;
 use super::check::{Fields, room};
 use super::difference::{difference, with};
 use super::parts::check_group;
-use super::{BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, brokers};
+use super::{
+    BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, brokers, tokens,
+};
 use crate::limits::{CLAIM_TOKEN_MS_MAX, CLAIM_TOKENS_MAX, CREDENTIALS_MAX};
 use crate::secret::{Hash, Purpose, Secret};
 
@@ -51,6 +53,10 @@ pub struct ClaimToken {
     pub bind_client_id: bool,
     /// Id of the member who made it. It is void while that member may not change credentials.
     pub made_by: Uuid,
+    /// Id of the API token that made it; null: the member did. It is void once that API token is deleted, or may not
+    /// change credentials.
+    #[serde(default)]
+    pub api_token: Option<Uuid>,
     /// Creation time, in unix milliseconds.
     pub created_at_ms: u64,
 }
@@ -69,7 +75,8 @@ pub struct NewClaimToken {
     /// Number of credentials that devices can make by it.
     #[schema(example = 500, minimum = 1, maximum = 100_000)]
     pub uses_max: u64,
-    /// End of the token, in unix milliseconds: at most 366 days ahead. Credentials that devices have made stay.
+    /// End of the token, in unix milliseconds: at most 366 days ahead, and not after the end of an API token that makes
+    /// it. Credentials that devices have made stay.
     #[schema(example = 1_798_761_600_000_u64)]
     pub expires_at_ms: u64,
     /// The group of the credentials. Without a group and rules, the broker's rules alone apply.
@@ -150,6 +157,7 @@ impl Control {
                 let broker =
                     brokers::find(tx, caller, at, Permission::AccessWrite, Read::Serializable).await?;
                 check_group(tx, broker.id, "group", input.group.as_deref()).await?;
+                check_end(tx, caller, at.organisation, input.expires_at_ms).await?;
                 let all = accounts::claim_tokens(broker.id);
                 let count = all.page::<Record>(tx, None, CLAIM_TOKENS_MAX, Read::Serializable).await?;
                 room(count.items.len(), CLAIM_TOKENS_MAX, "claim tokens of this broker")?;
@@ -164,6 +172,7 @@ impl Control {
                     rules: input.rules.clone(),
                     bind_client_id: input.bind_client_id,
                     made_by,
+                    api_token: caller.api_token(),
                     created_at_ms: change.now_ms,
                 };
                 let hash = self.claim_hash(&self.claim_secret(once, id)?)?;
@@ -210,8 +219,22 @@ impl Control {
         Ok(format!("{PREFIX}{}", secret.expose()).as_str().into())
     }
 
-    pub(super) fn claim_hash(&self, secret: &Secret) -> Result<Hash> {
+    pub(crate) fn claim_hash(&self, secret: &Secret) -> Result<Hash> {
         self.hash(Purpose::ClaimToken, &[secret.expose().as_bytes()])
+    }
+}
+
+/// Refuses an end after that of the API token that makes the claim token: it would promise uses that the server refuses.
+async fn check_end(tx: &Transaction, caller: &Caller, organisation: Uuid, expires_at_ms: u64) -> Result<()> {
+    let Some(id) = caller.api_token() else { return Ok(()) };
+    match tokens::end(tx, organisation, id).await? {
+        Some(end_ms) if end_ms < expires_at_ms => {
+            let what = format!(
+                "is after the end of your API token or login, {end_ms}: sign in to the console for a later one"
+            );
+            Err(Error::field("expires_at_ms", what))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -5,7 +5,10 @@
 
 use millrace_access::limits::USER_BYTES_MAX;
 use millrace_access::model;
-use millrace_layers::accounts::{self, touch};
+use millrace_layers::BrokerId;
+use millrace_layers::accounts;
+use millrace_layers::catalog;
+use millrace_layers::sessions::{self, SessionId};
 use millrace_storage::{Read, Transaction};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -18,7 +21,7 @@ use super::credentials::check_room;
 use super::difference::{difference, with};
 use super::parts::check_group;
 use super::web_sessions::shortened;
-use super::{Control, Endpoints, Error, Once, Permission, Result, Source, members, operator};
+use super::{Control, Endpoints, Error, Once, Permission, Result, Source, members, operator, tokens};
 use crate::secret::{Hash, Secret};
 
 /// Request of a device for its credential.
@@ -35,7 +38,7 @@ pub struct Claim {
 
 /// A claimed credential, without its password.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Claimed {
+pub struct ClaimAnswer {
     /// Name of the broker.
     #[schema(example = "k3v9x2mwqd7r")]
     pub broker: String,
@@ -75,9 +78,8 @@ struct Made {
 }
 
 impl Control {
-    /// Finds the claim token with this secret.
-    pub(crate) async fn shown_claim_token(&self, secret: &Secret) -> Result<ShownClaimToken> {
-        let hash = self.claim_hash(secret)?;
+    /// Finds the claim token whose secret has this hash.
+    pub(crate) async fn shown_claim_token(&self, hash: Hash) -> Result<ShownClaimToken> {
         let found =
             self.look(|tx| async move { claim_tokens::by_hash(&tx, &hash, Read::Snapshot).await }).await?;
         found.map(|(place, token)| ShownClaimToken { hash, place, token }).ok_or_else(void)
@@ -90,11 +92,10 @@ impl Control {
         input: &Claim,
         source: &Source,
         once: &Once,
-    ) -> Result<(Claimed, Secret)> {
-        // A repeated request does not get the stored answer once the token has ended.
-        if shown.token.expires_at_ms <= self.now_ms() {
-            return Err(void());
-        }
+    ) -> Result<(ClaimAnswer, Secret)> {
+        // A stored answer is for whom the first answer would be for now, except that the token may be used up.
+        let now_ms = self.now_ms();
+        self.look(|tx| async move { check_open(&tx, &shown.place, &shown.token, now_ms).await }).await?;
         let id = self.new_id()?;
         let password = self.generated_for(once, id, &input.user)?;
         let secret = &self.0.hash_keys.hash(password.expose().as_bytes());
@@ -121,22 +122,26 @@ impl Control {
                     let what = "another device has this user name: delete its credential first, if it is the same device";
                     return Err(Error::Conflict(what.into()));
                 }
+                check_session(tx, (place.broker_id, user), change.now_ms).await?;
                 check_room(accounts::credential_count(tx, place.broker_id, Read::Snapshot).await?, 1)?;
                 accounts::count_credentials(tx, place.broker_id, 1)?;
+                // No `touch`: pods read the credential at each CONNECT, and nobody is connected with it yet.
                 all.put(tx, user, &record).await?;
                 claim_tokens::count_use(tx, &place).await?;
-                touch(tx, place.broker_id)?;
                 let said = json!({ "broker": place.broker, "claim_token": place.id });
                 let said = with(said, difference(None, Some(&record))?);
                 change.audit(place.organisation, "credential.claim", &input.user, said)?;
                 Ok(Made { id })
             })
             .await?;
+        let password = self.generated_for(once, id, &input.user)?;
+        let made = &self.0.hash_keys.hash(password.expose().as_bytes());
+        self.look(|tx| async move { still_there(&tx, &shown.place, &input.user, made).await }).await?;
         let endpoints = self.reach().endpoints(&shown.place.broker);
         let username = format!("{}{}", endpoints.user_prefix.as_deref().unwrap_or_default(), input.user);
         let client_id = shown.token.bind_client_id.then(|| input.user.clone());
-        let claimed = Claimed { broker: shown.place.broker.clone(), username, client_id, endpoints };
-        Ok((claimed, self.generated_for(once, id, &input.user)?))
+        let claimed = ClaimAnswer { broker: shown.place.broker.clone(), username, client_id, endpoints };
+        Ok((claimed, password))
     }
 
     /// Records that a device was refused. The API limits how often.
@@ -156,22 +161,53 @@ impl Control {
     }
 }
 
-/// Finds a claim token that has uses left and whose maker may still make credentials.
+/// Finds a claim token that has uses left and that takes devices.
 async fn open(tx: &Transaction, hash: &Hash, now_ms: u64) -> Result<(Place, ClaimToken)> {
     let found = claim_tokens::by_hash(tx, hash, Read::Serializable).await?;
-    let is_open = |token: &ClaimToken| now_ms < token.expires_at_ms && token.uses < token.uses_max;
-    let (place, token) = found.filter(|(_, token)| is_open(token)).ok_or_else(void)?;
+    let (place, token) = found.filter(|(_, token)| token.uses < token.uses_max).ok_or_else(void)?;
+    check_open(tx, &place, &token, now_ms).await?;
+    Ok((place, token))
+}
+
+/// Refuses a token that has expired, whose makers (member and API token) may not make credentials any more, or whose broker or organisation is
+/// suspended.
+async fn check_open(tx: &Transaction, place: &Place, token: &ClaimToken, now_ms: u64) -> Result<()> {
+    if token.expires_at_ms <= now_ms {
+        return Err(void());
+    }
     match members::role(tx, place.organisation, token.made_by, Read::Serializable).await {
         Ok(role) if role.may(Permission::AccessWrite) => {}
         Ok(_) | Err(Error::NotFound(_)) => return Err(void()),
         Err(error) => return Err(error),
     }
-    match operator::is_open(tx, place.organisation).await {
-        Err(Error::Forbidden(_)) => {
-            Err(Error::Forbidden("this broker takes no devices for the moment".into()))
-        }
-        other => other.map(|()| (place, token)),
+    if let Some(maker) = token.api_token
+        && !tokens::may(tx, place.organisation, maker, Permission::AccessWrite, now_ms).await?
+    {
+        return Err(void());
     }
+    let broker = catalog::get(tx, place.broker.as_bytes(), Read::Serializable).await?.ok_or_else(void)?;
+    if broker.details()?.value.suspended {
+        return Err(no_devices());
+    }
+    match operator::is_open(tx, place.organisation).await {
+        Err(Error::Forbidden(_)) => Err(no_devices()),
+        other => other,
+    }
+}
+
+/// Refuses a repeated claim whose credential was deleted or got another password since.
+async fn still_there(tx: &Transaction, place: &Place, user: &str, secret: &model::Secret) -> Result<()> {
+    let all = accounts::credentials(place.broker_id);
+    let found = all.get::<model::Credential>(tx, user.as_bytes(), Read::Snapshot).await?;
+    if found.is_some_and(|found| found.value.secret.as_ref() == Some(secret)) {
+        return Ok(());
+    }
+    let what = "the credential of this claim was deleted or has another password now: claim with a new Idempotency-Key";
+    Err(Error::Conflict(what.into()))
+}
+
+fn no_devices() -> Error {
+    Error::Forbidden("this broker takes no devices for the moment".into())
 }
 
 fn check_user(token: &ClaimToken, user: &str) -> Result<()> {
@@ -184,6 +220,20 @@ fn check_user(token: &ClaimToken, user: &str) -> Result<()> {
     match user.strip_prefix(&token.user_prefix) {
         Some(rest) if !rest.is_empty() => Ok(()),
         _ => Err(Error::field("user", format!("must begin with {}, and go on after it", token.user_prefix))),
+    }
+}
+
+/// Refuses a name whose session the device would take over: a session belongs to its user name, also if a JWT, a
+/// certificate or the webhook has named the user.
+async fn check_session(tx: &Transaction, (broker, client): (BrokerId, &[u8]), now_ms: u64) -> Result<()> {
+    let found = sessions::get(tx, SessionId { broker, client }, Read::Serializable).await?;
+    match found.filter(|session| !session.is_expired(now_ms)) {
+        None => Ok(()),
+        Some(_) => {
+            let what =
+                "a session of a client with this name is there: end it first, if it is the same device";
+            Err(Error::Conflict(what.into()))
+        }
     }
 }
 

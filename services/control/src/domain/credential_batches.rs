@@ -61,14 +61,15 @@ struct Made {
 }
 
 impl Control {
-    /// Makes all credentials of a batch, or none. Only this answer contains their secrets.
+    /// Makes all credentials of a batch, or none. Returns the id of the batch in the audit log, and the credentials;
+    /// only this answer contains their secrets.
     pub(crate) async fn create_credentials(
         &self,
         caller: &Caller,
         at: &BrokerRef,
         input: &NewCredentialBatch,
         once: &Once,
-    ) -> Result<Vec<(Credential, Secret)>> {
+    ) -> Result<(Uuid, Vec<(Credential, Secret)>)> {
         input.check()?;
         let id = self.new_id()?;
         let records = &self.records(input, once, Made { id, created_at_ms: 0 })?;
@@ -94,22 +95,23 @@ impl Control {
                         "group": input.group, "rules": input.rules, "expires_at_ms": input.expires_at_ms,
                     })),
                 )?;
-                let said = with(json!({ "broker": at.name, "count": records.len() }), settings);
-                change.audit(at.organisation, "credential.create_batch", &at.name, said)?;
+                let user = |one: Option<&(model::Credential, Secret)>| one.map(|(one, _)| one.user.clone());
+                let said = json!({
+                    "broker": at.name, "batch": id, "count": records.len(),
+                    "first_user": user(records.first()), "last_user": user(records.last()),
+                });
+                change.audit(at.organisation, "credential.create_batch", &at.name, with(said, settings))?;
                 for (record, _) in records {
                     let record = model::Credential { created_at_ms: change.now_ms, ..record.clone() };
                     all.put(tx, record.user.as_bytes(), &record).await?;
-                    let bound = json!({ "client_id": record.client_id });
-                    let said = json!({ "broker": at.name, "in_batch": true });
-                    let said = with(said, difference(None, Some(&bound))?);
-                    change.audit(at.organisation, "credential.create", &record.user, said)?;
                 }
                 touch(tx, broker.id)?;
                 Ok(Made { id, created_at_ms: change.now_ms })
             })
             .await?;
         let records = self.records(input, once, made)?;
-        Ok(records.into_iter().map(|(record, secret)| (shown(&record), secret)).collect())
+        let records = records.into_iter().map(|(record, secret)| (shown(&record), secret));
+        Ok((made.id, records.collect()))
     }
 
     /// The stored forms of the credentials, with their passwords.

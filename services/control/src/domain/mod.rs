@@ -67,7 +67,7 @@ pub use brokers::{Broker, BrokerChange, NewBroker};
 pub use caller::{Caller, Permission, Role};
 pub use change::Once;
 pub use claim_tokens::{ClaimToken, NewClaimToken};
-pub use claims::{Claim, Claimed};
+pub use claims::{Claim, ClaimAnswer};
 pub use connect_tokens::{ConnectToken, NewConnectToken};
 pub use credential_batches::{BatchDevice, NewCredentialBatch};
 pub use credentials::{Credential, CredentialChange, NewCredential, Rotation};

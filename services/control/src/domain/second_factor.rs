@@ -171,9 +171,6 @@ fn too_many(until_ms: u64, now_ms: u64) -> Error {
 
 impl Control {
     /// The caller's second factor.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn second_factor(&self, caller: &Caller) -> Result<SecondFactor> {
         let (user, _) = person_of(caller)?;
         let found = self.look(|tx| async move { enabled(&tx, user, Read::Snapshot).await }).await?;
@@ -236,8 +233,8 @@ impl Control {
         once: &Once,
     ) -> Result<RecoveryCodes> {
         let (user, sign_in) = person_of(caller)?;
-        let codes = self.recovery_codes(once, user)?;
-        let shown = &codes.recovery_codes;
+        let id = self.new_id()?;
+        let shown = &self.recovery_codes(once, user, id)?.recovery_codes;
         let checked = self.change(caller.into(), once, |change| async move {
             let (tx, now_ms) = (&change.tx, change.now_ms);
             web_sessions::still_there(tx, sign_in, now_ms, Read::Serializable).await?;
@@ -254,7 +251,7 @@ impl Control {
                     accounts::second_factors().clear(tx, user.as_bytes()).await?;
                 }
                 audit_everywhere(&change, user, "person.refuse_code", json!({})).await?;
-                return Ok(Checked::Wrong);
+                return Ok((Checked::Wrong, id));
             };
             (record.last_step, record.wrong) = (step, 0);
             record.enabled_at_ms = Some(now_ms);
@@ -262,21 +259,18 @@ impl Control {
             accounts::second_factors().put(tx, user.as_bytes(), &record).await?;
             web_sessions::end_all(tx, user, Some(sign_in)).await?;
             audit_everywhere(&change, user, "person.enable_second_factor", json!({})).await?;
-            Ok(Checked::Right)
+            Ok((Checked::Right, id))
         });
         match checked.await? {
-            Checked::Right => {
+            (Checked::Right, id) => {
                 self.mail_second_factor(user, true).await?;
-                Ok(codes)
+                self.recovery_codes(once, user, id)
             }
             _ => Err(Error::field("code", "is not the one that the device shows now")),
         }
     }
 
     /// Makes new recovery codes, which void the old ones.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn renew_recovery_codes(
         &self,
         caller: &Caller,
@@ -285,8 +279,8 @@ impl Control {
     ) -> Result<RecoveryCodes> {
         let (user, _) = person_of(caller)?;
         let proof = &self.check_password(user, "password", &input.password).await?;
-        let codes = self.recovery_codes(once, user)?;
-        let shown = &codes.recovery_codes;
+        let id = self.new_id()?;
+        let shown = &self.recovery_codes(once, user, id)?.recovery_codes;
         let checked = self.change(caller.into(), once, |change| async move {
             proof.holds(&change, caller).await?;
             let checked = self.take_code(&change, user, Some(&input.code)).await?;
@@ -296,16 +290,14 @@ impl Control {
                 accounts::second_factors().put(&change.tx, user.as_bytes(), &record).await?;
                 audit_everywhere(&change, user, "person.renew_recovery_codes", json!({})).await?;
             }
-            Ok(checked)
+            Ok((checked, id))
         });
-        self.settle_code(caller, user, checked.await?).await?;
-        Ok(codes)
+        let (checked, id) = checked.await?;
+        self.settle_code(caller, user, checked).await?;
+        self.recovery_codes(once, user, id)
     }
 
     /// Turns the caller's second factor off.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn disable_second_factor(&self, caller: &Caller, input: &WithCode) -> Result<()> {
         let (user, _) = person_of(caller)?;
         let proof = &self.check_password(user, "password", &input.password).await?;
@@ -435,10 +427,12 @@ impl Control {
         Ok(totp(device).check(code.expose(), now_ms / 1_000))
     }
 
-    /// New codes, which belong to the request: sent again, it gets the same.
-    fn recovery_codes(&self, once: &Once, user: Uuid) -> Result<RecoveryCodes> {
+    /// The codes of a request: sent again, it gets the same. The receipt stores the random `id` of the set, so that a key
+    /// that is used again after its receipt has expired gives other codes.
+    fn recovery_codes(&self, once: &Once, user: Uuid, id: Uuid) -> Result<RecoveryCodes> {
         let code = |number: usize| {
-            let made = [&b"recovery code"[..], user.as_bytes(), &number.to_be_bytes()].concat();
+            let made =
+                [&b"recovery code"[..], user.as_bytes(), id.as_bytes(), &number.to_be_bytes()].concat();
             Ok(Secret::from(written(&self.bytes_of(once, &made)?).as_str()))
         };
         Ok(RecoveryCodes { recovery_codes: (0..RECOVERY_CODES).map(code).collect::<Result<_>>()? })

@@ -57,9 +57,6 @@ type Record = by_secret::Record<Token>;
 
 impl Control {
     /// The tokens of an organisation.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn tokens(
         &self,
         caller: &Caller,
@@ -76,9 +73,6 @@ impl Control {
     }
 
     /// Makes a token. The secret is told only here.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn create_token(
         &self,
         caller: &Caller,
@@ -126,9 +120,6 @@ impl Control {
     }
 
     /// Removes a token: from then on it opens nothing.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn delete_token(
         &self,
         caller: &Caller,
@@ -222,6 +213,27 @@ pub(super) async fn still_there(tx: &Transaction, organisation: Uuid, id: Uuid, 
     let ends = |token: &Token| token.expires_at_ms.is_some_and(|at_ms| at_ms <= now_ms);
     let Some(record) = record.filter(|record| !ends(&record.value.shown)) else { return Err(gone) };
     in_force(tx, organisation, &record.value.shown).await?.map(drop).ok_or(gone)
+}
+
+/// When a token ends; `None`: it has no end.
+pub(super) async fn end(tx: &Transaction, organisation: Uuid, id: Uuid) -> Result<Option<u64>> {
+    let record = TOKENS.of(organisation).get::<Record>(tx, id.as_bytes(), Read::Serializable).await?;
+    Ok(record.ok_or(Error::NotFound("token"))?.value.shown.expires_at_ms)
+}
+
+/// Whether a token is in force with this permission.
+pub(super) async fn may(
+    tx: &Transaction,
+    organisation: Uuid,
+    id: Uuid,
+    permission: Permission,
+    now_ms: u64,
+) -> Result<bool> {
+    let record = TOKENS.of(organisation).get::<Record>(tx, id.as_bytes(), Read::Serializable).await?;
+    let Some(token) = record.map(|record| record.value.shown) else { return Ok(false) };
+    let is_over = token.expires_at_ms.is_some_and(|at_ms| at_ms <= now_ms);
+    let scopes = in_force(tx, organisation, &token).await?;
+    Ok(!is_over && scopes.is_some_and(|scopes| scopes.contains(&permission)))
 }
 
 /// The scopes of a token that its maker still has; `None` when the maker is no member any more.

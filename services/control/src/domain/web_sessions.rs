@@ -111,9 +111,6 @@ impl Control {
     }
 
     /// The caller's web sessions.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn sessions(&self, caller: &Caller, page: &PageRequest) -> Result<Page<SignInSession>> {
         let ((user, current), now_ms) = (person_of(caller)?, self.now_ms());
         self.look(|tx| async move {
@@ -134,9 +131,6 @@ impl Control {
     }
 
     /// Ends one of the caller's web sessions, or with `None` all but the one that asks.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub(crate) async fn end_sessions(&self, caller: &Caller, id: Option<&str>) -> Result<()> {
         let (user, current) = person_of(caller)?;
         self.change(caller.into(), &Once::unnamed()?, |change| async move {

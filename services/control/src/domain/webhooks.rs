@@ -64,7 +64,8 @@ pub struct KeyRotation {
     #[schema(value_type = Option<String>, format = Password, min_length = 1, max_length = 1024)]
     pub signing_key: Option<Secret>,
     /// Time for which the previous key signs too, in seconds: at most 30 days. Until then the header
-    /// `millrace-signature` has two signatures, and the receiver verifies either.
+    /// `millrace-signature` has two signatures, and the receiver verifies either. While a previous key signs, another
+    /// rotation with an overlap is refused (409); one without an overlap ends both keys.
     #[serde(default)]
     #[schema(maximum = 2_592_000, default = 0, example = 86_400)]
     pub overlap_s: u32,
@@ -282,6 +283,14 @@ impl Control {
                 let all = accounts::webhooks(broker);
                 let webhook = all.get::<Webhook>(&change.tx, name.as_bytes(), Read::Serializable).await?;
                 let mut webhook = webhook.ok_or(Error::NotFound(Webhook::KIND))?.value;
+                if let Some(until_ms) = signs(&webhook, change.now_ms).previous_key_until_ms
+                    && input.overlap_s > 0
+                {
+                    return Err(Error::Conflict(format!(
+                        "the key before this one signs until {until_ms} (unix milliseconds), and the receiver may still \
+                         verify it: rotate after that, or with overlap_s 0, which ends both keys now"
+                    )));
+                }
                 let key = match &input.signing_key {
                     Some(key) => key.clone(),
                     None => self.secret_of(once, id.as_bytes())?,

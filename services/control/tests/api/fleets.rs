@@ -1,9 +1,13 @@
 //! Fleets: credentials in batches, and claim tokens as an attacker with one tries them.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
-use axum::http::StatusCode;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use axum::http::{Method, Request, StatusCode};
 use futures_util::future::join_all;
+use millrace_layers::sessions::{self, Attach, Detach, SessionId};
 use millrace_layers::{accounts, catalog};
 use millrace_storage::Read;
 use serde_json::{Value, json};
@@ -81,9 +85,42 @@ async fn a_batch_gives_each_device_a_password_that_the_pods_accept() {
     assert_eq!(again.is(StatusCode::CREATED).body, made.body);
     let log = ann.get(&ann.own("/audit?limit=200")).await;
     let noted = log.column("action");
-    assert_eq!(noted[0], "credential.create");
-    assert_eq!(noted.iter().filter(|action| **action == "credential.create").count(), 200, "one for each");
+    assert_eq!(
+        noted.iter().filter(|action| action.starts_with("credential.")).count(),
+        1,
+        "one for the batch"
+    );
+    assert_eq!(noted[0], "credential.create_batch");
+    let entry = &log.body["items"][0];
+    let details = &entry["details"];
+    assert_eq!((&details["count"], &details["batch"]), (&json!(1_000), &made.body["batch"]));
+    assert_eq!((&details["first_user"], &details["last_user"]), (&json!("p0"), &json!("p999")));
+    assert_eq!(entry["at_ms"], items[0]["created_at_ms"]);
     assert!(!log.body.to_string().contains(items[0]["secret"].as_str().unwrap()));
+}
+
+#[tokio::test]
+async fn batches_are_limited_by_their_devices_and_strangers_use_nothing_of_it_up() {
+    let region = Region::new().await;
+    let (ann, bob) = (region.person().await, region.person().await);
+    let path = format!("{}/credential-batches", ann.broker().await);
+    // Refused for its devices, after each of them was counted.
+    let many: Vec<Value> = (0..1_000).map(|_| json!({ "user": "p" })).collect();
+    let body = json!({ "devices": many });
+    for _ in 0..20 {
+        bob.post(&path, body.clone()).await.is(StatusCode::NOT_FOUND);
+    }
+    ann.post(&path, body.clone()).await.is(StatusCode::UNPROCESSABLE_ENTITY);
+    // The limiter gives back 100 a second, so a slow machine needs more batches to reach it.
+    for _ in 0..1_000 {
+        let answer = ann.post(&path, body.clone()).await;
+        if answer.status == StatusCode::TOO_MANY_REQUESTS {
+            assert!(answer.headers.contains_key("retry-after"));
+            return;
+        }
+        answer.is(StatusCode::UNPROCESSABLE_ENTITY);
+    }
+    panic!("a million devices were looked at");
 }
 
 #[tokio::test]
@@ -355,4 +392,191 @@ async fn a_claim_token_is_made_within_limits_by_who_may_make_credentials() {
     ann.post(&path, body("uses_max", json!(1))).await.is(StatusCode::CONFLICT);
     assert_eq!(reader.get(&format!("{path}/{}", one.text("/id"))).await.is(StatusCode::OK).body["uses"], 0);
     reader.delete(&format!("{path}/{}", one.text("/id"))).await.is(StatusCode::FORBIDDEN);
+}
+
+/// Makes the stored session of a client.
+async fn session(region: &Region, ann: &Client, broker: &str, client: &str, expiry_s: u32) {
+    let name = ann.get(broker).await.text("/name").to_owned();
+    let (name, client) = (name.as_bytes(), client.as_bytes());
+    let made = region.store.run(|tx| async move {
+        let id = catalog::get(&tx, name, Read::Snapshot).await?.unwrap().id;
+        let id = SessionId { broker: id, client };
+        let request =
+            Attach { owner: "pod".into(), clean: false, expiry_s, now_ms: NOW_MS, will: None, details: None };
+        let epoch = sessions::attach(&tx, id, request).await?.epoch;
+        let owned = sessions::fence(&tx, id, epoch).await?;
+        sessions::detach(owned, Detach { now_ms: NOW_MS, expiry_s: None, keep_will: false }).await
+    });
+    made.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_claim_does_not_take_over_the_session_of_another_client() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let device = region.stranger();
+    // A client of a JWT, a certificate or the webhook has a session and no credential.
+    session(&region, &ann, &broker, "pump-7", 3_600).await;
+    session(&region, &ann, &broker, "pump-8", 1).await;
+    for more in [json!({}), json!({ "bind_client_id": false })] {
+        let (id, secret) = token(&ann, &broker, more).await;
+        let refused = claim(&device, &secret, "pump-7").await;
+        assert!(refused.is(StatusCode::CONFLICT).text("/detail").contains("session"), "{refused:?}");
+        assert_eq!(ann.get(&format!("{broker}/claim-tokens/{id}")).await.body["uses"], 0);
+    }
+    assert!(credentials(&ann, &broker).await.is_empty());
+    let (_, secret) = token(&ann, &broker, json!({})).await;
+    claim(&device, &secret, "pump-9").await.is(StatusCode::CREATED);
+    region.clock.move_on(2_000);
+    claim(&device, &secret, "pump-8").await.is(StatusCode::CREATED);
+}
+
+#[tokio::test]
+async fn a_repeated_claim_is_checked_like_the_first() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let bob = member(&region, &ann, "operator").await;
+    let broker = ann.broker().await;
+    ann.put(&format!("{broker}/groups/pumps"), "", json!({})).await.is(StatusCode::CREATED);
+    let device = |number: u32| region.stranger().with("idempotency-key", &format!("{number:032}"));
+    let (_, secret) = token(&ann, &broker, json!({ "uses_max": 3, "group": "pumps" })).await;
+    let (_, of_bob) = token(&bob, &broker, json!({ "user_prefix": "bob-" })).await;
+    for (number, user) in [(1, "pump-1"), (2, "pump-2"), (3, "pump-3")] {
+        claim(&device(number), &secret, user).await.is(StatusCode::CREATED);
+    }
+    claim(&device(4), &of_bob, "bob-1").await.is(StatusCode::CREATED);
+    claim(&device(1), &secret, "pump-1").await.is(StatusCode::CREATED);
+
+    // The credential has another password now, or is another one.
+    let two = format!("{broker}/credentials/pump-2");
+    ann.post(&format!("{two}/rotate"), json!({})).await.is(StatusCode::OK);
+    claim(&device(2), &secret, "pump-2").await.is(StatusCode::CONFLICT);
+    ann.delete(&format!("{broker}/credentials/pump-3")).await.is(StatusCode::NO_CONTENT);
+    claim(&device(3), &secret, "pump-3").await.is(StatusCode::CONFLICT);
+
+    // The broker takes no devices.
+    ann.send(Method::POST, &format!("{broker}/suspend"), None).await.is(StatusCode::OK);
+    claim(&device(1), &secret, "pump-1").await.is(StatusCode::FORBIDDEN);
+    ann.send(Method::POST, &format!("{broker}/resume"), None).await.is(StatusCode::OK);
+    claim(&device(1), &secret, "pump-1").await.is(StatusCode::CREATED);
+
+    // The maker may not make credentials any more.
+    let id = bob.get("/me").await.text("/user/id").to_owned();
+    let me = ann.own(&format!("/members/{id}"));
+    ann.patch(&me, "*", json!({ "role": "viewer" })).await.is(StatusCode::OK);
+    claim(&device(4), &of_bob, "bob-1").await.is(StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn a_suspended_broker_takes_no_devices() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let (id, secret) = token(&ann, &broker, json!({})).await;
+    ann.send(Method::POST, &format!("{broker}/suspend"), None).await.is(StatusCode::OK);
+    claim(&region.stranger(), &secret, "pump-1").await.is(StatusCode::FORBIDDEN);
+    assert_eq!(ann.get(&format!("{broker}/claim-tokens/{id}")).await.body["uses"], 0);
+    ann.send(Method::POST, &format!("{broker}/resume"), None).await.is(StatusCode::OK);
+    claim(&region.stranger(), &secret, "pump-1").await.is(StatusCode::CREATED);
+}
+
+#[tokio::test]
+async fn a_claim_makes_no_pod_read_the_broker_again() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let (_, secret) = token(&ann, &broker, json!({})).await;
+    let name = ann.get(&broker).await.text("/name").to_owned();
+    let changes = async || {
+        let name = name.as_bytes();
+        let read = region.store.run(|tx| async move {
+            let id = catalog::get(&tx, name, Read::Snapshot).await?.unwrap().id;
+            accounts::changes(&tx, id, Read::Snapshot).await
+        });
+        read.await.unwrap()
+    };
+    let before = changes().await;
+    claim(&region.stranger(), &secret, "pump-1").await.is(StatusCode::CREATED);
+    assert_eq!(changes().await, before);
+}
+
+#[tokio::test]
+async fn a_claim_token_ends_with_the_api_token_that_made_it() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let device = region.stranger();
+    let day = 24 * HOUR_MS;
+    let made = json!({ "name": "ci", "scopes": ["access:read", "access:write", "brokers:read"] });
+    let forever = ann.post(&ann.own("/tokens"), made.clone()).await;
+    let mut short = made;
+    short["expires_at_ms"] = json!(NOW_MS + day);
+    let short = ann.post(&ann.own("/tokens"), short).await;
+    let (ci, laptop) = (ann.with_token(forever.text("/secret")), ann.with_token(short.text("/secret")));
+
+    let late = json!({ "name": "a", "user_prefix": "p-", "uses_max": 1, "expires_at_ms": NOW_MS + day + 1 });
+    let refused = laptop.post(&format!("{broker}/claim-tokens"), late).await;
+    assert_eq!(refused.is(StatusCode::UNPROCESSABLE_ENTITY).text("/fields/0/field"), "expires_at_ms");
+    let (id, of_laptop) = token(&laptop, &broker, json!({ "expires_at_ms": NOW_MS + day })).await;
+    let (_, of_ci) = token(&ci, &broker, json!({ "user_prefix": "ci-" })).await;
+    let (own_id, own) = token(&ann, &broker, json!({ "user_prefix": "own-" })).await;
+    let shown =
+        async |id: &str| ann.get(&format!("{broker}/claim-tokens/{id}")).await.body["api_token"].clone();
+    assert_eq!(shown(&id).await, short.body["id"]);
+    assert_eq!(shown(&own_id).await, Value::Null);
+
+    claim(&device, &of_laptop, "pump-1").await.is(StatusCode::CREATED);
+    claim(&device, &of_ci, "ci-1").await.is(StatusCode::CREATED);
+    ann.delete(&ann.own(&format!("/tokens/{}", forever.text("/id")))).await.is(StatusCode::NO_CONTENT);
+    claim(&device, &of_ci, "ci-2").await.is(StatusCode::UNAUTHORIZED);
+    claim(&device, &own, "own-1").await.is(StatusCode::CREATED);
+    assert_eq!(credentials(&ann, &broker).await, ["ci-1", "own-1", "pump-1"]);
+}
+
+#[tokio::test]
+async fn a_claim_that_is_too_long_is_not_read() {
+    let device = Region::new().await.stranger();
+    let answer = claim(&device, &"x".repeat(100_000), "pump-1").await;
+    answer.is(StatusCode::PAYLOAD_TOO_LARGE);
+}
+
+#[tokio::test]
+async fn a_claim_over_the_limit_is_refused_before_its_body_is_read() {
+    let device = Region::new().await.stranger();
+    let body = "{".repeat(1_000);
+    // The limiter gives back five a second, so a slow machine needs more requests to reach it.
+    for _ in 0..5_000 {
+        let answer = device.post("/claim", json!(body)).await;
+        if answer.status == StatusCode::TOO_MANY_REQUESTS {
+            return;
+        }
+        answer.is(StatusCode::UNPROCESSABLE_ENTITY);
+    }
+    panic!("5,000 bodies were read");
+}
+
+#[tokio::test]
+async fn an_unknown_claim_token_is_limited_like_a_known_one() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let (_, known) = token(&ann, &broker, json!({})).await;
+    for secret in [known.as_str(), "mlc_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"] {
+        // One token has 20 claims a second. Each comes from another address, so that no address reaches its own limit.
+        let mut is_limited = false;
+        for number in 0..5_000_u32 {
+            let body = json!({ "token": secret, "user": "x" }).to_string();
+            let request = Request::builder().method(Method::POST).uri("/claim");
+            let mut request =
+                request.header("content-type", "application/json").body(Body::from(body)).unwrap();
+            let address = SocketAddr::new((0x0A00_0000 + number).to_be_bytes().into(), 50_000);
+            request.extensions_mut().insert(ConnectInfo(address));
+            is_limited = region.stranger().raw(request).await.status == StatusCode::TOO_MANY_REQUESTS;
+            if is_limited {
+                break;
+            }
+        }
+        assert!(is_limited, "{secret}");
+    }
 }

@@ -431,3 +431,20 @@ async fn no_api_token_and_no_stranger_reaches_an_account() {
     }
     ann.get("/me").await.is(StatusCode::OK);
 }
+
+#[tokio::test]
+async fn new_recovery_codes_are_never_older_ones_even_with_the_same_key() {
+    let region = Region::new().await;
+    let ann = Ann::in_force(&region).await;
+    let named = ann.client.with("idempotency-key", "monthly");
+    let renew = async || {
+        let body = json!({ "password": PASSWORD, "code": ann.code() });
+        recovery(named.post("/me/second-factor/recovery-codes", body).await.is(StatusCode::OK))
+    };
+    let first = renew().await;
+    // The answer of a request is stored for a day.
+    region.clock.move_on(25 * 3_600_000);
+    let second = renew().await;
+    assert!(second.iter().all(|code| !first.contains(code)), "{first:?} {second:?}");
+    ann.sign_in(PASSWORD, Some(&second[0])).await.is(StatusCode::OK);
+}

@@ -217,3 +217,27 @@ async fn a_rotated_key_and_the_previous_one_sign_until_the_overlap_ends() {
         assert!(!log.body.to_string().contains(secret), "the log shows {secret}");
     }
 }
+
+#[tokio::test]
+async fn a_rotation_does_not_remove_a_previous_key_that_is_still_in_force() {
+    let region = Region::new().await;
+    let (ann, path, broker) = with_webhook(&region).await;
+    let rotate = format!("{path}/rotate-key");
+    let numbers = |webhook: &Webhook, at_ms: u64| {
+        webhook.keys(at_ms).into_iter().map(|(number, _)| number).collect::<Vec<_>>()
+    };
+    let now_ms = 1_000_000_000_000_u64;
+    ann.post(&rotate, json!({ "signing_key": "first" })).await.is(StatusCode::OK);
+    ann.post(&rotate, json!({ "overlap_s": 60 })).await.is(StatusCode::OK);
+    let refused = ann.post(&rotate, json!({ "overlap_s": 3_600 })).await;
+    let detail = refused.is(StatusCode::CONFLICT).text("/detail");
+    assert!(detail.contains("1000000060000") && detail.contains("overlap_s"), "{detail}");
+    assert_eq!(numbers(&stored(&region, broker).await, now_ms), [2, 1]);
+    // Without an overlap both end at once, as after a leak.
+    ann.post(&rotate, json!({})).await.is(StatusCode::OK);
+    assert_eq!(numbers(&stored(&region, broker).await, now_ms), [3]);
+    ann.post(&rotate, json!({ "overlap_s": 60 })).await.is(StatusCode::OK);
+    region.clock.move_on(60_000);
+    ann.post(&rotate, json!({ "overlap_s": 60 })).await.is(StatusCode::OK);
+    assert_eq!(numbers(&stored(&region, broker).await, now_ms + 60_000), [5, 4]);
+}

@@ -182,7 +182,7 @@ pub(super) enum CredentialsCommand {
         /// Make so many, with numbers behind --prefix as user names.
         #[arg(long, value_name = "COUNT", requires = "prefix", value_parser = whole_number::<u64>(1, 100_000))]
         count: Option<u64>,
-        /// What the user names begin with.
+        /// Prefix of the user names.
         #[arg(long, value_name = "TEXT", requires = "count")]
         prefix: Option<String>,
         /// The first number.

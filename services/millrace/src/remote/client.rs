@@ -3,7 +3,7 @@
 use std::error::Error as _;
 use std::time::Duration;
 
-use http::{Method, Request, Response, header};
+use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
@@ -73,12 +73,14 @@ impl Ask {
 pub(super) struct Refused {
     /// Type of the problem (RFC 9457), without the part that all have in common.
     pub(super) kind: Option<String>,
+    /// Seconds after which the server asks for the request again (429 and 503).
+    pub(super) retry_after_s: Option<u64>,
     pub(super) failure: Failure,
 }
 
 impl From<Failure> for Refused {
     fn from(failure: Failure) -> Self {
-        Self { kind: None, failure }
+        Self { kind: None, retry_after_s: None, failure }
     }
 }
 
@@ -253,7 +255,9 @@ fn read(answer: &Response<bytes::Bytes>) -> Result<Answer, Refused> {
         return Ok(Answer { body, etag: value(header::ETAG), cookie: value(header::SET_COOKIE) });
     }
     let kind = body["type"].as_str().and_then(|kind| kind.rsplit(':').next()).map(str::to_owned);
-    Err(Refused { kind, failure: Failure::Run(problem(status.as_u16(), &body)) })
+    let is_for_now = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+    let retry_after_s = value(header::RETRY_AFTER).and_then(|text| text.parse().ok()).filter(|_| is_for_now);
+    Err(Refused { kind, retry_after_s, failure: Failure::Run(problem(status.as_u16(), &body)) })
 }
 
 /// One sentence from a problem (RFC 9457).

@@ -52,7 +52,7 @@ enum ClaimTokensCommand {
     Create {
         /// Its name, for people.
         name: String,
-        /// What the user name of each device begins with.
+        /// Prefix of the user name of each device.
         #[arg(long, value_name = "TEXT")]
         prefix: String,
         /// Number of devices that can use it.
@@ -115,7 +115,9 @@ pub(crate) fn claim_tokens(args: ClaimTokensArgs) -> Result<(), Failure> {
                 "expires_at_ms": now_ms() + u64::from(days) * DAY_MS, "bind_client_id": !any_client_id,
             });
             site.printer.details(&site.make(&path(&broker), body)?)?;
-            site.printer.did("The secret is shown only now. Devices exchange it with `millrace claim`.");
+            site.printer.did(
+                "The secret is shown only now. Devices exchange it with `millrace claim`, until it ends, or you log out or delete the API token.",
+            );
             Ok(())
         }
         ClaimTokensCommand::Delete { id, sure, of } => {
@@ -144,34 +146,52 @@ pub(crate) fn claim(args: &ClaimArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes credentials, in requests of up to 1,000. If one is refused, the credentials of the earlier ones are printed.
+/// Makes credentials, in requests of up to 1,000, and prints the credentials of each as soon as it is answered: an error
+/// or an interruption loses none that were made.
 pub(super) fn create_many(
     site: &Site,
     broker: &str,
     devices: &[Value],
     group: Option<&str>,
 ) -> Result<(), Failure> {
-    let mut list = List { rows: Vec::new(), more: false, unanswered: Vec::new() };
-    let mut made = Ok(());
-    for batch in devices.chunks(BATCH) {
-        let body = json!({ "devices": batch, "group": group });
-        match site.make(&format!("{broker}/credential-batches"), body) {
-            Ok(mut answer) => {
-                if let Some(items) = answer["items"].as_array_mut() {
-                    list.rows.append(items);
-                }
-            }
-            Err(failure) => {
-                made = Err(failure);
-                break;
-            }
-        }
-    }
-    if !list.rows.is_empty() {
-        site.printer.list(MADE, &list, "")?;
+    let path = format!("{broker}/credential-batches");
+    let make = |batch: &[Value]| {
+        let mut answer = site.make_patiently(&path, json!({ "devices": batch, "group": group }))?;
+        Ok(answer["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
+    };
+    let (made, failed) = in_batches(devices, make, |rows| {
+        site.printer.list(MADE, &List { rows, more: false, unanswered: Vec::new() }, "")
+    });
+    if made > 0 {
         site.printer.did("The secrets are shown only now: keep them.");
     }
-    made
+    match failed {
+        Some(Failure::Run(why)) if made > 0 => {
+            Err(Failure::Run(format!("{made} of {} credentials were made: {why}", devices.len())))
+        }
+        Some(failure) => Err(failure),
+        None => Ok(()),
+    }
+}
+
+/// Returns how many were shown, and the failure that ended it.
+fn in_batches(
+    devices: &[Value],
+    mut make: impl FnMut(&[Value]) -> Result<Vec<Value>, Failure>,
+    mut show: impl FnMut(Vec<Value>) -> Result<(), Failure>,
+) -> (usize, Option<Failure>) {
+    let mut made = 0;
+    for batch in devices.chunks(BATCH) {
+        let rows = match make(batch) {
+            Ok(rows) => rows,
+            Err(failure) => return (made, Some(failure)),
+        };
+        made += rows.len();
+        if let Err(failure) = show(rows) {
+            return (made, Some(failure));
+        }
+    }
+    (made, None)
 }
 
 /// Devices with numbered user names.
@@ -210,6 +230,23 @@ fn devices(text: &str) -> Vec<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_batch_is_shown_before_the_next_one_is_made() {
+        let devices = numbered("p-", 0, 2_500);
+        let steps = std::cell::RefCell::new(Vec::new());
+        let make = |batch: &[Value]| {
+            steps.borrow_mut().push(format!("make {}", batch.len()));
+            if batch.len() < BATCH { Err(Failure::Run("no".into())) } else { Ok(batch.to_vec()) }
+        };
+        let show = |rows: Vec<Value>| {
+            steps.borrow_mut().push(format!("show {}", rows.len()));
+            Ok(())
+        };
+        let (made, failed) = in_batches(&devices, make, show);
+        assert!(made == 2_000 && failed.is_some());
+        assert_eq!(steps.into_inner(), ["make 1000", "show 1000", "make 1000", "show 1000", "make 500"]);
+    }
 
     #[test]
     fn devices_are_numbered_or_stand_in_a_file() {
