@@ -213,6 +213,8 @@ pub(crate) struct Core {
     opening: HashMap<Arc<str>, Vec<ConnectionId>>,
     /// Names of which there was no broker, and until when that is believed.
     absent: HashMap<Arc<str>, (Absent, Millis)>,
+    /// The broker of the CONNECT that is carried out now.
+    connecting: Option<Arc<Broker>>,
     /// CONNECTs that wait for their turn.
     admission: Admission<ConnectionId>,
     /// What was decided about the CONNECT that is looked at again now.
@@ -287,6 +289,7 @@ impl Core {
             attaching: HashMap::new(),
             opening: HashMap::new(),
             absent: HashMap::new(),
+            connecting: None,
             admission: Admission::new(&process.limits, cores, process.clock.now()),
             verdict: None,
             leaving: None,
