@@ -822,7 +822,7 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// Refuses messages that come after a refused message of the same publisher, as long as the publisher may not know
+    /// Refuses QoS 1 and 2 messages that come after a refused message of the same publisher, as long as it may not know
     /// of that refusal. It sends the refused message again if its connection ends before, and would find later ones
     /// stored before it (P4). Once the store accepts writes again, the publisher's connection is closed, so that it
     /// sends all of them again, in order.
@@ -834,8 +834,11 @@ impl<'s> Writer<'s> {
         for job in jobs {
             match (&job.write, job.ack) {
                 (Write::Confirmed { publisher, count }, _) => self.confirmed(*publisher, *count),
-                (Write::Publish(_), Some(ack)) if self.unconfirmed.contains_key(&ack.publisher()) => {
-                    if ack.qos > QoS::AtMostOnce && !self.refused {
+                // Nobody sends a message with QoS 0 again, so none can come in the wrong order.
+                (Write::Publish(_), Some(ack))
+                    if ack.qos > QoS::AtMostOnce && self.unconfirmed.contains_key(&ack.publisher()) =>
+                {
+                    if !self.refused {
                         self.post(ack.connection.core, Mail::SendAgain(ack.connection));
                     }
                     self.refuse_job(job, Why::Passing);
