@@ -32,8 +32,15 @@ pub(super) struct HomeClaims {
 pub(super) struct Occupation {
     since_ms: Millis,
     busy_us: u64,
-    /// Work of reading for each broker. Counted only in a second that follows one in which the loop was full.
+    /// Work for each broker. Counted only in a second that follows one in which the loop was full.
     work: Option<HashMap<u64, u64, foldhash::fast::FixedState>>,
+}
+
+/// Work for a broker that has begun.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Began {
+    broker: u64,
+    spent: u64,
 }
 
 impl Occupation {
@@ -41,13 +48,14 @@ impl Occupation {
         self.busy_us += took_us;
     }
 
-    pub(super) fn is_counting(&self) -> bool {
-        self.work.is_some()
+    /// Begins work for a broker: `spent` are the units of the turn so far. [`Occupation::end`] must follow.
+    fn begin(&self, broker: impl FnOnce() -> u64, spent: u64) -> Option<Began> {
+        self.work.as_ref().map(|_| Began { broker: broker(), spent })
     }
 
-    pub(super) fn add_work(&mut self, broker: u64, units: u64) {
-        if let Some(work) = &mut self.work {
-            *work.entry(broker).or_default() += units;
+    fn end(&mut self, began: Option<Began>, spent: u64) {
+        if let (Some(work), Some(began)) = (&mut self.work, began) {
+            *work.entry(began.broker).or_default() += spent - began.spent;
         }
     }
 }
@@ -129,6 +137,16 @@ impl Core {
         }
     }
 
+    /// Begins work for a broker, see [`Core::end_work`].
+    pub(super) fn begin_work(&self, broker: impl FnOnce(&Self) -> u64) -> Option<Began> {
+        self.occupation.begin(|| broker(self), self.work.spent())
+    }
+
+    /// Counts the work since [`Core::begin_work`] for its broker.
+    pub(super) fn end_work(&mut self, began: Option<Began>) {
+        self.occupation.end(began, self.work.spent());
+    }
+
     /// Once a second: spreads the broker that takes more than half of this loop's work, when this loop is full and another is
     /// idle.
     pub(super) fn look_at_load(&mut self) {
@@ -156,6 +174,23 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn work_is_counted_for_its_broker_while_the_loop_is_full() {
+        let mut occupation = Occupation::default();
+        let began = occupation.begin(|| 1, 0);
+        occupation.end(began, 100);
+        assert!(occupation.work.is_none());
+        occupation.work = Some(HashMap::default());
+        for (broker, from, until) in [(1, 0, 10), (2, 10, 40), (1, 40, 60)] {
+            let began = occupation.begin(|| broker, from);
+            occupation.end(began, until);
+        }
+        assert_eq!(occupation.work.take(), Some([(1, 30), (2, 30)].into_iter().collect()));
+        // What began in the second before counts for none.
+        occupation.end(Some(Began { broker: 1, spent: 0 }), 100);
+        assert!(occupation.work.is_none());
+    }
 
     #[test]
     fn a_broker_outgrows_its_loop_with_more_than_half_of_the_work() {
