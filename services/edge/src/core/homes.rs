@@ -1,6 +1,6 @@
 //! Client ids of this loop that are claimed for it, and how busy this loop is: see [`crate::home`].
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::Core;
@@ -9,6 +9,7 @@ use super::connection::{ConnectionId, Paused};
 use crate::broker::Broker;
 use crate::clock::Millis;
 use crate::home::{Home, HomeClaim, Owner};
+use crate::store::Job;
 
 /// The owner that was found for the client id of a CONNECT. Kept until the CONNECT is carried out.
 #[derive(Debug)]
@@ -58,6 +59,11 @@ impl Occupation {
             *work.entry(began.broker).or_default() += spent - began.spent;
         }
     }
+}
+
+/// The brokers that jobs write for.
+fn brokers_of(jobs: &[Job]) -> HashSet<u64, foldhash::fast::FixedState> {
+    jobs.iter().flat_map(Job::broker_ids).collect()
 }
 
 /// The broker with more than half of the work.
@@ -129,11 +135,13 @@ impl Core {
         self.claims.ended.insert(claim.key(), claim);
     }
 
-    /// At the end of a turn, when its mail and its jobs have left.
+    /// At the end of a turn, when its mail and its jobs have left. A claim stays while its broker has held jobs or a fan-out.
     pub(super) fn drop_claims(&mut self) {
-        if !self.claims.ended.is_empty() && self.held_jobs.is_none() {
+        if !self.claims.ended.is_empty() {
+            // Without held jobs all have left.
+            let held = self.held_jobs.as_ref().map(|_| brokers_of(&self.jobs)).unwrap_or_default();
             let fanouts = &self.fanouts;
-            self.claims.ended.retain(|(broker, _), _| fanouts.has(*broker));
+            self.claims.ended.retain(|(broker, _), _| held.contains(broker) || fanouts.has(*broker));
         }
     }
 
@@ -173,7 +181,10 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
+    use millrace_layers::Position;
+
     use super::*;
+    use crate::store::{SharedMessages, Write};
 
     #[test]
     fn work_is_counted_for_its_broker_while_the_loop_is_full() {
@@ -190,6 +201,19 @@ mod tests {
         // What began in the second before counts for none.
         occupation.end(Some(Began { broker: 1, spent: 0 }), 100);
         assert!(occupation.work.is_none());
+    }
+
+    #[test]
+    fn held_jobs_keep_the_claims_of_their_own_brokers() {
+        let mark = |broker| Job { write: Write::Mark { core: 0, fence: 1, broker }, ack: None };
+        let mut shared = SharedMessages::default();
+        shared.joined.push((3, 7));
+        shared.settled.push(((4, 7), Position::MIN));
+        let shared = Job { write: Write::Shared(Box::new(shared)), ack: None };
+        let mut held: Vec<u64> = brokers_of(&[mark(1), shared, mark(1)]).into_iter().collect();
+        held.sort_unstable();
+        assert_eq!(held, [1, 3, 4]);
+        assert!(brokers_of(&[]).is_empty());
     }
 
     #[test]

@@ -481,6 +481,20 @@ impl Job {
         }
     }
 
+    /// The brokers for which the job writes.
+    pub(crate) fn broker_ids(&self) -> SmallVec<[u64; 1]> {
+        match &self.write {
+            Write::Shared(shared) => {
+                let Shared { settled, returned, joined } = &**shared;
+                let placed = settled.iter().chain(returned).map(|((broker, _), _)| *broker);
+                placed.chain(joined.iter().map(|(broker, _)| *broker)).collect()
+            }
+            Write::Mark { broker, .. } => SmallVec::from_buf([*broker]),
+            Write::Confirmed { publisher, .. } => SmallVec::from_buf([publisher.broker]),
+            _ => self.broker().map(|broker| broker.id).into_iter().collect(),
+        }
+    }
+
     pub(super) fn by_broker(self) -> SmallVec<[Self; 1]> {
         match self.write {
             Write::Shared(shared) => {
