@@ -59,6 +59,8 @@ pub(crate) struct Home {
 struct Place {
     core: u16,
     clients_max: usize,
+    /// Brokers at home on that loop.
+    homes: Arc<AtomicUsize>,
 }
 
 #[derive(Debug, Default)]
@@ -70,9 +72,11 @@ struct Claims {
 
 impl Home {
     /// Settles a broker on a loop, which takes so many of its client ids before the broker spreads.
-    pub(crate) fn settle(&self, core: u16, clients_max: usize) {
+    fn settle(&self, core: u16, clients_max: usize, homes: Arc<AtomicUsize>) {
         // The first call counts.
-        let _ = self.place.set(Place { core, clients_max });
+        if self.place.set(Place { core, clients_max, homes: homes.clone() }).is_ok() {
+            homes.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// The owner of the client id with this hash, of which `cores` have a share.
@@ -122,7 +126,11 @@ impl Home {
     }
 
     fn spread_now(&self, claims: &mut Claims) {
-        claims.has_spread = true;
+        if !std::mem::replace(&mut claims.has_spread, true)
+            && let Some(place) = self.place.get()
+        {
+            place.homes.fetch_sub(1, Ordering::Relaxed);
+        }
         self.note_left(claims);
     }
 
@@ -214,8 +222,8 @@ pub(crate) struct Loads {
 struct Load {
     /// Part of the last second that was spent in turns, per cent.
     busy: AtomicU8,
-    /// Brokers that were settled there.
-    homes: AtomicUsize,
+    /// Brokers at home there that have not spread.
+    homes: Arc<AtomicUsize>,
 }
 
 /// A loop this busy is full, per cent.
@@ -240,8 +248,7 @@ impl Loads {
             |load: &Load| (load.busy.load(Ordering::Relaxed) / STEP, load.homes.load(Ordering::Relaxed));
         let least = (0..).zip(&self.loops).min_by_key(|(_, of)| load(of));
         if let Some((core, of)) = least {
-            of.homes.fetch_add(1, Ordering::Relaxed);
-            home.settle(core, self.clients_max);
+            home.settle(core, self.clients_max, of.homes.clone());
         }
     }
 

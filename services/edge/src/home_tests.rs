@@ -8,7 +8,7 @@ const AT_ZERO: u64 = 1 << 33;
 
 fn broker(clients_max: usize) -> Arc<Broker> {
     let broker = Arc::new(Broker::new(1, "b", 2));
-    broker.home.settle(HOME, clients_max);
+    broker.home.settle(HOME, clients_max, Arc::default());
     broker
 }
 
@@ -54,6 +54,20 @@ fn a_claim_is_counted_through_a_session_and_its_copies() {
     assert_eq!(Home::owner(&broker, AT_ONE, CORES).core(), HOME);
     drop(HomeClaim::of_session(broker.clone(), AT_ONE));
     assert_eq!(Home::owner(&broker, AT_ONE, CORES).core(), 1);
+}
+
+#[test]
+fn a_broker_that_has_spread_counts_no_more_for_its_loop() {
+    let loads = Loads::new(2, 9);
+    let homes = [Home::default(), Home::default(), Home::default()];
+    homes.iter().for_each(|home| loads.settle(home));
+    assert_eq!(homes.each_ref().map(Home::core), [Some(0), Some(1), Some(0)]);
+    // The second spread of a broker takes away nothing more.
+    (0..2).for_each(|_| homes[2].spread());
+    homes[0].spread();
+    let next = [Home::default(), Home::default(), Home::default()];
+    next.iter().for_each(|home| loads.settle(home));
+    assert_eq!(next.each_ref().map(Home::core), [Some(0), Some(0), Some(1)]);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::access::is_connect_token;
 use crate::authenticator::{Login, Verdict};
 use crate::broker::{Broker, DEFAULT_BROKER, is_broker_name};
 use crate::clock::Millis;
-use crate::home::HomeClaim;
+use crate::home::{HomeClaim, Owner};
 use crate::incidents::{Kind, Note};
 use crate::quota::Limit;
 use crate::random;
@@ -33,7 +33,8 @@ const ABSENT_MAX: usize = 1_000;
 
 /// Where a CONNECT is carried out.
 pub(super) enum ConnectAt {
-    Here,
+    /// On this core. `None`: the CONNECT is refused, because its broker was not found.
+    Here(Option<Arc<Broker>>),
     /// On the core that owns its client id.
     Elsewhere(u16, Option<Box<Arrival>>),
     /// Nowhere yet: its broker is being read, or it is not its turn.
@@ -52,17 +53,15 @@ pub(super) enum Absent {
 impl Core {
     /// Where a first CONNECT is carried out. `bytes`: what the client has sent, from it on.
     pub(super) fn connect_at(&mut self, slot: u32, connect: &Connect<'_>, bytes: usize) -> ConnectAt {
-        let (name, _) = self.meant(slot, connect.user_name);
-        let is_joined =
-            |broker: &Arc<Broker>| self.process.region.as_ref().is_none_or(|region| region.is_joined(broker));
-        let Some(broker) = self.process.brokers.get(name).filter(is_joined) else {
+        let name = self.meant(slot, connect.user_name);
+        let Some(broker) = self.joined(name) else {
             if self.is_absent(name).is_some() {
-                return ConnectAt::Here;
+                return ConnectAt::Here(None);
             }
             let name = name.into();
             // A name costs a stranger nothing, and the store a read.
             if self.process.store.is_some() && !self.may_look_up(slot, bytes) {
-                return if self.is_refused(slot) { ConnectAt::Here } else { ConnectAt::Later };
+                return if self.is_refused(slot) { ConnectAt::Here(None) } else { ConnectAt::Later };
             }
             if self.ask_for_broker(slot, &name) {
                 return ConnectAt::Later;
@@ -77,29 +76,48 @@ impl Core {
         } else if let Some(home) = broker.home.core().filter(|home| *home != self.index) {
             return ConnectAt::Elsewhere(home, None);
         }
-        if self.is_admitted(slot, &broker, connect, bytes) { ConnectAt::Here } else { ConnectAt::Later }
-    }
-
-    /// The broker that a client means, and its user name there. The server name says the broker: `acme` for `acme.mqtt.example`.
-    /// Without one, and with one of a single part, such as `localhost`, the user name may say it: `acme/pump` is the user `pump` of
-    /// the broker `acme`, if that is there. Whoever names none means the default one.
-    fn meant<'a, 'u: 'a>(&'a self, slot: u32, user: Option<&'u str>) -> (&'a str, Option<&'u str>) {
-        let server_name = self.connections[slot as usize].server_name();
-        if let Some((name, _)) = server_name.and_then(|name| name.split_once('.')) {
-            return (name, user);
-        }
-        let named = user.and_then(|user| user.split_once('/')).filter(|(name, _)| {
-            is_broker_name(name) && !matches!(self.is_absent(name), Some(Absent::Unknown))
-        });
-        match named {
-            Some((name, user)) => (name, (!user.is_empty()).then_some(user)),
-            None => (DEFAULT_BROKER, user),
+        match self.is_admitted(slot, &broker, connect, bytes) {
+            true => ConnectAt::Here(Some(broker)),
+            false => ConnectAt::Later,
         }
     }
 
-    /// What was found out about a broker that is not there; not for long, for it may be made.
+    /// A broker whose clients can be served: it is open, and messages of other pods arrive for it.
+    fn joined(&self, name: &str) -> Option<Arc<Broker>> {
+        let region = self.process.region.as_ref();
+        let broker = self.process.brokers.get(name)?;
+        region.is_none_or(|region| region.is_joined(&broker)).then_some(broker)
+    }
+
+    /// The broker that a client means. The server name says the broker: `acme` for `acme.mqtt.example`. Without one, and with one
+    /// of a single part, such as `localhost`, the user name may say it: `acme/pump` is the user `pump` of the broker `acme`, if that
+    /// is there. A client that names no broker means the default one.
+    fn meant<'a, 'u: 'a>(&'a self, slot: u32, user: Option<&'u str>) -> &'a str {
+        let is_there =
+            |name: &&str| is_broker_name(name) && !matches!(self.is_absent(name), Some(Absent::Unknown));
+        let in_user = || user?.split_once('/').map(|(name, _)| name).filter(is_there);
+        self.server_names(slot).or_else(in_user).unwrap_or(DEFAULT_BROKER)
+    }
+
+    /// The user name of a client in the broker that it means.
+    fn user_in<'u>(&self, broker: &str, slot: u32, user: Option<&'u str>) -> Option<&'u str> {
+        let is_prefix = |name: &str| name == broker && self.server_names(slot).is_none();
+        match user.and_then(|user| user.split_once('/')) {
+            Some((name, user)) if is_prefix(name) => (!user.is_empty()).then_some(user),
+            _ => user,
+        }
+    }
+
+    /// The broker in the server name of a connection.
+    fn server_names(&self, slot: u32) -> Option<&str> {
+        self.connections[slot as usize].server_name()?.split_once('.').map(|(name, _)| name)
+    }
+
+    /// Why a broker is not there, remembered for [`ABSENT_MS`]. A broker that another loop has opened since is there: two
+    /// loops that disagree about it would hand a CONNECT to each other again and again.
     fn is_absent(&self, name: &str) -> Option<Absent> {
-        self.absent.get(name).filter(|(_, until)| *until > self.now_ms).map(|(absent, _)| *absent)
+        let (absent, until) = *self.absent.get(name)?;
+        (until > self.now_ms && self.joined(name).is_none()).then_some(absent)
     }
 
     fn note_absent(&mut self, name: Arc<str>, absent: Absent) {
@@ -133,8 +151,8 @@ impl Core {
 
     /// Finds out whether the client may connect.
     pub(super) fn connect(&mut self, slot: u32, connect: &Connect<'_>) {
-        let (name, user) = self.meant(slot, connect.user_name);
-        let Some(broker) = self.process.brokers.get(name) else {
+        // Not looked up again: another loop may have opened the broker since, and this loop may not own the client id there.
+        let Some(broker) = self.connecting.take() else {
             self.counters().refused_broker.add(1);
             if self.is_refused(slot) {
                 self.verdict = None;
@@ -142,7 +160,7 @@ impl Core {
                 return self.refuse(slot, ReasonCode::CONNECTION_RATE_EXCEEDED, what);
             }
             // Who may not know the brokers of others is told no more than who may not use one.
-            let (reason, what) = match self.is_absent(name) {
+            let (reason, what) = match self.is_absent(self.meant(slot, connect.user_name)) {
                 Some(Absent::Unread) => (ReasonCode::SERVER_UNAVAILABLE, "the broker cannot be read now"),
                 _ => (ReasonCode::NOT_AUTHORIZED, "there is no broker of this name, or it is not for you"),
             };
@@ -151,13 +169,17 @@ impl Core {
         if self.refuse_draining(slot, &broker) || self.refuse_unadmitted(slot, &broker, connect.client_id) {
             return;
         }
-        let user: Option<Arc<str>> = user.map(Into::into);
+        let user: Option<Arc<str>> = self.user_in(&broker.name, slot, connect.user_name).map(Into::into);
         let client_id = Some(connect.client_id).filter(|client_id| !client_id.is_empty());
         if self.refuse_banned(slot, &broker, client_id, None) {
             return;
         }
         let Some(mut request) = self.request(slot, &broker, connect, user) else {
-            return self.refuse(slot, ReasonCode::SERVER_UNAVAILABLE, "no random numbers from the system");
+            return self.refuse(
+                slot,
+                ReasonCode::SERVER_UNAVAILABLE,
+                "no client identifier can be assigned now",
+            );
         };
         if enhanced::method(connect).is_some() {
             return self.begin_exchange(slot, request, connect);
@@ -333,7 +355,8 @@ impl Core {
         })
     }
 
-    /// A client identifier that nobody has and that this core owns.
+    /// A client identifier that nobody has and that this core owns. `None`: the system has no random numbers, or another core
+    /// owns all ids of this broker.
     //= [MQTT-3.1.3-6] v5
     //= [MQTT-3.1.3-6] v3.1.1
     fn assign_client_id(&self, broker: &Arc<Broker>) -> Option<(Arc<str>, Option<HomeClaim>)> {
@@ -348,6 +371,10 @@ impl Core {
             let owner = self.process.owner(broker, &id);
             if owner.core() == self.index {
                 return Some((id.into(), owner.into_claim()));
+            }
+            if let Owner::Home(..) = owner {
+                // No other id would belong to this loop.
+                return None;
             }
         }
     }

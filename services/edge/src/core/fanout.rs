@@ -156,8 +156,10 @@ impl Core {
         while self.work.spent() < end
             && let Some((key, mut fanout)) = self.fanouts.pop()
         {
+            let began = self.begin_work(|_| key.0);
             fanout.next = self.deliver_slice(&fanout);
             self.flush_overfull();
+            self.end_work(began);
             if fanout.next < fanout.routes.receivers(self.index).len() {
                 self.fanouts.give_back(key, fanout);
             } else if self.fanouts.finish(key)

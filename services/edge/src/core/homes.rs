@@ -1,6 +1,6 @@
 //! Client ids of this loop that are claimed for it, and how busy this loop is: see [`crate::home`].
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::Core;
@@ -9,6 +9,7 @@ use super::connection::{ConnectionId, Paused};
 use crate::broker::Broker;
 use crate::clock::Millis;
 use crate::home::{Home, HomeClaim, Owner};
+use crate::store::Job;
 
 /// The owner that was found for the client id of a CONNECT. Kept until the CONNECT is carried out.
 #[derive(Debug)]
@@ -32,8 +33,15 @@ pub(super) struct HomeClaims {
 pub(super) struct Occupation {
     since_ms: Millis,
     busy_us: u64,
-    /// Work of reading for each broker. Counted only in a second that follows one in which the loop was full.
+    /// Work for each broker. Counted only in a second that follows one in which the loop was full.
     work: Option<HashMap<u64, u64, foldhash::fast::FixedState>>,
+}
+
+/// Work for a broker that has begun.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Began {
+    broker: u64,
+    spent: u64,
 }
 
 impl Occupation {
@@ -41,15 +49,21 @@ impl Occupation {
         self.busy_us += took_us;
     }
 
-    pub(super) fn is_counting(&self) -> bool {
-        self.work.is_some()
+    /// Begins work for a broker: `spent` are the units of the turn so far. [`Occupation::end`] must follow.
+    fn begin(&self, broker: impl FnOnce() -> u64, spent: u64) -> Option<Began> {
+        self.work.as_ref().map(|_| Began { broker: broker(), spent })
     }
 
-    pub(super) fn add_work(&mut self, broker: u64, units: u64) {
-        if let Some(work) = &mut self.work {
-            *work.entry(broker).or_default() += units;
+    fn end(&mut self, began: Option<Began>, spent: u64) {
+        if let (Some(work), Some(began)) = (&mut self.work, began) {
+            *work.entry(began.broker).or_default() += spent - began.spent;
         }
     }
+}
+
+/// The brokers that jobs write for.
+fn brokers_of(jobs: &[Job]) -> HashSet<u64, foldhash::fast::FixedState> {
+    jobs.iter().flat_map(Job::broker_ids).collect()
 }
 
 /// The broker with more than half of the work.
@@ -121,12 +135,24 @@ impl Core {
         self.claims.ended.insert(claim.key(), claim);
     }
 
-    /// At the end of a turn, when its mail and its jobs have left.
+    /// At the end of a turn, when its mail and its jobs have left. A claim stays while its broker has held jobs or a fan-out.
     pub(super) fn drop_claims(&mut self) {
-        if !self.claims.ended.is_empty() && self.held_jobs.is_none() {
+        if !self.claims.ended.is_empty() {
+            // Without held jobs all have left.
+            let held = self.held_jobs.as_ref().map(|_| brokers_of(&self.jobs)).unwrap_or_default();
             let fanouts = &self.fanouts;
-            self.claims.ended.retain(|(broker, _), _| fanouts.has(*broker));
+            self.claims.ended.retain(|(broker, _), _| held.contains(broker) || fanouts.has(*broker));
         }
+    }
+
+    /// Begins work for a broker, see [`Core::end_work`].
+    pub(super) fn begin_work(&self, broker: impl FnOnce(&Self) -> u64) -> Option<Began> {
+        self.occupation.begin(|| broker(self), self.work.spent())
+    }
+
+    /// Counts the work since [`Core::begin_work`] for its broker.
+    pub(super) fn end_work(&mut self, began: Option<Began>) {
+        self.occupation.end(began, self.work.spent());
     }
 
     /// Once a second: spreads the broker that takes more than half of this loop's work, when this loop is full and another is
@@ -155,7 +181,40 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
+    use millrace_layers::Position;
+
     use super::*;
+    use crate::store::{SharedMessages, Write};
+
+    #[test]
+    fn work_is_counted_for_its_broker_while_the_loop_is_full() {
+        let mut occupation = Occupation::default();
+        let began = occupation.begin(|| 1, 0);
+        occupation.end(began, 100);
+        assert!(occupation.work.is_none());
+        occupation.work = Some(HashMap::default());
+        for (broker, from, until) in [(1, 0, 10), (2, 10, 40), (1, 40, 60)] {
+            let began = occupation.begin(|| broker, from);
+            occupation.end(began, until);
+        }
+        assert_eq!(occupation.work.take(), Some([(1, 30), (2, 30)].into_iter().collect()));
+        // What began in the second before counts for none.
+        occupation.end(Some(Began { broker: 1, spent: 0 }), 100);
+        assert!(occupation.work.is_none());
+    }
+
+    #[test]
+    fn held_jobs_keep_the_claims_of_their_own_brokers() {
+        let mark = |broker| Job { write: Write::Mark { core: 0, fence: 1, broker }, ack: None };
+        let mut shared = SharedMessages::default();
+        shared.joined.push((3, 7));
+        shared.settled.push(((4, 7), Position::MIN));
+        let shared = Job { write: Write::Shared(Box::new(shared)), ack: None };
+        let mut held: Vec<u64> = brokers_of(&[mark(1), shared, mark(1)]).into_iter().collect();
+        held.sort_unstable();
+        assert_eq!(held, [1, 3, 4]);
+        assert!(brokers_of(&[]).is_empty());
+    }
 
     #[test]
     fn a_broker_outgrows_its_loop_with_more_than_half_of_the_work() {

@@ -213,6 +213,8 @@ pub(crate) struct Core {
     opening: HashMap<Arc<str>, Vec<ConnectionId>>,
     /// Names of which there was no broker, and until when that is believed.
     absent: HashMap<Arc<str>, (Absent, Millis)>,
+    /// The broker of the CONNECT that is carried out now.
+    connecting: Option<Arc<Broker>>,
     /// CONNECTs that wait for their turn.
     admission: Admission<ConnectionId>,
     /// What was decided about the CONNECT that is looked at again now.
@@ -287,6 +289,7 @@ impl Core {
             attaching: HashMap::new(),
             opening: HashMap::new(),
             absent: HashMap::new(),
+            connecting: None,
             admission: Admission::new(&process.limits, cores, process.clock.now()),
             verdict: None,
             leaving: None,
@@ -510,6 +513,7 @@ impl Core {
         self.mailbox().take(&mut mail);
         mail.splice(..0, self.put_off_mail.drain(..));
         for letter in mail.drain(..) {
+            let began = self.begin_work(|core| core.broker_of_mail(&letter));
             match letter {
                 // What was published before has to be there before the session is live.
                 Mail::Page(target, ..) if self.is_fanned_out_to(target) => self.put_off_mail.push(letter),
@@ -548,11 +552,28 @@ impl Core {
                 Mail::Authenticated { connection, verdict } => self.authenticated(connection, verdict),
             }
             self.flush_overfull();
+            self.end_work(began);
         }
         if self.fanouts.is_empty() {
             self.handed_over = through.unwrap_or(self.handed_over);
         }
         self.incoming = mail;
+    }
+
+    /// The broker for which mail causes work; 0: little work, or for several brokers.
+    fn broker_of_mail(&self, mail: &Mail) -> u64 {
+        match mail {
+            Mail::Run(run) => run.routes.broker.id,
+            Mail::Publish { routes, .. } | Mail::Shared { routes, .. } | Mail::Grown(routes) => {
+                routes.broker.id
+            }
+            Mail::Committed(committed) => committed.routes.broker.id,
+            Mail::Page(target, ..) | Mail::Reread(target) => {
+                self.sessions.get(target.slot as usize).map_or(0, |homed| homed.broker.id)
+            }
+            Mail::Congested(id) | Mail::Relieved(id) => self.broker_of(id.slot),
+            _ => 0,
+        }
     }
 
     /// Leaves mail for another core; it goes at the end of the turn.

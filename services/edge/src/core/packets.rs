@@ -109,7 +109,10 @@ impl Core {
                         }
                         // It is looked at again once its broker is there, or its turn has come.
                         ConnectAt::Later => break,
-                        ConnectAt::Here => self.packet(slot, Packet::Connect(connect)),
+                        ConnectAt::Here(broker) => {
+                            self.connecting = broker;
+                            self.packet(slot, Packet::Connect(connect));
+                        }
                     }
                 }
                 packet => self.packet(slot, packet),

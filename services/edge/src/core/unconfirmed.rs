@@ -7,16 +7,25 @@ use millrace_mqtt::{PacketId, QoS, ReasonCode};
 
 use super::connection::{ConnectionId, NONE};
 use super::{Core, Ended};
-use crate::store::{Ack, PublisherKey, Write};
+use crate::store::{Ack, PublisherKey, Write, record};
 
 /// By connection that was answered with a refusal.
 pub(super) type Unconfirmed = HashMap<ConnectionId, Refusals>;
 
 pub(super) struct Refusals {
     publisher: PublisherKey,
-    count: u32,
+    /// Refusals that end with this connection.
+    of_connection: u32,
+    /// Refusals that end with the session.
+    of_session: u32,
     /// Packet id of the last refusal.
-    last: PacketId,
+    last: Option<PacketId>,
+}
+
+impl Refusals {
+    fn new(publisher: PublisherKey) -> Self {
+        Self { publisher, of_connection: 0, of_session: 0, last: None }
+    }
 }
 
 impl Core {
@@ -25,25 +34,32 @@ impl Core {
         if !ack.holds_back {
             return;
         }
-        let publisher = ack.publisher();
+        let (publisher, connection) = (ack.publisher(), ack.ends_with());
+        let receiver = self.connections.get(slot as usize).filter(|receiver| receiver.session != NONE);
+        let receiver = receiver.map(|_| self.id_of(slot));
         // Without a reason code the connection was closed, and the publisher sends the message again on its next one.
-        if slot == NONE || self.connections.get(slot as usize).is_none_or(|receiver| receiver.session == NONE)
-        {
-            return self.leave_job(Write::Confirmed { publisher, count: 1 });
+        let Some(receiver) = receiver.filter(|receiver| connection.is_none_or(|of| of == *receiver)) else {
+            let count = connection.is_none().then_some(1);
+            return self.leave_job(Write::Confirmed { publisher, connection, count });
+        };
+        let refusals = self.unconfirmed.entry(receiver).or_insert_with(|| Refusals::new(publisher));
+        refusals.last = Some(ack.packet_id);
+        match connection {
+            Some(_) => refusals.of_connection += 1,
+            None => refusals.of_session += 1,
         }
-        let receiver = self.id_of(slot);
-        let refusals =
-            self.unconfirmed.entry(receiver).or_insert(Refusals { publisher, count: 0, last: ack.packet_id });
-        refusals.count += 1;
-        refusals.last = ack.packet_id;
     }
 
     /// A client that gives a packet id to another message has its answer, and with it all earlier ones.
     //= [MQTT-4.4.0-1] v5
     pub(super) fn note_reuse(&mut self, ack: &Ack) {
-        let knows = |refusals: &Refusals| ack.qos > QoS::AtMostOnce && refusals.last == ack.packet_id;
-        if !self.unconfirmed.is_empty() && self.unconfirmed.get(&ack.connection).is_some_and(knows) {
-            self.confirm(ack.connection);
+        let knows = |refusals: &Refusals| ack.qos > QoS::AtMostOnce && refusals.last == Some(ack.packet_id);
+        if !self.unconfirmed.is_empty()
+            && self.unconfirmed.get(&ack.connection).is_some_and(knows)
+            && let Some(refusals) = self.unconfirmed.remove(&ack.connection)
+        {
+            let of_connection = refusals.of_connection;
+            self.confirm(ack.connection, &refusals, (of_connection > 0).then_some(Some(of_connection)));
         }
     }
 
@@ -51,24 +67,41 @@ impl Core {
         !self.unconfirmed.is_empty() && self.unconfirmed.contains_key(&self.id_of(slot))
     }
 
+    /// A connection has ended.
     pub(super) fn forget_unconfirmed(&mut self, slot: u32) {
-        if !self.unconfirmed.is_empty() {
-            self.confirm(self.id_of(slot));
+        if self.unconfirmed.is_empty() {
+            return;
+        }
+        let connection = self.id_of(slot);
+        if let Some(refusals) = self.unconfirmed.remove(&connection) {
+            self.confirm(connection, &refusals, Some(None));
         }
     }
 
-    fn confirm(&mut self, connection: ConnectionId) {
-        if let Some(Refusals { publisher, count, .. }) = self.unconfirmed.remove(&connection) {
-            self.leave_job(Write::Confirmed { publisher, count });
+    /// `of_connection`: as [`Write::Confirmed`] has it, if there is something to confirm.
+    fn confirm(&mut self, connection: ConnectionId, refusals: &Refusals, of_connection: Option<Option<u32>>) {
+        let publisher = refusals.publisher;
+        if let Some(count) = of_connection {
+            self.leave_job(Write::Confirmed { publisher, connection: Some(connection), count });
+        }
+        if refusals.of_session > 0 {
+            let count = Some(refusals.of_session);
+            self.leave_job(Write::Confirmed { publisher, connection: None, count });
         }
     }
 
     /// The store accepts messages again, and refuses those of this connection because of an earlier refusal.
     pub(super) fn send_again(&mut self, connection: ConnectionId) {
-        if self.connection_of(connection).is_some_and(|connection| connection.session != NONE) {
-            let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
-            let what = "messages could not be stored: connect again and send what was not acknowledged";
-            self.say_and_close(connection.slot, reason, what, Ended::Error(reason));
-        }
+        let Some(session) = self.connection_of(connection).map(|connection| connection.session) else {
+            return;
+        };
+        let Some(homed) = self.sessions.get(session as usize) else { return };
+        let publisher = record::publisher(homed.session.client_id());
+        let publisher = PublisherKey { broker: homed.broker.id, publisher };
+        // The end of the connection confirms also the refusals that have not arrived here.
+        self.unconfirmed.entry(connection).or_insert_with(|| Refusals::new(publisher));
+        let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
+        let what = "messages could not be stored: connect again and send what was not acknowledged";
+        self.say_and_close(connection.slot, reason, what, Ended::Error(reason));
     }
 }

@@ -173,7 +173,11 @@ impl Core {
         {
             match waiting {
                 Waiting::ToRead(slot) => self.read_listed(slot),
-                Waiting::ToGoOn(id) => self.go_on_working(id),
+                Waiting::ToGoOn(id) => {
+                    let began = self.begin_work(|core| core.broker_of(id.slot));
+                    self.go_on_working(id);
+                    self.end_work(began);
+                }
             }
         }
     }
@@ -183,12 +187,10 @@ impl Core {
         connection.listed = false;
         if connection.readable {
             self.work.begin_share();
-            let counted = self.occupation.is_counting().then(|| (self.broker_of(slot), self.work.spent));
+            let began = self.begin_work(|core| core.broker_of(slot));
             self.read(slot);
             self.flush_overfull();
-            if let Some((broker, before)) = counted {
-                self.occupation.add_work(broker, self.work.spent - before);
-            }
+            self.end_work(began);
         }
     }
 
@@ -302,7 +304,7 @@ impl Core {
     pub(super) fn flush_dirty(&mut self) {
         let mut dirty = std::mem::take(&mut self.dirty);
         if self.work.unwritten.is_empty() && dirty.len() <= FEW {
-            dirty.drain(..).for_each(|slot| self.flush(slot));
+            dirty.drain(..).for_each(|slot| self.flush_counted(slot));
         } else {
             for slot in dirty.drain(..) {
                 let broker = self.broker_of(slot);
@@ -312,11 +314,17 @@ impl Core {
             while self.work.spent < end
                 && let Some((_, slot)) = self.work.unwritten.pop()
             {
-                self.flush(slot);
+                self.flush_counted(slot);
             }
         }
         if self.dirty.is_empty() {
             self.dirty = dirty;
         }
+    }
+
+    fn flush_counted(&mut self, slot: u32) {
+        let began = self.begin_work(|core| core.broker_of(slot));
+        self.flush(slot);
+        self.end_work(began);
     }
 }

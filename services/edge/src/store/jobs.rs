@@ -45,10 +45,12 @@ pub(crate) enum Write {
     Purge(Box<Purge>),
     /// The webhooks of a broker have changed: create and remove their queues.
     Webhooks(Arc<Broker>),
-    /// Writes nothing. The publisher has received `count` refusals, or has no connection left that could receive them.
+    /// Writes nothing. The publisher has received `count` refusals with this [`Ack::ends_with`]. `None`: the connection has ended,
+    /// and with it all its refusals, because the publisher sends the messages again on its next connection.
     Confirmed {
         publisher: PublisherKey,
-        count: u32,
+        connection: Option<ConnectionId>,
+        count: Option<u32>,
     },
     /// Writes nothing. Another pod has added to the streams of a topic: shared subscriptions check theirs.
     Grown(Arc<Broker>, Arc<str>),
@@ -84,6 +86,12 @@ pub(crate) struct Ack {
 impl Ack {
     pub(crate) fn publisher(&self) -> PublisherKey {
         PublisherKey { broker: self.broker, publisher: self.publisher }
+    }
+
+    /// The connection whose end makes the publisher send the message again. `None`: the packet id is the session's, and the
+    /// session's next connection gets the answer.
+    pub(crate) fn ends_with(&self) -> Option<ConnectionId> {
+        (!self.keeps_id).then_some(self.connection)
     }
 }
 
@@ -470,6 +478,20 @@ impl Job {
             Write::Purge(purge) => Some(&purge.broker),
             Write::Webhooks(broker) | Write::Grown(broker, _) => Some(broker),
             Write::Confirmed { .. } | Write::Shared(_) | Write::Notices | Write::Mark { .. } => None,
+        }
+    }
+
+    /// The brokers for which the job writes.
+    pub(crate) fn broker_ids(&self) -> SmallVec<[u64; 1]> {
+        match &self.write {
+            Write::Shared(shared) => {
+                let Shared { settled, returned, joined } = &**shared;
+                let placed = settled.iter().chain(returned).map(|((broker, _), _)| *broker);
+                placed.chain(joined.iter().map(|(broker, _)| *broker)).collect()
+            }
+            Write::Mark { broker, .. } => SmallVec::from_buf([*broker]),
+            Write::Confirmed { publisher, .. } => SmallVec::from_buf([publisher.broker]),
+            _ => self.broker().map(|broker| broker.id).into_iter().collect(),
         }
     }
 

@@ -31,6 +31,7 @@ mod retained;
 pub(crate) mod streams;
 mod sweep;
 mod traced;
+mod unconfirmed;
 mod warm;
 mod webhooks;
 mod writer;

@@ -5,7 +5,6 @@
 //! the commit marker shows the outcome.
 
 use std::cell::Cell;
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -29,9 +28,9 @@ use super::jobs::{Reader, cost};
 use super::pace::Pace;
 use super::queue::{Sized as _, Taken};
 use super::traced::StoredTraces;
+use super::unconfirmed::Unconfirmed;
 use super::{
-    Ack, Attached, IdWrite, Job, Publish, PublisherKey, Read, RetainedRead, SessionKey, Shared, ToRead,
-    Write, pods, sweep,
+    Ack, Attached, IdWrite, Job, Publish, Read, RetainedRead, SessionKey, Shared, ToRead, Write, pods, sweep,
 };
 use crate::broker::{Broker, Routes};
 use crate::core::connection::ConnectionId;
@@ -124,7 +123,7 @@ pub(super) struct Writer<'s> {
     waiting: Vec<Job>,
     /// Refusals of messages with QoS 1 or 2 of which their publishers may not know yet. Later messages of these
     /// publishers are refused as well, see [`Writer::without_refused`].
-    unconfirmed: HashMap<PublisherKey, u32>,
+    unconfirmed: Unconfirmed,
     /// Whether the last write was refused, so that a series of refusals is logged once.
     refused: bool,
     swept_at: u64,
@@ -166,7 +165,7 @@ impl<'s> Writer<'s> {
             began_us: 0,
             unleft: Vec::new(),
             waiting: Vec::new(),
-            unconfirmed: HashMap::new(),
+            unconfirmed: Unconfirmed::default(),
             refused: false,
             swept_at: 0,
             listened_at: 0,
@@ -819,13 +818,13 @@ impl<'s> Writer<'s> {
             // A message that no store can hold is refused again when it comes again, so later ones may pass it.
             ack.holds_back = ack.qos > QoS::AtMostOnce && why != Why::Content;
             if ack.holds_back {
-                *self.unconfirmed.entry(ack.publisher()).or_default() += 1;
+                self.unconfirmed.add(&ack);
             }
             self.post(ack.connection.core, Mail::Stored { acks: vec![ack], stored: false });
         }
     }
 
-    /// Refuses messages that come after a refused message of the same publisher, as long as the publisher may not know
+    /// Refuses QoS 1 and 2 messages that come after a refused message of the same publisher, as long as it may not know
     /// of that refusal. It sends the refused message again if its connection ends before, and would find later ones
     /// stored before it (P4). Once the store accepts writes again, the publisher's connection is closed, so that it
     /// sends all of them again, in order.
@@ -836,9 +835,14 @@ impl<'s> Writer<'s> {
         let mut left = Vec::with_capacity(jobs.len());
         for job in jobs {
             match (&job.write, job.ack) {
-                (Write::Confirmed { publisher, count }, _) => self.confirmed(*publisher, *count),
-                (Write::Publish(_), Some(ack)) if self.unconfirmed.contains_key(&ack.publisher()) => {
-                    if ack.qos > QoS::AtMostOnce && !self.refused {
+                (Write::Confirmed { publisher, connection, count }, _) => {
+                    self.unconfirmed.confirm(*publisher, *connection, *count);
+                }
+                // Nobody sends a message with QoS 0 again, so none can come in the wrong order.
+                (Write::Publish(_), Some(ack))
+                    if ack.qos > QoS::AtMostOnce && self.unconfirmed.holds_back(ack.publisher()) =>
+                {
+                    if !self.refused {
                         self.post(ack.connection.core, Mail::SendAgain(ack.connection));
                     }
                     self.refuse_job(job, Why::Passing);
@@ -848,15 +852,6 @@ impl<'s> Writer<'s> {
         }
         self.send(None);
         left
-    }
-
-    fn confirmed(&mut self, publisher: PublisherKey, count: u32) {
-        if let Entry::Occupied(mut unconfirmed) = self.unconfirmed.entry(publisher) {
-            *unconfirmed.get_mut() = unconfirmed.get().saturating_sub(count);
-            if *unconfirmed.get() == 0 {
-                unconfirmed.remove();
-            }
-        }
     }
 
     /// Finds out whether the store accepts writes again. Needed while all publishers are refused because of an earlier

@@ -3,7 +3,7 @@
 use millrace_mqtt::Version::{V5, V311};
 use millrace_mqtt::{Packet, PacketType, Property, Publish, QoS, ReasonCode, SubscribeOptions, Will};
 
-use crate::common::{Client, Server, id, properties, publish_qos, will};
+use crate::common::{Client, Server, id, properties, publish, publish_qos, will};
 use crate::steps::{
     Disk, VERSIONS, acknowledge, come_back, expect_no_rest, lasting, leave, rest, say, start,
     subscribe_and_leave, take, texts,
@@ -148,6 +148,26 @@ fn a_publisher_that_reuses_the_packet_id_of_a_refused_message_goes_on() {
     assert_eq!(publisher.publish(publish_qos(QoS::ExactlyOnce, 3, "kept/a", b"and")), ReasonCode::SUCCESS);
     let mut offline = come_back(&server, V5, "offline");
     assert_eq!(texts(&rest(&server, &mut offline, "kept/c")), ["yes", "and"]);
+}
+
+#[test]
+fn a_refused_message_holds_back_no_message_with_qos_0() {
+    let disk = Disk::new();
+    let server = start(&disk.store.database(), 1);
+    subscribe_and_leave(&server, V5, "offline", &[("kept/#", QoS::ExactlyOnce)]);
+    let mut publisher = Client::connect(&server, V5, "publisher");
+    disk.fill();
+    assert!(publisher.publish(publish_qos(QoS::AtLeastOnce, 1, "kept/a", b"no")).is_error());
+    disk.make_room();
+    expect_recovered(&server);
+    publisher.publish(Publish { retain: true, ..publish("r", b"retained") });
+    publisher.ping();
+    // The server may forget what the store does not have.
+    drop(server);
+    let server = start(&disk.store.database(), 1);
+    let mut reader = Client::connect(&server, V5, "reader");
+    reader.subscribe("r", QoS::AtMostOnce);
+    assert_eq!(texts(&rest(&server, &mut reader, "r")), ["retained"]);
 }
 
 /// Clean sessions exchange messages of each quality of service.

@@ -8,9 +8,10 @@ use millrace_edge::fabric::Settings;
 use millrace_layers::Store;
 use millrace_layers::sessions::{self, Attach, SessionId};
 use millrace_mqtt::Version::{V5, V311};
-use millrace_mqtt::{Connect, Publish, QoS, Will};
+use millrace_mqtt::{Connect, Packet, Publish, QoS, ReasonCode, Will};
 use millrace_storage::{Database, block_on};
 
+use crate::brokers::to;
 use crate::common::{Client, Server, connect, properties, publish, publish_qos};
 use crate::relay::Relay;
 use crate::server as nats;
@@ -239,7 +240,7 @@ fn a_message_for_a_shared_subscription_goes_to_one_member_on_any_pod() {
             for (number, member) in members.iter_mut().enumerate() {
                 member.stream().set_read_timeout(Some(Duration::from_millis(500))).unwrap();
                 let mut packets = Packets::of(member);
-                while let Some(millrace_mqtt::Packet::Publish(message)) = packets.next() {
+                while let Some(Packet::Publish(message)) = packets.next() {
                     seen.push(String::from_utf8_lossy(message.payload).into_owned());
                     *got.entry(number).or_default() += 1;
                     if let Some(id) = message.packet_id {
@@ -566,4 +567,43 @@ fn a_killed_nats_server_loses_no_durable_message() {
     leave(&mut ann, true);
     say(&pods[1], QoS::AtLeastOnce, "t", &["offline"]);
     assert_eq!(take(&mut come_back(&pods[0], V5, "ann")).payload, b"offline");
+}
+
+#[test]
+fn clients_of_a_broker_that_is_being_opened_are_answered_whichever_loop_they_come_to() {
+    const CLIENTS: usize = 48;
+    let Some(net) = nats() else { return };
+    let Net::Nats(nats) = &net else { return };
+    let (database, relay) = (Database::memory(), Relay::start(nats.port));
+    let one = Server::on(&database, |config| {
+        config.pod = Some("one".into());
+        config.threads = 4;
+        config.limits.home_clients_max = 1_000;
+        config.gateway_listen = vec![([127, 0, 0, 1], 0).into()];
+        config.gateway_from = vec!["127.0.0.1/32".parse().unwrap()];
+        config.fabric = Some(Settings { pod_name: "one".into(), ..Settings::new(&relay.url(), "test") });
+    });
+    let pods = [one, net.pod(&database, "two", 1)];
+    know_each_other(&pods);
+    // The pod waits for the answer of the other one while it opens a broker.
+    relay.pause(true);
+    let waiting = || -> Vec<Client> { (0..CLIENTS).map(|_| to(&pods[0], "new.mqtt.example")).collect() };
+    let (strangers, clients) = (waiting(), waiting());
+    let ask = |mut clients: Vec<Client>| -> Vec<ReasonCode> {
+        clients.iter_mut().for_each(|client| client.send(&Packet::Connect(connect(V5, ""))));
+        clients.iter_mut().map(|client| client.recv_connack().reason).collect()
+    };
+    assert_eq!(ask(strangers), [ReasonCode::NOT_AUTHORIZED; CLIENTS]);
+    block_on(Store::new(database.clone()).ensure_broker(b"new")).unwrap();
+    let _answer = pods[0].edge.purge_session("new", "nobody").unwrap();
+    for reason in ask(clients) {
+        assert!([ReasonCode::NOT_AUTHORIZED, ReasonCode::SUCCESS].contains(&reason), "{reason}");
+    }
+    relay.pause(false);
+    let accepts = || {
+        let mut client = to(&pods[0], "new.mqtt.example");
+        client.send(&Packet::Connect(connect(V5, "")));
+        client.recv_connack().reason == ReasonCode::SUCCESS
+    };
+    eventually(accepts, || "the broker does not open".into());
 }
