@@ -27,6 +27,8 @@ const REPLAYED_MAX: usize = 64;
 pub(super) struct Fresh {
     /// SUBSCRIBE packets whose retained messages are being read.
     pub(super) asking: u32,
+    /// The store stops reading when this is gone.
+    pub(super) asker: Arc<()>,
     held: VecDeque<(Arc<Message>, Receiver)>,
     held_bytes: usize,
     replayed: VecDeque<Replayed>,

@@ -2,7 +2,10 @@
 //! transaction of its own: so no transaction reads all of them, and none conflicts with a publisher. A message may
 //! change between two pages, so each page remembers the position as of which it was read, see [`RetainedPages`].
 
+mod queue;
+
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use millrace_layers::retained::{self, Bookmark};
@@ -13,6 +16,7 @@ use millrace_session::Message;
 use millrace_storage::Read::Snapshot;
 use millrace_storage::block_on;
 
+pub(super) use self::queue::RetainedQueue;
 use super::writer::may_pass;
 use super::{Shared, Subscribe, record};
 use crate::clock::Clock;
@@ -20,6 +24,16 @@ use crate::core::RetainedPages;
 use crate::mailbox::Mail;
 
 const PAGE: usize = 1_000;
+/// Estimated memory of a SUBSCRIBE that waits, without its filters.
+const SUBSCRIBE_BYTES: usize = 1024;
+/// Estimated memory of each of its filters, without the text.
+const FILTER_BYTES: usize = 256;
+const UNREAD: &str = "the retained messages cannot be read now";
+
+/// Pages that are read at the same time.
+const TAKEN: usize = 16;
+/// How long the thread waits after a page that the store did not answer.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// A durable SUBSCRIBE whose answer waits for the retained messages of its filters.
 pub(crate) struct RetainedRead {
@@ -36,6 +50,21 @@ impl RetainedRead {
         Self { subscribe, subscribed, at: 0, reader }
     }
 
+    fn broker(&self) -> u64 {
+        self.subscribe.session.broker.id
+    }
+
+    /// Whether the session has ended that sent the SUBSCRIBE.
+    fn is_gone(&self) -> bool {
+        self.subscribe.pending.asker.strong_count() == 0
+    }
+
+    /// Memory of the SUBSCRIBE itself, estimated, bytes.
+    fn bytes(&self) -> usize {
+        let filters = self.subscribe.pending.replays.iter().map(|replay| FILTER_BYTES + replay.filter.len());
+        SUBSCRIBE_BYTES + filters.sum::<usize>()
+    }
+
     /// Reads a page. Returns whether it was the last one of the last filter.
     async fn step(&mut self, shared: &Shared) -> Result<bool, Error> {
         let Some(replay) = self.subscribe.pending.replays.get_mut(self.at) else { return Ok(true) };
@@ -50,35 +79,57 @@ impl RetainedRead {
         Ok(self.at >= self.subscribe.pending.replays.len())
     }
 
-    fn mail(mut self, is_refused: bool) -> Mail {
-        if is_refused {
-            self.subscribe.pending.is_refused = true;
-            self.subscribed.fill(None);
-        }
-        Mail::Subscribed(self.subscribe, self.subscribed)
+    fn answer(self, shared: &Shared) {
+        let core = usize::from(self.subscribe.target.core);
+        shared.mailboxes[core].deliver(&mut vec![Mail::Subscribed(self.subscribe, self.subscribed)], 0);
+    }
+
+    fn refuse(mut self, shared: &Shared, what: &'static str) {
+        self.subscribe.pending.is_refused = true;
+        self.subscribe.pending.what = what;
+        self.subscribed.fill(None);
+        self.answer(shared);
     }
 }
 
-/// Reads a page for each of these. Returns those that the store cannot answer now.
-pub(super) fn answer(shared: &Shared, mut reads: Vec<RetainedRead>) -> Vec<RetainedRead> {
+/// Reads the retained messages for a SUBSCRIBE, or refuses it if too many of its broker wait.
+pub(super) fn read(shared: &Shared, read: RetainedRead) {
+    if let Err(read) = shared.retained.push(read) {
+        let broker = &*read.subscribe.session.broker.name;
+        tracing::warn!(broker, "too many SUBSCRIBEs wait for retained messages; a SUBSCRIBE is refused");
+        read.refuse(shared, "too many subscriptions of the broker wait for retained messages");
+    }
+}
+
+/// The thread that reads retained messages. It has nothing else to do, so that neither pages of sessions nor
+/// housekeeping wait for it. Runs until the queue is closed.
+pub(super) fn run(shared: &Shared) {
+    while let Some(reads) = shared.retained.take(TAKEN) {
+        if !step_all(shared, reads) {
+            shared.retained.pause(RETRY_AFTER);
+        }
+    }
+}
+
+/// Reads a page for each of these. Returns false if the store did not answer all of them.
+fn step_all(shared: &Shared, mut reads: Vec<RetainedRead>) -> bool {
     let results = block_on(join_all(reads.iter_mut().map(|read| read.step(shared))));
-    let mut later = Vec::new();
+    let mut is_there = true;
     for (read, result) in reads.into_iter().zip(results) {
-        let core = usize::from(read.subscribe.target.core);
         match result {
-            // Behind the others that wait.
-            Ok(false) => shared.reads.push(&mut vec![super::ToRead::Retained(Box::new(read))]),
-            Err(error) if may_pass(&error) => later.push(read),
-            result => {
-                if let Err(error) = &result {
-                    tracing::error!(%error, "retained messages cannot be read; a SUBSCRIBE is refused");
-                }
-                let mail = read.mail(result.is_err());
-                shared.mailboxes[core].deliver(&mut vec![mail], 0);
+            Ok(true) => read.answer(shared),
+            Ok(false) => shared.retained.push_again(read),
+            Err(error) if may_pass(&error) => {
+                is_there = false;
+                shared.retained.push_again(read);
+            }
+            Err(error) => {
+                tracing::error!(%error, "retained messages cannot be read; a SUBSCRIBE is refused");
+                read.refuse(shared, UNREAD);
             }
         }
     }
-    later
+    is_there
 }
 
 /// The retained messages of one filter, as far as they are read.
@@ -120,16 +171,39 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::num::NonZeroU16;
 
     use bytes::Bytes;
     use millrace_layers::Store;
     use millrace_mqtt::{Properties, QoS};
-    use millrace_router::{Step, Walk};
+    use millrace_router::{Step, Target, Walk};
     use millrace_storage::Database;
 
     use super::*;
+    use crate::broker::Broker;
+    use crate::core::Replay;
+    use crate::store::{PendingSubscribe, SessionKey};
 
     const BROKER: u64 = 1;
+
+    /// The session that has sent a SUBSCRIBE, as long as it is there.
+    pub(super) type Asker = Arc<()>;
+
+    pub(super) fn subscribe(broker: u64, asker: &Asker, filters: &[&str]) -> RetainedRead {
+        let mut pending = PendingSubscribe::new(NonZeroU16::MIN);
+        pending.asker = Arc::downgrade(asker);
+        pending.replays = filters.iter().map(|filter| replay(filter)).collect();
+        let session =
+            SessionKey { broker: Arc::new(Broker::new(broker, "b", 1)), client: "c".into(), epoch: 1 };
+        let target = Target { core: 0, slot: 0, generation: 1 };
+        let subscribe = Subscribe::new(session, target, Vec::new(), Vec::new(), pending);
+        RetainedRead::new(Box::new(subscribe), Vec::new())
+    }
+
+    fn replay(filter: &str) -> Replay {
+        let (qos, pages) = (QoS::AtMostOnce, Arc::default());
+        Replay { filter: filter.into(), qos, identifier: 0, retained: None, pages }
+    }
 
     struct Retains {
         layers: Store,
