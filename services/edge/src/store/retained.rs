@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use millrace_layers::retained::{self, Bookmark};
 use millrace_layers::subscriptions::Subscribed;
-use millrace_layers::{Error, Position};
+use millrace_layers::{Error, Position, Store};
 use millrace_router::TopicTree;
 use millrace_session::Message;
 use millrace_storage::Read::Snapshot;
@@ -19,11 +19,16 @@ use millrace_storage::block_on;
 pub(super) use self::queue::RetainedQueue;
 use super::writer::may_pass;
 use super::{Shared, Subscribe, record};
+use crate::broker::retained_size;
 use crate::clock::Clock;
 use crate::core::RetainedPages;
 use crate::mailbox::Mail;
 
 const PAGE: usize = 1_000;
+/// Messages of a page of a SUBSCRIBE with very many filters.
+const PAGE_MIN: usize = 16;
+/// Comparisons of topics with earlier filters of the same SUBSCRIBE, for each page.
+const COMPARED_MAX: usize = 64_000;
 /// Estimated memory of a SUBSCRIBE that waits, without its filters.
 const SUBSCRIBE_BYTES: usize = 1024;
 /// Estimated memory of each of its filters, without the text.
@@ -65,18 +70,28 @@ impl RetainedRead {
         SUBSCRIBE_BYTES + filters.sum::<usize>()
     }
 
+    /// Memory of the messages that were read for it, estimated, bytes.
+    fn read_bytes(&self) -> usize {
+        self.reader.bytes
+    }
+
     /// Reads a page. Returns whether it was the last one of the last filter.
-    async fn step(&mut self, shared: &Shared) -> Result<bool, Error> {
-        let Some(replay) = self.subscribe.pending.replays.get_mut(self.at) else { return Ok(true) };
+    async fn step(&mut self, layers: &Store, clock: &Clock) -> Result<bool, Error> {
+        let replays = &mut self.subscribe.pending.replays;
+        let Some(replay) = replays.get(self.at) else { return Ok(true) };
         let is_sys = replay.filter.starts_with("$SYS/");
-        if is_sys || self.reader.read(&shared.layers, &shared.clock, &replay.filter).await? {
-            let next = Reader::new(self.subscribe.session.broker.id);
-            let Reader { tree, pages, .. } = std::mem::replace(&mut self.reader, next);
-            replay.retained = Some(tree.snapshot());
-            replay.pages = Arc::new(pages);
-            self.at += 1;
+        self.at += usize::from(is_sys || self.reader.read(layers, clock, &replay.filter).await?);
+        if self.at < replays.len() {
+            return Ok(false);
         }
-        Ok(self.at >= self.subscribe.pending.replays.len())
+        let next = Reader::new(self.reader.pages.broker());
+        let Reader { tree, pages, .. } = std::mem::replace(&mut self.reader, next);
+        let (retained, pages) = (tree.snapshot(), Arc::new(pages));
+        for replay in replays {
+            replay.retained = Some(retained.clone());
+            replay.pages = pages.clone();
+        }
+        Ok(true)
     }
 
     fn answer(self, shared: &Shared) {
@@ -113,7 +128,7 @@ pub(super) fn run(shared: &Shared) {
 
 /// Reads a page for each of these. Returns false if the store did not answer all of them.
 fn step_all(shared: &Shared, mut reads: Vec<RetainedRead>) -> bool {
-    let results = block_on(join_all(reads.iter_mut().map(|read| read.step(shared))));
+    let results = block_on(join_all(reads.iter_mut().map(|read| read.step(&shared.layers, &shared.clock))));
     let mut is_there = true;
     for (read, result) in reads.into_iter().zip(results) {
         match result {
@@ -132,35 +147,38 @@ fn step_all(shared: &Shared, mut reads: Vec<RetainedRead>) -> bool {
     is_there
 }
 
-/// The retained messages of one filter, as far as they are read.
+/// The retained messages of a SUBSCRIBE, as far as they are read. Its filters share them.
 struct Reader {
     tree: TopicTree<Arc<Message>>,
+    bytes: usize,
     pages: RetainedPages,
     from: Option<Bookmark>,
 }
 
 impl Reader {
     fn new(broker: u64) -> Self {
-        Self { tree: TopicTree::new(), pages: RetainedPages::new(broker), from: None }
+        Self { tree: TopicTree::new(), bytes: 0, pages: RetainedPages::new(broker), from: None }
     }
 
-    /// Reads the next page. Returns whether it was the last one.
-    async fn read(
-        &mut self,
-        layers: &millrace_layers::Store,
-        clock: &Clock,
-        filter: &str,
-    ) -> Result<bool, Error> {
+    /// Reads the next page of a filter. Returns whether it was the filter's last one.
+    async fn read(&mut self, layers: &Store, clock: &Clock, filter: &str) -> Result<bool, Error> {
+        self.pages.begin(filter);
+        let limit = (COMPARED_MAX / self.pages.earlier().max(1)).clamp(PAGE_MIN, PAGE);
         let (broker, from) = (self.pages.broker(), self.from.as_ref());
         let run = layers.run(async |tx| {
-            let page = retained::matching(&tx, broker, filter.as_bytes(), from, PAGE, Snapshot).await?;
+            let page = retained::matching(&tx, broker, filter.as_bytes(), from, limit, Snapshot).await?;
             Ok((page, tx.read_version().await?))
         });
         let (page, version) = run.await?;
         for item in page.items {
             let topic = std::str::from_utf8(&item.topic).map_err(|_| Error::Corrupt("topic"))?;
+            if self.pages.is_read(topic) {
+                continue;
+            }
             let message = record::decode(topic.into(), &item.body, clock);
-            self.tree.insert(topic, Arc::new(message.ok_or(Error::Corrupt("message"))?));
+            let message = Arc::new(message.ok_or(Error::Corrupt("message"))?);
+            self.bytes += retained_size(&message) as usize;
+            self.tree.insert(topic, message);
         }
         self.pages.push(page.next.clone(), Position::end_of(version));
         self.from = page.next;
@@ -174,7 +192,6 @@ mod tests {
     use std::num::NonZeroU16;
 
     use bytes::Bytes;
-    use millrace_layers::Store;
     use millrace_mqtt::{Properties, QoS};
     use millrace_router::{Step, Target, Walk};
     use millrace_storage::Database;
@@ -318,6 +335,47 @@ mod tests {
                 }
             }
             assert!(before == topics && pages >= pages_min, "{pages} pages");
+        }
+    }
+
+    #[test]
+    fn filters_of_one_subscribe_share_the_messages() {
+        let retains = Retains::with(1_500, "text");
+        let asker = Asker::default();
+        let filters = ["t/+", "#", "t/#", "+/0007", "$SYS/#", "t/0007", "other"];
+        let mut read = subscribe(BROKER, &asker, &filters);
+        let mut bytes = 0;
+        while !block_on(read.step(&retains.layers, &retains.clock)).unwrap() {
+            bytes = bytes.max(read.read_bytes());
+        }
+        let mut alone = Reader::new(BROKER);
+        while !retains.read(&mut alone, "#") {}
+        assert!(bytes <= alone.bytes, "{bytes} for all, {} for one", alone.bytes);
+        let mut messages = std::collections::HashSet::new();
+        for (filter, count) in filters.iter().zip([1_500, 1_500, 1_500, 1, 0, 1, 0]) {
+            let replays = &read.subscribe.pending.replays;
+            let replay = replays.iter().find(|replay| &*replay.filter == *filter).unwrap();
+            let found: Vec<_> = Walk::new(replay.retained.clone().unwrap(), filter).collect();
+            assert_eq!(found.len(), count, "{filter}");
+            messages.extend(found.iter().map(Arc::as_ptr));
+        }
+        assert_eq!(messages.len(), 1_500);
+    }
+
+    #[test]
+    fn a_topic_of_several_filters_is_had_as_of_the_page_that_has_it() {
+        let mut retains = Retains::with(3, "old");
+        let mut reader = Reader::new(BROKER);
+        assert!(retains.read(&mut reader, "t/+"));
+        retains.publish("t/0001", "new");
+        retains.publish("t/0002", "");
+        assert!(retains.read(&mut reader, "#"));
+        let old = |topic: &str| (topic.to_owned(), "old".to_owned());
+        let mut got = found(&reader, "#");
+        got.sort();
+        assert_eq!(got, ["t/0000", "t/0001", "t/0002"].map(old));
+        for (topic, position, _) in &retains.live {
+            assert!(!reader.pages.has(topic, *position), "{topic} changed after its page was read");
         }
     }
 }

@@ -10,8 +10,13 @@ use super::RetainedRead;
 /// Memory of the waiting SUBSCRIBE packets of one broker, bytes. Beyond it they are refused.
 const BYTES_PER_BROKER_MAX: usize = 32 * 1024 * 1024;
 
+/// Memory of the messages that are read for one broker's SUBSCRIBE packets, bytes. Beyond it the broker's packets are finished one by
+/// one, so that at most one of them grows.
+const READ_BYTES_PER_BROKER_MAX: usize = 64 * 1024 * 1024;
+
 pub(in super::super) struct RetainedQueue {
     bytes_max: usize,
+    read_bytes_max: usize,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -28,11 +33,14 @@ struct State {
 struct OfBroker {
     reads: VecDeque<RetainedRead>,
     bytes: usize,
+    /// Bytes of the messages that were read for these.
+    read_bytes: usize,
 }
 
 impl Default for RetainedQueue {
     fn default() -> Self {
-        Self { bytes_max: BYTES_PER_BROKER_MAX, state: Mutex::default(), changed: Condvar::new() }
+        let (bytes_max, read_bytes_max) = (BYTES_PER_BROKER_MAX, READ_BYTES_PER_BROKER_MAX);
+        Self { bytes_max, read_bytes_max, state: Mutex::default(), changed: Condvar::new() }
     }
 }
 
@@ -44,7 +52,7 @@ impl RetainedQueue {
         if waiting + read.bytes() > self.bytes_max {
             return Err(read);
         }
-        state.push(read);
+        state.push(read, false);
         drop(state);
         self.changed.notify_one();
         Ok(())
@@ -52,7 +60,10 @@ impl RetainedQueue {
 
     /// Adds a SUBSCRIBE that needs another page.
     pub(super) fn push_again(&self, read: RetainedRead) {
-        self.state().push(read);
+        let mut state = self.state();
+        let held = state.brokers.get(&read.broker()).map_or(0, |of| of.read_bytes);
+        let is_next = held + read.read_bytes() > self.read_bytes_max;
+        state.push(read, is_next);
     }
 
     /// Waits for work and takes some of it, of each broker in turn. Returns `None` once the queue is closed.
@@ -62,7 +73,7 @@ impl RetainedQueue {
             if state.is_closed {
                 return None;
             }
-            let taken = state.take(most);
+            let taken = state.take(most, self.read_bytes_max);
             if !taken.is_empty() {
                 return Some(taken);
             }
@@ -87,27 +98,36 @@ impl RetainedQueue {
 }
 
 impl State {
-    fn push(&mut self, read: RetainedRead) {
+    fn push(&mut self, read: RetainedRead, is_next: bool) {
         let broker = read.broker();
         let of = self.brokers.entry(broker).or_default();
         if of.reads.is_empty() {
             self.order.push_back(broker);
         }
         of.bytes += read.bytes();
-        of.reads.push_back(read);
+        of.read_bytes += read.read_bytes();
+        if is_next {
+            of.reads.push_front(read);
+        } else {
+            of.reads.push_back(read);
+        }
     }
 
-    /// The next ones whose sessions are still there.
-    fn take(&mut self, most: usize) -> Vec<RetainedRead> {
-        let mut taken = Vec::new();
+    /// The next ones whose sessions are still there. Of a broker with too much in memory one at most.
+    fn take(&mut self, most: usize, read_bytes_max: usize) -> Vec<RetainedRead> {
+        let (mut taken, mut later) = (Vec::new(), Vec::new());
         while taken.len() < most
             && let Some(broker) = self.order.pop_front()
         {
             let Some(of) = self.brokers.get_mut(&broker) else { continue };
             let Some(read) = of.reads.pop_front() else { continue };
+            let is_full = of.read_bytes > read_bytes_max;
             of.bytes -= read.bytes();
+            of.read_bytes -= read.read_bytes();
             if of.reads.is_empty() {
                 self.brokers.remove(&broker);
+            } else if is_full && !read.is_gone() {
+                later.push(broker);
             } else {
                 self.order.push_back(broker);
             }
@@ -115,6 +135,7 @@ impl State {
                 taken.push(read);
             }
         }
+        self.order.extend(later);
         taken
     }
 }
@@ -175,5 +196,30 @@ mod tests {
         assert_eq!(Arc::strong_count(&stays), 1);
         queue.close();
         assert!(queue.take(10).is_none());
+    }
+
+    #[test]
+    fn a_broker_with_much_in_memory_finishes_what_it_has_begun() {
+        let asker = Asker::default();
+        let queue = RetainedQueue { read_bytes_max: 100, ..RetainedQueue::default() };
+        for _ in 0..20 {
+            assert!(queue.push(subscribe(1, &asker, &["#"])).is_ok());
+        }
+        let mut most = 0;
+        for round in 1..=10 {
+            let taken = queue.take(4).unwrap();
+            for mut read in taken {
+                read.reader.bytes += 30;
+                queue.push_again(read);
+            }
+            let state = queue.state();
+            let begun = state.brokers[&1].reads.iter().filter(|read| read.read_bytes() > 0).count();
+            most = most.max(begun);
+            assert!(round < 3 || begun == most, "{begun} of {most}");
+        }
+        assert!((4..=5).contains(&most), "{most} have begun");
+        assert_eq!(queue.take(4).unwrap().len(), 1);
+        assert!(queue.push(subscribe(2, &asker, &["#"])).is_ok());
+        assert_eq!(brokers(&queue.take(4).unwrap()).iter().filter(|broker| **broker == 2).count(), 1);
     }
 }
