@@ -27,6 +27,8 @@ const REPLAYED_MAX: usize = 64;
 pub(super) struct Fresh {
     /// SUBSCRIBE packets whose retained messages are being read.
     pub(super) asking: u32,
+    /// The store stops reading when this is gone.
+    pub(super) asker: Arc<()>,
     held: VecDeque<(Arc<Message>, Receiver)>,
     held_bytes: usize,
     replayed: VecDeque<Replayed>,
@@ -39,36 +41,61 @@ struct Replayed {
     until: Seconds,
 }
 
-/// The pages in which the retained messages of a filter were read. Each covers a range of topics, as of its position.
+/// The pages in which the retained messages of a SUBSCRIBE were read. Each covers a range of a filter's topics, as of its position.
+/// A topic that several filters match is read for the first one only.
 #[derive(Default)]
 pub(crate) struct RetainedPages {
     broker: u64,
-    /// Where the next page begins, `None` after the last one.
-    pages: Vec<(Option<Bookmark>, Position)>,
+    filters: Vec<(Box<str>, Pages)>,
 }
+
+/// Where the next page begins, `None` after the last one.
+type Pages = Vec<(Option<Bookmark>, Position)>;
 
 impl RetainedPages {
     pub(crate) fn new(broker: u64) -> Self {
-        Self { broker, pages: Vec::new() }
+        Self { broker, filters: Vec::new() }
     }
 
     pub(crate) fn broker(&self) -> u64 {
         self.broker
     }
 
+    /// The pages that are added next are of this filter.
+    pub(crate) fn begin(&mut self, filter: &str) {
+        if self.filters.last().is_none_or(|(last, _)| **last != *filter) {
+            self.filters.push((filter.into(), Vec::new()));
+        }
+    }
+
+    /// The number of filters before the one that is being read.
+    pub(crate) fn earlier(&self) -> usize {
+        self.filters.len().saturating_sub(1)
+    }
+
+    /// Whether the topic was read for an earlier filter.
+    pub(crate) fn is_read(&self, topic: &str) -> bool {
+        self.filters[..self.earlier()].iter().any(|(filter, _)| topic::matches(filter, topic))
+    }
+
     /// Adds a page that was read as of `through`, and the beginning of the next one.
     pub(crate) fn push(&mut self, next: Option<Bookmark>, through: Position) {
-        match self.pages.last_mut() {
+        let Some((_, pages)) = self.filters.last_mut() else { return };
+        match pages.last_mut() {
             Some((end, last)) if *last == through => *end = next,
-            _ => self.pages.push((next, through)),
+            _ => pages.push((next, through)),
         }
     }
 
     /// Whether the page that covers the topic was read as of this position or later.
     pub(crate) fn has(&self, topic: &str, place: Position) -> bool {
         let at = Bookmark::at(self.broker, topic.as_bytes());
-        let page = self.pages.partition_point(|(end, _)| end.as_ref().is_some_and(|end| *end <= at));
-        self.pages.get(page).is_some_and(|(_, through)| place <= *through)
+        let mut filters = self.filters.iter();
+        let Some((_, pages)) = filters.find(|(filter, _)| topic::matches(filter, topic)) else {
+            return false;
+        };
+        let page = pages.partition_point(|(end, _)| end.as_ref().is_some_and(|end| *end <= at));
+        pages.get(page).is_some_and(|(_, through)| place <= *through)
     }
 }
 
@@ -145,6 +172,7 @@ mod tests {
 
     fn replay(pages: &[(Option<&str>, u64)]) -> Replay {
         let mut read = RetainedPages::new(1);
+        read.begin("a/+");
         for (next, version) in pages {
             let next = next.map(|topic| Bookmark::at(1, topic.as_bytes()));
             read.push(next, Position::end_of(*version));

@@ -428,7 +428,9 @@ impl Core {
             kept.subscribing += 1;
         }
         if pending.asks {
-            homed.fresh.get_or_insert_default().asking += 1;
+            let fresh = homed.fresh.get_or_insert_default();
+            fresh.asking += 1;
+            pending.asker = Arc::downgrade(&fresh.asker);
         }
         stored.shrink_to_fit();
         let subscribe = store::Subscribe::new(homed.key(), target, stored, shared, pending);

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Weak};
 
 use millrace_layers::Position;
 use millrace_layers::limits::INLINE_SHARED_BYTES_MAX;
@@ -21,7 +21,6 @@ use smallvec::SmallVec;
 use super::backlog::{Lane, Work};
 use super::inflight::Row;
 use super::queue::{self, Sized as _};
-use super::retained::RetainedRead;
 use super::streams::Wanted;
 use crate::broker::{Broker, Routes};
 use crate::core::Replay;
@@ -243,6 +242,8 @@ pub(crate) struct PendingSubscribe {
     pub(crate) holds: bool,
     /// Whether the retained messages are read from the store.
     pub(crate) asks: bool,
+    /// Ends with the session for which they are read.
+    pub(crate) asker: Weak<()>,
     /// New filters of a session that is not persistent. They are removed if the store does not answer.
     pub(crate) unkept: Vec<Box<str>>,
     pub(crate) is_refused: bool,
@@ -261,6 +262,7 @@ impl PendingSubscribe {
             replays: SmallVec::new(),
             holds: false,
             asks: false,
+            asker: Weak::new(),
             unkept: Vec::new(),
             is_refused: false,
             told: 0,
@@ -408,7 +410,6 @@ impl Detach {
 
 pub(crate) enum ToRead {
     Page(Read),
-    Retained(Box<RetainedRead>),
     Broker { core: u16, name: Arc<str> },
 }
 

@@ -61,7 +61,7 @@ pub(crate) use jobs::{
 };
 use lease::Leases;
 use queue::Queue;
-pub(crate) use retained::RetainedRead;
+use retained::RetainedQueue;
 pub(crate) use traced::StoredTraces;
 pub(crate) use webhooks::Hooked;
 
@@ -95,6 +95,7 @@ struct Shared {
     opening: Mutex<()>,
     writes: Queue<Job>,
     reads: Queue<ToRead>,
+    retained: RetainedQueue,
     leases: Leases,
     /// Times from submission to commit; the writer adds to it.
     acknowledged: Histogram,
@@ -131,6 +132,7 @@ impl Store {
             opening: Mutex::default(),
             writes: Queue::new(clock),
             reads: Queue::new(clock),
+            retained: RetainedQueue::default(),
             leases: Leases::default(),
             acknowledged: Histogram::default(),
             through: AtomicU64::new(through),
@@ -161,6 +163,9 @@ impl Store {
         for number in 1..=readers {
             let run = if number == 1 { reader::run } else { reader::help };
             store.threads.push(start(&shared, &format!("store-read-{number}"), run)?);
+        }
+        if shared.is_shared {
+            store.threads.push(start(&shared, "store-retained", retained::run)?);
         }
         Ok(store)
     }
@@ -311,6 +316,7 @@ impl Drop for Store {
     fn drop(&mut self) {
         self.shared.writes.close();
         self.shared.reads.close();
+        self.shared.retained.close();
         let join = |thread: JoinHandle<()>| {
             if thread.join().is_err() {
                 tracing::error!("a thread of the store ended with a panic");

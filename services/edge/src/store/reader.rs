@@ -11,7 +11,7 @@ use millrace_storage::block_on;
 use super::parts::Parts;
 use super::queue::Taken;
 use super::queues::{self, Keep};
-use super::{Read, RetainedRead, Shared, ToRead, pages, retained};
+use super::{Read, Shared, ToRead, pages};
 use crate::mailbox::Mail;
 use crate::quota::Limit;
 
@@ -27,7 +27,7 @@ const TAKEN: usize = 64;
 
 /// Reads beside [`run`], until the queue is closed.
 pub(super) fn help(shared: &Shared) {
-    let (mut parts, mut unread) = (Parts::default(), Unread::default());
+    let (mut parts, mut unread) = (Parts::default(), Vec::new());
     while read_some(shared, &mut parts, &mut unread).is_some() {
         parts.clean(shared.clock.now());
     }
@@ -38,7 +38,7 @@ pub(super) fn run(shared: &Shared) {
     let (mut looked_at, mut looked_at_all) = (shared.clock.now(), shared.clock.now());
     let mut looked_at_queues = looked_at;
     let mut parts = Parts::default();
-    let mut unread = Unread::default();
+    let mut unread = Vec::new();
     while let Some(is_there) = read_some(shared, &mut parts, &mut unread) {
         if !is_there {
             continue;
@@ -61,22 +61,15 @@ pub(super) fn run(shared: &Shared) {
     }
 }
 
-/// Requests that an unavailable store has not answered.
-#[derive(Default)]
-struct Unread {
-    pages: Vec<Read>,
-    retained: Vec<RetainedRead>,
-}
-
-/// Serves waiting requests. Returns false if the store does not answer, `None` once the queue is closed.
-fn read_some(shared: &Shared, parts: &mut Parts, unread: &mut Unread) -> Option<bool> {
-    let Unread { mut pages, mut retained } = std::mem::take(unread);
+/// Serves waiting requests, after those in `unread` that an unavailable store has not answered. Returns false if the store
+/// does not answer, `None` once the queue is closed.
+fn read_some(shared: &Shared, parts: &mut Parts, unread: &mut Vec<Read>) -> Option<bool> {
+    let mut pages = std::mem::take(unread);
     match shared.reads.take_some(LOOK_EVERY, TAKEN) {
         Taken::Work(work) => {
             for to_read in work {
                 match to_read {
                     ToRead::Page(read) => pages.push(read),
-                    ToRead::Retained(read) => retained.push(*read),
                     ToRead::Broker { core, name } => open(shared, core, name),
                 }
             }
@@ -84,9 +77,8 @@ fn read_some(shared: &Shared, parts: &mut Parts, unread: &mut Unread) -> Option<
         Taken::Nothing => {}
         Taken::Closed => return None,
     }
-    unread.pages = pages::answer(shared, parts, pages);
-    unread.retained = retained::answer(shared, retained);
-    Some(unread.pages.is_empty() && unread.retained.is_empty())
+    *unread = pages::answer(shared, parts, pages);
+    Some(unread.is_empty())
 }
 
 /// Opens a broker, and posts the result.

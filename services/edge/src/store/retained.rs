@@ -2,24 +2,43 @@
 //! transaction of its own: so no transaction reads all of them, and none conflicts with a publisher. A message may
 //! change between two pages, so each page remembers the position as of which it was read, see [`RetainedPages`].
 
+mod queue;
+
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use millrace_layers::retained::{self, Bookmark};
 use millrace_layers::subscriptions::Subscribed;
-use millrace_layers::{Error, Position};
+use millrace_layers::{Error, Position, Store};
 use millrace_router::TopicTree;
 use millrace_session::Message;
 use millrace_storage::Read::Snapshot;
 use millrace_storage::block_on;
 
+pub(super) use self::queue::RetainedQueue;
 use super::writer::may_pass;
 use super::{Shared, Subscribe, record};
+use crate::broker::retained_size;
 use crate::clock::Clock;
 use crate::core::RetainedPages;
 use crate::mailbox::Mail;
 
 const PAGE: usize = 1_000;
+/// Messages of a page of a SUBSCRIBE with very many filters.
+const PAGE_MIN: usize = 16;
+/// Comparisons of topics with earlier filters of the same SUBSCRIBE, for each page.
+const COMPARED_MAX: usize = 64_000;
+/// Estimated memory of a SUBSCRIBE that waits, without its filters.
+const SUBSCRIBE_BYTES: usize = 1024;
+/// Estimated memory of each of its filters, without the text.
+const FILTER_BYTES: usize = 256;
+const UNREAD: &str = "the retained messages cannot be read now";
+
+/// Pages that are read at the same time.
+const TAKEN: usize = 16;
+/// How long the thread waits after a page that the store did not answer.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// A durable SUBSCRIBE whose answer waits for the retained messages of its filters.
 pub(crate) struct RetainedRead {
@@ -36,80 +55,130 @@ impl RetainedRead {
         Self { subscribe, subscribed, at: 0, reader }
     }
 
-    /// Reads a page. Returns whether it was the last one of the last filter.
-    async fn step(&mut self, shared: &Shared) -> Result<bool, Error> {
-        let Some(replay) = self.subscribe.pending.replays.get_mut(self.at) else { return Ok(true) };
-        let is_sys = replay.filter.starts_with("$SYS/");
-        if is_sys || self.reader.read(&shared.layers, &shared.clock, &replay.filter).await? {
-            let next = Reader::new(self.subscribe.session.broker.id);
-            let Reader { tree, pages, .. } = std::mem::replace(&mut self.reader, next);
-            replay.retained = Some(tree.snapshot());
-            replay.pages = Arc::new(pages);
-            self.at += 1;
-        }
-        Ok(self.at >= self.subscribe.pending.replays.len())
+    fn broker(&self) -> u64 {
+        self.subscribe.session.broker.id
     }
 
-    fn mail(mut self, is_refused: bool) -> Mail {
-        if is_refused {
-            self.subscribe.pending.is_refused = true;
-            self.subscribed.fill(None);
+    /// Whether the session has ended that sent the SUBSCRIBE.
+    fn is_gone(&self) -> bool {
+        self.subscribe.pending.asker.strong_count() == 0
+    }
+
+    /// Memory of the SUBSCRIBE itself, estimated, bytes.
+    fn bytes(&self) -> usize {
+        let filters = self.subscribe.pending.replays.iter().map(|replay| FILTER_BYTES + replay.filter.len());
+        SUBSCRIBE_BYTES + filters.sum::<usize>()
+    }
+
+    /// Memory of the messages that were read for it, estimated, bytes.
+    fn read_bytes(&self) -> usize {
+        self.reader.bytes
+    }
+
+    /// Reads a page. Returns whether it was the last one of the last filter.
+    async fn step(&mut self, layers: &Store, clock: &Clock) -> Result<bool, Error> {
+        let replays = &mut self.subscribe.pending.replays;
+        let Some(replay) = replays.get(self.at) else { return Ok(true) };
+        let is_sys = replay.filter.starts_with("$SYS/");
+        self.at += usize::from(is_sys || self.reader.read(layers, clock, &replay.filter).await?);
+        if self.at < replays.len() {
+            return Ok(false);
         }
-        Mail::Subscribed(self.subscribe, self.subscribed)
+        let next = Reader::new(self.reader.pages.broker());
+        let Reader { tree, pages, .. } = std::mem::replace(&mut self.reader, next);
+        let (retained, pages) = (tree.snapshot(), Arc::new(pages));
+        for replay in replays {
+            replay.retained = Some(retained.clone());
+            replay.pages = pages.clone();
+        }
+        Ok(true)
+    }
+
+    fn answer(self, shared: &Shared) {
+        let core = usize::from(self.subscribe.target.core);
+        shared.mailboxes[core].deliver(&mut vec![Mail::Subscribed(self.subscribe, self.subscribed)], 0);
+    }
+
+    fn refuse(mut self, shared: &Shared, what: &'static str) {
+        self.subscribe.pending.is_refused = true;
+        self.subscribe.pending.what = what;
+        self.subscribed.fill(None);
+        self.answer(shared);
     }
 }
 
-/// Reads a page for each of these. Returns those that the store cannot answer now.
-pub(super) fn answer(shared: &Shared, mut reads: Vec<RetainedRead>) -> Vec<RetainedRead> {
-    let results = block_on(join_all(reads.iter_mut().map(|read| read.step(shared))));
-    let mut later = Vec::new();
+/// Reads the retained messages for a SUBSCRIBE, or refuses it if too many of its broker wait.
+pub(super) fn read(shared: &Shared, read: RetainedRead) {
+    if let Err(read) = shared.retained.push(read) {
+        let broker = &*read.subscribe.session.broker.name;
+        tracing::warn!(broker, "too many SUBSCRIBEs wait for retained messages; a SUBSCRIBE is refused");
+        read.refuse(shared, "too many subscriptions of the broker wait for retained messages");
+    }
+}
+
+/// The thread that reads retained messages. It has nothing else to do, so that neither pages of sessions nor
+/// housekeeping wait for it. Runs until the queue is closed.
+pub(super) fn run(shared: &Shared) {
+    while let Some(reads) = shared.retained.take(TAKEN) {
+        if !step_all(shared, reads) {
+            shared.retained.pause(RETRY_AFTER);
+        }
+    }
+}
+
+/// Reads a page for each of these. Returns false if the store did not answer all of them.
+fn step_all(shared: &Shared, mut reads: Vec<RetainedRead>) -> bool {
+    let results = block_on(join_all(reads.iter_mut().map(|read| read.step(&shared.layers, &shared.clock))));
+    let mut is_there = true;
     for (read, result) in reads.into_iter().zip(results) {
-        let core = usize::from(read.subscribe.target.core);
         match result {
-            // Behind the others that wait.
-            Ok(false) => shared.reads.push(&mut vec![super::ToRead::Retained(Box::new(read))]),
-            Err(error) if may_pass(&error) => later.push(read),
-            result => {
-                if let Err(error) = &result {
-                    tracing::error!(%error, "retained messages cannot be read; a SUBSCRIBE is refused");
-                }
-                let mail = read.mail(result.is_err());
-                shared.mailboxes[core].deliver(&mut vec![mail], 0);
+            Ok(true) => read.answer(shared),
+            Ok(false) => shared.retained.push_again(read),
+            Err(error) if may_pass(&error) => {
+                is_there = false;
+                shared.retained.push_again(read);
+            }
+            Err(error) => {
+                tracing::error!(%error, "retained messages cannot be read; a SUBSCRIBE is refused");
+                read.refuse(shared, UNREAD);
             }
         }
     }
-    later
+    is_there
 }
 
-/// The retained messages of one filter, as far as they are read.
+/// The retained messages of a SUBSCRIBE, as far as they are read. Its filters share them.
 struct Reader {
     tree: TopicTree<Arc<Message>>,
+    bytes: usize,
     pages: RetainedPages,
     from: Option<Bookmark>,
 }
 
 impl Reader {
     fn new(broker: u64) -> Self {
-        Self { tree: TopicTree::new(), pages: RetainedPages::new(broker), from: None }
+        Self { tree: TopicTree::new(), bytes: 0, pages: RetainedPages::new(broker), from: None }
     }
 
-    /// Reads the next page. Returns whether it was the last one.
-    async fn read(
-        &mut self,
-        layers: &millrace_layers::Store,
-        clock: &Clock,
-        filter: &str,
-    ) -> Result<bool, Error> {
+    /// Reads the next page of a filter. Returns whether it was the filter's last one.
+    async fn read(&mut self, layers: &Store, clock: &Clock, filter: &str) -> Result<bool, Error> {
+        self.pages.begin(filter);
+        let limit = (COMPARED_MAX / self.pages.earlier().max(1)).clamp(PAGE_MIN, PAGE);
         let (broker, from) = (self.pages.broker(), self.from.as_ref());
         let run = layers.run(async |tx| {
-            let page = retained::matching(&tx, broker, filter.as_bytes(), from, PAGE, Snapshot).await?;
+            let page = retained::matching(&tx, broker, filter.as_bytes(), from, limit, Snapshot).await?;
             Ok((page, tx.read_version().await?))
         });
         let (page, version) = run.await?;
         for item in page.items {
             let topic = std::str::from_utf8(&item.topic).map_err(|_| Error::Corrupt("topic"))?;
+            if self.pages.is_read(topic) {
+                continue;
+            }
             let message = record::decode(topic.into(), &item.body, clock);
-            self.tree.insert(topic, Arc::new(message.ok_or(Error::Corrupt("message"))?));
+            let message = Arc::new(message.ok_or(Error::Corrupt("message"))?);
+            self.bytes += retained_size(&message) as usize;
+            self.tree.insert(topic, message);
         }
         self.pages.push(page.next.clone(), Position::end_of(version));
         self.from = page.next;
@@ -120,16 +189,38 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::num::NonZeroU16;
 
     use bytes::Bytes;
-    use millrace_layers::Store;
     use millrace_mqtt::{Properties, QoS};
-    use millrace_router::{Step, Walk};
+    use millrace_router::{Step, Target, Walk};
     use millrace_storage::Database;
 
     use super::*;
+    use crate::broker::Broker;
+    use crate::core::Replay;
+    use crate::store::{PendingSubscribe, SessionKey};
 
     const BROKER: u64 = 1;
+
+    /// The session that has sent a SUBSCRIBE, as long as it is there.
+    pub(super) type Asker = Arc<()>;
+
+    pub(super) fn subscribe(broker: u64, asker: &Asker, filters: &[&str]) -> RetainedRead {
+        let mut pending = PendingSubscribe::new(NonZeroU16::MIN);
+        pending.asker = Arc::downgrade(asker);
+        pending.replays = filters.iter().map(|filter| replay(filter)).collect();
+        let session =
+            SessionKey { broker: Arc::new(Broker::new(broker, "b", 1)), client: "c".into(), epoch: 1 };
+        let target = Target { core: 0, slot: 0, generation: 1 };
+        let subscribe = Subscribe::new(session, target, Vec::new(), Vec::new(), pending);
+        RetainedRead::new(Box::new(subscribe), Vec::new())
+    }
+
+    fn replay(filter: &str) -> Replay {
+        let (qos, pages) = (QoS::AtMostOnce, Arc::default());
+        Replay { filter: filter.into(), qos, identifier: 0, retained: None, pages }
+    }
 
     struct Retains {
         layers: Store,
@@ -244,6 +335,47 @@ mod tests {
                 }
             }
             assert!(before == topics && pages >= pages_min, "{pages} pages");
+        }
+    }
+
+    #[test]
+    fn filters_of_one_subscribe_share_the_messages() {
+        let retains = Retains::with(1_500, "text");
+        let asker = Asker::default();
+        let filters = ["t/+", "#", "t/#", "+/0007", "$SYS/#", "t/0007", "other"];
+        let mut read = subscribe(BROKER, &asker, &filters);
+        let mut bytes = 0;
+        while !block_on(read.step(&retains.layers, &retains.clock)).unwrap() {
+            bytes = bytes.max(read.read_bytes());
+        }
+        let mut alone = Reader::new(BROKER);
+        while !retains.read(&mut alone, "#") {}
+        assert!(bytes <= alone.bytes, "{bytes} for all, {} for one", alone.bytes);
+        let mut messages = std::collections::HashSet::new();
+        for (filter, count) in filters.iter().zip([1_500, 1_500, 1_500, 1, 0, 1, 0]) {
+            let replays = &read.subscribe.pending.replays;
+            let replay = replays.iter().find(|replay| &*replay.filter == *filter).unwrap();
+            let found: Vec<_> = Walk::new(replay.retained.clone().unwrap(), filter).collect();
+            assert_eq!(found.len(), count, "{filter}");
+            messages.extend(found.iter().map(Arc::as_ptr));
+        }
+        assert_eq!(messages.len(), 1_500);
+    }
+
+    #[test]
+    fn a_topic_of_several_filters_is_had_as_of_the_page_that_has_it() {
+        let mut retains = Retains::with(3, "old");
+        let mut reader = Reader::new(BROKER);
+        assert!(retains.read(&mut reader, "t/+"));
+        retains.publish("t/0001", "new");
+        retains.publish("t/0002", "");
+        assert!(retains.read(&mut reader, "#"));
+        let old = |topic: &str| (topic.to_owned(), "old".to_owned());
+        let mut got = found(&reader, "#");
+        got.sort();
+        assert_eq!(got, ["t/0000", "t/0001", "t/0002"].map(old));
+        for (topic, position, _) in &retains.live {
+            assert!(!reader.pages.has(topic, *position), "{topic} changed after its page was read");
         }
     }
 }

@@ -30,7 +30,7 @@ use super::queue::{Sized as _, Taken};
 use super::traced::StoredTraces;
 use super::unconfirmed::Unconfirmed;
 use super::{
-    Ack, Attached, IdWrite, Job, Publish, Read, RetainedRead, SessionKey, Shared, ToRead, Write, pods, sweep,
+    Ack, Attached, IdWrite, Job, Publish, Read, SessionKey, Shared, ToRead, Write, pods, retained, sweep,
 };
 use crate::broker::{Broker, Routes};
 use crate::core::connection::ConnectionId;
@@ -697,8 +697,8 @@ impl<'s> Writer<'s> {
                     Outcome::Subscribed(subscribed)
                         if self.shared.is_shared && !subscribe.pending.replays.is_empty() =>
                     {
-                        let read = RetainedRead::new(subscribe, subscribed);
-                        return self.shared.reads.push(&mut vec![ToRead::Retained(Box::new(read))]);
+                        let read = retained::RetainedRead::new(subscribe, subscribed);
+                        return retained::read(self.shared, read);
                     }
                     Outcome::Subscribed(subscribed) => subscribed,
                     _ => {

@@ -35,9 +35,12 @@ pub(crate) enum Way {
     Broken,
     /// What has this text in a value is too large.
     Poisoned,
+    /// Ranges of keys with [`SLOW`] in them are not answered.
+    Slow,
 }
 
 const POISON: &[u8] = b"poison";
+const SLOW: &[u8] = b"slow";
 
 /// A store in memory with a way to it.
 pub(crate) struct Far {
@@ -46,6 +49,8 @@ pub(crate) struct Far {
     stuck: Mutex<Vec<(Transaction, Completion)>>,
     survives: Mutex<Option<Transaction>>,
     commits: AtomicU64,
+    /// Reads of ranges with [`SLOW`] in their keys.
+    slow: AtomicU64,
     host: System,
 }
 
@@ -62,6 +67,7 @@ impl Far {
             stuck: Mutex::default(),
             survives: Mutex::default(),
             commits: AtomicU64::new(0),
+            slow: AtomicU64::new(0),
             host: System::new(),
         })
     }
@@ -151,7 +157,14 @@ impl EngineTransaction for FarTransaction {
     }
 
     fn range<'a>(&'a self, range: KeyRange, options: RangeOptions) -> Reply<'a, Page> {
-        self.far.read(async move { self.near.range(range, options).await })
+        let is_slow = range.begin.windows(SLOW.len()).any(|part| part == SLOW);
+        self.far.read(async move {
+            self.far.slow.fetch_add(u64::from(is_slow), Ordering::Relaxed);
+            while is_slow && self.far.way() == Way::Slow {
+                self.far.host.pause(Duration::from_millis(20)).await;
+            }
+            self.near.range(range, options).await
+        })
     }
 
     fn set(&self, key: Bytes, value: Bytes) {
@@ -476,4 +489,83 @@ fn a_message_that_cannot_be_written_is_refused_alone_and_found_by_halves() {
     let mut offline = come_back(&server, V5, "offline");
     let expected: Vec<String> = (1..=COUNT).filter(|number| *number != 40).map(text).collect();
     assert_eq!(texts(&rest(&server, &mut offline, "kept/c")), expected);
+}
+
+/// The way is fine at the end of a test, also of one that fails: servers end only after their reads.
+struct Mended(Arc<Far>);
+
+impl Drop for Mended {
+    fn drop(&mut self) {
+        self.0.set(Way::Fine);
+    }
+}
+
+#[test]
+fn pages_of_sessions_do_not_wait_for_retained_messages_of_others() {
+    // More than the store has threads that read.
+    const SUBSCRIBERS: u64 = 6;
+    let far = Far::new();
+    let server = pod(&far);
+    subscribe_and_leave(&server, V5, "offline", &[("kept/#", QoS::AtLeastOnce)]);
+    let mut publisher = Client::open(&server, lasting(V5, "publisher"));
+    assert_eq!(reason(&mut publisher, QoS::AtLeastOnce, 1, "text"), ReasonCode::SUCCESS);
+    let retained = Publish { retain: true, ..publish_qos(QoS::AtLeastOnce, 2, "slow/a", b"retained") };
+    assert_eq!(publisher.publish(retained), ReasonCode::SUCCESS);
+    let _mended = Mended(far.clone());
+    far.set(Way::Slow);
+    let mut subscribers: Vec<Client> = (0..SUBSCRIBERS).map(|_| ask(&server, &mut publisher)).collect();
+    eventually(|| far.slow.load(Ordering::Relaxed) > 0, || "no retained messages are read".into());
+    let mut offline = come_back(&server, V5, "offline");
+    assert_eq!(take(&mut offline).payload, b"text");
+    far.set(Way::Fine);
+    for client in &mut subscribers {
+        take_suback(client);
+        assert_eq!(take(client).payload, b"retained");
+    }
+}
+
+/// A client that waits for the retained messages of `slow/+`.
+fn ask(server: &Server, publisher: &mut Client) -> Client {
+    let mut client = Client::connect(server, V5, "");
+    let options = SubscribeOptions { qos: QoS::AtLeastOnce, ..SubscribeOptions::default() };
+    let mut bytes = Vec::new();
+    encode::subscribe(id(1), Properties::EMPTY, [("slow/+", options)], V5, &mut bytes);
+    client.send_bytes(&bytes);
+    client.ping();
+    // The SUBSCRIBE has passed the writer when a later publish has.
+    assert_eq!(reason(publisher, QoS::AtLeastOnce, 3, "text"), ReasonCode::SUCCESS);
+    client
+}
+
+fn take_suback(client: &mut Client) {
+    match client.recv() {
+        Packet::SubAck(suback) => assert!(!ReasonCode(suback.reasons[0]).is_error()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn no_retained_messages_are_read_for_sessions_that_have_ended() {
+    let far = Far::new();
+    let server = pod(&far);
+    subscribe_and_leave(&server, V5, "offline", &[("kept/#", QoS::AtLeastOnce)]);
+    let mut publisher = Client::open(&server, lasting(V5, "publisher"));
+    let before = metric(&server, "millrace_connections_open", "");
+    let _mended = Mended(far.clone());
+    far.set(Way::Slow);
+    let mut first = ask(&server, &mut publisher);
+    eventually(|| far.slow.load(Ordering::Relaxed) > 0, || "no retained messages are read".into());
+    let read = far.slow.load(Ordering::Relaxed);
+    for _ in 0..20 {
+        ask(&server, &mut publisher).cut();
+    }
+    let connections = || metric(&server, "millrace_connections_open", "");
+    eventually(|| connections() == before + 1, || format!("{} connections", connections()));
+    far.set(Way::Fine);
+    take_suback(&mut first);
+    // Its turn comes after those of the sessions that have ended.
+    let mut last = ask(&server, &mut publisher);
+    take_suback(&mut last);
+    let read = far.slow.load(Ordering::Relaxed) - read;
+    assert!(read < 20, "{read} pages were read for 20 sessions that have ended");
 }
