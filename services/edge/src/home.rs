@@ -72,7 +72,7 @@ struct Claims {
 
 impl Home {
     /// Settles a broker on a loop, which takes so many of its client ids before the broker spreads.
-    fn settle(&self, core: u16, clients_max: usize, homes: Arc<AtomicUsize>) {
+    fn settle(&self, core: u16, clients_max: usize, homes: &Arc<AtomicUsize>) {
         // The first call counts.
         if self.place.set(Place { core, clients_max, homes: homes.clone() }).is_ok() {
             homes.fetch_add(1, Ordering::Relaxed);
@@ -248,7 +248,7 @@ impl Loads {
             |load: &Load| (load.busy.load(Ordering::Relaxed) / STEP, load.homes.load(Ordering::Relaxed));
         let least = (0..).zip(&self.loops).min_by_key(|(_, of)| load(of));
         if let Some((core, of)) = least {
-            home.settle(core, self.clients_max, of.homes.clone());
+            home.settle(core, self.clients_max, &of.homes);
         }
     }
 

@@ -8,7 +8,7 @@ const AT_ZERO: u64 = 1 << 33;
 
 fn broker(clients_max: usize) -> Arc<Broker> {
     let broker = Arc::new(Broker::new(1, "b", 2));
-    broker.home.settle(HOME, clients_max, Arc::default());
+    broker.home.settle(HOME, clients_max, &Arc::default());
     broker
 }
 

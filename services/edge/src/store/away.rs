@@ -4,6 +4,8 @@
 //! publishes and CONNECTs, as with a full disk, and holds jobs that must not be lost until the store answers. Jobs of
 //! the pending commit are in doubt, so they get no answer.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
@@ -15,7 +17,8 @@ use millrace_storage::{Error as StoreError, block_on, block_on_for};
 use super::jobs::Publish;
 use super::queue::{Sized as _, Taken};
 use super::writer::{Why, Writer};
-use super::{Job, Write};
+use super::{Job, PublisherKey, Write};
+use crate::core::connection::ConnectionId;
 
 /// A store that has not answered for this long is unavailable.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -29,17 +32,45 @@ const FAREWELL_MS: u64 = 5_000;
 pub(super) struct Away {
     is_away: bool,
     held: Vec<Job>,
+    /// Confirmations of refusals, as [`Write::Confirmed`] has them: one for each connection, because a store may be away for long.
+    confirmed: HashMap<(PublisherKey, Option<ConnectionId>), Option<u32>>,
     /// In milliseconds of the process.
     gives_up_at: Option<u64>,
 }
 
 impl Away {
     pub(super) fn holds(&self) -> bool {
-        !self.held.is_empty()
+        !self.held.is_empty() || !self.confirmed.is_empty()
     }
 
     pub(super) fn take_held(&mut self) -> Vec<Job> {
-        std::mem::take(&mut self.held)
+        let mut held = std::mem::take(&mut self.held);
+        let confirmed = std::mem::take(&mut self.confirmed).into_iter();
+        held.extend(confirmed.map(|((publisher, connection), count)| Job {
+            write: Write::Confirmed { publisher, connection, count },
+            ack: None,
+        }));
+        held
+    }
+
+    /// Holds a confirmation. Whether it is one with an earlier one.
+    fn hold_confirmed(
+        &mut self,
+        publisher: PublisherKey,
+        connection: Option<ConnectionId>,
+        count: Option<u32>,
+    ) -> bool {
+        match self.confirmed.entry((publisher, connection)) {
+            Entry::Occupied(mut earlier) => {
+                let sum = earlier.get().zip(count).map(|(earlier, count)| earlier.saturating_add(count));
+                earlier.insert(sum);
+                true
+            }
+            Entry::Vacant(none) => {
+                none.insert(count);
+                false
+            }
+        }
     }
 
     pub(super) fn is_away(&self) -> bool {
@@ -106,6 +137,11 @@ impl Writer<'_> {
                             self.refuse_job(job, Why::Passing);
                             self.shared.writes.done(broker.as_deref(), bytes);
                         }
+                        Write::Confirmed { publisher, connection, count } => {
+                            if self.away.hold_confirmed(publisher, connection, count) {
+                                self.shared.writes.done(broker.as_deref(), bytes);
+                            }
+                        }
                         _ => self.away.held.push(job),
                     }
                 }
@@ -140,5 +176,37 @@ impl Job {
             Write::Attach(attach) => attach.will.is_none(),
             _ => true,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn confirmations_of_one_connection_are_held_as_one() {
+        let mut away = Away::default();
+        let publisher = PublisherKey { broker: 1, publisher: 7 };
+        let connection = |generation| Some(ConnectionId { core: 0, slot: 0, generation });
+        let mut merged = Vec::new();
+        for (of, count) in [
+            (connection(1), Some(1)),
+            (connection(1), Some(2)),
+            (connection(2), Some(1)),
+            (connection(2), None),
+            (connection(2), Some(1)),
+            (None, Some(4)),
+        ] {
+            merged.push(away.hold_confirmed(publisher, of, count));
+        }
+        assert_eq!(merged, [false, true, false, true, true, false]);
+        let held = away.take_held().into_iter().map(|job| match job.write {
+            Write::Confirmed { connection, count, .. } => (connection.map(|of| of.generation), count),
+            _ => panic!("another job"),
+        });
+        let mut held: Vec<_> = held.collect();
+        held.sort_unstable();
+        assert_eq!(held, [(None, Some(4)), (Some(1), Some(3)), (Some(2), None)]);
+        assert!(!away.holds());
     }
 }
