@@ -50,6 +50,10 @@ pub const TRIM_ENTRIES_MAX: usize = 10_000;
 /// Keys that a page of retained messages reads for each message that it may return, before it ends early.
 pub const RETAINED_SKIPS_PER_ITEM: usize = 8;
 
+/// Ranges that a page of retained messages reads, at most: as many as it may return messages, within these bounds. Each costs a
+/// round trip to the store, and all of them must be over before the transaction is too old (5 s).
+pub const RETAINED_READS: (usize, usize) = (16, 256);
+
 /// Bytes after which a page of retained messages ends.
 pub const RETAINED_PAGE_BYTES: usize = 1 << 20;
 

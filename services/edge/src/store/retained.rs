@@ -35,6 +35,10 @@ const SUBSCRIBE_BYTES: usize = 1024;
 const FILTER_BYTES: usize = 256;
 const UNREAD: &str = "the retained messages cannot be read now";
 
+/// Failures of the store in a row after which a SUBSCRIBE is refused.
+const FAILURES_MAX: u32 = 5;
+/// A page that failed is read again with this part (1/n) of its messages and reads.
+const PART_AFTER_FAILURE: usize = 8;
 /// Pages that are read at the same time.
 const TAKEN: usize = 16;
 /// How long the thread waits after a page that the store did not answer.
@@ -47,12 +51,23 @@ pub(crate) struct RetainedRead {
     /// The filter that is being read, by its index among the replays.
     at: usize,
     reader: Reader,
+    /// Since the last page.
+    failures: u32,
+}
+
+/// The state of a SUBSCRIBE after a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Done,
+    More,
+    /// The store did not answer.
+    Later,
 }
 
 impl RetainedRead {
     pub(super) fn new(subscribe: Box<Subscribe>, subscribed: Vec<Option<Subscribed>>) -> Self {
         let reader = Reader::new(subscribe.session.broker.id);
-        Self { subscribe, subscribed, at: 0, reader }
+        Self { subscribe, subscribed, at: 0, reader, failures: 0 }
     }
 
     fn broker(&self) -> u64 {
@@ -75,14 +90,25 @@ impl RetainedRead {
         self.reader.bytes
     }
 
-    /// Reads a page. Returns whether it was the last one of the last filter.
-    async fn step(&mut self, layers: &Store, clock: &Clock) -> Result<bool, Error> {
+    /// Reads a page.
+    async fn step(&mut self, layers: &Store, clock: &Clock) -> Result<Step, Error> {
         let replays = &mut self.subscribe.pending.replays;
-        let Some(replay) = replays.get(self.at) else { return Ok(true) };
+        let Some(replay) = replays.get(self.at) else { return Ok(Step::Done) };
         let is_sys = replay.filter.starts_with("$SYS/");
-        self.at += usize::from(is_sys || self.reader.read(layers, clock, &replay.filter).await?);
+        let is_last = match is_sys {
+            true => Ok(true),
+            false => self.reader.read(layers, clock, &replay.filter).await,
+        };
+        match is_last {
+            Ok(is_last) => (self.at, self.failures) = (self.at + usize::from(is_last), 0),
+            Err(error) if may_pass(&error) && self.failures + 1 < FAILURES_MAX => {
+                self.failures += 1;
+                return Ok(Step::Later);
+            }
+            Err(error) => return Err(error),
+        }
         if self.at < replays.len() {
-            return Ok(false);
+            return Ok(Step::More);
         }
         let next = Reader::new(self.reader.pages.broker());
         let Reader { tree, pages, .. } = std::mem::replace(&mut self.reader, next);
@@ -91,7 +117,7 @@ impl RetainedRead {
             replay.retained = Some(retained.clone());
             replay.pages = pages.clone();
         }
-        Ok(true)
+        Ok(Step::Done)
     }
 
     fn answer(self, shared: &Shared) {
@@ -132,10 +158,9 @@ fn step_all(shared: &Shared, mut reads: Vec<RetainedRead>) -> bool {
     let mut is_there = true;
     for (read, result) in reads.into_iter().zip(results) {
         match result {
-            Ok(true) => read.answer(shared),
-            Ok(false) => shared.retained.push_again(read),
-            Err(error) if may_pass(&error) => {
-                is_there = false;
+            Ok(Step::Done) => read.answer(shared),
+            Ok(step) => {
+                is_there &= step == Step::More;
                 shared.retained.push_again(read);
             }
             Err(error) => {
@@ -153,23 +178,32 @@ struct Reader {
     bytes: usize,
     pages: RetainedPages,
     from: Option<Bookmark>,
+    /// Messages of the next page.
+    limit: usize,
 }
 
 impl Reader {
     fn new(broker: u64) -> Self {
-        Self { tree: TopicTree::new(), bytes: 0, pages: RetainedPages::new(broker), from: None }
+        let pages = RetainedPages::new(broker);
+        Self { tree: TopicTree::new(), bytes: 0, pages, from: None, limit: PAGE }
     }
 
     /// Reads the next page of a filter. Returns whether it was the filter's last one.
     async fn read(&mut self, layers: &Store, clock: &Clock, filter: &str) -> Result<bool, Error> {
         self.pages.begin(filter);
-        let limit = (COMPARED_MAX / self.pages.earlier().max(1)).clamp(PAGE_MIN, PAGE);
+        let limit = (COMPARED_MAX / self.pages.earlier().max(1)).clamp(PAGE_MIN, PAGE).min(self.limit);
         let (broker, from) = (self.pages.broker(), self.from.as_ref());
-        let run = layers.run(async |tx| {
+        // At least 2: a page that is too old is not tried again as it is, but smaller.
+        let run = layers.run_piece(limit.max(2), async |tx| {
             let page = retained::matching(&tx, broker, filter.as_bytes(), from, limit, Snapshot).await?;
             Ok((page, tx.read_version().await?))
         });
-        let (page, version) = run.await?;
+        let read = run.await;
+        self.limit = match &read {
+            Ok(_) => (2 * limit).min(PAGE),
+            Err(_) => (limit / PART_AFTER_FAILURE).max(1),
+        };
+        let (page, version) = read?;
         for item in page.items {
             let topic = std::str::from_utf8(&item.topic).map_err(|_| Error::Corrupt("topic"))?;
             if self.pages.is_read(topic) {
@@ -345,7 +379,7 @@ mod tests {
         let filters = ["t/+", "#", "t/#", "+/0007", "$SYS/#", "t/0007", "other"];
         let mut read = subscribe(BROKER, &asker, &filters);
         let mut bytes = 0;
-        while !block_on(read.step(&retains.layers, &retains.clock)).unwrap() {
+        while block_on(read.step(&retains.layers, &retains.clock)).unwrap() == super::Step::More {
             bytes = bytes.max(read.read_bytes());
         }
         let mut alone = Reader::new(BROKER);

@@ -37,6 +37,8 @@ pub(crate) enum Way {
     Poisoned,
     /// Ranges of keys with [`SLOW`] in them are not answered.
     Slow,
+    /// Transactions are too old when they read so many rows of them at once.
+    Old(usize),
 }
 
 const POISON: &[u8] = b"poison";
@@ -163,7 +165,10 @@ impl EngineTransaction for FarTransaction {
             while is_slow && self.far.way() == Way::Slow {
                 self.far.host.pause(Duration::from_millis(20)).await;
             }
-            self.near.range(range, options).await
+            match self.far.way() {
+                Way::Old(rows) if is_slow && options.limit >= rows => Err(Error::TooOld),
+                _ => self.near.range(range, options).await,
+            }
         })
     }
 
@@ -568,4 +573,30 @@ fn no_retained_messages_are_read_for_sessions_that_have_ended() {
     take_suback(&mut last);
     let read = far.slow.load(Ordering::Relaxed) - read;
     assert!(read < 20, "{read} pages were read for 20 sessions that have ended");
+}
+
+#[test]
+fn pages_of_retained_messages_that_fail_become_smaller_and_a_subscribe_is_refused_in_the_end() {
+    let far = Far::new();
+    let server = pod(&far);
+    let mut publisher = Client::connect(&server, V5, "publisher");
+    let topics: Vec<String> = (0..40).map(|number| format!("slow/{number:02}")).collect();
+    for topic in &topics {
+        let retained = Publish { retain: true, ..publish_qos(QoS::AtLeastOnce, 2, topic, b"retained") };
+        assert_eq!(publisher.publish(retained), ReasonCode::SUCCESS);
+    }
+    let mut client = Client::connect(&server, V5, "client");
+    far.set(Way::Old(20));
+    client.subscribe("slow/#", QoS::AtMostOnce);
+    let mut got: Vec<String> = topics.iter().map(|_| client.recv_publish().topic.to_owned()).collect();
+    got.sort();
+    assert_eq!(got, topics);
+    far.set(Way::Old(0));
+    let mut other = Client::connect(&server, V5, "other");
+    let filter = [("slow/#", SubscribeOptions::default())];
+    let refused = other.subscribe_all(&filter, Properties::EMPTY).reasons[0];
+    assert_eq!(ReasonCode(refused), ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR);
+    far.set(Way::Fine);
+    other.subscribe("slow/00", QoS::AtMostOnce);
+    assert_eq!(take(&mut other).payload, b"retained");
 }

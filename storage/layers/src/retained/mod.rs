@@ -16,7 +16,7 @@ use walk::{Pattern, Verdict};
 use crate::{
     BrokerId,
     error::Result,
-    limits::{RETAINED_PAGE_BYTES, RETAINED_SKIPS_PER_ITEM, TOPIC_BYTES_MAX},
+    limits::{RETAINED_PAGE_BYTES, RETAINED_READS, RETAINED_SKIPS_PER_ITEM, TOPIC_BYTES_MAX},
     name,
     rows::Blob,
     tags,
@@ -87,7 +87,7 @@ pub async fn get(tx: &Transaction, broker: BrokerId, topic: &[u8], read: Read) -
 }
 
 /// A page of the retained messages that match a filter (without `$share/group/`). Work is bounded, whatever the filter: it ends
-/// after `limit` messages, many bytes, or many keys that did not match.
+/// after `limit` messages, many bytes, many keys that did not match, or many reads.
 pub async fn matching(
     tx: &Transaction,
     broker: BrokerId,
@@ -127,8 +127,14 @@ async fn page_of(
     }
     let options = RangeOptions { limit: pattern.page(limit), reverse: false, read };
     let examined_max = limit.max(1) * RETAINED_SKIPS_PER_ITEM;
-    let (mut page, mut bytes) = (Page::default(), 0);
+    let reads_max = limit.clamp(RETAINED_READS.0, RETAINED_READS.1);
+    let (mut page, mut bytes, mut reads) = (Page::default(), 0, 0);
     while begin < end {
+        if reads == reads_max {
+            page.next = Some(Bookmark(begin));
+            break;
+        }
+        reads += 1;
         let rows = tx.range(KeyRange { begin: begin.clone(), end: end.clone() }, options).await?;
         let Some(last) = rows.items.last().map(|row| row.key.clone()) else { break };
         for row in rows.items {

@@ -127,6 +127,22 @@ fn a_page_of_nothing_but_gaps_ends_early_and_goes_on() {
 }
 
 #[test]
+fn a_page_ends_after_a_bounded_number_of_reads_and_goes_on() {
+    let groups = RETAINED_READS.1 + 50;
+    // Each group is longer than what is read at once, so each gap costs a read.
+    let database =
+        with((0..groups).flat_map(|group| (0..20).map(move |device| format!("g{group}/d{device}"))));
+    for (limit, reads_max) in [(1_000, RETAINED_READS.1), (1, RETAINED_READS.0)] {
+        let tx = database.begin_unretried();
+        let page = block_on(matching(&tx, BROKER, b"+/meta", None, limit, Read::Snapshot)).unwrap();
+        assert!(page.items.is_empty() && page.next.is_some(), "{limit}");
+        assert!(page.examined <= 2 * reads_max, "{limit}: looked at {}", page.examined);
+    }
+    assert_eq!(search(&database, "+/d7", 10).0.len(), groups);
+    assert_eq!(search(&database, "+/meta", 1).0, Vec::<String>::new());
+}
+
+#[test]
 fn long_bodies_are_replaced_whole() {
     let database = database();
     for bytes in [10, 250_000, 100_000, 0, 90_000, 90_001] {

@@ -46,11 +46,11 @@ impl Default for RetainedQueue {
 
 impl RetainedQueue {
     /// Adds a SUBSCRIBE, or gives it back if too much of its broker waits.
-    pub(super) fn push(&self, read: RetainedRead) -> Result<(), RetainedRead> {
+    pub(super) fn push(&self, read: RetainedRead) -> Result<(), Box<RetainedRead>> {
         let mut state = self.state();
         let waiting = state.brokers.get(&read.broker()).map_or(0, |of| of.bytes);
         if waiting + read.bytes() > self.bytes_max {
-            return Err(read);
+            return Err(read.into());
         }
         state.push(read, false);
         drop(state);
