@@ -29,7 +29,6 @@ const KEYS_MAX: usize = 10_000;
 pub(crate) struct Rates {
     /// Uses of a password, by address.
     passwords: Limiter<Option<IpAddr>>,
-    /// Sign-ins, by e-mail address and source address.
     sign_ins: Limiter<(Email, Option<IpAddr>)>,
     /// Sign-ins by e-mail address alone, from source addresses from which nobody has signed in to it.
     guesses: Limiter<Email>,
@@ -38,7 +37,6 @@ pub(crate) struct Rates {
     known: Mutex<HashSet<(Email, Option<IpAddr>)>>,
     /// Sign-ups that met an account, by address, and since when they are counted.
     met: Mutex<HashMap<Option<IpAddr>, (u32, Instant)>>,
-    /// Requests, by caller.
     requests: Limiter<Uuid>,
     /// Mails that unauthenticated requests cause, by e-mail address.
     letters: Limiter<Email>,
@@ -53,7 +51,6 @@ pub(crate) struct Rates {
     /// Mailed invitations, by e-mail address. It is separate from `letters`, so that a stranger who signs up with an
     /// address cannot keep it from being invited.
     invited: Limiter<Email>,
-    /// Recorded denials, by caller.
     denials: Limiter<Uuid>,
     /// Claims of devices, by address.
     claims: Limiter<Option<IpAddr>>,
@@ -99,12 +96,10 @@ impl Rates {
         }
     }
 
-    /// Counts a use of a password.
     pub(crate) fn password(&self, address: Option<IpAddr>) -> Answer<()> {
         self.passwords.take(&network(address))
     }
 
-    /// Counts an attempt to sign in.
     pub(crate) fn sign_in(&self, email: &str, address: Option<IpAddr>) -> Answer<()> {
         let from = (named(email), network(address));
         self.sign_ins.take(&from)?;
@@ -148,7 +143,6 @@ impl Rates {
         *count += 1;
     }
 
-    /// Counts a request of an authenticated caller.
     pub(crate) fn request(&self, who: Uuid) -> Answer<()> {
         self.requests.take(&who)
     }
@@ -163,7 +157,6 @@ impl Rates {
         self.resets.take(&named(email)).is_ok()
     }
 
-    /// Counts a change of the e-mail address.
     pub(crate) fn address_change(&self, who: Uuid) -> Answer<()> {
         self.address_changes.take(&who)
     }
@@ -186,7 +179,6 @@ impl Rates {
         self.denials.take(&who).is_ok()
     }
 
-    /// Counts a claim before its claim token is known.
     pub(crate) fn claim(&self, address: Option<IpAddr>) -> Answer<()> {
         self.claims.take(&network(address))
     }
@@ -202,7 +194,6 @@ impl Rates {
         self.devices.take_many(&organisation, count(devices))
     }
 
-    /// Counts a request before its caller is known.
     pub(crate) fn stranger(&self, address: Option<IpAddr>) -> Answer<()> {
         self.strangers.take(&network(address))
     }

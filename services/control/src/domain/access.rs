@@ -92,7 +92,6 @@ impl From<WebhookAuth> for AccessWebhook {
 }
 
 impl AccessSettings {
-    /// Merges the settings into the stored record, which has more fields.
     fn record(&self, old: &Access) -> Access {
         let Self { anonymous, passwords, scram, tokens, certificates, webhook, rules } = self.clone();
         let webhook = webhook.map(|webhook| webhook.record(old.webhook.as_ref()));

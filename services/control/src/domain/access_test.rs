@@ -15,7 +15,6 @@ use utoipa::ToSchema;
 use super::check::Fields;
 use super::{BrokerRef, Caller, Control, Error, Permission, Result, brokers};
 
-/// Bans that one evaluation reads.
 const BANS_MAX: usize = 10_000;
 
 /// The action of the client.

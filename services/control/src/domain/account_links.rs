@@ -252,7 +252,6 @@ impl Control {
         .await
     }
 
-    /// Stores a link. Returns when it expires.
     async fn put_link(
         &self,
         change: &Change,
@@ -303,7 +302,6 @@ async fn spend(tx: &Transaction, hash: &Hash, link: &Record) -> Result<()> {
     Ok(expiring(hash, link.expires_at_ms).cancel(tx)?)
 }
 
-/// Removes a link whose time is over.
 pub(super) async fn expire(tx: &Transaction, hash: &[u8]) -> Result<()> {
     Ok(accounts::account_links().clear(tx, hash).await?)
 }

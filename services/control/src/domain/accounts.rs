@@ -162,14 +162,12 @@ pub(super) struct Newcomer {
 }
 
 impl User {
-    /// How audit logs name the person.
     pub(super) fn known_as(&self) -> &str {
         self.email.as_deref().unwrap_or(&self.name)
     }
 }
 
 impl UserRecord {
-    /// How audit logs name the person.
     fn known_as(self) -> String {
         if self.email.is_empty() { self.name } else { self.email }
     }
@@ -270,7 +268,6 @@ impl Control {
         Ok(false)
     }
 
-    /// Lets somebody make an account who may.
     pub(super) fn may_sign_up(&self, token: Option<&Secret>) -> Result<()> {
         if token.is_some() || self.0.sign_up_by == SignUpBy::Anybody {
             return Ok(());
@@ -378,14 +375,12 @@ impl Control {
         .await
     }
 
-    /// Starts a web session.
     pub(super) async fn start(&self, user: Uuid, source: &Source) -> Result<SignedIn> {
         let session = &self.new_session(source)?;
         self.look(|tx| async move { session.begin(&tx, user).await }).await?;
         self.welcome_person(user, session).await
     }
 
-    /// Describes a web session that has begun to the person.
     async fn welcome_person(&self, user: Uuid, session: &NewSession) -> Result<SignedIn> {
         let me = self.look(|tx| async move { me(&tx, user).await }).await?;
         let NewSession { secret, hash, expires_at_ms, .. } = session;
@@ -507,7 +502,6 @@ fn not_the_password(field: &str) -> Error {
     Error::field(field, "is not your password")
 }
 
-/// The caller, who must be a person.
 pub(super) fn person_of(caller: &Caller) -> Result<(Uuid, &Hash)> {
     match &caller.who {
         Who::Person { user, sign_in, .. } => Ok((*user, sign_in)),
@@ -517,12 +511,10 @@ pub(super) fn person_of(caller: &Caller) -> Result<(Uuid, &Hash)> {
     }
 }
 
-/// The name and e-mail address of a person.
 pub(super) async fn shown(tx: &Transaction, user: Uuid) -> Result<Option<User>> {
     Ok(get(tx, user, Read::Snapshot).await?.map(|record| record.value.shown(user)))
 }
 
-/// Makes somebody's account.
 pub(super) async fn create(change: &Change, newcomer: &Newcomer) -> Result<()> {
     let (tx, email) = (&change.tx, &newcomer.email);
     if is_there_one_with(tx, email).await? {
@@ -532,7 +524,6 @@ pub(super) async fn create(change: &Change, newcomer: &Newcomer) -> Result<()> {
     put_new(change, newcomer).await
 }
 
-/// Stores a new person, whom no e-mail address finds yet.
 pub(super) async fn put_new(change: &Change, newcomer: &Newcomer) -> Result<()> {
     let Newcomer { id, email, name, password } = newcomer;
     let (email, name, password) = (email.clone(), name.clone(), password.clone());
@@ -541,22 +532,18 @@ pub(super) async fn put_new(change: &Change, newcomer: &Newcomer) -> Result<()> 
     Ok(())
 }
 
-/// Whether there is an account with an e-mail address.
 pub(super) async fn is_there_one_with(tx: &Transaction, email: &str) -> Result<bool> {
     Ok(accounts::emails().get::<Uuid>(tx, email.as_bytes(), Read::Serializable).await?.is_some())
 }
 
-/// Whether a person can sign in with a password.
 pub(super) async fn has_password(tx: &Transaction, user: Uuid) -> Result<bool> {
     Ok(found(get(tx, user, Read::Serializable).await?)?.password.is_some())
 }
 
-/// The hash of somebody's password.
 fn hash_of(record: &UserRecord) -> Option<String> {
     record.password.as_ref().map(|password| password.expose().to_owned())
 }
 
-/// Whether this PHC string is the one of somebody's password.
 fn is_hash_of(record: &UserRecord, phc: &str) -> bool {
     record.password.as_ref().is_some_and(|password| password.expose() == phc)
 }
@@ -597,7 +584,6 @@ pub(super) async fn audit_everywhere(
     audit_as(change, user, action, target.as_ref().map_or("", User::known_as), details).await
 }
 
-/// The same with the name by which the person was found.
 pub(super) async fn audit_as(
     change: &Change,
     user: Uuid,

@@ -158,7 +158,6 @@ impl Control {
         .await
     }
 
-    /// Entries about the caller's own account, the latest first.
     pub(crate) async fn own_audit_log(
         &self,
         caller: &Caller,

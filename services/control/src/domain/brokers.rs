@@ -362,7 +362,6 @@ fn limited(details: &Details, access: &Access) -> Result<Value> {
     Ok(Value::Object(own.map(|(name, value)| (name.to_owned(), value)).into_iter().chain(named).collect()))
 }
 
-/// Applies a JSON merge patch (RFC 7396).
 fn merged(limits: &Limits, change: &serde_json::Map<String, Value>) -> Result<Limits> {
     let broken = |_| Error::Internal("limits cannot be written");
     let mut all = serde_json::to_value(limits).map_err(broken)?;

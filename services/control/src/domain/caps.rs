@@ -103,7 +103,6 @@ impl Standing {
         }
     }
 
-    /// Whether the stored state already matches.
     fn is_held(&self) -> bool {
         self.caps.iter().all(|(of, record)| self.is_noted(of, record))
             && self.brokers.iter().all(|(name, broker)| broker.is_over_cap == self.is_stopped(name))

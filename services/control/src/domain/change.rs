@@ -166,7 +166,6 @@ async fn answered<T: DeserializeOwned>(
     serde_json::from_value(receipt.answer).map(Some).map_err(|_| Error::Internal("a receipt cannot be read"))
 }
 
-/// Returns the actor's role in each organisation.
 async fn held(tx: &Transaction, actor: &Actor, organisations: BTreeSet<Uuid>) -> Result<Vec<Held>> {
     let Some(user) = actor.id.filter(|_| actor.kind == ActorKind::Person) else { return Ok(Vec::new()) };
     let mut all = Vec::new();

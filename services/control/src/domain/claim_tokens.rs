@@ -137,7 +137,6 @@ impl Control {
         .await
     }
 
-    /// Creates a claim token. Only this answer contains the secret.
     pub(crate) async fn create_claim_token(
         &self,
         caller: &Caller,
@@ -194,7 +193,6 @@ impl Control {
         Ok((shown, secret))
     }
 
-    /// Deletes a claim token. The credentials that devices have made by it stay.
     pub(crate) async fn delete_claim_token(
         &self,
         caller: &Caller,
@@ -260,7 +258,6 @@ pub(super) async fn by_hash(
     }
 }
 
-/// Counts a use.
 pub(super) async fn count_use(tx: &Transaction, place: &Place) -> Result<()> {
     let mut record = get(tx, place.broker_id, place.id, Read::Serializable).await?;
     record.shown.uses += 1;
@@ -268,7 +265,6 @@ pub(super) async fn count_use(tx: &Transaction, place: &Place) -> Result<()> {
     Ok(())
 }
 
-/// Removes an expired claim token.
 pub(super) async fn expire(tx: &Transaction, hash: &[u8]) -> Result<()> {
     let place = accounts::claim_token_hashes().get::<Place>(tx, hash, Read::Serializable).await?;
     match place {

@@ -78,14 +78,12 @@ struct Made {
 }
 
 impl Control {
-    /// Finds the claim token whose secret has this hash.
     pub(crate) async fn shown_claim_token(&self, hash: Hash) -> Result<ShownClaimToken> {
         let found =
             self.look(|tx| async move { claim_tokens::by_hash(&tx, &hash, Read::Snapshot).await }).await?;
         found.map(|(place, token)| ShownClaimToken { hash, place, token }).ok_or_else(void)
     }
 
-    /// Makes the credential of a device. Only this answer contains the password.
     pub(crate) async fn claim(
         &self,
         shown: &ShownClaimToken,
@@ -144,7 +142,6 @@ impl Control {
         Ok((claimed, password))
     }
 
-    /// Records that a device was refused. The API limits how often.
     pub(crate) async fn note_refused_claim(
         &self,
         shown: &ShownClaimToken,

@@ -20,7 +20,6 @@ use super::{BrokerRef, Caller, Control, Credential, Error, Once, Permission, Res
 use crate::limits::{BATCH_CREDENTIALS_MAX, BATCH_RULES_BYTES_MAX};
 use crate::secret::Secret;
 
-/// User names that an error lists.
 const NAMED_MAX: usize = 10;
 
 /// Request to make the credentials of many devices.
@@ -114,7 +113,6 @@ impl Control {
         Ok((made.id, records.collect()))
     }
 
-    /// The stored forms of the credentials, with their passwords.
     fn records(
         &self,
         input: &NewCredentialBatch,

@@ -135,7 +135,6 @@ impl Control {
         .await
     }
 
-    /// Creates a credential. Only this answer contains a generated secret.
     pub(crate) async fn create_credential(
         &self,
         caller: &Caller,
@@ -181,7 +180,6 @@ impl Control {
         Ok((made, told))
     }
 
-    /// Changes a credential except its secret.
     pub(crate) async fn change_credential(
         &self,
         caller: &Caller,
@@ -203,7 +201,6 @@ impl Control {
         Ok(changed.0)
     }
 
-    /// Replaces a credential's secret. Only this answer contains the new secret.
     pub(crate) async fn rotate_credential(
         &self,
         caller: &Caller,
@@ -292,7 +289,6 @@ impl Control {
         .await
     }
 
-    /// Hashes the chosen password, or the generated one.
     async fn check_of(&self, input: &NewCredential, once: &Once, id: Uuid) -> Result<PasswordCheck> {
         let Some(chosen) = &input.password else {
             return self.check_of_generated(once, id, input.scram).await;

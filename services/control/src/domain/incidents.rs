@@ -72,7 +72,6 @@ impl From<IncidentKind> for incidents::Kind {
 }
 
 impl Control {
-    /// Incidents, the latest first.
     pub(crate) async fn incidents(
         &self,
         caller: &Caller,

@@ -154,7 +154,6 @@ pub(super) async fn add(change: &Change, organisation: Uuid, user: Uuid, role: R
     Ok(())
 }
 
-/// A person's organisations and roles.
 pub(super) async fn of_user(tx: &Transaction, user: Uuid, read: Read) -> Result<Vec<(Uuid, Role)>> {
     let page = accounts::memberships(user.as_bytes()).page::<()>(tx, None, ORGANISATIONS_MAX, read).await?;
     let mut all = Vec::new();
@@ -191,7 +190,6 @@ async fn keeps_an_owner(tx: &Transaction, organisation: Uuid, leaving: Uuid) -> 
     Err(Error::Conflict("this is the last owner: make somebody else an owner first".into()))
 }
 
-/// Whether an organisation has an owner beside one person.
 pub(super) async fn has_another_owner(tx: &Transaction, organisation: Uuid, leaving: Uuid) -> Result<bool> {
     let members = accounts::members(organisation.as_bytes());
     let all = members.page::<Record>(tx, None, MEMBERS_MAX, Read::Serializable).await?;

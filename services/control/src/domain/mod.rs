@@ -183,7 +183,6 @@ impl Control {
         let _ = self.0.console.set(url);
     }
 
-    /// Queues a mail.
     pub(crate) fn mail(&self, letter: Letter) {
         if let Some(post) = self.post() {
             post.mailer.send(letter);
@@ -225,7 +224,6 @@ impl Control {
         Ok(uuid::Builder::from_unix_timestamp_millis(self.now_ms(), &random).into_uuid())
     }
 
-    /// Runs a read-only transaction.
     async fn look<T, F, Body>(&self, mut body: F) -> Result<T>
     where
         F: FnMut(Transaction) -> Body,

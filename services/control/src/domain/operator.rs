@@ -239,7 +239,6 @@ impl Control {
     }
 }
 
-/// Refuses the operation if the organisation is suspended.
 pub(super) async fn is_open(tx: &Transaction, organisation: Uuid) -> Result<()> {
     let found = organisations::find(tx, organisation, Read::Serializable).await?;
     match found.and_then(|found| found.value.suspended) {
@@ -264,7 +263,6 @@ pub(super) async fn tenant(tx: &Transaction, id: Uuid, record: Record) -> Result
     Ok(Tenant { id, name, created_at_ms, members, brokers, suspension: suspended, plan })
 }
 
-/// Returns whether the state changed.
 async fn set_suspended(tx: &Transaction, broker: &catalog::Broker, suspended: bool) -> Result<bool> {
     let mut details = broker.details()?.value;
     if details.suspended == suspended {

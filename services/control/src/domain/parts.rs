@@ -40,9 +40,7 @@ pub enum Precondition {
 
 /// A kind of part. The record is the caller's input plus its name and creation time.
 pub(crate) trait Part: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
-    /// Name of the kind in texts and in the audit log.
     const KIND: &'static str;
-    /// Most parts of this kind in one broker.
     const MAX: usize;
 
     fn all(broker: BrokerId) -> Collection;

@@ -21,7 +21,6 @@ use super::usage::read_all_of;
 use super::{Control, Error, Once, Result, Role, Tenant, access, members, operator, organisations::Record};
 use crate::limits::{PAGE_ROWS, PLANS_MAX};
 
-/// Name of the plan that new organisations get.
 const DEFAULT: &str = "default";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -180,7 +179,6 @@ async fn find(tx: &Transaction, name: &str) -> Result<Plan> {
     plan.map(|plan| plan.value).ok_or(Error::NotFound("plan"))
 }
 
-/// Copies the tenant's ceiling into its brokers.
 async fn apply(change: &Change, tenant: Uuid, record: &Record) -> Result<()> {
     let (tx, ceiling) = (&change.tx, ceiling(&change.tx, record).await?);
     for broker in read_all_of(tx, tenant, Read::Serializable).await? {

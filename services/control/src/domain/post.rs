@@ -28,7 +28,6 @@ pub(super) struct Post {
 }
 
 impl Post {
-    /// The link that confirms a sign-up.
     pub(super) fn confirm(&self, to: &str, secret: &Secret) -> Letter {
         let text = format!(
             "Somebody, probably you, asked for an account with this e-mail address.\n\n\
@@ -41,7 +40,6 @@ impl Post {
         letter(to, "Confirm your e-mail address", text)
     }
 
-    /// That there is an account already.
     pub(super) fn has_account(&self, to: &str) -> Letter {
         let text = format!(
             "Somebody, probably you, asked for an account with this e-mail address, which has one already.\n\n\
@@ -51,7 +49,6 @@ impl Post {
         letter(to, "You have an account already", text)
     }
 
-    /// The link that resets a password.
     pub(super) fn reset(&self, to: &str, secret: &Secret) {
         let text = format!(
             "Somebody, probably you, asked for a new password of your account.\n\n\
@@ -62,7 +59,6 @@ impl Post {
         self.mailer.send(letter(to, "Choose a new password", text));
     }
 
-    /// That there is no password to reset.
     pub(super) fn no_password(&self, to: &str) {
         let text = format!(
             "Somebody, probably you, asked for a new password of your account. The account has no password: you sign in with your \
@@ -93,7 +89,6 @@ impl Post {
         self.mailer.send(letter(old, "Your e-mail address is about to change", text));
     }
 
-    /// That the second factor was turned on or off.
     pub(super) fn second_factor_changed(&self, to: &str, is_on: bool) {
         let (subject, what) = match is_on {
             true => {
@@ -108,7 +103,6 @@ impl Post {
         self.mailer.send(letter(to, subject, text));
     }
 
-    /// Mails an invitation.
     pub(super) fn invite(&self, to: &str, secret: &Secret) {
         let text = format!(
             "You are invited to an organisation. To join it, open this link within 7 days, and sign up or sign in \

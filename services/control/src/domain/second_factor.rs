@@ -139,12 +139,10 @@ pub(super) enum Checked {
 }
 
 impl Checked {
-    /// Whether the person may go on.
     pub(super) fn passes(self) -> bool {
         matches!(self, Self::NotNeeded | Self::Right)
     }
 
-    /// The refusal at a sign-in.
     pub(super) fn at_sign_in(self, now_ms: u64) -> Result<()> {
         match self {
             Self::NotNeeded | Self::Right => Ok(()),
@@ -154,7 +152,6 @@ impl Checked {
         }
     }
 
-    /// The refusal of somebody who is signed in.
     pub(super) fn in_session(self, now_ms: u64) -> Result<()> {
         match self {
             Self::NotNeeded | Self::Right => Ok(()),
@@ -170,7 +167,6 @@ fn too_many(until_ms: u64, now_ms: u64) -> Error {
 }
 
 impl Control {
-    /// The caller's second factor.
     pub(crate) async fn second_factor(&self, caller: &Caller) -> Result<SecondFactor> {
         let (user, _) = person_of(caller)?;
         let found = self.look(|tx| async move { enabled(&tx, user, Read::Snapshot).await }).await?;
@@ -270,7 +266,6 @@ impl Control {
         }
     }
 
-    /// Makes new recovery codes, which void the old ones.
     pub(crate) async fn renew_recovery_codes(
         &self,
         caller: &Caller,
@@ -297,7 +292,6 @@ impl Control {
         self.recovery_codes(once, user, id)
     }
 
-    /// Turns the caller's second factor off.
     pub(crate) async fn disable_second_factor(&self, caller: &Caller, input: &WithCode) -> Result<()> {
         let (user, _) = person_of(caller)?;
         let proof = &self.check_password(user, "password", &input.password).await?;
@@ -365,7 +359,6 @@ impl Control {
         checked.in_session(self.now_ms())
     }
 
-    /// Writes down that somebody who is signed in has sent a wrong code.
     pub(super) async fn note_wrong_code(&self, caller: &Caller, user: Uuid) -> Result<()> {
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
             audit_everywhere(&change, user, "person.refuse_code", json!({})).await
@@ -478,7 +471,6 @@ fn written(bytes: &Hash) -> String {
     text
 }
 
-/// The second factor of a person, while it is in force.
 async fn enabled(tx: &Transaction, user: Uuid, read: Read) -> Result<Option<Record>> {
     Ok(get(tx, user, read).await?.filter(|record| record.enabled_at_ms.is_some()))
 }
@@ -494,7 +486,6 @@ pub(super) async fn clear_wrong_codes(change: &Change, user: Uuid) -> Result<()>
     Ok(())
 }
 
-/// Whether a person has a second factor in force.
 pub(super) async fn is_enabled(tx: &Transaction, user: Uuid) -> Result<bool> {
     Ok(enabled(tx, user, Read::Serializable).await?.is_some())
 }

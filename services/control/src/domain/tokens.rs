@@ -185,7 +185,6 @@ impl Control {
 }
 
 impl NewToken {
-    /// Returns the scopes, each once.
     fn check(&self, now_ms: u64) -> Result<Vec<Permission>> {
         let mut fields = Fields::default();
         fields.name("name", &self.name);
@@ -215,13 +214,11 @@ pub(super) async fn still_there(tx: &Transaction, organisation: Uuid, id: Uuid, 
     in_force(tx, organisation, &record.value.shown).await?.map(drop).ok_or(gone)
 }
 
-/// When a token ends; `None`: it has no end.
 pub(super) async fn end(tx: &Transaction, organisation: Uuid, id: Uuid) -> Result<Option<u64>> {
     let record = TOKENS.of(organisation).get::<Record>(tx, id.as_bytes(), Read::Serializable).await?;
     Ok(record.ok_or(Error::NotFound("token"))?.value.shown.expires_at_ms)
 }
 
-/// Whether a token is in force with this permission.
 pub(super) async fn may(
     tx: &Transaction,
     organisation: Uuid,
@@ -246,7 +243,6 @@ async fn in_force(tx: &Transaction, organisation: Uuid, token: &Token) -> Result
     }
 }
 
-/// Removes all tokens of an organisation.
 pub(super) async fn remove_all(tx: &Transaction, organisation: Uuid) -> Result<()> {
     let all = TOKENS.of(organisation);
     let page = all.page(tx, None, TOKENS_MAX, Read::Serializable).await?;

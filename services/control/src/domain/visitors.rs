@@ -220,7 +220,6 @@ impl Control {
         Ok(LinkedIdentity { connected_at_ms: None, ..self.identity(&visitor, 0)? })
     }
 
-    /// Connects the pending account to the caller.
     pub(crate) async fn confirm(&self, caller: &Caller, link: &Secret) -> Result<LinkedIdentity> {
         let visitor = &self.linked(caller, link)?;
         let (user, sign_in) = person_of(caller)?;
@@ -245,7 +244,6 @@ impl Control {
         rows.into_iter().map(|(_, record)| self.shown_identity(record)).collect()
     }
 
-    /// Removes an identity, unless the caller could then no longer sign in.
     pub(crate) async fn disconnect(&self, caller: &Caller, id: &str) -> Result<()> {
         let (user, _) = person_of(caller)?;
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
@@ -313,7 +311,6 @@ impl Visitor {
     }
 }
 
-/// Removes all accounts of providers from a person.
 pub(super) async fn disconnect_all(tx: &Transaction, user: Uuid) -> Result<()> {
     for (key, _) in of_user(tx, user, Read::Serializable).await? {
         accounts::subjects().clear(tx, &key).await?;
@@ -322,7 +319,6 @@ pub(super) async fn disconnect_all(tx: &Transaction, user: Uuid) -> Result<()> {
     Ok(())
 }
 
-/// Returns the person to whom an account of the provider is connected.
 async fn owner(tx: &Transaction, visitor: &Visitor) -> Result<Option<Uuid>> {
     let known = accounts::subjects().get::<Uuid>(tx, &visitor.key(), Read::Serializable).await?;
     Ok(known.map(|known| known.value))

@@ -364,13 +364,11 @@ fn signs(webhook: &Webhook, now_ms: u64) -> RotatedKey {
     }
 }
 
-/// Finds a webhook that the caller may change.
 async fn hook<'n>(change: &Change, caller: &Caller, at: &BrokerRef, name: &'n str) -> Result<Hook<'n>> {
     let broker = find(&change.tx, caller, at, name, Permission::AccessWrite, Read::Serializable).await?;
     Ok(Hook { broker, name })
 }
 
-/// Finds the broker of an existing webhook.
 async fn find(
     tx: &Transaction,
     caller: &Caller,

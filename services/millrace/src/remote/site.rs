@@ -140,6 +140,7 @@ impl Site {
     }
 
     /// Like [`Self::make`]. While the server asks for patience, the request is sent again, as the same one.
+    #[allow(clippy::disallowed_methods, reason = "the server names the time to wait")]
     pub(super) fn make_patiently(&self, path: &str, body: Value) -> Result<Value, Failure> {
         let ask = Ask::once(self.own(path), body)?;
         let wait = |seconds| {
