@@ -63,7 +63,7 @@ fn patiently<T>(
     for _ in 0..REPEATS_MAX {
         match send() {
             Err(Refused { retry_after_s: Some(seconds), .. }) if seconds <= REPEAT_AFTER_S_MAX => {
-                wait(seconds)
+                wait(seconds);
             }
             answered => return answered.map_err(|refused| refused.failure),
         }
