@@ -382,6 +382,10 @@ type ClaimMapping struct {
 
 // ClaimToken A claim token, without its secret.
 type ClaimToken struct {
+	// ApiToken Id of the API token that made it; null: the member did. It is void once that API token is deleted, or may not
+	// change credentials.
+	ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
+
 	// BindClientId Whether a device can connect only with its user name as client id.
 	BindClientId bool `json:"bind_client_id"`
 
@@ -638,6 +642,10 @@ type Limits struct {
 type ListClaimToken struct {
 	// Items The rows of the page.
 	Items []struct {
+		// ApiToken Id of the API token that made it; null: the member did. It is void once that API token is deleted, or may not
+		// change credentials.
+		ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
+
 		// BindClientId Whether a device can connect only with its user name as client id.
 		BindClientId bool `json:"bind_client_id"`
 
@@ -749,6 +757,10 @@ type ListToken struct {
 
 // MadeClaimToken A claim token with its secret.
 type MadeClaimToken struct {
+	// ApiToken Id of the API token that made it; null: the member did. It is void once that API token is deleted, or may not
+	// change credentials.
+	ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
+
 	// BindClientId Whether a device can connect only with its user name as client id.
 	BindClientId bool `json:"bind_client_id"`
 
@@ -898,7 +910,8 @@ type NewClaimToken struct {
 	// BindClientId Whether a device can connect only with its user name as client id.
 	BindClientId *bool `json:"bind_client_id,omitempty"`
 
-	// ExpiresAtMs End of the token, in unix milliseconds: at most 366 days ahead. Credentials that devices have made stay.
+	// ExpiresAtMs End of the token, in unix milliseconds: at most 366 days ahead, and not after the end of an API token that makes
+	// it. Credentials that devices have made stay.
 	ExpiresAtMs int64 `json:"expires_at_ms"`
 
 	// Group The group of the credentials. Without a group and rules, the broker's rules alone apply.
