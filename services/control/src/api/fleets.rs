@@ -152,6 +152,7 @@ async fn get_claim_token(
     Ok(Json(api.control().claim_token(&caller, &at, id).await?))
 }
 
+/// Deletes a claim token. The credentials that devices have made by it stay.
 #[utoipa::path(delete, path = "/organisations/{organisation}/brokers/{broker}/claim-tokens/{claim_token}", tag = "access",
     params(AtClaimToken), responses((status = 204, description = "It is deleted")))]
 async fn delete_claim_token(
