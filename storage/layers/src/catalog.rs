@@ -14,14 +14,13 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// Exists from the first start on.
+/// Name of the broker that exists from the first start on.
 pub const DEFAULT: &[u8] = b"default";
 
-/// A broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Broker {
-    /// The first element of all its keys. Ids are never reused and never 0.
+    /// Never 0 and never reused.
     pub id: BrokerId,
     pub name: Bytes,
     /// [`Details`] as a [`Document`]; empty for a broker that only has a name.
@@ -41,8 +40,8 @@ pub struct Details {
     pub created_at_ms: u64,
     /// A spend cap was reached: no client may connect or publish until the cap is raised or the month is over.
     pub is_over_cap: bool,
-    /// The broker existed before an organisation owned it. Until its owner sets who may connect, the server's
-    /// settings decide.
+    /// The broker existed before an organisation owned it, so the server's settings decide who may connect until its
+    /// owner does.
     pub by_settings: bool,
 }
 
@@ -59,7 +58,7 @@ impl Broker {
     }
 }
 
-/// Writes a broker's details, which the transaction has read serializably. Returns the new version.
+/// Writes a broker's details, which the transaction has read serializably, and returns their new version.
 pub async fn describe(tx: &Transaction, broker: &Broker, value: &Details) -> Result<u64> {
     let version = next_version(tx, Some(broker.details()?.version)).await?;
     let details = Document { value, version }.encode()?;
@@ -109,7 +108,7 @@ pub fn set(tx: &Transaction, broker: &Broker) -> Result<()> {
     Ok(tx.set(names().bytes(&broker.name), value)?)
 }
 
-/// Brokers after the name `from`, at most `limit`. A snapshot read.
+/// Lists up to `limit` brokers after the name `from`, as a snapshot read.
 pub async fn list(tx: &Transaction, from: Option<&[u8]>, limit: usize) -> Result<Vec<Broker>> {
     let prefix = names();
     let begin = from.map_or(prefix.children().begin, |from| after(names().bytes(from).as_ref()));
@@ -146,7 +145,7 @@ pub fn condemn_id(tx: &Transaction, id: BrokerId, now_ms: u64) -> Result<()> {
     Ok(tx.set(condemned_key(id), now_ms.to_be_bytes().to_vec())?)
 }
 
-/// Condemned brokers after `from`, at most `limit`, and since when, in unix milliseconds. A snapshot read.
+/// Lists up to `limit` condemned brokers after `from` with the time of each in unix milliseconds, as a snapshot read.
 pub async fn condemned(tx: &Transaction, from: BrokerId, limit: usize) -> Result<Vec<(BrokerId, u64)>> {
     let prefix = Key::new(tags::REGION, tags::CONDEMNED);
     let range = KeyRange::new(condemned_key(from + 1), prefix.end());
@@ -157,7 +156,7 @@ pub async fn condemned(tx: &Transaction, from: BrokerId, limit: usize) -> Result
     page.items.into_iter().map(read).collect()
 }
 
-/// Removes up to `limit` keys of a broker. Returns how many keys there were.
+/// Removes up to `limit` keys of a broker, and returns their number.
 pub async fn erase(tx: &Transaction, id: BrokerId, limit: usize) -> Result<usize> {
     tx.set_option(TransactionOption::Cleanup);
     let all = Key::element(id).children();

@@ -54,7 +54,7 @@ pub async fn next_version(tx: &Transaction, old: Option<u64>) -> Result<u64> {
     Ok(tx.read_version().await?.max(old.map_or(1, |old| old + 1)))
 }
 
-/// Documents of one kind by id. [`crate::accounts`] lists all collections.
+/// Documents of one kind by id; [`crate::accounts`] lists all collections.
 #[derive(Clone, Debug)]
 pub struct Collection {
     rows: Key,
@@ -90,7 +90,7 @@ impl Collection {
         self.blob(id).get(tx, read).await?.map(|value| Document::decode(&value)).transpose()
     }
 
-    /// Writes a document, new or not. Returns its version.
+    /// Creates or replaces a document, and returns its version.
     ///
     /// # Errors
     /// [`Error::BodyTooLarge`], or the store's.
@@ -109,7 +109,7 @@ impl Collection {
         self.blob(id).clear(tx).await
     }
 
-    /// Removes all documents. For collections that a limit bounds.
+    /// Removes all documents of a collection that is small enough for one transaction.
     pub fn clear_all(&self, tx: &Transaction) -> Result<()> {
         tx.clear_range(self.chunks.children())?;
         Ok(tx.clear_range(self.rows.children())?)

@@ -19,7 +19,7 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// Each shard is swept by itself.
+/// Number of shards; each is swept by itself.
 pub const SHARDS: u8 = 8;
 
 /// Sorts a will before an expiry of the same time.
@@ -31,11 +31,9 @@ pub enum DueKind {
     Expiry,
 }
 
-/// A due time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
 pub struct Due {
-    /// Unix milliseconds.
     pub at_ms: u64,
     pub broker: BrokerId,
     pub client: Bytes,
@@ -95,7 +93,7 @@ pub async fn take_due(tx: &Transaction, shard: u8, now_ms: u64, limit: usize) ->
     Ok(taken)
 }
 
-/// The time of the next row of a shard. A snapshot read, to know how long to sleep.
+/// Reads the time of the next row of a shard in a snapshot, to know how long to sleep.
 pub async fn next_due(tx: &Transaction, shard: u8) -> Result<Option<u64>> {
     let prefix = shard_key(shard);
     let page = tx.range(prefix.children(), RangeOptions::first(1).snapshot()).await?;

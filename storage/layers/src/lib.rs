@@ -5,9 +5,9 @@
 //! publish is [`index::changes`], [`index::watch`], [`qos2::set`], [`streams::append`] and [`retained::set`], all or
 //! nothing. [`Store`] runs common transactions. README.md has the table of all keys with their writers and readers.
 //!
-//! This crate must never know packets, sockets, the pods' network, a clock or a runtime. Time comes in as unix
-//! milliseconds; messages, wills and session details are bytes. Of topics it knows levels, wildcards and `$share`, no
-//! more.
+//! This crate must never know packets, sockets, the pods' network, a clock or a runtime. Times such as `at_ms` and
+//! `now_ms` come in as unix milliseconds; messages, wills and session details are bytes. About topics it knows only
+//! levels, wildcards and `$share`.
 //!
 //! A transaction may run twice although its first run was committed ([`millrace_storage::Attempt::maybe_committed`]).
 //! Repeating these functions has no further effect, with two exceptions. [`streams::append`] appends twice, which

@@ -5,8 +5,8 @@
 /// remove a whole session.
 pub const NAME_BYTES_MAX: usize = 1_024;
 
-/// Bytes of the topic of a retained message. Each level costs one byte more in a key, and the key must stay below the
-/// longest one.
+/// Bytes of the topic of a retained message. Each level costs one byte more in the key, which must stay below the
+/// store's longest key.
 pub const TOPIC_BYTES_MAX: usize = 4_096;
 
 /// Subscriptions of one session. The owner enforces it from memory, because reading the rows for each new
@@ -35,7 +35,7 @@ pub const BODY_BYTES_MAX: usize = 8_000_000;
 /// Up to this number of subscribers of a filter, a leaving one reads the exact number.
 pub const EXACT_COUNT_MAX: u64 = 256;
 
-/// Changes of a broker's filter index that pods can follow. A pod that missed more loads the index.
+/// Changes of a broker's filter index that pods can follow; a pod that missed more loads the whole index.
 pub const INDEX_CHANGES_KEPT: usize = 10_000;
 
 /// Partitions of a stream.

@@ -11,7 +11,7 @@ use crate::{
 pub struct Filter<'a> {
     /// Empty without a group.
     pub group: &'a [u8],
-    /// Matches topics.
+    /// The filter that topics are matched with.
     pub filter: &'a [u8],
 }
 
@@ -42,15 +42,15 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// A part of the wildcard filters in the index. Filters that begin with the same level are in the same bucket.
+/// A part of the wildcard filters in the index: filters with the same first level are in the same bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Bucket(u8);
 
 impl Bucket {
-    /// Of filters whose first level is no wildcard.
+    /// Number of buckets for filters whose first level is no wildcard.
     const HASHED: u8 = 64;
 
-    /// Of filters whose first level is a wildcard.
+    /// The bucket of filters whose first level is a wildcard.
     pub(crate) const WILD: Self = Self(Self::HASHED);
 
     pub(crate) fn of_filter(filter: &[u8]) -> Self {

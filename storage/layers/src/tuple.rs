@@ -13,7 +13,7 @@ const BYTES: u8 = 0x01;
 const INT_ZERO: u8 = 0x14;
 const VERSIONSTAMP: u8 = 0x33;
 
-/// Written element by element.
+/// A key, written element by element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key(Vec<u8>);
 

@@ -16,8 +16,7 @@ pub fn append(tx: &Transaction, organisation: &[u8], place: u16, entry: impl Int
     Ok(tx.set_versionstamped_key(prefix, place.to_be_bytes(), [], entry)?)
 }
 
-/// A page of at most `limit` entries before a position, the latest first; and whether there may be more. A snapshot
-/// read.
+/// Reads up to `limit` entries before a position in a snapshot, the latest first; and whether there may be more.
 pub async fn page(
     tx: &Transaction,
     organisation: &[u8],

@@ -43,9 +43,9 @@ pub enum Unit {
     BytesIn = 4,
     /// Bytes of copies sent to clients.
     BytesOut = 5,
-    /// Milliseconds of offline sessions. Only in ledgers; a broker has [`Level::Sessions`].
+    /// Milliseconds of offline sessions; only in ledgers, because a broker has [`Level::Sessions`].
     StoredSessionMs = 6,
-    /// Seconds of stored bytes. Only in ledgers; a broker has [`Level::Bytes`].
+    /// Seconds of stored bytes; only in ledgers, because a broker has [`Level::Bytes`].
     StoredByteS = 7,
 }
 

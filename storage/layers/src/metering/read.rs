@@ -29,11 +29,11 @@ pub struct Window {
     pub stored_byte_s: u64,
 }
 
-/// By code.
+/// Sums by code.
 type Rows = BTreeMap<u64, i64>;
 
-/// The usage of a broker in each window from that of `from_ms` to before `to_ms`, without future windows. A snapshot
-/// read.
+/// Reads in a snapshot the usage of a broker in each window from that of `from_ms` to before `to_ms`, without future
+/// windows.
 pub async fn used(
     tx: &Transaction,
     broker: BrokerId,

@@ -26,7 +26,6 @@ pub use will::Will;
 
 use crate::BrokerId;
 
-/// The key of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub struct SessionId<'a> {

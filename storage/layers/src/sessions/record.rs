@@ -92,7 +92,7 @@ pub async fn get(tx: &Transaction, id: SessionId<'_>, read: Read) -> Result<Opti
     Ok(Some(record))
 }
 
-/// Without the cursor.
+/// Without the cursor, so that checkpoints do not conflict.
 pub(super) async fn get_fenced(tx: &Transaction, id: SessionId<'_>, read: Read) -> Result<Option<Record>> {
     tx.get(key(id), read).await?.map(Record::decode).transpose()
 }

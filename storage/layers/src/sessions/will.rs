@@ -1,5 +1,5 @@
-//! The will of a session's connection. It is stored with the connection, so that it fires after a pod's death. The
-//! transaction that publishes the will also removes it, so that it fires once.
+//! The will of a session's connection, stored with the connection so that it fires after a pod's death. The transaction
+//! that publishes the will also removes it, so that it fires once.
 
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{Read, Transaction};

@@ -26,8 +26,8 @@ pub struct Publish<'a> {
     pub body: &'a Bytes,
 }
 
-/// Appends a message to each of `streams`, which must be distinct. Reads nothing and conflicts with no other
-/// transaction. [`crate::index`] must confirm in the same transaction that the streams are still all that match.
+/// Appends a message to each of `streams`, which must be distinct, without a read and so without conflicts.
+/// [`crate::index`] must confirm in the same transaction that the streams are still all that match.
 ///
 /// # Errors
 /// [`Error::TooManyStreams`], [`Error::BodyTooLarge`], or the store's.
@@ -149,7 +149,6 @@ impl Value {
         value.into()
     }
 
-    /// Time and value of an entry.
     pub(super) fn decode(mut value: Bytes) -> Result<(u64, Self)> {
         let kind = value.try_get_u8()?;
         let at_ms = value.try_get_u64()?;

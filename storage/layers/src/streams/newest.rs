@@ -1,4 +1,4 @@
-//! The latest messages of streams, for people who look for one. Sessions read forwards, with a cursor.
+//! The latest messages of streams, for people who look for one; sessions read forwards, with a cursor.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -28,7 +28,8 @@ pub struct Newest {
     pub more: bool,
 }
 
-/// Reads the latest messages of `streams` up to a limit. [`Entry::sources`] are indices of `streams`, and complete. A snapshot read.
+/// Reads the latest messages of `streams` in a snapshot, up to a limit. [`Entry::sources`] are indices of `streams`,
+/// and complete.
 pub async fn newest(
     tx: &Transaction,
     broker: BrokerId,

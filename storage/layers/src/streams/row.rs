@@ -18,8 +18,7 @@ use crate::{
 pub struct Stream {
     /// The filter, with its `$share/group/`.
     pub name: Bytes,
-    /// 1 to [`PARTITIONS_MAX`]. The number only grows, so an append by an older number goes to a partition that is
-    /// read.
+    /// 1 to [`PARTITIONS_MAX`]; only grows, so that an append by an older number goes to a partition that is read.
     pub partitions: u8,
     /// Entries up to here are removed.
     pub floor: Position,
@@ -118,8 +117,8 @@ pub async fn stream(
     tx.get(keys::stream(broker, stream), read).await?.map(Stream::decode).transpose()
 }
 
-/// Streams of a broker after `from`, in order of ids, at most `limit`, for inspection. A page may end early; an empty
-/// page is the end. A snapshot read.
+/// Lists up to `limit` streams of a broker after `from` in order of ids, as a snapshot read. A page may end early; an
+/// empty page is the end.
 pub async fn list(
     tx: &Transaction,
     broker: BrokerId,

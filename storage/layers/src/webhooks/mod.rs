@@ -34,7 +34,6 @@ pub use letters::{Letter, NewLetter, add_test, letters, remove, send_again};
 pub use state::{Failure, State};
 pub use sync::{Synced, Wanted, concerns, forget, sync};
 
-/// The key of a webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Hook<'a> {
@@ -66,7 +65,7 @@ pub fn note(tx: &Transaction, hook: Hook<'_>) -> Result<()> {
     Ok(tx.set(queued_key(hook), Bytes::new())?)
 }
 
-/// Queued webhooks after `from`, at most `limit`. A snapshot read.
+/// Lists up to `limit` queued webhooks after `from`, as a snapshot read.
 pub async fn queued(
     tx: &Transaction,
     from: Option<Hook<'_>>,

@@ -10,7 +10,6 @@ use crate::{
     tags,
 };
 
-/// Progress of a webhook.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs)]
@@ -53,14 +52,12 @@ pub(super) struct Lease {
     pub(super) until_ms: u64,
 }
 
-/// A failed attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Failure {
     pub at_ms: u64,
     pub status: Option<u16>,
     pub reason: String,
-    /// Numbers of the keys that signed the attempt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signed_by: Vec<u32>,
 }
