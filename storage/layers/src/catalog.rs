@@ -27,7 +27,6 @@ pub struct Broker {
     pub details: Bytes,
 }
 
-/// Properties of a broker beside its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs)]
@@ -124,7 +123,7 @@ pub async fn list(tx: &Transaction, from: Option<&[u8]>, limit: usize) -> Result
 /// are next read.
 ///
 /// # Errors
-/// The store's. On an engine that clears keys one by one, [`erase`] must empty a large broker first.
+/// The store's for a large broker on an engine that clears keys one by one: [`erase`] must empty the broker first.
 pub fn remove(tx: &Transaction, broker: &Broker) -> Result<()> {
     tx.clear(names().bytes(&broker.name))?;
     tx.clear(id_key(broker.id))?;

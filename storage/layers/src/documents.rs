@@ -1,5 +1,5 @@
-//! Documents: records that people and the control plane change, as JSON with a version. An older reader ignores
-//! fields that it does not know. A long document takes several values.
+//! Documents: records in JSON with a version, which people and the control plane change. An older reader ignores fields
+//! that it does not know; a long document takes several values.
 
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};

@@ -79,8 +79,8 @@ pub fn cancel(tx: &Transaction, due: &Due) -> Result<()> {
     Ok(tx.clear(due.key())?)
 }
 
-/// Removes and returns the due times of a shard until `now_ms`, the oldest first, at most `limit`. The caller must
-/// handle them in this transaction, because they are gone after it. Concurrent callers conflict.
+/// Removes and returns up to `limit` due times of a shard until `now_ms`, the oldest first, so the caller must handle
+/// them in this transaction. Concurrent callers conflict.
 pub async fn take_due(tx: &Transaction, shard: u8, now_ms: u64, limit: usize) -> Result<Vec<Due>> {
     let prefix = shard_key(shard);
     let end = prefix.clone().uint(now_ms.saturating_add(1));

@@ -30,7 +30,7 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Incident {
-    /// First time; unix milliseconds.
+    /// First time, unix milliseconds.
     pub at_ms: u64,
     pub last_at_ms: u64,
     /// Number of events, or of messages.

@@ -7,7 +7,6 @@
 //!
 //! For an exact filter, [`watch`] covers the filter's own row. For wildcards it covers all filters whose first wildcard
 //! stands where one could match, behind the same levels (decision 0013).
-//! wildcard where one could match, behind the same levels. See decision 0013.
 
 mod changes;
 
@@ -54,8 +53,8 @@ pub enum Part {
     Wildcard,
 }
 
-/// Makes this transaction conflict with changes of filters that match `topic`, from its read version to its commit. Call it after
-/// [`changes`].
+/// Makes this transaction conflict with changes of filters that match `topic` between its read version and its commit;
+/// call it after [`changes`].
 pub fn watch(tx: &Transaction, broker: BrokerId, topic: &[u8]) -> Result<()> {
     for range in wildcards(broker, topic) {
         tx.add_read_conflict_range(range)?;

@@ -16,7 +16,7 @@
 //!
 //! # Errors
 //!
-//! Every function that takes a transaction can fail with the store's error, [`Error::Store`]. Its documentation only
+//! Every function that takes a transaction can fail with the store's error, [`Error::Store`]; its documentation only
 //! names other errors.
 
 // Tests hold several transactions open at once, to see which of them conflict.
@@ -56,5 +56,5 @@ pub use name::Filter;
 pub use position::Position;
 pub use store::{Store, halved, resized};
 
-/// Id of a broker, the first element of all its keys. 0 is the region.
+/// Id of a broker, the first element of all its keys; 0 is the region.
 pub type BrokerId = u64;

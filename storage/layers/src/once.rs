@@ -1,7 +1,7 @@
-//! Recognizes whether a transaction with a lost answer was committed. A repeat would store messages twice, and fire
-//! the wills of connections that the transaction itself took over. So each attempt writes its own commit marker
-//! ([`pods::mark`]) in its transaction. The next attempt looks for the marker, and returns the result of the
-//! committed attempt.
+//! Recognizes whether a transaction with a lost answer was committed. A repeat would store messages twice, and fire the
+//! wills of connections that the transaction itself took over. So each attempt writes its own commit marker
+//! ([`pods::mark`]) in its transaction; the next attempt looks for the marker, and returns the result of the committed
+//! attempt.
 
 use std::cell::{Cell, RefCell};
 

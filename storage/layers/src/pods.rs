@@ -155,8 +155,8 @@ pub async fn heard(tx: &Transaction, pod: &[u8], told: &[Lost]) -> Result<()> {
     Ok(())
 }
 
-/// Writes a commit marker: a number of this transaction alone, which shows after a lost answer that it was committed. A pod has one
-/// marker, that of its last transaction.
+/// Replaces the pod's commit marker by a number of this transaction alone, which shows after a lost answer that the
+/// transaction was committed.
 pub fn mark(tx: &Transaction, pod: &[u8], number: u128) -> Result<()> {
     mark_after(tx, pod, number, None)
 }

@@ -220,8 +220,8 @@ impl Store {
         .await
     }
 
-    /// [`subscriptions::sweep`], [`streams::sweep_dropped`] and [`streams::sweep_bodies`] over a whole broker,
-    /// `limit` rows a transaction. Returns the numbers of removed filters, entries and bodies.
+    /// [`subscriptions::sweep`], [`streams::sweep_dropped`] and [`streams::sweep_bodies`] over a whole broker, `limit`
+    /// rows a transaction; returns the numbers of removed filters, entries and bodies.
     pub async fn sweep(&self, broker: BrokerId, limit: usize) -> Result<(usize, usize, usize)> {
         let (mut filters, mut entries, mut bodies) = (0, 0, 0);
         let mut from = None;

@@ -28,7 +28,6 @@ impl Key {
         Self(Vec::new()).uint(value)
     }
 
-    /// As [`Key::element`].
     pub(crate) fn name(value: &[u8]) -> Self {
         Self(Vec::new()).bytes(value)
     }

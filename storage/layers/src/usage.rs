@@ -1,4 +1,4 @@
-//! Counters of a broker. Adding reads nothing, so writers never conflict.
+//! Counters of a broker, added to without a read, so that writers never conflict.
 
 use millrace_storage::{Read, Transaction};
 

@@ -10,7 +10,7 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// Adds an entry. `place` orders the entries of one transaction. Conflicts with no other transaction.
+/// Adds an entry, without a conflict with any other transaction; `place` orders the entries of one transaction.
 pub fn append(tx: &Transaction, organisation: &[u8], place: u16, entry: impl Into<Bytes>) -> Result<()> {
     let prefix = log(organisation).before_position();
     Ok(tx.set_versionstamped_key(prefix, place.to_be_bytes(), [], entry)?)

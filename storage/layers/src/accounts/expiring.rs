@@ -10,7 +10,7 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// The kind of an expiring row. The numbers are in keys and never change.
+/// The kind of an expiring row; its numbers are in keys and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExpiringKind {
@@ -30,7 +30,6 @@ pub enum ExpiringKind {
     ClaimToken = 7,
 }
 
-/// A row that expires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Expiring {

@@ -28,10 +28,9 @@ pub struct Key {
     pub check: Option<[u8; 32]>,
 }
 
-/// The operator's secret.
 static OUTSIDE: OnceLock<[u8; 32]> = OnceLock::new();
 
-/// Sets the operator's secret, before the first key is read. Later calls are ignored.
+/// Sets the operator's secret, before the first key is read; later calls are ignored.
 pub fn set_outside_secret(secret: [u8; 32]) {
     let _ = OUTSIDE.set(secret);
 }

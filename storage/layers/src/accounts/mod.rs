@@ -162,8 +162,8 @@ pub fn former_organisations() -> Collection {
     region(tags::FORMER_ORGANISATION)
 }
 
-/// Atomically increments a broker's change counter, by which pods notice that their copies of its documents are
-/// outdated.
+/// Increments a broker's change counter without conflicts; by the counter, pods notice that their copies of its
+/// documents are outdated.
 pub fn touch(tx: &Transaction, broker: BrokerId) -> Result<()> {
     Ok(tx.atomic_add(Key::new(broker, tags::ACCESS_CHANGES), 1)?)
 }

@@ -10,7 +10,7 @@ use millrace_storage::Transaction;
 use super::{WINDOW_MS, add_to, window_of};
 use crate::{BrokerId, error::Result, tags, tuple::Key};
 
-/// A quantity that a broker holds. The numbers are in keys and never change.
+/// A quantity that a broker holds; its numbers are in keys and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Level {

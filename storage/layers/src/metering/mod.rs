@@ -1,4 +1,4 @@
-//! Usage of brokers in windows of an hour. Every write is an addition without a read, so writers never conflict.
+//! Usage of brokers in windows of an hour, written by additions without a read, so that writers never conflict.
 //!
 //! [`add`] adds events, and durations that their writer knows, to a window. A duration that somebody else ends, such
 //! as the storage of a message, is a [`Level`]: each change says how much more or less there is from then on, and
@@ -29,7 +29,7 @@ pub const WINDOW_MS: u64 = 3_600_000;
 /// A larger message counts as several units of this many bytes.
 pub const MESSAGE_BYTES: usize = 4_096;
 
-/// A quantity that is added up in windows. The numbers are in keys and never change.
+/// A quantity that is added up in windows; its numbers are in keys and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Unit {

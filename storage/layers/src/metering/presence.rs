@@ -25,7 +25,6 @@ pub struct BrokerActivity {
     pub messages_out: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,
-    /// Copies that were dropped.
     pub dropped: u64,
 }
 

@@ -12,7 +12,6 @@ use super::{
 };
 use crate::{BrokerId, error::Result, rows, tuple::Elements};
 
-/// The usage of a broker in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Window {
@@ -23,7 +22,6 @@ pub struct Window {
     pub messages_delivered: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,
-    /// Milliseconds of offline sessions.
     pub stored_session_ms: u64,
     /// Seconds of stored bytes.
     pub stored_byte_s: u64,

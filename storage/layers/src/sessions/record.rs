@@ -79,7 +79,7 @@ impl Record {
     }
 }
 
-/// A session with its cursor; `None` when there is none. An expired session is there until it is swept.
+/// Reads a session with its cursor; an expired session is there until it is swept.
 pub async fn get(tx: &Transaction, id: SessionId<'_>, read: Read) -> Result<Option<Record>> {
     let cursor = tx.get(cursor_key(id), read);
     let Some(mut record) = get_fenced(tx, id, read).await? else { return Ok(None) };

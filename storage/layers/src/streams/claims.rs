@@ -85,7 +85,8 @@ pub async fn settle(
     Ok(outstanding)
 }
 
-/// Removes claims of messages that now belong to the session of a member. False when the pod no longer owns one of them.
+/// Removes claims of messages that now belong to the session of a member; false when the pod no longer owns one of
+/// them.
 pub async fn keep(
     tx: &Transaction,
     broker: BrokerId,

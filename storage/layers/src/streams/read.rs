@@ -64,8 +64,8 @@ impl Default for Position {
     }
 }
 
-/// Reads the entries after `cursor` in `sources`. All sources are read at one version, so the result is complete up
-/// to [`Batch::through`].
+/// Reads the entries after `cursor` in `sources`, all at one version, so the result is complete up to
+/// [`Batch::through`].
 pub async fn read(
     tx: &Transaction,
     broker: BrokerId,

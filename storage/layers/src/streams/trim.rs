@@ -24,7 +24,6 @@ use crate::{
 #[allow(missing_docs)]
 pub struct Trimmed {
     pub removed: Totals,
-    /// The floor of the stream now.
     pub floor: Position,
     /// There is more to trim, in another transaction.
     pub more: bool,

@@ -59,8 +59,7 @@ pub fn name_of_group(group: &[u8]) -> Option<String> {
     Some(name.replace("%2F", "/").replace("%25", "%"))
 }
 
-/// Queues a webhook: it may have events to deliver. Conflicts only with a transaction that finds the webhook's queue
-/// empty.
+/// Queues a webhook that may have events to deliver; conflicts only with a transaction that finds its queue empty.
 pub fn note(tx: &Transaction, hook: Hook<'_>) -> Result<()> {
     Ok(tx.set(queued_key(hook), Bytes::new())?)
 }
