@@ -119,8 +119,8 @@ pub async fn list(tx: &Transaction, from: Option<&[u8]>, limit: usize) -> Result
     page.items.into_iter().map(read).collect()
 }
 
-/// Removes a broker with all its data. Rows of its sessions that are ordered by pod or by time are removed when they
-/// are next read.
+/// Removes a broker with all its data, except the rows of its sessions that are ordered by pod or by time: they are
+/// removed when they are next read.
 ///
 /// # Errors
 /// The store's for a large broker on an engine that clears keys one by one: [`erase`] must empty the broker first.
@@ -131,8 +131,8 @@ pub fn remove(tx: &Transaction, broker: &Broker) -> Result<()> {
     Ok(tx.clear_range(all.children())?)
 }
 
-/// Removes a broker's name, so that it cannot be found any more. [`erase`] then removes its data in parts, because a
-/// large broker exceeds a transaction.
+/// Removes a broker's name, so that it cannot be found any more, and leaves its data to [`erase`], which removes it in
+/// parts because a large broker exceeds a transaction.
 pub fn condemn(tx: &Transaction, broker: &Broker, now_ms: u64) -> Result<()> {
     tx.clear(names().bytes(&broker.name))?;
     tx.clear(id_key(broker.id))?;

@@ -58,7 +58,6 @@ pub async fn next_version(tx: &Transaction, old: Option<u64>) -> Result<u64> {
 #[derive(Clone, Debug)]
 pub struct Collection {
     rows: Key,
-    /// Keys for parts of documents that exceed a value.
     chunks: Key,
 }
 

@@ -4,8 +4,8 @@
 //! brokers. They are spread over a few shards, because later due times are appended at the end, and all writers would
 //! share one end.
 //!
-//! A row only says when to look at the session. [`crate::sessions::settle`] decides in the same transaction whether
-//! the will fires or the session ends.
+//! A row only says when to look at the session: [`crate::sessions::settle`] decides in the same transaction whether the
+//! will fires or the session ends.
 
 use bytes::Bytes;
 use millrace_storage::{KeyRange, RangeOptions, Transaction};

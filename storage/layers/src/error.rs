@@ -33,7 +33,6 @@ pub enum Error {
     /// The operator's secret is missing, or is not the one that a key was made with.
     #[error("the secret of secret_key_file {0}")]
     SecretKey(&'static str),
-    /// A key or value has an unexpected form.
     #[error("a stored {0} cannot be read")]
     Corrupt(&'static str),
 }

@@ -22,7 +22,6 @@ pub enum Kind {
     PublishRefused,
     SubscribeRefused,
     LimitReached,
-    /// A client has missed messages.
     MessagesDropped,
 }
 

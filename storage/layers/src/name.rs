@@ -1,5 +1,5 @@
-//! Filters and topics as far as the index needs them: levels, wildcards, groups, and the hash that spreads names.
-//! Callers have validated them.
+//! Filters and topics as far as the index needs them, validated by the callers: levels, wildcards, groups, and the hash
+//! that spreads names.
 
 use crate::{
     error::{Error, Result},

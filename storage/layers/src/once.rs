@@ -47,8 +47,8 @@ impl<T> Attempts<T> {
         self.first + outputs.len() as u128 - 1
     }
 
-    /// Returns the versionstamp of the attempt that the pod's commit marker names, if any. The next attempt calls it
-    /// after an unknown result.
+    /// After an unknown result, the next attempt asks here: returns the versionstamp of the attempt that the pod's
+    /// commit marker names, if any.
     pub async fn find(&self, tx: &Transaction, pod: &[u8]) -> Result<Option<Versionstamp>> {
         let marked = pods::marked(tx, pod).await?;
         let found = marked.and_then(|(number, stamp)| {

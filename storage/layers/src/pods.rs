@@ -139,7 +139,7 @@ pub async fn told(tx: &Transaction, pod: &[u8], limit: usize) -> Result<Vec<Lost
     page.items.into_iter().map(read).collect()
 }
 
-/// Removes notices that a pod has handled, in the order of [`told`]. A later notice of the same session stays.
+/// Removes notices that a pod has handled, in the order of [`told`], but no later notice of the same session.
 pub async fn heard(tx: &Transaction, pod: &[u8], told: &[Lost]) -> Result<()> {
     let key = |lost: &Lost| notices(pod).uint(lost.session.broker).bytes(&lost.session.client);
     let (Some(first), Some(last)) = (told.first(), told.last()) else { return Ok(()) };
@@ -161,8 +161,8 @@ pub fn mark(tx: &Transaction, pod: &[u8], number: u128) -> Result<()> {
     mark_after(tx, pod, number, None)
 }
 
-/// [`mark`] for a pod that knows the key of its last marker, and clears only this key. On the embedded engine clearing a range reads
-/// it, past all markers that were cleared before.
+/// [`mark`] for a pod that knows the key of its last marker: it clears only this key, because clearing a range on the
+/// embedded engine reads the range, past all markers that were cleared before.
 pub fn mark_after(tx: &Transaction, pod: &[u8], number: u128, last: Option<Versionstamp>) -> Result<()> {
     let prefix = marks(pod);
     match last {

@@ -9,7 +9,6 @@ use crate::{
     tuple::Key,
 };
 
-/// Rows of one read.
 const PAGE: usize = 1_000;
 
 /// Reads a whole range, which a limit must bound.
@@ -60,7 +59,6 @@ pub(crate) fn check_body(body: &Bytes) -> Result<()> {
     if body.len() <= BODY_BYTES_MAX { Ok(()) } else { Err(Error::BodyTooLarge(body.len())) }
 }
 
-/// Parts that fit into values.
 pub(crate) fn chunks(body: &Bytes) -> impl Iterator<Item = Bytes> {
     (0..body.len()).step_by(CHUNK_BYTES).map(|from| body.slice(from..body.len().min(from + CHUNK_BYTES)))
 }
@@ -75,7 +73,7 @@ pub(crate) fn join(chunks: impl IntoIterator<Item = KeyValue>) -> Bytes {
 
 /// A body of any length: its row has the number of further chunks, which are below another key.
 ///
-/// It is written without a serializable read, so that writers of one body do not conflict. The last commit wins as a
+/// It is written without a serializable read, so that writers of one body do not conflict; the last commit wins as a
 /// whole, because it writes row and chunks together. A leftover chunk of an earlier, longer body is never read.
 pub(crate) struct Blob {
     pub(crate) row: Key,

@@ -13,7 +13,6 @@ const BYTES: u8 = 0x01;
 const INT_ZERO: u8 = 0x14;
 const VERSIONSTAMP: u8 = 0x33;
 
-/// A key, written element by element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key(Vec<u8>);
 

@@ -94,7 +94,7 @@ async fn ensure_with(tx: &Transaction, random: [u8; 32], outside: Option<&[u8; 3
     keys.into_iter().map(|key| key.whole(outside)).collect()
 }
 
-/// The key for unknown users, which becomes `random` on the first call. It never changes, because a change would show
+/// The key for unknown users, which becomes `random` on the first call and never changes, because a change would show
 /// which users do not exist.
 pub async fn decoy(tx: &Transaction, random: [u8; 32]) -> Result<[u8; 32]> {
     if let Some(key) = settings().get(tx, DECOY, Read::Serializable).await? {

@@ -1,5 +1,6 @@
-//! The log of changes of the filter index, in commit order. A pod that has the index in memory reads the new changes instead of a row
-//! for each topic. The log has a limit; a pod that missed removed changes loads the whole index again.
+//! The log of changes of the filter index, in commit order. A pod that has the index in memory reads the new changes
+//! instead of a row for each topic. The log has a limit: a pod that has missed removed changes loads the whole index
+//! again.
 
 use std::collections::BTreeMap;
 

@@ -18,7 +18,8 @@ pub struct Fold {
     pub ended_ms: u64,
 }
 
-/// Moves the windows from `from_ms` on, at most a month of them. Returns the time to continue at, or `None` at the end.
+/// Moves the windows from `from_ms` on, at most a month of them, and returns the time to continue at, or `None` at the
+/// end.
 pub async fn fold(tx: &Transaction, fold: Fold, from_ms: u64) -> Result<Option<u64>> {
     let Fold { broker, ledger, ended_ms } = fold;
     let from_ms = window_of(from_ms);

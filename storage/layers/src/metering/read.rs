@@ -15,7 +15,6 @@ use crate::{BrokerId, error::Result, rows, tuple::Elements};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Window {
-    /// Begin of the window, unix milliseconds.
     pub from_ms: u64,
     pub connected_ms: u64,
     pub messages_in: u64,

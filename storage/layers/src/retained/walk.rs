@@ -44,7 +44,6 @@ impl<'a> Pattern<'a> {
         (Bytes::copy_from_slice(start.as_ref()), start.end().into())
     }
 
-    /// The number of rows to read at once.
     pub(super) fn page(&self, limit: usize) -> usize {
         let ends_in_rest = self.levels.last() == Some(&&b"#"[..]);
         let wildcards = self.levels.iter().filter(|level| is_wildcard(level)).count();

@@ -1,5 +1,5 @@
-//! Sessions by pod, to recover those of a dead pod. The rows belong to the region, so that they are found without
-//! asking every broker.
+//! Sessions by pod, to recover those of a dead pod, in rows of the region so that they are found without asking every
+//! broker.
 
 use bytes::Bytes;
 use millrace_storage::{KeyRange, RangeOptions, Transaction, after};

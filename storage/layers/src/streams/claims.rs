@@ -153,8 +153,8 @@ async fn free(tx: &Transaction, broker: BrokerId, stream: StreamId, limit: ReadL
     Ok(entries)
 }
 
-/// All messages up to the cursor were claimed. `acknowledged` lists later ones, from the time when one pod alone served
-/// the group.
+/// The position up to which messages were claimed, and later ones that were acknowledged while one pod alone served the
+/// group.
 async fn head(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<Progress> {
     match tx.get(keys::head(broker, stream), Read::Serializable).await? {
         Some(mut value) => Ok(Progress { cursor: row::position(&mut value)?, acknowledged: Vec::new() }),

@@ -74,8 +74,8 @@ struct Found {
     sources: Vec<usize>,
 }
 
-/// The latest entries of the lanes read so far. Holds no more than the limit and the entry that reaches it, because inline bodies of
-/// many lanes together would not fit into memory.
+/// The latest entries of the lanes read so far: no more than the limit and the entry that reaches it, because inline
+/// bodies of many lanes together would not fit into memory.
 struct Latest {
     limit: ReadLimit,
     found: BTreeMap<Reverse<Position>, Found>,

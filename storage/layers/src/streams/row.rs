@@ -32,8 +32,8 @@ struct Step {
     entries: u64,
 }
 
-/// Number of entries that a cursor before the floor missed. The bounds differ if one trim removed entries on both
-/// sides of the cursor.
+/// Bounds of the number of entries that a cursor before the floor missed; they differ if one trim removed entries on
+/// both sides of the cursor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Missed {
@@ -117,8 +117,8 @@ pub async fn stream(
     tx.get(keys::stream(broker, stream), read).await?.map(Stream::decode).transpose()
 }
 
-/// Lists up to `limit` streams of a broker after `from` in order of ids, as a snapshot read. A page may end early; an
-/// empty page is the end.
+/// Lists up to `limit` streams of a broker after `from` in order of ids, as a snapshot read; a page may end early, and
+/// an empty page is the end.
 pub async fn list(
     tx: &Transaction,
     broker: BrokerId,

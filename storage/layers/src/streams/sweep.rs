@@ -47,8 +47,8 @@ async fn is_held(tx: &Transaction, broker: BrokerId, position: Position, holders
     Ok(false)
 }
 
-/// Takes a stream out of use. [`sweep_dropped`] removes its entries, which may be too many for one transaction, and its totals, which
-/// appends may still change until this has committed.
+/// Takes a stream out of use; [`sweep_dropped`] removes its entries, which may be too many for one transaction, and its
+/// totals, which appends may still change until this has committed.
 pub(crate) fn drop_stream(
     tx: &Transaction,
     broker: BrokerId,

@@ -29,8 +29,8 @@ pub struct Trimmed {
     pub more: bool,
 }
 
-/// All entries of a stream between two positions, as their reader counted them. The counts must be exact: the
-/// stream's totals are reduced by them, and nothing is removed where they are zero.
+/// Exact counts, made by a reader, of all entries of a stream between two positions: the stream's totals are reduced by
+/// them, and nothing is removed where they are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountedSpan {
     /// Exclusive.
@@ -111,7 +111,6 @@ pub async fn trim_by_size(
     remove(tx, broker, stream, row, found, true)
 }
 
-/// The end of the search for entries to remove.
 enum Stop<'a> {
     /// Gets the position of the next entry, and the totals before it.
     Before(&'a (dyn Fn(Position, &Totals) -> bool + Sync)),

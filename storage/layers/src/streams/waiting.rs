@@ -13,7 +13,6 @@ use super::{
 };
 use crate::{BrokerId, error::Result, position::Position};
 
-/// Entries of one read.
 const PAGE: usize = 1_000;
 
 /// Queued messages.

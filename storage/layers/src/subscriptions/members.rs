@@ -60,8 +60,8 @@ pub(crate) async fn join(
     Ok((stream, is_first))
 }
 
-/// Derives the id from the filter and the read version, so that creators share no counter, and a recreated filter
-/// gets a new stream. The row that is read shows whether the id is free.
+/// Derives the id from the filter and the read version, so that creators share no counter, and a recreated filter gets
+/// a new stream; the row that is read shows whether the id is free.
 async fn create(tx: &Transaction, broker: BrokerId, filter: Filter<'_>, since: Version) -> Result<StreamId> {
     let name = filter.name();
     let mut id = name::hash(&[&name, &since.to_be_bytes()]);

@@ -59,8 +59,8 @@ pub enum Outcome {
     },
 }
 
-/// Begins a delivery, if no other pod has the lease. Dead letters that are sent again come first, even while the
-/// queue waits for its next attempt.
+/// Begins a delivery, if no other pod has the lease; dead letters that are sent again come first, even while the queue
+/// waits for its next attempt.
 pub async fn take(
     tx: &Transaction,
     hook: Hook<'_>,

@@ -21,14 +21,12 @@ pub struct Letter {
     /// Time of leaving the queue, unix milliseconds.
     pub at_ms: u64,
     pub attempts: u32,
-    /// The last failed attempt.
     pub failure: Option<Failure>,
     /// It will be sent again.
     pub again: bool,
     pub event: Bytes,
 }
 
-/// An event that leaves the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct NewLetter {

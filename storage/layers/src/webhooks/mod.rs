@@ -5,8 +5,8 @@
 //! One pod at a time delivers a webhook, under a lease. An event that was refused for good, or for too long, becomes
 //! a [`Letter`]: it leaves the queue, and its tenant can look at it and send it again.
 //!
-//! - [`sync`] makes the queues of a broker's webhook records. It changes the filter index, so only the process that
-//!   changes the index calls it.
+//! - [`sync`] makes the queues of a broker's webhook records; only the process that changes the filter index calls it,
+//!   because the queues are in the index.
 //! - [`note`] queues a webhook whose streams have grown, in the transaction that appends; [`queued`] finds queued
 //!   webhooks.
 //! - [`take`] begins a delivery and [`settle`] ends it.
@@ -38,7 +38,6 @@ pub use sync::{Synced, Wanted, concerns, forget, sync};
 #[allow(missing_docs)]
 pub struct Hook<'a> {
     pub broker: BrokerId,
-    /// Name within the broker.
     pub name: &'a str,
 }
 

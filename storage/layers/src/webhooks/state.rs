@@ -45,7 +45,6 @@ pub struct State {
     pub(super) lease: Option<Lease>,
 }
 
-/// The pod that delivers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Lease {
     pub(super) owner: String,

@@ -75,7 +75,7 @@ pub async fn sync(tx: &Transaction, broker: BrokerId, wanted: &[Wanted]) -> Resu
     Ok(synced)
 }
 
-/// Removes the state and the dead letters of a deleted webhook. The next [`sync`] removes its queue.
+/// Removes the state and the dead letters of a deleted webhook, whose queue the next [`sync`] removes.
 pub fn forget(tx: &Transaction, hook: Hook<'_>) -> Result<()> {
     tx.clear(hook.key(tags::HOOK))?;
     super::letters::clear(tx, hook)?;
