@@ -39,7 +39,6 @@ pub struct Incident {
     pub user: Option<String>,
     /// The topic, the filter or the limit.
     pub what: Option<String>,
-    /// A text for people.
     pub reason: String,
 }
 

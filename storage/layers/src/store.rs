@@ -1,4 +1,4 @@
-//! Runs common transactions of one or two functions.
+//! Runs common transactions of one or two functions, and sweeps in pieces.
 
 use std::future::Future;
 

@@ -1,5 +1,5 @@
-//! Keys of the region that hash generated secrets, so that a copy of the hashes alone opens nothing; and the decoy key,
-//! which makes users that do not exist look like others.
+//! Keys of the region that hash generated secrets, so that a copy of the hashes alone opens nothing. The decoy key
+//! makes users that do not exist look like others.
 //!
 //! An operator can keep a secret of the region in a file outside the store. Keys made with it are only half of what
 //! hashes, and the secret is the other half, so a copy of the store checks no secret.

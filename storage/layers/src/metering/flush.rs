@@ -1,4 +1,4 @@
-//! Adds the usage that a pod has counted exactly once, although the answer to a commit may be lost: a pod numbers its
+//! Adds the usage that a pod has counted exactly once, although the answer to a commit may be lost. A pod numbers its
 //! flushes, and each flush checks the number of the last one in the store before it adds. Usage that a pod has not
 //! flushed is lost with the pod.
 

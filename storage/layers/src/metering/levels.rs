@@ -1,6 +1,6 @@
 //! Levels: how much of something a broker holds, and for how long.
 //!
-//! The integral of a sum is the sum of the integrals, so each change is accounted by itself: [`Part::Rest`] is what it
+//! The integral of a sum is the sum of the integrals, so each change is accounted by itself. [`Part::Rest`] is what it
 //! adds up to until its own window ends, and [`Part::Change`] carries it into all later windows. A reader finds the
 //! level before a window as the present level less all changes since. So a broker without changes writes nothing while
 //! it holds something.

@@ -1,3 +1,5 @@
+//! Keys of streams, their entries, shared bodies and claims.
+
 use super::StreamId;
 use crate::{BrokerId, position::Position, tags, tuple::Key};
 

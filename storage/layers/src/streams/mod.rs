@@ -1,7 +1,7 @@
 //! Ordered logs, one for each distinct persistent filter. A publish is appended once to each matching stream, however
 //! many sessions read it, and a session reads all its streams with one cursor.
 //!
-//! A versionstamp is a position in the commit order of the whole store, so a message has the same position in each of
+//! A versionstamp is a position in the commit order of the whole store. So a message has the same position in each of
 //! its streams, and a read at one version up to some position is complete up to there.
 //!
 //! Bodies that are long and match several streams, or exceed a value, are stored apart under the versionstamp of

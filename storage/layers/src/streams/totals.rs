@@ -1,3 +1,5 @@
+//! Totals of streams, which every append adds to without a conflict.
+
 use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
 
 use super::{StreamId, keys};

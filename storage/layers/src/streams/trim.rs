@@ -25,11 +25,10 @@ use crate::{
 pub struct Trimmed {
     pub removed: Totals,
     pub floor: Position,
-    /// There is more to trim, in another transaction.
     pub more: bool,
 }
 
-/// Exact counts, made by a reader, of all entries of a stream between two positions: the stream's totals are reduced by
+/// Counts of all entries of a stream between two positions, which must be exact: the stream's totals are reduced by
 /// them, and nothing is removed where they are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountedSpan {

@@ -61,7 +61,7 @@ pub(crate) async fn join(
 }
 
 /// Derives the id from the filter and the read version, so that creators share no counter, and a recreated filter gets
-/// a new stream; the row that is read shows whether the id is free.
+/// a new stream. The row that is read shows whether the id is free.
 async fn create(tx: &Transaction, broker: BrokerId, filter: Filter<'_>, since: Version) -> Result<StreamId> {
     let name = filter.name();
     let mut id = name::hash(&[&name, &since.to_be_bytes()]);

@@ -1,8 +1,8 @@
 //! Subscriptions of sessions, and the filters that have subscribers.
 //!
-//! A filter has a stream from its first subscriber to its last, and only these two change the index; all others add to
-//! a counter, which conflicts with no other transaction. So a million sessions may subscribe to one filter, or leave
-//! it, at the same time without disturbing each other or publishers (see `members.rs`).
+//! A filter has a stream from its first subscriber to its last. Only these two change the index; all others add to a
+//! counter, which conflicts with no other transaction. So a million sessions may subscribe to one filter, or leave it,
+//! at the same time without disturbing each other or publishers (see `members.rs`).
 
 pub(crate) mod members;
 mod rows;

@@ -59,7 +59,7 @@ pub enum Outcome {
     },
 }
 
-/// Begins a delivery, if no other pod has the lease; dead letters that are sent again come first, even while the queue
+/// Begins a delivery, if no other pod has the lease. Dead letters that are sent again come first, even while the queue
 /// waits for its next attempt.
 pub async fn take(
     tx: &Transaction,

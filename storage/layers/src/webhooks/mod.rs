@@ -9,7 +9,6 @@
 //!   because the queues are in the index.
 //! - [`note`] queues a webhook whose streams have grown, in the transaction that appends; [`queued`] finds queued
 //!   webhooks.
-//! - [`take`] begins a delivery and [`settle`] ends it.
 
 mod deliver;
 mod letters;
