@@ -25,13 +25,13 @@ pub const GROUPS_PER_FILTER_MAX: usize = 64;
 /// A longer body that goes to several streams is stored once and referred to.
 pub const INLINE_SHARED_BYTES_MAX: usize = 1_024;
 
-/// Bytes of one value of a longer body, and of the longest body within a stream.
+/// Bytes of each value of a body in parts, and of the longest body that is stored within a stream.
 pub const CHUNK_BYTES: usize = 90_000;
 
 /// Bytes of a message, which must fit into one transaction with the rows written with it.
 pub const BODY_BYTES_MAX: usize = 8_000_000;
 
-/// Up to this number of subscribers of a filter, a leaving one reads the exact number.
+/// Up to this number of subscribers of a filter, an unsubscribe reads the exact number, to notice the last one.
 pub const EXACT_COUNT_MAX: u64 = 256;
 
 /// Changes of a broker's filter index that pods can follow; a pod that missed more loads the whole index.
@@ -49,8 +49,9 @@ pub const TRIM_ENTRIES_MAX: usize = 10_000;
 /// Keys that a page of retained messages reads for each message that it may return, before it ends early.
 pub const RETAINED_SKIPS_PER_ITEM: usize = 8;
 
-/// Ranges that a page of retained messages reads, at most: as many as it may return messages, within these bounds. Each costs a
-/// round trip to the store, and all of them must be over before the transaction is too old (5 s).
+/// Least and most ranges that a page of retained messages may read: within these bounds, one for each message that it
+/// may return. Each costs a round trip to the store, and all of them must be over before the transaction is too old (5
+/// s).
 pub const RETAINED_READS: (usize, usize) = (16, 256);
 
 /// Bytes after which a page of retained messages ends.

@@ -35,7 +35,7 @@ impl<'a> Filter<'a> {
         [b"$share/", self.group, b"/", self.filter].concat()
     }
 
-    /// Wildcard filters are in the part of the index that pods hold as a trie.
+    /// Whether the filter has wildcards, and so is in the wildcard part of the index.
     #[must_use]
     pub fn is_wildcard(&self) -> bool {
         self.filter.iter().any(|byte| matches!(byte, b'+' | b'#'))

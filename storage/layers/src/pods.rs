@@ -18,7 +18,7 @@ use crate::{
 /// A pod with its lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
-    /// The owner in the records of its sessions.
+    /// The owner that the records of its sessions name.
     pub name: Bytes,
     /// The end of the lease by the pod's own clock, unix milliseconds.
     pub until_ms: u64,

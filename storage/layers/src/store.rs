@@ -75,7 +75,8 @@ impl Store {
         self.run(|tx| async move { Ok(catalog::ensure(&tx, name, Bytes::new()).await?.0) }).await
     }
 
-    /// Runs [`sessions::attach`]; not for sessions with a will, which must be published in the same transaction.
+    /// Runs [`sessions::attach`]; not for sessions with a will, which would have to be published in the same
+    /// transaction.
     pub async fn attach(&self, id: SessionId<'_>, request: &Attach) -> Result<Attached> {
         self.run(|tx| async move { sessions::attach(&tx, id, request.clone()).await }).await
     }
@@ -88,7 +89,8 @@ impl Store {
         .await
     }
 
-    /// Runs [`sessions::detach`]; not for sessions with a will, which must be published in the same transaction.
+    /// Runs [`sessions::detach`]; not for sessions with a will, which would have to be published in the same
+    /// transaction.
     pub async fn detach(&self, id: SessionId<'_>, epoch: u64, how: Detach) -> Result<Option<Bytes>> {
         self.run(|tx| async move { sessions::detach(sessions::fence(&tx, id, epoch).await?, how).await })
             .await

@@ -41,7 +41,7 @@ impl Key {
         Self { id, key, check: Some(half(outside, b"check", &key)) }
     }
 
-    /// The key that hashes, made of both halves.
+    /// The key that hashes: both halves together, if there is a second one.
     fn whole(self, outside: Option<&[u8; 32]>) -> Result<Self> {
         let Some(check) = self.check else { return Ok(self) };
         let outside = outside.ok_or(Error::SecretKey("is needed"))?;

@@ -173,7 +173,7 @@ pub async fn changes(tx: &Transaction, broker: BrokerId, read: Read) -> Result<u
     rows::counter(tx, &Key::new(broker, tags::ACCESS_CHANGES), read).await
 }
 
-/// Adds to the number of credentials, which has a limit; atomically, so that concurrent additions do not conflict.
+/// Adds to the number of credentials, which has a limit, without a conflict with concurrent additions.
 pub fn count_credentials(tx: &Transaction, broker: BrokerId, more: i64) -> Result<()> {
     Ok(tx.atomic_add(Key::new(broker, tags::CREDENTIAL_COUNT), more)?)
 }

@@ -50,7 +50,7 @@ pub enum Flushed {
     Added,
     /// Not added, because other pods took the pod for dead: it must begin anew.
     Forgotten,
-    /// Not added, because a newer process is the pod.
+    /// Not added, because a newer process runs as this pod.
     Replaced,
 }
 
@@ -64,7 +64,7 @@ const COUNTERS: [Counter; 5] = [
     Counter::DroppedMessages,
 ];
 
-/// Makes this process the pod; flushes of an earlier process are refused from now on.
+/// Makes this process run as the pod; flushes of an earlier process are refused from now on.
 pub fn begin(tx: &Transaction, pod: &[u8], incarnation: u64) -> Result<()> {
     Ok(tx.set(key(pod), last(incarnation, 0))?)
 }

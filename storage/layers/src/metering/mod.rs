@@ -55,13 +55,13 @@ pub fn message_units(bytes: usize) -> u64 {
     bytes.div_ceil(MESSAGE_BYTES).max(1) as u64
 }
 
-/// The beginning of the window that has this time.
+/// The beginning of the window that contains this time.
 #[must_use]
 pub fn window_of(at_ms: u64) -> u64 {
     at_ms - at_ms % WINDOW_MS
 }
 
-/// Adds to the window that has `at_ms`.
+/// Adds to the window that contains `at_ms`.
 pub fn add(tx: &Transaction, broker: BrokerId, unit: Unit, at_ms: u64, added: i64) -> Result<()> {
     add_to(tx, broker, window_of(at_ms), unit as u64, added)
 }

@@ -21,7 +21,6 @@ use crate::{
 pub struct Attach {
     /// The pod of the connection.
     pub owner: Bytes,
-    /// Discards an old session.
     pub clean: bool,
     /// Lifetime without a connection, seconds; 0 ends the session with the connection.
     pub expiry_s: u32,

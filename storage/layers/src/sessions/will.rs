@@ -23,7 +23,7 @@ pub struct Will {
 }
 
 impl Will {
-    /// At the latest with the session's end.
+    /// Fires at the latest with the session's end.
     pub(super) fn fires_at_ms(&self, record: &Record) -> u64 {
         let delay_ms = u64::from(self.delay_s) * 1_000;
         let at_ms = record.detached_at_ms.saturating_add(delay_ms);

@@ -91,8 +91,8 @@ fn is_stored_apart(body: &Bytes, streams: usize) -> bool {
     body.len() > CHUNK_BYTES || (streams > 1 && body.len() > INLINE_SHARED_BYTES_MAX)
 }
 
-/// Stores a body under the versionstamp of its entries, so that they need no pointer, and a row with its entries, for
-/// [`super::sweep_bodies`].
+/// Stores a body under the versionstamp of its entries, so that they need no pointer, with a row of these entries, by
+/// which [`super::sweep_bodies`] sees that none is left.
 fn store_apart(
     tx: &Transaction,
     broker: BrokerId,

@@ -28,8 +28,8 @@ pub struct Newest {
     pub more: bool,
 }
 
-/// Reads the latest messages of `streams` up to a limit in a snapshot, with complete [`Entry::sources`] as indices of
-/// `streams`.
+/// Reads the latest messages of `streams` up to a limit in a snapshot. [`Entry::sources`] are indices of `streams`, and
+/// complete.
 pub async fn newest(
     tx: &Transaction,
     broker: BrokerId,

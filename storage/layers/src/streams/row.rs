@@ -62,12 +62,12 @@ impl Stream {
         missed
     }
 
-    /// All subscribers have read the entries.
+    /// Raises the floor over entries that all subscribers have read.
     pub(super) fn raise(&mut self, through: Position) {
         self.floor = self.floor.max(through);
     }
 
-    /// The entries may not have been read.
+    /// Raises the floor over entries that may not have been read.
     pub(super) fn lose(&mut self, through: Position, entries: u64) {
         self.raise(through);
         self.steps.push(Step { through, entries });

@@ -20,7 +20,7 @@ pub struct State {
     pub(super) one_by_one_until: Position,
     /// Failed attempts at the first event of the queue.
     pub attempts: u32,
-    /// Time of the first of them, unix milliseconds; 0 after a success.
+    /// Time of the first failed attempt, unix milliseconds; 0 after a success.
     pub failing_since_ms: u64,
     /// No attempt before this time, unix milliseconds.
     pub next_attempt_ms: u64,

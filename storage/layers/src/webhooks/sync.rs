@@ -42,7 +42,7 @@ pub async fn concerns(tx: &Transaction, broker: BrokerId) -> Result<bool> {
     Ok(is_any(accounts::webhooks(broker).range()).await? || is_any(sources_of(broker).children()).await?)
 }
 
-/// Makes the queues of a broker's webhooks as `wanted` says, and removes all others; events of a removed filter are
+/// Makes the queues of a broker's webhooks as `wanted` says, and removes all others. Events of a removed filter are
 /// lost, and counted. An in-memory filter index must be up to date before the call.
 pub async fn sync(tx: &Transaction, broker: BrokerId, wanted: &[Wanted]) -> Result<Synced> {
     let mut synced = Synced::default();
