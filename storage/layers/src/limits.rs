@@ -50,8 +50,8 @@ pub const TRIM_ENTRIES_MAX: usize = 10_000;
 pub const RETAINED_SKIPS_PER_ITEM: usize = 8;
 
 /// Least and most ranges that a page of retained messages may read: within these bounds, one for each message that it
-/// may return. Each costs a round trip to the store, and all of them must be over before the transaction is too old (5
-/// s).
+/// may return. Each costs a round trip to the store, and all of them must be over before the transaction is too old,
+/// after five seconds.
 pub const RETAINED_READS: (usize, usize) = (16, 256);
 
 /// Bytes after which a page of retained messages ends.
