@@ -17,7 +17,7 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use crate::http::reachable;
 
 struct File {
-    /// On the HTTP port.
+    /// Path on the HTTP port.
     path: &'static str,
     plain: &'static [u8],
     brotli: Option<&'static [u8]>,
@@ -31,10 +31,10 @@ const PAGE: &str = "/index.html";
 const OPERATOR_PAGE: &str = "/operator.html";
 /// Vite names these files by their contents.
 const ASSETS: &str = "/assets/";
-/// The page gets a nonce here.
+/// Placeholder in the page that a nonce replaces.
 const NONCE: &str = "__CSP_NONCE__";
 const NONCE_BYTES: usize = 16;
-/// Paths that are never a page's.
+/// Prefixes of paths that never get the page.
 const OTHERS: [&str; 4] = ["/api/", "/v1/", "/healthz", "/metrics"];
 /// The page that the link of a sign-up opens, which is not part of the console.
 const CONFIRM: [&str; 2] = ["/confirm", "/confirm.js"];
@@ -78,7 +78,7 @@ struct Site {
 
 pub(crate) struct Sockets {
     pub(crate) ws: Vec<SocketAddr>,
-    /// Such as `wss://*.mqtt.example.org:443`.
+    /// WebSocket origin of the gateway, such as `wss://*.mqtt.example.org:443`.
     pub(crate) gateway: Option<String>,
 }
 

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 pub(crate) enum Failure {
     /// Wrong command line, help or version.
     Usage(clap::Error),
-    /// Says what to do.
+    /// Wrong settings; the text says what to do.
     Settings(String),
-    /// Says what to do.
+    /// A command that failed; the text says what to do.
     Run(String),
 }
 

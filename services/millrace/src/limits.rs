@@ -149,7 +149,7 @@ pub(crate) const API_THREADS: usize = 4;
 pub(crate) const STREAM_STALL_MAX: Duration = Duration::from_secs(30);
 /// Time for the head of a request, also of the next request on an open connection.
 pub(crate) const HTTP_HEAD_TIME: Duration = Duration::from_secs(30);
-/// Read ahead by each connection. With the number of connections it bounds their memory.
+/// Bytes that each connection reads ahead; with the number of connections they bound the memory.
 pub(crate) const HTTP_BUFFER_BYTES: usize = 32 * 1024;
 /// Pause after accepting failed for lack of descriptors.
 pub(crate) const HTTP_ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -169,7 +169,7 @@ pub(crate) const SECRET_BYTES_MAX: u64 = 65_537;
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionLimits {
     pub(crate) all: usize,
-    /// By address, or by IPv6 network of 64 bits.
+    /// Connections of one address, or of one IPv6 network of 64 bits.
     pub(crate) per_address: usize,
     /// Only `all` limits these addresses, because many people come from them.
     pub(crate) proxies: Vec<IpNet>,

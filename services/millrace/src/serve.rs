@@ -25,7 +25,7 @@ use crate::{http, inspect, logs, panics, pods};
 /// Interval of the log line with the number of clients left during a drain.
 const DRAIN_PROGRESS: Duration = Duration::from_secs(3);
 
-/// Closing the store, after drain and grace.
+/// Time to close the store, after drain and grace.
 const STOP_SPARE: Duration = Duration::from_secs(30);
 
 /// The edge, shared by the HTTP port and the end of the process, which takes it out.
@@ -162,7 +162,7 @@ fn for_all(pods: &[Started], what: impl Fn(&Running) + Sync) {
 }
 
 pub(crate) struct Started {
-    /// Among the pods that share a store.
+    /// Name of the pod among the pods that share a store.
     pub(crate) name: Option<String>,
     pub(crate) running: Running,
     at: http::Addresses,

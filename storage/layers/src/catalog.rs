@@ -14,21 +14,19 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// Exists from the first start on.
+/// Name of the broker that exists from the first start on.
 pub const DEFAULT: &[u8] = b"default";
 
-/// A broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Broker {
-    /// The first element of all its keys. Ids are never reused and never 0.
+    /// Never 0 and never reused.
     pub id: BrokerId,
     pub name: Bytes,
     /// [`Details`] as a [`Document`]; empty for a broker that only has a name.
     pub details: Bytes,
 }
 
-/// Properties of a broker beside its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs)]
@@ -41,8 +39,8 @@ pub struct Details {
     pub created_at_ms: u64,
     /// A spend cap was reached: no client may connect or publish until the cap is raised or the month is over.
     pub is_over_cap: bool,
-    /// The broker existed before an organisation owned it. Until its owner sets who may connect, the server's
-    /// settings decide.
+    /// The broker existed before an organisation owned it, so the server's settings decide who may connect until its
+    /// owner does.
     pub by_settings: bool,
 }
 
@@ -59,7 +57,7 @@ impl Broker {
     }
 }
 
-/// Writes a broker's details, which the transaction has read serializably. Returns the new version.
+/// Writes a broker's details, which the transaction has read serializably, and returns their new version.
 pub async fn describe(tx: &Transaction, broker: &Broker, value: &Details) -> Result<u64> {
     let version = next_version(tx, Some(broker.details()?.version)).await?;
     let details = Document { value, version }.encode()?;
@@ -109,7 +107,7 @@ pub fn set(tx: &Transaction, broker: &Broker) -> Result<()> {
     Ok(tx.set(names().bytes(&broker.name), value)?)
 }
 
-/// Brokers after the name `from`, at most `limit`. A snapshot read.
+/// Lists up to `limit` brokers after the name `from`, as a snapshot read.
 pub async fn list(tx: &Transaction, from: Option<&[u8]>, limit: usize) -> Result<Vec<Broker>> {
     let prefix = names();
     let begin = from.map_or(prefix.children().begin, |from| after(names().bytes(from).as_ref()));
@@ -121,11 +119,11 @@ pub async fn list(tx: &Transaction, from: Option<&[u8]>, limit: usize) -> Result
     page.items.into_iter().map(read).collect()
 }
 
-/// Removes a broker with all its data. Rows of its sessions that are ordered by pod or by time are removed when they
-/// are next read.
+/// Removes a broker with all its data, except the rows of its sessions that are ordered by pod or by time: they are
+/// removed when they are next read.
 ///
 /// # Errors
-/// The store's. On an engine that clears keys one by one, [`erase`] must empty a large broker first.
+/// The store's for a large broker on an engine that clears keys one by one: [`erase`] must empty the broker first.
 pub fn remove(tx: &Transaction, broker: &Broker) -> Result<()> {
     tx.clear(names().bytes(&broker.name))?;
     tx.clear(id_key(broker.id))?;
@@ -133,8 +131,8 @@ pub fn remove(tx: &Transaction, broker: &Broker) -> Result<()> {
     Ok(tx.clear_range(all.children())?)
 }
 
-/// Removes a broker's name, so that it cannot be found any more. [`erase`] then removes its data in parts, because a
-/// large broker exceeds a transaction.
+/// Removes a broker's name, so that it cannot be found any more, and leaves its data to [`erase`], which removes it in
+/// parts because a large broker exceeds a transaction.
 pub fn condemn(tx: &Transaction, broker: &Broker, now_ms: u64) -> Result<()> {
     tx.clear(names().bytes(&broker.name))?;
     tx.clear(id_key(broker.id))?;
@@ -146,7 +144,7 @@ pub fn condemn_id(tx: &Transaction, id: BrokerId, now_ms: u64) -> Result<()> {
     Ok(tx.set(condemned_key(id), now_ms.to_be_bytes().to_vec())?)
 }
 
-/// Condemned brokers after `from`, at most `limit`, and since when, in unix milliseconds. A snapshot read.
+/// Lists up to `limit` condemned brokers after `from` with the time of each in unix milliseconds, as a snapshot read.
 pub async fn condemned(tx: &Transaction, from: BrokerId, limit: usize) -> Result<Vec<(BrokerId, u64)>> {
     let prefix = Key::new(tags::REGION, tags::CONDEMNED);
     let range = KeyRange::new(condemned_key(from + 1), prefix.end());
@@ -157,7 +155,7 @@ pub async fn condemned(tx: &Transaction, from: BrokerId, limit: usize) -> Result
     page.items.into_iter().map(read).collect()
 }
 
-/// Removes up to `limit` keys of a broker. Returns how many keys there were.
+/// Removes up to `limit` keys of a broker, and returns their number.
 pub async fn erase(tx: &Transaction, id: BrokerId, limit: usize) -> Result<usize> {
     tx.set_option(TransactionOption::Cleanup);
     let all = Key::element(id).children();

@@ -1,5 +1,5 @@
-//! Documents: records that people and the control plane change, as JSON with a version. An older reader ignores
-//! fields that it does not know. A long document takes several values.
+//! Documents: records in JSON with a version, which people and the control plane change. An older reader ignores fields
+//! that it does not know; a long document takes several values.
 
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
@@ -54,11 +54,10 @@ pub async fn next_version(tx: &Transaction, old: Option<u64>) -> Result<u64> {
     Ok(tx.read_version().await?.max(old.map_or(1, |old| old + 1)))
 }
 
-/// Documents of one kind by id. [`crate::accounts`] lists all collections.
+/// Documents of one kind by id; [`crate::accounts`] lists all collections.
 #[derive(Clone, Debug)]
 pub struct Collection {
     rows: Key,
-    /// Keys for parts of documents that exceed a value.
     chunks: Key,
 }
 
@@ -90,7 +89,7 @@ impl Collection {
         self.blob(id).get(tx, read).await?.map(|value| Document::decode(&value)).transpose()
     }
 
-    /// Writes a document, new or not. Returns its version.
+    /// Creates or replaces a document, and returns its version.
     ///
     /// # Errors
     /// [`Error::BodyTooLarge`], or the store's.
@@ -109,7 +108,7 @@ impl Collection {
         self.blob(id).clear(tx).await
     }
 
-    /// Removes all documents. For collections that a limit bounds.
+    /// Removes all documents of a collection that is small enough for one transaction.
     pub fn clear_all(&self, tx: &Transaction) -> Result<()> {
         tx.clear_range(self.chunks.children())?;
         Ok(tx.clear_range(self.rows.children())?)

@@ -4,8 +4,8 @@
 //! brokers. They are spread over a few shards, because later due times are appended at the end, and all writers would
 //! share one end.
 //!
-//! A row only says when to look at the session. [`crate::sessions::settle`] decides in the same transaction whether
-//! the will fires or the session ends.
+//! A row only says when to look at the session: [`crate::sessions::settle`] decides in the same transaction whether the
+//! will fires or the session ends.
 
 use bytes::Bytes;
 use millrace_storage::{KeyRange, RangeOptions, Transaction};
@@ -19,7 +19,7 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// Each shard is swept by itself.
+/// Number of shards; each is swept by itself.
 pub const SHARDS: u8 = 8;
 
 /// Sorts a will before an expiry of the same time.
@@ -31,11 +31,9 @@ pub enum DueKind {
     Expiry,
 }
 
-/// A due time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
 pub struct Due {
-    /// Unix milliseconds.
     pub at_ms: u64,
     pub broker: BrokerId,
     pub client: Bytes,
@@ -81,8 +79,8 @@ pub fn cancel(tx: &Transaction, due: &Due) -> Result<()> {
     Ok(tx.clear(due.key())?)
 }
 
-/// Removes and returns the due times of a shard until `now_ms`, the oldest first, at most `limit`. The caller must
-/// handle them in this transaction, because they are gone after it. Concurrent callers conflict.
+/// Removes and returns up to `limit` due times of a shard until `now_ms`, the oldest first, so the caller must handle
+/// them in this transaction. Concurrent callers conflict.
 pub async fn take_due(tx: &Transaction, shard: u8, now_ms: u64, limit: usize) -> Result<Vec<Due>> {
     let prefix = shard_key(shard);
     let end = prefix.clone().uint(now_ms.saturating_add(1));
@@ -95,7 +93,7 @@ pub async fn take_due(tx: &Transaction, shard: u8, now_ms: u64, limit: usize) ->
     Ok(taken)
 }
 
-/// The time of the next row of a shard. A snapshot read, to know how long to sleep.
+/// Reads the time of the next row of a shard in a snapshot, to know how long to sleep.
 pub async fn next_due(tx: &Transaction, shard: u8) -> Result<Option<u64>> {
     let prefix = shard_key(shard);
     let page = tx.range(prefix.children(), RangeOptions::first(1).snapshot()).await?;

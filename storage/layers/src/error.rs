@@ -1,5 +1,3 @@
-//! Errors of the layers.
-
 use bytes::TryGetError;
 use millrace_storage::{Error as StoreError, TransactionFailure};
 
@@ -11,7 +9,7 @@ pub enum Error {
     /// The store failed, or the transaction must be run again.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The session has a newer owner, or is gone. The transaction wrote nothing for it.
+    /// The session has a newer owner or is gone, so the transaction wrote nothing for it.
     #[error("the session is not of epoch {epoch} any more")]
     Fenced {
         /// The epoch of the caller.
@@ -35,7 +33,6 @@ pub enum Error {
     /// The operator's secret is missing, or is not the one that a key was made with.
     #[error("the secret of secret_key_file {0}")]
     SecretKey(&'static str),
-    /// A key or value has an unexpected form.
     #[error("a stored {0} cannot be read")]
     Corrupt(&'static str),
 }

@@ -13,7 +13,7 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// The kind of an incident. The names are stored.
+/// The names are stored, so they must not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
@@ -22,7 +22,6 @@ pub enum Kind {
     PublishRefused,
     SubscribeRefused,
     LimitReached,
-    /// A client has missed messages.
     MessagesDropped,
 }
 
@@ -32,7 +31,6 @@ pub enum Kind {
 pub struct Incident {
     /// First time, unix milliseconds.
     pub at_ms: u64,
-    /// Last time, unix milliseconds.
     pub last_at_ms: u64,
     /// Number of events, or of messages.
     pub count: u64,
@@ -41,7 +39,6 @@ pub struct Incident {
     pub user: Option<String>,
     /// The topic, the filter or the limit.
     pub what: Option<String>,
-    /// For people.
     pub reason: String,
 }
 
@@ -60,7 +57,7 @@ impl IncidentSearch<'_> {
     }
 }
 
-/// Adds incidents. Conflicts with no other transaction.
+/// Adds incidents, without a conflict with any other transaction.
 pub fn append(tx: &Transaction, broker: BrokerId, incidents: &[Incident]) -> Result<()> {
     for (place, incident) in (0u16..).zip(incidents) {
         let json = serde_json::to_vec(incident).map_err(|_| CORRUPT)?;
@@ -69,7 +66,7 @@ pub fn append(tx: &Transaction, broker: BrokerId, incidents: &[Incident]) -> Res
     Ok(())
 }
 
-/// Incidents before a position, the latest first, at most `limit`; and whether there may be more. A snapshot read.
+/// Reads up to `limit` incidents before a position in a snapshot, the latest first; and whether there may be more.
 pub async fn page(
     tx: &Transaction,
     broker: BrokerId,

@@ -1,8 +1,12 @@
-//! Topic to streams. A pod has all filters of a broker in memory. In the transaction that appends, it reads what has [`changes`]d since
-//! it last did, and [`watch`]es the topic: so the transaction conflicts with a filter for that topic that gains its first or loses its
-//! last subscriber, and with nothing else. With one that comes first, it is run again and finds the new stream; one that comes later was
-//! not acknowledged before the publish. For an exact filter its own row is watched; for wildcards the rows of all that have their first
-//! wildcard where one could match, behind the same levels. See decision 0013.
+//! Finds the streams of a topic. A pod has all filters of a broker in memory, and reads their [`changes`] in the
+//! transaction that appends.
+//!
+//! The same transaction [`watch`]es the topic, so that it conflicts when a filter of that topic gains its first or
+//! loses its last subscriber, and with no other change of filters. If such a subscription commits first, the
+//! transaction runs again and finds the new stream; if it commits later, it was not acknowledged before the publish.
+//!
+//! For an exact filter, [`watch`] covers the filter's own row. For wildcards it covers all filters whose first wildcard
+//! stands where one could match, behind the same levels (decision 0013).
 
 mod changes;
 
@@ -36,7 +40,7 @@ pub struct Indexed {
 pub struct Row {
     /// The filter, without a group.
     pub filter: Bytes,
-    /// In the index at least one.
+    /// At least one while the filter is in the index.
     pub streams: Vec<Indexed>,
 }
 
@@ -45,12 +49,12 @@ pub struct Row {
 pub enum Part {
     /// Filters without wildcards.
     Exact,
-    /// The others.
+    /// Filters with wildcards.
     Wildcard,
 }
 
-/// Makes this transaction conflict with changes of filters that match `topic`, from its read version to its commit. Call it after
-/// [`changes`].
+/// Makes this transaction conflict with changes of filters that match `topic` between its read version and its commit;
+/// call it after [`changes`].
 pub fn watch(tx: &Transaction, broker: BrokerId, topic: &[u8]) -> Result<()> {
     for range in wildcards(broker, topic) {
         tx.add_read_conflict_range(range)?;
@@ -62,7 +66,8 @@ pub fn watch(tx: &Transaction, broker: BrokerId, topic: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Levels of a topic that have conflict ranges of their own. All filters that share so many literal levels with a topic have one range.
+/// Levels of a topic with a conflict range each; filters that share more literal levels with the topic have one range
+/// together.
 const LEVELS_MAX: usize = 8;
 
 /// The rows of wildcard filters that can match a topic: for each level, those that begin with the literal levels before it and have
@@ -105,7 +110,7 @@ fn conflict(tx: &Transaction, key: &Key) -> Result<()> {
     Ok(tx.add_read_conflict_range(KeyRange::new(key, after(key)))?)
 }
 
-/// Up to `limit` filters of a part of the index after `from`, in the store's order. A snapshot read.
+/// Lists up to `limit` filters of a part of the index after `from` in the store's order, as a snapshot read.
 pub async fn list(
     tx: &Transaction,
     broker: BrokerId,
@@ -130,7 +135,7 @@ pub async fn list(
     page.items.into_iter().map(read).collect()
 }
 
-/// The streams of a filter as this transaction sees them. A snapshot read, for transactions that have changed them.
+/// Reads the streams of a filter in a snapshot, for transactions that have changed them.
 pub async fn streams(tx: &Transaction, broker: BrokerId, filter: &[u8]) -> Result<Vec<Indexed>> {
     streams_of(tx, broker, filter, Read::Snapshot).await
 }

@@ -5,9 +5,9 @@
 //! publish is [`index::changes`], [`index::watch`], [`qos2::set`], [`streams::append`] and [`retained::set`], all or
 //! nothing. [`Store`] runs common transactions. README.md has the table of all keys with their writers and readers.
 //!
-//! This crate must never know packets, sockets, the pods' network, a clock or a runtime. Time comes in as unix
-//! milliseconds; messages, wills and session details are bytes. Of topics it knows levels, wildcards and `$share`, no
-//! more.
+//! This crate must never know packets, sockets, the pods' network, a clock or a runtime. Times such as `at_ms` and
+//! `now_ms` come in as unix milliseconds; messages, wills and session details are bytes. About topics it knows only
+//! levels, wildcards and `$share`.
 //!
 //! A transaction may run twice although its first run was committed ([`millrace_storage::Attempt::maybe_committed`]).
 //! Repeating these functions has no further effect, with two exceptions. [`streams::append`] appends twice, which
@@ -16,7 +16,7 @@
 //!
 //! # Errors
 //!
-//! Every function that takes a transaction can fail with the store's error, [`Error::Store`]. Its documentation only
+//! Every function that takes a transaction can fail with the store's error, [`Error::Store`]; its documentation only
 //! names other errors.
 
 // Tests hold several transactions open at once, to see which of them conflict.
@@ -56,5 +56,5 @@ pub use name::Filter;
 pub use position::Position;
 pub use store::{Store, halved, resized};
 
-/// Id of a broker, the first element of all its keys. 0 is the region.
+/// Id of a broker, the first element of all its keys; 0 is the region.
 pub type BrokerId = u64;

@@ -1,23 +1,22 @@
-//! Limits of the layers. Most follow from the store's (10 MB and 5 s a transaction, 100 kB a value). They are the
-//! same on every engine, so they are not settings.
+//! Limits of the layers, most of which follow from the store's (10 MB and 5 s a transaction, 100 kB a value). They are
+//! the same on every engine, so they are not settings.
 
-/// Bytes of a client id, and of a filter with its `$share/group/`. With [`SUBSCRIPTIONS_MAX`] it lets one transaction
+/// Bytes of a client id, and of a filter with its `$share/group/`; with [`SUBSCRIPTIONS_MAX`] it lets one transaction
 /// remove a whole session.
 pub const NAME_BYTES_MAX: usize = 1_024;
 
-/// Bytes of the topic of a retained message. Each level costs one byte more in a key, and the key must stay below the
-/// longest one.
+/// Bytes of the topic of a retained message: each level costs one byte more in the key, which must stay below the
+/// store's longest key.
 pub const TOPIC_BYTES_MAX: usize = 4_096;
 
-/// Subscriptions of one session. The owner enforces it from memory, because reading the rows for each new
+/// Subscriptions of one session, which its owner enforces from memory, because reading the rows for each new
 /// subscription would cost more than the limit saves.
 pub const SUBSCRIPTIONS_MAX: usize = 1_000;
 
-/// Messages that a session acknowledged after its cursor, in one value. Acknowledged messages beyond it may be
-/// delivered again.
+/// Messages that a session acknowledged after its cursor, in one value; further ones may be delivered again.
 pub const ACKNOWLEDGED_MAX: usize = 8_000;
 
-/// Streams of one publish. A publish to more is refused, because it would delay all others.
+/// Streams of one publish; a publish to more is refused, because it would delay all others.
 pub const STREAMS_PER_PUBLISH_MAX: usize = 1_000;
 
 /// Groups that share one filter, in one value.
@@ -26,16 +25,16 @@ pub const GROUPS_PER_FILTER_MAX: usize = 64;
 /// A longer body that goes to several streams is stored once and referred to.
 pub const INLINE_SHARED_BYTES_MAX: usize = 1_024;
 
-/// Bytes of one value of a longer body, and of the longest body within a stream.
+/// Bytes of each value of a body in parts, and of the longest body that is stored within a stream.
 pub const CHUNK_BYTES: usize = 90_000;
 
-/// Bytes of a message. A transaction must hold the message and the rows written with it.
+/// Bytes of a message, which must fit into one transaction with the rows written with it.
 pub const BODY_BYTES_MAX: usize = 8_000_000;
 
-/// Up to this number of subscribers of a filter, a leaving one reads the exact number.
+/// Up to this number of subscribers of a filter, an unsubscribe reads the exact number, to notice the last one.
 pub const EXACT_COUNT_MAX: u64 = 256;
 
-/// Changes of a broker's filter index that pods can follow. A pod that missed more loads the index.
+/// Changes of a broker's filter index that pods can follow; a pod that missed more loads the whole index.
 pub const INDEX_CHANGES_KEPT: usize = 10_000;
 
 /// Partitions of a stream.
@@ -50,8 +49,9 @@ pub const TRIM_ENTRIES_MAX: usize = 10_000;
 /// Keys that a page of retained messages reads for each message that it may return, before it ends early.
 pub const RETAINED_SKIPS_PER_ITEM: usize = 8;
 
-/// Ranges that a page of retained messages reads, at most: as many as it may return messages, within these bounds. Each costs a
-/// round trip to the store, and all of them must be over before the transaction is too old (5 s).
+/// Least and most ranges that a page of retained messages may read: within these bounds, one for each message that it
+/// may return. Each costs a round trip to the store, and all of them must be over before the transaction is too old,
+/// after five seconds.
 pub const RETAINED_READS: (usize, usize) = (16, 256);
 
 /// Bytes after which a page of retained messages ends.
@@ -61,8 +61,8 @@ pub const RETAINED_PAGE_BYTES: usize = 1 << 20;
 pub const INCIDENTS_MAX: usize = 1_000;
 /// Windows of usage of a broker: 400 days, so that a month can be compared with that of the year before.
 pub const USAGE_WINDOWS_KEPT: u64 = 400 * 24;
-/// Dead letters of a webhook; above it the oldest are removed. A tenant can repair a service that fails for an hour;
-/// a service without care must not fill the store. One transaction can remove all.
+/// Dead letters of a webhook; above it the oldest are removed. A tenant can repair a service that fails for an hour,
+/// but an abandoned service must not fill the store, and one transaction can remove all.
 pub const HOOK_LETTERS_MAX: u32 = 1_000;
 /// Bytes of dead letters, as [`HOOK_LETTERS_MAX`].
 pub const HOOK_LETTERS_BYTES_MAX: u64 = 16 << 20;

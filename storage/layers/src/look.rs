@@ -14,7 +14,7 @@ pub struct StoredWill {
     pub bytes: usize,
 }
 
-/// The pending will of a session. A snapshot read.
+/// Reads the pending will of a session in a snapshot.
 pub async fn will(tx: &Transaction, id: SessionId<'_>) -> Result<Option<StoredWill>> {
     let key = |tag| Key::new(id.broker, tag).bytes(id.client);
     let blob = Blob { row: key(tags::WILL), chunks: key(tags::WILL_CHUNK) };

@@ -1,5 +1,5 @@
-//! Filters and topics as far as the index needs them: levels, wildcards, groups, and the hash that spreads names.
-//! Callers have validated them.
+//! Filters and topics as far as the index needs them, validated by the callers: levels, wildcards, groups, and the hash
+//! that spreads names.
 
 use crate::{
     error::{Error, Result},
@@ -11,7 +11,7 @@ use crate::{
 pub struct Filter<'a> {
     /// Empty without a group.
     pub group: &'a [u8],
-    /// Matches topics.
+    /// The filter that topics are matched with.
     pub filter: &'a [u8],
 }
 
@@ -35,22 +35,22 @@ impl<'a> Filter<'a> {
         [b"$share/", self.group, b"/", self.filter].concat()
     }
 
-    /// Wildcard filters are in the part of the index that pods hold as a trie.
+    /// Whether the filter has wildcards, and so is in the wildcard part of the index.
     #[must_use]
     pub fn is_wildcard(&self) -> bool {
         self.filter.iter().any(|byte| matches!(byte, b'+' | b'#'))
     }
 }
 
-/// A part of the wildcard filters in the index. Filters that begin with the same level are in the same bucket.
+/// A part of the wildcard filters in the index: filters with the same first level are in the same bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Bucket(u8);
 
 impl Bucket {
-    /// Of filters whose first level is no wildcard.
+    /// Number of buckets for filters whose first level is no wildcard.
     const HASHED: u8 = 64;
 
-    /// Of filters whose first level is a wildcard.
+    /// The bucket of filters whose first level is a wildcard.
     pub(crate) const WILD: Self = Self(Self::HASHED);
 
     pub(crate) fn of_filter(filter: &[u8]) -> Self {

@@ -1,7 +1,7 @@
-//! Recognizes whether a transaction with a lost answer was committed. A repeat would store messages twice, and fire
-//! the wills of connections that the transaction itself took over. So each attempt writes its own commit marker
-//! ([`pods::mark`]) in its transaction. The next attempt looks for the marker, and returns the result of the
-//! committed attempt.
+//! Recognizes whether a transaction with a lost answer was committed. A repeat would store messages twice, and fire the
+//! wills of connections that the transaction itself took over. So each attempt writes its own commit marker
+//! ([`pods::mark`]) in its transaction; the next attempt looks for the marker, and returns the result of the committed
+//! attempt.
 
 use std::cell::{Cell, RefCell};
 
@@ -23,7 +23,7 @@ impl Marks {
         Self { process, transactions: 0 }
     }
 
-    /// For the next transaction. It may have fewer than 2^16 attempts.
+    /// Numbers for the attempts of the next transaction, which must be fewer than 2^16.
     pub fn attempts<T>(&mut self) -> Attempts<T> {
         self.transactions += 1;
         let first = u128::from(self.process) << 64 | u128::from(self.transactions) << 16;
@@ -40,15 +40,15 @@ pub struct Attempts<T> {
 }
 
 impl<T> Attempts<T> {
-    /// Registers an attempt before its commit. Returns the number for its commit marker.
+    /// Registers an attempt before its commit, and returns the number for its commit marker.
     pub fn push(&self, output: T) -> u128 {
         let mut outputs = self.outputs.borrow_mut();
         outputs.push(output);
         self.first + outputs.len() as u128 - 1
     }
 
-    /// The versionstamp of the committed attempt, if the pod's commit marker is of one. The next attempt calls it
-    /// after an unknown result.
+    /// After an unknown result, the next attempt asks here: returns the versionstamp of the attempt that the pod's
+    /// commit marker names, if any.
     pub async fn find(&self, tx: &Transaction, pod: &[u8]) -> Result<Option<Versionstamp>> {
         let marked = pods::marked(tx, pod).await?;
         let found = marked.and_then(|(number, stamp)| {

@@ -1,7 +1,8 @@
 //! The pods of a region: their leases, their commit markers, and notices of sessions that they have lost.
 //!
-//! A pod renews its lease. When it has not for too long, another pod takes it for dead and ends its connections. The pod may still
-//! run and only be slow. Then the epochs of its sessions keep it from writing, and notices say which sessions it has lost.
+//! When a pod has not renewed its lease for too long, another pod takes it for dead and ends its connections. The pod
+//! may still run and only be slow: then the epochs of its sessions keep it from writing, and notices say which sessions
+//! it has lost.
 
 use bytes::{Buf, Bytes};
 use millrace_storage::{KeyRange, KeyValue, RangeOptions, Read, Transaction, Version, Versionstamp, after};
@@ -17,7 +18,7 @@ use crate::{
 /// A pod with its lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
-    /// The owner of its sessions.
+    /// The owner that the records of its sessions name.
     pub name: Bytes,
     /// The end of the lease by the pod's own clock, unix milliseconds.
     pub until_ms: u64,
@@ -37,7 +38,7 @@ pub fn renew(tx: &Transaction, pod: &[u8], until_ms: u64) -> Result<()> {
     Ok(tx.set(pods().bytes(pod), Bytes::copy_from_slice(&until_ms.to_be_bytes()))?)
 }
 
-/// All pods. A snapshot read.
+/// Lists up to `limit` pods, as a snapshot read.
 pub async fn list(tx: &Transaction, limit: usize) -> Result<Vec<Pod>> {
     let prefix = pods();
     let page = tx.range(prefix.children(), RangeOptions::first(limit).snapshot()).await?;
@@ -48,8 +49,8 @@ pub async fn list(tx: &Transaction, limit: usize) -> Result<Vec<Pod>> {
     page.items.into_iter().map(read).collect()
 }
 
-/// Removes the lease of a pod that has not renewed it. The commit marker and the notices stay, because the pod may still run and need
-/// them: the marker after a lost answer to a commit, the notices to close lost sessions. [`tidy`] removes both.
+/// Removes the lease of a pod that has not renewed it. The commit marker and the notices stay until [`tidy`], because
+/// the pod may still run and need them: the marker after a lost answer to a commit, the notices to close lost sessions.
 pub async fn remove(tx: &Transaction, pod: &Pod) -> Result<()> {
     if is_unchanged(tx, pod).await? {
         tx.clear(pods().bytes(&pod.name))?;
@@ -57,7 +58,7 @@ pub async fn remove(tx: &Transaction, pod: &Pod) -> Result<()> {
     Ok(())
 }
 
-/// True while the pod has not renewed its lease. A later renewal conflicts with the transaction.
+/// True while the pod has not renewed its lease; a later renewal conflicts with the transaction.
 pub async fn is_unchanged(tx: &Transaction, pod: &Pod) -> Result<bool> {
     let value = tx.get(pods().bytes(&pod.name), Read::Serializable).await?;
     Ok(value.is_some_and(|value| *value == pod.until_ms.to_be_bytes()))
@@ -66,8 +67,9 @@ pub async fn is_unchanged(tx: &Transaction, pod: &Pod) -> Result<bool> {
 /// A commit marker stays for so many versions: about a day, as FoundationDB counts a million a second.
 pub const MARK_VERSIONS: u64 = 86_400 * 1_000_000;
 
-/// Removes rows of pods that do not run any more: commit markers of versions below `before`, and notices to pods without lease and
-/// marker. Reads about `limit` rows of each kind after the pod `from`. Returns the last pod, or `None` at the end.
+/// Removes rows of pods that do not run any more: commit markers of versions below `before`, and notices to pods
+/// without lease and marker. Reads about `limit` rows of each kind after the pod `from`, and returns the last pod, or
+/// `None` at the end.
 pub async fn tidy(
     tx: &Transaction,
     before: Version,
@@ -103,7 +105,7 @@ pub async fn tidy(
         let page = tx.range(range, RangeOptions::first(1).snapshot()).await?;
         let Some(row) = page.items.first() else { return Ok(through.map(Bytes::from)) };
         let pod = Elements::after(&all_notices(), &row.key)?.bytes()?;
-        // A pod that starts writes one of both and so conflicts with this transaction.
+        // A pod that starts writes a lease or a marker, and so conflicts with these serializable reads.
         let lease = tx.get(pods().bytes(&pod), Read::Serializable).await?;
         let marks = tx.range(marks(&pod).children(), RangeOptions::first(1)).await?;
         if lease.is_none() && marks.items.is_empty() {
@@ -125,7 +127,7 @@ pub fn tell(tx: &Transaction, pod: &[u8], session: SessionId<'_>, epoch: u64) ->
     Ok(tx.set(key, Bytes::copy_from_slice(&epoch.to_be_bytes()))?)
 }
 
-/// Notices to a pod, at most `limit`; [`heard`] removes them. A snapshot read.
+/// Lists up to `limit` notices to a pod, as a snapshot read; [`heard`] removes them.
 pub async fn told(tx: &Transaction, pod: &[u8], limit: usize) -> Result<Vec<Lost>> {
     let prefix = notices(pod);
     let page = tx.range(prefix.children(), RangeOptions::first(limit).snapshot()).await?;
@@ -137,7 +139,7 @@ pub async fn told(tx: &Transaction, pod: &[u8], limit: usize) -> Result<Vec<Lost
     page.items.into_iter().map(read).collect()
 }
 
-/// Removes notices that a pod has handled, in the order of [`told`]. A later notice of the same session stays.
+/// Removes notices that a pod has handled, in the order of [`told`], but no later notice of the same session.
 pub async fn heard(tx: &Transaction, pod: &[u8], told: &[Lost]) -> Result<()> {
     let key = |lost: &Lost| notices(pod).uint(lost.session.broker).bytes(&lost.session.client);
     let (Some(first), Some(last)) = (told.first(), told.last()) else { return Ok(()) };
@@ -153,14 +155,14 @@ pub async fn heard(tx: &Transaction, pod: &[u8], told: &[Lost]) -> Result<()> {
     Ok(())
 }
 
-/// Writes a commit marker: a number of this transaction alone, which shows after a lost answer that it was committed. A pod has one
-/// marker, that of its last transaction.
+/// Replaces the pod's commit marker by a number of this transaction alone, which shows after a lost answer that the
+/// transaction was committed.
 pub fn mark(tx: &Transaction, pod: &[u8], number: u128) -> Result<()> {
     mark_after(tx, pod, number, None)
 }
 
-/// [`mark`] for a pod that knows the key of its last marker, and clears only this key. On the embedded engine clearing a range reads
-/// it, past all markers that were cleared before.
+/// [`mark`] for a pod that knows the key of its last marker: it clears only this key, because clearing a range on the
+/// embedded engine reads the range, past all markers that were cleared before.
 pub fn mark_after(tx: &Transaction, pod: &[u8], number: u128, last: Option<Versionstamp>) -> Result<()> {
     let prefix = marks(pod);
     match last {

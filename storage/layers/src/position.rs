@@ -1,5 +1,3 @@
-//! Positions in commit order.
-
 use std::fmt;
 use std::str::FromStr;
 

@@ -62,7 +62,7 @@ pub fn clear_but(owned: &Owned<'_>, direction: Direction, kept: &[u16]) -> Resul
     Ok(owned.tx.clear_range(KeyRange::new(begin, all.end))?)
 }
 
-/// The ids of a session with their data, sorted. A new owner reads them serializably, because the old owner may be
+/// The ids of a session with their data, sorted; a new owner reads them serializably, because the old owner may be
 /// writing one.
 pub async fn list(
     tx: &Transaction,

@@ -9,10 +9,9 @@ use crate::{
     tuple::Key,
 };
 
-/// Keys of one page of a whole range.
 const PAGE: usize = 1_000;
 
-/// For ranges that a limit bounds.
+/// Reads a whole range, which a limit must bound.
 pub(crate) async fn all(tx: &Transaction, mut range: KeyRange, read: Read) -> Result<Vec<KeyValue>> {
     let mut rows = Vec::new();
     loop {
@@ -26,7 +25,7 @@ pub(crate) async fn all(tx: &Transaction, mut range: KeyRange, read: Read) -> Re
     }
 }
 
-/// The counter is one of [`Transaction::atomic_add`].
+/// Reads a counter that [`Transaction::atomic_add`] writes.
 pub(crate) async fn counter(tx: &Transaction, key: &Key, read: Read) -> Result<u64> {
     match tx.get(key, read).await? {
         Some(value) => decode_counter(&value),
@@ -45,13 +44,12 @@ pub(crate) fn take(value: &mut Bytes, length: usize) -> Result<Bytes> {
     Ok(value.split_to(length))
 }
 
-/// The inverse of [`put_sized`].
 pub(crate) fn take_sized(value: &mut Bytes) -> Result<Bytes> {
     let length = value.try_get_u16()?;
     take(value, length.into())
 }
 
-/// Writes the length, then the bytes. Names are short enough for the length.
+/// Writes the length in two bytes, which suffice for every name, then the bytes.
 pub(crate) fn put_sized(value: &mut Vec<u8>, bytes: &[u8]) {
     value.put_u16(u16::try_from(bytes.len()).unwrap_or(u16::MAX));
     value.put_slice(bytes);
@@ -61,7 +59,6 @@ pub(crate) fn check_body(body: &Bytes) -> Result<()> {
     if body.len() <= BODY_BYTES_MAX { Ok(()) } else { Err(Error::BodyTooLarge(body.len())) }
 }
 
-/// Parts that fit into values.
 pub(crate) fn chunks(body: &Bytes) -> impl Iterator<Item = Bytes> {
     (0..body.len()).step_by(CHUNK_BYTES).map(|from| body.slice(from..body.len().min(from + CHUNK_BYTES)))
 }
@@ -76,7 +73,7 @@ pub(crate) fn join(chunks: impl IntoIterator<Item = KeyValue>) -> Bytes {
 
 /// A body of any length: its row has the number of further chunks, which are below another key.
 ///
-/// It is written without a serializable read, so that writers of one body do not conflict. The last commit wins as a
+/// It is written without a serializable read, so that writers of one body do not conflict; the last commit wins as a
 /// whole, because it writes row and chunks together. A leftover chunk of an earlier, longer body is never read.
 pub(crate) struct Blob {
     pub(crate) row: Key,
@@ -107,7 +104,7 @@ impl Blob {
         }
     }
 
-    /// Reads the chunks after a row.
+    /// Completes the body of a row that was read.
     pub(crate) async fn rest(&self, tx: &Transaction, mut row: Bytes) -> Result<Bytes> {
         let count = row.try_get_u16()?;
         if count == 0 {

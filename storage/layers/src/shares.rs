@@ -24,7 +24,7 @@ pub struct Use {
     pub subscriptions: u64,
 }
 
-/// Writes the usage of a pod, which counts until `until_ms`, unix milliseconds. Conflicts with no other transaction.
+/// Writes the usage of a pod, which counts until `until_ms`, without a conflict with any other transaction.
 pub fn say(tx: &Transaction, broker: BrokerId, pod: &[u8], used: Use, until_ms: u64) -> Result<()> {
     let mut value = Vec::with_capacity(48);
     let Use { connections, connects_per_s, publishes_per_s, publish_bytes_per_s, subscriptions } = used;
@@ -43,7 +43,7 @@ pub fn clear(tx: &Transaction, broker: BrokerId, pod: &[u8]) -> Result<()> {
 /// A row is removed so long after its end: longer than the clocks of pods differ.
 const STALE_MS: u64 = 600_000;
 
-/// The current usage of all other pods, a snapshot read. Removes old rows.
+/// Reads the current usage of all other pods in a snapshot, and removes rows that are too old.
 pub async fn of_others(tx: &Transaction, broker: BrokerId, pod: &[u8], now_ms: u64) -> Result<Vec<Use>> {
     let prefix = pods(broker);
     let own = prefix.clone().bytes(pod);

@@ -1,4 +1,4 @@
-//! Runs common transactions of one or two functions.
+//! Runs common transactions of one or two functions, and sweeps in pieces.
 
 use std::future::Future;
 
@@ -17,7 +17,7 @@ use crate::{
     subscriptions::{self, Options, Subscribed, SweptFilters},
 };
 
-/// The layers over a store. Clones share it.
+/// The layers over a store; clones share it.
 #[derive(Clone)]
 pub struct Store {
     database: Database,
@@ -48,8 +48,8 @@ impl Store {
         self.database.run(|tx, _| body(tx)).await
     }
 
-    /// Runs a piece of a sweep, of `size` things. A piece that can be halved is not tried again after a conflict, or when it is too
-    /// old: as large as it is, it would take as long again.
+    /// Runs a piece of a sweep, of `size` rows. A piece that can be halved is not repeated after a conflict, or when it
+    /// became too old, because it would take as long again.
     ///
     /// # Errors
     /// [`Error::Contended`], the error of `body`, or the store's.
@@ -75,7 +75,8 @@ impl Store {
         self.run(|tx| async move { Ok(catalog::ensure(&tx, name, Bytes::new()).await?.0) }).await
     }
 
-    /// [`sessions::attach`]. If a will may have to be published, do both in one transaction instead.
+    /// Runs [`sessions::attach`]; not for sessions with a will, which would have to be published in the same
+    /// transaction.
     pub async fn attach(&self, id: SessionId<'_>, request: &Attach) -> Result<Attached> {
         self.run(|tx| async move { sessions::attach(&tx, id, request.clone()).await }).await
     }
@@ -88,7 +89,8 @@ impl Store {
         .await
     }
 
-    /// [`sessions::detach`]. If a will may have to be published, do both in one transaction instead.
+    /// Runs [`sessions::detach`]; not for sessions with a will, which would have to be published in the same
+    /// transaction.
     pub async fn detach(&self, id: SessionId<'_>, epoch: u64, how: Detach) -> Result<Option<Bytes>> {
         self.run(|tx| async move { sessions::detach(sessions::fence(&tx, id, epoch).await?, how).await })
             .await
@@ -150,7 +152,7 @@ impl Store {
             trimmed.more
         };
         let most = entries_per_transaction.max(1);
-        // It makes room on a disk that is nearly full.
+        // Trims are cleanup, which a nearly full disk still accepts because it makes room.
         let mut limit = most;
         loop {
             let by_age = self.run_piece(limit, |tx: Transaction| async move {
@@ -190,8 +192,8 @@ impl Store {
         .await
     }
 
-    /// Settles the due times of a shard; `publish` publishes the wills that fire, in the same transaction. Returns
-    /// the number of due times: at `limit` there may be more.
+    /// Settles up to `limit` due times of a shard and returns their number: at `limit` there may be more. `publish`
+    /// publishes the wills that fire, in the same transaction.
     ///
     /// # Errors
     /// The store's, and those of `publish`.
@@ -220,8 +222,8 @@ impl Store {
         .await
     }
 
-    /// [`subscriptions::sweep`], [`streams::sweep_dropped`] and [`streams::sweep_bodies`] over a whole broker,
-    /// `limit` rows a transaction. Returns the numbers of removed filters, entries and bodies.
+    /// [`subscriptions::sweep`], [`streams::sweep_dropped`] and [`streams::sweep_bodies`] over a whole broker, `limit`
+    /// rows a transaction; returns the numbers of removed filters, entries and bodies.
     pub async fn sweep(&self, broker: BrokerId, limit: usize) -> Result<(usize, usize, usize)> {
         let (mut filters, mut entries, mut bodies) = (0, 0, 0);
         let mut from = None;
@@ -253,8 +255,8 @@ impl Store {
     }
 }
 
-/// The result of a piece of a sweep. Sets the size of the next one: as [`halved`] after an error, and up to `most` again after that.
-/// `None` when the same is to be tried again.
+/// Returns the result of a piece of a sweep, or `None` when the piece must be tried again. Sets the size of the next
+/// piece: as [`halved`] after an error, and up to `most` again after that.
 ///
 /// # Errors
 /// As [`halved`].
@@ -271,7 +273,7 @@ pub fn resized<T>(piece: Result<T>, size: &mut usize, most: usize) -> Result<Opt
 /// Sets the size of the next piece of a sweep after an error: half, because less work may succeed.
 ///
 /// # Errors
-/// The error of a piece of size 1, or of a store that is away.
+/// The error of a piece of size 1, or of a store that is closed or unavailable.
 pub fn halved(error: Error, size: &mut usize) -> Result<()> {
     use millrace_storage::Error::{Closed, Unavailable};
     if *size <= 1 || matches!(error, Error::Store(Closed | Unavailable(_))) {

@@ -1,4 +1,4 @@
-//! The tags of keys, all in one file so that no two are the same. README.md has a table of their rows.
+//! The tags of keys, all in one file so that no two are the same.
 
 /// The first element of keys that belong to no broker.
 pub(crate) const REGION: u64 = 0;

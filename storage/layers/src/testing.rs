@@ -32,7 +32,6 @@ pub(crate) fn run<T>(database: &Database, body: impl AsyncFn(&Transaction) -> Re
     try_run(database, body).unwrap()
 }
 
-/// The transaction may be refused.
 #[allow(clippy::needless_pass_by_value, reason = "so that a closure can stand in the call")]
 pub(crate) fn try_run<T>(database: &Database, body: impl AsyncFn(&Transaction) -> Result<T>) -> Result<T> {
     let body = &body;

@@ -13,7 +13,6 @@ const BYTES: u8 = 0x01;
 const INT_ZERO: u8 = 0x14;
 const VERSIONSTAMP: u8 = 0x33;
 
-/// Written element by element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Key(Vec<u8>);
 
@@ -28,7 +27,6 @@ impl Key {
         Self(Vec::new()).uint(value)
     }
 
-    /// As [`Key::element`].
     pub(crate) fn name(value: &[u8]) -> Self {
         Self(Vec::new()).bytes(value)
     }

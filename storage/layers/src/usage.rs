@@ -1,10 +1,10 @@
-//! Counters of a broker. Adding reads nothing, so writers never conflict.
+//! Counters of a broker, added to without a read, so that writers never conflict.
 
 use millrace_storage::{Read, Transaction};
 
 use crate::{BrokerId, error::Result, rows, tags, tuple::Key};
 
-/// A counter. The numbers are in keys and never change.
+/// The numbers are in keys and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -44,7 +44,7 @@ pub fn add(tx: &Transaction, broker: BrokerId, counter: Counter, added: u64) -> 
     Ok(tx.atomic_add(key(broker, counter), added.cast_signed())?)
 }
 
-/// Reads a counter. A snapshot read.
+/// Reads a counter in a snapshot.
 pub async fn get(tx: &Transaction, broker: BrokerId, counter: Counter) -> Result<u64> {
     rows::counter(tx, &key(broker, counter), Read::Snapshot).await
 }

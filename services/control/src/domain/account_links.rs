@@ -97,8 +97,8 @@ enum Errand {
 }
 
 impl Control {
-    /// Mails a link for a new password, if there is an account with the address. The API answers before this has begun, so that the time of
-    /// the answer tells nothing.
+    /// Mails a link for a new password, if there is an account with the address. The API answers before this has begun,
+    /// so that the time of the answer reveals nothing.
     ///
     /// # Errors
     /// The store's.
@@ -184,7 +184,8 @@ impl Control {
         .await
     }
 
-    /// Mails a link to the caller's new address, and a notice to the old one. `is_mailed`: whether the new address may get another letter.
+    /// Mails a link to the caller's new address, and a notice to the old one. `is_mailed` says whether the new address
+    /// may get another mail.
     ///
     /// # Errors
     /// [`Error::Conflict`] where the server sends no mail.

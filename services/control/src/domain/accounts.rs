@@ -116,20 +116,20 @@ pub struct Membership {
 pub enum SignedUp {
     /// The account is made.
     In(Box<SignedIn>),
-    /// The account is made when the link of this letter is opened.
+    /// The account is made when the link in this mail is opened.
     Asked(Letter),
 }
 
 /// Somebody who has just signed in.
 #[derive(Debug)]
 pub struct SignedIn {
-    /// What the browser shows from now on.
+    /// The secret of the web session, which the browser shows from now on.
     pub secret: Secret,
-    /// What its scripts show beside that with each change.
+    /// The token that scripts of the page show with each change.
     pub csrf: Secret,
     /// When it is over, in unix milliseconds.
     pub expires_at_ms: u64,
-    /// Who it is.
+    /// The person and their organisations.
     pub me: Me,
 }
 
@@ -358,7 +358,8 @@ impl Control {
         self.welcome_person(id, session).await
     }
 
-    /// Tells the organisations of a person that somebody has tried to sign in as them. The API limits how often that is.
+    /// Writes into the audit logs of a person and their organisations that a sign-in was refused. The API limits how
+    /// often that happens.
     async fn note_refused_sign_in(
         &self,
         user: Uuid,
@@ -388,7 +389,7 @@ impl Control {
         Ok(SignedIn { secret, csrf, expires_at_ms: *expires_at_ms, me })
     }
 
-    /// Who shows the secret of a web session.
+    /// Finds the person whose web session has this secret.
     ///
     /// # Errors
     /// [`Error::Unauthenticated`].
@@ -405,7 +406,8 @@ impl Control {
         Ok(Caller { who: Who::Person { user, email, sign_in: hash }, address, agent: None })
     }
 
-    /// What a script of the page must show with each change, so that no other site can make the browser do one.
+    /// The token that a script of the page must show with each change, so that no other site can make the browser do
+    /// one.
     ///
     /// # Errors
     /// [`Error::Internal`].

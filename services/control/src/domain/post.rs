@@ -1,10 +1,10 @@
-//! The letters to people: their words, and the interface to whatever sends them.
+//! Mails to people: their texts, and the interface to the service that sends them.
 
 use std::sync::Arc;
 
 use crate::secret::Secret;
 
-/// A letter to one person.
+/// A mail to one person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Letter {
     /// E-mail address.
@@ -15,9 +15,9 @@ pub struct Letter {
     pub text: Secret,
 }
 
-/// Sends letters.
+/// Sends mails.
 pub trait Mailer: Send + Sync + 'static {
-    /// Queues a letter. It does not wait, so that the time of an answer says nothing about the letter.
+    /// Queues a mail without waiting for it, so that the time of an answer reveals nothing about the mail.
     fn send(&self, letter: Letter);
 }
 

@@ -51,7 +51,8 @@ struct Record {
 }
 
 impl Control {
-    /// The letter with the link that makes the account. For an address that has an account, the letter says so.
+    /// Returns the mail with the link that makes the account, or, for an address that has an account, a mail that says
+    /// so.
     pub(super) async fn request_sign_up(&self, post: &Post, wanted: Wanted<'_>) -> Result<Letter> {
         let Wanted { newcomer, organisation, token } = &wanted;
         let (secret, now_ms) = (secret::generate()?, self.now_ms());
@@ -69,8 +70,8 @@ impl Control {
             if let Some(hash) = &record.invitation {
                 invitations::find(&tx, hash, Some(&record.email), now_ms).await?;
             }
-            // The write is the same for an address that has an account, so that the time of the answer tells nothing. Nobody gets the
-            // secret of that record.
+            // The write is the same for an address that has an account, so that the time of the answer reveals nothing.
+            // Nobody gets the secret of that record.
             accounts::sign_ups().put(&tx, hash, record).await?;
             expiring(hash, record.expires_at_ms).schedule(&tx)?;
             Ok(!is_there_one_with(&tx, &record.email).await?)

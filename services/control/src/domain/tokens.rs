@@ -16,7 +16,7 @@ use super::{Caller, Control, Error, Once, Page, PageRequest, Permission, Result,
 use crate::limits::TOKENS_MAX;
 use crate::secret::{Hash, Purpose, Secret};
 
-/// What tokens begin with, so that scanners find one that was published.
+/// Prefix of tokens, by which scanners find one that was published.
 const PREFIX: &str = "mlr_";
 
 /// An API token, without its secret.
@@ -72,7 +72,7 @@ impl Control {
         .await
     }
 
-    /// Makes a token. The secret is told only here.
+    /// Makes a token, whose secret is returned only here.
     pub async fn create_token(
         &self,
         caller: &Caller,
@@ -129,7 +129,7 @@ impl Control {
     ) -> Result<()> {
         self.change(caller.into(), once, |change| async move {
             let tx = &change.tx;
-            // Who has a token may give it up.
+            // A token may delete itself without further permission.
             if !matches!(&caller.who, Who::Token { organisation: of, id: own, .. } if (*of, *own) == (organisation, id)) {
                 authorise(tx, caller, organisation, Permission::OrganisationWrite, Read::Serializable).await?;
             }
@@ -143,7 +143,7 @@ impl Control {
         .await
     }
 
-    /// Who shows a token.
+    /// Finds the token with this secret.
     ///
     /// # Errors
     /// [`Error::Unauthenticated`].

@@ -24,7 +24,7 @@ use crate::secret::{self, Hash, Purpose, Secret};
 pub struct Source {
     /// Its address.
     pub address: Option<IpAddr>,
-    /// What the browser says that it is.
+    /// The User-Agent of the browser.
     pub user_agent: Option<String>,
 }
 
@@ -169,7 +169,7 @@ pub(crate) fn shortened(agent: &str) -> String {
     agent.chars().take(USER_AGENT_CHARS_MAX).collect()
 }
 
-/// What people see of a session: it does not tell the hash by which it is found.
+/// The id under which people see a session, which does not reveal the hash by which the session is found.
 fn shown_id(hash: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(&blake3::derive_key("millrace 2026-11 id of a web session", hash)[..16])
 }

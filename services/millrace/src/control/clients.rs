@@ -63,7 +63,7 @@ async fn one(edge: &Edge, broker: BrokerId, question: Question) -> Result<client
 
 struct Inquiry {
     answers: Receiver<Said>,
-    /// Names of pods; this pod gets a name here when it has none.
+    /// Pods that have not answered; a pod without a name gets one here.
     unanswered: BTreeSet<String>,
     asking: Asking,
 }

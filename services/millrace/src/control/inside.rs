@@ -20,7 +20,7 @@ const READ_BYTES: usize = 16 * 1024;
 
 pub(super) struct Inside {
     stream: UnixStream,
-    /// The bytes before `taken` are done with.
+    /// Received bytes; those before `taken` were handled.
     read: Vec<u8>,
     taken: usize,
     packet_size_max: usize,

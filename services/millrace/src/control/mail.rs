@@ -63,7 +63,7 @@ pub(crate) struct SmtpSettings {
     tls: SmtpTls,
     login: Option<(String, Secret)>,
     from: Mailbox,
-    /// Where links lead.
+    /// URL with which mailed links begin.
     pub(crate) public_url: String,
 }
 

@@ -115,7 +115,7 @@ pub(crate) enum WhoSignsUp {
     Anybody,
 }
 
-/// Shared by the HTTP ports of all pods of this process.
+/// The control plane, shared by the HTTP ports of all pods of this process.
 pub(crate) struct Plane {
     control: Control,
     options: Options,
@@ -175,7 +175,7 @@ impl Plane {
         self.control.reached_at(self.reach.reach(at, host));
     }
 
-    /// For the Content-Security-Policy.
+    /// WebSocket origin of the gateway, for the Content-Security-Policy.
     pub(crate) fn gateway_socket(&self) -> Option<String> {
         self.reach.gateway_socket()
     }
@@ -204,13 +204,13 @@ impl Plane {
         Some(millrace_control::operator_router(self.control.clone(), Arc::new(process), token))
     }
 
-    /// Never ends.
+    /// Background work, which never ends.
     pub(crate) fn upkeep(&self) -> impl Future<Output = std::convert::Infallible> + use<> {
         let control = self.control.clone();
         async move { control.keep_swept().await }
     }
 
-    /// Only while no other machine can reach the server.
+    /// Prints the link that signs in the owner of this machine, unless another machine can reach the server.
     pub(crate) fn print_link(&self, http: SocketAddr) {
         let Some(door) = &self.options.local else { return };
         let link = format!("{}/#local={}", self.base(http), door.token.expose());

@@ -36,7 +36,7 @@ pub(crate) struct ReachArgs {
 struct Pem(String);
 
 impl ReachArgs {
-    /// For pages, as a pattern for any broker.
+    /// WebSocket origin of the gateway, for the policy of pages: a pattern for any broker.
     pub(super) fn gateway_socket(&self) -> Option<String> {
         self.endpoint_domain.as_ref().map(|domain| format!("wss://*.{domain}:{}", self.endpoint_wss_port))
     }

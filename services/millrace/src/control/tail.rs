@@ -25,11 +25,11 @@ use crate::inspect::now_ms;
 
 /// Messages queued for a browser.
 const QUEUE_MESSAGES: usize = 500;
-/// Of payloads, topics and properties.
+/// Bytes of payloads, topics and properties queued for a browser.
 const QUEUE_BYTES: usize = 1024 * 1024;
-/// More than a person reads. Bounds the work of the API for one tail.
+/// More than a person reads; bounds the work of the API for one tail.
 const MESSAGES_PER_SECOND: u32 = 500;
-/// The rest of a longer payload is cut off, bytes.
+/// Bytes of a payload; the rest of a longer one is cut off.
 const PAYLOAD_BYTES_MAX: usize = 16 * 1024;
 /// Interval of the notice about dropped messages, when no message comes.
 const SAID_EVERY: Duration = Duration::from_secs(1);

@@ -22,7 +22,7 @@ use crate::serve::Running;
 struct Shared {
     health: Health,
     running: Running,
-    /// Of the public HTTP port.
+    /// Connections of the public HTTP port.
     public: Option<Arc<Connections>>,
     /// `None` without a collector.
     telemetry: Option<Queue>,

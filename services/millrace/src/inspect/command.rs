@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::remote::{Stored, stored};
 use crate::settings;
 
-/// Counted for the question before a removal.
+/// Items that are counted at most for the question before a removal.
 const COUNTED_MAX: usize = 10_000;
 
 pub(crate) fn sessions(args: SessionsArgs) -> Result<(), Failure> {

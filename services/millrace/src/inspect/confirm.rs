@@ -4,7 +4,7 @@ use std::io::{BufRead, IsTerminal, Write};
 
 use crate::failure::Failure;
 
-/// Called before anything is looked up.
+/// Fails when nobody can answer a question; called before anything is looked up.
 pub(crate) fn may_ask(yes: bool) -> Result<(), Failure> {
     if yes || std::io::stdin().is_terminal() {
         return Ok(());

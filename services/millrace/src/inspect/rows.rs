@@ -59,7 +59,7 @@ pub(crate) struct SessionDetails {
     pub(crate) cursor: String,
     /// Acknowledged messages after that position.
     pub(crate) acknowledged_after_cursor: usize,
-    /// A limit removed them before they were read.
+    /// Messages that a limit removed before they were read.
     pub(crate) missed_at_least: u64,
     pub(crate) missed_at_most: u64,
     pub(crate) will: Option<Will>,
@@ -96,7 +96,7 @@ pub(crate) struct SessionPurged {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Stream {
-    /// With its `$share/group/`.
+    /// The filter, with its `$share/group/`.
     pub(crate) filter: String,
     pub(crate) id: u64,
     pub(crate) subscribers: u64,
@@ -119,7 +119,7 @@ pub(crate) struct StreamDetails {
 pub(crate) struct Entry {
     pub(crate) position: String,
     pub(crate) at_ms: u64,
-    /// Of topic, properties and payload as stored.
+    /// Bytes of topic, properties and payload as stored.
     pub(crate) bytes: usize,
     /// `None` for a message in an unknown format.
     pub(crate) topic: Option<String>,

@@ -133,7 +133,7 @@ fn page(
     place.run(|tx| async move { sessions::list(&tx, broker, after, limit).await })
 }
 
-/// As one transaction sees the session.
+/// A session as one transaction sees it.
 pub(crate) struct Found {
     pub(crate) record: Record,
     pub(crate) subscriptions: Vec<subscriptions::Subscription>,

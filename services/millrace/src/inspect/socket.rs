@@ -28,7 +28,7 @@ const NAME: &str = "admin.sock";
 /// Name of the socket until it is renamed. No other user can open the folder.
 const MAKING: &str = "admin.new";
 
-/// The system's limit, bytes.
+/// Longest path of a socket that the system accepts, bytes.
 const PATH_BYTES_MAX: usize = 107;
 
 const REQUEST_BYTES_MAX: u64 = 1 << 20;

@@ -14,13 +14,13 @@ use super::{now_ms, text};
 
 const PAGE: usize = 100;
 
-/// Shown of each message.
+/// Bytes of each message that a list shows.
 const HEAD_BYTES: usize = 48;
 
-/// Read at once.
+/// Bytes of one read.
 const READ_BYTES: usize = 1 << 20;
 
-/// Removed by one transaction.
+/// Entries removed by one transaction.
 const TRIM_ENTRIES: usize = 1_000;
 
 /// Sorts each page by filters, because the order of ids means nothing to people.

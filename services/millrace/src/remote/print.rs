@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::inspect::table::{Align, Column, Table};
 use crate::inspect::{now_ms, text};
 
-/// Head and field.
+/// Heads of columns, and the fields of the API below them.
 pub(super) type Fields = &'static [(&'static str, &'static str)];
 
 #[derive(Clone, Copy)]

@@ -139,7 +139,7 @@ impl Site {
         Ok(self.client.ask(&Ask::once(self.own(path), body)?)?.body)
     }
 
-    /// Like [`Self::make`]. While the server asks for patience, the request is sent again, as the same one.
+    /// Like [`Self::make`], but sends the same request again while the server asks for patience.
     #[allow(clippy::disallowed_methods, reason = "the server names the time to wait")]
     pub(super) fn make_patiently(&self, path: &str, body: Value) -> Result<Value, Failure> {
         let ask = Ask::once(self.own(path), body)?;

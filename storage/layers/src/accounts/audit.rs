@@ -10,14 +10,13 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// Adds an entry. `place` orders the entries of one transaction. Conflicts with no other transaction.
+/// Adds an entry, without a conflict with any other transaction; `place` orders the entries of one transaction.
 pub fn append(tx: &Transaction, organisation: &[u8], place: u16, entry: impl Into<Bytes>) -> Result<()> {
     let prefix = log(organisation).before_position();
     Ok(tx.set_versionstamped_key(prefix, place.to_be_bytes(), [], entry)?)
 }
 
-/// A page of at most `limit` entries before a position, the latest first; and whether there may be more. A snapshot
-/// read.
+/// Reads up to `limit` entries before a position in a snapshot, the latest first; and whether there may be more.
 pub async fn page(
     tx: &Transaction,
     organisation: &[u8],

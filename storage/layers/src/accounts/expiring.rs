@@ -10,7 +10,7 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// The kind of an expiring row. The numbers are in keys and never change.
+/// The kind of an expiring row; its numbers are in keys and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExpiringKind {
@@ -30,11 +30,9 @@ pub enum ExpiringKind {
     ClaimToken = 7,
 }
 
-/// A row that expires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Expiring {
-    /// Unix milliseconds.
     pub at_ms: u64,
     pub kind: ExpiringKind,
     pub id: Bytes,
@@ -56,8 +54,9 @@ impl Expiring {
     }
 }
 
-/// Rows that expire by `now_ms`, at most `limit`. They stay on the list. Rows of kinds that this version does not know are left to the
-/// servers that wrote them, so that they do not stop its sweep during an upgrade or after a rollback. A snapshot read.
+/// Reads up to `limit` rows that expire by `now_ms` in a snapshot, and leaves them on the list. Kinds that this version
+/// does not know are skipped, so that they do not stop its sweep during an upgrade or after a rollback; the servers
+/// that wrote them handle them.
 pub async fn due(tx: &Transaction, now_ms: u64, limit: usize) -> Result<Vec<Expiring>> {
     let prefix = list();
     let end = Bytes::copy_from_slice(list().uint(now_ms + 1).as_ref());

@@ -1,8 +1,8 @@
-//! The keys of the region: those with which hashes of generated secrets are made, so that a copy of the hashes alone opens nothing, and
-//! the one that makes users which do not exist look like others.
+//! Keys of the region that hash generated secrets, so that a copy of the hashes alone opens nothing. The decoy key
+//! makes users that do not exist look like others.
 //!
-//! A region can have a secret of its operator, from a file that is not in the store. Keys that are made then are only half of what
-//! hashes: the other half is that secret, so a copy of the store checks no secret.
+//! An operator can keep a secret of the region in a file outside the store. Keys made with it are only half of what
+//! hashes, and the secret is the other half, so a copy of the store checks no secret.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 const KEYS: &[u8] = b"keys";
 const DECOY: &[u8] = b"decoy";
 
-/// A key.
+/// A hash key of the region.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
     /// Hashes name their key by this number.
@@ -28,10 +28,9 @@ pub struct Key {
     pub check: Option<[u8; 32]>,
 }
 
-/// The operator's secret, of this process.
 static OUTSIDE: OnceLock<[u8; 32]> = OnceLock::new();
 
-/// Sets the operator's secret, before the first key is read. Later calls are ignored.
+/// Sets the operator's secret, before the first key is read; later calls are ignored.
 pub fn set_outside_secret(secret: [u8; 32]) {
     let _ = OUTSIDE.set(secret);
 }
@@ -42,7 +41,7 @@ impl Key {
         Self { id, key, check: Some(half(outside, b"check", &key)) }
     }
 
-    /// The key that hashes.
+    /// The key that hashes: both halves together, if there is a second one.
     fn whole(self, outside: Option<&[u8; 32]>) -> Result<Self> {
         let Some(check) = self.check else { return Ok(self) };
         let outside = outside.ok_or(Error::SecretKey("is needed"))?;
@@ -72,7 +71,8 @@ async fn stored(tx: &Transaction, read: Read) -> Result<Vec<Key>> {
     Ok(settings().get(tx, KEYS, read).await?.map_or_else(Vec::new, |keys| keys.value))
 }
 
-/// The keys; `random` becomes one if there is none, or none that needs the operator's secret where there is one.
+/// Reads the keys, after adding `random` if there is none yet, or if an operator's secret is set and the current key
+/// does not need it.
 ///
 /// # Errors
 /// [`Error::SecretKey`].
@@ -94,8 +94,8 @@ async fn ensure_with(tx: &Transaction, random: [u8; 32], outside: Option<&[u8; 3
     keys.into_iter().map(|key| key.whole(outside)).collect()
 }
 
-/// The key for unknown users. Without one, `random` becomes it. It never changes, because the change would show which
-/// users do not exist.
+/// The key for unknown users, which becomes `random` on the first call and never changes, because a change would show
+/// which users do not exist.
 pub async fn decoy(tx: &Transaction, random: [u8; 32]) -> Result<[u8; 32]> {
     if let Some(key) = settings().get(tx, DECOY, Read::Serializable).await? {
         return Ok(key.value);

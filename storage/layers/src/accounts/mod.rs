@@ -1,8 +1,8 @@
 //! Collections of documents that the control plane writes: accounts of people and organisations, and their settings.
 //! The control plane defines the documents; this module defines their keys, and lists that are not documents.
 //!
-//! Documents about a broker are below the broker's id. So they are erased with the broker, and a pod reads one range
-//! for all of them.
+//! Keys of documents about a broker begin with the broker's id, so the documents are erased with the broker and a pod
+//! reads one range for all of them.
 
 pub mod audit;
 pub mod expiring;
@@ -90,7 +90,7 @@ pub fn token_hashes() -> Collection {
     region(tags::TOKEN_HASH)
 }
 
-/// Brokers of an organisation, by name. The broker itself is in the catalog.
+/// Brokers of an organisation by name; the broker itself is in the catalog.
 #[must_use]
 pub fn brokers_of(organisation: &[u8]) -> Collection {
     of(tags::BROKER_OF, organisation)
@@ -162,8 +162,8 @@ pub fn former_organisations() -> Collection {
     region(tags::FORMER_ORGANISATION)
 }
 
-/// Increments a broker's change counter, by which pods notice that their copies of its documents are outdated.
-/// Conflicts with no other transaction.
+/// Increments a broker's change counter without conflicts; by the counter, pods notice that their copies of its
+/// documents are outdated.
 pub fn touch(tx: &Transaction, broker: BrokerId) -> Result<()> {
     Ok(tx.atomic_add(Key::new(broker, tags::ACCESS_CHANGES), 1)?)
 }
@@ -173,7 +173,7 @@ pub async fn changes(tx: &Transaction, broker: BrokerId, read: Read) -> Result<u
     rows::counter(tx, &Key::new(broker, tags::ACCESS_CHANGES), read).await
 }
 
-/// Adds to the number of credentials, which has a limit. Conflicts with no other transaction.
+/// Adds to the number of credentials, which has a limit, without a conflict with concurrent additions.
 pub fn count_credentials(tx: &Transaction, broker: BrokerId, more: i64) -> Result<()> {
     Ok(tx.atomic_add(Key::new(broker, tags::CREDENTIAL_COUNT), more)?)
 }

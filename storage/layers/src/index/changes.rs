@@ -1,5 +1,6 @@
-//! The log of changes of the filter index, in commit order. A pod that has the index in memory reads the new changes instead of a row
-//! for each topic. The log has a limit; a pod that missed removed changes loads the whole index again.
+//! The log of changes of the filter index, in commit order. A pod that has the index in memory reads the new changes
+//! instead of a row for each topic. The log has a limit: a pod that has missed removed changes loads the whole index
+//! again.
 
 use std::collections::BTreeMap;
 
@@ -16,15 +17,17 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// Logs the changed streams of a filter. [`super::watch_all`] conflicts with the counter of changes.
+/// Logs the changed streams of a filter, and counts the change for [`trim_changes`] and [`super::watch_all`].
 pub(super) fn note(tx: &Transaction, broker: BrokerId, filter: &[u8], streams: &[Indexed]) -> Result<()> {
     let key = log(broker).before_position();
     tx.set_versionstamped_key(key, [0; 2], Key::name(filter), encode(streams))?;
     Ok(tx.atomic_add(count_key(broker), 1)?)
 }
 
-/// Filters that have changed after `since`, with their streams now: none without subscribers. `None` when the log does not reach back so
-/// far, or has more changes than the index has rows. A snapshot read; [`super::watch`] adds the conflicts with later changes.
+/// Reads in a snapshot the filters that changed after `since` with their present streams, none for a filter without
+/// subscribers. Returns `None` when the log does not reach back that far, or has more than [`INDEX_CHANGES_KEPT`]
+/// changes since, because loading the whole index is cheaper then. [`super::watch`] adds the conflicts with later
+/// changes.
 pub async fn changes(tx: &Transaction, broker: BrokerId, since: Version) -> Result<Option<Vec<Row>>> {
     let prefix = log(broker);
     let begin = prefix.clone().position(Position::end_of(since));
@@ -60,7 +63,8 @@ pub async fn trim_changes(tx: &Transaction, broker: BrokerId, at_most: usize) ->
     if excess == 0 {
         return Ok(0);
     }
-    // Serializable, so that two concurrent trims do not count the same changes twice. The first row may stand for removed ones.
+    // Serializable, so that two concurrent trims do not count the same changes twice. One more row, because the first
+    // may be the marker of an earlier trim.
     let options = RangeOptions { limit: excess + 1, reverse: false, read: Read::Serializable };
     let prefix = log(broker);
     let page = tx.range(prefix.children(), options).await?;
@@ -69,7 +73,7 @@ pub async fn trim_changes(tx: &Transaction, broker: BrokerId, at_most: usize) ->
     keys.retain(|((_, filter), _)| !filter.is_empty());
     keys.truncate(excess);
     let Some(((position, _), last)) = keys.last() else {
-        // A transaction that changes one filter twice writes one key.
+        // The counter was too high: a transaction that changes one filter twice counts twice, but writes one key.
         tx.clear(count_key(broker))?;
         return Ok(0);
     };

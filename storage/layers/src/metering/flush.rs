@@ -1,6 +1,6 @@
-//! Adds the usage that a pod has counted. Adding twice would be wrong, and an answer may be lost. So a pod numbers
-//! its flushes, the store has the number of the last one, and each flush checks it before it adds. Usage that a pod
-//! has not flushed is lost with the pod.
+//! Adds the usage that a pod has counted exactly once, although the answer to a commit may be lost. A pod numbers its
+//! flushes, and each flush checks the number of the last one in the store before it adds. Usage that a pod has not
+//! flushed is lost with the pod.
 
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{KeyRange, Read, Transaction};
@@ -15,7 +15,6 @@ use crate::{
     usage::{self, Counter},
 };
 
-/// Identifies a flush.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct Flush<'p> {
@@ -34,7 +33,7 @@ pub struct Said {
     pub broker: BrokerId,
     /// A time in the window of this usage, unix milliseconds.
     pub at_ms: u64,
-    /// By [`Unit`], from the first on. Negative when a connection ended sooner than its last flush assumed.
+    /// By [`Unit`], from the first on; negative when a connection ended sooner than its last flush assumed.
     pub units: [i64; 5],
     /// [`Counter::PublishedMessages`] and all counters after it.
     pub counters: [u64; 5],
@@ -49,9 +48,9 @@ pub struct Said {
 pub enum Flushed {
     /// Added, by this transaction or by an earlier one whose answer was lost.
     Added,
-    /// Not added, because other pods took the pod for dead. It must begin anew.
+    /// Not added, because other pods took the pod for dead: it must begin anew.
     Forgotten,
-    /// Not added, because a newer process is the pod.
+    /// Not added, because a newer process runs as this pod.
     Replaced,
 }
 
@@ -65,7 +64,7 @@ const COUNTERS: [Counter; 5] = [
     Counter::DroppedMessages,
 ];
 
-/// Makes this process the pod; flushes of an earlier process are refused from now on.
+/// Makes this process run as the pod; flushes of an earlier process are refused from now on.
 pub fn begin(tx: &Transaction, pod: &[u8], incarnation: u64) -> Result<()> {
     Ok(tx.set(key(pod), last(incarnation, 0))?)
 }

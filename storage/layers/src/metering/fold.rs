@@ -8,7 +8,6 @@ use crate::{BrokerId, error::Result, limits::USAGE_WINDOWS_KEPT};
 /// Windows that one transaction moves: a month, with at most 11 rows in each window.
 const WINDOWS_MAX: u64 = 31 * 24;
 
-/// The parameters of [`fold()`].
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct Fold {
@@ -19,8 +18,8 @@ pub struct Fold {
     pub ended_ms: u64,
 }
 
-/// Moves the windows from `from_ms` on, a month of them at most. Returns the time to continue at, or `None` when all
-/// are moved.
+/// Moves the windows from `from_ms` on, at most a month of them, and returns the time to continue at, or `None` at the
+/// end.
 pub async fn fold(tx: &Transaction, fold: Fold, from_ms: u64) -> Result<Option<u64>> {
     let Fold { broker, ledger, ended_ms } = fold;
     let from_ms = window_of(from_ms);

@@ -1,16 +1,16 @@
 //! Levels: how much of something a broker holds, and for how long.
 //!
-//! The integral of a sum is the sum of the integrals, so each change is accounted by itself. It counts in its own
-//! window for the rest of that window ([`Part::Rest`]), and for all later windows as a change ([`Part::Change`]). A
-//! reader finds the level before a window: the present level less all changes since. So a broker without changes
-//! writes nothing while it holds something.
+//! The integral of a sum is the sum of the integrals, so each change is accounted by itself. [`Part::Rest`] is what it
+//! adds up to until its own window ends, and [`Part::Change`] carries it into all later windows. A reader finds the
+//! level before a window as the present level less all changes since. So a broker without changes writes nothing while
+//! it holds something.
 
 use millrace_storage::Transaction;
 
 use super::{WINDOW_MS, add_to, window_of};
 use crate::{BrokerId, error::Result, tags, tuple::Key};
 
-/// A quantity that a broker holds. The numbers are in keys and never change.
+/// A quantity that a broker holds; its numbers are in keys and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Level {
@@ -29,7 +29,7 @@ pub(super) enum Part {
 impl Level {
     pub(super) const ALL: [Self; 2] = [Self::Sessions, Self::Bytes];
 
-    /// The number of a row of a window. Numbers below 16 are units.
+    /// The number of a row of a window; numbers below 16 are units.
     pub(super) fn code(self, part: Part) -> u64 {
         16 + 2 * self as u64 + part as u64
     }

@@ -1,4 +1,4 @@
-//! Usage of brokers in windows of an hour. Every write is an addition without a read, so writers never conflict.
+//! Usage of brokers in windows of an hour, written by additions without a read, so that writers never conflict.
 //!
 //! [`add`] adds events, and durations that their writer knows, to a window. A duration that somebody else ends, such
 //! as the storage of a message, is a [`Level`]: each change says how much more or less there is from then on, and
@@ -29,7 +29,7 @@ pub const WINDOW_MS: u64 = 3_600_000;
 /// A larger message counts as several units of this many bytes.
 pub const MESSAGE_BYTES: usize = 4_096;
 
-/// A quantity that is added up in windows. The numbers are in keys and never change.
+/// A quantity that is added up in windows; its numbers are in keys and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Unit {
@@ -43,9 +43,9 @@ pub enum Unit {
     BytesIn = 4,
     /// Bytes of copies sent to clients.
     BytesOut = 5,
-    /// Milliseconds of offline sessions. Only in ledgers; a broker has [`Level::Sessions`].
+    /// Milliseconds of offline sessions; only in ledgers, because a broker has [`Level::Sessions`].
     StoredSessionMs = 6,
-    /// Seconds of stored bytes. Only in ledgers; a broker has [`Level::Bytes`].
+    /// Seconds of stored bytes; only in ledgers, because a broker has [`Level::Bytes`].
     StoredByteS = 7,
 }
 
@@ -55,13 +55,13 @@ pub fn message_units(bytes: usize) -> u64 {
     bytes.div_ceil(MESSAGE_BYTES).max(1) as u64
 }
 
-/// The beginning of the window that has this time.
+/// The beginning of the window that contains this time.
 #[must_use]
 pub fn window_of(at_ms: u64) -> u64 {
     at_ms - at_ms % WINDOW_MS
 }
 
-/// Adds to the window that has `at_ms`.
+/// Adds to the window that contains `at_ms`.
 pub fn add(tx: &Transaction, broker: BrokerId, unit: Unit, at_ms: u64, added: i64) -> Result<()> {
     add_to(tx, broker, window_of(at_ms), unit as u64, added)
 }

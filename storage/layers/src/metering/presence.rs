@@ -1,4 +1,4 @@
-//! Present activity of a broker. Each pod reports the number of its clients; a report counts for a limited time.
+//! Present activity of a broker: each pod reports the number of its clients, and a report counts for a limited time.
 
 use bytes::{Buf, BufMut};
 use millrace_storage::{KeyValue, Read, Transaction};
@@ -16,7 +16,7 @@ const COUNTS_MS: u64 = 15_000;
 /// The row of a pod that is gone is removed after this time, milliseconds.
 const FORGOTTEN_MS: u64 = 3_600_000;
 
-/// Present activity of a broker on all pods. All numbers except `connections` are counters since the broker was made.
+/// Present activity of a broker on all pods; all numbers except `connections` are counters since the broker was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct BrokerActivity {
@@ -25,11 +25,10 @@ pub struct BrokerActivity {
     pub messages_out: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,
-    /// Copies that were dropped.
     pub dropped: u64,
 }
 
-/// Sums up the last reports of the broker's pods. A snapshot read.
+/// Sums up the last reports of the broker's pods in a snapshot.
 pub async fn live(tx: &Transaction, broker: BrokerId, now_ms: u64) -> Result<BrokerActivity> {
     let mut connections = 0;
     for row in rows::all(tx, all(broker).children(), Read::Snapshot).await? {

@@ -12,28 +12,25 @@ use super::{
 };
 use crate::{BrokerId, error::Result, rows, tuple::Elements};
 
-/// The usage of a broker in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Window {
-    /// Begin of the window, unix milliseconds.
     pub from_ms: u64,
     pub connected_ms: u64,
     pub messages_in: u64,
     pub messages_delivered: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,
-    /// Milliseconds of offline sessions.
     pub stored_session_ms: u64,
     /// Seconds of stored bytes.
     pub stored_byte_s: u64,
 }
 
-/// By code.
+/// Sums by code.
 type Rows = BTreeMap<u64, i64>;
 
-/// The usage of a broker in each window from that of `from_ms` to before `to_ms`, without future windows. A snapshot
-/// read.
+/// Reads in a snapshot the usage of a broker in each window from that of `from_ms` to before `to_ms`, without future
+/// windows.
 pub async fn used(
     tx: &Transaction,
     broker: BrokerId,

@@ -28,36 +28,37 @@ use crate::{
 pub struct Retained {
     /// Its topic.
     pub topic: Bytes,
-    /// All of it.
+    /// The whole message.
     pub body: Bytes,
 }
 
-/// Where a page ended. Bookmarks are in the order of pages.
+/// Where a page ended; bookmarks sort in the order of pages.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bookmark(Bytes);
 
 impl Bookmark {
-    /// At the message of a topic. A page that ends at or before it does not have the topic.
+    /// At the message of a topic: a page that ends here or before does not have the topic.
     #[must_use]
     pub fn at(broker: BrokerId, topic: &[u8]) -> Self {
         Self(Bytes::copy_from_slice(blob(broker, topic).row.as_ref()))
     }
 
-    /// After the message of a topic, whether there is one or not: for those who know where a page ended only by its name.
+    /// After the message of a topic, whether there is one or not, for callers that know only the topic at which a page
+    /// ended.
     #[must_use]
     pub fn after(broker: BrokerId, topic: &[u8]) -> Self {
         Self(after(blob(broker, topic).row.as_ref()))
     }
 }
 
-/// Retained messages that match a filter.
+/// A page of retained messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     /// In the order of their levels.
     pub items: Vec<Retained>,
-    /// Where to go on; `None` at the end. A page may end early, even empty, where much had to be looked at.
+    /// Where to go on; `None` at the end. A page may end early, even empty, after many keys that did not match.
     pub next: Option<Bookmark>,
-    /// Keys that were looked at.
+    /// Keys that were read.
     pub examined: usize,
 }
 
@@ -86,8 +87,8 @@ pub async fn get(tx: &Transaction, broker: BrokerId, topic: &[u8], read: Read) -
     blob(broker, topic).get(tx, read).await
 }
 
-/// A page of the retained messages that match a filter (without `$share/group/`). Work is bounded, whatever the filter: it ends
-/// after `limit` messages, many bytes, many keys that did not match, or many reads.
+/// A page of the retained messages that match a filter (without `$share/group/`). The work is bounded for every filter:
+/// a page ends after `limit` messages, many bytes, many keys that did not match, or many reads.
 pub async fn matching(
     tx: &Transaction,
     broker: BrokerId,

@@ -9,7 +9,7 @@ use crate::{BrokerId, error::Result, tags, tuple::Key};
 /// A topic level below some other topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
-    /// The level: what stands between two slashes.
+    /// The text between two slashes.
     pub level: Bytes,
     /// Whether the topic that ends here has a message itself.
     pub has_message: bool,
@@ -22,14 +22,14 @@ pub struct Branch {
 /// A page of branches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Branches {
-    /// In order.
+    /// In order of their levels.
     pub items: Vec<Branch>,
     /// Whether there are more after these.
     pub more: bool,
 }
 
-/// The levels below a topic (`None`: the first levels), after the level `after`, so many at most. Of each, `counted` messages are
-/// counted at most, so the work is bounded by the product of both.
+/// Lists up to `limit` levels below a topic (`None`: the first levels) after the level `after`, and counts up to
+/// `counted` messages of each, so that the product of both bounds the work.
 pub async fn branches(
     tx: &Transaction,
     broker: BrokerId,

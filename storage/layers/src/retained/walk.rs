@@ -1,4 +1,4 @@
-//! The way of a filter through topics in the order of their levels: for each topic that does not match, the next one that can.
+//! Walks through topics in key order: after a topic that does not match the filter, it finds the next key that can.
 
 use std::cmp::Ordering;
 
@@ -7,21 +7,19 @@ use bytes::Bytes;
 use super::below;
 use crate::tuple::Key;
 
-/// Rows that are read at once where most of them may be stepped over.
+/// Rows of one read when the walk may skip most of them.
 const PAGE_WITH_GAPS: usize = 16;
 
-/// Rows that are read at once where most of them match.
+/// Rows of one read when most of them match.
 const PAGE_WITHOUT_GAPS: usize = 256;
 
 /// A filter, as the walk compares it with topics in key order.
 pub(super) struct Pattern<'a> {
     root: &'a Key,
     levels: Vec<&'a [u8]>,
-    /// Matches topics whose first level begins with `$`, too.
     everything: bool,
 }
 
-/// The relation of a topic to a filter.
 pub(super) enum Verdict {
     /// With the name of the topic.
     Matches(Vec<u8>),
@@ -34,7 +32,7 @@ impl<'a> Pattern<'a> {
         Self { root, levels: filter.split(|byte| *byte == b'/').collect(), everything: false }
     }
 
-    /// The filter `#`, which all topics match.
+    /// Matches all topics, also those that begin with `$`.
     pub(super) fn everything(root: &'a Key) -> Self {
         Self { root, levels: vec![b"#"], everything: true }
     }
@@ -46,7 +44,6 @@ impl<'a> Pattern<'a> {
         (Bytes::copy_from_slice(start.as_ref()), start.end().into())
     }
 
-    /// The number of rows to read at once.
     pub(super) fn page(&self, limit: usize) -> usize {
         let ends_in_rest = self.levels.last() == Some(&&b"#"[..]);
         let wildcards = self.levels.iter().filter(|level| is_wildcard(level)).count();

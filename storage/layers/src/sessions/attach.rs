@@ -16,24 +16,20 @@ use crate::{
     subscriptions::{self, Subscription},
 };
 
-/// The request of a connection.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub struct Attach {
     /// The pod of the connection.
     pub owner: Bytes,
-    /// Discards an old session.
     pub clean: bool,
     /// Lifetime without a connection, seconds; 0 ends the session with the connection.
     pub expiry_s: u32,
-    /// Unix milliseconds.
     pub now_ms: u64,
     pub will: Option<Will>,
     /// Data for the next owner; `None` leaves the data as it is.
     pub details: Option<Bytes>,
 }
 
-/// The attached session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Attached {
@@ -51,7 +47,7 @@ pub struct Attached {
     pub will: Option<Bytes>,
 }
 
-/// Takes over a session for a connection, or makes one. The former owner is fenced off.
+/// Takes over a session for a connection, or makes one, and fences off the former owner.
 ///
 /// # Errors
 /// [`crate::Error::NameTooLong`], or the store's.

@@ -13,7 +13,6 @@ use crate::{
     tuple::Elements,
 };
 
-/// The result of [`settle`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Settled {
@@ -67,8 +66,8 @@ pub async fn purge(tx: &Transaction, id: SessionId<'_>) -> Result<Option<(Record
     }
 }
 
-/// Sessions of a broker after `from`, in order of client ids, at most `limit`; without their cursors. A snapshot
-/// read.
+/// Lists up to `limit` sessions of a broker after `from`, in order of client ids and without their cursors, as a
+/// snapshot read.
 pub async fn list(
     tx: &Transaction,
     broker: BrokerId,
@@ -86,7 +85,7 @@ pub async fn list(
     Ok(sessions)
 }
 
-/// The will fires.
+/// Removes a session, whose will fires.
 pub(super) async fn remove(
     tx: &Transaction,
     id: SessionId<'_>,

@@ -1,8 +1,7 @@
 //! Sessions: owner, epoch, expiry, cursor, and the will of the connection.
 //!
-//! Every [`attach`] gives the session a new epoch. An owner shows its epoch to [`fence`] before it writes. `fence`
-//! reads the record serializably, so a replaced owner writes nothing more, even if it is replaced at this moment.
-//! Functions for owners take an [`Owned`], which only `fence` makes.
+//! Every [`attach`] gives the session a new epoch, which its owner shows to [`fence`] before it writes. `fence` reads
+//! the record serializably, so a replaced owner writes nothing more, even if it is replaced at this moment.
 //!
 //! The cursor has a row of its own: checkpoints come often, and must not conflict with other transactions of the
 //! owner, which all read the record.
@@ -26,7 +25,6 @@ pub use will::Will;
 
 use crate::BrokerId;
 
-/// The key of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub struct SessionId<'a> {

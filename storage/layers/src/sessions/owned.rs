@@ -15,7 +15,7 @@ use crate::{
     position::Position,
 };
 
-/// Proof that the caller owned the session in this transaction. Only [`fence`] makes one.
+/// Proof that the caller owned the session in this transaction; only [`fence`] makes one.
 pub struct Owned<'t> {
     pub(crate) tx: &'t Transaction,
     id: SessionId<'t>,
@@ -63,13 +63,13 @@ pub fn save(owned: &mut Owned<'_>, details: Bytes) -> Result<()> {
 pub struct Detach {
     /// Unix milliseconds.
     pub now_ms: u64,
-    /// From the client's DISCONNECT.
+    /// New lifetime from the client's DISCONNECT, seconds.
     pub expiry_s: Option<u32>,
-    /// Keeps the will, which fires after its delay. A DISCONNECT without error removes it.
+    /// Keeps the will, which fires after its delay; a DISCONNECT without error removes it.
     pub keep_will: bool,
 }
 
-/// Ends a connection. The session waits for the next connection until it expires. Returns the will if it fires at
+/// Ends a connection, so that the session waits for the next one until it expires. Returns the will if it fires at
 /// once: to be published in the same transaction.
 pub async fn detach(mut owned: Owned<'_>, how: Detach) -> Result<Option<Bytes>> {
     let (tx, id) = (owned.tx, owned.id);
@@ -102,7 +102,7 @@ pub async fn detach(mut owned: Owned<'_>, how: Detach) -> Result<Option<Bytes>> 
     Ok(fired)
 }
 
-/// Ends a session now. Returns its will: to be published in the same transaction.
+/// Ends a session now, and returns its will: to be published in the same transaction.
 pub async fn end(owned: Owned<'_>) -> Result<Option<Bytes>> {
     end::remove(owned.tx, owned.id, &owned.record, owned.tx.unix_ms()).await
 }

@@ -1,5 +1,5 @@
-//! Which sessions a pod has: to clean up after one that died. The rows are the region's, by pod, so that they are found without
-//! asking every broker.
+//! Sessions by pod, to recover those of a dead pod, in rows of the region so that they are found without asking every
+//! broker.
 
 use bytes::Bytes;
 use millrace_storage::{KeyRange, RangeOptions, Transaction, after};
@@ -22,7 +22,7 @@ pub struct OwnedSession {
 }
 
 impl OwnedSession {
-    /// Its name.
+    /// Its key.
     #[must_use]
     pub fn id(&self) -> SessionId<'_> {
         SessionId { broker: self.broker, client: &self.client }
@@ -37,7 +37,7 @@ pub(super) fn remove(tx: &Transaction, owner: &[u8], id: SessionId<'_>) -> Resul
     Ok(tx.clear(key(owner, id))?)
 }
 
-/// Sessions that `owner` has, after `from`, at most `limit`. A snapshot read.
+/// Lists up to `limit` sessions of `owner` after `from`, as a snapshot read.
 pub async fn of_owner(
     tx: &Transaction,
     owner: &[u8],
@@ -55,7 +55,7 @@ pub async fn of_owner(
     Ok(sessions)
 }
 
-/// Whether `owner` has any session. When it says no, that still holds at the commit.
+/// Whether `owner` has any session; a "no" still holds at the commit.
 pub async fn owns_any(tx: &Transaction, owner: &[u8]) -> Result<bool> {
     let page = tx.range(prefix(owner).children(), RangeOptions::first(1)).await?;
     Ok(!page.items.is_empty())

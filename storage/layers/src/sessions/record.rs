@@ -79,7 +79,7 @@ impl Record {
     }
 }
 
-/// A session with its cursor; `None` when there is none. An expired session is there until it is swept.
+/// Reads a session with its cursor; an expired session is there until it is swept.
 pub async fn get(tx: &Transaction, id: SessionId<'_>, read: Read) -> Result<Option<Record>> {
     let cursor = tx.get(cursor_key(id), read);
     let Some(mut record) = get_fenced(tx, id, read).await? else { return Ok(None) };
@@ -92,7 +92,7 @@ pub async fn get(tx: &Transaction, id: SessionId<'_>, read: Read) -> Result<Opti
     Ok(Some(record))
 }
 
-/// Without the cursor.
+/// Without the cursor, so that checkpoints do not conflict.
 pub(super) async fn get_fenced(tx: &Transaction, id: SessionId<'_>, read: Read) -> Result<Option<Record>> {
     tx.get(key(id), read).await?.map(Record::decode).transpose()
 }

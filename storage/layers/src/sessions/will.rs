@@ -1,5 +1,5 @@
-//! The will of a session's connection. It is stored with the connection, so that it fires after a pod's death. The
-//! transaction that publishes the will also removes it, so that it fires once.
+//! The will of a session's connection, stored with the connection so that it fires after a pod's death. The transaction
+//! that publishes the will also removes it, so that it fires once.
 
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{Read, Transaction};
@@ -23,7 +23,7 @@ pub struct Will {
 }
 
 impl Will {
-    /// At the latest with the session's end.
+    /// Fires at the latest with the session's end.
     pub(super) fn fires_at_ms(&self, record: &Record) -> u64 {
         let delay_ms = u64::from(self.delay_s) * 1_000;
         let at_ms = record.detached_at_ms.saturating_add(delay_ms);

@@ -26,8 +26,8 @@ pub struct Publish<'a> {
     pub body: &'a Bytes,
 }
 
-/// Appends a message to each of `streams`, which must be distinct. Reads nothing and conflicts with no other
-/// transaction. [`crate::index`] must confirm in the same transaction that the streams are still all that match.
+/// Appends a message to each of `streams`, which must be distinct, without a read and so without conflicts.
+/// [`crate::index`] must confirm in the same transaction that the streams are still all that match.
 ///
 /// # Errors
 /// [`Error::TooManyStreams`], [`Error::BodyTooLarge`], or the store's.
@@ -91,8 +91,8 @@ fn is_stored_apart(body: &Bytes, streams: usize) -> bool {
     body.len() > CHUNK_BYTES || (streams > 1 && body.len() > INLINE_SHARED_BYTES_MAX)
 }
 
-/// Stores a body under the versionstamp of its entries, so that they need no pointer. A row for each entry shows
-/// [`super::sweep_bodies`] when the body has no entries any more.
+/// Stores a body under the versionstamp of its entries, so that they need no pointer, with a row of these entries, by
+/// which [`super::sweep_bodies`] sees that none is left.
 fn store_apart(
     tx: &Transaction,
     broker: BrokerId,
@@ -149,7 +149,6 @@ impl Value {
         value.into()
     }
 
-    /// Time and value of an entry.
     pub(super) fn decode(mut value: Bytes) -> Result<(u64, Self)> {
         let kind = value.try_get_u8()?;
         let at_ms = value.try_get_u64()?;

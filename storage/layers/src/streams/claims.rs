@@ -12,7 +12,7 @@ use crate::{BrokerId, error::Result, position::Position, tuple::Elements};
 /// Messages that a pod has claimed.
 #[derive(Debug, Default)]
 pub struct Claimed {
-    /// In order, after those that a pod has given back.
+    /// Messages that a pod has given back, then new ones in order.
     pub entries: Vec<Entry>,
     #[allow(missing_docs)]
     pub more: bool,
@@ -85,7 +85,8 @@ pub async fn settle(
     Ok(outstanding)
 }
 
-/// Removes claims of messages that now belong to the session of a member. False when the pod no longer owns one of them.
+/// Removes claims of messages that now belong to the session of a member; false when the pod no longer owns one of
+/// them.
 pub async fn keep(
     tx: &Transaction,
     broker: BrokerId,
@@ -120,20 +121,19 @@ pub async fn free_all(tx: &Transaction, pod: &[u8], limit: usize) -> Result<Vec<
     Ok(streams)
 }
 
-/// Whether a pod has claims. The answer holds at the commit.
+/// Whether a pod has claims; the answer still holds at the commit.
 pub async fn has_any(tx: &Transaction, pod: &[u8]) -> Result<bool> {
     let page = tx.range(keys::claims_of(pod).children(), RangeOptions::first(1)).await?;
     Ok(!page.items.is_empty())
 }
 
-/// Removes all claims of a stream.
 pub(super) fn clear(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<()> {
     tx.clear(keys::head(broker, stream))?;
     tx.clear_range(keys::free(broker, stream).children())?;
     Ok(tx.clear_range(keys::claims(broker, stream).children())?)
 }
 
-/// Takes free messages. Messages that a limit has trimmed meanwhile are left out.
+/// Takes free messages, without those that a limit has trimmed meanwhile.
 async fn free(tx: &Transaction, broker: BrokerId, stream: StreamId, limit: ReadLimit) -> Result<Vec<Entry>> {
     let prefix = keys::free(broker, stream);
     let page = tx.range(prefix.children(), RangeOptions::first(limit.entries)).await?;
@@ -153,7 +153,8 @@ async fn free(tx: &Transaction, broker: BrokerId, stream: StreamId, limit: ReadL
     Ok(entries)
 }
 
-/// All messages up to the cursor were claimed. `acknowledged` lists later ones, of the time before several pods served the group.
+/// The position up to which messages were claimed, and later ones that were acknowledged while one pod alone served the
+/// group.
 async fn head(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<Progress> {
     match tx.get(keys::head(broker, stream), Read::Serializable).await? {
         Some(mut value) => Ok(Progress { cursor: row::position(&mut value)?, acknowledged: Vec::new() }),

@@ -15,7 +15,7 @@ pub struct Progress {
     pub acknowledged: Vec<Position>,
 }
 
-/// The progress of the group of a stream. A snapshot read, because only one pod writes it.
+/// Reads the progress of a stream's group in a snapshot, because only one pod writes it.
 pub async fn progress(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<Progress> {
     let mut progress = Progress::default();
     if let Some(mut value) = tx.get(keys::group(broker, stream), Read::Snapshot).await? {

@@ -1,4 +1,4 @@
-//! Keys of streams.
+//! Keys of streams, their entries, shared bodies and claims.
 
 use super::StreamId;
 use crate::{BrokerId, position::Position, tags, tuple::Key};
@@ -15,8 +15,8 @@ pub(crate) fn totals(broker: BrokerId, stream: StreamId) -> Key {
     Key::new(broker, tags::TOTALS).uint(stream)
 }
 
-/// The prefix of a partition's entries. The partition comes before the versionstamp, so that the keys of a stream
-/// with several partitions grow at several ends.
+/// Prefix of a partition's entries: the partition comes before the versionstamp, so that the keys of a stream with
+/// several partitions grow at several ends.
 pub(crate) fn partition(broker: BrokerId, stream: StreamId, partition: u8) -> Key {
     Key::new(broker, tags::ENTRY).uint(stream).uint(partition.into())
 }
@@ -41,7 +41,7 @@ pub(crate) fn group(broker: BrokerId, stream: StreamId) -> Key {
     Key::new(broker, tags::GROUP).uint(stream)
 }
 
-/// Claims of all pods in a group's stream.
+/// The position up to which pods have claimed messages of a group's stream.
 pub(crate) fn head(broker: BrokerId, stream: StreamId) -> Key {
     Key::new(broker, tags::HEAD).uint(stream)
 }

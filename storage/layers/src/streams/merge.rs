@@ -1,4 +1,4 @@
-//! Merges the partitions of streams into one sequence in commit order. A lane is one partition.
+//! Merges the partitions of streams, called lanes, into one sequence in commit order.
 
 use std::{
     cmp::Reverse,

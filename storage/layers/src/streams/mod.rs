@@ -35,10 +35,10 @@ pub use totals::{Totals, all_totals, totals};
 pub use trim::{CountedSpan, Trimmed, trim, trim_by_age, trim_by_size};
 pub use waiting::{WaitingMessages, waiting};
 
-/// Id of a stream within its broker. A filter that loses its last subscriber and gains a new one has a new stream.
+/// Id of a stream within its broker; a filter that has lost its last subscriber gets a new stream with the next one.
 pub type StreamId = u64;
 
-/// A partition of a stream. A publisher always appends to the same partition while their number stays.
+/// A partition of a stream; a publisher always appends to the same one while their number stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
 pub struct StreamRef {

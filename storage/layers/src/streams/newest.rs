@@ -1,4 +1,4 @@
-//! The latest messages of streams, for people who look for one. Sessions read forwards, with a cursor.
+//! The latest messages of streams, for people who look for one; sessions read forwards, with a cursor.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -28,7 +28,8 @@ pub struct Newest {
     pub more: bool,
 }
 
-/// Reads the latest messages of `streams` up to a limit. [`Entry::sources`] are indices of `streams`, and complete. A snapshot read.
+/// Reads the latest messages of `streams` up to a limit in a snapshot. [`Entry::sources`] are indices of `streams`, and
+/// complete.
 pub async fn newest(
     tx: &Transaction,
     broker: BrokerId,
@@ -73,8 +74,8 @@ struct Found {
     sources: Vec<usize>,
 }
 
-/// The latest entries of the lanes read so far. Holds no more than the limit and the entry that reaches it, because inline bodies of
-/// many lanes together would not fit into memory.
+/// The latest entries of the lanes read so far: no more than the limit and the entry that reaches it, because inline
+/// bodies of many lanes together would not fit into memory.
 struct Latest {
     limit: ReadLimit,
     found: BTreeMap<Reverse<Position>, Found>,

@@ -17,7 +17,6 @@ use crate::{
     rows,
 };
 
-/// A stream to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Source {
@@ -26,7 +25,7 @@ pub struct Source {
     pub since: Version,
 }
 
-/// Limits of a read. At least one entry is read, whatever its length.
+/// Limits of a read, which returns at least one entry, whatever its length.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct ReadLimit {
@@ -35,7 +34,6 @@ pub struct ReadLimit {
     pub bytes: usize,
 }
 
-/// A message of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Entry {
@@ -52,7 +50,7 @@ pub struct Entry {
 pub struct Batch {
     /// Messages in commit order, each once.
     pub entries: Vec<Entry>,
-    /// Complete up to here. Never before the cursor.
+    /// The batch is complete up to here, never before the cursor.
     pub through: Position,
     /// There is more to read now.
     pub more: bool,
@@ -66,8 +64,8 @@ impl Default for Position {
     }
 }
 
-/// Reads the entries after `cursor` in `sources`. All sources are read at one version, so the result is complete up
-/// to [`Batch::through`].
+/// Reads the entries after `cursor` in `sources`, all at one version, so the result is complete up to
+/// [`Batch::through`].
 pub async fn read(
     tx: &Transaction,
     broker: BrokerId,
@@ -95,7 +93,7 @@ pub async fn read(
     Ok(batch)
 }
 
-/// Start of each partition. Begins behind trimmed entries, because an engine may have to walk through cleared keys.
+/// Start of each partition, behind trimmed entries because an engine may have to walk through cleared keys.
 pub(super) async fn open(
     tx: &Transaction,
     broker: BrokerId,
@@ -136,7 +134,7 @@ struct Unresolved {
 }
 
 impl Collected {
-    /// Whether no other entry fits. An entry that is in the batch still gets further sources.
+    /// Whether no other entry fits; an entry that is in the batch still gets further sources.
     fn is_full(&self, next: Position, limit: ReadLimit) -> bool {
         self.entries.last().is_some_and(|last| last.position != next)
             && (self.entries.len() >= limit.entries || self.bytes >= limit.bytes)

@@ -18,8 +18,7 @@ use crate::{
 pub struct Stream {
     /// The filter, with its `$share/group/`.
     pub name: Bytes,
-    /// 1 to [`PARTITIONS_MAX`]. The number only grows, so an append by an older number goes to a partition that is
-    /// read.
+    /// 1 to [`PARTITIONS_MAX`]; only grows, so that an append by an older number goes to a partition that is read.
     pub partitions: u8,
     /// Entries up to here are removed.
     pub floor: Position,
@@ -33,8 +32,8 @@ struct Step {
     entries: u64,
 }
 
-/// Number of entries that a cursor before the floor missed. The bounds differ if one trim removed entries on both
-/// sides of the cursor.
+/// Bounds of the number of entries that a cursor before the floor missed; they differ if one trim removed entries on
+/// both sides of the cursor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Missed {
@@ -63,12 +62,12 @@ impl Stream {
         missed
     }
 
-    /// All subscribers have read the entries.
+    /// Raises the floor over entries that all subscribers have read.
     pub(super) fn raise(&mut self, through: Position) {
         self.floor = self.floor.max(through);
     }
 
-    /// The entries may not have been read.
+    /// Raises the floor over entries that may not have been read.
     pub(super) fn lose(&mut self, through: Position, entries: u64) {
         self.raise(through);
         self.steps.push(Step { through, entries });
@@ -118,8 +117,8 @@ pub async fn stream(
     tx.get(keys::stream(broker, stream), read).await?.map(Stream::decode).transpose()
 }
 
-/// Streams of a broker after `from`, in order of ids, at most `limit`, for inspection. A page may end early; an empty
-/// page is the end. A snapshot read.
+/// Lists up to `limit` streams of a broker after `from` in order of ids, as a snapshot read; a page may end early, and
+/// an empty page is the end.
 pub async fn list(
     tx: &Transaction,
     broker: BrokerId,

@@ -17,8 +17,8 @@ pub struct Swept {
 
 /// Removes bodies that several streams shared and that no stream has an entry of any more; reads `limit` of them after `from`.
 ///
-/// A body lists the streams that it was appended to. So nothing counts references, and a trim only clears a range of entries. The
-/// cost is this walk with some point reads for each body in use; it may be slow.
+/// A body lists the streams that it was appended to, so nothing counts references and a trim only clears a range of
+/// entries. The cost is this walk with point reads for each body in use; it may be slow.
 pub async fn sweep_bodies(tx: &Transaction, broker: BrokerId, from: Position, limit: usize) -> Result<Swept> {
     let prefix = keys::holders(broker);
     let begin = after(keys::holders(broker).position(from).as_ref());
@@ -47,8 +47,8 @@ async fn is_held(tx: &Transaction, broker: BrokerId, position: Position, holders
     Ok(false)
 }
 
-/// Takes a stream out of use. [`sweep_dropped`] removes its entries, which may be too many for one transaction, and its totals, which
-/// appends may still change until this has committed.
+/// Takes a stream out of use; [`sweep_dropped`] removes its entries, which may be too many for one transaction, and its
+/// totals, which appends may still change until this has committed.
 pub(crate) fn drop_stream(
     tx: &Transaction,
     broker: BrokerId,
@@ -62,7 +62,7 @@ pub(crate) fn drop_stream(
     Ok(())
 }
 
-/// Removes up to `limit` entries of a dropped stream. Returns their number; 0 when no dropped stream is left.
+/// Removes up to `limit` entries of a dropped stream, and returns their number; 0 when no dropped stream is left.
 pub async fn sweep_dropped(tx: &Transaction, broker: BrokerId, limit: usize) -> Result<usize> {
     let prefix = keys::dropped(broker);
     let first = tx.range(prefix.children(), RangeOptions::first(1)).await?.items.pop();

@@ -1,4 +1,4 @@
-//! Totals of streams: entries and bytes.
+//! Totals of streams, which every append adds to without a conflict.
 
 use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
 
@@ -43,13 +43,13 @@ impl Totals {
     }
 }
 
-/// The totals of a stream. A snapshot read, because every append changes them.
+/// Reads the totals of a stream in a snapshot, because every append changes them.
 pub async fn totals(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<Totals> {
     let packed = rows::counter(tx, &keys::totals(broker, stream), Read::Snapshot).await?;
     Ok(Totals::unpacked(packed))
 }
 
-/// The totals of a broker's streams after `from`, in order of ids, at most `limit`. A snapshot read.
+/// Lists the totals of up to `limit` streams of a broker after `from` in order of ids, as a snapshot read.
 pub async fn all_totals(
     tx: &Transaction,
     broker: BrokerId,
@@ -79,7 +79,7 @@ pub(super) fn remove(tx: &Transaction, broker: BrokerId, stream: StreamId, remov
     metering::change(tx, broker, Level::Bytes, removed.bytes.cast_signed().wrapping_neg(), tx.unix_ms())
 }
 
-/// No publish may append to the stream any more.
+/// The stream must be dropped, so that no publish appends to it any more.
 pub(super) async fn clear(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<()> {
     remove(tx, broker, stream, totals(tx, broker, stream).await?)?;
     Ok(tx.clear(keys::totals(broker, stream))?)

@@ -20,19 +20,16 @@ use crate::{
     usage::{self, Counter},
 };
 
-/// The result of a trim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Trimmed {
     pub removed: Totals,
-    /// The floor of the stream now.
     pub floor: Position,
-    /// There is more to trim, in another transaction.
     pub more: bool,
 }
 
-/// All entries of a stream between two positions, as their reader counted them. The counts must be exact: the
-/// stream's totals are reduced by them, and nothing is removed where they are zero.
+/// Counts of all entries of a stream between two positions, which must be exact: the stream's totals are reduced by
+/// them, and nothing is removed where they are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountedSpan {
     /// Exclusive.
@@ -41,8 +38,8 @@ pub struct CountedSpan {
     pub totals: Totals,
 }
 
-/// Removes entries that all subscribers have read, up to and including `through`. They do not count as lost. The only
-/// subscriber of a stream calls it with its own cursor, in the transaction that writes the cursor, if
+/// Removes entries that all subscribers have read, up to and including `through`, and does not count them as lost. The
+/// only subscriber of a stream calls it with its own cursor, in the transaction that writes the cursor, if
 /// [`crate::subscriptions::is_sole`] returns true.
 ///
 /// `read` has the caller's counts, so that the entries need not be counted again. It is used only if it begins at the
@@ -76,7 +73,7 @@ pub async fn trim(
     remove(tx, broker, stream, row, found, false)
 }
 
-/// Removes entries that were published before `before_ms`, read or not, at most `limit`. They count as trimmed in the
+/// Removes up to `limit` entries that were published before `before_ms`, read or not, and counts them as trimmed in the
 /// broker's usage.
 pub async fn trim_by_age(
     tx: &Transaction,
@@ -93,8 +90,8 @@ pub async fn trim_by_age(
     remove(tx, broker, stream, row, found, true)
 }
 
-/// Removes the oldest entries, read or not, until the stream has no more than `keep`, at most `limit`. They count as
-/// trimmed in the broker's usage.
+/// Removes up to `limit` of the oldest entries, read or not, until the stream has no more than `keep`, and counts them
+/// as trimmed in the broker's usage.
 pub async fn trim_by_size(
     tx: &Transaction,
     broker: BrokerId,
@@ -113,7 +110,6 @@ pub async fn trim_by_size(
     remove(tx, broker, stream, row, found, true)
 }
 
-/// The end of the search for entries to remove.
 enum Stop<'a> {
     /// Gets the position of the next entry, and the totals before it.
     Before(&'a (dyn Fn(Position, &Totals) -> bool + Sync)),

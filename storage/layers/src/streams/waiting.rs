@@ -1,4 +1,4 @@
-//! Counts the entries after a cursor, for inspection. Bodies that are stored apart are not read.
+//! Counts the entries after a cursor, for inspection, without reading bodies that are stored apart.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,6 @@ use super::{
 };
 use crate::{BrokerId, error::Result, position::Position};
 
-/// Entries of one read.
 const PAGE: usize = 1_000;
 
 /// Queued messages.
@@ -29,8 +28,7 @@ pub struct WaitingMessages {
     pub missed: Missed,
 }
 
-/// Counts the entries after `cursor` in `sources` that are not in `acknowledged`, up to `limit` messages. A snapshot
-/// read.
+/// Counts up to `limit` messages after `cursor` in `sources` that are not in `acknowledged`, as a snapshot read.
 pub async fn waiting(
     tx: &Transaction,
     broker: BrokerId,

@@ -4,19 +4,19 @@
 //! subscribers, a counter that is only ever added to. The serializable reads of each transaction decide which
 //! transactions conflict:
 //!
-//! - **Join reads the index row, not the number.** Only the first and the last subscriber change the row, so joins do
-//!   not conflict with each other, nor with leaves. If the row is there, join adds one to the number. If the last
-//!   leave removes the row meanwhile, join conflicts, and runs again as the first.
+//! - **Join reads the index row, not the number.** Only the first and the last subscriber change the row, so joins
+//!   conflict neither with each other nor with leaves. If the last leave removes the row meanwhile, join conflicts, and
+//!   runs again as the first.
 //! - **Leave reads the number as a snapshot first.** If the number is large, other subscribers are left, with the
-//!   exception below: leave subtracts one and conflicts with no other transaction. If the number is small, leave
-//!   reads it again serializably. Then leave conflicts with every join or leave that commits before it, the number is
-//!   exact, and the leave that reads 1 removes the rows.
-//! - **A publish reads the index row or the bucket's version**, which only the first and the last change.
+//!   exception below: leave subtracts one and conflicts with no other transaction. If the number is small, leave reads
+//!   it again serializably, so that it conflicts with every join or leave that commits before it, and the leave that
+//!   reads 1 removes the rows.
+//! - **A publish watches the index row** ([`index::watch`]), which only the first and the last subscriber change.
 //!
-//! Errors are on the safe side. If more than [`EXACT_COUNT_MAX`] transactions read a large number at the same version
-//! and all leave, none of them knows that it was the last. Then the filter has a number of 0, and publishes go on to
-//! its stream without readers, until [`super::sweep`] finds it. A row is never removed while a subscriber joins,
-//! because only a serializable read of the number removes it.
+//! Errors are on the safe side: a row is never removed while a subscriber joins, because only a serializable read of
+//! the number removes it. If more than [`EXACT_COUNT_MAX`] transactions read a large number at the same version and all
+//! leave, none of them knows that it was the last. Then the number is 0, and publishes go on to a stream without
+//! readers until [`super::sweep`] finds it.
 
 use bytes::Bytes;
 use millrace_storage::{Read, Transaction, Version};
@@ -37,7 +37,7 @@ use crate::{
 /// Stream ids have 48 bits, which saves two bytes in every key.
 const STREAM_ID_BITS: u32 = 48;
 
-/// Counts a new subscriber. Returns the stream, and whether it is new.
+/// Counts a new subscriber, and returns the stream and whether it is new.
 pub(crate) async fn join(
     tx: &Transaction,
     broker: BrokerId,
@@ -60,8 +60,8 @@ pub(crate) async fn join(
     Ok((stream, is_first))
 }
 
-/// Derives the id from the filter and the read version, so that creators share no counter, and a recreated filter
-/// gets a new stream. The row that is read shows whether the id is free.
+/// Derives the id from the filter and the read version, so that creators share no counter, and a recreated filter gets
+/// a new stream. The row that is read shows whether the id is free.
 async fn create(tx: &Transaction, broker: BrokerId, filter: Filter<'_>, since: Version) -> Result<StreamId> {
     let name = filter.name();
     let mut id = name::hash(&[&name, &since.to_be_bytes()]);
@@ -113,9 +113,8 @@ pub async fn subscribers(tx: &Transaction, broker: BrokerId, stream: StreamId) -
     rows::counter(tx, &count_key(broker, stream), Read::Snapshot).await
 }
 
-/// Whether a stream has exactly one subscriber. A true result still holds at the commit, because the transaction
-/// conflicts with a join. With many subscribers it reads no number serializably, so joins and leaves do not conflict
-/// with it.
+/// Whether a stream has exactly one subscriber; a "yes" still holds at the commit, because the transaction conflicts
+/// with a join. With many subscribers it reads no number serializably, so joins and leaves do not conflict with it.
 pub async fn is_sole(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<bool> {
     let key = count_key(broker, stream);
     Ok(rows::counter(tx, &key, Read::Snapshot).await? == 1

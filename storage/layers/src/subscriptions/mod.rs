@@ -1,8 +1,8 @@
 //! Subscriptions of sessions, and the filters that have subscribers.
 //!
 //! A filter has a stream from its first subscriber to its last. Only these two change the index; all others add to a
-//! counter, which conflicts with no other transaction. So a million sessions may subscribe to one filter, or leave
-//! it, at the same time without disturbing each other or publishers. `members.rs` has the reasoning.
+//! counter, which conflicts with no other transaction. So a million sessions may subscribe to one filter, or leave it,
+//! at the same time without disturbing each other or publishers (see `members.rs`).
 
 pub(crate) mod members;
 mod rows;
@@ -24,11 +24,10 @@ use crate::{
     streams::StreamId,
 };
 
-/// Options of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Options {
-    /// The options byte of MQTT 5. Only the QoS matters here: with QoS 0 no messages are stored.
+    /// The options byte of MQTT 5, of which only the QoS matters here: with QoS 0 no messages are stored.
     pub bits: u8,
     pub identifier: u32,
 }
@@ -54,8 +53,8 @@ impl Options {
 pub struct Subscribed {
     /// The stream of its messages; [`NO_STREAM`] without stored messages.
     pub stream: StreamId,
-    /// The stream is complete from this version on. The retained messages at this version, and then the stream's
-    /// entries after it, are all messages.
+    /// The stream is complete from this version on: the retained messages at this version, and then the stream's
+    /// entries, are all messages.
     pub since: Version,
     /// A renewed subscription keeps its stream and misses nothing.
     pub existed: bool,
@@ -64,8 +63,7 @@ pub struct Subscribed {
 }
 
 /// Subscribes a session to a filter (`$share/group/filter` too), or renews the options. A QoS 0 subscription gets no
-/// stream. If the subscription has a stream already, it keeps it with the entries there, whatever the new options
-/// are.
+/// stream, but a subscription that has a stream keeps it with the entries there, whatever the new options are.
 ///
 /// # Errors
 /// [`crate::Error::NameTooLong`], [`crate::Error::TooManyGroups`], or the store's.
@@ -89,7 +87,7 @@ pub async fn subscribe(owned: &Owned<'_>, filter: &[u8], options: Options) -> Re
     Ok(Subscribed { stream, since, existed, is_first })
 }
 
-/// Ends a subscription. Returns whether there was one.
+/// Ends a subscription, and returns whether there was one.
 pub async fn unsubscribe(owned: &Owned<'_>, filter: &[u8]) -> Result<bool> {
     let (tx, id) = (owned.tx, owned.id());
     let Some(row) = rows::get(tx, id, filter).await? else { return Ok(false) };

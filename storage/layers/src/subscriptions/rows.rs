@@ -13,7 +13,6 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// A subscription of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Subscription {

@@ -27,7 +27,6 @@ pub enum Taken {
     Nothing,
 }
 
-/// Events to deliver now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Work {
@@ -43,7 +42,6 @@ pub struct Work {
     missed: u64,
 }
 
-/// The result of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Outcome {
@@ -55,15 +53,14 @@ pub enum Outcome {
     Split(Failure),
     /// The events leave the queue as dead letters.
     Dead {
-        /// The failed attempt.
         failure: Failure,
         /// The events as they were sent.
         letters: Vec<NewLetter>,
     },
 }
 
-/// Begins a delivery, if no other pod has the lease. Dead letters that are sent again come first, even while the
-/// queue waits for its next attempt.
+/// Begins a delivery, if no other pod has the lease. Dead letters that are sent again come first, even while the queue
+/// waits for its next attempt.
 pub async fn take(
     tx: &Transaction,
     hook: Hook<'_>,
@@ -117,7 +114,7 @@ fn let_go(tx: &Transaction, hook: Hook<'_>, mut state: State, taken: Taken) -> R
     Ok(taken)
 }
 
-/// Ends a delivery. The lease continues, for the next [`take`].
+/// Ends a delivery; the lease continues for the next [`take`].
 ///
 /// # Errors
 /// [`Error::Fenced`] when another pod has the lease by now; nothing was written.
@@ -218,13 +215,13 @@ fn succeed(state: &mut State, now_ms: u64) {
 /// The queue of a webhook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitingEvents {
-    /// Events and their bytes. An event that two filters match counts twice.
+    /// Events and their bytes; an event that two filters match counts twice.
     pub totals: Totals,
     /// Time of the oldest event, unix milliseconds.
     pub oldest_at_ms: Option<u64>,
 }
 
-/// The progress and the queue of a webhook. Snapshot reads.
+/// Reads the progress and the queue of a webhook in snapshots.
 pub async fn status(tx: &Transaction, hook: Hook<'_>) -> Result<(State, WaitingEvents)> {
     let state = state::get(tx, hook, Read::Snapshot).await?;
     let sources = sources(tx, hook).await?;
@@ -241,7 +238,7 @@ pub async fn status(tx: &Transaction, hook: Hook<'_>) -> Result<(State, WaitingE
 }
 
 impl Hook<'_> {
-    /// Removes the oldest events above a limit. Returns how many were removed.
+    /// Removes the oldest events above a limit, and returns their number.
     pub async fn limit(self, store: &crate::Store, before_ms: u64, keep: Totals) -> Result<u64> {
         let sources = store.run(|tx| async move { sources(&tx, self).await }).await?;
         let mut removed = 0;

@@ -14,7 +14,6 @@ use crate::{
     tuple::Elements,
 };
 
-/// An event that left the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Letter {
@@ -22,14 +21,12 @@ pub struct Letter {
     /// Time of leaving the queue, unix milliseconds.
     pub at_ms: u64,
     pub attempts: u32,
-    /// The last failed attempt.
     pub failure: Option<Failure>,
     /// It will be sent again.
     pub again: bool,
     pub event: Bytes,
 }
 
-/// An event that leaves the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct NewLetter {
@@ -48,8 +45,7 @@ struct Head {
     failure: Option<Failure>,
 }
 
-/// Dead letters after the one at `from`, oldest first, at most `limit`; and whether there may be more. Snapshot
-/// reads.
+/// Lists up to `limit` dead letters after the one at `from` in snapshots, oldest first; and whether there may be more.
 pub async fn letters(
     tx: &Transaction,
     hook: Hook<'_>,
@@ -75,7 +71,7 @@ pub async fn letters(
     Ok((letters, more))
 }
 
-/// Sends a dead letter again, or all. Returns how many.
+/// Sends a dead letter again, or all, and returns their number.
 pub async fn send_again(tx: &Transaction, hook: Hook<'_>, id: Option<Position>) -> Result<usize> {
     let ids = ids(tx, hook, id).await?;
     for id in &ids {
@@ -87,7 +83,7 @@ pub async fn send_again(tx: &Transaction, hook: Hook<'_>, id: Option<Position>) 
     Ok(ids.len())
 }
 
-/// Removes a dead letter, or all. Returns how many.
+/// Removes a dead letter, or all, and returns their number.
 pub async fn remove(tx: &Transaction, hook: Hook<'_>, id: Option<Position>) -> Result<usize> {
     let mut state = state::get(tx, hook, Read::Serializable).await?;
     let count = match id {
@@ -104,7 +100,7 @@ pub async fn remove(tx: &Transaction, hook: Hook<'_>, id: Option<Position>) -> R
     Ok(count)
 }
 
-/// Sends an event once that is in no queue. A refused event becomes a dead letter.
+/// Sends an event once that is in no queue; if the receiver refuses it, it becomes a dead letter.
 pub async fn add_test(tx: &Transaction, hook: Hook<'_>, event: &Bytes, now_ms: u64) -> Result<()> {
     let mut state = state::get(tx, hook, Read::Serializable).await?;
     make_room(tx, hook, &mut state, event.len()).await?;

@@ -5,11 +5,10 @@
 //! One pod at a time delivers a webhook, under a lease. An event that was refused for good, or for too long, becomes
 //! a [`Letter`]: it leaves the queue, and its tenant can look at it and send it again.
 //!
-//! - [`sync`] makes the queues of a broker's webhook records. It changes the filter index, so only the process that
-//!   changes the index calls it.
+//! - [`sync`] makes the queues of a broker's webhook records; only the process that changes the filter index calls it,
+//!   because the queues are in the index.
 //! - [`note`] queues a webhook whose streams have grown, in the transaction that appends; [`queued`] finds queued
 //!   webhooks.
-//! - [`take`] begins a delivery and [`settle`] ends it.
 
 mod deliver;
 mod letters;
@@ -34,12 +33,10 @@ pub use letters::{Letter, NewLetter, add_test, letters, remove, send_again};
 pub use state::{Failure, State};
 pub use sync::{Synced, Wanted, concerns, forget, sync};
 
-/// The key of a webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Hook<'a> {
     pub broker: BrokerId,
-    /// Name within the broker.
     pub name: &'a str,
 }
 
@@ -60,13 +57,12 @@ pub fn name_of_group(group: &[u8]) -> Option<String> {
     Some(name.replace("%2F", "/").replace("%25", "%"))
 }
 
-/// Queues a webhook: it may have events to deliver. Conflicts only with a transaction that finds the webhook's queue
-/// empty.
+/// Queues a webhook that may have events to deliver; conflicts only with a transaction that finds its queue empty.
 pub fn note(tx: &Transaction, hook: Hook<'_>) -> Result<()> {
     Ok(tx.set(queued_key(hook), Bytes::new())?)
 }
 
-/// Queued webhooks after `from`, at most `limit`. A snapshot read.
+/// Lists up to `limit` queued webhooks after `from`, as a snapshot read.
 pub async fn queued(
     tx: &Transaction,
     from: Option<Hook<'_>>,

@@ -10,7 +10,6 @@ use crate::{
     tags,
 };
 
-/// Progress of a webhook.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs)]
@@ -21,7 +20,7 @@ pub struct State {
     pub(super) one_by_one_until: Position,
     /// Failed attempts at the first event of the queue.
     pub attempts: u32,
-    /// Time of the first of them, unix milliseconds; 0 after a success.
+    /// Time of the first failed attempt, unix milliseconds; 0 after a success.
     pub failing_since_ms: u64,
     /// No attempt before this time, unix milliseconds.
     pub next_attempt_ms: u64,
@@ -46,21 +45,18 @@ pub struct State {
     pub(super) lease: Option<Lease>,
 }
 
-/// The pod that delivers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Lease {
     pub(super) owner: String,
     pub(super) until_ms: u64,
 }
 
-/// A failed attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Failure {
     pub at_ms: u64,
     pub status: Option<u16>,
     pub reason: String,
-    /// Numbers of the keys that signed the attempt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signed_by: Vec<u32>,
 }

@@ -17,7 +17,6 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// A webhook record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Wanted {
@@ -35,7 +34,7 @@ pub struct Synced {
     pub refused: Vec<(String, String)>,
 }
 
-/// Whether a broker has webhooks, or rows of former ones. A snapshot read.
+/// Whether a broker has webhooks, or rows of former ones, in a snapshot.
 pub async fn concerns(tx: &Transaction, broker: BrokerId) -> Result<bool> {
     let is_any = async |range: KeyRange| -> Result<bool> {
         Ok(!tx.range(range, RangeOptions::first(1).snapshot()).await?.items.is_empty())
@@ -76,7 +75,7 @@ pub async fn sync(tx: &Transaction, broker: BrokerId, wanted: &[Wanted]) -> Resu
     Ok(synced)
 }
 
-/// Removes the state and the dead letters of a deleted webhook. The next [`sync`] removes its queue.
+/// Removes the state and the dead letters of a deleted webhook, whose queue the next [`sync`] removes.
 pub fn forget(tx: &Transaction, hook: Hook<'_>) -> Result<()> {
     tx.clear(hook.key(tags::HOOK))?;
     super::letters::clear(tx, hook)?;
