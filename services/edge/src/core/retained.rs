@@ -10,7 +10,7 @@ use crate::memory::Pressure;
 use crate::quota::Limit;
 
 impl Core {
-    /// Whether the broker's limit lets it keep this message.
+    /// Whether the broker's limit allows one more retained message.
     pub(super) fn may_retain(&mut self, broker: &Arc<Broker>, message: &Message) -> bool {
         if message.payload().is_empty() {
             return true;

@@ -1,4 +1,4 @@
-//! The `$SYS` topics of a broker: what its clients can see of it. Names are those that others use too.
+//! The `$SYS` topics that a broker's clients can read, under the names that other brokers use too.
 
 use std::sync::Arc;
 

@@ -252,7 +252,7 @@ impl Streams<'_, '_> {
                     settled.push(Position(place));
                     let Some(message) = found.get(&place).cloned() else {
                         // The message was trimmed, or its subscription ended. With QoS 2 the client may have the
-                        // message, so it must be told to release the packet id before the id is used for another one.
+                        // message, so it must release the packet id before the id is used for another one.
                         let released = (id, InFlight::Released(Some(place)));
                         return (qos == QoS::ExactlyOnce).then_some(released);
                     };
