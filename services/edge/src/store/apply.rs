@@ -75,12 +75,10 @@ pub(super) struct Counts {
 }
 
 impl Applied {
-    /// For jobs that need no transaction.
     pub(super) fn done(count: usize) -> Self {
         Self { outcomes: (0..count).map(|_| Outcome::Done).collect(), ..Self::default() }
     }
 
-    /// Assigns the message's number in the transaction.
     fn place(&mut self, message: &Arc<Message>) -> u16 {
         let place = self.next_place();
         self.places.push((message.clone(), place));

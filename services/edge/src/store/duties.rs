@@ -51,7 +51,6 @@ pub(super) struct Duties {
     sessions: usize,
     /// Microseconds of the process.
     not_before_us: u64,
-    /// Jobs were written since the last step.
     has_jobs: bool,
     has_failed: bool,
 }
@@ -69,7 +68,6 @@ impl Default for Duties {
 }
 
 impl Duties {
-    /// Adds a duty that does not wait yet.
     pub(super) fn add(&mut self, duty: Duty) {
         if !self.waiting.iter().any(|known| known.is_like(&duty)) {
             self.waiting.push_back(duty);

@@ -101,7 +101,7 @@ pub(crate) struct PublisherKey {
     pub(crate) publisher: u64,
 }
 
-/// A stored session, with the epoch that proves its ownership.
+/// The epoch proves the ownership.
 #[derive(Clone)]
 pub(crate) struct SessionKey {
     pub(crate) broker: Arc<Broker>,
@@ -124,7 +124,6 @@ pub(crate) struct Publish {
     pub(crate) message: Arc<Message>,
     pub(crate) routes: Arc<Routes>,
     pub(crate) from: Option<ConnectionId>,
-    /// Number of the publisher, see [`super::record::publisher`].
     pub(crate) publisher: u64,
     /// Whether to store the broker's retained message of this topic, as it is in memory at the commit.
     pub(crate) retains: bool,
@@ -168,7 +167,7 @@ pub(crate) struct Attach {
     pub(crate) ask_at: u64,
 }
 
-/// The session of a connection, as the store has it.
+/// A session as the store has it.
 #[derive(Default)]
 pub(crate) struct Attached {
     pub(crate) client: Arc<str>,
@@ -350,7 +349,6 @@ pub(crate) struct Purge {
     pub(crate) done: SyncSender<Result<bool, String>>,
 }
 
-/// Progress of a session.
 pub(crate) struct Checkpoint {
     pub(crate) session: SessionKey,
     pub(crate) cursor: Position,
@@ -482,7 +480,6 @@ impl Job {
         }
     }
 
-    /// The brokers for which the job writes.
     pub(crate) fn broker_ids(&self) -> SmallVec<[u64; 1]> {
         match &self.write {
             Write::Shared(shared) => {

@@ -36,7 +36,6 @@ fn sessions(store: &Store, broker: &Broker) -> Result<usize, Error> {
     }
 }
 
-/// Reads all retained messages of a broker into its tree, and removes expired ones.
 fn retained(store: &Store, clock: &Clock, broker: &Broker) -> Result<(), Error> {
     let now = seconds(clock.now());
     let mut from = None;

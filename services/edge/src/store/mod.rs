@@ -85,7 +85,6 @@ struct Shared {
     limits: Limits,
     mailboxes: Arc<[Mailbox]>,
     brokers: Arc<Brokers>,
-    /// The network to other pods.
     region: Option<Arc<Region>>,
     /// Whether other pods use the store.
     is_shared: bool,
@@ -179,7 +178,7 @@ impl Store {
         self.shared.reads.push(&mut vec![ToRead::Page(read)]);
     }
 
-    /// Opens a broker; the answer is [`Mail::Opened`].
+    /// The answer is [`Mail::Opened`].
     pub(crate) fn ask_for_broker(&self, core: u16, name: Arc<str>) {
         self.shared.reads.push(&mut vec![ToRead::Broker { core, name }]);
     }

@@ -71,14 +71,12 @@ pub(super) fn listen(writer: &mut Writer<'_>) {
     }
 }
 
-/// Starts the recovery of dead pods.
 pub(super) fn look(writer: &mut Writer<'_>) {
     for pod in writer.shared.leases.dead() {
         writer.duties.add(Duty::Recover(Recovery { pod, after: None, has_sessions: true }));
     }
 }
 
-/// Runs one step of a recovery, and returns the rest of it.
 pub(super) fn recover_some(writer: &mut Writer<'_>, mut recovery: Recovery) -> Option<Duty> {
     let pod = &recovery.pod;
     if !writer.shared.leases.is_dead(pod) {

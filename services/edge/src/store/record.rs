@@ -27,7 +27,6 @@ const FORMAT: u8 = 1;
 const HEAD: usize = 14;
 const RETAIN: u8 = 4;
 
-/// Encodes a message without its topic.
 pub(crate) fn encode(message: &Message, clock: &Clock) -> Vec<u8> {
     let properties = message.properties().as_bytes();
     let mut out = Vec::with_capacity(HEAD + properties.len() + message.payload().len());
@@ -61,14 +60,12 @@ pub(crate) fn publisher(client_id: &str) -> u64 {
     client_id.bytes().fold(0xcbf2_9ce4_8422_2325, fold) | 1
 }
 
-/// Encodes a message of a stream.
 pub(crate) fn encode_entry(message: &Message, publisher: u64, clock: &Clock) -> Vec<u8> {
     let mut out = publisher.to_le_bytes().to_vec();
     with_topic(message, clock, &mut out);
     out
 }
 
-/// Decodes a message of a stream, and its publisher.
 pub(crate) fn decode_entry(bytes: &[u8], clock: &Clock) -> Option<(Message, u64)> {
     let (publisher, rest) = bytes.split_first_chunk()?;
     Some((decode_with_topic(rest, clock)?, u64::from_le_bytes(*publisher)))

@@ -33,7 +33,6 @@ pub(crate) struct Streams {
     stirred_until_ms: AtomicU64,
 }
 
-/// Number of a stream's subscribers, connected or not.
 #[derive(Debug, Default)]
 pub(crate) struct Subscribers {
     count: AtomicU64,
@@ -53,7 +52,6 @@ pub(crate) struct Wanted {
 /// Above this number of subscribers a publish is always stored, because their count is not exact.
 const EXACT_MAX: u64 = 64;
 
-/// Ended shared subscriptions that are remembered.
 const ENDED_MAX: usize = 1_000;
 
 /// How long transactions check the topics of changed filters after a conflict: more changes are likely.
@@ -79,7 +77,6 @@ impl KeptGroup {
     }
 }
 
-/// The streams that store a topic.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kept {
     pub(crate) generation: u64,
@@ -101,7 +98,7 @@ impl Kept {
         self.subscribers.iter().map(|subscribers| subscribers.changes.load(Ordering::SeqCst)).sum()
     }
 
-    /// Whether these receivers are all subscribers of the streams: then the message need not be stored once they have
+    /// Whether the receivers are all subscribers of the streams. If so, the message need not be stored once all have
     /// acknowledged it (P1).
     pub(crate) fn wanted(&self, receivers: &[Receiver]) -> Option<Wanted> {
         let changes = self.changes();
@@ -113,7 +110,6 @@ impl Kept {
         is_exact.then(|| Wanted { acknowledged: u32::try_from(sessions).unwrap_or(u32::MAX), changes })
     }
 
-    /// The stream of a shared subscription among them.
     pub(crate) fn group(&self, name: &str, filter: &str) -> Option<&Arc<KeptGroup>> {
         self.groups.iter().find(|group| *group.name == *name && *group.filter == *filter)
     }
@@ -163,7 +159,6 @@ impl Streams {
         of.get(&stream).map_or(0, |subscribers| subscribers.count.load(Ordering::Relaxed))
     }
 
-    /// Changes by other pods are applied up to this version.
     pub(super) fn through(&self) -> Version {
         self.through.load(Ordering::Relaxed)
     }
@@ -207,7 +202,7 @@ impl Streams {
         self.groups.read().unwrap_or_else(PoisonError::into_inner).get(&stream).cloned()
     }
 
-    /// The group of a stream, even if it ended recently.
+    /// Also finds a group that ended recently.
     pub(crate) fn group_or_ended(&self, stream: StreamId) -> Option<Arc<KeptGroup>> {
         self.group(stream).or_else(|| {
             let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
@@ -215,7 +210,6 @@ impl Streams {
         })
     }
 
-    /// The group with this share name and filter.
     pub(crate) fn group_of(&self, name: &str, filter: &str) -> Option<Arc<KeptGroup>> {
         let of_filter = self.of_filter.lock().unwrap_or_else(PoisonError::into_inner);
         let mut streams = of_filter.get(filter)?.iter();
