@@ -38,11 +38,9 @@ impl Chunk {
     }
 }
 
-/// The outbound buffer of one connection. A connection has one only while bytes wait.
 #[derive(Debug, Default)]
 pub(crate) struct Outbound {
     chunks: VecDeque<Chunk>,
-    /// Packets are appended here; it follows the chunks.
     tail: Vec<u8>,
     /// Written bytes of the first chunk, or of `tail` if there is no chunk.
     written: usize,

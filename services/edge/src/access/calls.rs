@@ -1,4 +1,4 @@
-//! The thread that makes HTTP calls to tenants' services.
+//! Makes the HTTP calls to tenants' services, on one thread.
 
 use std::sync::OnceLock;
 use std::thread::JoinHandle;

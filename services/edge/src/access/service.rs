@@ -210,7 +210,6 @@ fn serve(shared: &Arc<Shared>, jobs: &Mutex<Receiver<Job>>, passwords: &Password
         let (mut cases, mut attempts) = (Vec::new(), Vec::new());
         for job in taken {
             match job {
-                // The client has disconnected.
                 Job::Enter(applicant) if applicant.cancellation.is_cancelled() => {}
                 Job::Enter(applicant) => cases.extend(begin(shared, applicant)),
                 Job::Attempt(attempt) => attempts.extend(scram::begin(shared, attempt)),

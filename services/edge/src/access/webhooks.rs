@@ -46,7 +46,6 @@ struct Service {
 }
 
 enum Place {
-    /// The cache has the response.
     Answered(Candidate, WebhookAnswer),
     /// Another client's request in progress brings the response.
     Waits,

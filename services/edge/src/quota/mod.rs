@@ -153,7 +153,6 @@ impl Quota {
         latest
     }
 
-    /// Takes a CONNECT from the rate limit; false when the rate is exceeded.
     pub(crate) fn take_connect(&self, now: u64) -> bool {
         let Some(limit) = self.limits.load().broker.connects_per_s else { return true };
         let taken = self.connects.take(share(limit, &self.others.connects), 1, now);

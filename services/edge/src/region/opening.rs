@@ -59,13 +59,11 @@ impl Region {
         self.open_if_answered(openings, broker);
     }
 
-    /// Brokers that wait for answers of other pods.
     pub(super) fn being_opened(&self) -> Vec<Arc<Broker>> {
         let openings: Vec<u64> = self.digests.opening().keys().copied().collect();
         openings.into_iter().filter_map(|broker| self.brokers.by_id(broker)).collect()
     }
 
-    /// A pod has answered, or is lost.
     pub(super) fn answered(&self, broker: u64, pod: PodId) {
         let mut openings = self.digests.opening();
         let Some(opening) = openings.get_mut(&broker) else { return };

@@ -30,7 +30,6 @@ pub(super) struct Announced {
     pub(super) digest: Option<Digest>,
     /// Filters that were added while a digest is being built.
     coming: Option<Vec<Code>>,
-    /// The router's generation at the build.
     generation: u64,
     /// Number of filters at the build; if they did not fit, number of subscriptions.
     size: usize,
@@ -78,7 +77,6 @@ impl Own {
 }
 
 impl Announced {
-    /// Whether no pod has asked.
     pub(super) fn is_idle(&self) -> bool {
         self.version == 0 && self.coming.is_none()
     }

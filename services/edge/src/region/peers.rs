@@ -43,7 +43,7 @@ struct Peer {
     is_trusted: bool,
     asked_at: Option<Millis>,
     gone_at: Option<Millis>,
-    /// The last announcement of this pod that the peer has confirmed.
+    /// The last of this pod's announcements that the peer has confirmed.
     heard: u64,
 }
 
@@ -77,14 +77,13 @@ impl Peers {
         self.view.load().iter().map(|(pod, _)| *pod).collect()
     }
 
-    /// Number of connected peers, and how many of them are untrusted.
     pub(super) fn count(&self) -> (usize, usize) {
         let known = self.lock();
         let there = known.iter().filter(|peer| peer.gone_at.is_none());
         (there.clone().count(), there.filter(|peer| !peer.is_trusted).count())
     }
 
-    /// Adds a peer. Returns true if it is new or was lost.
+    /// Returns true if the peer is new or was lost.
     pub(super) fn came(&self, pod: PodId) -> bool {
         self.change(|known| match find(known, pod) {
             Some(peer) => (peer.gone_at.take().is_some(), false),
@@ -140,7 +139,7 @@ impl Peers {
         })
     }
 
-    /// Marks a peer as untrusted. Returns false if the pod is no peer.
+    /// Returns false if the pod is no peer.
     pub(super) fn doubt(&self, pod: PodId) -> bool {
         self.change(|known| match find(known, pod) {
             Some(peer) => {
@@ -186,19 +185,16 @@ impl Peers {
         find(&mut self.lock(), pod).filter(|peer| peer.is_trusted).map(|peer| peer.version)
     }
 
-    /// Records that a peer has confirmed this pod's announcements up to `version`.
     pub(super) fn heard(&self, pod: PodId, version: u64) {
         if let Some(peer) = find(&mut self.lock(), pod) {
             peer.heard = peer.heard.max(version);
         }
     }
 
-    /// Whether all connected peers have confirmed this pod's announcements up to `version`.
     pub(super) fn have_heard(&self, version: u64) -> bool {
         self.lock().iter().all(|peer| peer.has_heard(version))
     }
 
-    /// Peers that have not confirmed `version`.
     pub(super) fn behind(&self, version: u64) -> Vec<PodId> {
         self.lock().iter().filter(|peer| !peer.has_heard(version)).map(|peer| peer.pod).collect()
     }

@@ -13,7 +13,6 @@ pub(crate) struct Sampler {
     left: u64,
     ratio: f64,
     random: u64,
-    /// Traces per second.
     max: u32,
     second: Seconds,
     followed: u32,
@@ -50,7 +49,6 @@ impl Sampler {
         self.left = self.left.saturating_sub(messages as u64);
     }
 
-    /// True when the next message is a random sample.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
         self.left == 0

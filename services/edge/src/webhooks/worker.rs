@@ -32,7 +32,6 @@ type Name = (u64, Arc<str>);
 
 /// The state of a webhook. An idle webhook has none.
 enum Stand {
-    /// It has its turn, or waits for it.
     Busy,
     /// It pauses until this time, milliseconds of the process.
     Until(u64),
