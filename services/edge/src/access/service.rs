@@ -34,7 +34,6 @@ const TAKEN: usize = 64;
 pub(super) enum Job {
     Enter(Box<Applicant>),
     Attempt(Box<Attempt>),
-    /// The webhook's response about this client.
     Answered(Box<(Candidate, WebhookAnswer)>),
     Review(Vec<Review>),
 }

@@ -49,7 +49,6 @@ enum Place {
     Answered(Candidate, WebhookAnswer),
     /// Another client's request in progress brings the response.
     Waits,
-    /// This client's request must be made.
     Asks(Candidate, Tag),
 }
 

@@ -79,7 +79,6 @@ impl Core {
         false
     }
 
-    /// Whether the CONNECT that is processed now is refused.
     pub(super) fn is_refused(&self, slot: u32) -> bool {
         let id = self.id_of(slot);
         self.verdict.is_some_and(|(of, refusal)| of == id && refusal.is_some())
@@ -104,7 +103,6 @@ impl Core {
         }
     }
 
-    /// Processes a CONNECT that waited: admitted or refused.
     pub(super) fn decide(&mut self, id: ConnectionId, refusal: Option<Refusal>) {
         self.verdict = Some((id, refusal));
         self.resume(id);
@@ -155,7 +153,6 @@ impl Core {
         true
     }
 
-    /// Whether the store keeps up with the session requests.
     fn keeps_up(&self) -> bool {
         self.attaching.len() < ATTACHING_MAX
     }

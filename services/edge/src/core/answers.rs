@@ -36,7 +36,6 @@ impl Core {
         }
     }
 
-    /// Resumes reading a client that has read its answers.
     pub(super) fn answers_were_read(&mut self, slot: u32) {
         let connection = &self.connections[slot as usize];
         if connection.state == State::Open && connection.paused == Paused::ForAnswers {

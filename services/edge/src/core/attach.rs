@@ -77,7 +77,6 @@ impl Core {
         })
     }
 
-    /// Attaches a connection to a session from the store.
     pub(super) fn attach_session(
         &mut self,
         slot: u32,
@@ -366,7 +365,7 @@ impl Core {
         self.publish_from_server(&broker, &will.message.issued(self.now));
     }
 
-    /// Ends a session. A pending will is published now.
+    /// A pending will is published now.
     pub(super) fn end_session(&mut self, session: u32) {
         self.publish_will(session);
         let broker = self.sessions[session as usize].broker.clone();

@@ -19,7 +19,6 @@ use crate::incidents::{Kind, Note};
 use crate::quota::Limit;
 use crate::random;
 
-/// Bytes of randomness in a client identifier that the server assigns.
 const ASSIGNED_ID_BYTES: usize = 12;
 
 /// The reason for a client without credentials: 0x87 in 5.0, return code 5 in 3.x. Wrong credentials are 0x86 and 4.
@@ -29,7 +28,6 @@ pub(super) const ANONYMOUS: &str = "not authorized: the user name and the passwo
 const ABSENT_MS: Millis = 1_000;
 const ABSENT_MAX: usize = 1_000;
 
-/// Where a CONNECT is processed.
 pub(super) enum ConnectAt {
     /// On this core. `None`: the CONNECT is refused, because its broker was not found.
     Here(Option<Arc<Broker>>),
@@ -133,7 +131,6 @@ impl Core {
         true
     }
 
-    /// Resumes the clients that waited for a broker.
     pub(super) fn opened(&mut self, name: &Arc<str>, found: Option<bool>) {
         if found != Some(true) {
             self.note_absent(name.clone(), found.map_or(Absent::Unread, |_| Absent::Unknown));
@@ -143,7 +140,6 @@ impl Core {
         }
     }
 
-    /// Authenticates the client of a CONNECT.
     pub(super) fn connect(&mut self, slot: u32, connect: &Connect<'_>) {
         // Not looked up again: another loop may have opened the broker since, and this loop may not own the client id
         // there.

@@ -26,7 +26,6 @@ const SLICE_EVERY_MS: Millis = 2;
 /// Searches that may wait, and as many that may run; further ones are refused.
 const QUESTIONS_MAX: usize = 32;
 
-/// The searches of a loop.
 #[derive(Default)]
 pub(super) struct Scans {
     /// Asked since the pass began: for the next pass.
@@ -44,7 +43,6 @@ struct Pass {
     bans: Vec<Arc<Broker>>,
 }
 
-/// A page of clients in the making.
 struct Page {
     asked: Arc<Asked>,
     /// The first matches so far, with their slots. One more than the page holds shows that there is a next page.
@@ -85,7 +83,6 @@ impl Page {
 }
 
 impl Core {
-    /// Queues a search for connected clients.
     pub(super) fn asked_for_clients(&mut self, asked: Arc<Asked>) {
         match &asked.question {
             Question::Page { .. } if self.scans.pages.len() >= QUESTIONS_MAX => {
@@ -116,7 +113,6 @@ impl Core {
         }
     }
 
-    /// Looks for banned clients among those connected, after the bans of a broker changed.
     pub(super) fn look_for_banned(&mut self, broker: &Arc<Broker>) {
         let waits = self.scans.bans.iter().any(|other| Arc::ptr_eq(other, broker));
         if broker.bans().is_some() && !waits {
@@ -124,7 +120,6 @@ impl Core {
         }
     }
 
-    /// Searches the next slice of the sessions.
     pub(super) fn scan(&mut self) {
         if self.scans.is_idle() || self.now_ms < self.scans.last_ms + SLICE_EVERY_MS {
             return;

@@ -26,7 +26,6 @@ const READ_AFTER_S: Seconds = 5;
 /// Publishers' connections that a session remembers; the next copy of a forgotten one is not taken, but read.
 const SENDERS_MAX: usize = 16;
 
-/// A committed message with its position.
 pub(crate) struct Committed {
     pub(crate) routes: Arc<Routes>,
     pub(crate) message: Arc<Message>,

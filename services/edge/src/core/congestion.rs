@@ -35,7 +35,6 @@ impl Core {
         }
     }
 
-    /// Pauses a publisher while too much waits for another core.
     pub(super) fn hold_up_for_mailbox(&mut self, core: u16, publisher: ConnectionId) {
         let core = usize::from(core);
         let waiting = self.process.mailboxes[core].bytes() + self.outgoing_bytes[core];

@@ -75,7 +75,6 @@ pub(crate) struct Connected {
     pub(crate) last_input: Seconds,
     pub(crate) protocol: Connection,
     pub(crate) transport: Transport,
-    /// Bytes of a packet that is not whole yet.
     pub(crate) partial: Option<Box<Partial>>,
     pub(crate) outbound: Option<Box<Outbound>>,
     /// The CONNECT, until the client is authenticated and admitted.
@@ -92,7 +91,6 @@ pub(crate) struct Connected {
     /// Stands in the core's list of connections to read.
     pub(crate) listed: bool,
     pub(crate) paused: Paused,
-    /// The peer closed its side.
     pub(crate) read_closed: bool,
     /// Its broker limits what it sends.
     pub(crate) is_limited: bool,
@@ -126,7 +124,6 @@ pub(crate) enum Paused {
     ForAnswers,
 }
 
-/// How far a connection is from its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Open,
@@ -163,7 +160,6 @@ pub(crate) struct Request {
     pub(crate) claim: Option<HomeClaim>,
     /// The authentication in progress: dropping it cancels it.
     pub(crate) check: Option<Pending>,
-    /// The SCRAM exchange in progress.
     pub(crate) exchange: Option<Exchange>,
     /// The authentication data of the CONNACK, from a finished SCRAM exchange.
     pub(crate) authentication_data: Option<Box<[u8]>>,
@@ -197,7 +193,6 @@ impl Request {
         matches!(exchange.turn, Turn::Client(_)).then_some(exchange.until)
     }
 
-    /// The CONNACK for this request.
     pub(crate) fn accept(&self, session_present: bool) -> Accept<'_> {
         Accept {
             session_present,

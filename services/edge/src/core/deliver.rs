@@ -29,7 +29,6 @@ const WAITING_MAX: usize = 1000;
 /// The same in bytes.
 const WAITING_BYTES_MAX: u64 = 1024 * 1024;
 
-/// The sender of a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Publisher {
     /// Its connection; `None` for the server and for clients of other pods.
@@ -460,7 +459,6 @@ impl Core {
     }
 }
 
-/// Counts a run that a lagging receiver does not get.
 fn drop_run(broker: &Broker, core: u16, client_id: &str, amount: Amount, clock: &Clock) {
     broker.counters[usize::from(core)].dropped_busy.add(amount.messages);
     if broker.incidents.is_on() {
@@ -469,7 +467,6 @@ fn drop_run(broker: &Broker, core: u16, client_id: &str, amount: Amount, clock: 
     }
 }
 
-/// The session of a receiver, unless it has ended.
 fn homed<'s>(sessions: &'s mut slab::Slab<Homed>, receiver: &Receiver) -> Option<&'s mut Homed> {
     sessions
         .get_mut(receiver.target.slot as usize)

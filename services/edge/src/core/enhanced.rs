@@ -69,7 +69,6 @@ impl Core {
         self.connections[slot as usize].pending = Some(request);
     }
 
-    /// Handles an AUTH packet.
     pub(super) fn authenticate(&mut self, slot: u32, auth: &Auth<'_>) {
         let data = data(auth.properties);
         if self.connections[slot as usize].session != NONE {
@@ -130,7 +129,6 @@ impl Core {
         }
     }
 
-    /// Handles the authentication service's answer.
     pub(super) fn attempted(&mut self, attempted: Attempted) {
         let id = attempted.connection;
         let Some(connection) = self.connection_of(id) else { return };

@@ -17,7 +17,6 @@ use crate::access::{Applicant, Entered, Refused, Review, Reviewed};
 use crate::broker::Broker;
 use crate::incidents::{Kind, Note};
 
-/// Clients per review request.
 const REVIEWED_AT_ONCE: usize = 500;
 
 /// The reason sent to a client that loses its access.
@@ -56,7 +55,6 @@ impl Core {
         }
     }
 
-    /// Handles the authentication service's answer.
     pub(super) fn entered(&mut self, entered: Entered) {
         let id = entered.connection;
         let Some(mut request) = self.connection_of(id).and_then(|connection| connection.pending.take())
@@ -150,7 +148,6 @@ impl Core {
         self.say_and_close(slot, reason, NO_MORE, Ended::Error(reason));
     }
 
-    /// Submits clients of a broker for review.
     pub(super) fn review(&self, broker: &Arc<Broker>, slots: impl IntoIterator<Item = u32>) {
         let review = |slot: u32| {
             let standing = self.connections[slot as usize].who.granted()?.standing.clone();

@@ -50,7 +50,6 @@ struct Fanout {
 /// The broker, and the publisher; `None` for the server and for other pods.
 type Key = (u64, Option<ConnectionId>);
 
-/// The unfinished fan-outs of one loop.
 #[derive(Default)]
 pub(super) struct Fanouts {
     of: HashMap<Key, VecDeque<Fanout>>,
@@ -101,7 +100,7 @@ impl Fanouts {
         self.ready.push(key.0, key);
     }
 
-    /// Ends a fan-out. Returns true if it was the last one of its publisher.
+    /// Returns true if it was the last fan-out of its publisher.
     fn finish(&mut self, key: Key) -> bool {
         if self.of.get(&key).is_some_and(|own| !own.is_empty()) {
             self.ready.push(key.0, key);

@@ -21,7 +21,6 @@ const HELD_BYTES_MAX: usize = 1024 * 1024;
 const LATE_S: Seconds = 10;
 const REPLAYED_MAX: usize = 64;
 
-/// A session with new subscriptions.
 #[derive(Default)]
 pub(super) struct Fresh {
     /// SUBSCRIBE packets whose retained messages are being read.
@@ -60,7 +59,6 @@ impl RetainedPages {
         self.broker
     }
 
-    /// Begins the pages of a filter.
     pub(crate) fn begin(&mut self, filter: &str) {
         if self.filters.last().is_none_or(|(last, _)| **last != *filter) {
             self.filters.push((filter.into(), Vec::new()));

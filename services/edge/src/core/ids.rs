@@ -87,7 +87,6 @@ impl Core {
         }
     }
 
-    /// The client has released an id.
     pub(super) fn released(&mut self, slot: u32, id: PacketId) {
         let session = self.connections[slot as usize].session;
         self.write_ids(session, IdWrite::Forget(id));

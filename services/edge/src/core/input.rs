@@ -29,7 +29,6 @@ pub(super) struct Rest {
 }
 
 impl Core {
-    /// Reads a socket once and processes the input.
     pub(super) fn read(&mut self, slot: u32) {
         let connection = &mut self.connections[slot as usize];
         if connection.state != State::Open {

@@ -103,7 +103,6 @@ use work::Work;
 
 /// Bytes read from one socket in one turn.
 const READ_BYTES: usize = 128 * 1024;
-/// Socket events returned by one wait.
 const EVENTS: usize = 1024;
 /// Longest sleep: the health check expects a turn at least this often.
 const SLEEP_MAX_MS: u64 = 1000;
@@ -152,7 +151,6 @@ pub(crate) enum Ended {
     TakenOver,
     KeepAlive,
     Shutdown,
-    /// The server is being left.
     Drained,
     Slow,
     /// By an operator.
@@ -172,7 +170,6 @@ struct Attaching {
     claim: Option<HomeClaim>,
 }
 
-/// One event loop.
 pub(crate) struct Core {
     index: u16,
     process: Arc<Process>,
@@ -233,7 +230,6 @@ pub(crate) struct Core {
     ahead: VecDeque<(Seconds, Target)>,
     /// Mail for the other cores, by core.
     outgoing: Vec<Vec<Mail>>,
-    /// Bytes of that mail, by core.
     outgoing_bytes: Vec<usize>,
     incoming: Vec<Mail>,
     /// Mail for brokers whose earlier messages are still being fanned out.
@@ -493,7 +489,6 @@ impl Core {
         }
     }
 
-    /// Whether earlier messages are still on their way to a session.
     fn is_fanned_out_to(&self, target: Target) -> bool {
         let homed = self.sessions.get(target.slot as usize);
         homed.is_some_and(|homed| self.fanouts.has(homed.broker.id))

@@ -151,7 +151,6 @@ impl Core {
         self.connections.get(slot as usize).is_some_and(|connection| connection.state == State::Open)
     }
 
-    /// Processes one packet through the state machine, and carries out the effects.
     fn packet(&mut self, slot: u32, packet: Packet<'_>) {
         let settings = &self.process.settings;
         let (protocol, mut out, session) = parts!(self, slot);
@@ -234,7 +233,6 @@ impl Core {
         self.close_counted(slot, closing, false);
     }
 
-    /// Ends a connection for a client's error.
     fn close_counted(&mut self, slot: u32, closing: Closing, connecting: bool) {
         tracing::debug!(reason = %closing.reason, closing.what, "closing a connection");
         let connection = &self.connections[slot as usize];

@@ -70,7 +70,6 @@ pub(crate) fn group_id(group: &Group) -> u64 {
     foldhash::fast::FixedState::default().hash_one((group.name(), group.filter())) | 1
 }
 
-/// Why a PUBLISH is not carried out.
 type Refused = (ReasonCode, &'static str);
 
 impl Core {

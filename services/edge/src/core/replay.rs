@@ -30,7 +30,6 @@ const PLACES_MAX: usize = 16;
 /// Nodes visited at most for a session whose connection ended before it had all its retained messages.
 const NODES_AT_END: usize = 10_000;
 
-/// A new subscription that gets retained messages.
 pub(crate) struct Replay {
     pub(crate) filter: Box<str>,
     pub(crate) qos: QoS,

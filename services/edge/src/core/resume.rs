@@ -101,7 +101,6 @@ impl Core {
         }
     }
 
-    /// Handles the store's answer to a session request.
     pub(super) fn attached(
         &mut self,
         id: ConnectionId,
@@ -344,7 +343,6 @@ impl Core {
         }
     }
 
-    /// Handles a page that was read for a session.
     pub(super) fn page(&mut self, target: Target, sources_version: u32, page: Option<Page>) {
         let Some(homed) = self.sessions.get_mut(target.slot as usize) else { return };
         if homed.generation != target.generation {
@@ -420,7 +418,6 @@ impl Core {
         }
     }
 
-    /// Delivers a message that was read from the store to a session.
     fn deliver_read(&mut self, session: u32, message: &Arc<Message>, publisher: u64, sources: &[usize]) {
         let homed = &self.sessions[session as usize];
         let Some(kept) = &homed.kept else { return };

@@ -13,7 +13,6 @@ use crate::store::streams::KeptGroup;
 use crate::store::{SharedMessages, Write};
 
 impl Core {
-    /// Notes which messages of its shared subscriptions a client has acknowledged.
     pub(super) fn note_settled(&mut self, broker: u64, settled: Vec<(u64, Place)>) {
         for (number, place) in settled {
             if let Some(stream) = KeptGroup::stream_of(number) {
@@ -39,7 +38,6 @@ impl Core {
         true
     }
 
-    /// Announces to other pods that the members of shared subscriptions have changed.
     pub(super) fn tell_members<'f>(&self, broker: &Broker, filters: impl IntoIterator<Item = &'f str>) {
         let Some(region) = &self.process.region else { return };
         for filter in filters {

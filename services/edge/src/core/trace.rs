@@ -113,7 +113,6 @@ impl Core {
         }
     }
 
-    /// Ends the traces of messages whose publishers got the store's answer.
     pub(super) fn end_stored_traces(&self, traced: &StoredTraces) {
         let Some(tracer) = &self.process.config.tracer else { return };
         let (clock, now) = (&self.process.clock, self.process.clock.micros());

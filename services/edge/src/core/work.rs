@@ -70,7 +70,6 @@ enum Waiting {
     ToGoOn(ConnectionId),
 }
 
-/// The work spent in this turn, and the work put off.
 #[derive(Default)]
 pub(super) struct Work {
     spent: u64,
@@ -180,7 +179,6 @@ impl Core {
         }
     }
 
-    /// Pauses a connection until others had their share.
     pub(super) fn pause_for_work(&mut self, slot: u32) {
         if self.connections[slot as usize].paused == Paused::No {
             self.go_on_in_turn(slot);
@@ -230,7 +228,6 @@ impl Core {
         self.flush_overfull();
     }
 
-    /// Drops the unfinished packets of a connection that has ended.
     pub(super) fn abandon_tasks(&mut self, slot: u32, session: u32) {
         for task in self.work.tasks.remove(&slot).unwrap_or_default() {
             let homed = self.sessions.get(session as usize);

@@ -25,7 +25,6 @@ const HOPS_MAX: u8 = 3;
 /// Most traces that wait for their message. Older ones are dropped, because their message was lost.
 const COMING_MAX: usize = 64;
 
-/// The trace of a message from another pod.
 #[derive(Clone, Copy)]
 struct Traced {
     trace: Trace,

@@ -42,7 +42,6 @@ impl Members {
         self.by_name.insert(name.as_bytes().into(), pod);
     }
 
-    /// Removes a lost pod and its members from the routers.
     pub(super) fn gone(&mut self, pod: PodId, brokers: impl Fn(u64) -> Option<std::sync::Arc<Broker>>) {
         self.by_name.retain(|_, id| *id != pod);
         let groups: HashSet<u64> =

@@ -161,7 +161,6 @@ impl Region {
         self.joins.wait(&ids, JOIN_WAIT);
     }
 
-    /// Sends a message to the pods that may have subscribers to it.
     pub(crate) fn publish(&self, routes: &Routes, message: &Message) {
         let Some(fabric) = self.fabric.get() else { return };
         let Broker { id, elsewhere, .. } = &*routes.broker;
@@ -241,7 +240,6 @@ impl Region {
         }
     }
 
-    /// Announces how many members of a shared subscription this pod has now.
     pub(crate) fn members_changed(&self, broker: &Broker, name: &str, filter: &str) {
         let Some(fabric) = self.fabric.get() else { return };
         // Sent under the lock, so that the last notice has the current count.

@@ -71,7 +71,6 @@ impl Region {
         self.open_if_answered(openings, broker);
     }
 
-    /// Opens the broker for clients if all pods have answered.
     fn open_if_answered(&self, mut openings: MutexGuard<'_, HashMap<u64, Opening>>, broker: u64) {
         let is_over = |opening: &Opening| opening.is_asked() && opening.waits_for.is_empty();
         if openings.get(&broker).is_some_and(is_over) {

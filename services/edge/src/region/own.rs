@@ -40,7 +40,6 @@ pub(super) struct Announced {
     is_due: bool,
 }
 
-/// The announcement that new filters require.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Announcement {
     None,

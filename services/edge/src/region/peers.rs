@@ -18,7 +18,6 @@ pub(super) const GONE_MS: Millis = 60_000;
 /// Least time between two requests to a peer that does not answer.
 const ASK_MS: Millis = 1_000;
 
-/// A digest as a peer announces it.
 pub(super) enum AnnouncedDigest {
     /// The digest that it announced under this number before.
     Same,

@@ -378,7 +378,6 @@ impl Applier<'_> {
         Ok(())
     }
 
-    /// Records the changes of the filter index by the end of these subscriptions.
     pub(super) async fn note_changes<'f>(
         &self,
         broker: &Arc<Broker>,

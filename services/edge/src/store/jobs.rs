@@ -167,7 +167,6 @@ pub(crate) struct Attach {
     pub(crate) ask_at: u64,
 }
 
-/// A session as the store has it.
 #[derive(Default)]
 pub(crate) struct Attached {
     pub(crate) client: Arc<str>,
@@ -222,7 +221,6 @@ impl Subscribe {
         &self.filters[self.written.len()..self.until]
     }
 
-    /// Whether the store must read or write for it.
     pub(crate) fn is_stored(&self) -> bool {
         !(self.filters.is_empty() && self.shared.is_empty())
     }

@@ -78,7 +78,6 @@ pub(crate) struct Store {
     lease: Option<JoinHandle<()>>,
 }
 
-/// State that the threads of the store share.
 struct Shared {
     layers: millrace_layers::Store,
     clock: Clock,
@@ -183,7 +182,7 @@ impl Store {
         self.shared.reads.push(&mut vec![ToRead::Broker { core, name }]);
     }
 
-    /// Finds a broker, and opens it if necessary. `None`: there is no broker with this name.
+    /// `None`: there is no broker with this name.
     pub(crate) fn open(&self, name: &str) -> Result<Option<Arc<Broker>>, millrace_layers::Error> {
         self.shared.open(name)
     }

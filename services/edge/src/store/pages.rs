@@ -23,7 +23,6 @@ use super::{Attached, Detach, Job, Page, Read, Shared, Write, record};
 use crate::broker::Broker;
 use crate::mailbox::Mail;
 
-/// Limits of a page.
 const PAGE: ReadLimit = ReadLimit { entries: 500, bytes: 512 * 1024 };
 
 /// The in-flight messages of a session that is being attached, and the positions that it need not read again for
@@ -86,7 +85,6 @@ fn count_missed(shared: &Shared, broker: u64, missed: u64) {
     }
 }
 
-/// The mail with the result of a session's read.
 fn tell(shared: &Shared, read: Read, found: Result<(Page, Resolved), Error>) -> Mail {
     if let Err(error) = &found {
         tracing::error!(%error, "a session's messages cannot be read");

@@ -176,7 +176,6 @@ impl Streams {
         now_ms < self.stirred_until_ms.load(Ordering::Relaxed)
     }
 
-    /// Applies changes of filters, in this order.
     pub(super) fn change(&self, rows: &[Row]) {
         for Row { filter, streams } in rows {
             let Ok(filter) = std::str::from_utf8(filter) else { continue };
@@ -187,7 +186,6 @@ impl Streams {
         }
     }
 
-    /// Removes all filters except these.
     pub(super) fn retain(&self, filters: &HashSet<Bytes>) {
         let known: Vec<Box<str>> = {
             let of_filter = self.of_filter.lock().unwrap_or_else(PoisonError::into_inner);
@@ -216,7 +214,6 @@ impl Streams {
         streams.find_map(|stream| self.group(*stream).filter(|group| *group.name == *name))
     }
 
-    /// Replaces the streams of a filter, with the numbers of their subscribers.
     pub(super) fn set(&self, filter: &str, streams: &[Indexed], subscribers: &[u64]) {
         let Some(parsed) = Filter::parse(filter) else { return };
         let new: Vec<StreamId> = streams.iter().map(|indexed| indexed.stream).collect();

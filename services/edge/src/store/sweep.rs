@@ -115,7 +115,6 @@ async fn settle_all(applier: &Applier<'_>, all: Vec<due::Due>, now_ms: u64) -> R
     Ok(())
 }
 
-/// The result of one step over the sessions of a former owner.
 pub(super) enum Abandoned {
     /// Sessions up to this one are done.
     Through(OwnedSession),

@@ -642,7 +642,6 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// Delivers a committed message to shared subscriptions without a stream.
     fn deliver_to_groups(
         &mut self,
         routes: &Arc<Routes>,
