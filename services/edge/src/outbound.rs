@@ -324,7 +324,7 @@ impl Outbound {
     }
 }
 
-/// Empty buffers for reuse. Idle connections have none.
+/// Idle connections have no buffer.
 #[derive(Debug, Default)]
 #[allow(clippy::vec_box, reason = "connections hold boxes: a buffer moves in and out without being copied")]
 pub(crate) struct Pool(Vec<Box<Outbound>>);
@@ -342,7 +342,7 @@ impl Pool {
     }
 }
 
-/// The buffer of one connection while the core works on it. The core writes the bytes at the end of the turn.
+/// The buffer of one connection while the core works on it.
 pub(crate) struct OutboundSlot<'a> {
     pub(crate) slot: &'a mut Option<Box<Outbound>>,
     pub(crate) pool: &'a mut Pool,

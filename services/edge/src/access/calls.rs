@@ -18,7 +18,7 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// Starts the thread. Dropping the result ends the thread and all calls in progress.
+    /// Dropping the result ends the thread and all calls in progress.
     pub(super) fn start(
         settings: &CallSettings,
         threads: &mut Vec<JoinHandle<()>>,

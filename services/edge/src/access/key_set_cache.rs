@@ -100,7 +100,7 @@ impl<W> KeySetCache<W> {
         }
     }
 
-    /// Ends a fetch. Returns the clients that waited for it and now begin again.
+    /// Returns the clients that waited for the fetch and now begin again.
     pub(super) fn fetched(&mut self, url: &str, fetched: Fetched, now_s: u64) -> Vec<W> {
         self.fetches += 1;
         let Some(set) = self.sets.get_mut(url) else { return Vec::new() };

@@ -233,7 +233,7 @@ fn serve(shared: &Arc<Shared>, jobs: &Mutex<Receiver<Job>>, passwords: &Password
     }
 }
 
-/// Starts the authentication of a client. `None` when the client waits elsewhere or has its result.
+/// `None` when the client waits elsewhere or has its result.
 fn begin(shared: &Arc<Shared>, applicant: Box<Applicant>) -> Option<Case> {
     if applicant.password.as_deref().is_some_and(connect_token::is_likely) {
         let outcome = connect_token::enter(shared, &applicant);

@@ -209,7 +209,7 @@ impl State {
         Place::Asks(candidate, tag)
     }
 
-    /// Records the end of a call. True when the caller must log that the service fails.
+    /// Returns true when the caller must log that the service fails.
     fn answered(&mut self, broker: u64, fails: bool, now_s: u64) -> bool {
         let service = self.brokers.entry(broker).or_default();
         service.under_way = service.under_way.saturating_sub(1);

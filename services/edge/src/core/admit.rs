@@ -114,7 +114,7 @@ impl Core {
         }
     }
 
-    /// Refuses a CONNECT that was not admitted. Returns true if it was refused.
+    /// Returns true if the CONNECT was refused.
     pub(super) fn refuse_unadmitted(&mut self, slot: u32, broker: &Arc<Broker>, client_id: &str) -> bool {
         let id = self.id_of(slot);
         let Some((_, Some(refusal))) = self.verdict.take_if(|(of, _)| *of == id) else { return false };

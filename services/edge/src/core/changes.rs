@@ -1,6 +1,5 @@
 //! SUBSCRIBE and UNSUBSCRIBE packets that wait for the end of their turn.
 //!
-//! An edit of a broker's filters copies a path of the trie for each filter, publishes a new version and makes the routes
 //! An edit of a broker's filters copies a path of the trie for each filter, publishes a new version and makes all
 //! loops check their cached routes. The packets of one turn and broker are therefore one edit. A connection's next
 //! packet of another kind first triggers the edit, because the packet must find the subscriptions. So does a

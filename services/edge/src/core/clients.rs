@@ -199,7 +199,7 @@ impl Core {
         })
     }
 
-    /// Refuses the CONNECT of a banned client. Returns true if the client was banned.
+    /// Refuses the CONNECT of a banned client, and returns true.
     pub(super) fn refuse_banned(
         &mut self,
         slot: u32,

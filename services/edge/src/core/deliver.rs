@@ -339,8 +339,7 @@ impl Core {
         }
     }
 
-    /// Hands a run to this core's receivers from `start` on, as many as one slice of work allows. Returns the index
-    /// of the first receiver without a copy.
+    /// The same as [`Core::deliver_from`] for a run.
     pub(super) fn deliver_run_from(
         &mut self,
         routes: &Routes,

@@ -93,7 +93,7 @@ impl Core {
         self.end(slot, ended, true);
     }
 
-    /// Refuses a CONNECT while the server drains. Returns true if it does.
+    /// Refuses a CONNECT while the server drains, and returns true.
     pub(super) fn refuse_draining(&mut self, slot: u32, broker: &Broker) -> bool {
         if self.process.drain.get().is_none() {
             return false;

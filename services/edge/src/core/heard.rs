@@ -14,7 +14,7 @@ use crate::mailbox::Mail;
 use crate::store::{PendingSubscribe, Subscribe};
 
 impl Core {
-    /// Announces new filters to other pods. Returns the number to wait for; 0 when there are no other pods.
+    /// Announces new filters to other pods, and returns the number to wait for; 0 when there are no other pods.
     pub(super) fn tell_filters<'f>(&self, broker: &Broker, filters: impl Iterator<Item = &'f str>) -> u64 {
         self.process.region.as_ref().map_or(0, |region| region.subscribed(broker, filters))
     }

@@ -68,7 +68,7 @@ impl Core {
         self.after_digest(slot);
     }
 
-    /// Updates the socket's state after a read. Returns the number of bytes read, if any.
+    /// Returns the number of bytes read, if any.
     fn after_read(&mut self, slot: u32, result: io::Result<usize>, room: usize) -> Option<usize> {
         self.after_tls(slot);
         let connection = &mut self.connections[slot as usize];

@@ -25,7 +25,6 @@ const LEFT_MAX: usize = 1_000;
 /// Client ids whose CONNECTs are counted on a loop; above it, entries from the past are removed.
 const COMING_MAX: usize = 50_000;
 
-/// The publishers of this loop that have a rate limit.
 #[derive(Default)]
 pub(super) struct Paces {
     /// By slot.

@@ -177,8 +177,7 @@ impl Core {
         }
     }
 
-    /// Counts the bytes of a client's topic aliases. Returns false when they are too many and the connection was
-    /// ended.
+    /// Returns false when the client's topic aliases are too large and the connection was ended.
     fn take_aliases(&mut self, slot: u32, before: usize, after: usize) -> bool {
         let session = self.connections[slot as usize].session;
         let all = self.sessions[session as usize].broker.change_alias_bytes(before, after);

@@ -194,7 +194,7 @@ impl Core {
         out.note_answers(before);
     }
 
-    /// Routes a message. Returns the reason code to acknowledge it with; `None` when the store will acknowledge it.
+    /// Returns the reason code to acknowledge the message with; `None` when the store will acknowledge it.
     fn carry_out(
         &mut self,
         slot: u32,

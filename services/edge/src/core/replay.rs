@@ -83,7 +83,6 @@ struct OfSession {
     places: VecDeque<Lookups>,
 }
 
-/// Sessions of one loop that still miss retained messages.
 #[derive(Default)]
 pub(super) struct Replays {
     of: HashMap<u32, OfSession, foldhash::fast::FixedState>,

@@ -8,11 +8,9 @@ use super::timers::Due;
 use crate::broker::Broker;
 use crate::clock::Millis;
 
-/// Sessions per slice.
 const SESSIONS: usize = 2_048;
 /// Brokers per slice whose `$SYS` topics are published: some ten messages each.
 const BROKERS: usize = 8;
-/// Time between slices, milliseconds.
 const EVERY_MS: Millis = 2;
 
 #[derive(Default)]

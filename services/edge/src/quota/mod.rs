@@ -46,7 +46,7 @@ pub(crate) struct Pace {
 }
 
 impl Quota {
-    /// Sets new limits. Clients that wait for the old ones can go on.
+    /// Clients that wait for the old limits can go on.
     pub(crate) fn set(&self, limits: Limits) {
         let (broker, client) = (&limits.broker, &limits.client);
         let rates = [
@@ -122,7 +122,7 @@ impl Quota {
         (messages, bytes)
     }
 
-    /// Adds a client's publishes. Returns when they are paid for, and the limit that decides it.
+    /// Returns when the publishes are paid for, and the limit that decides it.
     pub(crate) fn publish(&self, pace: &mut Pace, messages: u64, bytes: u64, now: u64) -> (u64, Limit) {
         let limits = self.limits.load();
         let (client, broker) = (&limits.client, &limits.broker);

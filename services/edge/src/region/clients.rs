@@ -12,7 +12,6 @@ use crate::clients::{self, Answer, Question, Said};
 
 const INQUIRIES_MAX: usize = 1_000;
 
-/// Callback for the answer of a pod.
 pub(crate) type Tell = Arc<dyn Fn(Said) + Send + Sync>;
 
 #[derive(Default)]

@@ -54,7 +54,7 @@ impl Coming {
     }
 }
 
-/// Receives for the fabric. It holds the region weakly, because the region owns the fabric.
+/// Holds the region weakly, because the region owns the fabric.
 pub(super) struct FabricSink(pub(super) Weak<Region>);
 
 impl Sink for FabricSink {
@@ -303,7 +303,7 @@ impl Region {
         }
     }
 
-    /// Decodes a message. A retained message has a position among the others.
+    /// A retained message has a position among the others.
     fn decoded(&self, entry: &[u8], place: Option<Place>, traced: Option<Traced>) -> Option<Arc<Message>> {
         let (message, _) = record::decode_entry(entry, &self.clock)?;
         message.set_place(place);

@@ -122,7 +122,7 @@ impl Announced {
         self.version > 0 && (self.is_due || (self.generation != generation && now >= self.made_at + age_ms))
     }
 
-    /// Replaces the digest. Returns false if it equals the old one.
+    /// Returns false if the digest equals the old one.
     fn replace(
         &mut self,
         made: Result<Digest, TooMany>,

@@ -121,7 +121,7 @@ impl Peers {
         });
     }
 
-    /// Adds filters to a peer's digest. Returns false if an announcement before this one is missing.
+    /// Returns false if an announcement before this one is missing.
     pub(super) fn added(&self, pod: PodId, version: u64, codes: impl Iterator<Item = Code>) -> bool {
         self.change(|known| {
             let peer = peer(known, pod);

@@ -188,7 +188,7 @@ impl Applier<'_> {
         }
     }
 
-    /// The result so far. The borrow must not be held across an await.
+    /// The borrow must not be held across an await.
     pub(super) fn applied(&self) -> RefMut<'_, Applied> {
         self.applied.borrow_mut()
     }

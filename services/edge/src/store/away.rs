@@ -53,7 +53,7 @@ impl Away {
         held
     }
 
-    /// Holds a confirmation. Returns true if it was merged with an earlier one.
+    /// Returns true if the confirmation was merged with an earlier one.
     fn hold_confirmed(
         &mut self,
         publisher: PublisherKey,

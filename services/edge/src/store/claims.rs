@@ -39,7 +39,6 @@ struct Group {
 }
 
 impl Claims {
-    /// Notes that a stream may have more for this pod's members.
     pub(super) fn grew(&mut self, key: StreamKey) {
         self.groups.entry(key).or_default();
         self.behind.insert(key);
@@ -79,7 +78,6 @@ impl Writer<'_> {
         self.claim_all();
     }
 
-    /// Members have these messages for good, and that is durable.
     pub(super) fn taken_among_pods(&mut self, taken: &[(StreamKey, Position)]) {
         taken.iter().for_each(|(stream, place)| self.claims.settle(*stream, *place));
     }
@@ -98,7 +96,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Claims a page. Returns true if there is more to claim.
+    /// Returns true if there is more to claim.
     fn claim(&mut self, key: StreamKey, broker: &Arc<Broker>, kept: &KeptGroup) -> bool {
         let snapshot = broker.router.snapshot();
         let members = snapshot.group(&kept.name, &kept.filter).map_or(0, |group| group.count_online(is_here));

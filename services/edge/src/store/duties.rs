@@ -78,7 +78,7 @@ impl Duties {
         self.sessions
     }
 
-    /// A step with so many sessions failed. The next one has half as many.
+    /// After a failed step of `sessions` sessions, the next one has half as many.
     ///
     /// # Errors
     /// As [`halved`].

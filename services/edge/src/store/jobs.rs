@@ -275,7 +275,6 @@ pub(crate) struct Unsubscribe {
     pub(crate) packet_id: Option<PacketId>,
     pub(crate) reasons: SmallVec<[ReasonCode; 4]>,
     pub(super) written: usize,
-    /// End of the filters that the next transaction writes.
     pub(super) until: usize,
 }
 

@@ -82,7 +82,7 @@ impl Leases {
         self.lock().ends
     }
 
-    /// Waits for the next turn. Returns false when the process ends.
+    /// Returns false when the process ends.
     fn wait(&self) -> bool {
         let waited = self.changed.wait_timeout_while(self.lock(), EVERY, |state| !state.ends);
         !waited.unwrap_or_else(PoisonError::into_inner).0.ends
@@ -123,7 +123,7 @@ fn turn(shared: &Shared, watch: &mut Watch) -> Result<Vec<Pod>, Error> {
     Ok(dead.into_iter().filter(is_turn).cloned().collect())
 }
 
-/// Renews the lease and lists all. Returns `None` when the process ends before the store has answered.
+/// Returns `None` when the process ends before the store has answered.
 fn renew(shared: &Shared) -> Option<Result<Vec<Pod>, Error>> {
     let asked = shared.layers.run(async |tx| {
         // The time of this attempt, so that each renewal changes the row.

@@ -168,7 +168,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Submits jobs, which run in this order. Empties `jobs`.
+    /// Submits jobs, which run in this order, and empties `jobs`.
     pub(crate) fn submit(&self, jobs: &mut Vec<Job>) {
         self.shared.writes.push(jobs);
     }
