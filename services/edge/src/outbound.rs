@@ -41,6 +41,7 @@ impl Chunk {
 #[derive(Debug, Default)]
 pub(crate) struct Outbound {
     chunks: VecDeque<Chunk>,
+    /// Packets are appended here, after the chunks.
     tail: Vec<u8>,
     /// Written bytes of the first chunk, or of `tail` if there is no chunk.
     written: usize,

@@ -68,6 +68,7 @@ pub(crate) struct Applicant {
     pub(crate) connection: ConnectionId,
     pub(crate) broker: Arc<Broker>,
     pub(crate) client_id: Arc<str>,
+    /// The server chose the client id.
     pub(crate) assigned: bool,
     pub(crate) address: Option<SocketAddr>,
     pub(crate) user: Option<Arc<str>>,

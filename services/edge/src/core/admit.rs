@@ -15,7 +15,7 @@ use crate::metrics::Count;
 use crate::quota::Limit;
 use crate::quota::limiter::nanos;
 
-/// Sessions that each loop may request from the store at once. With more, the store only gets slower.
+/// Sessions that each loop may request from the store at once. More would not make the store faster.
 const ATTACHING_MAX: usize = 4096;
 /// Where brokers take turns: stands for all brokers that are not known yet.
 const UNKNOWN_BROKER: u64 = u64::MAX;

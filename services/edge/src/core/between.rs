@@ -83,6 +83,7 @@ fn distance(from: PacketId, to: PacketId) -> usize {
 /// The packet id `by` ids before `id`; before 1 comes 65,535.
 fn earlier(id: PacketId, by: usize) -> PacketId {
     let zero_based = (usize::from(id.get()) - 1 + IDS - by % IDS) % IDS;
+    // At most 65,534, so the conversion cannot fail.
     PacketId::MIN.saturating_add(u16::try_from(zero_based).unwrap_or(0))
 }
 

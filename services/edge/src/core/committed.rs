@@ -65,6 +65,7 @@ impl Ahead {
 }
 
 impl Core {
+    /// Delivers a committed message to this core's sessions, or makes them read it.
     pub(super) fn committed(&mut self, committed: &Committed) {
         let Committed { routes, message, sender, .. } = committed;
         let (began, mut taken) = (self.trace_began(message), 0);

@@ -167,6 +167,7 @@ impl Core {
         for id in due {
             self.resume(id);
         }
+        // Connections that have ended cannot be resumed, so their entries go.
         let now_ms = self.now_ms;
         let mut paused = std::mem::take(&mut self.paused);
         paused.retain(|(id, until)| *until > now_ms || self.connection_of(*id).is_some());

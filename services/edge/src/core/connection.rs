@@ -36,7 +36,6 @@ pub(crate) enum Transport {
     Proxy,
     /// After a PROXY protocol header: the first byte decides between MQTT and a WebSocket handshake.
     Either,
-    /// The HTTP request of a WebSocket handshake comes first.
     Handshake,
     WebSocket(Box<Decoder>),
 }
@@ -85,6 +84,7 @@ pub(crate) struct Connected {
     /// The address that the limits per address count this connection for.
     pub(crate) counted_for: Address,
     pub(crate) state: State,
+    /// The socket accepts no more output for now.
     pub(crate) busy: bool,
     /// The socket has, or may have, more to read.
     pub(crate) readable: bool,
@@ -94,6 +94,7 @@ pub(crate) struct Connected {
     pub(crate) read_closed: bool,
     /// Its broker limits what it sends.
     pub(crate) is_limited: bool,
+    /// Its SUBSCRIBE or UNSUBSCRIBE waits for the end of the turn.
     pub(crate) changes_filters: bool,
     /// Messages from it that receivers get only after the commit, and that are not committed yet. While there are
     /// any, what it publishes takes the same way, so that its messages stay in order (P4).

@@ -545,7 +545,6 @@ fn transcode(topic: &str, bytes: &[u8], is_v5: bool) -> Vec<u8> {
     out
 }
 
-/// Counts the messages of a run and their bytes.
 pub(crate) fn amount_of_run(topic: &str, bytes: &[u8], is_v5: bool) -> Amount {
     let mut amount = Amount::default();
     each_publish(bytes, is_v5, |payload| amount.add(topic.len() + payload.len()));

@@ -32,7 +32,7 @@ pub(super) struct Fresh {
     replayed: VecDeque<Replayed>,
 }
 
-/// A session has the retained messages of a filter as of these pages, until a live copy can no longer be late.
+/// The pages of a filter's retained messages that a session has got, until no live copy can be late.
 struct Replayed {
     filter: Box<str>,
     pages: Arc<RetainedPages>,

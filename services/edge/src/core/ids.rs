@@ -35,7 +35,7 @@ impl Core {
         let broker = homed.broker.id;
         let reserved = homed.session.take_reserved();
         let Some(kept) = &mut homed.kept else {
-            // An in-memory session does not outlive its connection.
+            // The store does not have this session, so its ids need not be stored.
             for (id, _) in reserved {
                 homed.session.confirm(id);
             }

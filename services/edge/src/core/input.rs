@@ -108,6 +108,7 @@ impl Core {
     fn after_tls(&mut self, slot: u32) {
         let connection = &mut self.connections[slot as usize];
         if connection.stream.has_unsent() {
+            // An outbound buffer, even an empty one, is flushed at the end of the turn.
             let (_, mut out, _) = parts!(self, slot);
             out.outbound();
         }

@@ -157,6 +157,7 @@ pub(crate) enum Ended {
     Kicked,
     Banned,
     Error(ReasonCode),
+    /// The client closed its WebSocket without DISCONNECT; the code to answer with.
     WebSocketClosed(u16),
     /// The client sent an invalid WebSocket frame; the code to close with.
     Frame(u16),
@@ -646,7 +647,7 @@ impl Core {
         }
     }
 
-    /// Closes a connection whose full socket has too much queued, or makes too little progress.
+    /// Closes a connection with too much queued for its full socket, and bounds its answers.
     fn after_busy_flush(&mut self, slot: u32, written: usize) {
         let limits = &self.process.limits;
         let connection = &mut self.connections[slot as usize];

@@ -14,7 +14,6 @@ use crate::clock::Millis;
 use crate::quota::limiter::{Rate, millis, nanos};
 use crate::quota::{Limit, Pace};
 
-/// Largest packet of a run, bytes.
 const RUN_PACKET_BYTES_MAX: u32 = 3 + 0x3FFF;
 /// Fewest bytes of a PUBLISH besides its topic.
 const PUBLISH_BYTES_MIN: usize = 4;

@@ -14,7 +14,9 @@ pub(super) type Unconfirmed = HashMap<ConnectionId, Refusals>;
 
 pub(super) struct Refusals {
     publisher: PublisherKey,
+    /// Refusals that end with this connection.
     of_connection: u32,
+    /// Refusals that end with the session.
     of_session: u32,
     last: Option<PacketId>,
 }

@@ -66,7 +66,6 @@ pub(super) enum Task {
 #[derive(Clone, Copy, Debug)]
 enum Waiting {
     ToRead(u32),
-    /// It has used its share and has more to do.
     ToGoOn(ConnectionId),
 }
 

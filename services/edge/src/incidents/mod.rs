@@ -40,6 +40,7 @@ pub(crate) struct Incidents {
 
 struct Row {
     incident: Incident,
+    /// The last write, unix milliseconds.
     written_at: Option<u64>,
 }
 

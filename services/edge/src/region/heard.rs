@@ -51,6 +51,7 @@ impl Region {
         None
     }
 
+    /// Handles a pod's confirmation of announcements up to `version`.
     pub(super) fn has_heard(&self, from: PodId, broker: &Broker, version: u64) {
         broker.elsewhere.peers.heard(from, version);
         self.release(broker);

@@ -75,6 +75,7 @@ impl Members {
         }
     }
 
+    /// Share names, filters and numbers of members on this pod.
     pub(super) fn own(&self, of: u64) -> impl Iterator<Item = (&str, &str, u16)> {
         let own = self.own.iter().filter(move |((broker, ..), _)| *broker == of);
         own.map(|((_, name, filter), count)| (&**name, &**filter, *count))

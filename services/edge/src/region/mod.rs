@@ -189,7 +189,6 @@ impl Region {
         Some(PodNotice::Traced { check: wire::check(entry), trace_id, span_id, sent_ns })
     }
 
-    /// The same as [`Region::publish`] for a run of messages on one topic.
     pub(crate) fn publish_run(&self, routes: &Routes, bytes: &[u8], is_v5: bool, count: usize) {
         let Some(fabric) = self.fabric.get() else { return };
         let Broker { id, elsewhere, .. } = &*routes.broker;

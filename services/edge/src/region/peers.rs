@@ -76,6 +76,7 @@ impl Peers {
         self.view.load().iter().map(|(pod, _)| *pod).collect()
     }
 
+    /// Number of connected peers, and how many of them are untrusted.
     pub(super) fn count(&self) -> (usize, usize) {
         let known = self.lock();
         let there = known.iter().filter(|peer| peer.gone_at.is_none());

@@ -18,6 +18,7 @@ use crate::region::is_here;
 const CLAIM: ReadLimit = ReadLimit { entries: 50, bytes: 512 * 1024 };
 /// Unacknowledged messages that a pod may claim for each of its members.
 const OUTSTANDING_PER_MEMBER: usize = 100;
+/// At most this many members count for that.
 const MEMBERS_MAX: usize = 10;
 const FREED: usize = 50;
 

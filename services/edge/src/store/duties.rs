@@ -49,7 +49,6 @@ impl Duty {
 pub(super) struct Duties {
     waiting: VecDeque<Duty>,
     sessions: usize,
-    /// Microseconds of the process.
     not_before_us: u64,
     has_jobs: bool,
     has_failed: bool,
@@ -122,7 +121,6 @@ impl Duties {
     }
 }
 
-/// The next step, if it is time for one.
 pub(super) fn step(writer: &mut Writer<'_>) {
     let clock = writer.shared.clock;
     let began_us = clock.micros();

@@ -32,7 +32,6 @@ struct Group {
     acknowledged: BTreeSet<Position>,
     /// Whether its stream has messages that no member got.
     behind: bool,
-    /// Whether the progress differs from the stored one.
     unsaved: bool,
 }
 

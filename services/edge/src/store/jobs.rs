@@ -133,7 +133,6 @@ pub(crate) struct Publish {
     pub(crate) inbound: Option<SessionKey>,
     /// The condition under which the message need not be stored, because its receivers have it already.
     pub(crate) wanted: Option<Wanted>,
-    /// Time at which a traced message was queued, in microseconds.
     pub(crate) queued_us: u64,
 }
 

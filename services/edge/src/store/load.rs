@@ -36,6 +36,7 @@ fn sessions(store: &Store, broker: &Broker) -> Result<usize, Error> {
     }
 }
 
+/// Also removes expired messages from the store.
 fn retained(store: &Store, clock: &Clock, broker: &Broker) -> Result<(), Error> {
     let now = seconds(clock.now());
     let mut from = None;

@@ -283,7 +283,6 @@ impl Found {
         self.through = self.through.min(through);
     }
 
-    /// Sorts the messages in commit order, each once.
     fn into_page(mut self, cursor: Position, through: Position) -> Page {
         self.entries.sort_by_key(|(position, _)| *position);
         self.entries.dedup_by(|(later, (_, _, sources)), (position, (_, _, all))| {

@@ -11,7 +11,6 @@ pub(crate) struct StoredTraces {
     pub(crate) messages: Vec<(Arc<Broker>, Arc<Message>)>,
     /// False: the store refused them.
     pub(crate) stored: bool,
-    /// When the store answered, microseconds.
     pub(crate) answered_us: u64,
 }
 
