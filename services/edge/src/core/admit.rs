@@ -84,7 +84,6 @@ impl Core {
         self.verdict.is_some_and(|(of, refusal)| of == id && refusal.is_some())
     }
 
-    /// Admits waiting CONNECTs whose turn it is, and refuses others.
     pub(super) fn admit_waiting(&mut self) {
         while !self.admission.is_idle() {
             let waits = |id: &ConnectionId| {

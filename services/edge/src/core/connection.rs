@@ -169,12 +169,10 @@ pub(crate) struct Request {
 /// A SCRAM exchange before CONNACK.
 pub(crate) struct Exchange {
     pub(crate) turn: Turn,
-    /// When it must be over.
     pub(crate) until: Seconds,
 }
 
 impl Request {
-    /// The authenticated user on a managed broker.
     pub(crate) fn proven_user(&self) -> Option<&str> {
         self.granted.as_ref()?.standing.user.as_deref()
     }

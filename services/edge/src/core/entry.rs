@@ -189,7 +189,6 @@ impl Core {
         }
     }
 
-    /// When the client's access expires.
     pub(super) fn entry_ends(&self, slot: u32) -> Option<Seconds> {
         let until_ms = self.connections[slot as usize].who.granted()?.grant.until_ms?;
         // The first second of this process that begins after it: they are counted from 1.

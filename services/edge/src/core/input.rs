@@ -20,7 +20,6 @@ const PROGRESS_BYTES: usize = 1000;
 
 /// The unprocessed ends of a buffer.
 pub(super) struct Rest {
-    /// MQTT bytes of an incomplete packet.
     pub(super) mqtt: Range<usize>,
     /// Bytes behind them that are not MQTT yet (frame headers, handshake, PROXY header).
     pub(super) raw: Range<usize>,

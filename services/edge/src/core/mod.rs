@@ -181,7 +181,6 @@ pub(crate) struct Core {
     directory: Directory,
     routes: RouteCache,
     calendar: Calendar,
-    /// Shared by all reads.
     read_buffer: Vec<u8>,
     pool: Pool,
     /// Connections to flush at the end of the turn.
@@ -190,7 +189,7 @@ pub(crate) struct Core {
     overfull: Vec<u32>,
     /// Connections that have more to read.
     ready: Vec<u32>,
-    /// Publishers that are not read, with the time until which at most.
+    /// Paused publishers, and until when at the latest.
     paused: Vec<(ConnectionId, Millis)>,
     paces: Paces,
     /// Receivers that lag, with the publishers that wait for them.

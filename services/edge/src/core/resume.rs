@@ -330,7 +330,7 @@ impl Core {
         self.calendar.add(self.now + LOOK_AROUND_S, Due::LookAround);
     }
 
-    /// Streams that keep a topic have grown: sessions that follow them read on.
+    /// Makes the sessions that follow the streams of a topic read on, because the streams have grown.
     pub(super) fn grown(&mut self, routes: &Routes) {
         for receiver in routes.receivers(self.index).iter().filter(|receiver| receiver.kept > 0) {
             let Some(homed) = self.sessions.get_mut(receiver.target.slot as usize) else { continue };

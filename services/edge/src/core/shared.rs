@@ -1,4 +1,4 @@
-//! Shared subscriptions with a stream: the store hands their messages to members, and gets back what became of each.
+//! Shared subscriptions with a stream: the store hands their messages to members, and learns what became of each.
 
 use std::sync::Arc;
 

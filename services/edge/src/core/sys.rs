@@ -10,7 +10,7 @@ use crate::broker::Broker;
 use crate::metrics::{BrokerCounters, Count};
 
 impl Core {
-    /// One core publishes them for all.
+    /// One core publishes the topics for all cores.
     pub(super) fn publish_sys_of(&mut self, broker: &Arc<Broker>) {
         for (topic, value) in self.sys_values(broker) {
             let topic = format!("$SYS/broker/{topic}");

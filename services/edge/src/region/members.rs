@@ -18,7 +18,6 @@ const MEMBERS_MAX: u16 = 16;
 /// A shared subscription: its broker, share name and filter.
 type Group = (u64, Box<str>, Box<str>);
 
-/// Members on this pod and on the other pods.
 #[derive(Default)]
 pub(super) struct Members {
     /// The index of a pod is the number in its targets.

@@ -57,7 +57,6 @@ pub(super) struct Applied {
     pub(super) last_place: u16,
     pub(super) changes: Vec<Change>,
     pub(super) wills: Vec<(Arc<Broker>, Arc<Message>)>,
-    /// Wills that can never be written, and why.
     pub(super) wills_dropped: Vec<(Arc<Broker>, Error)>,
     pub(super) touched: Vec<StreamKey>,
     pub(super) counts: Vec<(Arc<Broker>, Counts)>,

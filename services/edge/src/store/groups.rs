@@ -71,7 +71,6 @@ impl Group {
         self.outstanding.len() < OUTSTANDING_MAX
     }
 
-    /// Whether no member has the message yet.
     fn wants(&self, place: Position) -> bool {
         !self.outstanding.contains(&place) && !self.acknowledged.contains(&place)
     }

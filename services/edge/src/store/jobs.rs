@@ -101,7 +101,7 @@ pub(crate) struct PublisherKey {
     pub(crate) publisher: u64,
 }
 
-/// The epoch proves the ownership.
+/// A session and its epoch, which proves its ownership.
 #[derive(Clone)]
 pub(crate) struct SessionKey {
     pub(crate) broker: Arc<Broker>,

@@ -116,7 +116,6 @@ pub(super) async fn changes(tx: &Transaction, store: &Store, broker: &Broker) ->
     Ok(())
 }
 
-/// Number of subscribers of each stream.
 pub(super) async fn subscribers(
     tx: &Transaction,
     broker: BrokerId,

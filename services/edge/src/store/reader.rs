@@ -145,7 +145,6 @@ fn sweep_broker(shared: &Shared, broker: u64) {
     }
 }
 
-/// Repeats until there is nothing left to remove.
 fn until_nothing(piece: impl Fn(usize) -> Result<usize, Error>) -> Result<(), Error> {
     let mut limit = SWEPT;
     while resized(piece(limit), &mut limit, SWEPT)? != Some(0) {}

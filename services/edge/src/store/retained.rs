@@ -73,7 +73,6 @@ impl RetainedRead {
         self.subscribe.session.broker.id
     }
 
-    /// Whether the session that sent the SUBSCRIBE has ended.
     fn is_gone(&self) -> bool {
         self.subscribe.pending.asker.strong_count() == 0
     }

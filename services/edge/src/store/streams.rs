@@ -88,7 +88,6 @@ pub(crate) struct Kept {
     pub(crate) is_over_limit: bool,
     /// Streams of webhooks among `streams`, with the webhooks' names. They store messages of all QoS.
     pub(crate) hooks: Box<[(StreamRef, Arc<str>)]>,
-    /// Nodes of the filter index that the match visited.
     pub(crate) visited: usize,
 }
 

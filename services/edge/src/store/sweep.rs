@@ -188,7 +188,7 @@ fn abandon(
     }
     let is_own = dead.is_none();
     let is_alive = Cell::new(false);
-    // Nobody else ends the sessions of this pod's earlier run, so conflicts pass.
+    // Nobody else ends the sessions of this pod's earlier run, so it is retried after any number of conflicts.
     let conflicts_max = conflicts_max(owned.len(), if is_own { u32::MAX } else { CONFLICTS });
     let (applied, stamp) = writer.transact(&[], conflicts_max, &async |applier| {
         let now_ms = applier.shared.clock.unix_now_ms();

@@ -945,7 +945,6 @@ fn is_of_jobs(error: &Error) -> bool {
     !matches!(error, Error::Store(Busy | Closed | CommitUnknown | DiskFull { .. } | Io(_) | Unavailable(_)))
 }
 
-/// Why a job is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
     /// The store can never hold it.
