@@ -30,7 +30,7 @@ impl Clock {
         Self { start: Instant::now(), unix_start_ms, unix_start_us: 0 }
     }
 
-    /// The same clock, so many milliseconds ahead of the machine's.
+    /// The same clock, `ms` milliseconds ahead of the machine's.
     pub(crate) fn ahead(self, ms: i64) -> Self {
         Self { unix_start_ms: self.unix_start_ms.saturating_add_signed(ms), ..self }
     }

@@ -4,9 +4,9 @@
 //!
 //! Copies from one publisher's connection on one pod come in commit order. But messages that the publisher sent
 //! earlier through another pod may still be on their way. So a session does not take the first copy of a connection:
-//! it reads that message together with everything committed before. Later copies of the connection are taken.
-//! Whenever something may be missing (a gap, a lost pod, pods that do not know all filters of the session yet),
-//! sessions read, and take no copies until they have read to the end.
+//! it reads that message together with everything committed before. Later copies of the connection are taken. A copy
+//! may be missing after a gap, after the loss of a pod, and while pods do not know all filters of the session. Then
+//! the session reads, and takes no copies until it has read to the end.
 
 use std::sync::Arc;
 

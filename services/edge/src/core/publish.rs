@@ -81,7 +81,7 @@ impl Core {
             && !self.sampler.is_due()
     }
 
-    /// Begins a run with the packet at `at`; `None` when the packet was refused or carried out by itself.
+    /// Begins a run with the packet at `at`; `None` when the packet was refused or processed by itself.
     pub(super) fn begin_run(
         &mut self,
         slot: u32,

@@ -235,7 +235,7 @@ impl Core {
         self.tell_filters(&homed.broker, homed.session.subscriptions().map(|(filter, _)| filter))
     }
 
-    /// From here on holds live copies for a session that catches up, and sets a barrier after what was routed before.
+    /// Holds live copies from here on for a session that catches up, and sets a barrier after what was routed before.
     pub(super) fn hold_behind_fence(&mut self, session: u32) {
         let target = self.target_of(session);
         let kept = self.sessions[session as usize].kept.as_deref_mut();
@@ -435,7 +435,7 @@ impl Core {
         self.deliver_to(session, delivery, Publisher::NOBODY);
     }
 
-    /// Delivers what was held for a session that has become live.
+    /// Delivers the held messages of a session that has become live.
     pub(super) fn deliver_held(&mut self, session: u32) {
         let Some(kept) = &mut self.sessions[session as usize].kept else { return };
         let held = kept.take_held();

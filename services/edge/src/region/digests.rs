@@ -212,7 +212,7 @@ impl Region {
     pub(super) fn digests_missing(&self, to: To, from: Option<PodId>) {
         let brokers = match to {
             To::At { broker, .. } => self.brokers.by_id(broker).into_iter().collect(),
-            // A lost notice may have been a pod's question who has a broker.
+            // The lost notice may have been a pod's request for a broker's digests.
             To::Pods => self.brokers.all(),
             To::Broker(_) | To::Pod(_) | To::Group { .. } => return,
         };

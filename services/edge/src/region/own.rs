@@ -12,8 +12,8 @@ use crate::clock::Millis;
 
 /// Least time between two builds of a digest. A removed filter causes needless messages for this long.
 const AGE_MS: Millis = 2_000;
-/// One more millisecond for each so many filters. A large digest costs one to two microseconds a filter, so building
-/// takes at most 2 % of a core.
+/// The time grows by one millisecond for this many filters. A large digest costs one to two microseconds a filter, so
+/// building takes at most 2 % of a core.
 const FILTERS_PER_MS: usize = 10;
 /// Least room of a new digest for further filters.
 const SPARE_MIN: usize = 100;

@@ -26,7 +26,7 @@ const SLOW_US: u64 = 20_000;
 const FAST_US: u64 = 5_000;
 /// A failed step is tried again after this, microseconds.
 const RETRY_US: u64 = 100_000;
-/// While there are jobs, the writer serves them for so many times as long as the last step took.
+/// While there are jobs, the writer serves them for this many times the duration of the last step.
 const JOBS_SHARE: u64 = 3;
 
 #[derive(Debug)]

@@ -25,14 +25,14 @@ use super::Shared;
 /// A pod whose lease row was unchanged for so long is dead.
 const LEASE_MS: u64 = 5_000;
 /// If two scans are further apart than this, the watcher was stalled, or the store was unavailable and no pod could
-/// renew. Then the watcher judges all leases anew.
+/// renew. Then the watcher judges all leases from the start.
 const GAP_MS: u64 = LEASE_MS / 2;
 /// How often the lease is renewed and the others are scanned.
 const EVERY: Duration = Duration::from_millis(500);
 /// How often the thread looks whether the process ends, while the store does not answer.
 const LOOK_UP: Duration = Duration::from_millis(100);
-/// A dead pod is recovered by the first live pod in an order that all pods compute alike. Each later one waits so much
-/// longer, so that two pods recover the same sessions only if the first is slow.
+/// A dead pod is recovered by the first live pod in an order that all pods compute alike. Each later pod waits this
+/// much longer, so that two pods recover the same sessions only if the first is slow.
 const HEAD_START_MS: u64 = 10_000;
 /// Live pods that wait for each other.
 const RANK_MAX: usize = 3;

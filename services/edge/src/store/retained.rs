@@ -187,7 +187,7 @@ impl Reader {
         self.pages.begin(filter);
         let limit = (COMPARED_MAX / self.pages.earlier().max(1)).clamp(PAGE_MIN, PAGE).min(self.limit);
         let (broker, from) = (self.pages.broker(), self.from.as_ref());
-        // At least 2: a page that is too old is not tried again as it is, but smaller.
+        // At least 2, so that a page that is too old is tried again with fewer messages.
         let run = layers.run_piece(limit.max(2), async |tx| {
             let page = retained::matching(&tx, broker, filter.as_bytes(), from, limit, Snapshot).await?;
             Ok((page, tx.read_version().await?))
