@@ -141,7 +141,6 @@ impl<T> Admission<T> {
         self.take_turn().map(|client| (client, verdict))
     }
 
-    /// Takes the next broker's first client.
     fn take_turn(&mut self) -> Option<T> {
         let broker = self.turns.pop_front()?;
         let waiting = self.waiting.get_mut(&broker)?;

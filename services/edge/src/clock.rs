@@ -30,7 +30,7 @@ impl Clock {
         Self { start: Instant::now(), unix_start_ms, unix_start_us: 0 }
     }
 
-    /// The same clock, so many milliseconds ahead of the machine's.
+    /// The same clock, `ms` milliseconds ahead of the machine's.
     pub(crate) fn ahead(self, ms: i64) -> Self {
         Self { unix_start_ms: self.unix_start_ms.saturating_add_signed(ms), ..self }
     }
@@ -39,7 +39,6 @@ impl Clock {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// For measured durations.
     pub(crate) fn micros(&self) -> u64 {
         u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX)
     }

@@ -40,7 +40,6 @@ impl Memory {
         self.budget
     }
 
-    /// Bytes at the last measurement.
     pub(crate) fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }

@@ -38,11 +38,10 @@ impl Chunk {
     }
 }
 
-/// The outbound buffer of one connection. A connection has one only while bytes wait.
 #[derive(Debug, Default)]
 pub(crate) struct Outbound {
     chunks: VecDeque<Chunk>,
-    /// Packets are appended here; it follows the chunks.
+    /// Packets are appended here, after the chunks.
     tail: Vec<u8>,
     /// Written bytes of the first chunk, or of `tail` if there is no chunk.
     written: usize,
@@ -326,7 +325,7 @@ impl Outbound {
     }
 }
 
-/// Empty buffers for reuse. Idle connections have none.
+/// Idle connections have no buffer.
 #[derive(Debug, Default)]
 #[allow(clippy::vec_box, reason = "connections hold boxes: a buffer moves in and out without being copied")]
 pub(crate) struct Pool(Vec<Box<Outbound>>);
@@ -344,7 +343,7 @@ impl Pool {
     }
 }
 
-/// The buffer of one connection while the core works on it. The core writes the bytes at the end of the turn.
+/// The buffer of one connection while the core works on it.
 pub(crate) struct OutboundSlot<'a> {
     pub(crate) slot: &'a mut Option<Box<Outbound>>,
     pub(crate) pool: &'a mut Pool,

@@ -349,7 +349,7 @@ fn settings(limits: &Limits) -> SessionSettings {
     }
 }
 
-/// Binds each address once per core; the kernel spreads new connections over the sockets.
+/// The kernel spreads new connections over the sockets of an address: one per core.
 fn bind_all(
     addresses: &[SocketAddr],
     speaks: Speaks,

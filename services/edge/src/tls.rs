@@ -23,7 +23,7 @@ impl Tls {
         self.servers.load()
     }
 
-    /// Reads the files again. Open connections keep the old certificates.
+    /// Open connections keep the old certificates.
     pub(crate) fn reload(&self) -> Result<(), LoadError> {
         let servers = Servers::load(&self.files, Some(&self.servers.load()))?;
         self.servers.store(Arc::new(servers));

@@ -1,4 +1,4 @@
-//! The thread that makes HTTP calls to tenants' services.
+//! Makes the HTTP calls to tenants' services, on one thread.
 
 use std::sync::OnceLock;
 use std::thread::JoinHandle;
@@ -18,7 +18,7 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// Starts the thread. Dropping the result ends the thread and all calls in progress.
+    /// Dropping the result ends the thread and all calls in progress.
     pub(super) fn start(
         settings: &CallSettings,
         threads: &mut Vec<JoinHandle<()>>,

@@ -12,7 +12,6 @@ use super::limits::{KEY_SETS_MAX, WAITING_FOR_KEYS_MAX, WAITING_PER_KEY_SET_MAX}
 pub(super) struct KeySetCache<W> {
     sets: HashMap<Box<str>, Set<W>>,
     waiting: usize,
-    /// Completed fetches.
     fetches: u64,
 }
 
@@ -101,7 +100,7 @@ impl<W> KeySetCache<W> {
         }
     }
 
-    /// Ends a fetch. Returns the clients that waited for it and now begin again.
+    /// Returns the clients that waited for the fetch and now begin again.
     pub(super) fn fetched(&mut self, url: &str, fetched: Fetched, now_s: u64) -> Vec<W> {
         self.fetches += 1;
         let Some(set) = self.sets.get_mut(url) else { return Vec::new() };
@@ -139,7 +138,6 @@ impl<W> KeySetCache<W> {
         Some(set)
     }
 
-    /// Evicts the least recently used set.
     fn forget_one(&mut self) -> Option<()> {
         let idle = self.sets.iter().filter(|(_, set)| !set.refresh.is_under_way());
         let url = idle.min_by_key(|(_, set)| set.used_s)?.0.clone();

@@ -25,7 +25,6 @@ pub(super) struct Waiting {
 
 pub(super) type Passwords = Checker<Waiting>;
 
-/// One thread for each core, up to a limit.
 pub(crate) fn checker_threads() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get).min(THREADS_MAX)
 }

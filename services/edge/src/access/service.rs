@@ -34,7 +34,6 @@ const TAKEN: usize = 64;
 pub(super) enum Job {
     Enter(Box<Applicant>),
     Attempt(Box<Attempt>),
-    /// The webhook's response about this client.
     Answered(Box<(Candidate, WebhookAnswer)>),
     Review(Vec<Review>),
 }
@@ -210,7 +209,6 @@ fn serve(shared: &Arc<Shared>, jobs: &Mutex<Receiver<Job>>, passwords: &Password
         let (mut cases, mut attempts) = (Vec::new(), Vec::new());
         for job in taken {
             match job {
-                // The client has disconnected.
                 Job::Enter(applicant) if applicant.cancellation.is_cancelled() => {}
                 Job::Enter(applicant) => cases.extend(begin(shared, applicant)),
                 Job::Attempt(attempt) => attempts.extend(scram::begin(shared, attempt)),
@@ -235,7 +233,7 @@ fn serve(shared: &Arc<Shared>, jobs: &Mutex<Receiver<Job>>, passwords: &Password
     }
 }
 
-/// Starts the authentication of a client. `None` when the client waits elsewhere or has its result.
+/// `None` when the client waits elsewhere or has its result.
 fn begin(shared: &Arc<Shared>, applicant: Box<Applicant>) -> Option<Case> {
     if applicant.password.as_deref().is_some_and(connect_token::is_likely) {
         let outcome = connect_token::enter(shared, &applicant);

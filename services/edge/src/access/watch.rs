@@ -15,7 +15,6 @@ use crate::mailbox::Mail;
 
 /// A change applies to connected clients within two seconds, including reading and notifying.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Brokers per request.
 const AT_ONCE: usize = 100;
 
 pub(super) fn run(shared: &Shared, stopped: &Receiver<()>) {

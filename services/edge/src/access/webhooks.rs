@@ -46,11 +46,9 @@ struct Service {
 }
 
 enum Place {
-    /// The cache has the response.
     Answered(Candidate, WebhookAnswer),
     /// Another client's request in progress brings the response.
     Waits,
-    /// This client's request must be made.
     Asks(Candidate, Tag),
 }
 
@@ -211,7 +209,7 @@ impl State {
         Place::Asks(candidate, tag)
     }
 
-    /// Records the end of a call. True when the caller must log that the service fails.
+    /// Returns true when the caller must log that the service fails.
     fn answered(&mut self, broker: u64, fails: bool, now_s: u64) -> bool {
         let service = self.brokers.entry(broker).or_default();
         service.under_way = service.under_way.saturating_sub(1);

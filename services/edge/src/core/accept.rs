@@ -16,13 +16,13 @@ use super::timers::Due;
 use super::{Core, FIRST_LISTENER, LINGER_S, work};
 use crate::tls::Tls;
 
-/// What a connection costs its address.
+/// Weight of a connection in the rate limit of its address.
 pub(super) const COST: u32 = 1;
-/// The same with a TLS handshake, which takes several times the CPU time of a connection without.
+/// With TLS the handshake takes several times the CPU time.
 const TLS_COST: u32 = 4;
 
 impl Core {
-    /// Registers the listeners; to be called once, before the first turn.
+    /// Must be called once, before the first turn.
     pub(crate) fn listen(&mut self) -> io::Result<()> {
         self.listeners.register(self.poll.registry(), FIRST_LISTENER)?;
         if self.index == 0 && self.process.limits.sys_interval_s > 0 {
@@ -38,7 +38,7 @@ impl Core {
         self.listeners.close();
     }
 
-    /// Accepts what waits on the listeners. A listener that fails pauses until the timer.
+    /// Accepts waiting connections. A listener that fails pauses until the timer.
     pub(super) fn accept(&mut self) {
         if !self.listeners.has_more() {
             return;
@@ -55,7 +55,6 @@ impl Core {
         self.listeners = listeners;
     }
 
-    /// Accepts everything that waits on the listeners, however much it is.
     pub(super) fn accept_all(&mut self) {
         self.listeners.all_readable();
         while self.listeners.has_more() {
@@ -89,7 +88,7 @@ impl Core {
             Speaks::Proxy if self.process.config.is_gateway(peer.ip()) => (Transport::Proxy, 0),
             Speaks::Proxy => return self.refuse_stranger_at_gateway(peer),
         };
-        // The gateway's own address counts for nothing; the PROXY header has the client's.
+        // The gateway's own address is not counted; the PROXY header has the client's.
         let counted_for = match cost {
             0 => Some(Address::NONE),
             cost => self.admit_address(peer.ip(), cost),
@@ -103,7 +102,6 @@ impl Core {
         self.calendar.add(self.connect_deadline(), Due::Connection { slot, generation });
     }
 
-    /// With TLS or without, as the listener is.
     fn socket(&self, stream: TcpStream, speaks: Speaks) -> Option<Socket> {
         let servers = self.process.tls.as_ref().map(Tls::servers);
         let config = match speaks {
@@ -126,7 +124,7 @@ impl Core {
         }
     }
 
-    /// Counts a connection for its address. `None`: the address is over a limit, and the connection is to be closed.
+    /// Counts a connection for its address. `None`: the address is over a limit, and the connection must be closed.
     pub(super) fn admit_address(&self, address: IpAddr, cost: u32) -> Option<Address> {
         let refused = match self.process.addresses.admit(address, cost, self.now_ms) {
             Ok(admitted) => return Some(admitted),
@@ -143,7 +141,8 @@ impl Core {
         None
     }
 
-    /// When a connection that was accepted now must have sent its CONNECT. The second `now` has partly passed.
+    /// When a connection accepted now must have sent its CONNECT. One second is added, because the current one has
+    /// partly passed.
     pub(super) fn connect_deadline(&self) -> Seconds {
         self.now + Seconds::from(self.process.limits.connect_timeout_s).max(1) + 1
     }
@@ -164,7 +163,6 @@ impl Core {
         u32::try_from(token).ok()
     }
 
-    /// Takes over a connection whose CONNECT another core has read.
     pub(super) fn adopt(&mut self, adopted: Adopted) {
         if self.stopping {
             return self.process.addresses.release(adopted.counted_for);
@@ -214,7 +212,6 @@ impl Core {
         self.post(owner, crate::mailbox::Mail::Adopt(Box::new(adopted)));
     }
 
-    /// Closes our side of a socket and gives the peer a moment to close its own.
     pub(super) fn linger(&mut self, slot: u32) {
         let connection = &mut self.connections[slot as usize];
         if connection.read_closed || connection.stream.shutdown().is_err() {
@@ -228,7 +225,6 @@ impl Core {
         self.make_readable(slot);
     }
 
-    /// Closes a socket and forgets the connection.
     pub(super) fn remove_connection(&mut self, slot: u32) {
         if !self.connections.contains(slot as usize) {
             return;

@@ -1,4 +1,4 @@
-//! CONNECTs on their way in: those over the rate wait here unread, or are refused later.
+//! Admission of CONNECTs: those over the rate wait here unread, or are refused later.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::metrics::Count;
 use crate::quota::Limit;
 use crate::quota::limiter::nanos;
 
-/// Sessions that may be asked of the store at once, on each loop. Beyond it the store is behind: more jobs would make it no faster.
+/// Sessions that each loop may request from the store at once. More would not make the store faster.
 const ATTACHING_MAX: usize = 4096;
-/// Stands for all brokers that are not known yet where brokers take turns.
+/// Where brokers take turns: stands for all brokers that are not known yet.
 const UNKNOWN_BROKER: u64 = u64::MAX;
 
 impl Core {
-    /// Whether a CONNECT is carried out now: the client has sent so many bytes. `false`: it is looked at again later.
+    /// Whether a CONNECT of `bytes` bytes is processed now. If not, it is processed again later.
     pub(super) fn is_admitted(
         &mut self,
         slot: u32,
@@ -59,9 +59,9 @@ impl Core {
         asked != Asked::Waits
     }
 
-    /// Whether the store may be asked for the broker of a CONNECT: the client has sent so many bytes. Clients whose broker is not
-    /// known yet take turns with those of known brokers, as if theirs were one broker. `false`: it is looked at again later, or
-    /// refused now.
+    /// Whether the store may be asked for the broker of a CONNECT of `bytes` bytes. If not, the CONNECT is processed
+    /// again later, or refused now. Clients of unknown brokers take turns with those of known brokers, as if theirs
+    /// were one broker.
     pub(super) fn may_look_up(&mut self, slot: u32, bytes: usize) -> bool {
         let id = self.id_of(slot);
         if let Some((_, refusal)) = self.verdict.filter(|(of, _)| *of == id) {
@@ -79,13 +79,11 @@ impl Core {
         false
     }
 
-    /// Whether the CONNECT that is looked at now is refused.
     pub(super) fn is_refused(&self, slot: u32) -> bool {
         let id = self.id_of(slot);
         self.verdict.is_some_and(|(of, refusal)| of == id && refusal.is_some())
     }
 
-    /// Lets those in whose turn it is, and tells others that they are refused.
     pub(super) fn admit_waiting(&mut self) {
         while !self.admission.is_idle() {
             let waits = |id: &ConnectionId| {
@@ -104,20 +102,18 @@ impl Core {
         }
     }
 
-    /// Goes on with a CONNECT that waited, one way or the other.
     pub(super) fn decide(&mut self, id: ConnectionId, refusal: Option<Refusal>) {
         self.verdict = Some((id, refusal));
         self.resume(id);
     }
 
-    /// The client has closed its side while it waited.
     fn decide_gone(&mut self, id: ConnectionId) {
         if self.connection_of(id).is_some_and(|connection| connection.paused == Paused::ForAdmission) {
             self.end(id.slot, super::Ended::Lost, false);
         }
     }
 
-    /// Refuses a CONNECT that was not admitted. Whether it was one.
+    /// Returns true if the CONNECT was refused.
     pub(super) fn refuse_unadmitted(&mut self, slot: u32, broker: &Arc<Broker>, client_id: &str) -> bool {
         let id = self.id_of(slot);
         let Some((_, Some(refusal))) = self.verdict.take_if(|(of, _)| *of == id) else { return false };
@@ -156,12 +152,11 @@ impl Core {
         true
     }
 
-    /// Whether the store answers for those that were let in.
     fn keeps_up(&self) -> bool {
         self.attaching.len() < ATTACHING_MAX
     }
 
-    /// Who takes over a connection adds none.
+    /// A client that takes over its own connection does not add one.
     fn is_over_quota(&self, broker: &Arc<Broker>, client_id: &str) -> bool {
         let connected = Count::sum(broker.counters.iter().map(|counters| &counters.connected));
         connected >= broker.quota.connections_max(self.process.limits.connections_per_broker_max)
@@ -170,7 +165,7 @@ impl Core {
                 .is_none_or(|session| self.sessions[session as usize].connection == NONE)
     }
 
-    /// A number that nobody can tell in advance, for each connection another one.
+    /// A number that nobody can predict, another one for each connection.
     fn random(&self, id: ConnectionId) -> u32 {
         (self.process.owners.hash_one((id.core, id.slot, id.generation)) >> 32) as u32
     }

@@ -12,7 +12,6 @@ use super::{Core, Ended};
 use crate::limits::STRANGER_ANSWER_BYTES_MAX;
 
 impl Core {
-    /// Ends or stops reading a connection for which too much waits.
     pub(super) fn bound_answers(&mut self, slot: u32) {
         let limits = &self.process.limits;
         let Some(connection) = self.connections.get_mut(slot as usize) else { return };
@@ -37,7 +36,6 @@ impl Core {
         }
     }
 
-    /// Reads a client again that has read its answers.
     pub(super) fn answers_were_read(&mut self, slot: u32) {
         let connection = &self.connections[slot as usize];
         if connection.state == State::Open && connection.paused == Paused::ForAnswers {
@@ -45,7 +43,6 @@ impl Core {
         }
     }
 
-    /// Closes a client that has not read its answers in time.
     pub(super) fn answers_due(&mut self, slot: u32, generation: u32) {
         let Some(connection) = self.connections.get(slot as usize) else { return };
         let is_paused = connection.generation == generation && connection.paused == Paused::ForAnswers;
@@ -57,7 +54,7 @@ impl Core {
         }
     }
 
-    /// The second `since` has partly passed.
+    /// One second is added, because the second `since` has partly passed.
     fn answers_deadline(&self, since: Seconds) -> Seconds {
         since + Seconds::from(self.process.limits.answers_timeout_s) + 1
     }

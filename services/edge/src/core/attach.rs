@@ -15,13 +15,13 @@ use crate::broker::Broker;
 use crate::home::HomeClaim;
 use crate::ws::frames;
 
-/// A connection with a long keep alive is looked at so often all the same, seconds: the calendar remembers one that is
-/// gone for no longer, however fast clients come and go.
+/// How often a connection with a long keep alive is checked, seconds. The calendar drops the entry of a lost
+/// connection at the next check, so entries do not pile up however fast clients come and go.
 const LOOK_S: Seconds = 60;
 
 impl Core {
-    /// Gives a connection its session, a new one or the one that is there, and answers the CONNECT: at once, or when
-    /// the store has answered.
+    /// Attaches a connection to a new or an existing session, and answers the CONNECT: at once, or when the store has
+    /// answered.
     pub(super) fn attach(&mut self, slot: u32, broker: &Arc<Broker>, mut request: Request) {
         let found = self.session_of(broker, &request.client_id);
         if let Some(session) = found {
@@ -61,7 +61,7 @@ impl Core {
         }
     }
 
-    /// Whether a connected session is that of another user. The store checks sessions that are offline.
+    /// Whether a connected session belongs to another user. The store checks sessions that are offline.
     fn is_of_another_user(&self, session: u32, request: &Request) -> bool {
         let connection = self.connections.get(self.sessions[session as usize].connection as usize);
         let Some(connection) = connection else { return false };
@@ -69,7 +69,6 @@ impl Core {
         (user.is_some() || request.is_visitor()) && user != request.proven_user()
     }
 
-    /// The session of a client id on this core.
     pub(super) fn session_of(&self, broker: &Arc<Broker>, client_id: &str) -> Option<u32> {
         let hash = self.process.client_hash(broker, client_id);
         self.directory.find(hash, |session| {
@@ -78,7 +77,6 @@ impl Core {
         })
     }
 
-    /// Gives a connection a session that comes from the store.
     pub(super) fn attach_session(
         &mut self,
         slot: u32,
@@ -89,8 +87,8 @@ impl Core {
         epoch: u64,
     ) -> u32 {
         if let Some(other) = self.session_of(broker, &request.client_id) {
-            // A connection that came first and got its session while this one asked for it. The store has it in other hands
-            // already, and its will fired there.
+            // Another connection got its session while this one waited for the store. The store has already given the
+            // session to this connection and published the other's will.
             let homed = &mut self.sessions[other as usize];
             homed.is_lost = true;
             self.take_over(other);
@@ -100,13 +98,12 @@ impl Core {
         session
     }
 
-    /// Connects a session, and answers the CONNECT.
     fn open(&mut self, slot: u32, session: u32, mut request: Request, present: bool) {
         let homed = &mut self.sessions[session as usize];
         homed.connection = slot;
         (homed.will_at, homed.term) = (0, self.now);
         homed.session.expiry_s = request.granted_expiry_s;
-        // Where the store has the session, it has the will.
+        // If the store has the session, the store publishes the will.
         homed.session.will = request
             .will
             .take()
@@ -129,7 +126,7 @@ impl Core {
             "client connected"
         );
         if let Some(origin) = &mut connection.origin {
-            // It has been looked at by now, and is larger than all the rest.
+            // The certificate has been checked, and it is the largest part of an idle connection.
             origin.certificate = None;
         }
         let counters = self.broker_counters(&broker);
@@ -185,7 +182,7 @@ impl Core {
         session
     }
 
-    /// Ends the connection that has this session now.
+    /// Ends the connection of this session.
     //= [MQTT-3.1.4-3] v5
     //= [MQTT-3.1.4-2] v3.1.1
     pub(super) fn take_over(&mut self, session: u32) {
@@ -196,7 +193,7 @@ impl Core {
         }
     }
 
-    /// Ends a connection: its session lets go of it, what waits is written unless the peer is gone.
+    /// Ends a connection: detaches its session, and writes its queued output unless the peer is gone.
     pub(super) fn end(&mut self, slot: u32, ended: Ended, with_will: bool) {
         let Some(connection) = self.connections.get_mut(slot as usize) else { return };
         if connection.state != State::Open {
@@ -243,7 +240,7 @@ impl Core {
         } else {
             self.calendar.add(self.now + LINGER_S, due);
             let (_, mut out, _) = parts!(self, slot);
-            // Makes the connection one to flush, which ends it also when nothing waits.
+            // An outbound buffer, even an empty one, lists the connection for the flush that closes it.
             let outbound = out.outbound();
             if is_websocket {
                 let code = match ended {
@@ -257,7 +254,7 @@ impl Core {
         }
         if let Some(broker) = broker {
             self.detach(session, with_will);
-            // Last, so that who sees the client gone finds its session offline.
+            // Counted last, so that whoever sees the client gone finds its session offline.
             self.count_ended(&broker, ended);
         }
     }
@@ -290,7 +287,7 @@ impl Core {
         counter.add(1);
     }
 
-    /// A session without connection: publishes or schedules its will, ends it or schedules its end.
+    /// Detaches a session from its connection: publishes or schedules its will, ends it or schedules its end.
     fn detach(&mut self, session: u32, with_will: bool) {
         let now = self.now;
         let homed = &mut self.sessions[session as usize];
@@ -310,7 +307,7 @@ impl Core {
         if homed.session.expiry_s == 0 {
             return self.end_session(session);
         }
-        // The second `now` has partly passed: what lasts some seconds ends in the second after, not too early.
+        // One second is added to each duration, because the second `now` has partly passed.
         let due = homed.session.will_due(now).unwrap_or(0);
         homed.will_at = if due > now { due.saturating_add(1) } else { due };
         homed.term = match homed.session.expiry_s {
@@ -328,7 +325,8 @@ impl Core {
     fn schedule(&mut self, session: u32) {
         let homed = &mut self.sessions[session as usize];
         let next = [homed.will_at, homed.term].into_iter().filter(|at| *at != 0).min();
-        // Looked at now and then until it is due: what is far away would pile up with every session that comes and goes.
+        // The calendar checks the session from time to time. Entries for distant dates would pile up with every
+        // session that comes and goes.
         let Some(at) = next.map(|next| next.min(self.now + LOOK_AT_SESSIONS_S)) else { return };
         if homed.looked_at == 0 || at < homed.looked_at {
             homed.looked_at = at;
@@ -367,7 +365,7 @@ impl Core {
         self.publish_from_server(&broker, &will.message.issued(self.now));
     }
 
-    /// Ends a session with everything it has. A will that was due to be sent is sent now.
+    /// A pending will is published now.
     pub(super) fn end_session(&mut self, session: u32) {
         self.publish_will(session);
         let broker = self.sessions[session as usize].broker.clone();
@@ -375,7 +373,7 @@ impl Core {
         self.forget_session(session);
     }
 
-    /// Takes a session out of memory. Queued messages of its shared subscriptions go to other members.
+    /// Removes a session from memory. Queued messages of its shared subscriptions go to other members.
     pub(super) fn forget_session(&mut self, session: u32) {
         let target = self.target_of(session);
         self.replays.forget(session);
@@ -386,7 +384,8 @@ impl Core {
             self.end_claim(HomeClaim::of_session(broker.clone(), homed.hash));
         }
         if homed.session.subscriptions_len() > 0 {
-            // A shared subscription would go on to pick the member that is gone.
+            // Removed before the messages are passed on, because a shared subscription must not pick this member
+            // again.
             let (shared, plain): (Vec<&str>, Vec<&str>) = (homed.session.subscriptions())
                 .map(|(filter, _)| filter)
                 .partition(|filter| filter.starts_with("$share/"));
@@ -407,7 +406,6 @@ impl Core {
         }
     }
 
-    /// Gives what waits for shared subscriptions to other members, where any is there.
     fn pass_on_waiting(&mut self, session: u32) {
         let waiting = self.sessions[session as usize].session.take_shared();
         let broker = self.sessions[session as usize].broker.clone();
@@ -418,7 +416,6 @@ impl Core {
         }
     }
 
-    /// Gives a message of a shared subscription to the member whose turn it is.
     pub(super) fn pass_on(&mut self, broker: &Arc<Broker>, message: &Arc<Message>, group: u64) {
         let routes = self.routes.get(broker, message.topic());
         let found = routes.matched.groups.iter().find(|found| group_id(found) == group);
@@ -427,13 +424,12 @@ impl Core {
         }
     }
 
-    /// Whether a shared subscription has a member that gets the message at once.
     pub(super) fn is_anybody_online(&mut self, broker: &Arc<Broker>, message: &Message, group: u64) -> bool {
         let routes = self.routes.get(broker, message.topic());
         routes.matched.groups.iter().any(|found| group_id(found) == group && found.online() > 0)
     }
 
-    /// A member of shared subscriptions comes or goes: those who are there get the messages.
+    /// Marks a session as online or offline in its shared subscriptions: members that are online get the messages.
     fn set_members_online(&mut self, session: u32, online: bool) {
         let target = self.target_of(session);
         let homed = &self.sessions[session as usize];
@@ -464,11 +460,11 @@ impl Core {
             return;
         }
         if self.stopping && connection.state == State::Draining {
-            // What waits may take as long as the whole server may.
+            // While the server stops, its grace period bounds how long the output may take.
             return self.calendar.add(self.now + 1, Due::Connection { slot, generation });
         }
         if connection.state != State::Open {
-            // An entry from before the close may come early: what waits has its time all the same.
+            // The entry may be from before the close: the peer still gets `LINGER_S` to read the rest.
             if self.now >= connection.last_input + LINGER_S {
                 self.remove_connection(slot);
             }
@@ -483,10 +479,10 @@ impl Core {
                 self.counters().refused_silent.add(1);
                 return self.remove_connection(slot);
             }
-            // It still has time, or the authenticator is behind, or too many came; that is not the client's fault.
+            // The CONNECT still has time, or the server keeps the client waiting: that is not the client's fault.
             return self.calendar.add(self.now + 1, Due::Connection { slot, generation });
         }
-        // While we do not read it, its silence says nothing.
+        // While the server does not read it, its silence means nothing.
         let is_unread = connection.readable || connection.paused != Paused::No;
         let heard = if is_unread { self.now } else { connection.last_input };
         let session = connection.session;
@@ -510,7 +506,7 @@ impl Core {
     }
 }
 
-/// When a client that was last heard at `heard` is given up: after one and a half times its keep alive, not before.
+/// When a silent client is closed: one and a half times its keep alive after its last input, not before.
 fn keep_alive_deadline(heard: Seconds, keep_alive_s: u16) -> Option<Seconds> {
     let keep_alive = Seconds::from(keep_alive_s);
     (keep_alive > 0).then(|| heard + keep_alive + keep_alive.div_ceil(2) + 1)

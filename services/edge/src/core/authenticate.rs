@@ -19,39 +19,31 @@ use crate::incidents::{Kind, Note};
 use crate::quota::Limit;
 use crate::random;
 
-/// Bytes of randomness in a client identifier that the server assigns.
 const ASSIGNED_ID_BYTES: usize = 12;
 
-/// Said to a client that shows nothing where something must be shown: 0x87 in 5.0, return code 5 in 3.x. Wrong
-/// credentials are 0x86 and 4.
+/// The reason for a client without credentials: 0x87 in 5.0, return code 5 in 3.x. Wrong credentials are 0x86 and 4.
 pub(super) const ANONYMOUS: &str = "not authorized: the user name and the password are missing";
 
-/// For so long it is remembered that there is no broker of a name.
+/// How long a loop remembers that a broker does not exist.
 const ABSENT_MS: Millis = 1_000;
-/// Such names.
 const ABSENT_MAX: usize = 1_000;
 
-/// Where a CONNECT is carried out.
 pub(super) enum ConnectAt {
     /// On this core. `None`: the CONNECT is refused, because its broker was not found.
     Here(Option<Arc<Broker>>),
-    /// On the core that owns its client id.
     Elsewhere(u16, Option<Box<Arrival>>),
-    /// Nowhere yet: its broker is being read, or it is not its turn.
+    /// Nowhere yet: its broker is being read, or it waits for admission.
     Later,
 }
 
-/// Why a broker is not there.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Absent {
-    /// There is none of this name.
     Unknown,
-    /// The store could not be asked.
     Unread,
 }
 
 impl Core {
-    /// Where a first CONNECT is carried out. `bytes`: what the client has sent, from it on.
+    /// Where a first CONNECT is processed. `bytes`: how much the client has sent, from the CONNECT on.
     pub(super) fn connect_at(&mut self, slot: u32, connect: &Connect<'_>, bytes: usize) -> ConnectAt {
         let name = self.meant(slot, connect.user_name);
         let Some(broker) = self.joined(name) else {
@@ -59,7 +51,7 @@ impl Core {
                 return ConnectAt::Here(None);
             }
             let name = name.into();
-            // A name costs a stranger nothing, and the store a read.
+            // Limited, because an unknown name costs a stranger nothing, but the store a read.
             if self.process.store.is_some() && !self.may_look_up(slot, bytes) {
                 return if self.is_refused(slot) { ConnectAt::Here(None) } else { ConnectAt::Later };
             }
@@ -82,16 +74,16 @@ impl Core {
         }
     }
 
-    /// A broker whose clients can be served: it is open, and messages of other pods arrive for it.
+    /// A broker that can serve clients: it is open, and messages of other pods arrive for it.
     fn joined(&self, name: &str) -> Option<Arc<Broker>> {
         let region = self.process.region.as_ref();
         let broker = self.process.brokers.get(name)?;
         region.is_none_or(|region| region.is_joined(&broker)).then_some(broker)
     }
 
-    /// The broker that a client means. The server name says the broker: `acme` for `acme.mqtt.example`. Without one, and with one
-    /// of a single part, such as `localhost`, the user name may say it: `acme/pump` is the user `pump` of the broker `acme`, if that
-    /// is there. A client that names no broker means the default one.
+    /// The name of the broker that a client means. The server name says it: `acme` for `acme.mqtt.example`. Without a
+    /// server name, or with one of a single part such as `localhost`, the user name may say it: `acme/pump` is the
+    /// user `pump` of the broker `acme`, if `acme` exists. Otherwise the client means the default broker.
     fn meant<'a, 'u: 'a>(&'a self, slot: u32, user: Option<&'u str>) -> &'a str {
         let is_there =
             |name: &&str| is_broker_name(name) && !matches!(self.is_absent(name), Some(Absent::Unknown));
@@ -99,7 +91,7 @@ impl Core {
         self.server_names(slot).or_else(in_user).unwrap_or(DEFAULT_BROKER)
     }
 
-    /// The user name of a client in the broker that it means.
+    /// The user name without the broker's.
     fn user_in<'u>(&self, broker: &str, slot: u32, user: Option<&'u str>) -> Option<&'u str> {
         let is_prefix = |name: &str| name == broker && self.server_names(slot).is_none();
         match user.and_then(|user| user.split_once('/')) {
@@ -108,13 +100,13 @@ impl Core {
         }
     }
 
-    /// The broker in the server name of a connection.
+    /// The broker name in a connection's TLS server name.
     fn server_names(&self, slot: u32) -> Option<&str> {
         self.connections[slot as usize].server_name()?.split_once('.').map(|(name, _)| name)
     }
 
-    /// Why a broker is not there, remembered for [`ABSENT_MS`]. A broker that another loop has opened since is there: two
-    /// loops that disagree about it would hand a CONNECT to each other again and again.
+    /// Why a broker is absent, remembered for [`ABSENT_MS`]. A broker that another loop has opened since is not
+    /// absent: two loops that disagree about it would hand a CONNECT to each other again and again.
     fn is_absent(&self, name: &str) -> Option<Absent> {
         let (absent, until) = *self.absent.get(name)?;
         (until > self.now_ms && self.joined(name).is_none()).then_some(absent)
@@ -127,7 +119,7 @@ impl Core {
         self.absent.insert(name, (absent, self.now_ms + ABSENT_MS));
     }
 
-    /// Has a client wait for its broker to be read; false when nobody can read one.
+    /// Makes a client wait for its broker to be read. Returns false when this process has no store.
     fn ask_for_broker(&mut self, slot: u32, name: &Arc<str>) -> bool {
         let Some(store) = &self.process.store else { return false };
         let id = self.id_of(slot);
@@ -139,7 +131,6 @@ impl Core {
         true
     }
 
-    /// A broker was looked for.
     pub(super) fn opened(&mut self, name: &Arc<str>, found: Option<bool>) {
         if found != Some(true) {
             self.note_absent(name.clone(), found.map_or(Absent::Unread, |_| Absent::Unknown));
@@ -149,9 +140,9 @@ impl Core {
         }
     }
 
-    /// Finds out whether the client may connect.
     pub(super) fn connect(&mut self, slot: u32, connect: &Connect<'_>) {
-        // Not looked up again: another loop may have opened the broker since, and this loop may not own the client id there.
+        // Not looked up again: another loop may have opened the broker since, and this loop may not own the client id
+        // there.
         let Some(broker) = self.connecting.take() else {
             self.counters().refused_broker.add(1);
             if self.is_refused(slot) {
@@ -159,7 +150,8 @@ impl Core {
                 let what = "too many clients are connecting: try again later";
                 return self.refuse(slot, ReasonCode::CONNECTION_RATE_EXCEEDED, what);
             }
-            // Who may not know the brokers of others is told no more than who may not use one.
+            // A missing and a forbidden broker give the same answer, so that nobody can find out the names of other
+            // tenants' brokers.
             let (reason, what) = match self.is_absent(self.meant(slot, connect.user_name)) {
                 Some(Absent::Unread) => (ReasonCode::SERVER_UNAVAILABLE, "the broker cannot be read now"),
                 _ => (ReasonCode::NOT_AUTHORIZED, "there is no broker of this name, or it is not for you"),
@@ -204,7 +196,7 @@ impl Core {
         self.decided(slot, request, verdict);
     }
 
-    /// What the configured files say of a client.
+    /// Continues with the verdict of the password file and the rules file.
     fn decided(&mut self, slot: u32, mut request: Request, verdict: Verdict) {
         if verdict != Verdict::Later {
             request.check = None;
@@ -235,7 +227,6 @@ impl Core {
         }
     }
 
-    /// The authenticator's answer came.
     pub(super) fn authenticated(&mut self, id: ConnectionId, verdict: Verdict) {
         let Some(request) = self.connection_of(id).and_then(|connection| connection.pending.take()) else {
             return;
@@ -246,7 +237,7 @@ impl Core {
         }
     }
 
-    /// The client is who it says; may it have the will it wants, and can it take the answer?
+    /// Checks an authenticated client: bans, the right to its will, and whether it accepts the answer.
     pub(super) fn admit(&mut self, slot: u32, request: Request) {
         if self.refuse_banned(slot, &request.broker, Some(&request.client_id), request.user.as_deref()) {
             return;
@@ -333,7 +324,7 @@ impl Core {
                 Property::WillDelayInterval(seconds) => Some(seconds),
                 _ => None,
             });
-            // Made at 0: its expiry interval begins when it is published.
+            // Made at second 0, because its expiry interval begins when it is published.
             let message =
                 Message::new(will.topic.into(), will.qos, will.retain, will.properties, will.payload, 0);
             (Arc::new(message), delay_s.unwrap_or(0))
@@ -355,8 +346,8 @@ impl Core {
         })
     }
 
-    /// A client identifier that nobody has and that this core owns. `None`: the system has no random numbers, or another core
-    /// owns all ids of this broker.
+    /// Assigns a unique client identifier that this core owns. `None`: the system has no random numbers, or another
+    /// core owns all ids of this broker.
     //= [MQTT-3.1.3-6] v5
     //= [MQTT-3.1.3-6] v3.1.1
     fn assign_client_id(&self, broker: &Arc<Broker>) -> Option<(Arc<str>, Option<HomeClaim>)> {
@@ -373,7 +364,6 @@ impl Core {
                 return Some((id.into(), owner.into_claim()));
             }
             if let Owner::Home(..) = owner {
-                // No other id would belong to this loop.
                 return None;
             }
         }

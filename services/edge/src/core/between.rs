@@ -1,6 +1,6 @@
-//! What a session was sent between its messages with QoS 2. After a crash the store knows of these the packet ids, and sends them
-//! again under the same; the others are read. Each of those goes before the ones that were published after it (P4), under a packet
-//! id that is free there: mostly the one that it had.
+//! Restores the order of a session's in-flight messages after a crash. The store knows the packet ids of its QoS 2
+//! messages and sends those again under the same ids. Its QoS 1 messages are read again. Each of them must go before
+//! the messages published after it (P4), under a packet id that is free there: mostly the one it had.
 
 use std::sync::Arc;
 
@@ -11,11 +11,10 @@ use smallvec::SmallVec;
 
 use super::resume::place_of;
 
-/// Packet ids that there are.
 const IDS: usize = u16::MAX as usize;
 
-/// What a session gets of a message by some of its subscriptions; `None` when none of them takes it, and with QoS 0, which is not read.
-/// `own`: it published it.
+/// The outbox entry of a message for those of the session's subscriptions that match it. `None` when no subscription
+/// takes the message, and with QoS 0, which is never read. `own`: the session's client published it.
 pub(super) fn entry<'s>(
     message: &Arc<Message>,
     own: bool,
@@ -36,8 +35,8 @@ pub(super) fn entry<'s>(
     (qos > QoS::AtMostOnce).then_some(entry)
 }
 
-/// Puts messages with QoS 1, in commit order, between those that were in flight. Returns all of these, and the places of those that
-/// found one; the others come when they are read.
+/// Inserts QoS 1 messages, in commit order, between the in-flight ones. Returns all of them, and the positions of the
+/// inserted ones; the rest is delivered when it is read.
 pub(super) fn interleave(
     in_flight: Vec<(PacketId, InFlight)>,
     read: impl Iterator<Item = Entry>,
@@ -62,7 +61,7 @@ pub(super) fn interleave(
             before.push(entry);
         }
         if before.len() > free {
-            // What comes after those that find none stays behind them.
+            // Without a free id, this message and all later ones are read later.
             before.truncate(free);
             is_full = true;
         }
@@ -77,15 +76,14 @@ pub(super) fn interleave(
     (all, placed)
 }
 
-/// How many ids later `to` comes than `from`.
 fn distance(from: PacketId, to: PacketId) -> usize {
     (usize::from(to.get()) + IDS - usize::from(from.get())) % IDS
 }
 
-/// The id so many before another one; before 1 comes 65,535.
+/// The packet id `by` ids before `id`; before 1 comes 65,535.
 fn earlier(id: PacketId, by: usize) -> PacketId {
     let zero_based = (usize::from(id.get()) - 1 + IDS - by % IDS) % IDS;
-    // At most 65,534.
+    // At most 65,534, so the conversion cannot fail.
     PacketId::MIN.saturating_add(u16::try_from(zero_based).unwrap_or(0))
 }
 

@@ -1,7 +1,9 @@
-//! Who is connected, for those who ask, and who must not be any more.
+//! Searches among connected clients: pages of clients for the console and the API, and clients to disconnect after a
+//! ban.
 //!
-//! Sessions are in no order, for an index would cost memory with each connection and time with each CONNECT. So all of them are
-//! looked through, a slice a turn; one pass serves all who have asked before it, so it does not matter how many ask.
+//! Sessions are not sorted, because an index would cost memory for each connection and time for each CONNECT. Each
+//! search goes through all of them, a slice a turn. One pass serves all searches that were asked before it, so their
+//! number does not matter.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,35 +21,31 @@ use crate::clock::Millis;
 
 /// Sessions of a slice: about 0.2 ms when none is in the cache.
 const SLICE: usize = 2048;
-/// Time between two slices at least, milliseconds: so at most a tenth of a loop goes there.
+/// Time between two slices at least, milliseconds: so scans take at most a tenth of a loop's time.
 const SLICE_EVERY_MS: Millis = 2;
-/// Questions that wait, and as many that are being answered; more are refused.
+/// Searches that may wait, and as many that may run; further ones are refused.
 const QUESTIONS_MAX: usize = 32;
 
-/// What is looked for among all sessions of a loop.
 #[derive(Default)]
 pub(super) struct Scans {
-    /// For the next pass.
+    /// Asked since the pass began: for the next pass.
     pages: Vec<Arc<Asked>>,
     bans: Vec<Arc<Broker>>,
     pass: Option<Pass>,
-    /// Clients that were let in while that changed.
+    /// Clients that connected while access rules or bans changed.
     late: Vec<ConnectionId>,
     last_ms: Millis,
 }
 
-/// A way through all sessions.
 struct Pass {
     place: usize,
     pages: Vec<Page>,
-    /// Brokers whose clients may be banned.
     bans: Vec<Arc<Broker>>,
 }
 
-/// A page that is being made.
 struct Page {
     asked: Arc<Asked>,
-    /// The first ones so far, with their slots; one more than fits tells that there are more.
+    /// The first matches so far, with their slots. One more than the page holds shows that there is a next page.
     found: BTreeMap<Arc<str>, u32>,
 }
 
@@ -85,7 +83,6 @@ impl Page {
 }
 
 impl Core {
-    /// Somebody asks for connected clients.
     pub(super) fn asked_for_clients(&mut self, asked: Arc<Asked>) {
         match &asked.question {
             Question::Page { .. } if self.scans.pages.len() >= QUESTIONS_MAX => {
@@ -116,7 +113,6 @@ impl Core {
         }
     }
 
-    /// The bans of a broker have changed: connected clients are looked at again.
     pub(super) fn look_for_banned(&mut self, broker: &Arc<Broker>) {
         let waits = self.scans.bans.iter().any(|other| Arc::ptr_eq(other, broker));
         if broker.bans().is_some() && !waits {
@@ -124,7 +120,6 @@ impl Core {
         }
     }
 
-    /// Looks through a slice of the sessions, when something is looked for.
     pub(super) fn scan(&mut self) {
         if self.scans.is_idle() || self.now_ms < self.scans.last_ms + SLICE_EVERY_MS {
             return;
@@ -166,7 +161,7 @@ impl Core {
             page.found.pop_last();
         }
         let next = page.found.last_key_value().filter(|_| more).map(|(id, _)| String::from(&**id));
-        // Slots are used again, by whichever broker.
+        // The slot may belong to another session by now, even of another broker.
         let is_same = |slot: u32, id: &str| {
             let homed = self.sessions.get(slot as usize);
             homed.is_some_and(|homed| {
@@ -204,7 +199,7 @@ impl Core {
         })
     }
 
-    /// Refuses a CONNECT of somebody who is banned. Whether it was one.
+    /// Refuses the CONNECT of a banned client, and returns true.
     pub(super) fn refuse_banned(
         &mut self,
         slot: u32,
@@ -227,7 +222,6 @@ impl Core {
         bans.has(suspect, self.process.clock.unix_now_ms())
     }
 
-    /// Whether a connected client is banned.
     fn is_shut_out(&self, slot: u32) -> bool {
         let connection = &self.connections[slot as usize];
         let homed = &self.sessions[connection.session as usize];
@@ -235,12 +229,13 @@ impl Core {
     }
 
     fn close_banned(&mut self, slot: u32) {
-        // DISCONNECT cannot say "banned".
+        // DISCONNECT has no reason code for "banned".
         let reason = ReasonCode::ADMINISTRATIVE_ACTION;
         self.say_and_close(slot, reason, "banned from this broker", Ended::Banned);
     }
 
-    /// A client was let in. What is said of its broker may have changed while the store was asked for its session.
+    /// Checks a client once its session is attached: the access rules and bans of its broker may have changed while
+    /// the store was asked for the session.
     pub(super) fn check_late(&mut self, slot: u32) {
         if self.is_unknown(slot) || self.is_shut_out(slot) {
             self.scans.late.push(self.id_of(slot));
@@ -261,7 +256,7 @@ impl Core {
         }
     }
 
-    /// Whether a connected client came when its broker was not managed, which it is now.
+    /// Whether a connected client came before its broker was managed.
     fn is_unknown(&self, slot: u32) -> bool {
         let connection = &self.connections[slot as usize];
         let broker = &self.sessions[connection.session as usize].broker;
@@ -277,7 +272,7 @@ fn version(version: Version) -> &'static str {
     }
 }
 
-/// What let a client in, with the name of its record.
+/// The method that authenticated a client, with the name of its record.
 fn method(connection: &Connected) -> String {
     match (&connection.who, connection.who.granted().map(|granted| &granted.standing.method)) {
         (_, Some(Method::Password)) => "password".into(),

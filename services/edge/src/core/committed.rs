@@ -1,10 +1,12 @@
-//! Live copies of what is committed, for sessions that follow their streams: they come with their place, so a session need not read a
-//! message to get it. It reads on all the same, later and much at a time: only what was read from the store moves its cursor.
+//! Live copies of committed messages, for sessions that follow their streams. A copy carries its position, so a
+//! session can deliver it without reading it. The session still reads it later, with many others at once, because
+//! only messages read from the store move its cursor.
 //!
-//! Copies come in commit order from each publisher's connection, and from one pod. What a publisher sent by another pod before may
-//! still be on its way. So the first copy of a connection is not taken but read, and with it all that was committed before; from
-//! then on copies of that connection are taken. Whenever something may be missing (a gap, a pod that is gone, pods that do not know all
-//! filters of the session yet), sessions read, and take nothing until they have read to the end.
+//! Copies from one publisher's connection on one pod come in commit order. But messages that the publisher sent
+//! earlier through another pod may still be on their way. So a session does not take the first copy of a connection:
+//! it reads that message together with everything committed before. Later copies of the connection are taken. A copy
+//! may be missing after a gap, after the loss of a pod, and while pods do not know all filters of the session. Then
+//! the session reads, and takes no copies until it has read to the end.
 
 use std::sync::Arc;
 
@@ -19,12 +21,11 @@ use crate::broker::Routes;
 
 /// Copies that a session takes before it reads.
 const AHEAD_MAX: u32 = 100;
-/// It reads at the latest so long after it took one, seconds.
+/// A session reads at most this long after it took a copy, seconds.
 const READ_AFTER_S: Seconds = 5;
-/// Connections of publishers that a session knows; one that it has forgotten is met anew.
+/// Publishers' connections that a session remembers; the next copy of a forgotten one is not taken, but read.
 const SENDERS_MAX: usize = 16;
 
-/// A message that is committed, with its place.
 pub(crate) struct Committed {
     pub(crate) routes: Arc<Routes>,
     pub(crate) message: Arc<Message>,
@@ -34,19 +35,20 @@ pub(crate) struct Committed {
     pub(crate) sender: u64,
 }
 
-/// What a session knows of the copies that come.
+/// Which live copies a session may take.
 #[derive(Default)]
 pub(super) struct Ahead {
     /// Connections of publishers whose copies are taken, the last one at the end.
     senders: Vec<u64>,
     /// Copies that were taken and not read yet.
     pub(super) taken: u32,
-    /// Of filters that other pods are told under this number copies may not come yet; 0: they know all.
+    /// While other pods may not know all filters of this session: the number of the announcement to wait for. 0: they
+    /// know all.
     pub(super) told: u64,
 }
 
 impl Ahead {
-    /// Whether what a connection sent before is known to be here, or being read; from now on it is.
+    /// Whether everything that a connection sent before is here or being read. Remembers the connection.
     fn meet(&mut self, sender: u64) -> bool {
         if sender == 0 {
             return false;
@@ -63,7 +65,7 @@ impl Ahead {
 }
 
 impl Core {
-    /// Hands a committed message to the sessions of this core that keep it, or has them read it.
+    /// Delivers a committed message to this core's sessions, or makes them read it.
     pub(super) fn committed(&mut self, committed: &Committed) {
         let Committed { routes, message, sender, .. } = committed;
         let (began, mut taken) = (self.trace_began(message), 0);
@@ -78,10 +80,10 @@ impl Core {
             let is_known = kept.ahead.told == 0;
             let region = self.process.region.as_ref();
             if !is_known && region.is_none_or(|region| region.have_heard(&routes.broker, kept.ahead.told)) {
-                // Now it reads what was committed before they knew.
+                // The session reads what was committed before all pods knew its filters.
                 kept.ahead.told = 0;
             }
-            // What depends on a single one of its subscriptions is found by reading.
+            // Options of single subscriptions are applied when the message is read.
             let is_plain = !receiver.no_local && (homed.fresh.is_none() || !message.retain());
             let place = message.place().map(Position);
             let takes = is_known
@@ -91,7 +93,7 @@ impl Core {
                 && place.is_some_and(|place| kept.is_next(place))
                 && kept.ahead.taken < AHEAD_MAX;
             if !takes {
-                // One that it has read already says nothing new.
+                // The session has read this message already.
                 let is_read = is_known && place.is_some_and(|place| kept.has_read(place));
                 if !is_read && kept.grow() {
                     self.read_on(slot);
@@ -118,7 +120,7 @@ impl Core {
         }
     }
 
-    /// Sessions that took copies some time ago read what they took.
+    /// Makes sessions that took copies `READ_AFTER_S` ago read them.
     pub(super) fn read_behind(&mut self) {
         while let Some((_, target)) = self.ahead.pop_front_if(|(since, _)| *since + READ_AFTER_S <= self.now)
         {

@@ -1,8 +1,8 @@
-//! Receivers that are behind, and the publishers that wait for them.
+//! Receivers that lag, and the publishers that wait for them.
 //!
 //! QoS 0 has no queue. When more than the soft limit waits for a receiver's socket, its publishers are not read until
-//! half of it is written, for as long as the receiver keeps taking bytes (`outbound::GRACE_MS`). A receiver that hardly
-//! moves holds nobody up: it loses messages instead (P9).
+//! half of it is written, for as long as the receiver keeps taking bytes (`outbound::GRACE_MS`). A receiver that
+//! hardly moves pauses nobody: it loses messages instead (P9).
 
 use std::collections::{HashMap, VecDeque};
 
@@ -18,24 +18,23 @@ use crate::outbound::GRACE_MS;
 pub(super) struct Behind(HashMap<u32, VecDeque<ConnectionId>>);
 
 impl Core {
-    /// `receiver` is behind: `publisher` is not read until it has caught up.
+    /// Pauses `publisher` until `receiver` has caught up.
     pub(super) fn hold_up(&mut self, receiver: u32, publisher: ConnectionId) {
         let waiting = self.behind.0.entry(receiver).or_default();
-        // It may wait already, and have gone on because it had waited long enough.
+        // It may be in the list already, and have resumed because it had waited long enough.
         if !waiting.contains(&publisher) {
             waiting.push_back(publisher);
         }
         if publisher.core == self.index {
             return self.pause(publisher, Paused::ForReceiver);
         }
-        // Messages that are delivered one by one hold their publisher up one by one.
+        // Each message that is delivered singly pauses the publisher again: one notice for them is enough.
         let last = self.outgoing[usize::from(publisher.core)].last();
         if !matches!(last, Some(Mail::Congested(told)) if *told == publisher) {
             self.post(publisher.core, Mail::Congested(publisher));
         }
     }
 
-    /// Does not read a publisher while too much waits for another core.
     pub(super) fn hold_up_for_mailbox(&mut self, core: u16, publisher: ConnectionId) {
         let core = usize::from(core);
         let waiting = self.process.mailboxes[core].bytes() + self.outgoing_bytes[core];
@@ -44,7 +43,7 @@ impl Core {
         }
     }
 
-    /// Reads a publisher slowly while the process has hardly any memory left.
+    /// Pauses a publisher shortly after each read while the process has hardly any memory left.
     #[inline]
     pub(super) fn hold_up_for_memory(&mut self, publisher: ConnectionId) {
         if self.process.memory.pressure() == Pressure::Publishers {
@@ -52,7 +51,7 @@ impl Core {
         }
     }
 
-    /// Whether more of a broker waits to be stored than its share: then its publishers are not read.
+    /// Whether more of a broker's messages wait to be stored than its share. Its publishers are paused then.
     pub(super) fn is_store_full_for(&self, broker: &Broker) -> bool {
         self.is_store_over(broker, self.process.limits.store_bytes_max as usize)
     }
@@ -66,7 +65,6 @@ impl Core {
         self.behind.0.keys().any(|receiver| self.waits_for_socket(*receiver) == 0)
     }
 
-    /// Bytes that wait for the socket of a receiver.
     fn waits_for_socket(&self, receiver: u32) -> usize {
         self.connections
             .get(receiver as usize)
@@ -74,7 +72,7 @@ impl Core {
             .map_or(0, |outbound| outbound.len())
     }
 
-    /// Lets publishers go on whose receivers have caught up; as many as there is room for what each may send at once.
+    /// Resumes publishers whose receivers have caught up: as many as there is room for what each may send at once.
     pub(super) fn relieve(&mut self) {
         if self.behind.0.is_empty() {
             return;
@@ -95,13 +93,12 @@ impl Core {
             }
             !waiting.is_empty()
         });
-        // Going on may have held somebody up anew.
+        // Resumed publishers may have been paused again.
         for (receiver, waiting) in behind {
             self.behind.0.entry(receiver).or_default().extend(waiting);
         }
     }
 
-    /// Does not read a publisher for a while.
     pub(super) fn pause(&mut self, id: ConnectionId, why: Paused) {
         let at_most_ms = if why == Paused::ForReceiver { GRACE_MS } else { PAUSE_MS };
         let until = self.now_ms + at_most_ms;
@@ -115,7 +112,7 @@ impl Core {
                     homed.broker.counters[usize::from(self.index)].pauses.add(1);
                 }
             }
-            // Its receiver may need longer than the mailbox.
+            // The receiver may need longer than the mailbox.
             (Paused::ForMailbox, Paused::ForReceiver) => {
                 connection.paused = why;
                 if let Some((_, at)) = self.paused.iter_mut().find(|(paused, _)| *paused == id) {
@@ -126,9 +123,9 @@ impl Core {
         }
     }
 
-    /// Reads a publisher again.
+    /// Resumes a publisher, unless it waits for its rate, its share of work, a fan-out or its own answers: each of
+    /// these ends by itself.
     pub(super) fn resume(&mut self, id: ConnectionId) {
-        // A connection that waits for its rate, its share, a fan-out or its own answers waits for that alone.
         let is_paused = |connection: &&mut Connected| {
             use Paused::{ForAnswers, ForFanout, ForRate, ForWork, No};
             !matches!(connection.paused, No | ForRate | ForWork | ForFanout | ForAnswers)
@@ -139,12 +136,12 @@ impl Core {
         }
     }
 
-    /// Reads a connection from here on, and what is held of it.
+    /// Reads a connection again, beginning with the input that was held back.
     pub(super) fn go_on(&mut self, id: ConnectionId) {
         let now = self.now;
         let Some(connection) = self.connection_of(id) else { return };
         connection.paused = Paused::No;
-        // It could not be heard: its keep alive begins anew.
+        // The server did not read it meanwhile, so its keep alive begins anew.
         connection.last_input = now;
         self.digest_held(id.slot);
         if self.connection_of(id).is_some_and(|connection| connection.readable) {
@@ -152,7 +149,6 @@ impl Core {
         }
     }
 
-    /// Reads publishers again that have waited long enough.
     pub(super) fn resume_paused(&mut self) {
         if self.paused.iter().all(|(_, until)| *until > self.now_ms) {
             return;
@@ -171,7 +167,7 @@ impl Core {
         for id in due {
             self.resume(id);
         }
-        // A connection that is gone can no longer be resumed.
+        // Connections that have ended cannot be resumed, so their entries go.
         let now_ms = self.now_ms;
         let mut paused = std::mem::take(&mut self.paused);
         paused.retain(|(id, until)| *until > now_ms || self.connection_of(*id).is_some());

@@ -20,21 +20,20 @@ use crate::metrics::BrokerCounters;
 use crate::outbound::Room;
 use crate::region::ELSEWHERE;
 
-/// Runs from here on are referred to by several receivers instead of copied for each, bytes.
+/// Runs of at least this many bytes are shared by several receivers instead of copied for each.
 const SHARE_RUN_BYTES_MIN: usize = 2048;
-/// Bytes for one socket that are written at once instead of at the end of the turn: they are still in the cache.
+/// Output of one socket above this is written at once instead of at the end of the turn: it is still in the cache.
 pub(super) const FLUSH_BYTES: usize = 256 * 1024;
-/// Messages that wait in a session of the store before it is read for instead.
+/// Messages that wait in a stored session; above it they are not queued, but read from the store later.
 const WAITING_MAX: usize = 1000;
-/// Bytes of them.
+/// The same in bytes.
 const WAITING_BYTES_MAX: u64 = 1024 * 1024;
 
-/// The sender of a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Publisher {
-    /// Its connection; `None` when it is the server or on another pod.
+    /// Its connection; `None` for the server and for clients of other pods.
     pub(super) id: Option<ConnectionId>,
-    /// It may be made to wait for a receiver that is behind, because it has no other receiver.
+    /// It may be paused for a lagging receiver, because it has no other receiver.
     pub(super) may_wait: bool,
 }
 
@@ -48,7 +47,6 @@ impl Publisher {
 }
 
 impl Core {
-    /// Hands a message to this core's receivers.
     pub(super) fn deliver_here(
         &mut self,
         routes: &Arc<Routes>,
@@ -63,8 +61,8 @@ impl Core {
         }
     }
 
-    /// Hands a message to this core's receivers from `start` on, as many as one slice of work allows. Returns the first
-    /// receiver that has no copy.
+    /// Hands a message to this core's receivers from `start` on, as many as one slice of work allows. Returns the
+    /// index of the first receiver without a copy.
     pub(super) fn deliver_from(
         &mut self,
         routes: &Routes,
@@ -78,7 +76,7 @@ impl Core {
         let began = self.trace_began(message);
         for (index, receiver) in receivers.iter().enumerate().skip(start) {
             if self.work.spent() >= end {
-                // One span for each slice would be many: the last slice has it.
+                // Only the last slice records a span: one for each slice would be many.
                 return index;
             }
             self.spend(work::SINGLE_COPY + receiver.identifiers.len() as u64);
@@ -89,7 +87,6 @@ impl Core {
         receivers.len()
     }
 
-    /// Hands a message to the member of a shared subscription whose turn it is.
     pub(super) fn deliver_shared(
         &mut self,
         routes: &Arc<Routes>,
@@ -116,7 +113,6 @@ impl Core {
         }
     }
 
-    /// Hands a message to a member on another pod.
     fn deliver_elsewhere(&self, routes: &Routes, receiver: &Receiver, message: &Message, group: u64) {
         let found = routes.matched.groups.iter().find(|found| group_id(found) == group);
         if let (Some(group), Some(region)) = (found, &self.process.region) {
@@ -124,8 +120,8 @@ impl Core {
         }
     }
 
-    /// A message for a member of a shared subscription, from another core. When the member left while the message was
-    /// on its way, it is somebody else's turn; it waits for a member that will be back only when nobody is online.
+    /// Delivers a message of a shared subscription that another core mailed. If the member left meanwhile, another
+    /// member gets the message. The message waits for an offline member only when no member is online.
     pub(super) fn deliver_mailed_share(
         &mut self,
         broker: &Arc<Broker>,
@@ -154,7 +150,6 @@ impl Core {
         }
     }
 
-    /// Hands a message to one session of this core.
     pub(super) fn deliver_one(
         &mut self,
         broker: &Broker,
@@ -174,7 +169,7 @@ impl Core {
             match fresh.take(message, self.now) {
                 Take::Deliver => {}
                 Take::Hold => return fresh.hold(message, receiver),
-                // It has it, or has no room for more.
+                // The session already has it, or holds as many as it may.
                 Take::Drop if fresh.asking == 0 => return,
                 Take::Drop => {
                     let full = Delivered::Dropped(DropReason::QueueFull);
@@ -200,14 +195,14 @@ impl Core {
             let waiting = homed.session.waiting();
             let is_behind = waiting >= WAITING_MAX || homed.session.waiting_bytes() >= WAITING_BYTES_MAX;
             if is_behind && delivery.qos > QoS::AtMostOnce && kept.is_live() {
-                // It is not read for: what it does not take stays in the store.
+                // Nothing is being read for it: messages that it does not take stay in the store.
                 let base = kept.base(self.handed_over);
                 kept.fall_behind(base);
             }
             match kept.take(delivery.qos, message.size()) {
                 Take::Deliver => {}
                 Take::Hold => return kept.hold(Held::new(&delivery)),
-                // What it holds is full; with QoS 0 that leaves no gap.
+                // Its buffer of held messages is full. Dropping a QoS 0 message leaves no gap in the stream.
                 Take::Drop if delivery.qos == QoS::AtMostOnce => {
                     let counters = &broker.counters[usize::from(self.index)];
                     return count(counters, Delivered::Dropped(DropReason::Busy));
@@ -221,7 +216,6 @@ impl Core {
         self.deliver_to(receiver.target.slot, delivery, from);
     }
 
-    /// Hands a message to a session.
     pub(super) fn deliver_to(&mut self, session: u32, delivery: Delivery<'_>, from: Publisher) {
         let homed = &mut self.sessions[session as usize];
         let broker = &homed.broker;
@@ -237,13 +231,13 @@ impl Core {
         let hard_bytes = self.process.limits.outbound_hard_bytes as usize;
         let (protocol, mut out, _) = parts!(self, homed.connection);
         let mut behind = None;
-        // With other receivers, the message is dropped for this one: a slow reader costs only itself (P9).
+        // With other receivers, this receiver loses the message: a slow reader costs only itself (P9).
         if out.busy
             && from.may_wait
             && delivery.qos == QoS::AtMostOnce
             && out.outbound().room(soft_bytes, hard_bytes, self.now_ms) == Room::Congested
         {
-            // Append all the same: it is the publisher that waits.
+            // Append nevertheless: the publisher waits, and the receiver loses nothing.
             out.busy = false;
             behind = Some(homed.connection);
         }
@@ -280,17 +274,17 @@ impl Core {
         }
     }
 
-    /// Writes what has become much within one turn, so that it does not become too much.
+    /// Writes large outputs within the turn, before they reach the limit.
     pub(super) fn flush_overfull(&mut self) {
         while let Some(slot) = self.overfull.pop() {
-            // Of one that is noted more than once nothing is left.
+            // A connection may be listed more than once; the first flush leaves it empty.
             if self.connections.get(slot as usize).is_some_and(|connection| connection.outbound.is_some()) {
                 self.flush(slot);
             }
         }
     }
 
-    /// Sends what a session had to hold back, as far as it can be sent now.
+    /// Sends what a session held back, as far as possible now.
     pub(super) fn pump(&mut self, slot: u32) {
         let (protocol, mut out, session) = parts!(self, slot);
         let homed = &mut self.sessions[session as usize];
@@ -298,7 +292,7 @@ impl Core {
         let meter = &homed.broker.meters[usize::from(self.index)];
         let mut done = |outcome, message: &Message| match outcome {
             Delivered::Dropped(_) => count(counters, outcome),
-            // It was counted as sent when it was left here.
+            // It was counted as sent when it was queued here.
             _ => meter.delivered(message),
         };
         homed.session.pump(protocol, &self.process.settings, self.now, &mut out, &mut done);
@@ -329,7 +323,6 @@ impl Core {
         }
     }
 
-    /// Hands a run to this core's receivers.
     pub(super) fn deliver_run(
         &mut self,
         routes: &Arc<Routes>,
@@ -346,8 +339,7 @@ impl Core {
         }
     }
 
-    /// Hands a run to this core's receivers from `start` on, as many as one slice of work allows. Returns the first
-    /// receiver that has no copy.
+    /// The same as [`Core::deliver_from`] for a run.
     pub(super) fn deliver_run_from(
         &mut self,
         routes: &Routes,
@@ -378,7 +370,7 @@ impl Core {
             {
                 continue;
             }
-            // Then retained messages come first.
+            // Retained messages come first.
             let waits = homed.session.is_replaying()
                 || homed.kept.as_ref().is_some_and(|kept| kept.subscribing > 0)
                 || homed.fresh.as_ref().is_some_and(|fresh| fresh.asking > 0);
@@ -411,7 +403,7 @@ impl Core {
                 self.flush(connection);
             }
         }
-        // Most receivers are behind: the publisher waits for them. Otherwise those that are behind lose the messages,
+        // If most receivers lag, the publisher waits for them. Otherwise the lagging receivers lose the messages,
         // because a slow reader costs only itself (P9).
         routes.note_pace(self.index, moving + behind.len(), behind.len());
         let are_most = !behind.is_empty() && routes.are_most_behind();
@@ -445,7 +437,7 @@ impl Core {
         next
     }
 
-    /// For receivers whose packets differ from everybody else's.
+    /// For receivers whose packets differ from those of the others.
     fn deliver_run_singly(
         &mut self,
         routes: &Routes,
@@ -466,7 +458,6 @@ impl Core {
     }
 }
 
-/// Counts a run that a receiver does not get because it is behind.
 fn drop_run(broker: &Broker, core: u16, client_id: &str, amount: Amount, clock: &Clock) {
     broker.counters[usize::from(core)].dropped_busy.add(amount.messages);
     if broker.incidents.is_on() {
@@ -475,7 +466,6 @@ fn drop_run(broker: &Broker, core: u16, client_id: &str, amount: Amount, clock: 
     }
 }
 
-/// The session that a receiver stands for, if it is still there.
 fn homed<'s>(sessions: &'s mut slab::Slab<Homed>, receiver: &Receiver) -> Option<&'s mut Homed> {
     sessions
         .get_mut(receiver.target.slot as usize)
@@ -495,7 +485,6 @@ fn is_publisher(
     })
 }
 
-/// Counts what became of a message.
 pub(super) fn count(counters: &BrokerCounters, outcome: Delivered) {
     let counter = match outcome {
         Delivered::Sent | Delivered::Queued => &counters.sent,
@@ -509,12 +498,11 @@ pub(super) fn count(counters: &BrokerCounters, outcome: Delivered) {
     counter.add(1);
 }
 
-/// A run as 5.0 and as 3.x clients get it; each form is made when the first receiver needs it.
+/// A run in the encodings of 5.0 and of 3.x; each is made when the first receiver needs it.
 struct Forms<'r> {
     routes: &'r Routes,
     bytes: &'r [u8],
     is_v5: bool,
-    /// Several receivers: refer to one copy.
     share: bool,
     other: Option<Vec<u8>>,
     shared: [Option<Arc<[u8]>>; 2],
@@ -536,7 +524,7 @@ impl Forms<'_> {
     }
 }
 
-/// The run as the other kind of client gets it: with or without the length of (no) properties.
+/// The run in the other version's encoding: with or without the length byte of the empty properties.
 fn transcode(topic: &str, bytes: &[u8], is_v5: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len() + bytes.len() / 16);
     let to = if is_v5 { Version::V311 } else { Version::V5 };
@@ -557,14 +545,12 @@ fn transcode(topic: &str, bytes: &[u8], is_v5: bool) -> Vec<u8> {
     out
 }
 
-/// What the messages of a run amount to.
 pub(crate) fn amount_of_run(topic: &str, bytes: &[u8], is_v5: bool) -> Amount {
     let mut amount = Amount::default();
     each_publish(bytes, is_v5, |payload| amount.add(topic.len() + payload.len()));
     amount
 }
 
-/// Calls `f` with the payload of each packet of a run.
 fn each_publish(bytes: &[u8], is_v5: bool, mut f: impl FnMut(&[u8])) {
     let version = if is_v5 { Version::V5 } else { Version::V311 };
     let mut rest = bytes;

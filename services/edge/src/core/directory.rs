@@ -1,12 +1,12 @@
-//! Which session belongs to a client id.
+//! Finds the session of a client id.
 
 use hashbrown::HashTable;
 
-/// Session slots by the hash of (broker, client id). The names themselves stand in the sessions only.
+/// Session slots by the hash of (broker, client id). Only the sessions have the names.
 #[derive(Debug, Default)]
 pub(crate) struct Directory(HashTable<(u32, u32)>);
 
-/// The half of a hash that is kept, so that growing needs no look at the sessions.
+/// The stored half of a hash: growing the table needs it, and must not touch the sessions.
 fn kept(hash: u64) -> u32 {
     (hash >> 32) as u32
 }

@@ -1,4 +1,4 @@
-//! Sending clients elsewhere, before the process stops.
+//! Sends clients to other servers before the process stops.
 
 use std::hash::BuildHasher;
 
@@ -9,7 +9,7 @@ use super::{Core, Ended, OutboundSlot, parts};
 use crate::broker::Broker;
 
 impl Core {
-    /// Sends as many clients away as the rate allows now.
+    /// Disconnects as many clients as the rate allows now.
     pub(super) fn drain(&mut self) {
         let Some(drain) = self.process.drain.get().cloned() else { return };
         if self.leaving.is_none() {
@@ -36,9 +36,9 @@ impl Core {
         self.leaving = Some(leaving);
     }
 
-    /// Nobody comes any more; who is there is put in an order in which those of a broker stand far from each other.
+    /// Stops accepting, and orders the clients so that those of a broker are far apart.
     fn begin_drain(&mut self) {
-        // Who has been accepted by the kernel is told where to go, too.
+        // Connections that the kernel has accepted get the server reference, too.
         self.accept_all();
         self.stop_listening();
         self.leaving = Some(Vec::new());
@@ -62,13 +62,12 @@ impl Core {
         self.leaving = Some(leaving);
     }
 
-    /// Whether clients are still to be sent away.
     pub(super) fn is_draining(&self) -> bool {
         self.leaving.as_ref().is_some_and(|leaving| !leaving.is_empty())
     }
 
-    /// Ends a connection because the server stops. The session stays, and so does the will, for only the client's own DISCONNECT
-    /// takes it back: with a delay it waits for the client to come back elsewhere.
+    /// Ends a connection because the server stops. The session stays, and so does the will, because only the client's
+    /// own DISCONNECT removes it: a delayed will waits for the client to reconnect elsewhere.
     //= [MQTT-3.1.2-8] v5 v3.1.1
     pub(super) fn send_away(&mut self, slot: u32, ended: Ended) {
         let reference = self.process.config.server_reference.as_deref();
@@ -94,7 +93,7 @@ impl Core {
         self.end(slot, ended, true);
     }
 
-    /// Refuses a CONNECT because the server is being left. Whether it is.
+    /// Refuses a CONNECT while the server drains, and returns true.
     pub(super) fn refuse_draining(&mut self, slot: u32, broker: &Broker) -> bool {
         if self.process.drain.get().is_none() {
             return false;

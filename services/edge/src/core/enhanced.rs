@@ -1,5 +1,5 @@
-//! Clients that authenticate by SCRAM (MQTT 5.0 section 4.12): from CONNECT to CONNACK, and anew while they are connected. What they
-//! say goes to the desk, whose answer goes to them.
+//! SCRAM authentication (MQTT 5.0 section 4.12): from CONNECT to CONNACK, and again while the client is connected.
+//! The event loop passes the client's data to the authentication service, and the answer to the client.
 
 use millrace_access::entry::Grant;
 use millrace_access::scram::Enhanced;
@@ -12,7 +12,6 @@ use crate::access::{Applicant, Attempt, Attempted, Granted, Progress, Refused, R
 
 const TOO_LARGE: &str = "Maximum Packet Size is too small for the answer";
 
-/// The authentication method of a CONNECT.
 pub(super) fn method<'a>(connect: &Connect<'a>) -> Option<&'a str> {
     connect.properties.iter().find_map(|property| match property {
         Property::AuthenticationMethod(method) => Some(method),
@@ -28,7 +27,7 @@ fn data<'a>(properties: Properties<'a>) -> Option<&'a [u8]> {
 }
 
 impl Core {
-    /// A CONNECT with an authentication method. Without data the client is asked to begin.
+    /// Begins an exchange. Without data in the CONNECT, asks the client for its first message.
     pub(super) fn begin_exchange(&mut self, slot: u32, mut request: Request, connect: &Connect<'_>) {
         let has_users = request.broker.access().is_some_and(|loaded| loaded.access.access().scram);
         if !has_users {
@@ -45,7 +44,7 @@ impl Core {
         }
     }
 
-    /// Leaves at the desk what a client says that is not let in yet.
+    /// Passes the data of a client that is not authenticated yet to the authentication service.
     fn attempt_entry(&mut self, slot: u32, request: Box<Request>, enhanced: Box<Enhanced>, data: &[u8]) {
         let applicant = self.applicant(slot, &request);
         let attempt = Attempt { applicant, enhanced, data: data.into(), standing: None };
@@ -56,7 +55,7 @@ impl Core {
         }
     }
 
-    /// The client of a CONNECT is to go on.
+    /// Sends the server's challenge before CONNACK.
     //= [MQTT-4.12.0-2] v5
     fn ask_for_more(&mut self, slot: u32, mut request: Box<Request>, enhanced: Box<Enhanced>, data: &[u8]) {
         let (protocol, mut out, _) = parts!(self, slot);
@@ -70,7 +69,6 @@ impl Core {
         self.connections[slot as usize].pending = Some(request);
     }
 
-    /// AUTH came when it may.
     pub(super) fn authenticate(&mut self, slot: u32, auth: &Auth<'_>) {
         let data = data(auth.properties);
         if self.connections[slot as usize].session != NONE {
@@ -84,7 +82,7 @@ impl Core {
         }
     }
 
-    /// AUTH of a client that is let in: it shows again who it is, while everything goes on.
+    /// Re-authenticates a connected client, while its messages go on.
     fn authenticate_anew(&mut self, slot: u32, reason: ReasonCode, data: Option<&[u8]>) {
         let Some(granted) = self.granted_mut(slot) else { return };
         let user = granted.standing.user.as_deref().unwrap_or_default();
@@ -120,7 +118,7 @@ impl Core {
         }
     }
 
-    /// A connected client is to go on.
+    /// Sends the server's challenge to a connected client.
     fn ask_anew(&mut self, slot: u32, enhanced: Box<Enhanced>, data: &[u8]) {
         let (protocol, mut out, _) = parts!(self, slot);
         if !protocol.challenge(data, &self.process.settings, &mut out) {
@@ -131,7 +129,6 @@ impl Core {
         }
     }
 
-    /// The desk's answer came.
     pub(super) fn attempted(&mut self, attempted: Attempted) {
         let id = attempted.connection;
         let Some(connection) = self.connection_of(id) else { return };
@@ -182,7 +179,7 @@ impl Core {
         }
     }
 
-    /// A client has shown again who it is: what it may do is what its records say now.
+    /// Ends a re-authentication with success: the client's permissions are now what its records say.
     fn renewed(&mut self, id: ConnectionId, grant: Grant, data: &[u8]) {
         let Some(granted) = self.granted_mut(id.slot) else { return };
         granted.anew = None;

@@ -1,4 +1,4 @@
-//! Clients of managed brokers: from the CONNECT to the desk and back, and when their rules change.
+//! Authentication of clients of managed brokers: the request, the answer, and reviews when the rules change.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,14 +17,13 @@ use crate::access::{Applicant, Entered, Refused, Review, Reviewed};
 use crate::broker::Broker;
 use crate::incidents::{Kind, Note};
 
-/// Clients that are left for review at once.
 const REVIEWED_AT_ONCE: usize = 500;
 
-/// What a client is told that may not stay.
+/// The reason sent to a client that loses its access.
 const NO_MORE: &str = "not authorized any more";
 
 impl Core {
-    /// Leaves a client at the desk.
+    /// Sends an authentication request for a client's CONNECT.
     pub(super) fn apply(&mut self, slot: u32, mut request: Request, connect: &Connect<'_>) {
         let password = connect.password.map(Into::into);
         let cancellation = request.begin_check();
@@ -37,7 +36,7 @@ impl Core {
         }
     }
 
-    /// What a client shows, but for its password.
+    /// The authentication request of a client, without its password.
     pub(super) fn applicant(&self, slot: u32, request: &Request) -> Applicant {
         let connection = &self.connections[slot as usize];
         let peer = || connection.stream.peer_addr().ok();
@@ -56,7 +55,6 @@ impl Core {
         }
     }
 
-    /// The desk's answer came.
     pub(super) fn entered(&mut self, entered: Entered) {
         let id = entered.connection;
         let Some(mut request) = self.connection_of(id).and_then(|connection| connection.pending.take())
@@ -69,7 +67,8 @@ impl Core {
                 request.user = granted.standing.user.as_deref().map(Into::into);
                 request.granted = Some(Box::new(granted));
                 if request.is_visitor() {
-                    // Else it would own its client id, that of a device perhaps, for as long as the session lasts.
+                    // A visitor with a stored session would own its client id, perhaps that of a device, until the
+                    // session expires.
                     request.granted_expiry_s = 0;
                 }
                 self.admit(id.slot, *request);
@@ -124,8 +123,8 @@ impl Core {
         self.refuse(slot, reason, what);
     }
 
-    /// What the store says of a broker has changed: its clients are looked at again. Those who came when it was not managed have
-    /// shown nothing that counts now.
+    /// Reviews the clients of a broker after its access rules changed. Clients that connected before the broker was
+    /// managed never authenticated, so they are closed.
     pub(super) fn access_changed(&mut self, broker: &Arc<Broker>) {
         self.look_for_banned(broker);
         let slots: Vec<u32> = self.by_broker.slots(broker.id).collect();
@@ -143,13 +142,12 @@ impl Core {
         }
     }
 
-    /// Ends the connection of a client that came when its broker was not managed.
+    /// Closes a client that connected before its broker was managed.
     pub(super) fn close_unknown(&mut self, slot: u32) {
         let reason = ReasonCode::NOT_AUTHORIZED;
         self.say_and_close(slot, reason, NO_MORE, Ended::Error(reason));
     }
 
-    /// Has clients of a broker looked at again.
     pub(super) fn review(&self, broker: &Arc<Broker>, slots: impl IntoIterator<Item = u32>) {
         let review = |slot: u32| {
             let standing = self.connections[slot as usize].who.granted()?.standing.clone();
@@ -160,13 +158,13 @@ impl Core {
         while !reviews.is_empty() {
             let some = reviews.split_off(reviews.len().saturating_sub(REVIEWED_AT_ONCE));
             if service.review(some).is_err() {
-                // The watch comes again for all.
+                // The next change of the access rules reviews all clients.
                 return broker.forget_changes();
             }
         }
     }
 
-    /// What a client may do now.
+    /// Applies a review: the client's permissions now, or that it must go.
     pub(super) fn reviewed(&mut self, reviewed: Reviewed) {
         let id = reviewed.connection;
         let Some(Who::Granted(Some(granted))) = self.connection_of(id).map(|connection| &mut connection.who)
@@ -191,14 +189,12 @@ impl Core {
         }
     }
 
-    /// When the client's time is over.
     pub(super) fn entry_ends(&self, slot: u32) -> Option<Seconds> {
         let until_ms = self.connections[slot as usize].who.granted()?.grant.until_ms?;
         // The first second of this process that begins after it: they are counted from 1.
         Some(self.process.clock.seconds_of_unix_ms(until_ms).saturating_add(2))
     }
 
-    /// Whether a client may publish to a topic.
     pub(super) fn may_send(&self, slot: u32, topic: &str, retain: bool, qos: QoS) -> bool {
         let connection = &self.connections[slot as usize];
         let session = &self.sessions[connection.session as usize].session;
@@ -209,7 +205,6 @@ impl Core {
         }
     }
 
-    /// The QoS that a client's subscription is granted.
     pub(super) fn may_receive(&self, slot: u32, filter: &str, qos: QoS) -> Option<QoS> {
         let connection = &self.connections[slot as usize];
         let session = &self.sessions[connection.session as usize].session;

@@ -40,7 +40,6 @@ impl<T> FairQueue<T> {
         self.len == 0
     }
 
-    /// Adds a piece of work behind the others of its broker.
     pub(super) fn push(&mut self, broker: u64, work: T) {
         self.len += 1;
         if let Some(own) = self.queues.get_mut(self.last).filter(|own| own.broker == broker) {
@@ -54,7 +53,6 @@ impl<T> FairQueue<T> {
         self.queues[self.last].pieces.push_back(work);
     }
 
-    /// The next piece of work, with its broker.
     pub(super) fn pop(&mut self) -> Option<(u64, T)> {
         let key = self.order.pop_front()?;
         let own = self.queues.get_mut(key)?;

@@ -19,7 +19,6 @@ use crate::metering::Amount;
 /// Bytes of QoS 0 messages from other pods that may wait on one loop. Their publishers cannot be paused from here.
 const REMOTE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// The packets that receivers get.
 pub(super) enum Copies {
     /// QoS 0 messages of one publisher to one topic.
     Run {
@@ -39,24 +38,23 @@ impl Copies {
     }
 }
 
-/// A message, or a run, of which some receivers have no copy yet.
+/// A message or a run that some receivers have not got yet.
 struct Fanout {
     routes: Arc<Routes>,
     copies: Copies,
     publisher: Publisher,
-    /// The first receiver of this loop that has no copy.
+    /// Index of the first receiver of this loop without a copy.
     next: usize,
 }
 
-/// The publisher of a broker; `None` for the server and for other pods.
+/// The broker, and the publisher; `None` for the server and for other pods.
 type Key = (u64, Option<ConnectionId>);
 
-/// The unfinished fan-outs of one loop.
 #[derive(Default)]
 pub(super) struct Fanouts {
     of: HashMap<Key, VecDeque<Fanout>>,
     ready: FairQueue<Key>,
-    /// How many publishers of each broker have one.
+    /// Publishers with an unfinished fan-out, by broker.
     brokers: HashMap<u64, usize>,
     bytes: usize,
 }
@@ -66,12 +64,10 @@ impl Fanouts {
         self.of.is_empty()
     }
 
-    /// Whether a broker has an unfinished fan-out.
     pub(super) fn has(&self, broker: u64) -> bool {
         self.brokers.contains_key(&broker)
     }
 
-    /// Whether an earlier message of this publisher is unfinished.
     pub(super) fn delays(&self, broker: u64, publisher: Publisher) -> bool {
         !self.of.is_empty() && self.of.contains_key(&(broker, publisher.id))
     }
@@ -80,7 +76,8 @@ impl Fanouts {
         let broker = fanout.routes.broker.id;
         let key = (broker, fanout.publisher.id);
         self.bytes += fanout.copies.size();
-        // A key without a waiting fan-out has one that is being handed out: `give_back` or `finish` lists the key again.
+        // An existing key is in `ready`, or its fan-out is being handed out: then `give_back` or `finish` lists the
+        // key again.
         let is_new = !self.of.contains_key(&key);
         self.of.entry(key).or_default().push_back(fanout);
         if is_new {
@@ -89,7 +86,7 @@ impl Fanouts {
         }
     }
 
-    /// Takes the next unfinished fan-out. [`Fanouts::give_back`] or [`Fanouts::finish`] must follow.
+    /// [`Fanouts::give_back`] or [`Fanouts::finish`] must follow.
     fn pop(&mut self) -> Option<(Key, Fanout)> {
         let (_, key) = self.ready.pop()?;
         let fanout = self.of.get_mut(&key)?.pop_front()?;
@@ -97,14 +94,13 @@ impl Fanouts {
         Some((key, fanout))
     }
 
-    /// A fan-out needs one more slice.
     fn give_back(&mut self, key: Key, fanout: Fanout) {
         self.bytes += fanout.copies.size();
         self.of.entry(key).or_default().push_front(fanout);
         self.ready.push(key.0, key);
     }
 
-    /// A fan-out is finished. Whether it was the last one of its publisher.
+    /// Returns true if it was the last fan-out of its publisher.
     fn finish(&mut self, key: Key) -> bool {
         if self.of.get(&key).is_some_and(|own| !own.is_empty()) {
             self.ready.push(key.0, key);
@@ -122,7 +118,7 @@ impl Fanouts {
 }
 
 impl Core {
-    /// Keeps what receivers from `next` on still have to get, for a later turn.
+    /// Puts off the receivers from `next` on to a later turn.
     pub(super) fn put_off(
         &mut self,
         routes: &Arc<Routes>,
@@ -150,7 +146,7 @@ impl Core {
         }
     }
 
-    /// Goes on with unfinished fan-outs, a slice of each broker in turn.
+    /// Continues unfinished fan-outs, one slice for each broker in turn.
     pub(super) fn fan_out(&mut self) {
         let end = self.work.spent().max(work::TURN / 2) + work::TURN / 2;
         while self.work.spent() < end

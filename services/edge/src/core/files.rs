@@ -6,7 +6,8 @@ use super::connection::{NONE, Who};
 use super::{Core, Ended};
 
 impl Core {
-    /// Ends the connections of `users`, whose password has changed or is gone, and the subscriptions that are no longer allowed.
+    /// Closes `users`, whose password has changed or is gone, and removes subscriptions that the rules no longer
+    /// allow.
     pub(super) fn files_changed(&mut self, users: &[Box<str>]) {
         let slots: Vec<u32> = (self.connections.iter())
             .filter(|(_, connection)| connection.session != NONE && connection.who.granted().is_none())

@@ -1,5 +1,6 @@
-//! New subscriptions where several pods share a store. Retained messages are read from the store in pages, later than
-//! live copies may come. A session gets each page as of its reading, then everything after it, and nothing twice (P6).
+//! New subscriptions where several pods share a store. Live copies may arrive before the retained messages, which are
+//! read from the store in pages. A session gets each page as of its reading, then everything after it, and nothing
+//! twice (P6).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,36 +14,33 @@ use millrace_session::{Message, Seconds};
 use super::kept::Take;
 use super::replay::Replay;
 
-/// Messages that are held for a session while its retained messages are read.
+/// Messages held for a session while its retained messages are read.
 const HELD_MAX: usize = 1_000;
-/// Bytes of them.
 const HELD_BYTES_MAX: usize = 1024 * 1024;
-/// For so long a live copy may be on its way from another pod.
+/// How long a live copy may be on its way from another pod.
 const LATE_S: Seconds = 10;
-/// Filters that are remembered.
 const REPLAYED_MAX: usize = 64;
 
-/// A session with new subscriptions.
 #[derive(Default)]
 pub(super) struct Fresh {
     /// SUBSCRIBE packets whose retained messages are being read.
     pub(super) asking: u32,
-    /// The store stops reading when this is gone.
+    /// The store stops reading once this is dropped.
     pub(super) asker: Arc<()>,
     held: VecDeque<(Arc<Message>, Receiver)>,
     held_bytes: usize,
     replayed: VecDeque<Replayed>,
 }
 
-/// The session has the retained messages of a filter as of these pages.
+/// The pages of a filter's retained messages that a session has got, until no live copy can be late.
 struct Replayed {
     filter: Box<str>,
     pages: Arc<RetainedPages>,
     until: Seconds,
 }
 
-/// The pages in which the retained messages of a SUBSCRIBE were read. Each covers a range of a filter's topics, as of its position.
-/// A topic that several filters match is read for the first one only.
+/// The pages in which a SUBSCRIBE's retained messages were read. Each covers a range of a filter's topics, as of its
+/// position. A topic that several filters match is read for the first filter only.
 #[derive(Default)]
 pub(crate) struct RetainedPages {
     broker: u64,
@@ -61,24 +59,21 @@ impl RetainedPages {
         self.broker
     }
 
-    /// The pages that are added next are of this filter.
     pub(crate) fn begin(&mut self, filter: &str) {
         if self.filters.last().is_none_or(|(last, _)| **last != *filter) {
             self.filters.push((filter.into(), Vec::new()));
         }
     }
 
-    /// The number of filters before the one that is being read.
     pub(crate) fn earlier(&self) -> usize {
         self.filters.len().saturating_sub(1)
     }
 
-    /// Whether the topic was read for an earlier filter.
     pub(crate) fn is_read(&self, topic: &str) -> bool {
         self.filters[..self.earlier()].iter().any(|(filter, _)| topic::matches(filter, topic))
     }
 
-    /// Adds a page that was read as of `through`, and the beginning of the next one.
+    /// Adds a page that was read as of `through`. `next` is where the next page begins.
     pub(crate) fn push(&mut self, next: Option<Bookmark>, through: Position) {
         let Some((_, pages)) = self.filters.last_mut() else { return };
         match pages.last_mut() {
@@ -100,7 +95,6 @@ impl RetainedPages {
 }
 
 impl Fresh {
-    /// What to do with a live copy.
     pub(super) fn take(&self, message: &Message, now: Seconds) -> Take {
         if self.asking > 0 {
             let fits = self.held.len() < HELD_MAX && self.held_bytes + message.size() <= HELD_BYTES_MAX;
@@ -109,12 +103,12 @@ impl Fresh {
         if self.has(message, now) { Take::Drop } else { Take::Deliver }
     }
 
-    /// Whether the session has got this as a retained message.
+    /// Whether the session got this as a retained message.
     pub(super) fn has(&self, message: &Message, now: Seconds) -> bool {
         self.has_by(message, now, |filter| topic::matches(filter, message.topic()))
     }
 
-    /// Whether it has got this for its subscription to `filter`.
+    /// Whether the session got this for its subscription to `filter`.
     pub(super) fn has_for(&self, filter: &str, message: &Message, now: Seconds) -> bool {
         self.has_by(message, now, |replayed| replayed == filter)
     }
@@ -131,7 +125,7 @@ impl Fresh {
         self.held.push_back((message.clone(), receiver.clone()));
     }
 
-    /// The session has the retained messages that were read for these.
+    /// Remembers which retained messages the session has got.
     pub(super) fn replayed(&mut self, replays: &[Replay], now: Seconds) {
         self.replayed.retain(|replayed| replayed.until >= now);
         for replay in replays {
@@ -143,12 +137,11 @@ impl Fresh {
         }
     }
 
-    /// Whether nothing of it is needed any more.
     pub(super) fn is_over(&self, now: Seconds) -> bool {
         self.asking == 0 && self.replayed.iter().all(|replayed| replayed.until < now)
     }
 
-    /// Gives what is held, once nothing is read any more.
+    /// Returns the held messages once nothing is read any more.
     pub(super) fn release(&mut self) -> VecDeque<(Arc<Message>, Receiver)> {
         if self.asking > 0 {
             return VecDeque::new();

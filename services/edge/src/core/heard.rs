@@ -1,4 +1,5 @@
-//! What waits until the other pods know the filters of a session here, so that what is published there comes to it.
+//! Delays answers and reads until the other pods know this session's filters, so that messages published there reach
+//! it.
 
 use std::sync::Arc;
 
@@ -13,12 +14,11 @@ use crate::mailbox::Mail;
 use crate::store::{PendingSubscribe, Subscribe};
 
 impl Core {
-    /// Filters have come: other pods are told. The number to wait for; 0 when there is nobody.
+    /// Announces new filters to other pods, and returns the number to wait for; 0 when there are no other pods.
     pub(super) fn tell_filters<'f>(&self, broker: &Broker, filters: impl Iterator<Item = &'f str>) -> u64 {
         self.process.region.as_ref().map_or(0, |region| region.subscribed(broker, filters))
     }
 
-    /// Answers a SUBSCRIBE that needs no store.
     pub(super) fn suback_when_heard(&mut self, slot: u32, broker: &Broker, mut pending: PendingSubscribe) {
         let told = std::mem::take(&mut pending.told);
         let mail = Mail::Suback(self.id_of(slot), Box::new(pending));
@@ -33,7 +33,6 @@ impl Core {
         }
     }
 
-    /// The store has answered a SUBSCRIBE.
     pub(super) fn subscribed_when_heard(
         &mut self,
         mut subscribe: Box<Subscribe>,
@@ -42,7 +41,7 @@ impl Core {
         let told = std::mem::take(&mut subscribe.pending.told);
         let (broker, target): (Arc<Broker>, _) = (subscribe.session.broker.clone(), subscribe.target);
         if subscribe.is_stored() {
-            // What is stored for them from now on they find by themselves, and it comes right after the answer.
+            // These sessions find later messages in the store themselves, and those come right after the answer.
             self.subscribed(*subscribe, &subscribed);
             return self.reread_when_heard(target, &broker, told);
         }
@@ -52,7 +51,7 @@ impl Core {
         }
     }
 
-    /// A session reads once more, unless the other pods know its filters already.
+    /// Makes a session read once more after the other pods know its filters.
     pub(super) fn reread_when_heard(&mut self, target: Target, broker: &Broker, told: u64) {
         let homed = self.sessions.get_mut(target.slot as usize);
         if let Some(kept) = homed.and_then(|homed| homed.kept.as_deref_mut()) {

@@ -1,8 +1,8 @@
-//! QoS 2 packet ids of sessions that the store keeps: known to it before they are used, both ways.
+//! QoS 2 packet ids of persistent sessions. The store has an id before it is used, in both directions.
 //!
-//! Towards the client, an id is stored before its PUBLISH leaves, and that the client has the message before its PUBREL leaves: a
-//! crash in between repeats the packet with the same id, never the message with another. From the client, an id is stored with
-//! its message, and forgotten before PUBCOMP leaves, for then the client may use it again.
+//! Towards the client, the id is stored before its PUBLISH leaves, and the client's receipt before its PUBREL leaves.
+//! So a crash in between repeats the packet with the same id, never the message with another one. From the client, an
+//! id is stored with its message, and forgotten before PUBCOMP leaves, because then the client may use the id again.
 
 use millrace_layers::Position;
 use millrace_mqtt::{PacketId, ReasonCode};
@@ -13,11 +13,10 @@ use super::{Core, Ended, Homed, OutboundSlot, parts};
 use crate::store::streams::KeptGroup;
 use crate::store::{IdWrite, Ids, Reserve, SessionKey, Write, inflight};
 
-/// Where one write of given ids ends and the next begins.
+/// Payload bytes after which a write of reserved ids is split.
 const RESERVE_BYTES: usize = 1_000_000;
 
 impl Homed {
-    /// What the store knows it by.
     pub(super) fn key(&self) -> SessionKey {
         let (broker, client) = (self.broker.clone(), self.session.client_id().clone());
         SessionKey { broker, client, epoch: self.epoch }
@@ -30,13 +29,13 @@ impl Core {
         self.leave_job(Write::Ids(Box::new(Ids { session: key, target, write })));
     }
 
-    /// Tells the store of packet ids that were given to messages.
+    /// Stores the packet ids that were given to messages.
     pub(super) fn reserve(&mut self, session: u32) {
         let homed = &mut self.sessions[session as usize];
         let broker = homed.broker.id;
         let reserved = homed.session.take_reserved();
         let Some(kept) = &mut homed.kept else {
-            // Nothing of it outlives the connection.
+            // The store does not have this session, so its ids need not be stored.
             for (id, _) in reserved {
                 homed.session.confirm(id);
             }
@@ -52,7 +51,8 @@ impl Core {
                 jobs.push(Reserve { cursor, ..Reserve::default() });
             }
             let job = jobs.last_mut().expect("there is a first");
-            // The session does not read the stream of a shared subscription: it is kept whole, and taken from the others.
+            // The session does not read the stream of a shared subscription: so its row has the whole message, and
+            // the stream gives it up.
             //= [MQTT-4.8.2-5] v5
             let place = entry.message.place().map(Position);
             let stream = KeptGroup::stream_of(entry.shared).map(|stream| (broker, stream));
@@ -69,7 +69,7 @@ impl Core {
         }
     }
 
-    /// The client has a message.
+    /// The client has received a QoS 2 message.
     pub(super) fn received(&mut self, slot: u32, id: PacketId) {
         let session = self.connections[slot as usize].session;
         let homed = &mut self.sessions[session as usize];
@@ -87,13 +87,11 @@ impl Core {
         }
     }
 
-    /// The client will not use an id any more.
     pub(super) fn released(&mut self, slot: u32, id: PacketId) {
         let session = self.connections[slot as usize].session;
         self.write_ids(session, IdWrite::Forget(id));
     }
 
-    /// The store's answer.
     pub(super) fn ids_written(&mut self, ids: Ids, stored: bool) {
         let Some(homed) = self.sessions.get_mut(ids.target.slot as usize) else { return };
         if homed.generation != ids.target.generation || homed.connection == NONE {

@@ -8,18 +8,18 @@ use super::pace::PACED_READ_BYTES;
 use super::{Core, Ended, OutboundSlot, READ_BYTES, parts, work};
 use crate::origin::Origin;
 
-/// With more than this of an incomplete packet, the rest is read behind it instead of being copied there, bytes.
+/// From this many bytes of an incomplete packet on, the rest is read directly behind them instead of being copied
+/// there.
 const SHARED_MAX: usize = READ_BYTES / 2;
-/// Fewest and most bytes that are read behind it at once.
+/// Fewest and most bytes of one such read.
 const GROW_BYTES_MIN: usize = 16 * 1024;
 const GROW_BYTES_MAX: usize = 256 * 1024;
-/// Progress of an incomplete packet that renews the keep alive, bytes. While a client sends a large packet over a slow
-/// network, it cannot send a PINGREQ.
+/// Progress of an incomplete packet that renews the keep alive, bytes. A client that sends a large packet over a slow
+/// network cannot send a PINGREQ.
 const PROGRESS_BYTES: usize = 1000;
 
-/// What of a buffer was not used up.
+/// The unprocessed ends of a buffer.
 pub(super) struct Rest {
-    /// MQTT bytes of an incomplete packet.
     pub(super) mqtt: Range<usize>,
     /// Bytes behind them that are not MQTT yet (frame headers, handshake, PROXY header).
     pub(super) raw: Range<usize>,
@@ -28,7 +28,6 @@ pub(super) struct Rest {
 }
 
 impl Core {
-    /// Reads a socket once and carries out what came.
     pub(super) fn read(&mut self, slot: u32) {
         let connection = &mut self.connections[slot as usize];
         if connection.state != State::Open {
@@ -68,7 +67,7 @@ impl Core {
         self.after_digest(slot);
     }
 
-    /// Notes what a read tells of the socket; the number of bytes that came, if any did.
+    /// Returns the number of bytes read, if any.
     fn after_read(&mut self, slot: u32, result: io::Result<usize>, room: usize) -> Option<usize> {
         self.after_tls(slot);
         let connection = &mut self.connections[slot as usize];
@@ -78,7 +77,8 @@ impl Core {
                 None
             }
             Ok(count) => {
-                // A short read has emptied the socket (epoll(7)); but after the peer's end comes one more, of 0.
+                // A short read has emptied the socket (epoll(7)). But after the peer has closed, one more read
+                // returns 0.
                 connection.readable =
                     count == room || connection.read_closed || connection.stream.has_unread();
                 self.counters().bytes_in.add(count);
@@ -102,11 +102,12 @@ impl Core {
         }
     }
 
-    /// Notes what a TLS handshake tells of the client, and what the socket did not take of its packets.
+    /// Takes the client's identity from a finished TLS handshake, and lists the connection if handshake packets are
+    /// unsent.
     fn after_tls(&mut self, slot: u32) {
         let connection = &mut self.connections[slot as usize];
         if connection.stream.has_unsent() {
-            // A buffer, however empty, is flushed at the end of the turn.
+            // An outbound buffer, even an empty one, is flushed at the end of the turn.
             let (_, mut out, _) = parts!(self, slot);
             out.outbound();
         }
@@ -120,7 +121,6 @@ impl Core {
         counter.add(1);
     }
 
-    /// Bounds the answers that the client does not read, and lists the connection to be read again.
     fn after_digest(&mut self, slot: u32) {
         self.bound_answers(slot);
         self.list_if_readable(slot);
@@ -132,8 +132,8 @@ impl Core {
         }
     }
 
-    /// Reads more of a large packet, into the buffer that holds it. The buffer at most doubles, so its size follows what has
-    /// arrived, not what the client has announced.
+    /// Reads more of a large packet, into the buffer that holds it. The buffer at most doubles, so its size follows
+    /// what has arrived, not what the client has announced.
     fn read_large(&mut self, slot: u32) {
         let connection = &mut self.connections[slot as usize];
         let Some(mut partial) = connection.partial.take() else { return };
@@ -157,24 +157,24 @@ impl Core {
                 (partial.raw, partial.needed) = (rest.raw.len(), rest.needed);
                 self.connections[slot as usize].partial = Some(partial);
             } else {
-                // A copy, so that the large buffer goes.
+                // Copied, so that the large buffer is freed.
                 self.hold(slot, &partial.bytes, rest);
             }
         }
         self.after_digest(slot);
     }
 
-    /// Renews the keep alive for the progress of an incomplete packet, of which `held` bytes were there before.
+    /// Renews the keep alive for the progress of an incomplete packet; `held` bytes of it were there before.
     fn note_progress(&mut self, slot: u32, held: usize, rest: &Rest) {
         if rest.mqtt.start == 0 && rest.mqtt.len() >= held + PROGRESS_BYTES {
             self.connections[slot as usize].last_input = self.now;
         }
     }
 
-    /// Carries out what was read before and could not be carried out then.
+    /// Processes input that was held back.
     pub(super) fn digest_held(&mut self, slot: u32) {
         let Some(mut partial) = self.connections[slot as usize].partial.take() else {
-            // What came meanwhile is still in the socket, and is told only once.
+            // There may be input in the socket, and the poll reports it only once.
             return self.list_if_readable(slot);
         };
         let raw_from = partial.bytes.len() - partial.raw;
@@ -184,7 +184,6 @@ impl Core {
         self.after_digest(slot);
     }
 
-    /// Keeps what was not used up.
     fn hold(&mut self, slot: u32, buffer: &[u8], rest: Rest) {
         if rest.mqtt.is_empty() && rest.raw.is_empty() {
             return;
@@ -196,12 +195,12 @@ impl Core {
         self.connections[slot as usize].partial = Some(Box::new(Partial { bytes, raw, needed: rest.needed }));
     }
 
-    /// Throws away what a closing connection still sends, until its peer closes.
+    /// Reads and drops input of a closing connection until its peer closes.
     fn discard(&mut self, slot: u32) {
         let mut buffer = std::mem::take(&mut self.read_buffer);
         let connection = &mut self.connections[slot as usize];
         let gone = match connection.stream.read(&mut buffer) {
-            // The peer may still read what waits for it.
+            // The peer may still read the queued output.
             Ok(0) if connection.state == State::Draining && connection.outbound.is_some() => {
                 (connection.readable, connection.read_closed) = (false, true);
                 false

@@ -1,4 +1,4 @@
-//! Jobs for the store, left at the end of a turn.
+//! Submits jobs to the store at the end of a turn.
 
 use std::sync::atomic::Ordering;
 
@@ -7,27 +7,27 @@ use smallvec::SmallVec;
 use super::Core;
 use crate::store::{Job, Write};
 
-/// Cores that were in a turn, with its number.
+/// Cores that were in a turn, with the number of that turn.
 pub(super) type Turns = SmallVec<[(u16, u64); 4]>;
 
-/// Jobs that wait until other cores have ended their turns: so many of the first ones.
+/// The first `len` jobs wait until other cores have ended their turns.
 pub(super) struct HeldJobs {
     turns: Turns,
     len: usize,
 }
 
 impl Core {
-    /// Leaves a job with the store, at the end of this turn.
+    /// Queues a job for the end of this turn.
     pub(super) fn leave_job(&mut self, write: Write) {
         self.jobs.push(Job { write, ack: None });
     }
 
-    /// Leaves what is to be written with the store.
+    /// Submits this turn's jobs.
     ///
-    /// A session that is left may have got messages from cores that have not ended their turn, and so have not left their jobs. What
-    /// it has is known by the places of its messages, so its job must come after theirs: it waits for the ends of
-    /// those turns, and what was left after it waits with it. Messages never wait: who has seen the end of a turn knows that
-    /// those of that turn are left. They depend on nothing that may stand before them.
+    /// Publish jobs are submitted at once: they depend on no other job, and after the end of a turn every core can
+    /// rely on its messages being submitted. A detach names the session's messages by position, and some may come
+    /// from cores that are still in a turn and have not submitted them. So the detach, and every later job but
+    /// messages, waits for the ends of those turns.
     pub(super) fn leave_jobs(&mut self) {
         self.pass_fences();
         self.leave_shared();
@@ -59,7 +59,6 @@ impl Core {
         }
     }
 
-    /// Leaves the first jobs now.
     pub(super) fn submit(&mut self, len: usize) {
         if let Some(store) = &self.process.store
             && len > 0
@@ -70,15 +69,14 @@ impl Core {
         }
     }
 
-    /// The other cores that are in a turn now.
     pub(super) fn others_in_turn(&self) -> Turns {
         let turns = self.process.turns.iter().zip(0..);
         let now = turns.map(|(turn, core)| (core, turn.load(Ordering::SeqCst)));
-        // Odd: between its beginning and its end.
+        // Odd inside a turn.
         now.filter(|(core, turn)| *core != self.index && turn % 2 == 1).collect()
     }
 
-    /// Forgets those that have ended that turn.
+    /// Keeps the cores that are still in that turn.
     pub(super) fn still_in(&self, turns: &mut Turns) {
         let now = |core: u16| self.process.turns[usize::from(core)].load(Ordering::SeqCst);
         turns.retain(|(core, turn)| now(*core) == *turn);

@@ -1,4 +1,4 @@
-//! Sessions that the store keeps: what they have acknowledged is stored now and then, and all of them when their connection
+//! Persistent sessions: their acknowledgements are stored from time to time, and everything when their connection
 //! ends. After that they take no memory.
 
 use millrace_mqtt::{PacketId, QoS, ReasonCode, topic};
@@ -12,11 +12,10 @@ use crate::store::{Checkpoint, Detach, Purge, Write};
 
 /// Acknowledgements after which a session's progress is stored.
 const ACKNOWLEDGED_MAX: u32 = 500;
-/// Seconds after which it is stored whatever their number.
+/// The progress is stored at the latest after this time, seconds.
 const SAVE_AFTER_S: Seconds = 2;
 
 impl Core {
-    /// A client has acknowledged a message.
     pub(super) fn note_acknowledged(&mut self, session: u32) {
         let target = self.target_of(session);
         let Some(kept) = &mut self.sessions[session as usize].kept else { return };
@@ -28,13 +27,12 @@ impl Core {
                 }
                 self.unsaved.push(target);
             }
-            // It stays among the unsaved; so it is not noted twice.
+            // It is still in `unsaved`, so it is not added again.
             count if count % ACKNOWLEDGED_MAX == 0 => self.save(session),
             _ => {}
         }
     }
 
-    /// Stores the progress of all sessions that have made some.
     pub(super) fn save_all(&mut self) {
         for target in std::mem::take(&mut self.unsaved) {
             let Some(homed) = self.sessions.get_mut(target.slot as usize) else { continue };
@@ -48,7 +46,6 @@ impl Core {
         }
     }
 
-    /// Stores the progress of a session.
     fn save(&mut self, session: u32) {
         let homed = &mut self.sessions[session as usize];
         let Some(kept) = &mut homed.kept else { return };
@@ -86,7 +83,7 @@ impl Core {
                 );
             }
         }
-        // What the store does not have is in memory only.
+        // A session that the store does not have is in memory only.
         let in_memory = found.filter(|session| self.sessions.contains(*session as usize));
         if let Some(session) = in_memory {
             self.end_session(session);
@@ -95,12 +92,12 @@ impl Core {
         if self.process.store.is_some() {
             self.leave_job(Write::Purge(purge));
         } else {
-            // Whoever asked may have stopped waiting.
+            // The caller may have stopped waiting.
             let _ = purge.done.try_send(Ok(found.is_some()));
         }
     }
 
-    /// Leaves a session to the store: its connection has ended.
+    /// Detaches a session whose connection has ended: from here on the store keeps it.
     pub(super) fn leave_to_store(&mut self, session: u32, with_will: bool) {
         if self.sessions[session as usize].kept.as_ref().is_some_and(|kept| kept.acknowledged > 0) {
             self.save(session);
@@ -110,14 +107,15 @@ impl Core {
         let homed = &mut self.sessions[session as usize];
         let (in_flight, unsent) = homed.session.in_flight();
         let unsent = unsent.into_iter().filter(|entry| entry.shared == 0).cloned().chain(retained).collect();
-        // What was sent for a shared subscription goes to another member, but with QoS 2 to nobody else.
+        // In-flight messages of shared subscriptions go to other members, except QoS 2 messages, which only this
+        // client may get.
         //= [MQTT-4.8.2-5] v5
         let stays = |in_flight: &InFlight| match in_flight {
             InFlight::Published(entry) => entry.shared == 0 || entry.qos == QoS::ExactlyOnce,
             InFlight::Released(_) => true,
         };
         let mut in_flight: Vec<_> = in_flight.into_iter().filter(|(_, in_flight)| stays(in_flight)).collect();
-        // What no subscription finds any more is kept whole.
+        // A message that matches no subscription any more cannot be read again, so its row has the whole message.
         let is_found = |topic: &str| {
             let mut filters = homed.kept.iter().flat_map(|kept| kept.filters());
             filters.any(|filter| topic::matches(filter, topic))
@@ -128,7 +126,7 @@ impl Core {
                 entry.replay |= entry.shared != 0 || is_orphan || !is_found(entry.message.topic());
             }
         }
-        // The store has what was reserved, whole.
+        // Reserved messages are in the store already, whole.
         let known = |id: &PacketId| {
             homed.kept.as_ref().is_some_and(|kept| kept.ids.iter().any(|(known, _)| known == id))
         };

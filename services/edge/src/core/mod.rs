@@ -1,7 +1,7 @@
 //! One event loop: its connections, the sessions it owns, and the turn in which everything happens.
 //!
-//! A turn: wait for sockets or mail; read each ready socket once and carry out what its packets ask; take the mail of
-//! other cores; look at what is due; leave mail for other cores; write what has gathered, one system call a socket.
+//! A turn: wait for sockets or mail; read each ready socket once and process its packets; take the mail of other
+//! cores; run what is due; queue mail for other cores; write the gathered output, one system call a socket.
 
 mod accept;
 mod admit;
@@ -103,9 +103,8 @@ use work::Work;
 
 /// Bytes read from one socket in one turn.
 const READ_BYTES: usize = 128 * 1024;
-/// Sockets told of by one wait.
 const EVENTS: usize = 1024;
-/// Longest sleep: a health check wants to see turns.
+/// Longest sleep: the health check expects a turn at least this often.
 const SLEEP_MAX_MS: u64 = 1000;
 /// Sleep while publishers are paused.
 const PAUSE_MS: u64 = 2;
@@ -114,12 +113,11 @@ const LINGER_S: Seconds = 2;
 /// Longest time after which the calendar looks at a session without connection, seconds.
 const LOOK_AT_SESSIONS_S: Seconds = 600;
 
-/// The token that says "mail".
 const WAKER: Token = Token(usize::MAX);
 /// Listeners have the tokens from here on.
 const FIRST_LISTENER: usize = usize::MAX - 64;
 
-/// A session and where it stands on this core.
+/// A session that this core owns.
 pub(crate) struct Homed {
     pub(crate) session: Session,
     pub(crate) broker: Arc<Broker>,
@@ -128,20 +126,20 @@ pub(crate) struct Homed {
     pub(crate) generation: u32,
     /// When its will is published, 0 for never.
     pub(crate) will_at: Seconds,
-    /// When it ends, 0 for never; while it has a connection, since when.
+    /// When it ends, 0 for never; while it has a connection, when that connection began.
     pub(crate) term: Seconds,
     /// When the calendar looks at it next, 0 for never.
     pub(crate) looked_at: Seconds,
     pub(crate) hash: u64,
-    /// The proof towards the store that this process owns it; 0 when the store knows nothing of it.
+    /// The fencing number of this process's ownership in the store; 0 when the store does not know the session.
     pub(crate) epoch: u64,
     /// The store has given it to another connection.
     pub(crate) is_lost: bool,
     /// It holds a [`HomeClaim`] of its client id.
     pub(crate) is_claimed: bool,
-    /// While its subscriptions are new, where several pods share the store.
+    /// Present while its subscriptions are new, where several pods share the store.
     fresh: Option<Box<Fresh>>,
-    /// What is needed while the store keeps it beyond its connection.
+    /// Present while the store keeps the session beyond its connection.
     kept: Option<Box<Kept>>,
 }
 
@@ -153,20 +151,19 @@ pub(crate) enum Ended {
     TakenOver,
     KeepAlive,
     Shutdown,
-    /// The server is being left.
     Drained,
     Slow,
     /// By an operator.
     Kicked,
     Banned,
     Error(ReasonCode),
-    /// The client closed its WebSocket, without DISCONNECT; the code to answer with.
+    /// The client closed its WebSocket without DISCONNECT; the code to answer with.
     WebSocketClosed(u16),
-    /// A WebSocket frame that is none; the code to close with.
+    /// The client sent an invalid WebSocket frame; the code to close with.
     Frame(u16),
 }
 
-/// A session that the store was asked for.
+/// A session that was requested from the store.
 struct Attaching {
     /// Connections of the same client id that came meanwhile.
     waiting: VecDeque<ConnectionId>,
@@ -174,7 +171,6 @@ struct Attaching {
     claim: Option<HomeClaim>,
 }
 
-/// One event loop.
 pub(crate) struct Core {
     index: u16,
     process: Arc<Process>,
@@ -185,24 +181,22 @@ pub(crate) struct Core {
     directory: Directory,
     routes: RouteCache,
     calendar: Calendar,
-    /// Shared by all reads.
     read_buffer: Vec<u8>,
     pool: Pool,
     /// Connections to flush at the end of the turn.
     dirty: Vec<u32>,
-    /// Connections to flush before that, because they have much to write.
+    /// Connections to flush earlier, because they have much to write.
     overfull: Vec<u32>,
     /// Connections that have more to read.
     ready: Vec<u32>,
-    /// Publishers that are not read, with the time until which at most.
+    /// Paused publishers, and until when at the latest.
     paused: Vec<(ConnectionId, Millis)>,
-    /// Publishers whose messages are counted.
     paces: Paces,
-    /// Receivers that are behind, with the publishers that wait for them.
+    /// Receivers that lag, with the publishers that wait for them.
     behind: Behind,
-    /// Jobs for the store; they are left at the end of the turn, after the mail: see [`crate::store`].
+    /// Jobs for the store; submitted at the end of the turn, after the mail: see [`crate::store`].
     jobs: Vec<Job>,
-    /// What became of messages of shared subscriptions in this turn; goes with the jobs.
+    /// Outcomes of shared subscriptions' messages in this turn, submitted with the jobs.
     shared: SharedMessages,
     held_jobs: Option<HeldJobs>,
     unconfirmed: Unconfirmed,
@@ -211,39 +205,36 @@ pub(crate) struct Core {
     attaching: HashMap<(u64, Arc<str>), Attaching>,
     /// Connections that wait for a broker to be read, by its name.
     opening: HashMap<Arc<str>, Vec<ConnectionId>>,
-    /// Names of which there was no broker, and until when that is believed.
+    /// Names of brokers that the store did not have, and until when that is believed.
     absent: HashMap<Arc<str>, (Absent, Millis)>,
-    /// The broker of the CONNECT that is carried out now.
+    /// The broker of the CONNECT that is processed now.
     connecting: Option<Arc<Broker>>,
-    /// CONNECTs that wait for their turn.
     admission: Admission<ConnectionId>,
-    /// What was decided about the CONNECT that is looked at again now.
+    /// The admission decision for the CONNECT that is processed again now.
     verdict: Option<(ConnectionId, Option<Refusal>)>,
-    /// Clients that are still to be sent elsewhere, the last one first; `None` while nobody is.
+    /// Clients still to be sent to other servers, the last one first; `None` outside of a drain.
     leaving: Option<Vec<ConnectionId>>,
     next_fence: u64,
-    /// What is looked for among all sessions.
     scans: Scans,
     slices: Slices,
     by_broker: ByBroker,
     claims: HomeClaims,
     occupation: Occupation,
-    /// All up to here was handed to the sessions of this core that are live.
+    /// The sessions of this core that are live have been handed everything up to here.
     handed_over: Position,
-    /// Sessions with acknowledgements that the store does not know.
+    /// Sessions with acknowledgements that are not written to the store yet.
     unsaved: Vec<Target>,
-    /// When sessions that follow streams last looked for what nobody told them.
+    /// When sessions that follow streams last looked for messages that no pod announced.
     looked_around_at: Seconds,
-    /// Sessions that took copies of committed messages, since when.
+    /// Sessions that took copies of committed messages, and since when.
     ahead: VecDeque<(Seconds, Target)>,
     /// Mail for the other cores, by core.
     outgoing: Vec<Vec<Mail>>,
-    /// Bytes of that mail, by core.
     outgoing_bytes: Vec<usize>,
     incoming: Vec<Mail>,
-    /// Mail that waits until the fan-outs of its broker are finished.
+    /// Mail for brokers whose earlier messages are still being fanned out.
     put_off_mail: Vec<Mail>,
-    /// What was due and had to wait for a later turn.
+    /// Expired deadlines that had to wait for a later turn.
     due: VecDeque<Due>,
     work: Work,
     fanouts: Fanouts,
@@ -251,9 +242,8 @@ pub(crate) struct Core {
     filter_changes: FilterChanges,
     /// Bytes waiting for a busy socket above which QoS 0 messages to it are dropped.
     soft_bytes: usize,
-    /// Which messages are followed.
     sampler: Sampler,
-    /// When the bytes were read that are carried out now, microseconds; kept only where messages are followed.
+    /// When the bytes being processed were read, microseconds; only kept where messages are traced.
     read_us: u64,
     generation: u32,
     now_ms: Millis,
@@ -323,12 +313,11 @@ impl Core {
         }
     }
 
-    /// The token under which a core's waker is registered.
     pub(crate) const fn waker_token() -> Token {
         WAKER
     }
 
-    /// Turns until the process stops and the connections have gone or `grace` has passed.
+    /// Runs turns until the process stops and all connections have gone, or `grace` has passed.
     pub(crate) fn run(mut self, grace: &OnceLock<Duration>) {
         let mut events = Events::with_capacity(EVENTS);
         let mut give_up_at = Millis::MAX;
@@ -355,11 +344,12 @@ impl Core {
         }
     }
 
-    /// A turn begins, or ends: see [`Process::turns`].
+    /// Begins or ends a turn: see [`Process::turns`].
     fn count_turn(&self) {
         let turn = &self.process.turns[usize::from(self.index)];
         turn.store(turn.load(Ordering::Relaxed) + 1, Ordering::SeqCst);
-        // What this turn finds in the router is no older than what a fence that has seen us outside of a turn put there.
+        // If a `Fence` saw this core outside of a turn, this turn must see everything that was put into the router
+        // before.
         fence(Ordering::SeqCst);
     }
 
@@ -374,7 +364,7 @@ impl Core {
         self.counters().turns.add(1);
     }
 
-    /// Once a second.
+    /// Called once a second.
     fn look_at_memory(&mut self) {
         let memory = &self.process.memory;
         if self.index == 0
@@ -452,7 +442,7 @@ impl Core {
         self.admit_waiting();
         self.drain();
         self.change_filters_of_turn();
-        // Writing may end a connection, which may publish a will, which is more to write.
+        // Writing may end a connection, and the connection may publish a will, so there may be more to write.
         loop {
             self.send_mail();
             self.flush_dirty();
@@ -482,7 +472,7 @@ impl Core {
         self.end_if_gone(slot);
     }
 
-    /// Ends a connection whose client has closed it while its password is being checked: nobody waits for the answer.
+    /// Ends a connection whose client has closed it during authentication: nobody waits for the answer.
     pub(super) fn end_if_gone(&mut self, slot: u32) {
         let Some(connection) = self.connections.get(slot as usize) else { return };
         if connection.read_closed && connection.is_being_checked() {
@@ -490,7 +480,6 @@ impl Core {
         }
     }
 
-    /// Puts a connection on the list of those to read.
     fn make_readable(&mut self, slot: u32) {
         let Some(connection) = self.connections.get_mut(slot as usize) else { return };
         connection.readable = true;
@@ -500,7 +489,6 @@ impl Core {
         }
     }
 
-    /// Whether messages that were published before are still on their way to a session.
     fn is_fanned_out_to(&self, target: Target) -> bool {
         let homed = self.sessions.get(target.slot as usize);
         homed.is_some_and(|homed| self.fanouts.has(homed.broker.id))
@@ -508,14 +496,14 @@ impl Core {
 
     fn take_mail(&mut self) {
         let mut mail = std::mem::take(&mut self.incoming);
-        // First this, then the mail: then nothing up to there is still in the mailbox.
+        // Reading this before the mail guarantees that no message up to `through` is still in the mailbox afterwards.
         let through = self.process.store.as_ref().map(Store::through);
         self.mailbox().take(&mut mail);
         mail.splice(..0, self.put_off_mail.drain(..));
         for letter in mail.drain(..) {
             let began = self.begin_work(|core| core.broker_of_mail(&letter));
             match letter {
-                // What was published before has to be there before the session is live.
+                // Earlier messages must arrive before the session becomes live.
                 Mail::Page(target, ..) if self.is_fanned_out_to(target) => self.put_off_mail.push(letter),
                 Mail::Adopt(adopted) => self.adopt(*adopted),
                 Mail::Run(run) => self.deliver_mailed_run(&run),
@@ -560,7 +548,7 @@ impl Core {
         self.incoming = mail;
     }
 
-    /// The broker for which mail causes work; 0: little work, or for several brokers.
+    /// The broker that mail causes work for; 0 when the work is little, or for several brokers.
     fn broker_of_mail(&self, mail: &Mail) -> u64 {
         match mail {
             Mail::Run(run) => run.routes.broker.id,
@@ -576,7 +564,7 @@ impl Core {
         }
     }
 
-    /// Leaves mail for another core; it goes at the end of the turn.
+    /// Queues mail for another core until the end of the turn.
     fn post(&mut self, core: u16, mail: Mail) {
         self.outgoing_bytes[usize::from(core)] += mail.size();
         self.outgoing[usize::from(core)].push(mail);
@@ -619,7 +607,7 @@ impl Core {
         self.generation
     }
 
-    /// Writes what waits for one socket, then what its session had to hold back.
+    /// Writes the queued output of one socket, then what its session held back.
     fn flush(&mut self, slot: u32) {
         loop {
             let Some(connection) = self.connections.get_mut(slot as usize) else { return };
@@ -658,7 +646,7 @@ impl Core {
         }
     }
 
-    /// A socket is full: is it so full that its connection must go?
+    /// Closes a connection with too much queued for its full socket, and bounds its answers.
     fn after_busy_flush(&mut self, slot: u32, written: usize) {
         let limits = &self.process.limits;
         let connection = &mut self.connections[slot as usize];
@@ -691,7 +679,7 @@ impl Core {
         while let Some(all) = self.calendar.take(self.now) {
             self.due.extend(all);
         }
-        // Many clients may end in the same second.
+        // Many deadlines may expire in the same second.
         let end = self.work.spent() + work::TURN / 2;
         while self.work.spent() < end
             && let Some(due) = self.due.pop_front()
@@ -710,11 +698,11 @@ impl Core {
     }
 
     fn begin_stop(&mut self) {
-        // What was acknowledged to a client of another core is there by now.
+        // Messages that were acknowledged to clients of other cores are in the mailbox by now.
         self.take_mail();
         self.stopping = true;
         self.stop_listening();
-        // Those that are being closed have been told why.
+        // Connections that are being closed have already got their reason.
         let open: Vec<u32> = (self.connections.iter())
             .filter(|(_, connection)| connection.state == State::Open)
             .filter_map(|(slot, _)| u32::try_from(slot).ok())
@@ -726,7 +714,7 @@ impl Core {
     }
 }
 
-/// The parts of a core that one connection and its session are worked on with, borrowed apart.
+/// Borrows the parts of a core that one connection and its session need, side by side.
 macro_rules! parts {
     ($core:expr, $slot:expr) => {{
         let connection = &mut $core.connections[$slot as usize];
@@ -743,7 +731,7 @@ macro_rules! parts {
 }
 use parts;
 
-// What an idle connection takes is mostly these.
+// These two make up most of the memory of an idle connection.
 const _: () = {
     assert!(size_of::<Connected>() <= 160);
     assert!(size_of::<Homed>() <= 120);

@@ -1,4 +1,4 @@
-//! What a tenant is told of its clients.
+//! Incidents of a tenant's clients, for the tenant.
 
 use std::sync::Arc;
 
@@ -13,12 +13,11 @@ use crate::quota::Limit;
 use crate::webhooks;
 
 impl Core {
-    /// Tells the tenant what has happened to a broker. True when it begins.
+    /// Returns true if the incident has just begun.
     pub(super) fn note(&self, broker: &Broker, note: &Note<'_>, count: u64) -> bool {
         broker.incidents.is_on() && broker.incidents.note(note, count, self.process.clock.unix_now_ms())
     }
 
-    /// The same, of what a connected client did.
     pub(super) fn note_of(&self, slot: u32, note: Note<'_>) {
         let connection = &self.connections[slot as usize];
         if connection.session == NONE {
@@ -28,7 +27,6 @@ impl Core {
         self.note(&homed.broker, &note.of(homed.session.client_id(), connection.who.user()), 1);
     }
 
-    /// A connected client has reached a limit.
     pub(super) fn reached(&mut self, slot: u32, limit: Limit) {
         let connection = &self.connections[slot as usize];
         if connection.session == NONE {
@@ -40,7 +38,7 @@ impl Core {
         self.reached_by(&broker, limit, Some(&client_id), user.as_deref());
     }
 
-    /// Somebody has reached a limit. Webhooks are told when that begins.
+    /// Records that a limit was reached, and sends webhooks an event when that begins.
     pub(super) fn reached_by(
         &mut self,
         broker: &Arc<Broker>,
@@ -62,7 +60,6 @@ impl Core {
     }
 }
 
-/// Tells the tenant of messages that a client does not get.
 pub(super) fn note_dropped(broker: &Broker, outcome: Delivered, client_id: &str, count: u64, now_ms: u64) {
     let reason = match outcome {
         Delivered::Dropped(DropReason::Busy) => "the client takes messages more slowly than they come",

@@ -1,10 +1,9 @@
-//! The connections of each broker on this core: what concerns one broker looks at its clients alone.
+//! The connections of each broker on this core, so that work for one broker visits its clients alone.
 
 use std::collections::HashMap;
 
 use hashbrown::HashSet;
 
-/// Slots of connections by broker.
 #[derive(Default)]
 pub(super) struct ByBroker(
     HashMap<u64, HashSet<u32, foldhash::fast::FixedState>, foldhash::fast::FixedState>,

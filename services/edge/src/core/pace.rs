@@ -1,5 +1,5 @@
-//! Publishers over the rate of their tenant: they are not read until what they have sent is paid for. Nothing of it is lost, and
-//! nobody else waits for them (P8).
+//! Rate limits of tenants: a publisher over its rate is not read until its rate has paid for what it sent. None of
+//! its messages is lost, and nobody else waits for it (P8).
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -14,23 +14,21 @@ use crate::clock::Millis;
 use crate::quota::limiter::{Rate, millis, nanos};
 use crate::quota::{Limit, Pace};
 
-/// Largest packet that a run may have, bytes.
 const RUN_PACKET_BYTES_MAX: u32 = 3 + 0x3FFF;
-/// Fewest bytes of a PUBLISH beside its topic.
+/// Fewest bytes of a PUBLISH besides its topic.
 const PUBLISH_BYTES_MIN: usize = 4;
-/// Read at once of a publisher whose messages are counted: so much is held of each that waits, bytes.
+/// Bytes read at once from a publisher with a rate limit: this much input of each waiting publisher is held.
 pub(super) const PACED_READ_BYTES: usize = 16 * 1024;
-/// Connections that are gone, and that the list of those who wait still has.
+/// Entries of ended connections that `waiting` may hold before it is cleaned.
 const LEFT_MAX: usize = 1_000;
-/// Client ids whose CONNECTs are counted on a loop; beyond it those of the past are forgotten.
+/// Client ids whose CONNECTs are counted on a loop; above it, entries from the past are removed.
 const COMING_MAX: usize = 50_000;
 
-/// The publishers of this loop whose messages are counted.
 #[derive(Default)]
 pub(super) struct Paces {
     /// By slot.
     of: HashMap<u32, Paced>,
-    /// Those that wait, with the time until which.
+    /// Waiting publishers: until when, slot and generation.
     waiting: BinaryHeap<Reverse<(Millis, u32, u32)>>,
     /// When the CONNECTs of client ids are paid for, by broker and hash of the client id.
     coming: HashMap<(u64, u64), u64>,
@@ -40,12 +38,11 @@ pub(super) struct Paces {
 struct Paced {
     generation: u32,
     pace: Pace,
-    /// It is not read until then.
     until: Millis,
 }
 
 impl Paces {
-    /// When somebody is to be read again.
+    /// When the next publisher may be read again.
     pub(super) fn next(&self) -> Option<Millis> {
         self.waiting.peek().map(|Reverse((at, ..))| *at)
     }
@@ -62,7 +59,6 @@ impl Paces {
         paced
     }
 
-    /// It is not read until then.
     fn wait(&mut self, id: ConnectionId, until: Millis) {
         self.of(id).until = until;
         if self.waiting.len() > 2 * self.of.len() + LEFT_MAX {
@@ -78,7 +74,6 @@ fn is_waiting(of: &HashMap<u32, Paced>, slot: u32, generation: u32, until: Milli
 }
 
 impl Core {
-    /// Largest packet that a client may send now, bytes.
     pub(super) fn packet_size_max(&self, slot: u32) -> u32 {
         let most = self.process.limits.packet_size_max;
         let connection = &self.connections[slot as usize];
@@ -91,12 +86,12 @@ impl Core {
         self.sessions[connection.session as usize].broker.quota.packet_size_max(most)
     }
 
-    /// Whether packets of a run are small enough for any client that may send packets of this size.
+    /// Whether clients that may send packets of this size may send any packet of a run.
     pub(super) fn fits_runs(packet_size_max: u32) -> bool {
         packet_size_max >= RUN_PACKET_BYTES_MAX
     }
 
-    /// Where a run must end that begins with the packet at `at`, so that it is paid for.
+    /// Where a run that begins with the packet at `at` must end, so that the rate pays for all of it.
     pub(super) fn run_end(&mut self, slot: u32, publish: &Publish<'_>, at: usize, size: usize) -> usize {
         let (id, now) = (self.id_of(slot), nanos(self.now_ms));
         let session = self.connections[slot as usize].session;
@@ -107,7 +102,7 @@ impl Core {
         at.saturating_add(bytes.max(size))
     }
 
-    /// Notes what a client has published. When that is too much, it is not read until it is paid for.
+    /// Charges a publisher for what it sent. If that is over its rate, it is not read until the rate has paid for it.
     pub(super) fn charge(&mut self, slot: u32, messages: usize, bytes: usize) {
         let (id, now) = (self.id_of(slot), nanos(self.now_ms));
         let session = self.connections[slot as usize].session;
@@ -124,13 +119,12 @@ impl Core {
         let id = self.id_of(slot);
         let was = std::mem::replace(&mut self.connections[slot as usize].paused, Paused::ForRate);
         if matches!(was, Paused::ForMailbox | Paused::ForReceiver) {
-            // Those it waits for hold it up again if they must.
+            // The mailbox or the receiver pauses it again if necessary.
             self.paused.retain(|(paused, _)| *paused != id);
         }
         self.reached(slot, limit);
     }
 
-    /// Reads those again that have waited long enough.
     pub(super) fn resume_paced(&mut self) {
         while let Some(Reverse((at, slot, generation))) = self.paces.waiting.peek().copied()
             && at <= self.now_ms
@@ -148,11 +142,11 @@ impl Core {
         }
     }
 
-    /// The limits of a broker may be others now: its clients go by them at once, whatever they owe.
+    /// Applies new limits to a broker's clients at once: their debts are cancelled.
     pub(super) fn limits_changed(&mut self, broker: &Broker, slots: &[u32]) {
         let is_limited = broker.quota.is_limited();
         for slot in slots {
-            // Who goes on may end others.
+            // A resumed client may end other connections.
             let Some(connection) = self.connections.get_mut(*slot as usize) else { continue };
             connection.is_limited = is_limited;
             self.paces.forget(*slot);
@@ -160,7 +154,8 @@ impl Core {
         }
     }
 
-    /// Whether a client id connects more often than it may. Only who is let in counts, or anybody could shut others out.
+    /// Whether a client id connects more often than it may. Only authenticated clients count, or anybody could lock
+    /// others out.
     pub(super) fn comes_too_often(&mut self, request: &Request) -> bool {
         let Some(limit) = request.broker.quota.limits().client.connects_per_min else { return false };
         let (now, rate) = (nanos(self.now_ms), Rate::per_minute(limit));

@@ -1,4 +1,4 @@
-//! From the bytes of MQTT to packets and what they ask for.
+//! Splits MQTT bytes into packets and processes them.
 
 use std::ops::Range;
 
@@ -13,11 +13,11 @@ use super::{Core, Ended, OutboundSlot, parts, work};
 use crate::limits::TOPIC_ALIAS_BYTES_FREE;
 use crate::quota::Limit;
 
-/// First byte of a CONNECT, but for flags of 3.1.
+/// First byte of a CONNECT; 3.1 clients may set flags in it.
 const FIRST_OF_CONNECT: u8 = (PacketType::Connect as u8) << 4;
 
 impl Core {
-    /// Carries out the whole packets in `bytes[mqtt]`. `raw` is what stands behind them and is kept as it is.
+    /// Processes the complete packets in `bytes[mqtt]`. `raw` are the bytes behind them, which stay as they are.
     pub(super) fn packets(
         &mut self,
         slot: u32,
@@ -46,7 +46,7 @@ impl Core {
                     //= [MQTT-3.1.0-1] v5 v3.1.1
                     let stranger = self.connections[slot as usize].protocol.decoding_version().is_none();
                     if stranger && rest.first().is_some_and(|first| first >> 4 != PacketType::Connect as u8) {
-                        // Refused for its first byte, not for what follows.
+                        // Refused for its first byte, whatever follows.
                         let error = DecodeError::Protocol("the first packet is not CONNECT");
                         return self.undecodable(slot, error, None);
                     }
@@ -59,7 +59,7 @@ impl Core {
             if !self.finish_run(slot, bytes, run.take()) {
                 return None;
             }
-            // That run may be all it may publish for now.
+            // After that run its publisher may be paused.
             if !self.connections[slot as usize].is_reading() {
                 break;
             }
@@ -107,7 +107,7 @@ impl Core {
                             self.hand_over(slot, owner, arrival, moving, raw.len());
                             return None;
                         }
-                        // It is looked at again once its broker is there, or its turn has come.
+                        // Processed again once its broker is read, or it is admitted.
                         ConnectAt::Later => break,
                         ConnectAt::Here(broker) => {
                             self.connecting = broker;
@@ -122,7 +122,7 @@ impl Core {
                 return None;
             }
             if version.is_none() {
-                // Its CONNECT may have been accepted.
+                // The CONNECT may have been accepted.
                 is_limited = self.connections[slot as usize].is_limited;
                 packet_size_max = self.packet_size_max(slot);
             }
@@ -147,12 +147,10 @@ impl Core {
         Some(Rest { mqtt: at..mqtt.end, raw, needed })
     }
 
-    /// False once the connection is being closed, or gone.
     pub(super) fn is_open(&self, slot: u32) -> bool {
         self.connections.get(slot as usize).is_some_and(|connection| connection.state == State::Open)
     }
 
-    /// One packet through the state machine, and what it asks for.
     fn packet(&mut self, slot: u32, packet: Packet<'_>) {
         let settings = &self.process.settings;
         let (protocol, mut out, session) = parts!(self, slot);
@@ -179,7 +177,7 @@ impl Core {
         }
     }
 
-    /// Counts the bytes of topic aliases that a client sets. False when they are too many, and the connection was ended.
+    /// Returns false when the client's topic aliases are too large and the connection was ended.
     fn take_aliases(&mut self, slot: u32, before: usize, after: usize) -> bool {
         let session = self.connections[slot as usize].session;
         let all = self.sessions[session as usize].broker.change_alias_bytes(before, after);
@@ -213,14 +211,15 @@ impl Core {
     }
 
     fn undecodable(&mut self, slot: u32, error: DecodeError, framed: Option<(u8, &[u8])>) -> Option<Rest> {
-        // Its SUBACK cannot follow the DISCONNECT.
+        // Before the DISCONNECT, because a SUBACK cannot follow it.
         self.change_filters_now(slot);
         if !self.is_open(slot) {
             return None;
         }
         let (protocol, mut out, _) = parts!(self, slot);
         let closing = protocol.undecodable(error, framed, &mut out);
-        // 3.1 does not use the flags of a CONNECT. Others that begin with such a byte speak TLS, or anything.
+        // The flags of a CONNECT are not checked in 3.1. Other clients that send such a byte speak TLS or something
+        // else.
         let connecting = framed.is_some_and(|(first, body)| {
             first == FIRST_OF_CONNECT
                 || first >> 4 == PacketType::Connect as u8 && connect_version(body).is_some()
@@ -233,7 +232,6 @@ impl Core {
         self.close_counted(slot, closing, false);
     }
 
-    /// Ends a connection for what its client did.
     fn close_counted(&mut self, slot: u32, closing: Closing, connecting: bool) {
         tracing::debug!(reason = %closing.reason, closing.what, "closing a connection");
         let connection = &self.connections[slot as usize];
@@ -246,7 +244,7 @@ impl Core {
         self.end(slot, Ended::Error(closing.reason), true);
     }
 
-    /// Tells a 5.0 client why, then closes.
+    /// Sends a 5.0 client the reason, then closes.
     pub(super) fn say_and_close(&mut self, slot: u32, reason: ReasonCode, what: &'static str, ended: Ended) {
         self.change_filters_now(slot);
         if !self.connections.contains(slot as usize) {

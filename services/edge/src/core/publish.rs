@@ -25,10 +25,10 @@ use crate::traces::TraceStep;
 /// First byte of a PUBLISH with QoS 0 and without RETAIN.
 const PLAIN_PUBLISH: u8 = (PacketType::Publish as u8) << 4;
 
-/// Messages of one run: receivers that need packets of their own cost work for each.
+/// Bounds the work for receivers that need packets of their own.
 const RUN_MESSAGES_MAX: usize = 2048;
 
-/// A run that is being gathered: a range of the buffer that is read from.
+/// A run being gathered: a range of the read buffer.
 pub(super) struct RunInProgress {
     routes: Arc<Routes>,
     is_v5: bool,
@@ -37,8 +37,8 @@ pub(super) struct RunInProgress {
 }
 
 impl RunInProgress {
-    /// The size of the packet at the start of `bytes`, and of its message, when it is whole and continues the run: its topic was
-    /// checked with the run's first packet.
+    /// The sizes of the packet at the start of `bytes` and of its message, if the packet is complete and continues
+    /// the run. The topic needs no check, because the run's first packet was checked.
     #[inline]
     pub(super) fn takes(&self, bytes: &[u8]) -> Option<(usize, usize)> {
         if self.amount.messages >= RUN_MESSAGES_MAX {
@@ -70,11 +70,9 @@ pub(crate) fn group_id(group: &Group) -> u64 {
     foldhash::fast::FixedState::default().hash_one((group.name(), group.filter())) | 1
 }
 
-/// Why a PUBLISH is not carried out.
 type Refused = (ReasonCode, &'static str);
 
 impl Core {
-    /// True when a PUBLISH may begin a run.
     pub(super) fn may_run(&self, slot: u32, first: u8, publish: &Publish<'_>) -> bool {
         first == PLAIN_PUBLISH
             && publish.properties.is_empty()
@@ -83,7 +81,7 @@ impl Core {
             && !self.sampler.is_due()
     }
 
-    /// Begins a run with the packet at `at`; `None` when the packet was refused or carried out by itself.
+    /// Begins a run with the packet at `at`; `None` when the packet was refused or processed by itself.
     pub(super) fn begin_run(
         &mut self,
         slot: u32,
@@ -114,8 +112,8 @@ impl Core {
         Some(RunInProgress { routes, is_v5, bytes: at..at + size, amount })
     }
 
-    /// Hands a run to its receivers. False when the connection has ended by that.
-    /// A run whose receivers take more than a slice of work pauses its publisher.
+    /// Hands a run to its receivers. Returns false when that ended the connection. A run whose receivers take more
+    /// than a slice of work pauses its publisher.
     pub(super) fn finish_run(&mut self, slot: u32, bytes: &[u8], run: Option<RunInProgress>) -> bool {
         let Some(RunInProgress { routes, is_v5, bytes: range, amount }) = run else {
             return self.is_open(slot);
@@ -149,7 +147,6 @@ impl Core {
         true
     }
 
-    /// Carries out a PUBLISH that is not part of a run.
     pub(super) fn publish(&mut self, slot: u32, publication: &Publication<'_>) {
         let publish = &publication.publish;
         let topic = publication.topic.as_str();
@@ -168,7 +165,7 @@ impl Core {
         self.end_trace(traced, reason.is_error());
     }
 
-    /// Answers a PUBLISH that the store need not have.
+    /// Answers a PUBLISH that is not stored.
     fn answer_publish(
         &mut self,
         slot: u32,
@@ -185,19 +182,19 @@ impl Core {
         let session = &mut self.sessions[session as usize].session;
         let ends_3_x = matches!(reason, ReasonCode::QUOTA_EXCEEDED | ReasonCode::TOPIC_NAME_INVALID);
         if ends_3_x && protocol.version() != Version::V5 {
-            // It cannot be told, and what it sends is to be kept by it.
+            // The server cannot send a reason, and the client keeps the message until it is acknowledged.
             //= [MQTT-3.3.5-2] v3.1.1
             session.received(id, false);
             return self.end(slot, Ended::Error(reason), true);
         }
-        // A 3.x client cannot be told another refusal: it gets a positive acknowledgement.
+        // A 3.x client has no reason codes for any other refusal: it gets a positive acknowledgement.
         //= [MQTT-3.3.5-2] v3.1.1
         let before = out.len();
         protocol.published(publish.qos, id, reason, what, session, &mut out);
         out.note_answers(before);
     }
 
-    /// Routes a message. The reason to acknowledge it with; `None` when the store will acknowledge it.
+    /// Returns the reason code to acknowledge the message with; `None` when the store will acknowledge it.
     fn carry_out(
         &mut self,
         slot: u32,
@@ -213,7 +210,7 @@ impl Core {
             self.reached(slot, Limit::Matches);
             return Some((ReasonCode::QUOTA_EXCEEDED, "more topic filters match the topic than may"));
         }
-        // Who subscribes on other pods, only the store knows.
+        // Only the store knows the subscribers on other pods.
         let is_shared = self.process.is_shared();
         if routes.is_empty() && !publish.retain && !is_shared {
             let size = Message::size_of(topic, publish.properties, publish.payload);
@@ -228,7 +225,8 @@ impl Core {
                 let what = "the broker's limit of retained messages is reached";
                 return Some((ReasonCode::QUOTA_EXCEEDED, what));
             }
-            // The client cannot be told: what is acknowledged still goes to who is subscribed now.
+            // A 3.x client gets no reason code, and the message is acknowledged: so the current subscribers still get
+            // it.
             //= [MQTT-4.5.0-1] v3.1.1
             retains = false;
         }
@@ -246,7 +244,6 @@ impl Core {
         None
     }
 
-    /// Hands a message to its receivers now.
     fn hand_on(
         &mut self,
         routes: Arc<Routes>,
@@ -258,8 +255,8 @@ impl Core {
         self.route(&routes, message, from);
     }
 
-    /// Publishes a message that the store must have before it is acknowledged. Its receivers have it at once; with QoS 2 they
-    /// have it once it is committed: before, a crash and a second try would deliver it twice.
+    /// Publishes a message that must be stored before it is acknowledged. Receivers get it at once, but with QoS 2
+    /// only after the commit: before, a crash and a second try would deliver it twice.
     fn publish_stored(
         &mut self,
         slot: u32,
@@ -271,7 +268,7 @@ impl Core {
         let from = Some(self.id_of(slot));
         // Among several pods retained messages have one order, that of their commits (P6).
         let is_ordered = retains && self.process.is_shared();
-        // The store may refuse it because of an earlier message, which some receivers have not had (P4).
+        // The store may refuse this message because of an earlier one that some receivers have not had (P4).
         let is_behind_refused = self.has_unconfirmed(slot);
         let connection = &mut self.connections[slot as usize];
         let is_behind = is_behind_refused || connection.uncommitted > 0;
@@ -287,7 +284,7 @@ impl Core {
             connection: self.id_of(slot),
             session: self.target_of(session),
             qos: publish.qos,
-            // With QoS 0 nobody is told.
+            // QoS 0 has no acknowledgement.
             packet_id: publish.packet_id.unwrap_or(PacketId::MIN),
             keeps_id,
             in_order: deliver,
@@ -315,7 +312,7 @@ impl Core {
         }
     }
 
-    /// The store has what these publishers wait for, or has refused it.
+    /// The store has committed, or refused, the messages that these publishers wait for.
     //= [MQTT-4.3.2-4] [MQTT-4.3.3-8] v5
     pub(super) fn stored(&mut self, acks: &[Ack], stored: bool) {
         for ack in acks {
@@ -337,7 +334,7 @@ impl Core {
             // A QoS 1 message is published anew on a new connection; the state of a QoS 2 message is the session's.
             let of_session = homed.connection;
             if ack.keeps_id && stored && !homed.session.keep_received(ack.packet_id) {
-                // The client has released the id before it was told that it may.
+                // The client released the id before it got the server's answer.
                 let (session, target) = (homed.key(), ack.session);
                 let ids = Ids { session, target, write: IdWrite::Forget(ack.packet_id) };
                 self.leave_job(Write::Ids(Box::new(ids)));
@@ -346,7 +343,7 @@ impl Core {
                 QoS::ExactlyOnce => of_session,
                 _ => self
                     .connection_of(ack.connection)
-                    // One that is being closed has let go of its session: after DISCONNECT nothing may be sent.
+                    // A closing connection no longer has its session: after DISCONNECT nothing may be sent.
                     .filter(|connection| connection.session == ack.session.slot)
                     .map_or(NONE, |_| ack.connection.slot),
             };
@@ -382,7 +379,7 @@ impl Core {
             protocol.published(ack.qos, ack.packet_id, reason, what, session, &mut out);
             return out.note_answers(before);
         }
-        // A 3.x client cannot be told: without an acknowledgement it will try again.
+        // A 3.x client cannot get a reason code: without an acknowledgement it sends the message again.
         session.received(ack.packet_id, false);
         self.end(slot, Ended::Error(reason), true);
     }
@@ -399,7 +396,6 @@ impl Core {
         Arc::new(message.traced(traced.map(|traced| traced.trace)))
     }
 
-    /// The receivers of what this connection publishes to `topic`.
     fn routes_of(&mut self, slot: u32, topic: &str) -> Arc<Routes> {
         let session = self.connections[slot as usize].session;
         let routes = self.routes.get(&self.sessions[session as usize].broker, topic);
@@ -407,15 +403,14 @@ impl Core {
         routes
     }
 
-    /// Publishes a message that no connection sent just now, and that is not to be stored: a will.
+    /// Publishes a message that no connection sent just now and that is not stored: a will.
     pub(super) fn publish_from_server(&mut self, broker: &Arc<Broker>, message: &Arc<Message>) {
         let routes = self.routes.get(broker, message.topic());
-        // Also when it cannot be retained: who is subscribed now gets it.
+        // If it cannot be retained, the current subscribers still get it.
         let retains = message.retain() && self.may_retain(broker, message);
         self.hand_on(routes, message, None, retains);
     }
 
-    /// Hands a message to all its receivers, here and on other cores.
     pub(super) fn route(&mut self, routes: &Arc<Routes>, message: &Arc<Message>, from: Option<ConnectionId>) {
         for (core, _) in &routes.cores {
             if *core == self.index {
@@ -430,7 +425,7 @@ impl Core {
         if let Some(region) = &self.process.region {
             region.publish(routes, message);
         }
-        // Among several pods only the commit finds out which shared subscriptions have a stream.
+        // Where several pods share the store, only the commit knows which shared subscriptions have a stream.
         if self.process.is_shared() && message.qos() > QoS::AtMostOnce {
             return;
         }
@@ -462,7 +457,7 @@ impl Core {
         Ok(())
     }
 
-    /// Why a topic or filter is refused by the limits of this server, and whether for its bytes.
+    /// Why this server's limits refuse a topic or filter, and whether because of its bytes.
     pub(super) fn over_topic_limits(&self, topic: &str) -> Option<(&'static str, bool)> {
         let limits = &self.process.limits;
         let levels = usize::from(limits.topic_levels_max);
@@ -477,7 +472,7 @@ impl Core {
         &broker.meters[usize::from(self.index)]
     }
 
-    /// Counts what came, `bytes` in all, and holds its publisher up when that is too much.
+    /// Counts received messages, `bytes` in all, and pauses their publisher when it is over its rate.
     fn count_received(&mut self, slot: u32, qos: QoS, count: usize, bytes: usize) {
         self.sampler.pass(count);
         let session = self.connections[slot as usize].session;
@@ -493,8 +488,8 @@ impl Core {
     }
 }
 
-/// True for topics that only the server publishes to: below `$SYS`, but for the topic on which mosquitto's bridges say
-/// whether they are connected.
+/// True for topics that only the server publishes to: below `$SYS`, except the topic on which mosquitto's bridges
+/// publish whether they are connected.
 //= [MQTT-4.7.2-1] v5 v3.1.1
 pub(super) fn is_reserved(topic: &str) -> bool {
     topic.as_bytes().first() == Some(&b'$')

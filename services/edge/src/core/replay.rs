@@ -1,8 +1,8 @@
 //! Retained messages for new subscriptions.
 //!
-//! A subscription may match every retained message of its broker. They are looked up as fast as the client takes them,
-//! a slice per turn, in the order in which the SUBSCRIBE packets came: the session keeps a place for them in its queue
-//! (`Session::begin_replay`), behind which live messages wait.
+//! A subscription may match every retained message of its broker. They are looked up as fast as the client takes
+//! them, a slice per turn, in the order of the SUBSCRIBE packets. The session reserves a place for them in its queue
+//! (`Session::begin_replay`); live messages wait behind it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -18,34 +18,31 @@ use super::fair::FairQueue;
 use super::{Core, OutboundSlot, RetainedPages, parts, work};
 use crate::broker::Broker;
 
-/// Nodes of the tree that are visited at once.
 const NODES_AT_ONCE: usize = 256;
 
-/// The most work that the replay of a SUBSCRIBE does at once, at a broker with so many retained messages.
+/// The most work that a SUBSCRIBE's replay does at once, for a broker with `retained` retained messages.
 pub(super) fn work_at_once(retained: usize) -> u64 {
     work::NODE * retained.min(NODES_AT_ONCE) as u64
 }
 /// SUBSCRIBE packets of one session whose retained messages wait. A client that subscribes again and again without
 /// reading gets the retained messages of the first ones.
 const PLACES_MAX: usize = 16;
-/// Nodes that are visited for a session whose connection ended before it had all of its retained messages.
+/// Nodes visited at most for a session whose connection ended before it had all its retained messages.
 const NODES_AT_END: usize = 10_000;
 
-/// A subscription that is to get retained messages.
 pub(crate) struct Replay {
     pub(crate) filter: Box<str>,
     pub(crate) qos: QoS,
     pub(crate) identifier: u32,
-    /// The retained messages for the new subscription; `None` until the store has read them.
+    /// `None` until the store has read them.
     pub(crate) retained: Option<Arc<TreeSnapshot<Arc<Message>>>>,
-    /// The pages in which the store has read them; none with one pod.
+    /// The pages in which the store has read them; none with a single pod.
     pub(crate) pages: Arc<RetainedPages>,
 }
 
-/// The look-up of the retained messages of one subscription.
 pub(super) struct Lookup {
     walk: Walk<Arc<Message>>,
-    /// A message that the walk has found and that was not sent.
+    /// Found by the walk and not sent yet.
     found: Option<Arc<Message>>,
     qos: QoS,
     identifier: u32,
@@ -77,17 +74,15 @@ impl Lookup {
     }
 }
 
-/// The look-ups of one SUBSCRIBE packet.
 pub(super) type Lookups = VecDeque<Lookup>;
 
-/// The look-ups of one session, by the places that its queue has for them.
+/// The look-ups of one session, by SUBSCRIBE packet, as its queue has places for them.
 struct OfSession {
     generation: u32,
     is_listed: bool,
     places: VecDeque<Lookups>,
 }
 
-/// Sessions of one loop that have not got all of their retained messages.
 #[derive(Default)]
 pub(super) struct Replays {
     of: HashMap<u32, OfSession, foldhash::fast::FixedState>,
@@ -99,7 +94,6 @@ impl Replays {
         !self.ready.is_empty()
     }
 
-    /// A session has ended.
     pub(super) fn forget(&mut self, session: u32) {
         self.of.remove(&session);
     }
@@ -110,7 +104,7 @@ impl Replays {
 }
 
 impl Core {
-    /// Keeps a place for the retained messages of a SUBSCRIBE that takes several turns.
+    /// Reserves a place for the retained messages of a SUBSCRIBE that takes several turns.
     pub(super) fn hold_for_replay(&mut self, session: u32) {
         let homed = &mut self.sessions[session as usize];
         match &mut homed.kept {
@@ -119,12 +113,12 @@ impl Core {
         }
     }
 
-    /// Sends the retained messages of new subscriptions. `holds`: the session has a place for them already.
+    /// Sends the retained messages of new subscriptions. `holds`: the session has reserved a place for them.
     //= [MQTT-3.3.1-9] v5
     pub(super) fn replay(&mut self, slot: u32, replays: &[Replay], holds: bool) {
         let session = self.connections[slot as usize].session;
         let homed = &self.sessions[session as usize];
-        // An UNSUBSCRIBE may be answered while the store reads retained messages for the SUBSCRIBE before it.
+        // The filter may have been unsubscribed while the store read its retained messages.
         let stands = |replay: &&Replay| homed.session.subscription(&replay.filter).is_some();
         let stand = replays.iter().filter(stands);
         let mut lookups: Lookups = stand.filter_map(|replay| Lookup::new(replay, &homed.broker)).collect();
@@ -137,7 +131,7 @@ impl Core {
         }
     }
 
-    /// Sends a few retained messages now, which is all there are in most brokers.
+    /// Sends a few retained messages now. In most brokers these are all.
     fn replay_at_once(&mut self, slot: u32, lookups: &mut Lookups) {
         for _ in 0..NODES_AT_ONCE {
             let Some(lookup) = lookups.front_mut() else { return };
@@ -190,7 +184,6 @@ impl Core {
         self.list_replay(session);
     }
 
-    /// Notes that a session can take retained messages.
     pub(super) fn list_replay(&mut self, session: u32) {
         let Some(own) = self.replays.of.get_mut(&session) else { return };
         if !own.is_listed {
@@ -199,7 +192,7 @@ impl Core {
         }
     }
 
-    /// Sends retained messages to the sessions that can take some, as far as this turn's budget goes.
+    /// Sends retained messages to sessions that can take some, within this turn's budget.
     pub(super) fn send_retained(&mut self) {
         let end = self.work.spent().max(work::TURN) + work::TURN / 2;
         while self.work.spent() < end
@@ -258,7 +251,7 @@ impl Core {
         self.spend(nodes as u64 * (work::NODE + work::SINGLE_COPY));
         if is_over {
             self.replays.of.remove(&session);
-            // Live messages that waited behind the retained ones, and QoS 2 messages among them.
+            // Live messages waited behind the retained ones, QoS 2 messages among them.
             return self.pump(slot);
         }
         if self.sessions[session as usize].session.has_reserved() {
@@ -269,8 +262,8 @@ impl Core {
         }
     }
 
-    /// The retained messages that a session has not got when its connection ends: those with QoS 1 and 2 are part of a
-    /// persistent session, as far as they are not many.
+    /// The retained messages that a session lacks when its connection ends. QoS 1 and 2 messages are part of a
+    /// persistent session, but at most `NODES_AT_END` nodes are visited for them.
     pub(super) fn take_unsent_retained(&mut self, session: u32) -> Vec<Entry> {
         let generation = self.sessions[session as usize].generation;
         let Some(own) = self.replays.of.remove(&session).filter(|own| own.generation == generation) else {

@@ -1,4 +1,4 @@
-//! Sessions of the store: taken, read for, and brought up to what is live.
+//! Sessions of the store: taking them over, reading their messages, and catching up with live messages.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,28 +23,27 @@ use crate::broker::{Broker, Routes};
 use crate::incidents::{Kind, Note};
 use crate::store::{Attach, Attached, Detach, Page, Read, Reader, SessionKey, Write, record};
 
-/// A session that reads is given no more while so many messages wait in it.
+/// A reading session gets no more pages while this many messages wait in it.
 pub(super) const WAITING_LOW: usize = 200;
 
-/// Sessions that follow streams look for themselves this often, seconds: other pods may have written.
+/// How often sessions that follow streams look for messages of other pods, seconds.
 pub(super) const LOOK_AROUND_S: Seconds = 1;
-/// While other pods are heard, which tell what they wrote.
+/// The same while other pods announce what they write.
 const LOOK_AROUND_TOLD_S: Seconds = 60;
 
-/// Sessions that wait until all cores have passed the end of a turn, and then until all that was left with the store
-/// is committed.
+/// A barrier for sessions that catch up: wait until every core has ended the turn it was in, then until all jobs
+/// submitted by then are committed.
 pub(super) struct Fence {
     number: u64,
-    /// The broker of its sessions.
     broker: u64,
-    /// Cores that were in a turn, with its number.
+    /// The cores that were inside a turn, with the number of that turn.
     turns: Turns,
     sessions: Vec<Target>,
-    /// The store was asked.
+    /// The commit marker was submitted to the store.
     marked: bool,
 }
 
-/// The fence of this turn for the sessions of a broker.
+/// The open barrier for the sessions of a broker: created in this turn and not passed yet.
 fn open_fence<'a>(fences: &'a mut VecDeque<Fence>, next: &mut u64, broker: u64) -> &'a mut Fence {
     let is_open = |fence: &Fence| fence.turns.is_empty() && !fence.marked && fence.broker == broker;
     let at = fences.iter().rposition(is_open).unwrap_or_else(|| {
@@ -57,8 +56,8 @@ fn open_fence<'a>(fences: &'a mut VecDeque<Fence>, next: &mut u64, broker: u64) 
 }
 
 impl Core {
-    /// Asks the store for the session of a connection, or to end the one that there may be. One at a time for a client id: the
-    /// answers may come in another order.
+    /// Requests a connection's session from the store, or has the store end an existing one. Requests for the same
+    /// client id run one after another, because the answers may come in another order.
     pub(super) fn ask_for_session(&mut self, slot: u32, broker: &Arc<Broker>, request: Request) {
         let (id, client) = (self.id_of(slot), request.client_id.clone());
         let session = (broker.id, client.clone());
@@ -85,7 +84,7 @@ impl Core {
         self.leave_job(Write::Attach(Box::new(attach)));
     }
 
-    /// A connection has got its answer: the next one of its client id is asked for.
+    /// After a connection got its answer: requests the session for the next connection with the same client id.
     fn ask_for_next(&mut self, broker: &Arc<Broker>, client: &Arc<str>) {
         let session = (broker.id, client.clone());
         let Some(Attaching { mut waiting, claim, .. }) = self.attaching.remove(&session) else { return };
@@ -102,7 +101,6 @@ impl Core {
         }
     }
 
-    /// The store's answer.
     pub(super) fn attached(
         &mut self,
         id: ConnectionId,
@@ -125,14 +123,14 @@ impl Core {
                     "the session cannot be read or written now",
                 );
             }
-            // The client has gone meanwhile.
+            // The client disconnected meanwhile.
             (None, Some((attached, _))) => self.leave_unused(broker.clone(), *attached),
             (None, None) => {}
         }
         self.ask_for_next(&broker, &client);
     }
 
-    /// The session belongs to another user.
+    /// Handles the store's answer that the session belongs to another user.
     pub(super) fn not_attached(&mut self, id: ConnectionId, (broker, client): &(Arc<Broker>, Arc<str>)) {
         if self.connection_of(id).is_some_and(|connection| connection.pending.take().is_some()) {
             self.refuse_other_user(id.slot, broker, client);
@@ -140,7 +138,6 @@ impl Core {
         self.ask_for_next(broker, client);
     }
 
-    /// Refuses a client whose client id is that of another user's session.
     pub(super) fn refuse_other_user(&mut self, slot: u32, broker: &Arc<Broker>, client_id: &str) {
         let what = "this client identifier belongs to another user's session";
         self.broker_counters(broker).refused_authorization.add(1);
@@ -148,7 +145,7 @@ impl Core {
         self.refuse(slot, ReasonCode::NOT_AUTHORIZED, what);
     }
 
-    /// Lets go of a session whose client has gone before it got it.
+    /// Gives back a session whose client disconnected before it got it.
     fn leave_unused(&mut self, broker: Arc<Broker>, attached: Attached) {
         if attached.epoch > 0 {
             let detach = Detach::unused(broker, attached, self.process.clock.unix_now_ms());
@@ -174,7 +171,7 @@ impl Core {
             let subscriptions = sources.iter().filter_map(|source| Some(&read.get(*source)?.1));
             between::entry(message, *from == publisher, subscriptions).filter(|_| !is_had)
         });
-        // One with QoS 2 was not sent, or it had a packet id in the store: what comes after it stays behind it.
+        // A QoS 2 message was either not sent, or has a packet id in the store. Later messages must not overtake it.
         let unacknowledged = unacknowledged.take_while(|entry| entry.qos == QoS::AtLeastOnce);
         let (in_flight, placed) = between::interleave(in_flight, unacknowledged);
         acknowledged.extend(placed);
@@ -218,7 +215,8 @@ impl Core {
         }
     }
 
-    /// Puts the subscriptions of a session into the router, and tells other pods. The number to wait for, as [`Core::tell_filters`].
+    /// Puts the subscriptions of a session into the router and announces them to other pods. Returns what
+    /// [`Core::tell_filters`] returns: the number to wait for.
     fn add_routes(&mut self, session: u32) -> u64 {
         let target = self.target_of(session);
         let homed = &self.sessions[session as usize];
@@ -237,7 +235,7 @@ impl Core {
         self.tell_filters(&homed.broker, homed.session.subscriptions().map(|(filter, _)| filter))
     }
 
-    /// From here on live copies are held for a session that is behind, and a fence is set behind what was routed before.
+    /// Holds live copies from here on for a session that catches up, and sets a barrier after what was routed before.
     pub(super) fn hold_behind_fence(&mut self, session: u32) {
         let target = self.target_of(session);
         let kept = self.sessions[session as usize].kept.as_deref_mut();
@@ -257,13 +255,13 @@ impl Core {
         }
     }
 
-    /// Sets the fence of this turn, and asks the store once all cores have passed one. To be called at the end of a turn,
-    /// before the jobs are left.
+    /// Closes the barrier of this turn, and submits a commit marker for each barrier that every core has passed. Must
+    /// be called at the end of a turn, before its jobs are submitted.
     pub(super) fn pass_fences(&mut self) {
         if self.fences.is_empty() {
             return;
         }
-        // What the router has now is seen by every turn that begins after this.
+        // Every turn that begins after this sees what the router has now.
         fence(Ordering::SeqCst);
         let (now, mut passed) = (self.others_in_turn(), Vec::new());
         let mut fences = std::mem::take(&mut self.fences);
@@ -284,12 +282,12 @@ impl Core {
         }
     }
 
-    /// True while a fence, or jobs, wait for other cores.
+    /// True while a barrier, or jobs, wait for other cores.
     pub(super) fn waits_for_turns(&self) -> bool {
         self.held_jobs.is_some() || self.fences.iter().any(|fence| !fence.marked)
     }
 
-    /// All that was routed before a fence is committed.
+    /// Everything that was routed before a barrier is committed.
     pub(super) fn marked(&mut self, number: u64, through: Position) {
         let Some(at) = self.fences.iter().position(|fence| fence.number == number) else { return };
         let Some(fence) = self.fences.remove(at) else { return };
@@ -309,8 +307,8 @@ impl Core {
         }
     }
 
-    /// A session has another owner, or is to have one: whoever has it here is told so. Of one that is lost nothing is written any
-    /// more.
+    /// Closes a session that another owner has taken (`is_lost`) or is about to take. A lost session is not written
+    /// to the store any more.
     pub(super) fn lose(&mut self, key: &SessionKey, is_lost: bool) {
         let Some(session) = self.session_of(&key.broker, &key.client) else { return };
         let homed = &mut self.sessions[session as usize];
@@ -320,7 +318,8 @@ impl Core {
         }
     }
 
-    /// Has sessions read what nobody announced, when it is time: often while nobody can be trusted to tell.
+    /// From time to time makes sessions read messages that no pod announced: often while announcements may be
+    /// missing.
     pub(super) fn look_around_now_and_then(&mut self) {
         let is_told = self.process.region.as_ref().is_some_and(|region| !region.is_in_doubt());
         if !is_told || self.now >= self.looked_around_at + LOOK_AROUND_TOLD_S {
@@ -331,7 +330,7 @@ impl Core {
         self.calendar.add(self.now + LOOK_AROUND_S, Due::LookAround);
     }
 
-    /// Streams that keep a topic have grown: who follows them reads on.
+    /// Makes the sessions that follow the streams of a topic read on, because the streams have grown.
     pub(super) fn grown(&mut self, routes: &Routes) {
         for receiver in routes.receivers(self.index).iter().filter(|receiver| receiver.kept > 0) {
             let Some(homed) = self.sessions.get_mut(receiver.target.slot as usize) else { continue };
@@ -344,14 +343,13 @@ impl Core {
         }
     }
 
-    /// What a session was to read has come.
     pub(super) fn page(&mut self, target: Target, sources_version: u32, page: Option<Page>) {
         let Some(homed) = self.sessions.get_mut(target.slot as usize) else { return };
         if homed.generation != target.generation {
             return;
         }
         let Some(page) = page else {
-            // The client comes back, and tries again.
+            // The client reconnects and tries again.
             let (slot, what) = (homed.connection, "the messages of the session cannot be read now");
             return self.say_and_close(
                 slot,
@@ -361,7 +359,8 @@ impl Core {
             );
         };
         let Some(kept) = &mut homed.kept else { return };
-        // What a subscription gets may stand before the end of a page that was read without it.
+        // A subscription may have been added after this page was requested: its messages may stand before the page's
+        // end.
         if kept.sources_version != sources_version || kept.waits_for_subscribe() {
             if let Feed::Behind(behind) = &mut kept.feed {
                 behind.asked = false;
@@ -397,15 +396,14 @@ impl Core {
         self.read_on(target.slot);
     }
 
-    /// Reads the next page of a session, if it is behind and takes more. One that has read all there was reads again when its
-    /// fence is passed.
+    /// Reads the next page of a session, if it is catching up and takes more. A session that has read to the end
+    /// reads again when its barrier is passed.
     pub(super) fn read_on(&mut self, session: u32) {
         let target = self.target_of(session);
         let homed = &mut self.sessions[session as usize];
         let waiting = homed.session.waiting();
         let Some(kept) = &mut homed.kept else { return };
         let Feed::Behind(behind) = &kept.feed else { return };
-        // At the end there is nothing to read before the fence is passed.
         let waits = behind.at_end && matches!(behind.way, Way::Fenced(_) | Way::Follows);
         if behind.asked || waits || kept.waits_for_subscribe() || waiting > WAITING_LOW {
             return;
@@ -420,7 +418,6 @@ impl Core {
         }
     }
 
-    /// Hands a message of the store to a session.
     fn deliver_read(&mut self, session: u32, message: &Arc<Message>, publisher: u64, sources: &[usize]) {
         let homed = &self.sessions[session as usize];
         let Some(kept) = &homed.kept else { return };
@@ -438,14 +435,14 @@ impl Core {
         self.deliver_to(session, delivery, Publisher::NOBODY);
     }
 
-    /// Hands on what was held for a session that has become live.
+    /// Delivers the held messages of a session that has become live.
     pub(super) fn deliver_held(&mut self, session: u32) {
         let Some(kept) = &mut self.sessions[session as usize].kept else { return };
         let held = kept.take_held();
         self.deliver_all_held(session, held);
     }
 
-    /// Hands on what is held for a session that will read, and that it will not find.
+    /// Delivers the held messages that the session will not find in the store.
     pub(super) fn deliver_unstored(&mut self, session: u32) {
         let Some(kept) = &mut self.sessions[session as usize].kept else { return };
         let held = kept.take_unstored();
@@ -485,7 +482,7 @@ pub(super) fn routed(
     millrace_router::Subscription { target, qos, no_local, retain_as_published, kept, identifier }
 }
 
-/// A subscription with a stream that the session reads, in the order of what is read for it.
+/// A subscription whose stream the session reads, as the reader and as the session need it.
 fn is_read(stored: &Stored) -> Option<(KeptSource, Subscription)> {
     let filter = std::str::from_utf8(&stored.filter).ok()?;
     let source = Source { stream: stored.stream, since: stored.since };
@@ -499,7 +496,7 @@ fn subscription_of(stored: &Stored) -> Subscription {
         qos: QoS::from_bits(bits & 3).unwrap_or_default(),
         no_local: bits & 4 != 0,
         retain_as_published: bits & 8 != 0,
-        // Says something about the SUBSCRIBE only.
+        // It matters only for the SUBSCRIBE itself.
         ..SubscribeOptions::default()
     };
     Subscription { options, identifier: stored.options.identifier }

@@ -10,7 +10,7 @@ use crate::memory::Pressure;
 use crate::quota::Limit;
 
 impl Core {
-    /// Whether the broker's limit lets it keep this message.
+    /// Whether the broker's limit allows one more retained message.
     pub(super) fn may_retain(&mut self, broker: &Arc<Broker>, message: &Message) -> bool {
         if message.payload().is_empty() {
             return true;
@@ -32,7 +32,7 @@ impl Core {
         false
     }
 
-    /// Makes a message its topic's retained one. Returns its receivers, see [`Broker::retain`].
+    /// Returns the receivers of the message, see [`Broker::retain`].
     pub(super) fn retain(&mut self, broker: &Arc<Broker>, message: &Arc<Message>) -> Arc<Routes> {
         let subscriptions = broker.retain(message);
         self.routes.get_at(broker, message.topic(), &subscriptions)

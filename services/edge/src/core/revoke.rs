@@ -1,4 +1,4 @@
-//! Subscriptions that a client may not have any more.
+//! Removes subscriptions that a client's rules no longer allow.
 
 use millrace_access::rules::Client;
 use millrace_mqtt::topic::Filter;
@@ -7,8 +7,8 @@ use super::Core;
 use super::connection::NONE;
 
 impl Core {
-    /// Ends the subscriptions of a client that its rules do not allow (any more). It is not told, for MQTT has no
-    /// word for it; what was sent for them before still arrives.
+    /// Removes the client's subscriptions that its rules do not allow. MQTT has no packet to notify the client.
+    /// Messages sent for them before still arrive.
     pub(super) fn revoke(&mut self, slot: u32) {
         let Some(connection) = self.connections.get(slot as usize) else { return };
         if connection.session == NONE {

@@ -1,4 +1,4 @@
-//! The receivers of a topic, remembered by each event loop for as long as no subscription that matches it changes.
+//! The receivers of a topic, cached by each event loop until a subscription that matches the topic changes.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use super::work::NODE;
 use crate::broker::{Broker, Routes};
 use crate::limits::ROUTE_CACHE_BYTES_MAX;
 
-/// Units of work of a match beside the nodes that it visits, and of how many bytes of its result a unit is made.
+/// Units of work of a match besides the nodes that it visits, and how many bytes of its result make a unit.
 const MATCH_WORK: u64 = 5;
 const MATCH_BYTES: usize = 64;
 
-/// The remembered topics of one event loop.
+/// The cached topics of one event loop.
 ///
-/// Eviction is CLOCK: a hand goes around the entries, spares each that was used since it last came by, and removes the
-/// others. A client that publishes to ever new topics therefore pushes out its own topics first.
+/// Eviction is CLOCK: a hand goes around the entries, spares each that was used since its last visit, and removes the
+/// others. A client that publishes to ever new topics therefore evicts its own topics first.
 #[derive(Default)]
 pub(crate) struct RouteCache {
     /// Keys of `entries` by hash of broker and topic.
@@ -26,7 +26,7 @@ pub(crate) struct RouteCache {
     entries: Slab<Entry>,
     hand: usize,
     bytes: usize,
-    /// Work of the matches since the last look, see [`RouteCache::take_work`].
+    /// Since the last [`RouteCache::take_work`].
     work: u64,
     hasher: foldhash::fast::RandomState,
 }
@@ -87,7 +87,6 @@ impl RouteCache {
         routes
     }
 
-    /// Units of work (see [`super::work`]) of the matches since the last call.
     #[inline]
     pub(crate) fn take_work(&mut self) -> u64 {
         std::mem::take(&mut self.work)
@@ -109,7 +108,6 @@ impl RouteCache {
     }
 }
 
-/// Units of work that these routes of so many bytes took.
 fn work_of(routes: &Routes, bytes: usize) -> u64 {
     MATCH_WORK + NODE * routes.visited as u64 + (bytes / MATCH_BYTES) as u64
 }

@@ -1,4 +1,4 @@
-//! Shared subscriptions that have a stream: the store hands their messages to members, and is told what became of them.
+//! Shared subscriptions with a stream: the store hands their messages to members, and learns what became of each.
 
 use std::sync::Arc;
 
@@ -13,7 +13,6 @@ use crate::store::streams::KeptGroup;
 use crate::store::{SharedMessages, Write};
 
 impl Core {
-    /// Notes what a client has taken of its shared subscriptions.
     pub(super) fn note_settled(&mut self, broker: u64, settled: Vec<(u64, Place)>) {
         for (number, place) in settled {
             if let Some(stream) = KeptGroup::stream_of(number) {
@@ -22,12 +21,12 @@ impl Core {
         }
     }
 
-    /// A member has left without a message: it goes to another, or back to the store when none is there. False when the store
-    /// does not keep it for its subscription.
+    /// Passes on a message whose member has left: to another member, or back to the store when no member is online.
+    /// Returns false when the store does not keep the message for its subscription.
     pub(super) fn give_back(&mut self, broker: &Arc<Broker>, message: &Arc<Message>, number: u64) -> bool {
         let Some(stream) = KeptGroup::stream_of(number) else { return false };
         let routes = self.routes.get(broker, message.topic());
-        // Without lasting members it has no stream any more; those who are there go on with it.
+        // Without persistent members its stream has ended; members that are online continue with it.
         let kept = broker.streams.group_or_ended(stream);
         let found =
             kept.and_then(|kept| routes.online_group(&kept)).and_then(|group| group.pick_online(is_here));
@@ -39,7 +38,6 @@ impl Core {
         true
     }
 
-    /// Members of shared subscriptions have come, or gone: other pods hear of it.
     pub(super) fn tell_members<'f>(&self, broker: &Broker, filters: impl IntoIterator<Item = &'f str>) {
         let Some(region) = &self.process.region else { return };
         for filter in filters {
@@ -49,7 +47,7 @@ impl Core {
         }
     }
 
-    /// A member has come: what waits for its shared subscription is for it.
+    /// A new member may take waiting messages of its shared subscription.
     pub(super) fn join(&mut self, broker: &Broker, filter: &str) {
         let Some(Filter { share: Some(name), filter }) = Filter::parse(filter) else { return };
         if let Some(group) = broker.streams.group_of(name, filter) {
@@ -57,7 +55,6 @@ impl Core {
         }
     }
 
-    /// Leaves what became of messages with the store.
     pub(super) fn leave_shared(&mut self) {
         let SharedMessages { settled, returned, joined } = &self.shared;
         if !(settled.is_empty() && returned.is_empty() && joined.is_empty()) {

@@ -1,4 +1,4 @@
-//! What concerns all brokers, or all sessions, a slice at a time: a loop never looks through all of them in one turn.
+//! Work on all brokers or all sessions, a slice at a time: a loop never visits all of them in one turn.
 
 use std::sync::Arc;
 
@@ -8,19 +8,15 @@ use super::timers::Due;
 use crate::broker::Broker;
 use crate::clock::Millis;
 
-/// Sessions that are looked at in a slice.
 const SESSIONS: usize = 2_048;
-/// Brokers whose `$SYS` topics are published in a slice: some ten messages each.
+/// Brokers per slice whose `$SYS` topics are published: some ten messages each.
 const BROKERS: usize = 8;
-/// Time between slices, milliseconds.
 const EVERY_MS: Millis = 2;
 
-/// How far they have come.
 #[derive(Default)]
 pub(super) struct Slices {
-    /// Place of the next session that may have to read what nobody announced.
+    /// Slot of the next session that may have to read messages that nobody announced.
     around: Option<usize>,
-    /// Brokers whose `$SYS` topics are to be published.
     sys: Vec<Arc<Broker>>,
     last_ms: Millis,
 }
@@ -32,10 +28,11 @@ impl Slices {
 }
 
 impl Core {
-    /// Sessions that follow streams read what nobody announced: those of a broker, or all, slice by slice.
+    /// Makes sessions that follow streams read messages that nobody announced: those of a broker, or all, slice by
+    /// slice.
     pub(super) fn look_around(&mut self, broker: Option<u64>) {
         let Some(broker) = broker else {
-            // A slice that was looked at before this is looked at again.
+            // Restarts from the first slice, because sessions visited before now must read again.
             self.slices.around = Some(0);
             return;
         };
@@ -44,7 +41,6 @@ impl Core {
         self.look_at(sessions);
     }
 
-    /// Has the `$SYS` topics of all brokers published, slice by slice.
     pub(super) fn publish_sys(&mut self) {
         if self.slices.sys.is_empty() {
             self.slices.sys = self.process.brokers.all();
@@ -53,7 +49,6 @@ impl Core {
         self.calendar.add(self.now + interval, Due::Sys);
     }
 
-    /// The next slices, when it is time.
     pub(super) fn next_slices(&mut self) {
         if self.slices.is_idle() || self.now_ms < self.slices.last_ms + EVERY_MS {
             return;

@@ -1,4 +1,4 @@
-//! The `$SYS` topics of a broker: what its clients can see of it. Names are those that others use too.
+//! The `$SYS` topics that a broker's clients can read, under the names that other brokers use too.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::broker::Broker;
 use crate::metrics::{BrokerCounters, Count};
 
 impl Core {
-    /// Publishes the `$SYS` topics of a broker, retained. One core does it for all.
+    /// One core publishes the topics for all cores.
     pub(super) fn publish_sys_of(&mut self, broker: &Arc<Broker>) {
         for (topic, value) in self.sys_values(broker) {
             let topic = format!("$SYS/broker/{topic}");

@@ -1,4 +1,4 @@
-//! What webhooks are told of clients. It goes to the store as messages do, to nobody else.
+//! Webhook events of clients. They go to the store like messages, and to nobody else.
 
 use std::sync::Arc;
 
@@ -11,7 +11,6 @@ use crate::store::{self, Write};
 use crate::webhooks::Kind;
 
 impl Core {
-    /// A client was let in.
     pub(super) fn tell_connect(&mut self, slot: u32, broker: &Arc<Broker>, present: bool) {
         if !broker.streams.has_hooks() {
             return;
@@ -32,7 +31,7 @@ impl Core {
         self.tell(broker, Kind::Connect, &data);
     }
 
-    /// A client that was let in is about to be gone.
+    /// Called before the session is detached.
     pub(super) fn tell_disconnect(&mut self, slot: u32, ended: Ended) {
         let session = self.connections[slot as usize].session;
         let broker = self.sessions[session as usize].broker.clone();

@@ -1,29 +1,29 @@
-//! A coarse calendar: what is due in which second. One a core serves all its connections and sessions.
+//! A coarse calendar of deadlines, in seconds. Each core has one for all its connections and sessions.
 
 use std::collections::BTreeMap;
 
 use millrace_session::Seconds;
 
-/// What to look at when its second comes. The generation tells whether the slot is still what it was.
+/// A deadline. The generation shows whether the slot still holds the same connection or session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// CONNECT is due, or the keep alive has passed, or a closing connection lingers.
+    /// The CONNECT is overdue, the keep alive has passed, or a closing connection has lingered.
     Connection { slot: u32, generation: u32 },
-    /// A client that does not read its answers has had its time.
+    /// The time to read the answers is over.
     Answers { slot: u32, generation: u32 },
-    /// A will or the end of a session without connection.
+    /// The will or the end of a session without connection.
     Session { slot: u32, generation: u32 },
-    /// Accepting failed and is to be tried again.
+    /// Accepting failed; try again.
     Accept,
     /// The `$SYS` topics are to be updated.
     Sys,
-    /// Sessions look for what other pods have written.
+    /// Sessions look for messages of other pods.
     LookAround,
-    /// What sessions have acknowledged is to be stored.
+    /// Acknowledgements are stored.
     Checkpoints,
 }
 
-/// Entries by second. Nothing is ever cancelled: an entry that is no longer wanted is looked at once and dropped.
+/// Entries by second. Nothing is ever cancelled: an outdated entry is checked once and dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Calendar {
     days: BTreeMap<Seconds, Vec<Due>>,
@@ -34,13 +34,12 @@ impl Calendar {
         self.days.entry(at).or_default().push(due);
     }
 
-    /// Takes what is due at `now`, a second at a time.
+    /// Takes the deadlines of one second up to `now`.
     pub(crate) fn take(&mut self, now: Seconds) -> Option<Vec<Due>> {
         let entry = self.days.first_entry()?;
         (*entry.key() <= now).then(|| entry.remove())
     }
 
-    /// The next second with something due.
     pub(crate) fn next(&self) -> Option<Seconds> {
         self.days.first_key_value().map(|(at, _)| *at)
     }

@@ -10,7 +10,7 @@ use crate::broker::Broker;
 use crate::store::StoredTraces;
 use crate::traces::{self, About, TraceStep};
 
-/// A PUBLISH that is followed, while its publisher's loop carries it out.
+/// A traced PUBLISH, while its publisher's loop processes it.
 pub(super) struct Traced {
     pub(super) trace: Trace,
     /// When the last step ended, microseconds.
@@ -21,7 +21,6 @@ pub(super) struct Traced {
 }
 
 impl Core {
-    /// Bytes of a client were read.
     #[inline]
     pub(super) fn note_read(&mut self) {
         if self.process.config.tracer.is_some() {
@@ -29,8 +28,8 @@ impl Core {
         }
     }
 
-    /// Begins to follow a PUBLISH that was just decoded: when its publisher says that it records its trace, or when it says nothing and
-    /// chance chooses it.
+    /// Begins to trace a PUBLISH: if its publisher says that it records the trace, or if the publisher says nothing
+    /// and the sampler chooses it.
     #[inline]
     pub(super) fn begin_trace(
         &mut self,
@@ -63,7 +62,7 @@ impl Core {
         traced
     }
 
-    /// A step ended that began with the end of the one before.
+    /// Records a step that began at the end of the previous one.
     #[inline]
     pub(super) fn trace_step(&self, traced: &mut Option<Box<Traced>>, step: TraceStep, is_error: bool) {
         if let Some(traced) = traced {
@@ -73,7 +72,7 @@ impl Core {
         }
     }
 
-    /// A PUBLISH was answered whose message the store need not have.
+    /// Ends the trace of a PUBLISH that is not stored.
     pub(super) fn end_trace(&self, mut traced: Option<Box<Traced>>, is_error: bool) {
         if traced.as_ref().is_some_and(|traced| traced.qos > QoS::AtMostOnce) {
             self.trace_step(&mut traced, TraceStep::Acknowledge, is_error);
@@ -91,13 +90,12 @@ impl Core {
         tracer.step(&self.process.clock, trace, step, times, about);
     }
 
-    /// When a delivery begins, microseconds; `None` for a message that is not followed.
+    /// When a delivery begins, microseconds; `None` for a message that is not traced.
     #[inline]
     pub(super) fn trace_began(&self, message: &Message) -> Option<u64> {
         message.trace().map(|_| self.process.clock.micros())
     }
 
-    /// A message was handed to `count` receivers of this loop.
     #[inline]
     pub(super) fn trace_delivered(
         &self,
@@ -115,7 +113,6 @@ impl Core {
         }
     }
 
-    /// The store's answer was passed on to the publishers of these messages.
     pub(super) fn end_stored_traces(&self, traced: &StoredTraces) {
         let Some(tracer) = &self.process.config.tracer else { return };
         let (clock, now) = (&self.process.clock, self.process.clock.micros());

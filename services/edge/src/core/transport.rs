@@ -1,4 +1,4 @@
-//! From the bytes of a socket to the bytes of MQTT: PROXY header, WebSocket handshake, WebSocket frames.
+//! Turns socket bytes into MQTT bytes: PROXY header, WebSocket handshake, WebSocket frames.
 
 use std::ops::ControlFlow;
 
@@ -15,8 +15,8 @@ use crate::ws::frames::{self, ControlFrame};
 use crate::ws::handshake;
 
 impl Core {
-    /// Carries out the packets in `bytes`, of which those from `raw_from` on have not been through the transport.
-    /// `None`: nothing is to be kept, perhaps because the connection is gone.
+    /// Processes the packets in `bytes`. The bytes from `raw_from` on have not been through the transport yet.
+    /// `None`: nothing must be kept, perhaps because the connection is gone.
     pub(super) fn digest(&mut self, slot: u32, bytes: &mut [u8], raw_from: usize) -> Option<Rest> {
         let mut start = 0;
         let mut raw_from = raw_from;
@@ -28,7 +28,7 @@ impl Core {
                 Transport::WebSocket(_) => return self.frames(slot, bytes, start, raw_from),
                 Transport::Proxy => self.proxy_header(slot, &bytes[raw_from..])?,
                 Transport::Either if raw_from < bytes.len() => {
-                    // A CONNECT is 0x10; the method of a request is in capitals.
+                    // A CONNECT begins with 0x10, an HTTP request with a capital letter.
                     let is_http = bytes[raw_from].is_ascii_uppercase();
                     let transport = if is_http { Transport::Handshake } else { Transport::Tcp };
                     self.connections[slot as usize].transport = transport;
@@ -45,7 +45,7 @@ impl Core {
         }
     }
 
-    /// The size of the PROXY header, 0 when it is not whole. `None`: the connection is gone.
+    /// Returns the size of the PROXY header, 0 when it is incomplete. `None`: the connection is gone.
     fn proxy_header(&mut self, slot: u32, bytes: &[u8]) -> Option<usize> {
         match proxy::parse(bytes) {
             Ok(None) => Some(0),
@@ -75,7 +75,7 @@ impl Core {
         }
     }
 
-    /// The size of the handshake request, 0 when it is not whole. `None`: the connection is being closed.
+    /// Returns the size of the handshake request, 0 when it is incomplete. `None`: the connection is being closed.
     fn handshake(&mut self, slot: u32, bytes: &[u8]) -> Option<usize> {
         let head_bytes_max = usize::from(self.process.limits.http_head_bytes_max);
         let parsed = handshake::parse(bytes, head_bytes_max, &self.process.config.ws_origins);

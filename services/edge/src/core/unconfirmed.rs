@@ -1,5 +1,5 @@
-//! Refusals of which a publisher may not know: its connection may end before the PUBACK or PUBREC arrives, and then the
-//! publisher sends the message again. Until then the store refuses its later messages, see `store::writer`.
+//! Refusals that a publisher may not know of: its connection may end before the PUBACK or PUBREC arrives, and then
+//! the publisher sends the message again. Until then the store refuses its later messages, see `store::writer`.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use super::connection::{ConnectionId, NONE};
 use super::{Core, Ended};
 use crate::store::{Ack, PublisherKey, Write, record};
 
-/// By connection that was answered with a refusal.
+/// By the connection that got the refusal.
 pub(super) type Unconfirmed = HashMap<ConnectionId, Refusals>;
 
 pub(super) struct Refusals {
@@ -18,7 +18,6 @@ pub(super) struct Refusals {
     of_connection: u32,
     /// Refusals that end with the session.
     of_session: u32,
-    /// Packet id of the last refusal.
     last: Option<PacketId>,
 }
 
@@ -29,7 +28,7 @@ impl Refusals {
 }
 
 impl Core {
-    /// A message was refused, and the connection at `slot` got the answer; [`NONE`]: no connection gets it.
+    /// Notes a refusal that the connection at `slot` got; [`NONE`]: no connection gets it.
     pub(super) fn note_refused(&mut self, ack: &Ack, slot: u32) {
         if !ack.holds_back {
             return;
@@ -37,7 +36,8 @@ impl Core {
         let (publisher, connection) = (ack.publisher(), ack.ends_with());
         let receiver = self.connections.get(slot as usize).filter(|receiver| receiver.session != NONE);
         let receiver = receiver.map(|_| self.id_of(slot));
-        // Without a reason code the connection was closed, and the publisher sends the message again on its next one.
+        // A publisher without reason codes was disconnected instead, and sends the message again on its next
+        // connection.
         let Some(receiver) = receiver.filter(|receiver| connection.is_none_or(|of| of == *receiver)) else {
             let count = connection.is_none().then_some(1);
             return self.leave_job(Write::Confirmed { publisher, connection, count });
@@ -50,7 +50,7 @@ impl Core {
         }
     }
 
-    /// A client that gives a packet id to another message has its answer, and with it all earlier ones.
+    /// A client that uses a packet id for a new message has got the answer for the old one, and all earlier answers.
     //= [MQTT-4.4.0-1] v5
     pub(super) fn note_reuse(&mut self, ack: &Ack) {
         let knows = |refusals: &Refusals| ack.qos > QoS::AtMostOnce && refusals.last == Some(ack.packet_id);
@@ -67,7 +67,6 @@ impl Core {
         !self.unconfirmed.is_empty() && self.unconfirmed.contains_key(&self.id_of(slot))
     }
 
-    /// A connection has ended.
     pub(super) fn forget_unconfirmed(&mut self, slot: u32) {
         if self.unconfirmed.is_empty() {
             return;
@@ -90,7 +89,8 @@ impl Core {
         }
     }
 
-    /// The store accepts messages again, and refuses those of this connection because of an earlier refusal.
+    /// Closes a connection whose messages were refused because of an earlier refusal: the store accepts messages
+    /// again.
     pub(super) fn send_again(&mut self, connection: ConnectionId) {
         let Some(session) = self.connection_of(connection).map(|connection| connection.session) else {
             return;
@@ -98,7 +98,7 @@ impl Core {
         let Some(homed) = self.sessions.get(session as usize) else { return };
         let publisher = record::publisher(homed.session.client_id());
         let publisher = PublisherKey { broker: homed.broker.id, publisher };
-        // The end of the connection confirms also the refusals that have not arrived here.
+        // The end of the connection also confirms refusals that have not arrived here.
         self.unconfirmed.entry(connection).or_insert_with(|| Refusals::new(publisher));
         let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
         let what = "messages could not be stored: connect again and send what was not acknowledged";

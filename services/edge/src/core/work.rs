@@ -1,8 +1,8 @@
 //! The work budget of a turn.
 //!
-//! Work is counted, not timed, so that a test can assert it: a unit is about a tenth of a microsecond. A connection that
-//! has used its share goes on in a later turn. Brokers take turns, so a client waits for one share of every other
-//! broker, whatever those brokers' clients send.
+//! Work is counted, not timed, so that a test can assert it: a unit is about a tenth of a microsecond. A connection
+//! that has used its share continues in a later turn. Brokers take turns, so a client waits for one share of every
+//! other broker, whatever those brokers' clients send.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -20,33 +20,28 @@ use crate::broker::Broker;
 pub(super) const TURN: u64 = 30_000;
 /// Work that one connection may cause before others are read.
 pub(super) const SHARE: u64 = 5_000;
-/// Work of one slice of a fan-out.
 pub(super) const SLICE: u64 = 5_000;
-/// Adding or removing a subscription, with its check, beside the levels of its filter.
+/// Adding or removing a subscription, with its check, besides the levels of its filter.
 const FILTER: u64 = 15;
-/// A level of that filter: a node of the tree that is found, copied or made.
+/// Finding, copying or making one level of that filter in the trie.
 const LEVEL: u64 = 3;
-/// Work of the filters of one packet that are added or removed in one turn.
+/// Work of the filters that one packet adds or removes in one turn.
 pub(super) const FILTERS: u64 = 12_500;
-/// Decoding a packet, or a control frame of a WebSocket, and what it costs by itself.
+/// Decoding a packet, or a WebSocket control frame, and its fixed cost.
 pub(super) const PACKET: u64 = 4;
 /// Appending a message to one receiver's outbound buffer.
 pub(super) const COPY: u64 = 2;
 /// The same, encoded for this receiver alone.
 pub(super) const SINGLE_COPY: u64 = 5;
-/// A node of the tree of retained messages, or of the tree of filters.
+/// Visiting a node in the tree of retained messages or of filters.
 pub(super) const NODE: u64 = 2;
 /// Bytes that are copied for one unit.
 pub(super) const COPIED_BYTES: usize = 512;
-/// A system call on a socket.
 pub(super) const SYSTEM_CALL: u64 = 20;
-/// Accepting a connection.
 pub(super) const ACCEPT: u64 = 100;
-/// A packet of a TLS handshake.
 pub(super) const HANDSHAKE: u64 = 3_000;
-/// The end of a connection or session.
 pub(super) const END: u64 = 100;
-/// Sockets that are read, or written, before their brokers take turns.
+/// Up to this many sockets are read, or written, without turns of brokers.
 const FEW: usize = 64;
 
 /// How many of the first of these filters are added or removed in one turn, and the work of that.
@@ -63,36 +58,28 @@ pub(super) fn filters_at_once<'f>(filters: impl Iterator<Item = &'f str>) -> (us
     (count, work)
 }
 
-/// A packet whose work takes several turns.
 pub(super) enum Task {
     Subscribe(Box<SubscribeInProgress>),
     Unsubscribe(Box<UnsubscribeInProgress>),
 }
 
-/// A connection that waits for its share.
 #[derive(Clone, Copy, Debug)]
 enum Waiting {
-    /// Its socket has something to read.
     ToRead(u32),
-    /// It has used up a share and has more to do.
     ToGoOn(ConnectionId),
 }
 
-/// What one event loop has spent and what it has put off.
 #[derive(Default)]
 pub(super) struct Work {
-    /// Units since the turn began.
     spent: u64,
-    /// Value of `spent` at which the connection that is being read has used its share.
+    /// The value of `spent` at which the current connection has used its share.
     share_ends: u64,
     waiting: FairQueue<Waiting>,
-    /// Sockets to write.
     unwritten: FairQueue<u32>,
     tasks: HashMap<u32, VecDeque<Task>, foldhash::fast::FixedState>,
     removals: VecDeque<Removal>,
 }
 
-/// Subscriptions of a session that has ended.
 struct Removal {
     broker: Arc<Broker>,
     target: Target,
@@ -100,7 +87,6 @@ struct Removal {
 }
 
 impl Work {
-    /// Whether there is something to do without waiting for an event.
     pub(super) fn is_put_off(&self) -> bool {
         !self.waiting.is_empty() || !self.unwritten.is_empty() || !self.removals.is_empty()
     }
@@ -123,7 +109,6 @@ impl Work {
         self.spent
     }
 
-    /// Whether the connection that is being read has used its share.
     #[inline]
     pub(super) fn is_share_used(&self) -> bool {
         self.spent >= self.share_ends
@@ -141,7 +126,6 @@ impl Core {
         self.work.spent += (bytes / COPIED_BYTES) as u64;
     }
 
-    /// Whether the connection that is being read has used its share.
     #[inline]
     pub(super) fn is_share_used(&self) -> bool {
         self.work.is_share_used()
@@ -152,7 +136,7 @@ impl Core {
         self.sessions.get(session as usize).map_or(0, |homed| homed.broker.id)
     }
 
-    /// Reads the sockets that have something, as far as this turn's budget goes.
+    /// Reads sockets that have input, within this turn's budget.
     pub(super) fn read_ready(&mut self) {
         let ready = std::mem::take(&mut self.ready);
         let mut ready = ready.into_iter();
@@ -194,21 +178,20 @@ impl Core {
         }
     }
 
-    /// Does not read a connection before the others had their share.
     pub(super) fn pause_for_work(&mut self, slot: u32) {
         if self.connections[slot as usize].paused == Paused::No {
             self.go_on_in_turn(slot);
         }
     }
 
-    /// Lets a connection go on when it is the turn of its broker.
+    /// Resumes a connection when its broker's turn comes.
     pub(super) fn go_on_in_turn(&mut self, slot: u32) {
         let (id, broker) = (self.id_of(slot), self.broker_of(slot));
         self.connections[slot as usize].paused = Paused::ForWork;
         self.work.waiting.push(broker, Waiting::ToGoOn(id));
     }
 
-    /// Carries a packet out over several turns. Nothing more is read of the connection until it is done.
+    /// Processes a packet over several turns. The connection is not read until it is done.
     pub(super) fn go_on_with(&mut self, slot: u32, task: Task) {
         self.work.tasks.entry(slot).or_default().push_back(task);
         if self.connections[slot as usize].paused != Paused::ForWork {
@@ -244,7 +227,6 @@ impl Core {
         self.flush_overfull();
     }
 
-    /// Lets go of the packets that a connection did not live to see carried out.
     pub(super) fn abandon_tasks(&mut self, slot: u32, session: u32) {
         for task in self.work.tasks.remove(&slot).unwrap_or_default() {
             let homed = self.sessions.get(session as usize);
@@ -252,14 +234,14 @@ impl Core {
                 && subscribe.holds()
                 && homed.is_some_and(|homed| homed.kept.is_none())
             {
-                // The place that the session keeps for retained messages stays empty.
+                // Closes the session's reserved place for retained messages, because live messages wait behind it.
                 self.replay_later(session, VecDeque::new(), true);
             }
         }
     }
 
-    /// Removes the subscriptions of a session that has ended from the router: a few now, many over several turns. The
-    /// router may have them for a moment longer, because messages to a session that is gone are dropped.
+    /// Removes the subscriptions of an ended session from the router: a few now, many over several turns. Leaving
+    /// them there for a moment is harmless, because messages to a session that is gone are dropped.
     pub(super) fn remove_routes(&mut self, broker: &Arc<Broker>, target: Target, filters: &[&str]) {
         let (count, work) = filters_at_once(filters.iter().copied());
         let (now, later) = filters.split_at(count);
@@ -275,7 +257,6 @@ impl Core {
         }
     }
 
-    /// Goes on with that.
     pub(super) fn remove_more_routes(&mut self) {
         let Some(mut removal) = self.work.removals.pop_front() else { return };
         let (count, work) = filters_at_once(removal.filters.iter().rev().map(|filter| &**filter));
@@ -300,7 +281,7 @@ impl Core {
         task
     }
 
-    /// Writes what waits for sockets, as far as this turn's budget goes.
+    /// Writes queued output to sockets, within this turn's budget.
     pub(super) fn flush_dirty(&mut self) {
         let mut dirty = std::mem::take(&mut self.dirty);
         if self.work.unwritten.is_empty() && dirty.len() <= FEW {

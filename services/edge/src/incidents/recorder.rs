@@ -51,7 +51,7 @@ struct Writer {
     store: Store,
     clock: Clock,
     brokers: Arc<Brokers>,
-    /// Rows written since the last removal of old ones, by broker.
+    /// Rows written since old ones were last removed, by broker.
     written: HashMap<u64, usize>,
 }
 

@@ -42,7 +42,7 @@ pub(crate) struct Amount {
     pub(crate) bytes: usize,
 }
 
-/// The connected clients and their connection time. Clients connect rarely enough for a lock.
+/// Clients connect rarely enough for a lock.
 #[derive(Clone, Copy, Debug, Default)]
 struct Presence {
     connected: u64,

@@ -81,7 +81,6 @@ struct Task {
 #[derive(Default)]
 struct Known {
     reading: Reading,
-    /// The window of the last flush.
     window_ms: u64,
 }
 

@@ -11,7 +11,7 @@ use crate::clock::Millis;
 const OTHER: &str = "_other";
 /// How long a choice holds, so that several scrapers see the same brokers.
 const CHOOSE_EVERY_MS: Millis = 10_000;
-/// Metrics whose growth measures the activity of a broker.
+/// Metrics whose growth measures a broker's activity.
 const LOUD: [&str; 3] =
     ["millrace_connects_total", "millrace_messages_received_total", "millrace_messages_sent_total"];
 

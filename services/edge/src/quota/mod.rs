@@ -46,7 +46,7 @@ pub(crate) struct Pace {
 }
 
 impl Quota {
-    /// Sets new limits. Clients that wait for the old ones can go on.
+    /// Clients that wait for the old limits can go on.
     pub(crate) fn set(&self, limits: Limits) {
         let (broker, client) = (&limits.broker, &limits.client);
         let rates = [
@@ -122,7 +122,7 @@ impl Quota {
         (messages, bytes)
     }
 
-    /// Adds a client's publishes. Returns when they are paid for, and the limit that decides it.
+    /// Returns when the publishes are paid for, and the limit that decides it.
     pub(crate) fn publish(&self, pace: &mut Pace, messages: u64, bytes: u64, now: u64) -> (u64, Limit) {
         let limits = self.limits.load();
         let (client, broker) = (&limits.client, &limits.broker);
@@ -153,7 +153,6 @@ impl Quota {
         latest
     }
 
-    /// Takes a CONNECT from the rate limit; false when the rate is exceeded.
     pub(crate) fn take_connect(&self, now: u64) -> bool {
         let Some(limit) = self.limits.load().broker.connects_per_s else { return true };
         let taken = self.connects.take(share(limit, &self.others.connects), 1, now);

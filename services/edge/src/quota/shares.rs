@@ -58,7 +58,7 @@ fn parts_of_others(limit: u64, others: &[Use], of: fn(&Use) -> u64) -> u64 {
     users.map(|used| used.min(equal)).sum()
 }
 
-/// The thread that exchanges usage. It ends with this.
+/// Dropping it ends the thread that exchanges usage.
 pub(crate) struct Shares {
     stop: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,

@@ -12,7 +12,6 @@ use crate::clients::{self, Answer, Question, Said};
 
 const INQUIRIES_MAX: usize = 1_000;
 
-/// Callback for the answer of a pod.
 pub(crate) type Tell = Arc<dyn Fn(Said) + Send + Sync>;
 
 #[derive(Default)]
@@ -45,12 +44,10 @@ impl Region {
         Some(number)
     }
 
-    /// Drops later answers to a request.
     pub(crate) fn forget_inquiry(&self, number: u64) {
         self.inquiries.lock().remove(&number);
     }
 
-    /// Answers a request of another pod.
     pub(super) fn asked_for_clients(&self, pod: PodId, number: u64, broker: u64, question: &[u8]) {
         // The request is of another version: the asking pod reports that this pod did not answer.
         let Ok(question) = serde_json::from_slice::<Question>(question) else { return };

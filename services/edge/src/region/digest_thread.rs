@@ -22,7 +22,7 @@ pub(super) enum Task {
     Tell { broker: u64, pod: PodId, known: u64 },
 }
 
-/// Tasks of the thread. It is short: at most one task per broker, and one per second for each pod that has it.
+/// The queue is short: at most one task per broker, and one per second for each pod that has the broker.
 #[derive(Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
@@ -46,7 +46,7 @@ impl Queue {
         self.filled.notify_one();
     }
 
-    /// The next task; `None` after a tick without one. An error once the region has ended.
+    /// `None` after a tick without a task. An error once the region has ended.
     fn next(&self) -> Result<Option<Task>, Stopped> {
         let is_idle = |state: &mut State| state.tasks.is_empty() && !state.is_stopped;
         let waited = self.filled.wait_timeout_while(self.lock(), TICK, is_idle);
@@ -61,7 +61,7 @@ impl Queue {
 
 struct Stopped;
 
-/// Starts the thread. It holds the region weakly, and ends with it.
+/// The thread holds the region weakly, and ends with it.
 pub(super) fn start(region: &Arc<Region>, queue: &Arc<Queue>) -> std::io::Result<()> {
     let (region, queue) = (Arc::downgrade(region), queue.clone());
     std::thread::Builder::new().name("digests".into()).spawn(move || run(&region, &queue)).map(drop)

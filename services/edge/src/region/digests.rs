@@ -30,7 +30,6 @@ pub(crate) struct Elsewhere {
     pub(super) own: Own,
 }
 
-/// State of the exchange for all brokers.
 #[derive(Default)]
 pub(super) struct Digests {
     pub(super) pods: Mutex<HashSet<PodId>>,
@@ -105,7 +104,8 @@ impl Digests {
 
 /// Calls of this pod's event loops.
 impl Region {
-    /// Announces new filters to the other pods. Returns the number of the announcement, for [`Region::when_heard`].
+    /// Announces new filters to the other pods, and returns the number of the announcement for
+    /// [`Region::when_heard`].
     pub(crate) fn subscribed<'f>(&self, broker: &Broker, filters: impl Iterator<Item = &'f str>) -> u64 {
         let Some(fabric) = self.fabric.get() else { return 0 };
         let mut told = broker.elsewhere.own.lock();
@@ -132,7 +132,7 @@ impl Region {
 
 /// Notices of other pods, on the fabric's thread.
 impl Region {
-    /// A pod asks for the digest of a broker. It has this pod's announcements up to number `known`.
+    /// Handles a pod's request for the digest of a broker. The pod has this pod's announcements up to number `known`.
     pub(super) fn digest_asked(&self, from: PodId, id: u64, known: u64) {
         if self.digests.is_gone(from) {
             return;
@@ -156,7 +156,6 @@ impl Region {
         self.ask_for_digest(&broker, from);
     }
 
-    /// A pod has announced its digest.
     pub(super) fn digest_said(&self, from: PodId, broker: &Arc<Broker>, version: u64, said: AnnouncedDigest) {
         if self.digests.is_gone(from) {
             return;
@@ -168,7 +167,6 @@ impl Region {
         self.answered(broker.id, from);
     }
 
-    /// A pod does not have the broker.
     pub(super) fn broker_absent(&self, from: PodId, broker: u64) {
         if let Some(broker) = self.brokers.by_id(broker) {
             broker.elsewhere.peers.is_absent(from);
@@ -177,8 +175,8 @@ impl Region {
         self.answered(broker, from);
     }
 
-    /// A pod has announced new filters. They are confirmed even if an earlier announcement is missing, because the pod
-    /// is then sent everything.
+    /// Handles announced filters. They are confirmed even if an earlier announcement is missing, because the pod is
+    /// then sent everything.
     pub(super) fn filters_added(&self, from: PodId, broker: &Arc<Broker>, version: u64, codes: &[u8]) {
         if self.digests.is_gone(from) {
             return;
@@ -189,8 +187,8 @@ impl Region {
         }
     }
 
-    /// A pod is connected. Unless it is new, its digests may be outdated. A new pod announces its digests by itself,
-    /// except for brokers that this pod is just opening.
+    /// Handles a new connection to a pod. Unless the pod is new, its digests may be outdated. A new pod announces its
+    /// digests by itself, except for brokers that this pod is just opening.
     pub(super) fn digests_of_pod(&self, pod: PodId, is_new: bool) {
         lock(&self.digests.pods).insert(pod);
         lock(&self.digests.gone).remove(&pod);
@@ -198,7 +196,7 @@ impl Region {
         brokers.iter().for_each(|broker| self.doubt(broker, pod));
     }
 
-    /// A pod is lost or unreachable. If it still runs, it gets every message until it is trusted again.
+    /// Handles the loss of a pod. If it still runs, it gets every message until it is trusted again.
     pub(super) fn digests_of_pod_gone(&self, pod: PodId) {
         let now = self.clock.now();
         lock(&self.digests.pods).remove(&pod);
@@ -210,11 +208,11 @@ impl Region {
         self.being_opened().iter().for_each(|broker| self.answered(broker.id, pod));
     }
 
-    /// Announcements that `from` sent to `to` may be lost; `None`: announcements of any pod.
+    /// Doubts announcements that `from` sent to `to`; `None`: announcements of any pod.
     pub(super) fn digests_missing(&self, to: To, from: Option<PodId>) {
         let brokers = match to {
             To::At { broker, .. } => self.brokers.by_id(broker).into_iter().collect(),
-            // A lost notice may have been a pod's question who has a broker.
+            // The lost notice may have been a pod's request for a broker's digests.
             To::Pods => self.brokers.all(),
             To::Broker(_) | To::Pod(_) | To::Group { .. } => return,
         };
@@ -249,7 +247,6 @@ impl Region {
         }
     }
 
-    /// Adds a peer of a broker.
     fn peer_came(&self, broker: &Arc<Broker>, pod: PodId) {
         if broker.elsewhere.peers.came(pod) {
             lock(&self.digests.spread).insert(broker.id, broker.clone());
@@ -267,7 +264,6 @@ impl Region {
         self.ask_for_digest(broker, pod);
     }
 
-    /// Asks a pod for its digest, if it is untrusted and was not asked just now.
     fn ask_for_digest(&self, broker: &Broker, pod: PodId) {
         let Some(fabric) = self.fabric.get() else { return };
         if let Some(known) = broker.elsewhere.peers.ask(pod, self.clock.now()) {
@@ -314,7 +310,7 @@ impl Region {
         own.make(&broker, self.clock.now(), |group| group.has_online(is_here), tell);
     }
 
-    /// Sends a pod the digest, or only its number if the pod has it.
+    /// Sends only the digest's number if the pod has the digest.
     pub(super) fn tell_digest(&self, id: u64, pod: PodId, known: u64) {
         let (Some(fabric), Some(broker)) = (self.fabric.get(), self.brokers.by_id(id)) else { return };
         let told = broker.elsewhere.own.lock();

@@ -51,20 +51,18 @@ impl Region {
         None
     }
 
-    /// A pod has confirmed announcements up to `version`.
+    /// Handles a pod's confirmation of announcements up to `version`.
     pub(super) fn has_heard(&self, from: PodId, broker: &Broker, version: u64) {
         broker.elsewhere.peers.heard(from, version);
         self.release(broker);
     }
 
-    /// Confirms a pod's announcements up to `version`.
     pub(super) fn confirm(&self, pod: PodId, broker: u64, version: u64) {
         if let Some(fabric) = self.fabric.get() {
             PodNotice::Heard { version }.send(fabric, To::At { pod, broker });
         }
     }
 
-    /// Posts the mail that no longer waits for any pod.
     pub(super) fn release(&self, broker: &Broker) {
         let mut unheard = self.awaiting.lock();
         let Some(waiting) = unheard.get_mut(&broker.id) else { return };
@@ -75,7 +73,6 @@ impl Region {
         }
     }
 
-    /// Posts the mail whose delay is over.
     pub(super) fn release_overdue(&self) {
         let now = self.clock.now();
         self.awaiting.lock().retain(|_, waiting| {

@@ -22,10 +22,9 @@ use crate::traces::{About, TraceStep};
 /// Most times that a message for a member of a shared subscription is passed on, because the member has left.
 const HOPS_MAX: u8 = 3;
 
-/// Most traces that wait for their message. The oldest are dropped, because their message was lost.
+/// Most traces that wait for their message. Older ones are dropped, because their message was lost.
 const COMING_MAX: usize = 64;
 
-/// The trace of a message from another pod.
 #[derive(Clone, Copy)]
 struct Traced {
     trace: Trace,
@@ -45,7 +44,6 @@ impl Coming {
         self.0.push_back((check, traced));
     }
 
-    /// The trace of the arriving message, if it has one.
     fn take(&mut self, entry: &[u8]) -> Option<Traced> {
         if self.0.is_empty() {
             return None;
@@ -56,7 +54,7 @@ impl Coming {
     }
 }
 
-/// Receives for the fabric. It holds the region weakly, because the region owns the fabric.
+/// Holds the region weakly, because the region owns the fabric.
 pub(super) struct FabricSink(pub(super) Weak<Region>);
 
 impl Sink for FabricSink {
@@ -305,7 +303,7 @@ impl Region {
         }
     }
 
-    /// Decodes a message. A retained message has a position among the others.
+    /// A retained message has a position among the others.
     fn decoded(&self, entry: &[u8], place: Option<Place>, traced: Option<Traced>) -> Option<Arc<Message>> {
         let (message, _) = record::decode_entry(entry, &self.clock)?;
         message.set_place(place);
@@ -360,7 +358,6 @@ impl Region {
         }
     }
 
-    /// Sends a pod all members that are here.
     fn tell_members(&self, broker: u64, pod: PodId) {
         let Some(fabric) = self.fabric.get() else { return };
         let members = self.members();
@@ -370,7 +367,6 @@ impl Region {
         }
     }
 
-    /// Asks other pods for their members.
     fn ask(&self, broker: u64, whom: To) {
         if let Some(fabric) = self.fabric.get() {
             PodNotice::AskMembers { broker }.send(fabric, whom);

@@ -36,7 +36,6 @@ impl Joins {
         self.lock().done.contains(&broker)
     }
 
-    /// Posts [`Mail::Opened`] to a core, now or once the broker is done.
     pub(super) fn when(&self, broker: u64, core: u16, name: Arc<str>, mailboxes: &[Mailbox]) {
         let mut state = self.lock();
         if state.done.contains(&broker) {

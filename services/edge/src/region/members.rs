@@ -18,7 +18,6 @@ const MEMBERS_MAX: u16 = 16;
 /// A shared subscription: its broker, share name and filter.
 type Group = (u64, Box<str>, Box<str>);
 
-/// Members on this pod and on the other pods.
 #[derive(Default)]
 pub(super) struct Members {
     /// The index of a pod is the number in its targets.
@@ -32,7 +31,6 @@ pub(crate) fn is_here(target: Target) -> bool {
     target.core != ELSEWHERE
 }
 
-/// Number of a shared subscription's members that are connected to this pod.
 pub(super) fn count_here(broker: &Broker, name: &str, filter: &str) -> u16 {
     let count = broker.router.snapshot().group(name, filter).map_or(0, |group| group.count_online(is_here));
     u16::try_from(count).unwrap_or(u16::MAX).min(MEMBERS_MAX)
@@ -43,7 +41,6 @@ impl Members {
         self.by_name.insert(name.as_bytes().into(), pod);
     }
 
-    /// Removes a lost pod and its members from the routers; `brokers` finds a broker by its id.
     pub(super) fn gone(&mut self, pod: PodId, brokers: impl Fn(u64) -> Option<std::sync::Arc<Broker>>) {
         self.by_name.retain(|_, id| *id != pod);
         let groups: HashSet<u64> =
@@ -83,7 +80,6 @@ impl Members {
         own.map(|((_, name, filter), count)| (&**name, &**filter, *count))
     }
 
-    /// Sets the number of another pod's members.
     pub(super) fn set_theirs(&mut self, pod: PodId, broker: &Broker, name: &str, filter: &str, count: u16) {
         let groups = self.theirs.entry(pod).or_default();
         let group = (broker.id, Box::from(name), Box::from(filter));
@@ -95,7 +91,6 @@ impl Members {
         route(broker, slot, name, filter, before.unwrap_or(0), count);
     }
 
-    /// Forgets another pod's members of a broker.
     pub(super) fn forget(&mut self, pod: PodId, broker: &Broker) {
         let slot = self.number(pod);
         let Some(groups) = self.theirs.get_mut(&pod) else { return };

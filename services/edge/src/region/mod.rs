@@ -54,7 +54,6 @@ const JOIN_WAIT: Duration = Duration::from_secs(1);
 /// Largest committed message that is sent along with its notice; the receiving pods read a larger one from the store.
 const COMMITTED_BYTES_MAX: usize = 4096;
 
-/// This process among the pods of a region.
 pub(crate) struct Region {
     /// Set once, by [`Region::start`].
     fabric: OnceLock<Fabric>,
@@ -146,7 +145,6 @@ impl Region {
         self.joins.when(broker.id, core, name, &self.mailboxes);
     }
 
-    /// Whether other pods' messages for the broker arrive.
     pub(crate) fn is_joined(&self, broker: &Broker) -> bool {
         self.joins.is_done(broker.id)
     }
@@ -158,13 +156,11 @@ impl Region {
         self.joins.wait_for_pods(JOIN_WAIT, are_there);
     }
 
-    /// Waits up to [`JOIN_WAIT`] until other pods' messages for these brokers arrive.
     pub(crate) fn wait_for_joins(&self, brokers: &[Arc<Broker>]) {
         let ids: Vec<_> = brokers.iter().map(|broker| broker.id).collect();
         self.joins.wait(&ids, JOIN_WAIT);
     }
 
-    /// Sends a message to the pods that may have subscribers to it.
     pub(crate) fn publish(&self, routes: &Routes, message: &Message) {
         let Some(fabric) = self.fabric.get() else { return };
         let Broker { id, elsewhere, .. } = &*routes.broker;
@@ -193,7 +189,6 @@ impl Region {
         Some(PodNotice::Traced { check: wire::check(entry), trace_id, span_id, sent_ns })
     }
 
-    /// The same as [`Region::publish`] for a run of messages on one topic.
     pub(crate) fn publish_run(&self, routes: &Routes, bytes: &[u8], is_v5: bool, count: usize) {
         let Some(fabric) = self.fabric.get() else { return };
         let Broker { id, elsewhere, .. } = &*routes.broker;
@@ -221,14 +216,12 @@ impl Region {
         }
     }
 
-    /// Announces that a shared subscription has messages that no member has claimed.
     pub(crate) fn waiting(&self, broker: u64, stream: u64) {
         if let Some(fabric) = self.fabric.get().filter(|fabric| !fabric.unwanted(To::Broker(broker), 1)) {
             PodNotice::Waiting { stream }.send(fabric, To::Broker(broker));
         }
     }
 
-    /// Sends a message to a member of a shared subscription on another pod.
     pub(crate) fn share(&self, broker: &Broker, group: &Group, receiver: &Receiver, message: &Message) {
         self.share_again(broker, group, receiver, message, 0);
     }
@@ -246,7 +239,6 @@ impl Region {
         }
     }
 
-    /// Announces how many members of a shared subscription this pod has now.
     pub(crate) fn members_changed(&self, broker: &Broker, name: &str, filter: &str) {
         let Some(fabric) = self.fabric.get() else { return };
         // Sent under the lock, so that the last notice has the current count.
@@ -308,7 +300,6 @@ impl Region {
         fabric.map(of_fabric).chain(own).chain(self.digests.metrics())
     }
 
-    /// Whether all other pods have confirmed this pod's filters up to the announcement `told`.
     pub(crate) fn have_heard(&self, broker: &Broker, told: u64) -> bool {
         broker.elsewhere.peers.have_heard(told)
     }

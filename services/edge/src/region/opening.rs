@@ -59,13 +59,12 @@ impl Region {
         self.open_if_answered(openings, broker);
     }
 
-    /// Brokers that wait for answers of other pods.
     pub(super) fn being_opened(&self) -> Vec<Arc<Broker>> {
         let openings: Vec<u64> = self.digests.opening().keys().copied().collect();
         openings.into_iter().filter_map(|broker| self.brokers.by_id(broker)).collect()
     }
 
-    /// A pod has answered, or is lost.
+    /// Handles the answer of a pod, or its loss.
     pub(super) fn answered(&self, broker: u64, pod: PodId) {
         let mut openings = self.digests.opening();
         let Some(opening) = openings.get_mut(&broker) else { return };
@@ -73,7 +72,6 @@ impl Region {
         self.open_if_answered(openings, broker);
     }
 
-    /// Opens the broker for clients if all pods have answered.
     fn open_if_answered(&self, mut openings: MutexGuard<'_, HashMap<u64, Opening>>, broker: u64) {
         let is_over = |opening: &Opening| opening.is_asked() && opening.waits_for.is_empty();
         if openings.get(&broker).is_some_and(is_over) {

@@ -12,8 +12,8 @@ use crate::clock::Millis;
 
 /// Least time between two builds of a digest. A removed filter causes needless messages for this long.
 const AGE_MS: Millis = 2_000;
-/// One more millisecond for each so many filters. A large digest costs one to two microseconds a filter, so building
-/// takes at most 2 % of a core.
+/// The time grows by one millisecond for this many filters. A large digest costs one to two microseconds a filter, so
+/// building takes at most 2 % of a core.
 const FILTERS_PER_MS: usize = 10;
 /// Least room of a new digest for further filters.
 const SPARE_MIN: usize = 100;
@@ -41,7 +41,6 @@ pub(super) struct Announced {
     is_due: bool,
 }
 
-/// The announcement that new filters require.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Announcement {
     None,
@@ -78,7 +77,6 @@ impl Own {
 }
 
 impl Announced {
-    /// Whether no pod has asked.
     pub(super) fn is_idle(&self) -> bool {
         self.version == 0 && self.coming.is_none()
     }
@@ -125,7 +123,7 @@ impl Announced {
         self.version > 0 && (self.is_due || (self.generation != generation && now >= self.made_at + age_ms))
     }
 
-    /// Replaces the digest. Returns false if it equals the old one.
+    /// Returns false if the digest equals the old one.
     fn replace(
         &mut self,
         made: Result<Digest, TooMany>,

@@ -18,7 +18,6 @@ pub(super) const GONE_MS: Millis = 60_000;
 /// Least time between two requests to a peer that does not answer.
 const ASK_MS: Millis = 1_000;
 
-/// A digest as a peer announces it.
 pub(super) enum AnnouncedDigest {
     /// The digest that it announced under this number before.
     Same,
@@ -43,7 +42,7 @@ struct Peer {
     is_trusted: bool,
     asked_at: Option<Millis>,
     gone_at: Option<Millis>,
-    /// The last announcement of this pod that the peer has confirmed.
+    /// The last of this pod's announcements that the peer has confirmed.
     heard: u64,
 }
 
@@ -84,7 +83,7 @@ impl Peers {
         (there.clone().count(), there.filter(|peer| !peer.is_trusted).count())
     }
 
-    /// Adds a peer. Returns true if it is new or was lost.
+    /// Returns true if the peer is new or was lost.
     pub(super) fn came(&self, pod: PodId) -> bool {
         self.change(|known| match find(known, pod) {
             Some(peer) => (peer.gone_at.take().is_some(), false),
@@ -123,7 +122,7 @@ impl Peers {
         });
     }
 
-    /// Adds filters to a peer's digest. Returns false if an announcement before this one is missing.
+    /// Returns false if an announcement before this one is missing.
     pub(super) fn added(&self, pod: PodId, version: u64, codes: impl Iterator<Item = Code>) -> bool {
         self.change(|known| {
             let peer = peer(known, pod);
@@ -140,7 +139,7 @@ impl Peers {
         })
     }
 
-    /// Marks a peer as untrusted. Returns false if the pod is no peer.
+    /// Returns false if the pod is no peer.
     pub(super) fn doubt(&self, pod: PodId) -> bool {
         self.change(|known| match find(known, pod) {
             Some(peer) => {
@@ -186,19 +185,16 @@ impl Peers {
         find(&mut self.lock(), pod).filter(|peer| peer.is_trusted).map(|peer| peer.version)
     }
 
-    /// Records that a peer has confirmed this pod's announcements up to `version`.
     pub(super) fn heard(&self, pod: PodId, version: u64) {
         if let Some(peer) = find(&mut self.lock(), pod) {
             peer.heard = peer.heard.max(version);
         }
     }
 
-    /// Whether all connected peers have confirmed this pod's announcements up to `version`.
     pub(super) fn have_heard(&self, version: u64) -> bool {
         self.lock().iter().all(|peer| peer.has_heard(version))
     }
 
-    /// Peers that have not confirmed `version`.
     pub(super) fn behind(&self, version: u64) -> Vec<PodId> {
         self.lock().iter().filter(|peer| !peer.has_heard(version)).map(|peer| peer.pod).collect()
     }

@@ -57,7 +57,6 @@ pub(super) struct Applied {
     pub(super) last_place: u16,
     pub(super) changes: Vec<Change>,
     pub(super) wills: Vec<(Arc<Broker>, Arc<Message>)>,
-    /// Wills that can never be written, and why.
     pub(super) wills_dropped: Vec<(Arc<Broker>, Error)>,
     pub(super) touched: Vec<StreamKey>,
     pub(super) counts: Vec<(Arc<Broker>, Counts)>,
@@ -75,12 +74,10 @@ pub(super) struct Counts {
 }
 
 impl Applied {
-    /// For jobs that need no transaction.
     pub(super) fn done(count: usize) -> Self {
         Self { outcomes: (0..count).map(|_| Outcome::Done).collect(), ..Self::default() }
     }
 
-    /// Assigns the message's number in the transaction.
     fn place(&mut self, message: &Arc<Message>) -> u16 {
         let place = self.next_place();
         self.places.push((message.clone(), place));
@@ -190,7 +187,7 @@ impl Applier<'_> {
         }
     }
 
-    /// The result so far. The borrow must not be held across an await.
+    /// The borrow must not be held across an await.
     pub(super) fn applied(&self) -> RefMut<'_, Applied> {
         self.applied.borrow_mut()
     }
@@ -380,7 +377,6 @@ impl Applier<'_> {
         Ok(())
     }
 
-    /// Records the changes of the filter index by the end of these subscriptions.
     pub(super) async fn note_changes<'f>(
         &self,
         broker: &Arc<Broker>,

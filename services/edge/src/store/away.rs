@@ -53,7 +53,7 @@ impl Away {
         held
     }
 
-    /// Holds a confirmation. Whether it is one with an earlier one.
+    /// Returns true if the confirmation was merged with an earlier one.
     fn hold_confirmed(
         &mut self,
         publisher: PublisherKey,
@@ -111,7 +111,6 @@ impl Writer<'_> {
         }
     }
 
-    /// Asks the store, if the last request got no answer.
     pub(super) fn is_away(&mut self) -> bool {
         if self.away.is_away {
             let shared = self.shared;
@@ -121,7 +120,6 @@ impl Writer<'_> {
         false
     }
 
-    /// Refuses jobs that arrive within `wait`.
     pub(super) fn turn_away(&mut self, wait: Duration) -> Result<(), Error> {
         match self.shared.writes.take(wait) {
             Taken::Work(jobs) => {

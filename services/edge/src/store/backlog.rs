@@ -21,7 +21,6 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
-/// The properties of a job that decide its turn.
 pub(super) trait Work {
     fn lane(&self) -> Lane;
     fn bytes(&self) -> usize;
@@ -196,7 +195,6 @@ impl<J: Work> Backlog<J> {
             && self.recent.iter().filter(is_last).any(|recent| !self.lanes.contains_key(&recent.broker))
     }
 
-    /// Returns the jobs of the next transaction, in order; none if none waits.
     pub(super) fn next_batch(&mut self, budget: Budget) -> Vec<J> {
         let mut batch = Batch { budget, jobs: Vec::new(), bytes: 0, cost: 0 };
         self.unfinished.clear();

@@ -1,5 +1,5 @@
-//! Shared subscriptions that have a stream, where other pods may have members too: this pod claims messages for its own members in
-//! the store before it hands them out.
+//! Shared subscriptions with a stream, where other pods may have members too: this pod claims messages in the store
+//! before it hands them to its own members.
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
@@ -14,41 +14,38 @@ use super::{SharedMessages, StreamKey, record};
 use crate::broker::Broker;
 use crate::region::is_here;
 
-/// Messages that are claimed at a time; few, so that members on other pods get some.
+/// Messages claimed at a time; few, so that members on other pods get some.
 const CLAIM: ReadLimit = ReadLimit { entries: 50, bytes: 512 * 1024 };
-/// Messages that a pod has for each of its members, unacknowledged.
+/// Unacknowledged messages that a pod may claim for each of its members.
 const OUTSTANDING_PER_MEMBER: usize = 100;
-/// Members that count for that.
+/// At most this many members count for that.
 const MEMBERS_MAX: usize = 10;
-/// Streams that are freed in one transaction.
 const FREED: usize = 50;
 
-/// The groups that had something to do since the start.
 #[derive(Default)]
 pub(super) struct Claims {
     groups: HashMap<StreamKey, Group>,
-    /// Those that may have more.
+    /// Groups whose streams may have more messages for this pod.
     behind: BTreeSet<StreamKey>,
 }
 
-/// What members on this pod have.
+/// The messages of members on this pod.
 #[derive(Default)]
 struct Group {
     outstanding: BTreeSet<Position>,
-    /// Members have acknowledged these, and the store does not know.
+    /// Acknowledged by members, and not yet stored.
     acknowledged: Vec<Position>,
-    /// Members have left without some.
+    /// Members have left without acknowledging some.
     gives_back: bool,
 }
 
 impl Claims {
-    /// A stream may have more for this pod's members.
     pub(super) fn grew(&mut self, key: StreamKey) {
         self.groups.entry(key).or_default();
         self.behind.insert(key);
     }
 
-    /// Nobody may have told.
+    /// Announcements may have been lost, so every stream is checked.
     pub(super) fn all_grew(&mut self) {
         self.behind.extend(self.groups.keys());
     }
@@ -63,7 +60,7 @@ impl Claims {
 }
 
 impl Writer<'_> {
-    /// What members did.
+    /// Applies what members acknowledged or gave back, and notes new members.
     pub(super) fn shared_among_pods(&mut self, shared: SharedMessages) {
         for (stream, place) in shared.settled {
             self.claims.settle(stream, place);
@@ -82,12 +79,11 @@ impl Writer<'_> {
         self.claim_all();
     }
 
-    /// These are with a member for good, and the store knows.
     pub(super) fn taken_among_pods(&mut self, taken: &[(StreamKey, Position)]) {
         taken.iter().for_each(|(stream, place)| self.claims.settle(*stream, *place));
     }
 
-    /// Claims for the groups that may have more, and have members here that take it.
+    /// Claims messages for groups that may have more, if they have members here that take them.
     pub(super) fn claim_all(&mut self) {
         for key in self.claims.behind.clone() {
             let broker = self.shared.brokers.by_id(key.0);
@@ -95,14 +91,13 @@ impl Writer<'_> {
             if let (Some(broker), Some(kept)) = (broker, kept) {
                 while self.claim(key, &broker, &kept) {}
             } else {
-                // The stream is gone.
                 self.claims.behind.remove(&key);
                 self.claims.groups.remove(&key);
             }
         }
     }
 
-    /// Claims once. True when there is more to claim at once.
+    /// Returns true if there is more to claim.
     fn claim(&mut self, key: StreamKey, broker: &Arc<Broker>, kept: &KeptGroup) -> bool {
         let snapshot = broker.router.snapshot();
         let members = snapshot.group(&kept.name, &kept.filter).map_or(0, |group| group.count_online(is_here));
@@ -120,8 +115,8 @@ impl Writer<'_> {
             async move { streams::claim(&tx, broker.id, kept.stream, &shared.owner, limit).await }
         });
         let claimed = self.wait(run);
-        // An attempt whose answer was lost may have claimed messages that nobody here knows: they are given back with the
-        // next save, because they are not among the outstanding ones.
+        // An attempt whose answer was lost may have claimed messages that no member here got. The next save gives
+        // them back, because they are not outstanding.
         if (in_doubt.get() || claimed.is_err())
             && let Some(group) = self.claims.groups.get_mut(&key)
         {
@@ -153,7 +148,7 @@ impl Writer<'_> {
         more
     }
 
-    /// Stores what this pod has claimed and what it gives back, and trims what nobody wants any more.
+    /// Stores acknowledged and returned messages, and trims those that no member needs any more.
     pub(super) fn save_all_claims(&mut self) {
         let unsaved = |group: &Group| group.gives_back || !group.acknowledged.is_empty();
         let keys: Vec<_> =
@@ -175,7 +170,7 @@ impl Writer<'_> {
         let Some(group) = self.claims.groups.get_mut(&key) else { return };
         match settled {
             Ok(left) => {
-                // Others have what is missing: this pod was taken for dead.
+                // Other pods have taken the missing messages, because this pod seemed dead.
                 group.outstanding = left.into_iter().collect();
                 group.gives_back = false;
                 if let Some(region) = shared.region.as_ref().filter(|_| gives_back) {
@@ -189,12 +184,12 @@ impl Writer<'_> {
         }
     }
 
-    /// Frees what a pod has claimed, which is dead, or ends.
+    /// Frees all claims of a dead or ending pod.
     pub(super) fn free_claims(&mut self, pod: &[u8]) {
         while self.free_some_claims(pod) {}
     }
 
-    /// As [`Self::free_claims`], for some streams. True when there may be more.
+    /// As [`Self::free_claims`], for some streams. Returns true if there may be more.
     pub(super) fn free_some_claims(&mut self, pod: &[u8]) -> bool {
         let shared = self.shared;
         let freed = shared.layers.run(async |tx| streams::free_all(&tx, pod, FREED).await);

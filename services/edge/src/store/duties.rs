@@ -26,7 +26,7 @@ const SLOW_US: u64 = 20_000;
 const FAST_US: u64 = 5_000;
 /// A failed step is tried again after this, microseconds.
 const RETRY_US: u64 = 100_000;
-/// While there are jobs, the writer serves them for so many times as long as the last step took.
+/// While there are jobs, the writer serves them for this many times the duration of the last step.
 const JOBS_SHARE: u64 = 3;
 
 #[derive(Debug)]
@@ -49,9 +49,7 @@ impl Duty {
 pub(super) struct Duties {
     waiting: VecDeque<Duty>,
     sessions: usize,
-    /// Microseconds of the process.
     not_before_us: u64,
-    /// Jobs were written since the last step.
     has_jobs: bool,
     has_failed: bool,
 }
@@ -69,7 +67,6 @@ impl Default for Duties {
 }
 
 impl Duties {
-    /// Adds a duty that does not wait yet.
     pub(super) fn add(&mut self, duty: Duty) {
         if !self.waiting.iter().any(|known| known.is_like(&duty)) {
             self.waiting.push_back(duty);
@@ -80,7 +77,7 @@ impl Duties {
         self.sessions
     }
 
-    /// A step with so many sessions failed. The next one has half as many.
+    /// After a failed step of `sessions` sessions, the next one has half as many.
     ///
     /// # Errors
     /// As [`halved`].
@@ -124,7 +121,6 @@ impl Duties {
     }
 }
 
-/// The next step, if it is time for one.
 pub(super) fn step(writer: &mut Writer<'_>) {
     let clock = writer.shared.clock;
     let began_us = clock.micros();

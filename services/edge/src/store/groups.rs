@@ -20,7 +20,6 @@ use crate::region::is_here;
 const OUTSTANDING_MAX: usize = 1_000;
 const PAGE: ReadLimit = ReadLimit { entries: 200, bytes: 512 * 1024 };
 
-/// The groups that were active since the start.
 #[derive(Default)]
 pub(super) struct Groups(HashMap<StreamKey, Group>);
 
@@ -33,7 +32,6 @@ struct Group {
     acknowledged: BTreeSet<Position>,
     /// Whether its stream has messages that no member got.
     behind: bool,
-    /// Whether the progress differs from the stored one.
     unsaved: bool,
 }
 
@@ -73,7 +71,6 @@ impl Group {
         self.outstanding.len() < OUTSTANDING_MAX
     }
 
-    /// Whether no member has the message yet.
     fn wants(&self, place: Position) -> bool {
         !self.outstanding.contains(&place) && !self.acknowledged.contains(&place)
     }
@@ -186,7 +183,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Hands a page to members. Returns false if no member is connected.
+    /// Returns false if no member is connected.
     fn read_page(&mut self, broker: &Arc<Broker>, kept: &KeptGroup) -> Result<bool, Error> {
         let key = (broker.id, kept.stream);
         let Some(through) = self.group(key).map(|group| group.through) else { return Ok(false) };

@@ -101,7 +101,7 @@ pub(crate) struct PublisherKey {
     pub(crate) publisher: u64,
 }
 
-/// A stored session, with the epoch that proves its ownership.
+/// A session and its epoch, which proves its ownership.
 #[derive(Clone)]
 pub(crate) struct SessionKey {
     pub(crate) broker: Arc<Broker>,
@@ -124,7 +124,6 @@ pub(crate) struct Publish {
     pub(crate) message: Arc<Message>,
     pub(crate) routes: Arc<Routes>,
     pub(crate) from: Option<ConnectionId>,
-    /// Number of the publisher, see [`super::record::publisher`].
     pub(crate) publisher: u64,
     /// Whether to store the broker's retained message of this topic, as it is in memory at the commit.
     pub(crate) retains: bool,
@@ -134,7 +133,6 @@ pub(crate) struct Publish {
     pub(crate) inbound: Option<SessionKey>,
     /// The condition under which the message need not be stored, because its receivers have it already.
     pub(crate) wanted: Option<Wanted>,
-    /// Time at which a traced message was queued, in microseconds.
     pub(crate) queued_us: u64,
 }
 
@@ -168,7 +166,6 @@ pub(crate) struct Attach {
     pub(crate) ask_at: u64,
 }
 
-/// The session of a connection, as the store has it.
 #[derive(Default)]
 pub(crate) struct Attached {
     pub(crate) client: Arc<str>,
@@ -223,7 +220,6 @@ impl Subscribe {
         &self.filters[self.written.len()..self.until]
     }
 
-    /// Whether the store must read or write for it.
     pub(crate) fn is_stored(&self) -> bool {
         !(self.filters.is_empty() && self.shared.is_empty())
     }
@@ -278,7 +274,6 @@ pub(crate) struct Unsubscribe {
     pub(crate) packet_id: Option<PacketId>,
     pub(crate) reasons: SmallVec<[ReasonCode; 4]>,
     pub(super) written: usize,
-    /// End of the filters that the next transaction writes.
     pub(super) until: usize,
 }
 
@@ -350,7 +345,6 @@ pub(crate) struct Purge {
     pub(crate) done: SyncSender<Result<bool, String>>,
 }
 
-/// Progress of a session.
 pub(crate) struct Checkpoint {
     pub(crate) session: SessionKey,
     pub(crate) cursor: Position,
@@ -482,7 +476,6 @@ impl Job {
         }
     }
 
-    /// The brokers for which the job writes.
     pub(crate) fn broker_ids(&self) -> SmallVec<[u64; 1]> {
         match &self.write {
             Write::Shared(shared) => {

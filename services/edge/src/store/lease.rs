@@ -25,14 +25,14 @@ use super::Shared;
 /// A pod whose lease row was unchanged for so long is dead.
 const LEASE_MS: u64 = 5_000;
 /// If two scans are further apart than this, the watcher was stalled, or the store was unavailable and no pod could
-/// renew. Then the watcher judges all leases anew.
+/// renew. Then the watcher judges all leases from the start.
 const GAP_MS: u64 = LEASE_MS / 2;
-/// How often the thread renews its lease and scans the others.
+/// How often the lease is renewed and the others are scanned.
 const EVERY: Duration = Duration::from_millis(500);
 /// How often the thread looks whether the process ends, while the store does not answer.
 const LOOK_UP: Duration = Duration::from_millis(100);
-/// A dead pod is recovered by the first live pod in an order that all pods compute alike. Each later one waits so much
-/// longer, so that two pods recover the same sessions only if the first is slow.
+/// A dead pod is recovered by the first live pod in an order that all pods compute alike. Each later pod waits this
+/// much longer, so that two pods recover the same sessions only if the first is slow.
 const HEAD_START_MS: u64 = 10_000;
 /// Live pods that wait for each other.
 const RANK_MAX: usize = 3;
@@ -46,7 +46,6 @@ pub(super) struct Leases {
 
 #[derive(Default)]
 struct State {
-    /// Pods to recover, as of the last scan.
     dead: Vec<Pod>,
     ends: bool,
     has_ended: bool,
@@ -58,7 +57,7 @@ impl Leases {
         self.lock().dead.clone()
     }
 
-    /// Whether that pod is still to be recovered. It may have been late and have renewed its lease since.
+    /// Whether a pod is still to be recovered. It may have been late, and have renewed its lease since.
     pub(super) fn is_dead(&self, pod: &Pod) -> bool {
         self.lock().dead.contains(pod)
     }
@@ -67,7 +66,7 @@ impl Leases {
         self.lock().dead.retain(|dead| dead != pod);
     }
 
-    /// Renews the lease no longer. Waits until the last renewal has ended, so long at most.
+    /// Stops renewing the lease. Waits until the last renewal has ended, but at most `at_most`.
     pub(super) fn end(&self, at_most: Duration) {
         let mut state = self.lock();
         state.ends = true;
@@ -83,7 +82,7 @@ impl Leases {
         self.lock().ends
     }
 
-    /// Waits for the next turn. False when the process ends.
+    /// Returns false when the process ends.
     fn wait(&self) -> bool {
         let waited = self.changed.wait_timeout_while(self.lock(), EVERY, |state| !state.ends);
         !waited.unwrap_or_else(PoisonError::into_inner).0.ends
@@ -94,7 +93,6 @@ impl Leases {
     }
 }
 
-/// Renews the lease and scans the others, until [`Leases::end`].
 pub(super) fn run(shared: &Shared) {
     let _ended = Ended(&shared.leases);
     let mut watch = Watch::default();
@@ -125,7 +123,7 @@ fn turn(shared: &Shared, watch: &mut Watch) -> Result<Vec<Pod>, Error> {
     Ok(dead.into_iter().filter(is_turn).cloned().collect())
 }
 
-/// Renews the lease and lists all of them. `None` when the process ends before the store has answered.
+/// Returns `None` when the process ends before the store has answered.
 fn renew(shared: &Shared) -> Option<Result<Vec<Pod>, Error>> {
     let asked = shared.layers.run(async |tx| {
         // The time of this attempt, so that each renewal changes the row.
@@ -168,7 +166,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// The store has these pods now, in milliseconds of the process.
+    /// Notes the leases that the store has at `now`, in milliseconds of the process.
     fn note(&mut self, now: u64, pods: &[Pod]) {
         if self.last == 0 || now - self.last > GAP_MS {
             self.leases.clear();

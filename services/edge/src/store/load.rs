@@ -36,7 +36,7 @@ fn sessions(store: &Store, broker: &Broker) -> Result<usize, Error> {
     }
 }
 
-/// Reads all retained messages of a broker into its tree, and removes expired ones.
+/// Also removes expired messages from the store.
 fn retained(store: &Store, clock: &Clock, broker: &Broker) -> Result<(), Error> {
     let now = seconds(clock.now());
     let mut from = None;
@@ -116,7 +116,6 @@ pub(super) async fn changes(tx: &Transaction, store: &Store, broker: &Broker) ->
     Ok(())
 }
 
-/// Number of subscribers of each stream.
 pub(super) async fn subscribers(
     tx: &Transaction,
     broker: BrokerId,

@@ -78,14 +78,12 @@ pub(crate) struct Store {
     lease: Option<JoinHandle<()>>,
 }
 
-/// State that the threads of the store share.
 struct Shared {
     layers: millrace_layers::Store,
     clock: Clock,
     limits: Limits,
     mailboxes: Arc<[Mailbox]>,
     brokers: Arc<Brokers>,
-    /// The network to other pods.
     region: Option<Arc<Region>>,
     /// Whether other pods use the store.
     is_shared: bool,
@@ -170,7 +168,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Submits jobs, which run in this order. Empties `jobs`.
+    /// Submits jobs, which run in this order, and empties `jobs`.
     pub(crate) fn submit(&self, jobs: &mut Vec<Job>) {
         self.shared.writes.push(jobs);
     }
@@ -179,12 +177,12 @@ impl Store {
         self.shared.reads.push(&mut vec![ToRead::Page(read)]);
     }
 
-    /// Opens a broker; the answer is [`Mail::Opened`].
+    /// The answer is [`Mail::Opened`].
     pub(crate) fn ask_for_broker(&self, core: u16, name: Arc<str>) {
         self.shared.reads.push(&mut vec![ToRead::Broker { core, name }]);
     }
 
-    /// Finds a broker, and opens it if necessary. `None`: there is no broker with this name.
+    /// `None`: there is no broker with this name.
     pub(crate) fn open(&self, name: &str) -> Result<Option<Arc<Broker>>, millrace_layers::Error> {
         self.shared.open(name)
     }

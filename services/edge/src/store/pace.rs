@@ -9,10 +9,10 @@
 
 use super::backlog::Budget;
 
-/// One transaction. Its bytes are counted generously below what the store allows. Its cost is some ten milliseconds, so
-/// that a job that comes when it has begun does not wait for longer.
+/// Limits of one transaction. Its bytes are well below what the store allows. Its cost is some ten milliseconds,
+/// because a job that arrives after the start waits for so long.
 const BUDGET: Budget = Budget { jobs: 1_000, bytes: 2 * 1024 * 1024, cost: 4_000, share: SHARE_MAX };
-/// Cost that a transaction may always have.
+/// The cost that a transaction may always have.
 const COST_MIN: usize = 50;
 /// Longer work halves the cost of the next transaction.
 const SLOW_MS: u64 = 500;
@@ -22,18 +22,18 @@ const FAST_MS: u64 = 100;
 /// The smallest and the largest share of a broker beside others that have less to write.
 const SHARE_MIN: usize = 8;
 const SHARE_MAX: usize = 100;
-/// A share adds at most one part in so many to the time of a transaction.
+/// A share adds at most this part (1/n) to the time of a transaction.
 const SHARE_DIVISOR: u64 = 5;
-/// Time that a unit of cost takes, microseconds: half of it in the thread that writes, half in the engine.
+/// Time of a unit of cost, microseconds: half of it in the writer thread, half in the engine.
 const UNIT_US: u64 = 4;
-/// The estimate of the shortest commit grows by one part in so many of the difference. On a busy machine most commits wait
-/// for a processor. That makes the work of a share longer, too, so those commits must not make the share larger.
+/// The estimate of the shortest commit grows by this part (1/n) of the difference. On a busy machine most commits
+/// wait for a processor, and so does the work of a share. So those commits must not make the share larger.
 const GROWTH_DIVISOR: u64 = 1_024;
 
-/// The cost that the next transaction may have.
+/// Adapts the budget of a transaction to the time that the last ones took.
 pub(super) struct Pace {
     cost: usize,
-    /// Time of a commit of little, microseconds.
+    /// Time of a commit with little to write, microseconds.
     commit_us: u64,
 }
 
@@ -49,14 +49,15 @@ impl Pace {
         Budget { cost: self.cost, share: share.clamp(SHARE_MIN, SHARE_MAX), ..BUDGET }
     }
 
-    /// A commit took so long, from the end of the work. The shortest of the last ones shows what a commit takes that has
-    /// little to write.
+    /// Notes the time of a commit, from the end of its work. The shortest of the last ones shows the time of a commit
+    /// with little to write.
     pub(super) fn note_commit(&mut self, commit_us: u64) {
         let longer_us = commit_us.saturating_sub(self.commit_us);
         self.commit_us = commit_us.min(self.commit_us + longer_us.div_ceil(GROWTH_DIVISOR));
     }
 
-    /// The work of a transaction took so long, without the commit: an fsync takes its time whatever is written.
+    /// Notes the work of a transaction without the commit, because the time of an fsync hardly depends on what is
+    /// written.
     pub(super) fn note(&mut self, work_ms: u64) {
         if work_ms >= SLOW_MS {
             self.cost = (self.cost / 2).max(COST_MIN);

@@ -1,5 +1,5 @@
-//! Pages of what sessions read: their streams merged in commit order. Many sessions are read for in one transaction, at once: a store
-//! across a network takes its time for each answer.
+//! Pages of what sessions read: their streams merged in commit order. One transaction reads for many sessions at
+//! once, because a store across a network takes time for each answer.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,20 +23,21 @@ use super::{Attached, Detach, Job, Page, Read, Shared, Write, record};
 use crate::broker::Broker;
 use crate::mailbox::Mail;
 
-/// Where a page ends.
 const PAGE: ReadLimit = ReadLimit { entries: 500, bytes: 512 * 1024 };
 
-/// What is found for a connection's new session beside its page: what was in flight, and what it need not read for that.
+/// The in-flight messages of a session that is being attached, and the positions that it need not read again for
+/// them.
 type Resolved = (Vec<(PacketId, InFlight)>, Vec<Position>);
 
-/// Answers sessions with the next page of each. Returns those that have to be read for later, for the store does not answer now.
+/// Answers sessions with the next page of each. Returns the reads to repeat later, because the store does not answer
+/// now.
 pub(super) fn answer(shared: &Shared, parts: &mut Parts, reads: Vec<Read>) -> Vec<Read> {
     if reads.is_empty() {
         return reads;
     }
-    // Up to here all places are set: who reads knows what it has had live.
+    // Everything up to here is committed and has its position, so a session knows which of it was delivered live.
     let through = if shared.is_shared {
-        // Nobody has anything live.
+        // Sessions that share the store with other pods get nothing live before the commit.
         Position::MAX
     } else {
         Position::end_of(shared.through.load(Ordering::Acquire))
@@ -49,7 +50,7 @@ pub(super) fn answer(shared: &Shared, parts: &mut Parts, reads: Vec<Read>) -> Ve
         });
         let found = join_all(found).await;
         match found.iter().find_map(|found| found.as_ref().err().filter(|error| may_pass(error))) {
-            // It is that of all of them.
+            // The store's failure concerns all of them.
             Some(error) => Err(error.clone()),
             None => Ok(found),
         }
@@ -84,7 +85,6 @@ fn count_missed(shared: &Shared, broker: u64, missed: u64) {
     }
 }
 
-/// What was found for a session, as mail.
 fn tell(shared: &Shared, read: Read, found: Result<(Page, Resolved), Error>) -> Mail {
     if let Err(error) = &found {
         tracing::error!(%error, "a session's messages cannot be read");
@@ -101,7 +101,7 @@ fn tell(shared: &Shared, read: Read, found: Result<(Page, Resolved), Error>) -> 
                 attached.acknowledged.sort_unstable();
                 return Mail::Attached(connection, session, Some((attached, Some(page))));
             }
-            // Nobody has it: it is left as it was.
+            // The connection is not served: its session goes back to the store unchanged.
             let now_ms = shared.clock.unix_now_ms();
             let detach = Detach { standing, ..Detach::unused(read.broker, *attached, now_ms) };
             shared.writes.push(&mut vec![Job { write: Write::Detach(Box::new(detach)), ack: None }]);
@@ -110,7 +110,6 @@ fn tell(shared: &Shared, read: Read, found: Result<(Page, Resolved), Error>) -> 
     }
 }
 
-/// The streams of one session, in a transaction.
 struct Streams<'a, 'p> {
     shared: &'a Shared,
     tx: Transaction,
@@ -164,7 +163,7 @@ impl Streams<'_, '_> {
         Ok(found.into_page(*cursor, self.through))
     }
 
-    /// What streams have that other sessions read too.
+    /// Reads streams that other sessions read too, through the shared parts.
     async fn find_common(&self, numbers: &[usize], found: &mut Found) -> Result<(), Error> {
         if numbers.is_empty() {
             return Ok(());
@@ -178,9 +177,9 @@ impl Streams<'_, '_> {
             let Some(row) = row? else { continue };
             let from = cursor.max(Position::end_of(source.since));
             found.missed += row.missed_since(from).at_most;
-            // What was trimmed is not handed out of memory either.
+            // Trimmed messages are not delivered from memory either.
             let from = from.max(row.floor);
-            // Who comes second waits, and finds what the first has read.
+            // A second reader waits here, and finds what the first one has read.
             let mut parts = self.parts.lock().await;
             let part = match parts.find((broker, source.stream), from, now) {
                 Some(part) => part,
@@ -191,7 +190,7 @@ impl Streams<'_, '_> {
                 }
             };
             drop(parts);
-            // Read a moment ago, it does not have what was committed since: a session that follows is to know all there is.
+            // A part read a moment ago lacks later commits, and a session that follows must read to the present end.
             let is_old = self.shared.is_shared && part.through < now_through;
             found.ends(part.through, part.more || is_old);
             found.entries.extend(
@@ -221,7 +220,7 @@ impl Streams<'_, '_> {
         Ok((Arc::new(message), publisher))
     }
 
-    /// The messages that were in flight when the session was left. One that is no longer there was trimmed.
+    /// The messages that were in flight when the session was detached. Trimmed messages are missing.
     async fn resolve(&self, attached: &Attached) -> Result<Resolved, Error> {
         let place = |row: &Row| match row {
             Row::InStream { place, .. } => Some(*place),
@@ -229,7 +228,7 @@ impl Streams<'_, '_> {
         };
         let mut places: Vec<Place> = attached.rows.iter().filter_map(|(_, row)| place(row)).collect();
         places.sort_unstable();
-        // They mostly stand one behind the other.
+        // In-flight messages mostly stand one behind the other.
         let mut found: HashMap<Place, Arc<Message>> = HashMap::new();
         for at in &places {
             if found.contains_key(at) {
@@ -250,8 +249,8 @@ impl Streams<'_, '_> {
                 Row::InStream { place, qos, retain, identifiers } => {
                     settled.push(Position(place));
                     let Some(message) = found.get(&place).cloned() else {
-                        // Of a subscription that has ended, or trimmed. With QoS 2 the client may have it, and
-                        // must be told that its id is free before it means another message.
+                        // The message was trimmed, or its subscription ended. With QoS 2 the client may have the
+                        // message, so it must release the packet id before the id is used for another one.
                         let released = (id, InFlight::Released(Some(place)));
                         return (qos == QoS::ExactlyOnce).then_some(released);
                     };
@@ -268,24 +267,22 @@ impl Streams<'_, '_> {
     }
 }
 
-/// What was found in several streams.
 #[derive(Default)]
 struct Found {
     entries: Vec<(Position, PageEntry)>,
-    /// Up to here all of them were read.
+    /// All streams were read up to here.
     through: Position,
     more: bool,
     missed: u64,
 }
 
 impl Found {
-    /// Some were read up to here.
+    /// A stream was read up to `through`.
     fn ends(&mut self, through: Position, more: bool) {
         self.more |= more;
         self.through = self.through.min(through);
     }
 
-    /// In commit order, each message once.
     fn into_page(mut self, cursor: Position, through: Position) -> Page {
         self.entries.sort_by_key(|(position, _)| *position);
         self.entries.dedup_by(|(later, (_, _, sources)), (position, (_, _, all))| {

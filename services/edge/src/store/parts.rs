@@ -1,7 +1,8 @@
-//! Parts of streams in memory: what many sessions of a stream read at about the same time is read from the store, and decoded, once.
+//! Parts of streams in memory: when many sessions read a stream at about the same time, the store is read and decoded
+//! once.
 //!
-//! Only streams with several subscribers are kept so. A part is complete: between its ends the stream never gets another entry. So
-//! it may be used by every cursor within it, whenever it was read.
+//! Only streams with several subscribers have parts. A part is complete: the stream never gets another entry between
+//! its ends. So every cursor within a part may use it, whenever it was read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,12 +12,10 @@ use millrace_session::Message;
 
 use super::StreamKey;
 
-/// Bytes of all parts.
 const BYTES_MAX: usize = 32 * 1024 * 1024;
-/// What nobody has used for so long goes.
+/// Parts that were not used for this long are removed.
 const UNUSED_MAX_MS: u64 = 2_000;
 
-/// An entry of a stream.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) position: Position,
@@ -24,7 +23,7 @@ pub(super) struct Entry {
     pub(super) publisher: u64,
 }
 
-/// All of a stream after one position and up to another.
+/// All entries of a stream after one position and up to another.
 pub(super) struct Part {
     pub(super) after: Position,
     pub(super) through: Position,
@@ -34,7 +33,6 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// What follows a cursor.
     pub(super) fn following(&self, cursor: Position) -> &[Entry] {
         &self.entries[self.entries.partition_point(|entry| entry.position <= cursor)..]
     }
@@ -57,7 +55,7 @@ struct Used {
 }
 
 impl Parts {
-    /// A part that has something of what follows a cursor, or says that nothing does.
+    /// A part that has entries after a cursor, or shows that there are none.
     pub(super) fn find(&mut self, stream: StreamKey, cursor: Position, now_ms: u64) -> Option<Arc<Part>> {
         let parts = self.of_stream.get_mut(&stream)?;
         let found = parts.iter_mut().find(|used| used.part.after <= cursor && cursor < used.part.through)?;
@@ -74,7 +72,6 @@ impl Parts {
         self.of_stream.entry(stream).or_default().push(Used { part, at: now_ms });
     }
 
-    /// Lets go of what is not used any more.
     pub(super) fn clean(&mut self, now_ms: u64) {
         if now_ms < self.cleaned_at + UNUSED_MAX_MS {
             return;

@@ -78,7 +78,6 @@ pub(super) fn look(writer: &mut Writer<'_>) {
     }
 }
 
-/// Runs one step of a recovery, and returns the rest of it.
 pub(super) fn recover_some(writer: &mut Writer<'_>, mut recovery: Recovery) -> Option<Duty> {
     let pod = &recovery.pod;
     if !writer.shared.leases.is_dead(pod) {

@@ -47,7 +47,6 @@ impl<T: Sized> Queue<T> {
         Self { clock, state: Mutex::new(state), filled: Condvar::new(), bytes, owners }
     }
 
-    /// Moves all of `work` into the queue.
     pub(super) fn push(&self, work: &mut Vec<T>) {
         for one in work.iter() {
             self.count(one.owner(), one.size());
@@ -65,7 +64,6 @@ impl<T: Sized> Queue<T> {
         }
     }
 
-    /// Takes all work; waits up to `wait` for some.
     pub(super) fn take(&self, wait: Duration) -> Taken<T> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.work.is_empty() && !state.closed {

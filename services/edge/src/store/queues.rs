@@ -20,7 +20,6 @@ const PAGE: usize = 1_000;
 const TRIMMED: usize = 200;
 const TRIM_ENTRIES: usize = 1_000;
 
-/// Limits of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Keep {
     pub(super) totals: Totals,
@@ -89,7 +88,6 @@ fn look_at(shared: &Shared, broker: &Arc<Broker>, bytes: Option<u64>, has_age: b
     Ok(())
 }
 
-/// Totals of all streams that are not empty.
 fn all_totals(shared: &Shared, broker: BrokerId) -> Result<Vec<(StreamId, Totals)>, Error> {
     let (mut all, mut from) = (Vec::new(), None);
     loop {

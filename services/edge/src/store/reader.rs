@@ -33,7 +33,6 @@ pub(super) fn help(shared: &Shared) {
     }
 }
 
-/// Runs until the queue is closed.
 pub(super) fn run(shared: &Shared) {
     let (mut looked_at, mut looked_at_all) = (shared.clock.now(), shared.clock.now());
     let mut looked_at_queues = looked_at;
@@ -81,7 +80,6 @@ fn read_some(shared: &Shared, parts: &mut Parts, unread: &mut Vec<Read>) -> Opti
     Some(unread.is_empty())
 }
 
-/// Opens a broker, and posts the result.
 fn open(shared: &Shared, core: u16, name: Arc<str>) {
     let opened = shared.open(&name);
     if let (Some(region), Ok(Some(broker))) = (&shared.region, &opened) {
@@ -147,7 +145,6 @@ fn sweep_broker(shared: &Shared, broker: u64) {
     }
 }
 
-/// Repeats until there is nothing left to remove.
 fn until_nothing(piece: impl Fn(usize) -> Result<usize, Error>) -> Result<(), Error> {
     let mut limit = SWEPT;
     while resized(piece(limit), &mut limit, SWEPT)? != Some(0) {}

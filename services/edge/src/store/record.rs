@@ -27,7 +27,6 @@ const FORMAT: u8 = 1;
 const HEAD: usize = 14;
 const RETAIN: u8 = 4;
 
-/// Encodes a message without its topic.
 pub(crate) fn encode(message: &Message, clock: &Clock) -> Vec<u8> {
     let properties = message.properties().as_bytes();
     let mut out = Vec::with_capacity(HEAD + properties.len() + message.payload().len());
@@ -55,20 +54,18 @@ pub(crate) fn decode(topic: Arc<str>, bytes: &[u8], clock: &Clock) -> Option<Mes
     Some(Message::restored(topic, qos, flags & RETAIN != 0, properties, payload, expires_at))
 }
 
-/// Hash of a client id, to recognise a publisher (No Local). It is stored, so it must never change. It is never 0.
+/// Hash of a client id, never 0, to recognise a publisher (No Local). It is stored, so it must never change.
 pub(crate) fn publisher(client_id: &str) -> u64 {
     let fold = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     client_id.bytes().fold(0xcbf2_9ce4_8422_2325, fold) | 1
 }
 
-/// Encodes a message of a stream.
 pub(crate) fn encode_entry(message: &Message, publisher: u64, clock: &Clock) -> Vec<u8> {
     let mut out = publisher.to_le_bytes().to_vec();
     with_topic(message, clock, &mut out);
     out
 }
 
-/// Decodes a message of a stream, and its publisher.
 pub(crate) fn decode_entry(bytes: &[u8], clock: &Clock) -> Option<(Message, u64)> {
     let (publisher, rest) = bytes.split_first_chunk()?;
     Some((decode_with_topic(rest, clock)?, u64::from_le_bytes(*publisher)))

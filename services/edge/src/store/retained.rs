@@ -25,13 +25,13 @@ use crate::core::RetainedPages;
 use crate::mailbox::Mail;
 
 const PAGE: usize = 1_000;
-/// Messages of a page of a SUBSCRIBE with very many filters.
+/// Messages per page of a SUBSCRIBE with very many filters.
 const PAGE_MIN: usize = 16;
 /// Comparisons of topics with earlier filters of the same SUBSCRIBE, for each page.
 const COMPARED_MAX: usize = 64_000;
-/// Estimated memory of a SUBSCRIBE that waits, without its filters.
+/// Estimated memory of a waiting SUBSCRIBE without its filters, bytes.
 const SUBSCRIBE_BYTES: usize = 1024;
-/// Estimated memory of each of its filters, without the text.
+/// Estimated memory of each of its filters without the text, bytes.
 const FILTER_BYTES: usize = 256;
 const UNREAD: &str = "the retained messages cannot be read now";
 
@@ -39,7 +39,7 @@ const UNREAD: &str = "the retained messages cannot be read now";
 const FAILURES_MAX: u32 = 5;
 /// A page that failed is read again with this part (1/n) of its messages and reads.
 const PART_AFTER_FAILURE: usize = 8;
-/// Pages that are read at the same time.
+/// Pages read at the same time.
 const TAKEN: usize = 16;
 /// How long the thread waits after a page that the store did not answer.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -48,14 +48,13 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 pub(crate) struct RetainedRead {
     subscribe: Box<Subscribe>,
     subscribed: Vec<Option<Subscribed>>,
-    /// The filter that is being read, by its index among the replays.
+    /// Index of the filter being read, among the replays.
     at: usize,
     reader: Reader,
     /// Since the last page.
     failures: u32,
 }
 
-/// The state of a SUBSCRIBE after a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Done,
@@ -74,23 +73,19 @@ impl RetainedRead {
         self.subscribe.session.broker.id
     }
 
-    /// Whether the session has ended that sent the SUBSCRIBE.
     fn is_gone(&self) -> bool {
         self.subscribe.pending.asker.strong_count() == 0
     }
 
-    /// Memory of the SUBSCRIBE itself, estimated, bytes.
     fn bytes(&self) -> usize {
         let filters = self.subscribe.pending.replays.iter().map(|replay| FILTER_BYTES + replay.filter.len());
         SUBSCRIBE_BYTES + filters.sum::<usize>()
     }
 
-    /// Memory of the messages that were read for it, estimated, bytes.
     fn read_bytes(&self) -> usize {
         self.reader.bytes
     }
 
-    /// Reads a page.
     async fn step(&mut self, layers: &Store, clock: &Clock) -> Result<Step, Error> {
         let replays = &mut self.subscribe.pending.replays;
         let Some(replay) = replays.get(self.at) else { return Ok(Step::Done) };
@@ -152,7 +147,7 @@ pub(super) fn run(shared: &Shared) {
     }
 }
 
-/// Reads a page for each of these. Returns false if the store did not answer all of them.
+/// Returns false if the store did not answer all of them.
 fn step_all(shared: &Shared, mut reads: Vec<RetainedRead>) -> bool {
     let results = block_on(join_all(reads.iter_mut().map(|read| read.step(&shared.layers, &shared.clock))));
     let mut is_there = true;
@@ -178,7 +173,6 @@ struct Reader {
     bytes: usize,
     pages: RetainedPages,
     from: Option<Bookmark>,
-    /// Messages of the next page.
     limit: usize,
 }
 
@@ -188,12 +182,12 @@ impl Reader {
         Self { tree: TopicTree::new(), bytes: 0, pages, from: None, limit: PAGE }
     }
 
-    /// Reads the next page of a filter. Returns whether it was the filter's last one.
+    /// Returns true after the filter's last page.
     async fn read(&mut self, layers: &Store, clock: &Clock, filter: &str) -> Result<bool, Error> {
         self.pages.begin(filter);
         let limit = (COMPARED_MAX / self.pages.earlier().max(1)).clamp(PAGE_MIN, PAGE).min(self.limit);
         let (broker, from) = (self.pages.broker(), self.from.as_ref());
-        // At least 2: a page that is too old is not tried again as it is, but smaller.
+        // At least 2, so that a page that is too old is tried again with fewer messages.
         let run = layers.run_piece(limit.max(2), async |tx| {
             let page = retained::matching(&tx, broker, filter.as_bytes(), from, limit, Snapshot).await?;
             Ok((page, tx.read_version().await?))

@@ -33,7 +33,6 @@ pub(crate) struct Streams {
     stirred_until_ms: AtomicU64,
 }
 
-/// Number of a stream's subscribers, connected or not.
 #[derive(Debug, Default)]
 pub(crate) struct Subscribers {
     count: AtomicU64,
@@ -53,7 +52,6 @@ pub(crate) struct Wanted {
 /// Above this number of subscribers a publish is always stored, because their count is not exact.
 const EXACT_MAX: u64 = 64;
 
-/// Ended shared subscriptions that are remembered.
 const ENDED_MAX: usize = 1_000;
 
 /// How long transactions check the topics of changed filters after a conflict: more changes are likely.
@@ -79,7 +77,6 @@ impl KeptGroup {
     }
 }
 
-/// The streams that store a topic.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kept {
     pub(crate) generation: u64,
@@ -91,7 +88,6 @@ pub(crate) struct Kept {
     pub(crate) is_over_limit: bool,
     /// Streams of webhooks among `streams`, with the webhooks' names. They store messages of all QoS.
     pub(crate) hooks: Box<[(StreamRef, Arc<str>)]>,
-    /// Nodes of the filter index that the match visited.
     pub(crate) visited: usize,
 }
 
@@ -101,7 +97,7 @@ impl Kept {
         self.subscribers.iter().map(|subscribers| subscribers.changes.load(Ordering::SeqCst)).sum()
     }
 
-    /// Whether these receivers are all subscribers of the streams: then the message need not be stored once they have
+    /// Whether the receivers are all subscribers of the streams. If so, the message need not be stored once all have
     /// acknowledged it (P1).
     pub(crate) fn wanted(&self, receivers: &[Receiver]) -> Option<Wanted> {
         let changes = self.changes();
@@ -113,7 +109,6 @@ impl Kept {
         is_exact.then(|| Wanted { acknowledged: u32::try_from(sessions).unwrap_or(u32::MAX), changes })
     }
 
-    /// The stream of a shared subscription among them.
     pub(crate) fn group(&self, name: &str, filter: &str) -> Option<&Arc<KeptGroup>> {
         self.groups.iter().find(|group| *group.name == *name && *group.filter == *filter)
     }
@@ -163,7 +158,6 @@ impl Streams {
         of.get(&stream).map_or(0, |subscribers| subscribers.count.load(Ordering::Relaxed))
     }
 
-    /// Changes by other pods are applied up to this version.
     pub(super) fn through(&self) -> Version {
         self.through.load(Ordering::Relaxed)
     }
@@ -181,7 +175,6 @@ impl Streams {
         now_ms < self.stirred_until_ms.load(Ordering::Relaxed)
     }
 
-    /// Applies changes of filters, in this order.
     pub(super) fn change(&self, rows: &[Row]) {
         for Row { filter, streams } in rows {
             let Ok(filter) = std::str::from_utf8(filter) else { continue };
@@ -192,7 +185,6 @@ impl Streams {
         }
     }
 
-    /// Removes all filters except these.
     pub(super) fn retain(&self, filters: &HashSet<Bytes>) {
         let known: Vec<Box<str>> = {
             let of_filter = self.of_filter.lock().unwrap_or_else(PoisonError::into_inner);
@@ -207,7 +199,7 @@ impl Streams {
         self.groups.read().unwrap_or_else(PoisonError::into_inner).get(&stream).cloned()
     }
 
-    /// The group of a stream, even if it ended recently.
+    /// Also finds a group that ended recently.
     pub(crate) fn group_or_ended(&self, stream: StreamId) -> Option<Arc<KeptGroup>> {
         self.group(stream).or_else(|| {
             let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
@@ -215,14 +207,12 @@ impl Streams {
         })
     }
 
-    /// The group with this share name and filter.
     pub(crate) fn group_of(&self, name: &str, filter: &str) -> Option<Arc<KeptGroup>> {
         let of_filter = self.of_filter.lock().unwrap_or_else(PoisonError::into_inner);
         let mut streams = of_filter.get(filter)?.iter();
         streams.find_map(|stream| self.group(*stream).filter(|group| *group.name == *name))
     }
 
-    /// Replaces the streams of a filter, with the numbers of their subscribers.
     pub(super) fn set(&self, filter: &str, streams: &[Indexed], subscribers: &[u64]) {
         let Some(parsed) = Filter::parse(filter) else { return };
         let new: Vec<StreamId> = streams.iter().map(|indexed| indexed.stream).collect();

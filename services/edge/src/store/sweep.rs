@@ -1,5 +1,5 @@
-//! What is due without anybody asking: wills after their delay, sessions whose time is over, and the connections that an
-//! earlier process left open. Each function does one transaction, see [`super::duties`].
+//! Work that becomes due by time: delayed wills, expired sessions, and connections that an earlier process left open.
+//! Each function does one transaction, see [`super::duties`].
 
 use std::cell::Cell;
 
@@ -14,13 +14,12 @@ use super::apply::{Applier, is_hopeless};
 use super::duties::Duty;
 use super::writer::{CONFLICTS, Writer};
 
-/// Sessions that are taken before a transaction that ends them looks whether it is full.
+/// Sessions that are ended together, before the transaction checks whether it is full.
 const TOGETHER: usize = 5;
 
-/// Finds what is due now.
 pub(super) fn due(writer: &mut Writer<'_>) {
     let now_ms = writer.shared.clock.unix_now_ms();
-    // One question for all: a store across a network takes its time for each.
+    // All shards in one request, because a store across a network takes time for each.
     let asked = writer.shared.layers.run(async |tx| {
         let shards = (0..SHARDS).map(|shard| due::next_due(&tx, shard));
         join_all(shards).await.into_iter().collect::<Result<Vec<_>, _>>()
@@ -32,8 +31,8 @@ pub(super) fn due(writer: &mut Writer<'_>) {
     }
 }
 
-/// Does some of what is due in a shard. Gives the rest. A failed step is tried again with fewer sessions, and
-/// a single one in the next round.
+/// Settles some sessions that are due in a shard, and returns the rest. A failed step is tried again with fewer
+/// sessions, and one with a single session in the next round.
 pub(super) fn settle_some(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> Option<Duty> {
     let sessions = writer.duties.sessions();
     let conflicts_max = conflicts_max(sessions, CONFLICTS);
@@ -58,14 +57,14 @@ pub(super) fn settle_some(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> Op
     }
 }
 
-/// Conflicts, and refusals as too old, after which a step fails. A step that can be halved is not tried again as it is: it would
-/// take as long again.
+/// Conflicts, and refusals as too old, after which a step fails. A step of several sessions is not repeated as it is,
+/// because that would take as long again.
 fn conflicts_max(sessions: usize, alone: u32) -> u32 {
     if sessions > 1 { 1 } else { alone }
 }
 
-/// Drops what is due first in a shard, because it can never be written and all that is due behind it would wait. The
-/// session itself stays until its client comes again. False when it could not be dropped now.
+/// Drops the first due entry of a shard, because it can never be written and would block all later ones. The session
+/// stays until its client connects again. Returns false when the entry cannot be dropped now.
 fn drop_first(writer: &mut Writer<'_>, shard: u8, now_ms: u64, why: &Error) -> bool {
     let dropped = writer.transact(&[], CONFLICTS, &async |applier| {
         applier.tx.set_option(TransactionOption::Cleanup);
@@ -82,7 +81,7 @@ fn is_still_due(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> bool {
     writer.wait(next).is_ok_and(|next| next.is_some_and(|at_ms| at_ms <= now_ms))
 }
 
-/// Ends sessions until there are no more, or the transaction is full: a session may have a thousand filters.
+/// Ends sessions until none is left or the transaction is full: a session may have a thousand filters.
 async fn settle(applier: &Applier<'_>, shard: u8, now_ms: u64, sessions: usize) -> Result<(), Error> {
     applier.tx.set_option(TransactionOption::Cleanup);
     let mut settled = 0;
@@ -116,19 +115,18 @@ async fn settle_all(applier: &Applier<'_>, all: Vec<due::Due>, now_ms: u64) -> R
     Ok(())
 }
 
-/// The result of one step over the sessions of an owner that is gone.
 pub(super) enum Abandoned {
-    /// Sessions up to this one are done with.
+    /// Sessions up to this one are done.
     Through(OwnedSession),
-    /// The same again, with fewer sessions.
+    /// Repeat the step with fewer sessions.
     Again,
-    /// There are no more.
     All,
-    /// The store cannot tell now.
+    /// The store does not answer now.
     Unread,
 }
 
-/// Ends the connections of an owner that is gone: their wills fire, and their sessions wait. To be done before clients come.
+/// Ends the connections of a former owner: their wills are published, and their sessions become offline. Must run
+/// before clients connect.
 pub(super) fn abandoned(writer: &mut Writer<'_>, owner: &[u8]) {
     let mut after = None;
     loop {
@@ -143,8 +141,8 @@ pub(super) fn abandoned(writer: &mut Writer<'_>, owner: &[u8]) {
     }
 }
 
-/// One transaction of [`abandoned`], with the sessions behind `after`. A session that fails by itself is left out. The owner is
-/// a dead pod, if not this one.
+/// One transaction of [`abandoned`], for sessions after `after`. A session that fails by itself is left out. The
+/// owner is a dead pod or an earlier run of this one.
 pub(super) fn abandon_some(
     writer: &mut Writer<'_>,
     owner: &[u8],
@@ -178,7 +176,7 @@ pub(super) fn abandon_some(
     page.pop().map_or(Abandoned::All, Abandoned::Through)
 }
 
-/// False when the pod has renewed its lease meanwhile: then nothing is written.
+/// Returns false, and writes nothing, if the pod has renewed its lease meanwhile.
 fn abandon(
     writer: &mut Writer<'_>,
     owner: &[u8],
@@ -190,7 +188,7 @@ fn abandon(
     }
     let is_own = dead.is_none();
     let is_alive = Cell::new(false);
-    // Nobody else ends the sessions of this pod's own earlier run.
+    // Nobody else ends the sessions of this pod's earlier run, so it is retried after any number of conflicts.
     let conflicts_max = conflicts_max(owned.len(), if is_own { u32::MAX } else { CONFLICTS });
     let (applied, stamp) = writer.transact(&[], conflicts_max, &async |applier| {
         let now_ms = applier.shared.clock.unix_now_ms();
@@ -207,7 +205,7 @@ fn abandon(
             let id = SessionId { broker: broker.id, client };
             let before = subscriptions::list(applier.tx, id).await?;
             if !is_own {
-                // It may be alive.
+                // The pod may be alive: the notice makes it close the connection.
                 let record = sessions::get(applier.tx, id, millrace_storage::Read::Snapshot).await?;
                 pods::tell(applier.tx, owner, id, record.map_or(0, |record| record.epoch))?;
             }

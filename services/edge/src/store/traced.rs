@@ -7,12 +7,10 @@ use millrace_session::Message;
 use super::jobs::Publish;
 use crate::broker::Broker;
 
-/// Sampled messages that the store has answered.
 pub(crate) struct StoredTraces {
     pub(crate) messages: Vec<(Arc<Broker>, Arc<Message>)>,
-    /// False: the store has refused them.
+    /// False: the store refused them.
     pub(crate) stored: bool,
-    /// When the store answered, microseconds.
     pub(crate) answered_us: u64,
 }
 

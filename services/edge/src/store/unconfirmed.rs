@@ -1,4 +1,5 @@
-//! Refusals of which a publisher may not know yet: until it does, its later messages with QoS 1 and 2 are refused, too (P4).
+//! Refusals that a publisher may not know yet. Until it does, its later messages with QoS 1 and 2 are refused, too
+//! (P4).
 
 use std::collections::HashMap;
 
@@ -7,7 +8,6 @@ use smallvec::SmallVec;
 use super::jobs::{Ack, PublisherKey};
 use crate::core::connection::ConnectionId;
 
-/// Refusals by publisher.
 #[derive(Default)]
 pub(super) struct Unconfirmed(HashMap<PublisherKey, SmallVec<[Refusals; 1]>>);
 
@@ -22,7 +22,6 @@ impl Unconfirmed {
         self.0.is_empty()
     }
 
-    /// Whether a publisher's messages are refused because of an earlier refusal.
     pub(super) fn holds_back(&self, publisher: PublisherKey) -> bool {
         self.0.contains_key(&publisher)
     }

@@ -60,7 +60,6 @@ impl Applier<'_> {
     }
 }
 
-/// The broker of a job that stores a message or may publish a will.
 fn publishes(job: &Job) -> Option<&Broker> {
     match &job.write {
         Write::Publish(publish) => Some(&publish.routes.broker),

@@ -41,14 +41,12 @@ impl Hooked {
         std::mem::take(&mut self.noted.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits until a webhook may have new events.
     pub(crate) async fn wait(&self) {
         self.notify.notified().await;
     }
 }
 
 impl Writer<'_> {
-    /// Creates and removes queues after the records of a broker have changed.
     pub(super) fn follow_webhooks(&mut self) {
         for id in self.shared.brokers.take_webhooks_changed() {
             let Some(broker) = self.shared.brokers.by_id(id) else { continue };

@@ -63,7 +63,6 @@ pub(super) fn abandon(shared: &Shared) {
     }
 }
 
-/// Runs until the queue is closed.
 pub(super) fn run(shared: &Shared) {
     let _lease = EndsLease(shared);
     let mut writer = Writer::new(shared);
@@ -128,7 +127,6 @@ pub(super) struct Writer<'s> {
     refused: bool,
     swept_at: u64,
     listened_at: u64,
-    /// Time at which shared subscriptions last looked for messages whose notice was lost.
     looked_around_at: u64,
     backlog: Backlog<Job>,
     /// Jobs that the last transaction ran in part or not at all, in order.
@@ -214,7 +212,6 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// Makes the next transaction continue with the rest of a job.
     fn put_back_unfinished(&mut self) {
         for job in std::mem::take(&mut self.unfinished).into_iter().rev() {
             self.shared.writes.count(job.owner(), job.size());
@@ -405,7 +402,6 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// Logs when the store begins to refuse writes, and when it accepts them again.
     fn log(&mut self, error: Option<&Error>) {
         match error {
             Some(error) if !self.refused => {
@@ -478,7 +474,6 @@ impl<'s> Writer<'s> {
         self.claim_more();
     }
 
-    /// Claims new messages of shared subscriptions that several pods serve.
     fn claim_more(&mut self) {
         if self.shared.is_shared {
             self.claim_all();
@@ -647,7 +642,6 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// Delivers a committed message to shared subscriptions without a stream.
     fn deliver_to_groups(
         &mut self,
         routes: &Arc<Routes>,
@@ -951,7 +945,6 @@ fn is_of_jobs(error: &Error) -> bool {
     !matches!(error, Error::Store(Busy | Closed | CommitUnknown | DiskFull { .. } | Io(_) | Unavailable(_)))
 }
 
-/// Why a job is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
     /// The store can never hold it.

@@ -21,9 +21,9 @@ pub(crate) struct Sampler {
     by_broker: HashMap<u64, u32>,
 }
 
-/// Publishers can ask for one part in so many of a second's traces.
+/// Publishers can ask for this part (1/n) of a second's traces.
 const REQUESTED_PART: u32 = 2;
-/// Publishers of one broker can ask for one part in so many.
+/// Publishers of one broker can ask for this part (1/n).
 const BROKER_PART: u32 = 4;
 
 impl Sampler {
@@ -50,7 +50,6 @@ impl Sampler {
         self.left = self.left.saturating_sub(messages as u64);
     }
 
-    /// True when the next message is a random sample.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
         self.left == 0

@@ -11,7 +11,6 @@ const LENGTH_MAX: usize = 128;
 /// Flag: the caller records this trace.
 const SAMPLED: u8 = 1;
 
-/// The span of the publisher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parent {
     pub(crate) trace_id: [u8; 16],

@@ -54,7 +54,7 @@ fn array(events: &[Bytes]) -> Bytes {
     body.into()
 }
 
-/// Interprets the response. `random` is between 0 and 1.
+/// `random` is between 0 and 1.
 pub(super) fn outcome(
     work: &Work,
     events: &[Bytes],

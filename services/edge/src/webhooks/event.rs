@@ -54,7 +54,7 @@ impl Kind {
     }
 }
 
-/// The JSON of a queued event; `None` when it cannot be decoded.
+/// `None` when the event cannot be decoded.
 pub(super) fn event(broker: &str, entry: &Entry, clock: &Clock) -> Option<Bytes> {
     let (message, _) = record::decode_entry(&entry.body, clock)?;
     let (kind, subject, data) = match Kind::of_topic(message.topic()) {

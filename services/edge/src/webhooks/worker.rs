@@ -30,9 +30,8 @@ const PAGE: usize = 1_000;
 
 type Name = (u64, Arc<str>);
 
-/// The state of a webhook. An idle webhook has none.
+/// An idle webhook has none.
 enum Stand {
-    /// It has its turn, or waits for it.
     Busy,
     /// It pauses until this time, milliseconds of the process.
     Until(u64),
@@ -132,7 +131,6 @@ impl Worker {
         }
     }
 
-    /// Counts the events in the queues, whichever pod serves them.
     async fn count_waiting(&self) {
         let hooks = self.parts.store.run(|tx| async move { webhooks::queued(&tx, None, PAGE).await }).await;
         // A store that does not answer leaves the last count; `look` logs its failure.

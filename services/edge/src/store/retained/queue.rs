@@ -1,5 +1,5 @@
-//! The SUBSCRIBE packets whose retained messages are to be read. Brokers take turns, a page each, and the SUBSCRIBE packets of a broker
-//! take turns among themselves.
+//! SUBSCRIBE packets whose retained messages are read. Brokers take turns, a page each, and so do the SUBSCRIBE
+//! packets of a broker.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use super::RetainedRead;
 
-/// Memory of the waiting SUBSCRIBE packets of one broker, bytes. Beyond it they are refused.
+/// Memory of the waiting SUBSCRIBE packets of one broker, bytes. Above it, further ones are refused.
 const BYTES_PER_BROKER_MAX: usize = 32 * 1024 * 1024;
 
-/// Memory of the messages that are read for one broker's SUBSCRIBE packets, bytes. Beyond it the broker's packets are finished one by
+/// Memory of the messages read for one broker's SUBSCRIBE packets, bytes. Above it, the packets are finished one by
 /// one, so that at most one of them grows.
 const READ_BYTES_PER_BROKER_MAX: usize = 64 * 1024 * 1024;
 
@@ -24,7 +24,7 @@ pub(in super::super) struct RetainedQueue {
 #[derive(Default)]
 struct State {
     brokers: HashMap<u64, OfBroker>,
-    /// The brokers for which something waits, the next one first.
+    /// Brokers with waiting packets, the next one first.
     order: VecDeque<u64>,
     is_closed: bool,
 }
@@ -33,7 +33,6 @@ struct State {
 struct OfBroker {
     reads: VecDeque<RetainedRead>,
     bytes: usize,
-    /// Bytes of the messages that were read for these.
     read_bytes: usize,
 }
 
@@ -45,7 +44,7 @@ impl Default for RetainedQueue {
 }
 
 impl RetainedQueue {
-    /// Adds a SUBSCRIBE, or gives it back if too much of its broker waits.
+    /// Adds a SUBSCRIBE, or returns it if too much of its broker waits.
     pub(super) fn push(&self, read: RetainedRead) -> Result<(), Box<RetainedRead>> {
         let mut state = self.state();
         let waiting = state.brokers.get(&read.broker()).map_or(0, |of| of.bytes);
@@ -58,7 +57,6 @@ impl RetainedQueue {
         Ok(())
     }
 
-    /// Adds a SUBSCRIBE that needs another page.
     pub(super) fn push_again(&self, read: RetainedRead) {
         let mut state = self.state();
         let held = state.brokers.get(&read.broker()).map_or(0, |of| of.read_bytes);
@@ -66,7 +64,7 @@ impl RetainedQueue {
         state.push(read, is_next);
     }
 
-    /// Waits for work and takes some of it, of each broker in turn. Returns `None` once the queue is closed.
+    /// Waits for work and takes some of each broker in turn. Returns `None` once the queue is closed.
     pub(super) fn take(&self, most: usize) -> Option<Vec<RetainedRead>> {
         let mut state = self.state();
         loop {
@@ -81,7 +79,7 @@ impl RetainedQueue {
         }
     }
 
-    /// Ends after this time, or when the queue is closed.
+    /// Returns after `time`, or when the queue is closed.
     pub(super) fn pause(&self, time: Duration) {
         let is_open = |state: &mut State| !state.is_closed;
         drop(self.changed.wait_timeout_while(self.state(), time, is_open));
@@ -113,7 +111,7 @@ impl State {
         }
     }
 
-    /// The next ones whose sessions are still there. Of a broker with too much in memory one at most.
+    /// The next packets whose sessions still exist. A broker with too much in memory gives one at most.
     fn take(&mut self, most: usize, read_bytes_max: usize) -> Vec<RetainedRead> {
         let (mut taken, mut later) = (Vec::new(), Vec::new());
         while taken.len() < most
