@@ -383,7 +383,7 @@ impl Core {
         self.directory.remove(homed.hash, session);
         let broker = homed.broker;
         if homed.is_claimed {
-            self.end_claim(HomeClaim::of_session(broker.clone(), homed.hash));
+            self.end_claim(HomeClaim::of_session(broker.home.clone(), homed.hash));
         }
         if homed.session.subscriptions_len() > 0 {
             // A shared subscription would go on to pick the member that is gone.
