@@ -117,7 +117,7 @@ pub(crate) struct Broker {
     pub(crate) id: u64,
     pub(crate) name: Box<str>,
     /// Where its clients are; set by [`Brokers::insert`].
-    pub(crate) home: Home,
+    pub(crate) home: Arc<Home>,
     pub(crate) router: Router,
     /// Streams in the store, for the filters of persistent sessions, connected or offline.
     pub(crate) streams: Streams,
@@ -161,7 +161,7 @@ impl Broker {
         Self {
             id,
             name: name.into(),
-            home: Home::default(),
+            home: Home::new(id, name),
             router: Router::new(),
             streams: Streams::default(),
             elsewhere: Elsewhere::default(),

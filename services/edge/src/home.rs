@@ -9,13 +9,11 @@
 //! A CONNECT reaches the owner through its mailbox when the owner may have changed. The former owner has delivered its mail before
 //! it drops the claim, so the new connection comes behind the messages of the old one (P4).
 //!
-//! This module knows no connections and no packets.
+//! This module knows no broker, no connections and no packets.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-
-use crate::broker::Broker;
 
 /// The owner of a client id.
 #[derive(Debug)]
@@ -46,8 +44,10 @@ impl Owner {
 }
 
 /// The home of one broker.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Home {
+    broker: u64,
+    broker_name: Box<str>,
     /// Set once. A broker without it is spread from the start.
     place: OnceLock<Place>,
     claims: Mutex<Claims>,
@@ -71,6 +71,17 @@ struct Claims {
 }
 
 impl Home {
+    /// The home of a broker with this id and name.
+    pub(crate) fn new(broker: u64, broker_name: &str) -> Arc<Self> {
+        Arc::new(Self {
+            broker,
+            broker_name: broker_name.into(),
+            place: OnceLock::new(),
+            claims: Mutex::default(),
+            is_left: AtomicBool::new(false),
+        })
+    }
+
     /// Settles a broker on a loop, which takes so many of its client ids before the broker spreads.
     fn settle(&self, core: u16, clients_max: usize, homes: &Arc<AtomicUsize>) {
         // The first call counts.
@@ -80,27 +91,26 @@ impl Home {
     }
 
     /// The owner of the client id with this hash, of which `cores` have a share.
-    pub(crate) fn owner(broker: &Arc<Broker>, hash: u64, cores: u64) -> Owner {
+    pub(crate) fn owner(self: &Arc<Self>, hash: u64, cores: u64) -> Owner {
         let hashed = |may_have_moved| {
             let core = u16::try_from((hash >> 32) % cores).unwrap_or(0);
             Owner::Hashed { core, may_have_moved }
         };
-        let home = &broker.home;
-        let Some(place) = home.place.get().filter(|_| cores > 1) else { return hashed(false) };
-        if home.is_left.load(Ordering::Acquire) {
+        let Some(place) = self.place.get().filter(|_| cores > 1) else { return hashed(false) };
+        if self.is_left.load(Ordering::Acquire) {
             return hashed(true);
         }
-        let mut claims = home.claims();
+        let mut claims = self.claims();
         if !claims.has_spread
             && claims.counts.len() >= place.clients_max
             && !claims.counts.contains_key(&hash)
         {
             tracing::info!(
-                broker = &*broker.name,
+                broker = &*self.broker_name,
                 clients = claims.counts.len(),
                 "a broker spreads over all event loops"
             );
-            home.spread_now(&mut claims);
+            self.spread_now(&mut claims);
         }
         let has_spread = claims.has_spread;
         match claims.counts.get_mut(&hash) {
@@ -111,7 +121,7 @@ impl Home {
             }
         }
         drop(claims);
-        Owner::Home(place.core, HomeClaim { broker: broker.clone(), hash, is_left_to_session: false })
+        Owner::Home(place.core, HomeClaim::of_session(self.clone(), hash))
     }
 
     /// The home loop, while the broker has not spread.
@@ -165,15 +175,15 @@ impl Home {
 
 /// Keeps a client id on the home loop of its broker.
 pub(crate) struct HomeClaim {
-    broker: Arc<Broker>,
+    home: Arc<Home>,
     hash: u64,
     is_left_to_session: bool,
 }
 
 impl HomeClaim {
     /// The claim that a session was left with.
-    pub(crate) fn of_session(broker: Arc<Broker>, hash: u64) -> Self {
-        Self { broker, hash, is_left_to_session: false }
+    pub(crate) fn of_session(home: Arc<Home>, hash: u64) -> Self {
+        Self { home, hash, is_left_to_session: false }
     }
 
     /// Leaves the claim to a session, which knows broker and hash already and needs a flag only. [`HomeClaim::of_session`] must
@@ -184,30 +194,30 @@ impl HomeClaim {
 
     /// The broker's id, and the hash.
     pub(crate) fn key(&self) -> (u64, u64) {
-        (self.broker.id, self.hash)
+        (self.home.broker, self.hash)
     }
 }
 
 impl Clone for HomeClaim {
     fn clone(&self) -> Self {
-        if let Some(count) = self.broker.home.claims().counts.get_mut(&self.hash) {
+        if let Some(count) = self.home.claims().counts.get_mut(&self.hash) {
             *count += 1;
         }
-        Self::of_session(self.broker.clone(), self.hash)
+        Self::of_session(self.home.clone(), self.hash)
     }
 }
 
 impl Drop for HomeClaim {
     fn drop(&mut self) {
         if !self.is_left_to_session {
-            self.broker.home.release(self.hash);
+            self.home.release(self.hash);
         }
     }
 }
 
 impl std::fmt::Debug for HomeClaim {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("HomeClaim").field(&self.broker.name).field(&self.hash).finish()
+        f.debug_tuple("HomeClaim").field(&self.home.broker_name).field(&self.hash).finish()
     }
 }
 

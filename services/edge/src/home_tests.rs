@@ -6,75 +6,79 @@ const HOME: u16 = 0;
 const AT_ONE: u64 = 1 << 32;
 const AT_ZERO: u64 = 1 << 33;
 
-fn broker(clients_max: usize) -> Arc<Broker> {
-    let broker = Arc::new(Broker::new(1, "b", 2));
-    broker.home.settle(HOME, clients_max, &Arc::default());
-    broker
+fn unsettled() -> Arc<Home> {
+    Home::new(1, "b")
+}
+
+fn settled(clients_max: usize) -> Arc<Home> {
+    let home = unsettled();
+    home.settle(HOME, clients_max, &Arc::default());
+    home
 }
 
 #[test]
 fn clients_are_at_home_until_one_more_comes_than_fit() {
-    let broker = broker(2);
-    let [one, two] = [1, 2].map(|number| Home::owner(&broker, AT_ONE + number, CORES));
+    let home = settled(2);
+    let [one, two] = [1, 2].map(|number| home.owner(AT_ONE + number, CORES));
     assert_eq!((one.core(), two.core()), (HOME, HOME));
-    assert_eq!(broker.home.core(), Some(HOME));
-    let three = Home::owner(&broker, AT_ONE + 3, CORES);
+    assert_eq!(home.core(), Some(HOME));
+    let three = home.owner(AT_ONE + 3, CORES);
     assert!(matches!(three, Owner::Hashed { core: 1, may_have_moved: true }), "{three:?}");
-    assert_eq!(broker.home.core(), None);
+    assert_eq!(home.core(), None);
     // A client id with a claim stays, and may come back as long as there is one.
-    let again = Home::owner(&broker, AT_ONE + 1, CORES);
+    let again = home.owner(AT_ONE + 1, CORES);
     drop(one);
-    assert_eq!(Home::owner(&broker, AT_ONE + 1, CORES).core(), HOME);
+    assert_eq!(home.owner(AT_ONE + 1, CORES).core(), HOME);
     drop(again);
-    assert_eq!(Home::owner(&broker, AT_ONE + 1, CORES).core(), 1);
-    assert_eq!(broker.home.claimed(), 1);
+    assert_eq!(home.owner(AT_ONE + 1, CORES).core(), 1);
+    assert_eq!(home.claimed(), 1);
     drop(two);
-    assert!(broker.home.is_left.load(Ordering::Relaxed));
-    assert!(Home::owner(&broker, AT_ZERO, CORES).may_have_moved());
+    assert!(home.is_left.load(Ordering::Relaxed));
+    assert!(home.owner(AT_ZERO, CORES).may_have_moved());
 }
 
 #[test]
 fn one_loop_and_brokers_without_a_home_need_no_claims() {
-    for (broker, cores) in [(broker(9), 1), (Arc::new(Broker::new(1, "b", 2)), CORES)] {
-        let owner = Home::owner(&broker, AT_ONE, cores);
+    for (home, cores) in [(settled(9), 1), (unsettled(), CORES)] {
+        let owner = home.owner(AT_ONE, cores);
         assert!(matches!(owner, Owner::Hashed { may_have_moved: false, .. }), "{owner:?}");
         assert_eq!(u64::from(owner.core()), cores - 1);
-        assert_eq!(broker.home.claimed(), 0);
+        assert_eq!(home.claimed(), 0);
     }
 }
 
 #[test]
 fn a_claim_is_counted_through_a_session_and_its_copies() {
-    let broker = broker(2);
-    let claim = Home::owner(&broker, AT_ONE, CORES).into_claim().unwrap();
+    let home = settled(2);
+    let claim = home.owner(AT_ONE, CORES).into_claim().unwrap();
     let copy = claim.clone();
     claim.leave_to_session();
-    broker.home.spread();
+    home.spread();
     drop(copy);
-    assert_eq!(Home::owner(&broker, AT_ONE, CORES).core(), HOME);
-    drop(HomeClaim::of_session(broker.clone(), AT_ONE));
-    assert_eq!(Home::owner(&broker, AT_ONE, CORES).core(), 1);
+    assert_eq!(home.owner(AT_ONE, CORES).core(), HOME);
+    drop(HomeClaim::of_session(home.clone(), AT_ONE));
+    assert_eq!(home.owner(AT_ONE, CORES).core(), 1);
 }
 
 #[test]
 fn a_broker_that_has_spread_counts_no_more_for_its_loop() {
     let loads = Loads::new(2, 9);
-    let homes = [Home::default(), Home::default(), Home::default()];
+    let homes = [unsettled(), unsettled(), unsettled()];
     homes.iter().for_each(|home| loads.settle(home));
-    assert_eq!(homes.each_ref().map(Home::core), [Some(0), Some(1), Some(0)]);
+    assert_eq!(homes.each_ref().map(|home| home.core()), [Some(0), Some(1), Some(0)]);
     // The second spread of a broker takes away nothing more.
     (0..2).for_each(|_| homes[2].spread());
     homes[0].spread();
-    let next = [Home::default(), Home::default(), Home::default()];
+    let next = [unsettled(), unsettled(), unsettled()];
     next.iter().for_each(|home| loads.settle(home));
-    assert_eq!(next.each_ref().map(Home::core), [Some(0), Some(0), Some(1)]);
+    assert_eq!(next.each_ref().map(|home| home.core()), [Some(0), Some(0), Some(1)]);
 }
 
 #[test]
 fn a_new_broker_settles_where_the_least_is_done() {
     let loads = Loads::new(3, 9);
     let settle = || {
-        let home = Home::default();
+        let home = unsettled();
         loads.settle(&home);
         home.core()
     };
@@ -86,7 +90,7 @@ fn a_new_broker_settles_where_the_least_is_done() {
     [1, 2].iter().for_each(|core| loads.note(*core, 60));
     assert!(!loads.is_outgrown(0));
     for without in [Loads::new(3, 0), Loads::new(1, 9)] {
-        let home = Home::default();
+        let home = unsettled();
         without.settle(&home);
         assert_eq!(home.core(), None);
     }
@@ -108,7 +112,7 @@ enum Step {
 }
 
 struct Model {
-    broker: Arc<Broker>,
+    home: Arc<Home>,
     owners: [Option<Owner>; CONNECTIONS],
     /// The connection with a session, by loop, and its claim.
     live: [Option<(usize, Option<HomeClaim>)>; CORES as usize],
@@ -120,7 +124,7 @@ const CONNECTIONS: usize = 3;
 impl Model {
     fn new() -> Self {
         Self {
-            broker: broker(9),
+            home: settled(9),
             owners: Default::default(),
             live: Default::default(),
             ended: Default::default(),
@@ -129,9 +133,9 @@ impl Model {
 
     fn take(&mut self, step: Step) {
         match step {
-            Step::Spread => self.broker.home.spread(),
+            Step::Spread => self.home.spread(),
             Step::Ask(number) => {
-                self.owners[number] = Some(Home::owner(&self.broker, AT_ONE, CORES));
+                self.owners[number] = Some(self.home.owner(AT_ONE, CORES));
             }
             Step::Serve(number) => {
                 let owner = self.owners[number].take().unwrap();
@@ -184,8 +188,8 @@ fn in_no_order_of_steps_has_a_client_id_two_owners() {
             *orders += 1;
             let mut model = Model::new();
             taken.iter().for_each(|step| model.take(*step));
-            assert_eq!(model.broker.home.claimed(), 0, "{taken:?}");
-            assert!(model.broker.home.is_left.load(Ordering::Relaxed));
+            assert_eq!(model.home.claimed(), 0, "{taken:?}");
+            assert!(model.home.is_left.load(Ordering::Relaxed));
         }
     }
     let mut orders = 0;

@@ -15,7 +15,7 @@ use crate::broker::{Broker, Brokers};
 use crate::clock::{Clock, Millis};
 use crate::config::Config;
 use crate::drain::Drain;
-use crate::home::{Home, Owner};
+use crate::home::Owner;
 use crate::incidents::IncidentRecorder;
 use crate::limits::Limits;
 use crate::mailbox::Mailbox;
@@ -78,8 +78,8 @@ pub(crate) struct Process {
 impl Process {
     /// The core that owns this client id. A connection moves there once, at its CONNECT, so a session never moves and all its
     /// events happen on one core.
-    pub(crate) fn owner(&self, broker: &Arc<Broker>, client_id: &str) -> Owner {
-        Home::owner(broker, self.client_hash(broker, client_id), self.mailboxes.len() as u64)
+    pub(crate) fn owner(&self, broker: &Broker, client_id: &str) -> Owner {
+        broker.home.owner(self.client_hash(broker, client_id), self.mailboxes.len() as u64)
     }
 
     pub(crate) fn client_hash(&self, broker: &Broker, client_id: &str) -> u64 {

@@ -381,7 +381,7 @@ impl Core {
         self.directory.remove(homed.hash, session);
         let broker = homed.broker;
         if homed.is_claimed {
-            self.end_claim(HomeClaim::of_session(broker.clone(), homed.hash));
+            self.end_claim(HomeClaim::of_session(broker.home.clone(), homed.hash));
         }
         if homed.session.subscriptions_len() > 0 {
             // Removed before the messages are passed on, because a shared subscription must not pick this member

@@ -13,6 +13,7 @@ use millrace_session::{Message, Seconds};
 
 use super::kept::Take;
 use super::replay::Replay;
+use super::unanswered::Unanswered;
 
 /// Messages held for a session while its retained messages are read.
 const HELD_MAX: usize = 1_000;
@@ -25,6 +26,8 @@ const REPLAYED_MAX: usize = 64;
 pub(super) struct Fresh {
     /// SUBSCRIBE packets whose retained messages are being read.
     pub(super) asking: u32,
+    /// Only for sessions that are not persistent.
+    pub(super) unanswered_by_store: Unanswered,
     /// The store stops reading once this is dropped.
     pub(super) asker: Arc<()>,
     held: VecDeque<(Arc<Message>, Receiver)>,

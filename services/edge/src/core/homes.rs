@@ -8,7 +8,7 @@ use super::authenticate::ConnectAt;
 use super::connection::{ConnectionId, Paused};
 use crate::broker::Broker;
 use crate::clock::Millis;
-use crate::home::{Home, HomeClaim, Owner};
+use crate::home::{HomeClaim, Owner};
 use crate::store::Job;
 
 /// The owner that was found for the client id of a CONNECT. Kept until the CONNECT is carried out.
@@ -88,7 +88,7 @@ impl Core {
             return None;
         }
         self.forget_arrival(slot);
-        let owner = Home::owner(broker, hash, self.process.mailboxes.len() as u64);
+        let owner = broker.home.owner(hash, self.process.mailboxes.len() as u64);
         let (core, may_have_moved) = (owner.core(), owner.may_have_moved());
         let arrival = Arrival { broker: broker.id, hash, owner };
         if core != self.index {

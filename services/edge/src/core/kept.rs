@@ -20,6 +20,7 @@ use millrace_session::{Delivery, Entry, Message};
 use smallvec::SmallVec;
 
 use super::committed::Ahead;
+use super::unanswered::Unanswered;
 use crate::store::PendingSubscribe;
 
 /// Messages that are held for a session that is not live yet.
@@ -45,6 +46,7 @@ pub(super) struct Kept {
     pub(super) subscribing: u32,
     /// Those of them that are durable, and are answered when what came before copies of it came has been read.
     pub(super) unanswered: Vec<PendingSubscribe>,
+    pub(super) unanswered_by_store: Unanswered,
     held: VecDeque<Held>,
     held_bytes: usize,
     /// All up to here was read before the session became live: what the core knows to be handed over may be behind that.
@@ -146,6 +148,7 @@ impl Kept {
             feed: Feed::Live,
             subscribing: 0,
             unanswered: Vec::new(),
+            unanswered_by_store: Unanswered::default(),
             held: VecDeque::new(),
             held_bytes: 0,
             read: Position::MIN,

@@ -48,6 +48,7 @@ mod tell;
 mod timers;
 mod trace;
 mod transport;
+mod unanswered;
 mod unconfirmed;
 mod work;
 

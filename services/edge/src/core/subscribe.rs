@@ -1,6 +1,6 @@
 //! SUBSCRIBE and UNSUBSCRIBE.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use smallvec::SmallVec;
 use super::changes::Changes;
 use super::connection::NONE;
 use super::deliver::Publisher;
+use super::fresh::Fresh;
 use super::kept::KeptSource;
 use super::replay::{self, Replay};
 use super::resume::routed;
@@ -424,13 +425,18 @@ impl Core {
             return self.suback_when_heard(slot, &broker, pending);
         }
         let homed = &mut self.sessions[session as usize];
-        if let Some(kept) = &mut homed.kept {
-            kept.subscribing += 1;
-        }
         if pending.asks {
             let fresh = homed.fresh.get_or_insert_default();
             fresh.asking += 1;
             pending.asker = Arc::downgrade(&fresh.asker);
+        }
+        if let Some(kept) = &mut homed.kept {
+            kept.subscribing += 1;
+            pending.number = kept.unanswered_by_store.add(stored.iter().map(|(filter, ..)| &**filter));
+        } else if let Some(fresh) = &mut homed.fresh {
+            let replayed = pending.replays.iter().map(|replay| &*replay.filter);
+            let filters = pending.unkept.iter().map(|filter| &**filter).chain(replayed);
+            pending.number = fresh.unanswered_by_store.add(filters);
         }
         stored.shrink_to_fit();
         let subscribe = store::Subscribe::new(homed.key(), target, stored, shared, pending);
@@ -490,6 +496,11 @@ impl Core {
             filters.iter().map(|(filter, ..)| filter.clone()).filter(|f| f.starts_with("$share/")).collect();
         let Some(kept) = &mut homed.kept else {
             let slot = homed.connection;
+            if let Some(Fresh { unanswered_by_store, .. }) = homed.fresh.as_deref_mut() {
+                let mut is_ended = |filter: &str| unanswered_by_store.remove(pending.number, filter);
+                pending.unkept.retain(|filter| !is_ended(filter));
+                pending.replays.retain(|replay| !is_ended(&replay.filter));
+            }
             if pending.is_refused {
                 self.end_unkept(target, &mut pending);
                 return self.answer_subscribe(slot, &pending);
@@ -503,8 +514,11 @@ impl Core {
         };
         let was_live = kept.is_live();
         let mut is_more = false;
+        let mut ended: HashSet<Box<str>, foldhash::fast::RandomState> = HashSet::default();
         for ((filter, _, place), subscribed) in filters.into_iter().zip(subscribed) {
+            let is_ended = kept.unanswered_by_store.remove(pending.number, &filter);
             match subscribed {
+                Some(_) if is_ended => drop(ended.insert(filter)),
                 Some(Subscribed { stream, since, .. }) => {
                     // It may have been given up meanwhile.
                     let is_read = *stream != NO_STREAM && !filter.starts_with("$share/");
@@ -523,16 +537,21 @@ impl Core {
                 }
                 None => {
                     pending.reasons[place] = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
-                    pending.replays.retain(|replay| replay.filter != filter);
-                    let is_known = kept.filters().any(|known| *known == *filter);
-                    if !is_known
+                    let stays = is_ended
+                        || kept.unanswered_by_store.has(&filter)
+                        || kept.filters().any(|known| *known == *filter);
+                    if !stays
                         && homed.session.unsubscribe(&filter)
-                        && let Some(filter) = Filter::parse(&filter)
+                        && let Some(parsed) = Filter::parse(&filter)
                     {
-                        broker.router.unsubscribe(filter, target);
+                        broker.router.unsubscribe(parsed, target);
                     }
+                    ended.insert(filter);
                 }
             }
+        }
+        if !ended.is_empty() {
+            pending.replays.retain(|replay| !ended.contains(&replay.filter));
         }
         kept.unanswered.push(pending);
         if is_more && was_live {
@@ -637,9 +656,13 @@ impl Core {
             });
             let filters: Vec<Box<str>> = filters.map(|(filter, _)| filter).collect();
             kept.end_sources(&filters, homed.session.entries());
+            filters.iter().for_each(|filter| kept.unanswered_by_store.end(filter));
             let session = homed.key();
             let unsubscribe = store::Unsubscribe::new(session, target, filters, packet_id, reasons);
             return self.leave_job(Write::Unsubscribe(Box::new(unsubscribe)));
+        }
+        if let Some(fresh) = &mut homed.fresh {
+            filters.iter().for_each(|filter| fresh.unanswered_by_store.end(filter));
         }
         let Some(packet_id) = packet_id else { return };
         let (protocol, mut out, _) = parts!(self, slot);

@@ -227,6 +227,8 @@ impl Subscribe {
 
 pub(crate) struct PendingSubscribe {
     pub(crate) packet_id: PacketId,
+    /// Its number among the SUBSCRIBE packets of its session that wait for the store; 0: it does not wait for the store.
+    pub(crate) number: u64,
     /// One for each distinct filter.
     pub(crate) reasons: SmallVec<[ReasonCode; 4]>,
     pub(crate) asked: SmallVec<[QoS; 4]>,
@@ -251,6 +253,7 @@ impl PendingSubscribe {
     pub(crate) fn new(packet_id: PacketId) -> Self {
         Self {
             packet_id,
+            number: 0,
             reasons: SmallVec::new(),
             what: "",
             asked: SmallVec::new(),

@@ -74,7 +74,7 @@ impl Far {
         })
     }
 
-    fn database(self: &Arc<Self>) -> Database {
+    pub(crate) fn database(self: &Arc<Self>) -> Database {
         let retry = RetryPolicy { away_max: Duration::from_secs(1), ..RetryPolicy::default() };
         Database::new(Arc::new(Handle(self.clone())), Arc::new(System::new()), retry)
     }
@@ -94,6 +94,11 @@ impl Far {
                 done.complete(block_on(transaction.commit()));
             }
         }
+    }
+
+    /// Reads of ranges with `slow` in their keys.
+    pub(crate) fn slow_reads(&self) -> u64 {
+        self.slow.load(Ordering::Relaxed)
     }
 
     /// Whether a commit waits.
@@ -497,7 +502,7 @@ fn a_message_that_cannot_be_written_is_refused_alone_and_found_by_halves() {
 }
 
 /// The way is fine at the end of a test, also of one that fails: servers end only after their reads.
-struct Mended(Arc<Far>);
+pub(crate) struct Mended(pub(crate) Arc<Far>);
 
 impl Drop for Mended {
     fn drop(&mut self) {

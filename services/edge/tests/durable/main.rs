@@ -30,6 +30,7 @@ mod pods;
 mod qos2_from_publishers;
 mod qos2_to_subscribers;
 mod region;
+mod resubscribe;
 mod retained;
 mod revoked;
 mod scram;
