@@ -141,7 +141,8 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
         }
         None => {
             for (number, name) in config.broker_names().enumerate() {
-                brokers.insert(&Arc::new(Broker::new(number as u64, name, cores)));
+                // 0 stands for no broker.
+                brokers.insert(&Arc::new(Broker::new(number as u64 + 1, name, cores)));
             }
             None
         }

@@ -119,8 +119,16 @@ impl Fresh {
     fn has_by(&self, message: &Message, now: Seconds, is_it: impl Fn(&str) -> bool) -> bool {
         let Some(place) = message.place().filter(|_| message.retain()) else { return false };
         let mut replayed = self.replayed.iter().filter(|replayed| replayed.until >= now);
-        replayed
-            .any(|replayed| is_it(&replayed.filter) && replayed.pages.has(message.topic(), Position(place)))
+        // Filters of one SUBSCRIBE share their pages, which are searched once.
+        let mut searched: Option<&Arc<RetainedPages>> = None;
+        replayed.any(|replayed| {
+            let is_new = searched.is_none_or(|pages| !Arc::ptr_eq(pages, &replayed.pages));
+            if !is_new || !is_it(&replayed.filter) {
+                return false;
+            }
+            searched = Some(&replayed.pages);
+            replayed.pages.has(message.topic(), Position(place))
+        })
     }
 
     pub(super) fn hold(&mut self, message: &Arc<Message>, receiver: &Receiver) {

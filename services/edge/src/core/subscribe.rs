@@ -29,7 +29,7 @@ use crate::incidents::{Kind, Note};
 use crate::limits::SHARE_NAMES_PER_FILTER_MAX;
 use crate::metrics::BrokerCounters;
 use crate::quota::Limit;
-use crate::store::{self, PendingSubscribe, Write};
+use crate::store::{self, Job, PendingSubscribe, Write};
 
 /// Said to a client whose subscription the rules refuse: the rule that it meets may be of a part of its topics.
 const DENIED: &str =
@@ -514,10 +514,13 @@ impl Core {
         };
         let was_live = kept.is_live();
         let mut is_more = false;
+        let mut taken_back: Vec<Box<str>> = Vec::new();
         let mut ended: HashSet<Box<str>, foldhash::fast::RandomState> = HashSet::default();
         for ((filter, _, place), subscribed) in filters.into_iter().zip(subscribed) {
             let is_ended = kept.unanswered_by_store.remove(pending.number, &filter);
-            match subscribed {
+            // Its retained messages could not be read, after the subscription had become durable.
+            let is_stored = pending.is_refused && subscribed.is_some();
+            match subscribed.as_ref().filter(|_| !pending.is_refused) {
                 Some(_) if is_ended => drop(ended.insert(filter)),
                 Some(Subscribed { stream, since, .. }) => {
                     // It may have been given up meanwhile.
@@ -546,6 +549,9 @@ impl Core {
                     {
                         broker.router.unsubscribe(parsed, target);
                     }
+                    if is_stored && !stays {
+                        taken_back.push(filter.clone());
+                    }
                     ended.insert(filter);
                 }
             }
@@ -554,6 +560,11 @@ impl Core {
             pending.replays.retain(|replay| !ended.contains(&replay.filter));
         }
         kept.unanswered.push(pending);
+        if !taken_back.is_empty() {
+            let session = homed.key();
+            let unsubscribe = store::Unsubscribe::new(session, target, taken_back, None, SmallVec::new());
+            self.jobs.push(Job { write: Write::Unsubscribe(Box::new(unsubscribe)), ack: None });
+        }
         if is_more && was_live {
             // Answered when the session is live again: then its client has nothing to wait for.
             self.hold_behind_fence(target.slot);

@@ -123,7 +123,6 @@ impl RetainedRead {
     fn refuse(mut self, shared: &Shared, what: &'static str) {
         self.subscribe.pending.is_refused = true;
         self.subscribe.pending.what = what;
-        self.subscribed.fill(None);
         self.answer(shared);
     }
 }
@@ -147,18 +146,22 @@ pub(super) fn run(shared: &Shared) {
     }
 }
 
-/// Returns false if the store did not answer all of them.
+/// Returns false if the store answered none of them.
 fn step_all(shared: &Shared, mut reads: Vec<RetainedRead>) -> bool {
     let results = block_on(join_all(reads.iter_mut().map(|read| read.step(&shared.layers, &shared.clock))));
-    let mut is_there = true;
+    let mut is_there = false;
     for (read, result) in reads.into_iter().zip(results) {
         match result {
-            Ok(Step::Done) => read.answer(shared),
+            Ok(Step::Done) => {
+                is_there = true;
+                read.answer(shared);
+            }
             Ok(step) => {
-                is_there &= step == Step::More;
+                is_there |= step == Step::More;
                 shared.retained.push_again(read);
             }
             Err(error) => {
+                is_there = true;
                 tracing::error!(%error, "retained messages cannot be read; a SUBSCRIBE is refused");
                 read.refuse(shared, UNREAD);
             }

@@ -37,6 +37,8 @@ const AT_ONCE: usize = 256;
 const TURN: usize = 16;
 /// How soon a pausing webhook is checked again, milliseconds: its tenant may ask for an immediate retry.
 const LOOK_AGAIN_MS: u64 = 5_000;
+/// How often each pod trims the queue of a pausing webhook, milliseconds.
+const LIMIT_EVERY_MS: u64 = 30_000;
 /// The timeout of a call, well below the lease.
 const CALL_MAX: Duration = Duration::from_secs(10);
 /// Largest response, bytes; it is discarded.

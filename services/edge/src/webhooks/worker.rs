@@ -18,8 +18,8 @@ use tokio::task::spawn_local;
 use tokio::time::sleep;
 
 use super::{
-    AT_ONCE, COUNT_EVERY, Counters, LOOK_AGAIN_MS, LOOK_EVERY, QUEUE_MS_MAX, TURN, deliver, event::event,
-    page,
+    AT_ONCE, COUNT_EVERY, Counters, LIMIT_EVERY_MS, LOOK_AGAIN_MS, LOOK_EVERY, QUEUE_MS_MAX, TURN, deliver,
+    event::event, page,
 };
 use crate::broker::Brokers;
 use crate::clock::Clock;
@@ -65,6 +65,8 @@ pub(super) struct Worker {
     client: OnceCell<HttpClient>,
     keep: Totals,
     known: RefCell<HashMap<Name, Stand>>,
+    /// When queues of pausing webhooks were held to their limits, milliseconds of the process.
+    limited: RefCell<HashMap<Name, u64>>,
     ready: RefCell<VecDeque<Name>>,
     active: RefCell<usize>,
     random: RandomState,
@@ -77,6 +79,7 @@ impl Worker {
             client: OnceCell::new(),
             keep: Totals { entries: limits.queue_messages_max.into(), bytes: limits.queue_bytes_max },
             known: RefCell::default(),
+            limited: RefCell::default(),
             ready: RefCell::default(),
             active: RefCell::default(),
             random: RandomState::new(),
@@ -112,6 +115,7 @@ impl Worker {
     async fn look(&self) {
         let now = self.parts.clock.now();
         self.known.borrow_mut().retain(|_, stand| !matches!(stand, Stand::Until(at) if *at <= now));
+        self.limited.borrow_mut().retain(|_, at| now < *at + LIMIT_EVERY_MS);
         let mut last: Option<(u64, String)> = None;
         loop {
             let from = last.as_ref().map(|(broker, name)| Hook { broker: *broker, name });
@@ -202,7 +206,7 @@ impl Worker {
                 Taken::Nothing => return Turned::Over,
                 Taken::Held(at_ms) | Taken::Later(at_ms) => {
                     if matches!(taken, Taken::Later(_)) {
-                        self.limit(hook).await;
+                        self.limit(name).await;
                     }
                     let wait_ms = at_ms.saturating_sub(self.parts.clock.unix_now_ms());
                     return Turned::Until(again.min(self.parts.clock.now() + wait_ms));
@@ -281,7 +285,14 @@ impl Worker {
     }
 
     /// Holds the queue of a pausing webhook to its limits. Its pause is up to an hour, in which events go on arriving.
-    async fn limit(&self, hook: Hook<'_>) {
+    async fn limit(&self, name: &Name) {
+        let now = self.parts.clock.now();
+        let limited_at = self.limited.borrow().get(name).copied();
+        if limited_at.is_some_and(|at| now < at + LIMIT_EVERY_MS) {
+            return;
+        }
+        self.limited.borrow_mut().insert(name.clone(), now);
+        let hook = Hook { broker: name.0, name: &name.1 };
         let before_ms = self.parts.clock.unix_now_ms().saturating_sub(QUEUE_MS_MAX);
         if let Err(error) = hook.limit(&self.parts.store, before_ms, self.keep).await {
             tracing::warn!(%error, "a webhook's queue could not be held to its limits");

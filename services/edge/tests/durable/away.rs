@@ -15,7 +15,7 @@ use millrace_storage::{
 };
 
 use crate::common::{Client, Server, id, publish, publish_qos, will};
-use crate::steps::{come_back, lasting, rest, say, subscribe_and_leave, take, texts};
+use crate::steps::{come_back, expect_no_rest, lasting, leave, rest, say, subscribe_and_leave, take, texts};
 use crate::tools::{eventually, metric};
 
 /// How the way to the store is.
@@ -601,7 +601,17 @@ fn pages_of_retained_messages_that_fail_become_smaller_and_a_subscribe_is_refuse
     let filter = [("slow/#", SubscribeOptions::default())];
     let refused = other.subscribe_all(&filter, Properties::EMPTY).reasons[0];
     assert_eq!(ReasonCode(refused), ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR);
+    let mut kept = Client::open(&server, lasting(V5, "kept"));
+    let refused = kept.subscribe_all(&filter, Properties::EMPTY).reasons[0];
+    assert_eq!(ReasonCode(refused), ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR);
     far.set(Way::Fine);
     other.subscribe("slow/00", QoS::AtMostOnce);
     assert_eq!(take(&mut other).payload, b"retained");
+    // The store has forgotten the refused subscription, too.
+    kept.subscribe("granted", QoS::AtLeastOnce);
+    leave(&mut kept, true);
+    drop(kept);
+    publisher.publish(publish_qos(QoS::AtLeastOnce, 3, "slow/00", b"not for kept"));
+    let mut kept = come_back(&server, V5, "kept");
+    expect_no_rest(&server, &mut kept, "granted");
 }
