@@ -163,7 +163,7 @@ fn silent_webhook(ring: &Ring<'_>) -> Outcome<()> {
         ring.server.http,
         "PUT",
         &format!("{}/webhooks/silent", tenant.broker),
-        &tenant.headers,
+        &format!("{}If-None-Match: *\r\n", tenant.headers),
         &json,
     );
     if made.as_ref().is_none_or(|answer| answer.status >= 300) {
