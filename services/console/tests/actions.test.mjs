@@ -294,6 +294,8 @@ test('the organisation: invited, tokens, roles, renamed', async () => {
     })
     assert.equal(answer.status, 200)
     await tab.keyboard.press('Escape')
+    assert.equal(await drawer.getByTestId('secret').textContent(), secret)
+    await click(drawer, 'I have stored it')
     await click(tab, 'Revoke')
     await click(tab.getByRole('dialog'), 'Revoke')
     await tab.getByText('No API token yet').waitFor()

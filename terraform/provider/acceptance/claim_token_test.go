@@ -49,7 +49,8 @@ func TestAClaimTokenThatIsUsedUp(t *testing.T) {
 		Endpoints struct{ Mqtt struct{ URL string } }
 	}
 	claim := func(user string, out any) error {
-		_, err := device.send(http.MethodPost, "/claim", map[string]any{"token": made["secret"], "user": user}, nil, out)
+		key := map[string]string{"Idempotency-Key": "a key that only this device knows/" + user}
+		_, err := device.send(http.MethodPost, "/claim", map[string]any{"token": made["secret"], "user": user}, key, out)
 		return err
 	}
 	if err := claim("pump-7", &claimed); err != nil {

@@ -40,6 +40,7 @@ const SAID: Record<string, string> = {
   'person.reset_password': 'Password reset',
   'credential.create_batch': 'Credentials created in a batch',
   'credential.claim': 'Credential claimed by a device',
+  'credential.repeat_claim': 'Claim of a credential repeated by a device',
   'credential.refuse_claim': 'Claim of a credential refused',
   'webhook.rotate_key': 'Webhook signing key rotated',
 }

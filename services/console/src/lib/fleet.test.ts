@@ -50,6 +50,7 @@ test.each([
 ])('a device claims at %s', (origin, flag) => {
   const { millrace, curl } = claimCommands(origin, 'mlc_x', 'pump-7')
   expect(millrace).toBe(`echo 'mlc_x' | millrace claim pump-7 --url ${origin}${flag}`)
+  expect(curl).toMatch(/^key=.*\ncurl --retry 8 --retry-all-errors /)
   expect(curl).toContain(`${origin}/api/v1/claim`)
   expect(curl).toContain(`-d '{"token":"mlc_x","user":"pump-7"}'`)
 })

@@ -77,7 +77,7 @@ export function claimCommands(origin: string, token: string, user: string) {
     // The same key gives the same answer again, if the first one was lost.
     curl: [
       'key=$(openssl rand -hex 16)',
-      `curl -X POST ${origin}/api/v1/claim -H 'Content-Type: application/json' \\`,
+      `curl --retry 8 --retry-all-errors ${origin}/api/v1/claim -H 'Content-Type: application/json' \\`,
       `  -H "Idempotency-Key: $key" -d '${JSON.stringify({ token, user })}'`,
     ].join('\n'),
   }

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { absolute } from './format'
-import { keysSaid } from './keys'
+import { keysSaid, overlapUntil } from './keys'
 
 const NOW = 1_800_000_000_000
 const LATER = NOW + 3_600_000
@@ -25,4 +25,12 @@ test.each([
   [[3, 2], 'keys 3 and 2'],
 ])('an attempt that %j signed', (signed_by, said) => {
   expect(keysSaid({ signed_by }, NOW).lastAttempt).toBe(said)
+})
+
+test.each([
+  [{ key_number: 2 }, null],
+  [{ key_number: 3, previous_key_number: 2, previous_key_until_ms: LATER }, LATER],
+  [{ key_number: 3, previous_key_number: 2, previous_key_until_ms: NOW }, null],
+])('the previous key of %j signs until %j', (keys, until) => {
+  expect(overlapUntil(keys, NOW)).toBe(until)
 })

@@ -19,6 +19,10 @@ export function keysSaid(keys: Keys, now: number) {
   }
 }
 
+/** The time until which a previous key signs, too; null: none does. */
+export const overlapUntil = ({ previous_key_until_ms: until }: Keys, now: number) =>
+  until != null && until > now ? until : null
+
 function signs(
   number: Keys['key_number'],
   previous: Keys['previous_key_number'],

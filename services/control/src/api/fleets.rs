@@ -22,9 +22,6 @@ use crate::domain::{
 use crate::limits::{CLAIM_BYTES_MAX, CLAIM_KEY_BYTES_MIN};
 use crate::secret::Secret;
 
-/// Path of [`claim`], which changes what pods read.
-pub(super) const CLAIM_PATH: &str = "/claim";
-
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(create_credential_batch))
@@ -88,7 +85,7 @@ struct ClaimKey {
     /// with the same name within a day, and gets the same password. Anybody with the claim token who knows this name gets
     /// it too, so derive the name from nothing that others know, such as a serial number.
     #[param(rename = "Idempotency-Key", min_length = 32, max_length = 255)]
-    idempotency_key: Option<String>,
+    idempotency_key: String,
 }
 
 /// Creates the credentials of up to 1,000 devices: all of them or none. The server generates their passwords. An
@@ -106,8 +103,9 @@ async fn create_credential_batch(
     let at = at.at();
     // The permission comes first, so that strangers cannot use up what the organisation may make.
     api.control().may(&caller, at.organisation, Permission::AccessWrite).await?;
-    api.rates().devices(at.organisation, value.devices.len())?;
     let _turn = api.budget().turn(at.organisation).await?;
+    // After the turn, so that a request that gets none costs no devices.
+    api.rates().devices(at.organisation, value.devices.len())?;
     let (batch, made) = api.control().create_credentials(&caller, &at, &value, &once).await?;
     let items =
         made.into_iter().map(|(credential, secret)| MadeCredential { credential, secret: Some(secret) });
@@ -175,9 +173,9 @@ async fn claim(
     headers: HeaderMap,
     Input { value, once }: Input<Claim, CLAIM_BYTES_MAX>,
 ) -> Answer<impl IntoResponse> {
-    if headers.get("idempotency-key").is_some_and(|key| key.len() < CLAIM_KEY_BYTES_MIN) {
+    if headers.get("idempotency-key").is_none_or(|key| key.len() < CLAIM_KEY_BYTES_MIN) {
         let detail = format!(
-            "the Idempotency-Key of a claim is random, and has at least {CLAIM_KEY_BYTES_MIN} characters"
+            "a claim needs the header Idempotency-Key: at least {CLAIM_KEY_BYTES_MIN} random characters, with which the device repeats the claim if it gets no answer"
         );
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
     }

@@ -11,7 +11,6 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::Api;
-use super::fleets::CLAIM_PATH;
 use super::problem::Problem;
 use crate::domain::Caller;
 use crate::limits::{IN_FORCE_MS, REQUEST_TIME_MAX};
@@ -83,9 +82,6 @@ async fn say_when(State(api): State<Api>, request: Request, next: Next) -> Respo
 }
 
 fn is_read_by_pods(path: &str) -> bool {
-    if path.ends_with(CLAIM_PATH) {
-        return true;
-    }
     let Some((_, of_broker)) = path.split_once("/brokers/") else { return false };
     let mut parts = of_broker.split('/').skip(1);
     // The broker's own record has its limits and its suspension.
@@ -95,10 +91,7 @@ fn is_read_by_pods(path: &str) -> bool {
 /// Ends a request that takes too long. Its transaction may still commit; a repeated request with the same key gets its
 /// answer.
 pub(crate) async fn in_time(request: Request, next: Next) -> Response {
-    timeout(REQUEST_TIME_MAX, next.run(request)).await.unwrap_or_else(|_| {
-        let detail = "it was given up; whether it was done can be seen by reading, or by sending it again with its Idempotency-Key";
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).into_response()
-    })
+    timeout(REQUEST_TIME_MAX, next.run(request)).await.unwrap_or_else(|_| Problem::given_up().into_response())
 }
 
 pub(crate) async fn with_headers(request: Request, next: Next) -> Response {
@@ -107,4 +100,16 @@ pub(crate) async fn with_headers(request: Request, next: Next) -> Response {
         response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_was_given_up_may_be_repeated_soon() {
+        let response = Problem::given_up().into_response();
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(response.headers().get(header::RETRY_AFTER), Some(&HeaderValue::from(5)));
+    }
 }

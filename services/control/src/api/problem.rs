@@ -113,7 +113,17 @@ impl Problem {
     }
 
     fn away() -> Self {
-        let detail = "the store takes no changes for the moment: try again, with the same Idempotency-Key";
+        Self::soon("the store takes no changes for the moment: try again, with the same Idempotency-Key")
+    }
+
+    /// The server has ended a request that took too long. Its transaction may still commit.
+    pub(super) fn given_up() -> Self {
+        Self::soon(
+            "it was given up; whether it was done can be seen by reading, or by sending it again with its Idempotency-Key",
+        )
+    }
+
+    fn soon(detail: &str) -> Self {
         Self { retry_after_s: Some(5), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, detail) }
     }
 }

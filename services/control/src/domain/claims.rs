@@ -97,7 +97,7 @@ impl Control {
         let id = self.new_id()?;
         let password = self.generated_for(once, id, &input.user)?;
         let secret = &self.0.hash_keys.hash(password.expose().as_bytes());
-        let Made { id } = self
+        let made = self
             .change(shown.actor(source), once, |change| async move {
                 let tx = &change.tx;
                 let (place, token) = open(tx, &shown.hash, change.now_ms).await?;
@@ -132,14 +132,30 @@ impl Control {
                 Ok(Made { id })
             })
             .await?;
-        let password = self.generated_for(once, id, &input.user)?;
-        let made = &self.0.hash_keys.hash(password.expose().as_bytes());
-        self.look(|tx| async move { still_there(&tx, &shown.place, &input.user, made).await }).await?;
+        let password = self.generated_for(once, made.id, &input.user)?;
+        let secret = &self.0.hash_keys.hash(password.expose().as_bytes());
+        self.look(|tx| async move { still_there(&tx, &shown.place, &input.user, secret).await }).await?;
+        if made.id != id {
+            self.note_repeated_claim(shown, input, source).await?;
+        }
         let endpoints = self.reach().endpoints(&shown.place.broker);
         let username = format!("{}{}", endpoints.user_prefix.as_deref().unwrap_or_default(), input.user);
         let client_id = shown.token.bind_client_id.then(|| input.user.clone());
         let claimed = ClaimAnswer { broker: shown.place.broker.clone(), username, client_id, endpoints };
         Ok((claimed, password))
+    }
+
+    async fn note_repeated_claim(
+        &self,
+        shown: &ShownClaimToken,
+        input: &Claim,
+        source: &Source,
+    ) -> Result<()> {
+        self.change(shown.actor(source), &Once::unnamed()?, |change| async move {
+            let said = json!({ "broker": shown.place.broker, "claim_token": shown.place.id });
+            change.audit(shown.place.organisation, "credential.repeat_claim", &input.user, said)
+        })
+        .await
     }
 
     pub(crate) async fn note_refused_claim(

@@ -123,6 +123,24 @@ struct Record {
     cleared_at_ms: u64,
 }
 
+/// The part of the answer with recovery codes that the receipt stores.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum StoredCheck {
+    Set(Checked, Uuid),
+    /// Of a server whose sets had no id. Receipts are stored for a day.
+    NoId(Checked),
+}
+
+impl StoredCheck {
+    fn split(self) -> (Checked, Option<Uuid>) {
+        match self {
+            Self::Set(checked, id) => (checked, Some(id)),
+            Self::NoId(checked) => (checked, None),
+        }
+    }
+}
+
 /// How a code was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Checked {
@@ -230,7 +248,7 @@ impl Control {
     ) -> Result<RecoveryCodes> {
         let (user, sign_in) = person_of(caller)?;
         let id = self.new_id()?;
-        let shown = &self.recovery_codes(once, user, id)?.recovery_codes;
+        let shown = &self.recovery_codes(once, user, Some(id))?.recovery_codes;
         let checked = self.change(caller.into(), once, |change| async move {
             let (tx, now_ms) = (&change.tx, change.now_ms);
             web_sessions::still_there(tx, sign_in, now_ms, Read::Serializable).await?;
@@ -247,7 +265,7 @@ impl Control {
                     accounts::second_factors().clear(tx, user.as_bytes()).await?;
                 }
                 audit_everywhere(&change, user, "person.refuse_code", json!({})).await?;
-                return Ok((Checked::Wrong, id));
+                return Ok(StoredCheck::Set(Checked::Wrong, id));
             };
             (record.last_step, record.wrong) = (step, 0);
             record.enabled_at_ms = Some(now_ms);
@@ -255,9 +273,9 @@ impl Control {
             accounts::second_factors().put(tx, user.as_bytes(), &record).await?;
             web_sessions::end_all(tx, user, Some(sign_in)).await?;
             audit_everywhere(&change, user, "person.enable_second_factor", json!({})).await?;
-            Ok((Checked::Right, id))
+            Ok(StoredCheck::Set(Checked::Right, id))
         });
-        match checked.await? {
+        match checked.await?.split() {
             (Checked::Right, id) => {
                 self.mail_second_factor(user, true).await?;
                 self.recovery_codes(once, user, id)
@@ -275,7 +293,7 @@ impl Control {
         let (user, _) = person_of(caller)?;
         let proof = &self.check_password(user, "password", &input.password).await?;
         let id = self.new_id()?;
-        let shown = &self.recovery_codes(once, user, id)?.recovery_codes;
+        let shown = &self.recovery_codes(once, user, Some(id))?.recovery_codes;
         let checked = self.change(caller.into(), once, |change| async move {
             proof.holds(&change, caller).await?;
             let checked = self.take_code(&change, user, Some(&input.code)).await?;
@@ -285,9 +303,9 @@ impl Control {
                 accounts::second_factors().put(&change.tx, user.as_bytes(), &record).await?;
                 audit_everywhere(&change, user, "person.renew_recovery_codes", json!({})).await?;
             }
-            Ok((checked, id))
+            Ok(StoredCheck::Set(checked, id))
         });
-        let (checked, id) = checked.await?;
+        let (checked, id) = checked.await?.split();
         self.settle_code(caller, user, checked).await?;
         self.recovery_codes(once, user, id)
     }
@@ -422,10 +440,10 @@ impl Control {
 
     /// The codes of a request: sent again, it gets the same. The receipt stores the random `id` of the set, so that a key
     /// that is used again after its receipt has expired gives other codes.
-    fn recovery_codes(&self, once: &Once, user: Uuid, id: Uuid) -> Result<RecoveryCodes> {
+    fn recovery_codes(&self, once: &Once, user: Uuid, id: Option<Uuid>) -> Result<RecoveryCodes> {
         let code = |number: usize| {
-            let made =
-                [&b"recovery code"[..], user.as_bytes(), id.as_bytes(), &number.to_be_bytes()].concat();
+            let id = id.as_ref().map_or(&[][..], |id| id.as_bytes());
+            let made = [&b"recovery code"[..], user.as_bytes(), id, &number.to_be_bytes()].concat();
             Ok(Secret::from(written(&self.bytes_of(once, &made)?).as_str()))
         };
         Ok(RecoveryCodes { recovery_codes: (0..RECOVERY_CODES).map(code).collect::<Result<_>>()? })
@@ -520,5 +538,15 @@ mod tests {
             assert_eq!(totp.check(code, time + 30), Some(time / 30));
             assert_eq!(totp.check(code, time + 60 + 30), None);
         }
+    }
+
+    #[test]
+    fn a_receipt_of_a_server_whose_sets_had_no_id_can_be_read() {
+        let id = Uuid::from_u128(7);
+        let read = |receipt| serde_json::from_value::<StoredCheck>(receipt).unwrap().split();
+        assert_eq!(read(json!("Right")), (Checked::Right, None));
+        assert_eq!(read(json!(["Wrong", id])), (Checked::Wrong, Some(id)));
+        let stored = serde_json::to_value(StoredCheck::Set(Checked::Right, id)).unwrap();
+        assert_eq!(stored, json!(["Right", id]));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use axum::body::Body;
 use axum::extract::ConnectInfo;
@@ -34,6 +35,9 @@ async fn token(ann: &Client, broker: &str, more: Value) -> (String, String) {
 }
 
 async fn claim(device: &Client, secret: &str, user: &str) -> Answer {
+    static CLAIMS: AtomicU32 = AtomicU32::new(0);
+    let key = format!("claim-{:032}", CLAIMS.fetch_add(1, Ordering::Relaxed));
+    let device = device.or_with("idempotency-key", &key);
     device.post("/claim", json!({ "token": secret, "user": user })).await
 }
 
@@ -168,7 +172,7 @@ async fn a_device_exchanges_a_claim_token_for_a_credential_of_its_own() {
 
     let device = region.stranger().with("user-agent", "pump/1.0");
     let claimed = claim(&device, &secret, "pump-7").await;
-    assert!(claimed.is(StatusCode::CREATED).headers.contains_key("millrace-in-force-at-ms"));
+    assert!(!claimed.is(StatusCode::CREATED).headers.contains_key("millrace-in-force-at-ms"));
     let name = broker.rsplit('/').next().unwrap();
     assert_eq!(claimed.text("/broker"), name);
     assert_eq!(claimed.text("/username"), format!("{name}/pump-7"));
@@ -301,10 +305,16 @@ async fn only_the_device_that_knows_the_key_of_its_claim_gets_the_answer_again()
     let again = claim(&device, &secret, "pump-1").await;
     assert_eq!(first.is(StatusCode::CREATED).body, again.is(StatusCode::CREATED).body);
     assert_eq!(ann.get(&format!("{broker}/claim-tokens/{id}")).await.body["uses"], 1);
+    let log = ann.get(&ann.own("/audit?limit=200")).await;
+    let noted: Vec<_> =
+        log.column("action").into_iter().filter(|action| action.starts_with("credential.")).collect();
+    assert_eq!(noted, ["credential.repeat_claim", "credential.claim"]);
     claim(&device, &secret, "pump-2").await.is(StatusCode::UNPROCESSABLE_ENTITY);
     claim(&region.stranger(), &secret, "pump-1").await.is(StatusCode::UNAUTHORIZED);
     let guessable = region.stranger().with("idempotency-key", "pump-1");
     claim(&guessable, &secret, "pump-1").await.is(StatusCode::BAD_REQUEST);
+    let unnamed = region.stranger().post("/claim", json!({ "token": secret, "user": "pump-1" })).await;
+    assert!(unnamed.is(StatusCode::BAD_REQUEST).text("/detail").contains("Idempotency-Key"), "{unnamed:?}");
     ann.delete(&format!("{broker}/claim-tokens/{id}")).await.is(StatusCode::NO_CONTENT);
     claim(&device, &secret, "pump-1").await.is(StatusCode::UNAUTHORIZED);
 }
@@ -568,6 +578,7 @@ async fn an_unknown_claim_token_is_limited_like_a_known_one() {
         for number in 0..5_000_u32 {
             let body = json!({ "token": secret, "user": "x" }).to_string();
             let request = Request::builder().method(Method::POST).uri("/claim");
+            let request = request.header("idempotency-key", format!("{number:032}"));
             let mut request =
                 request.header("content-type", "application/json").body(Body::from(body)).unwrap();
             let address = SocketAddr::new((0x0A00_0000 + number).to_be_bytes().into(), 50_000);

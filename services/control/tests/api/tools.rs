@@ -195,6 +195,11 @@ impl Client {
         client
     }
 
+    /// Sends the header unless the client sends another one of this name.
+    pub(crate) fn or_with(&self, name: &'static str, value: &str) -> Self {
+        if self.headers.contains_key(name) { self.clone() } else { self.with(name, value) }
+    }
+
     pub(crate) fn without(&self, name: &'static str) -> Self {
         let mut client = self.clone();
         client.headers.remove(name);

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::client::is_key;
 use crate::limits::whole_number;
 
 #[derive(Clone, Debug, Args)]
@@ -191,6 +192,10 @@ pub(super) enum CredentialsCommand {
         /// Make one for each line of this file, - for standard input: a user name and, after a comma, its only client id.
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
+        /// Name of this run. A run that is repeated with the same name, devices and group within a day shows the same
+        /// secrets. Without this option the command makes a name, and prints it if it fails.
+        #[arg(long, value_name = "KEY", conflicts_with = "user", value_parser = is_key(1))]
+        idempotency_key: Option<String>,
         /// Read an existing password of devices from standard input, or ask for it.
         #[arg(long, conflicts_with_all = ["count", "file"])]
         password: bool,

@@ -13,6 +13,8 @@ use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 
+use super::patience::patiently;
+use super::print::say;
 use crate::failure::Failure;
 use crate::limits::{API_ANSWER_BYTES_MAX, API_PATIENCE_S};
 
@@ -52,11 +54,12 @@ impl Ask {
 
     /// Creates something; sending it twice has the same effect as once.
     pub(super) fn once(path: impl Into<String>, body: Value) -> Result<Self, Failure> {
-        let mut random = [0; 16];
-        getrandom::fill(&mut random)
-            .map_err(|error| Failure::Run(format!("no random numbers from the system: {error}")))?;
-        let key = format!("{:032x}", u128::from_be_bytes(random));
-        Ok(Self::new(Method::POST, path, Some(body)).with(IDEMPOTENCY_KEY, key))
+        Ok(Self::named(path, body, random_key()?))
+    }
+
+    /// Like [`Self::once`], with a key of the caller.
+    pub(super) fn named(path: impl Into<String>, body: Value, key: impl Into<String>) -> Self {
+        Self::new(Method::POST, path, Some(body)).with(IDEMPOTENCY_KEY, key)
     }
 
     pub(super) fn with(mut self, name: header::HeaderName, value: impl Into<String>) -> Self {
@@ -70,9 +73,32 @@ impl Ask {
     }
 }
 
+/// A new Idempotency-Key.
+pub(super) fn random_key() -> Result<String, Failure> {
+    let mut random = [0; 16];
+    getrandom::fill(&mut random)
+        .map_err(|error| Failure::Run(format!("no random numbers from the system: {error}")))?;
+    Ok(format!("{:032x}", u128::from_be_bytes(random)))
+}
+
+/// Checks an Idempotency-Key of the command line, which must need no quotes in a shell.
+pub(super) fn is_key(least: usize) -> impl Fn(&str) -> Result<String, String> + Clone + Send + Sync {
+    move |text| {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte);
+        match (least..=KEY_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_plain) {
+            true => Ok(text.into()),
+            false => {
+                Err(format!("{least} to {KEY_BYTES_MAX} letters (a to z), digits, and ._:- are allowed"))
+            }
+        }
+    }
+}
+
 pub(super) struct Refused {
     /// Type of the problem (RFC 9457), without the part that all have in common.
     pub(super) kind: Option<String>,
+    /// A repeat may succeed. Unless the server limits requests, this one may have been performed.
+    pub(super) is_for_now: bool,
     /// Seconds after which the server asks for the request again (429 and 503).
     pub(super) retry_after_s: Option<u64>,
     pub(super) failure: Failure,
@@ -80,13 +106,15 @@ pub(super) struct Refused {
 
 impl From<Failure> for Refused {
     fn from(failure: Failure) -> Self {
-        Self { kind: None, retry_after_s: None, failure }
+        Self { kind: None, is_for_now: false, retry_after_s: None, failure }
     }
 }
 
 const USER_AGENT: &str = concat!("millrace/", env!("CARGO_PKG_VERSION"), " (command line)");
 /// The end of the failure of a request without a valid login.
 pub(super) const LOG_IN_HINT: &str = "; log in with `millrace login --url URL`";
+/// Leaves room for the number of a batch: the API allows 255.
+const KEY_BYTES_MAX: usize = 240;
 const IDEMPOTENCY_KEY: header::HeaderName = header::HeaderName::from_static("idempotency-key");
 pub(super) const CSRF_TOKEN: header::HeaderName = header::HeaderName::from_static("x-csrf-token");
 
@@ -129,12 +157,28 @@ impl Client {
             Err(Lost(_)) if ask.is_repeatable() => self.try_once(ask),
             first => first,
         }
-        .map_err(|Lost(why)| {
-            Failure::Run(format!(
-                "{} cannot be reached: {why}; see whether the address is right and the service runs",
-                self.base
-            ))
-        })?
+        .unwrap_or_else(|lost| Err(self.unreachable(&lost)))
+    }
+
+    /// Like [`Self::try_ask`], and repeats the request for some minutes while it is not answered.
+    #[allow(clippy::disallowed_methods, reason = "a command has nothing else to do")]
+    pub(super) fn ask_patiently(&self, ask: &Ask) -> Result<Answer, Refused> {
+        debug_assert!(ask.is_repeatable(), "{} {}", ask.method, ask.path);
+        let wait = |refused: &Refused, seconds| {
+            match (&refused.failure, refused.retry_after_s) {
+                (Failure::Run(why), None) => say(&format!("{why}. It is tried again in {seconds} s.")),
+                _ => say(&format!("The server asks to wait for {seconds} s.")),
+            }
+            std::thread::sleep(Duration::from_secs(seconds));
+        };
+        let send = || self.try_once(ask).unwrap_or_else(|lost| Err(self.unreachable(&lost)));
+        patiently(send, wait)
+    }
+
+    fn unreachable(&self, Lost(why): &Lost) -> Refused {
+        let hint = "see whether the address is right and the service runs";
+        let failure = Failure::Run(format!("{} cannot be reached: {why}; {hint}", self.base));
+        Refused { is_for_now: true, ..failure.into() }
     }
 
     /// Reads a stream of server-sent events until `each` says false, or the stream ends.
@@ -255,9 +299,15 @@ fn read(answer: &Response<bytes::Bytes>) -> Result<Answer, Refused> {
         return Ok(Answer { body, etag: value(header::ETAG), cookie: value(header::SET_COOKIE) });
     }
     let kind = body["type"].as_str().and_then(|kind| kind.rsplit(':').next()).map(str::to_owned);
-    let is_for_now = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+    let is_for_now = matches!(
+        status,
+        StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT
+    );
     let retry_after_s = value(header::RETRY_AFTER).and_then(|text| text.parse().ok()).filter(|_| is_for_now);
-    Err(Refused { kind, retry_after_s, failure: Failure::Run(problem(status.as_u16(), &body)) })
+    Err(Refused { kind, is_for_now, retry_after_s, failure: Failure::Run(problem(status.as_u16(), &body)) })
 }
 
 /// One sentence from a problem (RFC 9457).
@@ -306,6 +356,17 @@ mod tests {
             assert_eq!(problem(status, &body), said);
         }
         assert!(problem(502, &Value::Null).contains("502"));
+    }
+
+    #[test]
+    fn a_proxy_without_its_server_is_asked_again() {
+        for (status, is_for_now) in
+            [(429, true), (502, true), (503, true), (504, true), (500, false), (409, false), (401, false)]
+        {
+            let answer = Response::builder().status(status).header(header::RETRY_AFTER, "7");
+            let refused = read(&answer.body(bytes::Bytes::new()).unwrap()).err().unwrap();
+            assert_eq!((refused.is_for_now, refused.retry_after_s), (is_for_now, is_for_now.then_some(7)));
+        }
     }
 
     #[test]

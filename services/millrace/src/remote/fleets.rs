@@ -7,11 +7,11 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::args::{Limit, OfBroker, Sure};
-use super::client::{Ask, Client, LOG_IN_HINT};
+use super::client::{Ask, Client, LOG_IN_HINT, Refused, is_key, random_key};
 use super::input;
 use super::login::checked;
 use super::print::{Fields, Printer};
-use super::site::{List, Site, part};
+use super::site::{Site, part};
 use crate::failure::Failure;
 use crate::inspect::confirm::{confirm, may_ask};
 use crate::inspect::now_ms;
@@ -19,6 +19,8 @@ use crate::limits::{API_ANSWER_BYTES_MAX, whole_number};
 
 /// The API's maximum.
 const BATCH: usize = 1_000;
+/// The API's minimum for the key of a claim.
+const CLAIM_KEY_MIN: usize = 32;
 const DAY_MS: u64 = 86_400_000;
 
 const MADE: Fields = &[("USER", "user"), ("CLIENT", "client_id"), ("SECRET", "secret")];
@@ -95,6 +97,10 @@ pub(crate) struct ClaimArgs {
     /// Allow HTTP without TLS to another machine; anybody on the way can then read the password.
     #[arg(long)]
     insecure: bool,
+    /// Random name of this claim. A claim that is repeated with the same name within a day gives the same password. Without
+    /// this option the command makes a name, and prints it if it fails.
+    #[arg(long, value_name = "KEY", value_parser = is_key(CLAIM_KEY_MIN))]
+    idempotency_key: Option<String>,
     /// Write the answer as one JSON object.
     #[arg(long)]
     json: bool,
@@ -114,7 +120,7 @@ pub(crate) fn claim_tokens(args: ClaimTokensArgs) -> Result<(), Failure> {
                 "name": name, "user_prefix": prefix, "uses_max": uses, "group": group,
                 "expires_at_ms": now_ms() + u64::from(days) * DAY_MS, "bind_client_id": !any_client_id,
             });
-            site.printer.details(&site.make(&path(&broker), body)?)?;
+            site.printer.secret(&site.make(&path(&broker), body)?)?;
             site.printer.did(
                 "The secret is shown only now. Devices exchange it with `millrace claim`, until it ends, or you log out or delete the API token.",
             );
@@ -134,64 +140,93 @@ pub(crate) fn claim_tokens(args: ClaimTokensArgs) -> Result<(), Failure> {
 pub(crate) fn claim(args: &ClaimArgs) -> Result<(), Failure> {
     let client = Client::new(&checked(&args.url, args.insecure)?)?;
     let token = input::secret("Claim token")?;
-    let ask = Ask::once("/claim", json!({ "token": token, "user": args.user }))?;
-    let claimed = client.ask(&ask).map_err(|failure| match failure {
+    let key = args.idempotency_key.clone().map_or_else(random_key, Ok)?;
+    let ask = Ask::named("/claim", json!({ "token": token, "user": args.user }), &key);
+    let again = |failure| match failure {
+        Failure::Run(why) => Failure::Run(format!(
+            "{why}; the server may have made the credential: repeat the command within a day, with `--idempotency-key {key}`, for its password"
+        )),
+        other => other,
+    };
+    let claimed = client.ask_patiently(&ask).map_err(|refused| match refused.failure {
+        failure if refused.is_for_now => again(failure),
         // A device has no login.
         Failure::Run(why) => Failure::Run(why.trim_end_matches(LOG_IN_HINT).to_owned()),
         other => other,
     })?;
     let printer = Printer { json: args.json };
-    printer.details(&claimed.body)?;
+    printer.secret(&claimed.body).map_err(again)?;
     printer.did("The password is shown only now: keep it.");
     Ok(())
 }
 
-/// Makes credentials, in requests of up to 1,000, and prints the credentials of each as soon as it is answered: an error
-/// or an interruption loses none that were made.
+/// Makes credentials, in requests of up to 1,000, and prints the credentials of each as soon as it is answered. A failure
+/// that leaves unseen credentials names them, and the key by which a repeated command shows them.
 pub(super) fn create_many(
     site: &Site,
     broker: &str,
     devices: &[Value],
     group: Option<&str>,
+    key: Option<String>,
 ) -> Result<(), Failure> {
     let path = format!("{broker}/credential-batches");
-    let make = |batch: &[Value]| {
-        let mut answer = site.make_patiently(&path, json!({ "devices": batch, "group": group }))?;
+    let key = key.map_or_else(random_key, Ok)?;
+    let make = |number: usize, batch: &[Value]| {
+        let body = json!({ "devices": batch, "group": group });
+        let mut answer = site.make_patiently(&path, body, &format!("{key}-{number}"))?;
         Ok(answer["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
     };
-    let (made, failed) = in_batches(devices, make, |rows| {
-        site.printer.list(MADE, &List { rows, more: false, unanswered: Vec::new() }, "")
-    });
-    if made > 0 {
+    let mut secrets = site.printer.secrets(MADE);
+    let (shown, ended) = in_batches(devices, make, |rows| secrets.show(&mut std::io::stdout().lock(), &rows));
+    if shown > 0 {
         site.printer.did("The secrets are shown only now: keep them.");
     }
-    match failed {
-        Some(Failure::Run(why)) if made > 0 => {
-            Err(Failure::Run(format!("{made} of {} credentials were made: {why}", devices.len())))
-        }
-        Some(failure) => Err(failure),
-        None => Ok(()),
-    }
+    ended.map_or(Ok(()), |ended| Err(said(ended, shown, devices.len(), &key)))
 }
 
-/// Returns how many were shown, and the failure that ended it.
-fn in_batches(
-    devices: &[Value],
-    mut make: impl FnMut(&[Value]) -> Result<Vec<Value>, Failure>,
+/// The end of [`in_batches`] by a failure.
+struct Ended<'a> {
+    failure: Failure,
+    /// Devices whose credentials may exist, although their secrets were not shown.
+    unseen: &'a [Value],
+}
+
+fn said(Ended { failure, unseen }: Ended<'_>, shown: usize, all: usize, key: &str) -> Failure {
+    let Failure::Run(why) = failure else { return failure };
+    let user = |device: &Value| device["user"].as_str().unwrap_or_default().to_owned();
+    Failure::Run(match unseen {
+        [] if shown == 0 => why,
+        [] => format!("{shown} of {all} credentials were made: {why}"),
+        [first, ..] => format!(
+            "{shown} of {all} credentials were shown: {why}; those from \"{}\" to \"{}\" may exist: repeat the command within a day, with `--idempotency-key {key}`, for all secrets",
+            user(first),
+            unseen.last().map(user).unwrap_or_default(),
+        ),
+    })
+}
+
+/// `make` also gets the number of the batch. Returns how many were shown, and the failure that ended it.
+fn in_batches<'a>(
+    devices: &'a [Value],
+    mut make: impl FnMut(usize, &[Value]) -> Result<Vec<Value>, Refused>,
     mut show: impl FnMut(Vec<Value>) -> Result<(), Failure>,
-) -> (usize, Option<Failure>) {
-    let mut made = 0;
-    for batch in devices.chunks(BATCH) {
-        let rows = match make(batch) {
+) -> (usize, Option<Ended<'a>>) {
+    let mut shown = 0;
+    for (number, batch) in devices.chunks(BATCH).enumerate() {
+        let rows = match make(number + 1, batch) {
             Ok(rows) => rows,
-            Err(failure) => return (made, Some(failure)),
+            Err(refused) => {
+                let unseen = if refused.is_for_now { batch } else { &[] };
+                return (shown, Some(Ended { failure: refused.failure, unseen }));
+            }
         };
-        made += rows.len();
+        let made = rows.len();
         if let Err(failure) = show(rows) {
-            return (made, Some(failure));
+            return (shown, Some(Ended { failure, unseen: batch }));
         }
+        shown += made;
     }
-    (made, None)
+    (shown, None)
 }
 
 /// Devices with numbered user names.
@@ -231,21 +266,40 @@ fn devices(text: &str) -> Vec<Value> {
 mod tests {
     use super::*;
 
+    fn refused(is_for_now: bool) -> Refused {
+        Refused { is_for_now, ..Failure::Run("no".into()).into() }
+    }
+
     #[test]
     fn each_batch_is_shown_before_the_next_one_is_made() {
         let devices = numbered("p-", 0, 2_500);
         let steps = std::cell::RefCell::new(Vec::new());
-        let make = |batch: &[Value]| {
-            steps.borrow_mut().push(format!("make {}", batch.len()));
-            if batch.len() < BATCH { Err(Failure::Run("no".into())) } else { Ok(batch.to_vec()) }
+        let make = |number, batch: &[Value]| {
+            steps.borrow_mut().push(format!("make {number} of {}", batch.len()));
+            if batch.len() < BATCH { Err(refused(false)) } else { Ok(batch.to_vec()) }
         };
         let show = |rows: Vec<Value>| {
             steps.borrow_mut().push(format!("show {}", rows.len()));
             Ok(())
         };
-        let (made, failed) = in_batches(&devices, make, show);
-        assert!(made == 2_000 && failed.is_some());
-        assert_eq!(steps.into_inner(), ["make 1000", "show 1000", "make 1000", "show 1000", "make 500"]);
+        let (shown, ended) = in_batches(&devices, make, show);
+        assert!(shown == 2_000 && ended.is_some_and(|ended| ended.unseen.is_empty()));
+        let expected = ["make 1 of 1000", "show 1000", "make 2 of 1000", "show 1000", "make 3 of 500"];
+        assert_eq!(steps.into_inner(), expected);
+    }
+
+    #[test]
+    fn a_failure_names_the_credentials_that_nobody_has_seen() {
+        let devices = numbered("p-", 0, 2_500);
+        let no = |_| Err(Failure::Run("no".into()));
+        let lost = in_batches(&devices, |_, _| Err(refused(true)), |_| Ok(()));
+        let unwritten = in_batches(&devices, |_, batch| Ok(batch.to_vec()), no);
+        for (shown, ended) in [lost, unwritten] {
+            let Failure::Run(why) = said(ended.unwrap(), shown, devices.len(), "k") else { panic!() };
+            for words in ["0 of 2500", "\"p-0\" to \"p-999\"", "--idempotency-key k"] {
+                assert!(why.contains(words), "{why}");
+            }
+        }
     }
 
     #[test]

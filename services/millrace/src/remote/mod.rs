@@ -15,6 +15,7 @@ mod input;
 mod login;
 mod messages;
 mod nouns;
+mod patience;
 mod people;
 mod print;
 mod site;

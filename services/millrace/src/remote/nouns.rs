@@ -108,7 +108,17 @@ pub(crate) fn credentials(args: CredentialsArgs) -> Result<(), Failure> {
             let (site, broker) = Site::at_broker(&of)?;
             site.printer.details(&site.get(&credential(&broker, &user))?.body)
         }
-        CredentialsCommand::Create { user, count, prefix, from, file, password, group, of } => {
+        CredentialsCommand::Create {
+            user,
+            count,
+            prefix,
+            from,
+            file,
+            idempotency_key,
+            password,
+            group,
+            of,
+        } => {
             let devices = match (count, &file) {
                 (Some(count), _) => fleets::numbered(&prefix.unwrap_or_default(), from, count),
                 (None, Some(file)) => fleets::of_file(file)?,
@@ -116,7 +126,7 @@ pub(crate) fn credentials(args: CredentialsArgs) -> Result<(), Failure> {
             };
             let (site, broker) = Site::at_broker(&of)?;
             if !devices.is_empty() {
-                return fleets::create_many(&site, &broker, &devices, group.as_deref());
+                return fleets::create_many(&site, &broker, &devices, group.as_deref(), idempotency_key);
             }
             let password = password.then(|| input::secret("Password of the credential")).transpose()?;
             let body = json!({ "user": user, "password": password, "group": group });
@@ -159,7 +169,7 @@ fn credential(broker: &str, user: &str) -> String {
 }
 
 fn shown_once(site: &Site, made: &Value) -> Result<(), Failure> {
-    site.printer.details(made)?;
+    site.printer.secret(made)?;
     if made["secret"].is_string() {
         site.printer.did("The secret is shown only now: keep it.");
     }

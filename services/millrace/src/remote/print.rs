@@ -45,10 +45,51 @@ impl Printer {
         })
     }
 
+    /// Like [`Self::details`], of what the server does not show again: a closed pipe is a failure.
+    pub(super) fn secret(self, of: &Value) -> Result<(), Failure> {
+        let mut out = io::stdout().lock();
+        let written = match self.json {
+            true => writeln!(out, "{of}"),
+            false => details(&mut out, of),
+        };
+        written.and_then(|()| out.flush()).map_err(|error| unwritten(&error))
+    }
+
+    /// Rows in several parts, which the server does not show again.
+    pub(super) fn secrets(self, fields: Fields) -> Secrets {
+        let columns = fields.iter().map(|(head, _)| (*head, Align::Left)).collect();
+        Secrets { json: self.json, fields, table: Table::of(columns) }
+    }
+
     pub(super) fn did(self, sentence: &str) {
         if !self.json {
             say(sentence);
         }
+    }
+}
+
+/// Prints rows in several parts, in one table.
+pub(super) struct Secrets {
+    json: bool,
+    fields: Fields,
+    table: Table,
+}
+
+impl Secrets {
+    /// # Errors
+    /// For a write that fails, also to a closed pipe.
+    pub(super) fn show(&mut self, out: &mut impl Write, rows: &[Value]) -> Result<(), Failure> {
+        self.write(out, rows).and_then(|()| out.flush()).map_err(|error| unwritten(&error))
+    }
+
+    fn write(&mut self, out: &mut impl Write, rows: &[Value]) -> io::Result<()> {
+        for row in rows {
+            match self.json {
+                true => writeln!(out, "{row}")?,
+                false => self.table.push(out, cells(self.fields, row))?,
+            }
+        }
+        self.table.flush(out)
     }
 }
 
@@ -59,11 +100,17 @@ pub(super) fn say(sentence: &str) {
 
 fn done(written: io::Result<()>) -> Result<(), Failure> {
     match written {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::Run(format!("the answer cannot be written: {error}")))
-        }
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(unwritten(&error)),
         _ => Ok(()),
     }
+}
+
+fn unwritten(error: &io::Error) -> Failure {
+    Failure::Run(format!("the answer cannot be written: {error}"))
+}
+
+fn cells(fields: Fields, row: &Value) -> Vec<String> {
+    fields.iter().map(|(_, field)| cell(field, &row[*field], false)).collect()
 }
 
 fn table(out: &mut impl Write, fields: Fields, rows: &[Value]) -> io::Result<()> {
@@ -76,7 +123,7 @@ fn table(out: &mut impl Write, fields: Fields, rows: &[Value]) -> io::Result<()>
         .collect();
     let mut table = Table::of(columns);
     for row in rows {
-        table.push(out, fields.iter().map(|(_, field)| cell(field, &row[*field], false)).collect())?;
+        table.push(out, cells(fields, row))?;
     }
     table.flush(out)
 }
@@ -143,6 +190,21 @@ mod tests {
             lines,
             [vec!["A", "NUMBER", "ON"], vec!["x\\x1b[2J", "1,200", "yes"], vec!["-", "7", "no"]]
         );
+    }
+
+    #[test]
+    fn secrets_in_several_parts_have_one_head_and_need_an_open_pipe() {
+        let fields: Fields = &[("USER", "user"), ("SECRET", "secret")];
+        let rows = |user: &str| [json!({ "user": user, "secret": "s" })];
+        for (json, expected) in [(false, 3), (true, 2)] {
+            let (mut secrets, mut out) = (Printer { json }.secrets(fields), Vec::new());
+            secrets.show(&mut out, &rows("a")).unwrap();
+            secrets.show(&mut out, &rows("b")).unwrap();
+            assert_eq!(String::from_utf8(out).unwrap().lines().count(), expected);
+            let (reader, mut closed) = io::pipe().unwrap();
+            drop(reader);
+            assert!(secrets.show(&mut closed, &rows("c")).is_err());
+        }
     }
 
     #[test]

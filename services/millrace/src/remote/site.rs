@@ -1,8 +1,6 @@
 //! A service and one of its organisations, by the user's arguments. Adds the organisation, pages, the broker and versions to
 //! requests.
 
-use std::time::Duration;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{Method, header};
@@ -12,16 +10,11 @@ use serde_json::Value;
 use super::args::{ApiArgs, OfBroker};
 use super::client::{Answer, Ask, Client, Refused};
 use super::login::Login;
-use super::print::{Printer, say};
+use super::print::Printer;
 use crate::failure::Failure;
 
 /// The API's maximum.
 const PAGE: usize = 200;
-
-/// Repeats of a request that the server refuses for the moment.
-const REPEATS_MAX: usize = 20;
-/// Longest wait before such a repeat, seconds.
-const REPEAT_AFTER_S_MAX: u64 = 120;
 
 /// Characters that need no escape in a part of a path.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -53,22 +46,6 @@ pub(super) fn client_part(id: &str) -> String {
         _ if id.starts_with("base64:") => format!("base64:{}", URL_SAFE_NO_PAD.encode(id)),
         _ => part(id),
     }
-}
-
-/// Sends a request until it is answered, or refused for good.
-fn patiently<T>(
-    mut send: impl FnMut() -> Result<T, Refused>,
-    mut wait: impl FnMut(u64),
-) -> Result<T, Failure> {
-    for _ in 0..REPEATS_MAX {
-        match send() {
-            Err(Refused { retry_after_s: Some(seconds), .. }) if seconds <= REPEAT_AFTER_S_MAX => {
-                wait(seconds);
-            }
-            answered => return answered.map_err(|refused| refused.failure),
-        }
-    }
-    send().map_err(|refused| refused.failure)
 }
 
 impl Site {
@@ -139,15 +116,9 @@ impl Site {
         Ok(self.client.ask(&Ask::once(self.own(path), body)?)?.body)
     }
 
-    /// Like [`Self::make`], but sends the same request again while the server asks for patience.
-    #[allow(clippy::disallowed_methods, reason = "the server names the time to wait")]
-    pub(super) fn make_patiently(&self, path: &str, body: Value) -> Result<Value, Failure> {
-        let ask = Ask::once(self.own(path), body)?;
-        let wait = |seconds| {
-            say(&format!("The server asks to wait for {seconds} s."));
-            std::thread::sleep(Duration::from_secs(seconds));
-        };
-        patiently(|| self.client.try_ask(&ask).map(|answer| answer.body), wait)
+    /// Like [`Self::make`], and repeats the request for some minutes while it is not answered.
+    pub(super) fn make_patiently(&self, path: &str, body: Value, key: &str) -> Result<Value, Refused> {
+        Ok(self.client.ask_patiently(&Ask::named(self.own(path), body, key))?.body)
     }
 
     pub(super) fn url(&self) -> &str {
@@ -198,33 +169,5 @@ impl Site {
 
     fn own(&self, path: &str) -> String {
         format!("/organisations/{}{path}", self.organisation)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_is_repeated_while_the_server_asks_for_patience() {
-        let later = |retry_after_s| Refused { kind: None, retry_after_s, failure: Failure::Run("no".into()) };
-        let (mut sent, mut waited) = (0, Vec::new());
-        let send = || {
-            sent += 1;
-            if sent < 3 { Err(later(Some(5))) } else { Ok(sent) }
-        };
-        assert!(matches!(patiently(send, |seconds| waited.push(seconds)), Ok(3)));
-        assert_eq!(waited, [5, 5]);
-        for (retry_after_s, expected) in
-            [(None, 1), (Some(REPEAT_AFTER_S_MAX + 1), 1), (Some(1), REPEATS_MAX + 1)]
-        {
-            let mut sent = 0;
-            let send = || {
-                sent += 1;
-                Err::<(), _>(later(retry_after_s))
-            };
-            assert!(patiently(send, |_| ()).is_err());
-            assert_eq!(sent, expected);
-        }
     }
 }

@@ -49,6 +49,10 @@ impl Terminal {
     }
 
     fn run_with(&self, command: &str, input: &str, variables: &[(&str, &str)]) -> Said {
+        self.run_to(command, input, variables, Stdio::piped())
+    }
+
+    fn run_to(&self, command: &str, input: &str, variables: &[(&str, &str)], out: Stdio) -> Said {
         let mut program = Command::new(env!("CARGO_BIN_EXE_millrace"));
         for (name, _) in
             std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("MILLRACE_"))
@@ -57,7 +61,7 @@ impl Terminal {
         }
         program.args(command.split(' ')).envs(variables.iter().copied());
         program.env("XDG_CONFIG_HOME", self.settings.path());
-        program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        program.stdin(Stdio::piped()).stdout(out).stderr(Stdio::piped());
         let mut child = program.spawn().unwrap();
         // A command that reads no input may have ended already.
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
@@ -165,6 +169,60 @@ fn brokers_credentials_and_rules_are_made_shown_changed_and_deleted() {
     ann.run("brokers show Works").badly(1, "there is no broker \"Works\"");
     let log = ann.run("audit --limit 1").well();
     assert!(log.out.contains("broker.delete") && log.err.contains("There are more"), "{log:?}");
+}
+
+/// Returns the address of a proxy that loses the first answers, after the server has performed the requests.
+fn forgetful(server: &Server, lost: usize) -> std::net::SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, upstream) = (listener.local_addr().unwrap(), server.http.clone());
+    std::thread::spawn(move || {
+        for (number, client) in listener.incoming().enumerate() {
+            let (mut client, mut server) = (client.unwrap(), TcpStream::connect(&upstream).unwrap());
+            let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+            if number < lost {
+                server.read_exact(&mut [0]).unwrap();
+                client.shutdown(std::net::Shutdown::Both).unwrap();
+                continue;
+            }
+            std::thread::spawn(move || std::io::copy(&mut server, &mut client));
+        }
+    });
+    address
+}
+
+#[test]
+fn passwords_whose_answer_was_lost_or_not_written_are_shown_again() {
+    let (_data, server, ann) = logged_in();
+    let url = format!("--url http://{}", forgetful(&server, 2));
+    let token = ann.run("claim-tokens create a --prefix valve- --uses 2 --broker default --json").json();
+    let secret = format!("{}\n", token[0]["secret"].as_str().unwrap());
+    let claimed = ann.run_with(&format!("claim valve-1 {url} --json"), &secret, &[]);
+    assert!(claimed.err.contains("tried again"), "{claimed:?}");
+    assert!(claimed.json()[0]["password"].is_string());
+    let key = |said: &Said| {
+        let key = said.err.split("--idempotency-key ").nth(1).unwrap_or_else(|| panic!("{said:?}"));
+        key.split('`').next().unwrap().to_owned()
+    };
+    let full = || Stdio::from(std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
+    let claim = format!("claim valve-2 --url http://{} --json", server.http);
+    let unseen = ann.run_to(&claim, &secret, &[], full());
+    assert_eq!(unseen.code, Some(1), "{unseen:?}");
+    let again = format!("{claim} --idempotency-key {}", key(&unseen));
+    assert!(ann.run_with(&again, &secret, &[]).json()[0]["password"].is_string());
+    ann.run_with(&format!("{claim} --idempotency-key short"), &secret, &[]).badly(2, "32");
+
+    let (reader, closed) = std::io::pipe().unwrap();
+    drop(reader);
+    let create = "credentials create --count 1100 --prefix p- --broker default --json";
+    for (out, from) in [(full(), ""), (closed.into(), " --from 5000")] {
+        let create = format!("{create}{from}");
+        let unseen = ann.run_to(&create, "", &[], out);
+        assert_eq!(unseen.code, Some(1), "{unseen:?}");
+        assert!(unseen.err.contains("0 of 1100 credentials were shown"), "{unseen:?}");
+        let seen = ann.run(&format!("{create} --idempotency-key {}", key(&unseen))).json();
+        assert!(seen.len() == 1_100 && seen.iter().all(|one| one["secret"].is_string()));
+    }
 }
 
 #[test]

@@ -101,7 +101,15 @@ export function Tokens() {
           )
         }
       </Loaded>
-      <Drawer opened={isOpen} onClose={close} title={made ? made.name : 'Create token'} size={520}>
+      <Drawer
+        opened={isOpen}
+        onClose={close}
+        title={made ? made.name : 'Create token'}
+        size={520}
+        // The token cannot be shown again.
+        closeOnClickOutside={made === null}
+        closeOnEscape={made === null}
+      >
         {made ? (
           <Stack gap="md">
             <Secret name={`Token ${made.name}`} value={made.secret} fileName={`${made.name}.token`} />
@@ -111,6 +119,9 @@ export function Tokens() {
               label="the command"
               isWrapped
             />
+            <Button onClick={close} style={{ alignSelf: 'flex-start' }}>
+              I have stored it
+            </Button>
           </Stack>
         ) : (
           <TokenForm
@@ -131,7 +142,7 @@ function Revoke({ token, onDone }: { token: Token; onDone: () => void }) {
     <Confirm
       verb="Revoke"
       title={`Revoke ${token.name}?`}
-      loses="Programs that use it are refused from now on."
+      loses="Programs that use it are refused from now on, and so are the claim tokens that were created with it."
       act={() => deleteToken(id, token.id)}
       onDone={() => {
         done(`${token.name} was revoked.`)

@@ -116,6 +116,9 @@ export function ClaimTokens() {
                 onClose={close}
                 title={made?.name ?? row?.name ?? (isNew ? 'Create claim token' : 'Claim token')}
                 size={560}
+                // The claim token cannot be shown again.
+                closeOnClickOutside={made === null}
+                closeOnEscape={made === null}
               >
                 {made && <Shown made={made} onClose={close} />}
                 {!made && isNew && (
@@ -289,6 +292,8 @@ function Details({ row, onDeleted }: { row: ClaimToken; onDeleted: () => void })
       />
       <Text size="sm" c="dimmed">
         The server refuses the claim token while the member who created it may not change credentials.
+        {row.api_token &&
+          ` It was created with the API token ${row.api_token}, and ends when that token is deleted or expires. A login of the command line is such a token.`}
       </Text>
       {can('access:write') && (
         <Confirm

@@ -120,6 +120,9 @@ export function Credentials() {
               opened={isNew || edit !== undefined}
               onClose={close}
               title={made ? `Credential of ${made.user}` : (edit ?? 'Create credential')}
+              // The password cannot be shown again.
+              closeOnClickOutside={made === null}
+              closeOnEscape={made === null}
             >
               {made && <Shown made={made} onClose={close} />}
               {!made && isNew && (

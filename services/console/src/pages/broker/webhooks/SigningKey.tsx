@@ -5,7 +5,8 @@ import { useBroker } from '../../../api/brokers'
 import type { Schemas } from '../../../api/client'
 import { useOnce } from '../../../api/once'
 import { rotateKey, statusQuery } from '../../../api/webhooks'
-import { keysSaid } from '../../../lib/keys'
+import { absolute } from '../../../lib/format'
+import { keysSaid, overlapUntil } from '../../../lib/keys'
 import { Secret } from '../../../ui/Code'
 import { Form } from '../../../ui/Form'
 import { done } from '../../../ui/notify'
@@ -62,9 +63,16 @@ export function SigningKey({ name, status }: { name: string; status: Status }) {
           ['The last attempt was signed by', lastAttempt],
         ]}
       />
-      <Drawer opened={isOpen} onClose={close} title={made ? `Key ${made.key_number} of ${name}` : verb}>
+      <Drawer
+        opened={isOpen}
+        onClose={close}
+        title={made ? `Key ${made.key_number} of ${name}` : verb}
+        // The key cannot be shown again.
+        closeOnClickOutside={made === null}
+        closeOnEscape={made === null}
+      >
         {made && <NewKey name={name} made={made} onClose={close} />}
-        {!made && isOpen && <Rotate name={name} verb={verb} isSigned={isSigned} onDone={onDone} />}
+        {!made && isOpen && <Rotate name={name} verb={verb} status={status} onDone={onDone} />}
       </Drawer>
     </Panel>
   )
@@ -96,16 +104,20 @@ function NewKey({ name, made, onClose }: { name: string; made: MadeKey; onClose:
 interface RotateProps {
   name: string
   verb: string
-  isSigned: boolean
+  status: Status
   onDone: (keys: MadeKey) => void
 }
 
-function Rotate({ name, verb, isSigned, onDone }: RotateProps) {
+function Rotate({ name, verb, status, onDone }: RotateProps) {
   const { path } = useBroker()
+  const now = useNow()
   const [overlap, setOverlap] = useState<string | null>('86400')
   const [own, setOwn] = useState('')
   const rotate = useOnce(rotateKey)
-  const overlap_s = isSigned ? Number(overlap) : 0
+  const isSigned = status.key_number != null
+  const until = overlapUntil(status, now)
+  const value = until === null ? overlap : '0'
+  const overlap_s = isSigned ? Number(value) : 0
   return (
     <Form verb={verb} act={() => rotate({ path, name, overlap_s, signing_key: own || null })} onDone={onDone}>
       {(wrong) => (
@@ -113,9 +125,14 @@ function Rotate({ name, verb, isSigned, onDone }: RotateProps) {
           {isSigned && (
             <Select
               label="The previous key signs too"
-              description="Until then each request has two signatures, and the receiver verifies either. A key from before the previous one stops at once."
+              description={
+                until === null
+                  ? 'Until then each request has two signatures, and the receiver verifies either.'
+                  : `Key ${status.previous_key_number} still signs until ${absolute(until)}, and a webhook has two keys at most. A rotation before then ends both keys at once.`
+              }
               data={OVERLAPS}
-              value={overlap}
+              disabled={until !== null}
+              value={value}
               onChange={setOverlap}
               error={wrong.overlap_s}
               allowDeselect={false}
