@@ -177,7 +177,7 @@ impl Store {
         self.shared.reads.push(&mut vec![ToRead::Page(read)]);
     }
 
-    /// The answer is [`Mail::Opened`].
+    /// The answer is `Mail::Opened`.
     pub(crate) fn ask_for_broker(&self, core: u16, name: Arc<str>) {
         self.shared.reads.push(&mut vec![ToRead::Broker { core, name }]);
     }

@@ -84,7 +84,7 @@ pub(crate) struct Kept {
     subscribers: Box<[Arc<Subscribers>]>,
     /// Streams of shared subscriptions among `streams`.
     pub(crate) groups: Box<[Arc<KeptGroup>]>,
-    /// The topic matches more filters than [`limits::MATCH`] allows: `streams` is empty, and nothing may be stored.
+    /// The topic matches more filters than `limits::MATCH` allows: `streams` is empty, and nothing may be stored.
     pub(crate) is_over_limit: bool,
     /// Streams of webhooks among `streams`, with the webhooks' names. They store messages of all QoS.
     pub(crate) hooks: Box<[(StreamRef, Arc<str>)]>,
