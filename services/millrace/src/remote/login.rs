@@ -11,8 +11,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::args::{ApiArgs, LoginArgs, LogoutArgs};
-use super::client::{Answer, Ask, CSRF_TOKEN, Client};
+use super::client::{Answer, Ask, CSRF_TOKEN, Client, LOG_IN_HINT};
 use super::input;
+use super::print::{Printer, say};
+use super::site::{Site, part};
 use crate::failure::Failure;
 use crate::inspect::now_ms;
 
@@ -56,8 +58,7 @@ pub(crate) fn login(args: &LoginArgs) -> Result<(), Failure> {
     };
     let former = keep(&file, &login)?;
     if let Some(former) = former {
-        // The former login may belong to a service that no longer exists.
-        let _ = give_up(&former);
+        end_former(&former);
     }
     say(&format!("Logged in to {}; {} keeps the token.", login.url, file.display()));
     Ok(())
@@ -66,6 +67,9 @@ pub(crate) fn login(args: &LoginArgs) -> Result<(), Failure> {
 pub(crate) fn logout(_: &LogoutArgs) -> Result<(), Failure> {
     let file = file()?;
     let login = read(&file)?.ok_or_else(|| Failure::Run("you are not logged in".into()))?;
+    if let Ok(count @ 1..) = open_claim_tokens(&login) {
+        say(&format!("{} that this login made can take no more devices.", claim_tokens(count)));
+    }
     let given_up = give_up(&login);
     fs::remove_file(&file)
         .map_err(|error| Failure::Run(format!("{} cannot be removed: {error}", file.display())))?;
@@ -131,6 +135,49 @@ fn organisation(session: &Value, wanted: Option<&str>) -> Result<String, Failure
             )))
         }
     }
+}
+
+/// Deletes the API token of a former login, unless devices still need claim tokens that end with it.
+fn end_former(former: &Login) {
+    let Some(id) = &former.token_id else { return };
+    match open_claim_tokens(former) {
+        Ok(0) => {
+            // The former login may belong to a service that no longer exists.
+            let _ = give_up(former);
+        }
+        Ok(count) => say(&format!(
+            "The API token \"{id}\" of the former login stays, because {} that it made would end with it. Delete it in the console when they are used up.",
+            claim_tokens(count)
+        )),
+        // The token has ended.
+        Err(Failure::Run(why)) if why.ends_with(LOG_IN_HINT) => {}
+        Err(Failure::Run(why)) => say(&format!(
+            "The API token \"{id}\" of the former login stays, because its claim tokens could not be listed: {why}."
+        )),
+        Err(_) => {}
+    }
+}
+
+fn claim_tokens(count: usize) -> String {
+    if count == 1 { "1 claim token".into() } else { format!("{count} claim tokens") }
+}
+
+/// Number of claim tokens that a login has made, and that can take more devices.
+fn open_claim_tokens(login: &Login) -> Result<usize, Failure> {
+    let Some(id) = &login.token_id else { return Ok(0) };
+    let site = Site::of(login.clone(), Printer { json: false })?;
+    let is_open = |token: &&Value| {
+        let number = |name: &str| token[name].as_u64().unwrap_or_default();
+        token["api_token"] == **id
+            && number("uses") < number("uses_max")
+            && number("expires_at_ms") > now_ms()
+    };
+    let mut count = 0;
+    for broker in site.list("/brokers", "", usize::MAX)?.rows {
+        let path = format!("/brokers/{}/claim-tokens", part(broker["name"].as_str().unwrap_or_default()));
+        count += site.list(&path, "", usize::MAX)?.rows.iter().filter(is_open).count();
+    }
+    Ok(count)
 }
 
 fn give_up(login: &Login) -> Result<(), Failure> {
@@ -227,10 +274,6 @@ fn keep(file: &Path, login: &Login) -> Result<Option<Login>, Failure> {
     };
     write().map_err(|error| Failure::Run(format!("{} cannot be written: {error}", file.display())))?;
     Ok(former)
-}
-
-fn say(sentence: &str) {
-    let _ = writeln!(std::io::stderr(), "{sentence}");
 }
 
 #[cfg(test)]

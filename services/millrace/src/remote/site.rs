@@ -50,9 +50,12 @@ pub(super) fn client_part(id: &str) -> String {
 
 impl Site {
     pub(super) fn open(args: &ApiArgs) -> Result<Self, Failure> {
-        let login = Login::find(args)?;
+        Self::of(Login::find(args)?, Printer { json: args.json })
+    }
+
+    pub(super) fn of(login: Login, printer: Printer) -> Result<Self, Failure> {
         let (client, organisation) = (login.client()?, part(&login.organisation));
-        Ok(Self { client, url: login.url, organisation, printer: Printer { json: args.json } })
+        Ok(Self { client, url: login.url, organisation, printer })
     }
 
     /// Also returns the path of the selected broker.

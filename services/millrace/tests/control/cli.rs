@@ -171,6 +171,34 @@ fn brokers_credentials_and_rules_are_made_shown_changed_and_deleted() {
     assert!(log.out.contains("broker.delete") && log.err.contains("There are more"), "{log:?}");
 }
 
+#[test]
+fn a_new_login_leaves_the_claim_tokens_of_the_former_one_and_a_logout_says_that_they_end() {
+    let (_data, server, ann) = logged_in();
+    let create = "claim-tokens create a --uses 1 --broker default --json --prefix";
+    let made = |prefix: &str| {
+        let made = ann.run(&format!("{create} {prefix}")).json();
+        format!("{}\n", made[0]["secret"].as_str().unwrap())
+    };
+    let login = format!("login --url http://{} --email ann@example.org", server.http);
+    let login = || ann.run_with(&login, &format!("{PASSWORD}\n"), &[]).well().err;
+    let claim = |user: &str, secret: &str| {
+        ann.run_with(&format!("claim {user} --url http://{}", server.http), secret, &[])
+    };
+    let first = made("a-");
+    let said = login();
+    assert!(said.contains("1 claim token that it made would end"), "{said}");
+    claim("a-1", &first).well();
+    let second = made("b-");
+    let said = ann.run("logout").well().err;
+    assert!(said.starts_with("1 claim token that this login made"), "{said}");
+    claim("b-1", &second).badly(1, "claim token");
+    login();
+    // The former login had no claim token with uses left, so its API token is deleted.
+    let said = login();
+    assert!(!said.contains("claim token"), "{said}");
+    assert_eq!(ann.run("tokens list --json").json().len(), 2);
+}
+
 /// Returns the address of a proxy that loses the first answers, after the server has performed the requests.
 fn forgetful(server: &Server, lost: usize) -> std::net::SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
