@@ -22,7 +22,8 @@ fail() {
 
 clean() {
     set +e
-    for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null; done
+    # Without etcd, kube-apiserver does not end in order.
+    for pid in "${pids[@]}"; do kill -KILL "$pid" 2>/dev/null; done
     wait 2>/dev/null
 }
 
