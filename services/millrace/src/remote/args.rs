@@ -189,6 +189,9 @@ pub(super) enum CredentialsCommand {
         /// The first number.
         #[arg(long, value_name = "NUMBER", requires = "count", default_value_t = 1, value_parser = whole_number::<u64>(0, 1_000_000_000))]
         from: u64,
+        /// Let the devices connect with any client id, not only with their user name.
+        #[arg(long, requires = "count")]
+        unbound: bool,
         /// Make one for each line of this file, - for standard input: a user name and, after a comma, its only client id.
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,

@@ -229,9 +229,13 @@ fn in_batches<'a>(
     (shown, None)
 }
 
-/// Devices with numbered user names.
-pub(super) fn numbered(prefix: &str, from: u64, count: u64) -> Vec<Value> {
-    (from..from.saturating_add(count)).map(|number| json!({ "user": format!("{prefix}{number}") })).collect()
+/// Devices with numbered user names, each of which is its only client id if `is_bound`.
+pub(super) fn numbered(prefix: &str, from: u64, count: u64, is_bound: bool) -> Vec<Value> {
+    let device = |number| {
+        let user = format!("{prefix}{number}");
+        if is_bound { json!({ "user": user, "client_id": user }) } else { json!({ "user": user }) }
+    };
+    (from..from.saturating_add(count)).map(device).collect()
 }
 
 /// Devices of a file, `-` for standard input: each line has a user name and, after a comma, a client id if the device
@@ -272,7 +276,7 @@ mod tests {
 
     #[test]
     fn each_batch_is_shown_before_the_next_one_is_made() {
-        let devices = numbered("p-", 0, 2_500);
+        let devices = numbered("p-", 0, 2_500, true);
         let steps = std::cell::RefCell::new(Vec::new());
         let make = |number, batch: &[Value]| {
             steps.borrow_mut().push(format!("make {number} of {}", batch.len()));
@@ -290,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_failure_names_the_credentials_that_nobody_has_seen() {
-        let devices = numbered("p-", 0, 2_500);
+        let devices = numbered("p-", 0, 2_500, true);
         let no = |_| Err(Failure::Run("no".into()));
         let lost = in_batches(&devices, |_, _| Err(refused(true)), |_| Ok(()));
         let unwritten = in_batches(&devices, |_, batch| Ok(batch.to_vec()), no);
@@ -305,9 +309,10 @@ mod tests {
     #[test]
     fn devices_are_numbered_or_stand_in_a_file() {
         assert_eq!(
-            numbered("p-", 8, 3),
+            numbered("p-", 8, 3, false),
             [json!({ "user": "p-8" }), json!({ "user": "p-9" }), json!({ "user": "p-10" })]
         );
+        assert_eq!(numbered("p-", 8, 1, true), [json!({ "user": "p-8", "client_id": "p-8" })]);
         let file = "pump-1\n\n  pump-2 , c-2 \r\npump-3\n";
         let two = json!({ "user": "pump-2", "client_id": "c-2" });
         assert_eq!(devices(file), [json!({ "user": "pump-1" }), two, json!({ "user": "pump-3" })]);

@@ -113,6 +113,7 @@ pub(crate) fn credentials(args: CredentialsArgs) -> Result<(), Failure> {
             count,
             prefix,
             from,
+            unbound,
             file,
             idempotency_key,
             password,
@@ -120,7 +121,7 @@ pub(crate) fn credentials(args: CredentialsArgs) -> Result<(), Failure> {
             of,
         } => {
             let devices = match (count, &file) {
-                (Some(count), _) => fleets::numbered(&prefix.unwrap_or_default(), from, count),
+                (Some(count), _) => fleets::numbered(&prefix.unwrap_or_default(), from, count, !unbound),
                 (None, Some(file)) => fleets::of_file(file)?,
                 (None, None) => Vec::new(),
             };

@@ -133,7 +133,9 @@ fn brokers_credentials_and_rules_are_made_shown_changed_and_deleted() {
 
     let many = ann.run("credentials create --count 3 --prefix p- --from 9 --broker Works --json").json();
     assert_eq!(many.iter().map(|one| &one["user"]).collect::<Vec<_>>(), ["p-9", "p-10", "p-11"]);
-    assert!(many.iter().all(|one| one["secret"].is_string()));
+    assert!(many.iter().all(|one| one["secret"].is_string() && one["client_id"] == one["user"]));
+    let any = ann.run("credentials create --count 1 --prefix q- --unbound --broker Works --json").json();
+    assert_eq!(any[0]["client_id"], Value::Null);
     let file =
         ann.run_with("credentials create --file - --broker Works --json", "f-1\nf-2, c-2\n", &[]).json();
     assert_eq!((&file[0]["client_id"], &file[1]["client_id"]), (&Value::Null, &json!("c-2")));
