@@ -12,7 +12,10 @@ export CARGO_TARGET_DIR := $(TARGET)
 # make test-clients MILLRACE=/usr/bin/millrace
 MILLRACE ?=
 PROGRAM := $(abspath $(or $(MILLRACE),$(TARGET)/release/millrace))
-BUILD_PROGRAM := $(if $(MILLRACE),test -x "$(PROGRAM)",cargo build --release --package millrace)
+# Always these packages together: with others cargo would unite other features of dependencies, and build the program again.
+BUILD_RELEASE := cargo build --release --package millrace --package millrace-torture --package millrace-faults-layer \
+	--package millrace-loadtests
+BUILD_PROGRAM := $(if $(MILLRACE),test -x "$(PROGRAM)",$(BUILD_RELEASE))
 
 # Flags for `millrace serve`, such as ARGS="--log-level debug".
 ARGS ?=
@@ -76,7 +79,7 @@ $(NATS): services/fabric/nats-server.version
 test: packages console ## Run all tests that need no cluster; real clients too
 	@$(CONSOLE) test
 	.ci/rust_tests.py --workspace
-	cargo build --release --package millrace --package millrace-torture --package millrace-faults-layer
+	$(BUILD_RELEASE)
 	"$(TARGET)/release/torture" --millrace-bin "$(TARGET)/release/millrace" --kills 20 --seconds-max 60
 	"$(TARGET)/release/torture" --millrace-bin "$(TARGET)/release/millrace" --kills 6 --seconds-max 20 --power-loss
 	"$(TARGET)/release/torture" --millrace-bin "$(TARGET)/release/millrace" --kills 4 --seconds-max 20 --io-errors --full-disk
@@ -142,13 +145,13 @@ bench: packages ## Measure Millrace beside mosquitto, live then durable, and pri
 
 COMMA := ,
 torture: ## Kill the server 100 times (KILLS=100 SEED= FAULTS=power-loss,io-errors) and check that nothing acknowledged is lost
-	cargo build --release --package millrace --package millrace-torture --package millrace-faults-layer
+	$(BUILD_RELEASE)
 	"$(TARGET)/release/torture" --millrace-bin "$(TARGET)/release/millrace" --kills $(KILLS) $(if $(SEED),--seed $(SEED)) \
 		$(addprefix --,$(subst $(COMMA), ,$(FAULTS)))
 
 # How long `make hostile-soak` runs.
 MINUTES ?= 60
-HOSTILE = cargo build --release --package millrace --package millrace-loadtests && \
+HOSTILE = $(BUILD_RELEASE) && \
 	"$(TARGET)/release/mqttload" hostile --millrace-bin "$(TARGET)/release/millrace"
 hostile: ## Attack the server in every known way and print what its neighbours felt (ATTACK=name,name STRICT=1)
 	$(HOSTILE) --json $(if $(ATTACK),--attack $(ATTACK)) $(if $(STRICT),--strict)
@@ -215,7 +218,7 @@ check-otlp: $(DASHBOARDS)/check $(COLLECTOR) $(NATS) ## Follow one message of a 
 	$(DASHBOARDS)/bin/python dashboards/check_otlp.py $(ARGS)
 
 telemetry-cost: $(COLLECTOR) ## Measure what telemetry costs for each message, on an idle machine (ARGS="--rounds 5 --check")
-	cargo build --release --package millrace --package millrace-loadtests
+	$(BUILD_RELEASE)
 	python3 dashboards/cost.py $(ARGS)
 
 drill: $(DASHBOARDS)/check $(COLLECTOR) $(ENVOY) $(NATS) observe-packages ## Try a runbook for real (NAME=pod-down; without a name they are listed; MILLRACE=/usr/bin/millrace builds none)
