@@ -23,14 +23,11 @@ use crate::domain::Visitor;
 use crate::limits::{PROVIDER_ANSWER_BYTES_MAX, PROVIDER_SUBJECT_BYTES_MAX, PROVIDER_TIMEOUT};
 use crate::secret::Secret;
 
-/// Settings of an OpenID Connect provider.
 #[derive(Clone, Debug)]
 pub struct OidcSettings {
-    /// Name for people.
     pub name: String,
     /// Issuer identifier; `/.well-known/openid-configuration` is appended to it.
     pub issuer: String,
-    /// Client id of this server at the provider.
     pub client_id: String,
     /// Client secret. Without one this server is a public client, which has PKCE alone.
     pub client_secret: Option<Secret>,
@@ -48,7 +45,6 @@ pub(crate) struct Flow {
     pub(crate) verifier: Secret,
 }
 
-/// A failed sign-in.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OidcError {
     #[error(

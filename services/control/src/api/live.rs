@@ -85,7 +85,6 @@ impl AtClient {
     }
 }
 
-/// Decodes the client id of a path.
 fn named(part: String) -> String {
     let encoded = part.strip_prefix("base64:");
     let decoded = encoded.and_then(|text| String::from_utf8(URL_SAFE_NO_PAD.decode(text).ok()?).ok());

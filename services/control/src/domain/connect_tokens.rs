@@ -115,7 +115,6 @@ fn reads_everything() -> Vec<Rule> {
     vec![Rule::new(Effect::Allow, Action::Subscribe, "#")]
 }
 
-/// Validates the request, and returns the token's validity in seconds.
 fn check(input: &NewConnectToken, rules: &[Rule]) -> Result<u32> {
     Rule::validate_all(rules)?;
     let mut fields = Fields::default();
@@ -136,7 +135,6 @@ fn check(input: &NewConnectToken, rules: &[Rule]) -> Result<u32> {
     Ok(expires_in_s)
 }
 
-/// Permissions that a caller needs to create a token with these rules.
 fn needed(rules: &[Rule]) -> Vec<Permission> {
     let allows =
         |other: Action| rules.iter().any(|rule| rule.effect == Effect::Allow && rule.action != other);
