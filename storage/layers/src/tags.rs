@@ -1,6 +1,6 @@
 //! The tags of keys, all in one file so that no two are the same.
 
-/// The first element of keys that belong to no broker.
+/// First element of keys that belong to no broker.
 pub(crate) const REGION: u64 = 0;
 
 pub(crate) const SESSION: &[u8] = b"s";

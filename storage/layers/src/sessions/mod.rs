@@ -26,7 +26,6 @@ pub use will::Will;
 use crate::BrokerId;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
 pub struct SessionId<'a> {
     pub broker: BrokerId,
     pub client: &'a [u8],

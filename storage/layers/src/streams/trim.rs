@@ -21,7 +21,6 @@ use crate::{
 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Trimmed {
     pub removed: Totals,
     pub floor: Position,
