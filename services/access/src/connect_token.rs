@@ -19,12 +19,12 @@ use crate::secrets::generated::HashKeys;
 pub const PREFIX: &str = "mct_";
 /// Longest token, bytes: bounds what a stranger can make the server decode.
 const BYTES_MAX: usize = 16 * 1024;
-/// Domain separation: keeps hashes of tokens apart from hashes of secrets.
+/// Keeps hashes of tokens apart from hashes of secrets.
 const PURPOSE: &[u8] = b"millrace connect token v1\0";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectTokenClaims {
-    /// Number of the broker in the store, because a new broker of the same name has another one.
+    /// A new broker of the same name has another number.
     #[serde(rename = "b")]
     pub broker: u64,
     #[serde(rename = "u")]

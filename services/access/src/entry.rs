@@ -36,7 +36,7 @@ pub struct Standing {
     pub user: Option<Box<str>>,
     /// Rules of its token or of the webhook's answer, which precede all others.
     pub rules: Option<std::sync::Arc<RuleList>>,
-    /// Name of its group, unless its credential names one.
+    /// Unless the user's credential names another group.
     pub group: Option<Box<str>>,
     /// When its token or the webhook's permission expires, unix milliseconds.
     pub until_ms: Option<u64>,
