@@ -1,4 +1,4 @@
-//! The folder of a program under test, and the part of it that survives a loss of power.
+//! The folder of a program under test, and the part of it that survives a simulated loss of power.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -25,12 +25,16 @@ pub enum Names {
     Current,
 }
 
-/// A folder for the program under test, and all that is needed to take its power.
+/// A folder for the program under test, and the record of its writes and syncs.
 #[derive(Debug)]
 pub struct Disk {
+    /// The program's folder.
     root: PathBuf,
+    /// A copy of `root` as of the last loss of power.
     durable: PathBuf,
+    /// The next `durable` while it is written.
     next: PathBuf,
+    /// Writes and syncs since then, from the layer.
     log: PathBuf,
     scratch: PathBuf,
     control_path: PathBuf,
@@ -42,17 +46,19 @@ pub struct Disk {
 #[allow(missing_docs)]
 #[derive(Debug)]
 pub struct Loss {
+    /// Writes that no sync had made durable.
     pub unsynced: usize,
     /// Unsynced writes that reached the disk all the same.
     pub survived: usize,
     /// Files that differ from the log. One is possible, because a kill may come between a call and its record; more mean that the
     /// layer missed calls.
     pub different: Vec<PathBuf>,
+    /// Files that a synced folder names and that the log has no record of: the layer missed calls.
     pub unknown: usize,
 }
 
 impl Disk {
-    /// Makes an empty disk in `folder`. Without `records_power` it only fails, and cannot lose power.
+    /// Makes an empty disk in `folder`. Without `records_power` it can inject failures, but not lose power.
     pub fn new(folder: &Path, records_power: bool) -> io::Result<Self> {
         let path = |name| folder.join(name);
         let (root, durable, control_path) = (path("disk"), path("durable"), path("control"));
@@ -79,7 +85,7 @@ impl Disk {
         &self.control
     }
 
-    /// The environment of a program on the disk. `layer` is the library.
+    /// The environment variables of a program on the disk. `layer` is the path of the `LD_PRELOAD` library.
     #[must_use]
     pub fn environment(&self, layer: &Path) -> Vec<(&'static str, OsString)> {
         let of = |path: &Path| path.as_os_str().to_owned();
@@ -88,7 +94,7 @@ impl Disk {
         VARIABLES.into_iter().zip(paths).chain([("LD_PRELOAD", of(layer))]).collect()
     }
 
-    /// Lets another program use the disk after a kill that was no loss of power. Call this before each start.
+    /// Cuts a record that a kill left incomplete. Call this before each start of a program.
     pub fn start(&self) -> io::Result<()> {
         let log = fs::read(&self.log)?;
         let whole: usize = records(&log).map(|(_, bytes)| HEADER_BYTES + bytes.len()).sum();

@@ -1,8 +1,7 @@
-//! Starts and stops the network thread of FoundationDB's client library. A process may start the thread once, and must
-//! stop it before it exits.
+//! Starts and stops the network thread of FoundationDB's client library, which a process may start once and must stop
+//! before it exits. Calling the library is `unsafe`, because only this crate enforces that order.
 //!
-//! The language cannot enforce that order, so calling the library is `unsafe`. This crate enforces it. It never knows
-//! keys, transactions or settings of ours.
+//! It never knows keys, transactions or settings of ours.
 #![cfg(feature = "foundationdb")]
 
 use std::sync::{Mutex, PoisonError};
@@ -58,16 +57,15 @@ pub fn start(options: Vec<NetworkOption>) -> Result<(), BootError> {
     let registered = atexit(stop_at_exit) == 0;
     assert!(registered, "the C library takes a function to call at the exit");
     // SAFETY: the returned value must be dropped before the process exits. `stop` drops it, and the C library calls
-    // `stop` when `main` returns and from `exit`. Other ends of a process (`abort`, signals) run nothing, and are
-    // allowed.
+    // `stop` when `main` returns and from `exit`; `abort` and signals run nothing.
     #[allow(unsafe_code)]
     let stops = unsafe { network.boot() }?;
     *state = State::Runs(stops);
     Ok(())
 }
 
-/// Waits for the network thread; operations under way then never end. Call it at the end of `main`, because the
-/// library's own static data then outlives its thread.
+/// Waits for the network thread; operations under way then never end. Call it at the end of `main`, while the
+/// library's static data still exists.
 pub fn stop() {
     let stops = std::mem::replace(&mut *NETWORK.lock().unwrap_or_else(PoisonError::into_inner), State::Over);
     drop(stops);
