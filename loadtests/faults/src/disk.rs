@@ -17,7 +17,6 @@ use crate::{
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum Names {
     /// As of the last sync of the folder, which is all that POSIX promises.
     Synced,
@@ -25,10 +24,8 @@ pub enum Names {
     Current,
 }
 
-/// A folder for the program under test, and the record of its writes and syncs.
 #[derive(Debug)]
 pub struct Disk {
-    /// The program's folder.
     root: PathBuf,
     /// A copy of `root` as of the last loss of power.
     durable: PathBuf,
@@ -43,10 +40,8 @@ pub struct Disk {
     records_power: bool,
 }
 
-#[allow(missing_docs)]
 #[derive(Debug)]
 pub struct Loss {
-    /// Writes that no sync had made durable.
     pub unsynced: usize,
     /// Unsynced writes that reached the disk all the same.
     pub survived: usize,
@@ -73,19 +68,17 @@ impl Disk {
         Ok(Self { root, durable, next, log, scratch, control_path, control, inventory, records_power })
     }
 
-    #[allow(missing_docs)]
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    #[allow(missing_docs)]
     #[must_use]
     pub fn control(&self) -> &FaultControl {
         &self.control
     }
 
-    /// The environment variables of a program on the disk. `layer` is the path of the `LD_PRELOAD` library.
+    /// The variables of a program on the disk; `layer` is the path of the `LD_PRELOAD` library.
     #[must_use]
     pub fn environment(&self, layer: &Path) -> Vec<(&'static str, OsString)> {
         let of = |path: &Path| path.as_os_str().to_owned();
