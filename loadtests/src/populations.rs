@@ -2,10 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::compare::Cell;
 use crate::report::{Report, short};
 use crate::scenario::{Case, Scenario};
-use crate::table::median;
+use crate::table::{Cell, median};
 
 /// A table for each scenario with figures of its own, then the cost of a publish by the number of sessions. `cells` has a row
 /// for each case and a column for each broker of `names`.

@@ -12,6 +12,7 @@
 
 mod broker;
 mod steps;
+mod token_standing;
 
 pub use broker::{BrokerAccess, Records};
 pub use steps::{AuthenticationStep, ConnectAuthentication, KeySets, Shown};

@@ -24,6 +24,7 @@ pub mod files;
 pub mod jwt;
 pub mod limits;
 pub mod model;
+mod phc;
 pub mod rules;
 pub mod scram;
 pub mod secrets;

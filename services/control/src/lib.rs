@@ -20,5 +20,5 @@ pub use api::{
 };
 pub use domain::*;
 pub use live::*;
-pub use oidc::{OidcSettings, oidc_issuer};
+pub use oidc::{OidcSettings, Visitor, oidc_issuer};
 pub use secret::{NoEntropy, Secret, generate as random_secret, outside_secret};

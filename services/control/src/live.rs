@@ -7,19 +7,10 @@ use std::future::Future;
 use std::pin::Pin;
 
 use futures_util::stream::BoxStream;
-use millrace_layers::BrokerId;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::domain::{AccessQuestion, Page, PageRequest};
-use crate::secret::Secret;
-
-/// A broker that the caller may look into. The API makes one only after authorising the caller.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LiveBroker {
-    pub id: BrokerId,
-    pub name: String,
-}
+use crate::domain::{AccessQuestion, LiveBroker, Page, PageRequest, Visit};
 
 pub type LiveAnswer<'a, T> = Pin<Box<dyn Future<Output = Result<T, LiveError>> + Send + 'a>>;
 
@@ -39,16 +30,6 @@ pub enum LiveError {
     Forbidden(String),
     #[error("{0}")]
     Limited(String),
-}
-
-/// The client that a request of the control plane acts as: the broker authenticates it as any other client.
-#[derive(Clone, Debug)]
-pub struct Visit {
-    pub broker: LiveBroker,
-    pub client_id: String,
-    pub user: String,
-    /// A connect token.
-    pub password: Secret,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

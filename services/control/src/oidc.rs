@@ -15,11 +15,10 @@ use millrace_access::model::{JwtAlgorithm, JwtIssuer, JwtKey};
 use millrace_outgoing::{Call, CallSettings, HttpClient, Response};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use ring::digest::{SHA256, digest};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::domain::Visitor;
 use crate::limits::{PROVIDER_ANSWER_BYTES_MAX, PROVIDER_SUBJECT_BYTES_MAX, PROVIDER_TIMEOUT};
 use crate::secret::Secret;
 
@@ -33,6 +32,18 @@ pub struct OidcSettings {
     pub client_secret: Option<Secret>,
     /// URL of this server to which the provider sends browsers back.
     pub redirect_url: String,
+}
+
+/// A person as the provider describes them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Visitor {
+    /// Issuer identifier.
+    pub issuer: String,
+    /// Unique and permanent id of the person at the provider.
+    pub subject: String,
+    /// E-mail address, unless the provider says that it is not verified.
+    pub email: Option<String>,
+    pub name: Option<String>,
 }
 
 /// The values that tie both requests of one sign-in together.

@@ -11,11 +11,9 @@ use bytes::Bytes;
 use millrace_storage::{KeyRange, RangeOptions, Transaction};
 
 use crate::{
-    BrokerId,
+    BrokerId, SessionId,
     error::{Error, Result},
-    name,
-    sessions::SessionId,
-    tags,
+    name, tags,
     tuple::{Elements, Key},
 };
 

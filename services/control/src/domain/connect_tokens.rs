@@ -11,9 +11,8 @@ use serde_json::json;
 use utoipa::ToSchema;
 
 use super::check::Fields;
-use super::{BrokerRef, Caller, Control, Error, Once, Permission, Result, Who, brokers};
+use super::{BrokerRef, Caller, Control, Error, LiveBroker, Once, Permission, Result, Visit, Who, brokers};
 use crate::limits::{CONNECT_TOKEN_RULES_MAX, CONNECT_TOKEN_S, CONNECT_TOKEN_S_MAX, CONNECT_TOKEN_S_MIN};
-use crate::live::{LiveBroker, Visit};
 use crate::secret::{self, Secret};
 
 /// Every broker accepts a client id of this length.

@@ -46,6 +46,7 @@ mod spend;
 mod sweep;
 mod tokens;
 mod usage;
+mod visit;
 mod visitors;
 mod web_sessions;
 mod webhooks;
@@ -92,7 +93,8 @@ pub use sign_ups::Confirmation;
 pub use spend::{CapAction, NewSpendCap, SpendCap};
 pub use tokens::{NewToken, Token};
 pub use usage::{BrokerUsage, Losses, OrganisationUsage, Span, Step, Usage, UsageWindow, Used};
-pub use visitors::{ConnectIdentity, LinkedIdentity, Visitor};
+pub use visit::{LiveBroker, Visit};
+pub use visitors::{ConnectIdentity, LinkedIdentity};
 pub use web_sessions::{SignInSession, Source};
 pub use webhooks::{DeadLetter, DeadLetterCount, KeyRotation, RotatedKey, WebhookFailure, WebhookStatus};
 

@@ -22,19 +22,8 @@ use super::check::Fields;
 use super::second_factor::Checked;
 use super::{Caller, Control, Error, Once, Result, SignedIn, Source, names, web_sessions};
 use crate::limits::{IDENTITIES_MAX, NAME_CHARS_MAX, OIDC_S, RECENT_SIGN_IN_MS};
-use crate::oidc::Flow;
+use crate::oidc::{Flow, Visitor};
 use crate::secret::{self, Purpose, Secret};
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Visitor {
-    /// Issuer identifier.
-    pub issuer: String,
-    /// Unique and permanent id of the person at the provider.
-    pub subject: String,
-    /// E-mail address, unless the provider says that it is not verified.
-    pub email: Option<String>,
-    pub name: Option<String>,
-}
 
 /// An account of a provider with which a person signs in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
