@@ -1,4 +1,5 @@
-//! The tags of keys, all in one file so that no two are the same.
+//! The tags of keys, all in one file so that no two are the same. They are stored, so they never change; README.md has the
+//! table of keys.
 
 /// First element of keys that belong to no broker.
 pub(crate) const REGION: u64 = 0;

@@ -142,6 +142,7 @@ impl Control {
         .await
     }
 
+    /// An unknown or expired secret gets [`Error::Unauthenticated`].
     pub async fn with_token(&self, secret: &Secret, address: Option<IpAddr>) -> Result<Caller> {
         let hash = self.token_hash(secret)?;
         let found = self
