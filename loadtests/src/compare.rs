@@ -8,6 +8,7 @@ use crate::preset::BrokerSpec;
 use crate::report::Report;
 use crate::scenario::Case;
 use crate::settings::Settings;
+use crate::table::Cell;
 use crate::{populations, report, table};
 
 const SMALLER: &str = "The scenarios about sessions have fewer of them here than in a run of their own, because \
@@ -20,12 +21,6 @@ pub(crate) struct Comparison {
     pub(crate) baseline: String,
     /// Also print each run's JSON.
     pub(crate) json: bool,
-}
-
-#[derive(Default)]
-pub(crate) struct Cell {
-    pub(crate) reports: Vec<Report>,
-    pub(crate) failures: Vec<String>,
 }
 
 impl Comparison {

@@ -9,6 +9,7 @@ use mio::event::Event;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
+use crate::broker::Broker;
 use crate::clock;
 use crate::failure::{Outcome, While};
 use crate::latency::Histogram;
@@ -17,7 +18,7 @@ use crate::packet;
 use crate::population::Population;
 use crate::procfs;
 use crate::receipts::Faults;
-use crate::settings::Credentials;
+use crate::settings::{Credentials, Settings};
 pub(crate) use crate::visit::Errand;
 use crate::visit::{Step, Visit};
 
@@ -30,6 +31,8 @@ const AT_ONCE_MAX: u32 = 15_000;
 /// Visits that wait for their CONNACK: below the smallest listen backlog of the brokers compared. A broker with a
 /// full backlog drops connections, which are tried again after a second.
 const KNOCKING_MAX: usize = 90;
+/// Default of [`Crowd::at_once`] for a visit of a whole population.
+const AT_ONCE: u32 = 500;
 /// Linux's number for a connection that is still being made; the standard library has no name for it.
 const EINPROGRESS: i32 = 115;
 
@@ -73,6 +76,34 @@ pub(crate) struct Attendance {
     pub(crate) latency: Histogram,
     pub(crate) staying: Vec<Link>,
     pub(crate) timed_out: bool,
+}
+
+impl Population {
+    /// Each session connects, subscribes and disconnects.
+    pub(crate) fn make(&self, settings: &Settings, broker: &Broker) -> Outcome<Attendance> {
+        self.visit(Errand { subscribe: true, ..Errand::default() }, settings, broker)
+    }
+
+    /// For a broker that goes on running.
+    pub(crate) fn end(&self, settings: &Settings, broker: &Broker) -> Outcome<()> {
+        if broker.stays() {
+            self.visit(Errand { clean_session: true, ..Errand::default() }, settings, broker)?;
+        }
+        Ok(())
+    }
+
+    /// Every session visits once, many at the same time.
+    pub(crate) fn visit(&self, errand: Errand, settings: &Settings, broker: &Broker) -> Outcome<Attendance> {
+        let crowd = Crowd {
+            broker: broker.address,
+            population: *self,
+            errand,
+            credentials: Credentials::default(),
+            at_once: settings.window.unwrap_or(AT_ONCE),
+            limits: Limits::new(settings.seconds_max, settings.timeout, settings.population_quiet_seconds()),
+        };
+        crowd.run(0..self.sessions)
+    }
 }
 
 impl Crowd {

@@ -45,7 +45,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use broker::{Broker, Others};
-use compare::{Cell, Comparison};
+use compare::Comparison;
 use failure::{Failure, Outcome};
 use fairness::Fairness;
 use hostile::Hostile;
@@ -54,6 +54,7 @@ use preset::BrokerSpec;
 use report::Report;
 use scenario::{Case, Scenario};
 use settings::Settings;
+use table::Cell;
 
 /// Measures MQTT brokers by their CPU time.
 #[derive(Parser)]

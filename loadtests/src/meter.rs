@@ -49,6 +49,8 @@ impl<'a> Measurement<'a> {
         })
     }
 
+    /// Waits until the broker uses no more CPU, and counts the work that it did after its last answer. Wall time and the
+    /// driver's CPU time are those before the wait.
     pub(crate) fn stop_at_rest(&self) -> Outcome<Cost> {
         let now = self.stop()?;
         self.broker.rested_cpu_seconds()?;

@@ -1,19 +1,16 @@
-//! Very many persistent sessions: their names, their creation, and their queued messages.
+//! Very many persistent sessions: their names, and publishers that fill their queues. `crowd` lets the sessions connect.
 
 use std::ops::Range;
 
 use crate::broker::Broker;
 use crate::clock;
-use crate::crowd::{Attendance, Crowd, Errand, Limits};
 use crate::engine::{Bounds, Engine, SendWindow};
 use crate::failure::Outcome;
 use crate::link::{Hello, Link};
 use crate::packet::PublishTemplate;
 use crate::publisher::{Publisher, WINDOW_MAX};
-use crate::settings::{Credentials, Settings};
+use crate::settings::Settings;
 use crate::tally::Tally;
-
-const AT_ONCE: u32 = 500;
 
 /// Sessions numbered from 0, in groups that share a filter without wildcards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,32 +51,6 @@ impl Population {
 
     pub(crate) fn topic(&self, group: u32) -> String {
         format!("load/{:x}/{group}", self.run)
-    }
-
-    /// Each session connects, subscribes and disconnects.
-    pub(crate) fn make(&self, settings: &Settings, broker: &Broker) -> Outcome<Attendance> {
-        self.visit(Errand { subscribe: true, ..Errand::default() }, settings, broker)
-    }
-
-    /// For a broker that goes on running.
-    pub(crate) fn end(&self, settings: &Settings, broker: &Broker) -> Outcome<()> {
-        if broker.stays() {
-            self.visit(Errand { clean_session: true, ..Errand::default() }, settings, broker)?;
-        }
-        Ok(())
-    }
-
-    /// Every session visits once, many at the same time.
-    pub(crate) fn visit(&self, errand: Errand, settings: &Settings, broker: &Broker) -> Outcome<Attendance> {
-        let crowd = Crowd {
-            broker: broker.address,
-            population: *self,
-            errand,
-            credentials: Credentials::default(),
-            at_once: settings.window.unwrap_or(AT_ONCE),
-            limits: Limits::new(settings.seconds_max, settings.timeout, settings.population_quiet_seconds()),
-        };
-        crowd.run(0..self.sessions)
     }
 }
 

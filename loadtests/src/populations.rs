@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use crate::compare::Cell;
 use crate::report::{Report, short};
 use crate::scenario::{Case, Scenario};
-use crate::table::median;
+use crate::table::{Cell, median};
 
-/// A table for each scenario with figures of its own, then the cost of a publish by the number of sessions.
+/// A table for each scenario with figures of its own, then the cost of a publish by the number of sessions. `cells` has a row
+/// for each case and a column for each broker of `names`.
 pub(crate) fn tables(cases: &[Case], names: &[&str], cells: &[Vec<Cell>]) -> String {
     let mut scenarios: Vec<Scenario> = cases.iter().map(|case| case.scenario).collect();
     scenarios.dedup();
@@ -50,7 +50,7 @@ fn extra_median(cell: &Cell, name: &str) -> Option<f64> {
     median(cell.reports.iter().filter_map(|r| r.extra(name)).collect())
 }
 
-/// The CPU of a publish to offline sessions by their number; empty for less than two numbers.
+/// The CPU of a publish to offline sessions by their number; empty for fewer than two numbers.
 fn flatness(cases: &[Case], names: &[&str], cells: &[Vec<Cell>]) -> String {
     let sizes: Vec<(u32, &Vec<Cell>)> = cases
         .iter()

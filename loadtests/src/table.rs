@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use crate::compare::Cell;
 use crate::receipts::Faults;
 use crate::report::{Better, Report, short};
 use crate::scenario::{Case, Target};
@@ -15,6 +14,13 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     let middle = values.len() / 2;
     let upper = *values.get(middle)?;
     Some(if values.len() % 2 == 1 { upper } else { f64::midpoint(values[middle - 1], upper) })
+}
+
+/// The runs of one case against one broker.
+#[derive(Default)]
+pub(crate) struct Cell {
+    pub(crate) reports: Vec<Report>,
+    pub(crate) failures: Vec<String>,
 }
 
 impl Cell {

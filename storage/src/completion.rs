@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{error::Error, host::instant, version::Committed};
+use crate::{clock::instant, error::Error, version::Committed};
 
 /// An engine completes it once, when the commit is decided. Dropping it reports [`Error::CommitUnknown`].
 pub struct Completion(Option<Callback>);

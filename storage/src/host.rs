@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use crate::timer::Timer;
+use crate::{clock::instant, timer::Timer};
 
 pub type Pause = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -67,10 +67,4 @@ impl Host for System {
     fn pause(&self, duration: Duration) -> Pause {
         Box::pin(self.timer.after(instant() + duration))
     }
-}
-
-/// The one place that reads the machine's clock.
-#[allow(clippy::disallowed_methods)]
-pub(crate) fn instant() -> Instant {
-    Instant::now()
 }

@@ -22,6 +22,7 @@
 //! reads.
 #![allow(missing_docs, reason = "a comment says only what name and type do not")]
 
+mod clock;
 mod completion;
 mod copy;
 mod database;

@@ -14,7 +14,7 @@ use std::{
     time::Instant,
 };
 
-use crate::host::instant;
+use crate::clock::instant;
 
 #[derive(Default)]
 pub(crate) struct Timer(Arc<Shared>);

@@ -13,12 +13,12 @@ fn number(stats: &[Stat], name: &str, labels: &str) -> u64 {
 }
 
 #[test]
-fn what_is_done_is_counted() {
+fn transactions_keys_bytes_and_syncs_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let store = Embedded::open(&folder, Options::default()).unwrap();
     let database = store.database();
-    let told = |name: &str| number(&database.stats(), name, "");
-    assert_eq!(told("millrace_store_transactions_total"), 0);
+    let counter = |name: &str| number(&database.stats(), name, "");
+    assert_eq!(counter("millrace_store_transactions_total"), 0);
     put(&database, "k", "value").unwrap();
     put(&database, "l", "value").unwrap();
     let late = begin(&database);
@@ -26,15 +26,15 @@ fn what_is_done_is_counted() {
     put(&database, "k", "other").unwrap();
     late.set("m", "v").unwrap();
     assert_eq!(block_on(late.commit()), Err(Error::Conflict));
-    assert_eq!(told("millrace_store_transactions_total"), 3);
-    assert_eq!(told("millrace_store_keys_written_total"), 3);
-    assert_eq!(told("millrace_store_written_bytes_total"), 18);
+    assert_eq!(counter("millrace_store_transactions_total"), 3);
+    assert_eq!(counter("millrace_store_keys_written_total"), 3);
+    assert_eq!(counter("millrace_store_written_bytes_total"), 18);
     assert_eq!(number(&store.stats(), "millrace_store_refused_total", "reason=\"conflict\""), 1);
-    // One at a time, so each was a group; that of the conflict had nothing to write.
-    assert_eq!((told("millrace_store_groups_total"), told("millrace_store_syncs_total")), (3, 3));
+    // Each transaction was a group of its own. The transaction in conflict wrote nothing.
+    assert_eq!((counter("millrace_store_groups_total"), counter("millrace_store_syncs_total")), (3, 3));
     let journal = std::fs::read(&files(folder.path(), ".jnl")[0]).unwrap();
     let written = journal.iter().rposition(|byte| *byte != 0).unwrap() + 1;
-    assert_eq!(told("millrace_store_journal_bytes_total"), written as u64);
+    assert_eq!(counter("millrace_store_journal_bytes_total"), written as u64);
 }
 
 #[test]

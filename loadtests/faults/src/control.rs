@@ -5,13 +5,11 @@ use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 /// Environment variables with the paths of the folder, the log and the control file.
 pub const VARIABLES: [&str; 3] = ["FAULTS_ROOT", "FAULTS_LOG", "FAULTS_CONTROL"];
 
-#[expect(missing_docs, reason = "the size of the file")]
 pub const CONTROL_BYTES: usize = FIELDS * 8;
 const FIELDS: usize = 32;
 
 /// A field of the control file: a native number of 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum Field {
     /// Bytes that may still be written; `u64::MAX` is no limit.
     SpaceBytes = 0,
@@ -38,11 +36,9 @@ pub enum Field {
 }
 
 #[derive(Debug)]
-#[allow(missing_docs)]
 pub struct FaultControl(File);
 
 impl FaultControl {
-    #[allow(missing_docs)]
     pub fn create(path: &Path) -> io::Result<Self> {
         let file = File::options().read(true).write(true).create(true).truncate(true).open(path)?;
         file.set_len(CONTROL_BYTES as u64)?;
@@ -51,12 +47,10 @@ impl FaultControl {
         Ok(control)
     }
 
-    #[allow(missing_docs)]
     pub fn set(&self, field: Field, value: u64) -> io::Result<()> {
         self.0.write_all_at(&value.to_ne_bytes(), field as u64 * 8)
     }
 
-    #[allow(missing_docs)]
     pub fn get(&self, field: Field) -> io::Result<u64> {
         let mut bytes = [0; 8];
         self.0.read_exact_at(&mut bytes, field as u64 * 8)?;
@@ -70,7 +64,6 @@ impl FaultControl {
         self.set(Field::WriteFailsFrom, from)
     }
 
-    #[allow(missing_docs)]
     pub fn fail_syncs(&self, after: u64, count: u64) -> io::Result<()> {
         let from = self.get(Field::Syncs)? + after;
         self.set(Field::SyncFailsUntil, from + count)?;

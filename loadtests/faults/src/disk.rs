@@ -1,4 +1,4 @@
-//! The folder of a program under test, and the part of it that survives a loss of power.
+//! The folder of a program under test, and the part of it that survives a simulated loss of power.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -17,7 +17,6 @@ use crate::{
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum Names {
     /// As of the last sync of the folder, which is all that POSIX promises.
     Synced,
@@ -25,12 +24,14 @@ pub enum Names {
     Current,
 }
 
-/// A folder for the program under test, and all that is needed to take its power.
 #[derive(Debug)]
 pub struct Disk {
     root: PathBuf,
+    /// A copy of `root` as of the last loss of power.
     durable: PathBuf,
+    /// The next `durable` while it is written.
     next: PathBuf,
+    /// Writes and syncs since then, from the layer.
     log: PathBuf,
     scratch: PathBuf,
     control_path: PathBuf,
@@ -39,7 +40,6 @@ pub struct Disk {
     records_power: bool,
 }
 
-#[allow(missing_docs)]
 #[derive(Debug)]
 pub struct Loss {
     pub unsynced: usize,
@@ -48,11 +48,12 @@ pub struct Loss {
     /// Files that differ from the log. One is possible, because a kill may come between a call and its record; more mean that the
     /// layer missed calls.
     pub different: Vec<PathBuf>,
+    /// Files that a synced folder names and that the log has no record of: the layer missed calls.
     pub unknown: usize,
 }
 
 impl Disk {
-    /// Makes an empty disk in `folder`. Without `records_power` it only fails, and cannot lose power.
+    /// Makes an empty disk in `folder`. Without `records_power` it can inject failures, but not lose power.
     pub fn new(folder: &Path, records_power: bool) -> io::Result<Self> {
         let path = |name| folder.join(name);
         let (root, durable, control_path) = (path("disk"), path("durable"), path("control"));
@@ -67,19 +68,17 @@ impl Disk {
         Ok(Self { root, durable, next, log, scratch, control_path, control, inventory, records_power })
     }
 
-    #[allow(missing_docs)]
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    #[allow(missing_docs)]
     #[must_use]
     pub fn control(&self) -> &FaultControl {
         &self.control
     }
 
-    /// The environment of a program on the disk. `layer` is the library.
+    /// The variables of a program on the disk; `layer` is the path of the `LD_PRELOAD` library.
     #[must_use]
     pub fn environment(&self, layer: &Path) -> Vec<(&'static str, OsString)> {
         let of = |path: &Path| path.as_os_str().to_owned();
@@ -88,7 +87,7 @@ impl Disk {
         VARIABLES.into_iter().zip(paths).chain([("LD_PRELOAD", of(layer))]).collect()
     }
 
-    /// Lets another program use the disk after a kill that was no loss of power. Call this before each start.
+    /// Cuts a record that a kill left incomplete. Call this before each start of a program.
     pub fn start(&self) -> io::Result<()> {
         let log = fs::read(&self.log)?;
         let whole: usize = records(&log).map(|(_, bytes)| HEADER_BYTES + bytes.len()).sum();

@@ -8,22 +8,19 @@ pub const HEADER_BYTES: usize = 32;
 pub enum RecordKind {
     /// The file is new and empty. An inode number may be used again after a removal.
     Create = 1,
-    /// The folder is new and empty.
     CreateFolder = 2,
     /// Argument: the offset. The bytes follow.
     Write = 3,
-    #[allow(missing_docs)]
     Resize = 4,
     /// The names in a folder that is about to be synced, as the kernel's `linux_dirent64`.
     Names = 5,
     /// Everything of the file before the offset `argument` of the log is durable.
     Sync = 6,
-    /// A sync failed. As with Linux, no later sync makes these writes durable.
+    /// A sync failed, so no later sync makes these writes durable, as on Linux.
     Lost = 7,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "`RecordKind` says what each one is")]
 pub struct RecordHeader {
     pub kind: RecordKind,
     pub file: u64,
@@ -32,7 +29,6 @@ pub struct RecordHeader {
 }
 
 impl RecordHeader {
-    #[allow(missing_docs)]
     #[must_use]
     pub fn encode(self) -> [u8; HEADER_BYTES] {
         let mut header = [0; HEADER_BYTES];

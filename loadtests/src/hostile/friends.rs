@@ -166,7 +166,7 @@ fn dial_again(from: Ipv4Addr, server: SocketAddr, broker: &'static str, done: &A
         match Client::connect(from, server, &connect) {
             Ok(mut client) => {
                 seen.waits.push(Wait { begun_ns, wait_ns: clock::now_ns() - begun_ns });
-                client.send(&[0xE0, 0]);
+                client.send(&packets::DISCONNECT_NORMALLY);
             }
             Err(_) => seen.lost += 1,
         }

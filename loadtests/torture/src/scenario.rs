@@ -1,4 +1,5 @@
-//! The clients of a run: publishers, subscribers, clients with wills, and new subscribers of retained messages.
+//! The clients of a run: publishers, subscribers, clients with wills (`mortal`), and clients that subscribe anew to retained
+//! messages (`probe`). Their names say what they do, because the report of a broken promise names them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,10 +10,11 @@ use crate::client::{Client, Habit, Identity, Mortal, Probe, Publisher, Role, Sub
 use crate::stage::Stage;
 use millrace_torture::history::ClientInfo;
 
-/// Persistent publishers; beside them [`TRANSIENT_PUBLISHERS`] without a session, at QoS 1.
+/// Publishers with a persistent session. [`TRANSIENT_PUBLISHERS`] have none and publish with QoS 1 only.
 const PUBLISHERS: u32 = 5;
 const TRANSIENT_PUBLISHERS: u32 = 2;
 const TOPICS: u32 = 4;
+/// Publishers of retained messages.
 const KEEPERS: u32 = 2;
 /// Two thirds of the clients with wills speak 5.0.
 const MORTALS: u32 = 6;
@@ -22,9 +24,10 @@ const SHARING: u32 = 4;
 const WINDOWS: Range<usize> = 4..13;
 /// Every other publisher has so few packet ids that each is used again at once.
 const FEW_PACKET_IDS: u16 = 16;
+/// Subscriptions of each subscriber that begin later in the run.
 const LATE_WISHES: usize = 3;
 
-/// The same seed makes the same clients. `storm_ms` is about the duration of the traffic.
+/// The same seed makes the same clients. `storm_ms` is the approximate duration of the traffic before the final checks.
 pub(crate) fn clients(stage: &mut Stage, seed: u64, storm_ms: u64) -> Vec<Client> {
     let mut cast = Cast { stage, rng: Rng::with_seed(seed), clients: Vec::new(), storm_ms };
     cast.publishers();
@@ -111,7 +114,7 @@ impl Cast<'_> {
         }
     }
 
-    /// Some subscriptions begin later in the run.
+    /// Adds [`LATE_WISHES`] to the subscriptions.
     fn subscriber(&mut self, name: &str, mut wishes: Vec<Wish>, habit: Habit) {
         for _ in 0..LATE_WISHES {
             let (publisher, topic) =

@@ -4,27 +4,23 @@
 //! token, so a check reads only the region's keys. A token cannot be revoked before its expiry; closing the broker disconnects
 //! its clients.
 
-use std::sync::Arc;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
-use crate::entry::{self, Method, Shown, Standing};
 use crate::model::Rule;
-use crate::rules::RuleList;
 use crate::secrets::generated::HashKeys;
 
 /// Prefix of every connect token, so that secret scanners recognise leaked ones.
 pub const PREFIX: &str = "mct_";
 /// Longest token, bytes: bounds what a stranger can make the server decode.
 const BYTES_MAX: usize = 16 * 1024;
-/// Domain separation: keeps hashes of tokens apart from hashes of secrets.
+/// Keeps hashes of tokens apart from hashes of secrets.
 const PURPOSE: &[u8] = b"millrace connect token v1\0";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectTokenClaims {
-    /// Number of the broker in the store, because a new broker of the same name has another one.
+    /// A new broker of the same name has another number.
     #[serde(rename = "b")]
     pub broker: u64,
     #[serde(rename = "u")]
@@ -78,37 +74,6 @@ impl ConnectTokenClaims {
             serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()
         };
         read().ok_or(ConnectTokenRefusal::Forged)
-    }
-
-    pub fn standing(
-        &self,
-        broker: u64,
-        shown: Shown<'_>,
-        now_ms: u64,
-    ) -> Result<Standing, entry::AccessRefusal> {
-        let refuse = |why| Err(entry::AccessRefusal::ConnectToken(why));
-        if self.broker != broker {
-            return refuse(ConnectTokenRefusal::Broker);
-        }
-        if self.expires_at_ms <= now_ms {
-            return refuse(ConnectTokenRefusal::Expired);
-        }
-        let is_user = shown.user.is_none_or(|user| user.is_empty() || user == self.user);
-        if !is_user || shown.client_id != self.client_id {
-            return refuse(ConnectTokenRefusal::Client);
-        }
-        let rules = RuleList::compile(&self.rules).map_err(|_| entry::AccessRefusal::Rules)?;
-        // An empty rule list would allow everything.
-        if rules.is_empty() {
-            return Err(entry::AccessRefusal::Rules);
-        }
-        Ok(Standing {
-            method: Method::ConnectToken,
-            user: Some(self.user.as_str().into()),
-            rules: Some(Arc::new(rules)),
-            group: None,
-            until_ms: Some(self.expires_at_ms),
-        })
     }
 }
 
@@ -167,27 +132,5 @@ mod tests {
                 Err(ConnectTokenRefusal::Forged)
             );
         }
-    }
-
-    #[test]
-    fn only_its_client_shows_it_at_its_broker_while_it_lasts() {
-        let shown = |user, client_id| Shown { user, client_id, ..Shown::default() };
-        let standing = token().standing(7, shown(None, "page-1"), 999).unwrap();
-        assert_eq!((standing.user.as_deref(), standing.until_ms), (Some("console:ann"), Some(1_000)));
-        let why =
-            |broker, user, client_id, now_ms| token().standing(broker, shown(user, client_id), now_ms).err();
-        for (broker, user, client_id, now_ms, refusal) in [
-            (8, None, "page-1", 999, ConnectTokenRefusal::Broker),
-            (7, None, "page-1", 1_000, ConnectTokenRefusal::Expired),
-            (7, None, "pump", 999, ConnectTokenRefusal::Client),
-            (7, Some("bob"), "page-1", 999, ConnectTokenRefusal::Client),
-        ] {
-            assert_eq!(
-                why(broker, user, client_id, now_ms),
-                Some(entry::AccessRefusal::ConnectToken(refusal))
-            );
-        }
-        let free = ConnectTokenClaims { rules: Vec::new(), ..token() };
-        assert_eq!(free.standing(7, shown(None, "page-1"), 0).err(), Some(entry::AccessRefusal::Rules));
     }
 }

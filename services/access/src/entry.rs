@@ -12,6 +12,7 @@
 
 mod broker;
 mod steps;
+mod token_standing;
 
 pub use broker::{BrokerAccess, Records};
 pub use steps::{AuthenticationStep, ConnectAuthentication, KeySets, Shown};
@@ -36,7 +37,7 @@ pub struct Standing {
     pub user: Option<Box<str>>,
     /// Rules of its token or of the webhook's answer, which precede all others.
     pub rules: Option<std::sync::Arc<RuleList>>,
-    /// Name of its group, unless its credential names one.
+    /// Unless the user's credential names another group.
     pub group: Option<Box<str>>,
     /// When its token or the webhook's permission expires, unix milliseconds.
     pub until_ms: Option<u64>,

@@ -28,7 +28,7 @@ use crate::model::{HiddenText, Rule};
 use crate::rules::RuleList;
 
 pub const SIGNATURE_HEADER: &str = "millrace-signature";
-/// Numbers of the keys of a webhook's signatures, in the same order.
+/// In the order of the signatures.
 pub const SIGNATURE_KEYS_HEADER: &str = "millrace-signature-keys";
 
 /// The request body. It must not be logged, because it contains the password.
@@ -135,7 +135,7 @@ pub fn sign(key: &HiddenText, now_s: u64, body: &[u8]) -> String {
     sign_with([key], now_s, body)
 }
 
-/// The same with several keys: one `v1=` for each, in their order. One that the receiver can verify suffices.
+/// One `v1=` for each key, in the order of the keys. A receiver needs to verify only one of them.
 #[must_use]
 pub fn sign_with<'a>(keys: impl IntoIterator<Item = &'a HiddenText>, now_s: u64, body: &[u8]) -> String {
     use std::fmt::Write as _;

@@ -3,7 +3,7 @@
 //! [`Control`] has the operations, each one transaction with its entry in the audit log. [`router`] is the API over
 //! them and never touches the store. The API asks [`Live`] about connected clients.
 //!
-//! This crate must never know sockets, event loops or MQTT.
+//! This crate never knows sockets, event loops or MQTT.
 
 #![allow(missing_docs, reason = "a comment says only what name and type do not")]
 
@@ -20,5 +20,5 @@ pub use api::{
 };
 pub use domain::*;
 pub use live::*;
-pub use oidc::{OidcSettings, oidc_issuer};
+pub use oidc::{OidcSettings, Visitor, oidc_issuer};
 pub use secret::{NoEntropy, Secret, generate as random_secret, outside_secret};

@@ -43,7 +43,8 @@ pub(crate) const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
 
 /// A web session lasts 14 days.
 pub(crate) const SIGN_IN_MS: u64 = 14 * DAY_MS;
-/// Web sessions of a person; the oldest one ends when another begins. More browsers than a person has, and few enough for one transaction.
+/// The oldest web session ends when another begins. 100 are more than the browsers of a person, and few enough for one
+/// transaction.
 pub(crate) const WEB_SESSIONS_MAX: usize = 100;
 /// Longest browser name that is stored with a web session.
 pub(crate) const USER_AGENT_CHARS_MAX: usize = 200;

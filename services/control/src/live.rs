@@ -7,64 +7,35 @@ use std::future::Future;
 use std::pin::Pin;
 
 use futures_util::stream::BoxStream;
-use millrace_layers::BrokerId;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::domain::{AccessQuestion, Page, PageRequest};
-use crate::secret::Secret;
+use crate::domain::{AccessQuestion, LiveBroker, Page, PageRequest, Visit};
 
-/// A broker that the caller may look into. The API makes one only after authorising the caller.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LiveBroker {
-    /// Its id in the store.
-    pub id: BrokerId,
-    pub name: String,
-}
-
-/// The future that each method of [`Live`] returns.
 pub type LiveAnswer<'a, T> = Pin<Box<dyn Future<Output = Result<T, LiveError>> + Send + 'a>>;
 
-/// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LiveError {
     /// This server does not implement the method.
     #[error("this server cannot do that yet")]
     NotWired,
-    /// There is no such client, session or message.
     #[error("there is no such {0}")]
     NotFound(&'static str),
-    /// A parameter of the request is wrong.
     #[error("{field}: {what}")]
     Invalid { field: &'static str, what: String },
     /// The request may succeed later.
     #[error("{0}")]
     Unavailable(String),
-    /// The broker's access rules refuse it.
     #[error("{0}")]
     Forbidden(String),
-    /// A limit of the broker is reached.
     #[error("{0}")]
     Limited(String),
 }
 
-/// The client that a request of the control plane acts as: the broker authenticates it as any other client.
-#[derive(Clone, Debug)]
-pub struct Visit {
-    pub broker: LiveBroker,
-    pub client_id: String,
-    /// Its user name.
-    pub user: String,
-    /// Its password, a connect token.
-    pub password: Secret,
-}
-
-/// A message to publish; the fields are those of a PUBLISH packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Publication {
     pub topic: String,
     pub payload: Vec<u8>,
-    /// 0, 1 or 2.
     pub qos: u8,
     /// Whether the message becomes the retained message of its topic.
     pub retain: bool,
@@ -225,7 +196,6 @@ pub trait Live: Send + Sync + 'static {
         not_wired()
     }
 
-    /// Closes a client's connection.
     fn kick<'a>(&'a self, _: &'a LiveBroker, _client_id: &'a str) -> LiveAnswer<'a, ()> {
         not_wired()
     }
@@ -318,7 +288,6 @@ fn not_wired<'a, T: Send + 'a>() -> LiveAnswer<'a, T> {
 
 #[derive(Clone, Debug)]
 pub struct Clients {
-    /// Its rows.
     pub page: Page<Client>,
     /// Servers of the region that did not answer in time: their clients are missing from the page.
     pub unanswered: Vec<String>,

@@ -15,27 +15,35 @@ use millrace_access::model::{JwtAlgorithm, JwtIssuer, JwtKey};
 use millrace_outgoing::{Call, CallSettings, HttpClient, Response};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use ring::digest::{SHA256, digest};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::domain::Visitor;
 use crate::limits::{PROVIDER_ANSWER_BYTES_MAX, PROVIDER_SUBJECT_BYTES_MAX, PROVIDER_TIMEOUT};
 use crate::secret::Secret;
 
-/// Settings of an OpenID Connect provider.
 #[derive(Clone, Debug)]
 pub struct OidcSettings {
-    /// Name for people.
     pub name: String,
     /// Issuer identifier; `/.well-known/openid-configuration` is appended to it.
     pub issuer: String,
-    /// Client id of this server at the provider.
     pub client_id: String,
     /// Client secret. Without one this server is a public client, which has PKCE alone.
     pub client_secret: Option<Secret>,
     /// URL of this server to which the provider sends browsers back.
     pub redirect_url: String,
+}
+
+/// A person as the provider describes them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Visitor {
+    /// Issuer identifier.
+    pub issuer: String,
+    /// Unique and permanent id of the person at the provider.
+    pub subject: String,
+    /// E-mail address, unless the provider says that it is not verified.
+    pub email: Option<String>,
+    pub name: Option<String>,
 }
 
 /// The values that tie both requests of one sign-in together.
@@ -48,7 +56,6 @@ pub(crate) struct Flow {
     pub(crate) verifier: Secret,
 }
 
-/// A failed sign-in.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OidcError {
     #[error(

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 pub use millrace_access::model::HiddenText as Secret;
 
-/// Hash of a secret under a key of the region.
 pub(crate) type Hash = [u8; 32];
 
 /// The purpose of a hash, so that a hash for one purpose is never valid for another.
@@ -33,7 +32,6 @@ pub(crate) enum Purpose {
     ClaimToken,
 }
 
-/// The system gives no random bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the system gives no random bytes")]
 pub struct NoEntropy;
@@ -79,7 +77,6 @@ impl Purpose {
     }
 }
 
-/// Derives the key from the text of a secret that the operator sets.
 #[must_use]
 pub fn outside_secret(text: &str) -> [u8; 32] {
     blake3::derive_key("millrace 2026-11 secret_key_file", text.as_bytes())
@@ -98,7 +95,6 @@ pub(crate) fn hash(key: &Key, purpose: Purpose, parts: &[&[u8]]) -> Hash {
 /// A secret that has to be read again, encrypted (ChaCha20-Poly1305, RFC 8439) under a key of the region.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Sealed {
-    /// Number of the key.
     pub(crate) key: u32,
     /// Nonce and ciphertext in Base64.
     text: String,
@@ -134,7 +130,6 @@ fn sealing(key: &Key) -> Option<LessSafeKey> {
     UnboundKey::new(&CHACHA20_POLY1305, &key).ok().map(LessSafeKey::new)
 }
 
-/// Random bytes of the system.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], NoEntropy> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|_| NoEntropy)?;

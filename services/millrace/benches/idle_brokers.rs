@@ -19,9 +19,9 @@ use millrace_layers::catalog::{self, Details};
 use millrace_layers::{Store, documents::Document};
 use millrace_storage::{Embedded, Options, block_on};
 
-/// Made by one transaction.
+/// Brokers that one transaction makes.
 const AT_ONCE: usize = 500;
-/// Spread over all brokers.
+/// Clients that connect, spread over all brokers.
 const CONNECTED: usize = 500;
 /// The server's memory settles in this time.
 const REST: Duration = Duration::from_secs(3);

@@ -76,6 +76,7 @@ struct Site {
     sockets: Sockets,
 }
 
+/// WebSocket listeners that the page may connect to.
 pub(crate) struct Sockets {
     pub(crate) ws: Vec<SocketAddr>,
     /// WebSocket origin of the gateway, such as `wss://*.mqtt.example.org:443`.
@@ -104,7 +105,7 @@ fn find(path: &str) -> Option<&'static File> {
     FILES.binary_search_by(|file| file.path.cmp(path)).ok().map(|found| &FILES[found])
 }
 
-/// Only browsers that open an address send this header.
+/// Only a browser that opens a page asks for HTML.
 fn wants_page(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     accept.is_some_and(|accept| accept.contains("text/html"))
@@ -120,7 +121,7 @@ fn asset(path: &str, headers: &HeaderMap) -> Response {
         None => Bytes::from_static(file.plain).into_response(),
     };
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind(path)));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type(path)));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(age));
     headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
     response
@@ -132,7 +133,7 @@ fn is_brotli(coding: &str) -> bool {
     parts.next() == Some("br") && !parts.any(|part| matches!(part, "q=0" | "q=0.0" | "q=0.00" | "q=0.000"))
 }
 
-fn kind(path: &str) -> &'static str {
+fn content_type(path: &str) -> &'static str {
     match path.rsplit('.').next() {
         Some("js") => "text/javascript; charset=utf-8",
         Some("css") => "text/css; charset=utf-8",
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn brotli_is_sent_to_those_who_take_it() {
+    fn brotli_is_sent_only_to_clients_that_accept_it() {
         for (coding, takes) in
             [("br", true), (" br;q=0.5", true), ("br;q=0", false), ("gzip", false), ("brx", false)]
         {

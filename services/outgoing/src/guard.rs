@@ -72,7 +72,6 @@ fn is_public(address: IpAddr) -> bool {
     }
 }
 
-/// Unwraps a mapped or translated address.
 fn meant(address: IpAddr) -> Option<Ipv4Addr> {
     let six = match address {
         IpAddr::V4(four) => return Some(four),

@@ -4,7 +4,7 @@
 //! public internet, whatever name or literal hides the address, unless the operator has allowed the network. Calls, connections
 //! and responses are bounded ([`limits`]), also by host, so that one tenant's slow service does not take the capacity of all.
 //!
-//! This crate must never know brokers, tenants or the store.
+//! This crate never knows brokers, tenants or the store.
 
 #![allow(missing_docs, reason = "a comment says only what name and type do not")]
 

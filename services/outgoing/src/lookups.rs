@@ -58,7 +58,7 @@ impl Lookups {
     }
 }
 
-/// The registered domain of a name, guessed from its labels.
+/// Guessed from its labels.
 fn zone(host: &str) -> String {
     let host = host.trim_end_matches('.').to_lowercase();
     let mut labels = host.rsplit('.');

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use compact_str::CompactString;
 
-use crate::matched::Receiver;
 use crate::pmap::Map;
+use crate::receiver::Receiver;
 use crate::seed::Seed;
 use crate::subscription::{Subscription, Target};
 

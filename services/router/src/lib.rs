@@ -14,6 +14,7 @@ mod digest;
 mod group;
 mod matched;
 mod pmap;
+mod receiver;
 mod recent;
 mod router;
 mod seed;
@@ -24,7 +25,8 @@ mod trie;
 
 pub use digest::{Code, Digest, SHAPES_MAX, TooMany, TopicCode};
 pub use group::Group;
-pub use matched::{Matched, Receiver};
+pub use matched::Matched;
+pub use receiver::Receiver;
 pub use router::{Edit, MatchLimits, Router, Snapshot};
 pub use subscription::{Subscription, Target};
 pub use topic_tree::{Step, TopicTree, TreeSnapshot, Walk};

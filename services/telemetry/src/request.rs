@@ -44,7 +44,7 @@ pub(crate) fn of_metrics(all: Vec<(Resource, Vec<Metric>)>) -> ExportMetricsServ
     ExportMetricsServiceRequest { resource_metrics: all.into_iter().map(of_source).collect() }
 }
 
-/// `resources` are in the order of the sources.
+/// [`TraceSpan::source`] is an index of `resources`. A span with another source is dropped.
 pub(crate) fn of_spans(spans: Vec<TraceSpan>, resources: &[Resource]) -> ExportTraceServiceRequest {
     let mut by_source: Vec<Vec<trace::Span>> = resources.iter().map(|_| Vec::new()).collect();
     for span in spans {

@@ -1,8 +1,7 @@
-//! Starts and stops the network thread of FoundationDB's client library, which a process may start once and must stop before it
-//! exits.
+//! Starts and stops the network thread of FoundationDB's client library, which a process may start once and must stop
+//! before it exits. Calling the library is `unsafe`, because only this crate enforces that order.
 //!
-//! The language cannot enforce that order, so calling the library is `unsafe`. This crate enforces the order; besides it, only
-//! the simulator's exports need `unsafe`. It must never know keys, transactions or settings of ours.
+//! It never knows keys, transactions or settings of ours.
 #![cfg(feature = "foundationdb")]
 
 use std::sync::{Mutex, PoisonError};
@@ -41,8 +40,7 @@ unsafe extern "C" {
     safe fn atexit(function: extern "C" fn()) -> std::ffi::c_int;
 }
 
-/// Selects the API version of this build, sets the options, and starts the network thread, which [`stop`] ends at the latest when
-/// the process exits.
+/// Starts the network thread. [`stop`] ends it, at the latest when the process exits.
 ///
 /// # Errors
 /// It was called before, the library is older than the API version, or the library refuses an option.
@@ -59,16 +57,15 @@ pub fn start(options: Vec<NetworkOption>) -> Result<(), BootError> {
     let registered = atexit(stop_at_exit) == 0;
     assert!(registered, "the C library takes a function to call at the exit");
     // SAFETY: the returned value must be dropped before the process exits. `stop` drops it, and the C library calls
-    // `stop` when `main` returns and from `exit`. Other ends of a process (`abort`, signals) run nothing, and are
-    // allowed.
+    // `stop` when `main` returns and from `exit`; `abort` and signals run nothing.
     #[allow(unsafe_code)]
     let stops = unsafe { network.boot() }?;
     *state = State::Runs(stops);
     Ok(())
 }
 
-/// Waits for the network thread; operations under way then never end. Call it at the end of `main`, because the library's own
-/// static data then outlives its thread.
+/// Waits for the network thread; operations under way then never end. Call it at the end of `main`, while the
+/// library's static data still exists.
 pub fn stop() {
     let stops = std::mem::replace(&mut *NETWORK.lock().unwrap_or_else(PoisonError::into_inner), State::Over);
     drop(stops);

@@ -18,7 +18,6 @@ use crate::{
 pub const DEFAULT: &[u8] = b"default";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Broker {
     /// Never 0 and never reused.
     pub id: BrokerId,
@@ -29,7 +28,6 @@ pub struct Broker {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs)]
 pub struct Details {
     /// Id of the owning organisation; `None` for the operator's brokers.
     pub organisation: Option<String>,
@@ -88,18 +86,15 @@ pub async fn new_id(tx: &Transaction) -> Result<BrokerId> {
     Ok(id)
 }
 
-/// The broker of a name.
 pub async fn get(tx: &Transaction, name: &[u8], read: Read) -> Result<Option<Broker>> {
     let value = tx.get(names().bytes(name), read).await?;
     value.map(|value| decode(Bytes::copy_from_slice(name), value)).transpose()
 }
 
-/// The name of a broker.
 pub async fn name_of(tx: &Transaction, id: BrokerId) -> Result<Option<Bytes>> {
     Ok(tx.get(id_key(id), Read::Snapshot).await?)
 }
 
-/// Writes the details of a broker.
 pub fn set(tx: &Transaction, broker: &Broker) -> Result<()> {
     let mut value = Vec::with_capacity(8 + broker.details.len());
     value.put_u64(broker.id);

@@ -15,7 +15,6 @@ use crate::{
 
 /// The stored form is the version in 8 bytes, then JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Document<T> {
     pub value: T,
     /// Grows with each write, also when the document was removed and made again in between.
@@ -48,7 +47,6 @@ impl<T: DeserializeOwned> Document<T> {
 
 const CORRUPT: Error = Error::Corrupt("document");
 
-/// The version for a write after `old`.
 pub async fn next_version(tx: &Transaction, old: Option<u64>) -> Result<u64> {
     // Every earlier write is older than the read version, so no version is used twice.
     Ok(tx.read_version().await?.max(old.map_or(1, |old| old + 1)))
@@ -61,12 +59,10 @@ pub struct Collection {
     chunks: Key,
 }
 
-/// A page of documents with their ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentPage<T> {
     /// In order of ids.
     pub items: Vec<(Bytes, Document<T>)>,
-    /// There may be more after the last one.
     pub more: bool,
 }
 
@@ -79,7 +75,6 @@ impl Collection {
         Self { rows: self.rows.bytes(owner), chunks: self.chunks.bytes(owner) }
     }
 
-    /// Reads a document.
     pub async fn get<T: DeserializeOwned>(
         &self,
         tx: &Transaction,
@@ -103,7 +98,6 @@ impl Collection {
         Ok(document.version)
     }
 
-    /// Removes a document, if it is there.
     pub async fn clear(&self, tx: &Transaction, id: &[u8]) -> Result<()> {
         self.blob(id).clear(tx).await
     }

@@ -11,20 +11,17 @@ use bytes::Bytes;
 use millrace_storage::{KeyRange, RangeOptions, Transaction};
 
 use crate::{
-    BrokerId,
+    BrokerId, SessionId,
     error::{Error, Result},
-    name,
-    sessions::SessionId,
-    tags,
+    name, tags,
     tuple::{Elements, Key},
 };
 
-/// Number of shards; each is swept by itself.
+/// Each shard is swept by itself.
 pub const SHARDS: u8 = 8;
 
 /// Sorts a will before an expiry of the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs)]
 pub enum DueKind {
     /// A delayed will fires unless its client has returned.
     Will,
@@ -32,7 +29,6 @@ pub enum DueKind {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs)]
 pub struct Due {
     pub at_ms: u64,
     pub broker: BrokerId,
@@ -45,7 +41,6 @@ impl Due {
         Self { at_ms, broker: id.broker, client: Bytes::copy_from_slice(id.client), kind }
     }
 
-    /// The shard of the session.
     #[must_use]
     pub fn shard(&self) -> u8 {
         (name::hash(&[&self.broker.to_be_bytes(), &self.client]) % u64::from(SHARDS)) as u8
@@ -69,12 +64,11 @@ impl Due {
     }
 }
 
-/// Adds a due time.
 pub fn schedule(tx: &Transaction, due: &Due) -> Result<()> {
     Ok(tx.set(due.key(), Bytes::new())?)
 }
 
-/// Removes a due time that was scheduled for the same moment.
+/// The row was scheduled for the same moment.
 pub fn cancel(tx: &Transaction, due: &Due) -> Result<()> {
     Ok(tx.clear(due.key())?)
 }

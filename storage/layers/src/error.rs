@@ -1,20 +1,15 @@
 use bytes::TryGetError;
 use millrace_storage::{Error as StoreError, TransactionFailure};
 
-/// Reasons why a layer refused a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)]
 pub enum Error {
     /// The store failed, or the transaction must be run again.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The session has a newer owner or is gone, so the transaction wrote nothing for it.
     #[error("the session is not of epoch {epoch} any more")]
-    Fenced {
-        /// The epoch of the caller.
-        epoch: u64,
-    },
+    Fenced { epoch: u64 },
     /// A client id, filter or topic exceeds its limit.
     #[error("a name of {bytes} bytes is longer than {bytes_max}")]
     NameTooLong { bytes: usize, bytes_max: usize },
@@ -37,7 +32,6 @@ pub enum Error {
     Corrupt(&'static str),
 }
 
-/// The result of a layer's function.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl TransactionFailure for Error {

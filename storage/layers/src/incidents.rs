@@ -16,7 +16,6 @@ use crate::{
 /// The names are stored, so they must not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[allow(missing_docs)]
 pub enum Kind {
     ConnectRefused,
     PublishRefused,
@@ -25,11 +24,9 @@ pub enum Kind {
     MessagesDropped,
 }
 
-/// An event, or several equal ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub struct Incident {
-    /// First time, unix milliseconds.
+    /// Unix milliseconds.
     pub at_ms: u64,
     pub last_at_ms: u64,
     /// Number of events, or of messages.
@@ -44,7 +41,6 @@ pub struct Incident {
 
 /// A search; `None` matches everything.
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs)]
 pub struct IncidentSearch<'a> {
     pub client_id: Option<&'a str>,
     pub kind: Option<Kind>,
@@ -57,7 +53,7 @@ impl IncidentSearch<'_> {
     }
 }
 
-/// Adds incidents, without a conflict with any other transaction.
+/// Conflicts with no other transaction.
 pub fn append(tx: &Transaction, broker: BrokerId, incidents: &[Incident]) -> Result<()> {
     for (place, incident) in (0u16..).zip(incidents) {
         let json = serde_json::to_vec(incident).map_err(|_| CORRUPT)?;
@@ -66,7 +62,8 @@ pub fn append(tx: &Transaction, broker: BrokerId, incidents: &[Incident]) -> Res
     Ok(())
 }
 
-/// Reads up to `limit` incidents before a position in a snapshot, the latest first; and whether there may be more.
+/// Reads up to `limit` incidents before a position in a snapshot, the latest first. The flag says whether there may be
+/// more.
 pub async fn page(
     tx: &Transaction,
     broker: BrokerId,

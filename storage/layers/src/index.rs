@@ -31,25 +31,20 @@ pub use changes::{changes, trim_changes};
 pub struct Indexed {
     /// Empty without `$share`.
     pub group: Bytes,
-    #[allow(missing_docs)]
     pub stream: StreamId,
 }
 
-/// A filter and its streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The filter, without a group.
+    /// Without a group.
     pub filter: Bytes,
     /// At least one while the filter is in the index.
     pub streams: Vec<Indexed>,
 }
 
-/// The two parts of the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Filters without wildcards.
     Exact,
-    /// Filters with wildcards.
     Wildcard,
 }
 

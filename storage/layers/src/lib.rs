@@ -5,7 +5,7 @@
 //! publish is [`index::changes`], [`index::watch`], [`qos2::set`], [`streams::append`] and [`retained::set`], all or
 //! nothing. [`Store`] runs common transactions. README.md has the table of all keys with their writers and readers.
 //!
-//! This crate must never know packets, sockets, the pods' network, a clock or a runtime. Times such as `at_ms` and
+//! This crate never knows packets, sockets, the pods' network, a clock or a runtime. Times such as `at_ms` and
 //! `now_ms` come in as unix milliseconds; messages, wills and session details are bytes. About topics it knows only
 //! levels, wildcards and `$share`.
 //!
@@ -19,6 +19,7 @@
 //! Every function that takes a transaction can fail with the store's error, [`Error::Store`]; its documentation only
 //! names other errors.
 
+#![allow(missing_docs, reason = "a comment says only what name and type do not")]
 // Tests hold several transactions open at once, to see which of them conflict.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
@@ -58,3 +59,10 @@ pub use store::{Store, halved, resized};
 
 /// Id of a broker, the first element of all its keys; 0 is the region.
 pub type BrokerId = u64;
+
+/// Names a session: its broker, and its client id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionId<'a> {
+    pub broker: BrokerId,
+    pub client: &'a [u8],
+}

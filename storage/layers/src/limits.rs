@@ -37,7 +37,6 @@ pub const EXACT_COUNT_MAX: u64 = 256;
 /// Changes of a broker's filter index that pods can follow; a pod that missed more loads the whole index.
 pub const INDEX_CHANGES_KEPT: usize = 10_000;
 
-/// Partitions of a stream.
 pub const PARTITIONS_MAX: u8 = 64;
 
 /// Trims that a stream remembers one by one, to compute how much a cursor before its floor missed.
@@ -54,7 +53,6 @@ pub const RETAINED_SKIPS_PER_ITEM: usize = 8;
 /// after five seconds.
 pub const RETAINED_READS: (usize, usize) = (16, 256);
 
-/// Bytes after which a page of retained messages ends.
 pub const RETAINED_PAGE_BYTES: usize = 1 << 20;
 
 /// Incidents of a broker; people look at the last ones.

@@ -5,16 +5,15 @@ use millrace_storage::{Read, Transaction};
 
 use crate::{error::Result, rows::Blob, sessions::SessionId, tags, tuple::Key};
 
-/// A pending will.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredWill {
-    /// Seconds from the connection's end.
+    /// From the connection's end.
     pub delay_s: u32,
-    /// Bytes of the will's message.
+    /// Size of the will's message.
     pub bytes: usize,
 }
 
-/// Reads the pending will of a session in a snapshot.
+/// A snapshot read.
 pub async fn will(tx: &Transaction, id: SessionId<'_>) -> Result<Option<StoredWill>> {
     let key = |tag| Key::new(id.broker, tag).bytes(id.client);
     let blob = Blob { row: key(tags::WILL), chunks: key(tags::WILL_CHUNK) };

@@ -6,17 +6,15 @@ use crate::{
     limits::NAME_BYTES_MAX,
 };
 
-/// The parts of `$share/group/filter`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Filter<'a> {
     /// Empty without a group.
     pub group: &'a [u8],
-    /// The filter that topics are matched with.
+    /// Without the group.
     pub filter: &'a [u8],
 }
 
 impl<'a> Filter<'a> {
-    /// Splits the name of a subscription.
     #[must_use]
     pub fn parse(name: &'a [u8]) -> Self {
         let shared = name.strip_prefix(b"$share/").and_then(|rest| {
@@ -35,7 +33,7 @@ impl<'a> Filter<'a> {
         [b"$share/", self.group, b"/", self.filter].concat()
     }
 
-    /// Whether the filter has wildcards, and so is in the wildcard part of the index.
+    /// Such a filter is in the wildcard part of the index.
     #[must_use]
     pub fn is_wildcard(&self) -> bool {
         self.filter.iter().any(|byte| matches!(byte, b'+' | b'#'))
@@ -47,10 +45,10 @@ impl<'a> Filter<'a> {
 pub(crate) struct Bucket(u8);
 
 impl Bucket {
-    /// Number of buckets for filters whose first level is no wildcard.
+    /// For filters whose first level is no wildcard.
     const HASHED: u8 = 64;
 
-    /// The bucket of filters whose first level is a wildcard.
+    /// For filters whose first level is a wildcard.
     pub(crate) const WILD: Self = Self(Self::HASHED);
 
     pub(crate) fn of_filter(filter: &[u8]) -> Self {

@@ -23,7 +23,7 @@ impl Marks {
         Self { process, transactions: 0 }
     }
 
-    /// Numbers for the attempts of the next transaction, which must be fewer than 2^16.
+    /// Their number must be below 2^16.
     pub fn attempts<T>(&mut self) -> Attempts<T> {
         self.transactions += 1;
         let first = u128::from(self.process) << 64 | u128::from(self.transactions) << 16;
@@ -31,7 +31,6 @@ impl Marks {
     }
 }
 
-/// Results of the attempts of one transaction.
 #[derive(Debug)]
 pub struct Attempts<T> {
     first: u128,

@@ -15,7 +15,6 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// A pod with its lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
     /// The owner that the records of its sessions name.
@@ -27,18 +26,16 @@ pub struct Pod {
 /// A session that a pod has lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
-    #[allow(missing_docs)]
     pub session: OwnedSession,
     /// The epoch at which the pod owned it.
     pub epoch: u64,
 }
 
-/// Extends the lease of a pod.
 pub fn renew(tx: &Transaction, pod: &[u8], until_ms: u64) -> Result<()> {
     Ok(tx.set(pods().bytes(pod), Bytes::copy_from_slice(&until_ms.to_be_bytes()))?)
 }
 
-/// Lists up to `limit` pods, as a snapshot read.
+/// A snapshot read.
 pub async fn list(tx: &Transaction, limit: usize) -> Result<Vec<Pod>> {
     let prefix = pods();
     let page = tx.range(prefix.children(), RangeOptions::first(limit).snapshot()).await?;
@@ -173,7 +170,6 @@ pub fn mark_after(tx: &Transaction, pod: &[u8], number: u128, last: Option<Versi
     Ok(tx.set_versionstamped_key(prefix.before_position(), [0; 2], [], value)?)
 }
 
-/// Number and versionstamp of a pod's last committed transaction.
 pub async fn marked(tx: &Transaction, pod: &[u8]) -> Result<Option<(u128, Versionstamp)>> {
     let prefix = marks(pod);
     let last = RangeOptions { reverse: true, ..RangeOptions::first(1) };

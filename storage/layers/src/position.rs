@@ -11,13 +11,10 @@ use crate::error::Error;
 pub struct Position(pub [u8; Self::LEN]);
 
 impl Position {
-    /// Bytes of a position.
     pub const LEN: usize = Versionstamp::LEN + 2;
 
-    /// Before everything.
     pub const MIN: Self = Self([0; Self::LEN]);
 
-    /// After everything.
     pub const MAX: Self = Self([0xff; Self::LEN]);
 
     /// The message with number `place` of a transaction.
@@ -47,7 +44,6 @@ impl Position {
         Self::MIN
     }
 
-    /// The versionstamp of the transaction.
     #[must_use]
     pub fn stamp(&self) -> Versionstamp {
         let mut stamp = [0; Versionstamp::LEN];
@@ -55,7 +51,6 @@ impl Position {
         Versionstamp(stamp)
     }
 
-    /// The number within the transaction.
     #[must_use]
     pub fn place(&self) -> u16 {
         u16::from_be_bytes([self.0[Self::LEN - 2], self.0[Self::LEN - 1]])

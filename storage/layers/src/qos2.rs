@@ -40,7 +40,6 @@ pub fn set(owned: &Owned<'_>, direction: Direction, id: u16, details: &Bytes) ->
     Ok(owned.tx.set(key, value)?)
 }
 
-/// Removes an id.
 pub fn remove(owned: &Owned<'_>, direction: Direction, id: u16) -> Result<()> {
     let key = key(owned.id(), direction, id);
     if direction == Direction::Inbound {

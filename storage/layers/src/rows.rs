@@ -11,7 +11,7 @@ use crate::{
 
 const PAGE: usize = 1_000;
 
-/// Reads a whole range, which a limit must bound.
+/// A limit must bound the range.
 pub(crate) async fn all(tx: &Transaction, mut range: KeyRange, read: Read) -> Result<Vec<KeyValue>> {
     let mut rows = Vec::new();
     loop {
@@ -25,7 +25,6 @@ pub(crate) async fn all(tx: &Transaction, mut range: KeyRange, read: Read) -> Re
     }
 }
 
-/// Reads a counter that [`Transaction::atomic_add`] writes.
 pub(crate) async fn counter(tx: &Transaction, key: &Key, read: Read) -> Result<u64> {
     match tx.get(key, read).await? {
         Some(value) => decode_counter(&value),
@@ -104,7 +103,6 @@ impl Blob {
         }
     }
 
-    /// Completes the body of a row that was read.
     pub(crate) async fn rest(&self, tx: &Transaction, mut row: Bytes) -> Result<Bytes> {
         let count = row.try_get_u16()?;
         if count == 0 {

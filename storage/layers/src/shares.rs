@@ -9,22 +9,17 @@ use crate::{BrokerId, error::Result, tags, tuple::Key};
 /// Most pods whose rows of one broker are read.
 const PODS_MAX: usize = 1_000;
 
-/// The usage of one pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Use {
-    #[allow(missing_docs)]
     pub connections: u64,
-    /// CONNECTs a second.
     pub connects_per_s: u64,
-    /// Messages published a second.
     pub publishes_per_s: u64,
-    /// Bytes published a second.
     pub publish_bytes_per_s: u64,
-    /// Subscriptions of connected clients.
+    /// Of connected clients.
     pub subscriptions: u64,
 }
 
-/// Writes the usage of a pod, which counts until `until_ms`, without a conflict with any other transaction.
+/// The row counts until `until_ms`. Conflicts with no other transaction.
 pub fn say(tx: &Transaction, broker: BrokerId, pod: &[u8], used: Use, until_ms: u64) -> Result<()> {
     let mut value = Vec::with_capacity(48);
     let Use { connections, connects_per_s, publishes_per_s, publish_bytes_per_s, subscriptions } = used;
@@ -35,12 +30,11 @@ pub fn say(tx: &Transaction, broker: BrokerId, pod: &[u8], used: Use, until_ms: 
     Ok(tx.set(pods(broker).bytes(pod), value)?)
 }
 
-/// Removes the usage of a pod.
 pub fn clear(tx: &Transaction, broker: BrokerId, pod: &[u8]) -> Result<()> {
     Ok(tx.clear(pods(broker).bytes(pod))?)
 }
 
-/// A row is removed so long after its end: longer than the clocks of pods differ.
+/// Longer than the clocks of pods differ. Older rows are removed.
 const STALE_MS: u64 = 600_000;
 
 /// Reads the current usage of all other pods in a snapshot, and removes rows that are too old.

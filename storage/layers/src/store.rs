@@ -17,14 +17,13 @@ use crate::{
     subscriptions::{self, Options, Subscribed, SweptFilters},
 };
 
-/// The layers over a store; clones share it.
+/// Clones share the store.
 #[derive(Clone)]
 pub struct Store {
     database: Database,
 }
 
 impl Store {
-    /// Wraps `database`.
     #[must_use]
     pub fn new(database: Database) -> Self {
         Self { database }
@@ -70,7 +69,6 @@ impl Store {
         run.await
     }
 
-    /// [`catalog::ensure`].
     pub async fn ensure_broker(&self, name: &[u8]) -> Result<Broker> {
         self.run(|tx| async move { Ok(catalog::ensure(&tx, name, Bytes::new()).await?.0) }).await
     }
@@ -81,7 +79,6 @@ impl Store {
         self.run(|tx| async move { sessions::attach(&tx, id, request.clone()).await }).await
     }
 
-    /// [`sessions::checkpoint`].
     pub async fn checkpoint(&self, id: SessionId<'_>, epoch: u64, cursor: Position) -> Result<()> {
         self.run(
             |tx| async move { sessions::checkpoint(&sessions::fence(&tx, id, epoch).await?, cursor, &[]) },
@@ -96,7 +93,6 @@ impl Store {
             .await
     }
 
-    /// [`subscriptions::subscribe`].
     pub async fn subscribe(
         &self,
         id: SessionId<'_>,
@@ -111,7 +107,6 @@ impl Store {
         .await
     }
 
-    /// [`subscriptions::unsubscribe`].
     pub async fn unsubscribe(&self, id: SessionId<'_>, epoch: u64, filter: &[u8]) -> Result<bool> {
         self.run(|tx| async move {
             let owned = sessions::fence(&tx, id, epoch).await?;
@@ -125,7 +120,6 @@ impl Store {
         self.run(|tx| async move { streams::append(&tx, broker, to, publish) }).await
     }
 
-    /// [`streams::read`].
     pub async fn read(
         &self,
         broker: BrokerId,
@@ -178,7 +172,6 @@ impl Store {
         Ok(removed)
     }
 
-    /// A page of [`retained::matching`].
     pub async fn retained(
         &self,
         broker: BrokerId,
@@ -258,8 +251,6 @@ impl Store {
 /// Returns the result of a piece of a sweep, or `None` when the piece must be tried again. Sets the size of the next
 /// piece: as [`halved`] after an error, and up to `most` again after that.
 ///
-/// # Errors
-/// As [`halved`].
 pub fn resized<T>(piece: Result<T>, size: &mut usize, most: usize) -> Result<Option<T>> {
     match piece {
         Ok(done) => {

@@ -1,6 +1,7 @@
-//! The tags of keys, all in one file so that no two are the same.
+//! The tags of keys, all in one file so that no two are the same. They are stored, so they never change; README.md has the
+//! table of keys.
 
-/// The first element of keys that belong to no broker.
+/// First element of keys that belong to no broker.
 pub(crate) const REGION: u64 = 0;
 
 pub(crate) const SESSION: &[u8] = b"s";

@@ -57,7 +57,6 @@ impl Key {
         key
     }
 
-    /// The prefix of a position that the commit fills in.
     pub(crate) fn before_position(mut self) -> Self {
         self.0.push(VERSIONSTAMP);
         self
@@ -87,7 +86,6 @@ impl AsRef<[u8]> for Key {
     }
 }
 
-/// Reads the elements of a key from the front.
 pub(crate) struct Elements<'a>(&'a [u8]);
 
 impl<'a> Elements<'a> {

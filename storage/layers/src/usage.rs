@@ -7,9 +7,7 @@ use crate::{BrokerId, error::Result, rows, tags, tuple::Key};
 /// The numbers are in keys and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-#[allow(missing_docs)]
 pub enum Counter {
-    /// Stream entries that a limit removed.
     TrimmedEntries = 1,
     TrimmedBytes = 2,
     /// Entries that were trimmed before a session read them.
@@ -23,7 +21,6 @@ pub enum Counter {
 }
 
 impl Counter {
-    /// All counters.
     pub const ALL: [Self; 8] = [
         Self::TrimmedEntries,
         Self::TrimmedBytes,
@@ -36,7 +33,6 @@ impl Counter {
     ];
 }
 
-/// Adds to a counter.
 pub fn add(tx: &Transaction, broker: BrokerId, counter: Counter, added: u64) -> Result<()> {
     if added == 0 {
         return Ok(());
@@ -44,7 +40,7 @@ pub fn add(tx: &Transaction, broker: BrokerId, counter: Counter, added: u64) -> 
     Ok(tx.atomic_add(key(broker, counter), added.cast_signed())?)
 }
 
-/// Reads a counter in a snapshot.
+/// A snapshot read.
 pub async fn get(tx: &Transaction, broker: BrokerId, counter: Counter) -> Result<u64> {
     rows::counter(tx, &key(broker, counter), Read::Snapshot).await
 }

@@ -42,15 +42,15 @@ pub(crate) async fn setup(database: &Database, world: &World, history: &Shared) 
 /// Widens the stream of the session that sees everything, and records the groups.
 async fn note(holder: &Pod, broker: u64) -> Result<()> {
     let Some(audit) = holder.mine(broker, AUDIT) else { return Ok(()) };
-    let all = audit.kept["#"].stream;
+    let all = audit.subscriptions["#"].stream;
     holder.read(async |tx| streams::set_partitions(tx, broker, all, 2).await).await?;
     let Some(keeper) = holder.mine(broker, KEEPER) else { return Ok(()) };
     let mut history = holder.history.borrow_mut();
     history.wide.push((broker, all));
-    for kept in keeper.kept.values() {
-        let since = history.tenure(keeper.attempt).complete_from[kept];
-        let filter = kept.filter.splitn(3, '/').nth(2).unwrap_or_default().into();
-        history.groups.all.push(Group { broker, stream: kept.stream, filter, since });
+    for subscribed in keeper.subscriptions.values() {
+        let since = history.tenure(keeper.attempt).complete_from[subscribed];
+        let filter = subscribed.filter.splitn(3, '/').nth(2).unwrap_or_default().into();
+        history.groups.all.push(Group { broker, stream: subscribed.stream, filter, since });
     }
     Ok(())
 }

@@ -2,8 +2,8 @@
 //! folder, in the order in which it writes, and fails calls as the control file says. [`millrace_faults`] has the
 //! formats and replays the log.
 //!
-//! Not intercepted: renames, links and removals. Some programs make them without the C library. So each sync of a
-//! folder records the names that the folder has then, and names need no record of their own. Contents are followed
+//! Renames, links and removals are not intercepted, because some programs make them without the C library. Instead,
+//! each sync of a folder records the names that the folder has then. Contents are followed
 //! by inode number, whatever the name is. The driver compares the files with the log after each loss of power, which
 //! finds a program whose writes bypass the C library.
 //!

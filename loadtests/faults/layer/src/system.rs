@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 
 pub(crate) fn fail(errno: c_int) -> c_long {
-    // SAFETY: the C library gives each thread a valid place.
+    // SAFETY: the C library gives each thread a valid address.
     unsafe { *libc::__errno_location() = errno };
     -1
 }
@@ -41,6 +41,7 @@ pub(crate) fn identity(fd: c_int) -> Option<(u64, bool)> {
         .then_some((stat.st_ino, kind == libc::S_IFDIR))
 }
 
+/// Returns the length of the path, 0 if it is unknown, without an allocation within the program's call.
 pub(crate) fn path_of(fd: c_int, path: &mut [u8]) -> usize {
     let mut link = [0_u8; 32];
     let text = b"/proc/self/fd/";
@@ -63,18 +64,18 @@ pub(crate) fn path_of(fd: c_int, path: &mut [u8]) -> usize {
 }
 
 pub(crate) fn exists(folder: c_int, path: *const c_char) -> bool {
-    // SAFETY: the program gave this path to a call that wants the same.
+    // SAFETY: the program passed this path to a call with the same requirements.
     unsafe { call!(SYS_faccessat, folder, path, libc::F_OK) == 0 }
 }
 
 pub(crate) fn position(fd: c_int, offset: i64, whence: c_int) -> u64 {
-    // SAFETY: it has no pointers.
+    // SAFETY: the call takes no pointers.
     u64::try_from(unsafe { call!(SYS_lseek, fd, offset, whence) }).unwrap_or(0)
 }
 
 pub(crate) fn map(fd: c_int, bytes: usize) -> Option<*mut c_void> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: the kernel chooses a free place.
+    // SAFETY: the kernel chooses a free address.
     let place = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_SHARED, fd, 0) };
     (place != libc::MAP_FAILED).then_some(place)
 }

@@ -1,5 +1,5 @@
-//! Programs below the layer: plain files, and the store. Each test starts this test program once more, below the
-//! layer, kills it, takes the power, and looks at what is left.
+//! The layer with a program that writes plain files, and with the store. Each test starts this test program a second time
+//! with the layer in `LD_PRELOAD`, kills it, simulates a loss of power, and checks the files that are left.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::{
@@ -32,8 +32,8 @@ fn program_below_the_layer() {
     }
 }
 
-fn say(what: &str) {
-    // The line of the test harness before it has no end.
+fn announce(what: &str) {
+    // The test harness has begun a line and not ended it.
     println!("\n{what}");
 }
 
@@ -53,10 +53,10 @@ fn write_files(folder: &Path) {
     nameless.write_all(b"content").unwrap();
     nameless.sync_all().unwrap();
     fs::remove_file(folder.join("old")).unwrap();
-    say("done");
+    announce("done");
 }
 
-/// Writes one key after the other, and says each that was acknowledged. Refused ones are tried again.
+/// Writes one key after the other, and prints each key once its write is acknowledged. Repeats a refused write.
 fn write_keys(folder: &Path) {
     let store = Embedded::open(folder, Options { memtable_bytes: 1 << 20, ..Options::default() }).unwrap();
     let database = store.database();
@@ -71,7 +71,7 @@ fn write_keys(folder: &Path) {
         while let Err(error) = put() {
             let _: Error = error;
         }
-        say(&key);
+        announce(&key);
     }
 }
 
@@ -100,7 +100,7 @@ impl Program {
         Self { child, lines }
     }
 
-    fn hear(&mut self, prefix: &str) -> String {
+    fn wait_for(&mut self, prefix: &str) -> String {
         loop {
             let line = self.lines.next().expect("the program ended").unwrap();
             if line.starts_with(prefix) {
@@ -154,7 +154,7 @@ fn a_loss_of_power_leaves_what_was_synced() {
         let folder = tempfile::tempdir().unwrap();
         let mut disk = Disk::new(folder.path(), true).unwrap();
         let mut program = Program::start(&disk, "files");
-        program.hear("done");
+        program.wait_for("done");
         program.kill();
         let loss = disk.lose_power(None, names).unwrap();
         assert_eq!((loss.unsynced, loss.survived, loss.unknown), (2, 0, 0), "{loss:?}");
@@ -174,7 +174,7 @@ fn unsynced_writes_may_survive() {
         fs::create_dir(&folder).unwrap();
         let mut disk = Disk::new(&folder, true).unwrap();
         let mut program = Program::start(&disk, "files");
-        program.hear("done");
+        program.wait_for("done");
         program.kill();
         lose(&mut disk, Some(&mut rng), Names::Current);
         seen.push(contents(disk.root())["whole"].len());
@@ -208,7 +208,7 @@ fn a_store_keeps_what_it_acknowledged_when_power_is_lost() {
         let names = if seed % 2 == 0 { Names::Synced } else { Names::Current };
         let mut program = Program::start(&disk, "store");
         // Several tables of a megabyte each.
-        let last = program.hear(&format!("key-{:09}", rng.u32(..300)));
+        let last = program.wait_for(&format!("key-{:09}", rng.u32(..300)));
         program.kill();
         lose(&mut disk, Some(&mut rng), names);
         assert_eq!(missing(&disk, &last), Ok(0), "seed {seed}");
@@ -221,19 +221,20 @@ fn a_store_on_a_disk_whose_syncs_do_nothing_is_found_out() {
     let mut disk = Disk::new(folder.path(), true).unwrap();
     disk.control().set(Field::Lies, 1).unwrap();
     let mut program = Program::start(&disk, "store");
-    let last = program.hear("key-000000009");
+    let last = program.wait_for("key-000000009");
     program.kill();
     lose(&mut disk, None, Names::Current);
     assert_ne!(missing(&disk, &last), Ok(0));
 }
 
-/// The process ends between the failed sync and the store's recovery. The next one reads from the page cache what is not on the disk.
+/// The process ends between the failed sync and the store's recovery. The next process reads data from the page cache that is
+/// not on the disk.
 #[test]
 fn a_store_that_is_opened_after_a_failed_sync_keeps_everything_over_a_later_loss_of_power() {
     let folder = tempfile::tempdir().unwrap();
     let mut disk = Disk::new(folder.path(), true).unwrap();
     let mut program = Program::start(&disk, "store");
-    program.hear("key-000000020");
+    program.wait_for("key-000000020");
     disk.control().fail_syncs(0, u64::MAX >> 1).unwrap();
     while disk.control().get(Field::SyncErrors).unwrap() == 0 {
         std::thread::yield_now();
@@ -241,7 +242,7 @@ fn a_store_that_is_opened_after_a_failed_sync_keeps_everything_over_a_later_loss
     program.kill();
     disk.control().heal().unwrap();
     let mut program = Program::start(&disk, "store");
-    let last = program.hear("key-000000060");
+    let last = program.wait_for("key-000000060");
     program.kill();
     lose(&mut disk, None, Names::Synced);
     assert_eq!(missing(&disk, &last), Ok(0));
@@ -254,10 +255,10 @@ fn a_store_whose_sync_failed_keeps_everything_over_a_later_loss_of_power() {
         let folder = tempfile::tempdir().unwrap();
         let (mut rng, mut disk) = (Rng::with_seed(seed), Disk::new(folder.path(), true).unwrap());
         let mut program = Program::start(&disk, "store");
-        program.hear("key-000000020");
+        program.wait_for("key-000000020");
         let failures = 1 + 2 * seed;
         disk.control().fail_syncs(rng.u64(..5), failures).unwrap();
-        let last = program.hear("key-000000060");
+        let last = program.wait_for("key-000000060");
         assert_eq!(disk.control().get(Field::SyncErrors).unwrap(), failures);
         program.kill();
         lose(&mut disk, None, Names::Synced);

@@ -9,7 +9,7 @@ use crate::clock;
 use crate::failure::{Failure, Outcome, While};
 use crate::hostile::client::{Client, dial};
 use crate::hostile::http::{self, Answer};
-use crate::hostile::packets::Connect;
+use crate::hostile::packets::{self, Connect};
 use crate::hostile::ring::Ring;
 use crate::hostile::server::Setup;
 use crate::hostile::traffic::{finish, messages};
@@ -124,7 +124,7 @@ fn session_lists(ring: &Ring<'_>) -> Outcome<()> {
             let Ok(mut client) = Client::connect(Ring::address(number), ring.server.mqtt, &connect) else {
                 continue;
             };
-            client.send(&[0xE0, 0]);
+            client.send(&packets::DISCONNECT_NORMALLY);
             made.fetch_add(1, Ordering::Relaxed);
         }
     });

@@ -1,4 +1,5 @@
-//! Sessions, wills, and acknowledgements that a client never sends.
+//! Attacks with many sessions, with wills, and with acknowledgements that a client never sends. An attack notes what it did;
+//! `verdict` judges it by the waits of friendly clients and by [`Wanted`].
 
 use super::Attack;
 use crate::clock;
@@ -11,7 +12,7 @@ use crate::hostile::traffic::{Sink, wait_until_quiet};
 use crate::hostile::verdict::{STORED, WANTED, Wanted};
 
 pub(super) const ATTACKS: &[Attack] = &[
-    // Every refused write is a log line: two a second, without end.
+    // The bound on log lines shows a server that tries the refused write of the will again and again.
     Attack::account("will-topic", "a retained will whose topic has 5,000 bytes", will_topic)
         .wanted(Wanted { log_lines_s: 1, ..WANTED })
         .short()
@@ -192,7 +193,7 @@ fn sessions_en_masse(ring: &Ring<'_>) -> Outcome<()> {
                 usize::from(client.subscribe(&filters, 1) == 20),
                 std::sync::atomic::Ordering::Relaxed,
             );
-            client.send(&[0xE0, 0]);
+            client.send(&packets::DISCONNECT_NORMALLY);
         }
     });
     let made = made.into_inner();
@@ -222,8 +223,9 @@ fn qos2_unreleased(ring: &Ring<'_>) -> Outcome<()> {
 fn pubrel_flood(ring: &Ring<'_>) -> Outcome<()> {
     let mut client = ring.client("releaser")?;
     let sink = Sink::start(&client.stream, None);
-    let flood: Vec<u8> =
-        (0..200_000u32).flat_map(|id| packets::acknowledgement(0x62, (id % 65_535 + 1) as u16)).collect();
+    let flood: Vec<u8> = (0..200_000u32)
+        .flat_map(|id| packets::acknowledgement(packets::PUBREL_FIRST, (id % 65_535 + 1) as u16))
+        .collect();
     client.send(&flood);
     wait_until_quiet(&sink, 300, 10.0);
     ring.note(format!("{} bytes of answers", sink.bytes()));
@@ -250,7 +252,7 @@ fn receive_maximum_1(ring: &Ring<'_>) -> Outcome<()> {
         for _ in 0..100 {
             let Some(packet) = publisher.wait_for(PUBREC, 10.0) else { break };
             let id = packet.body.first_chunk().map_or(0, |id| u16::from_be_bytes(*id));
-            publisher.send(&packets::acknowledgement(0x62, id));
+            publisher.send(&packets::acknowledgement(packets::PUBREL_FIRST, id));
             taken += 1;
         }
     }

@@ -181,6 +181,6 @@ fn session_churn(ring: &Ring<'_>, number: usize, until_ns: u64) {
         let connect = ring.connect(&format!("made-{number}-{count}")).persistent(3_600);
         let Ok(mut client) = ring.client_with(&connect) else { return };
         client.subscribe(&["made/+", "made/#"], 1);
-        client.send(&[0xE0, 0]);
+        client.send(&packets::DISCONNECT_NORMALLY);
     }
 }

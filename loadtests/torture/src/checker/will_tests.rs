@@ -1,11 +1,12 @@
-//! Wills, fault by fault.
+//! The checker's rules about wills. Each test builds a history with or without a fault, and names the rules that the checker
+//! must report as broken.
 
 use super::check;
 use super::story::Story;
 use super::verdict::CheckRule;
 use crate::history::{ClientId, ConnectionId, End, Event, MessageId};
 
-/// A watcher that is there from the start, and a client that leaves a will.
+/// A subscriber that is connected from the start, and a client with a will.
 struct Scene {
     story: Story,
     watcher: ConnectionId,
@@ -32,17 +33,17 @@ impl Scene {
     }
 }
 
-/// How often it fires, and what is broken then.
+/// How often the will is published, and the rules that are broken then.
 type Case = (usize, &'static [CheckRule]);
 
 const OWED: [Case; 3] = [(0, &[CheckRule::WillLost]), (1, &[]), (2, &[CheckRule::WillTwice])];
 const FORBIDDEN: [Case; 2] = [(0, &[]), (1, &[CheckRule::WillWrong])];
 const EITHER: [Case; 3] = [(0, &[]), (1, &[]), (2, &[CheckRule::WillTwice])];
 
-fn try_all(cases: &[Case], persistent: bool, tell: impl Fn(&mut Scene) -> MessageId) {
+fn try_all(cases: &[Case], persistent: bool, build: impl Fn(&mut Scene) -> MessageId) {
     for (times, rules) in cases {
         let mut scene = scene(persistent);
-        let will = tell(&mut scene);
+        let will = build(&mut scene);
         for _ in 0..*times {
             scene.sees(will, 2);
         }
@@ -51,7 +52,7 @@ fn try_all(cases: &[Case], persistent: bool, tell: impl Fn(&mut Scene) -> Messag
 }
 
 #[test]
-fn a_will_is_owed_once_when_the_socket_is_closed_taken_over_or_told_to() {
+fn a_will_is_owed_once_when_the_socket_is_closed_taken_over_or_left_with_0x04() {
     for end in [End::Cut, End::DisconnectWithWill] {
         try_all(&OWED, false, |scene| {
             let (connection, will) = scene.live(2, 0, false);
@@ -113,7 +114,7 @@ fn a_kill_right_after_a_disconnect_leaves_both_a_kill_long_after_it_does_not() {
             will
         });
     }
-    // The store was unreachable in the meantime, and could not record it.
+    // The store may have been unreachable after the DISCONNECT, so the server could not record it.
     try_all(&EITHER, false, |scene| {
         let (connection, will) = scene.live(2, 0, false);
         scene.story.end(connection, End::Disconnect);

@@ -20,8 +20,9 @@ use crate::packet::{self, Connect, Packet, Will};
 use crate::stage::{Phase, Stage};
 use millrace_torture::history::{ConnectionId, End, Event};
 
+/// The beginning of a SUBSCRIBE of 42 bytes.
 const HALF_PACKET: [u8; 5] = [0x82, 40, 0, 1, 0];
-/// Clients reconnect within this time after a kill, ms.
+/// Clients reconnect within this time after a kill, milliseconds.
 const BACK_MS_MAX: u64 = 60;
 
 pub(crate) struct Client {
@@ -57,7 +58,7 @@ impl Client {
         self.link.as_ref().is_some_and(|link| link.pod == pod)
     }
 
-    /// The client has its CONNACK, or wants no connection.
+    /// The client has its CONNACK, or is offline on purpose.
     pub(crate) fn is_where_it_wants(&self, stage: &Stage) -> bool {
         (self.link.is_some() && self.accepted) || (self.link.is_none() && !self.wants_to_connect(stage))
     }

@@ -68,7 +68,7 @@ impl BrokerAccess {
         &self.issuers
     }
 
-    /// The client's permissions at `now_ms`, or why it must be disconnected. `credential` is that of its user name.
+    /// `credential` is that of the client's user name. An error says why the client must be disconnected.
     pub fn review(
         &self,
         standing: &Standing,

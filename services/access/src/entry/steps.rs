@@ -13,11 +13,11 @@ use crate::{webhook, x509};
 
 #[derive(Clone, Copy, Default)]
 pub struct Shown<'a> {
-    /// The client id that it asks for, or that the server assigned.
+    /// The client id of the CONNECT, or the one that the server assigned.
     pub client_id: &'a str,
     pub user: Option<&'a str>,
     pub password: Option<&'a [u8]>,
-    /// Its certificate (DER). The TLS handshake has proven that the client has the key.
+    /// DER. The TLS handshake has proven that the client has the key.
     pub certificate: Option<&'a [u8]>,
 }
 
@@ -159,7 +159,6 @@ impl ConnectAuthentication {
         self.decide(broker, Some(credential), now_ms)
     }
 
-    /// Continues after [`AuthenticationStep::Webhook`].
     pub fn webhook<'a>(
         &mut self,
         broker: &BrokerAccess,

@@ -1,4 +1,4 @@
-//! Clients of brokers with all kinds of methods, from CONNECT to an answer.
+//! Authentication of clients by each method, from CONNECT to the answer, and the rules that they get.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,12 +29,12 @@ impl KeySets for NoKeys {
     }
 }
 
-/// A broker, its users, and what its webhook says.
+/// A broker, its users, and the answer of its webhook.
 struct World {
     broker: BrokerAccess,
     credentials: HashMap<String, Credential>,
     keys: HashKeys,
-    says: WebhookAnswer,
+    webhook_answer: WebhookAnswer,
 }
 
 impl World {
@@ -42,7 +42,7 @@ impl World {
         let (broker, wrong) = BrokerAccess::new(records).unwrap();
         assert_eq!(wrong, []);
         let keys = HashKeys::new([(1, [1; 32])]).unwrap();
-        Self { broker, credentials: HashMap::new(), keys, says: WebhookAnswer::Refused }
+        Self { broker, credentials: HashMap::new(), keys, webhook_answer: WebhookAnswer::Refused }
     }
 
     fn with(access: Access) -> Self {
@@ -75,7 +75,7 @@ impl World {
                     entry.hashed(&self.broker, credential, is_right, NOW_MS)
                 }
                 AuthenticationStep::Webhook(_) => {
-                    entry.webhook(&self.broker, shown, self.says.clone(), NOW_MS)
+                    entry.webhook(&self.broker, shown, self.webhook_answer.clone(), NOW_MS)
                 }
                 AuthenticationStep::Keys(_) => return Err(AccessRefusal::NoKeys),
                 AuthenticationStep::Accept(accepted) => return Ok(*accepted),
@@ -98,7 +98,7 @@ fn allow(filter: &str) -> Rule {
 }
 
 #[test]
-fn a_password_lets_in_who_has_it() {
+fn a_client_authenticates_with_its_password() {
     let world = World::with(Access::default()).bob();
     let phc = chosen::cheap(b"mine");
     let world = world.user(Credential {
@@ -129,7 +129,7 @@ fn world_credential(user: &str) -> Credential {
 }
 
 #[test]
-fn who_shows_nothing_is_anonymous_where_that_is_on() {
+fn a_client_without_credentials_is_anonymous_if_the_broker_allows_it() {
     let world =
         World::with(Access { anonymous: true, passwords: false, scram: false, ..Access::default() }).bob();
     assert_eq!(world.method(shown(None, None)), Ok(Method::Anonymous));
@@ -139,7 +139,7 @@ fn who_shows_nothing_is_anonymous_where_that_is_on() {
     assert_eq!(world.method(shown(None, Some("x"))), Err(AccessRefusal::Anonymous));
 }
 
-/// A token of the issuer below, that ends in an hour.
+/// A token of [`issuer`] that expires in an hour.
 fn token(claims: serde_json::Value) -> String {
     use base64::Engine as _;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -165,7 +165,7 @@ fn issuer() -> JwtIssuer {
 }
 
 #[test]
-fn a_token_lets_in_until_it_ends() {
+fn a_token_is_valid_until_it_expires() {
     let access = Access { tokens: true, ..Access::default() };
     let world = World::new(Records { access, issuers: vec![issuer()], ..Records::default() }).bob();
     let good = token(serde_json::json!({ "sub": "bob" }));
@@ -182,7 +182,7 @@ fn a_token_lets_in_until_it_ends() {
     );
     let forged = good.clone() + "A";
     assert!(matches!(world.method(shown(None, Some(&forged))), Err(AccessRefusal::Token(_))));
-    // Passwords go on beside it.
+    // The broker still accepts passwords.
     assert_eq!(world.method(shown(Some("bob"), Some("right"))), Ok(Method::Password));
     let off = World::with(Access::default()).bob();
     assert_eq!(off.method(shown(Some("bob"), Some(&good))), Err(AccessRefusal::Password));
@@ -199,7 +199,7 @@ fn a_token_whose_key_is_not_there_waits_for_keys() {
     assert!(AccessRefusal::NoKeys.is_passing() && !AccessRefusal::Password.is_passing());
 }
 
-/// An authority, and a certificate of it for a user.
+/// An authority, and a certificate that it has issued to a user.
 fn certificates(user: &str) -> (ClientCa, Vec<u8>) {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -243,7 +243,7 @@ fn a_certificate_is_off_accepted_required_or_additional() {
 }
 
 #[test]
-fn who_has_proven_its_password_shows_the_certificate_that_the_broker_wants_all_the_same() {
+fn scram_does_not_replace_the_certificate_that_the_broker_requires() {
     let ((authority, bobs), (_, theirs)) = (certificates("bob"), certificates("bob"));
     let (other, pumps) = certificates("pump");
     let other = ClientCa { name: "other".into(), ..other };
@@ -290,22 +290,23 @@ fn who_has_proven_its_password_shows_the_certificate_that_the_broker_wants_all_t
 }
 
 #[test]
-fn the_webhook_is_asked_about_who_is_not_known() {
+fn the_webhook_decides_about_unknown_clients() {
     let webhook = WebhookAuth { url: "https://who.test".into(), ..WebhookAuth::default() };
     let mut world = World::with(Access { webhook: Some(webhook), ..Access::default() }).bob();
     let (bob, eve) = (shown(Some("bob"), Some("wrong")), shown(Some("eve"), Some("x")));
     assert_eq!(world.method(bob), Err(AccessRefusal::Password));
     assert_eq!(world.method(eve), Err(AccessRefusal::Webhook));
-    world.says = WebhookAnswer::Failed("down");
+    world.webhook_answer = WebhookAnswer::Failed("down");
     assert_eq!(world.method(eve), Err(AccessRefusal::WebhookFailed("down")));
-    world.says =
+    world.webhook_answer =
         WebhookAnswer::Allowed(Box::new(Allowed { expires_at_ms: Some(NOW_MS + 5), ..Allowed::default() }));
     let (standing, grant) = world.connect(eve).unwrap();
     assert_eq!((standing.method, standing.user.as_deref()), (Method::Webhook, Some("eve")));
     assert_eq!(grant.until_ms, Some(NOW_MS + 5));
     let (standing, _) = world.connect(shown(None, None)).unwrap();
     assert_eq!((standing.method, standing.user), (Method::Webhook, None));
-    world.says = WebhookAnswer::Allowed(Box::new(Allowed { user: Some("bob".into()), ..Allowed::default() }));
+    world.webhook_answer =
+        WebhookAnswer::Allowed(Box::new(Allowed { user: Some("bob".into()), ..Allowed::default() }));
     let (standing, _) = world.connect(eve).unwrap();
     assert_eq!(standing.user.as_deref(), Some("bob"));
 }
@@ -352,7 +353,7 @@ fn rules_are_those_of_credential_group_and_broker_as_they_are_now() {
 }
 
 #[test]
-fn a_wrong_record_lets_nobody_in_and_takes_nobody_with_it() {
+fn an_invalid_record_authenticates_nobody_and_affects_no_other_record() {
     let group = |name: &str, filter: &str| Group {
         name: name.into(),
         rules: vec![allow(filter)],
@@ -380,7 +381,7 @@ fn a_wrong_record_lets_nobody_in_and_takes_nobody_with_it() {
 }
 
 #[test]
-fn a_credential_that_is_bound_to_a_client_id_lets_in_no_other() {
+fn a_credential_bound_to_a_client_id_is_refused_under_another() {
     let bound = |client_id: &str| Credential { client_id: Some(client_id.into()), ..world_credential("bob") };
     for (client_id, expected) in [("c1", Ok(Method::Password)), ("c2", Err(AccessRefusal::OtherClient))] {
         let world = World::with(Access::default()).user(bound(client_id));

@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 
 use super::{FileError, lines, says_nothing};
-use crate::secrets::chosen;
 
 #[derive(Clone, Debug, Default)]
 pub struct PasswordFile(HashMap<Box<str>, Box<str>>);
@@ -31,7 +30,7 @@ impl PasswordFile {
             let (user, phc) = split(text)
                 .ok_or_else(|| error("not user:hash; `millrace passwd` writes such lines".to_owned()))?;
             check_user(user).map_err(|what| error(what.to_string()))?;
-            chosen::check(phc).map_err(|what| error(what.to_owned()))?;
+            crate::phc::check(phc).map_err(|what| error(what.to_owned()))?;
             if users.insert(user.into(), phc.into()).is_some() {
                 return Err(error(format!(
                     "the user {user:?} is in the file twice; delete one of the lines"
@@ -45,7 +44,7 @@ impl PasswordFile {
         self.0.iter().map(|(user, phc)| (&**user, &**phc))
     }
 
-    /// For an unknown user, verify [`chosen::dummy`] and refuse, so that the response time does not reveal whether the user
+    /// For an unknown user, verify [`dummy`](crate::secrets::chosen::dummy) and refuse, so that the response time does not reveal whether the user
     /// exists.
     pub fn lookup(&self, user: &str) -> Option<&str> {
         self.0.get(user).map(|phc| &**phc)

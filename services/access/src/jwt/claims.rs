@@ -10,7 +10,7 @@ use crate::rules::RuleList;
 pub struct Identity {
     pub user: Box<str>,
     pub client_id: Option<Box<str>>,
-    /// Rules of the token, which precede all others.
+    /// They precede all other rules.
     pub rules: Option<RuleList>,
     pub expires_at_s: u64,
 }
@@ -67,7 +67,7 @@ fn is_for(aud: Option<&Value>, audience: &[String]) -> bool {
 /// The last second that RFC 3339 can express, so that a sum of a time and a leeway never overflows.
 const TIME_S_MAX: u64 = 253_402_300_799;
 
-/// Reads a `NumericDate`, which may have a fraction.
+/// May have a fraction.
 fn time(claims: &Map<String, Value>, name: &str) -> Result<Option<u64>, TokenRefusal> {
     let Some(value) = claims.get(name) else { return Ok(None) };
     let seconds = value.as_u64().or_else(|| value.as_f64().map(|seconds| seconds as u64));

@@ -16,9 +16,9 @@ use x509_parser::x509::SubjectPublicKeyInfo;
 use crate::limits::HS256_SECRET_BYTES_MIN;
 use crate::model::{JwtAlgorithm, JwtKey};
 
-/// An uncompressed point on P-256: 4, x, y.
+/// Uncompressed: 4, x, y.
 const POINT_BYTES: usize = 65;
-/// Smallest RSA key (RFC 7518 section 3.3).
+/// RFC 7518 section 3.3.
 const RSA_BITS_MIN: usize = 2_048;
 const RSA_BITS_MAX: usize = 8_192;
 

@@ -6,7 +6,7 @@ use super::hidden::{HiddenBytes, HiddenText};
 use super::invalid::{Checked, Findings};
 use super::rule::Rule;
 use crate::limits::{SCRAM_ITERATIONS_MAX, SCRAM_ITERATIONS_MIN};
-use crate::secrets::chosen;
+use crate::phc;
 
 /// A user of a broker. Users named by certificates, tokens and webhooks need none; if they have one, its group, rules, `enabled`
 /// and `expires_at_ms` apply to them.
@@ -113,7 +113,7 @@ impl Credential {
 impl Secret {
     fn check(&self, findings: &mut Findings) {
         if let Self::Chosen { phc } = self
-            && let Err(what) = chosen::check(phc.expose())
+            && let Err(what) = phc::check(phc.expose())
         {
             findings.add("phc", what);
         }

@@ -146,7 +146,7 @@ fn literal(filter: &str) -> usize {
     }
 }
 
-/// A plain value is part of one topic level and cannot begin a `$` topic.
+/// A plain value is part of one topic level, and cannot begin a topic with `$`.
 fn is_plain(value: &str) -> bool {
     !value.is_empty() && !value.starts_with('$') && !value.contains(['/', '+', '#'])
 }

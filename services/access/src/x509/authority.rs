@@ -19,7 +19,7 @@ pub struct Authority {
     revoked: Vec<CertRevocationList<'static>>,
 }
 
-/// A trust anchor with its dates, which the library does not check.
+/// The library does not check the dates of a trust anchor.
 #[derive(Debug)]
 struct Anchor {
     trusted: TrustAnchor<'static>,
@@ -55,7 +55,7 @@ impl Authority {
         &self.record
     }
 
-    /// Checks a certificate and returns its user name. `chain` begins with the client's own certificate; `now_s` is unix seconds.
+    /// `chain` begins with the client's own certificate; `now_s` is unix seconds.
     pub fn verify(&self, chain: &[CertificateDer<'_>], now_s: u64) -> Result<Box<str>, CertificateRefusal> {
         let (der, more) = chain.split_first().ok_or(CertificateRefusal::Malformed)?;
         let certificate = EndEntityCert::try_from(der).map_err(|error| refusal(&error))?;

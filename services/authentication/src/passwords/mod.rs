@@ -34,7 +34,7 @@ pub struct Request<C> {
     pub source: ClientSource,
     pub user: Box<str>,
     pub password: Box<[u8]>,
-    /// Hashes (PHC strings) to compare with. A rotation with an overlap has two.
+    /// PHC strings. A rotation with an overlap has two.
     pub hashes: Vec<Box<str>>,
     pub cancellation: Cancellation,
     pub context: C,

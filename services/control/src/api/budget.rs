@@ -21,7 +21,6 @@ struct Tenant {
     requests: usize,
 }
 
-/// A permit for one expensive request.
 pub(crate) struct Turn {
     _all: OwnedSemaphorePermit,
     _own: OwnedSemaphorePermit,

@@ -6,10 +6,8 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use crate::limits::{OIDC_S, SIGN_IN_MS};
 use crate::secret::Secret;
 
-/// The purpose of a cookie.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cookie {
-    /// A web session.
     SignIn,
     /// A sign-in at the provider that is under way.
     Oidc,
@@ -38,7 +36,6 @@ impl Cookie {
     }
 }
 
-/// The secret of a cookie in a request.
 pub(crate) fn read(headers: &HeaderMap, cookie: Cookie, is_secure: bool) -> Option<Secret> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs =

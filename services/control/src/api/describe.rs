@@ -43,7 +43,6 @@ pub(super) fn licence() -> License {
     licence
 }
 
-/// Adds what all operations have in common.
 pub(crate) fn complete(mut router: OpenApiRouter<Api>) -> OpenApiRouter<Api> {
     let api = router.get_openapi_mut();
     api.info = InfoBuilder::new()
@@ -84,7 +83,7 @@ pub(crate) fn complete(mut router: OpenApiRouter<Api>) -> OpenApiRouter<Api> {
     router
 }
 
-/// A schema that is a part of another one cannot forbid the other parts' fields. Requests that have some are refused all the same.
+/// A schema that is part of another one cannot forbid the other parts' fields. The server still refuses unknown fields.
 fn open_parts(components: &mut Components) {
     let wholes = components.schemas.values().filter_map(|schema| match schema {
         RefOr::T(Schema::AllOf(all)) => Some(all.items.iter()),
@@ -113,7 +112,7 @@ fn problem(status: u16, title: &str) -> Response {
     response.build()
 }
 
-/// The problems that an operation may end with, by what it takes.
+/// The problems with which an operation may end, by its method, path and parameters.
 fn add_problems(operation: &mut Operation, method: &str, path: &str) {
     let is_open = operation
         .security

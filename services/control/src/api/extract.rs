@@ -25,13 +25,10 @@ use crate::secret::Secret;
 /// Header that the console's scripts send with the web session's CSRF token.
 pub(crate) const CSRF: &str = "x-csrf-token";
 
-/// The authenticated caller.
 pub(crate) struct Auth(pub(crate) Caller);
 
-/// Address of the client.
 pub(crate) struct From(pub(crate) Option<IpAddr>);
 
-/// Address and browser of the client.
 pub(crate) struct Coming(pub(crate) Source);
 
 pub(crate) struct Path<T>(pub(crate) T);
@@ -47,7 +44,6 @@ pub(crate) struct Input<T, const MAX: usize = BODY_BYTES_MAX> {
 /// The version that the caller expects, from `If-Match` and `If-None-Match`.
 pub(crate) struct Seen(pub(crate) Precondition);
 
-/// The page that the caller asks for.
 pub(crate) struct Paging(pub(crate) PageRequest);
 
 /// A page of a list.
@@ -155,7 +151,7 @@ impl FromRequestParts<Api> for Auth {
     }
 }
 
-/// Id of the caller, for the extractor of the body.
+/// Id of the caller. The extractor of the body reads it for [`Once`].
 #[derive(Clone, Copy)]
 struct Client(Uuid);
 
@@ -291,7 +287,6 @@ impl<T: DeserializeOwned, const MAX: usize> FromRequest<Api> for Input<T, MAX> {
     }
 }
 
-/// For requests without a body.
 impl FromRequestParts<Api> for Once {
     type Rejection = Problem;
 

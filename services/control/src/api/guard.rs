@@ -70,7 +70,6 @@ const READ_BY_PODS: [&str; 8] = [
     "webhooks",
 ];
 
-/// Adds the time at which a change of a broker is in force on all pods.
 async fn say_when(State(api): State<Api>, request: Request, next: Next) -> Response {
     let is_change = !request.method().is_safe() && is_read_by_pods(request.uri().path());
     let mut response = next.run(request).await;
@@ -84,7 +83,6 @@ async fn say_when(State(api): State<Api>, request: Request, next: Next) -> Respo
 fn is_read_by_pods(path: &str) -> bool {
     let Some((_, of_broker)) = path.split_once("/brokers/") else { return false };
     let mut parts = of_broker.split('/').skip(1);
-    // The broker's own record has its limits and its suspension.
     parts.next().is_none_or(|part| READ_BY_PODS.contains(&part) || matches!(part, "suspend" | "resume"))
 }
 

@@ -20,11 +20,10 @@ use uuid::Uuid;
 use super::extract::{Auth, PageQuery, Paging, Path, Query};
 use super::problem::Answer;
 use super::{Api, AtBroker, List, streams};
-use crate::domain::{BrokerRef, Caller, Permission};
+use crate::domain::{BrokerRef, Caller, LiveBroker, Permission};
 use crate::limits::METRICS_EVERY;
 use crate::live::{
-    Client, ClientDetails, Clients, LiveBroker, Metrics, Retained, RetainedMessage, Session, SessionDetails,
-    TopicBranch,
+    Client, ClientDetails, Clients, Metrics, Retained, RetainedMessage, Session, SessionDetails, TopicBranch,
 };
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
@@ -85,7 +84,6 @@ impl AtClient {
     }
 }
 
-/// Decodes the client id of a path.
 fn named(part: String) -> String {
     let encoded = part.strip_prefix("base64:");
     let decoded = encoded.and_then(|text| String::from_utf8(URL_SAFE_NO_PAD.decode(text).ok()?).ok());

@@ -18,9 +18,9 @@ use utoipa_axum::routes;
 use super::extract::{Auth, IdempotencyKey, Input, Path, Query};
 use super::problem::{Answer, Problem};
 use super::{Api, AtBroker, streams};
-use crate::domain::{ConnectToken, NewConnectToken, Permission};
+use crate::domain::{ConnectToken, LiveBroker, NewConnectToken, Permission};
 use crate::limits::{REQUEST_TIME_MAX, STREAM_MAX};
-use crate::live::{LiveBroker, Publication, Published, TailEvent, UserProperty};
+use crate::live::{Publication, Published, TailEvent, UserProperty};
 use crate::secret::Secret;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {

@@ -76,7 +76,6 @@ pub struct Options {
     pub local: Option<LocalDoor>,
 }
 
-/// State that all handlers share.
 #[derive(Clone)]
 pub(crate) struct Api(Arc<Inner>);
 
@@ -146,7 +145,6 @@ pub fn router(control: Control, live: Arc<dyn Live>, options: Options) -> Router
     guard::around(router, &api).with_state(api)
 }
 
-/// The OpenAPI description.
 #[must_use]
 pub fn openapi() -> utoipa::openapi::OpenApi {
     let (_, described) = routes().split_for_parts();

@@ -23,7 +23,6 @@ use crate::secret::{self, Secret};
 
 /// Purpose in the cookie: to connect an account. Any other purpose is to sign in.
 const CONNECT: &str = "connect";
-/// Page of the console that asks for the confirmation.
 const TO_CONFIRM: &str = "/me?identity=pending";
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
@@ -178,7 +177,6 @@ async fn leave(api: &Api, journey: &Secret, errand: &str, with: &str) -> Answer<
     Ok((to, headers))
 }
 
-/// A new secret for one way to the provider and back.
 fn journey() -> Answer<Secret> {
     Ok(secret::generate().map_err(crate::domain::Error::from)?)
 }

@@ -95,7 +95,6 @@ pub fn operator_router(control: Control, operations: Arc<dyn Operations>, token:
         .with_state(operators)
 }
 
-/// The OpenAPI description of the operator API.
 #[must_use]
 pub fn operator_openapi() -> utoipa::openapi::OpenApi {
     let (_, mut described) = routes().split_for_parts();
@@ -172,7 +171,6 @@ fn peer(extensions: &axum::http::Extensions) -> Option<IpAddr> {
     extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip().to_canonical())
 }
 
-/// Address of the operator.
 struct Peer(Option<IpAddr>);
 
 impl<S: Sync> FromRequestParts<S> for Peer {

@@ -44,7 +44,7 @@ pub(crate) struct WrongField {
 pub(crate) type Answer<T> = Result<T, Problem>;
 
 impl Problem {
-    /// All kinds of problems: status, name, title. The first one of a status is the usual one.
+    /// All kinds of problems: status, name, title. The first kind of a status is its default.
     pub(crate) const KINDS: [(StatusCode, &'static str, &'static str); 18] = [
         (StatusCode::BAD_REQUEST, "bad-request", "The request cannot be read"),
         (StatusCode::UNAUTHORIZED, "unauthenticated", "You are not signed in"),
@@ -71,7 +71,6 @@ impl Problem {
         Self::of(known.copied().unwrap_or((status, "other", "It did not work")), detail)
     }
 
-    /// A problem of one of the kinds, by its name.
     fn named(name: &str, detail: impl Into<String>) -> Self {
         let known = Self::KINDS.iter().find(|(_, of, _)| *of == name);
         Self::of(
@@ -163,7 +162,6 @@ impl From<Error> for Problem {
     }
 }
 
-/// Whether a later attempt may succeed.
 fn is_away(error: &StoreError) -> bool {
     error.is_retryable() || matches!(error, StoreError::DiskFull { .. } | StoreError::Closed)
 }

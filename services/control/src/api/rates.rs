@@ -25,7 +25,6 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// Above this number of keys a limiter forgets the keys that have been quiet.
 const KEYS_MAX: usize = 10_000;
 
-/// The rate limiters of a server.
 pub(crate) struct Rates {
     /// Uses of a password, by address.
     passwords: Limiter<Option<IpAddr>>,
@@ -46,7 +45,6 @@ pub(crate) struct Rates {
     address_changes: Limiter<Uuid>,
     /// Links that confirm a new e-mail address, by that address.
     new_addresses: Limiter<Email>,
-    /// Mailed invitations, by organisation and by person.
     invitations: Limiter<Uuid>,
     /// Mailed invitations, by e-mail address. It is separate from `letters`, so that a stranger who signs up with an
     /// address cannot keep it from being invited.
@@ -147,12 +145,10 @@ impl Rates {
         self.requests.take(&who)
     }
 
-    /// Whether an unauthenticated request may mail to this address.
     pub(crate) fn letter(&self, email: &str) -> bool {
         self.letters.take(&named(email)).is_ok()
     }
 
-    /// Whether a link for a new password may be mailed to an e-mail address.
     pub(crate) fn password_reset(&self, email: &str) -> bool {
         self.resets.take(&named(email)).is_ok()
     }
@@ -161,7 +157,6 @@ impl Rates {
         self.address_changes.take(&who)
     }
 
-    /// Whether a link that confirms a new e-mail address may be mailed to it.
     pub(crate) fn new_address(&self, email: &str) -> bool {
         self.new_addresses.take(&named(email)).is_ok()
     }
@@ -183,12 +178,12 @@ impl Rates {
         self.claims.take(&network(address))
     }
 
-    /// Counts a claim by the hash of the token that it shows, whether or not there is such a token.
+    /// Unknown tokens are counted too.
     pub(crate) fn claim_by(&self, token: SecretHash) -> Answer<()> {
         self.claims_by.take(&token)
     }
 
-    /// Counts the devices of a batch of credentials. The batch itself refuses more devices than the burst.
+    /// The batch itself refuses more devices than the burst.
     pub(crate) fn devices(&self, organisation: Uuid, devices: usize) -> Answer<()> {
         let devices = u32::try_from(devices).unwrap_or(u32::MAX).clamp(1, BATCH_DEVICES_AT_ONCE);
         self.devices.take_many(&organisation, count(devices))
@@ -214,7 +209,7 @@ impl<K: Hash + Eq + Clone> Limiter<K> {
         if self.limiter.len() > KEYS_MAX {
             self.limiter.retain_recent();
         }
-        // More than the burst never comes free, so the quotas allow the largest number that a caller takes.
+        // A limiter never grants more than its burst, so each burst is at least the largest number that a caller takes.
         let taken = self.limiter.check_key_n(key, number).map_err(|_| Problem::later(HOUR.as_secs()))?;
         taken.map_err(|until| {
             let wait = until.wait_time_from(self.limiter.clock().now());
@@ -239,7 +234,7 @@ fn network(address: Option<IpAddr>) -> Option<IpAddr> {
     }
 }
 
-/// One at a time, with a pause between two.
+/// A quota without a burst: one permit, then a pause.
 fn every(pause: Duration) -> Quota {
     Quota::with_period(pause).unwrap_or(Quota::per_hour(NonZeroU32::MIN))
 }

@@ -10,9 +10,9 @@ use utoipa_axum::routes;
 use super::extract::{Auth, Path, Query};
 use super::problem::{Answer, Problem};
 use super::{Api, AtBroker};
-use crate::domain::Permission;
+use crate::domain::{LiveBroker, Permission};
 use crate::limits::{STORED_MESSAGES, STORED_MESSAGES_MAX};
-use crate::live::{LiveBroker, StoredMessages};
+use crate::live::StoredMessages;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(list_stored_messages))

@@ -26,14 +26,13 @@ struct Open {
     by_holder: HashMap<Uuid, usize>,
 }
 
-/// A permit for one stream; dropping it releases the permit.
+/// Dropping the permit releases it.
 pub(crate) struct Share {
     streams: Streams,
     holders: Vec<Uuid>,
 }
 
 impl Streams {
-    /// Takes a permit, if the organisation and the person have streams left.
     pub(crate) fn take(&self, organisation: Uuid, person: Option<Uuid>) -> Answer<Share> {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if open.all >= STREAMS_MAX {

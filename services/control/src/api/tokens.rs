@@ -34,7 +34,7 @@ struct AtToken {
 struct MadeToken {
     #[serde(flatten)]
     token: Token,
-    /// What programs send. It is shown only now.
+    /// The secret that programs send. Only this answer contains it.
     #[schema(value_type = String, example = "mlr_...")]
     secret: Secret,
 }

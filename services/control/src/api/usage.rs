@@ -74,7 +74,6 @@ async fn get_organisation_usage(
     Ok(shown(&headers, &usage.total, &usage.windows, &usage))
 }
 
-/// JSON, or CSV if the caller accepts it.
 fn shown(
     headers: &HeaderMap,
     total: &UsageWindow,

@@ -155,7 +155,7 @@ impl Control {
     }
 }
 
-/// The stored record; a broker without one has the default, in version 0.
+/// A broker without a stored record has the default, in version 0.
 pub(super) async fn get(tx: &Transaction, broker: BrokerId, read: Read) -> Result<Document<Access>> {
     let found = accounts::access(broker).get(tx, ACCESS, read).await?;
     Ok(found.unwrap_or_else(|| Document { value: Access::default(), version: 0 }))

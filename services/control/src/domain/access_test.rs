@@ -85,7 +85,6 @@ pub struct AccessAnswer {
     pub obstacles: Vec<String>,
 }
 
-/// The client's records in the store.
 struct Found {
     is_managed: bool,
     /// Rules by owner, in the order in which they apply.
@@ -165,7 +164,7 @@ async fn find(
 ) -> Result<Found> {
     let details = broker.details()?.value;
     let stored = accounts::access(broker.id).get(tx, ACCESS, Read::Snapshot).await?;
-    // The same condition as on the servers that hold the connections.
+    // The condition is the same on the servers that hold the connections.
     let is_set_up = details.organisation.is_some() && !details.by_settings;
     let is_managed = stored.is_some() || is_set_up || details.suspended;
     let access: millrace_access::model::Access = stored.map(|document| document.value).unwrap_or_default();

@@ -77,7 +77,7 @@ pub struct BrokerChange {
     pub limits: Option<serde_json::Map<String, Value>>,
 }
 
-/// Alphabet of broker names, without characters that look alike.
+/// Has no characters that look alike.
 const LETTERS: &[u8; 32] = b"abcdefghjkmnpqrstuvwxyz023456789";
 /// Length of a broker's name: 60 random bits, so that nobody finds other tenants' brokers by guessing.
 const NAME_LETTERS: usize = 12;
@@ -163,7 +163,7 @@ impl Control {
         .await
     }
 
-    /// Checks that the caller may use a broker's clients, sessions and messages, and returns the broker's id.
+    /// Checks that the caller may use a broker's clients, sessions and messages.
     pub(crate) async fn open_broker(
         &self,
         caller: &Caller,
@@ -173,8 +173,8 @@ impl Control {
         self.look(|tx| async move { Ok(find(&tx, caller, at, permission, Read::Snapshot).await?.id) }).await
     }
 
-    /// Checks again during a stream: the caller's sign-in or token is still valid, and the caller may still see the
-    /// broker.
+    /// A stream calls this again and again: a sign-in or token may end, and a caller may lose the broker, while it
+    /// runs.
     pub(crate) async fn may_go_on(
         &self,
         caller: &Caller,
@@ -302,7 +302,6 @@ impl Control {
     }
 }
 
-/// Finds a broker in its organisation, after authorising the caller.
 pub(super) async fn find(
     tx: &Transaction,
     caller: &Caller,

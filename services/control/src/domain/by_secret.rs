@@ -9,22 +9,17 @@ use uuid::Uuid;
 use super::Result;
 use crate::secret::Hash;
 
-/// One kind of such records.
 pub(super) struct BySecret {
-    /// The records of an organisation, by id.
     pub(super) all: fn(&[u8]) -> Collection,
-    /// The index, by the hash of the secret.
     pub(super) places: fn() -> Collection,
 }
 
-/// A stored record.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Record<T> {
     pub(super) shown: T,
     pub(super) hash: Hash,
 }
 
-/// An entry of the index.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Place {
     pub(super) organisation: Uuid,
@@ -52,7 +47,6 @@ impl BySecret {
         Ok(place.map(|place| place.value))
     }
 
-    /// Finds the record that the secret with this hash opens, and its organisation.
     pub(super) async fn find<T: DeserializeOwned>(
         &self,
         tx: &Transaction,

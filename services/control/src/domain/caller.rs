@@ -58,13 +58,10 @@ pub enum Role {
     Viewer,
 }
 
-/// The caller of an operation.
 #[derive(Clone, Debug)]
 pub struct Caller {
     pub(crate) who: Who,
-    /// Address from which the request came.
     pub(crate) address: Option<IpAddr>,
-    /// User-Agent of the request.
     pub(crate) agent: Option<String>,
 }
 
@@ -83,7 +80,6 @@ pub(crate) enum Who {
         scopes: Vec<Permission>,
         /// The person who created the token, directly or through another token.
         made_by: Option<Uuid>,
-        /// The name of that person in audit logs.
         maker: Option<String>,
     },
 }
@@ -136,7 +132,6 @@ impl Caller {
         }
     }
 
-    /// Id of the API token, if the caller is a program.
     pub(crate) fn api_token(&self) -> Option<Uuid> {
         match &self.who {
             Who::Person { .. } => None,

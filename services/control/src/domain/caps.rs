@@ -16,11 +16,9 @@ use super::usage::all_of;
 use super::{Control, Once, Result, month};
 use crate::limits::{BROKERS_MAX, CAPS_AT_ONCE};
 
-/// Usage of an organisation in this month, beside its caps.
 struct Standing {
     month_ms: u64,
     brokers: BTreeMap<String, BrokerStanding>,
-    /// Cost of the brokers that were deleted.
     by_deleted: u64,
     caps: Vec<(CapOf, Record)>,
 }

@@ -28,24 +28,21 @@ use crate::secret::{self, Hash, NoEntropy, Purpose, Secret};
 #[derive(Clone)]
 pub struct Once {
     key: Vec<u8>,
-    /// Hash of the request. The same key with another fingerprint is an error of the client. Stored receipts have a keyed hash of it,
-    /// because the request may contain a password.
+    /// Hash of the request. The same key with another fingerprint is an error of the client. A stored receipt has a
+    /// keyed hash of the fingerprint, because the request may contain a password.
     fingerprint: Hash,
     keep_ms: u64,
 }
 
-/// A running change: its transaction, its time and the entries of the audit log that it adds.
 #[derive(Clone)]
 pub(super) struct Change {
     pub(super) tx: Transaction,
     pub(super) now_ms: u64,
     actor: Arc<Actor>,
     entries: Arc<AtomicU16>,
-    /// Organisations whose audit log has an entry of this change.
     touched: Arc<Mutex<BTreeSet<Uuid>>>,
 }
 
-/// The stored answer of a request.
 #[derive(Serialize, Deserialize)]
 struct Receipt {
     fingerprint: String,
@@ -54,7 +51,6 @@ struct Receipt {
     /// Roles of the person at the time. A person who has lost a role since does not get the stored answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     roles: Vec<Held>,
-    /// Permissions of the token at the time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     scopes: Vec<Permission>,
 }
@@ -67,7 +63,6 @@ struct Held {
 }
 
 impl Once {
-    /// A request with an `Idempotency-Key`.
     #[must_use]
     pub fn named(client: &[u8], key: &str, fingerprint: [u8; 32]) -> Self {
         let key = [client, b"/", key.as_bytes()].concat();

@@ -87,7 +87,6 @@ pub(super) fn weakness(password: &str, known: &[&str]) -> Option<String> {
     Some(format!("is guessed too soon: {warning} Take a sentence that nobody else has written"))
 }
 
-/// Refuses to add one more to `count`, once `max` is reached.
 pub(super) fn room(count: usize, max: usize, what: &str) -> Result<()> {
     if count < max {
         return Ok(());

@@ -27,7 +27,7 @@ use crate::secret::{Hash, Purpose, Secret};
 
 /// Prefix of every claim token, so that secret scanners recognise leaked ones.
 const PREFIX: &str = "mlc_";
-/// Longest prefix of user names. User names have 256 bytes at most.
+/// User names have at most 256 bytes, so the prefix leaves room for the device's own part.
 const USER_PREFIX_BYTES_MAX: usize = 128;
 
 /// A claim token, without its secret.
@@ -96,18 +96,15 @@ fn yes() -> bool {
     true
 }
 
-/// A stored claim token.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) shown: ClaimToken,
     hash: Hash,
 }
 
-/// Location of a claim token, by the hash of its secret.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Place {
     pub(super) organisation: Uuid,
-    /// Name of the broker.
     pub(super) broker: String,
     pub(super) broker_id: BrokerId,
     pub(super) id: Uuid,
@@ -222,7 +219,7 @@ impl Control {
     }
 }
 
-/// Refuses an end after that of the API token that makes the claim token: it would promise uses that the server refuses.
+/// Refuses an end later than the API token's own end, because claims after it would be refused.
 async fn check_end(tx: &Transaction, caller: &Caller, organisation: Uuid, expires_at_ms: u64) -> Result<()> {
     let Some(id) = caller.api_token() else { return Ok(()) };
     match tokens::end(tx, organisation, id).await? {
@@ -236,7 +233,7 @@ async fn check_end(tx: &Transaction, caller: &Caller, organisation: Uuid, expire
     }
 }
 
-/// Finds a claim token by the hash of its secret. It may have expired.
+/// The token may have expired.
 pub(super) async fn by_hash(
     tx: &Transaction,
     hash: &Hash,

@@ -52,7 +52,7 @@ pub struct ClaimAnswer {
     pub endpoints: Endpoints,
 }
 
-/// A claim token that a device has shown. It may have expired.
+/// It may have expired.
 pub(crate) struct ShownClaimToken {
     hash: Hash,
     place: Place,
@@ -91,7 +91,8 @@ impl Control {
         source: &Source,
         once: &Once,
     ) -> Result<(ClaimAnswer, Secret)> {
-        // A stored answer is for whom the first answer would be for now, except that the token may be used up.
+        // A repeated claim passes the checks of a first claim, because the token may have ended since. A used up token
+        // is the one exception.
         let now_ms = self.now_ms();
         self.look(|tx| async move { check_open(&tx, &shown.place, &shown.token, now_ms).await }).await?;
         let id = self.new_id()?;
@@ -174,7 +175,7 @@ impl Control {
     }
 }
 
-/// Finds a claim token that has uses left and that takes devices.
+/// Refuses a token without uses left, and a token that [`check_open`] refuses.
 async fn open(tx: &Transaction, hash: &Hash, now_ms: u64) -> Result<(Place, ClaimToken)> {
     let found = claim_tokens::by_hash(tx, hash, Read::Serializable).await?;
     let (place, token) = found.filter(|(_, token)| token.uses < token.uses_max).ok_or_else(void)?;
@@ -182,8 +183,8 @@ async fn open(tx: &Transaction, hash: &Hash, now_ms: u64) -> Result<(Place, Clai
     Ok((place, token))
 }
 
-/// Refuses a token that has expired, whose makers (member and API token) may not make credentials any more, or whose broker or organisation is
-/// suspended.
+/// Refuses a token that has expired, whose member or API token may not make credentials any more, or whose broker or
+/// organisation is suspended.
 async fn check_open(tx: &Transaction, place: &Place, token: &ClaimToken, now_ms: u64) -> Result<()> {
     if token.expires_at_ms <= now_ms {
         return Err(void());

@@ -11,9 +11,8 @@ use serde_json::json;
 use utoipa::ToSchema;
 
 use super::check::Fields;
-use super::{BrokerRef, Caller, Control, Error, Once, Permission, Result, Who, brokers};
+use super::{BrokerRef, Caller, Control, Error, LiveBroker, Once, Permission, Result, Visit, Who, brokers};
 use crate::limits::{CONNECT_TOKEN_RULES_MAX, CONNECT_TOKEN_S, CONNECT_TOKEN_S_MAX, CONNECT_TOKEN_S_MIN};
-use crate::live::{LiveBroker, Visit};
 use crate::secret::{self, Secret};
 
 /// Every broker accepts a client id of this length.
@@ -115,7 +114,6 @@ fn reads_everything() -> Vec<Rule> {
     vec![Rule::new(Effect::Allow, Action::Subscribe, "#")]
 }
 
-/// Validates the request, and returns the token's validity in seconds.
 fn check(input: &NewConnectToken, rules: &[Rule]) -> Result<u32> {
     Rule::validate_all(rules)?;
     let mut fields = Fields::default();
@@ -136,7 +134,6 @@ fn check(input: &NewConnectToken, rules: &[Rule]) -> Result<u32> {
     Ok(expires_in_s)
 }
 
-/// Permissions that a caller needs to create a token with these rules.
 fn needed(rules: &[Rule]) -> Vec<Permission> {
     let allows =
         |other: Action| rules.iter().any(|rule| rule.effect == Effect::Allow && rule.action != other);

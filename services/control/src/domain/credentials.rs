@@ -317,7 +317,6 @@ impl Control {
         self.generated_for(once, id, "")
     }
 
-    /// The same for one of several users of a request.
     pub(super) fn generated_for(&self, once: &Once, id: Uuid, user: &str) -> Result<Secret> {
         let random = self.bytes_of(once, &[id.as_bytes(), user.as_bytes()].concat())?;
         let (random, _) = random.split_first_chunk().ok_or(Error::Internal("a hash is too short"))?;
@@ -341,7 +340,6 @@ async fn get(
     record.ok_or(Error::NotFound("credential"))
 }
 
-/// Refuses `more` credentials beyond the most that a broker has.
 pub(super) fn check_room(count: u64, more: u64) -> Result<()> {
     if count.saturating_add(more) <= CREDENTIALS_MAX {
         return Ok(());

@@ -1,4 +1,4 @@
-//! A person deletes their account. What organisations did with it stays in their audit logs.
+//! A person deletes their account. Audit logs of organisations keep the entries of that person.
 
 use millrace_layers::accounts;
 use millrace_storage::Read;

@@ -8,7 +8,6 @@ use super::Control;
 /// The broker of a server for one machine. A client that names no broker gets this one.
 const DEFAULT: &str = "default";
 
-/// The addresses of a region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
     pub region: String,
@@ -16,7 +15,6 @@ pub struct Reach {
     pub domain: Option<String>,
     /// Host name or address of brokers without a host name of their own.
     pub host: String,
-    /// Ports by transport.
     pub ports: Ports,
     /// PEM of the authority that issued the server's certificate; `None`: a public authority.
     pub ca_pem: Option<String>,
@@ -25,13 +23,9 @@ pub struct Reach {
 /// Ports of the transports; `None`: the server does not listen for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ports {
-    /// MQTT over TCP.
     pub mqtt: Option<u16>,
-    /// MQTT over TLS.
     pub mqtts: Option<u16>,
-    /// MQTT over WebSocket.
     pub ws: Option<u16>,
-    /// MQTT over WebSocket with TLS.
     pub wss: Option<u16>,
 }
 

@@ -7,7 +7,7 @@ use super::{Control, Result};
 use crate::limits::{ERASE_AFTER_MS, ERASE_AGAIN_MS, ERASED_KEYS, SWEPT_ROWS};
 
 impl Control {
-    /// Erases the data of all deleted brokers, and returns how many keys it removed.
+    /// Returns how many keys it removed.
     pub async fn erase(&self) -> Result<usize> {
         let (mut from, mut erased) = (0, 0);
         loop {

@@ -6,29 +6,25 @@ use millrace_storage::{Error as StoreError, TransactionFailure};
 
 use crate::secret::NoEntropy;
 
-/// Why an operation failed. The texts are for the caller, so they say what to do.
+/// The texts are for the caller, so they say what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The credentials are unknown or invalid.
     #[error("{0}")]
     Unauthenticated(&'static str),
-    /// The password is right, and the code of the second factor is missing.
     #[error("the password is right: send the code of your second factor with it, as `code`")]
     CodeNeeded,
-    /// The password is right, and the code of the second factor is not.
     #[error("the code is not right, or was used before: wait for the next one, or send a recovery code")]
     CodeWrong,
-    /// Codes of the device are refused for so many seconds.
+    /// Seconds until codes of the device are accepted again.
     #[error("there were too many wrong codes: send a recovery code, or try again in {0} s")]
     TooManyCodes(u64),
-    /// The caller lacks the permission.
     #[error("{0}")]
     Forbidden(String),
     /// The object does not exist, or belongs to another tenant: the answer does not distinguish the two.
     #[error("there is no such {0}")]
     NotFound(&'static str),
-    /// The request contradicts the stored state.
+    /// The request contradicts stored state.
     #[error("{0}")]
     Conflict(String),
     /// The stored version differs from the one that the caller has read.
@@ -36,7 +32,6 @@ pub enum Error {
     Changed,
     #[error("some fields are not right")]
     Invalid(Vec<Invalid>),
-    /// The request's key was used for another request.
     #[error("this Idempotency-Key was used for another request: use a new one for each")]
     KeyReused,
     /// The system fails, or a stored record cannot be read.

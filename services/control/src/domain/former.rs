@@ -36,7 +36,6 @@ pub(super) async fn add(change: &Change, id: Uuid, record: &organisations::Recor
     Ok(Expiring { at_ms: erased_at_ms, kind: ExpiringKind::FormerOrganisation, id }.schedule(tx)?)
 }
 
-/// Erases an organisation whose 400 days are over.
 pub(super) async fn expire(tx: &Transaction, id: &[u8], now_ms: u64) -> Result<()> {
     ledger::remove(tx, members::uuid(id)?, now_ms).await?;
     audit::clear(tx, id)?;
@@ -54,7 +53,6 @@ pub(super) async fn is_known(tx: &Transaction, id: Uuid) -> Result<()> {
 }
 
 impl Control {
-    /// Deleted tenants whose data is not erased, in order of ids.
     pub async fn former_tenants(&self, page: &PageRequest) -> Result<Page<FormerTenant>> {
         self.look(|tx| async move {
             let all = accounts::former_organisations();

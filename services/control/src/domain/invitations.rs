@@ -127,7 +127,6 @@ impl Control {
         .await
     }
 
-    /// Makes the caller a member by an invitation, and returns the organisation.
     pub async fn accept_invitation(&self, caller: &Caller, secret: &Secret, once: &Once) -> Result<Uuid> {
         let (user, _) = person_of(caller)?;
         self.change(
@@ -164,7 +163,6 @@ pub(super) async fn find(
     Err(Error::Forbidden(what.into()))
 }
 
-/// Consumes an invitation: makes the person a member, and returns the organisation.
 pub(super) async fn take(change: &Change, hash: &Hash, user: Uuid) -> Result<Uuid> {
     let tx = &change.tx;
     let email = shown_person(tx, user).await?.and_then(|user| user.email);
@@ -176,7 +174,6 @@ pub(super) async fn take(change: &Change, hash: &Hash, user: Uuid) -> Result<Uui
     Ok(organisation)
 }
 
-/// Removes an expired invitation.
 pub(super) async fn expire(tx: &Transaction, hash: &[u8]) -> Result<()> {
     match INVITATIONS.place(tx, hash, Read::Serializable).await? {
         Some(place) => INVITATIONS.clear(tx, &place, hash).await,

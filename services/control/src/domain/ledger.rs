@@ -20,9 +20,9 @@ use crate::limits::FORMER_BROKERS_READ;
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Former {
     organisation: Uuid,
-    /// Time of the deletion, in unix milliseconds.
+    /// Unix milliseconds.
     pub(super) ended_ms: u64,
-    /// The ledger has the usage before this time, in unix milliseconds.
+    /// The ledger has the usage until then, in unix milliseconds.
     pub(super) from_ms: u64,
 }
 

@@ -14,7 +14,7 @@ use super::change::Change;
 use super::{Control, Once, Result, Role, SignedIn, Source, members, organisations, setup};
 
 const OWNER: &[u8] = b"machine-owner";
-/// The owner's name, also in audit logs.
+/// Audit logs show this name.
 const NAME: &str = "Owner of this machine";
 
 impl Control {

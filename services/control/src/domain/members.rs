@@ -61,7 +61,7 @@ impl Control {
         .await
     }
 
-    /// Changes a member's role. The last owner cannot give up the role.
+    /// The last owner cannot give up the role.
     pub async fn change_member(
         &self,
         caller: &Caller,
@@ -91,7 +91,7 @@ impl Control {
         .await
     }
 
-    /// Removes a member. A member may always leave, except the last owner.
+    /// A member may always leave, except the last owner.
     pub async fn remove_member(
         &self,
         caller: &Caller,
@@ -121,7 +121,7 @@ impl Record {
     }
 }
 
-/// Checks that the caller may give a role: the caller must have each of its permissions.
+/// The caller must have each permission of the role.
 pub(super) async fn may_give(
     tx: &Transaction,
     caller: &Caller,
@@ -134,7 +134,7 @@ pub(super) async fn may_give(
     Ok(())
 }
 
-/// The person's role. A person without a role gets [`Error::NotFound`], and so learns nothing of the organisation.
+/// A person without a role gets [`Error::NotFound`], and so learns nothing of the organisation.
 pub(super) async fn role(tx: &Transaction, organisation: Uuid, user: Uuid, read: Read) -> Result<Role> {
     let record = accounts::members(organisation.as_bytes()).get::<Record>(tx, user.as_bytes(), read).await?;
     record.map(|record| record.value.role).ok_or(Error::NotFound("organisation"))

@@ -46,6 +46,7 @@ mod spend;
 mod sweep;
 mod tokens;
 mod usage;
+mod visit;
 mod visitors;
 mod web_sessions;
 mod webhooks;
@@ -92,7 +93,8 @@ pub use sign_ups::Confirmation;
 pub use spend::{CapAction, NewSpendCap, SpendCap};
 pub use tokens::{NewToken, Token};
 pub use usage::{BrokerUsage, Losses, OrganisationUsage, Span, Step, Usage, UsageWindow, Used};
-pub use visitors::{ConnectIdentity, LinkedIdentity, Visitor};
+pub use visit::{LiveBroker, Visit};
+pub use visitors::{ConnectIdentity, LinkedIdentity};
 pub use web_sessions::{SignInSession, Source};
 pub use webhooks::{DeadLetter, DeadLetterCount, KeyRotation, RotatedKey, WebhookFailure, WebhookStatus};
 
@@ -108,23 +110,21 @@ pub(crate) use webhooks::{Settling, Which};
 use crate::limits::PASSWORDS_AT_ONCE;
 use crate::secret::{self, Hash, Purpose};
 
-/// The time of day; tests supply their own.
+/// Tests supply a clock of their own.
 pub trait Clock: Send + Sync + 'static {
-    /// Now, in unix milliseconds.
+    /// Unix milliseconds.
     fn now_ms(&self) -> u64;
 }
 
-/// People who may create an account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SignUpBy {
-    /// People with an invitation, or with the link that the first start prints.
+    /// Also with the link that the first start prints.
     #[default]
     Invitation,
-    /// Everybody.
     Anybody,
 }
 
-/// The control plane of a region. Cloning is cheap.
+/// Cloning is cheap.
 #[derive(Clone)]
 pub struct Control(Arc<Inner>);
 
@@ -132,19 +132,18 @@ struct Inner {
     store: Store,
     clock: Arc<dyn Clock>,
     keys: Vec<keys::Key>,
-    /// Keys of the hashes that servers check.
     hash_keys: HashKeys,
     sign_up_by: SignUpBy,
     passwords: Semaphore,
     prices: OnceLock<Prices>,
     reach: OnceLock<Reach>,
     post: OnceLock<Post>,
-    /// URL of the console, for links that an operator passes on.
+    /// For links that an operator passes on.
     console: OnceLock<String>,
 }
 
 impl Control {
-    /// Opens the control plane over a store, and creates the region's key on first use.
+    /// Creates the region's key on first use.
     pub async fn open(database: Database, clock: Arc<dyn Clock>, sign_up_by: SignUpBy) -> Result<Self> {
         let store = Store::new(database);
         let random = secret::random()?;
@@ -167,7 +166,7 @@ impl Control {
         Ok(Self(Arc::new(inner)))
     }
 
-    /// Sets the prices; without a call usage is free. Only the first call counts.
+    /// Without a call usage is free. Only the first call counts.
     pub fn charge(&self, prices: Prices) {
         let _ = self.0.prices.set(prices);
     }
@@ -178,7 +177,7 @@ impl Control {
         let _ = self.0.post.set(Post { mailer, url });
     }
 
-    /// Sets the URL of the console. Later calls are ignored.
+    /// Only the first call counts.
     pub fn console_at(&self, url: String) {
         let _ = self.0.console.set(url);
     }
@@ -189,7 +188,7 @@ impl Control {
         }
     }
 
-    /// Whether the server sends mail: people confirm their e-mail address, and reset their password by it.
+    /// Without mail, nobody can confirm an e-mail address or reset a password.
     pub(crate) fn confirms_addresses(&self) -> bool {
         self.post().is_some()
     }
@@ -218,7 +217,7 @@ impl Control {
         Ok(secret::hash(self.key()?, purpose, parts))
     }
 
-    /// A new id. Later ids sort after earlier ones.
+    /// Later ids sort after earlier ones.
     fn new_id(&self) -> Result<Uuid> {
         let random = secret::random::<10>()?;
         Ok(uuid::Builder::from_unix_timestamp_millis(self.now_ms(), &random).into_uuid())

@@ -4,9 +4,9 @@ const DAY_MS: u64 = 86_400_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Month {
-    /// Start, in unix milliseconds.
+    /// Unix milliseconds.
     pub(super) from_ms: u64,
-    /// Start of the next month.
+    /// Exclusive; unix milliseconds.
     pub(super) to_ms: u64,
 }
 

@@ -94,7 +94,7 @@ pub struct NewSuspension {
 }
 
 impl Control {
-    /// Tenants, in order of ids.
+    /// In order of ids.
     pub async fn tenants(&self, page: &PageRequest) -> Result<Page<Tenant>> {
         self.look(|tx| async move {
             let all = accounts::organisations();
@@ -206,7 +206,6 @@ impl Control {
         Ok(Loudest { items, incomplete: after.is_some() })
     }
 
-    /// Finds a broker and its tenant by the broker's name.
     pub async fn tenant_broker(&self, name: &str) -> Result<TenantBroker> {
         self.look(|tx| async move {
             let found = catalog::get(&tx, name.as_bytes(), Read::Snapshot).await?;
@@ -226,7 +225,6 @@ impl Control {
         .await
     }
 
-    /// The pods of the region, by their leases.
     pub async fn pods(&self) -> Result<Vec<PodLease>> {
         let now_ms = self.now_ms();
         let all = self.look(|tx| async move { Ok(pods::list(&tx, PODS_MAX).await?) }).await?;

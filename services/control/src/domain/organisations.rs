@@ -1,4 +1,4 @@
-//! Organisations: whom brokers belong to.
+//! Organisations: the tenants, to which brokers belong.
 
 use millrace_layers::{accounts, documents::Document};
 use millrace_storage::{Read, Transaction};
@@ -35,16 +35,15 @@ pub struct NewOrganisation {
 pub(super) struct Record {
     pub(super) name: String,
     pub(super) created_at_ms: u64,
-    /// That an operator has stopped it.
+    /// Set while an operator has suspended the organisation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) suspended: Option<Suspension>,
-    /// Name of its plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) plan: Option<String>,
 }
 
 impl Control {
-    /// Makes an organisation; the caller is its owner.
+    /// The caller becomes the first owner.
     pub async fn create_organisation(
         &self,
         caller: &Caller,
@@ -74,7 +73,6 @@ impl Control {
         .await
     }
 
-    /// Gives an organisation another name.
     pub async fn rename_organisation(
         &self,
         caller: &Caller,
@@ -104,10 +102,8 @@ impl Control {
         .await
     }
 
-    /// Removes an organisation that has no brokers any more. Operators keep its audit log and usage for 400 days.
-    ///
-    /// # Errors
-    /// See [`Error`]; a suspended one stays, and one that has used something in this month that costs something.
+    /// Removes an organisation without brokers. Operators can read its audit log and usage for 400 days. A suspended
+    /// organisation stays, and so does one whose usage of this month costs something.
     pub async fn delete_organisation(
         &self,
         caller: &Caller,
@@ -155,7 +151,6 @@ impl Record {
     }
 }
 
-/// Makes an organisation with its first owner.
 pub(super) async fn create(change: &Change, id: Uuid, name: &str, owner: Uuid) -> Result<()> {
     let plan = plans::of_new(&change.tx, owner).await?;
     let record = Record { name: name.into(), created_at_ms: change.now_ms, suspended: None, plan };

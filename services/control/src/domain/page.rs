@@ -2,19 +2,18 @@ use millrace_layers::documents;
 
 use super::Error;
 
-/// The page that a caller asks for.
 #[derive(Clone, Debug)]
 pub struct PageRequest {
-    /// Cursor: the `next` of the previous page. `None`: the first page.
+    /// The `next` of the previous page. `None`: the first page.
     pub after: Option<Vec<u8>>,
-    /// Maximum number of rows.
+    /// Rows.
     pub limit: usize,
 }
 
 #[derive(Clone, Debug)]
 pub struct Page<T> {
     pub items: Vec<T>,
-    /// Cursor of the next page; `None`: this is the last one.
+    /// `None`: this is the last page.
     pub next: Option<Vec<u8>>,
 }
 

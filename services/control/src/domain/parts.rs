@@ -22,11 +22,11 @@ use super::{
 };
 use crate::limits::GROUPS_MAX;
 
-/// A value with its version, which becomes the ETag.
+/// The version becomes the ETag.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versioned<T> {
     pub value: T,
-    /// Number that differs after each change of the value.
+    /// Differs after each change of the value.
     pub version: u64,
 }
 
@@ -53,14 +53,14 @@ pub(crate) trait Part: Clone + Serialize + DeserializeOwned + Send + Sync + 'sta
     fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>);
     /// Removes secrets, which only callers with the permission to change the part may see.
     fn hide_secrets(&mut self) {}
-    /// Removes records that belong to the part.
+    /// Removes records that belong to the part, when the part is deleted.
     fn removed(_tx: &Transaction, _broker: BrokerId, _name: &str) -> Result<()> {
         Ok(())
     }
 }
 
 impl Precondition {
-    /// `found` is the stored version.
+    /// `found`: the stored version; `None`: there is no record.
     pub(super) fn check(self, found: Option<u64>) -> Result<()> {
         let holds = match self {
             Self::Absent => found.is_none(),
@@ -110,7 +110,7 @@ impl Control {
         .await
     }
 
-    /// Creates or replaces a part. Returns its version, and whether it is new.
+    /// Returns the part's version, and whether it is new.
     pub(crate) async fn put_part<P: Part>(
         &self,
         caller: &Caller,

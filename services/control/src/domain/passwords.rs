@@ -10,7 +10,7 @@ use super::{Control, Error, Result};
 use crate::secret::{self, Secret};
 
 impl Control {
-    /// Refuses a weak password. `known` are texts that an attacker knows of the person.
+    /// `known` are texts that an attacker knows of the person.
     pub(super) async fn refuse_weak(&self, field: &str, password: &Secret, known: &[&str]) -> Result<()> {
         let (password, known) = (password.clone(), known.iter().map(|&it| it.to_owned()).collect::<Vec<_>>());
         let weak = self.aside(move || {
@@ -20,7 +20,7 @@ impl Control {
         weak.await?.map_or(Ok(()), |why| Err(Error::field(field, why)))
     }
 
-    /// Returns a PHC string with a random salt.
+    /// Returns a PHC string of Argon2id with a random salt.
     pub(super) async fn hash_password(&self, password: &Secret) -> Result<String> {
         let (password, salt) = (password.clone(), secret::random()?);
         let hash = self.aside(move || chosen::hash(password.expose().as_bytes(), &salt));

@@ -48,7 +48,7 @@ pub struct PlanChoice {
 }
 
 impl Control {
-    /// All plans, in order of names.
+    /// In order of names.
     pub async fn plans(&self) -> Result<Vec<Plan>> {
         self.look(|tx| async move {
             let page = accounts::plans().page::<Plan>(&tx, None, PLANS_MAX, Read::Snapshot).await?;
@@ -57,8 +57,7 @@ impl Control {
         .await
     }
 
-    /// Creates or replaces a plan. Then it copies the ceiling into the brokers of each tenant with this plan, one
-    /// tenant at a time.
+    /// Copies the ceiling into the brokers of each tenant with this plan, one tenant at a time.
     pub async fn set_plan(&self, name: &str, input: &NewPlan, address: Option<IpAddr>) -> Result<Plan> {
         let mut fields = Fields::default();
         fields.name("name", name);
@@ -92,7 +91,7 @@ impl Control {
         Ok(plan.clone())
     }
 
-    /// Deletes a plan without tenants. No audit log records it, because each audit log belongs to a tenant.
+    /// No audit log records the deletion, because each audit log belongs to a tenant.
     pub async fn delete_plan(&self, name: &str) -> Result<()> {
         self.look(|tx| async move {
             find(&tx, name).await?;

@@ -4,24 +4,20 @@ use std::sync::Arc;
 
 use crate::secret::Secret;
 
-/// A mail to one person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Letter {
-    /// E-mail address.
     pub to: String,
-    /// Subject.
     pub subject: &'static str,
     /// Plain text.
     pub text: Secret,
 }
 
-/// Sends mails.
 pub trait Mailer: Send + Sync + 'static {
     /// Queues a mail without waiting for it, so that the time of an answer reveals nothing about the mail.
     fn send(&self, letter: Letter);
 }
 
-/// The mailer, and the URL below which links are.
+/// `url`: the links of mails begin with it.
 pub(super) struct Post {
     pub(super) mailer: Arc<dyn Mailer>,
     pub(super) url: String,
@@ -68,7 +64,7 @@ impl Post {
         self.mailer.send(letter(to, "You sign in with your provider", text));
     }
 
-    /// The link that confirms a new address, to that address; and a notice to the old one.
+    /// Mails the link to the new address, and a notice to the old one.
     pub(super) fn change_address(&self, old: &str, new: &str, secret: &Secret, is_new_mailed: bool) {
         if is_new_mailed {
             let text = format!(
@@ -114,7 +110,7 @@ impl Post {
     }
 }
 
-/// Where a password is reset. The fragment of a URL reaches no server and no log of one.
+/// The secret is in the fragment of the URL, which no browser sends to a server.
 pub(super) fn reset_link(url: &str, secret: &Secret) -> String {
     format!("{url}/reset-password#token={}", secret.expose())
 }

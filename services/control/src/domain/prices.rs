@@ -91,7 +91,7 @@ impl FromIterator<Price> for Prices {
 }
 
 impl Prices {
-    /// Cost in millionths of the currency, rounded down.
+    /// Millionths of the currency, rounded down.
     pub(super) fn of(&self, sum: &Sum) -> u64 {
         let bytes = sum.bytes_in.saturating_add(sum.bytes_out);
         // Each tuple: usage, price, and the amount that makes one unit.

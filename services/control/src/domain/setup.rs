@@ -17,10 +17,10 @@ use crate::secret::{self, Hash, Purpose, Secret};
 
 const SETUP: &[u8] = b"setup";
 
-/// Most brokers of the server's settings that the first organisation adopts.
+/// A limit, because one transaction adopts all brokers of the server's settings.
 const ADOPTED_MAX: usize = 1_000;
 
-/// Valid links at the same time: as many servers may start together, and each prints one.
+/// Several servers may start together, and each prints a link.
 const LINKS_MAX: usize = 16;
 
 #[derive(Serialize, Deserialize)]

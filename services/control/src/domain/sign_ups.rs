@@ -1,7 +1,8 @@
 //! Sign-ups that wait until somebody opens the link that was mailed to their address.
 //!
-//! The link alone makes no account: whoever opens it also shows the password of the sign-up. Otherwise somebody could sign up with the
-//! address of another person and a password of their own, and wait for that person to open the link.
+//! The link alone does not create the account: the person must also enter the password of the sign-up. Otherwise an
+//! attacker could sign up with another person's address and a password of their own, and wait for that person to open
+//! the link.
 
 use millrace_layers::accounts::{
     self,
@@ -29,15 +30,13 @@ pub struct Confirmation {
     pub password: Secret,
 }
 
-/// The account that somebody asks for.
 pub(super) struct Wanted<'a> {
     pub(super) newcomer: &'a Newcomer,
-    /// Name of the organisation, without an invitation.
+    /// Used without an invitation.
     pub(super) organisation: &'a str,
     pub(super) token: Option<&'a Secret>,
 }
 
-/// A sign-up as it is stored.
 #[derive(Clone, Serialize, Deserialize)]
 struct Record {
     email: String,
@@ -45,14 +44,12 @@ struct Record {
     organisation: String,
     /// PHC string of Argon2id.
     password: Option<Secret>,
-    /// Hash of the invitation's secret.
     invitation: Option<Hash>,
     expires_at_ms: u64,
 }
 
 impl Control {
-    /// Returns the mail with the link that makes the account, or, for an address that has an account, a mail that says
-    /// so.
+    /// Returns a mail with the link that creates the account. If the address has an account, the mail says so instead.
     pub(super) async fn request_sign_up(&self, post: &Post, wanted: Wanted<'_>) -> Result<Letter> {
         let Wanted { newcomer, organisation, token } = &wanted;
         let (secret, now_ms) = (secret::generate()?, self.now_ms());
@@ -80,10 +77,7 @@ impl Control {
         Ok(if is_new.await? { post.confirm(email, &secret) } else { post.has_account(email) })
     }
 
-    /// Makes the account of a sign-up, and signs it in.
-    ///
-    /// # Errors
-    /// [`Error::Forbidden`] for a link that is over, and for another password.
+    /// A link that has expired and a wrong password both get [`Error::Forbidden`].
     pub async fn confirm_sign_up(&self, input: &Confirmation, source: &Source) -> Result<SignedIn> {
         let hash = &self.sign_up_hash(&input.token)?;
         let now_ms = self.now_ms();
@@ -117,7 +111,6 @@ impl Control {
     }
 }
 
-/// Removes a sign-up whose time is over.
 pub(super) async fn expire(tx: &Transaction, hash: &[u8]) -> Result<()> {
     Ok(accounts::sign_ups().clear(tx, hash).await?)
 }

@@ -48,7 +48,6 @@ pub struct SpendCap {
     pub resets_at_ms: u64,
 }
 
-/// The organisation or broker that a cap is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CapOf {
     pub(crate) organisation: Uuid,
@@ -79,7 +78,6 @@ impl CapOf {
         Ok(accounts::spend_caps().get(tx, &self.id(), read).await?)
     }
 
-    /// Authorises the caller, and checks that the broker belongs to the organisation.
     async fn authorise(
         &self,
         tx: &Transaction,
@@ -159,7 +157,7 @@ impl Control {
         self.spend_cap(caller, of).await
     }
 
-    /// Deletes a spend cap. Brokers that it stopped run again.
+    /// Brokers that the cap stopped run again.
     pub(crate) async fn delete_spend_cap(
         &self,
         caller: &Caller,
@@ -180,7 +178,7 @@ impl Control {
         self.hold_caps_of(of.organisation).await
     }
 
-    /// Cost since `from_ms`, in millionths of the currency.
+    /// Millionths of the currency.
     async fn spent(&self, of: &CapOf, from_ms: u64) -> Result<u64> {
         let brokers = self.look(|tx| async move { all_of(&tx, of.organisation).await }).await?;
         let mut spent: u64 = 0;

@@ -10,7 +10,7 @@ use super::{
 use crate::limits::{SWEEP_EVERY, SWEPT_ROWS};
 
 impl Control {
-    /// Calls [`Self::sweep`] and [`Self::erase`] at intervals, for ever.
+    /// Never returns.
     pub async fn keep_swept(&self) -> std::convert::Infallible {
         let mut rounds = tokio::time::interval(SWEEP_EVERY);
         loop {
@@ -29,7 +29,6 @@ impl Control {
         }
     }
 
-    /// Removes web sessions, invitations, receipts and deleted organisations that have expired.
     pub async fn sweep(&self) -> Result<()> {
         let now_ms = self.now_ms();
         loop {

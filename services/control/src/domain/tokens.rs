@@ -1,4 +1,4 @@
-//! API tokens: what programs of an organisation show instead of a password.
+//! API tokens: programs of an organisation authenticate with them instead of a password.
 
 use std::net::IpAddr;
 
@@ -16,23 +16,24 @@ use super::{Caller, Control, Error, Once, Page, PageRequest, Permission, Result,
 use crate::limits::TOKENS_MAX;
 use crate::secret::{Hash, Purpose, Secret};
 
-/// Prefix of tokens, by which scanners find one that was published.
+/// Scanners find a published token by this prefix.
 const PREFIX: &str = "mlr_";
 
 /// An API token, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Token {
-    /// Its id.
+    /// Id of the token.
     pub id: Uuid,
-    /// What people call it.
+    /// Name for people.
     pub name: String,
-    /// What may be done with it.
+    /// Permissions of the token.
     pub scopes: Vec<Permission>,
-    /// When it was made, in unix milliseconds.
+    /// Creation time, in unix milliseconds.
     pub created_at_ms: u64,
-    /// Until when it is good, in unix milliseconds; for ever if it is left out.
+    /// End of the token, in unix milliseconds. Left out: it has no end.
     pub expires_at_ms: Option<u64>,
-    /// Id of the member who made it. It may do no more than that member may, and ends with the membership. Older tokens have none.
+    /// Id of the member who made the token. The token may do no more than that member, and ends with the membership.
+    /// Older tokens have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_by: Option<Uuid>,
 }
@@ -41,13 +42,13 @@ pub struct Token {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewToken {
-    /// What people call it.
+    /// Name for people.
     #[schema(example = "deployment", min_length = 1, max_length = 100)]
     pub name: String,
-    /// What may be done with it: no more than who makes it may.
+    /// Permissions of the token. The caller must have each of them.
     #[schema(min_items = 1)]
     pub scopes: Vec<Permission>,
-    /// Until when it is good, in unix milliseconds; for ever if it is left out.
+    /// End of the token, in unix milliseconds. Left out: it has no end.
     pub expires_at_ms: Option<u64>,
 }
 
@@ -56,7 +57,6 @@ const TOKENS: BySecret = BySecret { all: accounts::tokens, places: accounts::tok
 type Record = by_secret::Record<Token>;
 
 impl Control {
-    /// The tokens of an organisation.
     pub async fn tokens(
         &self,
         caller: &Caller,
@@ -72,7 +72,7 @@ impl Control {
         .await
     }
 
-    /// Makes a token, whose secret is returned only here.
+    /// Only this answer contains the secret.
     pub async fn create_token(
         &self,
         caller: &Caller,
@@ -119,7 +119,6 @@ impl Control {
         Ok((shown, secret))
     }
 
-    /// Removes a token: from then on it opens nothing.
     pub async fn delete_token(
         &self,
         caller: &Caller,
@@ -143,10 +142,7 @@ impl Control {
         .await
     }
 
-    /// Finds the token with this secret.
-    ///
-    /// # Errors
-    /// [`Error::Unauthenticated`].
+    /// An unknown or expired secret gets [`Error::Unauthenticated`].
     pub async fn with_token(&self, secret: &Secret, address: Option<IpAddr>) -> Result<Caller> {
         let hash = self.token_hash(secret)?;
         let found = self
@@ -202,10 +198,7 @@ impl NewToken {
     }
 }
 
-/// Whether a token was not deleted and has not expired.
-///
-/// # Errors
-/// [`Error::Unauthenticated`].
+/// A deleted or expired token gets [`Error::Unauthenticated`].
 pub(super) async fn still_there(tx: &Transaction, organisation: Uuid, id: Uuid, now_ms: u64) -> Result<()> {
     let record = TOKENS.of(organisation).get::<Record>(tx, id.as_bytes(), Read::Snapshot).await?;
     let gone = Error::Unauthenticated("this API token is unknown, deleted or expired");
@@ -233,7 +226,7 @@ pub(super) async fn may(
     Ok(!is_over && scopes.is_some_and(|scopes| scopes.contains(&permission)))
 }
 
-/// The scopes of a token that its maker still has; `None` when the maker is no member any more.
+/// The scopes that the token's maker still has. `None`: the maker is no longer a member.
 async fn in_force(tx: &Transaction, organisation: Uuid, token: &Token) -> Result<Option<Vec<Permission>>> {
     let Some(maker) = token.made_by else { return Ok(Some(token.scopes.clone())) };
     match members::role(tx, organisation, maker, Read::Snapshot).await {

@@ -39,7 +39,6 @@ pub struct Span {
     pub from_ms: Option<u64>,
     /// End (exclusive) in unix milliseconds. Left out: now.
     pub to_ms: Option<u64>,
-    /// How windows are summed.
     pub step: Step,
 }
 
@@ -124,7 +123,7 @@ pub(super) struct Sum {
     pub(super) stored_byte_s: u64,
 }
 
-/// Bounds of a read, rounded to whole windows.
+/// Rounded to whole windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Range {
     from_ms: u64,
@@ -165,7 +164,7 @@ impl Control {
         self.usage_of_all(organisation, range, found.await?).await
     }
 
-    /// The usage of an organisation, for operators: also of a deleted organisation.
+    /// Also of a deleted organisation.
     pub async fn tenant_usage(&self, organisation: Uuid, span: Span) -> Result<OrganisationUsage> {
         let range = Range::of(span, self.now_ms())?;
         let found = self.look(|tx| async move {
@@ -274,7 +273,7 @@ impl Range {
         Ok(Self { from_ms, to_ms, step, now_ms })
     }
 
-    /// Returns each window's start and sum, without gaps.
+    /// One entry per window, also if its sum is zero.
     async fn read(&self, tx: &Transaction, broker: BrokerId) -> Result<Vec<(u64, Sum)>> {
         Ok(self.sums(self.windows_of(tx, broker, self.from_ms).await?))
     }
@@ -284,7 +283,6 @@ impl Range {
         Ok(metering::used(tx, broker, from_ms, self.to_ms, self.now_ms).await?)
     }
 
-    /// A zero for each window, without gaps.
     fn empty(&self) -> Vec<(u64, Sum)> {
         let hours = (self.from_ms..self.to_ms.min(self.now_ms + 1)).step_by(WINDOW_MS as usize);
         self.sums(hours.map(|from_ms| Window { from_ms, ..Window::default() }).collect())
@@ -384,7 +382,6 @@ impl Sum {
 }
 
 impl UsageWindow {
-    /// The names of the columns of [`Self::row`].
     pub(crate) const COLUMNS: &'static str = "from_ms,to_ms,connected_session_minutes,stored_session_minutes,\
         messages_in,messages_delivered,bytes_in,bytes_out,stored_byte_hours";
 

@@ -22,21 +22,8 @@ use super::check::Fields;
 use super::second_factor::Checked;
 use super::{Caller, Control, Error, Once, Result, SignedIn, Source, names, web_sessions};
 use crate::limits::{IDENTITIES_MAX, NAME_CHARS_MAX, OIDC_S, RECENT_SIGN_IN_MS};
-use crate::oidc::Flow;
+use crate::oidc::{Flow, Visitor};
 use crate::secret::{self, Purpose, Secret};
-
-/// A person as the provider describes them.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Visitor {
-    /// Issuer identifier of the provider.
-    pub issuer: String,
-    /// Unique and permanent id of the person at the provider.
-    pub subject: String,
-    /// E-mail address, unless the provider says that it is not verified.
-    pub email: Option<String>,
-    /// Name for people.
-    pub name: Option<String>,
-}
 
 /// An account of a provider with which a person signs in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -183,14 +170,14 @@ impl Control {
         checked.in_session(self.now_ms())
     }
 
-    /// The text in the browser's cookie that lets its return from the provider connect an account: it stands for
-    /// [`Self::may_connect`], and is valid with the secret of one journey.
+    /// Signs that `user` has passed [`Self::may_connect`], for the browser's way to the provider and back. The permit
+    /// is bound to the secret of that one journey.
     pub(crate) fn permit(&self, user: Uuid, journey: &Secret) -> Result<String> {
         let expires_at_ms = self.now_ms() + OIDC_S * 1_000;
         Ok(format!("{user}.{expires_at_ms}.{}", self.permit_hash(user, expires_at_ms, journey)?))
     }
 
-    /// The person of a permit; `None`: it is wrong or has expired.
+    /// `None`: the permit is wrong or has expired.
     pub(crate) fn permitted(&self, permit: &str, journey: &Secret) -> Result<Option<Uuid>> {
         let mut parts = permit.splitn(3, '.');
         let (user, at, shown) = (parts.next(), parts.next(), parts.next().unwrap_or_default());
@@ -324,7 +311,7 @@ async fn owner(tx: &Transaction, visitor: &Visitor) -> Result<Option<Uuid>> {
     Ok(known.map(|known| known.value))
 }
 
-/// Connects an account of the provider to a person, unless it is connected already.
+/// An account that the person has already connected is no error.
 async fn connect(change: &Change, user: Uuid, visitor: &Visitor) -> Result<()> {
     let (tx, key) = (&change.tx, visitor.key());
     let own = accounts::subjects_of(user.as_bytes());

@@ -1,4 +1,4 @@
-//! Web sessions of a person: where they are signed in, and ending that.
+//! Web sessions: the browsers in which a person is signed in. A person can list and end them.
 
 use std::net::IpAddr;
 
@@ -19,39 +19,35 @@ use super::{Caller, Control, Error, Once, Page, PageRequest, Result};
 use crate::limits::{SIGN_IN_MS, USER_AGENT_CHARS_MAX, WEB_SESSIONS_MAX};
 use crate::secret::{self, Hash, Purpose, Secret};
 
-/// Where a request comes from.
 #[derive(Clone, Debug, Default)]
 pub struct Source {
-    /// Its address.
     pub address: Option<IpAddr>,
-    /// The User-Agent of the browser.
     pub user_agent: Option<String>,
 }
 
 /// A web session: a browser in which somebody is signed in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SignInSession {
-    /// Its id. Nobody signs in with it.
+    /// Id of the session. It is no secret: nobody can sign in with it.
     #[schema(example = "kPbZl2rVbq0w3nQd8yYxXg")]
     pub id: String,
-    /// Whether it is the one that asks.
+    /// Whether this request belongs to the session.
     pub is_current: bool,
-    /// When it began, in unix milliseconds; null for one that began before this was noted.
+    /// Start, in unix milliseconds; null for a session that began before the server recorded it.
     pub created_at_ms: Option<u64>,
-    /// When it ends by itself, in unix milliseconds.
+    /// End of the session, in unix milliseconds, unless it is ended earlier.
     pub expires_at_ms: u64,
-    /// Address that it began from.
+    /// Address from which the person signed in.
     pub address: Option<String>,
-    /// What the browser says that it is.
+    /// User-Agent of the browser.
     pub user_agent: Option<String>,
 }
 
-/// A web session as it is stored.
 #[derive(Serialize, Deserialize)]
 pub(super) struct SignInRecord {
     pub(super) user: Uuid,
     expires_at_ms: u64,
-    /// The epoch of the account when the session began, or when its own request ended all others.
+    /// The account's epoch when the session began, or when a request of this session ended all others.
     #[serde(default)]
     epoch: u64,
     #[serde(default)]
@@ -62,10 +58,9 @@ pub(super) struct SignInRecord {
     user_agent: Option<String>,
 }
 
-/// Web sessions among which one is found by its id: accounts from before [`WEB_SESSIONS_MAX`] may have more than that.
+/// How many web sessions are searched for an id: accounts from before [`WEB_SESSIONS_MAX`] may have more than that.
 const LOOKED_AT_MAX: usize = 5_000;
 
-/// A web session that has yet to begin.
 pub(super) struct NewSession {
     pub(super) secret: Secret,
     pub(super) hash: Hash,
@@ -76,7 +71,7 @@ pub(super) struct NewSession {
 }
 
 impl NewSession {
-    /// Begins it, in the transaction that decides that the person may come in.
+    /// Runs in the transaction that authenticates the person.
     pub(super) async fn begin(&self, tx: &Transaction, user: Uuid) -> Result<()> {
         make_room(tx, user).await?;
         let record = SignInRecord {
@@ -110,7 +105,6 @@ impl Control {
         self.hash(Purpose::SignIn, &[secret.expose().as_bytes()])
     }
 
-    /// The caller's web sessions.
     pub(crate) async fn sessions(&self, caller: &Caller, page: &PageRequest) -> Result<Page<SignInSession>> {
         let ((user, current), now_ms) = (person_of(caller)?, self.now_ms());
         self.look(|tx| async move {
@@ -130,7 +124,7 @@ impl Control {
         .await
     }
 
-    /// Ends one of the caller's web sessions, or with `None` all but the one that asks.
+    /// `None`: ends all but the session that asks.
     pub(crate) async fn end_sessions(&self, caller: &Caller, id: Option<&str>) -> Result<()> {
         let (user, current) = person_of(caller)?;
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
@@ -164,20 +158,17 @@ impl SignInRecord {
     }
 }
 
-/// A User-Agent of the length that is kept.
+/// Cuts a User-Agent to the length that is stored.
 pub(crate) fn shortened(agent: &str) -> String {
     agent.chars().take(USER_AGENT_CHARS_MAX).collect()
 }
 
-/// The id under which people see a session, which does not reveal the hash by which the session is found.
+/// The shown id does not reveal the hash by which the session is found.
 fn shown_id(hash: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(&blake3::derive_key("millrace 2026-11 id of a web session", hash)[..16])
 }
 
-/// Whether a web session has not ended.
-///
-/// # Errors
-/// [`Error::Unauthenticated`].
+/// A session that has ended gets [`Error::Unauthenticated`].
 pub(super) async fn still_there(tx: &Transaction, hash: &Hash, now_ms: u64, read: Read) -> Result<()> {
     match find(tx, hash, now_ms, read).await? {
         Some(_) => Ok(()),
@@ -201,13 +192,11 @@ pub(super) async fn find(
     Ok(account.map(|account| (session, account)))
 }
 
-/// Whether a web session began at this time or later.
 pub(super) async fn began_since(tx: &Transaction, hash: &Hash, at_ms: u64) -> Result<bool> {
     let session = accounts::sign_ins().get::<SignInRecord>(tx, hash, Read::Snapshot).await?;
     Ok(session.and_then(|session| session.value.created_at_ms).is_some_and(|began_ms| at_ms <= began_ms))
 }
 
-/// Removes a web session whose time is over.
 pub(super) async fn expire(tx: &Transaction, hash: &[u8]) -> Result<()> {
     if let Some(session) = accounts::sign_ins().get::<SignInRecord>(tx, hash, Read::Serializable).await? {
         accounts::sign_ins_of(session.value.user.as_bytes()).clear(tx, hash).await?;
@@ -216,7 +205,6 @@ pub(super) async fn expire(tx: &Transaction, hash: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Ends a web session.
 pub(super) async fn end(tx: &Transaction, user: Uuid, hash: &[u8]) -> Result<()> {
     if let Some(session) = accounts::sign_ins().get::<SignInRecord>(tx, hash, Read::Serializable).await? {
         expiring(hash, session.value.expires_at_ms).cancel(tx)?;
@@ -225,8 +213,8 @@ pub(super) async fn end(tx: &Transaction, user: Uuid, hash: &[u8]) -> Result<()>
     Ok(accounts::sign_ins_of(user.as_bytes()).clear(tx, hash).await?)
 }
 
-/// Ends all web sessions of a person but `keep`, however many there are, by a new epoch. It also removes the records of a page of them;
-/// the others are removed when their time is over.
+/// Ends all web sessions of a person but `keep` by a new epoch, however many there are. It removes one page of their
+/// records; the sweep removes the others when they expire.
 pub(super) async fn end_all(tx: &Transaction, user: Uuid, keep: Option<&Hash>) -> Result<()> {
     let mut account = found(get(tx, user, Read::Serializable).await?)?;
     account.epoch += 1;
@@ -245,8 +233,8 @@ pub(super) async fn end_all(tx: &Transaction, user: Uuid, keep: Option<&Hash>) -
     Ok(())
 }
 
-/// Ends the oldest web sessions of a person, so that another may begin. The read is a snapshot, so that sign-ins at once do not conflict:
-/// they may exceed the limit for a moment, and the next one ends those above it.
+/// Ends the oldest web sessions of a person, so that another may begin. The read is a snapshot, so that simultaneous
+/// sign-ins do not conflict. They may exceed the limit until the next sign-in.
 async fn make_room(tx: &Transaction, user: Uuid) -> Result<()> {
     let all = accounts::sign_ins_of(user.as_bytes());
     let page = all.page::<u64>(tx, None, 2 * WEB_SESSIONS_MAX, Read::Snapshot).await?;

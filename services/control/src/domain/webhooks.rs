@@ -116,14 +116,12 @@ pub struct DeadLetterCount {
     pub count: usize,
 }
 
-/// The dead letters that a request is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which<'a> {
     All,
     One(&'a str),
 }
 
-/// The change to dead letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Settling {
     /// Send each once more.
@@ -212,7 +210,7 @@ impl Control {
         .await
     }
 
-    /// Dead letters of a webhook, oldest first.
+    /// Oldest first.
     pub(crate) async fn dead_letters(
         &self,
         caller: &Caller,
@@ -257,7 +255,7 @@ impl Control {
         .await
     }
 
-    /// Replaces the signing key. The previous key signs too until its end. Only this answer contains a generated key.
+    /// The previous key signs too until its end. Only this answer contains a generated key.
     pub(crate) async fn rotate_webhook_key(
         &self,
         caller: &Caller,

@@ -21,7 +21,7 @@ use state::State;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Sent {
-    /// The next round sends it.
+    /// The next round of sending includes the message.
     Queued,
     /// The server reported within the last seconds that no other pod listens, and no pod has joined since. Nothing was copied.
     Unwanted,
@@ -31,7 +31,9 @@ pub enum Sent {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dropped {
+    /// [`FabricLimits::queue_bytes_max`] is reached.
     QueueFull,
+    /// [`FabricLimits::queue_bytes_per_receiver_max`] is reached.
     ReceiverFull,
     /// NATS is disconnected, and the queue for outages is full.
     Outage,

@@ -20,18 +20,18 @@ use crate::inspect::{name, now_ms};
 
 /// Messages that one request examines, of all topics of the filters, and the bytes of their bodies.
 const LOOK: ReadLimit = ReadLimit { entries: 500, bytes: 8 << 20 };
-/// Filters with wildcards, in parts of one transaction.
+/// Filters with wildcards that one request examines, [`WILDCARDS_AT_ONCE`] in a transaction.
 const WILDCARDS_MAX: usize = 5_000;
 const WILDCARDS_AT_ONCE: usize = 1_000;
 /// Streams of one topic that a request reads.
 const STREAMS_MAX: usize = 50;
-/// Sessions that one request examines, in parts of one transaction.
+/// Sessions that one request examines, [`SESSIONS_AT_ONCE`] in a transaction.
 const SESSIONS_MAX: usize = 1_000;
 const SESSIONS_AT_ONCE: usize = 50;
 /// Receivers of a message that the answer names.
 const RECEIVERS_MAX: usize = 100;
 
-/// A stream that keeps messages of the topic.
+/// A stream that stores messages of the topic.
 struct TopicStream {
     id: StreamId,
     filter: String,

@@ -20,6 +20,7 @@ const RETAINED: Fields =
 
 #[derive(Clone, Copy)]
 pub(crate) enum Stored<'a> {
+    /// At most this many.
     Sessions(usize),
     Session(&'a str),
     EndSession(&'a str),

@@ -10,13 +10,14 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// Adds an entry, without a conflict with any other transaction; `place` orders the entries of one transaction.
+/// Conflicts with no other transaction. `place` orders the entries of one transaction.
 pub fn append(tx: &Transaction, organisation: &[u8], place: u16, entry: impl Into<Bytes>) -> Result<()> {
     let prefix = log(organisation).before_position();
     Ok(tx.set_versionstamped_key(prefix, place.to_be_bytes(), [], entry)?)
 }
 
-/// Reads up to `limit` entries before a position in a snapshot, the latest first; and whether there may be more.
+/// Reads up to `limit` entries before a position in a snapshot, the latest first. The flag says whether there may be
+/// more.
 pub async fn page(
     tx: &Transaction,
     organisation: &[u8],
@@ -33,7 +34,6 @@ pub async fn page(
     Ok((page.items.into_iter().map(read).collect::<Result<_>>()?, page.more))
 }
 
-/// Removes the log of an organisation.
 pub fn clear(tx: &Transaction, organisation: &[u8]) -> Result<()> {
     Ok(tx.clear_range(log(organisation).children())?)
 }

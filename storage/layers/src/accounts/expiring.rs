@@ -10,28 +10,23 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// The kind of an expiring row; its numbers are in keys and never change.
+/// The numbers are in keys and never change. The id of a row is the hash of its secret, except for organisations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExpiringKind {
-    /// A web session; the id is its hash.
     SignIn = 1,
-    /// An invitation; the id is its hash.
     Invitation = 2,
-    /// A receipt; the id is its hash.
     Receipt = 3,
-    /// A deleted organisation; the id is its own.
+    /// The id is the organisation's own.
     FormerOrganisation = 4,
-    /// A sign-up that nobody has confirmed; the id is its hash.
+    /// A sign-up that nobody has confirmed.
     SignUp = 5,
-    /// A link that resets a password or confirms an e-mail address; the id is its hash.
+    /// A link that resets a password or confirms an e-mail address.
     AccountLink = 6,
-    /// A claim token; the id is its hash.
     ClaimToken = 7,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Expiring {
     pub at_ms: u64,
     pub kind: ExpiringKind,
@@ -39,12 +34,11 @@ pub struct Expiring {
 }
 
 impl Expiring {
-    /// Adds the expiry to the list.
     pub fn schedule(&self, tx: &Transaction) -> Result<()> {
         Ok(tx.set(self.key(), Bytes::new())?)
     }
 
-    /// Removes the expiry from the list: it was cancelled or handled.
+    /// The row was cancelled or handled.
     pub fn cancel(&self, tx: &Transaction) -> Result<()> {
         Ok(tx.clear(self.key())?)
     }

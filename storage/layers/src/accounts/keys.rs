@@ -16,7 +16,6 @@ use crate::error::{Error, Result};
 const KEYS: &[u8] = b"keys";
 const DECOY: &[u8] = b"decoy";
 
-/// A hash key of the region.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
     /// Hashes name their key by this number.

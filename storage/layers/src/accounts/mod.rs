@@ -12,13 +12,13 @@ use millrace_storage::{Read, Transaction};
 
 use crate::{BrokerId, documents::Collection, error::Result, rows, tags, tuple::Key};
 
-/// Organisations by id.
+/// By id.
 #[must_use]
 pub fn organisations() -> Collection {
     region(tags::ORGANISATION)
 }
 
-/// People by id.
+/// By id.
 #[must_use]
 pub fn users() -> Collection {
     region(tags::USER)
@@ -30,7 +30,7 @@ pub fn emails() -> Collection {
     region(tags::EMAIL)
 }
 
-/// Ids of people by provider and their name there.
+/// Ids of people by provider and their name at the provider.
 #[must_use]
 pub fn subjects() -> Collection {
     region(tags::SUBJECT)
@@ -42,19 +42,19 @@ pub fn subjects_of(user: &[u8]) -> Collection {
     of(tags::SUBJECT_OF, user)
 }
 
-/// Members of an organisation by id.
+/// By the id of the person.
 #[must_use]
 pub fn members(organisation: &[u8]) -> Collection {
     of(tags::MEMBER, organisation)
 }
 
-/// Organisations of a person by id.
+/// By the id of the organisation.
 #[must_use]
 pub fn memberships(user: &[u8]) -> Collection {
     of(tags::MEMBERSHIP, user)
 }
 
-/// Web sessions by the hash of their secret.
+/// By the hash of their secret.
 #[must_use]
 pub fn sign_ins() -> Collection {
     region(tags::SIGN_IN)
@@ -66,7 +66,7 @@ pub fn sign_ins_of(user: &[u8]) -> Collection {
     of(tags::SIGN_IN_OF, user)
 }
 
-/// Invitations to an organisation by id.
+/// By id.
 #[must_use]
 pub fn invitations(organisation: &[u8]) -> Collection {
     of(tags::INVITATION, organisation)
@@ -78,7 +78,7 @@ pub fn invitation_hashes() -> Collection {
     region(tags::INVITATION_HASH)
 }
 
-/// API tokens of an organisation by id.
+/// By id.
 #[must_use]
 pub fn tokens(organisation: &[u8]) -> Collection {
     of(tags::TOKEN, organisation)
@@ -102,7 +102,7 @@ pub fn receipts() -> Collection {
     region(tags::RECEIPT)
 }
 
-/// Settings of the region by name.
+/// By name.
 #[must_use]
 pub fn settings() -> Collection {
     region(tags::SETTING)
@@ -120,7 +120,6 @@ pub fn former_brokers() -> Collection {
     region(tags::FORMER_BROKER)
 }
 
-/// Deleted brokers of an organisation.
 #[must_use]
 pub fn former_brokers_of(organisation: &[u8]) -> Collection {
     of(tags::FORMER_BROKER_OF, organisation)
@@ -132,7 +131,7 @@ pub fn ledgers() -> Collection {
     region(tags::LEDGER)
 }
 
-/// Plans, by name.
+/// By name.
 #[must_use]
 pub fn plans() -> Collection {
     region(tags::PLAN)
@@ -144,7 +143,7 @@ pub fn sign_ups() -> Collection {
     region(tags::SIGN_UP)
 }
 
-/// Second factors, by the id of the person.
+/// By the id of the person.
 #[must_use]
 pub fn second_factors() -> Collection {
     region(tags::SECOND_FACTOR)
@@ -168,7 +167,6 @@ pub fn touch(tx: &Transaction, broker: BrokerId) -> Result<()> {
     Ok(tx.atomic_add(Key::new(broker, tags::ACCESS_CHANGES), 1)?)
 }
 
-/// The change counter of a broker's documents.
 pub async fn changes(tx: &Transaction, broker: BrokerId, read: Read) -> Result<u64> {
     rows::counter(tx, &Key::new(broker, tags::ACCESS_CHANGES), read).await
 }
@@ -184,7 +182,7 @@ pub async fn credential_count(tx: &Transaction, broker: BrokerId, read: Read) ->
     rows::counter(tx, &Key::new(broker, tags::CREDENTIAL_COUNT), read).await
 }
 
-/// Credentials of a broker by user name.
+/// By user name.
 #[must_use]
 pub fn credentials(broker: BrokerId) -> Collection {
     Collection::new(broker, tags::CREDENTIAL)
@@ -199,7 +197,7 @@ pub fn access(broker: BrokerId) -> Collection {
 /// The id of the one document of [`access`].
 pub const ACCESS: &[u8] = b"";
 
-/// Groups of a broker's credentials by name.
+/// By name.
 #[must_use]
 pub fn groups(broker: BrokerId) -> Collection {
     Collection::new(broker, tags::ACCESS_GROUP)
@@ -217,13 +215,13 @@ pub fn jwt_issuers(broker: BrokerId) -> Collection {
     Collection::new(broker, tags::JWT_ISSUER)
 }
 
-/// Webhooks of a broker by id.
+/// By id.
 #[must_use]
 pub fn webhooks(broker: BrokerId) -> Collection {
     Collection::new(broker, tags::WEBHOOK)
 }
 
-/// Claim tokens of a broker by id.
+/// By id.
 #[must_use]
 pub fn claim_tokens(broker: BrokerId) -> Collection {
     Collection::new(broker, tags::CLAIM_TOKEN)
@@ -235,7 +233,7 @@ pub fn claim_token_hashes() -> Collection {
     region(tags::CLAIM_TOKEN_HASH)
 }
 
-/// Bans of a broker by name.
+/// By name.
 #[must_use]
 pub fn bans(broker: BrokerId) -> Collection {
     Collection::new(broker, tags::BAN)

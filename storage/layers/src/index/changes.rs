@@ -17,7 +17,7 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// Logs the changed streams of a filter, and counts the change for [`trim_changes`] and [`super::watch_all`].
+/// The counts are for [`trim_changes`] and [`super::watch_all`].
 pub(super) fn note(tx: &Transaction, broker: BrokerId, filter: &[u8], streams: &[Indexed]) -> Result<()> {
     let key = log(broker).before_position();
     tx.set_versionstamped_key(key, [0; 2], Key::name(filter), encode(streams))?;

@@ -16,7 +16,6 @@ use crate::{
 };
 
 #[derive(Clone, Copy, Debug)]
-#[allow(missing_docs)]
 pub struct Flush<'p> {
     pub pod: &'p [u8],
     /// Identifies the pod's process among all processes.
@@ -28,7 +27,6 @@ pub struct Flush<'p> {
 
 /// Usage that a pod has counted for a broker since its last flush.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Said {
     pub broker: BrokerId,
     /// A time in the window of this usage, unix milliseconds.
@@ -43,14 +41,13 @@ pub struct Said {
     pub is_new: bool,
 }
 
-/// The result of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flushed {
-    /// Added, by this transaction or by an earlier one whose answer was lost.
+    /// By this transaction, or by an earlier one whose answer was lost.
     Added,
-    /// Not added, because other pods took the pod for dead: it must begin anew.
+    /// Other pods took the pod for dead, so it must call [`begin`] again.
     Forgotten,
-    /// Not added, because a newer process runs as this pod.
+    /// A newer process runs as this pod.
     Replaced,
 }
 
@@ -69,7 +66,6 @@ pub fn begin(tx: &Transaction, pod: &[u8], incarnation: u64) -> Result<()> {
     Ok(tx.set(key(pod), last(incarnation, 0))?)
 }
 
-/// Adds a pod's usage exactly once.
 pub async fn flush(tx: &Transaction, flush: Flush<'_>, said: &[Said]) -> Result<Flushed> {
     let key = key(flush.pod);
     let Some(mut row) = tx.get(&key, Read::Serializable).await? else { return Ok(Flushed::Forgotten) };
@@ -86,7 +82,7 @@ pub async fn flush(tx: &Transaction, flush: Flush<'_>, said: &[Said]) -> Result<
     Ok(Flushed::Added)
 }
 
-/// Forgets a pod that is gone; its later flushes are refused.
+/// Later flushes of the pod are refused.
 pub fn forget(tx: &Transaction, pod: &[u8]) -> Result<()> {
     Ok(tx.clear(key(pod))?)
 }

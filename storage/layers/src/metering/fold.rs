@@ -9,7 +9,6 @@ use crate::{BrokerId, error::Result, limits::USAGE_WINDOWS_KEPT};
 const WINDOWS_MAX: u64 = 31 * 24;
 
 #[derive(Clone, Copy, Debug)]
-#[allow(missing_docs)]
 pub struct Fold {
     pub broker: BrokerId,
     /// The ledger: an id of [`crate::catalog::new_id`].

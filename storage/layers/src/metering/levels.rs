@@ -14,7 +14,6 @@ use crate::{BrokerId, error::Result, tags, tuple::Key};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Level {
-    /// Offline sessions.
     Sessions = 1,
     /// Bytes of messages in streams, as in the streams' totals.
     Bytes = 2,
@@ -47,7 +46,6 @@ impl Level {
     }
 }
 
-/// Changes the amount that a broker holds from `at_ms` on.
 pub fn change(tx: &Transaction, broker: BrokerId, level: Level, more: i64, at_ms: u64) -> Result<()> {
     if more == 0 {
         return Ok(());

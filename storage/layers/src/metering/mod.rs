@@ -23,7 +23,6 @@ use millrace_storage::Transaction;
 
 use crate::{BrokerId, error::Result, tags, tuple::Key};
 
-/// Length of a window.
 pub const WINDOW_MS: u64 = 3_600_000;
 
 /// A larger message counts as several units of this many bytes.
@@ -33,11 +32,8 @@ pub const MESSAGE_BYTES: usize = 4_096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Unit {
-    /// Milliseconds of connections.
     ConnectedMs = 1,
-    /// Units of published messages.
     MessagesIn = 2,
-    /// Units of copies sent to clients.
     MessagesDelivered = 3,
     /// Bytes of published messages: topic, properties and payload.
     BytesIn = 4,
@@ -55,13 +51,11 @@ pub fn message_units(bytes: usize) -> u64 {
     bytes.div_ceil(MESSAGE_BYTES).max(1) as u64
 }
 
-/// The beginning of the window that contains this time.
 #[must_use]
 pub fn window_of(at_ms: u64) -> u64 {
     at_ms - at_ms % WINDOW_MS
 }
 
-/// Adds to the window that contains `at_ms`.
 pub fn add(tx: &Transaction, broker: BrokerId, unit: Unit, at_ms: u64, added: i64) -> Result<()> {
     add_to(tx, broker, window_of(at_ms), unit as u64, added)
 }

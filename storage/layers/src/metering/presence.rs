@@ -18,7 +18,6 @@ const FORGOTTEN_MS: u64 = 3_600_000;
 
 /// Present activity of a broker on all pods; all numbers except `connections` are counters since the broker was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct BrokerActivity {
     pub connections: u64,
     pub messages_in: u64,
@@ -28,7 +27,7 @@ pub struct BrokerActivity {
     pub dropped: u64,
 }
 
-/// Sums up the last reports of the broker's pods in a snapshot.
+/// A snapshot read.
 pub async fn live(tx: &Transaction, broker: BrokerId, now_ms: u64) -> Result<BrokerActivity> {
     let mut connections = 0;
     for row in rows::all(tx, all(broker).children(), Read::Snapshot).await? {

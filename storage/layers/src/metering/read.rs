@@ -13,7 +13,6 @@ use super::{
 use crate::{BrokerId, error::Result, rows, tuple::Elements};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Window {
     pub from_ms: u64,
     pub connected_ms: u64,
@@ -22,11 +21,9 @@ pub struct Window {
     pub bytes_in: u64,
     pub bytes_out: u64,
     pub stored_session_ms: u64,
-    /// Seconds of stored bytes.
     pub stored_byte_s: u64,
 }
 
-/// Sums by code.
 type Rows = BTreeMap<u64, i64>;
 
 /// Reads in a snapshot the usage of a broker in each window from that of `from_ms` to before `to_ms`, without future

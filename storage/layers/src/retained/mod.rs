@@ -23,10 +23,8 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// A retained message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retained {
-    /// Its topic.
     pub topic: Bytes,
     /// The whole message.
     pub body: Bytes,
@@ -51,7 +49,6 @@ impl Bookmark {
     }
 }
 
-/// A page of retained messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     /// In the order of their levels.
@@ -71,7 +68,6 @@ pub async fn set(tx: &Transaction, broker: BrokerId, topic: &[u8], body: &Bytes)
     blob(broker, topic).set(tx, body).await
 }
 
-/// Removes the retained message of a topic.
 pub async fn clear(tx: &Transaction, broker: BrokerId, topic: &[u8]) -> Result<()> {
     if topic.len() > TOPIC_BYTES_MAX {
         return Ok(());
@@ -79,7 +75,6 @@ pub async fn clear(tx: &Transaction, broker: BrokerId, topic: &[u8]) -> Result<(
     blob(broker, topic).clear(tx).await
 }
 
-/// The retained message of a topic.
 pub async fn get(tx: &Transaction, broker: BrokerId, topic: &[u8], read: Read) -> Result<Option<Bytes>> {
     if topic.len() > TOPIC_BYTES_MAX {
         return Ok(None);

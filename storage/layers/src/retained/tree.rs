@@ -11,20 +11,18 @@ use crate::{BrokerId, error::Result, tags, tuple::Key};
 pub struct Branch {
     /// The text between two slashes.
     pub level: Bytes,
-    /// Whether the topic that ends here has a message itself.
+    /// The topic that ends here has a message itself.
     pub has_message: bool,
     /// Messages of this topic and of all below it, as far as they were counted.
     pub messages: usize,
-    /// Whether there are more.
+    /// The count ended early.
     pub is_more: bool,
 }
 
-/// A page of branches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Branches {
     /// In order of their levels.
     pub items: Vec<Branch>,
-    /// Whether there are more after these.
     pub more: bool,
 }
 

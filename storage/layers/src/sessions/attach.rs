@@ -17,9 +17,7 @@ use crate::{
 };
 
 #[derive(Clone, Debug)]
-#[allow(missing_docs)]
 pub struct Attach {
-    /// The pod of the connection.
     pub owner: Bytes,
     pub clean: bool,
     /// Lifetime without a connection, seconds; 0 ends the session with the connection.
@@ -31,7 +29,6 @@ pub struct Attach {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Attached {
     /// Further writes must show this epoch.
     pub epoch: u64,

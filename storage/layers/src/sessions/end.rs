@@ -14,7 +14,6 @@ use crate::{
 };
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Settled {
     /// A will that fires: to be published in the same transaction.
     pub will: Option<Bytes>,
@@ -85,7 +84,7 @@ pub async fn list(
     Ok(sessions)
 }
 
-/// Removes a session, whose will fires.
+/// The session's will fires.
 pub(super) async fn remove(
     tx: &Transaction,
     id: SessionId<'_>,

@@ -23,11 +23,4 @@ pub use owner::{OwnedSession, of_owner, owns_any};
 pub use record::{EXPIRY_NEVER, Record, get};
 pub use will::Will;
 
-use crate::BrokerId;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)]
-pub struct SessionId<'a> {
-    pub broker: BrokerId,
-    pub client: &'a [u8],
-}
+pub use crate::SessionId;

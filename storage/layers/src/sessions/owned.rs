@@ -23,13 +23,12 @@ pub struct Owned<'t> {
 }
 
 impl Owned<'_> {
-    /// The key of the session.
     #[must_use]
     pub fn id(&self) -> SessionId<'_> {
         self.id
     }
 
-    /// The session without its cursor.
+    /// Without the cursor.
     #[must_use]
     pub fn record(&self) -> &Record {
         &self.record
@@ -52,16 +51,13 @@ pub fn checkpoint(owned: &Owned<'_>, cursor: Position, acknowledged: &[Position]
     record::set_cursor(owned.tx, owned.id, cursor, acknowledged)
 }
 
-/// Writes the data for the next owner.
 pub fn save(owned: &mut Owned<'_>, details: Bytes) -> Result<()> {
     owned.record.details = details;
     record::set(owned.tx, owned.id, &owned.record)
 }
 
-/// The end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Detach {
-    /// Unix milliseconds.
     pub now_ms: u64,
     /// New lifetime from the client's DISCONNECT, seconds.
     pub expiry_s: Option<u32>,

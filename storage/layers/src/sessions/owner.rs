@@ -12,17 +12,13 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// A session that a pod has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedSession {
-    /// Its broker.
     pub broker: BrokerId,
-    /// Its client id.
     pub client: Bytes,
 }
 
 impl OwnedSession {
-    /// Its key.
     #[must_use]
     pub fn id(&self) -> SessionId<'_> {
         SessionId { broker: self.broker, client: &self.client }
@@ -37,7 +33,7 @@ pub(super) fn remove(tx: &Transaction, owner: &[u8], id: SessionId<'_>) -> Resul
     Ok(tx.clear(key(owner, id))?)
 }
 
-/// Lists up to `limit` sessions of `owner` after `from`, as a snapshot read.
+/// A snapshot read.
 pub async fn of_owner(
     tx: &Transaction,
     owner: &[u8],

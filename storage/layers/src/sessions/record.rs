@@ -1,4 +1,4 @@
-//! Reads and writes the rows of a session.
+//! The rows of a session: its record, and its cursor in a row of its own.
 
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{Read, Transaction};
@@ -12,7 +12,6 @@ use crate::{
 /// The session never expires.
 pub const EXPIRY_NEVER: u32 = u32::MAX;
 
-/// The stored state of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Grows with every owner, also when the session ended in between.
@@ -34,7 +33,6 @@ pub struct Record {
 }
 
 impl Record {
-    /// Whether the session is offline.
     #[must_use]
     pub fn is_detached(&self) -> bool {
         self.detached_at_ms != 0

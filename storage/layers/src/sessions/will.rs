@@ -13,12 +13,10 @@ use crate::{
     tuple::Key,
 };
 
-/// A stored will.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Will {
-    /// Seconds from the connection's end.
+    /// From the connection's end.
     pub delay_s: u32,
-    /// The message.
     pub body: Bytes,
 }
 

@@ -15,7 +15,6 @@ use crate::{
     tuple::Key,
 };
 
-/// A message to append.
 #[derive(Clone, Copy, Debug)]
 pub struct Publish<'a> {
     /// Number among the messages of the transaction; each number must be used once.
@@ -38,9 +37,6 @@ pub fn append(tx: &Transaction, broker: BrokerId, streams: &[StreamRef], publish
 }
 
 /// As [`append`], for one of many messages of a transaction: [`Added::write`] updates the totals once for all.
-///
-/// # Errors
-/// As [`append`].
 pub fn append_of_many(
     tx: &Transaction,
     broker: BrokerId,
@@ -67,13 +63,12 @@ pub fn append_of_many(
     Ok(())
 }
 
-/// Appended totals, to be written at the end of the transaction.
+/// Written at the end of the transaction.
 #[derive(Debug, Default)]
 #[must_use = "streams would have more than their totals say"]
 pub struct Added(HashMap<(BrokerId, StreamId), Totals>);
 
 impl Added {
-    /// Adds to the totals of the streams.
     pub fn write(&self, tx: &Transaction) -> Result<()> {
         let mut bytes: HashMap<BrokerId, u64> = HashMap::new();
         for ((broker, stream), added) in &self.0 {

@@ -9,12 +9,10 @@ use millrace_storage::{RangeOptions, Read, Transaction, TransactionOption, after
 use super::{Entry, Progress, ReadLimit, Source, StreamId, group, keys, read, row, trim};
 use crate::{BrokerId, error::Result, position::Position, tuple::Elements};
 
-/// Messages that a pod has claimed.
 #[derive(Debug, Default)]
 pub struct Claimed {
     /// Messages that a pod has given back, then new ones in order.
     pub entries: Vec<Entry>,
-    #[allow(missing_docs)]
     pub more: bool,
 }
 
@@ -55,9 +53,10 @@ pub async fn claim(
     Ok(claimed)
 }
 
-/// Reduces the claims of a pod to the `outstanding` messages of its members, and trims the stream up to the first message that is not
-/// acknowledged. Claimed messages that are neither outstanding nor acknowledged become free, also those of a claim whose answer was
-/// lost. Returns the outstanding messages that the pod still owns: another pod may have freed the rest as those of a dead pod.
+/// Reduces the claims of a pod to the `outstanding` messages of its members, and trims the stream up to the first
+/// message that is not acknowledged. Claimed messages that are neither outstanding nor acknowledged become free, also
+/// those of a claim whose answer was lost. Returns the outstanding messages that the pod still owns: another pod may
+/// have freed the others because it took this pod for dead.
 pub async fn settle(
     tx: &Transaction,
     broker: BrokerId,
@@ -103,7 +102,7 @@ pub async fn keep(
     Ok(has_all)
 }
 
-/// Frees the claims of a pod in up to `limit` streams, and returns these; none when no claim is left.
+/// Returns the streams whose claims are freed; none when no claim is left.
 pub async fn free_all(tx: &Transaction, pod: &[u8], limit: usize) -> Result<Vec<(BrokerId, StreamId)>> {
     let prefix = keys::claims_of(pod);
     let page = tx.range(prefix.children(), RangeOptions::first(limit)).await?;

@@ -6,10 +6,9 @@ use millrace_storage::{Read, Transaction};
 use super::{StreamId, keys, row};
 use crate::{BrokerId, error::Result, limits::ACKNOWLEDGED_MAX, position::Position};
 
-/// The cursor of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Members acknowledged everything up to here.
+    /// The members have acknowledged everything up to here.
     pub cursor: Position,
     /// Acknowledged messages after the cursor.
     pub acknowledged: Vec<Position>,

@@ -40,7 +40,6 @@ pub type StreamId = u64;
 
 /// A partition of a stream; a publisher always appends to the same one while their number stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs)]
 pub struct StreamRef {
     pub stream: StreamId,
     /// Below the number of the stream's partitions.

@@ -19,12 +19,11 @@ use crate::{
     position::Position,
 };
 
-/// The latest messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Newest {
-    /// The last one first, each once.
+    /// The latest first, each once.
     pub entries: Vec<Entry>,
-    /// Whether older ones are left.
+    /// Older messages are left.
     pub more: bool,
 }
 

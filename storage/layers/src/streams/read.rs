@@ -18,7 +18,6 @@ use crate::{
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Source {
     pub stream: StreamId,
     /// Entries appended up to this version are left out.
@@ -27,7 +26,6 @@ pub struct Source {
 
 /// Limits of a read, which returns at least one entry, whatever its length.
 #[derive(Clone, Copy, Debug)]
-#[allow(missing_docs)]
 pub struct ReadLimit {
     pub entries: usize,
     /// The read ends after this many bytes of bodies.
@@ -35,7 +33,6 @@ pub struct ReadLimit {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Entry {
     pub position: Position,
     /// Time of publication, unix milliseconds.
@@ -45,14 +42,13 @@ pub struct Entry {
     pub sources: Vec<usize>,
 }
 
-/// The result of a read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
-    /// Messages in commit order, each once.
+    /// In commit order, each once.
     pub entries: Vec<Entry>,
     /// The batch is complete up to here, never before the cursor.
     pub through: Position,
-    /// There is more to read now.
+    /// More entries can be read now.
     pub more: bool,
     /// Sources with entries that were trimmed before this cursor read them.
     pub missed: Vec<(usize, Missed)>,

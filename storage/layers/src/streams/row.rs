@@ -13,10 +13,9 @@ use crate::{
     tuple::Elements,
 };
 
-/// The row of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stream {
-    /// The filter, with its `$share/group/`.
+    /// With its `$share/group/`.
     pub name: Bytes,
     /// 1 to [`PARTITIONS_MAX`]; only grows, so that an append by an older number goes to a partition that is read.
     pub partitions: u8,
@@ -35,7 +34,6 @@ struct Step {
 /// Bounds of the number of entries that a cursor before the floor missed; they differ if one trim removed entries on
 /// both sides of the cursor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Missed {
     pub at_least: u64,
     pub at_most: u64,
@@ -46,7 +44,6 @@ impl Stream {
         Self { name, partitions: 1, floor, steps: Vec::new() }
     }
 
-    /// Entries that a cursor missed.
     #[must_use]
     pub fn missed_since(&self, cursor: Position) -> Missed {
         let mut missed = Missed::default();
@@ -134,7 +131,6 @@ pub async fn list(
     page.items.into_iter().map(read).collect()
 }
 
-/// Gives a stream more partitions.
 pub async fn set_partitions(tx: &Transaction, broker: BrokerId, id: StreamId, partitions: u8) -> Result<()> {
     let mut row = stream(tx, broker, id, Read::Serializable).await?.ok_or(Error::Corrupt("stream"))?;
     row.partitions = row.partitions.max(partitions.min(PARTITIONS_MAX));

@@ -6,16 +6,14 @@ use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
 use super::{StreamId, append::decode_holders, keys, totals};
 use crate::{BrokerId, error::Result, position::Position, tuple::Elements};
 
-/// The result of one step of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
-    #[allow(missing_docs)]
     pub removed: usize,
     /// The next step begins after it; `None` at the end.
     pub next: Option<Position>,
 }
 
-/// Removes bodies that several streams shared and that no stream has an entry of any more; reads `limit` of them after `from`.
+/// Removes shared bodies of which no stream has an entry any more. Reads `limit` bodies after `from`.
 ///
 /// A body lists the streams that it was appended to, so nothing counts references and a trim only clears a range of
 /// entries. The cost is this walk with point reads for each body in use; it may be slow.

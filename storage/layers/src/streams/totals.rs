@@ -17,7 +17,6 @@ use crate::{
 /// key. A stream must be trimmed before it has 64 GiB or 268 million entries; beyond that the totals are wrong, and
 /// the stream stays right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Totals {
     pub entries: u64,
     /// A body that several streams share counts in each.
@@ -27,7 +26,6 @@ pub struct Totals {
 const BYTES_BITS: u32 = 36;
 
 impl Totals {
-    /// Adds an entry.
     pub fn add(&mut self, bytes: usize) {
         self.entries += 1;
         self.bytes += bytes as u64;

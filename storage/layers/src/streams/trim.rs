@@ -21,10 +21,11 @@ use crate::{
 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Trimmed {
     pub removed: Totals,
+    /// The stream's floor after the trim.
     pub floor: Position,
+    /// The trim ended at its limit, before all entries were removed that it should remove.
     pub more: bool,
 }
 
@@ -111,9 +112,9 @@ pub async fn trim_by_size(
 }
 
 enum Stop<'a> {
-    /// Gets the position of the next entry, and the totals before it.
+    /// Ends before the first entry for which this returns true. It gets the position of the entry and the totals before it.
     Before(&'a (dyn Fn(Position, &Totals) -> bool + Sync)),
-    /// Gets the time of publication of the next entry.
+    /// The same by the entry's time of publication, unix milliseconds.
     Young(&'a (dyn Fn(u64) -> bool + Sync)),
 }
 
@@ -124,6 +125,7 @@ struct Found {
     more: bool,
 }
 
+/// Reads entries from the floor on, in commit order over all partitions, until `stop` or `limit` ends it.
 async fn find(
     tx: &Transaction,
     broker: BrokerId,
@@ -160,6 +162,7 @@ async fn find(
     Ok(found)
 }
 
+/// `lost`: a subscriber may not have read the entries, so they count as trimmed.
 fn remove(
     tx: &Transaction,
     broker: BrokerId,

@@ -15,10 +15,9 @@ use crate::{BrokerId, error::Result, position::Position};
 
 const PAGE: usize = 1_000;
 
-/// Queued messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitingMessages {
-    /// Messages, each once, and the bytes of their bodies.
+    /// Each message counts once, with the bytes of its body.
     pub totals: Totals,
     /// Time of publication of the first one, unix milliseconds.
     pub oldest_at_ms: Option<u64>,

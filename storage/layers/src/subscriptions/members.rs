@@ -108,7 +108,7 @@ pub(super) async fn remove(
     streams::drop_stream(tx, broker, stream, row.map_or(1, |row| row.partitions))
 }
 
-/// The approximate number of subscribers of a stream: a snapshot read.
+/// Approximate, because it is a snapshot read.
 pub async fn subscribers(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<u64> {
     rows::counter(tx, &count_key(broker, stream), Read::Snapshot).await
 }

@@ -25,7 +25,6 @@ use crate::{
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Options {
     /// The options byte of MQTT 5, of which only the QoS matters here: with QoS 0 no messages are stored.
     pub bits: u8,
@@ -36,7 +35,6 @@ pub struct Options {
 pub const NO_STREAM: StreamId = 0;
 
 impl Default for Options {
-    /// QoS 1, no other option.
     fn default() -> Self {
         Self { bits: 1, identifier: 0 }
     }
@@ -48,7 +46,6 @@ impl Options {
     }
 }
 
-/// A new or renewed subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subscribed {
     /// The stream of its messages; [`NO_STREAM`] without stored messages.
@@ -58,7 +55,6 @@ pub struct Subscribed {
     pub since: Version,
     /// A renewed subscription keeps its stream and misses nothing.
     pub existed: bool,
-    /// The filter had no subscriber before.
     pub is_first: bool,
 }
 
@@ -87,7 +83,7 @@ pub async fn subscribe(owned: &Owned<'_>, filter: &[u8], options: Options) -> Re
     Ok(Subscribed { stream, since, existed, is_first })
 }
 
-/// Ends a subscription, and returns whether there was one.
+/// Returns whether there was one.
 pub async fn unsubscribe(owned: &Owned<'_>, filter: &[u8]) -> Result<bool> {
     let (tx, id) = (owned.tx, owned.id());
     let Some(row) = rows::get(tx, id, filter).await? else { return Ok(false) };

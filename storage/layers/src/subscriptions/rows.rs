@@ -1,4 +1,4 @@
-//! Reads and writes the rows of a session's subscriptions.
+//! The rows of a session's subscriptions.
 
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{Read, Transaction, Version};
@@ -14,9 +14,8 @@ use crate::{
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Subscription {
-    /// The filter, with its `$share/group/`.
+    /// With its `$share/group/`.
     pub filter: Bytes,
     pub options: Options,
     /// The stream counts from this version on.
@@ -31,7 +30,7 @@ pub(super) struct Row {
     pub(super) stream: StreamId,
 }
 
-/// The subscriptions of a session in order of filters.
+/// In order of filters.
 pub async fn list(tx: &Transaction, id: SessionId<'_>) -> Result<Vec<Subscription>> {
     read(tx, id, Read::Snapshot).await
 }

@@ -13,10 +13,8 @@ use crate::{
     tuple::Elements,
 };
 
-/// The result of one step of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SweptFilters {
-    #[allow(missing_docs)]
     pub removed: usize,
     /// The next step begins after it; `None` at the end.
     pub next: Option<StreamId>,

@@ -14,23 +14,18 @@ use crate::{
     streams::{self, Entry, ReadLimit, Totals},
 };
 
-/// The result of [`take`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// Events to deliver now.
     Work(Box<Work>),
-    /// Another pod has the lease until this time, unix milliseconds.
+    /// The time until which another pod has the lease, unix milliseconds.
     Held(u64),
-    /// The next attempt is due at this time, unix milliseconds.
+    /// The time of the next attempt, unix milliseconds.
     Later(u64),
-    /// The queue is empty.
     Nothing,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Work {
-    /// The proof of the lease.
     pub epoch: u64,
     /// A dead letter that is sent again, by itself: then there are no entries.
     pub letter: Option<Letter>,
@@ -43,12 +38,13 @@ pub struct Work {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum Outcome {
-    /// The receiver accepted all events.
     Delivered,
     /// All events are tried again later.
-    Failed { failure: Failure, next_attempt_ms: u64 },
+    Failed {
+        failure: Failure,
+        next_attempt_ms: u64,
+    },
     /// The receiver refused one of the events; single deliveries will show which.
     Split(Failure),
     /// The events leave the queue as dead letters.
@@ -212,16 +208,14 @@ fn succeed(state: &mut State, now_ms: u64) {
     state.last_success_ms = now_ms;
 }
 
-/// The queue of a webhook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitingEvents {
     /// Events and their bytes; an event that two filters match counts twice.
     pub totals: Totals,
-    /// Time of the oldest event, unix milliseconds.
     pub oldest_at_ms: Option<u64>,
 }
 
-/// Reads the progress and the queue of a webhook in snapshots.
+/// Snapshot reads.
 pub async fn status(tx: &Transaction, hook: Hook<'_>) -> Result<(State, WaitingEvents)> {
     let state = state::get(tx, hook, Read::Snapshot).await?;
     let sources = sources(tx, hook).await?;

@@ -15,7 +15,6 @@ use crate::{
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Letter {
     pub id: Position,
     /// Time of leaving the queue, unix milliseconds.
@@ -28,7 +27,6 @@ pub struct Letter {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct NewLetter {
     pub id: Position,
     pub attempts: u32,
@@ -179,7 +177,6 @@ pub(super) async fn failed(
     blob.set(tx, &encode(&head, &letter.event)?).await
 }
 
-/// The first dead letter to send again.
 pub(super) async fn next(tx: &Transaction, hook: Hook<'_>) -> Result<Option<Letter>> {
     let prefix = hook.key(tags::HOOK_AGAIN);
     let options = RangeOptions { limit: 1, reverse: false, read: Read::Serializable };

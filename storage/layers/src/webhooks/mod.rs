@@ -34,7 +34,6 @@ pub use state::{Failure, State};
 pub use sync::{Synced, Wanted, concerns, forget, sync};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Hook<'a> {
     pub broker: BrokerId,
     pub name: &'a str,

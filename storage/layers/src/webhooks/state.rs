@@ -12,7 +12,6 @@ use crate::{
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs)]
 pub struct State {
     /// Events up to here were delivered or left the queue.
     pub(super) cursor: Position,
@@ -28,13 +27,11 @@ pub struct State {
     pub last_success_ms: u64,
     pub last_failure: Option<Failure>,
     pub delivered: u64,
-    /// Events that became dead letters.
     pub dead: u64,
     /// Events that a limit removed, or that were queued when their filter was removed.
     pub lost: u64,
     /// Dead letters that a limit removed.
     pub letters_lost: u64,
-    /// Present dead letters.
     pub letters: u32,
     /// Bytes of their events.
     pub letter_bytes: u64,
@@ -52,7 +49,6 @@ pub(super) struct Lease {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)]
 pub struct Failure {
     pub at_ms: u64,
     pub status: Option<u16>,

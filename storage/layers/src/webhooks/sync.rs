@@ -18,14 +18,12 @@ use crate::{
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Wanted {
     pub name: String,
     /// Filters of the topics whose messages become events; none for a disabled webhook.
     pub filters: BTreeSet<String>,
 }
 
-/// The result of [`sync`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Synced {
     /// Filters whose streams have changed.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use millrace_layers::{BrokerId, Position};
 
 use super::Violations;
-use crate::history::{Before, Found, Kept, PodHistory, Tenure, Write};
+use crate::history::{Before, Found, PodHistory, Subscribed, Tenure, Write};
 
 const LONG_S: u32 = 3_600;
 
@@ -51,8 +51,8 @@ fn follows(
         return lost(history, earlier, was, is).then(|| "the session was lost".into());
     };
     let expected = if is.present { before.cursor } else { Position::MIN };
-    if is.cursor != expected || (!is.present && !is.kept.is_empty()) {
-        return Some(format!("it begins at {:?} with {:?}", is.cursor, is.kept));
+    if is.cursor != expected || (!is.present && !is.subscriptions.is_empty()) {
+        return Some(format!("it begins at {:?} with {:?}", is.cursor, is.subscriptions));
     }
     if before.attempt == attempt && before.epoch != was.epoch {
         return Some(format!("the epoch was {} and not {}", before.epoch, was.epoch));
@@ -61,10 +61,10 @@ fn follows(
         return Some(format!("attempt {} came after {attempt} and was overwritten", before.attempt));
     }
     if before.life != was.life {
-        let is_new = before.cursor == Position::MIN && (!is.present || is.kept.is_empty());
+        let is_new = before.cursor == Position::MIN && (!is.present || is.subscriptions.is_empty());
         return (!is_new).then(|| "a new session has an old cursor or subscriptions".into());
     }
-    cursor(earlier, was, before).or_else(|| kept(earlier, is))
+    cursor(earlier, was, before).or_else(|| subscriptions(earlier, is))
 }
 
 fn is_in_doubt(history: &PodHistory, before: &Before, later: &Tenure) -> bool {
@@ -97,12 +97,12 @@ fn cursor(earlier: &Tenure, was: &Found, before: &Before) -> Option<String> {
 }
 
 /// The subscriptions are unchanged, except those whose change has no answer.
-fn kept(earlier: &Tenure, is: &Found) -> Option<String> {
+fn subscriptions(earlier: &Tenure, is: &Found) -> Option<String> {
     if !is.present {
         return None;
     }
-    let is_sure = |kept: &&Kept| !earlier.doubtful.contains(&kept.filter);
-    let expected: BTreeSet<&Kept> = earlier.kept.values().filter(is_sure).collect();
-    let found: BTreeSet<&Kept> = is.kept.iter().filter(is_sure).collect();
+    let is_sure = |subscribed: &&Subscribed| !earlier.doubtful.contains(&subscribed.filter);
+    let expected: BTreeSet<&Subscribed> = earlier.subscriptions.values().filter(is_sure).collect();
+    let found: BTreeSet<&Subscribed> = is.subscriptions.iter().filter(is_sure).collect();
     (expected != found).then(|| format!("the subscriptions were {expected:?} and are {found:?}"))
 }

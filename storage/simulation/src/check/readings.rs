@@ -1,5 +1,8 @@
 //! Reads are complete: they return every matching message since the subscription, except those that a limit trimmed and
 //! counted (P1, P2, P3), and nothing else (P8).
+//!
+//! A session's life begins when it is made and ends when it expires or is removed. Each pod that owns it during that life has
+//! a tenure.
 
 use std::{collections::BTreeMap, ops::Bound};
 
@@ -8,12 +11,12 @@ use millrace_storage::Versionstamp;
 
 use super::{CHECKER, Violations};
 use crate::{
-    history::{Kept, MessageId, PodHistory, Reading, Tenure, Write},
+    history::{MessageId, PodHistory, Reading, Subscribed, Tenure, Write},
     plan::matches,
 };
 
 /// The position from which on a subscription of a session's life is complete.
-type CompleteFrom = BTreeMap<(u64, Kept), Versionstamp>;
+type CompleteFrom = BTreeMap<(u64, Subscribed), Versionstamp>;
 
 pub(super) fn check(history: &PodHistory) -> Violations {
     let complete_from = complete_from(history);
@@ -28,7 +31,7 @@ pub(super) fn check(history: &PodHistory) -> Violations {
         if !counts(reading, tenure, accepted.get(&reading.attempt)) {
             continue;
         }
-        let complete = |kept: &Kept| complete_from.get(&(life, kept.clone())).copied();
+        let complete = |subscribed: &Subscribed| complete_from.get(&(life, subscribed.clone())).copied();
         violations.extend(missing(history, &orders[&tenure.broker], tenure, reading, &complete));
     }
     violations
@@ -59,8 +62,8 @@ fn complete_from(history: &PodHistory) -> CompleteFrom {
     let mut all = BTreeMap::new();
     for tenure in history.tenures.values() {
         let Some(found) = &tenure.found else { continue };
-        for (kept, stamp) in &tenure.complete_from {
-            let first = all.entry((found.life, kept.clone())).or_insert(*stamp);
+        for (subscribed, stamp) in &tenure.complete_from {
+            let first = all.entry((found.life, subscribed.clone())).or_insert(*stamp);
             *first = (*first).min(*stamp);
         }
     }
@@ -72,8 +75,9 @@ fn foreign(history: &PodHistory, tenure: &Tenure, reading: &Reading) -> Violatio
     let mut last = reading.from;
     for (at, id) in &reading.entries {
         let Some(message) = history.messages.get(*id) else { continue };
-        let wanted =
-            |kept: &Kept| matches(&kept.filter, &message.topic) && *at > Position::end_of(kept.since);
+        let wanted = |subscribed: &Subscribed| {
+            matches(&subscribed.filter, &message.topic) && *at > Position::end_of(subscribed.since)
+        };
         if message.broker != tenure.broker || !reading.sources.iter().any(wanted) {
             violations.push(format!("foreign: {} got {id} on {}", tenure.client, message.topic));
         }
@@ -90,23 +94,23 @@ fn missing(
     order: &BTreeMap<Position, MessageId>,
     tenure: &Tenure,
     reading: &Reading,
-    complete_from: &dyn Fn(&Kept) -> Option<Versionstamp>,
+    complete_from: &dyn Fn(&Subscribed) -> Option<Versionstamp>,
 ) -> Violations {
     let mut violations = Vec::new();
     let span = (Bound::Excluded(reading.from), Bound::Included(reading.through));
     let read: BTreeMap<Position, MessageId> = reading.entries.iter().copied().collect();
-    for (number, kept) in reading.sources.iter().enumerate() {
-        let Some(since) = complete_from(kept) else { continue };
+    for (number, subscribed) in reading.sources.iter().enumerate() {
+        let Some(since) = complete_from(subscribed) else { continue };
         let is_wanted = |at: &Position, id: MessageId| {
             let topic = history.messages.get(id).map(|message| &message.topic);
-            at.stamp() > since && topic.is_some_and(|topic| matches(&kept.filter, topic))
+            at.stamp() > since && topic.is_some_and(|topic| matches(&subscribed.filter, topic))
         };
         let mut gone =
             order.range(span).filter(|(at, id)| is_wanted(at, **id) && !read.contains_key(at)).peekable();
         let first = gone.peek().map(|(at, id)| (**at, **id));
         let (count, counted) = (gone.count() as u64, reading.missed.get(&number).copied().unwrap_or(0));
         if let Some((at, id)) = first.filter(|_| count > counted) {
-            let (client, filter) = (&tenure.client, &kept.filter);
+            let (client, filter) = (&tenure.client, &subscribed.filter);
             violations.push(format!(
                 "missing: {client} ({filter} since {since:?}) did not get {count}, {counted} counted as \
                  trimmed: {id} at {at:?}"

@@ -106,8 +106,8 @@ async fn count(checker: &Pod, broker: BrokerId) -> Result<()> {
     let mut members: BTreeMap<StreamId, u64> = BTreeMap::new();
     let clients = [AUDIT, KEEPER].into_iter().chain(CLIENTS);
     let sessions: Vec<Mine> = clients.filter_map(|client| checker.mine(broker, client)).collect();
-    for kept in sessions.iter().flat_map(|mine| mine.kept.values()) {
-        *members.entry(kept.stream).or_default() += 1;
+    for subscribed in sessions.iter().flat_map(|mine| mine.subscriptions.values()) {
+        *members.entry(subscribed.stream).or_default() += 1;
     }
     let streams = checker.read(async |tx| streams::list(tx, broker, None, 1_000).await).await?;
     for (stream, row) in streams {

@@ -16,7 +16,7 @@ use millrace_storage::Versionstamp;
 pub(crate) use clients::{Client, Stage};
 pub(crate) use groups::Groups;
 pub(crate) use messages::{MessageId, Messages, Retain, body, of_body};
-pub(crate) use tenures::{Before, Found, Kept, Tenure, Write};
+pub(crate) use tenures::{Before, Found, Subscribed, Tenure, Write};
 
 /// The one history of a run, which all pods write.
 pub type Shared = Rc<RefCell<PodHistory>>;
@@ -50,7 +50,7 @@ pub(crate) struct Reading {
     pub(crate) attempt: u64,
     pub(crate) from: Position,
     pub(crate) through: Position,
-    pub(crate) sources: Vec<Kept>,
+    pub(crate) sources: Vec<Subscribed>,
     pub(crate) entries: Vec<(Position, MessageId)>,
     /// By source, most entries that a limit removed before they were read.
     pub(crate) missed: BTreeMap<usize, u64>,

@@ -8,13 +8,13 @@ use millrace_storage::{Version, Versionstamp};
 use super::{MessageId, PodHistory};
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Kept {
+pub(crate) struct Subscribed {
     pub(crate) filter: String,
     pub(crate) stream: StreamId,
     pub(crate) since: Version,
 }
 
-/// An attempt to attach and its result.
+/// An attempt to attach and its result: the time in which one pod owns a session.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tenure {
     pub(crate) broker: BrokerId,
@@ -26,9 +26,9 @@ pub(crate) struct Tenure {
     /// `None` while it is unknown whether the attach succeeded.
     pub(crate) found: Option<Found>,
     /// Its subscriptions, according to the answers.
-    pub(crate) kept: BTreeMap<String, Kept>,
+    pub(crate) subscriptions: BTreeMap<String, Subscribed>,
     /// The position from which on each of its subscriptions is complete.
-    pub(crate) complete_from: BTreeMap<Kept, Versionstamp>,
+    pub(crate) complete_from: BTreeMap<Subscribed, Versionstamp>,
     /// Filters whose subscription or removal has no answer.
     pub(crate) doubtful: BTreeSet<String>,
     pub(crate) cursors: Vec<(Position, Write)>,
@@ -56,7 +56,7 @@ pub(crate) struct Found {
     pub(crate) life: u64,
     pub(crate) cursor: Position,
     pub(crate) before: Option<Before>,
-    pub(crate) kept: Vec<Kept>,
+    pub(crate) subscriptions: Vec<Subscribed>,
     pub(crate) received: Vec<u16>,
 }
 
@@ -93,8 +93,13 @@ impl PodHistory {
             ));
         }
         let tenure = self.tenure(attempt);
-        tenure.kept = found.kept.iter().map(|kept| (kept.filter.clone(), kept.clone())).collect();
-        tenure.complete_from = found.kept.iter().map(|kept| (kept.clone(), found.stamp)).collect();
+        tenure.subscriptions = found
+            .subscriptions
+            .iter()
+            .map(|subscribed| (subscribed.filter.clone(), subscribed.clone()))
+            .collect();
+        tenure.complete_from =
+            found.subscriptions.iter().map(|subscribed| (subscribed.clone(), found.stamp)).collect();
         tenure.found = Some(found);
     }
 
@@ -104,16 +109,21 @@ impl PodHistory {
     }
 
     /// The request is answered: `None` when the filter was removed.
-    pub(crate) fn changed(&mut self, attempt: u64, filter: &str, kept: Option<(Kept, Versionstamp)>) {
+    pub(crate) fn changed(
+        &mut self,
+        attempt: u64,
+        filter: &str,
+        subscribed: Option<(Subscribed, Versionstamp)>,
+    ) {
         let tenure = self.tenure(attempt);
         tenure.doubtful.remove(filter);
-        match kept {
-            Some((kept, stamp)) => {
-                tenure.complete_from.entry(kept.clone()).or_insert(stamp);
-                tenure.kept.insert(filter.into(), kept);
+        match subscribed {
+            Some((subscribed, stamp)) => {
+                tenure.complete_from.entry(subscribed.clone()).or_insert(stamp);
+                tenure.subscriptions.insert(filter.into(), subscribed);
             }
             None => {
-                tenure.kept.remove(filter);
+                tenure.subscriptions.remove(filter);
             }
         }
     }

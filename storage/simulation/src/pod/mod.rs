@@ -19,7 +19,7 @@ use millrace_layers::{
 use millrace_storage::{Database, Transaction};
 
 use crate::{
-    history::{Kept, Shared},
+    history::{Shared, Subscribed},
     plan::{CLIENTS, LEASE_MS, Plant, RunPlan},
     tasks::until,
     world::World,
@@ -54,7 +54,7 @@ pub(crate) struct Mine {
     pub(crate) life: u64,
     pub(crate) epoch: u64,
     pub(crate) cursor: Position,
-    pub(crate) kept: BTreeMap<String, Kept>,
+    pub(crate) subscriptions: BTreeMap<String, Subscribed>,
     pub(crate) received: BTreeSet<u16>,
 }
 

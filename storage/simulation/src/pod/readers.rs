@@ -8,7 +8,7 @@ use millrace_layers::{
 
 use super::{Done, Mine, Pod};
 use crate::{
-    history::{Kept, Reading, Write, of_body},
+    history::{Reading, Subscribed, Write, of_body},
     plan::Plant,
 };
 
@@ -27,19 +27,19 @@ impl Pod {
 
     /// Returns whether there is more.
     pub(crate) async fn read_page(&self, mine: &mut Mine, limit: ReadLimit) -> Result<bool> {
-        let kept: Vec<Kept> =
-            mine.kept.values().filter(|kept| !kept.filter.starts_with("$share/")).cloned().collect();
+        let subscribed: Vec<Subscribed> =
+            mine.subscriptions.values().filter(|of| !of.filter.starts_with("$share/")).cloned().collect();
         let sources: Vec<_> =
-            kept.iter().map(|kept| Source { stream: kept.stream, since: kept.since }).collect();
+            subscribed.iter().map(|of| Source { stream: of.stream, since: of.since }).collect();
         let (broker, from) = (mine.broker, mine.cursor);
         let batch = self.read(async |tx| streams::read(tx, broker, &sources, from, limit).await).await?;
         mine.cursor = batch.through;
         let more = batch.more;
-        self.note(mine, from, kept, batch);
+        self.note(mine, from, subscribed, batch);
         Ok(more)
     }
 
-    fn note(&self, mine: &Mine, from: millrace_layers::Position, sources: Vec<Kept>, batch: Batch) {
+    fn note(&self, mine: &Mine, from: millrace_layers::Position, sources: Vec<Subscribed>, batch: Batch) {
         let mut history = self.history.borrow_mut();
         let mut entries = Vec::new();
         for entry in batch.entries {
@@ -64,10 +64,12 @@ impl Pod {
             .transact(async |tx| {
                 let owned = self.fence(tx, &mine).await?;
                 sessions::checkpoint(&owned, mine.cursor, &[])?;
-                for kept in mine.kept.values().filter(|kept| !kept.filter.starts_with("$share/")) {
-                    let is_sole = subscriptions::is_sole(tx, mine.broker, kept.stream).await?;
+                for subscribed in
+                    mine.subscriptions.values().filter(|subscribed| !subscribed.filter.starts_with("$share/"))
+                {
+                    let is_sole = subscriptions::is_sole(tx, mine.broker, subscribed.stream).await?;
                     if is_sole || self.plant == Some(Plant::Trim) {
-                        streams::trim(tx, mine.broker, kept.stream, mine.cursor, None).await?;
+                        streams::trim(tx, mine.broker, subscribed.stream, mine.cursor, None).await?;
                     }
                 }
                 Ok(())

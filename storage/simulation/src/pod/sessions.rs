@@ -14,7 +14,7 @@ use millrace_storage::{Read, Transaction};
 
 use super::{Done, Mine, Pod};
 use crate::{
-    history::{Before, Found, Kept, MessageId, Retain, RetainedSeen, Tenure, Write, of_body},
+    history::{Before, Found, MessageId, Retain, RetainedSeen, Subscribed, Tenure, Write, of_body},
     plan::{FILTERS, Plant},
 };
 
@@ -59,12 +59,15 @@ impl Pod {
         if found.before.as_ref().is_some_and(|before| before.detached_at_ms == 0) {
             history.count("takeovers");
         }
-        let kept: BTreeMap<_, _> =
-            found.kept.iter().map(|kept| (kept.filter.clone(), kept.clone())).collect();
+        let subscriptions: BTreeMap<_, _> = found
+            .subscriptions
+            .iter()
+            .map(|subscribed| (subscribed.filter.clone(), subscribed.clone()))
+            .collect();
         let (life, epoch, cursor) = (found.life, found.epoch, found.cursor);
         let received = found.received.iter().copied().collect();
         history.attached(attempt, found);
-        Ok(Mine { broker, client, attempt, life, epoch, cursor, kept, received })
+        Ok(Mine { broker, client, attempt, life, epoch, cursor, subscriptions, received })
     }
 
     fn begin_tenure(&self, broker: BrokerId, client: &str, connect: Connect) -> (u64, Option<MessageId>) {
@@ -126,7 +129,7 @@ impl Pod {
             life,
             cursor: taken.record.cursor,
             before,
-            kept: taken.subscriptions.iter().map(kept).collect(),
+            subscriptions: taken.subscriptions.iter().map(subscribed).collect(),
             received: received.into_iter().map(|(id, _)| id).collect(),
         })
     }
@@ -158,15 +161,15 @@ impl Pod {
             .await;
         let ((made, found), stamp) = done.map_err(|error| self.change_failed(&mine, filter, error))?;
         let stamp = stamp.ok_or(Error::Corrupt("commit"))?;
-        let kept = Kept { filter: filter.into(), stream: made.stream, since: made.since };
+        let subscribed = Subscribed { filter: filter.into(), stream: made.stream, since: made.since };
         let mut history = self.history.borrow_mut();
         history.count("subscriptions");
-        history.changed(mine.attempt, filter, Some((kept.clone(), stamp)));
+        history.changed(mine.attempt, filter, Some((subscribed.clone(), stamp)));
         if !filter.starts_with("$share/") {
             let (broker, filter) = (mine.broker, filter.to_owned());
             history.retained.push(RetainedSeen { broker, filter, stamp, found });
         }
-        mine.kept.insert(filter.into(), kept);
+        mine.subscriptions.insert(filter.into(), subscribed);
         self.keep(mine);
         Ok(())
     }
@@ -188,7 +191,7 @@ impl Pod {
 
     pub(super) async fn unsubscribe(&self) -> Done {
         let Some(mut mine) = self.any_session() else { return Ok(()) };
-        let filters: Vec<String> = mine.kept.keys().cloned().collect();
+        let filters: Vec<String> = mine.subscriptions.keys().cloned().collect();
         if filters.is_empty() {
             return Ok(());
         }
@@ -207,7 +210,7 @@ impl Pod {
             history.violated(format!("subscriptions: {} had lost {filter}", mine.client));
         }
         history.changed(mine.attempt, filter, None);
-        mine.kept.remove(filter);
+        mine.subscriptions.remove(filter);
         drop(history);
         self.keep(mine);
         Ok(())
@@ -265,8 +268,8 @@ pub(super) fn will_id(will: &[u8]) -> Result<MessageId> {
     will.try_into().map(MessageId::from_be_bytes).map_err(|_| Error::Corrupt("will"))
 }
 
-fn kept(subscription: &subscriptions::Subscription) -> Kept {
-    Kept {
+fn subscribed(subscription: &subscriptions::Subscription) -> Subscribed {
+    Subscribed {
         filter: String::from_utf8_lossy(&subscription.filter).into_owned(),
         stream: subscription.stream,
         since: subscription.since,

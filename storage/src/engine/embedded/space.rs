@@ -15,7 +15,7 @@ use super::{
     options::Options,
     store::{Store, UNMERGED},
 };
-use crate::{error::Error, host::instant, version::Version};
+use crate::{clock::instant, error::Error, version::Version};
 
 /// The part of the reserve for writes that make room.
 const CLEANUP_PART: u64 = 4;

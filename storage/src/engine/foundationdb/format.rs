@@ -7,10 +7,10 @@ use bytes::Bytes;
 
 use super::{FoundationDb, error::ConnectError};
 use crate::{
+    clock::instant,
     completion::{Completion, block_on},
     engine::Engine,
     error::Error,
-    host::instant,
     key::KeyRange,
     limits::KEY_SPACE_END,
     read::{RangeOptions, Read},

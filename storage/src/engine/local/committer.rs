@@ -14,8 +14,8 @@ use super::{
     request::Request,
 };
 use crate::{
+    clock::instant,
     error::Error,
-    host::instant,
     version::{Version, Versionstamp},
 };
 

@@ -732,22 +732,23 @@ type ListMember struct {
 type ListToken struct {
 	// Items The rows of the page.
 	Items []struct {
-		// CreatedAtMs When it was made, in unix milliseconds.
+		// CreatedAtMs Creation time, in unix milliseconds.
 		CreatedAtMs int64 `json:"created_at_ms"`
 
-		// ExpiresAtMs Until when it is good, in unix milliseconds; for ever if it is left out.
+		// ExpiresAtMs End of the token, in unix milliseconds. Left out: it has no end.
 		ExpiresAtMs *int64 `json:"expires_at_ms,omitempty"`
 
-		// Id Its id.
+		// Id Id of the token.
 		Id openapi_types.UUID `json:"id"`
 
-		// MadeBy Id of the member who made it. It may do no more than that member may, and ends with the membership. Older tokens have none.
+		// MadeBy Id of the member who made the token. The token may do no more than that member, and ends with the membership.
+		// Older tokens have none.
 		MadeBy *openapi_types.UUID `json:"made_by,omitempty"`
 
-		// Name What people call it.
+		// Name Name for people.
 		Name string `json:"name"`
 
-		// Scopes What may be done with it.
+		// Scopes Permissions of the token.
 		Scopes []Permission `json:"scopes"`
 	} `json:"items"`
 
@@ -853,25 +854,26 @@ type MadeInvitation struct {
 
 // MadeToken An API token with its secret.
 type MadeToken struct {
-	// CreatedAtMs When it was made, in unix milliseconds.
+	// CreatedAtMs Creation time, in unix milliseconds.
 	CreatedAtMs int64 `json:"created_at_ms"`
 
-	// ExpiresAtMs Until when it is good, in unix milliseconds; for ever if it is left out.
+	// ExpiresAtMs End of the token, in unix milliseconds. Left out: it has no end.
 	ExpiresAtMs *int64 `json:"expires_at_ms,omitempty"`
 
-	// Id Its id.
+	// Id Id of the token.
 	Id openapi_types.UUID `json:"id"`
 
-	// MadeBy Id of the member who made it. It may do no more than that member may, and ends with the membership. Older tokens have none.
+	// MadeBy Id of the member who made the token. The token may do no more than that member, and ends with the membership.
+	// Older tokens have none.
 	MadeBy *openapi_types.UUID `json:"made_by,omitempty"`
 
-	// Name What people call it.
+	// Name Name for people.
 	Name string `json:"name"`
 
-	// Scopes What may be done with it.
+	// Scopes Permissions of the token.
 	Scopes []Permission `json:"scopes"`
 
-	// Secret What programs send. It is shown only now.
+	// Secret The secret that programs send. Only this answer contains it.
 	Secret string `json:"secret"`
 }
 
@@ -975,13 +977,13 @@ type NewSpendCap struct {
 
 // NewToken A new API token.
 type NewToken struct {
-	// ExpiresAtMs Until when it is good, in unix milliseconds; for ever if it is left out.
+	// ExpiresAtMs End of the token, in unix milliseconds. Left out: it has no end.
 	ExpiresAtMs *int64 `json:"expires_at_ms,omitempty"`
 
-	// Name What people call it.
+	// Name Name for people.
 	Name string `json:"name"`
 
-	// Scopes What may be done with it: no more than who makes it may.
+	// Scopes Permissions of the token. The caller must have each of them.
 	Scopes []Permission `json:"scopes"`
 }
 
@@ -1165,22 +1167,23 @@ type SpendCap struct {
 
 // Token An API token, without its secret.
 type Token struct {
-	// CreatedAtMs When it was made, in unix milliseconds.
+	// CreatedAtMs Creation time, in unix milliseconds.
 	CreatedAtMs int64 `json:"created_at_ms"`
 
-	// ExpiresAtMs Until when it is good, in unix milliseconds; for ever if it is left out.
+	// ExpiresAtMs End of the token, in unix milliseconds. Left out: it has no end.
 	ExpiresAtMs *int64 `json:"expires_at_ms,omitempty"`
 
-	// Id Its id.
+	// Id Id of the token.
 	Id openapi_types.UUID `json:"id"`
 
-	// MadeBy Id of the member who made it. It may do no more than that member may, and ends with the membership. Older tokens have none.
+	// MadeBy Id of the member who made the token. The token may do no more than that member, and ends with the membership.
+	// Older tokens have none.
 	MadeBy *openapi_types.UUID `json:"made_by,omitempty"`
 
-	// Name What people call it.
+	// Name Name for people.
 	Name string `json:"name"`
 
-	// Scopes What may be done with it.
+	// Scopes Permissions of the token.
 	Scopes []Permission `json:"scopes"`
 }
 

@@ -63,6 +63,7 @@ pub(super) fn list(tables: &Path) -> Result<Vec<File>, Fault> {
     Ok(journals)
 }
 
+/// Whether no journal has a byte other than zero, as after a start that was killed.
 pub(super) fn are_blank(journals: &[File]) -> Result<bool, Fault> {
     for journal in journals {
         let failed = |error| Fault::Io(journal.path.clone(), error);
@@ -74,6 +75,8 @@ pub(super) fn are_blank(journals: &[File]) -> Result<bool, Fault> {
     Ok(true)
 }
 
+/// Reads all journals in order, and cuts off an incomplete last write. `noted` is the last version known to have been
+/// acknowledged: damage to a commit up to it is an error.
 pub(super) fn check(journals: &[File], noted: Version) -> Result<Found, Fault> {
     let mut read = Found::default();
     for (index, journal) in journals.iter().enumerate() {

@@ -1,0 +1,70 @@
+//! The standing of a client that authenticates with a connect token.
+
+use std::sync::Arc;
+
+use super::{AccessRefusal, Method, Shown, Standing};
+use crate::connect_token::{ConnectTokenClaims, ConnectTokenRefusal};
+use crate::rules::RuleList;
+
+impl ConnectTokenClaims {
+    pub fn standing(&self, broker: u64, shown: Shown<'_>, now_ms: u64) -> Result<Standing, AccessRefusal> {
+        let refuse = |why| Err(AccessRefusal::ConnectToken(why));
+        if self.broker != broker {
+            return refuse(ConnectTokenRefusal::Broker);
+        }
+        if self.expires_at_ms <= now_ms {
+            return refuse(ConnectTokenRefusal::Expired);
+        }
+        let is_user = shown.user.is_none_or(|user| user.is_empty() || user == self.user);
+        if !is_user || shown.client_id != self.client_id {
+            return refuse(ConnectTokenRefusal::Client);
+        }
+        let rules = RuleList::compile(&self.rules).map_err(|_| AccessRefusal::Rules)?;
+        // An empty rule list would allow everything.
+        if rules.is_empty() {
+            return Err(AccessRefusal::Rules);
+        }
+        Ok(Standing {
+            method: Method::ConnectToken,
+            user: Some(self.user.as_str().into()),
+            rules: Some(Arc::new(rules)),
+            group: None,
+            until_ms: Some(self.expires_at_ms),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Action, Effect, Rule};
+
+    fn token() -> ConnectTokenClaims {
+        ConnectTokenClaims {
+            broker: 7,
+            user: "console:ann".into(),
+            client_id: "page-1".into(),
+            rules: vec![Rule::new(Effect::Allow, Action::Subscribe, "plant/#")],
+            expires_at_ms: 1_000,
+        }
+    }
+
+    #[test]
+    fn a_token_is_for_one_client_of_one_broker_until_it_expires() {
+        let shown = |user, client_id| Shown { user, client_id, ..Shown::default() };
+        let standing = token().standing(7, shown(None, "page-1"), 999).unwrap();
+        assert_eq!((standing.user.as_deref(), standing.until_ms), (Some("console:ann"), Some(1_000)));
+        let why =
+            |broker, user, client_id, now_ms| token().standing(broker, shown(user, client_id), now_ms).err();
+        for (broker, user, client_id, now_ms, refusal) in [
+            (8, None, "page-1", 999, ConnectTokenRefusal::Broker),
+            (7, None, "page-1", 1_000, ConnectTokenRefusal::Expired),
+            (7, None, "pump", 999, ConnectTokenRefusal::Client),
+            (7, Some("bob"), "page-1", 999, ConnectTokenRefusal::Client),
+        ] {
+            assert_eq!(why(broker, user, client_id, now_ms), Some(AccessRefusal::ConnectToken(refusal)));
+        }
+        let free = ConnectTokenClaims { rules: Vec::new(), ..token() };
+        assert_eq!(free.standing(7, shown(None, "page-1"), 0).err(), Some(AccessRefusal::Rules));
+    }
+}

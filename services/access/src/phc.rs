@@ -1,0 +1,44 @@
+//! Which stored password hashes are accepted: PHC strings of Argon2id with a bounded cost.
+
+use argon2::password_hash::phc::PasswordHash;
+use argon2::{ARGON2ID_IDENT, Params};
+
+/// Largest memory that an imported hash can ask for, KiB. Every connect allocates it.
+const MEMORY_KIB_MAX: u32 = 1024 * 1024;
+
+/// An error is the problem with its remedy.
+pub(crate) fn check(phc: &str) -> Result<(), &'static str> {
+    const WRONG: &str =
+        "the hash is not a PHC string of Argon2id ($argon2id$v=19$m=...); `millrace passwd` makes one";
+    let hash = PasswordHash::new(phc).map_err(|_| WRONG)?;
+    if hash.algorithm != ARGON2ID_IDENT || hash.salt.is_none() || hash.hash.is_none() {
+        return Err(WRONG);
+    }
+    match Params::try_from(&hash) {
+        Ok(params) if params.m_cost() <= MEMORY_KIB_MAX => Ok(()),
+        Ok(_) => Err("the hash asks for more than 1 GiB of memory at every connect; hash the password anew"),
+        Err(_) => Err(WRONG),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::secrets::chosen::cheap;
+
+    #[test]
+    fn a_hash_that_would_cost_too_much_or_nothing_is_not_taken() {
+        let phc = cheap(b"secret");
+        assert_eq!(check(&phc), Ok(()));
+        for (wrong, what) in [
+            ("secret".to_owned(), "Argon2id"),
+            (phc.replace("argon2id", "argon2i"), "Argon2id"),
+            (phc.replace("m=8", "m=7"), "Argon2id"),
+            (phc.replace("m=8", "m=2000000"), "1 GiB"),
+            (phc.rsplit_once('$').unwrap().0.to_owned(), "Argon2id"),
+            ("$2y$05$Fmo5XtJ5pUKg0Ga7cFKbYO5S/V.y1Vj6oE0gkKUkA6hS7eFW9lDAa".to_owned(), "Argon2id"),
+        ] {
+            assert!(check(&wrong).unwrap_err().contains(what), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+use millrace_mqtt::QoS;
+use smallvec::SmallVec;
+
+use crate::subscription::{Subscription, Target};
+
+/// A session that gets one copy of the message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Receiver {
+    pub target: Target,
+    pub qos: QoS,
+    pub no_local: bool,
+    pub retain_as_published: bool,
+    /// Number of its matching subscriptions that are persistent.
+    pub kept: u16,
+    /// Identifiers of all matching subscriptions, possibly with repeats.
+    pub identifiers: SmallVec<[u32; 1]>,
+}
+
+impl From<&Subscription> for Receiver {
+    #[inline]
+    fn from(subscription: &Subscription) -> Self {
+        let mut identifiers = SmallVec::new();
+        if subscription.identifier != 0 {
+            identifiers.push(subscription.identifier);
+        }
+        Self {
+            target: subscription.target,
+            qos: subscription.qos,
+            no_local: subscription.no_local,
+            retain_as_published: subscription.retain_as_published,
+            kept: subscription.kept.into(),
+            identifiers,
+        }
+    }
+}
+
+impl Receiver {
+    /// Adds another subscription of the same session: one copy serves all of them.
+    //= [MQTT-3.3.4-2] v5
+    //= [MQTT-3.3.4-3] v5
+    //= [MQTT-3.3.4-4] v5
+    //= [MQTT-3.3.5-1] v3.1.1
+    pub(crate) fn merge(&mut self, other: &Subscription) {
+        self.qos = self.qos.max(other.qos);
+        // No Local excludes one subscription only; another subscription can still want the message.
+        self.no_local &= other.no_local;
+        // The single copy carries one RETAIN flag. A cleared flag would be wrong for a subscription with Retain As Published,
+        // while the others can ignore a set flag.
+        self.retain_as_published |= other.retain_as_published;
+        self.kept = self.kept.saturating_add(other.kept.into());
+        if other.identifier != 0 {
+            self.identifiers.push(other.identifier);
+        }
+    }
+}
