@@ -19,7 +19,7 @@ use crate::StartError;
 use crate::access::checker_threads;
 use crate::clock::{Clock, seconds};
 use crate::config::Authentication;
-use crate::core::connection::ConnectionId;
+use crate::connection_id::ConnectionId;
 use crate::mailbox::{Mail, Mailbox};
 use crate::random;
 

@@ -26,9 +26,6 @@ use crate::store::streams::{Kept, KeptGroup, Streams};
 /// Reason that clients get once their broker's spend cap is reached.
 pub(crate) const OVER_CAP: &str = "the spend cap of this broker is reached: its owner can raise it";
 
-/// Name of the broker of a server for one machine.
-pub(crate) const DEFAULT_BROKER: &str = "default";
-
 /// Whether a text is a valid broker name: a label of a host name (RFC 1123 section 2.1), in lower case.
 #[must_use]
 pub fn is_broker_name(text: &str) -> bool {

@@ -9,9 +9,11 @@ use millrace_transport::addresses::Networks;
 use millrace_transport::tls::files::Files;
 use millrace_transport::ws::handshake::Origins;
 
-use crate::broker::DEFAULT_BROKER;
 use crate::limits::Limits;
 use crate::traces::Tracer;
+
+/// Name of the broker of a server for one machine.
+pub(crate) const DEFAULT_BROKER: &str = "default";
 
 /// [`Config::default`] listens nowhere.
 #[derive(Clone, Debug, Default)]

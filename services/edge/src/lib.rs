@@ -11,6 +11,7 @@ mod broker;
 pub mod clients;
 mod clock;
 pub mod config;
+mod connection_id;
 mod core;
 mod drain;
 mod home;

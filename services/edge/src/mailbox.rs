@@ -13,8 +13,9 @@ use crate::access::{Attempted, Entered, Reviewed};
 use crate::authenticator::Verdict;
 use crate::broker::{Broker, Routes};
 use crate::clients::Asked;
+use crate::connection_id::ConnectionId;
 use crate::core::Committed;
-use crate::core::connection::{Adopted, ConnectionId};
+use crate::core::connection::Adopted;
 use crate::home::HomeClaim;
 use crate::metering::Amount;
 use crate::store::{

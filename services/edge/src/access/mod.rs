@@ -38,7 +38,7 @@ pub(crate) use scram::{Attempt, Attempted, Progress};
 pub(crate) use service::AuthenticationService;
 
 use crate::broker::Broker;
-use crate::core::connection::ConnectionId;
+use crate::connection_id::ConnectionId;
 
 #[derive(Debug)]
 pub(crate) struct Loaded {

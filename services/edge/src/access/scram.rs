@@ -10,7 +10,7 @@ use millrace_layers::Error;
 
 use super::service::{Shared, settle};
 use super::{Applicant, Granted, Loaded, Refused};
-use crate::core::connection::ConnectionId;
+use crate::connection_id::ConnectionId;
 use crate::mailbox::Mail;
 use crate::random;
 

@@ -6,14 +6,16 @@ use millrace_access::rules::Client;
 use millrace_mqtt::{Connect, Property, ReasonCode};
 use millrace_session::{Message, Session};
 
-use super::connection::{ConnectionId, Paused, Request};
+use super::connection::{Paused, Request};
 use super::homes::Arrival;
 use super::publish::is_reserved;
 use super::{Core, Ended, OutboundSlot, enhanced, parts};
 use crate::access::is_connect_token;
 use crate::authenticator::{Login, Verdict};
-use crate::broker::{Broker, DEFAULT_BROKER, is_broker_name};
+use crate::broker::{Broker, is_broker_name};
 use crate::clock::Millis;
+use crate::config::DEFAULT_BROKER;
+use crate::connection_id::ConnectionId;
 use crate::home::{HomeClaim, Owner};
 use crate::incidents::{Kind, Note};
 use crate::quota::Limit;

@@ -13,11 +13,12 @@ use millrace_access::entry::Method;
 use millrace_access::limits::USER_BYTES_MAX;
 use millrace_mqtt::{ReasonCode, Version};
 
-use super::connection::{Connected, ConnectionId, NONE, Who};
+use super::connection::{Connected, NONE, Who};
 use super::{Core, Ended, Homed};
 use crate::broker::Broker;
 use crate::clients::{Answer, Asked, Client, Question};
 use crate::clock::Millis;
+use crate::connection_id::ConnectionId;
 
 /// Sessions of a slice: about 0.2 ms when none is in the cache.
 const SLICE: usize = 2048;

@@ -6,9 +6,10 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::connection::{Connected, ConnectionId, Paused};
+use super::connection::{Connected, Paused};
 use super::{Core, PAUSE_MS, READ_BYTES};
 use crate::broker::Broker;
+use crate::connection_id::ConnectionId;
 use crate::mailbox::Mail;
 use crate::memory::Pressure;
 use crate::outbound::GRACE_MS;

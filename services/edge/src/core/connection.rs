@@ -20,14 +20,6 @@ use crate::ws::frames::Decoder;
 /// No session.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// A connection of the process: a slot may be used again, a generation is not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ConnectionId {
-    pub(crate) core: u16,
-    pub(crate) slot: u32,
-    pub(crate) generation: u32,
-}
-
 /// The framing between the socket and MQTT.
 #[derive(Debug)]
 pub(crate) enum Transport {

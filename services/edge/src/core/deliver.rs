@@ -7,13 +7,14 @@ use millrace_mqtt::{Packet, Properties, QoS, Version, decode, frame};
 use millrace_router::Receiver;
 use millrace_session::{Delivered, Delivery, DropReason, Message, Out};
 
-use super::connection::{ConnectionId, NONE};
+use super::connection::NONE;
 use super::fanout::Copies;
 use super::kept::{Held, Take};
 use super::notes::note_dropped;
 use super::{Core, Homed, OutboundSlot, group_id, parts, work};
 use crate::broker::{Broker, Routes};
 use crate::clock::Clock;
+use crate::connection_id::ConnectionId;
 use crate::mailbox::{Mail, Run};
 use crate::metering::Amount;
 use crate::metrics::BrokerCounters;

@@ -6,9 +6,10 @@ use millrace_access::scram::Enhanced;
 use millrace_authentication::Cancellation;
 use millrace_mqtt::{Auth, Connect, Properties, Property, ReasonCode};
 
-use super::connection::{ConnectionId, Exchange, NONE, Request, Who};
+use super::connection::{Exchange, NONE, Request, Who};
 use super::{Core, Ended, OutboundSlot, parts};
 use crate::access::{Applicant, Attempt, Attempted, Granted, Progress, Refused, Reviewed, Turn};
+use crate::connection_id::ConnectionId;
 
 const TOO_LARGE: &str = "Maximum Packet Size is too small for the answer";
 

@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use millrace_session::Message;
 
-use super::connection::{ConnectionId, Paused};
+use super::connection::Paused;
 use super::deliver::Publisher;
 use super::fair::FairQueue;
 use super::{Core, work};
 use crate::broker::Routes;
+use crate::connection_id::ConnectionId;
 use crate::mailbox::Mail;
 use crate::metering::Amount;
 

@@ -7,9 +7,10 @@ use millrace_layers::subscriptions::Subscribed;
 use millrace_router::Target;
 
 use super::Core;
-use super::connection::{ConnectionId, NONE};
+use super::connection::NONE;
 use super::kept::Kept;
 use crate::broker::Broker;
+use crate::connection_id::ConnectionId;
 use crate::mailbox::Mail;
 use crate::store::{PendingSubscribe, Subscribe};
 

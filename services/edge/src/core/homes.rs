@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use super::Core;
 use super::authenticate::ConnectAt;
-use super::connection::{ConnectionId, Paused};
+use super::connection::Paused;
 use crate::broker::Broker;
 use crate::clock::Millis;
+use crate::connection_id::ConnectionId;
 use crate::home::{HomeClaim, Owner};
 use crate::store::Job;
 

@@ -8,9 +8,10 @@ use std::hash::BuildHasher;
 use millrace_mqtt::Publish;
 
 use super::Core;
-use super::connection::{ConnectionId, NONE, Paused, Request};
+use super::connection::{NONE, Paused, Request};
 use crate::broker::Broker;
 use crate::clock::Millis;
+use crate::connection_id::ConnectionId;
 use crate::quota::limiter::{Rate, millis, nanos};
 use crate::quota::{Limit, Pace};
 

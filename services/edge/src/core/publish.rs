@@ -11,10 +11,11 @@ use millrace_mqtt::{PacketId, PacketType, Publish, QoS, ReasonCode, Version, top
 use millrace_router::Group;
 use millrace_session::{Message, Publication};
 
-use super::connection::{ConnectionId, NONE, Paused};
+use super::connection::{NONE, Paused};
 use super::trace::Traced;
 use super::{Core, Ended, OutboundSlot, parts};
 use crate::broker::{Broker, OVER_CAP, Routes};
+use crate::connection_id::ConnectionId;
 use crate::incidents::{Kind, Note};
 use crate::mailbox::{Mail, Run};
 use crate::metering::{Amount, UsageCounter};

@@ -13,13 +13,14 @@ use millrace_router::Target;
 use millrace_session::{Delivery, Entry, Message, Seconds, Session, Subscription};
 
 use super::between;
-use super::connection::{ConnectionId, Request};
+use super::connection::Request;
 use super::deliver::Publisher;
 use super::jobs::Turns;
 use super::kept::{Behind, Feed, Held, Kept, KeptSource, Way};
 use super::timers::Due;
 use super::{Attaching, Core, Ended};
 use crate::broker::{Broker, Routes};
+use crate::connection_id::ConnectionId;
 use crate::incidents::{Kind, Note};
 use crate::store::{Attach, Attached, Detach, Page, Read, Reader, SessionKey, Write, record};
 

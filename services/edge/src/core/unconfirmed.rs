@@ -5,8 +5,9 @@ use std::collections::HashMap;
 
 use millrace_mqtt::{PacketId, QoS, ReasonCode};
 
-use super::connection::{ConnectionId, NONE};
+use super::connection::NONE;
 use super::{Core, Ended};
+use crate::connection_id::ConnectionId;
 use crate::store::{Ack, PublisherKey, Write, record};
 
 /// By the connection that got the refusal.

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use millrace_mqtt::topic::Filter;
 use millrace_router::Target;
 
-use super::connection::{ConnectionId, NONE, Paused};
+use super::connection::{NONE, Paused};
 use super::fair::FairQueue;
 use super::subscribe::{SubscribeInProgress, UnsubscribeInProgress};
 use super::{Core, State};
 use crate::broker::Broker;
+use crate::connection_id::ConnectionId;
 
 /// Work that reading may cause in one turn, about 3 ms.
 pub(super) const TURN: u64 = 30_000;

@@ -18,7 +18,7 @@ use super::jobs::Publish;
 use super::queue::{Sized as _, Taken};
 use super::writer::{Why, Writer};
 use super::{Job, PublisherKey, Write};
-use crate::core::connection::ConnectionId;
+use crate::connection_id::ConnectionId;
 
 /// A store that has not answered for this long is unavailable.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -23,8 +23,8 @@ use super::inflight::Row;
 use super::queue::{self, Sized as _};
 use super::streams::Wanted;
 use crate::broker::{Broker, Routes};
+use crate::connection_id::ConnectionId;
 use crate::core::Replay;
-use crate::core::connection::ConnectionId;
 
 pub(crate) struct Job {
     pub(crate) write: Write,

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use smallvec::SmallVec;
 
 use super::jobs::{Ack, PublisherKey};
-use crate::core::connection::ConnectionId;
+use crate::connection_id::ConnectionId;
 
 #[derive(Default)]
 pub(super) struct Unconfirmed(HashMap<PublisherKey, SmallVec<[Refusals; 1]>>);

@@ -33,7 +33,7 @@ use super::{
     Ack, Attached, IdWrite, Job, Publish, Read, SessionKey, Shared, ToRead, Write, pods, retained, sweep,
 };
 use crate::broker::{Broker, Routes};
-use crate::core::connection::ConnectionId;
+use crate::connection_id::ConnectionId;
 use crate::core::routes::RouteCache;
 use crate::core::{Committed, group_id};
 use crate::mailbox::Mail;
