@@ -14,14 +14,14 @@ use millrace_router::{Edit, Group, Matched, Receiver, Router, Snapshot, TopicTre
 use millrace_session::{Budget, Message};
 
 use crate::access::Loaded;
+use crate::elsewhere::{Elsewhere, Targets, is_here};
 use crate::home::{Home, Loads};
 use crate::incidents::Incidents;
 use crate::limits;
 use crate::metering::UsageCounter;
 use crate::metrics::BrokerCounters;
 use crate::quota::Quota;
-use crate::region::{Elsewhere, Targets, is_here};
-use crate::store::streams::{Kept, KeptGroup, Streams};
+use crate::streams::{Kept, KeptGroup, Streams};
 
 /// Reason that clients get once their broker's spend cap is reached.
 pub(crate) const OVER_CAP: &str = "the spend cap of this broker is reached: its owner can raise it";

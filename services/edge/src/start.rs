@@ -23,16 +23,16 @@ use crate::config::Config;
 use crate::core::Core;
 use crate::drain::{Drain, DrainPace, Draining};
 use crate::home::Loads;
-use crate::incidents::IncidentRecorder;
 use crate::limits::{self, Limits};
 use crate::mailbox::Mailbox;
 use crate::memory::Memory;
-use crate::metering::UsageReporter;
 use crate::metrics::{CoreCounters, Histogram, Loudest};
 use crate::process::{Notices, Process};
-use crate::quota::Shares;
 use crate::region::Region;
 use crate::reload::Reloader;
+use crate::reporters::IncidentRecorder;
+use crate::reporters::QuotaExchange;
+use crate::reporters::UsageReporter;
 use crate::store::{ALONE, Store};
 use crate::tls::Tls;
 use crate::webhooks::Webhooks;
@@ -125,7 +125,7 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
     let incident_recorder = |layers: &Layers| IncidentRecorder::start(layers.clone(), clock, brokers.clone());
     let incident_recorder = layers.as_ref().map(incident_recorder).transpose()?;
     let shares = match (&layers, &config.pod) {
-        (Some(layers), Some(pod)) => Some(Shares::start(layers.clone(), clock, brokers.clone(), pod)?),
+        (Some(layers), Some(pod)) => Some(QuotaExchange::start(layers.clone(), clock, brokers.clone(), pod)?),
         _ => None,
     };
     let pod = config.pod.as_deref().unwrap_or(ALONE);

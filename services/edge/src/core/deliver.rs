@@ -15,11 +15,11 @@ use super::{Core, Homed, OutboundSlot, group_id, parts, work};
 use crate::broker::{Broker, Routes};
 use crate::clock::Clock;
 use crate::connection_id::ConnectionId;
+use crate::elsewhere::ELSEWHERE;
 use crate::mailbox::{Mail, Run};
 use crate::metering::Amount;
 use crate::metrics::BrokerCounters;
 use crate::outbound::Room;
-use crate::region::ELSEWHERE;
 
 /// Runs of at least this many bytes are shared by several receivers instead of copied for each.
 const SHARE_RUN_BYTES_MIN: usize = 2048;

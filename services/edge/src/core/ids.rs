@@ -10,8 +10,8 @@ use millrace_session::InFlight;
 
 use super::connection::NONE;
 use super::{Core, Ended, Homed, OutboundSlot, parts};
-use crate::store::streams::KeptGroup;
 use crate::store::{IdWrite, Ids, Reserve, SessionKey, Write, inflight};
+use crate::streams::KeptGroup;
 
 /// Payload bytes after which a write of reserved ids is split.
 const RESERVE_BYTES: usize = 1_000_000;

@@ -8,9 +8,9 @@ use millrace_session::{Message, Place};
 
 use super::Core;
 use crate::broker::Broker;
-use crate::region::is_here;
-use crate::store::streams::KeptGroup;
+use crate::elsewhere::is_here;
 use crate::store::{SharedMessages, Write};
+use crate::streams::KeptGroup;
 
 impl Core {
     pub(super) fn note_settled(&mut self, broker: u64, settled: Vec<(u64, Place)>) {

@@ -1,11 +1,11 @@
 //! Tenant limits: the limits in a broker's record, and the usage that counts against them. A broker without a record has no
 //! limits here; the process' own ([`crate::limits`]) are never exceeded. Over a rate limit, reading from the publishers pauses.
 //! Other limits refuse with the protocol's reason. All loops of a process share one [`Quota`] per broker; pods share limits by
-//! exchanging their usage ([`shares`]).
+//! exchanging their usage (`reporters/quota.rs`).
 
 mod limit;
 pub(crate) mod limiter;
-mod shares;
+mod others;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use millrace_session::SessionSettings;
 
 pub(crate) use limit::Limit;
 use limiter::{Rate, RateLimiter};
-pub(crate) use shares::{Others, Shares};
+pub(crate) use others::Others;
 
 #[derive(Default)]
 pub(crate) struct Quota {

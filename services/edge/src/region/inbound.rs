@@ -8,14 +8,14 @@ use std::sync::{Arc, PoisonError, Weak};
 use millrace_fabric::{Batch, Gap, Health, PodId, Sink, To};
 use millrace_session::{Message, Place, Trace};
 
-use super::members::is_here;
-use super::peers::AnnouncedDigest;
 use super::wire::{self, PodNotice};
 use super::{Region, record};
 use crate::broker::{Broker, Routes};
 use crate::core::deliver::amount_of_run;
 use crate::core::routes::RouteCache;
 use crate::core::{Committed, group_id};
+use crate::elsewhere::AnnouncedDigest;
+use crate::elsewhere::is_here;
 use crate::mailbox::{Mail, Run};
 use crate::traces::{About, TraceStep};
 

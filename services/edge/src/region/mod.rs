@@ -3,7 +3,7 @@
 //! A pod sends each message to the pods that may have subscribers to it, and each of these pods finds its own
 //! receivers. For persistent sessions a pod only announces that a message is committed; the other pods then read it
 //! from the store. So a lost notice delays such a message, and no message is lost. Members of a shared
-//! subscription on other pods are in this pod's router as targets of the pseudo-core [`ELSEWHERE`].
+//! subscription on other pods are in this pod's router as targets of the pseudo-core [`crate::elsewhere::ELSEWHERE`].
 
 mod clients;
 mod digest_thread;
@@ -13,9 +13,6 @@ mod inbound;
 mod joins;
 mod members;
 mod opening;
-mod own;
-mod peers;
-mod targets;
 mod wire;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -39,13 +36,10 @@ use crate::traces::Tracer;
 use clients::Inquiries;
 pub(crate) use clients::Tell;
 use digests::Digests;
-pub(crate) use digests::Elsewhere;
 use heard::AwaitingMail;
 use inbound::{Coming, FabricSink};
 use joins::Joins;
 use members::Members;
-pub(crate) use members::{ELSEWHERE, is_here};
-pub(crate) use targets::Targets;
 use wire::PodNotice;
 
 /// How long a starting pod waits until the other pods know its brokers.

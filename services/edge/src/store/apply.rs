@@ -21,7 +21,6 @@ use millrace_session::{InFlight, Message};
 use millrace_storage::{Read, Transaction, TransactionOption};
 
 use super::load::{self, subscribers};
-use super::streams::Kept;
 use super::{
     Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Job, Publish, Purge, SessionKey, Shared, StreamKey,
     Subscribe, Unsubscribe, Write, inflight, record,
@@ -29,6 +28,7 @@ use super::{
 use crate::broker::Broker;
 use crate::clock::{Clock, seconds};
 use crate::metering::Amount;
+use crate::streams::Kept;
 
 /// Bytes of whole messages that are stored with one session's packet ids: they must fit into one transaction.
 const WHOLE_BYTES_MAX: usize = 4_000_000;

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use millrace_layers::Position;
 use millrace_layers::streams::{self, Claimed, ReadLimit};
 
-use super::streams::KeptGroup;
 use super::writer::Writer;
 use super::{SharedMessages, StreamKey, record};
 use crate::broker::Broker;
-use crate::region::is_here;
+use crate::elsewhere::is_here;
+use crate::streams::KeptGroup;
 
 /// Messages claimed at a time; few, so that members on other pods get some.
 const CLAIM: ReadLimit = ReadLimit { entries: 50, bytes: 512 * 1024 };

@@ -10,12 +10,12 @@ use millrace_layers::{Error, Position};
 use millrace_session::Message;
 use millrace_storage::{TransactionOption, block_on};
 
-use super::streams::KeptGroup;
 use super::writer::Writer;
 use super::{SharedMessages, StreamKey, record};
 use crate::broker::{Broker, Routes};
+use crate::elsewhere::is_here;
 use crate::mailbox::Mail;
-use crate::region::is_here;
+use crate::streams::KeptGroup;
 
 const OUTSTANDING_MAX: usize = 1_000;
 const PAGE: ReadLimit = ReadLimit { entries: 200, bytes: 512 * 1024 };

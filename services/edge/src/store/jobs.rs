@@ -21,10 +21,10 @@ use smallvec::SmallVec;
 use super::backlog::{Lane, Work};
 use super::inflight::Row;
 use super::queue::{self, Sized as _};
-use super::streams::Wanted;
 use crate::broker::{Broker, Routes};
 use crate::connection_id::ConnectionId;
 use crate::core::Replay;
+use crate::streams::Wanted;
 
 pub(crate) struct Job {
     pub(crate) write: Write,

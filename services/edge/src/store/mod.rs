@@ -28,7 +28,6 @@ mod queues;
 mod reader;
 pub(crate) mod record;
 mod retained;
-pub(crate) mod streams;
 mod sweep;
 mod traced;
 mod unconfirmed;

@@ -36,8 +36,8 @@ use crate::broker::{Broker, Routes};
 use crate::connection_id::ConnectionId;
 use crate::core::routes::RouteCache;
 use crate::core::{Committed, group_id};
+use crate::elsewhere::is_here;
 use crate::mailbox::Mail;
-use crate::region::is_here;
 use crate::traces::{About, TraceStep};
 
 /// Conflicts after which a transaction of several jobs or sessions is split.

@@ -1,4 +1,4 @@
-//! The thread that writes incidents to the store.
+//! Writes incidents to the store.
 
 use std::collections::HashMap;
 use std::pin::pin;

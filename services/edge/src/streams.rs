@@ -158,24 +158,24 @@ impl Streams {
         of.get(&stream).map_or(0, |subscribers| subscribers.count.load(Ordering::Relaxed))
     }
 
-    pub(super) fn through(&self) -> Version {
+    pub(crate) fn through(&self) -> Version {
         self.through.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_through(&self, version: Version) {
+    pub(crate) fn set_through(&self, version: Version) {
         self.through.fetch_max(version, Ordering::Relaxed);
     }
 
     /// A conflict with a change of filters made a publish run again.
-    pub(super) fn stir(&self, now_ms: u64) {
+    pub(crate) fn stir(&self, now_ms: u64) {
         self.stirred_until_ms.store(now_ms + STIRRED_MS, Ordering::Relaxed);
     }
 
-    pub(super) fn is_stirred(&self, now_ms: u64) -> bool {
+    pub(crate) fn is_stirred(&self, now_ms: u64) -> bool {
         now_ms < self.stirred_until_ms.load(Ordering::Relaxed)
     }
 
-    pub(super) fn change(&self, rows: &[Row]) {
+    pub(crate) fn change(&self, rows: &[Row]) {
         for Row { filter, streams } in rows {
             let Ok(filter) = std::str::from_utf8(filter) else { continue };
             // At least one: an indexed stream has a subscriber, although other pods do not announce each of theirs.
@@ -185,7 +185,7 @@ impl Streams {
         }
     }
 
-    pub(super) fn retain(&self, filters: &HashSet<Bytes>) {
+    pub(crate) fn retain(&self, filters: &HashSet<Bytes>) {
         let known: Vec<Box<str>> = {
             let of_filter = self.of_filter.lock().unwrap_or_else(PoisonError::into_inner);
             of_filter.keys().filter(|filter| !filters.contains(filter.as_bytes())).cloned().collect()
@@ -213,7 +213,7 @@ impl Streams {
         streams.find_map(|stream| self.group(*stream).filter(|group| *group.name == *name))
     }
 
-    pub(super) fn set(&self, filter: &str, streams: &[Indexed], subscribers: &[u64]) {
+    pub(crate) fn set(&self, filter: &str, streams: &[Indexed], subscribers: &[u64]) {
         let Some(parsed) = Filter::parse(filter) else { return };
         let new: Vec<StreamId> = streams.iter().map(|indexed| indexed.stream).collect();
         let mut of_filter = self.of_filter.lock().unwrap_or_else(PoisonError::into_inner);
