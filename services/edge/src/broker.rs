@@ -13,7 +13,7 @@ use millrace_mqtt::QoS;
 use millrace_router::{Edit, Group, Matched, Receiver, Router, Snapshot, TopicTree, TreeSnapshot};
 use millrace_session::{Budget, Message};
 
-use crate::access::Loaded;
+use crate::authorization::Loaded;
 use crate::elsewhere::{Elsewhere, Targets, is_here};
 use crate::home::{Home, Loads};
 use crate::incidents::Incidents;

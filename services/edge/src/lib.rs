@@ -7,6 +7,7 @@
 mod access;
 mod admission;
 mod authenticator;
+mod authorization;
 mod broker;
 pub mod clients;
 mod clock;

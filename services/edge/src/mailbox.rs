@@ -9,8 +9,8 @@ use millrace_router::{Receiver, Target};
 use millrace_session::Message;
 use mio::Waker;
 
-use crate::access::{Attempted, Entered, Reviewed};
-use crate::authenticator::Verdict;
+use crate::authorization::LoginOutcome;
+use crate::authorization::{Attempted, Entered, Reviewed};
 use crate::broker::{Broker, Routes};
 use crate::clients::Asked;
 use crate::connection_id::ConnectionId;
@@ -101,7 +101,7 @@ pub(crate) enum Mail {
     FilesChanged(Arc<[Box<str>]>),
     Authenticated {
         connection: ConnectionId,
-        verdict: Verdict,
+        outcome: LoginOutcome,
     },
 }
 

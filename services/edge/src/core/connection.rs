@@ -10,7 +10,7 @@ use millrace_transport::addresses::Address;
 use millrace_transport::socket::Socket;
 
 use super::homes::Arrival;
-use crate::access::{Granted, Turn};
+use crate::authorization::{Granted, Turn};
 use crate::broker::Broker;
 use crate::home::HomeClaim;
 use crate::origin::Origin;

@@ -8,7 +8,8 @@ use millrace_mqtt::{Auth, Connect, Properties, Property, ReasonCode};
 
 use super::connection::{Exchange, NONE, Request, Who};
 use super::{Core, Ended, OutboundSlot, parts};
-use crate::access::{Applicant, Attempt, Attempted, Granted, Progress, Refused, Reviewed, Turn};
+use crate::access::{Applicant, Attempt};
+use crate::authorization::{Attempted, Granted, Progress, Refused, Reviewed, Turn};
 use crate::connection_id::ConnectionId;
 
 const TOO_LARGE: &str = "Maximum Packet Size is too small for the answer";

@@ -539,7 +539,7 @@ impl Core {
                 Mail::FilesChanged(users) => self.files_changed(&users),
                 Mail::Clients(asked) => self.asked_for_clients(asked),
                 Mail::Reviewed(reviewed) => self.reviewed(*reviewed),
-                Mail::Authenticated { connection, verdict } => self.authenticated(connection, verdict),
+                Mail::Authenticated { connection, outcome } => self.authenticated(connection, outcome),
             }
             self.flush_overfull();
             self.end_work(began);
