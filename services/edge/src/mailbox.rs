@@ -11,16 +11,17 @@ use mio::Waker;
 
 use crate::authorization::LoginOutcome;
 use crate::authorization::{Attempted, Entered, Reviewed};
-use crate::broker::{Broker, Routes};
+use crate::broker::Broker;
 use crate::clients::Asked;
 use crate::connection_id::ConnectionId;
-use crate::core::Committed;
 use crate::core::connection::Adopted;
+use crate::deliveries::Committed;
+use crate::deliveries::Run;
 use crate::home::HomeClaim;
-use crate::metering::Amount;
-use crate::store::{
+use crate::jobs::{
     Ack, Attached, Ids, Page, PendingSubscribe, Purge, SessionKey, StoredTraces, Subscribe, Unsubscribe,
 };
+use crate::routes::Routes;
 
 pub(crate) enum Mail {
     /// A connection whose client id this core owns, with the bytes received so far.
@@ -103,17 +104,6 @@ pub(crate) enum Mail {
         connection: ConnectionId,
         outcome: LoginOutcome,
     },
-}
-
-/// Consecutive QoS 0 messages of one publisher to one topic.
-pub(crate) struct Run {
-    pub(crate) routes: Arc<Routes>,
-    /// Whole PUBLISH packets without RETAIN, encoded for receivers of this version (5.0 or not).
-    pub(crate) bytes: Arc<[u8]>,
-    pub(crate) is_v5: bool,
-    pub(crate) amount: Amount,
-    /// `None`: the publisher is on another pod.
-    pub(crate) from: Option<ConnectionId>,
 }
 
 impl Mail {

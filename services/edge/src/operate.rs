@@ -12,15 +12,15 @@ use millrace_session::Message;
 use millrace_transport::addresses::Address;
 use millrace_transport::socket::Socket;
 
-use crate::broker::Routes;
 use crate::clients::{self, Answer, Question, Said};
 use crate::core::connection::{Adopted, Transport};
+use crate::jobs::{Job, Publish, Purge, Write};
 use crate::limits::MATCH;
 use crate::mailbox::Mail;
 use crate::origin::Origin;
 use crate::region::{Region, Tell};
+use crate::routes::Routes;
 use crate::start::Edge;
-use crate::store::{Job, Publish, Purge, Write};
 
 /// A question to the pods of a region. Dropping it ends the replies.
 pub struct Asking {

@@ -5,7 +5,7 @@ use millrace_mqtt::{Property, topic};
 use millrace_session::Message;
 
 use crate::clock::Clock;
-use crate::store::record;
+use crate::encoding::record;
 
 /// A decoded message.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,9 +9,10 @@ use millrace_layers::streams::{StreamId, StreamRef};
 use millrace_layers::webhooks::name_of_group;
 use millrace_mqtt::QoS;
 use millrace_mqtt::topic::Filter;
-use millrace_router::{Receiver, Router, Subscription, Target};
+use millrace_router::{Group, Receiver, Router, Subscription, Target};
 use millrace_storage::Version;
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::BuildHasher as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -75,6 +76,11 @@ impl KeptGroup {
     pub(crate) fn stream_of(number: u64) -> Option<StreamId> {
         (number != 0 && number & 1 == 0).then_some(number >> 1)
     }
+}
+
+/// The number that stands in sessions for a shared subscription without a stream: odd, so never that of a [`KeptGroup`].
+pub(crate) fn group_id(group: &Group) -> u64 {
+    foldhash::fast::FixedState::default().hash_one((group.name(), group.filter())) | 1
 }
 
 #[derive(Clone, Debug, Default)]

@@ -8,11 +8,11 @@ use millrace_mqtt::topic::Filter;
 use millrace_session::{Message, Seconds, Session, SessionWill};
 
 use super::connection::{NONE, Paused, Request, State, Who};
-use super::publish::group_id;
 use super::timers::Due;
 use super::{Core, Ended, Homed, LINGER_S, LOOK_AT_SESSIONS_S, OutboundSlot, parts, work};
 use crate::broker::Broker;
 use crate::home::HomeClaim;
+use crate::streams::group_id;
 use crate::ws::frames;
 
 /// How often a connection with a long keep alive is checked, seconds. The calendar drops the entry of a lost

@@ -8,16 +8,14 @@
 //! may be missing after a gap, after the loss of a pod, and while pods do not know all filters of the session. Then
 //! the session reads, and takes no copies until it has read to the end.
 
-use std::sync::Arc;
-
 use millrace_layers::Position;
 use millrace_router::Target;
-use millrace_session::{Delivery, Message, Seconds};
+use millrace_session::{Delivery, Seconds};
 
 use super::Core;
 use super::deliver::Publisher;
 use super::resume::WAITING_LOW;
-use crate::broker::Routes;
+use crate::deliveries::Committed;
 
 /// Copies that a session takes before it reads.
 const AHEAD_MAX: u32 = 100;
@@ -25,15 +23,6 @@ const AHEAD_MAX: u32 = 100;
 const READ_AFTER_S: Seconds = 5;
 /// Publishers' connections that a session remembers; the next copy of a forgotten one is not taken, but read.
 const SENDERS_MAX: usize = 16;
-
-pub(crate) struct Committed {
-    pub(crate) routes: Arc<Routes>,
-    pub(crate) message: Arc<Message>,
-    /// As [`crate::store::record::publisher`] has it.
-    pub(crate) publisher: u64,
-    /// The publisher's connection, among those of all pods; 0: none.
-    pub(crate) sender: u64,
-}
 
 /// Which live copies a session may take.
 #[derive(Default)]

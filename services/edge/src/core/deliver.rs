@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use millrace_mqtt::encode::PublishHead;
-use millrace_mqtt::{Packet, Properties, QoS, Version, decode, frame};
+use millrace_mqtt::{Properties, QoS, Version};
 use millrace_router::Receiver;
 use millrace_session::{Delivered, Delivery, DropReason, Message, Out};
 
@@ -11,15 +11,19 @@ use super::connection::NONE;
 use super::fanout::Copies;
 use super::kept::{Held, Take};
 use super::notes::note_dropped;
-use super::{Core, Homed, OutboundSlot, group_id, parts, work};
-use crate::broker::{Broker, Routes};
+use super::{Core, Homed, OutboundSlot, parts, work};
+use crate::broker::Broker;
 use crate::clock::Clock;
 use crate::connection_id::ConnectionId;
+use crate::deliveries::Run;
+use crate::deliveries::each_publish;
 use crate::elsewhere::ELSEWHERE;
-use crate::mailbox::{Mail, Run};
+use crate::mailbox::Mail;
 use crate::metering::Amount;
 use crate::metrics::BrokerCounters;
 use crate::outbound::Room;
+use crate::routes::Routes;
+use crate::streams::group_id;
 
 /// Runs of at least this many bytes are shared by several receivers instead of copied for each.
 const SHARE_RUN_BYTES_MIN: usize = 2048;
@@ -544,21 +548,4 @@ fn transcode(topic: &str, bytes: &[u8], is_v5: bool) -> Vec<u8> {
         out.extend_from_slice(payload);
     });
     out
-}
-
-pub(crate) fn amount_of_run(topic: &str, bytes: &[u8], is_v5: bool) -> Amount {
-    let mut amount = Amount::default();
-    each_publish(bytes, is_v5, |payload| amount.add(topic.len() + payload.len()));
-    amount
-}
-
-fn each_publish(bytes: &[u8], is_v5: bool, mut f: impl FnMut(&[u8])) {
-    let version = if is_v5 { Version::V5 } else { Version::V311 };
-    let mut rest = bytes;
-    while let Ok(Ok(framed)) = frame(rest, u32::MAX) {
-        if let Ok(Packet::Publish(publish)) = decode(framed.first, framed.body, Some(version)) {
-            f(publish.payload);
-        }
-        rest = &rest[framed.size..];
-    }
 }

@@ -11,8 +11,8 @@ use super::connection::NONE;
 use super::kept::Kept;
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
+use crate::jobs::{PendingSubscribe, Subscribe};
 use crate::mailbox::Mail;
-use crate::store::{PendingSubscribe, Subscribe};
 
 impl Core {
     /// Announces new filters to other pods, and returns the number to wait for; 0 when there are no other pods.

@@ -10,7 +10,7 @@ use crate::broker::Broker;
 use crate::clock::Millis;
 use crate::connection_id::ConnectionId;
 use crate::home::{HomeClaim, Owner};
-use crate::store::Job;
+use crate::jobs::Job;
 
 /// The owner that was found for the client id of a CONNECT. Kept until the CONNECT is carried out.
 #[derive(Debug)]
@@ -185,7 +185,7 @@ mod tests {
     use millrace_layers::Position;
 
     use super::*;
-    use crate::store::{SharedMessages, Write};
+    use crate::jobs::{SharedMessages, Write};
 
     #[test]
     fn work_is_counted_for_its_broker_while_the_loop_is_full() {

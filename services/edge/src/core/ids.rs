@@ -10,7 +10,8 @@ use millrace_session::InFlight;
 
 use super::connection::NONE;
 use super::{Core, Ended, Homed, OutboundSlot, parts};
-use crate::store::{IdWrite, Ids, Reserve, SessionKey, Write, inflight};
+use crate::encoding::inflight;
+use crate::jobs::{IdWrite, Ids, Reserve, SessionKey, Write};
 use crate::streams::KeptGroup;
 
 /// Payload bytes after which a write of reserved ids is split.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use smallvec::SmallVec;
 
 use super::Core;
-use crate::store::{Job, Write};
+use crate::jobs::{Job, Write};
 
 /// Cores that were in a turn, with the number of that turn.
 pub(super) type Turns = SmallVec<[(u16, u64); 4]>;

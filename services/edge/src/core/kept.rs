@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 
 use super::committed::Ahead;
 use super::unanswered::Unanswered;
-use crate::store::PendingSubscribe;
+use crate::jobs::PendingSubscribe;
 
 /// Messages that are held for a session that is not live yet.
 const HELD_MESSAGES_MAX: usize = 1_000;

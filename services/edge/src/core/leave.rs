@@ -8,7 +8,7 @@ use super::connection::NONE;
 use super::timers::Due;
 use super::{Core, Ended};
 use crate::home::HomeClaim;
-use crate::store::{Checkpoint, Detach, Purge, Write};
+use crate::jobs::{Checkpoint, Detach, Purge, Write};
 
 /// Acknowledgements after which a session's progress is stored.
 const ACKNOWLEDGED_MAX: u32 = 500;

@@ -3,24 +3,27 @@
 //! QoS 0 has a fast path. Consecutive PUBLISH packets of one publisher to one topic, without properties or RETAIN, form
 //! a *run*: their bytes are just what a receiver of the same protocol gets, so they are handed on as they stand.
 
-use std::hash::BuildHasher;
 use std::ops::Range;
 use std::sync::Arc;
 
 use millrace_mqtt::{PacketId, PacketType, Publish, QoS, ReasonCode, Version, topic};
-use millrace_router::Group;
 use millrace_session::{Message, Publication};
 
 use super::connection::{NONE, Paused};
 use super::trace::Traced;
 use super::{Core, Ended, OutboundSlot, parts};
-use crate::broker::{Broker, OVER_CAP, Routes};
+use crate::broker::{Broker, OVER_CAP};
 use crate::connection_id::ConnectionId;
+use crate::deliveries::Run;
+use crate::encoding::record;
 use crate::incidents::{Kind, Note};
-use crate::mailbox::{Mail, Run};
+use crate::jobs;
+use crate::jobs::{Ack, IdWrite, Ids, Job, Write};
+use crate::mailbox::Mail;
 use crate::metering::{Amount, UsageCounter};
 use crate::quota::Limit;
-use crate::store::{self, Ack, IdWrite, Ids, Job, Write, record};
+use crate::routes::Routes;
+use crate::streams::group_id;
 use crate::traces::TraceStep;
 
 /// First byte of a PUBLISH with QoS 0 and without RETAIN.
@@ -64,11 +67,6 @@ impl RunInProgress {
         self.bytes.end += packet;
         self.amount.add(message);
     }
-}
-
-/// The number that stands for a shared subscription in sessions; never 0.
-pub(crate) fn group_id(group: &Group) -> u64 {
-    foldhash::fast::FixedState::default().hash_one((group.name(), group.filter())) | 1
 }
 
 type Refused = (ReasonCode, &'static str);
@@ -304,7 +302,7 @@ impl Core {
         };
         let is_full = self.is_store_full_for(&routes.broker);
         let publish =
-            store::Publish { message, routes, from, publisher, retains, deliver, inbound, wanted, queued_us };
+            jobs::Publish { message, routes, from, publisher, retains, deliver, inbound, wanted, queued_us };
         let write = Write::Publish(publish);
         self.note_reuse(&ack);
         self.jobs.push(Job { write, ack: Some(ack) });

@@ -8,15 +8,16 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use millrace_mqtt::QoS;
-use millrace_router::{Step, TreeSnapshot, Walk};
+use millrace_router::{Step, Walk};
 use millrace_session::{Delivered, Delivery, DropReason, Entry, Message, Seconds};
 use smallvec::SmallVec;
 
 use super::connection::NONE;
 use super::deliver::count;
 use super::fair::FairQueue;
-use super::{Core, OutboundSlot, RetainedPages, parts, work};
+use super::{Core, OutboundSlot, parts, work};
 use crate::broker::Broker;
+use crate::jobs::replay::Replay;
 
 const NODES_AT_ONCE: usize = 256;
 
@@ -29,16 +30,6 @@ pub(super) fn work_at_once(retained: usize) -> u64 {
 const PLACES_MAX: usize = 16;
 /// Nodes visited at most for a session whose connection ended before it had all its retained messages.
 const NODES_AT_END: usize = 10_000;
-
-pub(crate) struct Replay {
-    pub(crate) filter: Box<str>,
-    pub(crate) qos: QoS,
-    pub(crate) identifier: u32,
-    /// `None` until the store has read them.
-    pub(crate) retained: Option<Arc<TreeSnapshot<Arc<Message>>>>,
-    /// The pages in which the store has read them; none with a single pod.
-    pub(crate) pages: Arc<RetainedPages>,
-}
 
 pub(super) struct Lookup {
     walk: Walk<Arc<Message>>,

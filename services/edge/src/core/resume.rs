@@ -19,10 +19,12 @@ use super::jobs::Turns;
 use super::kept::{Behind, Feed, Held, Kept, KeptSource, Way};
 use super::timers::Due;
 use super::{Attaching, Core, Ended};
-use crate::broker::{Broker, Routes};
+use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
+use crate::encoding::record;
 use crate::incidents::{Kind, Note};
-use crate::store::{Attach, Attached, Detach, Page, Read, Reader, SessionKey, Write, record};
+use crate::jobs::{Attach, Attached, Detach, Page, Read, Reader, SessionKey, Write};
+use crate::routes::Routes;
 
 /// A reading session gets no more pages while this many messages wait in it.
 pub(super) const WAITING_LOW: usize = 200;

@@ -9,7 +9,7 @@ use millrace_session::{Message, Place};
 use super::Core;
 use crate::broker::Broker;
 use crate::elsewhere::is_here;
-use crate::store::{SharedMessages, Write};
+use crate::jobs::{SharedMessages, Write};
 use crate::streams::KeptGroup;
 
 impl Core {

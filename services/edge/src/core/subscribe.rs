@@ -20,16 +20,18 @@ use super::connection::NONE;
 use super::deliver::Publisher;
 use super::fresh::Fresh;
 use super::kept::KeptSource;
-use super::replay::{self, Replay};
+use super::replay::{self};
 use super::resume::routed;
 use super::work::{self, Task};
 use super::{Core, Ended, Homed, OutboundSlot, parts};
 use crate::broker::Broker;
 use crate::incidents::{Kind, Note};
+use crate::jobs;
+use crate::jobs::replay::Replay;
+use crate::jobs::{Job, PendingSubscribe, Write};
 use crate::limits::SHARE_NAMES_PER_FILTER_MAX;
 use crate::metrics::BrokerCounters;
 use crate::quota::Limit;
-use crate::store::{self, Job, PendingSubscribe, Write};
 
 /// Said to a client whose subscription the rules refuse: the rule that it meets may be of a part of its topics.
 const DENIED: &str =
@@ -439,7 +441,7 @@ impl Core {
             pending.number = fresh.unanswered_by_store.add(filters);
         }
         stored.shrink_to_fit();
-        let subscribe = store::Subscribe::new(homed.key(), target, stored, shared, pending);
+        let subscribe = jobs::Subscribe::new(homed.key(), target, stored, shared, pending);
         self.leave_job(Write::Subscribe(Box::new(subscribe)));
     }
 
@@ -485,8 +487,8 @@ impl Core {
     }
 
     /// Subscriptions are durable, or could not be stored.
-    pub(super) fn subscribed(&mut self, subscribe: store::Subscribe, subscribed: &[Option<Subscribed>]) {
-        let store::Subscribe { target, filters, mut pending, .. } = subscribe;
+    pub(super) fn subscribed(&mut self, subscribe: jobs::Subscribe, subscribed: &[Option<Subscribed>]) {
+        let jobs::Subscribe { target, filters, mut pending, .. } = subscribe;
         let Some(homed) = self.sessions.get_mut(target.slot as usize) else { return };
         if homed.generation != target.generation {
             return;
@@ -562,7 +564,7 @@ impl Core {
         kept.unanswered.push(pending);
         if !taken_back.is_empty() {
             let session = homed.key();
-            let unsubscribe = store::Unsubscribe::new(session, target, taken_back, None, SmallVec::new());
+            let unsubscribe = jobs::Unsubscribe::new(session, target, taken_back, None, SmallVec::new());
             self.jobs.push(Job { write: Write::Unsubscribe(Box::new(unsubscribe)), ack: None });
         }
         if is_more && was_live {
@@ -669,7 +671,7 @@ impl Core {
             kept.end_sources(&filters, homed.session.entries());
             filters.iter().for_each(|filter| kept.unanswered_by_store.end(filter));
             let session = homed.key();
-            let unsubscribe = store::Unsubscribe::new(session, target, filters, packet_id, reasons);
+            let unsubscribe = jobs::Unsubscribe::new(session, target, filters, packet_id, reasons);
             return self.leave_job(Write::Unsubscribe(Box::new(unsubscribe)));
         }
         if let Some(fresh) = &mut homed.fresh {
@@ -683,8 +685,8 @@ impl Core {
     }
 
     /// Subscriptions are gone from the store, or could not be removed.
-    pub(super) fn unsubscribed(&mut self, unsubscribe: store::Unsubscribe, stored: bool) {
-        let store::Unsubscribe { target, packet_id, mut reasons, .. } = unsubscribe;
+    pub(super) fn unsubscribed(&mut self, unsubscribe: jobs::Unsubscribe, stored: bool) {
+        let jobs::Unsubscribe { target, packet_id, mut reasons, .. } = unsubscribe;
         // What the server ends is looked at again when the session comes back.
         let Some(packet_id) = packet_id else { return };
         let Some(homed) = self.sessions.get_mut(target.slot as usize) else { return };

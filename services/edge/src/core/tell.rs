@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::{Core, Ended};
 use crate::broker::Broker;
-use crate::store::{self, Write};
+use crate::jobs;
+use crate::jobs::Write;
 use crate::webhooks::Kind;
 
 impl Core {
@@ -57,7 +58,7 @@ impl Core {
         if routes.kept.hooks.is_empty() {
             return;
         }
-        let publish = store::Publish {
+        let publish = jobs::Publish {
             message: kind.message(data),
             routes,
             from: None,

@@ -8,7 +8,8 @@ use millrace_mqtt::{PacketId, QoS, ReasonCode};
 use super::connection::NONE;
 use super::{Core, Ended};
 use crate::connection_id::ConnectionId;
-use crate::store::{Ack, PublisherKey, Write, record};
+use crate::encoding::record;
+use crate::jobs::{Ack, PublisherKey, Write};
 
 /// By the connection that got the refusal.
 pub(super) type Unconfirmed = HashMap<ConnectionId, Refusals>;

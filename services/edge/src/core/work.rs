@@ -16,6 +16,7 @@ use super::subscribe::{SubscribeInProgress, UnsubscribeInProgress};
 use super::{Core, State};
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
+use crate::routes::NODE_WORK;
 
 /// Work that reading may cause in one turn, about 3 ms.
 pub(super) const TURN: u64 = 30_000;
@@ -35,7 +36,7 @@ pub(super) const COPY: u64 = 2;
 /// The same, encoded for this receiver alone.
 pub(super) const SINGLE_COPY: u64 = 5;
 /// Visiting a node in the tree of retained messages or of filters.
-pub(super) const NODE: u64 = 2;
+pub(super) const NODE: u64 = NODE_WORK;
 /// Bytes that are copied for one unit.
 pub(super) const COPIED_BYTES: usize = 512;
 pub(super) const SYSTEM_CALL: u64 = 20;

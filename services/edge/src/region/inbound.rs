@@ -10,13 +10,16 @@ use millrace_session::{Message, Place, Trace};
 
 use super::wire::{self, PodNotice};
 use super::{Region, record};
-use crate::broker::{Broker, Routes};
-use crate::core::deliver::amount_of_run;
-use crate::core::routes::RouteCache;
-use crate::core::{Committed, group_id};
+use crate::broker::Broker;
+use crate::deliveries::Committed;
+use crate::deliveries::Run;
+use crate::deliveries::amount_of_run;
 use crate::elsewhere::AnnouncedDigest;
 use crate::elsewhere::is_here;
-use crate::mailbox::{Mail, Run};
+use crate::mailbox::Mail;
+use crate::routes::RouteCache;
+use crate::routes::Routes;
+use crate::streams::group_id;
 use crate::traces::{About, TraceStep};
 
 /// Most times that a message for a member of a shared subscription is passed on, because the member has left.

@@ -12,6 +12,7 @@ mod heard;
 mod inbound;
 mod joins;
 mod members;
+mod notices;
 mod opening;
 mod wire;
 
@@ -24,14 +25,15 @@ use millrace_fabric::{Fabric, Health, PodId, Settings, SettingsError, To};
 use millrace_router::{Group, Receiver};
 use millrace_session::{Message, Trace};
 
-use crate::broker::{Broker, Brokers, Routes};
+use crate::broker::{Broker, Brokers};
 use crate::clock::Clock;
-use crate::core::Committed;
-use crate::core::routes::RouteCache;
+use crate::deliveries::Committed;
+use crate::encoding::record;
 use crate::limits::Limits;
 use crate::mailbox::{Mail, Mailbox};
 use crate::metrics::Metric;
-use crate::store::{Notices, record};
+use crate::routes::RouteCache;
+use crate::routes::Routes;
 use crate::traces::Tracer;
 use clients::Inquiries;
 pub(crate) use clients::Tell;
@@ -40,6 +42,7 @@ use heard::AwaitingMail;
 use inbound::{Coming, FabricSink};
 use joins::Joins;
 use members::Members;
+pub(crate) use notices::Notices;
 use wire::PodNotice;
 
 /// How long a starting pod waits until the other pods know its brokers.

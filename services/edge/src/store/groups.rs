@@ -12,9 +12,10 @@ use millrace_storage::{TransactionOption, block_on};
 
 use super::writer::Writer;
 use super::{SharedMessages, StreamKey, record};
-use crate::broker::{Broker, Routes};
+use crate::broker::Broker;
 use crate::elsewhere::is_here;
 use crate::mailbox::Mail;
+use crate::routes::Routes;
 use crate::streams::KeptGroup;
 
 const OUTSTANDING_MAX: usize = 1_000;

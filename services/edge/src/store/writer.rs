@@ -22,22 +22,25 @@ use super::apply::{Applied, Applier, Change, HAND_OVER_MS, Outcome};
 use super::away::Away;
 use super::backlog::Backlog;
 use super::claims::Claims;
+use super::costs::cost;
 use super::duties::{self, Duties};
 use super::groups::Groups;
-use super::jobs::{Reader, cost};
 use super::pace::Pace;
 use super::queue::{Sized as _, Taken};
-use super::traced::StoredTraces;
 use super::unconfirmed::Unconfirmed;
 use super::{
     Ack, Attached, IdWrite, Job, Publish, Read, SessionKey, Shared, ToRead, Write, pods, retained, sweep,
 };
-use crate::broker::{Broker, Routes};
+use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
-use crate::core::routes::RouteCache;
-use crate::core::{Committed, group_id};
+use crate::deliveries::Committed;
 use crate::elsewhere::is_here;
+use crate::jobs::Reader;
+use crate::jobs::StoredTraces;
 use crate::mailbox::Mail;
+use crate::routes::RouteCache;
+use crate::routes::Routes;
+use crate::streams::group_id;
 use crate::traces::{About, TraceStep};
 
 /// Conflicts after which a transaction of several jobs or sessions is split.

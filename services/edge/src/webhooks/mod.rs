@@ -5,6 +5,7 @@
 
 mod deliver;
 mod event;
+mod hooked;
 mod worker;
 
 use std::rc::Rc;
@@ -19,13 +20,13 @@ use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
 pub(crate) use event::Kind;
+pub(crate) use hooked::Hooked;
 
 use crate::StartError;
 use crate::broker::Brokers;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::metrics::{Count, Metric};
-use crate::store::Hooked;
 use worker::{Parts, Worker};
 
 /// How often the thread searches for queues that no local event announced.
