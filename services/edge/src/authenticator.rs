@@ -15,14 +15,13 @@ use millrace_authentication::passwords::{
 };
 use millrace_mqtt::QoS;
 
-use crate::StartError;
 use crate::access::checker_threads;
 use crate::authorization::LoginOutcome;
 use crate::clock::{Clock, seconds};
 use crate::config::Authentication;
 use crate::connection_id::ConnectionId;
 use crate::mailbox::{Mail, Mailbox};
-use crate::random;
+use crate::{StartError, random};
 
 pub(crate) struct Login<'a> {
     pub(crate) connection: ConnectionId,

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use crate::broker::Broker;
-use crate::mailbox::{Mail, Mailbox};
 
 /// Most clients of a page.
 pub const PAGE_MAX: usize = 1_000;
@@ -108,7 +107,7 @@ pub struct Said {
 }
 
 /// Callback for the merged answer of a pod.
-type Done = Box<dyn FnOnce(Option<Answer>) + Send>;
+pub(crate) type Done = Box<dyn FnOnce(Option<Answer>) + Send>;
 
 pub(crate) struct Asked {
     pub(crate) broker: Arc<Broker>,
@@ -123,15 +122,13 @@ struct Gathered {
     done: Option<Done>,
 }
 
-pub(crate) fn ask(mailboxes: &[Mailbox], broker: Arc<Broker>, question: Question, done: Done) {
-    let gathered = Gathered { left: mailboxes.len(), answers: Some(Vec::new()), done: Some(done) };
-    let asked = Arc::new(Asked { broker, question, gathered: Mutex::new(gathered) });
-    for mailbox in mailboxes {
-        mailbox.deliver(&mut vec![Mail::Clients(asked.clone())], 0);
-    }
-}
-
 impl Asked {
+    /// A request that `loops` event loops have to answer before `done` is called.
+    pub(crate) fn new(loops: usize, broker: Arc<Broker>, question: Question, done: Done) -> Self {
+        let gathered = Gathered { left: loops, answers: Some(Vec::new()), done: Some(done) };
+        Self { broker, question, gathered: Mutex::new(gathered) }
+    }
+
     /// An event loop has answered; `None`: it cannot. The last answer completes the request.
     pub(crate) fn answer(&self, answer: Option<Answer>) {
         let mut gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);

@@ -18,6 +18,7 @@ mod deliveries;
 mod drain;
 mod elsewhere;
 mod encoding;
+mod handover;
 mod home;
 mod incidents;
 mod jobs;

@@ -9,14 +9,12 @@ use millrace_router::{Receiver, Target};
 use millrace_session::Message;
 use mio::Waker;
 
-use crate::authorization::LoginOutcome;
-use crate::authorization::{Attempted, Entered, Reviewed};
+use crate::authorization::{Attempted, Entered, LoginOutcome, Reviewed};
 use crate::broker::Broker;
-use crate::clients::Asked;
+use crate::clients::{Asked, Done, Question};
 use crate::connection_id::ConnectionId;
-use crate::core::connection::Adopted;
-use crate::deliveries::Committed;
-use crate::deliveries::Run;
+use crate::deliveries::{Committed, Run};
+use crate::handover::Adopted;
 use crate::home::HomeClaim;
 use crate::jobs::{
     Ack, Attached, Ids, Page, PendingSubscribe, Purge, SessionKey, StoredTraces, Subscribe, Unsubscribe,
@@ -119,3 +117,11 @@ impl Mail {
 }
 
 pub(crate) type Mailbox = millrace_mailbox::Mailbox<Mail, Waker>;
+
+/// Asks every event loop for its clients of a broker.
+pub(crate) fn ask_clients(mailboxes: &[Mailbox], broker: Arc<Broker>, question: Question, done: Done) {
+    let asked = Arc::new(Asked::new(mailboxes.len(), broker, question, done));
+    for mailbox in mailboxes {
+        mailbox.deliver(&mut vec![Mail::Clients(asked.clone())], 0);
+    }
+}

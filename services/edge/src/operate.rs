@@ -12,11 +12,11 @@ use millrace_session::Message;
 use millrace_transport::addresses::Address;
 use millrace_transport::socket::Socket;
 
-use crate::clients::{self, Answer, Question, Said};
-use crate::core::connection::{Adopted, Transport};
+use crate::clients::{Answer, Question, Said};
+use crate::handover::{Adopted, Transport};
 use crate::jobs::{Job, Publish, Purge, Write};
 use crate::limits::MATCH;
-use crate::mailbox::Mail;
+use crate::mailbox::{self, Mail};
 use crate::origin::Origin;
 use crate::region::{Region, Tell};
 use crate::routes::Routes;
@@ -55,7 +55,7 @@ impl Edge {
         });
         let here = move |answer| tell(Said { pod: None, answer });
         match process.brokers.by_id(broker) {
-            Some(broker) => clients::ask(&process.mailboxes, broker, question, Box::new(here)),
+            Some(broker) => mailbox::ask_clients(&process.mailboxes, broker, question, Box::new(here)),
             None => here(Some(Answer::default())),
         }
         Asking { pod: process.config.pod.clone(), elsewhere }

@@ -10,8 +10,7 @@ use millrace_layers::Error;
 
 use super::Applicant;
 use super::service::{Shared, settle};
-use crate::authorization::{Attempted, Progress};
-use crate::authorization::{Loaded, Refused};
+use crate::authorization::{Attempted, Loaded, Progress, Refused};
 use crate::connection_id::ConnectionId;
 use crate::mailbox::Mail;
 use crate::random;

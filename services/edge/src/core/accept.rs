@@ -10,10 +10,10 @@ use millrace_transport::socket::Socket;
 use mio::Token;
 use mio::net::TcpStream;
 
-use super::connection::{Adopted, Connected, Partial, Transport};
-use super::homes::Arrival;
+use super::connection::{Connected, Partial};
 use super::timers::Due;
 use super::{Core, FIRST_LISTENER, LINGER_S, work};
+use crate::handover::{Adopted, Arrival, Transport};
 use crate::tls::Tls;
 
 /// Weight of a connection in the rate limit of its address.

@@ -7,7 +7,6 @@ use millrace_mqtt::{Connect, Property, ReasonCode};
 use millrace_session::{Message, Session};
 
 use super::connection::{Paused, Request};
-use super::homes::Arrival;
 use super::publish::is_reserved;
 use super::{Core, Ended, OutboundSlot, enhanced, parts};
 use crate::access::is_connect_token;
@@ -17,6 +16,7 @@ use crate::broker::{Broker, is_broker_name};
 use crate::clock::Millis;
 use crate::config::DEFAULT_BROKER;
 use crate::connection_id::ConnectionId;
+use crate::handover::Arrival;
 use crate::home::{HomeClaim, Owner};
 use crate::incidents::{Kind, Note};
 use crate::quota::Limit;

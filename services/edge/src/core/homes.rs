@@ -9,16 +9,9 @@ use super::connection::Paused;
 use crate::broker::Broker;
 use crate::clock::Millis;
 use crate::connection_id::ConnectionId;
+use crate::handover::Arrival;
 use crate::home::{HomeClaim, Owner};
 use crate::jobs::Job;
-
-/// The owner that was found for the client id of a CONNECT. Kept until the CONNECT is carried out.
-#[derive(Debug)]
-pub(crate) struct Arrival {
-    broker: u64,
-    hash: u64,
-    owner: Owner,
-}
 
 /// Claims that outlive what they were made for.
 #[derive(Debug, Default)]

@@ -8,7 +8,8 @@ use millrace_fabric::{PodId, To};
 
 use super::Region;
 use super::wire::PodNotice;
-use crate::clients::{self, Answer, Question, Said};
+use crate::clients::{Answer, Question, Said};
+use crate::mailbox;
 
 const INQUIRIES_MAX: usize = 1_000;
 
@@ -60,7 +61,7 @@ impl Region {
                 region.answer(pod, number, answer.as_ref());
             }
         };
-        clients::ask(&self.mailboxes, broker, question, Box::new(done));
+        mailbox::ask_clients(&self.mailboxes, broker, question, Box::new(done));
     }
 
     fn answer(&self, pod: PodId, number: u64, answer: Option<&Answer>) {

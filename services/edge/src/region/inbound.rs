@@ -11,14 +11,10 @@ use millrace_session::{Message, Place, Trace};
 use super::wire::{self, PodNotice};
 use super::{Region, record};
 use crate::broker::Broker;
-use crate::deliveries::Committed;
-use crate::deliveries::Run;
-use crate::deliveries::amount_of_run;
-use crate::elsewhere::AnnouncedDigest;
-use crate::elsewhere::is_here;
+use crate::deliveries::{Committed, Run, amount_of_run};
+use crate::elsewhere::{AnnouncedDigest, is_here};
 use crate::mailbox::Mail;
-use crate::routes::RouteCache;
-use crate::routes::Routes;
+use crate::routes::{RouteCache, Routes};
 use crate::streams::group_id;
 use crate::traces::{About, TraceStep};
 

@@ -52,8 +52,7 @@ use crate::jobs::{
 use crate::limits::Limits;
 use crate::mailbox::Mailbox;
 use crate::metrics::{self, Histogram};
-use crate::region::Notices;
-use crate::region::Region;
+use crate::region::{Notices, Region};
 use crate::traces::Tracer;
 use crate::webhooks::Hooked;
 use crate::{StartError, access};

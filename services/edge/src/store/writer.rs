@@ -35,11 +35,9 @@ use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 use crate::deliveries::Committed;
 use crate::elsewhere::is_here;
-use crate::jobs::Reader;
-use crate::jobs::StoredTraces;
+use crate::jobs::{Reader, StoredTraces};
 use crate::mailbox::Mail;
-use crate::routes::RouteCache;
-use crate::routes::Routes;
+use crate::routes::{RouteCache, Routes};
 use crate::streams::group_id;
 use crate::traces::{About, TraceStep};
 
