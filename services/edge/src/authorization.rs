@@ -1,5 +1,4 @@
-//! What authentication knows and decides about clients: the access settings of a broker, and the results that event loops get
-//! by mail.
+//! Data of authentication: the access settings of a broker, and the results that event loops get by mail.
 //!
 //! The types stand here because brokers own the settings and mail carries the results. [`crate::access`] and
 //! [`crate::authenticator`] create them; event loops apply them. Nothing here reads the store or checks a password.
@@ -75,7 +74,7 @@ pub(crate) enum LoginOutcome {
     Accepted,
     Refused,
     Anonymous,
-    /// A [`Mail::Authenticated`] brings the result.
+    /// A [`crate::mailbox::Mail::Authenticated`] brings the result.
     Later,
     Busy,
 }

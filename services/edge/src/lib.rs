@@ -3,6 +3,16 @@
 //! One event loop a core. A loop owns its connections and the sessions of the client ids that fall to it; what several
 //! loops need (brokers with their tries and retained messages) is shared as snapshots. This crate knows nothing of
 //! command lines, files of settings or HTTP.
+//!
+//! Imports run one way; `.ci/structure/check.py` fails on a circle. From the bottom:
+//!
+//! 1. values without a broker: `limits`, `clock`, `metrics`, `traces`, `config`, `home`, `outbound`, `encoding`;
+//! 2. `broker`, the shared state of a tenant's broker, above its parts: `quota`, `incidents`, `metering`, `streams`, `elsewhere`,
+//!    `authorization`;
+//! 3. data that threads exchange: `routes`, `deliveries`, `jobs`, `clients`, `handover`, and `mailbox`, which carries them;
+//! 4. parts with threads of their own, which know mail and no event loop: `access`, `authenticator`, `region`, `webhooks`, `store`,
+//!    `reporters`;
+//! 5. `process` owns all of them, `core` is the event loop, and `start` and `operate` are the crate's interface.
 
 mod access;
 mod admission;

@@ -2,7 +2,7 @@
 //!
 //! | byte | notice | sent to | fields |
 //! |---|---|---|---|
-//! | 1 | a message | at | as in a stream, see [`crate::store::record`] |
+//! | 1 | a message | at | as in a stream, see [`crate::encoding::record`] |
 //! | 2 | a run | at | 1: protocol 5.0 or not; 4: number of messages; topic; PUBLISH packets |
 //! | 3 | committed to the streams of a topic | at | the topic |
 //! | 4 | members of a shared subscription on this pod | broker, pod | 8: broker; 2: number; share name; filter |

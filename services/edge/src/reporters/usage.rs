@@ -217,7 +217,7 @@ impl Task {
     }
 }
 
-/// What was counted between two readings, as the store adds it up.
+/// The counts between two readings, as the store adds them up.
 fn since(now: &Reading, old: &Reading) -> Said {
     let more = |now: u64, old: u64| now.wrapping_sub(old);
     let signed = |now, old| more(now, old).cast_signed();

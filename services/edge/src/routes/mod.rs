@@ -56,14 +56,14 @@ impl ReceiverProgress {
 }
 
 impl Routes {
-    /// What is found now.
+    /// The receivers in the current snapshot of the router.
     pub(crate) fn new(broker: Arc<Broker>, topic: Arc<str>) -> Self {
         let kept = broker.streams.matches(&topic);
         let snapshot = broker.router.snapshot();
         Self::found(broker, topic, kept, &snapshot)
     }
 
-    /// What `snapshot` has found.
+    /// The receivers in `snapshot`.
     pub(crate) fn at(broker: Arc<Broker>, topic: Arc<str>, snapshot: &Snapshot) -> Self {
         let kept = broker.streams.matches(&topic);
         Self::found(broker, topic, kept, snapshot)

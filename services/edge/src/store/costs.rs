@@ -1,5 +1,5 @@
-//! What a job costs the writer: its [`cost`], its bytes, and the order that it needs among other jobs. The backlog shares
-//! transactions fairly between brokers by these numbers.
+//! The cost of each job for the writer, its bytes, and the order that it needs among other jobs. By these numbers the backlog
+//! shares transactions fairly between brokers.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 

@@ -1,4 +1,4 @@
-//! Tells the delivering task which queues have grown.
+//! Wakes the delivering task for queues that have grown.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
