@@ -60,12 +60,12 @@ impl Core {
         let (began, mut taken) = (self.trace_began(message), 0);
         for receiver in routes.receivers(self.index).iter().filter(|receiver| receiver.kept > 0) {
             let slot = receiver.target.slot;
-            let Some(homed) = self.sessions.get_mut(slot as usize) else { continue };
-            if homed.generation != receiver.target.generation {
+            let Some(local) = self.sessions.get_mut(slot as usize) else { continue };
+            if local.generation != receiver.target.generation {
                 continue;
             }
-            let waiting = homed.session.waiting();
-            let Some(kept) = homed.kept.as_deref_mut() else { continue };
+            let waiting = local.session.waiting();
+            let Some(kept) = local.kept.as_deref_mut() else { continue };
             let is_known = kept.ahead.told == 0;
             let region = self.process.region.as_ref();
             if !is_known && region.is_none_or(|region| region.have_heard(&routes.broker, kept.ahead.told)) {
@@ -73,7 +73,7 @@ impl Core {
                 kept.ahead.told = 0;
             }
             // Options of single subscriptions are applied when the message is read.
-            let is_plain = !receiver.no_local && (homed.fresh.is_none() || !message.retain());
+            let is_plain = !receiver.no_local && (local.fresh.is_none() || !message.retain());
             let place = message.place().map(Position);
             let takes = is_known
                 && kept.ahead.meet(*sender)
@@ -118,8 +118,8 @@ impl Core {
     }
 
     fn read_what_was_taken(&mut self, target: Target) {
-        let Some(homed) = self.sessions.get_mut(target.slot as usize) else { return };
-        let kept = homed.kept.as_deref_mut().filter(|_| homed.generation == target.generation);
+        let Some(local) = self.sessions.get_mut(target.slot as usize) else { return };
+        let kept = local.kept.as_deref_mut().filter(|_| local.generation == target.generation);
         if kept.is_some_and(|kept| kept.ahead.taken > 0 && kept.grow()) {
             self.read_on(target.slot);
         }

@@ -102,12 +102,12 @@ impl Core {
             }
             None => &[],
         };
-        let homed = &self.sessions[self.connections[slot as usize].session as usize];
+        let local = &self.sessions[self.connections[slot as usize].session as usize];
         let applicant = Applicant {
             cancellation: Cancellation::default(),
             connection: self.id_of(slot),
-            broker: homed.broker.clone(),
-            client_id: homed.session.client_id().clone(),
+            broker: local.broker.clone(),
+            client_id: local.session.client_id().clone(),
             assigned: false,
             address: None,
             user: None,

@@ -54,21 +54,21 @@ impl Core {
 
     /// Makes a session read once more after the other pods know its filters.
     pub(super) fn reread_when_heard(&mut self, target: Target, broker: &Broker, told: u64) {
-        let homed = self.sessions.get_mut(target.slot as usize);
-        if let Some(kept) = homed.and_then(|homed| homed.kept.as_deref_mut()) {
+        let local = self.sessions.get_mut(target.slot as usize);
+        if let Some(kept) = local.and_then(|local| local.kept.as_deref_mut()) {
             kept.ahead.told = kept.ahead.told.max(told);
         }
         self.when_heard(broker, told, Mail::Reread(target));
     }
 
     pub(super) fn reread(&mut self, target: Target) {
-        let homed = self.sessions.get_mut(target.slot as usize);
-        let Some(homed) = homed.filter(|homed| homed.generation == target.generation) else { return };
-        let broker = homed.broker.clone();
-        let filters = homed.session.subscriptions().map(|(filter, _)| filter);
+        let local = self.sessions.get_mut(target.slot as usize);
+        let Some(local) = local.filter(|local| local.generation == target.generation) else { return };
+        let broker = local.broker.clone();
+        let filters = local.session.subscriptions().map(|(filter, _)| filter);
         let shared: Vec<Box<str>> =
             filters.filter(|filter| filter.starts_with("$share/")).map(Into::into).collect();
-        let reads = homed.kept.as_deref_mut().is_some_and(Kept::grow);
+        let reads = local.kept.as_deref_mut().is_some_and(Kept::grow);
         shared.iter().for_each(|filter| self.join(&broker, filter));
         if reads {
             self.read_on(target.slot);

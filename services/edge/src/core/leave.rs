@@ -35,8 +35,8 @@ impl Core {
 
     pub(super) fn save_all(&mut self) {
         for target in std::mem::take(&mut self.unsaved) {
-            let Some(homed) = self.sessions.get_mut(target.slot as usize) else { continue };
-            if homed.generation != target.generation {
+            let Some(local) = self.sessions.get_mut(target.slot as usize) else { continue };
+            if local.generation != target.generation {
                 continue;
             }
             self.save(target.slot);
@@ -47,21 +47,21 @@ impl Core {
     }
 
     fn save(&mut self, session: u32) {
-        let homed = &mut self.sessions[session as usize];
-        let Some(kept) = &mut homed.kept else { return };
-        let cursor = kept.cursor(self.handed_over, homed.session.entries());
+        let local = &mut self.sessions[session as usize];
+        let Some(kept) = &mut local.kept else { return };
+        let cursor = kept.cursor(self.handed_over, local.session.entries());
         kept.seen.retain(|seen| *seen > cursor);
-        let acknowledged = kept.acknowledged_beyond(cursor, homed.session.entries());
+        let acknowledged = kept.acknowledged_beyond(cursor, local.session.entries());
         let mut completed = Vec::new();
         kept.ids.retain(|(id, place)| {
-            let is_over = place.is_none_or(|place| place <= cursor) && !homed.session.is_sending(*id);
+            let is_over = place.is_none_or(|place| place <= cursor) && !local.session.is_sending(*id);
             if is_over {
                 completed.push(*id);
             }
             !is_over
         });
         let streams = kept.streams();
-        let checkpoint = Checkpoint { session: homed.key(), cursor, acknowledged, completed, streams };
+        let checkpoint = Checkpoint { session: local.key(), cursor, acknowledged, completed, streams };
         self.leave_job(Write::Checkpoint(Box::new(checkpoint)));
     }
 
@@ -104,8 +104,8 @@ impl Core {
         }
         let now_ms = self.process.clock.unix_now_ms();
         let retained = self.take_unsent_retained(session);
-        let homed = &mut self.sessions[session as usize];
-        let (in_flight, unsent) = homed.session.in_flight();
+        let local = &mut self.sessions[session as usize];
+        let (in_flight, unsent) = local.session.in_flight();
         let unsent = unsent.into_iter().filter(|entry| entry.shared == 0).cloned().chain(retained).collect();
         // In-flight messages of shared subscriptions go to other members, except QoS 2 messages, which only this
         // client may get.
@@ -117,18 +117,18 @@ impl Core {
         let mut in_flight: Vec<_> = in_flight.into_iter().filter(|(_, in_flight)| stays(in_flight)).collect();
         // A message that matches no subscription any more cannot be read again, so its row has the whole message.
         let is_found = |topic: &str| {
-            let mut filters = homed.kept.iter().flat_map(|kept| kept.filters());
+            let mut filters = local.kept.iter().flat_map(|kept| kept.filters());
             filters.any(|filter| topic::matches(filter, topic))
         };
         for (_, in_flight) in &mut in_flight {
             if let InFlight::Published(entry) = in_flight {
-                let is_orphan = homed.kept.as_ref().is_some_and(|kept| kept.is_orphan(&entry.message));
+                let is_orphan = local.kept.as_ref().is_some_and(|kept| kept.is_orphan(&entry.message));
                 entry.replay |= entry.shared != 0 || is_orphan || !is_found(entry.message.topic());
             }
         }
         // Reserved messages are in the store already, whole.
         let known = |id: &PacketId| {
-            homed.kept.as_ref().is_some_and(|kept| kept.ids.iter().any(|(known, _)| known == id))
+            local.kept.as_ref().is_some_and(|kept| kept.ids.iter().any(|(known, _)| known == id))
         };
         let is_standing = |(id, in_flight): &&(PacketId, InFlight)| {
             let is_whole = |entry: &Entry| {
@@ -140,9 +140,9 @@ impl Core {
         let mut standing: Vec<u16> = in_flight.iter().filter(is_standing).map(|(id, _)| id.get()).collect();
         standing.sort_unstable();
         let mut detach = Detach {
-            session: homed.key(),
+            session: local.key(),
             keep_will: with_will,
-            expiry_s: homed.session.expiry_s,
+            expiry_s: local.session.expiry_s,
             now_ms,
             base: self.handed_over,
             in_flight,
@@ -150,9 +150,9 @@ impl Core {
             unsent,
             recent: Vec::new(),
             seen: Vec::new(),
-            received: homed.session.received_unkept().collect(),
+            received: local.session.received_unkept().collect(),
         };
-        if let Some(kept) = homed.kept.take() {
+        if let Some(kept) = local.kept.take() {
             detach.base = kept.base(self.handed_over);
             (detach.recent, detach.seen) = kept.into_recent();
         }

@@ -116,7 +116,7 @@ const WAKER: Token = Token(usize::MAX);
 const FIRST_LISTENER: usize = usize::MAX - 64;
 
 /// A session that this core owns.
-pub(crate) struct Homed {
+pub(crate) struct LocalSession {
     pub(crate) session: Session,
     pub(crate) broker: Arc<Broker>,
     /// Slot of its connection, [`NONE`] without one.
@@ -175,7 +175,7 @@ pub(crate) struct Core {
     poll: Poll,
     listeners: Listeners,
     connections: Slab<Connected>,
-    sessions: Slab<Homed>,
+    sessions: Slab<LocalSession>,
     directory: Directory,
     routes: RouteCache,
     calendar: Calendar,
@@ -488,8 +488,8 @@ impl Core {
     }
 
     fn is_fanned_out_to(&self, target: Target) -> bool {
-        let homed = self.sessions.get(target.slot as usize);
-        homed.is_some_and(|homed| self.fanouts.has(homed.broker.id))
+        let local = self.sessions.get(target.slot as usize);
+        local.is_some_and(|local| self.fanouts.has(local.broker.id))
     }
 
     fn take_mail(&mut self) {
@@ -555,7 +555,7 @@ impl Core {
             }
             Mail::Committed(committed) => committed.routes.broker.id,
             Mail::Page(target, ..) | Mail::Reread(target) => {
-                self.sessions.get(target.slot as usize).map_or(0, |homed| homed.broker.id)
+                self.sessions.get(target.slot as usize).map_or(0, |local| local.broker.id)
             }
             Mail::Congested(id) | Mail::Relieved(id) => self.broker_of(id.slot),
             _ => 0,
@@ -732,5 +732,5 @@ use parts;
 // These two make up most of the memory of an idle connection.
 const _: () = {
     assert!(size_of::<Connected>() <= 160);
-    assert!(size_of::<Homed>() <= 120);
+    assert!(size_of::<LocalSession>() <= 120);
 };

@@ -274,10 +274,10 @@ impl Core {
         let deliver = publish.qos == QoS::ExactlyOnce || is_ordered || is_behind;
         connection.uncommitted += u32::from(deliver);
         let session = self.connections[slot as usize].session;
-        let homed = &self.sessions[session as usize];
-        let publisher = record::publisher(homed.session.client_id());
-        let keeps_id = publish.qos == QoS::ExactlyOnce && homed.kept.is_some();
-        let inbound = keeps_id.then(|| homed.key());
+        let local = &self.sessions[session as usize];
+        let publisher = record::publisher(local.session.client_id());
+        let keeps_id = publish.qos == QoS::ExactlyOnce && local.kept.is_some();
+        let inbound = keeps_id.then(|| local.key());
         let ack = Ack {
             broker: routes.broker.id,
             connection: self.id_of(slot),
@@ -323,18 +323,18 @@ impl Core {
             if ack.qos == QoS::AtMostOnce {
                 continue;
             }
-            let homed = self.sessions.get_mut(ack.session.slot as usize);
-            let Some(homed) = homed.filter(|homed| homed.generation == ack.session.generation) else {
+            let local = self.sessions.get_mut(ack.session.slot as usize);
+            let Some(local) = local.filter(|local| local.generation == ack.session.generation) else {
                 if !stored {
                     self.note_refused(ack, NONE);
                 }
                 continue;
             };
             // A QoS 1 message is published anew on a new connection; the state of a QoS 2 message is the session's.
-            let of_session = homed.connection;
-            if ack.keeps_id && stored && !homed.session.keep_received(ack.packet_id) {
+            let of_session = local.connection;
+            if ack.keeps_id && stored && !local.session.keep_received(ack.packet_id) {
                 // The client released the id before it got the server's answer.
-                let (session, target) = (homed.key(), ack.session);
+                let (session, target) = (local.key(), ack.session);
                 let ids = Ids { session, target, write: IdWrite::Forget(ack.packet_id) };
                 self.leave_job(Write::Ids(Box::new(ids)));
             }
@@ -436,9 +436,9 @@ impl Core {
 
     fn may_publish(&self, slot: u32, topic: &str, publish: &Publish<'_>) -> Result<(), Refused> {
         let connection = &self.connections[slot as usize];
-        let homed = &self.sessions[connection.session as usize];
-        let counters = self.broker_counters(&homed.broker);
-        if homed.broker.is_over_cap() {
+        let local = &self.sessions[connection.session as usize];
+        let counters = self.broker_counters(&local.broker);
+        if local.broker.is_over_cap() {
             counters.publish_spend_cap.add(1);
             return Err((ReasonCode::QUOTA_EXCEEDED, OVER_CAP));
         }

@@ -222,20 +222,20 @@ impl Core {
     /// [`Core::tell_filters`] returns: the number to wait for.
     fn add_routes(&mut self, session: u32) -> u64 {
         let target = self.target_of(session);
-        let homed = &self.sessions[session as usize];
-        if homed.session.subscriptions_len() == 0 {
+        let local = &self.sessions[session as usize];
+        if local.session.subscriptions_len() == 0 {
             return 0;
         }
-        homed.broker.router.edit(|edit| {
-            for (filter, subscription) in homed.session.subscriptions() {
+        local.broker.router.edit(|edit| {
+            for (filter, subscription) in local.session.subscriptions() {
                 if let Some(filter) = Filter::parse(filter) {
                     let kept = filter.share.is_none() && subscription.options.qos > QoS::AtMostOnce;
                     edit.subscribe(filter, routed(target, subscription, kept));
                 }
             }
         });
-        self.tell_members(&homed.broker, homed.session.subscriptions().map(|(filter, _)| filter));
-        self.tell_filters(&homed.broker, homed.session.subscriptions().map(|(filter, _)| filter))
+        self.tell_members(&local.broker, local.session.subscriptions().map(|(filter, _)| filter));
+        self.tell_filters(&local.broker, local.session.subscriptions().map(|(filter, _)| filter))
     }
 
     /// Holds live copies from here on for a session that catches up, and sets a barrier after what was routed before.
@@ -248,10 +248,10 @@ impl Core {
             }
             return;
         }
-        let homed = &mut self.sessions[session as usize];
-        let Some(kept) = &mut homed.kept else { return };
+        let local = &mut self.sessions[session as usize];
+        let Some(kept) = &mut local.kept else { return };
         if let Feed::Behind(behind) = &mut kept.feed {
-            let broker = homed.broker.id;
+            let broker = local.broker.id;
             let fence = open_fence(&mut self.fences, &mut self.next_fence, broker);
             behind.way = Way::Fenced(fence.number);
             fence.sessions.push(target);
@@ -295,11 +295,11 @@ impl Core {
         let Some(at) = self.fences.iter().position(|fence| fence.number == number) else { return };
         let Some(fence) = self.fences.remove(at) else { return };
         for target in fence.sessions {
-            let Some(homed) = self.sessions.get_mut(target.slot as usize) else { continue };
-            if homed.generation != target.generation {
+            let Some(local) = self.sessions.get_mut(target.slot as usize) else { continue };
+            if local.generation != target.generation {
                 continue;
             }
-            let Some(kept) = &mut homed.kept else { continue };
+            let Some(kept) = &mut local.kept else { continue };
             if let Feed::Behind(behind) = &mut kept.feed
                 && behind.way == Way::Fenced(number)
             {
@@ -314,9 +314,9 @@ impl Core {
     /// to the store any more.
     pub(super) fn lose(&mut self, key: &SessionKey, is_lost: bool) {
         let Some(session) = self.session_of(&key.broker, &key.client) else { return };
-        let homed = &mut self.sessions[session as usize];
-        if homed.epoch == key.epoch {
-            homed.is_lost |= is_lost;
+        let local = &mut self.sessions[session as usize];
+        if local.epoch == key.epoch {
+            local.is_lost |= is_lost;
             self.take_over(session);
         }
     }
@@ -336,24 +336,24 @@ impl Core {
     /// Makes the sessions that follow the streams of a topic read on, because the streams have grown.
     pub(super) fn grown(&mut self, routes: &Routes) {
         for receiver in routes.receivers(self.index).iter().filter(|receiver| receiver.kept > 0) {
-            let Some(homed) = self.sessions.get_mut(receiver.target.slot as usize) else { continue };
-            if homed.generation != receiver.target.generation {
+            let Some(local) = self.sessions.get_mut(receiver.target.slot as usize) else { continue };
+            if local.generation != receiver.target.generation {
                 continue;
             }
-            if homed.kept.as_deref_mut().is_some_and(Kept::grow) {
+            if local.kept.as_deref_mut().is_some_and(Kept::grow) {
                 self.read_on(receiver.target.slot);
             }
         }
     }
 
     pub(super) fn page(&mut self, target: Target, sources_version: u32, page: Option<Page>) {
-        let Some(homed) = self.sessions.get_mut(target.slot as usize) else { return };
-        if homed.generation != target.generation {
+        let Some(local) = self.sessions.get_mut(target.slot as usize) else { return };
+        if local.generation != target.generation {
             return;
         }
         let Some(page) = page else {
             // The client reconnects and tries again.
-            let (slot, what) = (homed.connection, "the messages of the session cannot be read now");
+            let (slot, what) = (local.connection, "the messages of the session cannot be read now");
             return self.say_and_close(
                 slot,
                 ReasonCode::SERVER_BUSY,
@@ -361,7 +361,7 @@ impl Core {
                 Ended::Error(ReasonCode::SERVER_BUSY),
             );
         };
-        let Some(kept) = &mut homed.kept else { return };
+        let Some(kept) = &mut local.kept else { return };
         // A subscription may have been added after this page was requested: its messages may stand before the page's
         // end.
         if kept.sources_version != sources_version || kept.waits_for_subscribe() {
@@ -382,8 +382,8 @@ impl Core {
                 self.deliver_read(target.slot, message, *publisher, sources);
             }
         }
-        let homed = &mut self.sessions[target.slot as usize];
-        let Some(kept) = &mut homed.kept else { return };
+        let local = &mut self.sessions[target.slot as usize];
+        let Some(kept) = &mut local.kept else { return };
         kept.read_through(page.through, page.more);
         let Feed::Behind(behind) = &mut kept.feed else { return };
         match behind.way {
@@ -403,9 +403,9 @@ impl Core {
     /// reads again when its barrier is passed.
     pub(super) fn read_on(&mut self, session: u32) {
         let target = self.target_of(session);
-        let homed = &mut self.sessions[session as usize];
-        let waiting = homed.session.waiting();
-        let Some(kept) = &mut homed.kept else { return };
+        let local = &mut self.sessions[session as usize];
+        let waiting = local.session.waiting();
+        let Some(kept) = &mut local.kept else { return };
         let Feed::Behind(behind) = &kept.feed else { return };
         let waits = behind.at_end && matches!(behind.way, Way::Fenced(_) | Way::Follows);
         if behind.asked || waits || kept.waits_for_subscribe() || waiting > WAITING_LOW {
@@ -414,7 +414,7 @@ impl Core {
         let (sources, reader) = (kept.sources(), Reader::Session(target, kept.sources_version));
         let Feed::Behind(behind) = &mut kept.feed else { return };
         behind.asked = true;
-        let (cursor, broker) = (behind.through, homed.broker.clone());
+        let (cursor, broker) = (behind.through, local.broker.clone());
         let read = Read { core: self.index, broker, sources, cursor, reader };
         if let Some(store) = &self.process.store {
             store.read(read);
@@ -422,14 +422,14 @@ impl Core {
     }
 
     fn deliver_read(&mut self, session: u32, message: &Arc<Message>, publisher: u64, sources: &[usize]) {
-        let homed = &self.sessions[session as usize];
-        let Some(kept) = &homed.kept else { return };
-        let own = record::publisher(homed.session.client_id()) == publisher;
+        let local = &self.sessions[session as usize];
+        let Some(kept) = &local.kept else { return };
+        let own = record::publisher(local.session.client_id()) == publisher;
         let subscriptions = sources.iter().filter_map(|source| {
             let filter = &*kept.source(*source)?.filter;
-            let fresh = homed.fresh.as_ref();
+            let fresh = local.fresh.as_ref();
             let is_had = fresh.is_some_and(|fresh| fresh.has_for(filter, message, self.now));
-            homed.session.subscription(filter).filter(|_| !is_had)
+            local.session.subscription(filter).filter(|_| !is_had)
         });
         let Some(entry) = between::entry(message, own, subscriptions) else { return };
         let Entry { qos, retain, identifiers, .. } = &entry;

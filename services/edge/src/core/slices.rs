@@ -67,7 +67,7 @@ impl Core {
 
     fn look_at(&mut self, sessions: impl IntoIterator<Item = u32>) {
         for session in sessions {
-            let kept = self.sessions.get_mut(session as usize).and_then(|homed| homed.kept.as_deref_mut());
+            let kept = self.sessions.get_mut(session as usize).and_then(|local| local.kept.as_deref_mut());
             if kept.is_some_and(|kept| kept.follows() && kept.grow()) {
                 self.read_on(session);
             }

@@ -23,7 +23,7 @@ use super::kept::KeptSource;
 use super::replay::{self};
 use super::resume::routed;
 use super::work::{self, Task};
-use super::{Core, Ended, Homed, OutboundSlot, parts};
+use super::{Core, Ended, LocalSession, OutboundSlot, parts};
 use crate::broker::Broker;
 use crate::incidents::{Kind, Note};
 use crate::jobs;
@@ -120,8 +120,14 @@ impl SubscribeInProgress {
     }
 
     /// Adds the next filters that are allowed to the session and to the router.
-    fn carry_out(&mut self, edit: &mut Edit<'_>, homed: &mut Homed, target: Target, room: &mut Room<'_>) {
-        let is_kept = homed.kept.is_some();
+    fn carry_out(
+        &mut self,
+        edit: &mut Edit<'_>,
+        local: &mut LocalSession,
+        target: Target,
+        room: &mut Room<'_>,
+    ) {
+        let is_kept = local.kept.is_some();
         let session_max = if is_kept { SUBSCRIPTIONS_MAX.min(room.per_session) } else { room.per_session };
         for (place, checked) in (self.done..).zip(std::mem::take(&mut self.checked)) {
             let (text, options) = &self.filters[place];
@@ -133,7 +139,7 @@ impl SubscribeInProgress {
                     continue;
                 }
             };
-            let is_new = homed.session.subscription(text).is_none();
+            let is_new = local.session.subscription(text).is_none();
             let limit = if is_kept && text.len() > NAME_BYTES_MAX {
                 Some(Limit::ClientSubscriptions)
             } else if has_too_many_groups(edit, text) {
@@ -142,7 +148,7 @@ impl SubscribeInProgress {
                 None
             } else if room.of_broker == 0 {
                 Some(Limit::BrokerSubscriptions)
-            } else if homed.session.subscriptions_len() >= session_max {
+            } else if local.session.subscriptions_len() >= session_max {
                 Some(Limit::ClientSubscriptions)
             } else {
                 room.reached_bytes(edit)
@@ -167,7 +173,7 @@ impl SubscribeInProgress {
                 }
             }
             room.of_broker -= u64::from(is_new);
-            add(edit, homed, target, text, Subscription { options, identifier }, &mut self.pending.replays);
+            add(edit, local, target, text, Subscription { options, identifier }, &mut self.pending.replays);
             self.pending.reasons.push(ReasonCode(options.qos as u8));
         }
     }
@@ -176,9 +182,15 @@ impl SubscribeInProgress {
 impl UnsubscribeInProgress {
     /// Removes the next filters from the session and from the router.
     //= [MQTT-3.10.4-1] v5 v3.1.1
-    fn carry_out(&mut self, edit: &mut Edit<'_>, homed: &mut Homed, target: Target, room: &mut Room<'_>) {
+    fn carry_out(
+        &mut self,
+        edit: &mut Edit<'_>,
+        local: &mut LocalSession,
+        target: Target,
+        room: &mut Room<'_>,
+    ) {
         for text in &self.filters[self.next.clone()] {
-            let existed = homed.session.unsubscribe(text);
+            let existed = local.session.unsubscribe(text);
             room.of_broker += u64::from(existed);
             if existed && let Some(filter) = Filter::parse(text) {
                 edit.unsubscribe(filter, target);
@@ -333,11 +345,11 @@ impl Core {
             room.bytes_before = edit.bytes();
             for (id, task) in &mut changes {
                 let session = connections[id.slot as usize].session;
-                let homed = &mut sessions[session as usize];
-                let target = Target { core, slot: session, generation: homed.generation };
+                let local = &mut sessions[session as usize];
+                let target = Target { core, slot: session, generation: local.generation };
                 match task {
-                    Task::Subscribe(subscribe) => subscribe.carry_out(edit, homed, target, &mut room),
-                    Task::Unsubscribe(unsubscribe) => unsubscribe.carry_out(edit, homed, target, &mut room),
+                    Task::Subscribe(subscribe) => subscribe.carry_out(edit, local, target, &mut room),
+                    Task::Unsubscribe(unsubscribe) => unsubscribe.carry_out(edit, local, target, &mut room),
                 }
             }
         });
@@ -411,8 +423,8 @@ impl Core {
         let broker = self.sessions[session as usize].broker.clone();
         pending.asked = filters.iter().map(|(_, options)| options.qos).collect();
         pending.places = places;
-        let homed = &mut self.sessions[session as usize];
-        match &mut homed.kept {
+        let local = &mut self.sessions[session as usize];
+        match &mut local.kept {
             // From here on `unanswered` counts it.
             Some(kept) => kept.subscribing -= u32::from(holds),
             None => pending.holds = holds,
@@ -426,22 +438,22 @@ impl Core {
             }
             return self.suback_when_heard(slot, &broker, pending);
         }
-        let homed = &mut self.sessions[session as usize];
+        let local = &mut self.sessions[session as usize];
         if pending.asks {
-            let fresh = homed.fresh.get_or_insert_default();
+            let fresh = local.fresh.get_or_insert_default();
             fresh.asking += 1;
             pending.asker = Arc::downgrade(&fresh.asker);
         }
-        if let Some(kept) = &mut homed.kept {
+        if let Some(kept) = &mut local.kept {
             kept.subscribing += 1;
             pending.number = kept.unanswered_by_store.add(stored.iter().map(|(filter, ..)| &**filter));
-        } else if let Some(fresh) = &mut homed.fresh {
+        } else if let Some(fresh) = &mut local.fresh {
             let replayed = pending.replays.iter().map(|replay| &*replay.filter);
             let filters = pending.unkept.iter().map(|filter| &**filter).chain(replayed);
             pending.number = fresh.unanswered_by_store.add(filters);
         }
         stored.shrink_to_fit();
-        let subscribe = jobs::Subscribe::new(homed.key(), target, stored, shared, pending);
+        let subscribe = jobs::Subscribe::new(local.key(), target, stored, shared, pending);
         self.leave_job(Write::Subscribe(Box::new(subscribe)));
     }
 
@@ -477,10 +489,10 @@ impl Core {
 
     /// The retained messages of a SUBSCRIBE have been read: what was held for them comes after them.
     fn go_on_fresh(&mut self, session: u32) {
-        let homed = &mut self.sessions[session as usize];
-        let Some(fresh) = &mut homed.fresh else { return };
+        let local = &mut self.sessions[session as usize];
+        let Some(fresh) = &mut local.fresh else { return };
         fresh.asking -= 1;
-        let (broker, held) = (homed.broker.clone(), fresh.release());
+        let (broker, held) = (local.broker.clone(), fresh.release());
         for (message, receiver) in held {
             self.deliver_one(&broker, &receiver, &message, Publisher::NOBODY, 0);
         }
@@ -489,16 +501,16 @@ impl Core {
     /// Subscriptions are durable, or could not be stored.
     pub(super) fn subscribed(&mut self, subscribe: jobs::Subscribe, subscribed: &[Option<Subscribed>]) {
         let jobs::Subscribe { target, filters, mut pending, .. } = subscribe;
-        let Some(homed) = self.sessions.get_mut(target.slot as usize) else { return };
-        if homed.generation != target.generation {
+        let Some(local) = self.sessions.get_mut(target.slot as usize) else { return };
+        if local.generation != target.generation {
             return;
         }
-        let broker = homed.broker.clone();
+        let broker = local.broker.clone();
         let shared: Vec<Box<str>> =
             filters.iter().map(|(filter, ..)| filter.clone()).filter(|f| f.starts_with("$share/")).collect();
-        let Some(kept) = &mut homed.kept else {
-            let slot = homed.connection;
-            if let Some(Fresh { unanswered_by_store, .. }) = homed.fresh.as_deref_mut() {
+        let Some(kept) = &mut local.kept else {
+            let slot = local.connection;
+            if let Some(Fresh { unanswered_by_store, .. }) = local.fresh.as_deref_mut() {
                 let mut is_ended = |filter: &str| unanswered_by_store.remove(pending.number, filter);
                 pending.unkept.retain(|filter| !is_ended(filter));
                 pending.replays.retain(|replay| !is_ended(&replay.filter));
@@ -508,7 +520,7 @@ impl Core {
                 return self.answer_subscribe(slot, &pending);
             }
             for filter in
-                homed.session.subscriptions().map(|(filter, _)| filter.into()).collect::<Vec<Box<str>>>()
+                local.session.subscriptions().map(|(filter, _)| filter.into()).collect::<Vec<Box<str>>>()
             {
                 self.join(&broker, &filter);
             }
@@ -527,9 +539,9 @@ impl Core {
                 Some(Subscribed { stream, since, .. }) => {
                     // It may have been given up meanwhile.
                     let is_read = *stream != NO_STREAM && !filter.starts_with("$share/");
-                    if is_read && homed.session.subscription(&filter).is_some() {
+                    if is_read && local.session.subscription(&filter).is_some() {
                         if let (Some(subscription), Some(parsed)) =
-                            (homed.session.subscription(&filter), Filter::parse(&filter))
+                            (local.session.subscription(&filter), Filter::parse(&filter))
                         {
                             broker.router.subscribe(parsed, routed(target, subscription, true));
                         }
@@ -546,7 +558,7 @@ impl Core {
                         || kept.unanswered_by_store.has(&filter)
                         || kept.filters().any(|known| *known == *filter);
                     if !stays
-                        && homed.session.unsubscribe(&filter)
+                        && local.session.unsubscribe(&filter)
                         && let Some(parsed) = Filter::parse(&filter)
                     {
                         broker.router.unsubscribe(parsed, target);
@@ -563,7 +575,7 @@ impl Core {
         }
         kept.unanswered.push(pending);
         if !taken_back.is_empty() {
-            let session = homed.key();
+            let session = local.key();
             let unsubscribe = jobs::Unsubscribe::new(session, target, taken_back, None, SmallVec::new());
             self.jobs.push(Job { write: Write::Unsubscribe(Box::new(unsubscribe)), ack: None });
         }
@@ -587,14 +599,14 @@ impl Core {
     /// New subscriptions of a session that is not kept end: the store cannot say what is retained for them (P6), or who else shares
     /// them. One that was there before stays, and is answered so too.
     fn end_unkept(&mut self, target: Target, pending: &mut PendingSubscribe) {
-        let homed = &mut self.sessions[target.slot as usize];
-        let broker = homed.broker.clone();
+        let local = &mut self.sessions[target.slot as usize];
+        let broker = local.broker.clone();
         for reason in pending.reasons.iter_mut().filter(|reason| !reason.is_error()) {
             *reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
         }
         pending.replays.clear();
         for filter in &pending.unkept {
-            homed.session.unsubscribe(filter);
+            local.session.unsubscribe(filter);
             if let Some(filter) = Filter::parse(filter) {
                 broker.router.unsubscribe(filter, target);
             }
@@ -604,9 +616,9 @@ impl Core {
 
     /// Answers the SUBSCRIBE packets that are durable.
     pub(super) fn answer_subscribes(&mut self, session: u32) {
-        let homed = &mut self.sessions[session as usize];
-        let slot = homed.connection;
-        let Some(kept) = &mut homed.kept else { return };
+        let local = &mut self.sessions[session as usize];
+        let slot = local.connection;
+        let Some(kept) = &mut local.kept else { return };
         let unanswered = std::mem::take(&mut kept.unanswered);
         kept.subscribing -= u32::try_from(unanswered.len()).unwrap_or(u32::MAX);
         for pending in unanswered {
@@ -618,8 +630,8 @@ impl Core {
     /// The QoS that a subscription to a filter is granted, or why it is none.
     fn may_subscribe(&self, slot: u32, text: &str, qos: QoS) -> Result<QoS, (ReasonCode, &'static str)> {
         let connection = &self.connections[slot as usize];
-        let homed = &self.sessions[connection.session as usize];
-        let counters = self.broker_counters(&homed.broker);
+        let local = &self.sessions[connection.session as usize];
+        let counters = self.broker_counters(&local.broker);
         let parsed = Filter::parse(text).ok_or("a shared subscription without a share name or a filter");
         let fits = |filter| self.over_topic_limits(text).map_or(Ok(filter), |(what, _)| Err(what));
         let filter = parsed.and_then(fits).map_err(|what| {
@@ -658,8 +670,8 @@ impl Core {
         let UnsubscribeInProgress { packet_id, filters, reasons, .. } = unsubscribe;
         let session = self.connections[slot as usize].session;
         let target = self.target_of(session);
-        let homed = &mut self.sessions[session as usize];
-        if let Some(kept) = &mut homed.kept {
+        let local = &mut self.sessions[session as usize];
+        if let Some(kept) = &mut local.kept {
             // The store may have subscriptions that an UNSUBSCRIBE removed only here, because the store refused it. A
             // session has `SUBSCRIPTIONS_MAX` of them at most.
             let mut unknown = 0;
@@ -668,13 +680,13 @@ impl Core {
                 **reason == ReasonCode::SUCCESS || unknown <= SUBSCRIPTIONS_MAX
             });
             let filters: Vec<Box<str>> = filters.map(|(filter, _)| filter).collect();
-            kept.end_sources(&filters, homed.session.entries());
+            kept.end_sources(&filters, local.session.entries());
             filters.iter().for_each(|filter| kept.unanswered_by_store.end(filter));
-            let session = homed.key();
+            let session = local.key();
             let unsubscribe = jobs::Unsubscribe::new(session, target, filters, packet_id, reasons);
             return self.leave_job(Write::Unsubscribe(Box::new(unsubscribe)));
         }
-        if let Some(fresh) = &mut homed.fresh {
+        if let Some(fresh) = &mut local.fresh {
             filters.iter().for_each(|filter| fresh.unanswered_by_store.end(filter));
         }
         let Some(packet_id) = packet_id else { return };
@@ -689,11 +701,11 @@ impl Core {
         let jobs::Unsubscribe { target, packet_id, mut reasons, .. } = unsubscribe;
         // What the server ends is looked at again when the session comes back.
         let Some(packet_id) = packet_id else { return };
-        let Some(homed) = self.sessions.get_mut(target.slot as usize) else { return };
-        if homed.generation != target.generation {
+        let Some(local) = self.sessions.get_mut(target.slot as usize) else { return };
+        if local.generation != target.generation {
             return;
         }
-        let slot = homed.connection;
+        let slot = local.connection;
         if !stored {
             let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
             // A 3.x client cannot be told: without an answer it does not take the subscription for gone.
@@ -723,7 +735,7 @@ fn has_too_many_groups(edit: &Edit<'_>, text: &str) -> bool {
 /// Adds or replaces one subscription.
 fn add(
     edit: &mut Edit<'_>,
-    homed: &mut Homed,
+    local: &mut LocalSession,
     target: Target,
     text: &str,
     subscription: Subscription,
@@ -734,7 +746,7 @@ fn add(
     let identifier = subscription.identifier;
     // Not kept before the store has it.
     edit.subscribe(filter, routed(target, &subscription, false));
-    let is_new = homed.session.subscribe(text, subscription);
+    let is_new = local.session.subscribe(text, subscription);
     //= [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11] v5
     //= [MQTT-3.3.1-6] v3.1.1
     let wanted = match retain_handling {

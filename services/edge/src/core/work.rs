@@ -135,7 +135,7 @@ impl Core {
 
     pub(super) fn broker_of(&self, slot: u32) -> u64 {
         let session = self.connections.get(slot as usize).map_or(NONE, |connection| connection.session);
-        self.sessions.get(session as usize).map_or(0, |homed| homed.broker.id)
+        self.sessions.get(session as usize).map_or(0, |local| local.broker.id)
     }
 
     /// Reads sockets that have input, within this turn's budget.
@@ -231,10 +231,10 @@ impl Core {
 
     pub(super) fn abandon_tasks(&mut self, slot: u32, session: u32) {
         for task in self.work.tasks.remove(&slot).unwrap_or_default() {
-            let homed = self.sessions.get(session as usize);
+            let local = self.sessions.get(session as usize);
             if let Task::Subscribe(subscribe) = task
                 && subscribe.holds()
-                && homed.is_some_and(|homed| homed.kept.is_none())
+                && local.is_some_and(|local| local.kept.is_none())
             {
                 // Closes the session's reserved place for retained messages, because live messages wait behind it.
                 self.replay_later(session, VecDeque::new(), true);
