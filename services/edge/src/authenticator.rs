@@ -69,7 +69,7 @@ impl Authenticator {
         Ok(Self { allow_anonymous: config.allow_anonymous, passwords, rules, checker })
     }
 
-    /// Reads the password file again. Returns the users whose password was changed or removed, in order.
+    /// Returns the users whose password was changed or removed, in order.
     pub(crate) fn reload_passwords(&self, config: &Authentication) -> Result<Vec<Box<str>>, String> {
         let new = read_passwords(config)?;
         let old = self.passwords.swap(new.clone().map(Arc::new));

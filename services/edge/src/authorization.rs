@@ -56,7 +56,6 @@ pub(crate) struct Reviewed {
     pub(crate) outcome: Result<Grant, AccessRefusal>,
 }
 
-/// Result of a client's SCRAM step.
 pub(crate) struct Attempted {
     pub(crate) connection: ConnectionId,
     pub(crate) outcome: Result<Progress, Refused>,

@@ -210,7 +210,7 @@ impl Broker {
         old.is_some()
     }
 
-    /// Edits the subscriptions. Returns the retained messages of the moment at which the edit was published: new subscriptions get
+    /// Returns the retained messages of the moment at which the edit was published: new subscriptions get
     /// these, and every later one as it is published (P6).
     pub(crate) fn edit_subscriptions<R>(
         &self,

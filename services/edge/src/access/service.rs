@@ -334,7 +334,7 @@ pub(super) fn settle(step: AuthenticationStep<'_>, loaded: &Loaded) -> Option<Re
     })
 }
 
-/// Recomputes the clients' permissions. A client whose credential cannot be read keeps its permissions until the watch tries
+/// A client whose credential cannot be read keeps its permissions until the watch tries
 /// again.
 fn review(shared: &Shared, reviews: &[Review]) {
     let user = |review: &Review| review.standing.user.clone();

@@ -38,7 +38,7 @@ impl Core {
         self.listeners.close();
     }
 
-    /// Accepts waiting connections. A listener that fails pauses until the timer.
+    /// A listener that fails pauses until the timer.
     pub(super) fn accept(&mut self) {
         if !self.listeners.has_more() {
             return;
@@ -124,7 +124,7 @@ impl Core {
         }
     }
 
-    /// Counts a connection for its address. `None`: the address is over a limit, and the connection must be closed.
+    /// `None`: the address is over a limit, and the connection must be closed.
     pub(super) fn admit_address(&self, address: IpAddr, cost: u32) -> Option<Address> {
         let refused = match self.process.addresses.admit(address, cost, self.now_ms) {
             Ok(admitted) => return Some(admitted),

@@ -170,7 +170,7 @@ impl Core {
             is_lost: false,
             is_claimed: claim.is_some(),
             fresh: None,
-            kept: None,
+            persistent: None,
         };
         let session = u32::try_from(self.sessions.insert(local)).unwrap_or(NONE);
         self.directory.insert(hash, session);
@@ -182,7 +182,6 @@ impl Core {
         session
     }
 
-    /// Ends the connection of this session.
     //= [MQTT-3.1.4-3] v5
     //= [MQTT-3.1.4-2] v3.1.1
     pub(super) fn take_over(&mut self, session: u32) {
@@ -373,7 +372,7 @@ impl Core {
         self.forget_session(session);
     }
 
-    /// Removes a session from memory. Queued messages of its shared subscriptions go to other members.
+    /// Queued messages of its shared subscriptions go to other members.
     pub(super) fn forget_session(&mut self, session: u32) {
         let target = self.target_of(session);
         self.replays.forget(session);

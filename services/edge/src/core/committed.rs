@@ -65,33 +65,34 @@ impl Core {
                 continue;
             }
             let waiting = local.session.waiting();
-            let Some(kept) = local.kept.as_deref_mut() else { continue };
-            let is_known = kept.ahead.told == 0;
+            let Some(persistent) = local.persistent.as_deref_mut() else { continue };
+            let is_known = persistent.ahead.told == 0;
             let region = self.process.region.as_ref();
-            if !is_known && region.is_none_or(|region| region.have_heard(&routes.broker, kept.ahead.told)) {
+            if !is_known
+                && region.is_none_or(|region| region.have_heard(&routes.broker, persistent.ahead.told))
+            {
                 // The session reads what was committed before all pods knew its filters.
-                kept.ahead.told = 0;
+                persistent.ahead.told = 0;
             }
             // Options of single subscriptions are applied when the message is read.
             let is_plain = !receiver.no_local && (local.fresh.is_none() || !message.retain());
             let place = message.place().map(Position);
             let takes = is_known
-                && kept.ahead.meet(*sender)
+                && persistent.ahead.meet(*sender)
                 && is_plain
                 && waiting <= WAITING_LOW
-                && place.is_some_and(|place| kept.is_next(place))
-                && kept.ahead.taken < AHEAD_MAX;
+                && place.is_some_and(|place| persistent.is_next(place))
+                && persistent.ahead.taken < AHEAD_MAX;
             if !takes {
-                // The session has read this message already.
-                let is_read = is_known && place.is_some_and(|place| kept.has_read(place));
-                if !is_read && kept.grow() {
+                let is_read = is_known && place.is_some_and(|place| persistent.has_read(place));
+                if !is_read && persistent.grow() {
                     self.read_on(slot);
                 }
                 continue;
             }
             taken += 1;
-            kept.ahead.taken += 1;
-            if kept.ahead.taken == 1 {
+            persistent.ahead.taken += 1;
+            if persistent.ahead.taken == 1 {
                 self.ahead.push_back((self.now, receiver.target));
             }
             let delivery = Delivery {
@@ -119,8 +120,8 @@ impl Core {
 
     fn read_what_was_taken(&mut self, target: Target) {
         let Some(local) = self.sessions.get_mut(target.slot as usize) else { return };
-        let kept = local.kept.as_deref_mut().filter(|_| local.generation == target.generation);
-        if kept.is_some_and(|kept| kept.ahead.taken > 0 && kept.grow()) {
+        let persistent = local.persistent.as_deref_mut().filter(|_| local.generation == target.generation);
+        if persistent.is_some_and(|persistent| persistent.ahead.taken > 0 && persistent.grow()) {
             self.read_on(target.slot);
         }
     }

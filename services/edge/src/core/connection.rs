@@ -43,7 +43,7 @@ impl Who {
     }
 }
 
-/// One network connection. Everything that an idle connection does not need is behind an empty option.
+/// Everything that an idle connection does not need is behind an empty option.
 pub(crate) struct Connected {
     pub(crate) stream: Socket,
     pub(crate) generation: u32,

@@ -9,8 +9,8 @@ use millrace_session::{Delivered, Delivery, DropReason, Message, Out};
 
 use super::connection::NONE;
 use super::fanout::Copies;
-use super::kept::{Held, Take};
 use super::notes::note_dropped;
+use super::persistent::{Held, Take};
 use super::{Core, LocalSession, OutboundSlot, parts, work};
 use crate::broker::Broker;
 use crate::clock::Clock;
@@ -193,26 +193,26 @@ impl Core {
             shared,
             identifiers: &receiver.identifiers,
         };
-        if let Some(kept) = &mut local.kept
+        if let Some(persistent) = &mut local.persistent
             && shared == 0
         {
             let waiting = local.session.waiting();
             let is_behind = waiting >= WAITING_MAX || local.session.waiting_bytes() >= WAITING_BYTES_MAX;
-            if is_behind && delivery.qos > QoS::AtMostOnce && kept.is_live() {
+            if is_behind && delivery.qos > QoS::AtMostOnce && persistent.is_live() {
                 // Nothing is being read for it: messages that it does not take stay in the store.
-                let base = kept.base(self.handed_over);
-                kept.fall_behind(base);
+                let base = persistent.base(self.handed_over);
+                persistent.begin_reading(base);
             }
-            match kept.take(delivery.qos, message.size()) {
+            match persistent.take(delivery.qos, message.size()) {
                 Take::Deliver => {}
-                Take::Hold => return kept.hold(Held::new(&delivery)),
+                Take::Hold => return persistent.hold(Held::new(&delivery)),
                 // Its buffer of held messages is full. Dropping a QoS 0 message leaves no gap in the stream.
                 Take::Drop if delivery.qos == QoS::AtMostOnce => {
                     let counters = &broker.counters[usize::from(self.index)];
                     return count(counters, Delivered::Dropped(DropReason::Busy));
                 }
                 Take::Drop => {
-                    kept.dropped(self.handed_over);
+                    persistent.dropped(self.handed_over);
                     return self.read_on(receiver.target.slot);
                 }
             }
@@ -258,12 +258,12 @@ impl Core {
         if !out.busy && out.slot.as_ref().is_some_and(|outbound| outbound.len() >= FLUSH_BYTES) {
             self.overfull.push(local.connection);
         }
-        if let Some(kept) = &mut local.kept
+        if let Some(persistent) = &mut local.persistent
             && delivery.qos > QoS::AtMostOnce
             && !delivery.replay
             && delivery.shared == 0
         {
-            kept.got(delivery.message, self.handed_over, local.session.entries());
+            persistent.got(delivery.message, self.handed_over, local.session.entries());
         }
         let settled = if delivery.shared == 0 { Vec::new() } else { local.session.take_settled() };
         let (connection, reserves) =
@@ -309,7 +309,7 @@ impl Core {
             self.list_replay(session);
         }
         self.note_settled(broker, settled);
-        if self.sessions[session as usize].kept.is_some() {
+        if self.sessions[session as usize].persistent.is_some() {
             self.read_on(session);
         }
     }
@@ -376,7 +376,7 @@ impl Core {
             }
             // Retained messages come first.
             let waits = local.session.is_replaying()
-                || local.kept.as_ref().is_some_and(|kept| kept.subscribing > 0)
+                || local.persistent.as_ref().is_some_and(|persistent| persistent.subscribing > 0)
                 || local.fresh.as_ref().is_some_and(|fresh| fresh.asking > 0);
             let (protocol, mut out, _) = parts!(self, local.connection);
             if waits || !protocol.takes_shared_bytes() || !receiver.identifiers.is_empty() {

@@ -29,7 +29,7 @@ fn data<'a>(properties: Properties<'a>) -> Option<&'a [u8]> {
 }
 
 impl Core {
-    /// Begins an exchange. Without data in the CONNECT, asks the client for its first message.
+    /// Without data in the CONNECT, asks the client for its first message.
     pub(super) fn begin_exchange(&mut self, slot: u32, mut request: Request, connect: &Connect<'_>) {
         let has_users = request.broker.access().is_some_and(|loaded| loaded.access.access().scram);
         if !has_users {

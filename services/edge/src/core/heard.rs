@@ -8,7 +8,7 @@ use millrace_router::Target;
 
 use super::Core;
 use super::connection::NONE;
-use super::kept::Kept;
+use super::persistent::PersistentSession;
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 use crate::jobs::{PendingSubscribe, Subscribe};
@@ -55,8 +55,8 @@ impl Core {
     /// Makes a session read once more after the other pods know its filters.
     pub(super) fn reread_when_heard(&mut self, target: Target, broker: &Broker, told: u64) {
         let local = self.sessions.get_mut(target.slot as usize);
-        if let Some(kept) = local.and_then(|local| local.kept.as_deref_mut()) {
-            kept.ahead.told = kept.ahead.told.max(told);
+        if let Some(persistent) = local.and_then(|local| local.persistent.as_deref_mut()) {
+            persistent.ahead.told = persistent.ahead.told.max(told);
         }
         self.when_heard(broker, told, Mail::Reread(target));
     }
@@ -68,7 +68,7 @@ impl Core {
         let filters = local.session.subscriptions().map(|(filter, _)| filter);
         let shared: Vec<Box<str>> =
             filters.filter(|filter| filter.starts_with("$share/")).map(Into::into).collect();
-        let reads = local.kept.as_deref_mut().is_some_and(Kept::grow);
+        let reads = local.persistent.as_deref_mut().is_some_and(PersistentSession::grow);
         shared.iter().for_each(|filter| self.join(&broker, filter));
         if reads {
             self.read_on(target.slot);

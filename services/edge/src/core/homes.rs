@@ -55,7 +55,6 @@ impl Occupation {
     }
 }
 
-/// The brokers that jobs write for.
 fn brokers_of(jobs: &[Job]) -> HashSet<u64, foldhash::fast::FixedState> {
     jobs.iter().flat_map(Job::broker_ids).collect()
 }

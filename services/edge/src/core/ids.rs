@@ -12,7 +12,7 @@ use super::connection::NONE;
 use super::{Core, Ended, LocalSession, OutboundSlot, parts};
 use crate::encoding::inflight;
 use crate::jobs::{IdWrite, Ids, Reserve, SessionKey, Write};
-use crate::streams::KeptGroup;
+use crate::streams::StoredGroup;
 
 /// Payload bytes after which a write of reserved ids is split.
 const RESERVE_BYTES: usize = 1_000_000;
@@ -35,15 +35,15 @@ impl Core {
         let local = &mut self.sessions[session as usize];
         let broker = local.broker.id;
         let reserved = local.session.take_reserved();
-        let Some(kept) = &mut local.kept else {
+        let Some(persistent) = &mut local.persistent else {
             // The store does not have this session, so its ids need not be stored.
             for (id, _) in reserved {
                 local.session.confirm(id);
             }
             return;
         };
-        let cursor = kept.cursor(self.handed_over, local.session.entries());
-        let acknowledged = kept.acknowledged_beyond(cursor, local.session.entries());
+        let cursor = persistent.cursor(self.handed_over, local.session.entries());
+        let acknowledged = persistent.acknowledged_beyond(cursor, local.session.entries());
         let mut jobs = vec![Reserve { cursor, acknowledged, ..Reserve::default() }];
         let mut bytes = 0;
         for (id, mut entry) in reserved {
@@ -56,11 +56,11 @@ impl Core {
             // the stream gives it up.
             //= [MQTT-4.8.2-5] v5
             let place = entry.message.place().map(Position);
-            let stream = KeptGroup::stream_of(entry.shared).map(|stream| (broker, stream));
+            let stream = StoredGroup::stream_of(entry.shared).map(|stream| (broker, stream));
             job.taken.extend(stream.zip(place));
             entry.replay |= entry.shared != 0;
-            kept.ids.retain(|(known, _)| *known != id);
-            kept.ids.push((id, place));
+            persistent.ids.retain(|(known, _)| *known != id);
+            persistent.ids.push((id, place));
             let row = inflight::encode(&InFlight::Published(entry), &self.process.clock);
             bytes += row.len();
             job.rows.push((id, row));
@@ -70,7 +70,6 @@ impl Core {
         }
     }
 
-    /// The client has received a QoS 2 message.
     pub(super) fn received(&mut self, slot: u32, id: PacketId) {
         let session = self.connections[slot as usize].session;
         let local = &mut self.sessions[session as usize];
@@ -78,7 +77,7 @@ impl Core {
         let (broker, settled) = (local.broker.id, local.session.take_settled());
         self.note_settled(broker, settled);
         let local = &self.sessions[session as usize];
-        if local.kept.is_some() {
+        if local.persistent.is_some() {
             self.write_ids(session, IdWrite::Release(id, place));
         } else {
             let (protocol, mut out, _) = parts!(self, slot);

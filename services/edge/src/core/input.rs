@@ -171,7 +171,6 @@ impl Core {
         }
     }
 
-    /// Processes input that was held back.
     pub(super) fn digest_held(&mut self, slot: u32) {
         let Some(mut partial) = self.connections[slot as usize].partial.take() else {
             // There may be input in the socket, and the poll reports it only once.

@@ -28,12 +28,12 @@ pub(crate) mod homes;
 mod ids;
 mod input;
 mod jobs;
-mod kept;
 mod leave;
 mod notes;
 mod of_broker;
 mod pace;
 mod packets;
+mod persistent;
 mod publish;
 mod replay;
 mod resume;
@@ -89,9 +89,9 @@ use fanout::Fanouts;
 use fresh::Fresh;
 use homes::{HomeClaims, Occupation};
 use jobs::HeldJobs;
-use kept::Kept;
 use of_broker::ByBroker;
 use pace::Paces;
+use persistent::PersistentSession;
 use replay::Replays;
 use resume::Fence;
 use slices::Slices;
@@ -138,7 +138,7 @@ pub(crate) struct LocalSession {
     /// Present while its subscriptions are new, where several pods share the store.
     fresh: Option<Box<Fresh>>,
     /// Present while the store keeps the session beyond its connection.
-    kept: Option<Box<Kept>>,
+    persistent: Option<Box<PersistentSession>>,
 }
 
 /// Why a connection ended, for the counters.

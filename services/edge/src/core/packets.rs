@@ -205,7 +205,7 @@ impl Core {
         self.note_settled(broker, settled);
         if self.sessions[session as usize].session.has_backlog() {
             self.pump(slot);
-        } else if self.sessions[session as usize].kept.is_some() {
+        } else if self.sessions[session as usize].persistent.is_some() {
             self.read_on(session);
         }
     }
@@ -244,7 +244,7 @@ impl Core {
         self.end(slot, Ended::Error(closing.reason), true);
     }
 
-    /// Sends a 5.0 client the reason, then closes.
+    /// Only a 5.0 client gets the reason.
     pub(super) fn say_and_close(&mut self, slot: u32, reason: ReasonCode, what: &'static str, ended: Ended) {
         self.change_filters_now(slot);
         if !self.connections.contains(slot as usize) {

@@ -94,7 +94,7 @@ impl Core {
             return None;
         }
         let routes = self.routes_of(slot, publish.topic);
-        if !routes.kept.hooks.is_empty() || routes.is_over_limit {
+        if !routes.stored.hooks.is_empty() || routes.is_over_limit {
             self.count_received(slot, QoS::AtMostOnce, 1, size);
             self.carry_out(slot, publish.topic, publish, &mut None);
             return None;
@@ -111,7 +111,7 @@ impl Core {
         Some(RunInProgress { routes, is_v5, bytes: at..at + size, amount })
     }
 
-    /// Hands a run to its receivers. Returns false when that ended the connection. A run whose receivers take more
+    /// Returns false when the delivery ended the connection. A run whose receivers take more
     /// than a slice of work pauses its publisher.
     pub(super) fn finish_run(&mut self, slot: u32, bytes: &[u8], run: Option<RunInProgress>) -> bool {
         let Some(RunInProgress { routes, is_v5, bytes: range, amount }) = run else {
@@ -229,10 +229,10 @@ impl Core {
             //= [MQTT-4.5.0-1] v3.1.1
             retains = false;
         }
-        let is_kept = publish.qos > QoS::AtMostOnce && (is_shared || !routes.kept.streams.is_empty())
-            || !routes.kept.hooks.is_empty();
+        let is_stored = publish.qos > QoS::AtMostOnce && (is_shared || !routes.stored.streams.is_empty())
+            || !routes.stored.hooks.is_empty();
         let waits = self.connections[slot as usize].uncommitted > 0;
-        if self.process.store.is_none() || !(retains || is_kept || waits) {
+        if self.process.store.is_none() || !(retains || is_stored || waits) {
             message.set_place(None);
             self.meter(&routes.broker).received.add(Amount::of(message.size()), 1);
             self.hand_on(routes, &message, from, retains);
@@ -276,7 +276,7 @@ impl Core {
         let session = self.connections[slot as usize].session;
         let local = &self.sessions[session as usize];
         let publisher = record::publisher(local.session.client_id());
-        let keeps_id = publish.qos == QoS::ExactlyOnce && local.kept.is_some();
+        let keeps_id = publish.qos == QoS::ExactlyOnce && local.persistent.is_some();
         let inbound = keeps_id.then(|| local.key());
         let ack = Ack {
             broker: routes.broker.id,
@@ -298,7 +298,7 @@ impl Core {
         let wanted = if deliver || retains || self.process.is_shared() {
             None
         } else {
-            routes.kept.wanted(&routes.matched.receivers)
+            routes.stored.wanted(&routes.matched.receivers)
         };
         let is_full = self.is_store_full_for(&routes.broker);
         let publish =

@@ -98,8 +98,8 @@ impl Core {
     /// Reserves a place for the retained messages of a SUBSCRIBE that takes several turns.
     pub(super) fn hold_for_replay(&mut self, session: u32) {
         let local = &mut self.sessions[session as usize];
-        match &mut local.kept {
-            Some(kept) => kept.subscribing += 1,
+        match &mut local.persistent {
+            Some(persistent) => persistent.subscribing += 1,
             None => local.session.begin_replay(),
         }
     }

@@ -16,7 +16,7 @@ use super::between;
 use super::connection::Request;
 use super::deliver::Publisher;
 use super::jobs::Turns;
-use super::kept::{Behind, Feed, Held, Kept, KeptSource, Way};
+use super::persistent::{Feed, FilterSource, Held, PersistentSession, ReadState, Way};
 use super::timers::Due;
 use super::{Attaching, Core, Ended};
 use crate::broker::Broker;
@@ -167,7 +167,7 @@ impl Core {
         let Attached { epoch, present, subscriptions, in_flight, received, cursor, mut acknowledged, .. } =
             attached;
         let ids = in_flight.iter().map(|(id, in_flight)| (*id, place_of(in_flight))).collect();
-        let read: Vec<(KeptSource, Subscription)> = subscriptions.iter().filter_map(is_read).collect();
+        let read: Vec<(FilterSource, Subscription)> = subscriptions.iter().filter_map(is_read).collect();
         let publisher = record::publisher(&request.client_id);
         let unacknowledged = page.entries.iter().filter_map(|(message, from, sources)| {
             let is_had = message.place().is_none_or(|place| acknowledged.contains(&Position(place)));
@@ -186,23 +186,24 @@ impl Core {
                 session.subscribe(filter, subscription_of(stored));
             }
         }
-        let sources: Vec<KeptSource> = read.into_iter().map(|(source, _)| source).collect();
+        let sources: Vec<FilterSource> = read.into_iter().map(|(source, _)| source).collect();
         let slot_of_session = self.attach_session(slot, broker, request, session, present, epoch);
         let told = self.add_routes(slot_of_session);
         if keeps {
             let has_sources = !sources.is_empty();
-            let mut kept = Kept::live(sources);
-            kept.ids = ids;
-            kept.seen = acknowledged;
+            let mut persistent = PersistentSession::live(sources);
+            persistent.ids = ids;
+            persistent.seen = acknowledged;
             if self.process.is_shared() {
-                kept.follow(cursor);
-                if let Feed::Behind(behind) = &mut kept.feed {
-                    behind.asked = present && has_sources;
+                persistent.follow(cursor);
+                if let Feed::Reading(reading) = &mut persistent.feed {
+                    reading.asked = present && has_sources;
                 }
             } else if present && has_sources {
-                kept.feed = Feed::Behind(Behind { asked: true, ..Behind::new(cursor, Way::Far) });
+                persistent.feed =
+                    Feed::Reading(ReadState { asked: true, ..ReadState::new(cursor, Way::Far) });
             }
-            self.sessions[slot_of_session as usize].kept = Some(Box::new(kept));
+            self.sessions[slot_of_session as usize].persistent = Some(Box::new(persistent));
         }
         self.reread_when_heard(self.target_of(slot_of_session), broker, told);
         for stored in &subscriptions {
@@ -213,7 +214,7 @@ impl Core {
         self.revoke(slot);
         self.pump(slot);
         if keeps && present {
-            self.hold_behind_fence(slot_of_session);
+            self.hold_until_barrier(slot_of_session);
             self.page(self.target_of(slot_of_session), 0, Some(page));
         }
     }
@@ -229,8 +230,8 @@ impl Core {
         local.broker.router.edit(|edit| {
             for (filter, subscription) in local.session.subscriptions() {
                 if let Some(filter) = Filter::parse(filter) {
-                    let kept = filter.share.is_none() && subscription.options.qos > QoS::AtMostOnce;
-                    edit.subscribe(filter, routed(target, subscription, kept));
+                    let is_stored = filter.share.is_none() && subscription.options.qos > QoS::AtMostOnce;
+                    edit.subscribe(filter, routed(target, subscription, is_stored));
                 }
             }
         });
@@ -239,21 +240,21 @@ impl Core {
     }
 
     /// Holds live copies from here on for a session that catches up, and sets a barrier after what was routed before.
-    pub(super) fn hold_behind_fence(&mut self, session: u32) {
+    pub(super) fn hold_until_barrier(&mut self, session: u32) {
         let target = self.target_of(session);
-        let kept = self.sessions[session as usize].kept.as_deref_mut();
-        if let Some(kept) = kept.filter(|kept| kept.follows()) {
-            if kept.grow() {
+        let persistent = self.sessions[session as usize].persistent.as_deref_mut();
+        if let Some(persistent) = persistent.filter(|persistent| persistent.follows()) {
+            if persistent.grow() {
                 self.read_on(session);
             }
             return;
         }
         let local = &mut self.sessions[session as usize];
-        let Some(kept) = &mut local.kept else { return };
-        if let Feed::Behind(behind) = &mut kept.feed {
+        let Some(persistent) = &mut local.persistent else { return };
+        if let Feed::Reading(reading) = &mut persistent.feed {
             let broker = local.broker.id;
             let fence = open_fence(&mut self.fences, &mut self.next_fence, broker);
-            behind.way = Way::Fenced(fence.number);
+            reading.way = Way::Fenced(fence.number);
             fence.sessions.push(target);
         }
     }
@@ -299,11 +300,11 @@ impl Core {
             if local.generation != target.generation {
                 continue;
             }
-            let Some(kept) = &mut local.kept else { continue };
-            if let Feed::Behind(behind) = &mut kept.feed
-                && behind.way == Way::Fenced(number)
+            let Some(persistent) = &mut local.persistent else { continue };
+            if let Feed::Reading(reading) = &mut persistent.feed
+                && reading.way == Way::Fenced(number)
             {
-                behind.way = Way::Passed(through);
+                reading.way = Way::Passed(through);
                 self.deliver_unstored(target.slot);
                 self.read_on(target.slot);
             }
@@ -340,7 +341,7 @@ impl Core {
             if local.generation != receiver.target.generation {
                 continue;
             }
-            if local.kept.as_deref_mut().is_some_and(Kept::grow) {
+            if local.persistent.as_deref_mut().is_some_and(PersistentSession::grow) {
                 self.read_on(receiver.target.slot);
             }
         }
@@ -361,16 +362,16 @@ impl Core {
                 Ended::Error(ReasonCode::SERVER_BUSY),
             );
         };
-        let Some(kept) = &mut local.kept else { return };
+        let Some(persistent) = &mut local.persistent else { return };
         // A subscription may have been added after this page was requested: its messages may stand before the page's
         // end.
-        if kept.sources_version != sources_version || kept.waits_for_subscribe() {
-            if let Feed::Behind(behind) = &mut kept.feed {
-                behind.asked = false;
+        if persistent.sources_version != sources_version || persistent.waits_for_subscribe() {
+            if let Feed::Reading(reading) = &mut persistent.feed {
+                reading.asked = false;
             }
             return self.read_on(target.slot);
         }
-        let had = kept.had();
+        let had = persistent.had();
         self.answer_subscribes(target.slot);
         let broker = self.sessions[target.slot as usize].broker.clone();
         self.broker_counters(&broker).missed.add(usize::try_from(page.missed).unwrap_or(0));
@@ -383,15 +384,15 @@ impl Core {
             }
         }
         let local = &mut self.sessions[target.slot as usize];
-        let Some(kept) = &mut local.kept else { return };
-        kept.read_through(page.through, page.more);
-        let Feed::Behind(behind) = &mut kept.feed else { return };
-        match behind.way {
+        let Some(persistent) = &mut local.persistent else { return };
+        persistent.read_through(page.through, page.more);
+        let Feed::Reading(reading) = &mut persistent.feed else { return };
+        match reading.way {
             _ if page.more => {}
             Way::Follows => {}
-            Way::Far => self.hold_behind_fence(target.slot),
-            Way::Passed(through) if behind.through >= through => {
-                kept.go_live();
+            Way::Far => self.hold_until_barrier(target.slot),
+            Way::Passed(through) if reading.through >= through => {
+                persistent.go_live();
                 return self.deliver_held(target.slot);
             }
             Way::Fenced(_) | Way::Passed(_) => {}
@@ -405,16 +406,16 @@ impl Core {
         let target = self.target_of(session);
         let local = &mut self.sessions[session as usize];
         let waiting = local.session.waiting();
-        let Some(kept) = &mut local.kept else { return };
-        let Feed::Behind(behind) = &kept.feed else { return };
-        let waits = behind.at_end && matches!(behind.way, Way::Fenced(_) | Way::Follows);
-        if behind.asked || waits || kept.waits_for_subscribe() || waiting > WAITING_LOW {
+        let Some(persistent) = &mut local.persistent else { return };
+        let Feed::Reading(reading) = &persistent.feed else { return };
+        let waits = reading.at_end && matches!(reading.way, Way::Fenced(_) | Way::Follows);
+        if reading.asked || waits || persistent.waits_for_subscribe() || waiting > WAITING_LOW {
             return;
         }
-        let (sources, reader) = (kept.sources(), Reader::Session(target, kept.sources_version));
-        let Feed::Behind(behind) = &mut kept.feed else { return };
-        behind.asked = true;
-        let (cursor, broker) = (behind.through, local.broker.clone());
+        let (sources, reader) = (persistent.sources(), Reader::Session(target, persistent.sources_version));
+        let Feed::Reading(reading) = &mut persistent.feed else { return };
+        reading.asked = true;
+        let (cursor, broker) = (reading.through, local.broker.clone());
         let read = Read { core: self.index, broker, sources, cursor, reader };
         if let Some(store) = &self.process.store {
             store.read(read);
@@ -423,10 +424,10 @@ impl Core {
 
     fn deliver_read(&mut self, session: u32, message: &Arc<Message>, publisher: u64, sources: &[usize]) {
         let local = &self.sessions[session as usize];
-        let Some(kept) = &local.kept else { return };
+        let Some(persistent) = &local.persistent else { return };
         let own = record::publisher(local.session.client_id()) == publisher;
         let subscriptions = sources.iter().filter_map(|source| {
-            let filter = &*kept.source(*source)?.filter;
+            let filter = &*persistent.source(*source)?.filter;
             let fresh = local.fresh.as_ref();
             let is_had = fresh.is_some_and(|fresh| fresh.has_for(filter, message, self.now));
             local.session.subscription(filter).filter(|_| !is_had)
@@ -440,15 +441,15 @@ impl Core {
 
     /// Delivers the held messages of a session that has become live.
     pub(super) fn deliver_held(&mut self, session: u32) {
-        let Some(kept) = &mut self.sessions[session as usize].kept else { return };
-        let held = kept.take_held();
+        let Some(persistent) = &mut self.sessions[session as usize].persistent else { return };
+        let held = persistent.take_held();
         self.deliver_all_held(session, held);
     }
 
     /// Delivers the held messages that the session will not find in the store.
     pub(super) fn deliver_unstored(&mut self, session: u32) {
-        let Some(kept) = &mut self.sessions[session as usize].kept else { return };
-        let held = kept.take_unstored();
+        let Some(persistent) = &mut self.sessions[session as usize].persistent else { return };
+        let held = persistent.take_unstored();
         self.deliver_all_held(session, held);
     }
 
@@ -474,23 +475,23 @@ impl Core {
     }
 }
 
-/// A subscription for the router. `kept` says that the store has it.
+/// A subscription for the router. `is_stored`: the store has it.
 pub(super) fn routed(
     target: Target,
     subscription: &Subscription,
-    kept: bool,
+    is_stored: bool,
 ) -> millrace_router::Subscription {
     let SubscribeOptions { qos, no_local, retain_as_published, .. } = subscription.options;
     let identifier = subscription.identifier;
-    millrace_router::Subscription { target, qos, no_local, retain_as_published, kept, identifier }
+    millrace_router::Subscription { target, qos, no_local, retain_as_published, kept: is_stored, identifier }
 }
 
 /// A subscription whose stream the session reads, as the reader and as the session need it.
-fn is_read(stored: &Stored) -> Option<(KeptSource, Subscription)> {
+fn is_read(stored: &Stored) -> Option<(FilterSource, Subscription)> {
     let filter = std::str::from_utf8(&stored.filter).ok()?;
     let source = Source { stream: stored.stream, since: stored.since };
     let is_read = stored.stream != NO_STREAM && !filter.starts_with("$share/");
-    is_read.then(|| (KeptSource { filter: filter.into(), source }, subscription_of(stored)))
+    is_read.then(|| (FilterSource { filter: filter.into(), source }, subscription_of(stored)))
 }
 
 fn subscription_of(stored: &Stored) -> Subscription {

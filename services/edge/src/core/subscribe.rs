@@ -19,7 +19,7 @@ use super::changes::Changes;
 use super::connection::NONE;
 use super::deliver::Publisher;
 use super::fresh::Fresh;
-use super::kept::KeptSource;
+use super::persistent::FilterSource;
 use super::replay::{self};
 use super::resume::routed;
 use super::work::{self, Task};
@@ -45,17 +45,17 @@ pub(super) struct SubscribeInProgress {
     identifier: u32,
     /// Each filter once, with the options of its last occurrence.
     filters: Vec<(Box<str>, SubscribeOptions)>,
-    /// For each filter of the packet, its place in `filters` and the QoS that it asked for.
+    /// For each filter of the packet: its index in `filters`, and the requested QoS.
     places: SmallVec<[(u32, QoS); 2]>,
     /// Filters that were carried out.
     done: usize,
     /// The filters up to here are carried out next.
     until: usize,
-    /// What the rules say of the next filters.
+    /// Results of the rules for the next filters.
     checked: SmallVec<[Checked; 4]>,
     /// A limit that the last filters have reached.
     reached: Option<Limit>,
-    /// Filters for the store, with their places in `filters`.
+    /// Filters for the store, with their indexes in `filters`.
     stored: Vec<(Box<str>, Options, usize)>,
     /// Share names that were added on other pods' behalf, too.
     shared: Vec<Box<str>>,
@@ -127,7 +127,7 @@ impl SubscribeInProgress {
         target: Target,
         room: &mut Room<'_>,
     ) {
-        let is_kept = local.kept.is_some();
+        let is_kept = local.persistent.is_some();
         let session_max = if is_kept { SUBSCRIPTIONS_MAX.min(room.per_session) } else { room.per_session };
         for (place, checked) in (self.done..).zip(std::mem::take(&mut self.checked)) {
             let (text, options) = &self.filters[place];
@@ -166,7 +166,7 @@ impl SubscribeInProgress {
             }
             if room.is_shared && !is_kept {
                 if is_new {
-                    self.pending.unkept.push(text.clone());
+                    self.pending.new_in_memory.push(text.clone());
                 }
                 if text.starts_with("$share/") {
                     self.shared.push(text.clone());
@@ -230,7 +230,7 @@ impl Task {
     }
 }
 
-/// What limits leave for new subscriptions during one edit.
+/// The room that limits leave for new subscriptions during one edit.
 struct Room<'b> {
     counters: &'b BrokerCounters,
     /// Several pods share the store.
@@ -415,7 +415,7 @@ impl Core {
         None
     }
 
-    /// All filters of a SUBSCRIBE are routed: the store is told of them, or the client.
+    /// All filters of a SUBSCRIBE are routed: submits them to the store, or answers the client.
     fn finish_subscribe(&mut self, slot: u32, subscribe: SubscribeInProgress) {
         let SubscribeInProgress { filters, places, mut stored, shared, holds, mut pending, .. } = subscribe;
         let session = self.connections[slot as usize].session;
@@ -424,9 +424,9 @@ impl Core {
         pending.asked = filters.iter().map(|(_, options)| options.qos).collect();
         pending.places = places;
         let local = &mut self.sessions[session as usize];
-        match &mut local.kept {
+        match &mut local.persistent {
             // From here on `unanswered` counts it.
-            Some(kept) => kept.subscribing -= u32::from(holds),
+            Some(persistent) => persistent.subscribing -= u32::from(holds),
             None => pending.holds = holds,
         }
         let is_shared = self.process.store.is_some() && self.process.is_shared();
@@ -444,12 +444,12 @@ impl Core {
             fresh.asking += 1;
             pending.asker = Arc::downgrade(&fresh.asker);
         }
-        if let Some(kept) = &mut local.kept {
-            kept.subscribing += 1;
-            pending.number = kept.unanswered_by_store.add(stored.iter().map(|(filter, ..)| &**filter));
+        if let Some(persistent) = &mut local.persistent {
+            persistent.subscribing += 1;
+            pending.number = persistent.unanswered_by_store.add(stored.iter().map(|(filter, ..)| &**filter));
         } else if let Some(fresh) = &mut local.fresh {
             let replayed = pending.replays.iter().map(|replay| &*replay.filter);
-            let filters = pending.unkept.iter().map(|filter| &**filter).chain(replayed);
+            let filters = pending.new_in_memory.iter().map(|filter| &**filter).chain(replayed);
             pending.number = fresh.unanswered_by_store.add(filters);
         }
         stored.shrink_to_fit();
@@ -508,15 +508,15 @@ impl Core {
         let broker = local.broker.clone();
         let shared: Vec<Box<str>> =
             filters.iter().map(|(filter, ..)| filter.clone()).filter(|f| f.starts_with("$share/")).collect();
-        let Some(kept) = &mut local.kept else {
+        let Some(persistent) = &mut local.persistent else {
             let slot = local.connection;
             if let Some(Fresh { unanswered_by_store, .. }) = local.fresh.as_deref_mut() {
                 let mut is_ended = |filter: &str| unanswered_by_store.remove(pending.number, filter);
-                pending.unkept.retain(|filter| !is_ended(filter));
+                pending.new_in_memory.retain(|filter| !is_ended(filter));
                 pending.replays.retain(|replay| !is_ended(&replay.filter));
             }
             if pending.is_refused {
-                self.end_unkept(target, &mut pending);
+                self.end_new_in_memory(target, &mut pending);
                 return self.answer_subscribe(slot, &pending);
             }
             for filter in
@@ -526,12 +526,12 @@ impl Core {
             }
             return self.answer_subscribe(slot, &pending);
         };
-        let was_live = kept.is_live();
+        let was_live = persistent.is_live();
         let mut is_more = false;
         let mut taken_back: Vec<Box<str>> = Vec::new();
         let mut ended: HashSet<Box<str>, foldhash::fast::RandomState> = HashSet::default();
         for ((filter, _, place), subscribed) in filters.into_iter().zip(subscribed) {
-            let is_ended = kept.unanswered_by_store.remove(pending.number, &filter);
+            let is_ended = persistent.unanswered_by_store.remove(pending.number, &filter);
             // Its retained messages could not be read, after the subscription had become durable.
             let is_stored = pending.is_refused && subscribed.is_some();
             match subscribed.as_ref().filter(|_| !pending.is_refused) {
@@ -546,8 +546,8 @@ impl Core {
                             broker.router.subscribe(parsed, routed(target, subscription, true));
                         }
                         let source = Source { stream: *stream, since: *since };
-                        if !kept.has_source(&filter, source) {
-                            kept.add_source(KeptSource { filter, source }, self.handed_over);
+                        if !persistent.has_source(&filter, source) {
+                            persistent.add_source(FilterSource { filter, source }, self.handed_over);
                             is_more = true;
                         }
                     }
@@ -555,8 +555,8 @@ impl Core {
                 None => {
                     pending.reasons[place] = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
                     let stays = is_ended
-                        || kept.unanswered_by_store.has(&filter)
-                        || kept.filters().any(|known| *known == *filter);
+                        || persistent.unanswered_by_store.has(&filter)
+                        || persistent.filters().any(|known| *known == *filter);
                     if !stays
                         && local.session.unsubscribe(&filter)
                         && let Some(parsed) = Filter::parse(&filter)
@@ -573,7 +573,7 @@ impl Core {
         if !ended.is_empty() {
             pending.replays.retain(|replay| !ended.contains(&replay.filter));
         }
-        kept.unanswered.push(pending);
+        persistent.unanswered.push(pending);
         if !taken_back.is_empty() {
             let session = local.key();
             let unsubscribe = jobs::Unsubscribe::new(session, target, taken_back, None, SmallVec::new());
@@ -581,11 +581,11 @@ impl Core {
         }
         if is_more && was_live {
             // Answered when the session is live again: then its client has nothing to wait for.
-            self.hold_behind_fence(target.slot);
+            self.hold_until_barrier(target.slot);
         } else {
             self.answer_subscribes(target.slot);
             if is_more {
-                self.hold_behind_fence(target.slot);
+                self.hold_until_barrier(target.slot);
             } else {
                 self.deliver_held(target.slot);
                 self.read_on(target.slot);
@@ -596,31 +596,31 @@ impl Core {
         }
     }
 
-    /// New subscriptions of a session that is not kept end: the store cannot say what is retained for them (P6), or who else shares
-    /// them. One that was there before stays, and is answered so too.
-    fn end_unkept(&mut self, target: Target, pending: &mut PendingSubscribe) {
+    /// Ends the new subscriptions of a session that is not persistent, because the store cannot answer which retained messages they
+    /// get (P6) or which other members share them. Older subscriptions stay, and get the same reason code.
+    fn end_new_in_memory(&mut self, target: Target, pending: &mut PendingSubscribe) {
         let local = &mut self.sessions[target.slot as usize];
         let broker = local.broker.clone();
         for reason in pending.reasons.iter_mut().filter(|reason| !reason.is_error()) {
             *reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
         }
         pending.replays.clear();
-        for filter in &pending.unkept {
+        for filter in &pending.new_in_memory {
             local.session.unsubscribe(filter);
             if let Some(filter) = Filter::parse(filter) {
                 broker.router.unsubscribe(filter, target);
             }
         }
-        self.tell_members(&broker, pending.unkept.iter().map(|filter| &**filter));
+        self.tell_members(&broker, pending.new_in_memory.iter().map(|filter| &**filter));
     }
 
     /// Answers the SUBSCRIBE packets that are durable.
     pub(super) fn answer_subscribes(&mut self, session: u32) {
         let local = &mut self.sessions[session as usize];
         let slot = local.connection;
-        let Some(kept) = &mut local.kept else { return };
-        let unanswered = std::mem::take(&mut kept.unanswered);
-        kept.subscribing -= u32::try_from(unanswered.len()).unwrap_or(u32::MAX);
+        let Some(persistent) = &mut local.persistent else { return };
+        let unanswered = std::mem::take(&mut persistent.unanswered);
+        persistent.subscribing -= u32::try_from(unanswered.len()).unwrap_or(u32::MAX);
         for pending in unanswered {
             self.answer_subscribe(slot, &pending);
         }
@@ -671,7 +671,7 @@ impl Core {
         let session = self.connections[slot as usize].session;
         let target = self.target_of(session);
         let local = &mut self.sessions[session as usize];
-        if let Some(kept) = &mut local.kept {
+        if let Some(persistent) = &mut local.persistent {
             // The store may have subscriptions that an UNSUBSCRIBE removed only here, because the store refused it. A
             // session has `SUBSCRIPTIONS_MAX` of them at most.
             let mut unknown = 0;
@@ -680,8 +680,8 @@ impl Core {
                 **reason == ReasonCode::SUCCESS || unknown <= SUBSCRIPTIONS_MAX
             });
             let filters: Vec<Box<str>> = filters.map(|(filter, _)| filter).collect();
-            kept.end_sources(&filters, local.session.entries());
-            filters.iter().for_each(|filter| kept.unanswered_by_store.end(filter));
+            persistent.end_sources(&filters, local.session.entries());
+            filters.iter().for_each(|filter| persistent.unanswered_by_store.end(filter));
             let session = local.key();
             let unsubscribe = jobs::Unsubscribe::new(session, target, filters, packet_id, reasons);
             return self.leave_job(Write::Unsubscribe(Box::new(unsubscribe)));
@@ -699,7 +699,7 @@ impl Core {
     /// Subscriptions are gone from the store, or could not be removed.
     pub(super) fn unsubscribed(&mut self, unsubscribe: jobs::Unsubscribe, stored: bool) {
         let jobs::Unsubscribe { target, packet_id, mut reasons, .. } = unsubscribe;
-        // What the server ends is looked at again when the session comes back.
+        // Subscriptions that the server ends are checked again when the client reconnects.
         let Some(packet_id) = packet_id else { return };
         let Some(local) = self.sessions.get_mut(target.slot as usize) else { return };
         if local.generation != target.generation {
@@ -708,7 +708,7 @@ impl Core {
         let slot = local.connection;
         if !stored {
             let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
-            // A 3.x client cannot be told: without an answer it does not take the subscription for gone.
+            // A 3.x client gets no reason code. Without an UNSUBACK it does not believe that the subscription has ended.
             if self.connections[slot as usize].protocol.version() != Version::V5 {
                 return self.end(slot, Ended::Error(reason), true);
             }
@@ -744,7 +744,7 @@ fn add(
     let Some(filter) = Filter::parse(text) else { return };
     let SubscribeOptions { qos, retain_handling, .. } = subscription.options;
     let identifier = subscription.identifier;
-    // Not kept before the store has it.
+    // The store does not have it yet.
     edit.subscribe(filter, routed(target, &subscription, false));
     let is_new = local.session.subscribe(text, subscription);
     //= [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11] v5

@@ -55,7 +55,7 @@ impl Core {
 
     pub(super) fn tell(&mut self, broker: &Arc<Broker>, kind: Kind, data: &Value) {
         let routes = self.routes.get(broker, kind.topic());
-        if routes.kept.hooks.is_empty() {
+        if routes.stored.hooks.is_empty() {
             return;
         }
         let publish = jobs::Publish {

@@ -234,7 +234,7 @@ impl Core {
             let local = self.sessions.get(session as usize);
             if let Task::Subscribe(subscribe) = task
                 && subscribe.holds()
-                && local.is_some_and(|local| local.kept.is_none())
+                && local.is_some_and(|local| local.persistent.is_none())
             {
                 // Closes the session's reserved place for retained messages, because live messages wait behind it.
                 self.replay_later(session, VecDeque::new(), true);

@@ -138,11 +138,11 @@ pub(crate) struct Publish {
 impl Publish {
     /// Whether all subscribers have acknowledged the message, and none was added meanwhile (P1).
     pub(crate) fn is_settled(&self) -> bool {
-        let kept = &self.routes.kept;
+        let stored = &self.routes.stored;
         self.wanted.is_some_and(|wanted| {
             self.message.acknowledged() >= wanted.acknowledged
-                && kept.generation == self.routes.broker.streams.generation()
-                && kept.changes() == wanted.changes
+                && stored.generation == self.routes.broker.streams.generation()
+                && stored.changes() == wanted.changes
         })
     }
 }
@@ -242,7 +242,7 @@ pub(crate) struct PendingSubscribe {
     /// Ends with the session for which they are read.
     pub(crate) asker: Weak<()>,
     /// New filters of a session that is not persistent. They are removed if the store does not answer.
-    pub(crate) unkept: Vec<Box<str>>,
+    pub(crate) new_in_memory: Vec<Box<str>>,
     pub(crate) is_refused: bool,
     /// The SUBACK waits until other pods have confirmed this announcement of filters; 0: it waits for none.
     pub(crate) told: u64,
@@ -261,7 +261,7 @@ impl PendingSubscribe {
             holds: false,
             asks: false,
             asker: Weak::new(),
-            unkept: Vec::new(),
+            new_in_memory: Vec::new(),
             is_refused: false,
             told: 0,
         }

@@ -167,7 +167,7 @@ impl Region {
         self.answered(broker, from);
     }
 
-    /// Handles announced filters. They are confirmed even if an earlier announcement is missing, because the pod is
+    /// Announced filters are confirmed even if an earlier announcement is missing, because the pod is
     /// then sent everything.
     pub(super) fn filters_added(&self, from: PodId, broker: &Arc<Broker>, version: u64, codes: &[u8]) {
         if self.digests.is_gone(from) {
@@ -179,7 +179,7 @@ impl Region {
         }
     }
 
-    /// Handles a new connection to a pod. Unless the pod is new, its digests may be outdated. A new pod announces its
+    /// Unless the pod is new, its digests may be outdated. A new pod announces its
     /// digests by itself, except for brokers that this pod is just opening.
     pub(super) fn digests_of_pod(&self, pod: PodId, is_new: bool) {
         lock(&self.digests.pods).insert(pod);
@@ -188,7 +188,7 @@ impl Region {
         brokers.iter().for_each(|broker| self.doubt(broker, pod));
     }
 
-    /// Handles the loss of a pod. If it still runs, it gets every message until it is trusted again.
+    /// If the lost pod still runs, it gets every message until it is trusted again.
     pub(super) fn digests_of_pod_gone(&self, pod: PodId) {
         let now = self.clock.now();
         lock(&self.digests.pods).remove(&pod);

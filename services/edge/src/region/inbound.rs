@@ -376,12 +376,12 @@ impl Region {
 /// Mail per core, collected while a batch is decoded.
 struct Cores<'r> {
     region: &'r Region,
-    /// Mail with its bytes.
+    /// Each with its bytes.
     mail: Vec<(Vec<Mail>, usize)>,
 }
 
 impl Cores<'_> {
-    /// Queues mail for a core. The fabric's thread cannot wait for a lagging core, so mail over the mailbox's limit is
+    /// The fabric's thread cannot wait for a lagging core, so mail over the mailbox's limit is
     /// dropped.
     fn post(&mut self, core: u16, mail: Mail) {
         let Some((gathered, bytes)) = self.mail.get_mut(usize::from(core)) else { return };

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use crate::broker::Broker;
 use crate::jobs::StreamKey;
 
-/// Receives notices of other pods about the store.
 pub(crate) trait Notices: Send + Sync {
-    /// Reads the notices in the store.
+    /// Notices are in the store.
     fn look(&self);
     /// The streams of a topic have grown, and shared subscriptions with members on this pod may read them.
     fn grown(&self, broker: &Arc<Broker>, topic: &Arc<str>);

@@ -54,7 +54,7 @@ pub(super) enum PodNotice<'b> {
 }
 
 impl<'b> PodNotice<'b> {
-    /// Sends the notice. The fabric counts a notice that cannot be sent, and announces the gap to its receivers.
+    /// The fabric counts a notice that cannot be sent, and announces the gap to its receivers.
     pub(super) fn send(&self, fabric: &Fabric, to: To) {
         self.send_each(fabric, std::iter::once(to));
     }

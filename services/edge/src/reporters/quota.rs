@@ -1,4 +1,4 @@
-//! QuotaExchange tenants' limits among pods. Each pod writes its usage to the store about once a second and reads the usage of the
+//! Shares tenants' limits among pods. Each pod writes its usage to the store about once a second and reads the usage of the
 //! others.
 //!
 //! A pod can use the connections and subscriptions that the others leave. It can use the part of a rate that the others leave,

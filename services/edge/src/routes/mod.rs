@@ -16,7 +16,7 @@ use millrace_session::Message;
 use crate::broker::Broker;
 use crate::elsewhere::{Targets, is_here};
 use crate::limits;
-use crate::streams::{Kept, KeptGroup};
+use crate::streams::{StoredGroup, TopicStreams};
 pub(crate) use cache::{NODE_WORK, RouteCache};
 
 /// The receivers of one topic: a match of the router that each core caches until a subscription changes.
@@ -29,7 +29,7 @@ pub(crate) struct Routes {
     /// The topic matches more filters than [`limits::MATCH`] allows: the broker refuses messages to it.
     pub(crate) is_over_limit: bool,
     /// Streams that store the topic's messages for persistent sessions.
-    pub(crate) kept: Kept,
+    pub(crate) stored: TopicStreams,
     /// Cores with receivers, and their range in `matched.receivers`.
     pub(crate) cores: Box<[(u16, Range<usize>)]>,
     /// For each of `cores`, the progress of its receivers with the last messages.
@@ -58,21 +58,21 @@ impl ReceiverProgress {
 impl Routes {
     /// The receivers in the current snapshot of the router.
     pub(crate) fn new(broker: Arc<Broker>, topic: Arc<str>) -> Self {
-        let kept = broker.streams.matches(&topic);
+        let stored = broker.streams.matches(&topic);
         let snapshot = broker.router.snapshot();
-        Self::found(broker, topic, kept, &snapshot)
+        Self::found(broker, topic, stored, &snapshot)
     }
 
     /// The receivers in `snapshot`.
     pub(crate) fn at(broker: Arc<Broker>, topic: Arc<str>, snapshot: &Snapshot) -> Self {
-        let kept = broker.streams.matches(&topic);
-        Self::found(broker, topic, kept, snapshot)
+        let stored = broker.streams.matches(&topic);
+        Self::found(broker, topic, stored, snapshot)
     }
 
-    fn found(broker: Arc<Broker>, topic: Arc<str>, kept: Kept, snapshot: &Snapshot) -> Self {
-        let (generation, mut visited) = (AtomicU64::new(snapshot.generation()), kept.visited);
+    fn found(broker: Arc<Broker>, topic: Arc<str>, stored: TopicStreams, snapshot: &Snapshot) -> Self {
+        let (generation, mut visited) = (AtomicU64::new(snapshot.generation()), stored.visited);
         let matched = snapshot.matches_counted(&topic, limits::MATCH, &mut visited);
-        let is_over_limit = matched.is_none() || kept.is_over_limit;
+        let is_over_limit = matched.is_none() || stored.is_over_limit;
         let matched = matched.unwrap_or_default();
         let mut cores: Vec<(u16, Range<usize>)> = Vec::new();
         for (index, receiver) in matched.receivers.iter().enumerate() {
@@ -90,7 +90,7 @@ impl Routes {
             generation,
             matched,
             is_over_limit,
-            kept,
+            stored,
             cores,
             progress,
             copies,
@@ -101,15 +101,15 @@ impl Routes {
 
     /// Shared subscriptions that get the message live, because no stream stores it for them.
     pub(crate) fn live_groups(&self, message: &Message) -> impl Iterator<Item = &Arc<Group>> {
-        let is_kept = message.qos() > QoS::AtMostOnce;
+        let is_stored = message.qos() > QoS::AtMostOnce;
         let groups = self.matched.groups.iter();
-        groups.filter(move |group| !is_kept || self.kept.group(group.name(), group.filter()).is_none())
+        groups.filter(move |group| !is_stored || self.stored.group(group.name(), group.filter()).is_none())
     }
 
     /// The group of a stored shared subscription, if it has a connected member on this pod.
-    pub(crate) fn online_group(&self, kept: &KeptGroup) -> Option<&Arc<Group>> {
+    pub(crate) fn online_group(&self, stored: &StoredGroup) -> Option<&Arc<Group>> {
         let is_it = |group: &&Arc<Group>| {
-            group.name() == &*kept.name && group.filter() == &*kept.filter && group.has_online(is_here)
+            group.name() == &*stored.name && group.filter() == &*stored.filter && group.has_online(is_here)
         };
         self.matched.groups.iter().find(is_it)
     }
@@ -138,8 +138,8 @@ impl Routes {
             .filter(|receiver| receiver.identifiers.spilled())
             .map(|receiver| size_of_val(&*receiver.identifiers))
             .sum();
-        let groups = size_of_val(&*self.matched.groups) + size_of_val(&*self.kept.groups);
-        let streams = size_of_val(&*self.kept.streams) * 2;
+        let groups = size_of_val(&*self.matched.groups) + size_of_val(&*self.stored.groups);
+        let streams = size_of_val(&*self.stored.streams) * 2;
         size_of::<Self>() + self.topic.len() + receivers + identifiers + groups + streams
     }
 
@@ -147,7 +147,7 @@ impl Routes {
     #[inline]
     pub(crate) fn is_of(&self, now: u64) -> bool {
         self.generation.load(Ordering::Relaxed) == now
-            && self.kept.generation == self.broker.streams.generation()
+            && self.stored.generation == self.broker.streams.generation()
     }
 
     /// The same, where a subscription has changed: whether none of the changed ones matches the topic.
@@ -155,7 +155,7 @@ impl Routes {
         let matched = self.generation.load(Ordering::Relaxed);
         // Filters that do not match count for the limit, too.
         let is_valid = !self.is_over_limit
-            && self.kept.generation == self.broker.streams.generation()
+            && self.stored.generation == self.broker.streams.generation()
             && self.broker.router.still_valid(&self.topic, matched, now);
         if is_valid {
             self.generation.store(now, Ordering::Relaxed);
@@ -165,7 +165,7 @@ impl Routes {
 
     /// Whether no session gets the message, now or later.
     pub(crate) fn is_empty(&self) -> bool {
-        self.kept.streams.is_empty() && self.matched.receivers.is_empty() && self.matched.groups.is_empty()
+        self.stored.streams.is_empty() && self.matched.receivers.is_empty() && self.matched.groups.is_empty()
     }
 
     /// Cores with persistent sessions that need this topic's messages.

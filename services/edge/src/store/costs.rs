@@ -62,7 +62,7 @@ impl Work for Job {
         match &self.write {
             Write::Publish(publish) => {
                 let retained = if publish.retains { cost::RETAINED } else { 0 };
-                publish.routes.kept.streams.len() + retained + self.size() / cost::BYTES
+                publish.routes.stored.streams.len() + retained + self.size() / cost::BYTES
             }
             Write::Subscribe(subscribe) => cost::FILTER * (subscribe.left() + subscribe.shared.len()),
             Write::Unsubscribe(unsubscribe) => cost::FILTER * unsubscribe.left(),
@@ -140,7 +140,7 @@ impl queue::Sized for Job {
         match &self.write {
             // The row of each stream, and the rows that are written once.
             Write::Publish(publish) => {
-                let (size, streams) = (publish.message.size(), publish.routes.kept.streams.len().max(1));
+                let (size, streams) = (publish.message.size(), publish.routes.stored.streams.len().max(1));
                 let of_each = if size <= INLINE_SHARED_BYTES_MAX { size } else { 0 };
                 size + streams * (300 + of_each)
             }

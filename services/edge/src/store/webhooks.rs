@@ -58,15 +58,15 @@ impl Applier<'_> {
         if !broker.streams.has_hooks() {
             return Ok(());
         }
-        let kept = broker.streams.matches(Kind::Disconnect.topic());
+        let stored = broker.streams.matches(Kind::Disconnect.topic());
         let record = sessions::get(self.tx, id, Read::Serializable).await?;
         let had = record.is_some_and(|record| record.owner == owner && !record.is_detached());
-        if kept.hooks.is_empty() || !had {
+        if stored.hooks.is_empty() || !had {
             return Ok(());
         }
         let client_id = String::from_utf8_lossy(id.client);
         let message = Kind::Disconnect.message(&json!({ "client_id": client_id, "reason": "server_lost" }));
-        self.append(broker, &message, 0, &kept)
+        self.append(broker, &message, 0, &stored)
     }
 }
 

@@ -496,7 +496,7 @@ impl<'s> Writer<'s> {
         if !is_live {
             self.deliver_to_groups(&routes, message, from);
         }
-        if message.qos() == QoS::AtMostOnce || routes.kept.streams.is_empty() {
+        if message.qos() == QoS::AtMostOnce || routes.stored.streams.is_empty() {
             return;
         }
         // Unique among all connections of all pods, at any time.
@@ -513,8 +513,8 @@ impl<'s> Writer<'s> {
     fn hand_on_to_groups(&mut self, publish: &Publish) {
         let Publish { message, routes, .. } = publish;
         // A stream that was created meanwhile has the message, too.
-        if routes.kept.generation == routes.broker.streams.generation() {
-            if !routes.kept.groups.is_empty() {
+        if routes.stored.generation == routes.broker.streams.generation() {
+            if !routes.stored.groups.is_empty() {
                 self.hand_to_groups(routes, message);
             }
         } else {
@@ -724,7 +724,7 @@ impl<'s> Writer<'s> {
             (Write::Notices, _) => self.listened_at = 0,
             (Write::Grown(broker, topic), _) => {
                 let routes = self.routes.get(&broker, &topic);
-                let mut groups = routes.kept.groups.iter();
+                let mut groups = routes.stored.groups.iter();
                 groups.by_ref().for_each(|kept| self.claims.grew((broker.id, kept.stream)));
             }
             (Write::Purge(purge), outcome) => {
@@ -802,7 +802,7 @@ impl<'s> Writer<'s> {
             self.deliver(&publish.routes, &publish.message, publish.from);
         }
         if publish.message.qos() == QoS::AtMostOnce {
-            let unqueued = publish.routes.kept.hooks.len();
+            let unqueued = publish.routes.stored.hooks.len();
             publish.routes.broker.counters[self.mail.len()].unqueued.add(unqueued);
         }
         if let (Some(ack), Some(_)) = (&ack, publish.message.trace()) {
