@@ -21,7 +21,7 @@ use crate::broker::{Broker, Brokers};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::core::Core;
-use crate::drain::{Drain, DrainPace, Draining};
+use crate::drain::{Drain, DrainRate, Draining};
 use crate::home::Loads;
 use crate::limits::{self, Limits};
 use crate::mailbox::Mailbox;
@@ -270,9 +270,9 @@ impl Edge {
     /// Disconnects the clients at a rate: no new connections, DISCONNECT to 5.0 clients (0x9C with the server reference of the
     /// configuration, 0x8B without one), a close to others. Their sessions stay in the store. The remaining clients are served
     /// until their turn. A drain cannot be changed once begun.
-    pub fn drain(&self, pace: &DrainPace) -> Draining {
+    pub fn drain(&self, rate: &DrainRate) -> Draining {
         let (process, cores) = (&self.process, self.threads.len());
-        let new = || Arc::new(Drain::new(pace, process.open_connections(), cores, process.clock.now()));
+        let new = || Arc::new(Drain::new(rate, process.open_connections(), cores, process.clock.now()));
         let drain = process.drain.get_or_init(new).clone();
         process.wake();
         Draining(drain)

@@ -234,7 +234,7 @@ impl Core {
         self.counters().open.sub(1);
         self.process.addresses.release(connection.counted_for);
         if connection.is_limited {
-            self.paces.forget(slot);
+            self.publish_rates.forget(slot);
         }
         if let Some(outbound) = connection.outbound.take() {
             self.pool.give(outbound);

@@ -448,7 +448,7 @@ impl Core {
             }
         });
         if online {
-            self.tell_filters(&local.broker, local.session.subscriptions().map(|(filter, _)| filter));
+            self.announce_filters(&local.broker, local.session.subscriptions().map(|(filter, _)| filter));
         }
         self.tell_members(&local.broker, local.session.subscriptions().map(|(filter, _)| filter));
     }
@@ -483,9 +483,9 @@ impl Core {
         }
         // While the server does not read it, its silence means nothing.
         let is_unread = connection.readable || connection.paused != Paused::No;
-        let heard = if is_unread { self.now } else { connection.last_input };
+        let last_input = if is_unread { self.now } else { connection.last_input };
         let session = connection.session;
-        let silent = keep_alive_deadline(heard, connection.protocol.keep_alive_s());
+        let silent = keep_alive_deadline(last_input, connection.protocol.keep_alive_s());
         let ends = self.entry_ends(slot);
         if ends.is_some_and(|at| at <= self.now) {
             let (reason, what) = (ReasonCode::MAXIMUM_CONNECT_TIME, "the credentials have expired");
@@ -506,7 +506,7 @@ impl Core {
 }
 
 /// When a silent client is closed: one and a half times its keep alive after its last input, not before.
-fn keep_alive_deadline(heard: Seconds, keep_alive_s: u16) -> Option<Seconds> {
+fn keep_alive_deadline(last_input: Seconds, keep_alive_s: u16) -> Option<Seconds> {
     let keep_alive = Seconds::from(keep_alive_s);
-    (keep_alive > 0).then(|| heard + keep_alive + keep_alive.div_ceil(2) + 1)
+    (keep_alive > 0).then(|| last_input + keep_alive + keep_alive.div_ceil(2) + 1)
 }

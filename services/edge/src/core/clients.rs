@@ -16,7 +16,7 @@ use millrace_mqtt::{ReasonCode, Version};
 use super::connection::{Connected, NONE, Who};
 use super::{Core, Ended, LocalSession};
 use crate::broker::Broker;
-use crate::clients::{Answer, Asked, Client, Question};
+use crate::clients::{Answer, Asked, ConnectedClient, Question};
 use crate::clock::Millis;
 use crate::connection_id::ConnectionId;
 
@@ -175,12 +175,12 @@ impl Core {
     }
 
     /// The client of a session; `None` when it is not connected.
-    fn shown(&self, session: u32) -> Option<Client> {
+    fn shown(&self, session: u32) -> Option<ConnectedClient> {
         let local = self.sessions.get(session as usize).filter(|local| local.connection != NONE)?;
         let connection = &self.connections[local.connection as usize];
         let (session, protocol) = (&local.session, &connection.protocol);
         let count = |number: usize| number as u64;
-        Some(Client {
+        Some(ConnectedClient {
             client_id: (&**session.client_id()).into(),
             user: connection
                 .who

@@ -33,7 +33,7 @@ pub(super) struct Ahead {
     pub(super) taken: u32,
     /// While other pods may not know all filters of this session: the number of the announcement to wait for. 0: they
     /// know all.
-    pub(super) told: u64,
+    pub(super) announced: u64,
 }
 
 impl Ahead {
@@ -66,13 +66,14 @@ impl Core {
             }
             let waiting = local.session.waiting();
             let Some(persistent) = local.persistent.as_deref_mut() else { continue };
-            let is_known = persistent.ahead.told == 0;
+            let is_known = persistent.ahead.announced == 0;
             let region = self.process.region.as_ref();
             if !is_known
-                && region.is_none_or(|region| region.have_heard(&routes.broker, persistent.ahead.told))
+                && region
+                    .is_none_or(|region| region.have_confirmed(&routes.broker, persistent.ahead.announced))
             {
                 // The session reads what was committed before all pods knew its filters.
-                persistent.ahead.told = 0;
+                persistent.ahead.announced = 0;
             }
             // Options of single subscriptions are applied when the message is read.
             let is_plain = !receiver.no_local && (local.fresh.is_none() || !message.retain());

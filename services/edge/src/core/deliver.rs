@@ -409,7 +409,7 @@ impl Core {
         }
         // If most receivers lag, the publisher waits for them. Otherwise the lagging receivers lose the messages,
         // because a slow reader costs only itself (P9).
-        routes.note_pace(self.index, moving + behind.len(), behind.len());
+        routes.note_progress(self.index, moving + behind.len(), behind.len());
         let are_most = !behind.is_empty() && routes.are_most_behind();
         for receiver in behind {
             let Some(local) = local(&mut self.sessions, receiver) else { continue };

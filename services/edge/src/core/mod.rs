@@ -12,6 +12,7 @@ mod between;
 mod changes;
 mod clients;
 mod committed;
+mod confirmed_filters;
 mod congestion;
 pub(crate) mod connection;
 mod deliver;
@@ -23,7 +24,6 @@ mod fair;
 mod fanout;
 mod files;
 mod fresh;
-mod heard;
 pub(crate) mod homes;
 mod ids;
 mod input;
@@ -31,10 +31,10 @@ mod jobs;
 mod leave;
 mod notes;
 mod of_broker;
-mod pace;
 mod packets;
 mod persistent;
 mod publish;
+mod publish_rates;
 mod replay;
 mod resume;
 mod retained;
@@ -90,8 +90,8 @@ use fresh::Fresh;
 use homes::{HomeClaims, Occupation};
 use jobs::HeldJobs;
 use of_broker::ByBroker;
-use pace::Paces;
 use persistent::PersistentSession;
+use publish_rates::PublishRates;
 use replay::Replays;
 use resume::Fence;
 use slices::Slices;
@@ -189,7 +189,7 @@ pub(crate) struct Core {
     ready: Vec<u32>,
     /// Paused publishers, and until when at the latest.
     paused: Vec<(ConnectionId, Millis)>,
-    paces: Paces,
+    publish_rates: PublishRates,
     /// Receivers that lag, with the publishers that wait for them.
     behind: Behind,
     /// Jobs for the store; submitted at the end of the turn, after the mail: see [`crate::store`].
@@ -267,7 +267,7 @@ impl Core {
             overfull: Vec::new(),
             ready: Vec::new(),
             paused: Vec::new(),
-            paces: Paces::default(),
+            publish_rates: PublishRates::default(),
             behind: Behind::default(),
             jobs: Vec::new(),
             shared: SharedMessages::default(),
@@ -396,7 +396,7 @@ impl Core {
         if self.waits_for_turns() {
             timeout = timeout.min(1);
         }
-        if let Some(at) = self.paces.next() {
+        if let Some(at) = self.publish_rates.next() {
             timeout = timeout.min(at.saturating_sub(self.now_ms));
         }
         let is_put_off = self.work.is_put_off()
@@ -436,7 +436,7 @@ impl Core {
         self.next_slices();
         self.relieve();
         self.resume_paused();
-        self.resume_paced();
+        self.resume_rate_limited();
         self.admit_waiting();
         self.drain();
         self.change_filters_of_turn();
@@ -521,8 +521,10 @@ impl Core {
                 Mail::Opened(name, found) => self.opened(&name, found),
                 Mail::Attached(connection, session, found) => self.attached(connection, session, found),
                 Mail::OfAnotherUser(connection, session) => self.not_attached(connection, &session),
-                Mail::Subscribed(subscribe, subscribed) => self.subscribed_when_heard(subscribe, subscribed),
-                Mail::Suback(connection, pending) => self.heard(connection, &pending),
+                Mail::Subscribed(subscribe, subscribed) => {
+                    self.subscribed_when_confirmed(subscribe, subscribed)
+                }
+                Mail::Suback(connection, pending) => self.filters_confirmed(connection, &pending),
                 Mail::Reread(target) => self.reread(target),
                 Mail::Unsubscribed(unsubscribe, stored) => self.unsubscribed(*unsubscribe, stored),
                 Mail::Ids(ids, stored) => self.ids_written(*ids, stored),

@@ -188,7 +188,7 @@ impl Core {
         }
         let sources: Vec<FilterSource> = read.into_iter().map(|(source, _)| source).collect();
         let slot_of_session = self.attach_session(slot, broker, request, session, present, epoch);
-        let told = self.add_routes(slot_of_session);
+        let announced = self.add_routes(slot_of_session);
         if keeps {
             let has_sources = !sources.is_empty();
             let mut persistent = PersistentSession::live(sources);
@@ -205,7 +205,7 @@ impl Core {
             }
             self.sessions[slot_of_session as usize].persistent = Some(Box::new(persistent));
         }
-        self.reread_when_heard(self.target_of(slot_of_session), broker, told);
+        self.reread_when_confirmed(self.target_of(slot_of_session), broker, announced);
         for stored in &subscriptions {
             if let Ok(filter) = std::str::from_utf8(&stored.filter) {
                 self.join(broker, filter);
@@ -220,7 +220,7 @@ impl Core {
     }
 
     /// Puts the subscriptions of a session into the router and announces them to other pods. Returns what
-    /// [`Core::tell_filters`] returns: the number to wait for.
+    /// [`Core::announce_filters`] returns: the number to wait for.
     fn add_routes(&mut self, session: u32) -> u64 {
         let target = self.target_of(session);
         let local = &self.sessions[session as usize];
@@ -236,7 +236,7 @@ impl Core {
             }
         });
         self.tell_members(&local.broker, local.session.subscriptions().map(|(filter, _)| filter));
-        self.tell_filters(&local.broker, local.session.subscriptions().map(|(filter, _)| filter))
+        self.announce_filters(&local.broker, local.session.subscriptions().map(|(filter, _)| filter))
     }
 
     /// Holds live copies from here on for a session that catches up, and sets a barrier after what was routed before.

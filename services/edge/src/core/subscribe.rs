@@ -389,8 +389,8 @@ impl Core {
         let filters =
             || subscribe.filters[subscribe.done..subscribe.until].iter().map(|(filter, _)| &**filter);
         self.tell_members(broker, filters());
-        let told = self.tell_filters(broker, filters());
-        subscribe.pending.told = subscribe.pending.told.max(told);
+        let announced = self.announce_filters(broker, filters());
+        subscribe.pending.announced = subscribe.pending.announced.max(announced);
         subscribe.done = subscribe.until;
         if subscribe.done < subscribe.filters.len() {
             return Some(Task::Subscribe(subscribe));
@@ -436,7 +436,7 @@ impl Core {
             for (filter, _) in filters.iter().filter(|(filter, _)| filter.starts_with("$share/")) {
                 self.join(&broker, filter);
             }
-            return self.suback_when_heard(slot, &broker, pending);
+            return self.suback_when_confirmed(slot, &broker, pending);
         }
         let local = &mut self.sessions[session as usize];
         if pending.asks {

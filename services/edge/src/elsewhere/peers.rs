@@ -54,7 +54,7 @@ struct Peer {
     asked_at: Option<Millis>,
     gone_at: Option<Millis>,
     /// The last of this pod's announcements that the peer has confirmed.
-    heard: u64,
+    confirmed: u64,
 }
 
 impl Default for Peers {
@@ -196,18 +196,18 @@ impl Peers {
         find(&mut self.lock(), pod).filter(|peer| peer.is_trusted).map(|peer| peer.version)
     }
 
-    pub(crate) fn heard(&self, pod: PodId, version: u64) {
+    pub(crate) fn confirmed(&self, pod: PodId, version: u64) {
         if let Some(peer) = find(&mut self.lock(), pod) {
-            peer.heard = peer.heard.max(version);
+            peer.confirmed = peer.confirmed.max(version);
         }
     }
 
-    pub(crate) fn have_heard(&self, version: u64) -> bool {
-        self.lock().iter().all(|peer| peer.has_heard(version))
+    pub(crate) fn have_confirmed(&self, version: u64) -> bool {
+        self.lock().iter().all(|peer| peer.has_confirmed(version))
     }
 
     pub(crate) fn behind(&self, version: u64) -> Vec<PodId> {
-        self.lock().iter().filter(|peer| !peer.has_heard(version)).map(|peer| peer.pod).collect()
+        self.lock().iter().filter(|peer| !peer.has_confirmed(version)).map(|peer| peer.pod).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Peer>> {
@@ -228,7 +228,7 @@ impl Peers {
 
 impl Peer {
     fn new(pod: PodId) -> Self {
-        Self { pod, digest: None, version: 0, is_trusted: false, asked_at: None, gone_at: None, heard: 0 }
+        Self { pod, digest: None, version: 0, is_trusted: false, asked_at: None, gone_at: None, confirmed: 0 }
     }
 
     fn view(&self) -> Option<Arc<Digest>> {
@@ -236,8 +236,8 @@ impl Peer {
     }
 
     /// A lost peer counts as confirmed, so that nobody waits for it.
-    fn has_heard(&self, version: u64) -> bool {
-        self.gone_at.is_some() || self.heard >= version
+    fn has_confirmed(&self, version: u64) -> bool {
+        self.gone_at.is_some() || self.confirmed >= version
     }
 
     /// Forgets the digest: the peer gets every message until its next announcement.
@@ -350,14 +350,14 @@ mod tests {
     #[test]
     fn all_that_are_there_have_to_hear() {
         let peers = Peers::default();
-        assert!(peers.have_heard(9), "nobody is there");
+        assert!(peers.have_confirmed(9), "nobody is there");
         peers.came(ONE);
         peers.came(TWO);
-        peers.heard(ONE, 5);
-        peers.heard(ONE, 4);
-        assert_eq!((peers.have_heard(5), peers.behind(5)), (false, vec![TWO]));
+        peers.confirmed(ONE, 5);
+        peers.confirmed(ONE, 4);
+        assert_eq!((peers.have_confirmed(5), peers.behind(5)), (false, vec![TWO]));
         peers.gone(TWO, 1);
-        assert_eq!((peers.have_heard(5), peers.have_heard(6)), (true, false));
+        assert_eq!((peers.have_confirmed(5), peers.have_confirmed(6)), (true, false));
     }
 
     #[test]

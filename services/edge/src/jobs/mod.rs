@@ -245,7 +245,7 @@ pub(crate) struct PendingSubscribe {
     pub(crate) new_in_memory: Vec<Box<str>>,
     pub(crate) is_refused: bool,
     /// The SUBACK waits until other pods have confirmed this announcement of filters; 0: it waits for none.
-    pub(crate) told: u64,
+    pub(crate) announced: u64,
 }
 
 impl PendingSubscribe {
@@ -263,7 +263,7 @@ impl PendingSubscribe {
             asker: Weak::new(),
             new_in_memory: Vec::new(),
             is_refused: false,
-            told: 0,
+            announced: 0,
         }
     }
 }

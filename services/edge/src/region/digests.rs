@@ -97,7 +97,7 @@ impl Digests {
 /// Calls of this pod's event loops.
 impl Region {
     /// Announces new filters to the other pods, and returns the number of the announcement for
-    /// [`Region::when_heard`].
+    /// [`Region::when_confirmed`].
     pub(crate) fn subscribed<'f>(&self, broker: &Broker, filters: impl Iterator<Item = &'f str>) -> u64 {
         let Some(fabric) = self.fabric.get() else { return 0 };
         let mut told = broker.elsewhere.own.lock();

@@ -194,8 +194,8 @@ impl Region {
                     self.filters_added(batch.from(), broker, version, codes);
                     added = Some((broker.id, version));
                 }
-                (Some(PodNotice::Heard { version }), Some(broker)) => {
-                    self.has_heard(batch.from(), broker, version);
+                (Some(PodNotice::Confirmed { version }), Some(broker)) => {
+                    self.pod_confirmed(batch.from(), broker, version);
                 }
                 (Some(note), _) => self.told(batch.from(), note),
                 (None, _) => {
@@ -351,7 +351,7 @@ impl Region {
             | PodNotice::Waiting { .. }
             | PodNotice::Digest { .. }
             | PodNotice::Added { .. }
-            | PodNotice::Heard { .. }
+            | PodNotice::Confirmed { .. }
             | PodNotice::Traced { .. }
             | PodNotice::Shared { .. } => {}
         }

@@ -82,9 +82,9 @@ impl UsageExchange {
         let brokers: Vec<_> = self.brokers.all().into_iter().filter(is_limited).collect();
         for brokers in brokers.chunks(AT_ONCE) {
             let exchange = |broker: &Arc<Broker>| self.exchange(broker.clone(), used(broker, elapsed_ms));
-            let heard = block_on(join_all(brokers.iter().map(exchange)));
-            for (broker, heard) in brokers.iter().zip(heard) {
-                match heard {
+            let answers = block_on(join_all(brokers.iter().map(exchange)));
+            for (broker, answers) in brokers.iter().zip(answers) {
+                match answers {
                     Ok(others) => broker.quota.others.set(&broker.quota.limits().broker, &others),
                     Err(error) => {
                         tracing::warn!(%error, broker = &*broker.name, "the usage of other pods cannot be read");

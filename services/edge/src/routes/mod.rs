@@ -115,20 +115,20 @@ impl Routes {
     }
 
     /// Records how many receivers of a core accept messages now, and how many of them lag.
-    pub(crate) fn note_pace(&self, core: u16, moving: usize, behind: usize) {
+    pub(crate) fn note_progress(&self, core: u16, moving: usize, behind: usize) {
         let found = self.cores.iter().position(|(of, _)| *of == core);
-        if let Some(pace) = found.and_then(|index| self.progress.get(index)) {
-            pace.moving.store(moving, Ordering::Relaxed);
-            pace.behind.store(behind, Ordering::Relaxed);
+        if let Some(progress) = found.and_then(|index| self.progress.get(index)) {
+            progress.moving.store(moving, Ordering::Relaxed);
+            progress.behind.store(behind, Ordering::Relaxed);
         }
     }
 
     /// Whether most of the receivers that accept messages lag, on all cores together.
     pub(crate) fn are_most_behind(&self) -> bool {
         let sum = |of: fn(&ReceiverProgress) -> &AtomicUsize| -> usize {
-            self.progress.iter().map(|pace| of(pace).load(Ordering::Relaxed)).sum()
+            self.progress.iter().map(|progress| of(progress).load(Ordering::Relaxed)).sum()
         };
-        sum(|pace| &pace.behind) * 2 > sum(|pace| &pace.moving)
+        sum(|progress| &progress.behind) * 2 > sum(|progress| &progress.moving)
     }
 
     /// Estimated memory, bytes.
