@@ -21,7 +21,7 @@ use crate::mailbox::Mailbox;
 use crate::memory::Memory;
 use crate::metrics::{self, BrokerCounters, CoreCounters, Count, Histogram, Loudest, Metric, Row};
 use crate::region::Region;
-use crate::reporters::{IncidentRecorder, QuotaExchange, UsageReporter};
+use crate::reporters::Reporters;
 use crate::store::Store;
 use crate::tls::Tls;
 use crate::webhooks::Webhooks;
@@ -50,9 +50,7 @@ pub(crate) struct Process {
     pub(crate) authenticator: Authenticator,
     /// Authenticates clients of managed brokers. Set with a store.
     pub(crate) authentication: Option<AuthenticationService>,
-    pub(crate) _shares: Option<QuotaExchange>,
-    pub(crate) _incident_recorder: Option<IncidentRecorder>,
-    pub(crate) _usage_reporter: Option<UsageReporter>,
+    pub(crate) _reporters: Option<Reporters>,
     /// Persistent state. Without a store, state ends with the process.
     pub(crate) store: Option<Store>,
     pub(crate) webhooks: Option<Webhooks>,

@@ -25,6 +25,9 @@ use crate::encoding::inflight::Row;
 use crate::routes::Routes;
 use crate::streams::Wanted;
 
+/// Estimated memory of a filter in a job, bytes.
+pub(crate) const FILTER_BYTES: usize = 256;
+
 pub(crate) struct Job {
     pub(crate) write: Write,
     pub(crate) ack: Option<Ack>,

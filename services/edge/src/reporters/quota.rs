@@ -29,13 +29,13 @@ const COUNTS_MS: u64 = 5_000;
 const AT_ONCE: usize = 100;
 
 /// Dropping it ends the thread that exchanges usage.
-pub(crate) struct QuotaExchange {
+pub(super) struct QuotaExchange {
     stop: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl QuotaExchange {
-    pub(crate) fn start(
+    pub(super) fn start(
         store: Store,
         clock: Clock,
         brokers: Arc<Brokers>,

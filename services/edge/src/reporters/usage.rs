@@ -25,13 +25,13 @@ const FAREWELL_MS: u64 = 5_000;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Flushes usage until it is dropped, and then once more.
-pub(crate) struct UsageReporter {
+pub(super) struct UsageReporter {
     stop: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl UsageReporter {
-    pub(crate) fn start(
+    pub(super) fn start(
         store: Store,
         clock: Clock,
         brokers: Arc<Brokers>,

@@ -8,9 +8,7 @@ use millrace_layers::limits::INLINE_SHARED_BYTES_MAX;
 use super::backlog::{Lane, Work};
 use super::queue::{self, Sized as _};
 use crate::broker::Broker;
-use crate::jobs::{IdWrite, Job, SharedMessages, ToRead, Write};
-
-const FILTER_BYTES: usize = 256;
+use crate::jobs::{FILTER_BYTES, IdWrite, Job, SharedMessages, ToRead, Write};
 
 /// For jobs without an order among themselves or with other jobs.
 const NO_BROKER: u64 = u64::MAX;

@@ -60,9 +60,6 @@ use lease::Leases;
 use queue::Queue;
 use retained::RetainedQueue;
 
-/// Owner of connected sessions if the process does not share its store.
-pub(crate) const ALONE: &str = "edge";
-
 /// Reader threads of a shared store, whose reads wait for the network.
 const READERS_SHARED: usize = 4;
 
@@ -121,7 +118,7 @@ impl Store {
             brokers,
             region,
             is_shared: config.pod.is_some(),
-            owner: config.pod.as_deref().unwrap_or(ALONE).as_bytes().into(),
+            owner: config.pod_name().as_bytes().into(),
             opening: Mutex::default(),
             writes: Queue::new(clock),
             reads: Queue::new(clock),

@@ -84,7 +84,7 @@ impl Webhooks {
         brokers: Arc<Brokers>,
     ) -> Result<Self, StartError> {
         let counters = Arc::new(Counters::default());
-        let owner = config.pod.clone().unwrap_or_else(|| "edge".into());
+        let owner = config.pod_name().to_owned();
         let (counted, outgoing, limits) = (counters.clone(), config.outgoing.clone(), config.limits.clone());
         let parts = Parts { store, clock, hooked, owner, brokers, outgoing, counters: counted };
         let (stop, stopped) = oneshot::channel();
