@@ -522,7 +522,7 @@ impl Core {
                 Mail::Attached(connection, session, found) => self.attached(connection, session, found),
                 Mail::OfAnotherUser(connection, session) => self.not_attached(connection, &session),
                 Mail::Subscribed(subscribe, subscribed) => {
-                    self.subscribed_when_confirmed(subscribe, subscribed)
+                    self.subscribed_when_confirmed(subscribe, subscribed);
                 }
                 Mail::Suback(connection, pending) => self.filters_confirmed(connection, &pending),
                 Mail::Reread(target) => self.reread(target),
