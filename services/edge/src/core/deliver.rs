@@ -9,8 +9,8 @@ use millrace_session::{Delivered, Delivery, DropReason, Message, Out};
 
 use super::connection::NONE;
 use super::fanout::Copies;
+use super::feed::{Held, Take};
 use super::notes::note_dropped;
-use super::persistent::{Held, Take};
 use super::{Core, LocalSession, OutboundSlot, parts, work};
 use crate::broker::Broker;
 use crate::clock::Clock;
@@ -134,7 +134,7 @@ impl Core {
         from: Option<ConnectionId>,
         group: u64,
     ) {
-        let here = local(&mut self.sessions, receiver).map(|local| local.connection != NONE);
+        let here = local_session(&mut self.sessions, receiver).map(|local| local.connection != NONE);
         if here == Some(true) {
             let began = self.trace_began(message);
             self.deliver_one(broker, receiver, message, Publisher { id: from, may_wait: true }, group);
@@ -162,7 +162,7 @@ impl Core {
         from: Publisher,
         shared: u64,
     ) {
-        let Some(local) = local(&mut self.sessions, receiver) else { return };
+        let Some(local) = local_session(&mut self.sessions, receiver) else { return };
         //= [MQTT-3.8.3-3] v5
         if receiver.no_local && is_publisher(local, from.id, &self.connections) {
             return;
@@ -369,7 +369,7 @@ impl Core {
         {
             next += 1;
             self.work.spend(work::COPY);
-            let Some(local) = local(&mut self.sessions, receiver) else { continue };
+            let Some(local) = local_session(&mut self.sessions, receiver) else { continue };
             if local.connection == NONE || (receiver.no_local && is_publisher(local, from, &self.connections))
             {
                 continue;
@@ -412,7 +412,7 @@ impl Core {
         routes.note_progress(self.index, moving + behind.len(), behind.len());
         let are_most = !behind.is_empty() && routes.are_most_behind();
         for receiver in behind {
-            let Some(local) = local(&mut self.sessions, receiver) else { continue };
+            let Some(local) = local_session(&mut self.sessions, receiver) else { continue };
             let connection = local.connection;
             if connection == NONE {
                 continue;
@@ -470,7 +470,7 @@ fn drop_run(broker: &Broker, core: u16, client_id: &str, amount: Amount, clock: 
     }
 }
 
-fn local<'s>(
+fn local_session<'s>(
     sessions: &'s mut slab::Slab<LocalSession>,
     receiver: &Receiver,
 ) -> Option<&'s mut LocalSession> {

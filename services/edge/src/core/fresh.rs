@@ -10,7 +10,7 @@ use millrace_mqtt::topic;
 use millrace_router::Receiver;
 use millrace_session::{Message, Seconds};
 
-use super::persistent::Take;
+use super::feed::Take;
 use super::unanswered::Unanswered;
 use crate::jobs::replay::{Replay, RetainedPages};
 

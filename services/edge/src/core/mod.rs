@@ -22,6 +22,7 @@ mod enhanced;
 mod entry;
 mod fair;
 mod fanout;
+mod feed;
 mod files;
 mod fresh;
 mod homes;

@@ -15,8 +15,9 @@ use millrace_session::{Delivery, Entry, Message, Seconds, Session, Subscription}
 use super::between;
 use super::connection::Request;
 use super::deliver::Publisher;
+use super::feed::{Feed, Held, ReadState, Way};
 use super::jobs::Turns;
-use super::persistent::{Feed, FilterSource, Held, PersistentSession, ReadState, Way};
+use super::persistent::{FilterSource, PersistentSession};
 use super::timers::Due;
 use super::{Attaching, Core, Ended};
 use crate::broker::Broker;

@@ -150,15 +150,7 @@ impl Region {
                 (Some(PodNotice::Run { is_v5, count, topic, bytes }), Some(broker)) => {
                     let routes = routes.get(broker, topic);
                     self.count_received(&routes, count);
-                    let amount = amount_of_run(topic, bytes, is_v5);
-                    let bytes: Arc<[u8]> = bytes.into();
-                    for (core, _) in &routes.cores {
-                        let (routes, bytes) = (routes.clone(), bytes.clone());
-                        cores.post(
-                            *core,
-                            Mail::Run(Box::new(Run { routes, bytes, is_v5, amount, from: None })),
-                        );
-                    }
+                    cores.post_run(&routes, bytes, is_v5);
                 }
                 (Some(PodNotice::Grown(topic)), Some(broker)) => {
                     let routes = routes.get(broker, topic);
@@ -381,6 +373,15 @@ struct Cores<'r> {
 }
 
 impl Cores<'_> {
+    fn post_run(&mut self, routes: &Arc<Routes>, bytes: &[u8], is_v5: bool) {
+        let amount = amount_of_run(&routes.topic, bytes, is_v5);
+        let bytes: Arc<[u8]> = bytes.into();
+        for (core, _) in &routes.cores {
+            let run = Run { routes: routes.clone(), bytes: bytes.clone(), is_v5, amount, from: None };
+            self.post(*core, Mail::Run(Box::new(run)));
+        }
+    }
+
     /// The fabric's thread cannot wait for a lagging core, so mail over the mailbox's limit is
     /// dropped.
     fn post(&mut self, core: u16, mail: Mail) {
