@@ -190,7 +190,7 @@ pub(crate) struct Subscribe {
     pub(crate) target: Target,
     /// Granted filters, with their index among the reason codes.
     pub(crate) filters: Vec<(Box<str>, Options, usize)>,
-    /// SharedMessages subscriptions that are not persistent: the store has to say whether other members of the group are.
+    /// Shared subscriptions that are not persistent: the store has to say whether other members of the group are.
     pub(crate) shared: Vec<Box<str>>,
     pub(crate) pending: PendingSubscribe,
     pub(crate) written: Vec<Option<Subscribed>>,
