@@ -15,23 +15,13 @@ use millrace_authentication::passwords::{
 };
 use millrace_mqtt::QoS;
 
-use crate::StartError;
 use crate::access::checker_threads;
+use crate::authorization::LoginOutcome;
 use crate::clock::{Clock, seconds};
 use crate::config::Authentication;
-use crate::core::connection::ConnectionId;
+use crate::connection_id::ConnectionId;
 use crate::mailbox::{Mail, Mailbox};
-use crate::random;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Accepted,
-    Refused,
-    Anonymous,
-    /// A [`Mail::Authenticated`] brings the result.
-    Later,
-    Busy,
-}
+use crate::{StartError, random};
 
 pub(crate) struct Login<'a> {
     pub(crate) connection: ConnectionId,
@@ -66,8 +56,8 @@ impl Authenticator {
         let start = || {
             let mailboxes = mailboxes.clone();
             let answered = move |answer: CheckedPassword<Context>| {
-                let (connection, verdict) = (answer.context.connection, verdict(&answer));
-                let mut mail = vec![Mail::Authenticated { connection, verdict }];
+                let (connection, outcome) = (answer.context.connection, outcome(&answer));
+                let mut mail = vec![Mail::Authenticated { connection, outcome }];
                 mailboxes[usize::from(connection.core)].deliver(&mut mail, 0);
             };
             let now = Box::new(move || seconds(clock.now()));
@@ -79,7 +69,7 @@ impl Authenticator {
         Ok(Self { allow_anonymous: config.allow_anonymous, passwords, rules, checker })
     }
 
-    /// Reads the password file again. Returns the users whose password was changed or removed, in order.
+    /// Returns the users whose password was changed or removed, in order.
     pub(crate) fn reload_passwords(&self, config: &Authentication) -> Result<Vec<Box<str>>, String> {
         let new = read_passwords(config)?;
         let old = self.passwords.swap(new.clone().map(Arc::new));
@@ -102,18 +92,18 @@ impl Authenticator {
         &self,
         login: &Login<'_>,
         source: impl FnOnce() -> (Option<IpAddr>, Cancellation),
-    ) -> Verdict {
+    ) -> LoginOutcome {
         let passwords = self.passwords.load();
         let (Some(user), Some(file), Some(checker)) = (login.user, passwords.as_deref(), &self.checker)
         else {
             // Without a password file a name is only a name, and nothing can check a password (access decision 0011).
             let password = login.password.unwrap_or_default();
             return match login.user {
-                None if passwords.is_some() && !password.is_empty() => Verdict::Refused,
-                _ if generated::is_likely(password) => Verdict::Refused,
-                _ if self.allow_anonymous => Verdict::Accepted,
-                None => Verdict::Anonymous,
-                Some(_) => Verdict::Refused,
+                None if passwords.is_some() && !password.is_empty() => LoginOutcome::Refused,
+                _ if generated::is_likely(password) => LoginOutcome::Refused,
+                _ if self.allow_anonymous => LoginOutcome::Accepted,
+                None => LoginOutcome::Anonymous,
+                Some(_) => LoginOutcome::Refused,
             };
         };
         let phc = file.lookup(user);
@@ -127,7 +117,7 @@ impl Authenticator {
             cancellation,
             context: Context { connection: login.connection, is_user: phc.is_some() },
         };
-        checker.check(request).map_or(Verdict::Later, |answer| verdict(&answer))
+        checker.check(request).map_or(LoginOutcome::Later, |answer| outcome(&answer))
     }
 
     pub(crate) fn password_checks(&self) -> Option<PasswordCheckCounts> {
@@ -144,11 +134,11 @@ impl Authenticator {
     }
 }
 
-fn verdict(answer: &CheckedPassword<Context>) -> Verdict {
+fn outcome(answer: &CheckedPassword<Context>) -> LoginOutcome {
     match answer.outcome {
-        CheckOutcome::Right if answer.context.is_user => Verdict::Accepted,
-        CheckOutcome::Right | CheckOutcome::Wrong => Verdict::Refused,
-        CheckOutcome::Busy => Verdict::Busy,
+        CheckOutcome::Right if answer.context.is_user => LoginOutcome::Accepted,
+        CheckOutcome::Right | CheckOutcome::Wrong => LoginOutcome::Refused,
+        CheckOutcome::Busy => LoginOutcome::Busy,
     }
 }
 

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use crate::broker::Broker;
-use crate::mailbox::{Mail, Mailbox};
 
 /// Most clients of a page.
 pub const PAGE_MAX: usize = 1_000;
@@ -34,7 +33,7 @@ pub enum Question {
 
 /// A connected client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Client {
+pub struct ConnectedClient {
     /// Client id.
     pub client_id: String,
     /// User name, cut off at the longest name of a credential.
@@ -67,7 +66,7 @@ pub struct Client {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
     /// Clients in order of client ids.
-    pub clients: Vec<Client>,
+    pub clients: Vec<ConnectedClient>,
     /// Client id after which more clients may follow.
     pub next: Option<String>,
 }
@@ -77,7 +76,7 @@ impl Answer {
     /// because that answer may lack some between.
     #[must_use]
     pub fn merged(answers: impl IntoIterator<Item = Self>, limit: usize) -> Self {
-        let (mut all, mut next): (BTreeMap<String, Client>, Option<String>) = Default::default();
+        let (mut all, mut next): (BTreeMap<String, ConnectedClient>, Option<String>) = Default::default();
         for answer in answers {
             next = [next, answer.next].into_iter().flatten().min();
             for client in answer.clients {
@@ -88,8 +87,8 @@ impl Answer {
                 }
             }
         }
-        let is_there = |client: &Client| next.as_ref().is_none_or(|next| client.client_id <= *next);
-        let mut clients: Vec<Client> = all.into_values().filter(is_there).collect();
+        let is_there = |client: &ConnectedClient| next.as_ref().is_none_or(|next| client.client_id <= *next);
+        let mut clients: Vec<ConnectedClient> = all.into_values().filter(is_there).collect();
         if clients.len() > limit {
             clients.truncate(limit);
             next = clients.last().map(|client| client.client_id.clone());
@@ -100,7 +99,7 @@ impl Answer {
 
 /// The answer of one pod.
 #[derive(Debug)]
-pub struct Said {
+pub struct PodAnswer {
     /// Name of the pod; `None`: this pod.
     pub pod: Option<Box<str>>,
     /// `None`: the pod has too many requests at once.
@@ -108,7 +107,7 @@ pub struct Said {
 }
 
 /// Callback for the merged answer of a pod.
-type Done = Box<dyn FnOnce(Option<Answer>) + Send>;
+pub(crate) type Done = Box<dyn FnOnce(Option<Answer>) + Send>;
 
 pub(crate) struct Asked {
     pub(crate) broker: Arc<Broker>,
@@ -123,15 +122,13 @@ struct Gathered {
     done: Option<Done>,
 }
 
-pub(crate) fn ask(mailboxes: &[Mailbox], broker: Arc<Broker>, question: Question, done: Done) {
-    let gathered = Gathered { left: mailboxes.len(), answers: Some(Vec::new()), done: Some(done) };
-    let asked = Arc::new(Asked { broker, question, gathered: Mutex::new(gathered) });
-    for mailbox in mailboxes {
-        mailbox.deliver(&mut vec![Mail::Clients(asked.clone())], 0);
-    }
-}
-
 impl Asked {
+    /// A request that `loops` event loops have to answer before `done` is called.
+    pub(crate) fn new(loops: usize, broker: Arc<Broker>, question: Question, done: Done) -> Self {
+        let gathered = Gathered { left: loops, answers: Some(Vec::new()), done: Some(done) };
+        Self { broker, question, gathered: Mutex::new(gathered) }
+    }
+
     /// An event loop has answered; `None`: it cannot. The last answer completes the request.
     pub(crate) fn answer(&self, answer: Option<Answer>) {
         let mut gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);
@@ -164,8 +161,8 @@ impl Question {
 mod tests {
     use super::*;
 
-    fn client(id: &str, connected_at_ms: u64) -> Client {
-        Client {
+    fn client(id: &str, connected_at_ms: u64) -> ConnectedClient {
+        ConnectedClient {
             client_id: id.into(),
             user: None,
             address: None,

@@ -9,9 +9,14 @@ use millrace_transport::addresses::Networks;
 use millrace_transport::tls::files::Files;
 use millrace_transport::ws::handshake::Origins;
 
-use crate::broker::DEFAULT_BROKER;
 use crate::limits::Limits;
 use crate::traces::Tracer;
+
+/// Name of the broker of a server for one machine.
+pub(crate) const DEFAULT_BROKER: &str = "default";
+
+/// Name of a process that shares its store with no other.
+const ALONE: &str = "edge";
 
 /// [`Config::default`] listens nowhere.
 #[derive(Clone, Debug, Default)]
@@ -69,6 +74,11 @@ impl Config {
 }
 
 impl Config {
+    /// Owner of this process's sessions, webhook queues and usage in the store.
+    pub(crate) fn pod_name(&self) -> &str {
+        self.pod.as_deref().unwrap_or(ALONE)
+    }
+
     /// The brokers that exist from the start.
     pub(crate) fn broker_names(&self) -> impl Iterator<Item = &str> {
         [DEFAULT_BROKER].into_iter().chain(self.brokers.iter().map(String::as_str))

@@ -8,7 +8,7 @@ use crate::clock::Millis;
 
 /// The rate of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DrainPace {
+pub struct DrainRate {
     /// Clients a second; 0: all at once.
     pub per_second: u32,
     /// The longest duration. The rate is raised if there are too many clients for it.
@@ -43,10 +43,10 @@ pub(crate) struct Drain {
 }
 
 impl Drain {
-    pub(crate) fn new(pace: &DrainPace, clients: u64, cores: usize, now: Millis) -> Self {
-        let at_most_ms = u64::try_from(pace.at_most.as_millis()).unwrap_or(u64::MAX);
+    pub(crate) fn new(rate: &DrainRate, clients: u64, cores: usize, now: Millis) -> Self {
+        let at_most_ms = u64::try_from(rate.at_most.as_millis()).unwrap_or(u64::MAX);
         let needed = clients.saturating_mul(1000).checked_div(at_most_ms).map(|rate| rate.saturating_add(1));
-        let per_second = match pace.per_second {
+        let per_second = match rate.per_second {
             0 => u64::MAX,
             rate => u64::from(rate).max(needed.unwrap_or(u64::MAX)),
         };
@@ -72,14 +72,14 @@ impl Drain {
 mod tests {
     use super::*;
 
-    fn pace(per_second: u32, at_most_s: u64) -> DrainPace {
-        DrainPace { per_second, at_most: Duration::from_secs(at_most_s) }
+    fn rate(per_second: u32, at_most_s: u64) -> DrainRate {
+        DrainRate { per_second, at_most: Duration::from_secs(at_most_s) }
     }
 
     /// Clients that are sent away up to each of these times, by two loops.
-    fn sent_away(pace: &DrainPace, clients: u64, times: &[Millis]) -> Vec<u64> {
+    fn sent_away(rate: &DrainRate, clients: u64, times: &[Millis]) -> Vec<u64> {
         const BEGAN: Millis = 12_345;
-        let drain = Drain::new(pace, clients, 2, BEGAN);
+        let drain = Drain::new(rate, clients, 2, BEGAN);
         let mut sent = 0;
         let mut until = |time| {
             while sent < clients && drain.take(BEGAN + time) {
@@ -93,25 +93,25 @@ mod tests {
     #[test]
     fn clients_are_sent_away_at_the_rate_and_never_faster() {
         assert_eq!(
-            sent_away(&pace(10, 60), 100, &[0, 100, 199, 200, 1000, 9_999, 10_000]),
+            sent_away(&rate(10, 60), 100, &[0, 100, 199, 200, 1000, 9_999, 10_000]),
             [1, 1, 1, 2, 10, 99, 100]
         );
-        assert_eq!(sent_away(&pace(1, 3600), 3, &[0, 999, 1999, 2000, 3000]), [1, 1, 1, 2, 3]);
+        assert_eq!(sent_away(&rate(1, 3600), 3, &[0, 999, 1999, 2000, 3000]), [1, 1, 1, 2, 3]);
         // A loop that was busy catches up.
-        assert_eq!(sent_away(&pace(5_000, 20), 20_000, &[0, 1, 2, 1000]), [5, 5, 10, 5_000]);
+        assert_eq!(sent_away(&rate(5_000, 20), 20_000, &[0, 1, 2, 1000]), [5, 5, 10, 5_000]);
     }
 
     #[test]
     fn so_many_that_it_would_take_too_long_go_faster() {
-        assert_eq!(sent_away(&pace(10, 2), 1000, &[1000, 2000]), [501, 1000]);
-        for at_once in [pace(0, 20), pace(10, 0)] {
+        assert_eq!(sent_away(&rate(10, 2), 1000, &[1000, 2000]), [501, 1000]);
+        for at_once in [rate(0, 20), rate(10, 0)] {
             assert_eq!(sent_away(&at_once, 1000, &[0]), [1000], "{at_once:?}");
         }
     }
 
     #[test]
     fn it_is_over_when_every_loop_says_so() {
-        let drain = Draining(Arc::new(Drain::new(&pace(1, 1), 0, 2, 0)));
+        let drain = Draining(Arc::new(Drain::new(&rate(1, 1), 0, 2, 0)));
         assert!(!drain.wait(Duration::ZERO));
         drain.0.finish();
         assert!(!drain.wait(Duration::ZERO));

@@ -9,17 +9,17 @@ use millrace_router::{Receiver, Target};
 use millrace_session::Message;
 use mio::Waker;
 
-use crate::access::{Attempted, Entered, Reviewed};
-use crate::authenticator::Verdict;
-use crate::broker::{Broker, Routes};
-use crate::clients::Asked;
-use crate::core::Committed;
-use crate::core::connection::{Adopted, ConnectionId};
+use crate::authorization::{Attempted, Entered, LoginOutcome, Reviewed};
+use crate::broker::Broker;
+use crate::clients::{Asked, Done, Question};
+use crate::connection_id::ConnectionId;
+use crate::deliveries::{Committed, Run};
+use crate::handover::Adopted;
 use crate::home::HomeClaim;
-use crate::metering::Amount;
-use crate::store::{
+use crate::jobs::{
     Ack, Attached, Ids, Page, PendingSubscribe, Purge, SessionKey, StoredTraces, Subscribe, Unsubscribe,
 };
+use crate::routes::Routes;
 
 pub(crate) enum Mail {
     /// A connection whose client id this core owns, with the bytes received so far.
@@ -100,19 +100,8 @@ pub(crate) enum Mail {
     FilesChanged(Arc<[Box<str>]>),
     Authenticated {
         connection: ConnectionId,
-        verdict: Verdict,
+        outcome: LoginOutcome,
     },
-}
-
-/// Consecutive QoS 0 messages of one publisher to one topic.
-pub(crate) struct Run {
-    pub(crate) routes: Arc<Routes>,
-    /// Whole PUBLISH packets without RETAIN, encoded for receivers of this version (5.0 or not).
-    pub(crate) bytes: Arc<[u8]>,
-    pub(crate) is_v5: bool,
-    pub(crate) amount: Amount,
-    /// `None`: the publisher is on another pod.
-    pub(crate) from: Option<ConnectionId>,
 }
 
 impl Mail {
@@ -128,3 +117,11 @@ impl Mail {
 }
 
 pub(crate) type Mailbox = millrace_mailbox::Mailbox<Mail, Waker>;
+
+/// Asks every event loop for its clients of a broker.
+pub(crate) fn ask_clients(mailboxes: &[Mailbox], broker: Arc<Broker>, question: Question, done: Done) {
+    let asked = Arc::new(Asked::new(mailboxes.len(), broker, question, done));
+    for mailbox in mailboxes {
+        mailbox.deliver(&mut vec![Mail::Clients(asked.clone())], 0);
+    }
+}

@@ -12,15 +12,15 @@ use millrace_session::Message;
 use millrace_transport::addresses::Address;
 use millrace_transport::socket::Socket;
 
-use crate::broker::Routes;
-use crate::clients::{self, Answer, Question, Said};
-use crate::core::connection::{Adopted, Transport};
+use crate::clients::{Answer, PodAnswer, Question};
+use crate::handover::{Adopted, Transport};
+use crate::jobs::{Job, Publish, Purge, Write};
 use crate::limits::MATCH;
-use crate::mailbox::Mail;
+use crate::mailbox::{self, Mail};
 use crate::origin::Origin;
-use crate::region::{Region, Tell};
+use crate::region::{AnswerSink, Region};
+use crate::routes::Routes;
 use crate::start::Edge;
-use crate::store::{Job, Publish, Purge, Write};
 
 /// A question to the pods of a region. Dropping it ends the replies.
 pub struct Asking {
@@ -45,17 +45,17 @@ impl Edge {
         &self,
         broker: u64,
         question: Question,
-        tell: impl Fn(Said) + Send + Sync + 'static,
+        tell: impl Fn(PodAnswer) + Send + Sync + 'static,
     ) -> Asking {
-        let tell: Tell = Arc::new(tell);
+        let tell: AnswerSink = Arc::new(tell);
         let process = &self.process;
         let elsewhere = process.region.as_ref().and_then(|region| {
             let number = region.ask_clients(broker, &question, tell.clone())?;
             Some((Arc::downgrade(region), number))
         });
-        let here = move |answer| tell(Said { pod: None, answer });
+        let here = move |answer| tell(PodAnswer { pod: None, answer });
         match process.brokers.by_id(broker) {
-            Some(broker) => clients::ask(&process.mailboxes, broker, question, Box::new(here)),
+            Some(broker) => mailbox::ask_clients(&process.mailboxes, broker, question, Box::new(here)),
             None => here(Some(Answer::default())),
         }
         Asking { pod: process.config.pod.clone(), elsewhere }

@@ -16,14 +16,12 @@ use crate::clock::{Clock, Millis};
 use crate::config::Config;
 use crate::drain::Drain;
 use crate::home::Owner;
-use crate::incidents::IncidentRecorder;
 use crate::limits::Limits;
 use crate::mailbox::Mailbox;
 use crate::memory::Memory;
-use crate::metering::UsageReporter;
 use crate::metrics::{self, BrokerCounters, CoreCounters, Count, Histogram, Loudest, Metric, Row};
-use crate::quota::Shares;
 use crate::region::Region;
+use crate::reporters::Reporters;
 use crate::store::Store;
 use crate::tls::Tls;
 use crate::webhooks::Webhooks;
@@ -52,9 +50,7 @@ pub(crate) struct Process {
     pub(crate) authenticator: Authenticator,
     /// Authenticates clients of managed brokers. Set with a store.
     pub(crate) authentication: Option<AuthenticationService>,
-    pub(crate) _shares: Option<Shares>,
-    pub(crate) _incident_recorder: Option<IncidentRecorder>,
-    pub(crate) _usage_reporter: Option<UsageReporter>,
+    pub(crate) _reporters: Option<Reporters>,
     /// Persistent state. Without a store, state ends with the process.
     pub(crate) store: Option<Store>,
     pub(crate) webhooks: Option<Webhooks>,

@@ -21,19 +21,17 @@ use crate::broker::{Broker, Brokers};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::core::Core;
-use crate::drain::{Drain, DrainPace, Draining};
+use crate::drain::{Drain, DrainRate, Draining};
 use crate::home::Loads;
-use crate::incidents::IncidentRecorder;
 use crate::limits::{self, Limits};
 use crate::mailbox::Mailbox;
 use crate::memory::Memory;
-use crate::metering::UsageReporter;
 use crate::metrics::{CoreCounters, Histogram, Loudest};
 use crate::process::{Notices, Process};
-use crate::quota::Shares;
 use crate::region::Region;
 use crate::reload::Reloader;
-use crate::store::{ALONE, Store};
+use crate::reporters::Reporters;
+use crate::store::Store;
 use crate::tls::Tls;
 use crate::webhooks::Webhooks;
 
@@ -70,28 +68,13 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         threads => threads.min(usize::from(u16::MAX)),
     };
-    let mut listeners: Vec<Vec<Listener>> = (0..cores).map(|_| Vec::new()).collect();
-    let mqtt_addresses = bind_all(&config.mqtt_listen, Speaks::Mqtt, &mut listeners)?;
-    let ws_addresses = bind_all(&config.ws_listen, Speaks::WebSocket, &mut listeners)?;
-    let mqtts_addresses = bind_all(&config.mqtts_listen, Speaks::Mqtts, &mut listeners)?;
-    let wss_addresses = bind_all(&config.wss_listen, Speaks::Wss, &mut listeners)?;
-    let has_tls = !mqtts_addresses.is_empty() || !wss_addresses.is_empty();
+    let bound = Bound::new(&config, cores)?;
+    let has_tls = !bound.mqtts.is_empty() || !bound.wss.is_empty();
     if has_tls && config.tls.is_none() {
         return Err(StartError("listening with TLS needs a certificate and its key".into()));
     }
     let tls = config.tls.as_ref().filter(|_| has_tls).map(Tls::start).transpose()?;
-    let gateway_addresses = bind_all(&config.gateway_listen, Speaks::Proxy, &mut listeners)?;
-
-    let mut polls = Vec::with_capacity(cores);
-    let mut mailboxes = Vec::with_capacity(cores);
-    for _ in 0..cores {
-        let poll = Poll::new().map_err(|error| cannot("create an event queue", &error))?;
-        let waker = Waker::new(poll.registry(), Core::waker_token())
-            .map_err(|error| cannot("create an event queue", &error))?;
-        polls.push(poll);
-        mailboxes.push(Mailbox::new(waker));
-    }
-    let mailboxes: Arc<[Mailbox]> = mailboxes.into();
+    let (polls, mailboxes) = event_queues(cores)?;
     let clock = Clock::start().ahead(config.clock_ahead_ms);
     let layers = database.map(Layers::new);
     let memory = Memory::new(config.limits.memory_max);
@@ -99,19 +82,7 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
     let loads = Loads::new(cores, limits.home_clients_max as usize);
     let brokers = Brokers::new(limits.queue_memory_max, limits.queue_memory_per_broker_max, loads);
     let brokers = Arc::new(brokers);
-    let region = match (&config.fabric, &config.pod) {
-        (Some(_), None) => return Err(StartError("a pod of a region needs a name".into())),
-        (Some(_), Some(_)) if layers.is_none() => {
-            return Err(StartError("the pods of a region need a store that they share".into()));
-        }
-        (None, _) => None,
-        (Some(fabric), Some(_)) => {
-            let (fabric, tracer) = (fabric.clone(), config.tracer.clone());
-            let region =
-                Region::start(fabric, clock, brokers.clone(), mailboxes.clone(), &config.limits, tracer);
-            Some(region.map_err(|error| StartError(error.to_string()))?)
-        }
-    };
+    let region = start_region(&config, layers.is_some(), clock, &brokers, &mailboxes)?;
     let authentication = |layers: &Layers| {
         AuthenticationService::start(
             layers.clone(),
@@ -122,18 +93,9 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
         )
     };
     let authentication = layers.as_ref().map(authentication).transpose()?;
-    let incident_recorder = |layers: &Layers| IncidentRecorder::start(layers.clone(), clock, brokers.clone());
-    let incident_recorder = layers.as_ref().map(incident_recorder).transpose()?;
-    let shares = match (&layers, &config.pod) {
-        (Some(layers), Some(pod)) => Some(Shares::start(layers.clone(), clock, brokers.clone(), pod)?),
-        _ => None,
-    };
-    let pod = config.pod.as_deref().unwrap_or(ALONE);
-    let every_s = config.limits.usage_interval_s;
-    let usage_reporter =
-        |layers: &Layers| UsageReporter::start(layers.clone(), clock, brokers.clone(), pod, every_s);
-    let usage_reporter = layers.as_ref().filter(|_| every_s > 0).map(usage_reporter).transpose()?;
-    let told = layers.clone();
+    let reporters = |layers: &Layers| Reporters::start(layers, clock, &brokers, &config);
+    let reporters = layers.as_ref().map(reporters).transpose()?;
+    let webhook_layers = layers.clone();
     let store = match layers {
         Some(layers) => {
             let region = region.clone();
@@ -150,10 +112,9 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
     let webhooks = |(layers, store): (Layers, &Store)| {
         Webhooks::start(layers, clock, store.hooked().clone(), &config, brokers.clone())
     };
-    let webhooks = told.zip(store.as_ref()).map(webhooks).transpose()?;
+    let webhooks = webhook_layers.zip(store.as_ref()).map(webhooks).transpose()?;
     let process = Arc::new(Process {
         clock,
-        _usage_reporter: usage_reporter,
         webhooks,
         store,
         region,
@@ -165,8 +126,7 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
         memory,
         limits,
         authentication,
-        _shares: shares,
-        _incident_recorder: incident_recorder,
+        _reporters: reporters,
         addresses: Addresses::new(address_limits(&config.limits), config.unlimited_from.clone()),
         tls,
         notices: Notices::default(),
@@ -184,21 +144,86 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
         stopping: AtomicBool::new(false),
         owners: foldhash::fast::RandomState::default(),
     });
+    run(process, polls, bound)
+}
+
+/// The addresses of each kind of listener, and the listeners of each event loop.
+struct Bound {
+    mqtt: Vec<SocketAddr>,
+    ws: Vec<SocketAddr>,
+    mqtts: Vec<SocketAddr>,
+    wss: Vec<SocketAddr>,
+    gateway: Vec<SocketAddr>,
+    listeners: Vec<Vec<Listener>>,
+}
+
+impl Bound {
+    fn new(config: &Config, cores: usize) -> Result<Self, StartError> {
+        let mut listeners: Vec<Vec<Listener>> = (0..cores).map(|_| Vec::new()).collect();
+        Ok(Self {
+            mqtt: bind_all(&config.mqtt_listen, Speaks::Mqtt, &mut listeners)?,
+            ws: bind_all(&config.ws_listen, Speaks::WebSocket, &mut listeners)?,
+            mqtts: bind_all(&config.mqtts_listen, Speaks::Mqtts, &mut listeners)?,
+            wss: bind_all(&config.wss_listen, Speaks::Wss, &mut listeners)?,
+            gateway: bind_all(&config.gateway_listen, Speaks::Proxy, &mut listeners)?,
+            listeners,
+        })
+    }
+}
+
+fn event_queues(cores: usize) -> Result<(Vec<Poll>, Arc<[Mailbox]>), StartError> {
+    let failed = |error| cannot("create an event queue", &error);
+    let mut polls = Vec::with_capacity(cores);
+    let mut mailboxes = Vec::with_capacity(cores);
+    for _ in 0..cores {
+        let poll = Poll::new().map_err(failed)?;
+        let waker = Waker::new(poll.registry(), Core::waker_token()).map_err(failed)?;
+        polls.push(poll);
+        mailboxes.push(Mailbox::new(waker));
+    }
+    Ok((polls, mailboxes.into()))
+}
+
+/// `None` without other pods, or where pods notice each other through the store alone.
+fn start_region(
+    config: &Config,
+    has_store: bool,
+    clock: Clock,
+    brokers: &Arc<Brokers>,
+    mailboxes: &Arc<[Mailbox]>,
+) -> Result<Option<Arc<Region>>, StartError> {
+    match (&config.fabric, &config.pod) {
+        (Some(_), None) => Err(StartError("a pod of a region needs a name".into())),
+        (Some(_), Some(_)) if !has_store => {
+            Err(StartError("the pods of a region need a store that they share".into()))
+        }
+        (None, _) => Ok(None),
+        (Some(fabric), Some(_)) => {
+            let (fabric, tracer) = (fabric.clone(), config.tracer.clone());
+            let region =
+                Region::start(fabric, clock, brokers.clone(), mailboxes.clone(), &config.limits, tracer);
+            Ok(Some(region.map_err(|error| StartError(error.to_string()))?))
+        }
+    }
+}
+
+/// Starts the event loops.
+fn run(process: Arc<Process>, polls: Vec<Poll>, bound: Bound) -> Result<Edge, StartError> {
     let grace = Arc::new(OnceLock::new());
     let threads = Vec::new();
     let reloader = Reloader::start(&process.config, &process)?;
     let mut edge = Edge {
         process,
-        mqtt_addresses,
-        ws_addresses,
-        mqtts_addresses,
-        wss_addresses,
-        gateway_addresses,
+        mqtt_addresses: bound.mqtt,
+        ws_addresses: bound.ws,
+        mqtts_addresses: bound.mqtts,
+        wss_addresses: bound.wss,
+        gateway_addresses: bound.gateway,
         grace,
         threads,
         reloader,
     };
-    for (index, (poll, listeners)) in polls.into_iter().zip(listeners).enumerate() {
+    for (index, (poll, listeners)) in polls.into_iter().zip(bound.listeners).enumerate() {
         let index = u16::try_from(index).unwrap_or(u16::MAX);
         let mut core = Core::new(index, edge.process.clone(), poll, Listeners::new(listeners));
         core.listen().map_err(|error| cannot("watch a listener", &error))?;
@@ -272,9 +297,9 @@ impl Edge {
     /// Disconnects the clients at a rate: no new connections, DISCONNECT to 5.0 clients (0x9C with the server reference of the
     /// configuration, 0x8B without one), a close to others. Their sessions stay in the store. The remaining clients are served
     /// until their turn. A drain cannot be changed once begun.
-    pub fn drain(&self, pace: &DrainPace) -> Draining {
+    pub fn drain(&self, rate: &DrainRate) -> Draining {
         let (process, cores) = (&self.process, self.threads.len());
-        let new = || Arc::new(Drain::new(pace, process.open_connections(), cores, process.clock.now()));
+        let new = || Arc::new(Drain::new(rate, process.open_connections(), cores, process.clock.now()));
         let drain = process.drain.get_or_init(new).clone();
         process.wake();
         Draining(drain)

@@ -5,11 +5,11 @@ use millrace_mqtt::{Property, topic};
 use millrace_session::Message;
 
 use crate::clock::Clock;
-use crate::store::record;
+use crate::encoding::record;
 
 /// A decoded message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredMessage {
+pub struct DecodedMessage {
     /// 0 to 2.
     pub qos: u8,
     /// Unix milliseconds, in whole seconds; `None` when it never expires.
@@ -22,14 +22,14 @@ pub struct StoredMessage {
 
 /// A retained message; `None` for an unknown format.
 #[must_use]
-pub fn retained(topic: &str, body: &[u8]) -> Option<StoredMessage> {
+pub fn retained(topic: &str, body: &[u8]) -> Option<DecodedMessage> {
     let clock = unix_clock();
     record::decode(topic.into(), body, &clock).map(|message| taken_apart(&message, &clock))
 }
 
 /// A message of a stream, and its topic; `None` for an unknown format.
 #[must_use]
-pub fn entry(body: &[u8]) -> Option<(String, StoredMessage)> {
+pub fn entry(body: &[u8]) -> Option<(String, DecodedMessage)> {
     let clock = unix_clock();
     let (message, _) = record::decode_entry(body, &clock)?;
     Some((message.topic().as_ref().into(), taken_apart(&message, &clock)))
@@ -40,8 +40,8 @@ fn unix_clock() -> Clock {
     Clock::at(0)
 }
 
-fn taken_apart(message: &Message, clock: &Clock) -> StoredMessage {
-    StoredMessage {
+fn taken_apart(message: &Message, clock: &Clock) -> DecodedMessage {
+    DecodedMessage {
         qos: message.qos() as u8,
         expires_at_ms: message.expires_at().map(|at| clock.unix_ms(at)),
         properties: message.properties().iter().map(named).collect(),

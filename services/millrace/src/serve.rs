@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use millrace_edge::{DrainPace, Edge};
+use millrace_edge::{DrainRate, Edge};
 use millrace_storage::Embedded;
 use millrace_telemetry::{Queue, TelemetrySource};
 use signal_hook::consts::{SIGHUP, SIGTERM, TERM_SIGNALS};
@@ -134,7 +134,7 @@ fn is_turning(running: &Running) -> bool {
 }
 
 /// Disconnects clients at the drain rate, and logs how many are left. The HTTP port goes on meanwhile.
-fn drain(running: &Running, pace: &DrainPace) {
+fn drain(running: &Running, pace: &DrainRate) {
     let edge = || running.read().unwrap_or_else(PoisonError::into_inner);
     let Some(draining) = edge().as_ref().map(|edge| edge.drain(pace)) else { return };
     let left = || edge().as_ref().map_or(0, Edge::connections);

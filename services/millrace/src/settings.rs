@@ -42,7 +42,7 @@ pub(crate) struct Settings {
     pub(crate) log_format: LogFormat,
     pub(crate) telemetry: TelemetryArgs,
     /// Applies on SIGTERM.
-    pub(crate) drain: millrace_edge::DrainPace,
+    pub(crate) drain: millrace_edge::DrainRate,
     pub(crate) shutdown_grace: Duration,
     /// Any client on the network may connect, and the operator has confirmed it.
     pub(crate) open_to_everybody: bool,
@@ -345,7 +345,7 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
         log_level: args.log_level,
         log_format: args.log_format,
         telemetry: args.telemetry,
-        drain: millrace_edge::DrainPace {
+        drain: millrace_edge::DrainRate {
             per_second: args.drain_rate,
             at_most: Duration::from_secs(args.drain_max_s),
         },

@@ -10,8 +10,9 @@ use millrace_access::secrets::generated::HashKeys;
 use millrace_layers::accounts::keys;
 use millrace_storage::{Read, block_on};
 
+use super::Applicant;
 use super::service::Shared;
-use super::{Applicant, Granted, Refused};
+use crate::authorization::{Granted, Refused};
 
 pub(super) fn enter(shared: &Shared, applicant: &Applicant) -> Result<Granted, Refused> {
     let loaded = applicant.broker.access();

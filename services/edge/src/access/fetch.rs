@@ -11,11 +11,12 @@ use millrace_access::jwt::KeySet;
 use millrace_access::limits::KEY_SET_BYTES_MAX;
 use millrace_outgoing::Call;
 
+use super::Applicant;
 use super::key_set_cache::{Fetched, KeySetCache, Waits};
 use super::limits::KEY_SET_TIMEOUT;
 use super::result_counters::{ResultCounters, Results, gauge, results};
 use super::service::{Job, Shared};
-use super::{Applicant, Entered};
+use crate::authorization::Entered;
 use crate::metrics::Metric;
 
 const RESULTS: Results = results!("fetched" "status" "invalid" "url" "forbidden" "insecure" "resolve" "connect" "tls" "timeout"

@@ -1,10 +1,10 @@
 //! Authentication and authorization of the clients of managed brokers, from the records in the store.
 //!
-//! A broker that the control plane has created or set up is *managed*: its records ([`Loaded`]) are read when it is opened, and
+//! A broker that the control plane has created or set up is *managed*: its records ([`crate::authorization::Loaded`]) are read when it is opened, and
 //! again when the store reports a change. All other brokers use the files of the [`crate::authenticator`].
 //!
 //! Event loops queue CONNECTs at the [`AuthenticationService`]. Its threads read many credentials at once, check them, and reply
-//! by mail ([`Entered`], [`Reviewed`]). Chosen passwords go on to threads of their own ([`passwords`]). A client that
+//! by mail ([`crate::authorization`]). Chosen passwords go on to threads of their own ([`passwords`]). A client that
 //! authenticates by SCRAM is queued twice ([`Attempt`]): with its name, and with its proof.
 //!
 //! A client whose token needs missing keys waits on the [`key_set_cache`] while they are fetched ([`fetch`]). A client that waits
@@ -26,43 +26,17 @@ mod webhooks;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use millrace_access::entry::{AccessRefusal, BrokerAccess, Grant, Standing};
-use millrace_access::scram::{Enhanced, FakeKey};
-use millrace_access::secrets::generated::HashKeys;
+use millrace_access::entry::Standing;
 use millrace_authentication::Cancellation;
 
 pub(crate) use connect_token::is_likely as is_connect_token;
 pub(crate) use passwords::{checker_threads, counts_as_metrics};
 pub(crate) use records::load;
-pub(crate) use scram::{Attempt, Attempted, Progress};
+pub(crate) use scram::Attempt;
 pub(crate) use service::AuthenticationService;
 
 use crate::broker::Broker;
-use crate::core::connection::ConnectionId;
-
-#[derive(Debug)]
-pub(crate) struct Loaded {
-    pub(crate) access: BrokerAccess,
-    pub(crate) keys: HashKeys,
-    /// The key of fake SCRAM verifiers for unknown users.
-    pub(crate) fake: FakeKey,
-    /// The broker's change counter when the records were read.
-    pub(crate) changes: u64,
-}
-
-pub(crate) struct Granted {
-    pub(crate) standing: Arc<Standing>,
-    pub(crate) grant: Grant,
-    pub(crate) changes: u64,
-    /// The state of a re-authentication, while it lasts.
-    pub(crate) anew: Option<Turn>,
-}
-
-/// The side that acts next in a SCRAM exchange.
-pub(crate) enum Turn {
-    Client(Box<Enhanced>),
-    Server,
-}
+use crate::connection_id::ConnectionId;
 
 pub(crate) struct Applicant {
     pub(crate) connection: ConnectionId,
@@ -82,24 +56,4 @@ pub(crate) struct Review {
     pub(crate) connection: ConnectionId,
     pub(crate) broker: Arc<Broker>,
     pub(crate) standing: Arc<Standing>,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Refused {
-    #[error(transparent)]
-    For(#[from] AccessRefusal),
-    #[error("the store could not be asked")]
-    Unread,
-    #[error("too many clients wait to be checked")]
-    Busy,
-}
-
-pub(crate) struct Entered {
-    pub(crate) connection: ConnectionId,
-    pub(crate) outcome: Result<Granted, Refused>,
-}
-
-pub(crate) struct Reviewed {
-    pub(crate) connection: ConnectionId,
-    pub(crate) outcome: Result<Grant, AccessRefusal>,
 }

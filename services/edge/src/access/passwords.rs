@@ -10,8 +10,9 @@ use millrace_authentication::passwords::{
     CheckOutcome, CheckedPassword, Checker, ClientSource, PasswordCheckCounts, Request,
 };
 
+use super::Applicant;
 use super::service::{Shared, settle};
-use super::{Applicant, Entered, Loaded, Refused};
+use crate::authorization::{Entered, Loaded, Refused};
 use crate::clock::seconds;
 use crate::metrics::Metric;
 use crate::{StartError, random};

@@ -10,7 +10,7 @@ use millrace_layers::{Error, Store, catalog};
 use millrace_storage::{Read, Transaction, block_on};
 use serde::de::DeserializeOwned;
 
-use super::Loaded;
+use crate::authorization::Loaded;
 use crate::broker::Broker;
 use crate::random;
 

@@ -3,14 +3,15 @@
 
 use std::sync::Arc;
 
-use millrace_access::entry::{AccessRefusal, AuthenticationStep, ConnectAuthentication, Grant, Standing};
+use millrace_access::entry::{AccessRefusal, AuthenticationStep, ConnectAuthentication, Standing};
 use millrace_access::model::Credential;
 use millrace_access::scram::{Enhanced, ScramAccepted};
 use millrace_layers::Error;
 
+use super::Applicant;
 use super::service::{Shared, settle};
-use super::{Applicant, Granted, Loaded, Refused};
-use crate::core::connection::ConnectionId;
+use crate::authorization::{Attempted, Loaded, Progress, Refused};
+use crate::connection_id::ConnectionId;
 use crate::mailbox::Mail;
 use crate::random;
 
@@ -19,17 +20,6 @@ pub(crate) struct Attempt {
     pub(crate) enhanced: Box<Enhanced>,
     pub(crate) data: Box<[u8]>,
     pub(crate) standing: Option<Arc<Standing>>,
-}
-
-pub(crate) struct Attempted {
-    pub(crate) connection: ConnectionId,
-    pub(crate) outcome: Result<Progress, Refused>,
-}
-
-pub(crate) enum Progress {
-    Challenged(Box<Enhanced>, Box<[u8]>),
-    Entered(Box<Granted>, Box<[u8]>),
-    Renewed(Grant, Box<[u8]>),
 }
 
 pub(super) struct Case {

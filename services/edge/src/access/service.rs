@@ -17,9 +17,10 @@ use super::calls::Calls;
 use super::fetch::{self, KeySets, Lookup};
 use super::passwords::{self, Passwords};
 use super::webhooks::{self, Webhooks};
-use super::{Applicant, Attempt, Entered, Granted, Loaded, Refused, Review, Reviewed};
+use super::{Applicant, Attempt, Review};
 use super::{connect_token, scram, watch};
 use crate::StartError;
+use crate::authorization::{Entered, Granted, Loaded, Refused, Reviewed};
 use crate::broker::Brokers;
 use crate::clock::Clock;
 use crate::mailbox::{Mail, Mailbox};
@@ -333,7 +334,7 @@ pub(super) fn settle(step: AuthenticationStep<'_>, loaded: &Loaded) -> Option<Re
     })
 }
 
-/// Recomputes the clients' permissions. A client whose credential cannot be read keeps its permissions until the watch tries
+/// A client whose credential cannot be read keeps its permissions until the watch tries
 /// again.
 fn review(shared: &Shared, reviews: &[Review]) {
     let user = |review: &Review| review.standing.user.clone();

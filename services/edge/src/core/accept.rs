@@ -10,10 +10,10 @@ use millrace_transport::socket::Socket;
 use mio::Token;
 use mio::net::TcpStream;
 
-use super::connection::{Adopted, Connected, Partial, Transport};
-use super::homes::Arrival;
+use super::connection::{Connected, Partial};
 use super::timers::Due;
 use super::{Core, FIRST_LISTENER, LINGER_S, work};
+use crate::handover::{Adopted, Arrival, Transport};
 use crate::tls::Tls;
 
 /// Weight of a connection in the rate limit of its address.
@@ -38,7 +38,7 @@ impl Core {
         self.listeners.close();
     }
 
-    /// Accepts waiting connections. A listener that fails pauses until the timer.
+    /// A listener that fails pauses until the timer.
     pub(super) fn accept(&mut self) {
         if !self.listeners.has_more() {
             return;
@@ -124,7 +124,7 @@ impl Core {
         }
     }
 
-    /// Counts a connection for its address. `None`: the address is over a limit, and the connection must be closed.
+    /// `None`: the address is over a limit, and the connection must be closed.
     pub(super) fn admit_address(&self, address: IpAddr, cost: u32) -> Option<Address> {
         let refused = match self.process.addresses.admit(address, cost, self.now_ms) {
             Ok(admitted) => return Some(admitted),
@@ -234,7 +234,7 @@ impl Core {
         self.counters().open.sub(1);
         self.process.addresses.release(connection.counted_for);
         if connection.is_limited {
-            self.paces.forget(slot);
+            self.publish_rates.forget(slot);
         }
         if let Some(outbound) = connection.outbound.take() {
             self.pool.give(outbound);

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use millrace_mqtt::{Connect, ReasonCode};
 
 use super::Core;
-use super::connection::{ConnectionId, NONE, Paused};
+use super::connection::{NONE, Paused};
 use crate::admission::{Asked, Refusal, Verdict};
 use crate::broker::{Broker, OVER_CAP};
+use crate::connection_id::ConnectionId;
 use crate::incidents::{Kind, Note};
 use crate::memory::Pressure;
 use crate::metrics::Count;

@@ -8,11 +8,11 @@ use millrace_mqtt::topic::Filter;
 use millrace_session::{Message, Seconds, Session, SessionWill};
 
 use super::connection::{NONE, Paused, Request, State, Who};
-use super::publish::group_id;
 use super::timers::Due;
-use super::{Core, Ended, Homed, LINGER_S, LOOK_AT_SESSIONS_S, OutboundSlot, parts, work};
+use super::{Core, Ended, LINGER_S, LOOK_AT_SESSIONS_S, LocalSession, OutboundSlot, parts, work};
 use crate::broker::Broker;
 use crate::home::HomeClaim;
+use crate::streams::group_id;
 use crate::ws::frames;
 
 /// How often a connection with a long keep alive is checked, seconds. The calendar drops the entry of a lost
@@ -72,8 +72,8 @@ impl Core {
     pub(super) fn session_of(&self, broker: &Arc<Broker>, client_id: &str) -> Option<u32> {
         let hash = self.process.client_hash(broker, client_id);
         self.directory.find(hash, |session| {
-            let homed = &self.sessions[session as usize];
-            Arc::ptr_eq(&homed.broker, broker) && **homed.session.client_id() == *client_id
+            let local = &self.sessions[session as usize];
+            Arc::ptr_eq(&local.broker, broker) && **local.session.client_id() == *client_id
         })
     }
 
@@ -89,8 +89,8 @@ impl Core {
         if let Some(other) = self.session_of(broker, &request.client_id) {
             // Another connection got its session while this one waited for the store. The store has already given the
             // session to this connection and published the other's will.
-            let homed = &mut self.sessions[other as usize];
-            homed.is_lost = true;
+            let local = &mut self.sessions[other as usize];
+            local.is_lost = true;
             self.take_over(other);
         }
         let session = self.new_session(broker, session, epoch, request.claim.take());
@@ -99,18 +99,18 @@ impl Core {
     }
 
     fn open(&mut self, slot: u32, session: u32, mut request: Request, present: bool) {
-        let homed = &mut self.sessions[session as usize];
-        homed.connection = slot;
-        (homed.will_at, homed.term) = (0, self.now);
-        homed.session.expiry_s = request.granted_expiry_s;
+        let local = &mut self.sessions[session as usize];
+        local.connection = slot;
+        (local.will_at, local.term) = (0, self.now);
+        local.session.expiry_s = request.granted_expiry_s;
         // If the store has the session, the store publishes the will.
-        homed.session.will = request
+        local.session.will = request
             .will
             .take()
-            .filter(|_| homed.epoch == 0)
+            .filter(|_| local.epoch == 0)
             .map(|(message, delay_s)| Box::new(SessionWill { message, delay_s }));
-        homed.session.resume();
-        let broker = homed.broker.clone();
+        local.session.resume();
+        let broker = local.broker.clone();
         let connection = &mut self.connections[slot as usize];
         connection.session = session;
         self.by_broker.add(broker.id, slot);
@@ -157,7 +157,7 @@ impl Core {
         claim: Option<HomeClaim>,
     ) -> u32 {
         let hash = self.process.client_hash(broker, session.client_id());
-        let homed = Homed {
+        let local = LocalSession {
             session,
             broker: broker.clone(),
             connection: NONE,
@@ -170,9 +170,9 @@ impl Core {
             is_lost: false,
             is_claimed: claim.is_some(),
             fresh: None,
-            kept: None,
+            persistent: None,
         };
-        let session = u32::try_from(self.sessions.insert(homed)).unwrap_or(NONE);
+        let session = u32::try_from(self.sessions.insert(local)).unwrap_or(NONE);
         self.directory.insert(hash, session);
         if let Some(claim) = claim {
             claim.leave_to_session();
@@ -182,7 +182,6 @@ impl Core {
         session
     }
 
-    /// Ends the connection of this session.
     //= [MQTT-3.1.4-3] v5
     //= [MQTT-3.1.4-2] v3.1.1
     pub(super) fn take_over(&mut self, session: u32) {
@@ -290,27 +289,27 @@ impl Core {
     /// Detaches a session from its connection: publishes or schedules its will, ends it or schedules its end.
     fn detach(&mut self, session: u32, with_will: bool) {
         let now = self.now;
-        let homed = &mut self.sessions[session as usize];
-        homed.connection = NONE;
-        if homed.epoch != 0 {
-            if !homed.is_lost {
+        let local = &mut self.sessions[session as usize];
+        local.connection = NONE;
+        if local.epoch != 0 {
+            if !local.is_lost {
                 self.leave_to_store(session, with_will);
             }
             return self.forget_session(session);
         }
-        homed.session.shrink();
+        local.session.shrink();
         if !with_will {
             //= [MQTT-3.1.2-10] v5
             //= [MQTT-3.1.2-10] v3.1.1
-            homed.session.will = None;
+            local.session.will = None;
         }
-        if homed.session.expiry_s == 0 {
+        if local.session.expiry_s == 0 {
             return self.end_session(session);
         }
         // One second is added to each duration, because the second `now` has partly passed.
-        let due = homed.session.will_due(now).unwrap_or(0);
-        homed.will_at = if due > now { due.saturating_add(1) } else { due };
-        homed.term = match homed.session.expiry_s {
+        let due = local.session.will_due(now).unwrap_or(0);
+        local.will_at = if due > now { due.saturating_add(1) } else { due };
+        local.term = match local.session.expiry_s {
             Session::NO_EXPIRY => 0,
             expiry_s => now.saturating_add(expiry_s).saturating_add(1),
         };
@@ -323,28 +322,28 @@ impl Core {
     }
 
     fn schedule(&mut self, session: u32) {
-        let homed = &mut self.sessions[session as usize];
-        let next = [homed.will_at, homed.term].into_iter().filter(|at| *at != 0).min();
+        let local = &mut self.sessions[session as usize];
+        let next = [local.will_at, local.term].into_iter().filter(|at| *at != 0).min();
         // The calendar checks the session from time to time. Entries for distant dates would pile up with every
         // session that comes and goes.
         let Some(at) = next.map(|next| next.min(self.now + LOOK_AT_SESSIONS_S)) else { return };
-        if homed.looked_at == 0 || at < homed.looked_at {
-            homed.looked_at = at;
-            self.calendar.add(at, Due::Session { slot: session, generation: homed.generation });
+        if local.looked_at == 0 || at < local.looked_at {
+            local.looked_at = at;
+            self.calendar.add(at, Due::Session { slot: session, generation: local.generation });
         }
     }
 
     pub(super) fn session_due(&mut self, session: u32, generation: u32) {
         let now = self.now;
-        let Some(homed) = self.sessions.get_mut(session as usize) else { return };
-        if homed.generation != generation {
+        let Some(local) = self.sessions.get_mut(session as usize) else { return };
+        if local.generation != generation {
             return;
         }
-        homed.looked_at = 0;
-        if homed.connection != NONE {
+        local.looked_at = 0;
+        if local.connection != NONE {
             return;
         }
-        let (will_at, ends_at) = (homed.will_at, homed.term);
+        let (will_at, ends_at) = (local.will_at, local.term);
         if will_at != 0 && will_at <= now {
             self.publish_will(session);
         }
@@ -357,10 +356,10 @@ impl Core {
     //= [MQTT-3.1.2-8] v5
     //= [MQTT-3.1.2-8] v3.1.1
     fn publish_will(&mut self, session: u32) {
-        let homed = &mut self.sessions[session as usize];
-        homed.will_at = 0;
-        let Some(will) = homed.session.will.take() else { return };
-        let broker = homed.broker.clone();
+        let local = &mut self.sessions[session as usize];
+        local.will_at = 0;
+        let Some(will) = local.session.will.take() else { return };
+        let broker = local.broker.clone();
         self.broker_counters(&broker).wills.add(1);
         self.publish_from_server(&broker, &will.message.issued(self.now));
     }
@@ -373,20 +372,20 @@ impl Core {
         self.forget_session(session);
     }
 
-    /// Removes a session from memory. Queued messages of its shared subscriptions go to other members.
+    /// Queued messages of its shared subscriptions go to other members.
     pub(super) fn forget_session(&mut self, session: u32) {
         let target = self.target_of(session);
         self.replays.forget(session);
-        let homed = self.sessions.remove(session as usize);
-        self.directory.remove(homed.hash, session);
-        let broker = homed.broker;
-        if homed.is_claimed {
-            self.end_claim(HomeClaim::of_session(broker.home.clone(), homed.hash));
+        let local = self.sessions.remove(session as usize);
+        self.directory.remove(local.hash, session);
+        let broker = local.broker;
+        if local.is_claimed {
+            self.end_claim(HomeClaim::of_session(broker.home.clone(), local.hash));
         }
-        if homed.session.subscriptions_len() > 0 {
+        if local.session.subscriptions_len() > 0 {
             // Removed before the messages are passed on, because a shared subscription must not pick this member
             // again.
-            let (shared, plain): (Vec<&str>, Vec<&str>) = (homed.session.subscriptions())
+            let (shared, plain): (Vec<&str>, Vec<&str>) = (local.session.subscriptions())
                 .map(|(filter, _)| filter)
                 .partition(|filter| filter.starts_with("$share/"));
             broker.router.edit(|edit| {
@@ -397,7 +396,7 @@ impl Core {
             self.tell_members(&broker, shared);
             self.remove_routes(&broker, target, &plain);
         }
-        let (left, settled) = homed.session.into_legacy();
+        let (left, settled) = local.session.into_legacy();
         self.note_settled(broker.id, settled);
         for entry in left {
             if !self.give_back(&broker, &entry.message, entry.shared) {
@@ -432,9 +431,9 @@ impl Core {
     /// Marks a session as online or offline in its shared subscriptions: members that are online get the messages.
     fn set_members_online(&mut self, session: u32, online: bool) {
         let target = self.target_of(session);
-        let homed = &self.sessions[session as usize];
+        let local = &self.sessions[session as usize];
         let shared = || {
-            homed
+            local
                 .session
                 .subscriptions()
                 .filter_map(|(text, _)| Filter::parse(text))
@@ -443,15 +442,15 @@ impl Core {
         if shared().next().is_none() {
             return;
         }
-        homed.broker.router.edit(|edit| {
+        local.broker.router.edit(|edit| {
             for filter in shared() {
                 edit.set_online(filter, target, online);
             }
         });
         if online {
-            self.tell_filters(&homed.broker, homed.session.subscriptions().map(|(filter, _)| filter));
+            self.announce_filters(&local.broker, local.session.subscriptions().map(|(filter, _)| filter));
         }
-        self.tell_members(&homed.broker, homed.session.subscriptions().map(|(filter, _)| filter));
+        self.tell_members(&local.broker, local.session.subscriptions().map(|(filter, _)| filter));
     }
 
     pub(super) fn connection_due(&mut self, slot: u32, generation: u32) {
@@ -484,9 +483,9 @@ impl Core {
         }
         // While the server does not read it, its silence means nothing.
         let is_unread = connection.readable || connection.paused != Paused::No;
-        let heard = if is_unread { self.now } else { connection.last_input };
+        let last_input = if is_unread { self.now } else { connection.last_input };
         let session = connection.session;
-        let silent = keep_alive_deadline(heard, connection.protocol.keep_alive_s());
+        let silent = keep_alive_deadline(last_input, connection.protocol.keep_alive_s());
         let ends = self.entry_ends(slot);
         if ends.is_some_and(|at| at <= self.now) {
             let (reason, what) = (ReasonCode::MAXIMUM_CONNECT_TIME, "the credentials have expired");
@@ -494,9 +493,9 @@ impl Core {
         }
         let Some(at) = silent.into_iter().chain(ends).min() else { return };
         if at > self.now {
-            let homed = &mut self.sessions[session as usize];
-            homed.session.shrink();
-            homed.fresh.take_if(|fresh| fresh.is_over(self.now));
+            let local = &mut self.sessions[session as usize];
+            local.session.shrink();
+            local.fresh.take_if(|fresh| fresh.is_over(self.now));
             let at = at.min(self.now + LOOK_S);
             return self.calendar.add(at, Due::Connection { slot, generation });
         }
@@ -507,7 +506,7 @@ impl Core {
 }
 
 /// When a silent client is closed: one and a half times its keep alive after its last input, not before.
-fn keep_alive_deadline(heard: Seconds, keep_alive_s: u16) -> Option<Seconds> {
+fn keep_alive_deadline(last_input: Seconds, keep_alive_s: u16) -> Option<Seconds> {
     let keep_alive = Seconds::from(keep_alive_s);
-    (keep_alive > 0).then(|| heard + keep_alive + keep_alive.div_ceil(2) + 1)
+    (keep_alive > 0).then(|| last_input + keep_alive + keep_alive.div_ceil(2) + 1)
 }

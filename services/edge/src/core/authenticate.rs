@@ -6,14 +6,17 @@ use millrace_access::rules::Client;
 use millrace_mqtt::{Connect, Property, ReasonCode};
 use millrace_session::{Message, Session};
 
-use super::connection::{ConnectionId, Paused, Request};
-use super::homes::Arrival;
+use super::connection::{Paused, Request};
 use super::publish::is_reserved;
 use super::{Core, Ended, OutboundSlot, enhanced, parts};
 use crate::access::is_connect_token;
-use crate::authenticator::{Login, Verdict};
-use crate::broker::{Broker, DEFAULT_BROKER, is_broker_name};
+use crate::authenticator::Login;
+use crate::authorization::LoginOutcome;
+use crate::broker::{Broker, is_broker_name};
 use crate::clock::Millis;
+use crate::config::DEFAULT_BROKER;
+use crate::connection_id::ConnectionId;
+use crate::handover::Arrival;
 use crate::home::{HomeClaim, Owner};
 use crate::incidents::{Kind, Note};
 use crate::quota::Limit;
@@ -189,34 +192,34 @@ impl Core {
             password: connect.password,
         };
         let connection = &self.connections[slot as usize];
-        let verdict = self
+        let outcome = self
             .process
             .authenticator
             .check(&login, || (connection.address().map(|address| address.ip()), request.begin_check()));
-        self.decided(slot, request, verdict);
+        self.decided(slot, request, outcome);
     }
 
-    /// Continues with the verdict of the password file and the rules file.
-    fn decided(&mut self, slot: u32, mut request: Request, verdict: Verdict) {
-        if verdict != Verdict::Later {
+    /// Continues with the result of the password file and the rules file.
+    fn decided(&mut self, slot: u32, mut request: Request, outcome: LoginOutcome) {
+        if outcome != LoginOutcome::Later {
             request.check = None;
         }
         let broker = request.broker.clone();
-        match verdict {
-            Verdict::Accepted => self.admit(slot, request),
-            Verdict::Later => {
+        match outcome {
+            LoginOutcome::Accepted => self.admit(slot, request),
+            LoginOutcome::Later => {
                 self.connections[slot as usize].pending = Some(Box::new(request));
                 self.end_if_gone(slot);
             }
-            Verdict::Refused => {
+            LoginOutcome::Refused => {
                 self.broker_counters(&broker).refused_credentials.add(1);
                 self.refuse(slot, ReasonCode::BAD_USER_NAME_OR_PASSWORD, "bad user name or password");
             }
-            Verdict::Anonymous => {
+            LoginOutcome::Anonymous => {
                 self.broker_counters(&broker).refused_credentials.add(1);
                 self.refuse(slot, ReasonCode::NOT_AUTHORIZED, ANONYMOUS);
             }
-            Verdict::Busy => {
+            LoginOutcome::Busy => {
                 self.broker_counters(&broker).refused_busy.add(1);
                 self.refuse(
                     slot,
@@ -227,11 +230,11 @@ impl Core {
         }
     }
 
-    pub(super) fn authenticated(&mut self, id: ConnectionId, verdict: Verdict) {
+    pub(super) fn authenticated(&mut self, id: ConnectionId, outcome: LoginOutcome) {
         let Some(request) = self.connection_of(id).and_then(|connection| connection.pending.take()) else {
             return;
         };
-        self.decided(id.slot, *request, verdict);
+        self.decided(id.slot, *request, outcome);
         if self.connection_of(id).is_some_and(|connection| connection.is_reading()) {
             self.digest_held(id.slot);
         }

@@ -9,9 +9,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::connection::ConnectionId;
 use super::work::{FILTERS, Task};
 use crate::broker::Broker;
+use crate::connection_id::ConnectionId;
 
 /// Packets of one broker's clients, in order of arrival.
 pub(super) type Changes = Vec<(ConnectionId, Task)>;

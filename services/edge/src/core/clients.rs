@@ -13,11 +13,12 @@ use millrace_access::entry::Method;
 use millrace_access::limits::USER_BYTES_MAX;
 use millrace_mqtt::{ReasonCode, Version};
 
-use super::connection::{Connected, ConnectionId, NONE, Who};
-use super::{Core, Ended, Homed};
+use super::connection::{Connected, NONE, Who};
+use super::{Core, Ended, LocalSession};
 use crate::broker::Broker;
-use crate::clients::{Answer, Asked, Client, Question};
+use crate::clients::{Answer, Asked, ConnectedClient, Question};
 use crate::clock::Millis;
+use crate::connection_id::ConnectionId;
 
 /// Sessions of a slice: about 0.2 ms when none is in the cache.
 const SLICE: usize = 2048;
@@ -62,11 +63,11 @@ impl Scans {
 }
 
 impl Page {
-    fn see(&mut self, slot: u32, homed: &Homed, who: &Who) {
+    fn see(&mut self, slot: u32, local: &LocalSession, who: &Who) {
         let Question::Page { after, search, .. } = &self.asked.question else { return };
-        let id = homed.session.client_id();
+        let id = local.session.client_id();
         let begins = |text: &str| text.starts_with(&**search);
-        if !Arc::ptr_eq(&homed.broker, &self.asked.broker)
+        if !Arc::ptr_eq(&local.broker, &self.asked.broker)
             || after.as_ref().is_some_and(|after| **id <= **after)
             || !(begins(id) || who.user().is_some_and(begins))
         {
@@ -131,16 +132,16 @@ impl Core {
         let end = (pass.place + SLICE).min(self.sessions.capacity());
         let mut banned = Vec::new();
         for session in pass.place..end {
-            let Some(homed) = self.sessions.get(session).filter(|homed| homed.connection != NONE) else {
+            let Some(local) = self.sessions.get(session).filter(|local| local.connection != NONE) else {
                 continue;
             };
-            let who = &self.connections[homed.connection as usize].who;
+            let who = &self.connections[local.connection as usize].who;
             let slot = u32::try_from(session).unwrap_or(NONE);
-            pass.pages.iter_mut().for_each(|page| page.see(slot, homed, who));
-            if pass.bans.iter().any(|broker| Arc::ptr_eq(broker, &homed.broker))
-                && self.is_shut_out(homed.connection)
+            pass.pages.iter_mut().for_each(|page| page.see(slot, local, who));
+            if pass.bans.iter().any(|broker| Arc::ptr_eq(broker, &local.broker))
+                && self.is_shut_out(local.connection)
             {
-                banned.push(homed.connection);
+                banned.push(local.connection);
             }
         }
         for slot in banned {
@@ -163,9 +164,9 @@ impl Core {
         let next = page.found.last_key_value().filter(|_| more).map(|(id, _)| String::from(&**id));
         // The slot may belong to another session by now, even of another broker.
         let is_same = |slot: u32, id: &str| {
-            let homed = self.sessions.get(slot as usize);
-            homed.is_some_and(|homed| {
-                Arc::ptr_eq(&homed.broker, &page.asked.broker) && **homed.session.client_id() == *id
+            let local = self.sessions.get(slot as usize);
+            local.is_some_and(|local| {
+                Arc::ptr_eq(&local.broker, &page.asked.broker) && **local.session.client_id() == *id
             })
         };
         let found = page.found.iter().filter(|(id, slot)| is_same(**slot, id));
@@ -174,12 +175,12 @@ impl Core {
     }
 
     /// The client of a session; `None` when it is not connected.
-    fn shown(&self, session: u32) -> Option<Client> {
-        let homed = self.sessions.get(session as usize).filter(|homed| homed.connection != NONE)?;
-        let connection = &self.connections[homed.connection as usize];
-        let (session, protocol) = (&homed.session, &connection.protocol);
+    fn shown(&self, session: u32) -> Option<ConnectedClient> {
+        let local = self.sessions.get(session as usize).filter(|local| local.connection != NONE)?;
+        let connection = &self.connections[local.connection as usize];
+        let (session, protocol) = (&local.session, &connection.protocol);
         let count = |number: usize| number as u64;
-        Some(Client {
+        Some(ConnectedClient {
             client_id: (&**session.client_id()).into(),
             user: connection
                 .who
@@ -188,7 +189,7 @@ impl Core {
             address: connection.address().map(|address| address.to_string()),
             protocol: version(protocol.version()).into(),
             method: method(connection),
-            connected_at_ms: self.process.clock.unix_ms(homed.term.saturating_sub(1)),
+            connected_at_ms: self.process.clock.unix_ms(local.term.saturating_sub(1)),
             keep_alive_s: protocol.keep_alive_s(),
             session_expiry_s: session.expiry_s,
             subscriptions: count(session.subscriptions_len()),
@@ -224,8 +225,8 @@ impl Core {
 
     fn is_shut_out(&self, slot: u32) -> bool {
         let connection = &self.connections[slot as usize];
-        let homed = &self.sessions[connection.session as usize];
-        self.is_banned(slot, &homed.broker, Some(homed.session.client_id()), connection.who.user())
+        let local = &self.sessions[connection.session as usize];
+        self.is_banned(slot, &local.broker, Some(local.session.client_id()), connection.who.user())
     }
 
     fn close_banned(&mut self, slot: u32) {

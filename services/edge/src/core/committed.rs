@@ -8,16 +8,14 @@
 //! may be missing after a gap, after the loss of a pod, and while pods do not know all filters of the session. Then
 //! the session reads, and takes no copies until it has read to the end.
 
-use std::sync::Arc;
-
 use millrace_layers::Position;
 use millrace_router::Target;
-use millrace_session::{Delivery, Message, Seconds};
+use millrace_session::{Delivery, Seconds};
 
 use super::Core;
 use super::deliver::Publisher;
 use super::resume::WAITING_LOW;
-use crate::broker::Routes;
+use crate::deliveries::Committed;
 
 /// Copies that a session takes before it reads.
 const AHEAD_MAX: u32 = 100;
@@ -25,15 +23,6 @@ const AHEAD_MAX: u32 = 100;
 const READ_AFTER_S: Seconds = 5;
 /// Publishers' connections that a session remembers; the next copy of a forgotten one is not taken, but read.
 const SENDERS_MAX: usize = 16;
-
-pub(crate) struct Committed {
-    pub(crate) routes: Arc<Routes>,
-    pub(crate) message: Arc<Message>,
-    /// As [`crate::store::record::publisher`] has it.
-    pub(crate) publisher: u64,
-    /// The publisher's connection, among those of all pods; 0: none.
-    pub(crate) sender: u64,
-}
 
 /// Which live copies a session may take.
 #[derive(Default)]
@@ -44,7 +33,7 @@ pub(super) struct Ahead {
     pub(super) taken: u32,
     /// While other pods may not know all filters of this session: the number of the announcement to wait for. 0: they
     /// know all.
-    pub(super) told: u64,
+    pub(super) announced: u64,
 }
 
 impl Ahead {
@@ -71,38 +60,40 @@ impl Core {
         let (began, mut taken) = (self.trace_began(message), 0);
         for receiver in routes.receivers(self.index).iter().filter(|receiver| receiver.kept > 0) {
             let slot = receiver.target.slot;
-            let Some(homed) = self.sessions.get_mut(slot as usize) else { continue };
-            if homed.generation != receiver.target.generation {
+            let Some(local) = self.sessions.get_mut(slot as usize) else { continue };
+            if local.generation != receiver.target.generation {
                 continue;
             }
-            let waiting = homed.session.waiting();
-            let Some(kept) = homed.kept.as_deref_mut() else { continue };
-            let is_known = kept.ahead.told == 0;
+            let waiting = local.session.waiting();
+            let Some(persistent) = local.persistent.as_deref_mut() else { continue };
+            let is_known = persistent.ahead.announced == 0;
             let region = self.process.region.as_ref();
-            if !is_known && region.is_none_or(|region| region.have_heard(&routes.broker, kept.ahead.told)) {
+            if !is_known
+                && region
+                    .is_none_or(|region| region.have_confirmed(&routes.broker, persistent.ahead.announced))
+            {
                 // The session reads what was committed before all pods knew its filters.
-                kept.ahead.told = 0;
+                persistent.ahead.announced = 0;
             }
             // Options of single subscriptions are applied when the message is read.
-            let is_plain = !receiver.no_local && (homed.fresh.is_none() || !message.retain());
+            let is_plain = !receiver.no_local && (local.fresh.is_none() || !message.retain());
             let place = message.place().map(Position);
             let takes = is_known
-                && kept.ahead.meet(*sender)
+                && persistent.ahead.meet(*sender)
                 && is_plain
                 && waiting <= WAITING_LOW
-                && place.is_some_and(|place| kept.is_next(place))
-                && kept.ahead.taken < AHEAD_MAX;
+                && place.is_some_and(|place| persistent.is_next(place))
+                && persistent.ahead.taken < AHEAD_MAX;
             if !takes {
-                // The session has read this message already.
-                let is_read = is_known && place.is_some_and(|place| kept.has_read(place));
-                if !is_read && kept.grow() {
+                let is_read = is_known && place.is_some_and(|place| persistent.has_read(place));
+                if !is_read && persistent.grow() {
                     self.read_on(slot);
                 }
                 continue;
             }
             taken += 1;
-            kept.ahead.taken += 1;
-            if kept.ahead.taken == 1 {
+            persistent.ahead.taken += 1;
+            if persistent.ahead.taken == 1 {
                 self.ahead.push_back((self.now, receiver.target));
             }
             let delivery = Delivery {
@@ -129,9 +120,9 @@ impl Core {
     }
 
     fn read_what_was_taken(&mut self, target: Target) {
-        let Some(homed) = self.sessions.get_mut(target.slot as usize) else { return };
-        let kept = homed.kept.as_deref_mut().filter(|_| homed.generation == target.generation);
-        if kept.is_some_and(|kept| kept.ahead.taken > 0 && kept.grow()) {
+        let Some(local) = self.sessions.get_mut(target.slot as usize) else { return };
+        let persistent = local.persistent.as_deref_mut().filter(|_| local.generation == target.generation);
+        if persistent.is_some_and(|persistent| persistent.ahead.taken > 0 && persistent.grow()) {
             self.read_on(target.slot);
         }
     }

@@ -6,9 +6,10 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::connection::{Connected, ConnectionId, Paused};
+use super::connection::{Connected, Paused};
 use super::{Core, PAUSE_MS, READ_BYTES};
 use crate::broker::Broker;
+use crate::connection_id::ConnectionId;
 use crate::mailbox::Mail;
 use crate::memory::Pressure;
 use crate::outbound::GRACE_MS;
@@ -108,8 +109,8 @@ impl Core {
                 connection.paused = why;
                 let session = connection.session;
                 self.paused.push((id, until));
-                if let Some(homed) = self.sessions.get(session as usize) {
-                    homed.broker.counters[usize::from(self.index)].pauses.add(1);
+                if let Some(local) = self.sessions.get(session as usize) {
+                    local.broker.counters[usize::from(self.index)].pauses.add(1);
                 }
             }
             // The receiver may need longer than the mailbox.
@@ -158,8 +159,8 @@ impl Core {
         let store_max = self.process.limits.store_bytes_max as usize;
         let is_held = |id: &ConnectionId| {
             let session = self.connections.get(id.slot as usize).map(|connection| connection.session);
-            let homed = session.and_then(|session| self.sessions.get(session as usize));
-            homed.is_some_and(|homed| self.is_store_over(&homed.broker, store_max / 2))
+            let local = session.and_then(|session| self.sessions.get(session as usize));
+            local.is_some_and(|local| self.is_store_over(&local.broker, store_max / 2))
         };
         let is_due = |id: &ConnectionId, until: u64| until <= self.now_ms && !overfull && !is_held(id);
         let due: Vec<ConnectionId> =

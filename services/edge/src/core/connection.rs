@@ -9,36 +9,15 @@ use millrace_session::{Accept, Connection, Message, Seconds};
 use millrace_transport::addresses::Address;
 use millrace_transport::socket::Socket;
 
-use super::homes::Arrival;
-use crate::access::{Granted, Turn};
+use crate::authorization::{Granted, Turn};
 use crate::broker::Broker;
+use crate::handover::Transport;
 use crate::home::HomeClaim;
 use crate::origin::Origin;
 use crate::outbound::Outbound;
-use crate::ws::frames::Decoder;
 
 /// No session.
 pub(crate) const NONE: u32 = u32::MAX;
-
-/// A connection of the process: a slot may be used again, a generation is not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ConnectionId {
-    pub(crate) core: u16,
-    pub(crate) slot: u32,
-    pub(crate) generation: u32,
-}
-
-/// The framing between the socket and MQTT.
-#[derive(Debug)]
-pub(crate) enum Transport {
-    Tcp,
-    /// A PROXY protocol header comes first.
-    Proxy,
-    /// After a PROXY protocol header: the first byte decides between MQTT and a WebSocket handshake.
-    Either,
-    Handshake,
-    WebSocket(Box<Decoder>),
-}
 
 /// The identity of a client. It has two variants only, so that it is no larger than a name.
 pub(crate) enum Who {
@@ -64,7 +43,7 @@ impl Who {
     }
 }
 
-/// One network connection. Everything that an idle connection does not need is behind an empty option.
+/// Everything that an idle connection does not need is behind an empty option.
 pub(crate) struct Connected {
     pub(crate) stream: Socket,
     pub(crate) generation: u32,
@@ -201,21 +180,6 @@ impl Request {
             authentication_data: self.authentication_data.as_deref(),
         }
     }
-}
-
-/// A connection on its way to the core that owns its client id.
-pub(crate) struct Adopted {
-    pub(crate) stream: Socket,
-    pub(crate) transport: Transport,
-    /// The CONNECT and the bytes after it, then `raw` bytes of an incomplete WebSocket frame header.
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) raw: usize,
-    /// The rest of the WebSocket handshake's answer that the socket did not take yet.
-    pub(crate) outbound: Option<Box<Outbound>>,
-    pub(crate) origin: Option<Box<Origin>>,
-    pub(crate) counted_for: Address,
-    pub(crate) read_closed: bool,
-    pub(crate) arrival: Option<Box<Arrival>>,
 }
 
 impl Connected {

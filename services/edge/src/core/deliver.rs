@@ -3,22 +3,26 @@
 use std::sync::Arc;
 
 use millrace_mqtt::encode::PublishHead;
-use millrace_mqtt::{Packet, Properties, QoS, Version, decode, frame};
+use millrace_mqtt::{Properties, QoS, Version};
 use millrace_router::Receiver;
 use millrace_session::{Delivered, Delivery, DropReason, Message, Out};
 
-use super::connection::{ConnectionId, NONE};
+use super::connection::NONE;
 use super::fanout::Copies;
-use super::kept::{Held, Take};
+use super::feed::{Held, Take};
 use super::notes::note_dropped;
-use super::{Core, Homed, OutboundSlot, group_id, parts, work};
-use crate::broker::{Broker, Routes};
+use super::{Core, LocalSession, OutboundSlot, parts, work};
+use crate::broker::Broker;
 use crate::clock::Clock;
-use crate::mailbox::{Mail, Run};
+use crate::connection_id::ConnectionId;
+use crate::deliveries::{Run, each_publish};
+use crate::elsewhere::ELSEWHERE;
+use crate::mailbox::Mail;
 use crate::metering::Amount;
 use crate::metrics::BrokerCounters;
 use crate::outbound::Room;
-use crate::region::ELSEWHERE;
+use crate::routes::Routes;
+use crate::streams::group_id;
 
 /// Runs of at least this many bytes are shared by several receivers instead of copied for each.
 const SHARE_RUN_BYTES_MIN: usize = 2048;
@@ -130,7 +134,7 @@ impl Core {
         from: Option<ConnectionId>,
         group: u64,
     ) {
-        let here = homed(&mut self.sessions, receiver).map(|homed| homed.connection != NONE);
+        let here = local_session(&mut self.sessions, receiver).map(|local| local.connection != NONE);
         if here == Some(true) {
             let began = self.trace_began(message);
             self.deliver_one(broker, receiver, message, Publisher { id: from, may_wait: true }, group);
@@ -158,12 +162,12 @@ impl Core {
         from: Publisher,
         shared: u64,
     ) {
-        let Some(homed) = homed(&mut self.sessions, receiver) else { return };
+        let Some(local) = local_session(&mut self.sessions, receiver) else { return };
         //= [MQTT-3.8.3-3] v5
-        if receiver.no_local && is_publisher(homed, from.id, &self.connections) {
+        if receiver.no_local && is_publisher(local, from.id, &self.connections) {
             return;
         }
-        if let Some(fresh) = &mut homed.fresh
+        if let Some(fresh) = &mut local.fresh
             && shared == 0
         {
             match fresh.take(message, self.now) {
@@ -189,26 +193,26 @@ impl Core {
             shared,
             identifiers: &receiver.identifiers,
         };
-        if let Some(kept) = &mut homed.kept
+        if let Some(persistent) = &mut local.persistent
             && shared == 0
         {
-            let waiting = homed.session.waiting();
-            let is_behind = waiting >= WAITING_MAX || homed.session.waiting_bytes() >= WAITING_BYTES_MAX;
-            if is_behind && delivery.qos > QoS::AtMostOnce && kept.is_live() {
+            let waiting = local.session.waiting();
+            let is_behind = waiting >= WAITING_MAX || local.session.waiting_bytes() >= WAITING_BYTES_MAX;
+            if is_behind && delivery.qos > QoS::AtMostOnce && persistent.is_live() {
                 // Nothing is being read for it: messages that it does not take stay in the store.
-                let base = kept.base(self.handed_over);
-                kept.fall_behind(base);
+                let base = persistent.base(self.handed_over);
+                persistent.begin_reading(base);
             }
-            match kept.take(delivery.qos, message.size()) {
+            match persistent.take(delivery.qos, message.size()) {
                 Take::Deliver => {}
-                Take::Hold => return kept.hold(Held::new(&delivery)),
+                Take::Hold => return persistent.hold(Held::new(&delivery)),
                 // Its buffer of held messages is full. Dropping a QoS 0 message leaves no gap in the stream.
                 Take::Drop if delivery.qos == QoS::AtMostOnce => {
                     let counters = &broker.counters[usize::from(self.index)];
                     return count(counters, Delivered::Dropped(DropReason::Busy));
                 }
                 Take::Drop => {
-                    kept.dropped(self.handed_over);
+                    persistent.dropped(self.handed_over);
                     return self.read_on(receiver.target.slot);
                 }
             }
@@ -217,19 +221,19 @@ impl Core {
     }
 
     pub(super) fn deliver_to(&mut self, session: u32, delivery: Delivery<'_>, from: Publisher) {
-        let homed = &mut self.sessions[session as usize];
-        let broker = &homed.broker;
+        let local = &mut self.sessions[session as usize];
+        let broker = &local.broker;
         let own = broker.quota.queue_settings(&self.process.settings);
         let settings = own.as_ref().unwrap_or(&self.process.settings);
         let counters = &broker.counters[usize::from(self.index)];
-        if homed.connection == NONE {
+        if local.connection == NONE {
             let outcome =
-                homed.session.deliver(delivery, None, settings, broker.queues(), self.now, &mut Vec::new());
+                local.session.deliver(delivery, None, settings, broker.queues(), self.now, &mut Vec::new());
             return count(counters, outcome);
         }
         let soft_bytes = self.soft_bytes;
         let hard_bytes = self.process.limits.outbound_hard_bytes as usize;
-        let (protocol, mut out, _) = parts!(self, homed.connection);
+        let (protocol, mut out, _) = parts!(self, local.connection);
         let mut behind = None;
         // With other receivers, this receiver loses the message: a slow reader costs only itself (P9).
         if out.busy
@@ -239,32 +243,32 @@ impl Core {
         {
             // Append nevertheless: the publisher waits, and the receiver loses nothing.
             out.busy = false;
-            behind = Some(homed.connection);
+            behind = Some(local.connection);
         }
         let outcome =
-            homed.session.deliver(delivery, Some(protocol), settings, broker.queues(), self.now, &mut out);
+            local.session.deliver(delivery, Some(protocol), settings, broker.queues(), self.now, &mut out);
         count(counters, outcome);
         if matches!(outcome, Delivered::Dropped(_)) && broker.incidents.is_on() {
             let now_ms = self.process.clock.unix_now_ms();
-            note_dropped(broker, outcome, homed.session.client_id(), 1, now_ms);
+            note_dropped(broker, outcome, local.session.client_id(), 1, now_ms);
         }
         if outcome == Delivered::Sent {
             broker.meters[usize::from(self.index)].delivered(delivery.message);
         }
         if !out.busy && out.slot.as_ref().is_some_and(|outbound| outbound.len() >= FLUSH_BYTES) {
-            self.overfull.push(homed.connection);
+            self.overfull.push(local.connection);
         }
-        if let Some(kept) = &mut homed.kept
+        if let Some(persistent) = &mut local.persistent
             && delivery.qos > QoS::AtMostOnce
             && !delivery.replay
             && delivery.shared == 0
         {
-            kept.got(delivery.message, self.handed_over, homed.session.entries());
+            persistent.got(delivery.message, self.handed_over, local.session.entries());
         }
-        let settled = if delivery.shared == 0 { Vec::new() } else { homed.session.take_settled() };
+        let settled = if delivery.shared == 0 { Vec::new() } else { local.session.take_settled() };
         let (connection, reserves) =
-            (homed.connection, homed.session.is_stored && delivery.qos == QoS::ExactlyOnce);
-        let broker = homed.broker.id;
+            (local.connection, local.session.is_stored && delivery.qos == QoS::ExactlyOnce);
+        let broker = local.broker.id;
         self.note_settled(broker, settled);
         if let (Some(behind), Some(from)) = (behind, from.id) {
             self.hold_up(behind, from);
@@ -287,25 +291,25 @@ impl Core {
     /// Sends what a session held back, as far as possible now.
     pub(super) fn pump(&mut self, slot: u32) {
         let (protocol, mut out, session) = parts!(self, slot);
-        let homed = &mut self.sessions[session as usize];
-        let counters = &homed.broker.counters[usize::from(self.index)];
-        let meter = &homed.broker.meters[usize::from(self.index)];
+        let local = &mut self.sessions[session as usize];
+        let counters = &local.broker.counters[usize::from(self.index)];
+        let meter = &local.broker.meters[usize::from(self.index)];
         let mut done = |outcome, message: &Message| match outcome {
             Delivered::Dropped(_) => count(counters, outcome),
             // It was counted as sent when it was queued here.
             _ => meter.delivered(message),
         };
-        homed.session.pump(protocol, &self.process.settings, self.now, &mut out, &mut done);
-        let (broker, settled) = (homed.broker.id, homed.session.take_settled());
-        let wants_replay = homed.session.wants_replay();
-        if homed.session.has_reserved() {
+        local.session.pump(protocol, &self.process.settings, self.now, &mut out, &mut done);
+        let (broker, settled) = (local.broker.id, local.session.take_settled());
+        let wants_replay = local.session.wants_replay();
+        if local.session.has_reserved() {
             self.reserve(session);
         }
         if wants_replay {
             self.list_replay(session);
         }
         self.note_settled(broker, settled);
-        if self.sessions[session as usize].kept.is_some() {
+        if self.sessions[session as usize].persistent.is_some() {
             self.read_on(session);
         }
     }
@@ -365,16 +369,16 @@ impl Core {
         {
             next += 1;
             self.work.spend(work::COPY);
-            let Some(homed) = homed(&mut self.sessions, receiver) else { continue };
-            if homed.connection == NONE || (receiver.no_local && is_publisher(homed, from, &self.connections))
+            let Some(local) = local_session(&mut self.sessions, receiver) else { continue };
+            if local.connection == NONE || (receiver.no_local && is_publisher(local, from, &self.connections))
             {
                 continue;
             }
             // Retained messages come first.
-            let waits = homed.session.is_replaying()
-                || homed.kept.as_ref().is_some_and(|kept| kept.subscribing > 0)
-                || homed.fresh.as_ref().is_some_and(|fresh| fresh.asking > 0);
-            let (protocol, mut out, _) = parts!(self, homed.connection);
+            let waits = local.session.is_replaying()
+                || local.persistent.as_ref().is_some_and(|persistent| persistent.subscribing > 0)
+                || local.fresh.as_ref().is_some_and(|fresh| fresh.asking > 0);
+            let (protocol, mut out, _) = parts!(self, local.connection);
             if waits || !protocol.takes_shared_bytes() || !receiver.identifiers.is_empty() {
                 self.work.spend(amount.messages as u64 * work::SINGLE_COPY);
                 moving += 1;
@@ -389,7 +393,7 @@ impl Core {
                         continue;
                     }
                     Room::Full => {
-                        let client_id = homed.session.client_id();
+                        let client_id = local.session.client_id();
                         drop_run(&routes.broker, self.index, client_id, amount, &self.process.clock);
                         continue;
                     }
@@ -399,17 +403,17 @@ impl Core {
             copies += 1;
             moving += 1;
             if !out.busy && out.outbound().len() >= FLUSH_BYTES {
-                let connection = homed.connection;
+                let connection = local.connection;
                 self.flush(connection);
             }
         }
         // If most receivers lag, the publisher waits for them. Otherwise the lagging receivers lose the messages,
         // because a slow reader costs only itself (P9).
-        routes.note_pace(self.index, moving + behind.len(), behind.len());
+        routes.note_progress(self.index, moving + behind.len(), behind.len());
         let are_most = !behind.is_empty() && routes.are_most_behind();
         for receiver in behind {
-            let Some(homed) = homed(&mut self.sessions, receiver) else { continue };
-            let connection = homed.connection;
+            let Some(local) = local_session(&mut self.sessions, receiver) else { continue };
+            let connection = local.connection;
             if connection == NONE {
                 continue;
             }
@@ -423,7 +427,7 @@ impl Core {
                 _ => drop_run(
                     &routes.broker,
                     self.index,
-                    homed.session.client_id(),
+                    local.session.client_id(),
                     amount,
                     &self.process.clock,
                 ),
@@ -466,19 +470,22 @@ fn drop_run(broker: &Broker, core: u16, client_id: &str, amount: Amount, clock: 
     }
 }
 
-fn homed<'s>(sessions: &'s mut slab::Slab<Homed>, receiver: &Receiver) -> Option<&'s mut Homed> {
+fn local_session<'s>(
+    sessions: &'s mut slab::Slab<LocalSession>,
+    receiver: &Receiver,
+) -> Option<&'s mut LocalSession> {
     sessions
         .get_mut(receiver.target.slot as usize)
-        .filter(|homed| homed.generation == receiver.target.generation)
+        .filter(|local| local.generation == receiver.target.generation)
 }
 
 fn is_publisher(
-    homed: &Homed,
+    local: &LocalSession,
     from: Option<ConnectionId>,
     connections: &slab::Slab<super::Connected>,
 ) -> bool {
     from.is_some_and(|from| {
-        homed.connection == from.slot
+        local.connection == from.slot
             && connections
                 .get(from.slot as usize)
                 .is_some_and(|connection| connection.generation == from.generation)
@@ -543,21 +550,4 @@ fn transcode(topic: &str, bytes: &[u8], is_v5: bool) -> Vec<u8> {
         out.extend_from_slice(payload);
     });
     out
-}
-
-pub(crate) fn amount_of_run(topic: &str, bytes: &[u8], is_v5: bool) -> Amount {
-    let mut amount = Amount::default();
-    each_publish(bytes, is_v5, |payload| amount.add(topic.len() + payload.len()));
-    amount
-}
-
-fn each_publish(bytes: &[u8], is_v5: bool, mut f: impl FnMut(&[u8])) {
-    let version = if is_v5 { Version::V5 } else { Version::V311 };
-    let mut rest = bytes;
-    while let Ok(Ok(framed)) = frame(rest, u32::MAX) {
-        if let Ok(Packet::Publish(publish)) = decode(framed.first, framed.body, Some(version)) {
-            f(publish.payload);
-        }
-        rest = &rest[framed.size..];
-    }
 }

@@ -7,29 +7,29 @@ use hashbrown::HashTable;
 pub(crate) struct Directory(HashTable<(u32, u32)>);
 
 /// The stored half of a hash: growing the table needs it, and must not touch the sessions.
-fn kept(hash: u64) -> u32 {
+fn half(hash: u64) -> u32 {
     (hash >> 32) as u32
 }
 
-/// Spreads the kept half over the bits that the table uses.
-fn spread(kept: u32) -> u64 {
-    u64::from(kept).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+/// Spreads the stored half over the bits that the table uses.
+fn spread(half: u32) -> u64 {
+    u64::from(half).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
 impl Directory {
     pub(crate) fn find(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
-        let kept = kept(hash);
-        self.0.find(spread(kept), |(of, slot)| *of == kept && is_it(*slot)).map(|(_, slot)| *slot)
+        let half = half(hash);
+        self.0.find(spread(half), |(of, slot)| *of == half && is_it(*slot)).map(|(_, slot)| *slot)
     }
 
     pub(crate) fn insert(&mut self, hash: u64, slot: u32) {
-        let kept = kept(hash);
-        self.0.insert_unique(spread(kept), (kept, slot), |(of, _)| spread(*of));
+        let half = half(hash);
+        self.0.insert_unique(spread(half), (half, slot), |(of, _)| spread(*of));
     }
 
     pub(crate) fn remove(&mut self, hash: u64, slot: u32) {
-        let kept = kept(hash);
-        if let Ok(entry) = self.0.find_entry(spread(kept), |entry| *entry == (kept, slot)) {
+        let half = half(hash);
+        if let Ok(entry) = self.0.find_entry(spread(half), |entry| *entry == (half, slot)) {
             entry.remove();
         }
     }

@@ -4,9 +4,10 @@ use std::hash::BuildHasher;
 
 use millrace_mqtt::ReasonCode;
 
-use super::connection::{ConnectionId, NONE, State};
+use super::connection::{NONE, State};
 use super::{Core, Ended, OutboundSlot, parts};
 use crate::broker::Broker;
+use crate::connection_id::ConnectionId;
 
 impl Core {
     /// Disconnects as many clients as the rate allows now.

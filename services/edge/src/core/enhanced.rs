@@ -6,9 +6,11 @@ use millrace_access::scram::Enhanced;
 use millrace_authentication::Cancellation;
 use millrace_mqtt::{Auth, Connect, Properties, Property, ReasonCode};
 
-use super::connection::{ConnectionId, Exchange, NONE, Request, Who};
+use super::connection::{Exchange, NONE, Request, Who};
 use super::{Core, Ended, OutboundSlot, parts};
-use crate::access::{Applicant, Attempt, Attempted, Granted, Progress, Refused, Reviewed, Turn};
+use crate::access::{Applicant, Attempt};
+use crate::authorization::{Attempted, Granted, Progress, Refused, Reviewed, Turn};
+use crate::connection_id::ConnectionId;
 
 const TOO_LARGE: &str = "Maximum Packet Size is too small for the answer";
 
@@ -27,7 +29,7 @@ fn data<'a>(properties: Properties<'a>) -> Option<&'a [u8]> {
 }
 
 impl Core {
-    /// Begins an exchange. Without data in the CONNECT, asks the client for its first message.
+    /// Without data in the CONNECT, asks the client for its first message.
     pub(super) fn begin_exchange(&mut self, slot: u32, mut request: Request, connect: &Connect<'_>) {
         let has_users = request.broker.access().is_some_and(|loaded| loaded.access.access().scram);
         if !has_users {
@@ -100,12 +102,12 @@ impl Core {
             }
             None => &[],
         };
-        let homed = &self.sessions[self.connections[slot as usize].session as usize];
+        let local = &self.sessions[self.connections[slot as usize].session as usize];
         let applicant = Applicant {
             cancellation: Cancellation::default(),
             connection: self.id_of(slot),
-            broker: homed.broker.clone(),
-            client_id: homed.session.client_id().clone(),
+            broker: local.broker.clone(),
+            client_id: local.session.client_id().clone(),
             assigned: false,
             address: None,
             user: None,

@@ -13,7 +13,8 @@ use super::authenticate::ANONYMOUS;
 use super::connection::{Request, Who};
 use super::timers::Due;
 use super::{Core, Ended};
-use crate::access::{Applicant, Entered, Refused, Review, Reviewed};
+use crate::access::{Applicant, Review};
+use crate::authorization::{Entered, Refused, Reviewed};
 use crate::broker::Broker;
 use crate::incidents::{Kind, Note};
 

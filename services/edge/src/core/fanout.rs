@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use millrace_session::Message;
 
-use super::connection::{ConnectionId, Paused};
+use super::connection::Paused;
 use super::deliver::Publisher;
 use super::fair::FairQueue;
 use super::{Core, work};
-use crate::broker::Routes;
+use crate::connection_id::ConnectionId;
 use crate::mailbox::Mail;
 use crate::metering::Amount;
+use crate::routes::Routes;
 
 /// Bytes of QoS 0 messages from other pods that may wait on one loop. Their publishers cannot be paused from here.
 const REMOTE_BYTES_MAX: usize = 16 * 1024 * 1024;

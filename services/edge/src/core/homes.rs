@@ -5,19 +5,13 @@ use std::sync::Arc;
 
 use super::Core;
 use super::authenticate::ConnectAt;
-use super::connection::{ConnectionId, Paused};
+use super::connection::Paused;
 use crate::broker::Broker;
 use crate::clock::Millis;
+use crate::connection_id::ConnectionId;
+use crate::handover::Arrival;
 use crate::home::{HomeClaim, Owner};
-use crate::store::Job;
-
-/// The owner that was found for the client id of a CONNECT. Kept until the CONNECT is carried out.
-#[derive(Debug)]
-pub(crate) struct Arrival {
-    broker: u64,
-    hash: u64,
-    owner: Owner,
-}
+use crate::jobs::Job;
 
 /// Claims that outlive what they were made for.
 #[derive(Debug, Default)]
@@ -61,7 +55,6 @@ impl Occupation {
     }
 }
 
-/// The brokers that jobs write for.
 fn brokers_of(jobs: &[Job]) -> HashSet<u64, foldhash::fast::FixedState> {
     jobs.iter().flat_map(Job::broker_ids).collect()
 }
@@ -184,7 +177,7 @@ mod tests {
     use millrace_layers::Position;
 
     use super::*;
-    use crate::store::{SharedMessages, Write};
+    use crate::jobs::{SharedMessages, Write};
 
     #[test]
     fn work_is_counted_for_its_broker_while_the_loop_is_full() {

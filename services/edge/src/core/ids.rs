@@ -9,14 +9,15 @@ use millrace_mqtt::{PacketId, ReasonCode};
 use millrace_session::InFlight;
 
 use super::connection::NONE;
-use super::{Core, Ended, Homed, OutboundSlot, parts};
-use crate::store::streams::KeptGroup;
-use crate::store::{IdWrite, Ids, Reserve, SessionKey, Write, inflight};
+use super::{Core, Ended, LocalSession, OutboundSlot, parts};
+use crate::encoding::inflight;
+use crate::jobs::{IdWrite, Ids, Reserve, SessionKey, Write};
+use crate::streams::StoredGroup;
 
 /// Payload bytes after which a write of reserved ids is split.
 const RESERVE_BYTES: usize = 1_000_000;
 
-impl Homed {
+impl LocalSession {
     pub(super) fn key(&self) -> SessionKey {
         let (broker, client) = (self.broker.clone(), self.session.client_id().clone());
         SessionKey { broker, client, epoch: self.epoch }
@@ -31,18 +32,18 @@ impl Core {
 
     /// Stores the packet ids that were given to messages.
     pub(super) fn reserve(&mut self, session: u32) {
-        let homed = &mut self.sessions[session as usize];
-        let broker = homed.broker.id;
-        let reserved = homed.session.take_reserved();
-        let Some(kept) = &mut homed.kept else {
+        let local = &mut self.sessions[session as usize];
+        let broker = local.broker.id;
+        let reserved = local.session.take_reserved();
+        let Some(persistent) = &mut local.persistent else {
             // The store does not have this session, so its ids need not be stored.
             for (id, _) in reserved {
-                homed.session.confirm(id);
+                local.session.confirm(id);
             }
             return;
         };
-        let cursor = kept.cursor(self.handed_over, homed.session.entries());
-        let acknowledged = kept.acknowledged_beyond(cursor, homed.session.entries());
+        let cursor = persistent.cursor(self.handed_over, local.session.entries());
+        let acknowledged = persistent.acknowledged_beyond(cursor, local.session.entries());
         let mut jobs = vec![Reserve { cursor, acknowledged, ..Reserve::default() }];
         let mut bytes = 0;
         for (id, mut entry) in reserved {
@@ -55,11 +56,11 @@ impl Core {
             // the stream gives it up.
             //= [MQTT-4.8.2-5] v5
             let place = entry.message.place().map(Position);
-            let stream = KeptGroup::stream_of(entry.shared).map(|stream| (broker, stream));
+            let stream = StoredGroup::stream_of(entry.shared).map(|stream| (broker, stream));
             job.taken.extend(stream.zip(place));
             entry.replay |= entry.shared != 0;
-            kept.ids.retain(|(known, _)| *known != id);
-            kept.ids.push((id, place));
+            persistent.ids.retain(|(known, _)| *known != id);
+            persistent.ids.push((id, place));
             let row = inflight::encode(&InFlight::Published(entry), &self.process.clock);
             bytes += row.len();
             job.rows.push((id, row));
@@ -69,15 +70,14 @@ impl Core {
         }
     }
 
-    /// The client has received a QoS 2 message.
     pub(super) fn received(&mut self, slot: u32, id: PacketId) {
         let session = self.connections[slot as usize].session;
-        let homed = &mut self.sessions[session as usize];
-        let place = homed.session.place_of(id);
-        let (broker, settled) = (homed.broker.id, homed.session.take_settled());
+        let local = &mut self.sessions[session as usize];
+        let place = local.session.place_of(id);
+        let (broker, settled) = (local.broker.id, local.session.take_settled());
         self.note_settled(broker, settled);
-        let homed = &self.sessions[session as usize];
-        if homed.kept.is_some() {
+        let local = &self.sessions[session as usize];
+        if local.persistent.is_some() {
             self.write_ids(session, IdWrite::Release(id, place));
         } else {
             let (protocol, mut out, _) = parts!(self, slot);
@@ -93,11 +93,11 @@ impl Core {
     }
 
     pub(super) fn ids_written(&mut self, ids: Ids, stored: bool) {
-        let Some(homed) = self.sessions.get_mut(ids.target.slot as usize) else { return };
-        if homed.generation != ids.target.generation || homed.connection == NONE {
+        let Some(local) = self.sessions.get_mut(ids.target.slot as usize) else { return };
+        if local.generation != ids.target.generation || local.connection == NONE {
             return;
         }
-        let slot = homed.connection;
+        let slot = local.connection;
         if !stored {
             let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
             return self.say_and_close(slot, reason, "packet ids could not be stored", Ended::Error(reason));
@@ -105,7 +105,7 @@ impl Core {
         match ids.write {
             IdWrite::Reserve(reserve) => {
                 for (id, _) in reserve.rows {
-                    homed.session.confirm(id);
+                    local.session.confirm(id);
                 }
                 self.pump(slot);
             }

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::ops::Range;
 
 use super::connection::{Partial, State};
-use super::pace::PACED_READ_BYTES;
+use super::publish_rates::LIMITED_READ_BYTES;
 use super::{Core, Ended, OutboundSlot, READ_BYTES, parts, work};
 use crate::origin::Origin;
 
@@ -53,7 +53,7 @@ impl Core {
             None => (0, 0),
         };
         let room = buffer.len() - held;
-        let room = if connection.is_limited { room.min(PACED_READ_BYTES) } else { room };
+        let room = if connection.is_limited { room.min(LIMITED_READ_BYTES) } else { room };
         let result = connection.stream.read(&mut buffer[held..held + room]);
         if let Some(count) = self.after_read(slot, result, room) {
             self.connections[slot as usize].partial = None;
@@ -171,7 +171,6 @@ impl Core {
         }
     }
 
-    /// Processes input that was held back.
     pub(super) fn digest_held(&mut self, slot: u32) {
         let Some(mut partial) = self.connections[slot as usize].partial.take() else {
             // There may be input in the socket, and the poll reports it only once.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use smallvec::SmallVec;
 
 use super::Core;
-use crate::store::{Job, Write};
+use crate::jobs::{Job, Write};
 
 /// Cores that were in a turn, with the number of that turn.
 pub(super) type Turns = SmallVec<[(u16, u64); 4]>;
@@ -22,8 +22,6 @@ impl Core {
         self.jobs.push(Job { write, ack: None });
     }
 
-    /// Submits this turn's jobs.
-    ///
     /// Publish jobs are submitted at once: they depend on no other job, and after the end of a turn every core can
     /// rely on its messages being submitted. A detach names the session's messages by position, and some may come
     /// from cores that are still in a turn and have not submitted them. So the detach, and every later job but

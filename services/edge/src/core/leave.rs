@@ -8,7 +8,7 @@ use super::connection::NONE;
 use super::timers::Due;
 use super::{Core, Ended};
 use crate::home::HomeClaim;
-use crate::store::{Checkpoint, Detach, Purge, Write};
+use crate::jobs::{Checkpoint, Detach, Purge, Write};
 
 /// Acknowledgements after which a session's progress is stored.
 const ACKNOWLEDGED_MAX: u32 = 500;
@@ -18,9 +18,9 @@ const SAVE_AFTER_S: Seconds = 2;
 impl Core {
     pub(super) fn note_acknowledged(&mut self, session: u32) {
         let target = self.target_of(session);
-        let Some(kept) = &mut self.sessions[session as usize].kept else { return };
-        kept.acknowledged += 1;
-        match kept.acknowledged {
+        let Some(persistent) = &mut self.sessions[session as usize].persistent else { return };
+        persistent.acknowledged += 1;
+        match persistent.acknowledged {
             1 => {
                 if self.unsaved.is_empty() {
                     self.calendar.add(self.now + SAVE_AFTER_S, Due::Checkpoints);
@@ -35,37 +35,36 @@ impl Core {
 
     pub(super) fn save_all(&mut self) {
         for target in std::mem::take(&mut self.unsaved) {
-            let Some(homed) = self.sessions.get_mut(target.slot as usize) else { continue };
-            if homed.generation != target.generation {
+            let Some(local) = self.sessions.get_mut(target.slot as usize) else { continue };
+            if local.generation != target.generation {
                 continue;
             }
             self.save(target.slot);
-            if let Some(kept) = &mut self.sessions[target.slot as usize].kept {
-                kept.acknowledged = 0;
+            if let Some(persistent) = &mut self.sessions[target.slot as usize].persistent {
+                persistent.acknowledged = 0;
             }
         }
     }
 
     fn save(&mut self, session: u32) {
-        let homed = &mut self.sessions[session as usize];
-        let Some(kept) = &mut homed.kept else { return };
-        let cursor = kept.cursor(self.handed_over, homed.session.entries());
-        kept.seen.retain(|seen| *seen > cursor);
-        let acknowledged = kept.acknowledged_beyond(cursor, homed.session.entries());
+        let local = &mut self.sessions[session as usize];
+        let Some(persistent) = &mut local.persistent else { return };
+        let cursor = persistent.cursor(self.handed_over, local.session.entries());
+        persistent.seen.retain(|seen| *seen > cursor);
+        let acknowledged = persistent.acknowledged_beyond(cursor, local.session.entries());
         let mut completed = Vec::new();
-        kept.ids.retain(|(id, place)| {
-            let is_over = place.is_none_or(|place| place <= cursor) && !homed.session.is_sending(*id);
+        persistent.ids.retain(|(id, place)| {
+            let is_over = place.is_none_or(|place| place <= cursor) && !local.session.is_sending(*id);
             if is_over {
                 completed.push(*id);
             }
             !is_over
         });
-        let streams = kept.streams();
-        let checkpoint = Checkpoint { session: homed.key(), cursor, acknowledged, completed, streams };
+        let streams = persistent.streams();
+        let checkpoint = Checkpoint { session: local.key(), cursor, acknowledged, completed, streams };
         self.leave_job(Write::Checkpoint(Box::new(checkpoint)));
     }
 
-    /// Ends a session for an operator.
     pub(super) fn purge(&mut self, mut purge: Box<Purge>, claim: Option<HomeClaim>) {
         if let Some(claim) = claim {
             self.end_claim(claim);
@@ -99,13 +98,17 @@ impl Core {
 
     /// Detaches a session whose connection has ended: from here on the store keeps it.
     pub(super) fn leave_to_store(&mut self, session: u32, with_will: bool) {
-        if self.sessions[session as usize].kept.as_ref().is_some_and(|kept| kept.acknowledged > 0) {
+        if self.sessions[session as usize]
+            .persistent
+            .as_ref()
+            .is_some_and(|persistent| persistent.acknowledged > 0)
+        {
             self.save(session);
         }
         let now_ms = self.process.clock.unix_now_ms();
         let retained = self.take_unsent_retained(session);
-        let homed = &mut self.sessions[session as usize];
-        let (in_flight, unsent) = homed.session.in_flight();
+        let local = &mut self.sessions[session as usize];
+        let (in_flight, unsent) = local.session.in_flight();
         let unsent = unsent.into_iter().filter(|entry| entry.shared == 0).cloned().chain(retained).collect();
         // In-flight messages of shared subscriptions go to other members, except QoS 2 messages, which only this
         // client may get.
@@ -117,18 +120,22 @@ impl Core {
         let mut in_flight: Vec<_> = in_flight.into_iter().filter(|(_, in_flight)| stays(in_flight)).collect();
         // A message that matches no subscription any more cannot be read again, so its row has the whole message.
         let is_found = |topic: &str| {
-            let mut filters = homed.kept.iter().flat_map(|kept| kept.filters());
+            let mut filters = local.persistent.iter().flat_map(|persistent| persistent.filters());
             filters.any(|filter| topic::matches(filter, topic))
         };
         for (_, in_flight) in &mut in_flight {
             if let InFlight::Published(entry) = in_flight {
-                let is_orphan = homed.kept.as_ref().is_some_and(|kept| kept.is_orphan(&entry.message));
+                let is_orphan =
+                    local.persistent.as_ref().is_some_and(|persistent| persistent.is_orphan(&entry.message));
                 entry.replay |= entry.shared != 0 || is_orphan || !is_found(entry.message.topic());
             }
         }
         // Reserved messages are in the store already, whole.
         let known = |id: &PacketId| {
-            homed.kept.as_ref().is_some_and(|kept| kept.ids.iter().any(|(known, _)| known == id))
+            local
+                .persistent
+                .as_ref()
+                .is_some_and(|persistent| persistent.ids.iter().any(|(known, _)| known == id))
         };
         let is_standing = |(id, in_flight): &&(PacketId, InFlight)| {
             let is_whole = |entry: &Entry| {
@@ -140,9 +147,9 @@ impl Core {
         let mut standing: Vec<u16> = in_flight.iter().filter(is_standing).map(|(id, _)| id.get()).collect();
         standing.sort_unstable();
         let mut detach = Detach {
-            session: homed.key(),
+            session: local.key(),
             keep_will: with_will,
-            expiry_s: homed.session.expiry_s,
+            expiry_s: local.session.expiry_s,
             now_ms,
             base: self.handed_over,
             in_flight,
@@ -150,11 +157,11 @@ impl Core {
             unsent,
             recent: Vec::new(),
             seen: Vec::new(),
-            received: homed.session.received_unkept().collect(),
+            received: local.session.received_unkept().collect(),
         };
-        if let Some(kept) = homed.kept.take() {
-            detach.base = kept.base(self.handed_over);
-            (detach.recent, detach.seen) = kept.into_recent();
+        if let Some(persistent) = local.persistent.take() {
+            detach.base = persistent.base(self.handed_over);
+            (detach.recent, detach.seen) = persistent.into_recent();
         }
         self.leave_job(Write::Detach(Box::new(detach)));
     }

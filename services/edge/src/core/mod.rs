@@ -12,34 +12,34 @@ mod between;
 mod changes;
 mod clients;
 mod committed;
+mod confirmed_filters;
 mod congestion;
-pub(crate) mod connection;
-pub(crate) mod deliver;
+mod connection;
+mod deliver;
 mod directory;
 mod drain;
 mod enhanced;
 mod entry;
 mod fair;
 mod fanout;
+mod feed;
 mod files;
 mod fresh;
-mod heard;
-pub(crate) mod homes;
+mod homes;
 mod ids;
 mod input;
 mod jobs;
-mod kept;
 mod leave;
 mod notes;
 mod of_broker;
-mod pace;
 mod packets;
+mod persistent;
 mod publish;
+mod publish_rates;
 mod replay;
 mod resume;
 mod retained;
 mod revoke;
-pub(crate) mod routes;
 mod shared;
 mod slices;
 mod subscribe;
@@ -69,34 +69,32 @@ use slab::Slab;
 use crate::admission::{Admission, Refusal};
 use crate::broker::Broker;
 use crate::clock::{Millis, seconds};
+use crate::connection_id::ConnectionId;
 use crate::home::HomeClaim;
+use crate::jobs::{Job, SharedMessages};
 use crate::mailbox::{Mail, Mailbox};
 use crate::memory::Pressure;
 use crate::metrics::{BrokerCounters, CoreCounters};
 use crate::outbound::{Flushed, OutboundSlot, Pool};
 use crate::process::Process;
-use crate::store::{Job, SharedMessages, Store};
+use crate::routes::RouteCache;
+use crate::store::Store;
 use crate::traces::Sampler;
 use authenticate::Absent;
 use changes::FilterChanges;
 use clients::Scans;
-pub(crate) use committed::Committed;
 use congestion::Behind;
-use connection::{Connected, ConnectionId, NONE, Paused, State};
+use connection::{Connected, NONE, Paused, State};
 use directory::Directory;
 use fanout::Fanouts;
 use fresh::Fresh;
-pub(crate) use fresh::RetainedPages;
 use homes::{HomeClaims, Occupation};
 use jobs::HeldJobs;
-use kept::Kept;
 use of_broker::ByBroker;
-use pace::Paces;
-pub(crate) use publish::group_id;
-pub(crate) use replay::Replay;
+use persistent::PersistentSession;
+use publish_rates::PublishRates;
 use replay::Replays;
 use resume::Fence;
-use routes::RouteCache;
 use slices::Slices;
 use timers::{Calendar, Due};
 use unconfirmed::Unconfirmed;
@@ -119,7 +117,7 @@ const WAKER: Token = Token(usize::MAX);
 const FIRST_LISTENER: usize = usize::MAX - 64;
 
 /// A session that this core owns.
-pub(crate) struct Homed {
+pub(crate) struct LocalSession {
     pub(crate) session: Session,
     pub(crate) broker: Arc<Broker>,
     /// Slot of its connection, [`NONE`] without one.
@@ -141,7 +139,7 @@ pub(crate) struct Homed {
     /// Present while its subscriptions are new, where several pods share the store.
     fresh: Option<Box<Fresh>>,
     /// Present while the store keeps the session beyond its connection.
-    kept: Option<Box<Kept>>,
+    persistent: Option<Box<PersistentSession>>,
 }
 
 /// Why a connection ended, for the counters.
@@ -178,7 +176,7 @@ pub(crate) struct Core {
     poll: Poll,
     listeners: Listeners,
     connections: Slab<Connected>,
-    sessions: Slab<Homed>,
+    sessions: Slab<LocalSession>,
     directory: Directory,
     routes: RouteCache,
     calendar: Calendar,
@@ -192,7 +190,7 @@ pub(crate) struct Core {
     ready: Vec<u32>,
     /// Paused publishers, and until when at the latest.
     paused: Vec<(ConnectionId, Millis)>,
-    paces: Paces,
+    publish_rates: PublishRates,
     /// Receivers that lag, with the publishers that wait for them.
     behind: Behind,
     /// Jobs for the store; submitted at the end of the turn, after the mail: see [`crate::store`].
@@ -270,7 +268,7 @@ impl Core {
             overfull: Vec::new(),
             ready: Vec::new(),
             paused: Vec::new(),
-            paces: Paces::default(),
+            publish_rates: PublishRates::default(),
             behind: Behind::default(),
             jobs: Vec::new(),
             shared: SharedMessages::default(),
@@ -399,7 +397,7 @@ impl Core {
         if self.waits_for_turns() {
             timeout = timeout.min(1);
         }
-        if let Some(at) = self.paces.next() {
+        if let Some(at) = self.publish_rates.next() {
             timeout = timeout.min(at.saturating_sub(self.now_ms));
         }
         let is_put_off = self.work.is_put_off()
@@ -439,7 +437,7 @@ impl Core {
         self.next_slices();
         self.relieve();
         self.resume_paused();
-        self.resume_paced();
+        self.resume_rate_limited();
         self.admit_waiting();
         self.drain();
         self.change_filters_of_turn();
@@ -491,8 +489,8 @@ impl Core {
     }
 
     fn is_fanned_out_to(&self, target: Target) -> bool {
-        let homed = self.sessions.get(target.slot as usize);
-        homed.is_some_and(|homed| self.fanouts.has(homed.broker.id))
+        let local = self.sessions.get(target.slot as usize);
+        local.is_some_and(|local| self.fanouts.has(local.broker.id))
     }
 
     fn take_mail(&mut self) {
@@ -524,8 +522,10 @@ impl Core {
                 Mail::Opened(name, found) => self.opened(&name, found),
                 Mail::Attached(connection, session, found) => self.attached(connection, session, found),
                 Mail::OfAnotherUser(connection, session) => self.not_attached(connection, &session),
-                Mail::Subscribed(subscribe, subscribed) => self.subscribed_when_heard(subscribe, subscribed),
-                Mail::Suback(connection, pending) => self.heard(connection, &pending),
+                Mail::Subscribed(subscribe, subscribed) => {
+                    self.subscribed_when_confirmed(subscribe, subscribed);
+                }
+                Mail::Suback(connection, pending) => self.filters_confirmed(connection, &pending),
                 Mail::Reread(target) => self.reread(target),
                 Mail::Unsubscribed(unsubscribe, stored) => self.unsubscribed(*unsubscribe, stored),
                 Mail::Ids(ids, stored) => self.ids_written(*ids, stored),
@@ -538,7 +538,7 @@ impl Core {
                 Mail::FilesChanged(users) => self.files_changed(&users),
                 Mail::Clients(asked) => self.asked_for_clients(asked),
                 Mail::Reviewed(reviewed) => self.reviewed(*reviewed),
-                Mail::Authenticated { connection, verdict } => self.authenticated(connection, verdict),
+                Mail::Authenticated { connection, outcome } => self.authenticated(connection, outcome),
             }
             self.flush_overfull();
             self.end_work(began);
@@ -558,7 +558,7 @@ impl Core {
             }
             Mail::Committed(committed) => committed.routes.broker.id,
             Mail::Page(target, ..) | Mail::Reread(target) => {
-                self.sessions.get(target.slot as usize).map_or(0, |homed| homed.broker.id)
+                self.sessions.get(target.slot as usize).map_or(0, |local| local.broker.id)
             }
             Mail::Congested(id) | Mail::Relieved(id) => self.broker_of(id.slot),
             _ => 0,
@@ -735,5 +735,5 @@ use parts;
 // These two make up most of the memory of an idle connection.
 const _: () = {
     assert!(size_of::<Connected>() <= 160);
-    assert!(size_of::<Homed>() <= 120);
+    assert!(size_of::<LocalSession>() <= 120);
 };

@@ -23,8 +23,8 @@ impl Core {
         if connection.session == NONE {
             return;
         }
-        let homed = &self.sessions[connection.session as usize];
-        self.note(&homed.broker, &note.of(homed.session.client_id(), connection.who.user()), 1);
+        let local = &self.sessions[connection.session as usize];
+        self.note(&local.broker, &note.of(local.session.client_id(), connection.who.user()), 1);
     }
 
     pub(super) fn reached(&mut self, slot: u32, limit: Limit) {
@@ -32,8 +32,8 @@ impl Core {
         if connection.session == NONE {
             return;
         }
-        let homed = &self.sessions[connection.session as usize];
-        let (broker, client_id) = (homed.broker.clone(), homed.session.client_id().clone());
+        let local = &self.sessions[connection.session as usize];
+        let (broker, client_id) = (local.broker.clone(), local.session.client_id().clone());
         let user = connection.who.user().map(str::to_owned);
         self.reached_by(&broker, limit, Some(&client_id), user.as_deref());
     }

@@ -154,7 +154,7 @@ impl Core {
     fn packet(&mut self, slot: u32, packet: Packet<'_>) {
         let settings = &self.process.settings;
         let (protocol, mut out, session) = parts!(self, slot);
-        let session = self.sessions.get_mut(session as usize).map(|homed| &mut homed.session);
+        let session = self.sessions.get_mut(session as usize).map(|local| &mut local.session);
         let (before, aliases) = (out.len(), protocol.alias_bytes());
         let effect = protocol.input(packet, session, settings, &mut out);
         out.note_answers(before);
@@ -200,12 +200,12 @@ impl Core {
     fn acknowledged(&mut self, slot: u32) {
         let session = self.connections[slot as usize].session;
         self.note_acknowledged(session);
-        let homed = &mut self.sessions[session as usize];
-        let (broker, settled) = (homed.broker.id, homed.session.take_settled());
+        let local = &mut self.sessions[session as usize];
+        let (broker, settled) = (local.broker.id, local.session.take_settled());
         self.note_settled(broker, settled);
         if self.sessions[session as usize].session.has_backlog() {
             self.pump(slot);
-        } else if self.sessions[session as usize].kept.is_some() {
+        } else if self.sessions[session as usize].persistent.is_some() {
             self.read_on(session);
         }
     }
@@ -244,7 +244,7 @@ impl Core {
         self.end(slot, Ended::Error(closing.reason), true);
     }
 
-    /// Sends a 5.0 client the reason, then closes.
+    /// Only a 5.0 client gets the reason.
     pub(super) fn say_and_close(&mut self, slot: u32, reason: ReasonCode, what: &'static str, ended: Ended) {
         self.change_filters_now(slot);
         if !self.connections.contains(slot as usize) {

@@ -3,23 +3,27 @@
 //! QoS 0 has a fast path. Consecutive PUBLISH packets of one publisher to one topic, without properties or RETAIN, form
 //! a *run*: their bytes are just what a receiver of the same protocol gets, so they are handed on as they stand.
 
-use std::hash::BuildHasher;
 use std::ops::Range;
 use std::sync::Arc;
 
 use millrace_mqtt::{PacketId, PacketType, Publish, QoS, ReasonCode, Version, topic};
-use millrace_router::Group;
 use millrace_session::{Message, Publication};
 
-use super::connection::{ConnectionId, NONE, Paused};
+use super::connection::{NONE, Paused};
 use super::trace::Traced;
 use super::{Core, Ended, OutboundSlot, parts};
-use crate::broker::{Broker, OVER_CAP, Routes};
+use crate::broker::{Broker, OVER_CAP};
+use crate::connection_id::ConnectionId;
+use crate::deliveries::Run;
+use crate::encoding::record;
 use crate::incidents::{Kind, Note};
-use crate::mailbox::{Mail, Run};
+use crate::jobs;
+use crate::jobs::{Ack, IdWrite, Ids, Job, Write};
+use crate::mailbox::Mail;
 use crate::metering::{Amount, UsageCounter};
 use crate::quota::Limit;
-use crate::store::{self, Ack, IdWrite, Ids, Job, Write, record};
+use crate::routes::Routes;
+use crate::streams::group_id;
 use crate::traces::TraceStep;
 
 /// First byte of a PUBLISH with QoS 0 and without RETAIN.
@@ -65,11 +69,6 @@ impl RunInProgress {
     }
 }
 
-/// The number that stands for a shared subscription in sessions; never 0.
-pub(crate) fn group_id(group: &Group) -> u64 {
-    foldhash::fast::FixedState::default().hash_one((group.name(), group.filter())) | 1
-}
-
 type Refused = (ReasonCode, &'static str);
 
 impl Core {
@@ -95,7 +94,7 @@ impl Core {
             return None;
         }
         let routes = self.routes_of(slot, publish.topic);
-        if !routes.kept.hooks.is_empty() || routes.is_over_limit {
+        if !routes.stored.hooks.is_empty() || routes.is_over_limit {
             self.count_received(slot, QoS::AtMostOnce, 1, size);
             self.carry_out(slot, publish.topic, publish, &mut None);
             return None;
@@ -112,7 +111,7 @@ impl Core {
         Some(RunInProgress { routes, is_v5, bytes: at..at + size, amount })
     }
 
-    /// Hands a run to its receivers. Returns false when that ended the connection. A run whose receivers take more
+    /// Returns false when the delivery ended the connection. A run whose receivers take more
     /// than a slice of work pauses its publisher.
     pub(super) fn finish_run(&mut self, slot: u32, bytes: &[u8], run: Option<RunInProgress>) -> bool {
         let Some(RunInProgress { routes, is_v5, bytes: range, amount }) = run else {
@@ -230,10 +229,10 @@ impl Core {
             //= [MQTT-4.5.0-1] v3.1.1
             retains = false;
         }
-        let is_kept = publish.qos > QoS::AtMostOnce && (is_shared || !routes.kept.streams.is_empty())
-            || !routes.kept.hooks.is_empty();
+        let is_stored = publish.qos > QoS::AtMostOnce && (is_shared || !routes.stored.streams.is_empty())
+            || !routes.stored.hooks.is_empty();
         let waits = self.connections[slot as usize].uncommitted > 0;
-        if self.process.store.is_none() || !(retains || is_kept || waits) {
+        if self.process.store.is_none() || !(retains || is_stored || waits) {
             message.set_place(None);
             self.meter(&routes.broker).received.add(Amount::of(message.size()), 1);
             self.hand_on(routes, &message, from, retains);
@@ -275,10 +274,10 @@ impl Core {
         let deliver = publish.qos == QoS::ExactlyOnce || is_ordered || is_behind;
         connection.uncommitted += u32::from(deliver);
         let session = self.connections[slot as usize].session;
-        let homed = &self.sessions[session as usize];
-        let publisher = record::publisher(homed.session.client_id());
-        let keeps_id = publish.qos == QoS::ExactlyOnce && homed.kept.is_some();
-        let inbound = keeps_id.then(|| homed.key());
+        let local = &self.sessions[session as usize];
+        let publisher = record::publisher(local.session.client_id());
+        let keeps_id = publish.qos == QoS::ExactlyOnce && local.persistent.is_some();
+        let inbound = keeps_id.then(|| local.key());
         let ack = Ack {
             broker: routes.broker.id,
             connection: self.id_of(slot),
@@ -299,11 +298,11 @@ impl Core {
         let wanted = if deliver || retains || self.process.is_shared() {
             None
         } else {
-            routes.kept.wanted(&routes.matched.receivers)
+            routes.stored.wanted(&routes.matched.receivers)
         };
         let is_full = self.is_store_full_for(&routes.broker);
         let publish =
-            store::Publish { message, routes, from, publisher, retains, deliver, inbound, wanted, queued_us };
+            jobs::Publish { message, routes, from, publisher, retains, deliver, inbound, wanted, queued_us };
         let write = Write::Publish(publish);
         self.note_reuse(&ack);
         self.jobs.push(Job { write, ack: Some(ack) });
@@ -324,18 +323,18 @@ impl Core {
             if ack.qos == QoS::AtMostOnce {
                 continue;
             }
-            let homed = self.sessions.get_mut(ack.session.slot as usize);
-            let Some(homed) = homed.filter(|homed| homed.generation == ack.session.generation) else {
+            let local = self.sessions.get_mut(ack.session.slot as usize);
+            let Some(local) = local.filter(|local| local.generation == ack.session.generation) else {
                 if !stored {
                     self.note_refused(ack, NONE);
                 }
                 continue;
             };
             // A QoS 1 message is published anew on a new connection; the state of a QoS 2 message is the session's.
-            let of_session = homed.connection;
-            if ack.keeps_id && stored && !homed.session.keep_received(ack.packet_id) {
+            let of_session = local.connection;
+            if ack.keeps_id && stored && !local.session.keep_received(ack.packet_id) {
                 // The client released the id before it got the server's answer.
-                let (session, target) = (homed.key(), ack.session);
+                let (session, target) = (local.key(), ack.session);
                 let ids = Ids { session, target, write: IdWrite::Forget(ack.packet_id) };
                 self.leave_job(Write::Ids(Box::new(ids)));
             }
@@ -437,9 +436,9 @@ impl Core {
 
     fn may_publish(&self, slot: u32, topic: &str, publish: &Publish<'_>) -> Result<(), Refused> {
         let connection = &self.connections[slot as usize];
-        let homed = &self.sessions[connection.session as usize];
-        let counters = self.broker_counters(&homed.broker);
-        if homed.broker.is_over_cap() {
+        let local = &self.sessions[connection.session as usize];
+        let counters = self.broker_counters(&local.broker);
+        if local.broker.is_over_cap() {
             counters.publish_spend_cap.add(1);
             return Err((ReasonCode::QUOTA_EXCEEDED, OVER_CAP));
         }

@@ -8,15 +8,16 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use millrace_mqtt::QoS;
-use millrace_router::{Step, TreeSnapshot, Walk};
+use millrace_router::{Step, Walk};
 use millrace_session::{Delivered, Delivery, DropReason, Entry, Message, Seconds};
 use smallvec::SmallVec;
 
 use super::connection::NONE;
 use super::deliver::count;
 use super::fair::FairQueue;
-use super::{Core, OutboundSlot, RetainedPages, parts, work};
+use super::{Core, OutboundSlot, parts, work};
 use crate::broker::Broker;
+use crate::jobs::replay::Replay;
 
 const NODES_AT_ONCE: usize = 256;
 
@@ -29,16 +30,6 @@ pub(super) fn work_at_once(retained: usize) -> u64 {
 const PLACES_MAX: usize = 16;
 /// Nodes visited at most for a session whose connection ended before it had all its retained messages.
 const NODES_AT_END: usize = 10_000;
-
-pub(crate) struct Replay {
-    pub(crate) filter: Box<str>,
-    pub(crate) qos: QoS,
-    pub(crate) identifier: u32,
-    /// `None` until the store has read them.
-    pub(crate) retained: Option<Arc<TreeSnapshot<Arc<Message>>>>,
-    /// The pages in which the store has read them; none with a single pod.
-    pub(crate) pages: Arc<RetainedPages>,
-}
 
 pub(super) struct Lookup {
     walk: Walk<Arc<Message>>,
@@ -106,10 +97,10 @@ impl Replays {
 impl Core {
     /// Reserves a place for the retained messages of a SUBSCRIBE that takes several turns.
     pub(super) fn hold_for_replay(&mut self, session: u32) {
-        let homed = &mut self.sessions[session as usize];
-        match &mut homed.kept {
-            Some(kept) => kept.subscribing += 1,
-            None => homed.session.begin_replay(),
+        let local = &mut self.sessions[session as usize];
+        match &mut local.persistent {
+            Some(persistent) => persistent.subscribing += 1,
+            None => local.session.begin_replay(),
         }
     }
 
@@ -117,12 +108,12 @@ impl Core {
     //= [MQTT-3.3.1-9] v5
     pub(super) fn replay(&mut self, slot: u32, replays: &[Replay], holds: bool) {
         let session = self.connections[slot as usize].session;
-        let homed = &self.sessions[session as usize];
+        let local = &self.sessions[session as usize];
         // The filter may have been unsubscribed while the store read its retained messages.
-        let stands = |replay: &&Replay| homed.session.subscription(&replay.filter).is_some();
+        let stands = |replay: &&Replay| local.session.subscription(&replay.filter).is_some();
         let stand = replays.iter().filter(stands);
-        let mut lookups: Lookups = stand.filter_map(|replay| Lookup::new(replay, &homed.broker)).collect();
-        let is_first = !self.replays.has(session, homed.generation);
+        let mut lookups: Lookups = stand.filter_map(|replay| Lookup::new(replay, &local.broker)).collect();
+        let is_first = !self.replays.has(session, local.generation);
         if !holds && is_first {
             self.replay_at_once(slot, &mut lookups);
         }
@@ -144,14 +135,14 @@ impl Core {
                         return;
                     }
                     let (protocol, mut out, session) = parts!(self, slot);
-                    let homed = &mut self.sessions[session as usize];
+                    let local = &mut self.sessions[session as usize];
                     let delivery = lookup.delivery(&message);
                     let settings = &self.process.settings;
                     let outcome =
-                        homed.session.deliver(delivery, Some(protocol), settings, None, self.now, &mut out);
-                    count(&homed.broker.counters[usize::from(self.index)], outcome);
+                        local.session.deliver(delivery, Some(protocol), settings, None, self.now, &mut out);
+                    count(&local.broker.counters[usize::from(self.index)], outcome);
                     if outcome == Delivered::Sent {
-                        homed.broker.meters[usize::from(self.index)].delivered(&message);
+                        local.broker.meters[usize::from(self.index)].delivered(&message);
                     }
                 }
                 Step::Value(_) | Step::Nothing => {}
@@ -161,8 +152,8 @@ impl Core {
     }
 
     pub(super) fn replay_later(&mut self, session: u32, lookups: Lookups, holds: bool) {
-        let homed = &mut self.sessions[session as usize];
-        let generation = homed.generation;
+        let local = &mut self.sessions[session as usize];
+        let generation = local.generation;
         let own = self
             .replays
             .of
@@ -175,10 +166,10 @@ impl Core {
             .or_insert_with(|| OfSession { generation, is_listed: false, places: VecDeque::new() });
         if !holds {
             if own.places.len() >= PLACES_MAX {
-                let counters = &homed.broker.counters[usize::from(self.index)];
+                let counters = &local.broker.counters[usize::from(self.index)];
                 return count(counters, Delivered::Dropped(DropReason::QueueFull));
             }
-            homed.session.begin_replay();
+            local.session.begin_replay();
         }
         own.places.push_back(lookups);
         self.list_replay(session);
@@ -206,45 +197,45 @@ impl Core {
     fn replay_some(&mut self, session: u32) {
         let Some(own) = self.replays.of.get_mut(&session) else { return };
         own.is_listed = false;
-        let Some(homed) = self.sessions.get_mut(session as usize) else { return };
-        if homed.generation != own.generation {
+        let Some(local) = self.sessions.get_mut(session as usize) else { return };
+        if local.generation != own.generation {
             self.replays.of.remove(&session);
             return;
         }
-        let slot = homed.connection;
+        let slot = local.connection;
         if slot == NONE {
             return;
         }
         let (protocol, mut out, _) = parts!(self, slot);
-        let counters = &homed.broker.counters[usize::from(self.index)];
-        let meter = &homed.broker.meters[usize::from(self.index)];
+        let counters = &local.broker.counters[usize::from(self.index)];
+        let meter = &local.broker.meters[usize::from(self.index)];
         let mut done = |outcome, message: &Message| match outcome {
             Delivered::Dropped(_) => count(counters, outcome),
             _ => meter.delivered(message),
         };
         let mut nodes = 0;
-        while nodes < NODES_AT_ONCE && homed.session.wants_replay() && !millrace_session::Out::is_enough(&out)
+        while nodes < NODES_AT_ONCE && local.session.wants_replay() && !millrace_session::Out::is_enough(&out)
         {
             nodes += 1;
             let Some(lookups) = own.places.front_mut() else { break };
             let Some(lookup) = lookups.front_mut() else {
                 own.places.pop_front();
-                homed.session.end_replay();
-                homed.session.pump(protocol, &self.process.settings, self.now, &mut out, &mut done);
+                local.session.end_replay();
+                local.session.pump(protocol, &self.process.settings, self.now, &mut out, &mut done);
                 continue;
             };
             match lookup.step() {
                 Step::Value(message) if !message.is_expired(self.now) => {
-                    homed.session.replay(lookup.delivery(&message));
+                    local.session.replay(lookup.delivery(&message));
                     count(counters, Delivered::Queued);
-                    homed.session.pump(protocol, &self.process.settings, self.now, &mut out, &mut done);
+                    local.session.pump(protocol, &self.process.settings, self.now, &mut out, &mut done);
                 }
                 Step::Value(_) | Step::Nothing => {}
                 Step::Done => drop(lookups.pop_front()),
             }
         }
         let is_over = own.places.is_empty();
-        let wants_more = homed.session.wants_replay() && !millrace_session::Out::is_enough(&out);
+        let wants_more = local.session.wants_replay() && !millrace_session::Out::is_enough(&out);
         if out.slot.as_ref().is_some_and(|outbound| outbound.len() >= super::deliver::FLUSH_BYTES) {
             self.overfull.push(slot);
         }

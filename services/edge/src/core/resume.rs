@@ -13,15 +13,19 @@ use millrace_router::Target;
 use millrace_session::{Delivery, Entry, Message, Seconds, Session, Subscription};
 
 use super::between;
-use super::connection::{ConnectionId, Request};
+use super::connection::Request;
 use super::deliver::Publisher;
+use super::feed::{Feed, Held, ReadState, Way};
 use super::jobs::Turns;
-use super::kept::{Behind, Feed, Held, Kept, KeptSource, Way};
+use super::persistent::{FilterSource, PersistentSession};
 use super::timers::Due;
 use super::{Attaching, Core, Ended};
-use crate::broker::{Broker, Routes};
+use crate::broker::Broker;
+use crate::connection_id::ConnectionId;
+use crate::encoding::record;
 use crate::incidents::{Kind, Note};
-use crate::store::{Attach, Attached, Detach, Page, Read, Reader, SessionKey, Write, record};
+use crate::jobs::{Attach, Attached, Detach, Page, Read, Reader, SessionKey, Write};
+use crate::routes::Routes;
 
 /// A reading session gets no more pages while this many messages wait in it.
 pub(super) const WAITING_LOW: usize = 200;
@@ -164,7 +168,7 @@ impl Core {
         let Attached { epoch, present, subscriptions, in_flight, received, cursor, mut acknowledged, .. } =
             attached;
         let ids = in_flight.iter().map(|(id, in_flight)| (*id, place_of(in_flight))).collect();
-        let read: Vec<(KeptSource, Subscription)> = subscriptions.iter().filter_map(is_read).collect();
+        let read: Vec<(FilterSource, Subscription)> = subscriptions.iter().filter_map(is_read).collect();
         let publisher = record::publisher(&request.client_id);
         let unacknowledged = page.entries.iter().filter_map(|(message, from, sources)| {
             let is_had = message.place().is_none_or(|place| acknowledged.contains(&Position(place)));
@@ -183,25 +187,26 @@ impl Core {
                 session.subscribe(filter, subscription_of(stored));
             }
         }
-        let sources: Vec<KeptSource> = read.into_iter().map(|(source, _)| source).collect();
+        let sources: Vec<FilterSource> = read.into_iter().map(|(source, _)| source).collect();
         let slot_of_session = self.attach_session(slot, broker, request, session, present, epoch);
-        let told = self.add_routes(slot_of_session);
+        let announced = self.add_routes(slot_of_session);
         if keeps {
             let has_sources = !sources.is_empty();
-            let mut kept = Kept::live(sources);
-            kept.ids = ids;
-            kept.seen = acknowledged;
+            let mut persistent = PersistentSession::live(sources);
+            persistent.ids = ids;
+            persistent.seen = acknowledged;
             if self.process.is_shared() {
-                kept.follow(cursor);
-                if let Feed::Behind(behind) = &mut kept.feed {
-                    behind.asked = present && has_sources;
+                persistent.follow(cursor);
+                if let Feed::Reading(reading) = &mut persistent.feed {
+                    reading.asked = present && has_sources;
                 }
             } else if present && has_sources {
-                kept.feed = Feed::Behind(Behind { asked: true, ..Behind::new(cursor, Way::Far) });
+                persistent.feed =
+                    Feed::Reading(ReadState { asked: true, ..ReadState::new(cursor, Way::Far) });
             }
-            self.sessions[slot_of_session as usize].kept = Some(Box::new(kept));
+            self.sessions[slot_of_session as usize].persistent = Some(Box::new(persistent));
         }
-        self.reread_when_heard(self.target_of(slot_of_session), broker, told);
+        self.reread_when_confirmed(self.target_of(slot_of_session), broker, announced);
         for stored in &subscriptions {
             if let Ok(filter) = std::str::from_utf8(&stored.filter) {
                 self.join(broker, filter);
@@ -210,47 +215,47 @@ impl Core {
         self.revoke(slot);
         self.pump(slot);
         if keeps && present {
-            self.hold_behind_fence(slot_of_session);
+            self.hold_until_barrier(slot_of_session);
             self.page(self.target_of(slot_of_session), 0, Some(page));
         }
     }
 
     /// Puts the subscriptions of a session into the router and announces them to other pods. Returns what
-    /// [`Core::tell_filters`] returns: the number to wait for.
+    /// [`Core::announce_filters`] returns: the number to wait for.
     fn add_routes(&mut self, session: u32) -> u64 {
         let target = self.target_of(session);
-        let homed = &self.sessions[session as usize];
-        if homed.session.subscriptions_len() == 0 {
+        let local = &self.sessions[session as usize];
+        if local.session.subscriptions_len() == 0 {
             return 0;
         }
-        homed.broker.router.edit(|edit| {
-            for (filter, subscription) in homed.session.subscriptions() {
+        local.broker.router.edit(|edit| {
+            for (filter, subscription) in local.session.subscriptions() {
                 if let Some(filter) = Filter::parse(filter) {
-                    let kept = filter.share.is_none() && subscription.options.qos > QoS::AtMostOnce;
-                    edit.subscribe(filter, routed(target, subscription, kept));
+                    let is_stored = filter.share.is_none() && subscription.options.qos > QoS::AtMostOnce;
+                    edit.subscribe(filter, routed(target, subscription, is_stored));
                 }
             }
         });
-        self.tell_members(&homed.broker, homed.session.subscriptions().map(|(filter, _)| filter));
-        self.tell_filters(&homed.broker, homed.session.subscriptions().map(|(filter, _)| filter))
+        self.tell_members(&local.broker, local.session.subscriptions().map(|(filter, _)| filter));
+        self.announce_filters(&local.broker, local.session.subscriptions().map(|(filter, _)| filter))
     }
 
     /// Holds live copies from here on for a session that catches up, and sets a barrier after what was routed before.
-    pub(super) fn hold_behind_fence(&mut self, session: u32) {
+    pub(super) fn hold_until_barrier(&mut self, session: u32) {
         let target = self.target_of(session);
-        let kept = self.sessions[session as usize].kept.as_deref_mut();
-        if let Some(kept) = kept.filter(|kept| kept.follows()) {
-            if kept.grow() {
+        let persistent = self.sessions[session as usize].persistent.as_deref_mut();
+        if let Some(persistent) = persistent.filter(|persistent| persistent.follows()) {
+            if persistent.grow() {
                 self.read_on(session);
             }
             return;
         }
-        let homed = &mut self.sessions[session as usize];
-        let Some(kept) = &mut homed.kept else { return };
-        if let Feed::Behind(behind) = &mut kept.feed {
-            let broker = homed.broker.id;
+        let local = &mut self.sessions[session as usize];
+        let Some(persistent) = &mut local.persistent else { return };
+        if let Feed::Reading(reading) = &mut persistent.feed {
+            let broker = local.broker.id;
             let fence = open_fence(&mut self.fences, &mut self.next_fence, broker);
-            behind.way = Way::Fenced(fence.number);
+            reading.way = Way::Fenced(fence.number);
             fence.sessions.push(target);
         }
     }
@@ -292,15 +297,15 @@ impl Core {
         let Some(at) = self.fences.iter().position(|fence| fence.number == number) else { return };
         let Some(fence) = self.fences.remove(at) else { return };
         for target in fence.sessions {
-            let Some(homed) = self.sessions.get_mut(target.slot as usize) else { continue };
-            if homed.generation != target.generation {
+            let Some(local) = self.sessions.get_mut(target.slot as usize) else { continue };
+            if local.generation != target.generation {
                 continue;
             }
-            let Some(kept) = &mut homed.kept else { continue };
-            if let Feed::Behind(behind) = &mut kept.feed
-                && behind.way == Way::Fenced(number)
+            let Some(persistent) = &mut local.persistent else { continue };
+            if let Feed::Reading(reading) = &mut persistent.feed
+                && reading.way == Way::Fenced(number)
             {
-                behind.way = Way::Passed(through);
+                reading.way = Way::Passed(through);
                 self.deliver_unstored(target.slot);
                 self.read_on(target.slot);
             }
@@ -311,9 +316,9 @@ impl Core {
     /// to the store any more.
     pub(super) fn lose(&mut self, key: &SessionKey, is_lost: bool) {
         let Some(session) = self.session_of(&key.broker, &key.client) else { return };
-        let homed = &mut self.sessions[session as usize];
-        if homed.epoch == key.epoch {
-            homed.is_lost |= is_lost;
+        let local = &mut self.sessions[session as usize];
+        if local.epoch == key.epoch {
+            local.is_lost |= is_lost;
             self.take_over(session);
         }
     }
@@ -333,24 +338,24 @@ impl Core {
     /// Makes the sessions that follow the streams of a topic read on, because the streams have grown.
     pub(super) fn grown(&mut self, routes: &Routes) {
         for receiver in routes.receivers(self.index).iter().filter(|receiver| receiver.kept > 0) {
-            let Some(homed) = self.sessions.get_mut(receiver.target.slot as usize) else { continue };
-            if homed.generation != receiver.target.generation {
+            let Some(local) = self.sessions.get_mut(receiver.target.slot as usize) else { continue };
+            if local.generation != receiver.target.generation {
                 continue;
             }
-            if homed.kept.as_deref_mut().is_some_and(Kept::grow) {
+            if local.persistent.as_deref_mut().is_some_and(PersistentSession::grow) {
                 self.read_on(receiver.target.slot);
             }
         }
     }
 
     pub(super) fn page(&mut self, target: Target, sources_version: u32, page: Option<Page>) {
-        let Some(homed) = self.sessions.get_mut(target.slot as usize) else { return };
-        if homed.generation != target.generation {
+        let Some(local) = self.sessions.get_mut(target.slot as usize) else { return };
+        if local.generation != target.generation {
             return;
         }
         let Some(page) = page else {
             // The client reconnects and tries again.
-            let (slot, what) = (homed.connection, "the messages of the session cannot be read now");
+            let (slot, what) = (local.connection, "the messages of the session cannot be read now");
             return self.say_and_close(
                 slot,
                 ReasonCode::SERVER_BUSY,
@@ -358,16 +363,16 @@ impl Core {
                 Ended::Error(ReasonCode::SERVER_BUSY),
             );
         };
-        let Some(kept) = &mut homed.kept else { return };
+        let Some(persistent) = &mut local.persistent else { return };
         // A subscription may have been added after this page was requested: its messages may stand before the page's
         // end.
-        if kept.sources_version != sources_version || kept.waits_for_subscribe() {
-            if let Feed::Behind(behind) = &mut kept.feed {
-                behind.asked = false;
+        if persistent.sources_version != sources_version || persistent.waits_for_subscribe() {
+            if let Feed::Reading(reading) = &mut persistent.feed {
+                reading.asked = false;
             }
             return self.read_on(target.slot);
         }
-        let had = kept.had();
+        let had = persistent.had();
         self.answer_subscribes(target.slot);
         let broker = self.sessions[target.slot as usize].broker.clone();
         self.broker_counters(&broker).missed.add(usize::try_from(page.missed).unwrap_or(0));
@@ -379,16 +384,16 @@ impl Core {
                 self.deliver_read(target.slot, message, *publisher, sources);
             }
         }
-        let homed = &mut self.sessions[target.slot as usize];
-        let Some(kept) = &mut homed.kept else { return };
-        kept.read_through(page.through, page.more);
-        let Feed::Behind(behind) = &mut kept.feed else { return };
-        match behind.way {
+        let local = &mut self.sessions[target.slot as usize];
+        let Some(persistent) = &mut local.persistent else { return };
+        persistent.read_through(page.through, page.more);
+        let Feed::Reading(reading) = &mut persistent.feed else { return };
+        match reading.way {
             _ if page.more => {}
             Way::Follows => {}
-            Way::Far => self.hold_behind_fence(target.slot),
-            Way::Passed(through) if behind.through >= through => {
-                kept.go_live();
+            Way::Far => self.hold_until_barrier(target.slot),
+            Way::Passed(through) if reading.through >= through => {
+                persistent.go_live();
                 return self.deliver_held(target.slot);
             }
             Way::Fenced(_) | Way::Passed(_) => {}
@@ -400,18 +405,18 @@ impl Core {
     /// reads again when its barrier is passed.
     pub(super) fn read_on(&mut self, session: u32) {
         let target = self.target_of(session);
-        let homed = &mut self.sessions[session as usize];
-        let waiting = homed.session.waiting();
-        let Some(kept) = &mut homed.kept else { return };
-        let Feed::Behind(behind) = &kept.feed else { return };
-        let waits = behind.at_end && matches!(behind.way, Way::Fenced(_) | Way::Follows);
-        if behind.asked || waits || kept.waits_for_subscribe() || waiting > WAITING_LOW {
+        let local = &mut self.sessions[session as usize];
+        let waiting = local.session.waiting();
+        let Some(persistent) = &mut local.persistent else { return };
+        let Feed::Reading(reading) = &persistent.feed else { return };
+        let waits = reading.at_end && matches!(reading.way, Way::Fenced(_) | Way::Follows);
+        if reading.asked || waits || persistent.waits_for_subscribe() || waiting > WAITING_LOW {
             return;
         }
-        let (sources, reader) = (kept.sources(), Reader::Session(target, kept.sources_version));
-        let Feed::Behind(behind) = &mut kept.feed else { return };
-        behind.asked = true;
-        let (cursor, broker) = (behind.through, homed.broker.clone());
+        let (sources, reader) = (persistent.sources(), Reader::Session(target, persistent.sources_version));
+        let Feed::Reading(reading) = &mut persistent.feed else { return };
+        reading.asked = true;
+        let (cursor, broker) = (reading.through, local.broker.clone());
         let read = Read { core: self.index, broker, sources, cursor, reader };
         if let Some(store) = &self.process.store {
             store.read(read);
@@ -419,14 +424,14 @@ impl Core {
     }
 
     fn deliver_read(&mut self, session: u32, message: &Arc<Message>, publisher: u64, sources: &[usize]) {
-        let homed = &self.sessions[session as usize];
-        let Some(kept) = &homed.kept else { return };
-        let own = record::publisher(homed.session.client_id()) == publisher;
+        let local = &self.sessions[session as usize];
+        let Some(persistent) = &local.persistent else { return };
+        let own = record::publisher(local.session.client_id()) == publisher;
         let subscriptions = sources.iter().filter_map(|source| {
-            let filter = &*kept.source(*source)?.filter;
-            let fresh = homed.fresh.as_ref();
+            let filter = &*persistent.source(*source)?.filter;
+            let fresh = local.fresh.as_ref();
             let is_had = fresh.is_some_and(|fresh| fresh.has_for(filter, message, self.now));
-            homed.session.subscription(filter).filter(|_| !is_had)
+            local.session.subscription(filter).filter(|_| !is_had)
         });
         let Some(entry) = between::entry(message, own, subscriptions) else { return };
         let Entry { qos, retain, identifiers, .. } = &entry;
@@ -437,15 +442,15 @@ impl Core {
 
     /// Delivers the held messages of a session that has become live.
     pub(super) fn deliver_held(&mut self, session: u32) {
-        let Some(kept) = &mut self.sessions[session as usize].kept else { return };
-        let held = kept.take_held();
+        let Some(persistent) = &mut self.sessions[session as usize].persistent else { return };
+        let held = persistent.take_held();
         self.deliver_all_held(session, held);
     }
 
     /// Delivers the held messages that the session will not find in the store.
     pub(super) fn deliver_unstored(&mut self, session: u32) {
-        let Some(kept) = &mut self.sessions[session as usize].kept else { return };
-        let held = kept.take_unstored();
+        let Some(persistent) = &mut self.sessions[session as usize].persistent else { return };
+        let held = persistent.take_unstored();
         self.deliver_all_held(session, held);
     }
 
@@ -471,23 +476,23 @@ impl Core {
     }
 }
 
-/// A subscription for the router. `kept` says that the store has it.
+/// A subscription for the router. `is_stored`: the store has it.
 pub(super) fn routed(
     target: Target,
     subscription: &Subscription,
-    kept: bool,
+    is_stored: bool,
 ) -> millrace_router::Subscription {
     let SubscribeOptions { qos, no_local, retain_as_published, .. } = subscription.options;
     let identifier = subscription.identifier;
-    millrace_router::Subscription { target, qos, no_local, retain_as_published, kept, identifier }
+    millrace_router::Subscription { target, qos, no_local, retain_as_published, kept: is_stored, identifier }
 }
 
 /// A subscription whose stream the session reads, as the reader and as the session need it.
-fn is_read(stored: &Stored) -> Option<(KeptSource, Subscription)> {
+fn is_read(stored: &Stored) -> Option<(FilterSource, Subscription)> {
     let filter = std::str::from_utf8(&stored.filter).ok()?;
     let source = Source { stream: stored.stream, since: stored.since };
     let is_read = stored.stream != NO_STREAM && !filter.starts_with("$share/");
-    is_read.then(|| (KeptSource { filter: filter.into(), source }, subscription_of(stored)))
+    is_read.then(|| (FilterSource { filter: filter.into(), source }, subscription_of(stored)))
 }
 
 fn subscription_of(stored: &Stored) -> Subscription {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use millrace_session::Message;
 
 use super::Core;
-use crate::broker::{Broker, Routes, retained_size};
+use crate::broker::{Broker, retained_size};
 use crate::memory::Pressure;
 use crate::quota::Limit;
+use crate::routes::Routes;
 
 impl Core {
     /// Whether the broker's limit allows one more retained message.

@@ -14,13 +14,13 @@ impl Core {
         if connection.session == NONE {
             return;
         }
-        let homed = &self.sessions[connection.session as usize];
-        let client = Client { user: connection.who.user(), id: homed.session.client_id() };
+        let local = &self.sessions[connection.session as usize];
+        let client = Client { user: connection.who.user(), id: local.session.client_id() };
         let is_allowed = |filter: &str, qos| match connection.who.granted() {
             Some(granted) => granted.grant.permissions.subscribe(client, filter, qos).is_ok(),
             None => self.process.authenticator.may_subscribe(client, filter, qos).is_some(),
         };
-        let forbidden: Vec<Box<str>> = (homed.session.subscriptions())
+        let forbidden: Vec<Box<str>> = (local.session.subscriptions())
             .filter(|(text, subscription)| {
                 let filter = Filter::parse(text).map_or(*text, |parsed| parsed.filter);
                 !is_allowed(filter, subscription.options.qos)
@@ -30,14 +30,14 @@ impl Core {
         if forbidden.is_empty() {
             return;
         }
-        let (broker, client_id) = (&*homed.broker.name, homed.session.client_id());
+        let (broker, client_id) = (&*local.broker.name, local.session.client_id());
         tracing::info!(
             broker,
             ?client_id,
             filters = forbidden.len(),
             "subscriptions end: not allowed any more"
         );
-        self.broker_counters(&homed.broker).revoked.add(forbidden.len());
+        self.broker_counters(&local.broker).revoked.add(forbidden.len());
         self.end_subscriptions(slot, forbidden.iter().map(|filter| &**filter), None);
     }
 }

@@ -8,14 +8,14 @@ use millrace_session::{Message, Place};
 
 use super::Core;
 use crate::broker::Broker;
-use crate::region::is_here;
-use crate::store::streams::KeptGroup;
-use crate::store::{SharedMessages, Write};
+use crate::elsewhere::is_here;
+use crate::jobs::{SharedMessages, Write};
+use crate::streams::StoredGroup;
 
 impl Core {
     pub(super) fn note_settled(&mut self, broker: u64, settled: Vec<(u64, Place)>) {
         for (number, place) in settled {
-            if let Some(stream) = KeptGroup::stream_of(number) {
+            if let Some(stream) = StoredGroup::stream_of(number) {
                 self.shared.settled.push(((broker, stream), Position(place)));
             }
         }
@@ -24,12 +24,12 @@ impl Core {
     /// Passes on a message whose member has left: to another member, or back to the store when no member is online.
     /// Returns false when the store does not keep the message for its subscription.
     pub(super) fn give_back(&mut self, broker: &Arc<Broker>, message: &Arc<Message>, number: u64) -> bool {
-        let Some(stream) = KeptGroup::stream_of(number) else { return false };
+        let Some(stream) = StoredGroup::stream_of(number) else { return false };
         let routes = self.routes.get(broker, message.topic());
         // Without persistent members its stream has ended; members that are online continue with it.
-        let kept = broker.streams.group_or_ended(stream);
+        let group = broker.streams.group_or_ended(stream);
         let found =
-            kept.and_then(|kept| routes.online_group(&kept)).and_then(|group| group.pick_online(is_here));
+            group.and_then(|group| routes.online_group(&group)).and_then(|group| group.pick_online(is_here));
         if let Some(receiver) = found {
             self.deliver_shared(&routes, receiver, message, None, number);
         } else if let Some(place) = message.place() {

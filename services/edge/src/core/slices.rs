@@ -67,8 +67,9 @@ impl Core {
 
     fn look_at(&mut self, sessions: impl IntoIterator<Item = u32>) {
         for session in sessions {
-            let kept = self.sessions.get_mut(session as usize).and_then(|homed| homed.kept.as_deref_mut());
-            if kept.is_some_and(|kept| kept.follows() && kept.grow()) {
+            let persistent =
+                self.sessions.get_mut(session as usize).and_then(|local| local.persistent.as_deref_mut());
+            if persistent.is_some_and(|persistent| persistent.follows() && persistent.grow()) {
                 self.read_on(session);
             }
         }

@@ -19,17 +19,19 @@ use super::changes::Changes;
 use super::connection::NONE;
 use super::deliver::Publisher;
 use super::fresh::Fresh;
-use super::kept::KeptSource;
-use super::replay::{self, Replay};
+use super::persistent::FilterSource;
+use super::replay::{self};
 use super::resume::routed;
 use super::work::{self, Task};
-use super::{Core, Ended, Homed, OutboundSlot, parts};
+use super::{Core, Ended, LocalSession, OutboundSlot, parts};
 use crate::broker::Broker;
 use crate::incidents::{Kind, Note};
+use crate::jobs;
+use crate::jobs::replay::Replay;
+use crate::jobs::{Job, PendingSubscribe, Write};
 use crate::limits::SHARE_NAMES_PER_FILTER_MAX;
 use crate::metrics::BrokerCounters;
 use crate::quota::Limit;
-use crate::store::{self, Job, PendingSubscribe, Write};
 
 /// Said to a client whose subscription the rules refuse: the rule that it meets may be of a part of its topics.
 const DENIED: &str =
@@ -43,17 +45,17 @@ pub(super) struct SubscribeInProgress {
     identifier: u32,
     /// Each filter once, with the options of its last occurrence.
     filters: Vec<(Box<str>, SubscribeOptions)>,
-    /// For each filter of the packet, its place in `filters` and the QoS that it asked for.
+    /// For each filter of the packet: its index in `filters`, and the requested QoS.
     places: SmallVec<[(u32, QoS); 2]>,
     /// Filters that were carried out.
     done: usize,
     /// The filters up to here are carried out next.
     until: usize,
-    /// What the rules say of the next filters.
+    /// Results of the rules for the next filters.
     checked: SmallVec<[Checked; 4]>,
     /// A limit that the last filters have reached.
     reached: Option<Limit>,
-    /// Filters for the store, with their places in `filters`.
+    /// Filters for the store, with their indexes in `filters`.
     stored: Vec<(Box<str>, Options, usize)>,
     /// Share names that were added on other pods' behalf, too.
     shared: Vec<Box<str>>,
@@ -118,8 +120,14 @@ impl SubscribeInProgress {
     }
 
     /// Adds the next filters that are allowed to the session and to the router.
-    fn carry_out(&mut self, edit: &mut Edit<'_>, homed: &mut Homed, target: Target, room: &mut Room<'_>) {
-        let is_kept = homed.kept.is_some();
+    fn carry_out(
+        &mut self,
+        edit: &mut Edit<'_>,
+        local: &mut LocalSession,
+        target: Target,
+        room: &mut Room<'_>,
+    ) {
+        let is_kept = local.persistent.is_some();
         let session_max = if is_kept { SUBSCRIPTIONS_MAX.min(room.per_session) } else { room.per_session };
         for (place, checked) in (self.done..).zip(std::mem::take(&mut self.checked)) {
             let (text, options) = &self.filters[place];
@@ -131,7 +139,7 @@ impl SubscribeInProgress {
                     continue;
                 }
             };
-            let is_new = homed.session.subscription(text).is_none();
+            let is_new = local.session.subscription(text).is_none();
             let limit = if is_kept && text.len() > NAME_BYTES_MAX {
                 Some(Limit::ClientSubscriptions)
             } else if has_too_many_groups(edit, text) {
@@ -140,7 +148,7 @@ impl SubscribeInProgress {
                 None
             } else if room.of_broker == 0 {
                 Some(Limit::BrokerSubscriptions)
-            } else if homed.session.subscriptions_len() >= session_max {
+            } else if local.session.subscriptions_len() >= session_max {
                 Some(Limit::ClientSubscriptions)
             } else {
                 room.reached_bytes(edit)
@@ -158,14 +166,14 @@ impl SubscribeInProgress {
             }
             if room.is_shared && !is_kept {
                 if is_new {
-                    self.pending.unkept.push(text.clone());
+                    self.pending.new_in_memory.push(text.clone());
                 }
                 if text.starts_with("$share/") {
                     self.shared.push(text.clone());
                 }
             }
             room.of_broker -= u64::from(is_new);
-            add(edit, homed, target, text, Subscription { options, identifier }, &mut self.pending.replays);
+            add(edit, local, target, text, Subscription { options, identifier }, &mut self.pending.replays);
             self.pending.reasons.push(ReasonCode(options.qos as u8));
         }
     }
@@ -174,9 +182,15 @@ impl SubscribeInProgress {
 impl UnsubscribeInProgress {
     /// Removes the next filters from the session and from the router.
     //= [MQTT-3.10.4-1] v5 v3.1.1
-    fn carry_out(&mut self, edit: &mut Edit<'_>, homed: &mut Homed, target: Target, room: &mut Room<'_>) {
+    fn carry_out(
+        &mut self,
+        edit: &mut Edit<'_>,
+        local: &mut LocalSession,
+        target: Target,
+        room: &mut Room<'_>,
+    ) {
         for text in &self.filters[self.next.clone()] {
-            let existed = homed.session.unsubscribe(text);
+            let existed = local.session.unsubscribe(text);
             room.of_broker += u64::from(existed);
             if existed && let Some(filter) = Filter::parse(text) {
                 edit.unsubscribe(filter, target);
@@ -216,7 +230,7 @@ impl Task {
     }
 }
 
-/// What limits leave for new subscriptions during one edit.
+/// The room that limits leave for new subscriptions during one edit.
 struct Room<'b> {
     counters: &'b BrokerCounters,
     /// Several pods share the store.
@@ -331,11 +345,11 @@ impl Core {
             room.bytes_before = edit.bytes();
             for (id, task) in &mut changes {
                 let session = connections[id.slot as usize].session;
-                let homed = &mut sessions[session as usize];
-                let target = Target { core, slot: session, generation: homed.generation };
+                let local = &mut sessions[session as usize];
+                let target = Target { core, slot: session, generation: local.generation };
                 match task {
-                    Task::Subscribe(subscribe) => subscribe.carry_out(edit, homed, target, &mut room),
-                    Task::Unsubscribe(unsubscribe) => unsubscribe.carry_out(edit, homed, target, &mut room),
+                    Task::Subscribe(subscribe) => subscribe.carry_out(edit, local, target, &mut room),
+                    Task::Unsubscribe(unsubscribe) => unsubscribe.carry_out(edit, local, target, &mut room),
                 }
             }
         });
@@ -375,8 +389,8 @@ impl Core {
         let filters =
             || subscribe.filters[subscribe.done..subscribe.until].iter().map(|(filter, _)| &**filter);
         self.tell_members(broker, filters());
-        let told = self.tell_filters(broker, filters());
-        subscribe.pending.told = subscribe.pending.told.max(told);
+        let announced = self.announce_filters(broker, filters());
+        subscribe.pending.announced = subscribe.pending.announced.max(announced);
         subscribe.done = subscribe.until;
         if subscribe.done < subscribe.filters.len() {
             return Some(Task::Subscribe(subscribe));
@@ -401,7 +415,7 @@ impl Core {
         None
     }
 
-    /// All filters of a SUBSCRIBE are routed: the store is told of them, or the client.
+    /// All filters of a SUBSCRIBE are routed: submits them to the store, or answers the client.
     fn finish_subscribe(&mut self, slot: u32, subscribe: SubscribeInProgress) {
         let SubscribeInProgress { filters, places, mut stored, shared, holds, mut pending, .. } = subscribe;
         let session = self.connections[slot as usize].session;
@@ -409,10 +423,10 @@ impl Core {
         let broker = self.sessions[session as usize].broker.clone();
         pending.asked = filters.iter().map(|(_, options)| options.qos).collect();
         pending.places = places;
-        let homed = &mut self.sessions[session as usize];
-        match &mut homed.kept {
+        let local = &mut self.sessions[session as usize];
+        match &mut local.persistent {
             // From here on `unanswered` counts it.
-            Some(kept) => kept.subscribing -= u32::from(holds),
+            Some(persistent) => persistent.subscribing -= u32::from(holds),
             None => pending.holds = holds,
         }
         let is_shared = self.process.store.is_some() && self.process.is_shared();
@@ -422,24 +436,24 @@ impl Core {
             for (filter, _) in filters.iter().filter(|(filter, _)| filter.starts_with("$share/")) {
                 self.join(&broker, filter);
             }
-            return self.suback_when_heard(slot, &broker, pending);
+            return self.suback_when_confirmed(slot, &broker, pending);
         }
-        let homed = &mut self.sessions[session as usize];
+        let local = &mut self.sessions[session as usize];
         if pending.asks {
-            let fresh = homed.fresh.get_or_insert_default();
+            let fresh = local.fresh.get_or_insert_default();
             fresh.asking += 1;
             pending.asker = Arc::downgrade(&fresh.asker);
         }
-        if let Some(kept) = &mut homed.kept {
-            kept.subscribing += 1;
-            pending.number = kept.unanswered_by_store.add(stored.iter().map(|(filter, ..)| &**filter));
-        } else if let Some(fresh) = &mut homed.fresh {
+        if let Some(persistent) = &mut local.persistent {
+            persistent.subscribing += 1;
+            pending.number = persistent.unanswered_by_store.add(stored.iter().map(|(filter, ..)| &**filter));
+        } else if let Some(fresh) = &mut local.fresh {
             let replayed = pending.replays.iter().map(|replay| &*replay.filter);
-            let filters = pending.unkept.iter().map(|filter| &**filter).chain(replayed);
+            let filters = pending.new_in_memory.iter().map(|filter| &**filter).chain(replayed);
             pending.number = fresh.unanswered_by_store.add(filters);
         }
         stored.shrink_to_fit();
-        let subscribe = store::Subscribe::new(homed.key(), target, stored, shared, pending);
+        let subscribe = jobs::Subscribe::new(local.key(), target, stored, shared, pending);
         self.leave_job(Write::Subscribe(Box::new(subscribe)));
     }
 
@@ -475,49 +489,49 @@ impl Core {
 
     /// The retained messages of a SUBSCRIBE have been read: what was held for them comes after them.
     fn go_on_fresh(&mut self, session: u32) {
-        let homed = &mut self.sessions[session as usize];
-        let Some(fresh) = &mut homed.fresh else { return };
+        let local = &mut self.sessions[session as usize];
+        let Some(fresh) = &mut local.fresh else { return };
         fresh.asking -= 1;
-        let (broker, held) = (homed.broker.clone(), fresh.release());
+        let (broker, held) = (local.broker.clone(), fresh.release());
         for (message, receiver) in held {
             self.deliver_one(&broker, &receiver, &message, Publisher::NOBODY, 0);
         }
     }
 
     /// Subscriptions are durable, or could not be stored.
-    pub(super) fn subscribed(&mut self, subscribe: store::Subscribe, subscribed: &[Option<Subscribed>]) {
-        let store::Subscribe { target, filters, mut pending, .. } = subscribe;
-        let Some(homed) = self.sessions.get_mut(target.slot as usize) else { return };
-        if homed.generation != target.generation {
+    pub(super) fn subscribed(&mut self, subscribe: jobs::Subscribe, subscribed: &[Option<Subscribed>]) {
+        let jobs::Subscribe { target, filters, mut pending, .. } = subscribe;
+        let Some(local) = self.sessions.get_mut(target.slot as usize) else { return };
+        if local.generation != target.generation {
             return;
         }
-        let broker = homed.broker.clone();
+        let broker = local.broker.clone();
         let shared: Vec<Box<str>> =
             filters.iter().map(|(filter, ..)| filter.clone()).filter(|f| f.starts_with("$share/")).collect();
-        let Some(kept) = &mut homed.kept else {
-            let slot = homed.connection;
-            if let Some(Fresh { unanswered_by_store, .. }) = homed.fresh.as_deref_mut() {
+        let Some(persistent) = &mut local.persistent else {
+            let slot = local.connection;
+            if let Some(Fresh { unanswered_by_store, .. }) = local.fresh.as_deref_mut() {
                 let mut is_ended = |filter: &str| unanswered_by_store.remove(pending.number, filter);
-                pending.unkept.retain(|filter| !is_ended(filter));
+                pending.new_in_memory.retain(|filter| !is_ended(filter));
                 pending.replays.retain(|replay| !is_ended(&replay.filter));
             }
             if pending.is_refused {
-                self.end_unkept(target, &mut pending);
+                self.end_new_in_memory(target, &mut pending);
                 return self.answer_subscribe(slot, &pending);
             }
             for filter in
-                homed.session.subscriptions().map(|(filter, _)| filter.into()).collect::<Vec<Box<str>>>()
+                local.session.subscriptions().map(|(filter, _)| filter.into()).collect::<Vec<Box<str>>>()
             {
                 self.join(&broker, &filter);
             }
             return self.answer_subscribe(slot, &pending);
         };
-        let was_live = kept.is_live();
+        let was_live = persistent.is_live();
         let mut is_more = false;
         let mut taken_back: Vec<Box<str>> = Vec::new();
         let mut ended: HashSet<Box<str>, foldhash::fast::RandomState> = HashSet::default();
         for ((filter, _, place), subscribed) in filters.into_iter().zip(subscribed) {
-            let is_ended = kept.unanswered_by_store.remove(pending.number, &filter);
+            let is_ended = persistent.unanswered_by_store.remove(pending.number, &filter);
             // Its retained messages could not be read, after the subscription had become durable.
             let is_stored = pending.is_refused && subscribed.is_some();
             match subscribed.as_ref().filter(|_| !pending.is_refused) {
@@ -525,15 +539,15 @@ impl Core {
                 Some(Subscribed { stream, since, .. }) => {
                     // It may have been given up meanwhile.
                     let is_read = *stream != NO_STREAM && !filter.starts_with("$share/");
-                    if is_read && homed.session.subscription(&filter).is_some() {
+                    if is_read && local.session.subscription(&filter).is_some() {
                         if let (Some(subscription), Some(parsed)) =
-                            (homed.session.subscription(&filter), Filter::parse(&filter))
+                            (local.session.subscription(&filter), Filter::parse(&filter))
                         {
                             broker.router.subscribe(parsed, routed(target, subscription, true));
                         }
                         let source = Source { stream: *stream, since: *since };
-                        if !kept.has_source(&filter, source) {
-                            kept.add_source(KeptSource { filter, source }, self.handed_over);
+                        if !persistent.has_source(&filter, source) {
+                            persistent.add_source(FilterSource { filter, source }, self.handed_over);
                             is_more = true;
                         }
                     }
@@ -541,10 +555,10 @@ impl Core {
                 None => {
                     pending.reasons[place] = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
                     let stays = is_ended
-                        || kept.unanswered_by_store.has(&filter)
-                        || kept.filters().any(|known| *known == *filter);
+                        || persistent.unanswered_by_store.has(&filter)
+                        || persistent.filters().any(|known| *known == *filter);
                     if !stays
-                        && homed.session.unsubscribe(&filter)
+                        && local.session.unsubscribe(&filter)
                         && let Some(parsed) = Filter::parse(&filter)
                     {
                         broker.router.unsubscribe(parsed, target);
@@ -559,19 +573,19 @@ impl Core {
         if !ended.is_empty() {
             pending.replays.retain(|replay| !ended.contains(&replay.filter));
         }
-        kept.unanswered.push(pending);
+        persistent.unanswered.push(pending);
         if !taken_back.is_empty() {
-            let session = homed.key();
-            let unsubscribe = store::Unsubscribe::new(session, target, taken_back, None, SmallVec::new());
+            let session = local.key();
+            let unsubscribe = jobs::Unsubscribe::new(session, target, taken_back, None, SmallVec::new());
             self.jobs.push(Job { write: Write::Unsubscribe(Box::new(unsubscribe)), ack: None });
         }
         if is_more && was_live {
             // Answered when the session is live again: then its client has nothing to wait for.
-            self.hold_behind_fence(target.slot);
+            self.hold_until_barrier(target.slot);
         } else {
             self.answer_subscribes(target.slot);
             if is_more {
-                self.hold_behind_fence(target.slot);
+                self.hold_until_barrier(target.slot);
             } else {
                 self.deliver_held(target.slot);
                 self.read_on(target.slot);
@@ -582,31 +596,31 @@ impl Core {
         }
     }
 
-    /// New subscriptions of a session that is not kept end: the store cannot say what is retained for them (P6), or who else shares
-    /// them. One that was there before stays, and is answered so too.
-    fn end_unkept(&mut self, target: Target, pending: &mut PendingSubscribe) {
-        let homed = &mut self.sessions[target.slot as usize];
-        let broker = homed.broker.clone();
+    /// Ends the new subscriptions of a session that is not persistent, because the store cannot answer which retained messages they
+    /// get (P6) or which other members share them. Older subscriptions stay, and get the same reason code.
+    fn end_new_in_memory(&mut self, target: Target, pending: &mut PendingSubscribe) {
+        let local = &mut self.sessions[target.slot as usize];
+        let broker = local.broker.clone();
         for reason in pending.reasons.iter_mut().filter(|reason| !reason.is_error()) {
             *reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
         }
         pending.replays.clear();
-        for filter in &pending.unkept {
-            homed.session.unsubscribe(filter);
+        for filter in &pending.new_in_memory {
+            local.session.unsubscribe(filter);
             if let Some(filter) = Filter::parse(filter) {
                 broker.router.unsubscribe(filter, target);
             }
         }
-        self.tell_members(&broker, pending.unkept.iter().map(|filter| &**filter));
+        self.tell_members(&broker, pending.new_in_memory.iter().map(|filter| &**filter));
     }
 
     /// Answers the SUBSCRIBE packets that are durable.
     pub(super) fn answer_subscribes(&mut self, session: u32) {
-        let homed = &mut self.sessions[session as usize];
-        let slot = homed.connection;
-        let Some(kept) = &mut homed.kept else { return };
-        let unanswered = std::mem::take(&mut kept.unanswered);
-        kept.subscribing -= u32::try_from(unanswered.len()).unwrap_or(u32::MAX);
+        let local = &mut self.sessions[session as usize];
+        let slot = local.connection;
+        let Some(persistent) = &mut local.persistent else { return };
+        let unanswered = std::mem::take(&mut persistent.unanswered);
+        persistent.subscribing -= u32::try_from(unanswered.len()).unwrap_or(u32::MAX);
         for pending in unanswered {
             self.answer_subscribe(slot, &pending);
         }
@@ -616,8 +630,8 @@ impl Core {
     /// The QoS that a subscription to a filter is granted, or why it is none.
     fn may_subscribe(&self, slot: u32, text: &str, qos: QoS) -> Result<QoS, (ReasonCode, &'static str)> {
         let connection = &self.connections[slot as usize];
-        let homed = &self.sessions[connection.session as usize];
-        let counters = self.broker_counters(&homed.broker);
+        let local = &self.sessions[connection.session as usize];
+        let counters = self.broker_counters(&local.broker);
         let parsed = Filter::parse(text).ok_or("a shared subscription without a share name or a filter");
         let fits = |filter| self.over_topic_limits(text).map_or(Ok(filter), |(what, _)| Err(what));
         let filter = parsed.and_then(fits).map_err(|what| {
@@ -656,8 +670,8 @@ impl Core {
         let UnsubscribeInProgress { packet_id, filters, reasons, .. } = unsubscribe;
         let session = self.connections[slot as usize].session;
         let target = self.target_of(session);
-        let homed = &mut self.sessions[session as usize];
-        if let Some(kept) = &mut homed.kept {
+        let local = &mut self.sessions[session as usize];
+        if let Some(persistent) = &mut local.persistent {
             // The store may have subscriptions that an UNSUBSCRIBE removed only here, because the store refused it. A
             // session has `SUBSCRIPTIONS_MAX` of them at most.
             let mut unknown = 0;
@@ -666,13 +680,13 @@ impl Core {
                 **reason == ReasonCode::SUCCESS || unknown <= SUBSCRIPTIONS_MAX
             });
             let filters: Vec<Box<str>> = filters.map(|(filter, _)| filter).collect();
-            kept.end_sources(&filters, homed.session.entries());
-            filters.iter().for_each(|filter| kept.unanswered_by_store.end(filter));
-            let session = homed.key();
-            let unsubscribe = store::Unsubscribe::new(session, target, filters, packet_id, reasons);
+            persistent.end_sources(&filters, local.session.entries());
+            filters.iter().for_each(|filter| persistent.unanswered_by_store.end(filter));
+            let session = local.key();
+            let unsubscribe = jobs::Unsubscribe::new(session, target, filters, packet_id, reasons);
             return self.leave_job(Write::Unsubscribe(Box::new(unsubscribe)));
         }
-        if let Some(fresh) = &mut homed.fresh {
+        if let Some(fresh) = &mut local.fresh {
             filters.iter().for_each(|filter| fresh.unanswered_by_store.end(filter));
         }
         let Some(packet_id) = packet_id else { return };
@@ -683,18 +697,18 @@ impl Core {
     }
 
     /// Subscriptions are gone from the store, or could not be removed.
-    pub(super) fn unsubscribed(&mut self, unsubscribe: store::Unsubscribe, stored: bool) {
-        let store::Unsubscribe { target, packet_id, mut reasons, .. } = unsubscribe;
-        // What the server ends is looked at again when the session comes back.
+    pub(super) fn unsubscribed(&mut self, unsubscribe: jobs::Unsubscribe, stored: bool) {
+        let jobs::Unsubscribe { target, packet_id, mut reasons, .. } = unsubscribe;
+        // Subscriptions that the server ends are checked again when the client reconnects.
         let Some(packet_id) = packet_id else { return };
-        let Some(homed) = self.sessions.get_mut(target.slot as usize) else { return };
-        if homed.generation != target.generation {
+        let Some(local) = self.sessions.get_mut(target.slot as usize) else { return };
+        if local.generation != target.generation {
             return;
         }
-        let slot = homed.connection;
+        let slot = local.connection;
         if !stored {
             let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
-            // A 3.x client cannot be told: without an answer it does not take the subscription for gone.
+            // A 3.x client gets no reason code. Without an UNSUBACK it does not believe that the subscription has ended.
             if self.connections[slot as usize].protocol.version() != Version::V5 {
                 return self.end(slot, Ended::Error(reason), true);
             }
@@ -721,7 +735,7 @@ fn has_too_many_groups(edit: &Edit<'_>, text: &str) -> bool {
 /// Adds or replaces one subscription.
 fn add(
     edit: &mut Edit<'_>,
-    homed: &mut Homed,
+    local: &mut LocalSession,
     target: Target,
     text: &str,
     subscription: Subscription,
@@ -730,9 +744,9 @@ fn add(
     let Some(filter) = Filter::parse(text) else { return };
     let SubscribeOptions { qos, retain_handling, .. } = subscription.options;
     let identifier = subscription.identifier;
-    // Not kept before the store has it.
+    // The store does not have it yet.
     edit.subscribe(filter, routed(target, &subscription, false));
-    let is_new = homed.session.subscribe(text, subscription);
+    let is_new = local.session.subscribe(text, subscription);
     //= [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11] v5
     //= [MQTT-3.3.1-6] v3.1.1
     let wanted = match retain_handling {

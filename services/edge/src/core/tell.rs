@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::{Core, Ended};
 use crate::broker::Broker;
-use crate::store::{self, Write};
+use crate::jobs;
+use crate::jobs::Write;
 use crate::webhooks::Kind;
 
 impl Core {
@@ -54,10 +55,10 @@ impl Core {
 
     pub(super) fn tell(&mut self, broker: &Arc<Broker>, kind: Kind, data: &Value) {
         let routes = self.routes.get(broker, kind.topic());
-        if routes.kept.hooks.is_empty() {
+        if routes.stored.hooks.is_empty() {
             return;
         }
-        let publish = store::Publish {
+        let publish = jobs::Publish {
             message: kind.message(data),
             routes,
             from: None,

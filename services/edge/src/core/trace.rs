@@ -7,7 +7,7 @@ use millrace_session::{Message, Trace};
 
 use super::Core;
 use crate::broker::Broker;
-use crate::store::StoredTraces;
+use crate::jobs::StoredTraces;
 use crate::traces::{self, About, TraceStep};
 
 /// A traced PUBLISH, while its publisher's loop processes it.

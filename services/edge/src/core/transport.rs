@@ -5,10 +5,11 @@ use std::ops::ControlFlow;
 use millrace_transport::addresses::Address;
 
 use super::accept::COST;
-use super::connection::{State, Transport};
+use super::connection::State;
 use super::input::Rest;
 use super::work::PACKET;
 use super::{Core, Ended, OutboundSlot, parts};
+use crate::handover::Transport;
 use crate::origin::Origin;
 use crate::proxy;
 use crate::ws::frames::{self, ControlFrame};

@@ -5,9 +5,11 @@ use std::collections::HashMap;
 
 use millrace_mqtt::{PacketId, QoS, ReasonCode};
 
-use super::connection::{ConnectionId, NONE};
+use super::connection::NONE;
 use super::{Core, Ended};
-use crate::store::{Ack, PublisherKey, Write, record};
+use crate::connection_id::ConnectionId;
+use crate::encoding::record;
+use crate::jobs::{Ack, PublisherKey, Write};
 
 /// By the connection that got the refusal.
 pub(super) type Unconfirmed = HashMap<ConnectionId, Refusals>;
@@ -95,9 +97,9 @@ impl Core {
         let Some(session) = self.connection_of(connection).map(|connection| connection.session) else {
             return;
         };
-        let Some(homed) = self.sessions.get(session as usize) else { return };
-        let publisher = record::publisher(homed.session.client_id());
-        let publisher = PublisherKey { broker: homed.broker.id, publisher };
+        let Some(local) = self.sessions.get(session as usize) else { return };
+        let publisher = record::publisher(local.session.client_id());
+        let publisher = PublisherKey { broker: local.broker.id, publisher };
         // The end of the connection also confirms refusals that have not arrived here.
         self.unconfirmed.entry(connection).or_insert_with(|| Refusals::new(publisher));
         let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;

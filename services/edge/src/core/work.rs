@@ -10,11 +10,13 @@ use std::sync::Arc;
 use millrace_mqtt::topic::Filter;
 use millrace_router::Target;
 
-use super::connection::{ConnectionId, NONE, Paused};
+use super::connection::{NONE, Paused};
 use super::fair::FairQueue;
 use super::subscribe::{SubscribeInProgress, UnsubscribeInProgress};
 use super::{Core, State};
 use crate::broker::Broker;
+use crate::connection_id::ConnectionId;
+use crate::routes::NODE_WORK;
 
 /// Work that reading may cause in one turn, about 3 ms.
 pub(super) const TURN: u64 = 30_000;
@@ -34,7 +36,7 @@ pub(super) const COPY: u64 = 2;
 /// The same, encoded for this receiver alone.
 pub(super) const SINGLE_COPY: u64 = 5;
 /// Visiting a node in the tree of retained messages or of filters.
-pub(super) const NODE: u64 = 2;
+pub(super) const NODE: u64 = NODE_WORK;
 /// Bytes that are copied for one unit.
 pub(super) const COPIED_BYTES: usize = 512;
 pub(super) const SYSTEM_CALL: u64 = 20;
@@ -133,7 +135,7 @@ impl Core {
 
     pub(super) fn broker_of(&self, slot: u32) -> u64 {
         let session = self.connections.get(slot as usize).map_or(NONE, |connection| connection.session);
-        self.sessions.get(session as usize).map_or(0, |homed| homed.broker.id)
+        self.sessions.get(session as usize).map_or(0, |local| local.broker.id)
     }
 
     /// Reads sockets that have input, within this turn's budget.
@@ -229,10 +231,10 @@ impl Core {
 
     pub(super) fn abandon_tasks(&mut self, slot: u32, session: u32) {
         for task in self.work.tasks.remove(&slot).unwrap_or_default() {
-            let homed = self.sessions.get(session as usize);
+            let local = self.sessions.get(session as usize);
             if let Task::Subscribe(subscribe) = task
                 && subscribe.holds()
-                && homed.is_some_and(|homed| homed.kept.is_none())
+                && local.is_some_and(|local| local.persistent.is_none())
             {
                 // Closes the session's reserved place for retained messages, because live messages wait behind it.
                 self.replay_later(session, VecDeque::new(), true);

@@ -1,7 +1,6 @@
 //! Names, texts and counters of the tenant limits.
 
-use crate::metrics::CoreCounters;
-use crate::metrics::Count;
+use crate::metrics::{CoreCounters, Count};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Limit {

@@ -1,11 +1,11 @@
 //! Tenant limits: the limits in a broker's record, and the usage that counts against them. A broker without a record has no
 //! limits here; the process' own ([`crate::limits`]) are never exceeded. Over a rate limit, reading from the publishers pauses.
 //! Other limits refuse with the protocol's reason. All loops of a process share one [`Quota`] per broker; pods share limits by
-//! exchanging their usage ([`shares`]).
+//! exchanging their usage (`reporters/quota.rs`).
 
 mod limit;
 pub(crate) mod limiter;
-mod shares;
+mod others;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use millrace_session::SessionSettings;
 
 pub(crate) use limit::Limit;
 use limiter::{Rate, RateLimiter};
-pub(crate) use shares::{Others, Shares};
+pub(crate) use others::Others;
 
 #[derive(Default)]
 pub(crate) struct Quota {
@@ -40,7 +40,7 @@ pub(crate) struct Passed {
 
 /// The rate limiters of one publishing client: see [`Rate::add`].
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct ClientRates {
     messages: u64,
     bytes: u64,
 }
@@ -100,7 +100,7 @@ impl Quota {
         self.limits_queues.load(Ordering::Relaxed).then(|| self.settings(process))
     }
 
-    pub(crate) fn room(&self, pace: Pace, now: u64) -> (u64, u64) {
+    pub(crate) fn room(&self, rates: ClientRates, now: u64) -> (u64, u64) {
         let limits = self.limits.load();
         let own = |limit: Option<u64>, paid_at| {
             limit.map_or(u64::MAX, |limit| Rate::per_second(limit).room(paid_at, now))
@@ -109,12 +109,12 @@ impl Quota {
             limit.map_or(u64::MAX, |limit| meter.room(share(limit, others), now))
         };
         let (client, broker) = (&limits.client, &limits.broker);
-        let messages = own(client.publishes_per_s, pace.messages).min(all(
+        let messages = own(client.publishes_per_s, rates.messages).min(all(
             broker.publishes_per_s,
             &self.messages,
             &self.others.messages,
         ));
-        let bytes = own(client.publish_bytes_per_s, pace.bytes).min(all(
+        let bytes = own(client.publish_bytes_per_s, rates.bytes).min(all(
             broker.publish_bytes_per_s,
             &self.bytes,
             &self.others.bytes,
@@ -123,7 +123,13 @@ impl Quota {
     }
 
     /// Returns when the publishes are paid for, and the limit that decides it.
-    pub(crate) fn publish(&self, pace: &mut Pace, messages: u64, bytes: u64, now: u64) -> (u64, Limit) {
+    pub(crate) fn publish(
+        &self,
+        rates: &mut ClientRates,
+        messages: u64,
+        bytes: u64,
+        now: u64,
+    ) -> (u64, Limit) {
         let limits = self.limits.load();
         let (client, broker) = (&limits.client, &limits.broker);
         let mut latest = (0, Limit::ClientMessages);
@@ -133,12 +139,12 @@ impl Quota {
             }
         };
         if let Some(limit) = client.publishes_per_s {
-            pace.messages = Rate::per_second(limit).add(pace.messages, messages, now);
-            note(pace.messages, Limit::ClientMessages);
+            rates.messages = Rate::per_second(limit).add(rates.messages, messages, now);
+            note(rates.messages, Limit::ClientMessages);
         }
         if let Some(limit) = client.publish_bytes_per_s {
-            pace.bytes = Rate::per_second(limit).add(pace.bytes, bytes, now);
-            note(pace.bytes, Limit::ClientBytes);
+            rates.bytes = Rate::per_second(limit).add(rates.bytes, bytes, now);
+            note(rates.bytes, Limit::ClientBytes);
         }
         if let Some(limit) = broker.publishes_per_s {
             self.passed.messages.fetch_add(messages, Ordering::Relaxed);

@@ -8,20 +8,21 @@ use millrace_fabric::{PodId, To};
 
 use super::Region;
 use super::wire::PodNotice;
-use crate::clients::{self, Answer, Question, Said};
+use crate::clients::{Answer, PodAnswer, Question};
+use crate::mailbox;
 
 const INQUIRIES_MAX: usize = 1_000;
 
-pub(crate) type Tell = Arc<dyn Fn(Said) + Send + Sync>;
+pub(crate) type AnswerSink = Arc<dyn Fn(PodAnswer) + Send + Sync>;
 
 #[derive(Default)]
 pub(super) struct Inquiries {
     last: AtomicU64,
-    open: Mutex<HashMap<u64, Tell>>,
+    open: Mutex<HashMap<u64, AnswerSink>>,
 }
 
 impl Inquiries {
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Tell>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, AnswerSink>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -29,7 +30,7 @@ impl Inquiries {
 impl Region {
     /// Sends a request to all other pods. Returns its number for [`Region::forget_inquiry`]; `None`: the request cannot
     /// be sent.
-    pub(crate) fn ask_clients(&self, broker: u64, question: &Question, tell: Tell) -> Option<u64> {
+    pub(crate) fn ask_clients(&self, broker: u64, question: &Question, tell: AnswerSink) -> Option<u64> {
         let fabric = self.fabric.get()?;
         let question = serde_json::to_vec(question).ok()?;
         let number = self.inquiries.last.fetch_add(1, Ordering::Relaxed);
@@ -60,7 +61,7 @@ impl Region {
                 region.answer(pod, number, answer.as_ref());
             }
         };
-        clients::ask(&self.mailboxes, broker, question, Box::new(done));
+        mailbox::ask_clients(&self.mailboxes, broker, question, Box::new(done));
     }
 
     fn answer(&self, pod: PodId, number: u64, answer: Option<&Answer>) {
@@ -73,6 +74,6 @@ impl Region {
     pub(super) fn clients_said(&self, pod: PodId, number: u64, answer: &[u8]) {
         let Some(tell) = self.inquiries.lock().get(&number).cloned() else { return };
         let pod = self.members().name_of(pod).unwrap_or_else(|| pod.to_string().into());
-        tell(Said { pod: Some(pod), answer: serde_json::from_slice(answer).ok() });
+        tell(PodAnswer { pod: Some(pod), answer: serde_json::from_slice(answer).ok() });
     }
 }

@@ -11,24 +11,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use millrace_fabric::{Fabric, PodId, To};
 use millrace_mqtt::topic::Filter;
-use millrace_router::{Code, Digest};
+use millrace_router::Code;
 
+use super::Region;
 use super::digest_thread::{Queue, Task};
 use super::opening::{OPENING, Opening};
-use super::own::{Announced, Announcement, Own};
-use super::peers::{AnnouncedDigest, GONE_MS, Peers};
 use super::wire::PodNotice;
-use super::{Region, is_here};
 use crate::broker::Broker;
 use crate::clock::Millis;
+use crate::elsewhere::{Announced, AnnouncedDigest, Announcement, Elsewhere, GONE_MS, is_here};
 use crate::metrics::Metric;
-
-/// Digests of one broker: those of the other pods, and this pod's own.
-#[derive(Default)]
-pub(crate) struct Elsewhere {
-    pub(super) peers: Peers,
-    pub(super) own: Own,
-}
 
 #[derive(Default)]
 pub(super) struct Digests {
@@ -105,7 +97,7 @@ impl Digests {
 /// Calls of this pod's event loops.
 impl Region {
     /// Announces new filters to the other pods, and returns the number of the announcement for
-    /// [`Region::when_heard`].
+    /// [`Region::when_confirmed`].
     pub(crate) fn subscribed<'f>(&self, broker: &Broker, filters: impl Iterator<Item = &'f str>) -> u64 {
         let Some(fabric) = self.fabric.get() else { return 0 };
         let mut told = broker.elsewhere.own.lock();
@@ -175,7 +167,7 @@ impl Region {
         self.answered(broker, from);
     }
 
-    /// Handles announced filters. They are confirmed even if an earlier announcement is missing, because the pod is
+    /// Announced filters are confirmed even if an earlier announcement is missing, because the pod is
     /// then sent everything.
     pub(super) fn filters_added(&self, from: PodId, broker: &Arc<Broker>, version: u64, codes: &[u8]) {
         if self.digests.is_gone(from) {
@@ -187,7 +179,7 @@ impl Region {
         }
     }
 
-    /// Handles a new connection to a pod. Unless the pod is new, its digests may be outdated. A new pod announces its
+    /// Unless the pod is new, its digests may be outdated. A new pod announces its
     /// digests by itself, except for brokers that this pod is just opening.
     pub(super) fn digests_of_pod(&self, pod: PodId, is_new: bool) {
         lock(&self.digests.pods).insert(pod);
@@ -196,7 +188,7 @@ impl Region {
         brokers.iter().for_each(|broker| self.doubt(broker, pod));
     }
 
-    /// Handles the loss of a pod. If it still runs, it gets every message until it is trusted again.
+    /// If the lost pod still runs, it gets every message until it is trusted again.
     pub(super) fn digests_of_pod_gone(&self, pod: PodId) {
         let now = self.clock.now();
         lock(&self.digests.pods).remove(&pod);
@@ -307,7 +299,9 @@ impl Region {
         let (Some(fabric), Some(broker)) = (self.fabric.get(), self.brokers.by_id(broker)) else { return };
         let Elsewhere { peers, own } = &broker.elsewhere;
         let tell = |told: &Announced| self.tell(fabric, broker.id, told, &peers.all());
-        own.make(&broker, self.clock.now(), |group| group.has_online(is_here), tell);
+        if own.make(&broker.router, self.clock.now(), |group| group.has_online(is_here), tell) {
+            tracing::debug!(broker = &*broker.name, "announced the filters of this pod to other pods");
+        }
     }
 
     /// Sends only the digest's number if the pod has the digest.
@@ -332,17 +326,6 @@ impl Region {
         let says = if told.digest.is_some() { 2 } else { 1 };
         self.digests.told.fetch_add(pods.len() as u64, Ordering::Relaxed);
         PodNotice::Digest { version: told.version, says, digest: &digest }.send_at(fabric, broker, pods);
-    }
-}
-
-impl AnnouncedDigest {
-    /// A digest that cannot be decoded counts as everything.
-    pub(super) fn decode(says: u8, digest: &[u8]) -> Self {
-        match says {
-            0 => Self::Same,
-            2 => Digest::decode(digest).map_or(Self::Everything, |digest| Self::Filters(Arc::new(digest))),
-            _ => Self::Everything,
-        }
     }
 }
 

@@ -8,15 +8,14 @@ use std::sync::{Arc, PoisonError, Weak};
 use millrace_fabric::{Batch, Gap, Health, PodId, Sink, To};
 use millrace_session::{Message, Place, Trace};
 
-use super::members::is_here;
-use super::peers::AnnouncedDigest;
 use super::wire::{self, PodNotice};
 use super::{Region, record};
-use crate::broker::{Broker, Routes};
-use crate::core::deliver::amount_of_run;
-use crate::core::routes::RouteCache;
-use crate::core::{Committed, group_id};
-use crate::mailbox::{Mail, Run};
+use crate::broker::Broker;
+use crate::deliveries::{Committed, Run, amount_of_run};
+use crate::elsewhere::{AnnouncedDigest, is_here};
+use crate::mailbox::Mail;
+use crate::routes::{RouteCache, Routes};
+use crate::streams::group_id;
 use crate::traces::{About, TraceStep};
 
 /// Most times that a message for a member of a shared subscription is passed on, because the member has left.
@@ -151,15 +150,7 @@ impl Region {
                 (Some(PodNotice::Run { is_v5, count, topic, bytes }), Some(broker)) => {
                     let routes = routes.get(broker, topic);
                     self.count_received(&routes, count);
-                    let amount = amount_of_run(topic, bytes, is_v5);
-                    let bytes: Arc<[u8]> = bytes.into();
-                    for (core, _) in &routes.cores {
-                        let (routes, bytes) = (routes.clone(), bytes.clone());
-                        cores.post(
-                            *core,
-                            Mail::Run(Box::new(Run { routes, bytes, is_v5, amount, from: None })),
-                        );
-                    }
+                    cores.post_run(&routes, bytes, is_v5);
                 }
                 (Some(PodNotice::Grown(topic)), Some(broker)) => {
                     let routes = routes.get(broker, topic);
@@ -195,8 +186,8 @@ impl Region {
                     self.filters_added(batch.from(), broker, version, codes);
                     added = Some((broker.id, version));
                 }
-                (Some(PodNotice::Heard { version }), Some(broker)) => {
-                    self.has_heard(batch.from(), broker, version);
+                (Some(PodNotice::Confirmed { version }), Some(broker)) => {
+                    self.pod_confirmed(batch.from(), broker, version);
                 }
                 (Some(note), _) => self.told(batch.from(), note),
                 (None, _) => {
@@ -352,7 +343,7 @@ impl Region {
             | PodNotice::Waiting { .. }
             | PodNotice::Digest { .. }
             | PodNotice::Added { .. }
-            | PodNotice::Heard { .. }
+            | PodNotice::Confirmed { .. }
             | PodNotice::Traced { .. }
             | PodNotice::Shared { .. } => {}
         }
@@ -377,12 +368,21 @@ impl Region {
 /// Mail per core, collected while a batch is decoded.
 struct Cores<'r> {
     region: &'r Region,
-    /// Mail with its bytes.
+    /// Each with its bytes.
     mail: Vec<(Vec<Mail>, usize)>,
 }
 
 impl Cores<'_> {
-    /// Queues mail for a core. The fabric's thread cannot wait for a lagging core, so mail over the mailbox's limit is
+    fn post_run(&mut self, routes: &Arc<Routes>, bytes: &[u8], is_v5: bool) {
+        let amount = amount_of_run(&routes.topic, bytes, is_v5);
+        let bytes: Arc<[u8]> = bytes.into();
+        for (core, _) in &routes.cores {
+            let run = Run { routes: routes.clone(), bytes: bytes.clone(), is_v5, amount, from: None };
+            self.post(*core, Mail::Run(Box::new(run)));
+        }
+    }
+
+    /// The fabric's thread cannot wait for a lagging core, so mail over the mailbox's limit is
     /// dropped.
     fn post(&mut self, core: u16, mail: Mail) {
         let Some((gathered, bytes)) = self.mail.get_mut(usize::from(core)) else { return };

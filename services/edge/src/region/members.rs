@@ -9,9 +9,8 @@ use millrace_mqtt::topic::Filter;
 use millrace_router::{Subscription, Target};
 
 use crate::broker::Broker;
+use crate::elsewhere::{ELSEWHERE, is_here};
 
-/// Core number of targets that stand for members on other pods.
-pub(crate) const ELSEWHERE: u16 = u16::MAX;
 /// Most targets of one pod in a group; more members do not increase the pod's share of messages.
 const MEMBERS_MAX: u16 = 16;
 
@@ -25,10 +24,6 @@ pub(super) struct Members {
     by_name: HashMap<Box<[u8]>, PodId>,
     own: HashMap<Group, u16>,
     theirs: HashMap<PodId, HashMap<Group, u16>>,
-}
-
-pub(crate) fn is_here(target: Target) -> bool {
-    target.core != ELSEWHERE
 }
 
 pub(super) fn count_here(broker: &Broker, name: &str, filter: &str) -> u16 {

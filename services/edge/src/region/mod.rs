@@ -3,19 +3,17 @@
 //! A pod sends each message to the pods that may have subscribers to it, and each of these pods finds its own
 //! receivers. For persistent sessions a pod only announces that a message is committed; the other pods then read it
 //! from the store. So a lost notice delays such a message, and no message is lost. Members of a shared
-//! subscription on other pods are in this pod's router as targets of the pseudo-core [`ELSEWHERE`].
+//! subscription on other pods are in this pod's router as targets of the pseudo-core [`crate::elsewhere::ELSEWHERE`].
 
 mod clients;
+mod confirmations;
 mod digest_thread;
 mod digests;
-mod heard;
 mod inbound;
 mod joins;
 mod members;
+mod notices;
 mod opening;
-mod own;
-mod peers;
-mod targets;
 mod wire;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,25 +25,23 @@ use millrace_fabric::{Fabric, Health, PodId, Settings, SettingsError, To};
 use millrace_router::{Group, Receiver};
 use millrace_session::{Message, Trace};
 
-use crate::broker::{Broker, Brokers, Routes};
+use crate::broker::{Broker, Brokers};
 use crate::clock::Clock;
-use crate::core::Committed;
-use crate::core::routes::RouteCache;
+use crate::deliveries::Committed;
+use crate::encoding::record;
 use crate::limits::Limits;
 use crate::mailbox::{Mail, Mailbox};
 use crate::metrics::Metric;
-use crate::store::{Notices, record};
+use crate::routes::{RouteCache, Routes};
 use crate::traces::Tracer;
+pub(crate) use clients::AnswerSink;
 use clients::Inquiries;
-pub(crate) use clients::Tell;
+use confirmations::AwaitingMail;
 use digests::Digests;
-pub(crate) use digests::Elsewhere;
-use heard::AwaitingMail;
 use inbound::{Coming, FabricSink};
 use joins::Joins;
 use members::Members;
-pub(crate) use members::{ELSEWHERE, is_here};
-pub(crate) use targets::Targets;
+pub(crate) use notices::Notices;
 use wire::PodNotice;
 
 /// How long a starting pod waits until the other pods know its brokers.
@@ -73,7 +69,7 @@ pub(crate) struct Region {
     /// The store's listener: it looks for notices that other pods have left in the store.
     notices: OnceLock<Weak<dyn Notices>>,
     /// Whether a pod with a valid lease has no connection to this pod.
-    unheard: AtomicBool,
+    is_pod_missing: AtomicBool,
     dropped: AtomicU64,
     received: AtomicU64,
     needless: AtomicU64,
@@ -106,7 +102,7 @@ impl Region {
             members: Mutex::default(),
             routes: Mutex::default(),
             notices: OnceLock::new(),
-            unheard: AtomicBool::new(false),
+            is_pod_missing: AtomicBool::new(false),
             dropped: AtomicU64::new(0),
             received: AtomicU64::new(0),
             needless: AtomicU64::new(0),
@@ -260,13 +256,13 @@ impl Region {
     /// Records which pods hold leases. Notices of a pod without a connection to this pod do not arrive.
     pub(crate) fn leases<'n>(&self, names: impl Iterator<Item = &'n [u8]>) {
         let members = self.members();
-        let unheard = names.filter(|name| members.id_of(name).is_none()).count() > 0;
-        self.unheard.store(unheard, Ordering::Relaxed);
+        let is_pod_missing = names.filter(|name| members.id_of(name).is_none()).count() > 0;
+        self.is_pod_missing.store(is_pod_missing, Ordering::Relaxed);
     }
 
     /// Whether a notice may be missing without a sign of it: sessions then have to poll the store.
     pub(crate) fn is_in_doubt(&self) -> bool {
-        self.unheard.load(Ordering::Relaxed)
+        self.is_pod_missing.load(Ordering::Relaxed)
             || self.digests.are_others_behind()
             || !self.fabric.get().is_some_and(Fabric::is_connected)
     }
@@ -300,8 +296,8 @@ impl Region {
         fabric.map(of_fabric).chain(own).chain(self.digests.metrics())
     }
 
-    pub(crate) fn have_heard(&self, broker: &Broker, told: u64) -> bool {
-        broker.elsewhere.peers.have_heard(told)
+    pub(crate) fn have_confirmed(&self, broker: &Broker, announced: u64) -> bool {
+        broker.elsewhere.peers.have_confirmed(announced)
     }
 
     fn members(&self) -> MutexGuard<'_, Members> {

@@ -64,7 +64,7 @@ impl Region {
         openings.into_iter().filter_map(|broker| self.brokers.by_id(broker)).collect()
     }
 
-    /// Handles the answer of a pod, or its loss.
+    /// The pod has answered, or was lost.
     pub(super) fn answered(&self, broker: u64, pod: PodId) {
         let mut openings = self.digests.opening();
         let Some(opening) = openings.get_mut(&broker) else { return };

@@ -2,7 +2,7 @@
 //!
 //! | byte | notice | sent to | fields |
 //! |---|---|---|---|
-//! | 1 | a message | at | as in a stream, see [`crate::store::record`] |
+//! | 1 | a message | at | as in a stream, see [`crate::encoding::record`] |
 //! | 2 | a run | at | 1: protocol 5.0 or not; 4: number of messages; topic; PUBLISH packets |
 //! | 3 | committed to the streams of a topic | at | the topic |
 //! | 4 | members of a shared subscription on this pod | broker, pod | 8: broker; 2: number; share name; filter |
@@ -47,14 +47,14 @@ pub(super) enum PodNotice<'b> {
     Added { version: u64, codes: &'b [u8] },
     AskDigest { broker: u64, known: u64 },
     NoBroker { broker: u64 },
-    Heard { version: u64 },
+    Confirmed { version: u64 },
     AskClients { number: u64, broker: u64, question: &'b [u8] },
     Clients { number: u64, answer: &'b [u8] },
     Traced { check: u64, trace_id: [u8; 16], span_id: [u8; 8], sent_ns: u64 },
 }
 
 impl<'b> PodNotice<'b> {
-    /// Sends the notice. The fabric counts a notice that cannot be sent, and announces the gap to its receivers.
+    /// The fabric counts a notice that cannot be sent, and announces the gap to its receivers.
     pub(super) fn send(&self, fabric: &Fabric, to: To) {
         self.send_each(fabric, std::iter::once(to));
     }
@@ -155,7 +155,7 @@ impl<'b> PodNotice<'b> {
                 head.extend_from_slice(&broker.to_be_bytes());
                 &[]
             }
-            Self::Heard { version } => {
+            Self::Confirmed { version } => {
                 head.push(15);
                 head.extend_from_slice(&version.to_be_bytes());
                 &[]
@@ -225,7 +225,7 @@ impl<'b> PodNotice<'b> {
                 Self::AskDigest { broker, known: u64::from_be_bytes(take(&mut rest)?) }
             }
             14 => Self::NoBroker { broker: u64::from_be_bytes(take(&mut rest)?) },
-            15 => Self::Heard { version: u64::from_be_bytes(take(&mut rest)?) },
+            15 => Self::Confirmed { version: u64::from_be_bytes(take(&mut rest)?) },
             17 => {
                 let number = u64::from_be_bytes(take(&mut rest)?);
                 let broker = u64::from_be_bytes(take(&mut rest)?);
@@ -290,7 +290,7 @@ mod tests {
             PodNotice::Added { version: 1 << 41, codes: b"codes" },
             PodNotice::AskDigest { broker: 6, known: 7 },
             PodNotice::NoBroker { broker: 8 },
-            PodNotice::Heard { version: 9 },
+            PodNotice::Confirmed { version: 9 },
             PodNotice::AskClients { number: 10, broker: 11, question: b"{}" },
             PodNotice::Clients { number: 12, answer: b"{}" },
             PodNotice::Traced { check: 9, trace_id: [7; 16], span_id: [8; 8], sent_ns: 13 },

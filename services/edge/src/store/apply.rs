@@ -21,7 +21,6 @@ use millrace_session::{InFlight, Message};
 use millrace_storage::{Read, Transaction, TransactionOption};
 
 use super::load::{self, subscribers};
-use super::streams::Kept;
 use super::{
     Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Job, Publish, Purge, SessionKey, Shared, StreamKey,
     Subscribe, Unsubscribe, Write, inflight, record,
@@ -29,6 +28,7 @@ use super::{
 use crate::broker::Broker;
 use crate::clock::{Clock, seconds};
 use crate::metering::Amount;
+use crate::streams::TopicStreams;
 
 /// Bytes of whole messages that are stored with one session's packet ids: they must fit into one transaction.
 const WHOLE_BYTES_MAX: usize = 4_000_000;
@@ -203,9 +203,9 @@ impl Applier<'_> {
         let Publish { message, routes, .. } = publish;
         let broker = &routes.broker;
         let is_settled = publish.is_settled();
-        let changed = (broker.streams.generation() != routes.kept.generation)
+        let changed = (broker.streams.generation() != routes.stored.generation)
             .then(|| broker.streams.matches(message.topic()));
-        let kept = changed.as_ref().unwrap_or(&routes.kept);
+        let kept = changed.as_ref().unwrap_or(&routes.stored);
         if let Err(error) = check(message, publish.retains, kept) {
             return Ok(Outcome::Refused(error));
         }
@@ -303,7 +303,7 @@ impl Applier<'_> {
         broker: &Arc<Broker>,
         message: &Arc<Message>,
         publisher: u64,
-        kept: &Kept,
+        kept: &TopicStreams,
     ) -> Result<(), Error> {
         if kept.is_over_limit {
             return Err(Error::TooManyStreams(crate::limits::MATCH.filters_max + 1));
@@ -652,7 +652,7 @@ pub(super) fn is_hopeless(error: &Error) -> bool {
 }
 
 /// Fails for a message that can never be written, before any of it is.
-fn check(message: &Message, retains: bool, kept: &Kept) -> Result<(), Error> {
+fn check(message: &Message, retains: bool, kept: &TopicStreams) -> Result<(), Error> {
     let (topic, size) = (message.topic().len(), message.size());
     if retains && topic > TOPIC_BYTES_MAX {
         return Err(Error::NameTooLong { bytes: topic, bytes_max: TOPIC_BYTES_MAX });

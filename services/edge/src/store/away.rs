@@ -14,11 +14,11 @@ use millrace_layers::Error;
 use millrace_mqtt::QoS;
 use millrace_storage::{Error as StoreError, block_on, block_on_for};
 
-use super::jobs::Publish;
 use super::queue::{Sized as _, Taken};
 use super::writer::{Why, Writer};
 use super::{Job, PublisherKey, Write};
-use crate::core::connection::ConnectionId;
+use crate::connection_id::ConnectionId;
+use crate::jobs::Publish;
 
 /// A store that has not answered for this long is unavailable.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use millrace_layers::Position;
 use millrace_layers::streams::{self, Claimed, ReadLimit};
 
-use super::streams::KeptGroup;
 use super::writer::Writer;
 use super::{SharedMessages, StreamKey, record};
 use crate::broker::Broker;
-use crate::region::is_here;
+use crate::elsewhere::is_here;
+use crate::streams::StoredGroup;
 
 /// Messages claimed at a time; few, so that members on other pods get some.
 const CLAIM: ReadLimit = ReadLimit { entries: 50, bytes: 512 * 1024 };
@@ -87,9 +87,9 @@ impl Writer<'_> {
     pub(super) fn claim_all(&mut self) {
         for key in self.claims.behind.clone() {
             let broker = self.shared.brokers.by_id(key.0);
-            let kept = broker.as_ref().and_then(|broker| broker.streams.group(key.1));
-            if let (Some(broker), Some(kept)) = (broker, kept) {
-                while self.claim(key, &broker, &kept) {}
+            let stored = broker.as_ref().and_then(|broker| broker.streams.group(key.1));
+            if let (Some(broker), Some(stored)) = (broker, stored) {
+                while self.claim(key, &broker, &stored) {}
             } else {
                 self.claims.behind.remove(&key);
                 self.claims.groups.remove(&key);
@@ -98,9 +98,10 @@ impl Writer<'_> {
     }
 
     /// Returns true if there is more to claim.
-    fn claim(&mut self, key: StreamKey, broker: &Arc<Broker>, kept: &KeptGroup) -> bool {
+    fn claim(&mut self, key: StreamKey, broker: &Arc<Broker>, stored: &StoredGroup) -> bool {
         let snapshot = broker.router.snapshot();
-        let members = snapshot.group(&kept.name, &kept.filter).map_or(0, |group| group.count_online(is_here));
+        let members =
+            snapshot.group(&stored.name, &stored.filter).map_or(0, |group| group.count_online(is_here));
         let Some(group) = self.claims.groups.get_mut(&key) else { return false };
         let room =
             (members.min(MEMBERS_MAX) * OUTSTANDING_PER_MEMBER).saturating_sub(group.outstanding.len());
@@ -112,7 +113,7 @@ impl Writer<'_> {
         let in_doubt = Cell::new(false);
         let run = shared.layers.database().run(|tx, attempt| {
             in_doubt.set(attempt.maybe_committed);
-            async move { streams::claim(&tx, broker.id, kept.stream, &shared.owner, limit).await }
+            async move { streams::claim(&tx, broker.id, stored.stream, &shared.owner, limit).await }
         });
         let claimed = self.wait(run);
         // An attempt whose answer was lost may have claimed messages that no member here got. The next save gives
@@ -136,7 +137,7 @@ impl Writer<'_> {
             let decoded = record::decode_entry(&entry.body, &shared.clock);
             let is_with_member = decoded.is_some_and(|(message, _)| {
                 message.set_place(Some(entry.position.0));
-                self.hand_to_member(broker, kept, &Arc::new(message))
+                self.hand_to_member(broker, stored, &Arc::new(message))
             });
             let Some(group) = self.claims.groups.get_mut(&key) else { return false };
             if is_with_member {

@@ -10,12 +10,13 @@ use millrace_layers::{Error, Position};
 use millrace_session::Message;
 use millrace_storage::{TransactionOption, block_on};
 
-use super::streams::KeptGroup;
 use super::writer::Writer;
 use super::{SharedMessages, StreamKey, record};
-use crate::broker::{Broker, Routes};
+use crate::broker::Broker;
+use crate::elsewhere::is_here;
 use crate::mailbox::Mail;
-use crate::region::is_here;
+use crate::routes::Routes;
+use crate::streams::StoredGroup;
 
 const OUTSTANDING_MAX: usize = 1_000;
 const PAGE: ReadLimit = ReadLimit { entries: 200, bytes: 512 * 1024 };
@@ -81,15 +82,15 @@ impl Writer<'_> {
     pub(super) fn hand_to_groups(&mut self, routes: &Arc<Routes>, message: &Arc<Message>) {
         let Some(place) = message.place().map(Position) else { return };
         if self.shared.is_shared {
-            let streams = routes.kept.groups.iter().map(|kept| (routes.broker.id, kept.stream));
+            let streams = routes.stored.groups.iter().map(|stored| (routes.broker.id, stored.stream));
             return streams.for_each(|stream| self.claims.grew(stream));
         }
-        for kept in &routes.kept.groups {
-            let key = (routes.broker.id, kept.stream);
+        for stored in &routes.stored.groups {
+            let key = (routes.broker.id, stored.stream);
             let Some(group) = self.group(key) else { continue };
             if group.behind {
                 // The group may be new here, with connected members.
-                if routes.online_group(kept).is_some() {
+                if routes.online_group(stored).is_some() {
                     self.read_for(key);
                 }
                 continue;
@@ -98,7 +99,7 @@ impl Writer<'_> {
             if !group.wants(place) {
                 continue;
             }
-            if !group.has_room() || !self.hand_to_member(&routes.broker, kept, message) {
+            if !group.has_room() || !self.hand_to_member(&routes.broker, stored, message) {
                 if let Some(group) = self.groups.0.get_mut(&key) {
                     group.behind = true;
                     // A will of the same transaction may have an earlier position.
@@ -165,14 +166,14 @@ impl Writer<'_> {
     /// Reads for a lagging group, while its members accept more.
     fn read_for(&mut self, key: StreamKey) {
         let broker = self.shared.brokers.by_id(key.0);
-        let Some((broker, kept)) =
+        let Some((broker, stored)) =
             broker.and_then(|broker| Some((broker.clone(), broker.streams.group(key.1)?)))
         else {
             self.groups.0.remove(&key);
             return;
         };
         while self.group(key).is_some_and(|group| group.behind && group.has_room()) {
-            match self.read_page(&broker, &kept) {
+            match self.read_page(&broker, &stored) {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(error) => {
@@ -184,10 +185,10 @@ impl Writer<'_> {
     }
 
     /// Returns false if no member is connected.
-    fn read_page(&mut self, broker: &Arc<Broker>, kept: &KeptGroup) -> Result<bool, Error> {
-        let key = (broker.id, kept.stream);
+    fn read_page(&mut self, broker: &Arc<Broker>, stored: &StoredGroup) -> Result<bool, Error> {
+        let key = (broker.id, stored.stream);
         let Some(through) = self.group(key).map(|group| group.through) else { return Ok(false) };
-        let (id, sources) = (broker.id, [Source { stream: kept.stream, since: 0 }]);
+        let (id, sources) = (broker.id, [Source { stream: stored.stream, since: 0 }]);
         let read = self.shared.layers.run(async |tx| streams::read(&tx, id, &sources, through, PAGE).await);
         let batch = block_on(read)?;
         for entry in batch.entries {
@@ -196,7 +197,7 @@ impl Writer<'_> {
                 let decoded = record::decode_entry(&entry.body, &self.shared.clock);
                 let (message, _) = decoded.ok_or(Error::Corrupt("message"))?;
                 message.set_place(Some(entry.position.0));
-                if !self.hand_to_member(broker, kept, &Arc::new(message)) {
+                if !self.hand_to_member(broker, stored, &Arc::new(message)) {
                     return Ok(false);
                 }
             }
@@ -216,15 +217,15 @@ impl Writer<'_> {
     pub(super) fn hand_to_member(
         &mut self,
         broker: &Arc<Broker>,
-        kept: &KeptGroup,
+        stored: &StoredGroup,
         message: &Arc<Message>,
     ) -> bool {
         let routes = self.routes.get(broker, message.topic());
-        let Some(receiver) = routes.online_group(kept).and_then(|group| group.pick_online(is_here)) else {
+        let Some(receiver) = routes.online_group(stored).and_then(|group| group.pick_online(is_here)) else {
             return false;
         };
         let (core, message) = (usize::from(receiver.target.core), message.clone());
-        let mail = Mail::Shared { routes, receiver, message, from: None, group: kept.number() };
+        let mail = Mail::Shared { routes, receiver, message, from: None, group: stored.number() };
         self.mail[core].push(mail);
         true
     }

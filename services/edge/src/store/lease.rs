@@ -66,7 +66,7 @@ impl Leases {
         self.lock().dead.retain(|dead| dead != pod);
     }
 
-    /// Stops renewing the lease. Waits until the last renewal has ended, but at most `at_most`.
+    /// Waits until the last renewal has ended, but at most `at_most`.
     pub(super) fn end(&self, at_most: Duration) {
         let mut state = self.lock();
         state.ends = true;

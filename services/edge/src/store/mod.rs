@@ -13,10 +13,9 @@ mod apply;
 mod away;
 mod backlog;
 mod claims;
+mod costs;
 mod duties;
 mod groups;
-pub(crate) mod inflight;
-mod jobs;
 mod lease;
 mod load;
 mod pace;
@@ -26,11 +25,8 @@ mod pods;
 mod queue;
 mod queues;
 mod reader;
-pub(crate) mod record;
 mod retained;
-pub(crate) mod streams;
 mod sweep;
-mod traced;
 mod unconfirmed;
 mod warm;
 mod webhooks;
@@ -48,25 +44,21 @@ use millrace_storage::{Stat, block_on};
 use crate::broker::{Broker, Brokers};
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::encoding::{inflight, record};
+use crate::jobs::{
+    Ack, Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Job, Page, Publish, PublisherKey, Purge, Read,
+    SessionKey, SharedMessages, StreamKey, Subscribe, ToRead, Unsubscribe, Write,
+};
 use crate::limits::Limits;
 use crate::mailbox::Mailbox;
 use crate::metrics::{self, Histogram};
-use crate::region::Region;
+use crate::region::{Notices, Region};
 use crate::traces::Tracer;
+use crate::webhooks::Hooked;
 use crate::{StartError, access};
-pub(crate) use jobs::{
-    Ack, Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Job, Page, PendingSubscribe, Publish,
-    PublisherKey, Purge, Read, Reader, Reserve, SessionKey, Shared as SharedMessages, StreamKey, Subscribe,
-    ToRead, Unsubscribe, Write,
-};
 use lease::Leases;
 use queue::Queue;
 use retained::RetainedQueue;
-pub(crate) use traced::StoredTraces;
-pub(crate) use webhooks::Hooked;
-
-/// Owner of connected sessions if the process does not share its store.
-pub(crate) const ALONE: &str = "edge";
 
 /// Reader threads of a shared store, whose reads wait for the network.
 const READERS_SHARED: usize = 4;
@@ -126,7 +118,7 @@ impl Store {
             brokers,
             region,
             is_shared: config.pod.is_some(),
-            owner: config.pod.as_deref().unwrap_or(ALONE).as_bytes().into(),
+            owner: config.pod_name().as_bytes().into(),
             opening: Mutex::default(),
             writes: Queue::new(clock),
             reads: Queue::new(clock),
@@ -229,16 +221,6 @@ fn start(shared: &Arc<Shared>, name: &str, run: fn(&Shared)) -> Result<JoinHandl
     let shared = shared.clone();
     let thread = std::thread::Builder::new().name(name.into());
     thread.spawn(move || run(&shared)).map_err(|error| StartError(format!("cannot start a thread: {error}")))
-}
-
-/// Receives notices of other pods about the store.
-pub(crate) trait Notices: Send + Sync {
-    /// Reads the notices in the store.
-    fn look(&self);
-    /// The streams of a topic have grown, and shared subscriptions with members on this pod may read them.
-    fn grown(&self, broker: &Arc<Broker>, topic: &Arc<str>);
-    /// A stream of a shared subscription has messages that no member has claimed.
-    fn waiting(&self, stream: StreamKey);
 }
 
 impl Notices for Shared {

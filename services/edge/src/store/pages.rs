@@ -16,11 +16,11 @@ use millrace_storage::Read::Snapshot;
 use millrace_storage::{Transaction, block_on};
 
 use super::inflight::Row;
-use super::jobs::{PageEntry, Reader};
 use super::parts::{self, Part, Parts};
 use super::writer::may_pass;
 use super::{Attached, Detach, Job, Page, Read, Shared, Write, record};
 use crate::broker::Broker;
+use crate::jobs::{PageEntry, Reader};
 use crate::mailbox::Mail;
 
 const PAGE: ReadLimit = ReadLimit { entries: 500, bytes: 512 * 1024 };

@@ -21,7 +21,7 @@ use super::writer::may_pass;
 use super::{Shared, Subscribe, record};
 use crate::broker::retained_size;
 use crate::clock::Clock;
-use crate::core::RetainedPages;
+use crate::jobs::replay::RetainedPages;
 use crate::mailbox::Mail;
 
 const PAGE: usize = 1_000;
@@ -229,8 +229,8 @@ mod tests {
 
     use super::*;
     use crate::broker::Broker;
-    use crate::core::Replay;
-    use crate::store::{PendingSubscribe, SessionKey};
+    use crate::jobs::replay::Replay;
+    use crate::jobs::{PendingSubscribe, SessionKey};
 
     const BROKER: u64 = 1;
 

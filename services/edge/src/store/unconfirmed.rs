@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use smallvec::SmallVec;
 
-use super::jobs::{Ack, PublisherKey};
-use crate::core::connection::ConnectionId;
+use crate::connection_id::ConnectionId;
+use crate::jobs::{Ack, PublisherKey};
 
 #[derive(Default)]
 pub(super) struct Unconfirmed(HashMap<PublisherKey, SmallVec<[Refusals; 1]>>);

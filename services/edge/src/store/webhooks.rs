@@ -2,7 +2,7 @@
 //! that delivers its events.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use millrace_access::model::{Webhook, WebhookEvent};
 use millrace_layers::sessions::{self, SessionId};
@@ -10,7 +10,6 @@ use millrace_layers::webhooks::{self, Hook, Wanted};
 use millrace_layers::{Error, accounts};
 use millrace_storage::Read;
 use serde_json::json;
-use tokio::sync::Notify;
 
 use super::apply::Applier;
 use super::writer::Writer;
@@ -20,31 +19,6 @@ use crate::webhooks::Kind;
 
 /// More than any broker may have; the control plane limits the number.
 const PAGE: usize = 100;
-
-/// Webhooks with new events, until the delivering task takes them.
-#[derive(Default)]
-pub(crate) struct Hooked {
-    noted: Mutex<BTreeSet<(u64, Arc<str>)>>,
-    notify: Notify,
-}
-
-impl Hooked {
-    pub(crate) fn note(&self, hooked: BTreeSet<(u64, Arc<str>)>) {
-        if hooked.is_empty() {
-            return;
-        }
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner).extend(hooked);
-        self.notify.notify_one();
-    }
-
-    pub(crate) fn take(&self) -> BTreeSet<(u64, Arc<str>)> {
-        std::mem::take(&mut self.noted.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    pub(crate) async fn wait(&self) {
-        self.notify.notified().await;
-    }
-}
 
 impl Writer<'_> {
     pub(super) fn follow_webhooks(&mut self) {
@@ -84,15 +58,15 @@ impl Applier<'_> {
         if !broker.streams.has_hooks() {
             return Ok(());
         }
-        let kept = broker.streams.matches(Kind::Disconnect.topic());
+        let stored = broker.streams.matches(Kind::Disconnect.topic());
         let record = sessions::get(self.tx, id, Read::Serializable).await?;
         let had = record.is_some_and(|record| record.owner == owner && !record.is_detached());
-        if kept.hooks.is_empty() || !had {
+        if stored.hooks.is_empty() || !had {
             return Ok(());
         }
         let client_id = String::from_utf8_lossy(id.client);
         let message = Kind::Disconnect.message(&json!({ "client_id": client_id, "reason": "server_lost" }));
-        self.append(broker, &message, 0, &kept)
+        self.append(broker, &message, 0, &stored)
     }
 }
 

@@ -22,22 +22,23 @@ use super::apply::{Applied, Applier, Change, HAND_OVER_MS, Outcome};
 use super::away::Away;
 use super::backlog::Backlog;
 use super::claims::Claims;
+use super::costs::cost;
 use super::duties::{self, Duties};
 use super::groups::Groups;
-use super::jobs::{Reader, cost};
 use super::pace::Pace;
 use super::queue::{Sized as _, Taken};
-use super::traced::StoredTraces;
 use super::unconfirmed::Unconfirmed;
 use super::{
     Ack, Attached, IdWrite, Job, Publish, Read, SessionKey, Shared, ToRead, Write, pods, retained, sweep,
 };
-use crate::broker::{Broker, Routes};
-use crate::core::connection::ConnectionId;
-use crate::core::routes::RouteCache;
-use crate::core::{Committed, group_id};
+use crate::broker::Broker;
+use crate::connection_id::ConnectionId;
+use crate::deliveries::Committed;
+use crate::elsewhere::is_here;
+use crate::jobs::{Reader, StoredTraces};
 use crate::mailbox::Mail;
-use crate::region::is_here;
+use crate::routes::{RouteCache, Routes};
+use crate::streams::group_id;
 use crate::traces::{About, TraceStep};
 
 /// Conflicts after which a transaction of several jobs or sessions is split.
@@ -495,7 +496,7 @@ impl<'s> Writer<'s> {
         if !is_live {
             self.deliver_to_groups(&routes, message, from);
         }
-        if message.qos() == QoS::AtMostOnce || routes.kept.streams.is_empty() {
+        if message.qos() == QoS::AtMostOnce || routes.stored.streams.is_empty() {
             return;
         }
         // Unique among all connections of all pods, at any time.
@@ -512,8 +513,8 @@ impl<'s> Writer<'s> {
     fn hand_on_to_groups(&mut self, publish: &Publish) {
         let Publish { message, routes, .. } = publish;
         // A stream that was created meanwhile has the message, too.
-        if routes.kept.generation == routes.broker.streams.generation() {
-            if !routes.kept.groups.is_empty() {
+        if routes.stored.generation == routes.broker.streams.generation() {
+            if !routes.stored.groups.is_empty() {
                 self.hand_to_groups(routes, message);
             }
         } else {
@@ -723,7 +724,7 @@ impl<'s> Writer<'s> {
             (Write::Notices, _) => self.listened_at = 0,
             (Write::Grown(broker, topic), _) => {
                 let routes = self.routes.get(&broker, &topic);
-                let mut groups = routes.kept.groups.iter();
+                let mut groups = routes.stored.groups.iter();
                 groups.by_ref().for_each(|kept| self.claims.grew((broker.id, kept.stream)));
             }
             (Write::Purge(purge), outcome) => {
@@ -801,7 +802,7 @@ impl<'s> Writer<'s> {
             self.deliver(&publish.routes, &publish.message, publish.from);
         }
         if publish.message.qos() == QoS::AtMostOnce {
-            let unqueued = publish.routes.kept.hooks.len();
+            let unqueued = publish.routes.stored.hooks.len();
             publish.routes.broker.counters[self.mail.len()].unqueued.add(unqueued);
         }
         if let (Some(ack), Some(_)) = (&ack, publish.message.trace()) {

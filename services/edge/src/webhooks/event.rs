@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 
 use crate::clock::Clock;
-use crate::store::record;
+use crate::encoding::record;
 
 /// An event of a client. A message has a topic of its own instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

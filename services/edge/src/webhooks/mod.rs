@@ -5,6 +5,7 @@
 
 mod deliver;
 mod event;
+mod hooked;
 mod worker;
 
 use std::rc::Rc;
@@ -19,13 +20,13 @@ use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
 pub(crate) use event::Kind;
+pub(crate) use hooked::Hooked;
 
 use crate::StartError;
 use crate::broker::Brokers;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::metrics::{Count, Metric};
-use crate::store::Hooked;
 use worker::{Parts, Worker};
 
 /// How often the thread searches for queues that no local event announced.
@@ -83,7 +84,7 @@ impl Webhooks {
         brokers: Arc<Brokers>,
     ) -> Result<Self, StartError> {
         let counters = Arc::new(Counters::default());
-        let owner = config.pod.clone().unwrap_or_else(|| "edge".into());
+        let owner = config.pod_name().to_owned();
         let (counted, outgoing, limits) = (counters.clone(), config.outgoing.clone(), config.limits.clone());
         let parts = Parts { store, clock, hooked, owner, brokers, outgoing, counters: counted };
         let (stop, stopped) = oneshot::channel();

@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
+use super::Hooked;
 use super::{
     AT_ONCE, COUNT_EVERY, Counters, LIMIT_EVERY_MS, LOOK_AGAIN_MS, LOOK_EVERY, QUEUE_MS_MAX, TURN, deliver,
     event::event, page,
@@ -24,7 +25,6 @@ use super::{
 use crate::broker::Brokers;
 use crate::clock::Clock;
 use crate::limits::Limits;
-use crate::store::Hooked;
 
 const PAGE: usize = 1_000;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use millrace_access::model::{Access, Ban};
 use millrace_edge::Asking;
-use millrace_edge::clients::{Answer, PAGE_MAX, Question, Said};
+use millrace_edge::clients::{Answer, PAGE_MAX, PodAnswer, Question};
 use millrace_layers::catalog::{self, Details};
 use millrace_layers::{Error, Store, accounts};
 use millrace_mqtt::{Packet, QoS, ReasonCode, Version};
@@ -25,7 +25,7 @@ fn with_default() -> (Database, u64) {
     (database, id)
 }
 
-fn ask(server: &Server, broker: u64, question: Question) -> (Asking, Receiver<Said>) {
+fn ask(server: &Server, broker: u64, question: Question) -> (Asking, Receiver<PodAnswer>) {
     let (tell, said) = sync_channel(100);
     // A test that has what it wants stops listening.
     let asking = server.edge.ask_clients(broker, question, move |said| drop(tell.send(said)));
@@ -288,7 +288,7 @@ fn a_pod_that_is_gone_does_not_hold_up_the_answers_of_the_others() {
     let _there = Client::connect(&two, Version::V5, "there");
     drop(three);
     let (_asking, said) = ask(&one, 1, page(None, "", 9));
-    let answers: Vec<Said> = (0..2).map(|_| said.recv_timeout(PATIENCE).unwrap()).collect();
+    let answers: Vec<PodAnswer> = (0..2).map(|_| said.recv_timeout(PATIENCE).unwrap()).collect();
     let mut names: Vec<_> = answers.iter().map(|said| said.pod.as_deref()).collect();
     names.sort_unstable();
     assert_eq!(names, [None, Some("two")]);

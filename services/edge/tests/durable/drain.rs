@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use millrace_edge::DrainPace;
+use millrace_edge::DrainRate;
 use millrace_mqtt::Version::{V5, V311};
 use millrace_mqtt::{Connect, Property, QoS, Version, Will};
 use millrace_storage::Database;
@@ -15,7 +15,7 @@ use crate::steps::{
 };
 use crate::tools::{PATIENCE, eventually, metric};
 
-const FAST: DrainPace = DrainPace { per_second: 1000, at_most: Duration::from_secs(60) };
+const FAST: DrainRate = DrainRate { per_second: 1000, at_most: Duration::from_secs(60) };
 
 /// An edge that is one of several, or alone.
 fn start(database: &Database, name: &str, is_pod: bool) -> Server {
@@ -126,7 +126,7 @@ fn clients_of_all_brokers_go_at_the_same_time() {
         let label = format!("broker=\"{broker}\",reason=\"drained\"");
         metric(&server, "millrace_disconnects_total", &label)
     };
-    let pace = DrainPace { per_second: 50, at_most: Duration::from_secs(60) };
+    let pace = DrainRate { per_second: 50, at_most: Duration::from_secs(60) };
     let draining = server.edge.drain(&pace);
     eventually(|| gone("acme") + gone("umbrella") >= 30, || "30 have not gone".into());
     assert!(gone("acme") >= 3 && gone("umbrella") >= 3, "{} {}", gone("acme"), gone("umbrella"));

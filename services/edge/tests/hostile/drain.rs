@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use millrace_access::files::passwords;
 use millrace_access::secrets::chosen;
-use millrace_edge::DrainPace;
+use millrace_edge::DrainRate;
 use millrace_mqtt::Version::{V5, V31, V311};
 use millrace_mqtt::{Connect, Packet, Property, ReasonCode};
 
@@ -18,8 +18,8 @@ const ELSEWHERE: &str = "other.example:8883";
 /// What a server without a name for another one says, and one with.
 const REFERENCES: [Option<&str>; 2] = [None, Some(ELSEWHERE)];
 
-fn pace(per_second: u32) -> DrainPace {
-    DrainPace { per_second, at_most: Duration::from_secs(60) }
+fn pace(per_second: u32) -> DrainRate {
+    DrainRate { per_second, at_most: Duration::from_secs(60) }
 }
 
 fn start(reference: Option<&str>, threads: usize) -> Server {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use millrace_control::{Client, ClientDetails, Clients, LiveError, Page, PageRequest};
 use millrace_edge::Asking;
-use millrace_edge::clients::{self, Answer, Question, Said};
+use millrace_edge::clients::{self, Answer, PodAnswer, Question};
 use millrace_layers::{BrokerId, pods};
 use tokio::sync::mpsc::{self, Receiver};
 
@@ -45,7 +45,11 @@ pub(super) async fn kick(edge: &Edge, broker: BrokerId, client_id: &str) -> Resu
 }
 
 /// Asks every pod, because any of them may have the client.
-async fn one(edge: &Edge, broker: BrokerId, question: Question) -> Result<clients::Client, LiveError> {
+async fn one(
+    edge: &Edge,
+    broker: BrokerId,
+    question: Question,
+) -> Result<clients::ConnectedClient, LiveError> {
     let mut inquiry = Inquiry::begin(edge, broker, question).await?;
     let answers = inquiry.gather(|answer| !answer.clients.is_empty()).await;
     if let Some(found) = Answer::merged(answers, 1).clients.pop() {
@@ -62,7 +66,7 @@ async fn one(edge: &Edge, broker: BrokerId, question: Question) -> Result<client
 }
 
 struct Inquiry {
-    answers: Receiver<Said>,
+    answers: Receiver<PodAnswer>,
     /// Pods that have not answered; a pod without a name gets one here.
     unanswered: BTreeSet<String>,
     asking: Asking,
@@ -113,13 +117,13 @@ fn own_name(asking: &Asking) -> String {
     asking.pod.clone().unwrap_or_else(|| "this server".into())
 }
 
-fn client(of: clients::Client) -> Client {
-    let clients::Client { client_id, user, address, protocol, method, connected_at_ms, .. } = of;
+fn client(of: clients::ConnectedClient) -> Client {
+    let clients::ConnectedClient { client_id, user, address, protocol, method, connected_at_ms, .. } = of;
     let (keep_alive_s, subscriptions) = (of.keep_alive_s, of.subscriptions);
     Client { client_id, user, address, protocol, method, connected_at_ms, keep_alive_s, subscriptions }
 }
 
-fn details(of: clients::Client) -> ClientDetails {
+fn details(of: clients::ConnectedClient) -> ClientDetails {
     ClientDetails {
         session_expiry_s: Some(of.session_expiry_s).filter(|expiry_s| *expiry_s != NEVER),
         unacknowledged_messages: of.unacknowledged,

@@ -90,7 +90,7 @@ pub(super) async fn list(
         async move { streams::newest(&tx, broker, ids, LOOK).await }
     });
     let newest = newest.await?;
-    let mut found: Vec<(Entry, stored::StoredMessage)> = Vec::new();
+    let mut found: Vec<(Entry, stored::DecodedMessage)> = Vec::new();
     for entry in newest.entries {
         match stored::entry(&entry.body) {
             Some((of, message)) if of == topic => found.push((entry, message)),
@@ -228,7 +228,7 @@ async fn filters(
 
 fn shown(
     entry: &Entry,
-    message: &stored::StoredMessage,
+    message: &stored::DecodedMessage,
     streams: &[TopicStream],
     subscribers: &Subscribers,
     now_ms: u64,

@@ -23,7 +23,7 @@ use ipnet::IpNet;
 use millrace_control::{
     Clock, Control, Fabric, LocalDoor, OidcSettings, Operations, Options, OwnPod, Price, Secret, SignUpBy,
 };
-use millrace_edge::DrainPace;
+use millrace_edge::DrainRate;
 use millrace_layers::accounts::keys;
 use millrace_storage::{Database, block_on};
 use millrace_telemetry::SECRET_TARGET;
@@ -192,7 +192,7 @@ impl Plane {
         pod: Option<String>,
         at: SocketAddr,
         token: Option<Secret>,
-        pace: &DrainPace,
+        pace: &DrainRate,
     ) -> Option<Router> {
         if token.is_none() && !at.ip().to_canonical().is_loopback() {
             info!(
@@ -245,7 +245,7 @@ impl Plane {
 struct Process {
     running: Running,
     pod: Option<String>,
-    pace: DrainPace,
+    pace: DrainRate,
 }
 
 impl Process {

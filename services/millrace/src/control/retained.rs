@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use millrace_control::{LiveError, Page, PageRequest, Retained, RetainedMessage, TopicBranch};
-use millrace_edge::stored::{self, StoredMessage};
+use millrace_edge::stored::{self, DecodedMessage};
 use millrace_layers::{
     BrokerId,
     limits::TOPIC_BYTES_MAX,
@@ -112,7 +112,7 @@ pub(super) async fn body(edge: &Edge, broker: BrokerId, topic: &str) -> Result<O
     edge.run(|tx| async move { retained::get(&tx, broker, topic.as_bytes(), Read::Snapshot).await }).await
 }
 
-fn shown(topic: String, message: &StoredMessage) -> Retained {
+fn shown(topic: String, message: &DecodedMessage) -> Retained {
     Retained {
         topic,
         qos: message.qos,
@@ -121,7 +121,7 @@ fn shown(topic: String, message: &StoredMessage) -> Retained {
     }
 }
 
-fn decode(topic: &str, body: &[u8]) -> Result<StoredMessage, LiveError> {
+fn decode(topic: &str, body: &[u8]) -> Result<DecodedMessage, LiveError> {
     stored::retained(topic, body).ok_or_else(|| {
         LiveError::Unavailable(format!(
             "the message of \"{topic}\" is of a format that this version does not know"

@@ -167,7 +167,7 @@ fn page(
     })
 }
 
-fn decode(item: &retained::Retained) -> Result<stored::StoredMessage, Ended> {
+fn decode(item: &retained::Retained) -> Result<stored::DecodedMessage, Ended> {
     stored::retained(&name(&item.topic), &item.body).ok_or_else(|| {
         let topic = text::escape(&item.topic);
         Ended::Failed(format!("the message of \"{topic}\" is of a format that this version does not know"))

@@ -1,4 +1,4 @@
-//! The thread that adds usage counts to the store.
+//! Adds usage counts to the store.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -12,10 +12,10 @@ use millrace_layers::metering::{self, Flush, Flushed, Said, WINDOW_MS, window_of
 use millrace_layers::{Error, Store};
 use millrace_storage::{Error as StoreError, block_on_for};
 
-use super::Reading;
 use crate::StartError;
 use crate::broker::{Broker, Brokers};
 use crate::clock::Clock;
+use crate::metering::Reading;
 use crate::metrics::BrokerCounters;
 
 /// Brokers in one transaction: about 15 keys each.
@@ -25,13 +25,13 @@ const FAREWELL_MS: u64 = 5_000;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Flushes usage until it is dropped, and then once more.
-pub(crate) struct UsageReporter {
+pub(super) struct UsageReporter {
     stop: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl UsageReporter {
-    pub(crate) fn start(
+    pub(super) fn start(
         store: Store,
         clock: Clock,
         brokers: Arc<Brokers>,
@@ -169,7 +169,7 @@ impl Task {
         }
         let window_ms = window_of(at_ms);
         let is_new = std::mem::replace(&mut known.window_ms, window_ms) != window_ms;
-        let said = reading.since(&old);
+        let said = since(&reading, &old);
         Some(Said { broker: broker.id, at_ms, is_new, ..said })
     }
 
@@ -217,28 +217,27 @@ impl Task {
     }
 }
 
-impl Reading {
-    fn since(&self, old: &Self) -> Said {
-        let more = |now: u64, old: u64| now.wrapping_sub(old);
-        let signed = |now, old| more(now, old).cast_signed();
-        Said {
-            units: [
-                signed(self.connected_ms, old.connected_ms),
-                signed(self.received[0], old.received[0]),
-                signed(self.delivered[0], old.delivered[0]),
-                signed(self.received[1], old.received[1]),
-                signed(self.delivered[1], old.delivered[1]),
-            ],
-            counters: [
-                more(self.all_received[0], old.all_received[0]),
-                more(self.all_received[1], old.all_received[1]),
-                more(self.messages_delivered, old.messages_delivered),
-                more(self.delivered[1], old.delivered[1]),
-                more(self.dropped, old.dropped),
-            ],
-            connections: self.connections,
-            ..Said::default()
-        }
+/// The counts between two readings, as the store adds them up.
+fn since(now: &Reading, old: &Reading) -> Said {
+    let more = |now: u64, old: u64| now.wrapping_sub(old);
+    let signed = |now, old| more(now, old).cast_signed();
+    Said {
+        units: [
+            signed(now.connected_ms, old.connected_ms),
+            signed(now.received[0], old.received[0]),
+            signed(now.delivered[0], old.delivered[0]),
+            signed(now.received[1], old.received[1]),
+            signed(now.delivered[1], old.delivered[1]),
+        ],
+        counters: [
+            more(now.all_received[0], old.all_received[0]),
+            more(now.all_received[1], old.all_received[1]),
+            more(now.messages_delivered, old.messages_delivered),
+            more(now.delivered[1], old.delivered[1]),
+            more(now.dropped, old.dropped),
+        ],
+        connections: now.connections,
+        ..Said::default()
     }
 }
 

@@ -8,26 +8,27 @@ use std::hash::BuildHasher;
 use millrace_mqtt::Publish;
 
 use super::Core;
-use super::connection::{ConnectionId, NONE, Paused, Request};
+use super::connection::{NONE, Paused, Request};
 use crate::broker::Broker;
 use crate::clock::Millis;
+use crate::connection_id::ConnectionId;
 use crate::quota::limiter::{Rate, millis, nanos};
-use crate::quota::{Limit, Pace};
+use crate::quota::{ClientRates, Limit};
 
 const RUN_PACKET_BYTES_MAX: u32 = 3 + 0x3FFF;
 /// Fewest bytes of a PUBLISH besides its topic.
 const PUBLISH_BYTES_MIN: usize = 4;
 /// Bytes read at once from a publisher with a rate limit: this much input of each waiting publisher is held.
-pub(super) const PACED_READ_BYTES: usize = 16 * 1024;
+pub(super) const LIMITED_READ_BYTES: usize = 16 * 1024;
 /// Entries of ended connections that `waiting` may hold before it is cleaned.
 const LEFT_MAX: usize = 1_000;
 /// Client ids whose CONNECTs are counted on a loop; above it, entries from the past are removed.
 const COMING_MAX: usize = 50_000;
 
 #[derive(Default)]
-pub(super) struct Paces {
+pub(super) struct PublishRates {
     /// By slot.
-    of: HashMap<u32, Paced>,
+    of: HashMap<u32, PublishRate>,
     /// Waiting publishers: until when, slot and generation.
     waiting: BinaryHeap<Reverse<(Millis, u32, u32)>>,
     /// When the CONNECTs of client ids are paid for, by broker and hash of the client id.
@@ -35,13 +36,13 @@ pub(super) struct Paces {
 }
 
 #[derive(Default)]
-struct Paced {
+struct PublishRate {
     generation: u32,
-    pace: Pace,
+    rates: ClientRates,
     until: Millis,
 }
 
-impl Paces {
+impl PublishRates {
     /// When the next publisher may be read again.
     pub(super) fn next(&self) -> Option<Millis> {
         self.waiting.peek().map(|Reverse((at, ..))| *at)
@@ -51,12 +52,12 @@ impl Paces {
         self.of.remove(&slot);
     }
 
-    fn of(&mut self, id: ConnectionId) -> &mut Paced {
-        let paced = self.of.entry(id.slot).or_default();
-        if paced.generation != id.generation {
-            *paced = Paced { generation: id.generation, ..Paced::default() };
+    fn of(&mut self, id: ConnectionId) -> &mut PublishRate {
+        let limited = self.of.entry(id.slot).or_default();
+        if limited.generation != id.generation {
+            *limited = PublishRate { generation: id.generation, ..PublishRate::default() };
         }
-        paced
+        limited
     }
 
     fn wait(&mut self, id: ConnectionId, until: Millis) {
@@ -69,8 +70,8 @@ impl Paces {
     }
 }
 
-fn is_waiting(of: &HashMap<u32, Paced>, slot: u32, generation: u32, until: Millis) -> bool {
-    of.get(&slot).is_some_and(|paced| paced.generation == generation && paced.until == until)
+fn is_waiting(of: &HashMap<u32, PublishRate>, slot: u32, generation: u32, until: Millis) -> bool {
+    of.get(&slot).is_some_and(|limited| limited.generation == generation && limited.until == until)
 }
 
 impl Core {
@@ -96,21 +97,21 @@ impl Core {
         let (id, now) = (self.id_of(slot), nanos(self.now_ms));
         let session = self.connections[slot as usize].session;
         let quota = &self.sessions[session as usize].broker.quota;
-        let (messages, bytes) = quota.room(self.paces.of(id).pace, now);
+        let (messages, bytes) = quota.room(self.publish_rates.of(id).rates, now);
         let least = (publish.topic.len() + PUBLISH_BYTES_MIN) as u64;
         let bytes = usize::try_from(messages.saturating_mul(least).min(bytes)).unwrap_or(usize::MAX);
         at.saturating_add(bytes.max(size))
     }
 
-    /// Charges a publisher for what it sent. If that is over its rate, it is not read until the rate has paid for it.
+    /// A publisher over its rate is not read until the rate has paid for what it sent.
     pub(super) fn charge(&mut self, slot: u32, messages: usize, bytes: usize) {
         let (id, now) = (self.id_of(slot), nanos(self.now_ms));
         let session = self.connections[slot as usize].session;
-        let paced = self.paces.of(id);
+        let limited = self.publish_rates.of(id);
         let quota = &self.sessions[session as usize].broker.quota;
-        let (paid_at, limit) = quota.publish(&mut paced.pace, messages as u64, bytes as u64, now);
+        let (paid_at, limit) = quota.publish(&mut limited.rates, messages as u64, bytes as u64, now);
         if paid_at > now {
-            self.paces.wait(id, millis(paid_at));
+            self.publish_rates.wait(id, millis(paid_at));
             self.pause_for_rate(slot, limit);
         }
     }
@@ -125,12 +126,12 @@ impl Core {
         self.reached(slot, limit);
     }
 
-    pub(super) fn resume_paced(&mut self) {
-        while let Some(Reverse((at, slot, generation))) = self.paces.waiting.peek().copied()
+    pub(super) fn resume_rate_limited(&mut self) {
+        while let Some(Reverse((at, slot, generation))) = self.publish_rates.waiting.peek().copied()
             && at <= self.now_ms
         {
-            self.paces.waiting.pop();
-            if is_waiting(&self.paces.of, slot, generation, at) {
+            self.publish_rates.waiting.pop();
+            if is_waiting(&self.publish_rates.of, slot, generation, at) {
                 self.resume_rated(ConnectionId { core: self.index, slot, generation });
             }
         }
@@ -149,7 +150,7 @@ impl Core {
             // A resumed client may end other connections.
             let Some(connection) = self.connections.get_mut(*slot as usize) else { continue };
             connection.is_limited = is_limited;
-            self.paces.forget(*slot);
+            self.publish_rates.forget(*slot);
             self.resume_rated(self.id_of(*slot));
         }
     }
@@ -159,14 +160,14 @@ impl Core {
     pub(super) fn comes_too_often(&mut self, request: &Request) -> bool {
         let Some(limit) = request.broker.quota.limits().client.connects_per_min else { return false };
         let (now, rate) = (nanos(self.now_ms), Rate::per_minute(limit));
-        if self.paces.coming.len() >= COMING_MAX {
-            self.paces.coming.retain(|_, paid_at| *paid_at > now);
+        if self.publish_rates.coming.len() >= COMING_MAX {
+            self.publish_rates.coming.retain(|_, paid_at| *paid_at > now);
         }
-        if self.paces.coming.len() >= COMING_MAX {
-            self.paces.coming.clear();
+        if self.publish_rates.coming.len() >= COMING_MAX {
+            self.publish_rates.coming.clear();
         }
         let hash = self.process.owners.hash_one((&*request.broker.name, &*request.client_id));
-        let paid_at = self.paces.coming.entry((request.broker.id, hash)).or_default();
+        let paid_at = self.publish_rates.coming.entry((request.broker.id, hash)).or_default();
         let after = rate.add(*paid_at, 1, now);
         if after > now {
             return true;

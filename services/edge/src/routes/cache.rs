@@ -7,13 +7,15 @@ use hashbrown::HashTable;
 use millrace_router::Snapshot;
 use slab::Slab;
 
-use super::work::NODE;
-use crate::broker::{Broker, Routes};
+use super::Routes;
+use crate::broker::Broker;
 use crate::limits::ROUTE_CACHE_BYTES_MAX;
 
 /// Units of work of a match besides the nodes that it visits, and how many bytes of its result make a unit.
 const MATCH_WORK: u64 = 5;
 const MATCH_BYTES: usize = 64;
+/// Units of work of visiting a node in the tree of retained messages or of filters.
+pub(crate) const NODE_WORK: u64 = 2;
 
 /// The cached topics of one event loop.
 ///
@@ -109,7 +111,7 @@ impl RouteCache {
 }
 
 fn work_of(routes: &Routes, bytes: usize) -> u64 {
-    MATCH_WORK + NODE * routes.visited as u64 + (bytes / MATCH_BYTES) as u64
+    MATCH_WORK + NODE_WORK * routes.visited as u64 + (bytes / MATCH_BYTES) as u64
 }
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
-//! Usage of each broker: each core counts for itself, and a thread adds the counts to the store every few seconds ([`UsageReporter`]).
+//! Usage of each broker: each core counts for itself, and a thread adds the counts to the store every few seconds
+//! (`reporters/usage.rs`).
 //!
 //! A message is measured by its topic, properties and payload, so it has the same size for its publisher and each of its
 //! receivers, whatever protocol version they speak. The transaction that stores a message also counts it (`store/apply.rs`), so
 //! stored messages are counted exactly even when this process is killed. `$SYS`, acknowledgements, pings and retransmissions are
 //! free.
-
-mod reporter;
 
 use std::sync::{Mutex, PoisonError};
 
@@ -15,7 +14,6 @@ use millrace_session::Message;
 
 use crate::clock::Millis;
 use crate::metrics::Count;
-pub(crate) use reporter::UsageReporter;
 
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -107,21 +105,22 @@ impl UsageCounter {
     }
 }
 
+/// The counts of a broker at one moment, of all cores together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Reading {
-    connections: u64,
-    connected_ms: u64,
+pub(crate) struct Reading {
+    pub(crate) connections: u64,
+    pub(crate) connected_ms: u64,
     /// Messages that are not stored: units and bytes.
-    received: [u64; 2],
-    delivered: [u64; 2],
+    pub(crate) received: [u64; 2],
+    pub(crate) delivered: [u64; 2],
     /// Including stored messages: messages and bytes.
-    all_received: [u64; 2],
-    messages_delivered: u64,
-    dropped: u64,
+    pub(crate) all_received: [u64; 2],
+    pub(crate) messages_delivered: u64,
+    pub(crate) dropped: u64,
 }
 
 impl Reading {
-    fn add(&mut self, meter: &UsageCounter, now: Millis) {
+    pub(crate) fn add(&mut self, meter: &UsageCounter, now: Millis) {
         let presence = *meter.presence.lock().unwrap_or_else(PoisonError::into_inner);
         self.connections += presence.connected;
         let so_far = presence.connected.wrapping_mul(now);

@@ -34,42 +34,48 @@ impl AwaitingMail {
 }
 
 impl Region {
-    /// Posts mail to a core once all pods have confirmed the announcement `told`; returns the mail if they already
+    /// Posts mail to a core once all pods have confirmed the announcement `announced`; returns the mail if they already
     /// have.
-    pub(crate) fn when_heard(&self, broker: &Broker, told: u64, core: u16, mail: Mail) -> Option<Mail> {
-        let has_heard = || broker.elsewhere.peers.have_heard(told);
-        if has_heard() {
+    pub(crate) fn when_confirmed(
+        &self,
+        broker: &Broker,
+        announced: u64,
+        core: u16,
+        mail: Mail,
+    ) -> Option<Mail> {
+        let has_confirmed = || broker.elsewhere.peers.have_confirmed(announced);
+        if has_confirmed() {
             return Some(mail);
         }
-        let mut unheard = self.awaiting.lock();
+        let mut awaiting = self.awaiting.lock();
         // Checked again under the lock: a confirmation from now on finds the mail.
-        if has_heard() {
+        if has_confirmed() {
             return Some(mail);
         }
         let until = self.clock.now() + WAIT_MS;
-        unheard.entry(broker.id).or_default().push(Waiting { version: told, until, core, mail });
+        awaiting.entry(broker.id).or_default().push(Waiting { version: announced, until, core, mail });
         None
     }
 
     /// Handles a pod's confirmation of announcements up to `version`.
-    pub(super) fn has_heard(&self, from: PodId, broker: &Broker, version: u64) {
-        broker.elsewhere.peers.heard(from, version);
+    pub(super) fn pod_confirmed(&self, from: PodId, broker: &Broker, version: u64) {
+        broker.elsewhere.peers.confirmed(from, version);
         self.release(broker);
     }
 
     pub(super) fn confirm(&self, pod: PodId, broker: u64, version: u64) {
         if let Some(fabric) = self.fabric.get() {
-            PodNotice::Heard { version }.send(fabric, To::At { pod, broker });
+            PodNotice::Confirmed { version }.send(fabric, To::At { pod, broker });
         }
     }
 
     pub(super) fn release(&self, broker: &Broker) {
-        let mut unheard = self.awaiting.lock();
-        let Some(waiting) = unheard.get_mut(&broker.id) else { return };
-        let has_heard = |waiting: &mut Waiting| broker.elsewhere.peers.have_heard(waiting.version);
-        self.leave(waiting.extract_if(.., has_heard));
+        let mut awaiting = self.awaiting.lock();
+        let Some(waiting) = awaiting.get_mut(&broker.id) else { return };
+        let has_confirmed = |waiting: &mut Waiting| broker.elsewhere.peers.have_confirmed(waiting.version);
+        self.leave(waiting.extract_if(.., has_confirmed));
         if waiting.is_empty() {
-            unheard.remove(&broker.id);
+            awaiting.remove(&broker.id);
         }
     }
 

@@ -1,7 +1,5 @@
 //! Incidents: refused or dropped packets of a broker, aggregated for its tenant. Equal incidents share a row, so a storm of them
-//! costs little. A thread of its own writes them to the store (`recorder`); event loops only count.
-
-mod recorder;
+//! costs little. A thread of its own writes them to the store (`reporters/incidents.rs`); event loops only count.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -12,7 +10,6 @@ use millrace_layers::incidents::Incident;
 pub(crate) use millrace_layers::incidents::Kind;
 
 use crate::quota::Limit;
-pub(crate) use recorder::IncidentRecorder;
 
 /// Rows per broker; further incidents share one row per kind.
 const ROWS_MAX: usize = 100;
@@ -114,7 +111,7 @@ impl Incidents {
     }
 
     /// The rows to write now: new ones, and repeated ones whose window is over.
-    fn take(&self, now_ms: u64) -> Vec<Incident> {
+    pub(crate) fn take(&self, now_ms: u64) -> Vec<Incident> {
         if !self.has_any.load(Ordering::Relaxed) {
             return Vec::new();
         }

@@ -9,9 +9,10 @@ use millrace_layers::streams::{StreamId, StreamRef};
 use millrace_layers::webhooks::name_of_group;
 use millrace_mqtt::QoS;
 use millrace_mqtt::topic::Filter;
-use millrace_router::{Receiver, Router, Subscription, Target};
+use millrace_router::{Group, Receiver, Router, Subscription, Target};
 use millrace_storage::Version;
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::BuildHasher as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -21,11 +22,11 @@ pub(crate) struct Streams {
     /// The streams of each filter in the router, to find those that were removed.
     of_filter: Mutex<HashMap<Box<str>, Vec<StreamId>>>,
     subscribers: RwLock<HashMap<StreamId, Arc<Subscribers>>>,
-    groups: RwLock<HashMap<StreamId, Arc<KeptGroup>>>,
+    groups: RwLock<HashMap<StreamId, Arc<StoredGroup>>>,
     hooks: RwLock<HashMap<StreamId, Arc<str>>>,
     has_hooks: AtomicBool,
     /// The groups that ended last: sessions may still have messages of them.
-    ended: Mutex<VecDeque<Arc<KeptGroup>>>,
+    ended: Mutex<VecDeque<Arc<StoredGroup>>>,
     /// With several pods: version of the store up to which changes by other pods are applied here.
     through: AtomicU64,
     /// Until this time a publish conflicts only with changes of filters that match its topic, because another change of
@@ -45,7 +46,7 @@ pub(crate) struct Subscribers {
 pub(crate) struct Wanted {
     /// Number of sessions that must have acknowledged it.
     pub(crate) acknowledged: u32,
-    /// [`Kept::changes`] when the message was delivered to them.
+    /// [`TopicStreams::changes`] when the message was delivered to them.
     pub(crate) changes: u64,
 }
 
@@ -59,13 +60,13 @@ const STIRRED_MS: u64 = 5_000;
 
 /// A shared subscription that has a stream.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct KeptGroup {
+pub(crate) struct StoredGroup {
     pub(crate) stream: StreamId,
     pub(crate) name: Box<str>,
     pub(crate) filter: Box<str>,
 }
 
-impl KeptGroup {
+impl StoredGroup {
     /// Its number in sessions. Numbers of groups without a stream are odd.
     pub(crate) fn number(&self) -> u64 {
         self.stream << 1
@@ -77,13 +78,18 @@ impl KeptGroup {
     }
 }
 
+/// The number that stands in sessions for a shared subscription without a stream: odd, so never that of a [`StoredGroup`].
+pub(crate) fn group_id(group: &Group) -> u64 {
+    foldhash::fast::FixedState::default().hash_one((group.name(), group.filter())) | 1
+}
+
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct TopicStreams {
     pub(crate) generation: u64,
     pub(crate) streams: Box<[StreamRef]>,
     subscribers: Box<[Arc<Subscribers>]>,
     /// Streams of shared subscriptions among `streams`.
-    pub(crate) groups: Box<[Arc<KeptGroup>]>,
+    pub(crate) groups: Box<[Arc<StoredGroup>]>,
     /// The topic matches more filters than `limits::MATCH` allows: `streams` is empty, and nothing may be stored.
     pub(crate) is_over_limit: bool,
     /// Streams of webhooks among `streams`, with the webhooks' names. They store messages of all QoS.
@@ -91,7 +97,7 @@ pub(crate) struct Kept {
     pub(crate) visited: usize,
 }
 
-impl Kept {
+impl TopicStreams {
     /// Changes whenever a subscriber comes to one of the streams or leaves it.
     pub(crate) fn changes(&self) -> u64 {
         self.subscribers.iter().map(|subscribers| subscribers.changes.load(Ordering::SeqCst)).sum()
@@ -109,7 +115,7 @@ impl Kept {
         is_exact.then(|| Wanted { acknowledged: u32::try_from(sessions).unwrap_or(u32::MAX), changes })
     }
 
-    pub(crate) fn group(&self, name: &str, filter: &str) -> Option<&Arc<KeptGroup>> {
+    pub(crate) fn group(&self, name: &str, filter: &str) -> Option<&Arc<StoredGroup>> {
         self.groups.iter().find(|group| *group.name == *name && *group.filter == *filter)
     }
 }
@@ -123,12 +129,12 @@ impl Streams {
         self.router.generation()
     }
 
-    pub(crate) fn matches(&self, topic: &str) -> Kept {
+    pub(crate) fn matches(&self, topic: &str) -> TopicStreams {
         let snapshot = self.router.snapshot();
         let generation = snapshot.generation();
         let mut visited = 0;
         let Some(found) = snapshot.matches_counted(topic, crate::limits::MATCH, &mut visited) else {
-            return Kept { generation, is_over_limit: true, visited, ..Kept::default() };
+            return TopicStreams { generation, is_over_limit: true, visited, ..TopicStreams::default() };
         };
         let streams: Box<[StreamRef]> = found
             .receivers
@@ -141,7 +147,7 @@ impl Streams {
         let groups = self.groups.read().unwrap_or_else(PoisonError::into_inner);
         let groups = streams.iter().filter_map(|stream| groups.get(&stream.stream).cloned()).collect();
         let hooks = if self.has_hooks() { self.hooks_among(&streams) } else { Box::default() };
-        Kept { generation, streams, subscribers, groups, hooks, is_over_limit: false, visited }
+        TopicStreams { generation, streams, subscribers, groups, hooks, is_over_limit: false, visited }
     }
 
     fn hooks_among(&self, streams: &[StreamRef]) -> Box<[(StreamRef, Arc<str>)]> {
@@ -158,24 +164,24 @@ impl Streams {
         of.get(&stream).map_or(0, |subscribers| subscribers.count.load(Ordering::Relaxed))
     }
 
-    pub(super) fn through(&self) -> Version {
+    pub(crate) fn through(&self) -> Version {
         self.through.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_through(&self, version: Version) {
+    pub(crate) fn set_through(&self, version: Version) {
         self.through.fetch_max(version, Ordering::Relaxed);
     }
 
     /// A conflict with a change of filters made a publish run again.
-    pub(super) fn stir(&self, now_ms: u64) {
+    pub(crate) fn stir(&self, now_ms: u64) {
         self.stirred_until_ms.store(now_ms + STIRRED_MS, Ordering::Relaxed);
     }
 
-    pub(super) fn is_stirred(&self, now_ms: u64) -> bool {
+    pub(crate) fn is_stirred(&self, now_ms: u64) -> bool {
         now_ms < self.stirred_until_ms.load(Ordering::Relaxed)
     }
 
-    pub(super) fn change(&self, rows: &[Row]) {
+    pub(crate) fn change(&self, rows: &[Row]) {
         for Row { filter, streams } in rows {
             let Ok(filter) = std::str::from_utf8(filter) else { continue };
             // At least one: an indexed stream has a subscriber, although other pods do not announce each of theirs.
@@ -185,7 +191,7 @@ impl Streams {
         }
     }
 
-    pub(super) fn retain(&self, filters: &HashSet<Bytes>) {
+    pub(crate) fn retain(&self, filters: &HashSet<Bytes>) {
         let known: Vec<Box<str>> = {
             let of_filter = self.of_filter.lock().unwrap_or_else(PoisonError::into_inner);
             of_filter.keys().filter(|filter| !filters.contains(filter.as_bytes())).cloned().collect()
@@ -195,25 +201,25 @@ impl Streams {
         }
     }
 
-    pub(crate) fn group(&self, stream: StreamId) -> Option<Arc<KeptGroup>> {
+    pub(crate) fn group(&self, stream: StreamId) -> Option<Arc<StoredGroup>> {
         self.groups.read().unwrap_or_else(PoisonError::into_inner).get(&stream).cloned()
     }
 
     /// Also finds a group that ended recently.
-    pub(crate) fn group_or_ended(&self, stream: StreamId) -> Option<Arc<KeptGroup>> {
+    pub(crate) fn group_or_ended(&self, stream: StreamId) -> Option<Arc<StoredGroup>> {
         self.group(stream).or_else(|| {
             let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
             ended.iter().find(|group| group.stream == stream).cloned()
         })
     }
 
-    pub(crate) fn group_of(&self, name: &str, filter: &str) -> Option<Arc<KeptGroup>> {
+    pub(crate) fn group_of(&self, name: &str, filter: &str) -> Option<Arc<StoredGroup>> {
         let of_filter = self.of_filter.lock().unwrap_or_else(PoisonError::into_inner);
         let mut streams = of_filter.get(filter)?.iter();
         streams.find_map(|stream| self.group(*stream).filter(|group| *group.name == *name))
     }
 
-    pub(super) fn set(&self, filter: &str, streams: &[Indexed], subscribers: &[u64]) {
+    pub(crate) fn set(&self, filter: &str, streams: &[Indexed], subscribers: &[u64]) {
         let Some(parsed) = Filter::parse(filter) else { return };
         let new: Vec<StreamId> = streams.iter().map(|indexed| indexed.stream).collect();
         let mut of_filter = self.of_filter.lock().unwrap_or_else(PoisonError::into_inner);
@@ -248,7 +254,7 @@ impl Streams {
             .partition(|indexed| indexed.group.starts_with(b"#"));
         for indexed in grouped {
             let name = String::from_utf8_lossy(&indexed.group).into();
-            let group = KeptGroup { stream: indexed.stream, name, filter: filter.into() };
+            let group = StoredGroup { stream: indexed.stream, name, filter: filter.into() };
             groups.insert(indexed.stream, Arc::new(group));
         }
         drop(groups);
@@ -327,10 +333,10 @@ mod tests {
         streams.set("a/b", &[indexed("g", 9)], &[1, 1]);
         assert_eq!((found("a/b"), found("a/c")), (vec![3, 9], vec![3]));
         let group = streams.group_of("g", "a/b").unwrap();
-        assert_eq!((group.stream, KeptGroup::stream_of(group.number())), (9, Some(9)));
+        assert_eq!((group.stream, StoredGroup::stream_of(group.number())), (9, Some(9)));
         assert_eq!(streams.matches("a/b").group("g", "a/b"), Some(&group));
         assert_eq!(
-            (streams.group_of("h", "a/b"), KeptGroup::stream_of(7), KeptGroup::stream_of(0)),
+            (streams.group_of("h", "a/b"), StoredGroup::stream_of(7), StoredGroup::stream_of(0)),
             (None, None, None)
         );
         streams.set("a/b", &[], &[1, 1]);
@@ -345,11 +351,11 @@ mod tests {
         let indexed = |group: &'static str, stream| Indexed { group: group.into(), stream };
         assert!(!streams.has_hooks());
         streams.set("a/+", &[indexed("", 1), indexed("g", 2), indexed("#in%2Fout", 3)], &[1, 1, 1]);
-        let kept = streams.matches("a/b");
-        assert_eq!((kept.streams.len(), kept.groups.len()), (3, 1));
+        let stored = streams.matches("a/b");
+        assert_eq!((stored.streams.len(), stored.groups.len()), (3, 1));
         let hook = StreamRef { stream: 3, partition: 0 };
-        assert_eq!(*kept.hooks, [(hook, "in/out".into())]);
-        assert_eq!(kept.wanted(&[]), None, "a webhook is never online");
+        assert_eq!(*stored.hooks, [(hook, "in/out".into())]);
+        assert_eq!(stored.wanted(&[]), None, "a webhook is never online");
         streams.set("a/+", &[indexed("", 1)], &[1]);
         assert!(!streams.has_hooks() && streams.matches("a/b").hooks.is_empty());
     }
@@ -377,22 +383,22 @@ mod tests {
     fn a_message_is_wanted_by_nobody_else_only_when_all_subscribers_got_it() {
         let streams = Streams::default();
         let stream = [Indexed { group: "".into(), stream: 5 }];
-        let receiver = |slot, kept| {
+        let receiver = |slot, stored| {
             let target = Target { core: 0, slot, generation: 1 };
-            let subscription = Subscription { target, kept, ..subscription(5) };
+            let subscription = Subscription { target, kept: stored, ..subscription(5) };
             Receiver::from(&subscription)
         };
         streams.set("a", &stream, &[2]);
-        let kept = streams.matches("a");
-        assert_eq!(kept.wanted(&[receiver(1, true), receiver(2, false)]), None, "one is offline");
-        let wanted = kept.wanted(&[receiver(1, true), receiver(2, true), receiver(3, false)]).unwrap();
-        assert_eq!((wanted.acknowledged, wanted.changes), (2, kept.changes()));
+        let stored = streams.matches("a");
+        assert_eq!(stored.wanted(&[receiver(1, true), receiver(2, false)]), None, "one is offline");
+        let wanted = stored.wanted(&[receiver(1, true), receiver(2, true), receiver(3, false)]).unwrap();
+        assert_eq!((wanted.acknowledged, wanted.changes), (2, stored.changes()));
         // One comes and another goes.
         streams.set("a", &stream, &[2]);
-        assert_ne!(wanted.changes, kept.changes());
+        assert_ne!(wanted.changes, stored.changes());
         streams.set("a", &stream, &[EXACT_MAX + 1]);
         let all: Vec<Receiver> = (0..=EXACT_MAX as u32).map(|slot| receiver(slot, true)).collect();
-        assert_eq!(kept.wanted(&all), None, "their number may not be exact");
+        assert_eq!(stored.wanted(&all), None, "their number may not be exact");
         let shared = [Indexed { group: "g".into(), stream: 6 }];
         streams.set("b", &shared, &[1]);
         assert_eq!(streams.matches("b").wanted(&[receiver(1, true)]), None, "a group is not a session");

@@ -1,15 +1,15 @@
 //! The jobs that event loops submit to the store, and the results that come back to them as mail.
 //!
-//! A [`Job`] is a write, with the publisher that waits for it. A [`Read`] asks for a page of a session's messages. Each
-//! write reports its [`cost`], so that the backlog can share transactions fairly between brokers.
+//! A [`Job`] is a write, with the publisher that waits for it. A [`Read`] asks for a page of a session's messages. These types
+//! know no event loop and no thread: event loops fill them in, and [`crate::store`] carries them out.
+
+pub(crate) mod replay;
 
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Weak};
 
 use millrace_layers::Position;
-use millrace_layers::limits::INLINE_SHARED_BYTES_MAX;
 use millrace_layers::sessions::SessionId;
 use millrace_layers::streams::{Source, StreamId};
 use millrace_layers::subscriptions::{Options, Subscribed, Subscription};
@@ -18,13 +18,15 @@ use millrace_router::Target;
 use millrace_session::{Entry, InFlight, Message, Place};
 use smallvec::SmallVec;
 
-use super::backlog::{Lane, Work};
-use super::inflight::Row;
-use super::queue::{self, Sized as _};
-use super::streams::Wanted;
-use crate::broker::{Broker, Routes};
-use crate::core::Replay;
-use crate::core::connection::ConnectionId;
+use self::replay::Replay;
+use crate::broker::Broker;
+use crate::connection_id::ConnectionId;
+use crate::encoding::inflight::Row;
+use crate::routes::Routes;
+use crate::streams::Wanted;
+
+/// Estimated memory of a filter in a job, bytes.
+pub(crate) const FILTER_BYTES: usize = 256;
 
 pub(crate) struct Job {
     pub(crate) write: Write,
@@ -40,7 +42,7 @@ pub(crate) enum Write {
     Ids(Box<Ids>),
     Checkpoint(Box<Checkpoint>),
     Detach(Box<Detach>),
-    Shared(Box<Shared>),
+    Shared(Box<SharedMessages>),
     Purge(Box<Purge>),
     /// The webhooks of a broker have changed: create and remove their queues.
     Webhooks(Arc<Broker>),
@@ -76,7 +78,7 @@ pub(crate) struct Ack {
     /// Receivers get the message only after its commit. The publisher's next messages wait for it, so that the order
     /// stays.
     pub(crate) in_order: bool,
-    /// Number of the publisher, see [`super::record::publisher`].
+    /// Number of the publisher, see [`crate::encoding::record::publisher`].
     pub(crate) publisher: u64,
     /// The writer refuses the publisher's later messages until this refusal is confirmed.
     pub(crate) holds_back: bool,
@@ -94,7 +96,7 @@ impl Ack {
     }
 }
 
-/// A publisher across its connections: its broker, and its number as [`super::record::publisher`] has it.
+/// A publisher across its connections: its broker, and its number as [`crate::encoding::record::publisher`] has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PublisherKey {
     pub(crate) broker: u64,
@@ -114,7 +116,7 @@ impl SessionKey {
         SessionId { broker: self.broker.id, client: self.client.as_bytes() }
     }
 
-    fn name(&self) -> (u64, &str) {
+    pub(crate) fn name(&self) -> (u64, &str) {
         (self.broker.id, &self.client)
     }
 }
@@ -138,12 +140,12 @@ pub(crate) struct Publish {
 
 impl Publish {
     /// Whether all subscribers have acknowledged the message, and none was added meanwhile (P1).
-    pub(super) fn is_settled(&self) -> bool {
-        let kept = &self.routes.kept;
+    pub(crate) fn is_settled(&self) -> bool {
+        let stored = &self.routes.stored;
         self.wanted.is_some_and(|wanted| {
             self.message.acknowledged() >= wanted.acknowledged
-                && kept.generation == self.routes.broker.streams.generation()
-                && kept.changes() == wanted.changes
+                && stored.generation == self.routes.broker.streams.generation()
+                && stored.changes() == wanted.changes
         })
     }
 }
@@ -191,9 +193,9 @@ pub(crate) struct Subscribe {
     /// Shared subscriptions that are not persistent: the store has to say whether other members of the group are.
     pub(crate) shared: Vec<Box<str>>,
     pub(crate) pending: PendingSubscribe,
-    pub(super) written: Vec<Option<Subscribed>>,
+    pub(crate) written: Vec<Option<Subscribed>>,
     /// End of the filters that the next transaction writes.
-    pub(super) until: usize,
+    pub(crate) until: usize,
 }
 
 impl Subscribe {
@@ -208,15 +210,15 @@ impl Subscribe {
         Self { session, target, filters, shared, pending, written: Vec::new(), until }
     }
 
-    pub(super) fn ends(&self) -> bool {
+    pub(crate) fn ends(&self) -> bool {
         self.until >= self.filters.len()
     }
 
-    fn left(&self) -> usize {
+    pub(crate) fn left(&self) -> usize {
         self.filters.len() - self.written.len()
     }
 
-    pub(super) fn part(&self) -> &[(Box<str>, Options, usize)] {
+    pub(crate) fn part(&self) -> &[(Box<str>, Options, usize)] {
         &self.filters[self.written.len()..self.until]
     }
 
@@ -243,10 +245,10 @@ pub(crate) struct PendingSubscribe {
     /// Ends with the session for which they are read.
     pub(crate) asker: Weak<()>,
     /// New filters of a session that is not persistent. They are removed if the store does not answer.
-    pub(crate) unkept: Vec<Box<str>>,
+    pub(crate) new_in_memory: Vec<Box<str>>,
     pub(crate) is_refused: bool,
     /// The SUBACK waits until other pods have confirmed this announcement of filters; 0: it waits for none.
-    pub(crate) told: u64,
+    pub(crate) announced: u64,
 }
 
 impl PendingSubscribe {
@@ -262,9 +264,9 @@ impl PendingSubscribe {
             holds: false,
             asks: false,
             asker: Weak::new(),
-            unkept: Vec::new(),
+            new_in_memory: Vec::new(),
             is_refused: false,
-            told: 0,
+            announced: 0,
         }
     }
 }
@@ -276,8 +278,8 @@ pub(crate) struct Unsubscribe {
     /// `None`: the server ends the subscriptions.
     pub(crate) packet_id: Option<PacketId>,
     pub(crate) reasons: SmallVec<[ReasonCode; 4]>,
-    pub(super) written: usize,
-    pub(super) until: usize,
+    pub(crate) written: usize,
+    pub(crate) until: usize,
 }
 
 impl Unsubscribe {
@@ -292,11 +294,11 @@ impl Unsubscribe {
         Self { session, target, filters, packet_id, reasons, written: 0, until }
     }
 
-    fn left(&self) -> usize {
+    pub(crate) fn left(&self) -> usize {
         self.filters.len() - self.written
     }
 
-    pub(super) fn part(&self) -> &[Box<str>] {
+    pub(crate) fn part(&self) -> &[Box<str>] {
         &self.filters[self.written..self.until]
     }
 }
@@ -331,7 +333,7 @@ pub(crate) type StreamKey = (u64, StreamId);
 
 /// Results of messages of shared subscriptions, by stream and position.
 #[derive(Default)]
-pub(crate) struct Shared {
+pub(crate) struct SharedMessages {
     /// Members have acknowledged these.
     pub(crate) settled: Vec<(StreamKey, Position)>,
     /// Members have left without acknowledging these.
@@ -436,7 +438,7 @@ pub(crate) struct Page {
     pub(crate) missed: u64,
 }
 
-impl Shared {
+impl SharedMessages {
     /// Splits by broker, because jobs are in order only within their broker.
     fn by_broker(self) -> BTreeMap<u64, Self> {
         let mut all: BTreeMap<u64, Self> = BTreeMap::new();
@@ -455,7 +457,7 @@ impl Shared {
 
 impl Job {
     /// Upper bound of the filters that the next transaction changes for this job.
-    pub(super) fn filters(&self) -> usize {
+    pub(crate) fn filters(&self) -> usize {
         match &self.write {
             Write::Subscribe(subscribe) => subscribe.part().len() + subscribe.shared.len(),
             Write::Unsubscribe(unsubscribe) => unsubscribe.part().len(),
@@ -464,7 +466,7 @@ impl Job {
     }
 
     /// The broker; `None`: the job has only its id, or no broker.
-    pub(super) fn broker(&self) -> Option<&Arc<Broker>> {
+    pub(crate) fn broker(&self) -> Option<&Arc<Broker>> {
         match &self.write {
             Write::Publish(publish) => Some(&publish.routes.broker),
             Write::Attach(attach) => Some(&attach.broker),
@@ -482,7 +484,7 @@ impl Job {
     pub(crate) fn broker_ids(&self) -> SmallVec<[u64; 1]> {
         match &self.write {
             Write::Shared(shared) => {
-                let Shared { settled, returned, joined } = &**shared;
+                let SharedMessages { settled, returned, joined } = &**shared;
                 let placed = settled.iter().chain(returned).map(|((broker, _), _)| *broker);
                 placed.chain(joined.iter().map(|(broker, _)| *broker)).collect()
             }
@@ -492,7 +494,7 @@ impl Job {
         }
     }
 
-    pub(super) fn by_broker(self) -> SmallVec<[Self; 1]> {
+    pub(crate) fn by_broker(self) -> SmallVec<[Self; 1]> {
         match self.write {
             Write::Shared(shared) => {
                 let job = |shared| Self { write: Write::Shared(Box::new(shared)), ack: None };
@@ -503,166 +505,17 @@ impl Job {
     }
 }
 
-const FILTER_BYTES: usize = 256;
-
-/// For jobs without an order among themselves or with other jobs.
-const NO_BROKER: u64 = u64::MAX;
-
-/// Estimated costs of jobs, in units of a small message for one stream. A filter costs more than its transaction takes,
-/// because the event loops must match topics again.
-pub(super) mod cost {
-    pub(super) const BYTES: usize = 1_024;
-    pub(in crate::store) const FILTER: usize = 20;
-    /// A retained message: the rows that it replaces are read.
-    pub(super) const RETAINED: usize = 4;
-    pub(super) const SESSION: usize = 8;
-    pub(super) const IDS: usize = 2;
-    pub(super) const WEBHOOKS: usize = 50;
+/// Sampled messages on their way from the writer back to the publisher's loop, which ends their traces.
+pub(crate) struct StoredTraces {
+    pub(crate) messages: Vec<(Arc<Broker>, Arc<Message>)>,
+    /// False: the store refused them.
+    pub(crate) stored: bool,
+    pub(crate) answered_us: u64,
 }
 
-impl Work for Job {
-    fn lane(&self) -> Lane {
-        Lane::Broker(match &self.write {
-            Write::Publish(publish) => publish.routes.broker.id,
-            Write::Attach(attach) => attach.broker.id,
-            Write::Subscribe(subscribe) => subscribe.session.broker.id,
-            Write::Unsubscribe(unsubscribe) => unsubscribe.session.broker.id,
-            Write::Ids(ids) => ids.session.broker.id,
-            Write::Detach(detach) => detach.session.broker.id,
-            Write::Purge(purge) => purge.broker.id,
-            Write::Webhooks(broker) | Write::Grown(broker, _) => broker.id,
-            Write::Confirmed { publisher, .. } => publisher.broker,
-            Write::Shared(shared) => {
-                let Shared { settled, returned, joined } = &**shared;
-                let placed = settled.first().or(returned.first()).map(|(stream, _)| stream);
-                placed.or(joined.first()).map_or(NO_BROKER, |(broker, _)| *broker)
-            }
-            Write::Notices => NO_BROKER,
-            Write::Checkpoint(_) => return Lane::Checkpoint,
-            Write::Mark { broker, .. } => return Lane::Mark(*broker),
-        })
-    }
-
-    fn bytes(&self) -> usize {
-        match &self.write {
-            Write::Subscribe(subscribe) => FILTER_BYTES * subscribe.left(),
-            Write::Unsubscribe(unsubscribe) => FILTER_BYTES * unsubscribe.left(),
-            _ => self.size(),
-        }
-    }
-
-    fn cost(&self) -> usize {
-        match &self.write {
-            Write::Publish(publish) => {
-                let retained = if publish.retains { cost::RETAINED } else { 0 };
-                publish.routes.kept.streams.len() + retained + self.size() / cost::BYTES
-            }
-            Write::Subscribe(subscribe) => cost::FILTER * (subscribe.left() + subscribe.shared.len()),
-            Write::Unsubscribe(unsubscribe) => cost::FILTER * unsubscribe.left(),
-            Write::Attach(_) | Write::Detach(_) => cost::SESSION,
-            Write::Purge(_) => cost::FILTER,
-            Write::Webhooks(_) => cost::WEBHOOKS,
-            Write::Ids(_) => cost::IDS,
-            Write::Checkpoint(checkpoint) => 1 + checkpoint.streams.len(),
-            Write::Shared(_)
-            | Write::Confirmed { .. }
-            | Write::Grown(..)
-            | Write::Notices
-            | Write::Mark { .. } => 1,
-        }
-    }
-
-    fn part_cost(&self) -> Option<usize> {
-        match &self.write {
-            Write::Subscribe(_) | Write::Unsubscribe(_) => Some(cost::FILTER),
-            _ => None,
-        }
-    }
-
-    fn limit_to(&mut self, cost: usize) {
-        let filters = (cost / cost::FILTER).max(1);
-        match &mut self.write {
-            Write::Subscribe(subscribe) => {
-                subscribe.until = (subscribe.written.len() + filters).min(subscribe.filters.len());
-            }
-            Write::Unsubscribe(unsubscribe) => {
-                unsubscribe.until = (unsubscribe.written + filters).min(unsubscribe.filters.len());
-            }
-            _ => {}
-        }
-    }
-
-    fn session(&self) -> Option<u64> {
-        let (broker, client) = match &self.write {
-            Write::Checkpoint(checkpoint) => checkpoint.session.name(),
-            Write::Subscribe(subscribe) => subscribe.session.name(),
-            Write::Unsubscribe(unsubscribe) => unsubscribe.session.name(),
-            Write::Ids(ids) => ids.session.name(),
-            Write::Detach(detach) => detach.session.name(),
-            Write::Attach(attach) => (attach.broker.id, &*attach.client),
-            Write::Purge(purge) => (purge.broker.id, &*purge.client),
-            _ => return None,
-        };
-        let mut hasher = DefaultHasher::new();
-        (broker, client).hash(&mut hasher);
-        Some(hasher.finish())
-    }
-
-    fn changes_index(&self) -> bool {
-        match &self.write {
-            Write::Subscribe(_) | Write::Unsubscribe(_) | Write::Purge(_) | Write::Webhooks(_) => true,
-            Write::Attach(attach) => attach.clean || attach.expiry_s == 0,
-            Write::Detach(detach) => detach.expiry_s == 0,
-            _ => false,
-        }
-    }
-
-    fn begins_transaction(&self, index_changed: bool) -> bool {
-        match &self.write {
-            // It must find the streams that earlier jobs created, which are known only after their commit.
-            Write::Publish(_) => index_changed,
-            // The messages that the session got need their position.
-            Write::Detach(detach) => !detach.is_placed(),
-            _ => false,
-        }
-    }
-}
-
-impl queue::Sized for Job {
-    fn size(&self) -> usize {
-        match &self.write {
-            // The row of each stream, and the rows that are written once.
-            Write::Publish(publish) => {
-                let (size, streams) = (publish.message.size(), publish.routes.kept.streams.len().max(1));
-                let of_each = if size <= INLINE_SHARED_BYTES_MAX { size } else { 0 };
-                size + streams * (300 + of_each)
-            }
-            Write::Attach(attach) => 256 + attach.will.as_ref().map_or(0, |(will, _)| will.size()),
-            Write::Subscribe(subscribe) => FILTER_BYTES * subscribe.filters.len(),
-            Write::Unsubscribe(unsubscribe) => FILTER_BYTES * unsubscribe.filters.len(),
-            Write::Checkpoint(checkpoint) => 128 + 256 * checkpoint.streams.len(),
-            Write::Ids(ids) => match &ids.write {
-                IdWrite::Reserve(reserve) => {
-                    reserve.rows.iter().map(|(_, row)| 128 + row.len()).sum::<usize>()
-                        + 16 * (reserve.acknowledged.len() + reserve.taken.len())
-                }
-                IdWrite::Release(..) | IdWrite::Forget(_) => 128,
-            },
-            Write::Shared(shared) => 16 * (shared.settled.len() + shared.returned.len()),
-            Write::Purge(_) => 128,
-            Write::Webhooks(_) => 64 * 1024,
-            Write::Detach(detach) => 256 + 64 * detach.in_flight.len(),
-            Write::Mark { .. } | Write::Notices | Write::Grown(..) | Write::Confirmed { .. } => 0,
-        }
-    }
-
-    fn owner(&self) -> Option<&Broker> {
-        self.broker().map(|broker| &**broker)
-    }
-}
-
-impl queue::Sized for ToRead {
-    fn size(&self) -> usize {
-        0
+impl StoredTraces {
+    pub(crate) fn of(publish: &Publish, stored: bool, answered_us: u64) -> Self {
+        let messages = vec![(publish.routes.broker.clone(), publish.message.clone())];
+        Self { messages, stored, answered_us }
     }
 }

@@ -1,4 +1,4 @@
-//! The thread that writes incidents to the store.
+//! Writes incidents to the store.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -22,13 +22,13 @@ const KEPT_MS: u64 = 7 * 86_400_000;
 const PATIENCE: Duration = Duration::from_secs(3);
 const TRIM_AFTER: usize = 100;
 
-pub(crate) struct IncidentRecorder {
+pub(super) struct IncidentRecorder {
     stop: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl IncidentRecorder {
-    pub(crate) fn start(store: Store, clock: Clock, brokers: Arc<Brokers>) -> Result<Self, StartError> {
+    pub(super) fn start(store: Store, clock: Clock, brokers: Arc<Brokers>) -> Result<Self, StartError> {
         let (stop, stopped) = sync_channel(0);
         let mut writer = Writer { store, clock, brokers, written: HashMap::new() };
         let spawned =

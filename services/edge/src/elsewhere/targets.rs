@@ -17,7 +17,7 @@ pub(crate) struct Targets {
 
 impl Targets {
     /// The pods that may want the topic now; `None`: no pod. See [`Peers::wanting`].
-    pub(super) fn get(&self, peers: &Peers, topic: &str, nudged: bool) -> Option<Arc<[PodId]>> {
+    pub(crate) fn get(&self, peers: &Peers, topic: &str, nudged: bool) -> Option<Arc<[PodId]>> {
         let generation = peers.generation();
         if self.nobody.load(Ordering::Relaxed) == generation {
             return None;

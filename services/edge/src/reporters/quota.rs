@@ -28,44 +28,14 @@ const EVERY: Duration = Duration::from_secs(1);
 const COUNTS_MS: u64 = 5_000;
 const AT_ONCE: usize = 100;
 
-/// The other pods' usage of each limit, as last read.
-#[derive(Debug, Default)]
-pub(crate) struct Others {
-    pub(super) connections: AtomicU64,
-    pub(super) subscriptions: AtomicU64,
-    pub(super) connects: AtomicU64,
-    pub(super) messages: AtomicU64,
-    pub(super) bytes: AtomicU64,
-}
-
-impl Others {
-    fn set(&self, limits: &BrokerLimits, others: &[Use]) {
-        let sum = |of: fn(&Use) -> u64| others.iter().map(of).fold(0, u64::saturating_add);
-        let part = |limit: Option<u64>, of: fn(&Use) -> u64| parts_of_others(limit.unwrap_or(0), others, of);
-        self.connections.store(sum(|used| used.connections), Ordering::Relaxed);
-        self.subscriptions.store(sum(|used| used.subscriptions), Ordering::Relaxed);
-        self.connects.store(part(limits.connects_per_s, |used| used.connects_per_s), Ordering::Relaxed);
-        self.messages.store(part(limits.publishes_per_s, |used| used.publishes_per_s), Ordering::Relaxed);
-        self.bytes
-            .store(part(limits.publish_bytes_per_s, |used| used.publish_bytes_per_s), Ordering::Relaxed);
-    }
-}
-
-/// The others' usage of a rate, up to an equal part for each user and this pod.
-fn parts_of_others(limit: u64, others: &[Use], of: fn(&Use) -> u64) -> u64 {
-    let users = others.iter().map(of).filter(|used| *used > 0);
-    let equal = limit / (users.clone().count() as u64 + 1);
-    users.map(|used| used.min(equal)).sum()
-}
-
 /// Dropping it ends the thread that exchanges usage.
-pub(crate) struct Shares {
+pub(super) struct QuotaExchange {
     stop: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Shares {
-    pub(crate) fn start(
+impl QuotaExchange {
+    pub(super) fn start(
         store: Store,
         clock: Clock,
         brokers: Arc<Brokers>,
@@ -80,7 +50,7 @@ impl Shares {
     }
 }
 
-impl Drop for Shares {
+impl Drop for QuotaExchange {
     fn drop(&mut self) {
         self.stop = None;
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
@@ -112,9 +82,9 @@ impl UsageExchange {
         let brokers: Vec<_> = self.brokers.all().into_iter().filter(is_limited).collect();
         for brokers in brokers.chunks(AT_ONCE) {
             let exchange = |broker: &Arc<Broker>| self.exchange(broker.clone(), used(broker, elapsed_ms));
-            let heard = block_on(join_all(brokers.iter().map(exchange)));
-            for (broker, heard) in brokers.iter().zip(heard) {
-                match heard {
+            let answers = block_on(join_all(brokers.iter().map(exchange)));
+            for (broker, answers) in brokers.iter().zip(answers) {
+                match answers {
                     Ok(others) => broker.quota.others.set(&broker.quota.limits().broker, &others),
                     Err(error) => {
                         tracing::warn!(%error, broker = &*broker.name, "the usage of other pods cannot be read");
@@ -148,24 +118,5 @@ fn used(broker: &Broker, elapsed_ms: u64) -> Use {
         publishes_per_s: rate(&passed.messages),
         publish_bytes_per_s: rate(&passed.bytes),
         subscriptions: broker.router.subscriptions() as u64,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pods_that_want_all_of_a_rate_get_equal_parts_and_what_one_leaves_is_the_others() {
-        let uses = |rates: &[u64]| -> Vec<Use> {
-            rates.iter().map(|rate| Use { publishes_per_s: *rate, ..Use::default() }).collect()
-        };
-        let left = |others: &[u64]| 90 - parts_of_others(90, &uses(others), |used| used.publishes_per_s);
-        assert_eq!(left(&[]), 90);
-        assert_eq!(left(&[0, 0]), 90);
-        assert_eq!(left(&[90]), 45);
-        assert_eq!(left(&[30, 30]), 30);
-        assert_eq!(left(&[90, 10]), 50);
-        assert_eq!(left(&[1]), 89);
     }
 }

@@ -14,15 +14,26 @@ use millrace_router::{Code, Digest, TopicCode};
 use crate::clock::Millis;
 
 /// How long a lost pod is remembered. It may only be unreachable, and the fabric remembers it as long.
-pub(super) const GONE_MS: Millis = 60_000;
+pub(crate) const GONE_MS: Millis = 60_000;
 /// Least time between two requests to a peer that does not answer.
 const ASK_MS: Millis = 1_000;
 
-pub(super) enum AnnouncedDigest {
+pub(crate) enum AnnouncedDigest {
     /// The digest that it announced under this number before.
     Same,
     Everything,
     Filters(Arc<Digest>),
+}
+
+impl AnnouncedDigest {
+    /// A digest that cannot be decoded counts as everything.
+    pub(crate) fn decode(says: u8, digest: &[u8]) -> Self {
+        match says {
+            0 => Self::Same,
+            2 => Digest::decode(digest).map_or(Self::Everything, |digest| Self::Filters(Arc::new(digest))),
+            _ => Self::Everything,
+        }
+    }
 }
 
 pub(crate) struct Peers {
@@ -43,7 +54,7 @@ struct Peer {
     asked_at: Option<Millis>,
     gone_at: Option<Millis>,
     /// The last of this pod's announcements that the peer has confirmed.
-    heard: u64,
+    confirmed: u64,
 }
 
 impl Default for Peers {
@@ -54,12 +65,12 @@ impl Default for Peers {
 
 impl Peers {
     /// A cached answer is valid while this stays the same.
-    pub(super) fn generation(&self) -> u64 {
+    pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
     /// Pods that may want a topic. With `nudged` also pods with members of shared subscriptions to it.
-    pub(super) fn wanting(&self, topic: &str, nudged: bool) -> Vec<PodId> {
+    pub(crate) fn wanting(&self, topic: &str, nudged: bool) -> Vec<PodId> {
         let view = self.view.load();
         if view.is_empty() {
             return Vec::new();
@@ -72,19 +83,19 @@ impl Peers {
         view.iter().filter(|(_, digest)| wants(digest)).map(|(pod, _)| *pod).collect()
     }
 
-    pub(super) fn all(&self) -> Vec<PodId> {
+    pub(crate) fn all(&self) -> Vec<PodId> {
         self.view.load().iter().map(|(pod, _)| *pod).collect()
     }
 
     /// Number of connected peers, and how many of them are untrusted.
-    pub(super) fn count(&self) -> (usize, usize) {
+    pub(crate) fn count(&self) -> (usize, usize) {
         let known = self.lock();
         let there = known.iter().filter(|peer| peer.gone_at.is_none());
         (there.clone().count(), there.filter(|peer| !peer.is_trusted).count())
     }
 
     /// Returns true if the peer is new or was lost.
-    pub(super) fn came(&self, pod: PodId) -> bool {
+    pub(crate) fn came(&self, pod: PodId) -> bool {
         self.change(|known| match find(known, pod) {
             Some(peer) => (peer.gone_at.take().is_some(), false),
             None => {
@@ -96,7 +107,7 @@ impl Peers {
 
     /// Removes a peer that says it lacks the broker, unless it has announced a digest: then it may have opened the
     /// broker since.
-    pub(super) fn is_absent(&self, pod: PodId) {
+    pub(crate) fn is_absent(&self, pod: PodId) {
         self.change(|known| {
             let count = known.len();
             known.retain(|peer| peer.pod != pod || peer.version > 0);
@@ -104,7 +115,7 @@ impl Peers {
         });
     }
 
-    pub(super) fn said(&self, pod: PodId, version: u64, said: AnnouncedDigest) {
+    pub(crate) fn said(&self, pod: PodId, version: u64, said: AnnouncedDigest) {
         self.change(|known| {
             let peer = peer(known, pod);
             peer.gone_at = None;
@@ -123,7 +134,7 @@ impl Peers {
     }
 
     /// Returns false if an announcement before this one is missing.
-    pub(super) fn added(&self, pod: PodId, version: u64, codes: impl Iterator<Item = Code>) -> bool {
+    pub(crate) fn added(&self, pod: PodId, version: u64, codes: impl Iterator<Item = Code>) -> bool {
         self.change(|known| {
             let peer = peer(known, pod);
             let follows = peer.version > 0 && peer.version.checked_add(1) == Some(version);
@@ -140,7 +151,7 @@ impl Peers {
     }
 
     /// Returns false if the pod is no peer.
-    pub(super) fn doubt(&self, pod: PodId) -> bool {
+    pub(crate) fn doubt(&self, pod: PodId) -> bool {
         self.change(|known| match find(known, pod) {
             Some(peer) => {
                 peer.is_trusted = false;
@@ -150,11 +161,11 @@ impl Peers {
         })
     }
 
-    pub(super) fn doubt_all(&self) {
+    pub(crate) fn doubt_all(&self) {
         self.change(|known| ((), known.iter_mut().map(|peer| peer.is_trusted = false).count() > 0));
     }
 
-    pub(super) fn gone(&self, pod: PodId, now: Millis) {
+    pub(crate) fn gone(&self, pod: PodId, now: Millis) {
         self.change(|known| match find(known, pod) {
             Some(peer) => {
                 (peer.is_trusted, peer.gone_at) = (false, Some(now));
@@ -166,12 +177,12 @@ impl Peers {
 
     /// Returns the number of the peer's last announcement if it must be asked for a new one now. The caller then has to
     /// send the request.
-    pub(super) fn ask(&self, pod: PodId, now: Millis) -> Option<u64> {
+    pub(crate) fn ask(&self, pod: PodId, now: Millis) -> Option<u64> {
         find(&mut self.lock(), pod).and_then(|peer| peer.ask(now))
     }
 
     /// The same as [`Peers::ask`] for all peers. Forgets peers that were lost long ago.
-    pub(super) fn ask_all(&self, now: Millis) -> Vec<(PodId, u64)> {
+    pub(crate) fn ask_all(&self, now: Millis) -> Vec<(PodId, u64)> {
         self.change(|known| {
             let count = known.len();
             known.retain(|peer| peer.gone_at.is_none_or(|gone_at| now < gone_at + GONE_MS));
@@ -181,22 +192,22 @@ impl Peers {
     }
 
     /// Number of a peer's last announcement, if the peer is trusted.
-    pub(super) fn version(&self, pod: PodId) -> Option<u64> {
+    pub(crate) fn version(&self, pod: PodId) -> Option<u64> {
         find(&mut self.lock(), pod).filter(|peer| peer.is_trusted).map(|peer| peer.version)
     }
 
-    pub(super) fn heard(&self, pod: PodId, version: u64) {
+    pub(crate) fn confirmed(&self, pod: PodId, version: u64) {
         if let Some(peer) = find(&mut self.lock(), pod) {
-            peer.heard = peer.heard.max(version);
+            peer.confirmed = peer.confirmed.max(version);
         }
     }
 
-    pub(super) fn have_heard(&self, version: u64) -> bool {
-        self.lock().iter().all(|peer| peer.has_heard(version))
+    pub(crate) fn have_confirmed(&self, version: u64) -> bool {
+        self.lock().iter().all(|peer| peer.has_confirmed(version))
     }
 
-    pub(super) fn behind(&self, version: u64) -> Vec<PodId> {
-        self.lock().iter().filter(|peer| !peer.has_heard(version)).map(|peer| peer.pod).collect()
+    pub(crate) fn behind(&self, version: u64) -> Vec<PodId> {
+        self.lock().iter().filter(|peer| !peer.has_confirmed(version)).map(|peer| peer.pod).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Peer>> {
@@ -217,7 +228,7 @@ impl Peers {
 
 impl Peer {
     fn new(pod: PodId) -> Self {
-        Self { pod, digest: None, version: 0, is_trusted: false, asked_at: None, gone_at: None, heard: 0 }
+        Self { pod, digest: None, version: 0, is_trusted: false, asked_at: None, gone_at: None, confirmed: 0 }
     }
 
     fn view(&self) -> Option<Arc<Digest>> {
@@ -225,8 +236,8 @@ impl Peer {
     }
 
     /// A lost peer counts as confirmed, so that nobody waits for it.
-    fn has_heard(&self, version: u64) -> bool {
-        self.gone_at.is_some() || self.heard >= version
+    fn has_confirmed(&self, version: u64) -> bool {
+        self.gone_at.is_some() || self.confirmed >= version
     }
 
     /// Forgets the digest: the peer gets every message until its next announcement.
@@ -259,7 +270,7 @@ fn peer(known: &mut Vec<Peer>, pod: PodId) -> &mut Peer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::region::Targets;
+    use crate::elsewhere::Targets;
     use millrace_mqtt::topic::Filter;
 
     const ONE: PodId = PodId(1);
@@ -339,14 +350,14 @@ mod tests {
     #[test]
     fn all_that_are_there_have_to_hear() {
         let peers = Peers::default();
-        assert!(peers.have_heard(9), "nobody is there");
+        assert!(peers.have_confirmed(9), "nobody is there");
         peers.came(ONE);
         peers.came(TWO);
-        peers.heard(ONE, 5);
-        peers.heard(ONE, 4);
-        assert_eq!((peers.have_heard(5), peers.behind(5)), (false, vec![TWO]));
+        peers.confirmed(ONE, 5);
+        peers.confirmed(ONE, 4);
+        assert_eq!((peers.have_confirmed(5), peers.behind(5)), (false, vec![TWO]));
         peers.gone(TWO, 1);
-        assert_eq!((peers.have_heard(5), peers.have_heard(6)), (true, false));
+        assert_eq!((peers.have_confirmed(5), peers.have_confirmed(6)), (true, false));
     }
 
     #[test]

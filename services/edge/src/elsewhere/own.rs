@@ -5,9 +5,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use millrace_router::{Code, Digest, Snapshot, TooMany};
+use millrace_router::{Code, Digest, Router, Snapshot, TooMany};
 
-use crate::broker::Broker;
 use crate::clock::Millis;
 
 /// Least time between two builds of a digest. A removed filter causes needless messages for this long.
@@ -23,11 +22,11 @@ pub(crate) struct Own(Mutex<Announced>);
 
 /// The lock is held while a notice is sent, so that the last notice has the current state.
 #[derive(Default)]
-pub(super) struct Announced {
+pub(crate) struct Announced {
     /// Number of the last announcement; 0: no pod has asked yet.
-    pub(super) version: u64,
+    pub(crate) version: u64,
     /// `None`: this pod wants every message.
-    pub(super) digest: Option<Digest>,
+    pub(crate) digest: Option<Digest>,
     /// Filters that were added while a digest is being built.
     coming: Option<Vec<Code>>,
     /// The router's generation at the build.
@@ -42,7 +41,7 @@ pub(super) struct Announced {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Announcement {
+pub(crate) enum Announcement {
     None,
     Filters(Vec<Code>),
     /// The filters do not fit into the digest.
@@ -50,39 +49,38 @@ pub(super) enum Announcement {
 }
 
 impl Own {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Announced> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Announced> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Builds the digest of the broker's current filters, and announces it if it differs from the last one.
-    pub(super) fn make(
+    /// Builds the digest of the broker's current filters, and announces it if it differs from the last one. Returns whether it was
+    /// announced.
+    pub(crate) fn make(
         &self,
-        broker: &Broker,
+        router: &Router,
         now: Millis,
         counts: impl Fn(&millrace_router::Group) -> bool,
         tell: impl FnOnce(&Announced),
-    ) {
+    ) -> bool {
         let mut told = self.lock();
         // Before the snapshot: filters that the snapshot lacks are collected here.
         told.coming = Some(Vec::new());
         let filters = told.digest.as_ref().map_or(0, Digest::filters);
         let spare = if told.is_due { filters } else { filters / 8 };
         drop(told);
-        let snapshot = broker.router.snapshot();
+        let snapshot = router.snapshot();
         let made = snapshot.digest(counts, spare.max(SPARE_MIN));
-        if self.lock().replace(made, &snapshot, now, tell) {
-            tracing::debug!(broker = &*broker.name, "announced the filters of this pod to other pods");
-        }
+        self.lock().replace(made, &snapshot, now, tell)
     }
 }
 
 impl Announced {
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.version == 0 && self.coming.is_none()
     }
 
     /// Adds filters. The announcement, if any, gets the number that `version` has afterwards.
-    pub(super) fn add(&mut self, codes: impl Iterator<Item = Code>) -> Announcement {
+    pub(crate) fn add(&mut self, codes: impl Iterator<Item = Code>) -> Announcement {
         let codes: Vec<Code> = codes.collect();
         self.coming.iter_mut().for_each(|coming| coming.extend(&codes));
         let Some(digest) = &self.digest else { return Announcement::None };
@@ -107,18 +105,18 @@ impl Announced {
     }
 
     /// Returns true once when the digest becomes full: it must be rebuilt at once.
-    pub(super) fn is_full(&mut self) -> bool {
+    pub(crate) fn is_full(&mut self) -> bool {
         let is_full = self.digest.as_ref().is_some_and(Digest::is_full);
         is_full && !std::mem::replace(&mut self.is_due, true)
     }
 
     /// Returns the number of the last announcement at the previous check, and remembers the current one.
-    pub(super) fn look(&mut self) -> u64 {
+    pub(crate) fn look(&mut self) -> u64 {
         std::mem::replace(&mut self.looked_at, self.version)
     }
 
     /// Whether filters may have been removed for some time, or the digest is full.
-    pub(super) fn is_old(&self, generation: u64, now: Millis) -> bool {
+    pub(crate) fn is_old(&self, generation: u64, now: Millis) -> bool {
         let age_ms = AGE_MS + (self.size / FILTERS_PER_MS) as Millis;
         self.version > 0 && (self.is_due || (self.generation != generation && now >= self.made_at + age_ms))
     }
@@ -163,18 +161,18 @@ mod tests {
         own.lock().add(filters.iter().map(|filter| Code::of(Filter::parse(filter).unwrap())))
     }
 
-    fn subscribe(broker: &Broker, filter: &str, slot: u32) {
+    fn subscribe(router: &Router, filter: &str, slot: u32) {
         let target = Target { core: 0, slot, generation: 0 };
         let (qos, identifier) = (QoS::AtMostOnce, 0);
         let [no_local, retain_as_published, kept] = [false; 3];
         let subscription = Subscription { target, qos, no_local, retain_as_published, kept, identifier };
-        broker.router.subscribe(Filter::parse(filter).unwrap(), subscription);
+        router.subscribe(Filter::parse(filter).unwrap(), subscription);
     }
 
     /// Makes a digest; true when it was told.
-    fn make(own: &Own, broker: &Broker, now: Millis) -> bool {
+    fn make(own: &Own, router: &Router, now: Millis) -> bool {
         let mut is_told = false;
-        own.make(broker, now, |_| true, |_| is_told = true);
+        own.make(router, now, |_| true, |_| is_told = true);
         is_told
     }
 
@@ -184,10 +182,10 @@ mod tests {
 
     #[test]
     fn nothing_is_kept_before_somebody_asks_and_then_each_filter_is_told_once() {
-        let (own, broker) = (Own::default(), Broker::new(1, "acme", 1));
-        subscribe(&broker, "a/+", 1);
+        let (own, router) = (Own::default(), Router::new());
+        subscribe(&router, "a/+", 1);
         assert_eq!((add(&own, &["a/+"]), own.lock().version), (Announcement::None, 0));
-        assert!(make(&own, &broker, 0));
+        assert!(make(&own, &router, 0));
         assert_eq!((add(&own, &["a/+"]), own.lock().version), (Announcement::None, 1));
         let Announcement::Filters(new) = add(&own, &["a/+", "b", "b"]) else { panic!("b is new") };
         assert_eq!((new.len(), own.lock().version), (1, 2));
@@ -196,15 +194,15 @@ mod tests {
 
     #[test]
     fn a_filter_that_comes_while_a_digest_is_made_is_in_it() {
-        let (own, broker) = (Own::default(), Broker::new(1, "acme", 1));
+        let (own, router) = (Own::default(), Router::new());
         // It is looked at after the snapshot was taken.
-        subscribe(&broker, "$share/g/s", 1);
+        subscribe(&router, "$share/g/s", 1);
         for (round, filter) in [(0, "first"), (1, "later")] {
             own.make(
-                &broker,
+                &router,
                 round,
                 |_| {
-                    subscribe(&broker, filter, 2);
+                    subscribe(&router, filter, 2);
                     add(&own, &[filter]);
                     true
                 },
@@ -216,35 +214,35 @@ mod tests {
 
     #[test]
     fn what_has_gone_is_told_after_a_while_and_what_is_the_same_is_not() {
-        let (own, broker) = (Own::default(), Broker::new(1, "acme", 1));
-        let is_old = |now| own.lock().is_old(broker.router.generation(), now);
+        let (own, router) = (Own::default(), Router::new());
+        let is_old = |now| own.lock().is_old(router.generation(), now);
         assert!(!is_old(AGE_MS), "nobody has asked");
-        subscribe(&broker, "a", 1);
-        assert!(make(&own, &broker, 0));
+        subscribe(&router, "a", 1);
+        assert!(make(&own, &router, 0));
         assert!(!is_old(AGE_MS), "nothing has changed");
-        subscribe(&broker, "a", 2);
+        subscribe(&router, "a", 2);
         assert!(!is_old(AGE_MS - 1) && is_old(AGE_MS));
-        assert!(!make(&own, &broker, AGE_MS), "another subscriber of the same filter");
-        broker.router.edit(|edit| {
+        assert!(!make(&own, &router, AGE_MS), "another subscriber of the same filter");
+        router.edit(|edit| {
             for slot in [1, 2] {
                 let target = Target { core: 0, slot, generation: 0 };
                 edit.unsubscribe(Filter { share: None, filter: "a" }, target);
             }
         });
         assert!(may_match(&own, "a") && is_old(3 * AGE_MS));
-        assert!(make(&own, &broker, 3 * AGE_MS) && !may_match(&own, "a"));
+        assert!(make(&own, &router, 3 * AGE_MS) && !may_match(&own, "a"));
     }
 
     #[test]
     fn a_full_digest_is_due_once_and_gets_twice_the_room() {
-        let (own, broker) = (Own::default(), Broker::new(1, "acme", 1));
-        make(&own, &broker, 0);
+        let (own, router) = (Own::default(), Router::new());
+        make(&own, &router, 0);
         let mut number = 0;
         let mut until_full = || {
             let before = number;
             while !own.lock().is_full() {
                 let filter = format!("f/{number}");
-                subscribe(&broker, &filter, number);
+                subscribe(&router, &filter, number);
                 add(&own, &[&filter]);
                 number += 1;
             }
@@ -252,20 +250,20 @@ mod tests {
         };
         let first = until_full();
         assert!(first as usize >= SPARE_MIN && !own.lock().is_full() && own.lock().is_old(0, 0));
-        assert!(make(&own, &broker, 0));
+        assert!(make(&own, &router, 0));
         assert!(until_full() > first && (0..first).all(|number| may_match(&own, &format!("f/{number}"))));
     }
 
     #[test]
     fn filters_that_do_not_fit_are_everything_until_they_have_gone() {
-        let (own, broker) = (Own::default(), Broker::new(1, "acme", 1));
-        make(&own, &broker, 0);
+        let (own, router) = (Own::default(), Router::new());
+        make(&own, &router, 0);
         let shapes: Vec<String> =
             (0..=millrace_router::SHAPES_MAX).map(|level| "+/".repeat(level) + "#").collect();
         let news: Vec<Announcement> = shapes.iter().map(|shape| add(&own, &[shape])).collect();
         assert_eq!(news.last(), Some(&Announcement::Everything));
         assert!(may_match(&own, "$SYS/whatever"));
         assert_eq!(add(&own, &["a"]), Announcement::None, "it is told already");
-        assert!(make(&own, &broker, 1) && !may_match(&own, "a"));
+        assert!(make(&own, &router, 1) && !may_match(&own, "a"));
     }
 }

@@ -1,14 +1,14 @@
-//! What a core knows of a session that the store keeps, while it has a connection.
+//! The state of a connected session that is persistent: where its messages come from, and how far the client has acknowledged them.
 //!
-//! A session is *live* when each message that matches comes to it as a copy from the publisher, before it is stored. One that has
-//! just come back, or does not keep up, is *behind*: its messages are read from the store, page by page, as fast as the
-//! client takes them. It becomes live again like this: it holds the live copies that come; a *fence* makes sure that every
-//! message that was routed before it held them is committed; it reads once more, beyond that; then it goes on with the
-//! copies it held, without those it has read. Should it hold too much meanwhile, it drops all of that and begins again.
+//! A session is *live* while it gets each matching message as a copy from the publisher, before the message is stored. A session
+//! that has just connected, or does not keep up, reads its messages from the store, page by page, as fast as the client takes
+//! them. To become live again, the session first holds the live copies that arrive. A barrier makes sure that every message that
+//! was routed before is committed. Then the session reads once more up to that commit, and goes on with the held copies that it
+//! has not read. If it has to hold too much meanwhile, it drops the held copies and begins again.
 //!
-//! Where other pods write to the same store a session is never live: what this pod hands out, and when, says nothing of the order of
-//! their commits. It *follows*: it reads on whenever one of its streams may have grown, but for what comes to it as a copy of what is
-//! committed, see [`super::committed`].
+//! Where other pods write to the same store, a session is never live, because the order in which this pod delivers says nothing
+//! about the order of their commits. It *follows* its streams: it reads whenever one of them may have grown, and delivers copies of
+//! committed messages without reading them, see [`super::committed`].
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -16,129 +16,59 @@ use std::sync::Arc;
 use millrace_layers::Position;
 use millrace_layers::streams::{Source, StreamId};
 use millrace_mqtt::{PacketId, QoS, topic};
-use millrace_session::{Delivery, Entry, Message};
-use smallvec::SmallVec;
+use millrace_session::{Entry, Message};
 
 use super::committed::Ahead;
+use super::feed::{Feed, Held, ReadState, Take, Way};
 use super::unanswered::Unanswered;
-use crate::store::PendingSubscribe;
+use crate::jobs::PendingSubscribe;
 
-/// Messages that are held for a session that is not live yet.
+/// Messages that are held for a session until it is live.
 const HELD_MESSAGES_MAX: usize = 1_000;
-/// Bytes of them.
 const HELD_BYTES_MAX: usize = 1024 * 1024;
-/// Places that are remembered without a look at the cursor.
+/// Positions that are remembered before those up to the cursor are removed.
 const SEEN_MIN: usize = 64;
 
-/// What a core knows of a session that the store keeps.
-pub(super) struct Kept {
-    sources: Vec<KeptSource>,
-    /// Grows with each change: a page that was read before it is of no use.
+/// A persistent session, while it has a connection.
+pub(super) struct PersistentSession {
+    sources: Vec<FilterSource>,
+    /// Grows with each change of `sources`. A page that was read for an older version is discarded.
     pub(super) sources_version: u32,
-    /// Messages that the session got, in order, until they are stored.
+    /// Delivered messages, in order, until they are stored.
     recent: VecDeque<Arc<Message>>,
-    /// Places of messages that the session got, on earlier connections too: at least of those beyond its cursor.
+    /// Positions of delivered messages, also on earlier connections: at least all beyond the cursor.
     pub(super) seen: Vec<Position>,
-    /// When there are so many, those that the cursor has passed are forgotten.
+    /// At this length of `seen`, positions up to the cursor are removed.
     seen_max: usize,
     pub(super) feed: Feed,
-    /// SUBSCRIBE packets that wait for the store: until then nothing is sent, so that retained messages come first.
+    /// SUBSCRIBE packets that wait for the store. Nothing is sent meanwhile, so that retained messages come first.
     pub(super) subscribing: u32,
-    /// Those of them that are durable, and are answered when what came before copies of it came has been read.
+    /// Durable SUBSCRIBE packets. Each is answered when the session has read the messages from before its live copies.
     pub(super) unanswered: Vec<PendingSubscribe>,
     pub(super) unanswered_by_store: Unanswered,
     held: VecDeque<Held>,
     held_bytes: usize,
-    /// All up to here was read before the session became live: what the core knows to be handed over may be behind that.
+    /// The session read everything up to here before it became live.
     read: Position,
-    /// By address: in flight, or waiting, when the subscription they came by ended: they may stand in no stream that the session has.
+    /// Messages, by address, that were in flight or queued when their subscription ended. The session may have no stream with them.
     orphans: HashMap<usize, Arc<Message>>,
-    /// Packet ids that stand in the store, with the places of their messages.
+    /// Packet ids in the store, with the positions of their messages.
     pub(super) ids: Vec<(PacketId, Option<Position>)>,
-    /// Messages that were acknowledged since the last checkpoint.
+    /// Messages acknowledged since the last checkpoint.
     pub(super) acknowledged: u32,
-    /// Of one that follows: what it had without reading it.
+    /// Only for sessions that follow their streams: messages delivered from copies but not yet read from the store.
     pub(super) ahead: Ahead,
 }
 
-/// A stream of the session.
-pub(super) struct KeptSource {
+/// A filter of the session, and the stream that stores its messages.
+pub(super) struct FilterSource {
     pub(super) filter: Box<str>,
     pub(super) source: Source,
 }
 
-/// Where the session's messages come from.
-pub(super) enum Feed {
-    Live,
-    Behind(Behind),
-}
-
-/// A session that reads.
-pub(super) struct Behind {
-    /// All up to here was handed to the session.
-    pub(super) through: Position,
-    /// A page is on its way.
-    pub(super) asked: bool,
-    /// The last page found the end.
-    pub(super) at_end: bool,
-    /// How the way back to live stands.
-    pub(super) way: Way,
-    /// A stream may have grown since a page was asked for.
-    pub(super) grown: bool,
-}
-
-impl Behind {
-    pub(super) fn new(through: Position, way: Way) -> Self {
-        Self { through, asked: false, at_end: false, way, grown: false }
-    }
-}
-
-/// How the way back to live stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// There is more to read: live copies are dropped.
-    Far,
-    /// It will never be live: live copies are dropped, and what they announce is read.
-    Follows,
-    /// Live copies are held, and the fence is not passed.
-    Fenced(u64),
-    /// Live copies are held; whatever was routed before is committed up to here.
-    Passed(Position),
-}
-
-/// A live copy that is held.
-pub(super) struct Held {
-    pub(super) message: Arc<Message>,
-    pub(super) qos: QoS,
-    pub(super) retain: bool,
-    pub(super) shared: u64,
-    pub(super) identifiers: SmallVec<[u32; 1]>,
-}
-
-impl Held {
-    pub(super) fn new(delivery: &Delivery<'_>) -> Self {
-        Self {
-            message: delivery.message.clone(),
-            qos: delivery.qos,
-            retain: delivery.retain,
-            shared: delivery.shared,
-            identifiers: SmallVec::from_slice(delivery.identifiers),
-        }
-    }
-}
-
-/// What to do with a live copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Take {
-    Deliver,
-    Hold,
-    /// It is, or will be, in the store.
-    Drop,
-}
-
-impl Kept {
-    /// A session that has nothing to read.
-    pub(super) fn live(sources: Vec<KeptSource>) -> Self {
+impl PersistentSession {
+    /// A session without unread messages.
+    pub(super) fn live(sources: Vec<FilterSource>) -> Self {
         Self {
             sources,
             sources_version: 0,
@@ -163,12 +93,12 @@ impl Kept {
         matches!(self.feed, Feed::Live)
     }
 
-    /// What to do with a live copy of this many bytes.
+    /// Decides about a live copy of this many bytes.
     pub(super) fn take(&self, qos: QoS, bytes: usize) -> Take {
         let fits = self.held.len() < HELD_MESSAGES_MAX && self.held_bytes + bytes <= HELD_BYTES_MAX;
         match &self.feed {
             Feed::Live if self.subscribing == 0 => Take::Deliver,
-            // Nothing is promised to what matches only a subscription that is not durable yet.
+            // A subscription that is not durable yet gives no right to the message.
             Feed::Live => {
                 if fits {
                     Take::Hold
@@ -176,11 +106,13 @@ impl Kept {
                     Take::Drop
                 }
             }
-            Feed::Behind(_) if qos == QoS::AtMostOnce && self.subscribing == 0 => Take::Deliver,
-            Feed::Behind(Behind { way: Way::Far | Way::Follows, .. }) if qos > QoS::AtMostOnce => Take::Drop,
-            // It has no place among what is read.
-            Feed::Behind(Behind { way: Way::Follows, .. }) => Take::Deliver,
-            Feed::Behind(_) => {
+            Feed::Reading(_) if qos == QoS::AtMostOnce && self.subscribing == 0 => Take::Deliver,
+            Feed::Reading(ReadState { way: Way::Far | Way::Follows, .. }) if qos > QoS::AtMostOnce => {
+                Take::Drop
+            }
+            // A message of QoS 0 has no position among the messages that are read.
+            Feed::Reading(ReadState { way: Way::Follows, .. }) => Take::Deliver,
+            Feed::Reading(_) => {
                 if fits {
                     Take::Hold
                 } else {
@@ -195,65 +127,65 @@ impl Kept {
         self.held.push_back(held);
     }
 
-    /// A live copy was dropped: what is held has a gap.
+    /// A live copy was dropped, so the held copies have a gap.
     pub(super) fn dropped(&mut self, handed_over: Position) {
         let handed_over = self.base(handed_over);
-        // No page would have these.
+        // No page has messages of QoS 0.
         self.held.retain(|held| held.qos == QoS::AtMostOnce);
         self.held_bytes = self.held.iter().map(|held| held.message.size()).sum();
         match &mut self.feed {
-            Feed::Behind(Behind { way: Way::Follows, .. }) => {}
-            Feed::Behind(behind) => behind.way = Way::Far,
-            Feed::Live => self.fall_behind(handed_over),
+            Feed::Reading(ReadState { way: Way::Follows, .. }) => {}
+            Feed::Reading(reading) => reading.way = Way::Far,
+            Feed::Live => self.begin_reading(handed_over),
         }
     }
 
-    /// The session does not keep up: from here on it reads. All up to `handed_over` was handed to it.
-    pub(super) fn fall_behind(&mut self, handed_over: Position) {
+    /// The session does not keep up and reads from here on. It has got everything up to `handed_over`.
+    pub(super) fn begin_reading(&mut self, handed_over: Position) {
         let through = handed_over.max(self.read);
-        self.feed = Feed::Behind(Behind::new(through, Way::Far));
+        self.feed = Feed::Reading(ReadState::new(through, Way::Far));
     }
 
-    /// The session reads for always. All up to `through` was handed to it.
+    /// Makes the session follow its streams. It has got everything up to `through`.
     pub(super) fn follow(&mut self, through: Position) {
-        self.feed = Feed::Behind(Behind::new(through, Way::Follows));
+        self.feed = Feed::Reading(ReadState::new(through, Way::Follows));
     }
 
-    /// A stream of the session may have grown. True when it is to be read now.
+    /// A stream of the session may have grown. Returns true when the caller must read it now.
     pub(super) fn grow(&mut self) -> bool {
-        let Feed::Behind(behind) = &mut self.feed else { return false };
-        behind.at_end &= behind.asked;
-        behind.grown = behind.asked;
-        !behind.asked
+        let Feed::Reading(reading) = &mut self.feed else { return false };
+        reading.at_end &= reading.asked;
+        reading.grown = reading.asked;
+        !reading.asked
     }
 
-    /// Whether the session reads no further before its new subscriptions are known.
+    /// Whether the session stops reading until its new subscriptions are known.
     pub(super) fn waits_for_subscribe(&self) -> bool {
         self.follows() && self.subscribing > 0
     }
 
     pub(super) fn follows(&self) -> bool {
-        matches!(self.feed, Feed::Behind(Behind { way: Way::Follows, .. }))
+        matches!(self.feed, Feed::Reading(ReadState { way: Way::Follows, .. }))
     }
 
-    /// Whether a session that follows has read to the end, and a message that is committed at `place` comes after that.
+    /// Whether a following session has read to the end, and a message at the position `place` comes after that end.
     pub(super) fn is_next(&self, place: Position) -> bool {
-        let Feed::Behind(Behind { through, asked: false, at_end: true, way: Way::Follows, grown: false }) =
+        let Feed::Reading(ReadState { through, asked: false, at_end: true, way: Way::Follows, grown: false }) =
             &self.feed
         else {
             return false;
         };
-        // What a subscription counts from may be later than what was read.
-        let since = self.sources.iter().map(|kept| Position::end_of(kept.source.since)).max();
+        // A new subscription may begin later than the last position that was read.
+        let since = self.sources.iter().map(|persistent| Position::end_of(persistent.source.since)).max();
         self.subscribing == 0 && place > *through && since.is_none_or(|since| place > since)
     }
 
-    /// Whether a session that follows has read up to `place`.
+    /// Whether a following session has read up to `place`.
     pub(super) fn has_read(&self, place: Position) -> bool {
-        matches!(&self.feed, Feed::Behind(behind) if place <= behind.through)
+        matches!(&self.feed, Feed::Reading(reading) if place <= reading.through)
     }
 
-    /// The session got a message. `open`: what the client has not acknowledged.
+    /// `open`: messages that the client has not acknowledged.
     pub(super) fn got<'e>(
         &mut self,
         message: &Arc<Message>,
@@ -264,8 +196,8 @@ impl Kept {
         self.note_places(handed_over, open);
     }
 
-    /// Of what is stored only the place is remembered, and that until the cursor has passed it: messages come live in another order
-    /// than that of their places, so an older one may still be open.
+    /// Remembers only the position of a stored message, until the cursor has passed it. Live copies arrive in another order than their
+    /// positions, so an older message may still be unacknowledged.
     fn note_places<'e>(&mut self, handed_over: Position, open: impl Iterator<Item = &'e Entry>) {
         while let Some(first) = self.recent.pop_front_if(|first| first.is_placed()) {
             self.seen.extend(first.place().map(Position));
@@ -277,27 +209,27 @@ impl Kept {
         }
     }
 
-    /// Places beyond what was read, of messages that the session has had.
+    /// Positions of delivered messages that are beyond the last read position.
     pub(super) fn had(&self) -> HashSet<Position> {
-        let Feed::Behind(Behind { through, .. }) = &self.feed else { return HashSet::new() };
+        let Feed::Reading(ReadState { through, .. }) = &self.feed else { return HashSet::new() };
         let recent = self.recent.iter().filter_map(|message| message.place()).map(Position);
         recent.chain(self.seen.iter().copied()).filter(|place| place > through).collect()
     }
 
-    /// A page came: all up to here was handed over.
+    /// A page has arrived and was delivered: the session has got everything up to `through`.
     pub(super) fn read_through(&mut self, through: Position, more: bool) {
-        if let Feed::Behind(behind) = &mut self.feed {
-            behind.through = behind.through.max(through);
+        if let Feed::Reading(reading) = &mut self.feed {
+            reading.through = reading.through.max(through);
             self.ahead.taken = 0;
-            (behind.asked, behind.at_end) = (false, !more && !behind.grown);
-            behind.grown = false;
+            (reading.asked, reading.at_end) = (false, !more && !reading.grown);
+            reading.grown = false;
         }
     }
 
-    /// Becomes live. Gives what was held and not read.
+    /// Makes the session live. Held copies that it has not read stay held for [`Self::take_held`].
     pub(super) fn go_live(&mut self) {
-        let Feed::Behind(behind) = &self.feed else { return };
-        let through = behind.through;
+        let Feed::Reading(reading) = &self.feed else { return };
+        let through = reading.through;
         self.held.retain(|held| {
             let message = &held.message;
             !message.is_refused() && message.place().is_none_or(|place| Position(place) > through)
@@ -307,7 +239,7 @@ impl Kept {
         self.feed = Feed::Live;
     }
 
-    /// Gives what is held, once nothing is in its way.
+    /// Returns the held copies once the session is live and no SUBSCRIBE waits.
     pub(super) fn take_held(&mut self) -> VecDeque<Held> {
         if self.subscribing > 0 || !matches!(self.feed, Feed::Live) {
             return VecDeque::new();
@@ -316,8 +248,8 @@ impl Kept {
         std::mem::take(&mut self.held)
     }
 
-    /// Gives what is held and stands in no stream, for no page will have it: it was published before the subscription was durable,
-    /// or with QoS 0. What its publishers sent later may be in a page.
+    /// Returns the held copies that no page will have: they were published with QoS 0, or before the subscription was durable. A page
+    /// may have later messages of their publishers.
     pub(super) fn take_unstored(&mut self) -> VecDeque<Held> {
         if self.subscribing > 0 {
             return VecDeque::new();
@@ -326,7 +258,7 @@ impl Kept {
             let message = &held.message;
             held.qos == QoS::AtMostOnce || message.is_placed() && message.place().is_none()
         };
-        // The publisher of a refused message sends it again, behind others that this session has not had (P4).
+        // The publisher sends a refused message again, after others that this session has not got (P4).
         let held = std::mem::take(&mut self.held).into_iter().filter(|held| !held.message.is_refused());
         let (unstored, held): (VecDeque<Held>, _) = held.partition(is_unstored);
         self.held = held;
@@ -334,7 +266,7 @@ impl Kept {
         unstored
     }
 
-    /// All up to here is acknowledged. `handed_over`: all up to there was handed to live sessions.
+    /// The client has acknowledged everything up to here. `handed_over`: live sessions have got everything up to there.
     pub(super) fn cursor<'e>(
         &self,
         handed_over: Position,
@@ -346,7 +278,7 @@ impl Kept {
         first.map_or(self.base(handed_over), |first| first.min(self.base(handed_over)))
     }
 
-    /// What was acknowledged beyond the cursor.
+    /// Positions beyond the cursor that the client has acknowledged.
     pub(super) fn acknowledged_beyond<'e>(
         &self,
         cursor: Position,
@@ -359,27 +291,27 @@ impl Kept {
         self.seen.iter().copied().filter(|seen| *seen > cursor && !open.contains(seen)).collect()
     }
 
-    /// All up to here was handed to the session.
+    /// The session has got everything up to here.
     pub(super) fn base(&self, handed_over: Position) -> Position {
         match &self.feed {
-            // What is held while it subscribes was not.
+            // Held copies were not delivered.
             Feed::Live => {
                 let held = self.held.iter().filter_map(|held| held.message.place());
                 held.map(|place| Position(place).before()).fold(handed_over.max(self.read), Position::min)
             }
-            Feed::Behind(behind) => behind.through,
+            Feed::Reading(reading) => reading.through,
         }
     }
 
-    /// A subscription has become durable. The session reads what was stored for it before copies of it came: it is behind
-    /// until a fence is passed.
-    pub(super) fn add_source(&mut self, added: KeptSource, handed_over: Position) {
+    /// A live session reads again until a barrier is passed, because the store may have messages from
+    /// before its first live copy.
+    pub(super) fn add_source(&mut self, added: FilterSource, handed_over: Position) {
         self.remove_source(&added.filter);
         self.sources.push(added);
         self.sources_version += 1;
         if self.is_live() {
             let through = self.base(handed_over);
-            self.feed = Feed::Behind(Behind { at_end: true, ..Behind::new(through, Way::Far) });
+            self.feed = Feed::Reading(ReadState { at_end: true, ..ReadState::new(through, Way::Far) });
         }
     }
 
@@ -392,7 +324,7 @@ impl Kept {
         self.sources_version += 1;
     }
 
-    /// Subscriptions have ended. `open`: what the client has not acknowledged.
+    /// `open`: messages that the client has not acknowledged.
     pub(super) fn end_sources<'e>(&mut self, ended: &[Box<str>], open: impl Iterator<Item = &'e Entry>) {
         let is_known = |filter: &&str| self.filters().any(|known| known == *filter);
         let known: Vec<&str> = ended.iter().map(|filter| &**filter).filter(is_known).collect();
@@ -410,7 +342,7 @@ impl Kept {
         self.orphans.contains_key(&Arc::as_ptr(message).addr())
     }
 
-    pub(super) fn source(&self, number: usize) -> Option<&KeptSource> {
+    pub(super) fn source(&self, number: usize) -> Option<&FilterSource> {
         self.sources.get(number)
     }
 
@@ -422,12 +354,11 @@ impl Kept {
         (self.recent.into(), self.seen)
     }
 
-    /// What is read.
     pub(super) fn sources(&self) -> Vec<Source> {
-        self.sources.iter().map(|kept| kept.source).collect()
+        self.sources.iter().map(|persistent| persistent.source).collect()
     }
 
     pub(super) fn streams(&self) -> Vec<StreamId> {
-        self.sources.iter().map(|kept| kept.source.stream).collect()
+        self.sources.iter().map(|persistent| persistent.source.stream).collect()
     }
 }

@@ -1,0 +1,79 @@
+//! Data of authentication: the access settings of a broker, and the results that event loops get by mail.
+//!
+//! The types stand here because brokers own the settings and mail carries the results. [`crate::access`] and
+//! [`crate::authenticator`] create them; event loops apply them. Nothing here reads the store or checks a password.
+
+use std::sync::Arc;
+
+use millrace_access::entry::{AccessRefusal, BrokerAccess, Grant, Standing};
+use millrace_access::scram::{Enhanced, FakeKey};
+use millrace_access::secrets::generated::HashKeys;
+
+use crate::connection_id::ConnectionId;
+
+/// The access settings of a managed broker, as its records in the store have them.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) access: BrokerAccess,
+    pub(crate) keys: HashKeys,
+    /// The key of fake SCRAM verifiers for unknown users.
+    pub(crate) fake: FakeKey,
+    /// The broker's change counter when the records were read.
+    pub(crate) changes: u64,
+}
+
+pub(crate) struct Granted {
+    pub(crate) standing: Arc<Standing>,
+    pub(crate) grant: Grant,
+    pub(crate) changes: u64,
+    /// The state of a re-authentication, while it lasts.
+    pub(crate) anew: Option<Turn>,
+}
+
+/// The side that acts next in a SCRAM exchange.
+pub(crate) enum Turn {
+    Client(Box<Enhanced>),
+    Server,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refused {
+    #[error(transparent)]
+    For(#[from] AccessRefusal),
+    #[error("the store could not be asked")]
+    Unread,
+    #[error("too many clients wait to be checked")]
+    Busy,
+}
+
+pub(crate) struct Entered {
+    pub(crate) connection: ConnectionId,
+    pub(crate) outcome: Result<Granted, Refused>,
+}
+
+pub(crate) struct Reviewed {
+    pub(crate) connection: ConnectionId,
+    pub(crate) outcome: Result<Grant, AccessRefusal>,
+}
+
+pub(crate) struct Attempted {
+    pub(crate) connection: ConnectionId,
+    pub(crate) outcome: Result<Progress, Refused>,
+}
+
+pub(crate) enum Progress {
+    Challenged(Box<Enhanced>, Box<[u8]>),
+    Entered(Box<Granted>, Box<[u8]>),
+    Renewed(Grant, Box<[u8]>),
+}
+
+/// Result of a login at a broker that uses the files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LoginOutcome {
+    Accepted,
+    Refused,
+    Anonymous,
+    /// A [`crate::mailbox::Mail::Authenticated`] brings the result.
+    Later,
+    Busy,
+}

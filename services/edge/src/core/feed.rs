@@ -1,0 +1,74 @@
+//! Where the messages of a persistent session come from: live copies, or the store. [`super::persistent`] decides.
+
+use std::sync::Arc;
+
+use millrace_layers::Position;
+use millrace_mqtt::QoS;
+use millrace_session::{Delivery, Message};
+use smallvec::SmallVec;
+
+pub(super) enum Feed {
+    Live,
+    Reading(ReadState),
+}
+
+/// A session that reads its messages from the store.
+pub(super) struct ReadState {
+    /// The session has got everything up to here.
+    pub(super) through: Position,
+    /// A page was requested and has not arrived.
+    pub(super) asked: bool,
+    /// The last page reached the end of the streams.
+    pub(super) at_end: bool,
+    pub(super) way: Way,
+    /// A stream may have grown since the page was requested.
+    pub(super) grown: bool,
+}
+
+impl ReadState {
+    pub(super) fn new(through: Position, way: Way) -> Self {
+        Self { through, asked: false, at_end: false, way, grown: false }
+    }
+}
+
+/// Progress of a reading session towards live delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// More messages must be read first: live copies are dropped.
+    Far,
+    /// The session follows its streams and never becomes live: live copies are dropped, and the session reads their messages.
+    Follows,
+    /// Live copies are held until the barrier with this number is passed.
+    Fenced(u64),
+    /// Live copies are held. Everything routed before the barrier is committed up to here.
+    Passed(Position),
+}
+
+pub(super) struct Held {
+    pub(super) message: Arc<Message>,
+    pub(super) qos: QoS,
+    pub(super) retain: bool,
+    pub(super) shared: u64,
+    pub(super) identifiers: SmallVec<[u32; 1]>,
+}
+
+impl Held {
+    pub(super) fn new(delivery: &Delivery<'_>) -> Self {
+        Self {
+            message: delivery.message.clone(),
+            qos: delivery.qos,
+            retain: delivery.retain,
+            shared: delivery.shared,
+            identifiers: SmallVec::from_slice(delivery.identifiers),
+        }
+    }
+}
+
+/// The treatment of a live copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Take {
+    Deliver,
+    Hold,
+    /// The store has the message, or will have it.
+    Drop,
+}

@@ -1,0 +1,44 @@
+//! A connection on its way from the event loop that accepted it to the event loop that owns its client id.
+
+use millrace_transport::addresses::Address;
+use millrace_transport::socket::Socket;
+
+use crate::home::Owner;
+use crate::origin::Origin;
+use crate::outbound::Outbound;
+use crate::ws::frames::Decoder;
+
+/// A connection on its way to the core that owns its client id.
+pub(crate) struct Adopted {
+    pub(crate) stream: Socket,
+    pub(crate) transport: Transport,
+    /// The CONNECT and the bytes after it, then `raw` bytes of an incomplete WebSocket frame header.
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) raw: usize,
+    /// The rest of the WebSocket handshake's answer that the socket did not take yet.
+    pub(crate) outbound: Option<Box<Outbound>>,
+    pub(crate) origin: Option<Box<Origin>>,
+    pub(crate) counted_for: Address,
+    pub(crate) read_closed: bool,
+    pub(crate) arrival: Option<Box<Arrival>>,
+}
+
+/// The framing between the socket and MQTT.
+#[derive(Debug)]
+pub(crate) enum Transport {
+    Tcp,
+    /// A PROXY protocol header comes first.
+    Proxy,
+    /// After a PROXY protocol header: the first byte decides between MQTT and a WebSocket handshake.
+    Either,
+    Handshake,
+    WebSocket(Box<Decoder>),
+}
+
+/// The owner that was found for the client id of a CONNECT. Kept until the CONNECT is carried out.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) broker: u64,
+    pub(crate) hash: u64,
+    pub(crate) owner: Owner,
+}

@@ -1,0 +1,15 @@
+//! Notices of other pods about the store, handed to the store's threads.
+
+use std::sync::Arc;
+
+use crate::broker::Broker;
+use crate::jobs::StreamKey;
+
+pub(crate) trait Notices: Send + Sync {
+    /// Notices are in the store.
+    fn look(&self);
+    /// The streams of a topic have grown, and shared subscriptions with members on this pod may read them.
+    fn grown(&self, broker: &Arc<Broker>, topic: &Arc<str>);
+    /// A stream of a shared subscription has messages that no member has claimed.
+    fn waiting(&self, stream: StreamKey);
+}

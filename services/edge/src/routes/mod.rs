@@ -1,0 +1,185 @@
+//! The receivers of a topic: [`Routes`], one match of a broker's router, and the cache in which each event loop keeps them.
+//!
+//! A match holds the sessions on this pod, the streams that store the topic, and the pods that may have more receivers. It is
+//! valid until a subscription that matches the topic changes.
+
+mod cache;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use millrace_mqtt::QoS;
+use millrace_router::{Group, Matched, Receiver, Snapshot};
+use millrace_session::Message;
+
+use crate::broker::Broker;
+use crate::elsewhere::{Targets, is_here};
+use crate::limits;
+use crate::streams::{StoredGroup, TopicStreams};
+pub(crate) use cache::{NODE_WORK, RouteCache};
+
+/// The receivers of one topic: a match of the router that each core caches until a subscription changes.
+pub(crate) struct Routes {
+    pub(crate) broker: Arc<Broker>,
+    pub(crate) topic: Arc<str>,
+    /// Generation of the router at which the match was last found valid.
+    generation: AtomicU64,
+    pub(crate) matched: Matched,
+    /// The topic matches more filters than [`limits::MATCH`] allows: the broker refuses messages to it.
+    pub(crate) is_over_limit: bool,
+    /// Streams that store the topic's messages for persistent sessions.
+    pub(crate) stored: TopicStreams,
+    /// Cores with receivers, and their range in `matched.receivers`.
+    pub(crate) cores: Box<[(u16, Range<usize>)]>,
+    /// For each of `cores`, the progress of its receivers with the last messages.
+    progress: Box<[ReceiverProgress]>,
+    /// Other pods that may have connected subscribers.
+    pub(crate) copies: Targets,
+    /// Other pods that may have persistent sessions or members of shared subscriptions, which read the message from the
+    /// store.
+    pub(crate) nudges: Targets,
+    /// Nodes that the match visited: its cost.
+    pub(crate) visited: usize,
+}
+
+/// Progress of one core's receivers with the last messages of a topic.
+struct ReceiverProgress {
+    moving: AtomicUsize,
+    behind: AtomicUsize,
+}
+
+impl ReceiverProgress {
+    fn new(receivers: usize) -> Self {
+        Self { moving: AtomicUsize::new(receivers), behind: AtomicUsize::new(0) }
+    }
+}
+
+impl Routes {
+    /// The receivers in the current snapshot of the router.
+    pub(crate) fn new(broker: Arc<Broker>, topic: Arc<str>) -> Self {
+        let stored = broker.streams.matches(&topic);
+        let snapshot = broker.router.snapshot();
+        Self::found(broker, topic, stored, &snapshot)
+    }
+
+    /// The receivers in `snapshot`.
+    pub(crate) fn at(broker: Arc<Broker>, topic: Arc<str>, snapshot: &Snapshot) -> Self {
+        let stored = broker.streams.matches(&topic);
+        Self::found(broker, topic, stored, snapshot)
+    }
+
+    fn found(broker: Arc<Broker>, topic: Arc<str>, stored: TopicStreams, snapshot: &Snapshot) -> Self {
+        let (generation, mut visited) = (AtomicU64::new(snapshot.generation()), stored.visited);
+        let matched = snapshot.matches_counted(&topic, limits::MATCH, &mut visited);
+        let is_over_limit = matched.is_none() || stored.is_over_limit;
+        let matched = matched.unwrap_or_default();
+        let mut cores: Vec<(u16, Range<usize>)> = Vec::new();
+        for (index, receiver) in matched.receivers.iter().enumerate() {
+            match cores.last_mut() {
+                Some((core, range)) if *core == receiver.target.core => range.end = index + 1,
+                _ => cores.push((receiver.target.core, index..index + 1)),
+            }
+        }
+        let (copies, nudges) = Default::default();
+        let cores = cores.into_boxed_slice();
+        let progress = cores.iter().map(|(_, range)| ReceiverProgress::new(range.len())).collect();
+        Self {
+            broker,
+            topic,
+            generation,
+            matched,
+            is_over_limit,
+            stored,
+            cores,
+            progress,
+            copies,
+            nudges,
+            visited,
+        }
+    }
+
+    /// Shared subscriptions that get the message live, because no stream stores it for them.
+    pub(crate) fn live_groups(&self, message: &Message) -> impl Iterator<Item = &Arc<Group>> {
+        let is_stored = message.qos() > QoS::AtMostOnce;
+        let groups = self.matched.groups.iter();
+        groups.filter(move |group| !is_stored || self.stored.group(group.name(), group.filter()).is_none())
+    }
+
+    /// The group of a stored shared subscription, if it has a connected member on this pod.
+    pub(crate) fn online_group(&self, stored: &StoredGroup) -> Option<&Arc<Group>> {
+        let is_it = |group: &&Arc<Group>| {
+            group.name() == &*stored.name && group.filter() == &*stored.filter && group.has_online(is_here)
+        };
+        self.matched.groups.iter().find(is_it)
+    }
+
+    /// Records how many receivers of a core accept messages now, and how many of them lag.
+    pub(crate) fn note_progress(&self, core: u16, moving: usize, behind: usize) {
+        let found = self.cores.iter().position(|(of, _)| *of == core);
+        if let Some(progress) = found.and_then(|index| self.progress.get(index)) {
+            progress.moving.store(moving, Ordering::Relaxed);
+            progress.behind.store(behind, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether most of the receivers that accept messages lag, on all cores together.
+    pub(crate) fn are_most_behind(&self) -> bool {
+        let sum = |of: fn(&ReceiverProgress) -> &AtomicUsize| -> usize {
+            self.progress.iter().map(|progress| of(progress).load(Ordering::Relaxed)).sum()
+        };
+        sum(|progress| &progress.behind) * 2 > sum(|progress| &progress.moving)
+    }
+
+    /// Estimated memory, bytes.
+    pub(crate) fn size(&self) -> usize {
+        let receivers = size_of_val(&*self.matched.receivers);
+        let identifiers: usize = (self.matched.receivers.iter())
+            .filter(|receiver| receiver.identifiers.spilled())
+            .map(|receiver| size_of_val(&*receiver.identifiers))
+            .sum();
+        let groups = size_of_val(&*self.matched.groups) + size_of_val(&*self.stored.groups);
+        let streams = size_of_val(&*self.stored.streams) * 2;
+        size_of::<Self>() + self.topic.len() + receivers + identifiers + groups + streams
+    }
+
+    /// Whether the match is the one that generation `now` of the router would find.
+    #[inline]
+    pub(crate) fn is_of(&self, now: u64) -> bool {
+        self.generation.load(Ordering::Relaxed) == now
+            && self.stored.generation == self.broker.streams.generation()
+    }
+
+    /// The same, where a subscription has changed: whether none of the changed ones matches the topic.
+    pub(crate) fn is_still_valid_for(&self, now: u64) -> bool {
+        let matched = self.generation.load(Ordering::Relaxed);
+        // Filters that do not match count for the limit, too.
+        let is_valid = !self.is_over_limit
+            && self.stored.generation == self.broker.streams.generation()
+            && self.broker.router.still_valid(&self.topic, matched, now);
+        if is_valid {
+            self.generation.store(now, Ordering::Relaxed);
+        }
+        is_valid
+    }
+
+    /// Whether no session gets the message, now or later.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.stored.streams.is_empty() && self.matched.receivers.is_empty() && self.matched.groups.is_empty()
+    }
+
+    /// Cores with persistent sessions that need this topic's messages.
+    pub(crate) fn cores_that_keep(&self) -> impl Iterator<Item = u16> {
+        let keeps = |range: &Range<usize>| {
+            self.matched.receivers[range.clone()].iter().any(|receiver| receiver.kept > 0)
+        };
+        self.cores.iter().filter(move |(_, range)| keeps(range)).map(|(core, _)| *core)
+    }
+
+    pub(crate) fn receivers(&self, core: u16) -> &[Receiver] {
+        self.cores
+            .iter()
+            .find(|(of, _)| *of == core)
+            .map_or(&[], |(_, range)| &self.matched.receivers[range.clone()])
+    }
+}
