@@ -31,6 +31,7 @@ pub(crate) enum Purpose {
     AccountLink,
     Account,
     ClaimToken,
+    PasskeyChallenge,
 }
 
 /// The system gives no random bytes.
@@ -75,6 +76,7 @@ impl Purpose {
             Self::AccountLink => "account-link",
             Self::Account => "account",
             Self::ClaimToken => "claim-token",
+            Self::PasskeyChallenge => "passkey-challenge",
         }
     }
 }

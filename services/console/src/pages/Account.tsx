@@ -10,6 +10,7 @@ import { Page, Panel } from '../ui/Page'
 import { Facts } from '../ui/Stat'
 import { Address } from './account/Address'
 import { DeleteAccount } from './account/DeleteAccount'
+import { Passkeys } from './account/Passkeys'
 import { OwnAudit } from './account/OwnAudit'
 import { SecondFactor } from './account/SecondFactor'
 import { Identities } from './Identities'
@@ -34,6 +35,7 @@ export function Account() {
         </Stack>
       </Panel>
       {user.email && <PasswordPanel />}
+      {user.email && <Passkeys />}
       {user.email && <SecondFactor />}
       {user.email && ways?.password_reset && <Address />}
       <Identities />

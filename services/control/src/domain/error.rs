@@ -4,6 +4,7 @@ use millrace_access::model::Invalid;
 use millrace_layers::Error as LayerError;
 use millrace_storage::{Error as StoreError, TransactionFailure};
 
+use super::passkeys::PasskeyRequest;
 use crate::secret::NoEntropy;
 
 /// Why an operation failed. The texts are for the caller, so they say what to do.
@@ -13,12 +14,17 @@ pub enum Error {
     /// The credentials are unknown or invalid.
     #[error("{0}")]
     Unauthenticated(&'static str),
-    /// The password is right, and the code of the second factor is missing.
-    #[error("the password is right: send the code of your second factor with it, as `code`")]
-    CodeNeeded,
+    /// The password is right, and the second factor is missing. An account with passkeys gets a challenge for them.
+    #[error(
+        "the password is right: send the code of your second factor with it as `code`, or the answer of a passkey as `passkey`"
+    )]
+    CodeNeeded(Option<Box<PasskeyRequest>>),
     /// The password is right, and the code of the second factor is not.
     #[error("the code is not right, or was used before: wait for the next one, or send a recovery code")]
     CodeWrong,
+    /// The password is right, and the answer of the passkey is not.
+    #[error("{0}")]
+    PasskeyWrong(&'static str),
     /// Codes of the device are refused for so many seconds.
     #[error("there were too many wrong codes: send a recovery code, or try again in {0} s")]
     TooManyCodes(u64),

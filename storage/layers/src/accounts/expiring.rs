@@ -28,6 +28,8 @@ pub enum ExpiringKind {
     AccountLink = 6,
     /// A claim token; the id is its hash.
     ClaimToken = 7,
+    /// A spent challenge of a passkey; the id is its signature.
+    SpentChallenge = 8,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +89,7 @@ fn kind(number: u64) -> Option<ExpiringKind> {
         ExpiringKind::SignUp,
         ExpiringKind::AccountLink,
         ExpiringKind::ClaimToken,
+        ExpiringKind::SpentChallenge,
     ];
     all.into_iter().find(|kind| *kind as u64 == number)
 }
