@@ -41,7 +41,9 @@ export async function connectIdentity(proof: Schemas['ConnectIdentity'] = {}) {
 
 /** Whether the server asks for the password or a code before it does what was asked. */
 export const asksForProof = (error: unknown) =>
-  error instanceof Problem && error.status === 422 && ('password' in error.fields || 'code' in error.fields || 'passkey' in error.fields)
+  error instanceof Problem &&
+  error.status === 422 &&
+  ('password' in error.fields || 'code' in error.fields || 'passkey' in error.fields)
 
 /** Sends the browser to the provider, to sign in; with the token of an invitation the person joins by it. */
 export async function signInWithProvider(token?: string) {

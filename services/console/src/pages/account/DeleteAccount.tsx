@@ -47,7 +47,9 @@ function Question({ email, close }: { email: string; close: () => void }) {
       verb="Delete account"
       color="red"
       isDisabled={!isReady}
-      act={async () => deleteAccount({ password: password || null, ...(await factorOf({ code, hasPasskey })) })}
+      act={async () =>
+        deleteAccount({ password: password || null, ...(await factorOf({ code, hasPasskey })) })
+      }
       onDone={async () => {
         setCsrfToken(null)
         client.clear()
@@ -66,8 +68,8 @@ function Question({ email, close }: { email: string; close: () => void }) {
                 <b>{organisations.map(({ name }) => name).join(', ')}</b>.{' '}
               </>
             )}
-            All your browsers are signed out, your API tokens stop working, and your second factors
-            and identities are removed. What you did stays in the audit logs. This cannot be undone.
+            All your browsers are signed out, your API tokens stop working, and your second factors and
+            identities are removed. What you did stays in the audit logs. This cannot be undone.
           </Text>
           <TextInput
             label={`Type ${email} to go on`}

@@ -2,6 +2,7 @@ import { Anchor, Button, Group, Modal, PasswordInput, Stack, Text, TextInput } f
 import { useDisclosure } from '@mantine/hooks'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { type ReactNode, useState } from 'react'
+import { useOnce } from '../../api/once'
 import {
   addPasskey,
   canUsePasskeys,
@@ -11,7 +12,6 @@ import {
   removePasskey,
   renamePasskey,
 } from '../../api/passkeys'
-import { useOnce } from '../../api/once'
 import { waysQuery } from '../../api/session'
 import { browserName } from '../../lib/browsers'
 import { Form } from '../../ui/Form'
@@ -91,8 +91,8 @@ function Elsewhere({ origin }: { origin: string | null | undefined }) {
   if (!origin || origin === location.origin) return 'This browser has no passkeys.'
   return (
     <>
-      Browsers bind a passkey to the name of a site. Open <Anchor href={`${origin}/me`}>{origin}</Anchor> to add
-      one.
+      Browsers bind a passkey to the name of a site. Open <Anchor href={`${origin}/me`}>{origin}</Anchor> to
+      add one.
     </>
   )
 }
@@ -168,8 +168,19 @@ interface RowsProps {
 
 function PasskeyRows({ rows, again }: RowsProps) {
   const columns: Column<Passkey>[] = [
-    { key: 'name', header: 'Name', width: 'minmax(0, 1fr)', cell: ({ name }) => <span title={name}>{name}</span> },
-    { key: 'added', header: 'Added', width: '90px', isExtra: true, cell: (row) => <Time at={row.created_at_ms} /> },
+    {
+      key: 'name',
+      header: 'Name',
+      width: 'minmax(0, 1fr)',
+      cell: ({ name }) => <span title={name}>{name}</span>,
+    },
+    {
+      key: 'added',
+      header: 'Added',
+      width: '90px',
+      isExtra: true,
+      cell: (row) => <Time at={row.created_at_ms} />,
+    },
     {
       key: 'used',
       header: 'Last used',
@@ -260,7 +271,8 @@ function Question({ row, isLast, again, close }: RemoveProps & { close: () => vo
         <>
           <Text size="sm">
             {row.name} no longer signs you in. Delete it from your device or password manager, too.
-            {isLast && !hasApp &&
+            {isLast &&
+              !hasApp &&
               ' It is your only second factor: the sign-in then asks for your password alone, and your recovery codes are void.'}
           </Text>
           <PasswordInput

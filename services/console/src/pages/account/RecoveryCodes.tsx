@@ -6,8 +6,8 @@ export function RecoveryCodes({ codes, onStored }: { codes: string[]; onStored: 
   return (
     <Stack gap="md">
       <Text size="sm">
-        Each of these codes replaces your second factor once. Store them where you find them when your device is
-        lost, such as in a password manager. Codes from before are void.
+        Each of these codes replaces your second factor once. Store them where you find them when your device
+        is lost, such as in a password manager. Codes from before are void.
       </Text>
       <Secret name="Recovery codes" value={codes.join('\n')} fileName="millrace-recovery-codes.txt" />
       <Group>
