@@ -30,7 +30,6 @@ pub(crate) struct Problem {
     fields: Vec<WrongField>,
     /// With `second-factor-required`, for an account with passkeys: the challenge for one of them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(inline)]
     passkey: Option<Box<PasskeyRequest>>,
     #[serde(skip)]
     retry_after_s: Option<u64>,
