@@ -13,6 +13,7 @@ mod limits;
 mod live;
 mod oidc;
 mod secret;
+mod webauthn;
 
 pub use api::{
     Fabric, LocalDoor, OPERATOR_PATH, Operations, Options, OwnPod, PATH, openapi, operator_openapi,

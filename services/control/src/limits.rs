@@ -75,6 +75,24 @@ pub(crate) const RECOVERY_CODES: usize = 10;
 pub(crate) const WRONG_CODES_MAX: u32 = 20;
 /// The time for which wrong codes are counted, milliseconds: a day.
 pub(crate) const WRONG_CODES_MS: u64 = DAY_MS;
+/// Passkeys of a person. All are in one record with the second factor.
+pub(crate) const PASSKEYS_MAX: usize = 10;
+/// How long a challenge for a passkey can be answered, milliseconds: the timeout that WebAuthn Level 3 section 15.1 recommends.
+pub(crate) const PASSKEY_CHALLENGE_MS: u64 = 5 * 60 * 1_000;
+/// Bytes of a request that registers a passkey or signs in with one: room for the largest parts below in Base64.
+pub(crate) const PASSKEY_BODY_BYTES_MAX: usize = 64 * 1024;
+/// WebAuthn Level 3 section 4, "Credential ID".
+pub(crate) const CREDENTIAL_ID_BYTES_MAX: usize = 1_023;
+/// Browsers write type, challenge and origin: about 250 bytes.
+pub(crate) const CLIENT_DATA_BYTES_MAX: usize = 4 * 1_024;
+/// An attestation that was not asked for may hold certificates.
+pub(crate) const ATTESTATION_BYTES_MAX: usize = 24 * 1_024;
+/// 37 bytes, and outputs of extensions that were not asked for.
+pub(crate) const AUTHENTICATOR_DATA_BYTES_MAX: usize = 1_024;
+/// A signature with RSA of 4096 bits has 512 bytes.
+pub(crate) const PASSKEY_SIGNATURE_BYTES_MAX: usize = 512;
+/// WebAuthn Level 3 section 5.4.3.
+pub(crate) const USER_HANDLE_BYTES_MAX: usize = 64;
 /// How long the link that resets a password can be used, milliseconds: an hour.
 pub(crate) const PASSWORD_RESET_MS: u64 = HOUR_MS;
 /// Pause between two mails with such a link to one address.

@@ -30,6 +30,7 @@ pub(crate) enum Purpose {
     AccountLink,
     Account,
     ClaimToken,
+    PasskeyChallenge,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -73,6 +74,7 @@ impl Purpose {
             Self::AccountLink => "account-link",
             Self::Account => "account",
             Self::ClaimToken => "claim-token",
+            Self::PasskeyChallenge => "passkey-challenge",
         }
     }
 }

@@ -76,6 +76,8 @@ pub(crate) const LEDGER: &[u8] = b"afl";
 pub(crate) const PLAN: &[u8] = b"apl";
 pub(crate) const SIGN_UP: &[u8] = b"ay";
 pub(crate) const SECOND_FACTOR: &[u8] = b"a2";
+pub(crate) const PASSKEY_OWNER: &[u8] = b"a2p";
+pub(crate) const SPENT_CHALLENGE: &[u8] = b"a2c";
 pub(crate) const ACCOUNT_LINK: &[u8] = b"ayl";
 pub(crate) const FORMER_ORGANISATION: &[u8] = b"afg";
 
@@ -150,6 +152,8 @@ mod tests {
             FORMER_ORGANISATION,
             SIGN_UP,
             SECOND_FACTOR,
+            PASSKEY_OWNER,
+            SPENT_CHALLENGE,
             ACCOUNT_LINK,
             PLAN,
             POD,

@@ -7,16 +7,15 @@ import { Problem } from './problem'
 export type SecondFactor = Schemas['SecondFactor']
 /** The secret of an authenticator app, as text and as the address in its QR code. */
 export type DeviceKey = Schemas['DeviceKey']
-/** A password, and a code of the device or a recovery code. */
-export type WithCode = Schemas['WithCode']
+/** A password, and the second factor of an account that has one. */
+export type Proof = Schemas['Proof']
 
 export const secondFactorQuery = queryOptions({
   queryKey: ['me', 'second-factor'],
   queryFn: ({ signal }) => body(api.GET('/me/second-factor', { signal })),
 })
 
-export const beginSecondFactor = (password: string) =>
-  body(api.POST('/me/second-factor', { body: { password } }))
+export const beginSecondFactor = (proof: Proof) => body(api.POST('/me/second-factor', { body: proof }))
 
 const named = (key: string) => ({ header: { 'Idempotency-Key': key } })
 
@@ -24,16 +23,11 @@ const named = (key: string) => ({ header: { 'Idempotency-Key': key } })
 export const confirmSecondFactor = ({ code }: Schemas['FirstCode'], key: string) =>
   body(api.POST('/me/second-factor/confirm', { params: named(key), body: { code: digits(code) } }))
 
-export const newRecoveryCodes = ({ password, code }: WithCode, key: string) =>
-  body(
-    api.POST('/me/second-factor/recovery-codes', {
-      params: named(key),
-      body: { password, code: digits(code) },
-    }),
-  )
+export const newRecoveryCodes = (proof: Proof, key: string) =>
+  body(api.POST('/me/second-factor/recovery-codes', { params: named(key), body: proof }))
 
-export const disableSecondFactor = ({ password, code }: WithCode) =>
-  body(api.POST('/me/second-factor/disable', { body: { password, code: digits(code) } }))
+export const disableSecondFactor = (proof: Proof) =>
+  body(api.POST('/me/second-factor/disable', { body: proof }))
 
 /** Apps show the six digits in two groups. */
 export const digits = (code: string) => {
@@ -41,14 +35,17 @@ export const digits = (code: string) => {
   return /^\d+$/.test(joined) ? joined : code.trim()
 }
 
-export const signIn = (email: string, password: string, code?: string) =>
-  body(api.POST('/sign-in', { body: { email, password, ...(code && { code: digits(code) }) } }))
+export const signIn = (
+  email: string,
+  password: string,
+  factor: Pick<Schemas['SignIn'], 'code' | 'passkey'> = {},
+) => body(api.POST('/sign-in', { body: { email, password, ...factor } }))
 
-/** Whether a code is asked for, or another one. */
+/** Whether a second factor is asked for, or another one. */
 export const asksForCode = (error: unknown) =>
   error instanceof Problem && /:second-factor-(required|wrong)$/.test(error.kind)
 
-/** Whether the password was right, and no code was sent with it. */
+/** Whether the password was right, and no second factor was sent with it. */
 export const isCodeMissing = (error: unknown) =>
   error instanceof Problem && error.kind.endsWith(':second-factor-required')
 
@@ -66,9 +63,5 @@ export const confirmAddress = (token: string) => body(api.POST('/me/email/confir
 export const ownAuditPage = (cursor: string | undefined, signal: AbortSignal) =>
   body(api.GET('/me/audit', { params: { query: { cursor, limit: 100 } }, signal }))
 
-export const deleteAccount = (password: string, code: string) =>
-  body(
-    api.POST('/me/delete', {
-      body: { password: password || null, code: code === '' ? null : digits(code) },
-    }),
-  )
+export const deleteAccount = (proof: Schemas['DeleteAccount']) =>
+  body(api.POST('/me/delete', { body: proof }))

@@ -1,7 +1,6 @@
 // Accounts of a provider (OpenID Connect) with which a person signs in.
 
 import { queryOptions } from '@tanstack/react-query'
-import { digits } from './account'
 import { api, body, type Schemas } from './client'
 import { Problem } from './problem'
 
@@ -34,16 +33,17 @@ export const removeIdentity = (identity: string) =>
 
 /** Sends the browser to the provider, to connect an account. The browser comes back to /me?identity=pending.
  *
- * The server asks for the password, and for a code of the second factor, when the sign-in is older than ten minutes. */
-export async function connectIdentity({ password, code }: { password?: string; code?: string } = {}) {
-  const proof = { ...(password && { password }), ...(code && { code: digits(code) }) }
+ * The server asks for the password, and for the second factor, when the sign-in is older than ten minutes. */
+export async function connectIdentity(proof: Schemas['ConnectIdentity'] = {}) {
   const { location: to } = await body(api.POST('/me/identities', { body: proof }))
   location.assign(to)
 }
 
 /** Whether the server asks for the password or a code before it does what was asked. */
 export const asksForProof = (error: unknown) =>
-  error instanceof Problem && error.status === 422 && ('password' in error.fields || 'code' in error.fields)
+  error instanceof Problem &&
+  error.status === 422 &&
+  ('password' in error.fields || 'code' in error.fields || 'passkey' in error.fields)
 
 /** Sends the browser to the provider, to sign in; with the token of an invitation the person joins by it. */
 export async function signInWithProvider(token?: string) {

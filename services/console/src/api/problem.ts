@@ -11,12 +11,14 @@ export class Problem extends Error {
   /** Which kind of problem it is; empty when the server has not said. */
   readonly kind: string
   readonly fields: Record<string, string>
+  /** The challenge for a passkey, where the password was right and the account has one. */
+  readonly passkey: Shown['passkey'] | null
   readonly requestId: string | null
   /** After how many seconds the same request may work; null: the server has not said. */
   readonly retryAfterS: number | null
 
   constructor(
-    shown: Pick<Shown, 'status' | 'detail' | 'fields'> & { type?: string },
+    shown: Pick<Shown, 'status' | 'detail' | 'fields' | 'passkey'> & { type?: string },
     requestId: string | null = null,
     retryAfterS: number | null = null,
   ) {
@@ -26,6 +28,7 @@ export class Problem extends Error {
     this.fields = Object.fromEntries(
       (shown.fields ?? []).map(({ field, detail }) => [field, sentence(detail)]),
     )
+    this.passkey = shown.passkey ?? null
     this.requestId = requestId
     this.retryAfterS = retryAfterS
   }

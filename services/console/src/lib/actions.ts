@@ -20,8 +20,9 @@ const DONE: Record<string, string> = {
 
 const SAID: Record<string, string> = {
   sign_in: 'Signed in',
-  'sign_in.ask_code': 'Password right, code missing',
+  'sign_in.ask_code': 'Password right, second factor missing',
   'sign_in.refuse': 'Sign-in refused',
+  'person.add_passkey': 'Passkey added',
   'person.ask_address': 'New e-mail address requested',
   'person.ask_password_reset': 'New password requested',
   'person.begin_second_factor': 'Set-up of second factor begun',
@@ -35,7 +36,10 @@ const SAID: Record<string, string> = {
   'person.end_sessions': 'Browsers signed out',
   'person.make_reset_link': 'Link for a new password made',
   'person.refuse_code': 'Wrong code refused',
+  'person.refuse_passkey': 'Passkey refused',
+  'person.remove_passkey': 'Passkey removed',
   'person.remove_second_factor': 'Second factor removed by an operator',
+  'person.rename_passkey': 'Passkey renamed',
   'person.renew_recovery_codes': 'Recovery codes renewed',
   'person.reset_password': 'Password reset',
   'credential.create_batch': 'Credentials created in a batch',

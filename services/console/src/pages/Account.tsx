@@ -11,6 +11,7 @@ import { Facts } from '../ui/Stat'
 import { Address } from './account/Address'
 import { DeleteAccount } from './account/DeleteAccount'
 import { OwnAudit } from './account/OwnAudit'
+import { Passkeys } from './account/Passkeys'
 import { SecondFactor } from './account/SecondFactor'
 import { Identities } from './Identities'
 import { WebSessions } from './WebSessions'
@@ -34,6 +35,7 @@ export function Account() {
         </Stack>
       </Panel>
       {user.email && <PasswordPanel />}
+      {user.email && <Passkeys />}
       {user.email && <SecondFactor />}
       {user.email && ways?.password_reset && <Address />}
       <Identities />

@@ -3,7 +3,6 @@ import { useDisclosure } from '@mantine/hooks'
 import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useState } from 'react'
-import { secondFactorQuery } from '../api/account'
 import {
   asksForProof,
   confirmIdentity,
@@ -13,6 +12,7 @@ import {
   pendingIdentityQuery,
   removeIdentity,
 } from '../api/identities'
+import { proofOf } from '../api/passkeys'
 import { waysQuery } from '../api/session'
 import { Confirm } from '../ui/Confirm'
 import { Form } from '../ui/Form'
@@ -22,7 +22,7 @@ import { type Column, Rows } from '../ui/Rows'
 import { Facts } from '../ui/Stat'
 import { Empty, Failure, Loaded } from '../ui/State'
 import { Time } from '../ui/Time'
-import { CodeInput } from './account/CodeInput'
+import { FactorInput, useFactor } from './account/FactorInput'
 
 const accountSaid = ({ email, subject }: Identity) => email ?? subject
 
@@ -82,15 +82,15 @@ function ConnectButton({ provider }: { provider: string }) {
 
 /** The sign-in is older than ten minutes: somebody else may sit at this browser. */
 function Proof({ provider, close }: { provider: string; close: () => void }) {
-  const { data: factor } = useQuery(secondFactorQuery)
+  const { hasPasskey, isReady } = useFactor()
   const [password, setPassword] = useState('')
   const [code, setCode] = useState('')
   const [isLeaving, setLeaving] = useState(false)
   return (
     <Form
       verb={`Go on to ${provider}`}
-      isDisabled={password === '' || isLeaving}
-      act={() => connectIdentity({ password, code })}
+      isDisabled={password === '' || !isReady(code) || isLeaving}
+      act={async () => connectIdentity(await proofOf({ password, code, hasPasskey }))}
       onDone={() => setLeaving(true)}
       onCancel={close}
     >
@@ -108,9 +108,7 @@ function Proof({ provider, close }: { provider: string; close: () => void }) {
             error={wrong.password}
             data-autofocus
           />
-          {(factor?.enabled || wrong.code) && (
-            <CodeInput value={code} onChange={setCode} error={wrong.code} takesRecovery />
-          )}
+          <FactorInput value={code} onChange={setCode} wrong={wrong} />
         </>
       )}
     </Form>

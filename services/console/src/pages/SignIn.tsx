@@ -2,10 +2,11 @@ import { Anchor, Button, Divider, Group, PasswordInput, Stack, Text, TextInput }
 import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { type FormEvent, useState } from 'react'
-import { asksForCode, isCodeMissing, signIn } from '../api/account'
+import { asksForCode, digits, isCodeMissing, signIn } from '../api/account'
 import { linkProblem } from '../api/local'
+import { canUsePasskeys, type PasskeyRequest, signInWithBoth, signInWithPasskey } from '../api/passkeys'
 import { Problem } from '../api/problem'
-import { signedIn, waysQuery } from '../api/session'
+import { type Session, signedIn, waysQuery } from '../api/session'
 import { safeNext } from '../lib/next'
 import { Card } from '../shell/Card'
 import { Failure } from '../ui/State'
@@ -22,21 +23,36 @@ export function SignIn() {
   const [email, setEmail] = useState('')
   const [password, setPassword] = useState('')
   const [asksCode, setAsksCode] = useState(false)
+  const [asked, setAsked] = useState<PasskeyRequest | null>(null)
+  const [hasPasskey, setHasPasskey] = useState(false)
   const { data: ways } = useQuery(waysQuery)
+  const usesPasskeys = canUsePasskeys(ways?.passkey_origin)
+  const onSuccess = (session: Session) => {
+    signedIn(client, session)
+    void navigate({ href: safeNext(next), replace: true })
+  }
   const signingIn = useMutation({
-    mutationFn: (code?: string) => signIn(email, password, code),
-    onSuccess: (session) => {
-      signedIn(client, session)
-      void navigate({ href: safeNext(next), replace: true })
+    mutationFn: (by?: Factor) => {
+      if (!by) return signIn(email, password)
+      if ('code' in by) return signIn(email, password, { code: digits(by.code) })
+      setAsked(null)
+      return signInWithBoth(email, password, asked)
     },
+    onSuccess,
     onError: (error) => {
-      if (asksForCode(error)) setAsksCode(true)
+      if (!asksForCode(error)) return
+      setAsksCode(true)
+      if (!(error instanceof Problem && error.passkey)) return
+      setAsked(error.passkey)
+      setHasPasskey(true)
     },
   })
+  const withPasskey = useMutation({ mutationFn: signInWithPasskey, onSuccess })
   if (asksCode) {
     const back = () => {
       setAsksCode(false)
       setPassword('')
+      setHasPasskey(false)
       signingIn.reset()
     }
     return (
@@ -44,6 +60,7 @@ export function SignIn() {
         // That a code is needed is no failure of it.
         error={isCodeMissing(signingIn.error) ? null : signingIn.error}
         isPending={signingIn.isPending}
+        hasPasskey={hasPasskey && usesPasskeys}
         send={signingIn.mutate}
         back={back}
       />
@@ -59,13 +76,22 @@ export function SignIn() {
       <Stack gap="md" mt="lg">
         {linkProblem && <Failure error={linkProblem} />}
         {ways?.provider && (
-          <>
-            <Button component="a" href="/api/v1/sign-in/oidc" variant="default" fullWidth>
-              Sign in with {ways.provider.name}
-            </Button>
-            <Divider label="or" />
-          </>
+          <Button component="a" href="/api/v1/sign-in/oidc" variant="default" fullWidth>
+            Sign in with {ways.provider.name}
+          </Button>
         )}
+        {usesPasskeys && (
+          <Button
+            variant="default"
+            fullWidth
+            loading={withPasskey.isPending}
+            onClick={() => withPasskey.mutate()}
+          >
+            Sign in with a passkey
+          </Button>
+        )}
+        {withPasskey.isError && <Failure error={withPasskey.error} isOwnAccount />}
+        {(ways?.provider || usesPasskeys) && <Divider label="or" />}
         <form onSubmit={submit}>
           <Stack gap="md">
             <TextInput
@@ -117,24 +143,49 @@ export function SignIn() {
   )
 }
 
+/** What follows the password. */
+type Factor = { code: string } | { passkey: true }
+
 interface CodeStepProps {
   error: Error | null
   isPending: boolean
-  send: (code: string) => void
+  hasPasskey: boolean
+  send: (by: Factor) => void
   back: () => void
 }
 
 /** The password was right, and the account has a second factor. */
-function CodeStep({ error, isPending, send, back }: CodeStepProps) {
+function CodeStep({ error, isPending, hasPasskey, send, back }: CodeStepProps) {
+  const [isPasskey, setPasskey] = useState(hasPasskey)
   const [code, setCode] = useState('')
   const [isRecovery, setRecovery] = useState(false)
   const submit = (event: FormEvent) => {
     event.preventDefault()
-    send(code)
+    send({ code })
   }
   const change = (to: boolean) => {
     setRecovery(to)
     setCode('')
+  }
+  if (isPasskey) {
+    return (
+      <Card title="Use your passkey" lead="Your password was right. One step is left.">
+        <Stack gap="md" mt="lg">
+          {error && <Failure error={error} isOwnAccount />}
+          <Button fullWidth autoFocus loading={isPending} onClick={() => send({ passkey: true })}>
+            Use passkey
+          </Button>
+          <Group justify="space-between">
+            <Anchor component="button" type="button" size="sm" onClick={() => setPasskey(false)}>
+              Use a code
+            </Anchor>
+            <Anchor component="button" type="button" size="sm" onClick={back}>
+              Use another account
+            </Anchor>
+          </Group>
+        </Stack>
+      </Card>
+    )
   }
   return (
     <Card
@@ -180,6 +231,11 @@ function CodeStep({ error, isPending, send, back }: CodeStepProps) {
             <Anchor component="button" type="button" size="sm" onClick={() => change(!isRecovery)}>
               {isRecovery ? 'Use the authenticator app' : 'Use a recovery code'}
             </Anchor>
+            {hasPasskey && (
+              <Anchor component="button" type="button" size="sm" onClick={() => setPasskey(true)}>
+                Use your passkey
+              </Anchor>
+            )}
             <Anchor component="button" type="button" size="sm" onClick={back}>
               Use another account
             </Anchor>

@@ -26,6 +26,7 @@ mod oidc;
 mod operator;
 mod organisations;
 mod parts;
+mod passkeys;
 mod problem;
 mod rates;
 mod region;
@@ -155,6 +156,7 @@ fn routes() -> OpenApiRouter<Api> {
     let all = OpenApiRouter::new()
         .merge(accounts::routes())
         .merge(second_factor::routes())
+        .merge(passkeys::routes())
         .merge(account_links::routes())
         .merge(oidc::routes())
         .merge(local::routes())

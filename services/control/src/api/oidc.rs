@@ -46,6 +46,9 @@ pub(crate) struct Ways {
     local: bool,
     /// Whether a link for a new password is mailed: POST /password-reset. Otherwise the operator makes one.
     password_reset: bool,
+    /// Origin of the pages on which people sign in with a passkey: POST /sign-in/passkey. Null: passkeys do not work here.
+    #[schema(example = "https://console.example.org")]
+    passkey_origin: Option<String>,
 }
 
 /// People who may create an account.
@@ -118,6 +121,7 @@ async fn ways(State(api): State<Api>) -> Json<Ways> {
         provider: api.provider().map(name),
         local: api.local_door().is_some(),
         password_reset: api.control().confirms_addresses(),
+        passkey_origin: api.control().passkey_origin(),
     })
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tracing::error;
 use utoipa::ToSchema;
 
-use crate::domain::Error;
+use crate::domain::{Error, PasskeyRequest};
 use crate::live::LiveError;
 use millrace_layers::Error as LayerError;
 use millrace_storage::Error as StoreError;
@@ -28,6 +28,9 @@ pub(crate) struct Problem {
     /// Invalid fields of the request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     fields: Vec<WrongField>,
+    /// With `second-factor-required`, for an account with passkeys: the challenge for one of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    passkey: Option<Box<PasskeyRequest>>,
     #[serde(skip)]
     retry_after_s: Option<u64>,
 }
@@ -62,8 +65,8 @@ impl Problem {
         (StatusCode::INTERNAL_SERVER_ERROR, "internal", "Something broke here"),
         (StatusCode::NOT_IMPLEMENTED, "not-implemented", "This server cannot do that yet"),
         (StatusCode::SERVICE_UNAVAILABLE, "unavailable", "This does not work for the moment"),
-        (StatusCode::UNAUTHORIZED, "second-factor-required", "A code of the second factor is needed"),
-        (StatusCode::UNAUTHORIZED, "second-factor-wrong", "The code of the second factor is not right"),
+        (StatusCode::UNAUTHORIZED, "second-factor-required", "The second factor is needed"),
+        (StatusCode::UNAUTHORIZED, "second-factor-wrong", "The second factor is not right"),
     ];
 
     pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
@@ -89,6 +92,7 @@ impl Problem {
             status: status.as_u16(),
             detail: detail.into(),
             fields: Vec::new(),
+            passkey: None,
             retry_after_s: None,
         }
     }
@@ -131,8 +135,13 @@ impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         let status = match &error {
             Error::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
-            Error::CodeNeeded => return Self::named("second-factor-required", error.to_string()),
-            Error::CodeWrong => return Self::named("second-factor-wrong", error.to_string()),
+            Error::CodeNeeded(asked) => {
+                let passkey = asked.clone();
+                return Self { passkey, ..Self::named("second-factor-required", error.to_string()) };
+            }
+            Error::CodeWrong | Error::PasskeyWrong(_) => {
+                return Self::named("second-factor-wrong", error.to_string());
+            }
             Error::TooManyCodes(seconds) => {
                 return Self { detail: error.to_string(), ..Self::later(*seconds) };
             }

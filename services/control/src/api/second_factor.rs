@@ -9,7 +9,7 @@ use utoipa_axum::routes;
 use super::Api;
 use super::extract::{Auth, From, IdempotencyKey, Input};
 use super::problem::Answer;
-use crate::domain::{DeviceKey, FirstCode, RecoveryCodes, SecondFactor, WithCode, WithPassword};
+use crate::domain::{DeviceKey, FirstCode, Proof, RecoveryCodes, SecondFactor};
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
@@ -19,27 +19,27 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(disable_second_factor))
 }
 
-/// Whether signing in with your password asks for a code.
+/// Whether signing in with your password asks for a second factor.
 #[utoipa::path(get, path = "/me/second-factor", tag = "people",
     responses((status = 200, description = "Your second factor", body = SecondFactor)))]
 async fn get_second_factor(State(api): State<Api>, Auth(caller): Auth) -> Answer<Json<SecondFactor>> {
     Ok(Json(api.control().second_factor(&caller).await?))
 }
 
-/// Makes a secret for your device. It is in force once you have confirmed its first code, within 10 minutes.
-#[utoipa::path(post, path = "/me/second-factor", tag = "people", request_body = WithPassword,
+/// Makes a secret for your authenticator app. Send a `code` or the answer of a passkey as well if you have passkeys. The secret is in force once you have confirmed its first code, within 10 minutes.
+#[utoipa::path(post, path = "/me/second-factor", tag = "people", request_body = Proof,
     responses((status = 201, description = "The secret, which is shown once", body = DeviceKey)))]
 async fn begin_second_factor(
     State(api): State<Api>,
     Auth(caller): Auth,
     From(address): From,
-    Input { value, .. }: Input<WithPassword>,
+    Input { value, .. }: Input<Proof>,
 ) -> Answer<(StatusCode, Json<DeviceKey>)> {
     api.rates().password(address)?;
     Ok((StatusCode::CREATED, Json(api.control().begin_second_factor(&caller, &value).await?)))
 }
 
-/// Puts the second factor in force with the first code of your device, and signs you out everywhere else.
+/// Puts your authenticator app in force with its first code, and signs you out everywhere else.
 #[utoipa::path(post, path = "/me/second-factor/confirm", tag = "people", params(IdempotencyKey), request_body = FirstCode,
     responses((status = 200, description = "Your recovery codes, which are shown once", body = RecoveryCodes)))]
 async fn confirm_second_factor(
@@ -53,26 +53,26 @@ async fn confirm_second_factor(
 }
 
 /// Makes new recovery codes. Those from before are void.
-#[utoipa::path(post, path = "/me/second-factor/recovery-codes", tag = "people", params(IdempotencyKey), request_body = WithCode,
+#[utoipa::path(post, path = "/me/second-factor/recovery-codes", tag = "people", params(IdempotencyKey), request_body = Proof,
     responses((status = 200, description = "Your recovery codes, which are shown once", body = RecoveryCodes)))]
 async fn renew_recovery_codes(
     State(api): State<Api>,
     Auth(caller): Auth,
     From(address): From,
-    Input { value, once }: Input<WithCode>,
+    Input { value, once }: Input<Proof>,
 ) -> Answer<Json<RecoveryCodes>> {
     api.rates().password(address)?;
     Ok(Json(api.control().renew_recovery_codes(&caller, &value, &once).await?))
 }
 
-/// Turns your second factor off.
-#[utoipa::path(post, path = "/me/second-factor/disable", tag = "people", request_body = WithCode,
+/// Turns your authenticator app off. Your passkeys stay.
+#[utoipa::path(post, path = "/me/second-factor/disable", tag = "people", request_body = Proof,
     responses((status = 204, description = "It is off")))]
 async fn disable_second_factor(
     State(api): State<Api>,
     Auth(caller): Auth,
     From(address): From,
-    Input { value, .. }: Input<WithCode>,
+    Input { value, .. }: Input<Proof>,
 ) -> Answer<StatusCode> {
     api.rates().password(address)?;
     api.control().disable_second_factor(&caller, &value).await?;

@@ -288,7 +288,7 @@ impl Control {
         Ok(is_same.then_some((link, account.value)))
     }
 
-    fn state_of(&self, user: Uuid, account: &UserRecord) -> Result<Hash> {
+    pub(super) fn state_of(&self, user: Uuid, account: &UserRecord) -> Result<Hash> {
         let password = account.password.as_ref().map_or("", Secret::expose);
         self.hash(Purpose::Account, &[user.as_bytes(), account.email.as_bytes(), password.as_bytes()])
     }

@@ -10,7 +10,8 @@ use uuid::Uuid;
 use super::audit::{Actor, ActorKind};
 use super::change::Change;
 use super::check::Fields;
-use super::second_factor::Checked;
+use super::passkeys::{PasskeyAssertion, Purposed};
+use super::second_factor::{Checked, Shown};
 use super::sign_ups::Wanted;
 use super::web_sessions::NewSession;
 use super::{
@@ -55,6 +56,8 @@ pub struct SignIn {
     /// it was `second-factor-required`.
     #[schema(value_type = Option<String>, format = Password, example = "492039")]
     pub code: Option<Secret>,
+    /// Instead of `code`: the answer of a passkey to the challenge in the answer `second-factor-required`.
+    pub passkey: Option<PasskeyAssertion>,
 }
 
 /// A new password.
@@ -331,11 +334,14 @@ impl Control {
                 if !account.is_some_and(|account| account.email == *email && is_hash_of(&account, phc)) {
                     return Ok(None);
                 }
-                let checked = self.take_code(&change, id, input.code.as_ref()).await?;
+                let (code, passkey) = (input.code.as_ref(), input.passkey.as_ref());
+                let shown = Shown { code, passkey, purpose: Purposed::SecondStep };
+                let checked = self.take_factor(&change, id, shown).await?;
                 if checked.passes() {
                     session.begin(&change.tx, id).await?;
                     let details = match checked {
                         Checked::Right => serde_json::json!({ "second_factor": true }),
+                        Checked::Passkey => serde_json::json!({ "second_factor": true, "passkey": true }),
                         _ => serde_json::json!({}),
                     };
                     audit_as(&change, id, "sign_in", email, details).await?;
@@ -350,17 +356,21 @@ impl Control {
             self.note_refused_sign_in(id, email, source, serde_json::json!({})).await?;
             return Err(wrong());
         };
-        if matches!(checked, Checked::Wrong | Checked::TooMany { .. }) {
-            let details = serde_json::json!({ "second_factor": true });
+        if checked.is_refusal() {
+            let details = serde_json::json!({ "second_factor": true, "passkey": input.passkey.is_some() });
             self.note_refused_sign_in(id, email, source, details).await?;
         }
-        checked.at_sign_in(self.now_ms())?;
+        let asked = match checked {
+            Checked::Missing => self.second_step(id).await?,
+            _ => None,
+        };
+        checked.at_sign_in(self.now_ms(), asked)?;
         self.welcome_person(id, session).await
     }
 
     /// Writes into the audit logs of a person and their organisations that a sign-in was refused. The API limits how
     /// often that happens.
-    async fn note_refused_sign_in(
+    pub(super) async fn note_refused_sign_in(
         &self,
         user: Uuid,
         email: &str,
@@ -382,7 +392,7 @@ impl Control {
         self.welcome_person(user, session).await
     }
 
-    async fn welcome_person(&self, user: Uuid, session: &NewSession) -> Result<SignedIn> {
+    pub(super) async fn welcome_person(&self, user: Uuid, session: &NewSession) -> Result<SignedIn> {
         let me = self.look(|tx| async move { me(&tx, user).await }).await?;
         let NewSession { secret, hash, expires_at_ms, .. } = session;
         let (secret, csrf) = (secret.clone(), self.csrf(hash)?);

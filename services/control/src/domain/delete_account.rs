@@ -7,7 +7,8 @@ use serde_json::json;
 use utoipa::ToSchema;
 
 use super::accounts::{found, get, person_of};
-use super::second_factor::Checked;
+use super::passkeys::{PasskeyAssertion, Purposed};
+use super::second_factor::{self, Shown};
 use super::{
     Caller, Control, Error, Once, Result, Role, machine, members, organisations, visitors, web_sessions,
 };
@@ -24,6 +25,8 @@ pub struct DeleteAccount {
     /// For an account with a second factor: the six digits that the device shows, or a recovery code.
     #[schema(value_type = Option<String>, format = Password, example = "492039")]
     pub code: Option<Secret>,
+    /// Instead of `code`: the answer of a passkey to the challenge of POST /me/passkeys/challenge.
+    pub passkey: Option<PasskeyAssertion>,
 }
 
 impl Control {
@@ -57,7 +60,9 @@ impl Control {
                 Some(proof) => proof.holds(&change, caller).await.map(drop)?,
                 None => web_sessions::still_there(tx, sign_in, change.now_ms, Read::Serializable).await?,
             }
-            let checked = self.take_code(&change, user, input.code.as_ref()).await?;
+            let (code, passkey) = (input.code.as_ref(), input.passkey.as_ref());
+            let shown = Shown { code, passkey, purpose: Purposed::InSession(sign_in) };
+            let checked = self.take_factor(&change, user, shown).await?;
             if !checked.passes() {
                 return Ok(checked);
             }
@@ -85,15 +90,11 @@ impl Control {
             accounts::audit::clear(tx, user.as_bytes())?;
             accounts::emails().clear(tx, account.email.as_bytes()).await?;
             visitors::disconnect_all(tx, user).await?;
-            accounts::second_factors().clear(tx, user.as_bytes()).await?;
+            second_factor::clear(tx, user).await?;
             web_sessions::end_all(tx, user, None).await?;
             accounts::users().clear(tx, user.as_bytes()).await?;
             Ok(checked)
         });
-        let checked = checked.await?;
-        if matches!(checked, Checked::Wrong | Checked::TooMany { .. }) {
-            self.note_wrong_code(caller, user).await?;
-        }
-        checked.in_session(self.now_ms())
+        self.settle_factor(caller, user, checked.await?).await
     }
 }

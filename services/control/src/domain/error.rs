@@ -4,6 +4,7 @@ use millrace_access::model::Invalid;
 use millrace_layers::Error as LayerError;
 use millrace_storage::{Error as StoreError, TransactionFailure};
 
+use super::passkeys::PasskeyRequest;
 use crate::secret::NoEntropy;
 
 /// The texts are for the caller, so they say what to do.
@@ -12,10 +13,17 @@ use crate::secret::NoEntropy;
 pub enum Error {
     #[error("{0}")]
     Unauthenticated(&'static str),
-    #[error("the password is right: send the code of your second factor with it, as `code`")]
-    CodeNeeded,
+    /// The password is right. An account with passkeys gets a challenge for them.
+    #[error(
+        "the password is right: send the code of your second factor with it as `code`, or the answer of a passkey as `passkey`"
+    )]
+    CodeNeeded(Option<Box<PasskeyRequest>>),
+    /// The password is right.
     #[error("the code is not right, or was used before: wait for the next one, or send a recovery code")]
     CodeWrong,
+    /// The password is right.
+    #[error("{0}")]
+    PasskeyWrong(&'static str),
     /// Seconds until codes of the device are accepted again.
     #[error("there were too many wrong codes: send a recovery code, or try again in {0} s")]
     TooManyCodes(u64),

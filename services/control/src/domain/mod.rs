@@ -35,6 +35,7 @@ mod operator;
 mod organisations;
 mod page;
 mod parts;
+mod passkeys;
 mod passwords;
 mod plans;
 mod post;
@@ -83,12 +84,14 @@ pub use operator::{LoudTenant, Loudest, NewSuspension, PodLease, Suspension, Ten
 pub use organisations::{NewOrganisation, Organisation};
 pub use page::{Page, PageRequest};
 pub use parts::Precondition;
+pub use passkeys::{
+    NewPasskey, Passkey, PasskeyAdded, PasskeyAssertion, PasskeyChange, PasskeyCreation, PasskeyCredential,
+    PasskeyRequest,
+};
 pub use plans::{NewPlan, Plan, PlanChoice};
 pub use post::{Letter, Mailer};
 pub use prices::{Price, Prices, UnitPrice};
-pub use second_factor::{
-    DeviceKey, FirstCode, RecoveryCodes, SecondFactor, SecondFactorRemoval, WithCode, WithPassword,
-};
+pub use second_factor::{DeviceKey, FirstCode, Proof, RecoveryCodes, SecondFactor, SecondFactorRemoval};
 pub use sign_ups::Confirmation;
 pub use spend::{CapAction, NewSpendCap, SpendCap};
 pub use tokens::{NewToken, Token};

@@ -99,6 +99,19 @@ impl Post {
         self.mailer.send(letter(to, subject, text));
     }
 
+    pub(super) fn passkey_changed(&self, to: &str, name: &str, is_new: bool) {
+        let (subject, what) = match is_new {
+            true => ("A passkey was added", "added to your account. It can sign you in"),
+            false => ("A passkey was removed", "removed from your account. It no longer signs you in"),
+        };
+        let text = format!(
+            "The passkey \"{name}\" was {what}.\n\n\
+             If it was not you, sign in at {}/, choose another password, and look at the passkeys of your account.\n",
+            self.url
+        );
+        self.mailer.send(letter(to, subject, text));
+    }
+
     pub(super) fn invite(&self, to: &str, secret: &Secret) {
         let text = format!(
             "You are invited to an organisation. To join it, open this link within 7 days, and sign up or sign in \

@@ -1,5 +1,5 @@
-//! The second factor of people who sign in with a password: codes of a device (TOTP, RFC 6238: SHA-1, six digits, 30 s), and recovery codes
-//! for a lost device.
+//! The second factors of people who sign in with a password: codes of a device (TOTP, RFC 6238: SHA-1, six digits, 30 s), passkeys
+//! ([`super::passkeys`]), and recovery codes for a lost device. One record of an account has all of them.
 //!
 //! The device's secret is sealed with the region's key. Recovery codes have 80 random bits, so a keyed hash without salt and rounds hides
 //! them. A code is spent in the transaction that takes it, so of two requests at once with the same code one is refused.
@@ -20,6 +20,7 @@ use uuid::Uuid;
 use super::accounts::{audit_everywhere, by_email, person_of, shown};
 use super::audit::{Actor, ActorKind};
 use super::change::Change;
+use super::passkeys::{self, PasskeyAssertion, PasskeyRequest, Purposed, Stored};
 use super::{Caller, Control, Error, Once, Result, web_sessions};
 use crate::limits::{
     RECOVERY_CODES, SECOND_FACTOR_PENDING_MS, WRONG_CODES_MAX, WRONG_CODES_MS, WRONG_FIRST_CODES_MAX,
@@ -37,21 +38,16 @@ const ALPHABET: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 /// The second factor of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct SecondFactor {
-    /// Whether signing in with the password asks for a code.
+    /// Whether signing in with the password asks for a second factor: a code of an authenticator app, or a passkey.
     pub enabled: bool,
-    /// Since when, in unix milliseconds; null: it is off.
+    /// Since when the oldest of them is in force, in unix milliseconds; null: there is none.
     pub enabled_at: Option<u64>,
+    /// Since when the authenticator app is in force, in unix milliseconds; null: there is none.
+    pub app_enabled_at: Option<u64>,
+    /// Number of passkeys.
+    pub passkeys: usize,
     /// Recovery codes that were not used.
     pub recovery_codes_left: usize,
-}
-
-/// A password, to show that it is not only somebody at an open page.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct WithPassword {
-    /// The password of the account.
-    #[schema(value_type = String, format = Password)]
-    pub password: Secret,
 }
 
 /// The account whose second factor an operator removes.
@@ -72,16 +68,33 @@ pub struct FirstCode {
     pub code: Secret,
 }
 
-/// A password and a code.
+/// A password, and the second factor of an account that has one: it shows that the request comes from the person.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct WithCode {
+pub struct Proof {
     /// The password of the account.
     #[schema(value_type = String, format = Password)]
     pub password: Secret,
     /// The six digits that the device shows, or a recovery code.
-    #[schema(value_type = String, format = Password, example = "492039")]
-    pub code: Secret,
+    #[schema(value_type = Option<String>, format = Password, example = "492039", max_length = 64)]
+    pub code: Option<Secret>,
+    /// Instead of `code`: the answer of a passkey to the challenge of POST /me/passkeys/challenge.
+    pub passkey: Option<PasskeyAssertion>,
+}
+
+/// The second factor that a request shows.
+pub(super) struct Shown<'a> {
+    pub(super) code: Option<&'a Secret>,
+    pub(super) passkey: Option<&'a PasskeyAssertion>,
+    /// What the challenge of the passkey must be for.
+    pub(super) purpose: Purposed<'a>,
+}
+
+impl Proof {
+    pub(super) fn shown<'a>(&'a self, sign_in: &'a Hash) -> Shown<'a> {
+        let (code, passkey) = (self.code.as_ref(), self.passkey.as_ref());
+        Shown { code, passkey, purpose: Purposed::InSession(sign_in) }
+    }
 }
 
 /// The secret for a device. It is shown once, and in force when the first code is confirmed.
@@ -95,20 +108,25 @@ pub struct DeviceKey {
     pub uri: Secret,
 }
 
-/// Recovery codes, which are shown once. Each replaces a code of the device once.
+/// Recovery codes, which are shown once. Each replaces a code of the device or a passkey once.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct RecoveryCodes {
-    /// The codes.
+    /// The codes. Empty if the account has some already, because a passkey came first.
     #[schema(value_type = Vec<String>, example = json!(["k3vx-9m2c-t7qa-hd5w"]))]
     pub recovery_codes: Vec<Secret>,
 }
 
-/// The second factor as it is stored.
-#[derive(Clone, Serialize, Deserialize)]
-struct Record {
-    /// The secret of the device. Its key also hashes the recovery codes.
-    device: Sealed,
-    /// `None`: it waits for its first code, until `pending_until_ms`.
+/// The second factors of an account as they are stored.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub(super) struct Factors {
+    /// The secret of the device. A server from before passkeys cannot read a record without one, and then refuses the sign-in.
+    device: Option<Sealed>,
+    /// Key that hashes the recovery codes; `None` in records from before passkeys: the key of the device.
+    #[serde(default)]
+    recovery_key: Option<u32>,
+    #[serde(default)]
+    pub(super) passkeys: Vec<Stored>,
+    /// Of the device. `None`: it waits for its first code, until `pending_until_ms`.
     enabled_at_ms: Option<u64>,
     pending_until_ms: u64,
     /// Time step of the last code that was taken: it and those before are not taken again.
@@ -149,7 +167,14 @@ pub(super) enum Checked {
     /// None was sent.
     Missing,
     Right,
+    /// The same, and the recovery codes from before stay.
+    RightWithOldCodes,
     Wrong,
+    /// A passkey has answered.
+    Passkey,
+    PasskeyWrong,
+    /// The signature counter of the passkey went back.
+    PasskeyCopied,
     /// Too many were wrong before, so this one was not looked at.
     TooMany {
         until_ms: u64,
@@ -158,27 +183,40 @@ pub(super) enum Checked {
 
 impl Checked {
     pub(super) fn passes(self) -> bool {
-        matches!(self, Self::NotNeeded | Self::Right)
+        matches!(self, Self::NotNeeded | Self::Right | Self::RightWithOldCodes | Self::Passkey)
     }
 
-    pub(super) fn at_sign_in(self, now_ms: u64) -> Result<()> {
+    /// Whether a factor was shown, and refused. The audit log has that.
+    pub(super) fn is_refusal(self) -> bool {
+        !self.passes() && self != Self::Missing
+    }
+
+    pub(super) fn at_sign_in(self, now_ms: u64, asked: Option<PasskeyRequest>) -> Result<()> {
         match self {
-            Self::NotNeeded | Self::Right => Ok(()),
-            Self::Missing => Err(Error::CodeNeeded),
+            Self::NotNeeded | Self::Right | Self::RightWithOldCodes | Self::Passkey => Ok(()),
+            Self::Missing => Err(Error::CodeNeeded(asked.map(Box::new))),
             Self::Wrong => Err(Error::CodeWrong),
+            Self::PasskeyWrong => Err(Error::PasskeyWrong(PASSKEY_WRONG)),
+            Self::PasskeyCopied => Err(Error::PasskeyWrong(PASSKEY_COPIED)),
             Self::TooMany { until_ms } => Err(too_many(until_ms, now_ms)),
         }
     }
 
     pub(super) fn in_session(self, now_ms: u64) -> Result<()> {
         match self {
-            Self::NotNeeded | Self::Right => Ok(()),
+            Self::NotNeeded | Self::Right | Self::RightWithOldCodes | Self::Passkey => Ok(()),
             Self::Missing => Err(Error::field("code", "is missing: your account has a second factor")),
             Self::Wrong => Err(Error::field("code", "is not right, or was used before")),
+            Self::PasskeyWrong => Err(Error::field("passkey", PASSKEY_WRONG)),
+            Self::PasskeyCopied => Err(Error::field("passkey", PASSKEY_COPIED)),
             Self::TooMany { until_ms } => Err(too_many(until_ms, now_ms)),
         }
     }
 }
+
+const PASSKEY_WRONG: &str =
+    "the answer of the passkey is not right, was used before, or came too late: try again";
+const PASSKEY_COPIED: &str = "the passkey may have been copied, because its signature counter went back: use another factor, and remove it";
 
 fn too_many(until_ms: u64, now_ms: u64) -> Error {
     Error::TooManyCodes(until_ms.saturating_sub(now_ms).div_ceil(1_000).max(1))
@@ -187,47 +225,55 @@ fn too_many(until_ms: u64, now_ms: u64) -> Error {
 impl Control {
     pub(crate) async fn second_factor(&self, caller: &Caller) -> Result<SecondFactor> {
         let (user, _) = person_of(caller)?;
-        let found = self.look(|tx| async move { enabled(&tx, user, Read::Snapshot).await }).await?;
-        let (at, left) = found.map_or((None, 0), |found| (found.enabled_at_ms, found.recovery.len()));
-        Ok(SecondFactor { enabled: at.is_some(), enabled_at: at, recovery_codes_left: left })
+        let found = self.look(|tx| async move { in_force(&tx, user, Read::Snapshot).await }).await?;
+        let found = found.unwrap_or_default();
+        let oldest = found.passkeys.iter().map(Stored::created_at_ms).chain(found.enabled_at_ms).min();
+        Ok(SecondFactor {
+            enabled: oldest.is_some(),
+            enabled_at: oldest,
+            app_enabled_at: found.enabled_at_ms,
+            passkeys: found.passkeys.len(),
+            recovery_codes_left: found.recovery.len(),
+        })
     }
 
     /// Makes a secret for the caller's device, which waits ten minutes for its first code.
     ///
     /// # Errors
-    /// [`Error::Conflict`] when a second factor is in force.
-    pub(crate) async fn begin_second_factor(
-        &self,
-        caller: &Caller,
-        input: &WithPassword,
-    ) -> Result<DeviceKey> {
-        let (user, _) = person_of(caller)?;
+    /// [`Error::Conflict`] when a device is in force.
+    pub(crate) async fn begin_second_factor(&self, caller: &Caller, input: &Proof) -> Result<DeviceKey> {
+        let (user, sign_in) = person_of(caller)?;
         let proof = &self.check_password(user, "password", &input.password).await?;
         let bytes = secret::random::<SECRET_BYTES>()?;
         let device = &Sealed::new(self.key()?, user.as_bytes(), &bytes)?;
-        let name = self
+        let (checked, name) = self
             .change(caller.into(), &Once::unnamed()?, |change| async move {
                 let tx = &change.tx;
                 proof.holds(&change, caller).await?;
-                if enabled(tx, user, Read::Serializable).await?.is_some() {
-                    return Err(Error::Conflict("you have a second factor: turn it off first".into()));
+                let before = in_force(tx, user, Read::Serializable).await?;
+                if before.as_ref().is_some_and(|before| before.enabled_at_ms.is_some()) {
+                    return Err(Error::Conflict("you have an authenticator app: turn it off first".into()));
                 }
-                let record = Record {
-                    device: device.clone(),
-                    enabled_at_ms: None,
+                let checked = self.take_factor(&change, user, input.shown(sign_in)).await?;
+                if !checked.passes() {
+                    return Ok((checked, String::new()));
+                }
+                // Read again, because the factor that was shown is spent.
+                let passkeys = in_force(tx, user, Read::Serializable).await?.unwrap_or_default();
+                let record = Factors {
+                    device: Some(device.clone()),
                     pending_until_ms: change.now_ms + SECOND_FACTOR_PENDING_MS,
                     last_step: 0,
-                    recovery: Vec::new(),
                     wrong: 0,
-                    wrong_since_ms: 0,
-                    cleared_at_ms: 0,
+                    ..passkeys
                 };
                 accounts::second_factors().put(tx, user.as_bytes(), &record).await?;
                 audit_everywhere(&change, user, "person.begin_second_factor", json!({})).await?;
                 let user = shown(tx, user).await?.ok_or(Error::NotFound("person"))?;
-                Ok(user.email.unwrap_or(user.name))
+                Ok((checked, user.email.unwrap_or(user.name)))
             })
             .await?;
+        self.settle_factor(caller, user, checked).await?;
         let secret = DeviceSecret::from(bytes.to_vec()).to_base32();
         let name = utf8_percent_encode(&name, NON_ALPHANUMERIC);
         let uri = format!(
@@ -252,33 +298,47 @@ impl Control {
         let checked = self.change(caller.into(), once, |change| async move {
             let (tx, now_ms) = (&change.tx, change.now_ms);
             web_sessions::still_there(tx, sign_in, now_ms, Read::Serializable).await?;
-            let waits = |record: &Record| record.enabled_at_ms.is_none() && now_ms < record.pending_until_ms;
+            let waits = |record: &Factors| {
+                record.device.is_some() && record.enabled_at_ms.is_none() && now_ms < record.pending_until_ms
+            };
             let mut record = get(tx, user, Read::Serializable).await?.filter(waits).ok_or_else(|| {
                 let what = "no second factor waits for its first code: begin again";
                 Error::Conflict(what.into())
             })?;
             let Some(step) = self.step_of(user, &record, &typed(&input.code), now_ms)? else {
                 record.wrong += 1;
-                if record.wrong < WRONG_FIRST_CODES_MAX {
-                    accounts::second_factors().put(tx, user.as_bytes(), &record).await?;
-                } else {
-                    accounts::second_factors().clear(tx, user.as_bytes()).await?;
+                if record.wrong >= WRONG_FIRST_CODES_MAX {
+                    record.device = None;
+                }
+                match record.device.is_some() || record.is_in_force() {
+                    true => accounts::second_factors().put(tx, user.as_bytes(), &record).await.map(drop)?,
+                    false => accounts::second_factors().clear(tx, user.as_bytes()).await?,
                 }
                 audit_everywhere(&change, user, "person.refuse_code", json!({})).await?;
                 return Ok(StoredCheck::Set(Checked::Wrong, id));
             };
+            let checked = match record.is_in_force() {
+                true => Checked::RightWithOldCodes,
+                false => {
+                    self.put_recovery_codes(&mut record, user, shown)?;
+                    Checked::Right
+                }
+            };
             (record.last_step, record.wrong) = (step, 0);
             record.enabled_at_ms = Some(now_ms);
-            record.recovery = self.hashes(user, &record, shown)?;
             accounts::second_factors().put(tx, user.as_bytes(), &record).await?;
             web_sessions::end_all(tx, user, Some(sign_in)).await?;
             audit_everywhere(&change, user, "person.enable_second_factor", json!({})).await?;
-            Ok(StoredCheck::Set(Checked::Right, id))
+            Ok(StoredCheck::Set(checked, id))
         });
         match checked.await?.split() {
             (Checked::Right, id) => {
                 self.mail_second_factor(user, true).await?;
                 self.recovery_codes(once, user, id)
+            }
+            (Checked::RightWithOldCodes, _) => {
+                self.mail_second_factor(user, true).await?;
+                Ok(RecoveryCodes { recovery_codes: Vec::new() })
             }
             _ => Err(Error::field("code", "is not the one that the device shows now")),
         }
@@ -287,43 +347,58 @@ impl Control {
     pub(crate) async fn renew_recovery_codes(
         &self,
         caller: &Caller,
-        input: &WithCode,
+        input: &Proof,
         once: &Once,
     ) -> Result<RecoveryCodes> {
-        let (user, _) = person_of(caller)?;
+        let (user, sign_in) = person_of(caller)?;
         let proof = &self.check_password(user, "password", &input.password).await?;
         let id = self.new_id()?;
         let shown = &self.recovery_codes(once, user, Some(id))?.recovery_codes;
         let checked = self.change(caller.into(), once, |change| async move {
             proof.holds(&change, caller).await?;
-            let checked = self.take_code(&change, user, Some(&input.code)).await?;
-            if checked == Checked::Right {
-                let mut record = in_force(&change.tx, user).await?;
-                record.recovery = self.hashes(user, &record, shown)?;
+            let checked = self.take_factor(&change, user, input.shown(sign_in)).await?;
+            if matches!(checked, Checked::Right | Checked::Passkey) {
+                let record = in_force(&change.tx, user, Read::Serializable).await?;
+                let mut record = record.ok_or(Error::NotFound("second factor"))?;
+                self.put_recovery_codes(&mut record, user, shown)?;
                 accounts::second_factors().put(&change.tx, user.as_bytes(), &record).await?;
                 audit_everywhere(&change, user, "person.renew_recovery_codes", json!({})).await?;
             }
             Ok(StoredCheck::Set(checked, id))
         });
         let (checked, id) = checked.await?.split();
-        self.settle_code(caller, user, checked).await?;
+        self.settle_needed(caller, user, checked).await?;
         self.recovery_codes(once, user, id)
     }
 
-    pub(crate) async fn disable_second_factor(&self, caller: &Caller, input: &WithCode) -> Result<()> {
-        let (user, _) = person_of(caller)?;
+    /// Turns the authenticator app off. Passkeys stay, and with them the recovery codes.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] for a caller without an authenticator app.
+    pub(crate) async fn disable_second_factor(&self, caller: &Caller, input: &Proof) -> Result<()> {
+        let (user, sign_in) = person_of(caller)?;
         let proof = &self.check_password(user, "password", &input.password).await?;
         let once = Once::unnamed()?;
         let checked = self.change(caller.into(), &once, |change| async move {
+            let tx = &change.tx;
             proof.holds(&change, caller).await?;
-            let checked = self.take_code(&change, user, Some(&input.code)).await?;
-            if checked == Checked::Right {
-                accounts::second_factors().clear(&change.tx, user.as_bytes()).await?;
+            let before = in_force(tx, user, Read::Serializable).await?;
+            if before.is_some_and(|before| before.enabled_at_ms.is_none()) {
+                return Err(Error::Conflict(
+                    "you have no authenticator app: remove your passkeys instead".into(),
+                ));
+            }
+            let checked = self.take_factor(&change, user, input.shown(sign_in)).await?;
+            if matches!(checked, Checked::Right | Checked::Passkey) {
+                let record = in_force(tx, user, Read::Serializable).await?;
+                let mut record = record.ok_or(Error::NotFound("second factor"))?;
+                (record.device, record.enabled_at_ms) = (None, None);
+                put(tx, user, &record).await?;
                 audit_everywhere(&change, user, "person.disable_second_factor", json!({})).await?;
             }
             Ok(checked)
         });
-        self.settle_code(caller, user, checked.await?).await?;
+        self.settle_needed(caller, user, checked.await?).await?;
         self.mail_second_factor(user, false).await
     }
 
@@ -345,7 +420,7 @@ impl Control {
             if !is_enabled(tx, user).await? {
                 return Err(Error::Conflict("the account has no second factor".into()));
             }
-            accounts::second_factors().clear(tx, user.as_bytes()).await?;
+            clear(tx, user).await?;
             web_sessions::end_all(tx, user, None).await?;
             audit_everywhere(&change, user, "person.remove_second_factor", json!({})).await
         })
@@ -366,39 +441,55 @@ impl Control {
         Ok(())
     }
 
-    /// The answer to somebody who is signed in and has sent a code. The audit log has those that were wrong.
-    async fn settle_code(&self, caller: &Caller, user: Uuid, checked: Checked) -> Result<()> {
+    /// [`Self::settle_factor`] where an account without a second factor is a mistake of the caller.
+    async fn settle_needed(&self, caller: &Caller, user: Uuid, checked: Checked) -> Result<()> {
         if checked == Checked::NotNeeded {
             return Err(Error::Conflict("you have no second factor".into()));
         }
-        if !checked.passes() {
-            self.note_wrong_code(caller, user).await?;
+        self.settle_factor(caller, user, checked).await
+    }
+
+    /// The answer to somebody who is signed in and has shown a factor. The audit log has those that were wrong.
+    pub(super) async fn settle_factor(&self, caller: &Caller, user: Uuid, checked: Checked) -> Result<()> {
+        if checked.passes() {
+            return Ok(());
+        }
+        // The transaction that found a copied passkey has written its entry.
+        if checked.is_refusal() && checked != Checked::PasskeyCopied {
+            let action = match checked {
+                Checked::PasskeyWrong => "person.refuse_passkey",
+                _ => "person.refuse_code",
+            };
+            self.change(caller.into(), &Once::unnamed()?, |change| async move {
+                audit_everywhere(&change, user, action, json!({})).await
+            })
+            .await?;
         }
         checked.in_session(self.now_ms())
     }
 
-    pub(super) async fn note_wrong_code(&self, caller: &Caller, user: Uuid) -> Result<()> {
-        self.change(caller.into(), &Once::unnamed()?, |change| async move {
-            audit_everywhere(&change, user, "person.refuse_code", json!({})).await
-        })
-        .await
-    }
-
-    /// Checks a code of the second factor, and spends it. A wrong one is counted, so the transaction has to be committed then, too.
-    pub(super) async fn take_code(
-        &self,
-        change: &Change,
-        user: Uuid,
-        code: Option<&Secret>,
-    ) -> Result<Checked> {
+    /// Checks the second factor that a request shows, and spends it. A wrong code is counted, so the transaction has to be committed
+    /// then, too.
+    pub(super) async fn take_factor(&self, change: &Change, user: Uuid, shown: Shown<'_>) -> Result<Checked> {
         let (tx, now_ms) = (&change.tx, change.now_ms);
-        let Some(mut record) = enabled(tx, user, Read::Serializable).await? else {
-            return Ok(Checked::NotNeeded);
+        let Some(mut record) = in_force(tx, user, Read::Serializable).await? else {
+            return Ok(match shown.purpose {
+                Purposed::Discovery => Checked::PasskeyWrong,
+                _ => Checked::NotNeeded,
+            });
         };
-        let Some(code) = code.map(typed).filter(|code| !code.expose().is_empty()) else {
+        if let Some(passkey) = shown.passkey {
+            let checked = self.take_passkey(change, user, &mut record, passkey, shown.purpose).await?;
+            if checked.passes() {
+                accounts::second_factors().put(tx, user.as_bytes(), &record).await?;
+            }
+            return Ok(checked);
+        }
+        let Some(code) = shown.code.map(typed).filter(|code| !code.expose().is_empty()) else {
             return Ok(Checked::Missing);
         };
-        let checked = if code.expose().bytes().all(|byte| byte.is_ascii_digit()) && code.expose().len() == 6 {
+        let is_digits = code.expose().bytes().all(|byte| byte.is_ascii_digit()) && code.expose().len() == 6;
+        let checked = if is_digits && record.enabled_at_ms.is_some() {
             self.take_step(user, &mut record, &code, now_ms)?
         } else {
             let shown = self.recovery_hash(user, &record, &code)?;
@@ -412,7 +503,7 @@ impl Control {
         Ok(checked)
     }
 
-    fn take_step(&self, user: Uuid, record: &mut Record, code: &Secret, now_ms: u64) -> Result<Checked> {
+    fn take_step(&self, user: Uuid, record: &mut Factors, code: &Secret, now_ms: u64) -> Result<Checked> {
         let until_ms = record.wrong_since_ms + WRONG_CODES_MS;
         if until_ms <= now_ms {
             (record.wrong, record.wrong_since_ms) = (0, now_ms);
@@ -432,15 +523,16 @@ impl Control {
     }
 
     /// The time step that a code of the device is of: the present one, or one beside it.
-    fn step_of(&self, user: Uuid, record: &Record, code: &Secret, now_ms: u64) -> Result<Option<u64>> {
-        let opened = record.device.open(self.key_with(record.device.key)?, user.as_bytes());
+    fn step_of(&self, user: Uuid, record: &Factors, code: &Secret, now_ms: u64) -> Result<Option<u64>> {
+        let device = record.device.as_ref().ok_or(Error::NotFound("authenticator app"))?;
+        let opened = device.open(self.key_with(device.key)?, user.as_bytes());
         let device = opened.ok_or(Error::Internal("a second factor cannot be opened"))?;
         Ok(totp(device).check(code.expose(), now_ms / 1_000))
     }
 
     /// The codes of a request: sent again, it gets the same. The receipt stores the random `id` of the set, so that a key
     /// that is used again after its receipt has expired gives other codes.
-    fn recovery_codes(&self, once: &Once, user: Uuid, id: Option<Uuid>) -> Result<RecoveryCodes> {
+    pub(super) fn recovery_codes(&self, once: &Once, user: Uuid, id: Option<Uuid>) -> Result<RecoveryCodes> {
         let code = |number: usize| {
             let id = id.as_ref().map_or(&[][..], |id| id.as_bytes());
             let made = [&b"recovery code"[..], user.as_bytes(), id, &number.to_be_bytes()].concat();
@@ -449,12 +541,22 @@ impl Control {
         Ok(RecoveryCodes { recovery_codes: (0..RECOVERY_CODES).map(code).collect::<Result<_>>()? })
     }
 
-    fn hashes(&self, user: Uuid, record: &Record, codes: &[Secret]) -> Result<Vec<Hash>> {
-        codes.iter().map(|code| self.recovery_hash(user, record, &typed(code))).collect()
+    /// Replaces the recovery codes of a record by `codes`.
+    pub(super) fn put_recovery_codes(
+        &self,
+        record: &mut Factors,
+        user: Uuid,
+        codes: &[Secret],
+    ) -> Result<()> {
+        record.recovery_key = Some(self.key()?.id);
+        let hashes = codes.iter().map(|code| self.recovery_hash(user, record, &typed(code)));
+        record.recovery = hashes.collect::<Result<_>>()?;
+        Ok(())
     }
 
-    fn recovery_hash(&self, user: Uuid, record: &Record, code: &Secret) -> Result<Hash> {
-        let key = self.key_with(record.device.key)?;
+    fn recovery_hash(&self, user: Uuid, record: &Factors, code: &Secret) -> Result<Hash> {
+        let key = record.recovery_key.or(record.device.as_ref().map(|device| device.key));
+        let key = self.key_with(key.ok_or(Error::Internal("a second factor has no recovery codes"))?)?;
         Ok(secret::hash(key, Purpose::RecoveryCode, &[user.as_bytes(), code.expose().as_bytes()]))
     }
 
@@ -489,14 +591,38 @@ fn written(bytes: &Hash) -> String {
     text
 }
 
-async fn enabled(tx: &Transaction, user: Uuid, read: Read) -> Result<Option<Record>> {
-    Ok(get(tx, user, read).await?.filter(|record| record.enabled_at_ms.is_some()))
+impl Factors {
+    /// Whether a sign-in with the password asks for a second factor.
+    pub(super) fn is_in_force(&self) -> bool {
+        self.enabled_at_ms.is_some() || !self.passkeys.is_empty()
+    }
+}
+
+async fn in_force(tx: &Transaction, user: Uuid, read: Read) -> Result<Option<Factors>> {
+    Ok(get(tx, user, read).await?.filter(Factors::is_in_force))
+}
+
+/// Stores the record. Without a factor in force the whole record goes, with its recovery codes.
+pub(super) async fn put(tx: &Transaction, user: Uuid, record: &Factors) -> Result<()> {
+    match record.is_in_force() {
+        true => accounts::second_factors().put(tx, user.as_bytes(), record).await.map(drop)?,
+        false => accounts::second_factors().clear(tx, user.as_bytes()).await?,
+    }
+    Ok(())
+}
+
+/// Removes all second factors of an account.
+pub(super) async fn clear(tx: &Transaction, user: Uuid) -> Result<()> {
+    if let Some(record) = get(tx, user, Read::Serializable).await? {
+        passkeys::forget(tx, &record.passkeys).await?;
+    }
+    Ok(accounts::second_factors().clear(tx, user.as_bytes()).await?)
 }
 
 /// Clears the count of wrong codes, because somebody who knew the old password may have used it up. It does so once in [`WRONG_CODES_MS`]:
 /// otherwise somebody who can set the password again and again, such as a reader of the person's mail, could try codes without end.
 pub(super) async fn clear_wrong_codes(change: &Change, user: Uuid) -> Result<()> {
-    let Some(mut record) = enabled(&change.tx, user, Read::Serializable).await? else { return Ok(()) };
+    let Some(mut record) = in_force(&change.tx, user, Read::Serializable).await? else { return Ok(()) };
     if record.cleared_at_ms + WRONG_CODES_MS <= change.now_ms {
         (record.wrong, record.cleared_at_ms) = (0, change.now_ms);
         accounts::second_factors().put(&change.tx, user.as_bytes(), &record).await?;
@@ -505,15 +631,11 @@ pub(super) async fn clear_wrong_codes(change: &Change, user: Uuid) -> Result<()>
 }
 
 pub(super) async fn is_enabled(tx: &Transaction, user: Uuid) -> Result<bool> {
-    Ok(enabled(tx, user, Read::Serializable).await?.is_some())
+    Ok(in_force(tx, user, Read::Serializable).await?.is_some())
 }
 
-async fn in_force(tx: &Transaction, user: Uuid) -> Result<Record> {
-    enabled(tx, user, Read::Serializable).await?.ok_or(Error::NotFound("second factor"))
-}
-
-async fn get(tx: &Transaction, user: Uuid, read: Read) -> Result<Option<Record>> {
-    let found = accounts::second_factors().get::<Record>(tx, user.as_bytes(), read).await?;
+pub(super) async fn get(tx: &Transaction, user: Uuid, read: Read) -> Result<Option<Factors>> {
+    let found = accounts::second_factors().get::<Factors>(tx, user.as_bytes(), read).await?;
     Ok(found.map(|found| found.value))
 }
 

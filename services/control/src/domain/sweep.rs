@@ -5,7 +5,8 @@ use millrace_storage::Transaction;
 use tracing::{info, warn};
 
 use super::{
-    Control, Result, account_links, change, claim_tokens, former, invitations, sign_ups, web_sessions,
+    Control, Result, account_links, change, claim_tokens, former, invitations, passkeys, sign_ups,
+    web_sessions,
 };
 use crate::limits::{SWEEP_EVERY, SWEPT_ROWS};
 
@@ -57,6 +58,7 @@ async fn expire(tx: &Transaction, one: &Expiring, now_ms: u64) -> Result<()> {
         ExpiringKind::AccountLink => account_links::expire(tx, &one.id).await?,
         ExpiringKind::ClaimToken => claim_tokens::expire(tx, &one.id).await?,
         ExpiringKind::FormerOrganisation => former::expire(tx, &one.id, now_ms).await?,
+        ExpiringKind::SpentChallenge => passkeys::expire(tx, &one.id).await?,
     }
     Ok(one.cancel(tx)?)
 }

@@ -19,7 +19,8 @@ use super::accounts::{
 };
 use super::change::Change;
 use super::check::Fields;
-use super::second_factor::Checked;
+use super::passkeys::{PasskeyAssertion, Purposed};
+use super::second_factor::Shown;
 use super::{Caller, Control, Error, Once, Result, SignedIn, Source, names, web_sessions};
 use crate::limits::{IDENTITIES_MAX, NAME_CHARS_MAX, OIDC_S, RECENT_SIGN_IN_MS};
 use crate::oidc::{Flow, Visitor};
@@ -59,6 +60,8 @@ pub struct ConnectIdentity {
     /// With the password, if your account has a second factor: the six digits that the device shows, or a recovery code.
     #[schema(value_type = Option<String>, format = Password, example = "492039", max_length = 64)]
     pub code: Option<Secret>,
+    /// Instead of `code`: the answer of a passkey to the challenge of POST /me/passkeys/challenge.
+    pub passkey: Option<PasskeyAssertion>,
 }
 
 /// The content of a signed cookie: an account of the provider that `user` has yet to confirm.
@@ -161,13 +164,12 @@ impl Control {
         let checked = self
             .change(caller.into(), &Once::unnamed()?, |change| async move {
                 proof.holds(&change, caller).await?;
-                self.take_code(&change, user, input.code.as_ref()).await
+                let (code, passkey) = (input.code.as_ref(), input.passkey.as_ref());
+                let shown = Shown { code, passkey, purpose: Purposed::InSession(sign_in) };
+                self.take_factor(&change, user, shown).await
             })
             .await?;
-        if matches!(checked, Checked::Wrong | Checked::TooMany { .. }) {
-            self.note_wrong_code(caller, user).await?;
-        }
-        checked.in_session(self.now_ms())
+        self.settle_factor(caller, user, checked).await
     }
 
     /// Signs that `user` has passed [`Self::may_connect`], for the browser's way to the provider and back. The permit

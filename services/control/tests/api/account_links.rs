@@ -247,7 +247,7 @@ async fn a_reset_leaves_the_second_factor_on() {
     // Wrong codes of somebody who knew the old password do not lock the device out after the reset.
     for _ in 0..20 {
         let (email, code) = (ann.email.clone(), Some(ann.wrong().as_str().into()));
-        let input = SignIn { email, password: PASSWORD.into(), code };
+        let input = SignIn { email, password: PASSWORD.into(), code, passkey: None };
         let wrong = region.control.sign_in(&input, &Source::default()).await;
         assert!(matches!(wrong, Err(Error::CodeWrong)), "{wrong:?}");
     }

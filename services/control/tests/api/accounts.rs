@@ -123,7 +123,7 @@ async fn the_oldest_web_session_ends_when_there_are_too_many() {
     for _ in 2..101 {
         ann.get("/me").await.is(StatusCode::OK);
         region.clock.move_on(1);
-        let input = SignIn { email: email.clone(), password: PASSWORD.into(), code: None };
+        let input = SignIn { email: email.clone(), password: PASSWORD.into(), code: None, passkey: None };
         region.control.sign_in(&input, &Source::default()).await.unwrap();
     }
     ann.get("/me").await.is(StatusCode::UNAUTHORIZED);

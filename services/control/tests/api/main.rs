@@ -14,6 +14,7 @@ mod mail;
 mod oidc;
 mod operator;
 mod parts;
+mod passkeys;
 mod requests;
 mod second_factor;
 mod tenancy;

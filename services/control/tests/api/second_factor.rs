@@ -5,6 +5,7 @@ use futures_util::future::join_all;
 use millrace_control::{Error, SignIn, Source};
 use serde_json::{Value, json};
 use totp_rs::{Builder, Secret, Totp};
+use uuid::Uuid;
 
 use crate::tools::{Answer, Client, PASSWORD, Region};
 
@@ -92,7 +93,9 @@ fn is_refused(answer: &Answer, kind: &str) {
 async fn a_second_factor_is_in_force_with_the_first_code_and_ends_other_sessions() {
     let region = Region::new().await;
     let client = region.person().await;
-    let off = json!({ "enabled": false, "enabled_at": null, "recovery_codes_left": 0 });
+    let off = json!({
+        "enabled": false, "enabled_at": null, "app_enabled_at": null, "passkeys": 0, "recovery_codes_left": 0,
+    });
     assert_eq!(client.get("/me/second-factor").await.is(StatusCode::OK).body, off);
     let wrong = json!({ "password": "wrong" });
     client.post("/me/second-factor", wrong).await.is(StatusCode::UNPROCESSABLE_ENTITY);
@@ -107,7 +110,10 @@ async fn a_second_factor_is_in_force_with_the_first_code_and_ends_other_sessions
     let codes = recovery(client.post(confirm, json!({ "code": ann.code() })).await.is(StatusCode::OK));
     assert_eq!(codes.len(), 10);
     assert!(codes.iter().all(|code| code.len() == 19), "{codes:?}");
-    let on = json!({ "enabled": true, "enabled_at": now_ms(&region), "recovery_codes_left": 10 });
+    let at = now_ms(&region);
+    let on = json!({
+        "enabled": true, "enabled_at": at, "app_enabled_at": at, "passkeys": 0, "recovery_codes_left": 10,
+    });
     assert_eq!(client.get("/me/second-factor").await.body, on);
     elsewhere.get("/me").await.is(StatusCode::UNAUTHORIZED);
     let again = json!({ "password": PASSWORD });
@@ -266,8 +272,12 @@ async fn wrong_codes_are_limited_and_a_recovery_code_lets_the_owner_in() {
     let region = Region::new().await;
     let ann = Ann::in_force(&region).await;
     let sign_in = async |code: String| {
-        let input =
-            SignIn { email: ann.email.clone(), password: PASSWORD.into(), code: Some(code.as_str().into()) };
+        let input = SignIn {
+            email: ann.email.clone(),
+            password: PASSWORD.into(),
+            code: Some(code.as_str().into()),
+            passkey: None,
+        };
         region.control.sign_in(&input, &Source::default()).await
     };
     for number in 0..20 {
@@ -292,7 +302,7 @@ async fn a_right_code_does_not_clear_the_count_of_wrong_ones_and_a_new_password_
     let ann = Ann::in_force(&region).await;
     let sign_in = async |password: &str, code: String| {
         let (email, code) = (ann.email.clone(), Some(code.as_str().into()));
-        let input = SignIn { email, password: password.into(), code };
+        let input = SignIn { email, password: password.into(), code, passkey: None };
         region.control.sign_in(&input, &Source::default()).await
     };
     for _ in 0..19 {
@@ -386,10 +396,19 @@ fn own_routes() -> Vec<(Method, String, Option<Value>)> {
                 ("POST", "/me/email") => Some(json!({ "email": "eve@example.org", "password": PASSWORD })),
                 ("POST", "/me/email/confirm") => Some(json!({ "token": "x" })),
                 ("POST", "/me/delete") => Some(json!({ "password": PASSWORD })),
+                ("POST", "/me/passkeys/begin" | "/me/passkeys/{passkey}/remove") => {
+                    Some(json!({ "password": PASSWORD, "code": "000000" }))
+                }
+                ("POST", "/me/passkeys") => {
+                    Some(json!({ "name": "a", "client_data": "e30", "attestation_object": "oA" }))
+                }
+                ("POST", "/me/passkeys/challenge") => None,
+                ("PATCH", "/me/passkeys/{passkey}") => Some(json!({ "name": "a" })),
                 ("POST", other) => panic!("{other} is new: say what it takes"),
                 _ => None,
             };
-            all.push((method, path.replace("{session}", "x").replace("{identity}", "x"), body));
+            let path = path.replace("{session}", "x").replace("{identity}", "x");
+            all.push((method, path.replace("{passkey}", &Uuid::nil().to_string()), body));
         }
     }
     assert!(all.len() >= 16, "{all:?}");

@@ -24,6 +24,8 @@ pub enum ExpiringKind {
     /// A link that resets a password or confirms an e-mail address.
     AccountLink = 6,
     ClaimToken = 7,
+    /// A spent challenge of a passkey; the id is its signature.
+    SpentChallenge = 8,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +83,7 @@ fn kind(number: u64) -> Option<ExpiringKind> {
         ExpiringKind::SignUp,
         ExpiringKind::AccountLink,
         ExpiringKind::ClaimToken,
+        ExpiringKind::SpentChallenge,
     ];
     all.into_iter().find(|kind| *kind as u64 == number)
 }

@@ -149,6 +149,18 @@ pub fn second_factors() -> Collection {
     region(tags::SECOND_FACTOR)
 }
 
+/// Ids of people by the hash of the credential id of one of their passkeys.
+#[must_use]
+pub fn passkey_owners() -> Collection {
+    region(tags::PASSKEY_OWNER)
+}
+
+/// Challenges of passkeys that were answered, by their signature, until they expire.
+#[must_use]
+pub fn spent_challenges() -> Collection {
+    region(tags::SPENT_CHALLENGE)
+}
+
 /// Links that reset a password or confirm a new e-mail address, by the hash of the secret in the link.
 #[must_use]
 pub fn account_links() -> Collection {

@@ -6,17 +6,20 @@ interface CodeInputProps {
   error?: string
   /** A recovery code does as well. */
   takesRecovery?: boolean
+  /** Instead of the usual description. */
+  description?: string
 }
 
 /** A code of the authenticator app. */
-export function CodeInput({ value, onChange, error, takesRecovery }: CodeInputProps) {
+export function CodeInput({ value, onChange, error, takesRecovery, description }: CodeInputProps) {
   return (
     <TextInput
       label="Code"
       description={
-        takesRecovery
+        description ??
+        (takesRecovery
           ? 'The six digits of your authenticator app, or a recovery code'
-          : 'The six digits that the app shows now'
+          : 'The six digits that the app shows now')
       }
       inputMode={takesRecovery ? 'text' : 'numeric'}
       autoComplete="one-time-code"

@@ -3,14 +3,15 @@ import { useDisclosure } from '@mantine/hooks'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate } from '@tanstack/react-router'
 import { useState } from 'react'
-import { deleteAccount, secondFactorQuery } from '../../api/account'
+import { deleteAccount } from '../../api/account'
 import { setCsrfToken } from '../../api/client'
+import { factorOf } from '../../api/passkeys'
 import { meQuery, useMe, waysQuery } from '../../api/session'
 import { plural } from '../../lib/format'
 import { Form } from '../../ui/Form'
 import { done } from '../../ui/notify'
 import { Panel } from '../../ui/Page'
-import { CodeInput } from './CodeInput'
+import { FactorInput, useFactor } from './FactorInput'
 
 /** Deletes the account, after a question that names what is lost. */
 export function DeleteAccount({ email }: { email: string }) {
@@ -32,7 +33,7 @@ export function DeleteAccount({ email }: { email: string }) {
 
 function Question({ email, close }: { email: string; close: () => void }) {
   const { organisations } = useMe()
-  const { data: factor } = useQuery(secondFactorQuery)
+  const { hasPasskey, isReady: hasFactor } = useFactor()
   const { data: ways } = useQuery(waysQuery)
   const client = useQueryClient()
   const navigate = useNavigate()
@@ -40,14 +41,15 @@ function Question({ email, close }: { email: string; close: () => void }) {
   const [password, setPassword] = useState('')
   const [code, setCode] = useState('')
   const provider = ways?.provider?.name
-  const asksCode = factor?.enabled ?? false
-  const isReady = typed === email && (password !== '' || provider !== undefined) && (code !== '' || !asksCode)
+  const isReady = typed === email && (password !== '' || provider !== undefined) && hasFactor(code)
   return (
     <Form
       verb="Delete account"
       color="red"
       isDisabled={!isReady}
-      act={() => deleteAccount(password, code)}
+      act={async () =>
+        deleteAccount({ password: password || null, ...(await factorOf({ code, hasPasskey })) })
+      }
       onDone={async () => {
         setCsrfToken(null)
         client.clear()
@@ -66,7 +68,7 @@ function Question({ email, close }: { email: string; close: () => void }) {
                 <b>{organisations.map(({ name }) => name).join(', ')}</b>.{' '}
               </>
             )}
-            All your browsers are signed out, your API tokens stop working, and your second factor and
+            All your browsers are signed out, your API tokens stop working, and your second factors and
             identities are removed. What you did stays in the audit logs. This cannot be undone.
           </Text>
           <TextInput
@@ -87,7 +89,7 @@ function Question({ email, close }: { email: string; close: () => void }) {
             onChange={(event) => setPassword(event.currentTarget.value)}
             error={wrong.password}
           />
-          {asksCode && <CodeInput value={code} onChange={setCode} error={wrong.code} takesRecovery />}
+          <FactorInput value={code} onChange={setCode} wrong={wrong} />
         </>
       )}
     </Form>

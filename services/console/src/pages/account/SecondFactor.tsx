@@ -7,12 +7,14 @@ import {
   type DeviceKey,
   disableSecondFactor,
   newRecoveryCodes,
+  type Proof,
   type SecondFactor as State,
   secondFactorQuery,
 } from '../../api/account'
 import { useOnce } from '../../api/once'
+import { proofOf } from '../../api/passkeys'
 import { plural } from '../../lib/format'
-import { Code, Secret } from '../../ui/Code'
+import { Code } from '../../ui/Code'
 import { Form } from '../../ui/Form'
 import { done } from '../../ui/notify'
 import { Panel } from '../../ui/Page'
@@ -21,6 +23,8 @@ import { Facts } from '../../ui/Stat'
 import { Loaded } from '../../ui/State'
 import { Time } from '../../ui/Time'
 import { CodeInput } from './CodeInput'
+import { FactorInput, useFactor } from './FactorInput'
+import { RecoveryCodes } from './RecoveryCodes'
 
 /** A code only proves who asks, so a later one does not make another request of it. */
 const anyCode = () => true
@@ -28,7 +32,7 @@ const anyCode = () => true
 /** With fewer left, the panel asks for new ones. */
 const CODES_LEFT_MIN = 3
 
-/** A code of an authenticator app, asked for after the password. */
+/** The authenticator app, and the recovery codes of all second factors. */
 export function SecondFactor() {
   const client = useQueryClient()
   const query = useQuery(secondFactorQuery)
@@ -37,21 +41,22 @@ export function SecondFactor() {
   return (
     <Panel
       title="Second factor"
-      lead="The sign-in asks for a code of your authenticator app after your password, so that a stolen password alone opens nothing."
+      lead="The sign-in asks for a code of your authenticator app, or for a passkey, after your password. So a stolen password alone opens nothing."
     >
       {codes ? (
-        <Codes codes={codes} onStored={() => setCodes(null)} />
+        <RecoveryCodes codes={codes} onStored={() => setCodes(null)} />
       ) : (
         <Loaded query={query} height={120}>
           {(state) => {
             const onCodes = (made: string[]) => {
-              setCodes(made)
+              // An account with a passkey has recovery codes already.
+              setCodes(made.length > 0 ? made : null)
               void again()
             }
             return state.enabled ? (
               <On state={state} onCodes={onCodes} again={again} />
             ) : (
-              <Off onCodes={onCodes} />
+              <SetUp onCodes={onCodes} />
             )
           }}
         </Loaded>
@@ -60,36 +65,36 @@ export function SecondFactor() {
   )
 }
 
-function Codes({ codes, onStored }: { codes: string[]; onStored: () => void }) {
-  return (
-    <Stack gap="md">
-      <Text size="sm">
-        Each of these codes replaces a code of the app once. Store them where you find them when your device
-        is lost, such as in a password manager. Codes from before are void.
-      </Text>
-      <Secret name="Recovery codes" value={codes.join('\n')} fileName="millrace-recovery-codes.txt" />
-      <Group>
-        <Button onClick={onStored}>I have stored them</Button>
-      </Group>
-    </Stack>
-  )
+interface SetUpProps {
+  onCodes: (codes: string[]) => void
+  onCancel?: () => void
 }
 
-function Off({ onCodes }: { onCodes: (codes: string[]) => void }) {
+/** Sets up the authenticator app. */
+function SetUp({ onCodes, onCancel }: SetUpProps) {
   const [password, setPassword] = useState('')
+  const [code, setCode] = useState('')
+  const { hasPasskey, isReady } = useFactor()
   const [key, setKey] = useState<DeviceKey | null>(null)
-  if (key) return <FirstCode deviceKey={key} onCodes={onCodes} onCancel={() => setKey(null)} />
+  if (key) return <FirstCode deviceKey={key} onCodes={onCodes} onCancel={onCancel ?? (() => setKey(null))} />
   return (
     <Form
       verb="Set up second factor"
-      isDisabled={password === ''}
-      act={() => beginSecondFactor(password)}
+      isDisabled={password === '' || !isReady(code)}
+      act={async () => beginSecondFactor(await proofOf({ password, code, hasPasskey }))}
       onDone={(made) => {
         setPassword('')
+        setCode('')
         setKey(made)
       }}
+      onCancel={onCancel}
     >
-      {(wrong) => <Password value={password} onChange={setPassword} error={wrong.password} />}
+      {(wrong) => (
+        <>
+          <Password value={password} onChange={setPassword} error={wrong.password} />
+          <FactorInput value={code} onChange={setCode} wrong={wrong} />
+        </>
+      )}
     </Form>
   )
 }
@@ -142,7 +147,7 @@ interface OnProps {
 }
 
 function On({ state, onCodes, again }: OnProps) {
-  const [act, setAct] = useState<'renew' | 'off' | null>(null)
+  const [act, setAct] = useState<'set-up' | 'renew' | 'off' | null>(null)
   const close = () => setAct(null)
   const left = state.recovery_codes_left
   const renew = useOnce(newRecoveryCodes, anyCode)
@@ -151,15 +156,16 @@ function On({ state, onCodes, again }: OnProps) {
       <Facts
         rows={[
           [
-            'State',
-            state.enabled_at ? (
+            'Authenticator app',
+            state.app_enabled_at ? (
               <span key="on">
-                turned on <Time at={state.enabled_at} />
+                turned on <Time at={state.app_enabled_at} />
               </span>
             ) : (
-              'on'
+              'none'
             ),
           ],
+          ['Passkeys', state.passkeys === 0 ? 'none' : plural(state.passkeys, 'passkey')],
           [
             'Recovery codes',
             `${plural(left, 'code')} left${left < CODES_LEFT_MIN ? ': make new ones before you need them' : ''}`,
@@ -171,13 +177,20 @@ function On({ state, onCodes, again }: OnProps) {
           <Button variant="default" onClick={() => setAct('renew')}>
             New recovery codes
           </Button>
-          <Button variant="default" onClick={() => setAct('off')}>
-            Turn off
-          </Button>
+          {state.app_enabled_at ? (
+            <Button variant="default" onClick={() => setAct('off')}>
+              Turn off
+            </Button>
+          ) : (
+            <Button variant="default" onClick={() => setAct('set-up')}>
+              Set up authenticator app
+            </Button>
+          )}
         </Group>
       )}
+      {act === 'set-up' && <SetUp onCodes={onCodes} onCancel={close} />}
       {act === 'renew' && (
-        <WithCode
+        <WithProof
           verb="Make new recovery codes"
           lead="The codes from before stop working at once."
           act={renew}
@@ -186,12 +199,16 @@ function On({ state, onCodes, again }: OnProps) {
         />
       )}
       {act === 'off' && (
-        <WithCode
+        <WithProof
           verb="Turn off second factor"
-          lead="The sign-in then asks for your password alone, and the recovery codes are void."
+          lead={
+            state.passkeys > 0
+              ? 'Your passkeys and recovery codes stay.'
+              : 'The sign-in then asks for your password alone, and the recovery codes are void.'
+          }
           act={disableSecondFactor}
           onDone={() => {
-            done('The second factor is off.')
+            done('The authenticator app is off.')
             void again()
           }}
           onCancel={close}
@@ -201,22 +218,23 @@ function On({ state, onCodes, again }: OnProps) {
   )
 }
 
-interface WithCodeProps<T> {
+interface WithProofProps<T> {
   verb: string
   lead: string
-  act: (said: { password: string; code: string }) => Promise<T>
+  act: (proof: Proof) => Promise<T>
   onDone: (result: T) => void
   onCancel: () => void
 }
 
-function WithCode<T>({ verb, lead, act, onDone, onCancel }: WithCodeProps<T>) {
+function WithProof<T>({ verb, lead, act, onDone, onCancel }: WithProofProps<T>) {
   const [password, setPassword] = useState('')
   const [code, setCode] = useState('')
+  const { hasPasskey, isReady } = useFactor()
   return (
     <Form
       verb={verb}
-      isDisabled={password === '' || code === ''}
-      act={() => act({ password, code })}
+      isDisabled={password === '' || !isReady(code)}
+      act={async () => act(await proofOf({ password, code, hasPasskey }))}
       onDone={onDone}
       onCancel={onCancel}
     >
@@ -224,7 +242,7 @@ function WithCode<T>({ verb, lead, act, onDone, onCancel }: WithCodeProps<T>) {
         <>
           <Text size="sm">{lead}</Text>
           <Password value={password} onChange={setPassword} error={wrong.password} />
-          <CodeInput value={code} onChange={setCode} error={wrong.code} takesRecovery />
+          <FactorInput value={code} onChange={setCode} wrong={wrong} />
         </>
       )}
     </Form>
