@@ -1,4 +1,4 @@
-import { Button, Drawer, PasswordInput, Select, Stack, Text } from '@mantine/core'
+import { Button, Drawer, Select, Stack, Text } from '@mantine/core'
 import { useQueryClient } from '@tanstack/react-query'
 import { useState } from 'react'
 import { useBroker } from '../../../api/brokers'
@@ -11,6 +11,7 @@ import { Secret } from '../../../ui/Code'
 import { Form } from '../../../ui/Form'
 import { done } from '../../../ui/notify'
 import { Panel } from '../../../ui/Page'
+import { PasswordInput } from '../../../ui/PasswordInput'
 import { Facts } from '../../../ui/Stat'
 import { useNow } from '../../../ui/Time'
 
