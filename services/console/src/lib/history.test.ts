@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import type { Schemas } from '../api/client'
-import { averageConnections, countsOf, edgesOf, reasonsOf, stepsOf } from './history'
+import { averageConnections, countsOf, edgesOf, reasonsOf, shownRange, stepsOf } from './history'
 
 const HOUR = 3_600_000
 const used = (of: Partial<Schemas['Used']>): Schemas['Used'] => ({
@@ -29,15 +29,29 @@ const incident = (hours: number, reason: string, count = 1): Schemas['Incident']
 
 test('the last window ends now, and before the broker was created there is a gap', () => {
   const windows = [window(0), window(1, { messages_in: 3 }), window(2, { messages_in: 5 })]
-  expect(edgesOf(windows, 2.5 * HOUR)).toEqual([0, 3600, 7200, 9000])
+  expect(edgesOf(windows, 1.2 * HOUR, 2.5 * HOUR)).toEqual([0, 4320, 7200, 9000])
   expect(stepsOf(windows, 1.2 * HOUR, ({ messages_in }) => messages_in)).toEqual([null, 3, 5, 5])
 })
 
 test('connections are averaged over the part of a window that is over', () => {
   const half = window(2, { connected_session_minutes: 60 })
-  expect(averageConnections(half.used, half, 2.5 * HOUR)).toBe(2)
-  expect(averageConnections(half.used, half, 9 * HOUR)).toBe(1)
-  expect(averageConnections(half.used, half, 2 * HOUR)).toBe(0)
+  expect(averageConnections(half.used, half, 0, 2.5 * HOUR)).toBe(2)
+  expect(averageConnections(half.used, half, 0, 9 * HOUR)).toBe(1)
+  expect(averageConnections(half.used, half, 0, 2 * HOUR)).toBe(0)
+})
+
+test('in the first hour the chart begins at the creation, and averages count from there', () => {
+  const since = 167.5 * HOUR
+  const now = since + HOUR / 4
+  const hour = window(167, { connected_session_minutes: 30 })
+  expect(averageConnections(hour.used, hour, since, now)).toBe(2)
+  expect(edgesOf([window(166), hour], since, now)).toEqual([166 * 3600, since / 1000, now / 1000])
+  const week = { from: 0, to: 168 * HOUR }
+  expect(shownRange(week, since, now)).toEqual([since / 1000, now / 1000])
+  expect(shownRange(week, since, since)).toEqual([since / 1000, since / 1000 + 60])
+  expect(shownRange(week, -HOUR, now)).toEqual([0, 168 * 3600])
+  // A month that was over before the broker was created.
+  expect(shownRange(week, 200 * HOUR, 201 * HOUR)).toEqual([0, 168 * 3600])
 })
 
 test('incidents are counted in the window in which they were last seen', () => {

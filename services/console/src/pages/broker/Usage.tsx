@@ -12,7 +12,7 @@ import { Cap, UsageRange, UsedCharts, UsedNumbers } from '../../ui/UsageParts'
 
 /** What the broker has used, and what it may cost. */
 export function Usage() {
-  const { path, can } = useBroker()
+  const { broker, path, can } = useBroker()
   const { range = '7d' } = useSearch({ from: '/signed-in/b/$broker/usage' })
   const navigate = useNavigate({ from: '/b/$broker/usage' })
   const [now] = useState(Date.now)
@@ -37,7 +37,7 @@ export function Usage() {
           <>
             <UsedNumbers used={total.used} />
             <Panel title={span.step === 'hour' ? 'By hour' : 'By day'}>
-              <UsedCharts windows={windows} from={span.from} to={span.to} />
+              <UsedCharts windows={windows} span={span} since={broker.created_at_ms} />
             </Panel>
             <Cost used={total.used} />
             <Panel title="Losses" lead="Since the broker was created. Each has its reason under Incidents.">

@@ -52,7 +52,7 @@ export function OrgUsage() {
           <>
             <UsedNumbers used={total.used} />
             <Panel title={span.step === 'hour' ? 'By hour' : 'By day'}>
-              <UsedCharts windows={windows} from={span.from} to={span.to} />
+              <UsedCharts windows={windows} span={span} since={0} />
             </Panel>
             <Cost used={total.used} />
             <Panel isFlush title="By broker">
