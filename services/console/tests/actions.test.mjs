@@ -53,8 +53,17 @@ test('credentials: created, rotated, and deleted with its client', async () => {
     await harness.device({ clientId: 'pump-1', username: `${broker}/pump-1`, password: first })
 
     await click(tab, 'pump-1')
+    await tab.getByRole('combobox', { name: 'The old password stays valid' }).click()
+    await tab.getByRole('option', { name: 'not at all' }).click()
     await click(tab.getByRole('dialog'), 'Rotate password')
     await tab.getByTestId('secret').waitFor()
+    const leaked = { clientId: 'pump-2', username: `${broker}/pump-1`, password: first }
+    const isRefused = () =>
+      harness.device(leaked).then(
+        (client) => client.endAsync().then(() => false),
+        () => true,
+      )
+    await until('the leaked password to be refused', isRefused)
     assert.notEqual(await tab.getByTestId('secret').textContent(), first)
     await click(tab, 'I have stored it')
 

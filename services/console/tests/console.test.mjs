@@ -350,6 +350,12 @@ test('the keyboard: the palette finds a client, g and a letter go to a page', as
   await tab.getByText('after-the-restart').waitFor()
   await tab.keyboard.press('Enter')
   await tab.getByRole('heading', { level: 1, name: 'after-the-restart' }).waitFor()
+  // A client that is not connected: Enter answers why.
+  await tab.keyboard.press('Control+k')
+  await tab.getByRole('textbox', { name: 'Search' }).fill('nobody-1')
+  await tab.getByText('Why was nobody-1 refused?').waitFor()
+  await tab.keyboard.press('Enter')
+  await tab.getByRole('heading', { level: 1, name: 'nobody-1' }).waitFor()
   await tab.keyboard.press('g')
   await tab.keyboard.press('t')
   await tab.getByRole('heading', { level: 1, name: 'Topics' }).waitFor()

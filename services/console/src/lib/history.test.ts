@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import type { Schemas } from '../api/client'
-import { averageConnections, countsOf, edgesOf, reasonsOf, shownRange, stepsOf } from './history'
+import { averageConnections, beginOf, countsOf, edgesOf, reasonsOf, shownRange, stepsOf } from './history'
 
 const HOUR = 3_600_000
 const used = (of: Partial<Schemas['Used']>): Schemas['Used'] => ({
@@ -54,10 +54,18 @@ test('in the first hour the chart begins at the creation, and averages count fro
   expect(shownRange(week, 200 * HOUR, 201 * HOUR)).toEqual([0, 168 * 3600])
 })
 
+test('a broker without a creation time begins with its first used window', () => {
+  const windows = [window(3), window(4, { messages_in: 1 }), window(5)]
+  expect(beginOf(0, windows)).toBe(4 * HOUR)
+  expect(beginOf(0, [window(3)])).toBe(0)
+  expect(beginOf(7, windows)).toBe(7)
+})
+
 test('incidents are counted in the window in which they were last seen', () => {
   const incidents = [incident(2.6, 'a', 9), incident(2.5, 'a'), incident(1.5, 'a', 4), incident(-1, 'b')]
-  expect(countsOf(incidents, [0, 3600, 7200, 9000])).toEqual([0, 4, 10, 10])
-  expect(countsOf([], [])).toEqual([])
+  expect(countsOf(incidents, [0, 3600, 7200, 9000], 0)).toEqual([0, 4, 10, 10])
+  expect(countsOf(incidents, [0, 3600, 7200, 9000], HOUR)).toEqual([null, 4, 10, 10])
+  expect(countsOf([], [], 0)).toEqual([])
 })
 
 test('reasons are added up, the most frequent first', () => {

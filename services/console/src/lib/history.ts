@@ -6,6 +6,14 @@ type Window = Schemas['UsageWindow']
 type Used = Schemas['Used']
 type Incident = Schemas['Incident']
 
+/** When a broker began to be used. The broker of a server without accounts has no creation time (0): its first used window
+ * tells. */
+export function beginOf(createdAt: number, windows: readonly Window[]): number {
+  if (createdAt > 0) return createdAt
+  const first = windows.find(({ used }) => Object.values(used).some((value) => value > 0))
+  return first?.from_ms ?? 0
+}
+
 /** Shorter than this, an axis has no room for its labels. */
 const SHOWN_S_MIN = 60
 
@@ -51,9 +59,14 @@ export function averageConnections(
   return minutes <= 0 ? 0 : used.connected_session_minutes / minutes
 }
 
-/** How many incidents fell between each edge and the next, as a value for each edge; the last window has no end yet. */
-export function countsOf(incidents: readonly Incident[], edges: readonly number[]): number[] {
-  const counts = edges.map(() => 0)
+/** How many incidents fell between each edge and the next, as a value for each edge; the last window has no end yet. Null
+ * before `since`. */
+export function countsOf(
+  incidents: readonly Incident[],
+  edges: readonly number[],
+  since: number,
+): (number | null)[] {
+  const counts: (number | null)[] = edges.map((edge) => (edge * 1000 < since ? null : 0))
   for (const { last_at_ms, count } of incidents) {
     const at = edges.slice(0, -1).findLastIndex((edge) => edge * 1000 <= last_at_ms)
     if (at >= 0) counts[at] = (counts[at] ?? 0) + count

@@ -96,7 +96,7 @@ function Entry({ entry }: { entry: AuditEntry }) {
           ],
         ]}
       />
-      <Code text={JSON.stringify(details, null, 2)} label="the details" isWrapped />
+      <Code text={JSON.stringify(details, null, 2)} label="the details" />
     </Stack>
   )
 }

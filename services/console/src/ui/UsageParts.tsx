@@ -23,7 +23,7 @@ import { Form } from './Form'
 import { done, failed } from './notify'
 import { Panel } from './Page'
 import { Stat, Stats } from './Stat'
-import { Loaded } from './State'
+import { Empty, Loaded } from './State'
 import { Time } from './Time'
 
 const RANGES = [
@@ -98,6 +98,13 @@ export function UsedCharts({ windows, span, since }: { windows: Window[]; span: 
   const times = edgesOf(windows, since, now)
   const range = shownRange(span, since, now)
   const of = (value: (used: Used) => number) => stepsOf(windows, since, value)
+  if (since >= span.to) {
+    return (
+      <Empty title="Nothing was used in this time">
+        The broker was created <Time at={since} />. Choose a later time range.
+      </Empty>
+    )
+  }
   const shared = { times, range, sync: 'usage', isStepped: true }
   return (
     <div className={classes.grid}>

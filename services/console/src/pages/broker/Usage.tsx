@@ -4,6 +4,7 @@ import { useState } from 'react'
 import { useBroker } from '../../api/brokers'
 import { spanOf, usageQuery } from '../../api/usage'
 import { count } from '../../lib/format'
+import { beginOf } from '../../lib/history'
 import { Cost } from '../../ui/Cost'
 import { Page, Panel } from '../../ui/Page'
 import { Facts } from '../../ui/Stat'
@@ -37,7 +38,7 @@ export function Usage() {
           <>
             <UsedNumbers used={total.used} />
             <Panel title={span.step === 'hour' ? 'By hour' : 'By day'}>
-              <UsedCharts windows={windows} span={span} since={broker.created_at_ms} />
+              <UsedCharts windows={windows} span={span} since={beginOf(broker.created_at_ms, windows)} />
             </Panel>
             <Cost used={total.used} />
             <Panel title="Losses" lead="Since the broker was created. Each has its reason under Incidents.">

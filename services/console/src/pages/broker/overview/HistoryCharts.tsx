@@ -6,7 +6,7 @@ import { type Span, usageQuery, type Window } from '../../../api/usage'
 import { Chart } from '../../../charts/Chart'
 import classes from '../../../charts/chart.module.css'
 import { bytes, si } from '../../../lib/format'
-import { averageConnections, countsOf, edgesOf, shownRange, stepsOf } from '../../../lib/history'
+import { averageConnections, beginOf, countsOf, edgesOf, shownRange, stepsOf } from '../../../lib/history'
 import { KIND_NAMES, KINDS } from '../../../lib/incidents'
 import { Loaded } from '../../../ui/State'
 import { useNow } from '../../../ui/Time'
@@ -35,7 +35,7 @@ export function HistoryCharts({ span, incidents, limits }: HistoryChartsProps) {
 function Charts({ windows, span, incidents, limits }: HistoryChartsProps & { windows: Window[] }) {
   const { broker } = useBroker()
   const now = Math.floor(useNow() / 30_000) * 30_000
-  const since = broker.created_at_ms
+  const since = beginOf(broker.created_at_ms, windows)
   const times = edgesOf(windows, since, now)
   const range = shownRange(span, since, now)
   const every = span.step === 'hour' ? 'an hour' : 'a day'
@@ -98,6 +98,7 @@ function Charts({ windows, span, incidents, limits }: HistoryChartsProps & { win
             values: countsOf(
               incidents.filter((one) => one.kind === kind),
               times,
+              since,
             ),
             color: KINDS[kind].color,
             dash: DASHES[at],
@@ -106,7 +107,7 @@ function Charts({ windows, span, incidents, limits }: HistoryChartsProps & { win
       </div>
       <Text size="xs" c="dimmed" mt="sm">
         Messages are counted in units of 4 KiB, as usage is. Incidents are kept for seven days.
-        {since > span.from && ' The charts begin when the broker was created.'}
+        {since > span.from && ' The charts begin with the broker.'}
       </Text>
     </>
   )
