@@ -1,6 +1,7 @@
 // The main action of each page, done with the mouse and the keyboard, and what each role is offered.
 
 import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
@@ -113,7 +114,9 @@ test('many devices: a batch of credentials as files, and a claim token that a de
     await click(drawer, 'Create claim token')
     const token = await drawer.getByTestId('secret').textContent()
     await drawer.getByText(/\| millrace claim fan-7 --url/).waitFor()
-    const claimed = await new Api(server.url).post('/claim', { token, user: 'fan-1' })
+    const claim = { token, user: 'fan-1' }
+    const key = { 'idempotency-key': randomUUID() }
+    const claimed = await new Api(server.url).ask('POST', '/claim', claim, key)
     await harness.device({
       clientId: claimed.client_id,
       username: claimed.username,

@@ -286,7 +286,7 @@ function Rotate({ user, onRotated }: { user: string; onRotated: (made: MadeCrede
       {() => (
         <Select
           label="The old password stays valid"
-          description="After a leak, choose “not at all”. Otherwise devices can change over one by one."
+          description="After a leak, choose “not at all”. Connected clients stay connected until the credential is disabled."
           data={OVERLAPS}
           value={overlap}
           onChange={(value) => setOverlap(value ?? overlap)}
