@@ -303,7 +303,7 @@ test('a server that is killed and started again: each page keeps its data and ca
   await live.getByText(/Connected as console-/).waitFor()
 
   await server.kill()
-  const away = /The server does not answer since/
+  const away = /The server stopped answering/
   for (const page of [tab, overview, live]) {
     await page.bringToFront()
     await page.getByText(away).waitFor()

@@ -96,10 +96,10 @@ test('each page says that the server is away, and takes it back', async () => {
     const url = new URL(path, world.server.url).href
     await tab.goto(url)
     await settled(tab)
-    const bar = tab.getByText(/^The server does not answer since/)
+    const bar = tab.getByText(/^The server stopped answering/)
     await context.setOffline(true)
     // A reader who comes back to the tab has its data asked for at once.
-    await tab.evaluate(() => document.dispatchEvent(new Event('visibilitychange')))
+    await tab.evaluate(() => window.dispatchEvent(new Event('visibilitychange')))
     await bar.waitFor().catch(() => assert.fail(`${page} does not say that the server is away`))
     await context.setOffline(false)
     await bar.waitFor({ state: 'detached' })
