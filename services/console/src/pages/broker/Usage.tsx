@@ -33,7 +33,7 @@ export function Usage() {
         />
       }
     >
-      <Loaded query={query} height={480}>
+      <Loaded query={query} height={960}>
         {({ total, windows, losses }) => (
           <>
             <UsedNumbers used={total.used} />

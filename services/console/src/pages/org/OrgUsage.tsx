@@ -48,7 +48,7 @@ export function OrgUsage() {
           onChange={(to) => void navigate({ search: (before) => ({ ...before, range: to }), replace: true })}
         />
       </Group>
-      <Loaded query={query} height={480}>
+      <Loaded query={query} height={960}>
         {({ total, windows, brokers }) => (
           <>
             <UsedNumbers used={total.used} />
