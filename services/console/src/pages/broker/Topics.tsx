@@ -52,7 +52,7 @@ export function Topics() {
               w={{ base: '100%', xs: 320 }}
             />
           </Group>
-          <Loaded query={query} height={320}>
+          <Loaded query={query} height={560}>
             {({ items, isCut }) =>
               items.length === 0 ? (
                 <NoTopics clear={wanted === undefined ? undefined : () => change({ filter: undefined })} />
