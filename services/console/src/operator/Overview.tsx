@@ -33,9 +33,11 @@ export function Overview() {
       title="Overview"
       lead="The numbers are those of the pod that serves this page; tenants and pods are those of the region."
     >
-      <Loaded query={numbers} height={110}>
-        {(found) => <Headline numbers={found} />}
-      </Loaded>
+      <div className={ui.statsPlace}>
+        <Loaded query={numbers} height={110}>
+          {(found) => <Headline numbers={found} />}
+        </Loaded>
+      </div>
       <Loaded query={pod} height={200}>
         {(found) => <Pods own={found} />}
       </Loaded>
