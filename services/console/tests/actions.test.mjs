@@ -1,6 +1,7 @@
 // The main action of each page, done with the mouse and the keyboard, and what each role is offered.
 
 import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
@@ -53,8 +54,17 @@ test('credentials: created, rotated, and deleted with its client', async () => {
     await harness.device({ clientId: 'pump-1', username: `${broker}/pump-1`, password: first })
 
     await click(tab, 'pump-1')
+    await tab.getByRole('combobox', { name: 'The old password stays valid' }).click()
+    await tab.getByRole('option', { name: 'not at all' }).click()
     await click(tab.getByRole('dialog'), 'Rotate password')
     await tab.getByTestId('secret').waitFor()
+    const leaked = { clientId: 'pump-2', username: `${broker}/pump-1`, password: first }
+    const isRefused = () =>
+      harness.device(leaked).then(
+        (client) => client.endAsync().then(() => false),
+        () => true,
+      )
+    await until('the leaked password to be refused', isRefused)
     assert.notEqual(await tab.getByTestId('secret').textContent(), first)
     await click(tab, 'I have stored it')
 
@@ -104,7 +114,9 @@ test('many devices: a batch of credentials as files, and a claim token that a de
     await click(drawer, 'Create claim token')
     const token = await drawer.getByTestId('secret').textContent()
     await drawer.getByText(/\| millrace claim fan-7 --url/).waitFor()
-    const claimed = await new Api(server.url).post('/claim', { token, user: 'fan-1' })
+    const claim = { token, user: 'fan-1' }
+    const key = { 'idempotency-key': randomUUID() }
+    const claimed = await new Api(server.url).ask('POST', '/claim', claim, key)
     await harness.device({
       clientId: claimed.client_id,
       username: claimed.username,
@@ -229,6 +241,11 @@ test('usage: a range, a spend cap, and the numbers as a file', async () => {
     const [download] = await Promise.all([tab.waitForEvent('download'), click(tab, 'CSV')])
     const csv = await readFile(await download.path(), 'utf8')
     assert.ok(csv.split('\n').length > 24, csv)
+    await tab.getByText('Last month', { exact: true }).click()
+    await tab.waitForURL(/range=last-month/)
+    const [bill] = await Promise.all([tab.waitForEvent('download'), click(tab, 'CSV')])
+    const days = (await readFile(await bill.path(), 'utf8')).trim().split('\n').slice(1)
+    assert.ok(days.length >= 28 && days.length <= 31, days.join('\n'))
     await click(tab, 'Remove cap')
     await click(tab.getByRole('dialog'), 'Remove cap')
     await tab.getByText('There is no cap').waitFor()

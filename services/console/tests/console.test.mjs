@@ -74,6 +74,8 @@ test('an account, a broker, a credential, and the device is seen by itself', asy
   await tab.getByRole('textbox', { name: 'Password' }).fill('too short')
   await tab.getByRole('button', { name: 'Create account' }).click()
   await tab.getByText(/must have at least 15 characters/i).waitFor()
+  const password = tab.getByRole('textbox', { name: 'Password' })
+  assert.equal(await password.getAttribute('aria-invalid'), 'true')
   await tab.getByRole('textbox', { name: 'Password' }).fill(PASSWORD)
   await tab.getByRole('button', { name: 'Create account' }).click()
   await tab.getByText('No broker yet').waitFor()
@@ -301,7 +303,7 @@ test('a server that is killed and started again: each page keeps its data and ca
   await live.getByText(/Connected as console-/).waitFor()
 
   await server.kill()
-  const away = /The server does not answer since/
+  const away = /The server stopped answering/
   for (const page of [tab, overview, live]) {
     await page.bringToFront()
     await page.getByText(away).waitFor()
@@ -348,9 +350,71 @@ test('the keyboard: the palette finds a client, g and a letter go to a page', as
   await tab.getByText('after-the-restart').waitFor()
   await tab.keyboard.press('Enter')
   await tab.getByRole('heading', { level: 1, name: 'after-the-restart' }).waitFor()
+  // A client that is not connected: Enter answers why.
+  await tab.keyboard.press('Control+k')
+  await tab.getByRole('textbox', { name: 'Search' }).fill('nobody-1')
+  await tab.getByText('Why was nobody-1 refused?').waitFor()
+  await tab.keyboard.press('Enter')
+  await tab.getByRole('heading', { level: 1, name: 'nobody-1' }).waitFor()
   await tab.keyboard.press('g')
   await tab.keyboard.press('t')
   await tab.getByRole('heading', { level: 1, name: 'Topics' }).waitFor()
+  await context.close()
+})
+
+/** Presses Tab until something has the focus, which must be seen. */
+async function reach(tab, target) {
+  await target.waitFor()
+  for (let presses = 0; presses < TABS_MAX; presses += 1) {
+    const [isThere, ring] = await target.evaluate((one) => {
+      const input = one.closest('.mantine-Input-wrapper') ?? one
+      const { outlineStyle, outlineWidth } = getComputedStyle(one)
+      const isRinged = outlineStyle !== 'none' && outlineWidth !== '0px'
+      return [document.activeElement === one, isRinged || input !== one]
+    })
+    if (isThere) return assert.ok(ring, `the focus of ${target} is not seen`)
+    await tab.keyboard.press('Tab')
+  }
+  assert.fail(`${target} is not reached by keyboard`)
+}
+const TABS_MAX = 60
+
+test('the keyboard alone: an account, a broker, a credential, and a snippet', async () => {
+  const { tab, context, complaints } = await visitor()
+  const press = (key) => tab.keyboard.press(key)
+  const choose = async (role, name) => {
+    await reach(tab, tab.getByRole(role, { name, exact: true }).first())
+    await press('Enter')
+  }
+  const type = async (name, text) => {
+    await reach(tab, tab.getByRole('textbox', { name, exact: true }))
+    await press('Control+a')
+    await tab.keyboard.type(text)
+  }
+  await tab.goto(`${server.url}/sign-up`)
+  await type('Your name', 'Kim')
+  await type('E-mail address', 'kim@example.org')
+  await type('Password', PASSWORD)
+  // The typed password is shown without a mouse, too.
+  await reach(tab, tab.getByRole('button', { name: 'Show what is typed' }))
+  await press('Enter')
+  assert.equal(await tab.getByRole('textbox', { name: 'Password' }).getAttribute('type'), 'text')
+  await choose('button', 'Create account')
+  await tab.getByText('No broker yet').waitFor()
+  await reach(tab, tab.getByRole('link', { name: 'Skip to content' }))
+  await choose('link', 'Create broker')
+  await type('Name', 'By keyboard')
+  await press('Enter')
+  await tab.getByText('Waiting for a device').waitFor()
+  await choose('button', 'Create credential')
+  const secret = await tab.getByTestId('secret').textContent()
+  await reach(tab, tab.getByRole('tab', { name: 'mosquitto' }))
+  await press('ArrowRight')
+  await tab.getByRole('tab', { selected: true, name: 'Python' }).waitFor()
+  await choose('button', 'Copy the snippet')
+  const snippet = await tab.evaluate(() => navigator.clipboard.readText())
+  assert.ok(snippet.includes(secret), snippet)
+  assert.deepEqual(complaints, [])
   await context.close()
 })
 

@@ -240,10 +240,10 @@ test('while the server is away the page keeps its data, and it catches up', asyn
       async (tab) => {
         await tab.getByText('takes clients').waitFor()
         await restarted.kill()
-        await tab.getByText('The server does not answer since').waitFor()
+        await tab.getByText('The server stopped answering').waitFor()
         await tab.getByText('takes clients').waitFor()
         await restarted.start()
-        await tab.getByText('The server does not answer since').waitFor({ state: 'detached' })
+        await tab.getByText('The server stopped answering').waitFor({ state: 'detached' })
         await tab.getByText('takes clients').waitFor()
       },
       restarted,

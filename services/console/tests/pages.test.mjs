@@ -23,11 +23,14 @@ const READERS = [
   { name: 'light, 1440 px', colorScheme: 'light', viewport: { width: 1440, height: 900 } },
   { name: 'dark, 390 px', colorScheme: 'dark', viewport: { width: 390, height: 844 } },
 ]
+/** Cumulative layout shift of a page that loads. Above 0.1 a page counts as restless (web.dev/cls). */
+const SHIFT_MAX = 0.1
 
 for (const { name, ...reader } of READERS) {
-  test(`${name}: axe finds nothing serious, nothing scrolls sideways, no page complains`, async () => {
+  test(`${name}: axe finds nothing serious, nothing is cut or jumps, no page complains`, async () => {
     const member = await harness.visitor(world.api, { ...reader, reducedMotion: 'reduce' })
     const guest = await harness.visitor(undefined, { ...reader, reducedMotion: 'reduce' })
+    for (const { context } of [member, guest]) await context.addInitScript(countShifts)
     const found = []
     for (const [page, path] of Object.entries(pagesOf({ ...world, admin: world.server.admin }))) {
       const { tab } = WITHOUT_SESSION.has(page) ? guest : member
@@ -36,6 +39,10 @@ for (const { name, ...reader } of READERS) {
       found.push(...(await serious(tab)).map((one) => `${page}: ${one}`))
       const wide = await tab.evaluate(() => document.documentElement.scrollWidth - innerWidth)
       if (wide > 0) found.push(`${page} is ${wide} px wider than the window`)
+      const cut = reader.viewport.width < 600 ? await tab.evaluate(cutCode) : []
+      found.push(...cut.map((text) => `${page} cuts ${text}`))
+      const { sum, moved } = await tab.evaluate(() => window.shifts)
+      if (sum > SHIFT_MAX) found.push(`${page} shifts by ${sum.toFixed(3)}: ${moved.join('; ')}`)
     }
     assert.deepEqual(found, [])
     assert.deepEqual([...member.complaints, ...guest.complaints], [])
@@ -43,6 +50,43 @@ for (const { name, ...reader } of READERS) {
     await guest.context.close()
   })
 }
+
+/** Runs in the page before its own scripts: adds up what moves without the reader having done something. */
+function countShifts() {
+  window.shifts = { sum: 0, moved: [] }
+  new PerformanceObserver((list) => {
+    for (const { value, hadRecentInput, sources } of list.getEntries()) {
+      if (hadRecentInput) continue
+      window.shifts.sum += value
+      const names = sources.map(({ node, previousRect, currentRect }) => {
+        const element = node?.nodeType === Node.ELEMENT_NODE ? node : node?.parentElement
+        const name = `${element?.tagName} "${element?.textContent?.slice(0, 24)}"`
+        return `${name} ${Math.round(previousRect.y)}+${Math.round(previousRect.height)} to ${Math.round(currentRect.y)}+${Math.round(currentRect.height)}`
+      })
+      window.shifts.moved.push(`${value.toFixed(3)} ${names.join(', ')}`)
+    }
+  }).observe({ type: 'layout-shift', buffered: true })
+}
+
+/** Runs in the page: commands and snippets whose text does not fit. */
+function cutCode() {
+  const isCut = (one) => one.scrollWidth > one.clientWidth
+  return [...document.querySelectorAll('pre')].filter(isCut).map((one) => one.textContent.slice(0, 40))
+}
+
+test('390 px: each snippet is seen whole', async () => {
+  const { tab, context } = await harness.visitor(world.api, { viewport: { width: 390, height: 844 } })
+  await tab.goto(new URL(`/b/${world.tenant}/connect`, world.server.url).href)
+  await settled(tab)
+  const names = await tab.getByRole('tab').allTextContents()
+  assert.ok(names.length >= 8, names.join())
+  for (const name of names) {
+    await tab.getByRole('tab', { name, exact: true }).click()
+    await tab.getByRole('tabpanel', { name }).locator('pre').first().waitFor()
+    assert.deepEqual(await tab.evaluate(cutCode), [], name)
+  }
+  await context.close()
+})
 
 for (const { name, ...reader } of READERS) {
   test(`${name}: the label of a disabled button can be read`, async () => {

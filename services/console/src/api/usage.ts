@@ -15,9 +15,13 @@ export interface Span {
 
 const HOUR = 3_600_000
 
-/** Time ranges of the usage pages, on whole hours or days. */
+/** Time ranges of the usage pages, on whole hours or days. Months are those of a bill: from the first of the month, in UTC. */
 export function spanOf(range: string | undefined, now: number): Span {
   const to = Math.floor(now / HOUR) * HOUR + HOUR
+  const today = new Date(now)
+  const monthStart = (back: number) => Date.UTC(today.getUTCFullYear(), today.getUTCMonth() - back, 1)
+  if (range === 'month') return { from: monthStart(0), to, step: 'day' }
+  if (range === 'last-month') return { from: monthStart(1), to: monthStart(0), step: 'day' }
   if (range === '24h') return { from: to - 24 * HOUR, to, step: 'hour' }
   if (range === '30d') return { from: to - 30 * 24 * HOUR, to, step: 'day' }
   return { from: to - 7 * 24 * HOUR, to, step: 'hour' }

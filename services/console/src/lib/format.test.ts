@@ -42,6 +42,12 @@ test.each([
   expect(relative(at, now)).toBe(said)
 })
 
+test('what lasts a week ends in 7 d, a second after it began', () => {
+  const week = 7 * 86_400_000
+  expect(relative(week, 1000)).toBe('in 7 d')
+  expect(relative(0, week - 1000)).toBe('6 d ago')
+})
+
 test('counts have their noun, money two digits', () => {
   expect(plural(1, 'message')).toBe('1 message')
   expect(plural(18_204, 'message')).toBe('18,204 messages')

@@ -58,8 +58,9 @@ export function relative(at: number, now: number): string {
   const distance = Math.abs(seconds)
   if (distance < 1) return 'now'
   const [unit, size] = PARTS.find(([, size]) => distance >= size) ?? ['s', 1]
-  const said = `${Math.floor(distance / size)} ${unit}`
-  return seconds < 0 ? `${said} ago` : `in ${said}`
+  if (seconds < 0) return `${Math.floor(distance / size)} ${unit} ago`
+  // What was just made to last seven days does not end in six.
+  return `in ${Math.round(distance / size)} ${unit}`
 }
 
 /** "2026-11-22 12:03:04", in the reader's time zone. */

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import type { Schemas } from '../api/client'
-import { averageConnections, countsOf, edgesOf, reasonsOf, stepsOf } from './history'
+import { averageConnections, beginOf, countsOf, edgesOf, reasonsOf, shownRange, stepsOf } from './history'
 
 const HOUR = 3_600_000
 const used = (of: Partial<Schemas['Used']>): Schemas['Used'] => ({
@@ -29,21 +29,43 @@ const incident = (hours: number, reason: string, count = 1): Schemas['Incident']
 
 test('the last window ends now, and before the broker was created there is a gap', () => {
   const windows = [window(0), window(1, { messages_in: 3 }), window(2, { messages_in: 5 })]
-  expect(edgesOf(windows, 2.5 * HOUR)).toEqual([0, 3600, 7200, 9000])
+  expect(edgesOf(windows, 1.2 * HOUR, 2.5 * HOUR)).toEqual([0, 4320, 7200, 9000])
   expect(stepsOf(windows, 1.2 * HOUR, ({ messages_in }) => messages_in)).toEqual([null, 3, 5, 5])
 })
 
 test('connections are averaged over the part of a window that is over', () => {
   const half = window(2, { connected_session_minutes: 60 })
-  expect(averageConnections(half.used, half, 2.5 * HOUR)).toBe(2)
-  expect(averageConnections(half.used, half, 9 * HOUR)).toBe(1)
-  expect(averageConnections(half.used, half, 2 * HOUR)).toBe(0)
+  expect(averageConnections(half.used, half, 0, 2.5 * HOUR)).toBe(2)
+  expect(averageConnections(half.used, half, 0, 9 * HOUR)).toBe(1)
+  expect(averageConnections(half.used, half, 0, 2 * HOUR)).toBe(0)
+})
+
+test('in the first hour the chart begins at the creation, and averages count from there', () => {
+  const since = 167.5 * HOUR
+  const now = since + HOUR / 4
+  const hour = window(167, { connected_session_minutes: 30 })
+  expect(averageConnections(hour.used, hour, since, now)).toBe(2)
+  expect(edgesOf([window(166), hour], since, now)).toEqual([166 * 3600, since / 1000, now / 1000])
+  const week = { from: 0, to: 168 * HOUR }
+  expect(shownRange(week, since, now)).toEqual([since / 1000, now / 1000])
+  expect(shownRange(week, since, since)).toEqual([since / 1000, since / 1000 + 60])
+  expect(shownRange(week, -HOUR, now)).toEqual([0, 168 * 3600])
+  // A month that was over before the broker was created.
+  expect(shownRange(week, 200 * HOUR, 201 * HOUR)).toEqual([0, 168 * 3600])
+})
+
+test('a broker without a creation time begins with its first used window', () => {
+  const windows = [window(3), window(4, { messages_in: 1 }), window(5)]
+  expect(beginOf(0, windows)).toBe(4 * HOUR)
+  expect(beginOf(0, [window(3)])).toBe(0)
+  expect(beginOf(7, windows)).toBe(7)
 })
 
 test('incidents are counted in the window in which they were last seen', () => {
   const incidents = [incident(2.6, 'a', 9), incident(2.5, 'a'), incident(1.5, 'a', 4), incident(-1, 'b')]
-  expect(countsOf(incidents, [0, 3600, 7200, 9000])).toEqual([0, 4, 10, 10])
-  expect(countsOf([], [])).toEqual([])
+  expect(countsOf(incidents, [0, 3600, 7200, 9000], 0)).toEqual([0, 4, 10, 10])
+  expect(countsOf(incidents, [0, 3600, 7200, 9000], HOUR)).toEqual([null, 4, 10, 10])
+  expect(countsOf([], [], 0)).toEqual([])
 })
 
 test('reasons are added up, the most frequent first', () => {

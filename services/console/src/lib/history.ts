@@ -6,11 +6,36 @@ type Window = Schemas['UsageWindow']
 type Used = Schemas['Used']
 type Incident = Schemas['Incident']
 
-/** Edges of windows in unix seconds: each one's start, and where the last one ends or is now. */
-export function edgesOf(windows: readonly Window[], now: number): number[] {
+/** When a broker began to be used. The broker of a server without accounts has no creation time (0): its first used window
+ * tells. */
+export function beginOf(createdAt: number, windows: readonly Window[]): number {
+  if (createdAt > 0) return createdAt
+  const first = windows.find(({ used }) => Object.values(used).some((value) => value > 0))
+  return first?.from_ms ?? 0
+}
+
+/** Shorter than this, an axis has no room for its labels. */
+const SHOWN_S_MIN = 60
+
+/** Seconds that a chart shows: all that was asked for, or what a younger broker has been there for. */
+export function shownRange(
+  { from, to }: { from: number; to: number },
+  since: number,
+  now: number,
+): [number, number] {
+  if (since <= from || since >= to) return [from / 1000, to / 1000]
+  return [since / 1000, Math.max(since / 1000 + SHOWN_S_MIN, Math.min(now, to) / 1000)]
+}
+
+/** Edges of windows in unix seconds: each one's start, and where the last one ends or is now. A broker's first window begins
+ * when it was created. */
+export function edgesOf(windows: readonly Window[], since: number, now: number): number[] {
   const last = windows.at(-1)
   if (!last) return []
-  return [...windows.map(({ from_ms }) => from_ms / 1000), Math.min(last.to_ms, now) / 1000]
+  const starts = windows.map(
+    ({ from_ms, to_ms }) => (to_ms <= since ? from_ms : Math.max(from_ms, since)) / 1000,
+  )
+  return [...starts, Math.max(Math.min(last.to_ms, now) / 1000, starts.at(-1) ?? 0)]
 }
 
 /** A value for each edge; the last one is repeated, so that the step of its window has an end. Null before `since`. */
@@ -23,15 +48,25 @@ export function stepsOf(
   return values.length === 0 ? [] : [...values, values.at(-1) ?? null]
 }
 
-/** Connections at once, on average over the part of a window that is over. */
-export function averageConnections(used: Used, { from_ms, to_ms }: Window, now: number): number {
-  const minutes = (Math.min(to_ms, now) - from_ms) / 60_000
+/** Connections at once, on average over the part of a window in which the broker was there. */
+export function averageConnections(
+  used: Used,
+  { from_ms, to_ms }: Window,
+  since: number,
+  now: number,
+): number {
+  const minutes = (Math.min(to_ms, now) - Math.max(from_ms, since)) / 60_000
   return minutes <= 0 ? 0 : used.connected_session_minutes / minutes
 }
 
-/** How many incidents fell between each edge and the next, as a value for each edge; the last window has no end yet. */
-export function countsOf(incidents: readonly Incident[], edges: readonly number[]): number[] {
-  const counts = edges.map(() => 0)
+/** How many incidents fell between each edge and the next, as a value for each edge; the last window has no end yet. Null
+ * before `since`. */
+export function countsOf(
+  incidents: readonly Incident[],
+  edges: readonly number[],
+  since: number,
+): (number | null)[] {
+  const counts: (number | null)[] = edges.map((edge) => (edge * 1000 < since ? null : 0))
   for (const { last_at_ms, count } of incidents) {
     const at = edges.slice(0, -1).findLastIndex((edge) => edge * 1000 <= last_at_ms)
     if (at >= 0) counts[at] = (counts[at] ?? 0) + count

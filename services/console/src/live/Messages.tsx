@@ -78,7 +78,9 @@ export function Messages({ messages, find, height, onOpen }: MessagesProps) {
       onOpen={onOpen}
       empty={
         <Text size="sm" c="dimmed" p="lg" style={{ height }}>
-          {messages.length > 0 ? 'No message has this in its topic or payload.' : 'No message has come yet.'}
+          {messages.length > 0
+            ? 'No message has this in its topic or payload.'
+            : 'No message has come yet. Publish to a topic that a filter of this page matches.'}
         </Text>
       }
     />

@@ -33,9 +33,11 @@ export function Overview() {
       title="Overview"
       lead="The numbers are those of the pod that serves this page; tenants and pods are those of the region."
     >
-      <Loaded query={numbers} height={110}>
-        {(found) => <Headline numbers={found} />}
-      </Loaded>
+      <div className={ui.statsPlace}>
+        <Loaded query={numbers} height={110}>
+          {(found) => <Headline numbers={found} />}
+        </Loaded>
+      </div>
       <Loaded query={pod} height={200}>
         {(found) => <Pods own={found} />}
       </Loaded>
@@ -285,7 +287,12 @@ function Headroom({ numbers }: { numbers: Numbers }) {
     ['Open files', numbers.files, count],
   ]
   const known = rows.flatMap(([label, share, format]) => (share ? [{ label, share, format }] : []))
-  if (known.length === 0) return <Empty title="This pod does not say what it may use" />
+  if (known.length === 0)
+    return (
+      <Empty title="This pod reports no limits">
+        Memory, disk and open files are shown as soon as its metrics have them.
+      </Empty>
+    )
   return known.map(({ label, share: { used, of }, format }) => {
     const percent = Math.min(100, (used / of) * 100)
     const color = percent >= 90 ? 'var(--bad)' : percent >= 75 ? 'var(--warn)' : 'var(--c1)'

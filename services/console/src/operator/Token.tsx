@@ -1,8 +1,9 @@
-import { Button, PasswordInput, Stack } from '@mantine/core'
+import { Button, Stack } from '@mantine/core'
 import { useMutation } from '@tanstack/react-query'
 import { type FormEvent, useState } from 'react'
 import { Problem } from '../api/problem'
 import { Card } from '../shell/Card'
+import { PasswordInput } from '../ui/PasswordInput'
 import { Failure } from '../ui/State'
 import { enter } from './queries'
 

@@ -2,12 +2,12 @@ import { Button } from '@mantine/core'
 import { createRootRoute, createRoute, createRouter, Link, lazyRouteComponent } from '@tanstack/react-router'
 import { Page } from '../ui/Page'
 import { Empty, Failure, Loading } from '../ui/State'
-import { Frame } from './Frame'
+import { OperatorPages } from './OperatorPages'
 
 const text = (value: unknown) => (typeof value === 'string' && value !== '' ? value : undefined)
 
 const rootRoute = createRootRoute({
-  component: Frame,
+  component: OperatorPages,
   notFoundComponent: () => (
     <Page title="Not found">
       <Empty

@@ -1,4 +1,4 @@
-import { Alert, Anchor, Button, PasswordInput, Stack, Text } from '@mantine/core'
+import { Alert, Anchor, Button, Stack, Text } from '@mantine/core'
 import { useMutation, useQueryClient } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { type FormEvent, useState } from 'react'
@@ -7,6 +7,7 @@ import { linkToken } from '../api/linkToken'
 import { Problem } from '../api/problem'
 import { meQuery } from '../api/session'
 import { Card } from '../shell/Card'
+import { PasswordInput } from '../ui/PasswordInput'
 import { Failure } from '../ui/State'
 
 /** Chooses a new password by the link of a letter, or of the operator. */

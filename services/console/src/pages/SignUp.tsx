@@ -1,4 +1,4 @@
-import { Anchor, Button, Divider, PasswordInput, Stack, Text, TextInput } from '@mantine/core'
+import { Anchor, Button, Divider, Stack, Text, TextInput } from '@mantine/core'
 import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate } from '@tanstack/react-router'
 import { type FormEvent, useState } from 'react'
@@ -7,6 +7,7 @@ import { signInWithProvider } from '../api/identities'
 import { Problem } from '../api/problem'
 import { meQuery, signedIn, signOut, waysQuery } from '../api/session'
 import { Card } from '../shell/Card'
+import { PasswordInput } from '../ui/PasswordInput'
 import { Failure } from '../ui/State'
 
 // Read once: the token must not stay in the history.

@@ -1,14 +1,16 @@
 import { Group, Text, Title } from '@mantine/core'
 import { useDocumentTitle } from '@mantine/hooks'
 import type { ReactNode } from 'react'
+import { OfflineBar } from './OfflineBar'
 import classes from './shell.module.css'
 
 /** The frame of the pages before the sign-in. */
 export function Card({ title, lead, children }: { title: string; lead?: ReactNode; children: ReactNode }) {
   useDocumentTitle(`${title} · Millrace`)
   return (
-    <main className={classes.sheet}>
-      <div className={classes.card}>
+    <div className={classes.sheet}>
+      <OfflineBar />
+      <main className={classes.card}>
         <Group gap={10} mb="lg">
           <img src="/favicon.svg" width={28} height={28} alt="" />
           <Text fw={600}>Millrace</Text>
@@ -20,7 +22,7 @@ export function Card({ title, lead, children }: { title: string; lead?: ReactNod
           </Text>
         )}
         {children}
-      </div>
-    </main>
+      </main>
+    </div>
   )
 }

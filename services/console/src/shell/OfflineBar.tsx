@@ -6,11 +6,11 @@ import classes from './shell.module.css'
 export function OfflineBar() {
   const since = useSilentSince()
   return (
-    <div role="status" aria-live="polite">
+    <div role="status" aria-live="polite" className={classes.offlinePlace}>
       {since !== null && (
         <div className={classes.offline}>
-          The server does not answer since <Time at={since} />. The page shows what it last knew, and tries
-          again by itself.
+          The server stopped answering <Time at={since} />. The page shows what it last knew, and tries again
+          by itself.
         </div>
       )}
     </div>

@@ -201,24 +201,24 @@ function useTyped(broker: string | undefined, query: string, isSettled: boolean)
   const navigate = useNavigate()
   const typed = query.trim()
   if (!broker || typed === '' || !isSettled) return { group: 'Look up', actions: [] }
-  const actions: SpotlightActionData[] = [
-    {
-      id: 'typed topic',
-      label: `Topic ${typed}`,
-      description: 'Its retained message',
-      keywords: [query],
-      leftSection: <IconBinaryTree2 size={18} stroke={1.6} />,
-      onClick: () => void navigate({ to: '/b/$broker/topics', params: { broker }, search: { topic: typed } }),
-    },
-    {
-      id: 'typed client',
-      label: `Why was ${typed} refused?`,
-      description: 'The client with exactly this id',
-      keywords: [query],
-      leftSection: <IconAlertTriangle size={18} stroke={1.6} />,
-      onClick: () => void navigate({ to: '/b/$broker/clients/$client', params: { broker, client: typed } }),
-    },
-  ]
+  const asTopic: SpotlightActionData = {
+    id: 'typed topic',
+    label: `Topic ${typed}`,
+    description: 'Its retained message',
+    keywords: [query],
+    leftSection: <IconBinaryTree2 size={18} stroke={1.6} />,
+    onClick: () => void navigate({ to: '/b/$broker/topics', params: { broker }, search: { topic: typed } }),
+  }
+  const asClient: SpotlightActionData = {
+    id: 'typed client',
+    label: `Why was ${typed} refused?`,
+    description: 'The client with exactly this id',
+    keywords: [query],
+    leftSection: <IconAlertTriangle size={18} stroke={1.6} />,
+    onClick: () => void navigate({ to: '/b/$broker/clients/$client', params: { broker, client: typed } }),
+  }
+  // Enter opens the first: most topics have levels, and few client ids have a slash.
+  const actions = typed.includes('/') ? [asTopic, asClient] : [asClient, asTopic]
   return { group: 'Look up', actions }
 }
 

@@ -1,10 +1,16 @@
 import { Button } from '@mantine/core'
+import { useQuery } from '@tanstack/react-query'
 import { type ErrorComponentProps, Link, Outlet, useRouter } from '@tanstack/react-router'
 import { Problem } from '../api/problem'
+import { waysQuery } from '../api/session'
 import { Page } from '../ui/Page'
 import { Empty, Failure } from '../ui/State'
 
+const HEARTBEAT_MS = 10_000
+
 export function Root() {
+  // Pages that load nothing more, such as forms, learn from this that the server is away.
+  useQuery({ ...waysQuery, staleTime: 0, refetchInterval: HEARTBEAT_MS, notifyOnChangeProps: [] })
   return <Outlet />
 }
 

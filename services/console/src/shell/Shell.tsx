@@ -1,25 +1,15 @@
-import {
-  ActionIcon,
-  AppShell,
-  Burger,
-  Group,
-  Menu,
-  Text,
-  UnstyledButton,
-  VisuallyHidden,
-} from '@mantine/core'
+import { ActionIcon, Menu, Text, UnstyledButton, VisuallyHidden } from '@mantine/core'
 import { useDisclosure } from '@mantine/hooks'
 import { IconSearch, IconUser } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
-import { Link, Outlet, useLocation, useNavigate, useRouter } from '@tanstack/react-router'
+import { Link, useLocation, useNavigate, useRouter } from '@tanstack/react-router'
 import { lazy, Suspense, useEffect } from 'react'
 import { meQuery, signOut } from '../api/session'
 import { failed } from '../ui/notify'
 import { Breadcrumb } from './Breadcrumb'
+import { Frame } from './Frame'
 import { Nav } from './Nav'
-import { OfflineBar } from './OfflineBar'
 import { preloadPages } from './preload'
-import { SchemeButton } from './SchemeButton'
 import classes from './shell.module.css'
 import { useShortcuts } from './shortcuts'
 
@@ -27,16 +17,13 @@ const Palette = lazy(() => import('./Palette').then(({ Palette }) => ({ default:
 
 export function Shell() {
   const { data: me } = useQuery(meQuery)
-  const [isNavOpen, { toggle, close }] = useDisclosure(false)
   const [isPaletteOpen, palette] = useDisclosure(false)
-  const { pathname, href } = useLocation()
+  const { href } = useLocation()
   const navigate = useNavigate()
   useShortcuts(palette.open)
   const router = useRouter()
   useEffect(() => preloadPages(router), [router])
 
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the menu closes when the address changes
-  useEffect(close, [pathname])
   const isSignedOut = me === null
   // biome-ignore lint/correctness/useExhaustiveDependencies: the address changes by this, and must not do it again
   useEffect(() => {
@@ -46,36 +33,19 @@ export function Shell() {
 
   if (!me) return null
   return (
-    <AppShell
-      header={{ height: 56 }}
-      navbar={{ width: 220, breakpoint: 'sm', collapsed: { mobile: !isNavOpen } }}
-      padding={0}
-    >
-      <a href="#content" className={classes.skip}>
-        Skip to content
-      </a>
-      <AppShell.Header className={classes.header}>
-        <Burger opened={isNavOpen} onClick={toggle} hiddenFrom="sm" size="sm" aria-label="Navigation" />
-        <Breadcrumb />
-        <Group gap={6} wrap="nowrap" ml="auto">
-          <SearchButton open={palette.open} />
-          <SchemeButton />
-          <UserMenu name={me.user.name} email={me.user.email ?? 'Owner of this machine'} />
-        </Group>
-      </AppShell.Header>
-      <AppShell.Navbar className={classes.navbar}>
-        <Nav />
-      </AppShell.Navbar>
-      <AppShell.Main id="content" tabIndex={-1} className={classes.main}>
-        <OfflineBar />
-        <Outlet />
-      </AppShell.Main>
+    <>
+      <Frame
+        place={<Breadcrumb />}
+        before={<SearchButton open={palette.open} />}
+        after={<UserMenu name={me.user.name} email={me.user.email ?? 'Owner of this machine'} />}
+        nav={<Nav />}
+      />
       {isPaletteOpen && (
         <Suspense>
           <Palette close={palette.close} />
         </Suspense>
       )}
-    </AppShell>
+    </>
   )
 }
 

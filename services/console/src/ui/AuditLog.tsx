@@ -52,7 +52,9 @@ export function AuditLog({ lead, empty, columns, queryKey, page, fileName, rowsS
       <Loaded query={query} height={400}>
         {() =>
           rows.length === 0 ? (
-            <Empty title={empty} />
+            <Empty title={empty}>
+              Each change is listed here with its time, its author, and the values before and after.
+            </Empty>
           ) : (
             <Rows
               label="Audit log"
@@ -94,7 +96,7 @@ function Entry({ entry }: { entry: AuditEntry }) {
           ],
         ]}
       />
-      <Code text={JSON.stringify(details, null, 2)} label="the details" isWrapped />
+      <Code text={JSON.stringify(details, null, 2)} label="the details" />
     </Stack>
   )
 }

@@ -32,19 +32,16 @@ export function CopyButton({ text, label = 'Copy' }: { text: string; label?: str
 interface CodeProps {
   text: string
   label?: string
+  /** False for columns that must stay below each other: they scroll sideways. */
   isWrapped?: boolean
 }
 
 /** A command or a snippet, with a button that copies it. */
-export function Code({ text, label, isWrapped }: CodeProps) {
+export function Code({ text, label, isWrapped = true }: CodeProps) {
   return (
-    <div
-      className={classes.code}
-      data-wrap={isWrapped || undefined}
-      data-command={text.includes('\n') ? undefined : true}
-    >
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reached by keyboard */}
-      <pre tabIndex={0}>{text}</pre>
+    <div className={classes.code} data-wrap={isWrapped || undefined}>
+      {/* A region that scrolls must be reached by keyboard. */}
+      <pre tabIndex={isWrapped ? undefined : 0}>{text}</pre>
       <CopyButton text={text} label={label ? `Copy ${label}` : 'Copy'} />
     </div>
   )

@@ -16,20 +16,22 @@ import {
 import { Chart } from '../charts/Chart'
 import classes from '../charts/chart.module.css'
 import { bytes, money, si } from '../lib/format'
-import { edgesOf, stepsOf } from '../lib/history'
+import { edgesOf, shownRange, stepsOf } from '../lib/history'
 import { saveCsv } from '../lib/save'
 import { Confirm } from './Confirm'
 import { Form } from './Form'
 import { done, failed } from './notify'
 import { Panel } from './Page'
 import { Stat, Stats } from './Stat'
-import { Loaded } from './State'
+import { Empty, Loaded } from './State'
 import { Time } from './Time'
 
 const RANGES = [
   { value: '24h', label: '24 h' },
   { value: '7d', label: '7 d' },
   { value: '30d', label: '30 d' },
+  { value: 'month', label: 'This month' },
+  { value: 'last-month', label: 'Last month' },
 ]
 
 interface UsageRangeProps {
@@ -90,11 +92,19 @@ export function UsedNumbers({ used }: { used: Used }) {
   )
 }
 
-/** Usage by hours or days, each a step from the start of its window to its end. */
-export function UsedCharts({ windows, from, to }: { windows: Window[]; from: number; to: number }) {
-  const times = edgesOf(windows, Date.now())
-  const range: [number, number] = [from / 1000, to / 1000]
-  const of = (value: (used: Used) => number) => stepsOf(windows, 0, value)
+/** Usage by hours or days, each a step from the start of its window to its end. Before `since` there was nothing to use. */
+export function UsedCharts({ windows, span, since }: { windows: Window[]; span: Span; since: number }) {
+  const now = Date.now()
+  const times = edgesOf(windows, since, now)
+  const range = shownRange(span, since, now)
+  const of = (value: (used: Used) => number) => stepsOf(windows, since, value)
+  if (since >= span.to) {
+    return (
+      <Empty title="Nothing was used in this time">
+        The broker was created <Time at={since} />. Choose a later time range.
+      </Empty>
+    )
+  }
   const shared = { times, range, sync: 'usage', isStepped: true }
   return (
     <div className={classes.grid}>

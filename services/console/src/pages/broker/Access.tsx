@@ -1,7 +1,6 @@
-import { Tabs } from '@mantine/core'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { Page } from '../../ui/Page'
-import { TabList } from '../../ui/TabList'
+import { TabPanels } from '../../ui/TabPanels'
 import { Bans } from './access/Bans'
 import { BrokerRules } from './access/BrokerRules'
 import { Certificates } from './access/Certificates'
@@ -36,24 +35,12 @@ const TABS = [
 export function Access() {
   const { tab } = useSearch({ from: '/signed-in/b/$broker/access' })
   const navigate = useNavigate({ from: '/b/$broker/access' })
-  const shown = TABS.find(({ value }) => value === tab) ?? TABS[0]
   return (
     <Page
       title="Access"
       lead="How clients prove their identity to this broker, and what they may do. Changes take effect within half a second."
     >
-      <Tabs
-        value={shown?.value}
-        onChange={(value) => void navigate({ search: { tab: value ?? undefined } })}
-        keepMounted={false}
-      >
-        <TabList tabs={TABS} value={shown?.value} />
-        {TABS.map(({ value, part: Part }) => (
-          <Tabs.Panel key={value} value={value}>
-            <Part />
-          </Tabs.Panel>
-        ))}
-      </Tabs>
+      <TabPanels tabs={TABS} value={tab} onChange={(tab) => void navigate({ search: { tab } })} />
     </Page>
   )
 }

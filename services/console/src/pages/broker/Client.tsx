@@ -51,31 +51,31 @@ function Actions({ id }: { id: string }) {
   const again = () => client.invalidateQueries({ queryKey: ['b', path.broker] })
   const connected = useQuery(clientQuery(path, id))
   if (!can('clients:write')) return null
+  // A button that came later would push the page down in a narrow window.
+  const isConnected = connected.data !== undefined && !connected.isError
   return (
     <>
-      {connected.data && !connected.isError && (
-        <Confirm
-          verb="Disconnect"
-          title={`Disconnect ${id}?`}
-          loses={
-            <>
-              The connection is closed. Most clients connect again by themselves; ban the client to keep it
-              out. <KeptSession id={id} />
-            </>
-          }
-          act={() => kick(path, id)}
-          onDone={() => {
-            done(`${id} was disconnected.`)
-            void again()
-          }}
-        >
-          {(open) => (
-            <Button variant="default" onClick={open}>
-              Disconnect
-            </Button>
-          )}
-        </Confirm>
-      )}
+      <Confirm
+        verb="Disconnect"
+        title={`Disconnect ${id}?`}
+        loses={
+          <>
+            The connection is closed. Most clients connect again by themselves; ban the client to keep it out.{' '}
+            <KeptSession id={id} />
+          </>
+        }
+        act={() => kick(path, id)}
+        onDone={() => {
+          done(`${id} was disconnected.`)
+          void again()
+        }}
+      >
+        {(open) => (
+          <Button variant="default" onClick={open} disabled={!isConnected}>
+            Disconnect
+          </Button>
+        )}
+      </Confirm>
       {can('access:write') && (
         <Confirm
           verb="Ban"
@@ -130,7 +130,7 @@ function Connection({ id }: { id: string }) {
           The broker has no connection with this client id. Its last refusal is explained below.
         </Empty>
       ) : (
-        <Loaded query={query}>
+        <Loaded query={query} height={290}>
           {(client) => (
             <Facts
               rows={[

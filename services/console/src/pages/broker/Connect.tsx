@@ -6,7 +6,7 @@ import { useBroker } from '../../api/brokers'
 import type { Endpoint } from '../../api/endpoints'
 import { useOnce } from '../../api/once'
 import { Problem } from '../../api/problem'
-import { urlHost } from '../../lib/host'
+import { isLoopback, urlHost } from '../../lib/host'
 import { SNIPPETS, type Target } from '../../lib/snippets'
 import { Code, CopyButton, Secret } from '../../ui/Code'
 import { Page, Panel } from '../../ui/Page'
@@ -51,6 +51,9 @@ const certificate = (pem: string): [string, ReactNode] => [
   </Anchor>,
 ]
 
+const plainSaid = (host: string) =>
+  isLoopback(host) ? 'none: traffic stays on this machine' : 'none: put a gateway with TLS in front'
+
 function Where({ endpoint }: { endpoint: Endpoint }) {
   const { host, port, tls, wsUrl, caPem } = endpoint
   const copied = (text: string) => (
@@ -67,7 +70,7 @@ function Where({ endpoint }: { endpoint: Endpoint }) {
           ['Host', copied(host)],
           ['Port', copied(String(port))],
           ['WebSocket', wsUrl ? copied(wsUrl) : 'off'],
-          ['Encryption', tls ? 'TLS 1.2 or newer' : 'none: the gateway adds TLS'],
+          ['Encryption', tls ? 'TLS 1.2 or newer' : plainSaid(host)],
           ...(caPem ? [certificate(caPem)] : []),
           ['Protocol', 'MQTT 5.0, 3.1.1 or 3.1'],
         ]}

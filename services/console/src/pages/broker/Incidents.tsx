@@ -1,4 +1,4 @@
-import { Group, Select, TextInput } from '@mantine/core'
+import { Button, Group, Select, TextInput } from '@mantine/core'
 import { useDebouncedValue } from '@mantine/hooks'
 import { IconSearch } from '@tabler/icons-react'
 import { keepPreviousData, useQuery } from '@tanstack/react-query'
@@ -55,9 +55,18 @@ export function Incidents() {
         <Loaded query={query} height={320}>
           {({ items }) =>
             items.length === 0 ? (
-              <Empty title={isFiltered ? 'Nothing of this kind' : 'Nothing was refused or dropped'}>
+              <Empty
+                title={isFiltered ? 'No incident of this kind and client' : 'Nothing was refused or dropped'}
+                action={
+                  isFiltered && (
+                    <Button variant="default" onClick={() => change({ kind: undefined, client: undefined })}>
+                      Show all incidents
+                    </Button>
+                  )
+                }
+              >
                 {isFiltered
-                  ? 'Choose another kind or client.'
+                  ? 'Client ids are compared whole.'
                   : 'When a client is refused or a limit is reached, the reason stands here within ten seconds.'}
               </Empty>
             ) : (

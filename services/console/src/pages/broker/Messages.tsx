@@ -330,7 +330,11 @@ function OneMessage({ message }: { message: StoredMessage }) {
         rows={receivers}
         columns={receiverColumns}
         idOf={({ client_id, filter }) => `${client_id} ${filter}`}
-        empty={<Empty title="Nobody waits for it" />}
+        empty={
+          <Empty title="No session waits for this message">
+            Its receivers have acknowledged it, or their sessions have ended.
+          </Empty>
+        }
       />
       {more > 0 && (
         <Text size="xs" c="dimmed" mt="xs">

@@ -118,7 +118,18 @@ export function Sessions() {
                   columns={columns}
                   idOf={({ client_id }) => client_id}
                   onOpen={({ client_id }) => change({ session: client_id })}
-                  empty={<Empty title={`No session begins with ${search}`} />}
+                  empty={
+                    <Empty
+                      title={`No session begins with ${search}`}
+                      action={
+                        <Button variant="default" onClick={() => change({ search: undefined })}>
+                          Show all sessions
+                        </Button>
+                      }
+                    >
+                      A client whose session has ended has none until it connects again.
+                    </Empty>
+                  }
                 />
               </Panel>
             </>

@@ -52,10 +52,10 @@ export function Topics() {
               w={{ base: '100%', xs: 320 }}
             />
           </Group>
-          <Loaded query={query} height={320}>
+          <Loaded query={query} height={560}>
             {({ items, isCut }) =>
               items.length === 0 ? (
-                <NoTopics isFiltered={wanted !== undefined} />
+                <NoTopics clear={wanted === undefined ? undefined : () => change({ filter: undefined })} />
               ) : (
                 <>
                   <Tree rows={items} chosen={topic} onChoose={(to) => change({ topic: to })} />
@@ -75,9 +75,23 @@ export function Topics() {
   )
 }
 
-function NoTopics({ isFiltered }: { isFiltered: boolean }) {
+/** `clear` takes the filter away, where one is set. */
+function NoTopics({ clear }: { clear: (() => void) | undefined }) {
   const { broker } = useBroker()
-  if (isFiltered) return <Empty title="No retained message matches this filter" />
+  if (clear) {
+    return (
+      <Empty
+        title="No retained message matches this filter"
+        action={
+          <Button variant="default" onClick={clear}>
+            Show all topics
+          </Button>
+        }
+      >
+        In a filter, + stands for one level and # for all further levels.
+      </Empty>
+    )
+  }
   return (
     <Empty
       icon={<IconBinaryTree2 size={28} stroke={1.4} />}

@@ -4,6 +4,7 @@ import { useState } from 'react'
 import { useBroker } from '../../api/brokers'
 import { spanOf, usageQuery } from '../../api/usage'
 import { count } from '../../lib/format'
+import { beginOf } from '../../lib/history'
 import { Cost } from '../../ui/Cost'
 import { Page, Panel } from '../../ui/Page'
 import { Facts } from '../../ui/Stat'
@@ -12,7 +13,7 @@ import { Cap, UsageRange, UsedCharts, UsedNumbers } from '../../ui/UsageParts'
 
 /** What the broker has used, and what it may cost. */
 export function Usage() {
-  const { path, can } = useBroker()
+  const { broker, path, can } = useBroker()
   const { range = '7d' } = useSearch({ from: '/signed-in/b/$broker/usage' })
   const navigate = useNavigate({ from: '/b/$broker/usage' })
   const [now] = useState(Date.now)
@@ -32,12 +33,12 @@ export function Usage() {
         />
       }
     >
-      <Loaded query={query} height={480}>
+      <Loaded query={query} height={960}>
         {({ total, windows, losses }) => (
           <>
             <UsedNumbers used={total.used} />
             <Panel title={span.step === 'hour' ? 'By hour' : 'By day'}>
-              <UsedCharts windows={windows} from={span.from} to={span.to} />
+              <UsedCharts windows={windows} span={span} since={beginOf(broker.created_at_ms, windows)} />
             </Panel>
             <Cost used={total.used} />
             <Panel title="Losses" lead="Since the broker was created. Each has its reason under Incidents.">

@@ -37,55 +37,57 @@ export function Waiting({ clientId }: { clientId: string | undefined }) {
   const refusal = refusals.data?.items.find(({ last_at_ms }) => last_at_ms >= since)
 
   return (
-    <Panel>
-      <Group gap="md" wrap="nowrap" className={classes.waiting} role="status">
-        {shown && (
-          <>
-            <IconCircleCheck className={classes.good} size={24} />
-            <div>
-              <Text fw={600}>
-                <Anchor
-                  component={Link}
-                  to="/b/$broker/clients/$client"
-                  params={{ broker: broker.name, client: shown.client_id } as never}
-                  inherit
-                >
-                  {shown.client_id}
-                </Anchor>{' '}
-                is connected
-              </Text>
-              <Text size="sm" c="dimmed">
-                {shown.address && `From ${shown.address}, `}MQTT {shown.protocol},{' '}
-                <Time at={shown.connected_at_ms} />
-              </Text>
-            </div>
-          </>
-        )}
-        {!shown && refusal && (
-          <>
-            <IconAlertTriangle className={classes.bad} size={24} />
-            <div>
-              <Text fw={600}>{refusal.client_id ?? 'A client'} was refused</Text>
-              <Text size="sm" c="dimmed">
-                {reasonSaid(refusal.reason)}, <Time at={refusal.last_at_ms} />. The page waits on.
-              </Text>
-            </div>
-          </>
-        )}
-        {!shown && !refusal && (
-          <>
-            <Loader type="dots" size="sm" />
-            <div>
-              <Text fw={600}>Waiting for a device</Text>
-              <Text size="sm" c="dimmed">
-                {devices.length > 0
-                  ? 'Other devices are connected already. The page shows the next one.'
-                  : 'Run one of the snippets below. This page sees it within a second.'}
-              </Text>
-            </div>
-          </>
-        )}
-      </Group>
-    </Panel>
+    <div className={classes.place}>
+      <Panel>
+        <Group gap="md" wrap="nowrap" className={classes.waiting} role="status">
+          {shown && (
+            <>
+              <IconCircleCheck className={classes.good} size={24} />
+              <div>
+                <Text fw={600}>
+                  <Anchor
+                    component={Link}
+                    to="/b/$broker/clients/$client"
+                    params={{ broker: broker.name, client: shown.client_id } as never}
+                    inherit
+                  >
+                    {shown.client_id}
+                  </Anchor>{' '}
+                  is connected
+                </Text>
+                <Text size="sm" c="dimmed">
+                  {shown.address && `From ${shown.address}, `}MQTT {shown.protocol},{' '}
+                  <Time at={shown.connected_at_ms} />
+                </Text>
+              </div>
+            </>
+          )}
+          {!shown && refusal && (
+            <>
+              <IconAlertTriangle className={classes.bad} size={24} />
+              <div>
+                <Text fw={600}>{refusal.client_id ?? 'A client'} was refused</Text>
+                <Text size="sm" c="dimmed">
+                  {reasonSaid(refusal.reason)}, <Time at={refusal.last_at_ms} />. The page waits on.
+                </Text>
+              </div>
+            </>
+          )}
+          {!shown && !refusal && (
+            <>
+              <Loader type="dots" size="sm" />
+              <div>
+                <Text fw={600}>Waiting for a device</Text>
+                <Text size="sm" c="dimmed">
+                  {devices.length > 0
+                    ? 'Other devices are connected already. The page shows the next one.'
+                    : 'Run one of the snippets below. This page sees it within a second.'}
+                </Text>
+              </div>
+            </>
+          )}
+        </Group>
+      </Panel>
+    </div>
   )
 }

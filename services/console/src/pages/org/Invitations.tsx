@@ -79,18 +79,27 @@ export function Invitations() {
           )
         }
       </Loaded>
-      <Drawer opened={isOpen} onClose={close} title="Invite">
+      <Drawer
+        opened={isOpen}
+        onClose={close}
+        title="Invite"
+        // The link cannot be shown again.
+        closeOnClickOutside={made === null}
+        closeOnEscape={made === null}
+      >
         {made ? (
           <Stack gap="md">
             <Text size="sm">
-              Send this link to {made.email}. It makes them a member, once, <Time at={made.expires_at_ms} />{' '}
-              at the latest.
+              Send this link to {made.email}. It works once, and ends <Time at={made.expires_at_ms} />.
             </Text>
             <Secret
               name={`Invitation of ${made.email}`}
               value={`${location.origin}/sign-up#${made.token}`}
               fileName="invitation.txt"
             />
+            <Button onClick={close} style={{ alignSelf: 'flex-start' }}>
+              I have stored it
+            </Button>
           </Stack>
         ) : (
           <InviteForm

@@ -1,5 +1,6 @@
 import { Button, Select } from '@mantine/core'
 import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
+import { Link } from '@tanstack/react-router'
 import { useOrganisation } from '../../api/brokers'
 import { changeMember, type Member, membersQuery, removeMember } from '../../api/organisation'
 import { type Role, useMe } from '../../api/session'
@@ -52,7 +53,23 @@ export function Members() {
     },
   ]
   return (
-    <Panel isFlush title="Members">
+    <Panel
+      isFlush
+      title="Members"
+      actions={
+        canWrite && (
+          <Button
+            component={Link}
+            to="/org/$organisation"
+            params={{ organisation: id } as never}
+            search={{ tab: 'invitations' } as never}
+            variant="default"
+          >
+            Invite
+          </Button>
+        )
+      }
+    >
       <Loaded query={query}>
         {({ items }) => (
           <Rows label="Members" rows={items} columns={columns} idOf={(member) => member.id} rowPx={52} />

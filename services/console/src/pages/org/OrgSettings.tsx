@@ -16,7 +16,9 @@ export function OrgSettings() {
   if (!can('organisation:write')) {
     return (
       <Panel>
-        <Empty title="Only owners change the organisation" />
+        <Empty title="Only owners change the organisation">
+          Ask one of them. The tab Members shows each member's role.
+        </Empty>
       </Panel>
     )
   }

@@ -5,6 +5,7 @@ import { useState } from 'react'
 import { useOrganisation } from '../../api/brokers'
 import type { Schemas } from '../../api/client'
 import { organisationUsageQuery, spanOf } from '../../api/usage'
+import { beginOf } from '../../lib/history'
 import { Cost } from '../../ui/Cost'
 import { Panel } from '../../ui/Page'
 import { type Column, Rows } from '../../ui/Rows'
@@ -47,12 +48,12 @@ export function OrgUsage() {
           onChange={(to) => void navigate({ search: (before) => ({ ...before, range: to }), replace: true })}
         />
       </Group>
-      <Loaded query={query} height={480}>
+      <Loaded query={query} height={960}>
         {({ total, windows, brokers }) => (
           <>
             <UsedNumbers used={total.used} />
             <Panel title={span.step === 'hour' ? 'By hour' : 'By day'}>
-              <UsedCharts windows={windows} from={span.from} to={span.to} />
+              <UsedCharts windows={windows} span={span} since={beginOf(0, windows)} />
             </Panel>
             <Cost used={total.used} />
             <Panel isFlush title="By broker">

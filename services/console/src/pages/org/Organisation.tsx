@@ -1,8 +1,7 @@
-import { Tabs } from '@mantine/core'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useOrganisation } from '../../api/brokers'
 import { Page } from '../../ui/Page'
-import { TabList } from '../../ui/TabList'
+import { TabPanels } from '../../ui/TabPanels'
 import { Audit } from './Audit'
 import { Invitations } from './Invitations'
 import { Members } from './Members'
@@ -24,24 +23,12 @@ export function Organisation() {
   const { name, role } = useOrganisation()
   const { tab } = useSearch({ from: '/signed-in/org/$organisation' })
   const navigate = useNavigate({ from: '/org/$organisation' })
-  const shown = TABS.find(({ value }) => value === tab) ?? TABS[0]
   return (
     <Page
       title={name}
       lead={`Organisation. You are ${role === 'viewer' ? 'a viewer: you see everything and change nothing' : `its ${role}`}.`}
     >
-      <Tabs
-        value={shown?.value}
-        onChange={(value) => void navigate({ search: { tab: value ?? undefined } })}
-        keepMounted={false}
-      >
-        <TabList tabs={TABS} value={shown?.value} />
-        {TABS.map(({ value, part: Part }) => (
-          <Tabs.Panel key={value} value={value}>
-            <Part />
-          </Tabs.Panel>
-        ))}
-      </Tabs>
+      <TabPanels tabs={TABS} value={tab} onChange={(tab) => void navigate({ search: { tab } })} />
     </Page>
   )
 }

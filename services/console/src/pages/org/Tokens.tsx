@@ -117,7 +117,6 @@ export function Tokens() {
             <Code
               text={`curl -H 'Authorization: Bearer ${made.secret}' ${location.origin}/api/v1/organisations/${id}/brokers`}
               label="the command"
-              isWrapped
             />
             <Button onClick={close} style={{ alignSelf: 'flex-start' }}>
               I have stored it

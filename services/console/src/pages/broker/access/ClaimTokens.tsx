@@ -160,11 +160,11 @@ function Shown({ made, onClose }: { made: MadeClaimToken; onClose: () => void })
         fileName={`${nameFrom(made.name)}.claim-token`}
       />
       <Text size="sm">On a device with the command line:</Text>
-      <Code text={commands.millrace} label="the command" isWrapped />
+      <Code text={commands.millrace} label="the command" />
       <Text size="sm">
         Without it. The answer has the user name, the password and the endpoints of the broker:
       </Text>
-      <Code text={commands.curl} label="the request" isWrapped />
+      <Code text={commands.curl} label="the request" />
       <Button onClick={onClose} style={{ alignSelf: 'flex-start' }}>
         I have stored it
       </Button>

@@ -1,4 +1,4 @@
-import { Badge, Button, Drawer, Group, NumberInput, Stack, Switch, Text, TextInput } from '@mantine/core'
+import { Badge, Button, Drawer, Select, Stack, Switch, Text, TextInput } from '@mantine/core'
 import { IconKey, IconPlus, IconStack2 } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useState } from 'react'
@@ -13,6 +13,7 @@ import {
 } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
 import { useOnce } from '../../../api/once'
+import { OVERLAPS } from '../../../lib/overlaps'
 import { Secret } from '../../../ui/Code'
 import { Confirm } from '../../../ui/Confirm'
 import { Form } from '../../../ui/Form'
@@ -274,25 +275,23 @@ function Edit({ credential, onRotated, onDone }: EditProps) {
 
 function Rotate({ user, onRotated }: { user: string; onRotated: (made: MadeCredential) => void }) {
   const { path } = useBroker()
-  const [minutes, setMinutes] = useState<number | string>(60)
+  const [overlap, setOverlap] = useState('3600')
   const rotate = useOnce(rotateCredential)
   return (
     <Form
       verb="Rotate password"
-      act={() => rotate({ path, user, overlap_s: Number(minutes) * 60 })}
+      act={() => rotate({ path, user, overlap_s: Number(overlap) })}
       onDone={onRotated}
     >
       {() => (
-        <Group align="flex-end">
-          <NumberInput
-            label="New password"
-            description="Minutes for which the old one still counts"
-            min={0}
-            max={10_080}
-            value={minutes}
-            onChange={setMinutes}
-          />
-        </Group>
+        <Select
+          label="The old password stays valid"
+          description="After a leak, choose “not at all”. Connected clients stay connected until the credential is disabled."
+          data={OVERLAPS}
+          value={overlap}
+          onChange={(value) => setOverlap(value ?? overlap)}
+          allowDeselect={false}
+        />
       )}
     </Form>
   )

@@ -1,4 +1,4 @@
-import { NumberInput, PasswordInput, Select, Stack, Switch, TextInput } from '@mantine/core'
+import { NumberInput, Select, Stack, Switch, TextInput } from '@mantine/core'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useState } from 'react'
 import { type AccessSettings, accessQuery, setAccess } from '../../../api/access'
@@ -7,6 +7,7 @@ import type { Schemas, Tagged } from '../../../api/client'
 import { Form } from '../../../ui/Form'
 import { saved } from '../../../ui/notify'
 import { Panel } from '../../../ui/Page'
+import { PasswordInput } from '../../../ui/PasswordInput'
 import { Loaded } from '../../../ui/State'
 
 type Webhook = Schemas['AccessWebhook']

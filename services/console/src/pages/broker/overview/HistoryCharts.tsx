@@ -6,7 +6,7 @@ import { type Span, usageQuery, type Window } from '../../../api/usage'
 import { Chart } from '../../../charts/Chart'
 import classes from '../../../charts/chart.module.css'
 import { bytes, si } from '../../../lib/format'
-import { averageConnections, countsOf, edgesOf, stepsOf } from '../../../lib/history'
+import { averageConnections, beginOf, countsOf, edgesOf, shownRange, stepsOf } from '../../../lib/history'
 import { KIND_NAMES, KINDS } from '../../../lib/incidents'
 import { Loaded } from '../../../ui/State'
 import { useNow } from '../../../ui/Time'
@@ -35,9 +35,9 @@ export function HistoryCharts({ span, incidents, limits }: HistoryChartsProps) {
 function Charts({ windows, span, incidents, limits }: HistoryChartsProps & { windows: Window[] }) {
   const { broker } = useBroker()
   const now = Math.floor(useNow() / 30_000) * 30_000
-  const since = broker.created_at_ms
-  const times = edgesOf(windows, now)
-  const range: [number, number] = [span.from / 1000, span.to / 1000]
+  const since = beginOf(broker.created_at_ms, windows)
+  const times = edgesOf(windows, since, now)
+  const range = shownRange(span, since, now)
   const every = span.step === 'hour' ? 'an hour' : 'a day'
   const shared = { times, range, isStepped: true, sync: 'history' }
   const seen = KIND_NAMES.filter((kind) => incidents.some((one) => one.kind === kind))
@@ -52,7 +52,7 @@ function Charts({ windows, span, incidents, limits }: HistoryChartsProps & { win
           series={[
             {
               label: 'connections',
-              values: stepsOf(windows, since, (used, window) => averageConnections(used, window, now)),
+              values: stepsOf(windows, since, (used, window) => averageConnections(used, window, since, now)),
               color: '--c1',
             },
           ]}
@@ -98,6 +98,7 @@ function Charts({ windows, span, incidents, limits }: HistoryChartsProps & { win
             values: countsOf(
               incidents.filter((one) => one.kind === kind),
               times,
+              since,
             ),
             color: KINDS[kind].color,
             dash: DASHES[at],
@@ -106,6 +107,7 @@ function Charts({ windows, span, incidents, limits }: HistoryChartsProps & { win
       </div>
       <Text size="xs" c="dimmed" mt="sm">
         Messages are counted in units of 4 KiB, as usage is. Incidents are kept for seven days.
+        {since > span.from && ' The charts begin with the broker.'}
       </Text>
     </>
   )

@@ -1,4 +1,4 @@
-import { Button, Drawer, PasswordInput, Select, Stack, Text } from '@mantine/core'
+import { Button, Drawer, Select, Stack, Text } from '@mantine/core'
 import { useQueryClient } from '@tanstack/react-query'
 import { useState } from 'react'
 import { useBroker } from '../../../api/brokers'
@@ -7,23 +7,17 @@ import { useOnce } from '../../../api/once'
 import { rotateKey, statusQuery } from '../../../api/webhooks'
 import { absolute } from '../../../lib/format'
 import { keysSaid, overlapUntil } from '../../../lib/keys'
+import { OVERLAPS } from '../../../lib/overlaps'
 import { Secret } from '../../../ui/Code'
 import { Form } from '../../../ui/Form'
 import { done } from '../../../ui/notify'
 import { Panel } from '../../../ui/Page'
+import { PasswordInput } from '../../../ui/PasswordInput'
 import { Facts } from '../../../ui/Stat'
 import { useNow } from '../../../ui/Time'
 
 type Status = Schemas['WebhookStatus']
 type MadeKey = Schemas['MadeKey']
-
-const OVERLAPS = [
-  { value: '0', label: 'not at all' },
-  { value: '3600', label: 'one hour' },
-  { value: '86400', label: 'one day' },
-  { value: '604800', label: '7 days' },
-  { value: '2592000', label: '30 days' },
-]
 
 /** The key that signs requests, and its replacement. */
 export function SigningKey({ name, status }: { name: string; status: Status }) {

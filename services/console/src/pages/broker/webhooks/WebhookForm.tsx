@@ -1,8 +1,9 @@
-import { Checkbox, NumberInput, PasswordInput, Stack, Switch, TagsInput, TextInput } from '@mantine/core'
+import { Checkbox, NumberInput, Stack, Switch, TagsInput, TextInput } from '@mantine/core'
 import { useState } from 'react'
 import { useBroker } from '../../../api/brokers'
 import { putWebhook, type Webhook, type WebhookSettings } from '../../../api/webhooks'
 import { Form } from '../../../ui/Form'
+import { PasswordInput } from '../../../ui/PasswordInput'
 import { NameInput } from '../access/NameInput'
 
 type Event = WebhookSettings['events'][number]

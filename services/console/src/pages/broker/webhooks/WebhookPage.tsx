@@ -202,7 +202,10 @@ function DeadLetters({ name }: { name: string }) {
   }
   const retrying = useMutation({
     mutationFn: (letter: string | undefined) => retryLetters(path, name, letter),
-    onSuccess: again,
+    onSuccess: () => {
+      done('The server sends the events again.')
+      again()
+    },
     onError: failed,
   })
   const items = query.data?.items ?? []

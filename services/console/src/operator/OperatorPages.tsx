@@ -1,0 +1,97 @@
+import { Badge, Group, ScrollArea, UnstyledButton } from '@mantine/core'
+import { IconActivity, IconKey, IconLogout, IconUsers } from '@tabler/icons-react'
+import { useQuery } from '@tanstack/react-query'
+import { Link } from '@tanstack/react-router'
+import { Problem } from '../api/problem'
+import { Card } from '../shell/Card'
+import { Frame } from '../shell/Frame'
+import classes from '../shell/shell.module.css'
+import { hasToken, keepToken } from './client'
+import { podQuery, queryClient } from './queries'
+import { Token } from './Token'
+
+const PAGES: { to: string; label: string; icon: typeof IconActivity }[] = [
+  { to: '/', label: 'Overview', icon: IconActivity },
+  { to: '/tenants', label: 'Tenants', icon: IconUsers },
+  { to: '/accounts', label: 'Accounts', icon: IconKey },
+]
+
+/** The pages for operators: the API decides whether this browser may see them. */
+export function OperatorPages() {
+  const { error, data: pod, failureReason } = useQuery(podQuery)
+  const status = error instanceof Problem ? error.status : null
+  if (status === 401) return <Token />
+  if (status === 403) return <NotFromHere />
+  // Until the API has said which of them it is, a frame would be a flash of something else.
+  if (!pod && !failureReason) return null
+  return <Signed name={pod?.name} />
+}
+
+function NotFromHere() {
+  return (
+    <Card title="Only on this machine">
+      <p>
+        This server has no operator token, so it answers operators on its own machine only. Open{' '}
+        <code>http://127.0.0.1:{location.port}/</code> there, or start the server with{' '}
+        <code>--operator-token-file</code>.
+      </p>
+    </Card>
+  )
+}
+
+function Signed({ name }: { name: string | undefined }) {
+  return (
+    <Frame
+      nav={<Nav />}
+      place={
+        <Group gap={8} wrap="nowrap">
+          <span>Operators</span>
+          {name && name !== 'self' && (
+            <Badge variant="default" className={classes.badge}>
+              {name}
+            </Badge>
+          )}
+        </Group>
+      }
+    />
+  )
+}
+
+function Nav() {
+  const forget = () => {
+    keepToken(null)
+    // Cached answers were read with the token.
+    queryClient.clear()
+    location.assign('/')
+  }
+  return (
+    <>
+      <div className={classes.switcher}>
+        <img src="/favicon.svg" width={24} height={24} alt="" />
+        <span className={classes.switcherName}>Millrace</span>
+      </div>
+      <ScrollArea className={classes.links} type="auto">
+        <div className={classes.group}>
+          {PAGES.map(({ to, label, icon: Icon }) => (
+            <Link
+              key={to}
+              to={to}
+              className={classes.link}
+              activeOptions={{ exact: true, includeSearch: false }}
+              activeProps={{ 'data-active': true }}
+            >
+              <Icon size={17} stroke={1.6} /> {label}
+            </Link>
+          ))}
+        </div>
+      </ScrollArea>
+      {hasToken() && (
+        <div className={classes.foot}>
+          <UnstyledButton className={classes.link} onClick={forget}>
+            <IconLogout size={17} stroke={1.6} /> Forget the token
+          </UnstyledButton>
+        </div>
+      )}
+    </>
+  )
+}

@@ -1,0 +1,11 @@
+import { PasswordInput as MantinePasswordInput, type PasswordInputProps } from '@mantine/core'
+
+/** Mantine's own field does not tell a screen reader that it is wrong, and its button is out of the keyboard's reach. */
+export const PasswordInput = (props: PasswordInputProps) => (
+  <MantinePasswordInput
+    aria-invalid={props.error ? true : undefined}
+    visibilityToggleFocusable
+    visibilityToggleButtonProps={{ 'aria-label': 'Show what is typed' }}
+    {...props}
+  />
+)
