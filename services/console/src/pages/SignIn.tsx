@@ -1,4 +1,4 @@
-import { Anchor, Button, Divider, Group, PasswordInput, Stack, Text, TextInput } from '@mantine/core'
+import { Anchor, Button, Divider, Group, Stack, Text, TextInput } from '@mantine/core'
 import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { type FormEvent, useState } from 'react'
@@ -9,6 +9,7 @@ import { Problem } from '../api/problem'
 import { type Session, signedIn, waysQuery } from '../api/session'
 import { safeNext } from '../lib/next'
 import { Card } from '../shell/Card'
+import { PasswordInput } from '../ui/PasswordInput'
 import { Failure } from '../ui/State'
 
 const noAccount = (isLocal: boolean | undefined) =>

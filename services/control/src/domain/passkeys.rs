@@ -118,7 +118,7 @@ pub struct NewPasskey {
     /// `attestationObject` in Base64 for URLs. Attestation `none` is enough; the server ignores another one.
     #[schema(max_length = 32768)]
     pub attestation_object: String,
-    /// What `getTransports()` says.
+    /// The answer of `getTransports()`.
     #[serde(default)]
     #[schema(example = json!(["internal"]), max_items = 16)]
     pub transports: Vec<String>,
@@ -578,7 +578,7 @@ impl Control {
         Ok(Checked::Passkey)
     }
 
-    /// What the challenge of an addition is bound to: the web session, and the account's password and address.
+    /// The challenge of an addition is bound to the web session, and the account's password and address.
     fn addition_bound(&self, sign_in: &Hash, user: Uuid, record: &UserRecord) -> Result<Hash> {
         self.hash(Purpose::PasskeyChallenge, &[b"addition", sign_in, &self.state_of(user, record)?])
     }

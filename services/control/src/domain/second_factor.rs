@@ -86,7 +86,7 @@ pub struct Proof {
 pub(super) struct Shown<'a> {
     pub(super) code: Option<&'a Secret>,
     pub(super) passkey: Option<&'a PasskeyAssertion>,
-    /// What the challenge of the passkey must be for.
+    /// The challenge of the passkey must have this purpose.
     pub(super) purpose: Purposed<'a>,
 }
 

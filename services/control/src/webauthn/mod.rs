@@ -31,7 +31,7 @@ pub(crate) struct RelyingParty {
     pub(crate) origin: String,
 }
 
-/// What an answer of a passkey is for: the `type` of its client data.
+/// The purpose of an answer, which is the `type` of its client data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ceremony {
     Registration,
@@ -151,8 +151,8 @@ impl ClientData {
 }
 
 impl Registration {
-    /// Reads an attestation object (section 6.5). The attestation statement is ignored: it would tell the model of the authenticator,
-    /// and this server accepts all models.
+    /// Reads an attestation object (section 6.5). The attestation statement is ignored: it names the model of the
+    /// authenticator, and this server accepts all models.
     pub(crate) fn read(attestation_object: &[u8], rp: &RelyingParty) -> Result<Self, Refusal> {
         let bytes = cose::authenticator_data_of(attestation_object).ok_or(Refusal::Attestation)?;
         let data = AuthenticatorData::read(&bytes)?;

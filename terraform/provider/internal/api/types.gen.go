@@ -987,6 +987,33 @@ type NewToken struct {
 	Scopes []Permission `json:"scopes"`
 }
 
+// PasskeyCredential A credential that may answer.
+type PasskeyCredential struct {
+	// Id Credential id in Base64 for URLs.
+	Id string `json:"id"`
+
+	// Transports How the browser may reach it: values of `AuthenticatorTransport`.
+	Transports []string `json:"transports"`
+}
+
+// PasskeyRequest A challenge for `navigator.credentials.get`. It can be answered once, within 5 minutes.
+type PasskeyRequest struct {
+	// Challenge `challenge` in Base64 for URLs.
+	Challenge string `json:"challenge"`
+
+	// Credentials `allowCredentials`. Empty: any passkey that names its account.
+	Credentials []PasskeyCredential `json:"credentials"`
+
+	// RpId `rpId`: the host of this server.
+	RpId string `json:"rp_id"`
+
+	// TimeoutMs `timeout`, milliseconds.
+	TimeoutMs int64 `json:"timeout_ms"`
+
+	// UserVerification `userVerification`: `required` without a password, otherwise `preferred`.
+	UserVerification string `json:"user_verification"`
+}
+
 // Permission A permission in an organisation; also a scope of an API token.
 type Permission string
 
@@ -996,7 +1023,8 @@ type Problem struct {
 	Detail string `json:"detail"`
 
 	// Fields Invalid fields of the request.
-	Fields *[]WrongField `json:"fields,omitempty"`
+	Fields  *[]WrongField   `json:"fields,omitempty"`
+	Passkey *PasskeyRequest `json:"passkey,omitempty"`
 
 	// Status Status of the answer.
 	Status int32 `json:"status"`

@@ -1,8 +1,9 @@
-import { PasswordInput, Text, TextInput } from '@mantine/core'
+import { Text, TextInput } from '@mantine/core'
 import { useState } from 'react'
 import { askNewAddress } from '../../api/account'
 import { Form } from '../../ui/Form'
 import { Panel } from '../../ui/Page'
+import { PasswordInput } from '../../ui/PasswordInput'
 
 /** Asks for another e-mail address. It changes when the link in the letter to that address is opened. */
 export function Address() {

@@ -1,4 +1,4 @@
-import { Button, Modal, PasswordInput, Text, TextInput } from '@mantine/core'
+import { Button, Modal, Text, TextInput } from '@mantine/core'
 import { useDisclosure } from '@mantine/hooks'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate } from '@tanstack/react-router'
@@ -11,6 +11,7 @@ import { plural } from '../../lib/format'
 import { Form } from '../../ui/Form'
 import { done } from '../../ui/notify'
 import { Panel } from '../../ui/Page'
+import { PasswordInput } from '../../ui/PasswordInput'
 import { FactorInput, useFactor } from './FactorInput'
 
 /** Deletes the account, after a question that names what is lost. */

@@ -1,4 +1,4 @@
-import { Anchor, Button, Group, Modal, PasswordInput, Stack, Text, TextInput } from '@mantine/core'
+import { Anchor, Button, Group, Modal, Stack, Text, TextInput } from '@mantine/core'
 import { useDisclosure } from '@mantine/hooks'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { type ReactNode, useState } from 'react'
@@ -17,6 +17,7 @@ import { browserName } from '../../lib/browsers'
 import { Form } from '../../ui/Form'
 import { done } from '../../ui/notify'
 import { Panel } from '../../ui/Page'
+import { PasswordInput } from '../../ui/PasswordInput'
 import { type Column, Rows } from '../../ui/Rows'
 import { Empty, Loaded } from '../../ui/State'
 import { Time } from '../../ui/Time'
@@ -91,8 +92,11 @@ function Elsewhere({ origin }: { origin: string | null | undefined }) {
   if (!origin || origin === location.origin) return 'This browser has no passkeys.'
   return (
     <>
-      Browsers bind a passkey to the name of a site. Open <Anchor href={`${origin}/me`}>{origin}</Anchor> to
-      add one.
+      Browsers bind a passkey to the name of a site. Open{' '}
+      <Anchor underline="always" href={`${origin}/me`}>
+        {origin}
+      </Anchor>{' '}
+      to add one.
     </>
   )
 }

@@ -1,4 +1,4 @@
-import { Button, Group, PasswordInput, Stack, Text } from '@mantine/core'
+import { Button, Group, Stack, Text } from '@mantine/core'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useState } from 'react'
 import {
@@ -18,6 +18,7 @@ import { Code } from '../../ui/Code'
 import { Form } from '../../ui/Form'
 import { done } from '../../ui/notify'
 import { Panel } from '../../ui/Page'
+import { PasswordInput } from '../../ui/PasswordInput'
 import { Qr } from '../../ui/Qr'
 import { Facts } from '../../ui/Stat'
 import { Loaded } from '../../ui/State'
