@@ -112,6 +112,7 @@ test('when the sign-in is old, the page asks for the password and the code befor
     assert.deepEqual(await serious(tab), [])
   }
   await password.fill('not the password of Dora')
+  await code.fill('000000')
   await click(question, 'Go on to Plant login')
   await question.getByRole('alert').waitFor()
   await password.fill(PASSWORD)

@@ -94,7 +94,7 @@ async fn confirm_sign_up(
 /// Signs in.
 #[utoipa::path(post, path = "/sign-in", tag = "people", security(()), request_body = SignIn,
     responses((status = 200, description = "Who signed in", body = WebSession),
-        (status = 401, description = "The password is not right; or it is, and the type of the problem is `urn:millrace:problem:second-factor-required` or `urn:millrace:problem:second-factor-wrong`: repeat the request with `code`", body = Problem, content_type = "application/problem+json")))]
+        (status = 401, description = "The password is not right; or it is, and the type of the problem is `urn:millrace:problem:second-factor-required` or `urn:millrace:problem:second-factor-wrong`: repeat the request with `code`, or with `passkey`", body = Problem, content_type = "application/problem+json")))]
 async fn sign_in(
     State(api): State<Api>,
     Coming(source): Coming,

@@ -176,6 +176,9 @@ pub(super) struct Stored {
     transports: Vec<String>,
     created_at_ms: u64,
     last_used_at_ms: Option<u64>,
+    /// Hash of the password after which the passkey was last used, in Base64. Only while it is the account's password does
+    /// the passkey sign in alone, so that a new password ends the access of a thief who added a passkey.
+    password: String,
 }
 
 /// The ceremony that a challenge is for. An answer to a challenge of another ceremony is refused.
@@ -290,7 +293,8 @@ impl Control {
                 Ok((record, second_factor::get(&tx, user, Read::Snapshot).await?))
             })
             .await?;
-        let bound = self.addition_bound(sign_in, user, &record)?;
+        let is_in_force = factors.as_ref().is_some_and(Factors::is_in_force);
+        let bound = self.addition_bound(sign_in, user, &record, is_in_force)?;
         Ok(PasskeyCreation {
             challenge: self.new_challenge(Purposed::Addition(&bound), user)?,
             rp_id: rp.id,
@@ -342,12 +346,12 @@ impl Control {
                 let tx = &change.tx;
                 web_sessions::still_there(tx, sign_in, change.now_ms, Read::Serializable).await?;
                 let record = found(account(tx, user, Read::Serializable).await?)?;
-                let bound = self.addition_bound(sign_in, user, &record)?;
+                let mut factors = second_factor::get(tx, user, Read::Serializable).await?.unwrap_or_default();
+                let bound = self.addition_bound(sign_in, user, &record, factors.is_in_force())?;
                 let open = self.open_challenge(&client_data.challenge, Purposed::Addition(&bound), user)?;
                 let over =
                     || Error::Conflict("this addition has expired, or was finished: begin again".into());
                 spend(tx, &open.ok_or_else(over)?).await?.then_some(()).ok_or_else(over)?;
-                let mut factors = second_factor::get(tx, user, Read::Serializable).await?.unwrap_or_default();
                 room(factors.passkeys.len(), PASSKEYS_MAX, "passkeys of yours")?;
                 if owner(tx, &registration.credential_id, Read::Serializable).await?.is_some() {
                     return Err(Error::Conflict("this passkey is registered already".into()));
@@ -367,6 +371,7 @@ impl Control {
                     transports: transports.clone(),
                     created_at_ms: change.now_ms,
                     last_used_at_ms: None,
+                    password: self.password_of(user, &record)?,
                 };
                 let passkey = stored.shown();
                 factors.passkeys.push(stored);
@@ -434,6 +439,8 @@ impl Control {
                 forget(tx, &gone).await?;
                 second_factor::put(tx, user, &factors).await?;
                 let name = gone.first().map_or("", |passkey| &passkey.name);
+                // It may have begun any of the others.
+                web_sessions::end_all(tx, user, Some(sign_in)).await?;
                 audit_everywhere(&change, user, "person.remove_passkey", json!({ "passkey": name })).await?;
                 Ok((checked, name.to_owned()))
             })
@@ -528,8 +535,10 @@ impl Control {
             })
             .await?;
         if checked != Checked::Passkey {
+            let is_old = checked == Checked::PasskeyNeedsPassword;
             self.note_refused_sign_in(user, email, source, json!({ "passkey": true })).await?;
-            return Err(wrong());
+            let why = "your password was changed: sign in with it once, and the passkey works alone again";
+            return Err(if is_old { Error::Unauthenticated(why) } else { wrong() });
         }
         self.welcome_person(user, session).await
     }
@@ -543,7 +552,9 @@ impl Control {
         shown: &PasskeyAssertion,
         purpose: Purposed<'_>,
     ) -> Result<Checked> {
-        let (rp, wrong) = (self.relying_party()?, Ok(Checked::PasskeyWrong));
+        let wrong = Ok(Checked::PasskeyWrong);
+        // An error would undo the audit entry that somebody knows the password.
+        let Ok(rp) = self.relying_party() else { return wrong };
         let Some(answer) = shown.decode() else { return wrong };
         let is_discovery = matches!(purpose, Purposed::Discovery);
         let is_handle_right =
@@ -574,13 +585,34 @@ impl Control {
             audit_everywhere(change, user, "person.refuse_passkey", details).await?;
             return Ok(Checked::PasskeyCopied);
         }
+        let record = found(account(&change.tx, user, Read::Serializable).await?)?;
+        let password = self.password_of(user, &record)?;
+        if is_discovery && passkey.password != password {
+            return Ok(Checked::PasskeyNeedsPassword);
+        }
         (passkey.counter, passkey.last_used_at_ms) = (used.counter, Some(change.now_ms));
+        passkey.password = password;
         Ok(Checked::Passkey)
     }
 
-    /// The challenge of an addition is bound to the web session, and the account's password and address.
-    fn addition_bound(&self, sign_in: &Hash, user: Uuid, record: &UserRecord) -> Result<Hash> {
-        self.hash(Purpose::PasskeyChallenge, &[b"addition", sign_in, &self.state_of(user, record)?])
+    fn password_of(&self, user: Uuid, record: &UserRecord) -> Result<String> {
+        let password = record.password.as_ref().map_or("", Secret::expose);
+        let hash =
+            self.hash(Purpose::PasskeyChallenge, &[b"password", user.as_bytes(), password.as_bytes()])?;
+        Ok(letters(&hash))
+    }
+
+    /// The challenge of an addition is bound to the web session, to the account's password and address, and to whether a
+    /// second factor is in force.
+    fn addition_bound(
+        &self,
+        sign_in: &Hash,
+        user: Uuid,
+        record: &UserRecord,
+        is_in_force: bool,
+    ) -> Result<Hash> {
+        let state = self.state_of(user, record)?;
+        self.hash(Purpose::PasskeyChallenge, &[b"addition", sign_in, &state, &[u8::from(is_in_force)]])
     }
 
     /// A challenge: ceremony (1 byte), end (8), account (16), random bytes (16), and the signature over them and the web session (32).
@@ -620,9 +652,13 @@ impl Control {
     /// Mails the owner of an account that a passkey was added or removed, where the server sends mail.
     async fn mail_passkey(&self, user: Uuid, name: &str, is_new: bool) -> Result<()> {
         let Some(post) = self.post() else { return Ok(()) };
-        let user = self.look(|tx| async move { shown(&tx, user).await }).await?;
+        let (user, factors) = self
+            .look(|tx| async move {
+                Ok((shown(&tx, user).await?, second_factor::get(&tx, user, Read::Snapshot).await?))
+            })
+            .await?;
         if let Some(email) = user.and_then(|user| user.email) {
-            post.passkey_changed(&email, name, is_new);
+            post.passkey_changed(&email, name, is_new, factors.as_ref().is_some_and(Factors::is_in_force));
         }
         Ok(())
     }
@@ -647,7 +683,9 @@ async fn spend(tx: &Transaction, open: &Open) -> Result<bool> {
     }
     spent.put(tx, &open.signature, &open.expires_at_ms).await?;
     let id = open.signature.to_vec().into();
-    Expiring { at_ms: open.expires_at_ms, kind: ExpiringKind::SpentChallenge, id }.schedule(tx)?;
+    // Another server's clock may be behind.
+    let at_ms = open.expires_at_ms + PASSKEY_CHALLENGE_MS;
+    Expiring { at_ms, kind: ExpiringKind::SpentChallenge, id }.schedule(tx)?;
     Ok(true)
 }
 

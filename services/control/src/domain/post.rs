@@ -99,14 +99,35 @@ impl Post {
         self.mailer.send(letter(to, subject, text));
     }
 
-    pub(super) fn passkey_changed(&self, to: &str, name: &str, is_new: bool) {
-        let (subject, what) = match is_new {
-            true => ("A passkey was added", "added to your account. It can sign you in"),
-            false => ("A passkey was removed", "removed from your account. It no longer signs you in"),
+    /// The authenticator app is off, and passkeys are left.
+    pub(super) fn app_is_off(&self, to: &str) {
+        let text = format!(
+            "Signing in to your account asks for a passkey after the password.\n\n\
+             If it was not you, choose another password now at {}/: that ends all other sessions.\n",
+            self.url
+        );
+        self.mailer.send(letter(to, "Your authenticator app is off", text));
+    }
+
+    /// `has_factor`: whether a second factor is in force now.
+    pub(super) fn passkey_changed(&self, to: &str, name: &str, is_new: bool, has_factor: bool) {
+        let (subject, what) = match (is_new, has_factor) {
+            (true, _) => {
+                ("A passkey was added", "added to your account. It can sign you in, and is a second factor")
+            }
+            (false, true) => {
+                ("A passkey was removed", "removed from your account. It no longer signs you in")
+            }
+            (false, false) => (
+                "Your last passkey was removed",
+                "removed from your account. Signing in asks for the password alone, and your recovery codes are void",
+            ),
         };
         let text = format!(
             "The passkey \"{name}\" was {what}.\n\n\
-             If it was not you, sign in at {}/, choose another password, and look at the passkeys of your account.\n",
+             If it was not you, reset your password at {}/: a new password ends all other sessions, and passkeys no longer \
+             sign in without it. If the sign-in then asks for a passkey or code that you do not have, ask the operator to \
+             remove the second factor.\n",
             self.url
         );
         self.mailer.send(letter(to, subject, text));

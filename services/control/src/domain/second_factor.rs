@@ -175,6 +175,8 @@ pub(super) enum Checked {
     PasskeyWrong,
     /// The signature counter of the passkey went back.
     PasskeyCopied,
+    /// The passkey has answered, but the password was changed since its last use after the password.
+    PasskeyNeedsPassword,
     /// Too many were wrong before, so this one was not looked at.
     TooMany {
         until_ms: u64,
@@ -196,7 +198,7 @@ impl Checked {
             Self::NotNeeded | Self::Right | Self::RightWithOldCodes | Self::Passkey => Ok(()),
             Self::Missing => Err(Error::CodeNeeded(asked.map(Box::new))),
             Self::Wrong => Err(Error::CodeWrong),
-            Self::PasskeyWrong => Err(Error::PasskeyWrong(PASSKEY_WRONG)),
+            Self::PasskeyWrong | Self::PasskeyNeedsPassword => Err(Error::PasskeyWrong(PASSKEY_WRONG)),
             Self::PasskeyCopied => Err(Error::PasskeyWrong(PASSKEY_COPIED)),
             Self::TooMany { until_ms } => Err(too_many(until_ms, now_ms)),
         }
@@ -207,7 +209,7 @@ impl Checked {
             Self::NotNeeded | Self::Right | Self::RightWithOldCodes | Self::Passkey => Ok(()),
             Self::Missing => Err(Error::field("code", "is missing: your account has a second factor")),
             Self::Wrong => Err(Error::field("code", "is not right, or was used before")),
-            Self::PasskeyWrong => Err(Error::field("passkey", PASSKEY_WRONG)),
+            Self::PasskeyWrong | Self::PasskeyNeedsPassword => Err(Error::field("passkey", PASSKEY_WRONG)),
             Self::PasskeyCopied => Err(Error::field("passkey", PASSKEY_COPIED)),
             Self::TooMany { until_ms } => Err(too_many(until_ms, now_ms)),
         }
@@ -392,6 +394,8 @@ impl Control {
             if matches!(checked, Checked::Right | Checked::Passkey) {
                 let record = in_force(tx, user, Read::Serializable).await?;
                 let mut record = record.ok_or(Error::NotFound("second factor"))?;
+                // Records of earlier servers have no key of their own for recovery codes.
+                record.recovery_key = record.recovery_key.or(record.device.as_ref().map(|device| device.key));
                 (record.device, record.enabled_at_ms) = (None, None);
                 put(tx, user, &record).await?;
                 audit_everywhere(&change, user, "person.disable_second_factor", json!({})).await?;
@@ -434,9 +438,15 @@ impl Control {
     /// Mails the owner of an account that its second factor was turned on or off, where the server sends mail.
     async fn mail_second_factor(&self, user: Uuid, is_on: bool) -> Result<()> {
         let Some(post) = self.post() else { return Ok(()) };
-        let user = self.look(|tx| async move { shown(&tx, user).await }).await?;
-        if let Some(email) = user.and_then(|user| user.email) {
-            post.second_factor_changed(&email, is_on);
+        let (user, left) = self
+            .look(
+                |tx| async move { Ok((shown(&tx, user).await?, in_force(&tx, user, Read::Snapshot).await?)) },
+            )
+            .await?;
+        match user.and_then(|user| user.email) {
+            Some(email) if !is_on && left.is_some() => post.app_is_off(&email),
+            Some(email) => post.second_factor_changed(&email, is_on),
+            None => {}
         }
         Ok(())
     }

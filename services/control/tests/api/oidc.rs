@@ -231,7 +231,7 @@ async fn who_comes_from_the_provider_gets_an_account_and_the_same_one_again() {
     let ways = region.stranger().get("/sign-in/ways").await;
     assert_eq!(
         ways.is(StatusCode::OK).body,
-        json!({ "sign_up": "anybody", "provider": { "name": "Plant" }, "local": false, "password_reset": false })
+        json!({ "sign_up": "anybody", "provider": { "name": "Plant" }, "local": false, "passkey_origin": null, "password_reset": false })
     );
     let mut ann = region.stranger();
     provider.sign_in(&mut ann, "").await.is(StatusCode::SEE_OTHER);

@@ -185,7 +185,7 @@ async fn a_passkey_is_added_used_renamed_and_removed() {
 }
 
 #[tokio::test]
-async fn the_first_passkey_ends_other_web_sessions() {
+async fn the_first_passkey_and_a_removed_one_end_other_web_sessions() {
     let region = region().await;
     let ann = Ann::new(&region).await;
     let mut elsewhere = region.stranger();
@@ -194,6 +194,8 @@ async fn the_first_passkey_ends_other_web_sessions() {
     let at = format!("/me/passkeys/{}/remove", ann.passkey);
     let proof = json!({ "password": PASSWORD, "code": ann.recovery[0] });
     ann.client.post(&at, proof).await.is(StatusCode::NO_CONTENT);
+    elsewhere.get("/me").await.is(StatusCode::UNAUTHORIZED);
+    elsewhere.welcome(ann.sign_in(json!({})).await.is(StatusCode::OK));
     elsewhere.get("/me").await.is(StatusCode::OK);
     ann.add(&authenticator(), json!({})).await.is(StatusCode::CREATED);
     elsewhere.get("/me").await.is(StatusCode::UNAUTHORIZED);
@@ -317,6 +319,38 @@ async fn the_challenge_of_an_addition_is_for_its_session_and_its_password_and_is
     ann.client.post("/me/password", changed).await.is(StatusCode::NO_CONTENT);
     let new = registration(&device, begun.text("/challenge"));
     ann.client.post("/me/passkeys", new).await.is(StatusCode::CONFLICT);
+}
+
+#[tokio::test]
+async fn after_a_new_password_a_passkey_signs_in_alone_once_it_has_followed_the_password() {
+    let region = region().await;
+    let ann = Ann::new(&region).await;
+    ann.discover(ann.assertion(&ann.discovery().await)).await.is(StatusCode::OK);
+    let new = "another long sentence";
+    let changed = json!({ "current": PASSWORD, "new": new });
+    ann.client.post("/me/password", changed).await.is(StatusCode::NO_CONTENT);
+    let refused = ann.discover(ann.assertion(&ann.discovery().await)).await;
+    assert!(
+        refused.is(StatusCode::UNAUTHORIZED).text("/detail").contains("password was changed"),
+        "{refused:?}"
+    );
+    let asked = ann.sign_in(json!({ "password": new })).await;
+    let passkey = ann.assertion(asked.is(StatusCode::UNAUTHORIZED).text("/passkey/challenge"));
+    ann.sign_in(json!({ "password": new, "passkey": passkey })).await.is(StatusCode::OK);
+    ann.discover(ann.assertion(&ann.discovery().await)).await.is(StatusCode::OK);
+}
+
+#[tokio::test]
+async fn an_addition_that_was_begun_without_a_factor_is_void_once_one_is_in_force() {
+    let region = region().await;
+    let client = region.person().await;
+    let proof = json!({ "password": PASSWORD });
+    let begun = client.post("/me/passkeys/begin", proof.clone()).await;
+    let earlier = registration(&authenticator(), begun.text("/challenge"));
+    let begun = client.post("/me/passkeys/begin", proof).await;
+    let first = registration(&authenticator(), begun.text("/challenge"));
+    client.post("/me/passkeys", first).await.is(StatusCode::CREATED);
+    client.post("/me/passkeys", earlier).await.is(StatusCode::CONFLICT);
 }
 
 #[tokio::test]

@@ -266,7 +266,7 @@ function Question({ row, isLast, again, close }: RemoveProps & { close: () => vo
       act={() => removePasskey(row.id, { password, code, hasPasskey })}
       onDone={() => {
         close()
-        done('The passkey was removed.')
+        done('The passkey was removed. Your other browsers were signed out.')
         void again()
       }}
       onCancel={close}
