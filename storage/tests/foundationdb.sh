@@ -28,9 +28,12 @@ skip() {
     exit 0
 }
 
+# The bindings need the library and the headers that come with it, such as stdbool.h.
 need_libclang() {
     local places=(/usr/lib/llvm*/lib /usr/lib64/llvm*/lib /usr/lib /usr/lib64 /usr/lib/*-linux-gnu /usr/local/lib)
     compgen -G "${LIBCLANG_PATH:-/nowhere}*" >/dev/null && return
+    compgen -G "/usr/lib*/llvm*/lib*/clang/*/include/stdbool.h" >/dev/null || compgen -G "/usr/lib*/clang/*/include/stdbool.h" >/dev/null ||
+        skip "$1: it needs the headers of clang (apt-get install libclang-dev)"
     for place in "${places[@]}"; do
         # libclang-cpp is another library, which Mesa brings along.
         compgen -G "$place/libclang.so*" >/dev/null && return
