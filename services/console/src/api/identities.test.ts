@@ -1,6 +1,7 @@
 import { afterEach, expect, test, vi } from 'vitest'
 import { fakeServer } from './fakeServer'
 import { asksForProof, connectIdentity } from './identities'
+import { proofOf } from './passkeys'
 import { Problem } from './problem'
 
 afterEach(() => vi.unstubAllGlobals())
@@ -21,7 +22,7 @@ test.each([
   ],
 ])('with the proof %j the server is sent %j, and the browser goes to the provider', async (proof, body) => {
   const { sent, assign } = server(200, { location: 'https://login.example/authorize' })
-  await connectIdentity(proof)
+  await connectIdentity(proof && (await proofOf({ ...proof, hasPasskey: false })))
   expect(sent.map((one) => one.body)).toEqual([body])
   expect(assign).toHaveBeenCalledExactlyOnceWith('https://login.example/authorize')
 })
