@@ -42,29 +42,36 @@ export function WebhookPage({ webhook, onEdit }: { webhook: Webhook; onEdit: () 
       }
       actions={can('access:write') && <Actions webhook={webhook} status={query.data} onEdit={onEdit} />}
     >
-      <Loaded query={query}>{(status) => <Numbers status={status} />}</Loaded>
-      <Panel title="Settings">
-        <Facts
-          rows={[
-            [
-              'URL',
-              <span key="url" className="mono">
-                {webhook.url}
-              </span>,
-            ],
-            ['Events', webhook.events.join(', ')],
-            [
-              'Topic filters',
-              <span key="filters" className="mono">
-                {webhook.filters?.join(', ') || '–'}
-              </span>,
-            ],
-            ['Events in a request', `at most ${webhook.batch_max ?? 1}`],
-          ]}
-        />
-      </Panel>
-      <Loaded query={query}>{(status) => <SigningKey name={webhook.name} status={status} />}</Loaded>
-      <DeadLetters name={webhook.name} />
+      <Loaded query={query}>
+        {(status) => (
+          // Together, so that nothing jumps when the status has come.
+          <>
+            <Numbers status={status} />
+            <Panel title="Settings">
+              <Facts
+                rows={[
+                  [
+                    'URL',
+                    <span key="url" className="mono">
+                      {webhook.url}
+                    </span>,
+                  ],
+                  ['Events', webhook.events.join(', ')],
+                  [
+                    'Topic filters',
+                    <span key="filters" className="mono">
+                      {webhook.filters?.join(', ') || '–'}
+                    </span>,
+                  ],
+                  ['Events in a request', `at most ${webhook.batch_max ?? 1}`],
+                ]}
+              />
+            </Panel>
+            <SigningKey name={webhook.name} status={status} />
+            <DeadLetters name={webhook.name} />
+          </>
+        )}
+      </Loaded>
     </Page>
   )
 }
