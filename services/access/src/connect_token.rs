@@ -78,7 +78,7 @@ impl ConnectTokenClaims {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::model::{Action, Effect};
 
@@ -86,7 +86,7 @@ mod tests {
         HashKeys::new([(u32::from(id), [id; 32])]).unwrap()
     }
 
-    fn token() -> ConnectTokenClaims {
+    pub(crate) fn token() -> ConnectTokenClaims {
         ConnectTokenClaims {
             broker: 7,
             user: "console:ann".into(),

@@ -37,17 +37,7 @@ impl ConnectTokenClaims {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Action, Effect, Rule};
-
-    fn token() -> ConnectTokenClaims {
-        ConnectTokenClaims {
-            broker: 7,
-            user: "console:ann".into(),
-            client_id: "page-1".into(),
-            rules: vec![Rule::new(Effect::Allow, Action::Subscribe, "plant/#")],
-            expires_at_ms: 1_000,
-        }
-    }
+    use crate::connect_token::tests::token;
 
     #[test]
     fn a_token_is_for_one_client_of_one_broker_until_it_expires() {

@@ -59,7 +59,7 @@ export function relative(at: number, now: number): string {
   if (distance < 1) return 'now'
   const [unit, size] = PARTS.find(([, size]) => distance >= size) ?? ['s', 1]
   if (seconds < 0) return `${Math.floor(distance / size)} ${unit} ago`
-  // What was just made to last seven days does not end in six.
+  // A link that was just made to last seven days ends in seven days, and not in six.
   return `in ${Math.round(distance / size)} ${unit}`
 }
 

@@ -18,11 +18,11 @@ import { Confirm } from '../ui/Confirm'
 import { Form } from '../ui/Form'
 import { done } from '../ui/notify'
 import { Panel } from '../ui/Page'
-import { PasswordInput } from '../ui/PasswordInput'
 import { type Column, Rows } from '../ui/Rows'
 import { Facts } from '../ui/Stat'
 import { Empty, Failure, Loaded } from '../ui/State'
 import { Time } from '../ui/Time'
+import { CurrentPassword } from './account/CurrentPassword'
 import { FactorInput, useFactor } from './account/FactorInput'
 
 const accountSaid = ({ email, subject }: Identity) => email ?? subject
@@ -101,14 +101,7 @@ function Proof({ provider, close }: { provider: string; close: () => void }) {
             You signed in more than ten minutes ago. The server asks for your password, because everybody who
             controls the connected account can sign in as you.
           </Text>
-          <PasswordInput
-            label="Your password"
-            autoComplete="current-password"
-            value={password}
-            onChange={(event) => setPassword(event.currentTarget.value)}
-            error={wrong.password}
-            data-autofocus
-          />
+          <CurrentPassword value={password} onChange={setPassword} error={wrong.password} data-autofocus />
           <FactorInput value={code} onChange={setCode} wrong={wrong} />
         </>
       )}

@@ -17,9 +17,7 @@ use subtle::ConstantTimeEq as _;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::accounts::{
-    UserRecord, audit_as, audit_everywhere, found, get as account, person, person_of, shown,
-};
+use super::accounts::{UserRecord, audit_as, audit_everywhere, found, get as account, person, person_of};
 use super::audit::Actor;
 use super::change::Change;
 use super::check::{Fields, room};
@@ -652,13 +650,8 @@ impl Control {
     /// Mails the owner of an account that a passkey was added or removed, where the server sends mail.
     async fn mail_passkey(&self, user: Uuid, name: &str, is_new: bool) -> Result<()> {
         let Some(post) = self.post() else { return Ok(()) };
-        let (user, factors) = self
-            .look(|tx| async move {
-                Ok((shown(&tx, user).await?, second_factor::get(&tx, user, Read::Snapshot).await?))
-            })
-            .await?;
-        if let Some(email) = user.and_then(|user| user.email) {
-            post.passkey_changed(&email, name, is_new, factors.as_ref().is_some_and(Factors::is_in_force));
+        if let Some((email, has_factor)) = self.address_and_factor(user).await? {
+            post.passkey_changed(&email, name, is_new, has_factor);
         }
         Ok(())
     }

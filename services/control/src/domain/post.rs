@@ -85,28 +85,25 @@ impl Post {
         self.mailer.send(letter(old, "Your e-mail address is about to change", text));
     }
 
-    pub(super) fn second_factor_changed(&self, to: &str, is_on: bool) {
-        let (subject, what) = match is_on {
-            true => {
+    /// The authenticator app is on or off. `has_factor`: whether a second factor is in force now.
+    pub(super) fn second_factor_changed(&self, to: &str, is_on: bool, has_factor: bool) {
+        let (subject, what) = match (is_on, has_factor) {
+            (true, _) => {
                 ("Your second factor is on", "Signing in to your account now asks for a code of a device.")
             }
-            false => ("Your second factor is off", "Signing in to your account asks for the password alone."),
+            (false, true) => (
+                "Your authenticator app is off",
+                "Signing in to your account asks for a passkey after the password.",
+            ),
+            (false, false) => {
+                ("Your second factor is off", "Signing in to your account asks for the password alone.")
+            }
         };
         let text = format!(
             "{what}\n\nIf it was not you, choose another password now at {}/: that ends all other sessions.\n",
             self.url
         );
         self.mailer.send(letter(to, subject, text));
-    }
-
-    /// The authenticator app is off, and passkeys are left.
-    pub(super) fn app_is_off(&self, to: &str) {
-        let text = format!(
-            "Signing in to your account asks for a passkey after the password.\n\n\
-             If it was not you, choose another password now at {}/: that ends all other sessions.\n",
-            self.url
-        );
-        self.mailer.send(letter(to, "Your authenticator app is off", text));
     }
 
     /// `has_factor`: whether a second factor is in force now.

@@ -121,7 +121,7 @@ pub struct RecoveryCodes {
 pub(super) struct Factors {
     /// The secret of the device. A server from before passkeys cannot read a record without one, and then refuses the sign-in.
     device: Option<Sealed>,
-    /// Key that hashes the recovery codes; `None` in records from before passkeys: the key of the device.
+    /// Key that hashes the recovery codes. Records from before passkeys have none, see [`Self::with_recovery_key`].
     #[serde(default)]
     recovery_key: Option<u32>,
     #[serde(default)]
@@ -394,8 +394,6 @@ impl Control {
             if matches!(checked, Checked::Right | Checked::Passkey) {
                 let record = in_force(tx, user, Read::Serializable).await?;
                 let mut record = record.ok_or(Error::NotFound("second factor"))?;
-                // Records of earlier servers have no key of their own for recovery codes.
-                record.recovery_key = record.recovery_key.or(record.device.as_ref().map(|device| device.key));
                 (record.device, record.enabled_at_ms) = (None, None);
                 put(tx, user, &record).await?;
                 audit_everywhere(&change, user, "person.disable_second_factor", json!({})).await?;
@@ -430,7 +428,7 @@ impl Control {
         })
         .await?;
         if let Some(post) = self.post() {
-            post.second_factor_changed(email, false);
+            post.second_factor_changed(email, false, false);
         }
         Ok(())
     }
@@ -438,17 +436,20 @@ impl Control {
     /// Mails the owner of an account that its second factor was turned on or off, where the server sends mail.
     async fn mail_second_factor(&self, user: Uuid, is_on: bool) -> Result<()> {
         let Some(post) = self.post() else { return Ok(()) };
-        let (user, left) = self
-            .look(
-                |tx| async move { Ok((shown(&tx, user).await?, in_force(&tx, user, Read::Snapshot).await?)) },
-            )
-            .await?;
-        match user.and_then(|user| user.email) {
-            Some(email) if !is_on && left.is_some() => post.app_is_off(&email),
-            Some(email) => post.second_factor_changed(&email, is_on),
-            None => {}
+        if let Some((email, has_factor)) = self.address_and_factor(user).await? {
+            post.second_factor_changed(&email, is_on, has_factor);
         }
         Ok(())
+    }
+
+    /// The address for mails to a person, and whether a second factor is in force.
+    pub(super) async fn address_and_factor(&self, user: Uuid) -> Result<Option<(String, bool)>> {
+        self.look(|tx| async move {
+            let email = shown(&tx, user).await?.and_then(|user| user.email);
+            let has_factor = in_force(&tx, user, Read::Snapshot).await?.is_some();
+            Ok(email.map(|email| (email, has_factor)))
+        })
+        .await
     }
 
     /// [`Self::settle_factor`] where an account without a second factor is a mistake of the caller.
@@ -565,8 +566,8 @@ impl Control {
     }
 
     fn recovery_hash(&self, user: Uuid, record: &Factors, code: &Secret) -> Result<Hash> {
-        let key = record.recovery_key.or(record.device.as_ref().map(|device| device.key));
-        let key = self.key_with(key.ok_or(Error::Internal("a second factor has no recovery codes"))?)?;
+        let key = record.recovery_key.ok_or(Error::Internal("a second factor has no recovery codes"))?;
+        let key = self.key_with(key)?;
         Ok(secret::hash(key, Purpose::RecoveryCode, &[user.as_bytes(), code.expose().as_bytes()]))
     }
 
@@ -602,6 +603,12 @@ fn written(bytes: &Hash) -> String {
 }
 
 impl Factors {
+    /// In records from before passkeys the key of the device hashes the recovery codes. They stay valid without the device.
+    fn with_recovery_key(mut self) -> Self {
+        self.recovery_key = self.recovery_key.or(self.device.as_ref().map(|device| device.key));
+        self
+    }
+
     /// Whether a sign-in with the password asks for a second factor.
     pub(super) fn is_in_force(&self) -> bool {
         self.enabled_at_ms.is_some() || !self.passkeys.is_empty()
@@ -646,7 +653,7 @@ pub(super) async fn is_enabled(tx: &Transaction, user: Uuid) -> Result<bool> {
 
 pub(super) async fn get(tx: &Transaction, user: Uuid, read: Read) -> Result<Option<Factors>> {
     let found = accounts::second_factors().get::<Factors>(tx, user.as_bytes(), read).await?;
-    Ok(found.map(|found| found.value))
+    Ok(found.map(|found| found.value.with_recovery_key()))
 }
 
 #[cfg(test)]
@@ -659,6 +666,23 @@ mod tests {
         assert_eq!(code, "9999-9999-9999-9999");
         assert_eq!(written(&[0; 32]), "aaaa-aaaa-aaaa-aaaa");
         assert_eq!(typed(&" AAAA-aaaa aaaa-AAAA\n".into()).expose(), "aaaaaaaaaaaaaaaa");
+    }
+
+    #[test]
+    fn recovery_codes_from_before_passkeys_have_the_key_of_the_device_also_without_it() {
+        let with_device = |recovery_key| {
+            let device = serde_json::from_value(json!({ "key": 3, "text": "" })).unwrap();
+            let record = Factors { device: Some(device), recovery_key, ..Factors::default() };
+            let mut record = serde_json::to_value(record).unwrap();
+            if recovery_key.is_none() {
+                record.as_object_mut().unwrap().remove("recovery_key");
+            }
+            serde_json::from_value::<Factors>(record).unwrap().with_recovery_key()
+        };
+        assert_eq!(with_device(Some(4)).recovery_key, Some(4));
+        let mut old = with_device(None);
+        old.device = None;
+        assert_eq!(old.with_recovery_key().recovery_key, Some(3));
     }
 
     #[test]

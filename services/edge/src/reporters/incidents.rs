@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use millrace_layers::incidents::{self, Incident};
 use millrace_layers::{Error, Store};
 use millrace_storage::{Error as StoreError, block_on_for};
 
+use super::Reporter;
 use crate::StartError;
 use crate::broker::{Broker, Brokers};
 use crate::clock::Clock;
@@ -22,29 +22,9 @@ const KEPT_MS: u64 = 7 * 86_400_000;
 const PATIENCE: Duration = Duration::from_secs(3);
 const TRIM_AFTER: usize = 100;
 
-pub(super) struct IncidentRecorder {
-    stop: Option<SyncSender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl IncidentRecorder {
-    pub(super) fn start(store: Store, clock: Clock, brokers: Arc<Brokers>) -> Result<Self, StartError> {
-        let (stop, stopped) = sync_channel(0);
-        let mut writer = Writer { store, clock, brokers, written: HashMap::new() };
-        let spawned =
-            std::thread::Builder::new().name("incidents".into()).spawn(move || writer.run(&stopped));
-        let thread = spawned.map_err(|error| StartError(format!("cannot start a thread: {error}")))?;
-        Ok(Self { stop: Some(stop), thread: Some(thread) })
-    }
-}
-
-impl Drop for IncidentRecorder {
-    fn drop(&mut self) {
-        self.stop = None;
-        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread that writes incidents ended with a panic");
-        }
-    }
+pub(super) fn start(store: Store, clock: Clock, brokers: Arc<Brokers>) -> Result<Reporter, StartError> {
+    let mut writer = Writer { store, clock, brokers, written: HashMap::new() };
+    Reporter::start("incidents", "writes incidents", move |stopped| writer.run(&stopped))
 }
 
 struct Writer {

@@ -8,6 +8,8 @@ mod quota;
 mod usage;
 
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
 
 use millrace_layers::Store;
 
@@ -15,15 +17,12 @@ use crate::StartError;
 use crate::broker::Brokers;
 use crate::clock::Clock;
 use crate::config::Config;
-use incidents::IncidentRecorder;
-use quota::QuotaExchange;
-use usage::UsageReporter;
 
-/// The running threads. They are dropped, and so ended, in this order.
+/// The running threads, which end in this order.
 pub(crate) struct Reporters {
-    _quota: Option<QuotaExchange>,
-    _incidents: IncidentRecorder,
-    _usage: Option<UsageReporter>,
+    _quota: Option<Reporter>,
+    _incidents: Reporter,
+    _usage: Option<Reporter>,
 }
 
 impl Reporters {
@@ -34,12 +33,42 @@ impl Reporters {
         config: &Config,
     ) -> Result<Self, StartError> {
         let (every_s, name) = (config.limits.usage_interval_s, config.pod_name());
-        let quota = |pod: &String| QuotaExchange::start(store.clone(), clock, brokers.clone(), pod);
-        let usage = || UsageReporter::start(store.clone(), clock, brokers.clone(), name, every_s);
+        let quota = |pod: &String| quota::start(store.clone(), clock, brokers.clone(), pod);
+        let usage = || usage::start(store.clone(), clock, brokers.clone(), name, every_s);
         Ok(Self {
-            _incidents: IncidentRecorder::start(store.clone(), clock, brokers.clone())?,
+            _incidents: incidents::start(store.clone(), clock, brokers.clone())?,
             _quota: config.pod.as_ref().map(quota).transpose()?,
             _usage: (every_s > 0).then(usage).transpose()?,
         })
+    }
+}
+
+/// A thread that ends when its handle is dropped.
+struct Reporter {
+    work: &'static str,
+    stop: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Reporter {
+    /// The receiver is disconnected once the thread must end.
+    fn start(
+        name: &str,
+        work: &'static str,
+        run: impl FnOnce(Receiver<()>) + Send + 'static,
+    ) -> Result<Self, StartError> {
+        let (stop, stopped) = sync_channel(0);
+        let spawned = std::thread::Builder::new().name(name.into()).spawn(move || run(stopped));
+        let thread = spawned.map_err(|error| StartError(format!("cannot start a thread: {error}")))?;
+        Ok(Self { work, stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Reporter {
+    fn drop(&mut self) {
+        self.stop = None;
+        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread that {} ended with a panic", self.work);
+        }
     }
 }

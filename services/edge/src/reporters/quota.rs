@@ -7,8 +7,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -17,6 +16,7 @@ use millrace_layers::shares::{self, Use};
 use millrace_layers::{Error, Store};
 use millrace_storage::block_on;
 
+use super::Reporter;
 use crate::StartError;
 use crate::broker::{Broker, Brokers};
 use crate::clock::{Clock, Millis};
@@ -28,35 +28,15 @@ const EVERY: Duration = Duration::from_secs(1);
 const COUNTS_MS: u64 = 5_000;
 const AT_ONCE: usize = 100;
 
-/// Dropping it ends the thread that exchanges usage.
-pub(super) struct QuotaExchange {
-    stop: Option<SyncSender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl QuotaExchange {
-    pub(super) fn start(
-        store: Store,
-        clock: Clock,
-        brokers: Arc<Brokers>,
-        pod: &str,
-    ) -> Result<Self, StartError> {
-        let (stop, stopped) = sync_channel(0);
-        let mut exchange =
-            UsageExchange { store, clock, brokers, pod: pod.as_bytes().into(), last_at: clock.now() };
-        let spawned = std::thread::Builder::new().name("shares".into()).spawn(move || exchange.run(&stopped));
-        let thread = spawned.map_err(|error| StartError(format!("cannot start a thread: {error}")))?;
-        Ok(Self { stop: Some(stop), thread: Some(thread) })
-    }
-}
-
-impl Drop for QuotaExchange {
-    fn drop(&mut self) {
-        self.stop = None;
-        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread that shares limits with other pods ended with a panic");
-        }
-    }
+pub(super) fn start(
+    store: Store,
+    clock: Clock,
+    brokers: Arc<Brokers>,
+    pod: &str,
+) -> Result<Reporter, StartError> {
+    let mut exchange =
+        UsageExchange { store, clock, brokers, pod: pod.as_bytes().into(), last_at: clock.now() };
+    Reporter::start("shares", "shares limits with other pods", move |stopped| exchange.run(&stopped))
 }
 
 struct UsageExchange {

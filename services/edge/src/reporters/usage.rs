@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use millrace_layers::metering::{self, Flush, Flushed, Said, WINDOW_MS, window_of};
 use millrace_layers::{Error, Store};
 use millrace_storage::{Error as StoreError, block_on_for};
 
+use super::Reporter;
 use crate::StartError;
 use crate::broker::{Broker, Brokers};
 use crate::clock::Clock;
@@ -24,38 +24,17 @@ const FAREWELL_MS: u64 = 5_000;
 /// How often the thread checks meanwhile whether the process ends.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Flushes usage until it is dropped, and then once more.
-pub(super) struct UsageReporter {
-    stop: Option<SyncSender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl UsageReporter {
-    pub(super) fn start(
-        store: Store,
-        clock: Clock,
-        brokers: Arc<Brokers>,
-        pod: &str,
-        every_s: u16,
-    ) -> Result<Self, StartError> {
-        let (stop, stopped) = sync_channel(0);
-        let mut task = Task::new(store, clock, brokers, pod, stopped);
-        let every_ms = u64::from(every_s) * 1_000;
-        let thread = std::thread::Builder::new()
-            .name("metering".into())
-            .spawn(move || task.run(every_ms))
-            .map_err(|error| StartError(format!("cannot start a thread: {error}")))?;
-        Ok(Self { stop: Some(stop), thread: Some(thread) })
-    }
-}
-
-impl Drop for UsageReporter {
-    fn drop(&mut self) {
-        self.stop = None;
-        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread that writes usage to the store ended with a panic");
-        }
-    }
+/// Flushes usage until the reporter is dropped, and then once more.
+pub(super) fn start(
+    store: Store,
+    clock: Clock,
+    brokers: Arc<Brokers>,
+    pod: &str,
+    every_s: u16,
+) -> Result<Reporter, StartError> {
+    let (pod, every_ms) = (pod.as_bytes().into(), u64::from(every_s) * 1_000);
+    let run = move |stopped| Task::new(store, clock, brokers, pod, stopped).run(every_ms);
+    Reporter::start("metering", "writes usage to the store", run)
 }
 
 struct Task {
@@ -85,12 +64,12 @@ struct Known {
 }
 
 impl Task {
-    fn new(store: Store, clock: Clock, brokers: Arc<Brokers>, pod: &str, stopped: Receiver<()>) -> Self {
+    fn new(store: Store, clock: Clock, brokers: Arc<Brokers>, pod: Box<[u8]>, stopped: Receiver<()>) -> Self {
         Self {
             store,
             clock,
             brokers,
-            pod: pod.as_bytes().into(),
+            pod,
             incarnation: RandomState::new().hash_one(clock.unix_now_ms()),
             has_begun: false,
             is_leaving: false,

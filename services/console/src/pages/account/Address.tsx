@@ -3,7 +3,7 @@ import { useState } from 'react'
 import { askNewAddress } from '../../api/account'
 import { Form } from '../../ui/Form'
 import { Panel } from '../../ui/Page'
-import { PasswordInput } from '../../ui/PasswordInput'
+import { CurrentPassword } from './CurrentPassword'
 
 /** Asks for another e-mail address. It changes when the link in the letter to that address is opened. */
 export function Address() {
@@ -35,13 +35,7 @@ export function Address() {
               onChange={(event) => setEmail(event.currentTarget.value)}
               error={wrong.email}
             />
-            <PasswordInput
-              label="Your password"
-              autoComplete="current-password"
-              value={password}
-              onChange={(event) => setPassword(event.currentTarget.value)}
-              error={wrong.password}
-            />
+            <CurrentPassword value={password} onChange={setPassword} error={wrong.password} />
           </>
         )}
       </Form>

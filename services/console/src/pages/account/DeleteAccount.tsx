@@ -11,7 +11,7 @@ import { plural } from '../../lib/format'
 import { Form } from '../../ui/Form'
 import { done } from '../../ui/notify'
 import { Panel } from '../../ui/Page'
-import { PasswordInput } from '../../ui/PasswordInput'
+import { CurrentPassword } from './CurrentPassword'
 import { FactorInput, useFactor } from './FactorInput'
 
 /** Deletes the account, after a question that names what is lost. */
@@ -79,15 +79,13 @@ function Question({ email, close }: { email: string; close: () => void }) {
             onChange={(event) => setTyped(event.currentTarget.value)}
             data-autofocus
           />
-          <PasswordInput
-            label="Your password"
+          <CurrentPassword
             description={
               provider &&
               `Leave it empty if you have none: then you must have signed in with ${provider} in the last ten minutes.`
             }
-            autoComplete="current-password"
             value={password}
-            onChange={(event) => setPassword(event.currentTarget.value)}
+            onChange={setPassword}
             error={wrong.password}
           />
           <FactorInput value={code} onChange={setCode} wrong={wrong} />

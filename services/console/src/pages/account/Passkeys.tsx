@@ -17,10 +17,10 @@ import { browserName } from '../../lib/browsers'
 import { Form } from '../../ui/Form'
 import { done } from '../../ui/notify'
 import { Panel } from '../../ui/Page'
-import { PasswordInput } from '../../ui/PasswordInput'
 import { type Column, Rows } from '../../ui/Rows'
 import { Empty, Loaded } from '../../ui/State'
 import { Time } from '../../ui/Time'
+import { CurrentPassword } from './CurrentPassword'
 import { FactorInput, useFactor } from './FactorInput'
 import { RecoveryCodes } from './RecoveryCodes'
 
@@ -130,13 +130,7 @@ function Add({ onAdded, onCancel }: AddProps) {
       {(wrong) => (
         <>
           <Name value={name} onChange={setName} error={wrong.name} />
-          <PasswordInput
-            label="Your password"
-            autoComplete="current-password"
-            value={password}
-            onChange={(event) => setPassword(event.currentTarget.value)}
-            error={wrong.password}
-          />
+          <CurrentPassword value={password} onChange={setPassword} error={wrong.password} />
           <FactorInput value={code} onChange={setCode} wrong={wrong} />
         </>
       )}
@@ -279,14 +273,7 @@ function Question({ row, isLast, again, close }: RemoveProps & { close: () => vo
               !hasApp &&
               ' It is your only second factor: the sign-in then asks for your password alone, and your recovery codes are void.'}
           </Text>
-          <PasswordInput
-            label="Your password"
-            autoComplete="current-password"
-            value={password}
-            onChange={(event) => setPassword(event.currentTarget.value)}
-            error={wrong.password}
-            data-autofocus
-          />
+          <CurrentPassword value={password} onChange={setPassword} error={wrong.password} data-autofocus />
           <FactorInput value={code} onChange={setCode} wrong={wrong} />
         </>
       )}

@@ -18,12 +18,12 @@ import { Code } from '../../ui/Code'
 import { Form } from '../../ui/Form'
 import { done } from '../../ui/notify'
 import { Panel } from '../../ui/Page'
-import { PasswordInput } from '../../ui/PasswordInput'
 import { Qr } from '../../ui/Qr'
 import { Facts } from '../../ui/Stat'
 import { Loaded } from '../../ui/State'
 import { Time } from '../../ui/Time'
 import { CodeInput } from './CodeInput'
+import { CurrentPassword } from './CurrentPassword'
 import { FactorInput, useFactor } from './FactorInput'
 import { RecoveryCodes } from './RecoveryCodes'
 
@@ -92,7 +92,7 @@ function SetUp({ onCodes, onCancel }: SetUpProps) {
     >
       {(wrong) => (
         <>
-          <Password value={password} onChange={setPassword} error={wrong.password} />
+          <CurrentPassword value={password} onChange={setPassword} error={wrong.password} />
           <FactorInput value={code} onChange={setCode} wrong={wrong} />
         </>
       )}
@@ -242,28 +242,10 @@ function WithProof<T>({ verb, lead, act, onDone, onCancel }: WithProofProps<T>) 
       {(wrong) => (
         <>
           <Text size="sm">{lead}</Text>
-          <Password value={password} onChange={setPassword} error={wrong.password} />
+          <CurrentPassword value={password} onChange={setPassword} error={wrong.password} />
           <FactorInput value={code} onChange={setCode} wrong={wrong} />
         </>
       )}
     </Form>
-  )
-}
-
-interface PasswordProps {
-  value: string
-  onChange: (password: string) => void
-  error?: string
-}
-
-function Password({ value, onChange, error }: PasswordProps) {
-  return (
-    <PasswordInput
-      label="Your password"
-      autoComplete="current-password"
-      value={value}
-      onChange={(event) => onChange(event.currentTarget.value)}
-      error={error}
-    />
   )
 }
