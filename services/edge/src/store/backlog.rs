@@ -181,6 +181,10 @@ impl<J: Work> Backlog<J> {
         }
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.lanes.values().map(VecDeque::len).sum::<usize>() + self.checkpoints.len() + self.marks.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.lanes.is_empty() && self.checkpoints.is_empty() && self.marks.is_empty()
     }

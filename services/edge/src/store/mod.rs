@@ -15,6 +15,7 @@ mod backlog;
 mod claims;
 mod costs;
 mod duties;
+mod gather;
 mod groups;
 mod lease;
 mod load;

@@ -49,6 +49,11 @@ impl Pace {
         Budget { cost: self.cost, share: share.clamp(SHARE_MIN, SHARE_MAX), ..BUDGET }
     }
 
+    /// The time of a commit with little to write; 0 before the first.
+    pub(super) fn commit_us(&self) -> u64 {
+        if self.commit_us == u64::MAX { 0 } else { self.commit_us }
+    }
+
     /// Notes the time of a commit, from the end of its work. The shortest of the last ones shows the time of a commit
     /// with little to write.
     pub(super) fn note_commit(&mut self, commit_us: u64) {

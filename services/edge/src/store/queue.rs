@@ -123,6 +123,10 @@ impl<T: Sized> Queue<T> {
         bytes_max / self.owners.load(Ordering::Relaxed).max(1)
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).work.len()
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }

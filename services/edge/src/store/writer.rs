@@ -24,6 +24,7 @@ use super::backlog::Backlog;
 use super::claims::Claims;
 use super::costs::cost;
 use super::duties::{self, Duties};
+use super::gather::Gather;
 use super::groups::Groups;
 use super::pace::Pace;
 use super::queue::{Sized as _, Taken};
@@ -89,6 +90,7 @@ pub(super) fn run(shared: &Shared) {
             Taken::Closed => {}
         }
         writer.linger();
+        writer.gather();
         writer.write_next();
         writer.ask_again();
         writer.sweep();
@@ -143,6 +145,7 @@ pub(super) struct Writer<'s> {
     /// Key of the last commit marker; `None`: unknown.
     marked: Option<Versionstamp>,
     pace: Pace,
+    gather: Gather,
     /// Duration of the last transaction without its commit, in microseconds.
     pub(super) work_us: u64,
     /// Hashes a connection to a number that no other pod has.
@@ -179,6 +182,7 @@ impl<'s> Writer<'s> {
             marks: Marks::new(RandomState::new().hash_one(0)),
             marked: None,
             pace: Pace::default(),
+            gather: Gather::default(),
             work_us: 0,
             senders: RandomState::new(),
         }
@@ -194,6 +198,23 @@ impl<'s> Writer<'s> {
                 Taken::Nothing | Taken::Closed => return,
             }
         }
+    }
+
+    /// Waits for a moment for publishers that have just been answered, see [`Gather`].
+    fn gather(&mut self) {
+        let mut jobs = self.backlog.len();
+        let wait_us = if jobs == 0 { 0 } else { self.gather.wait_us(jobs, self.pace.commit_us()) };
+        if wait_us == 0 {
+            return;
+        }
+        let until = self.shared.clock.micros() + wait_us;
+        while !self.gather.is_complete(jobs) {
+            let left = until.saturating_sub(self.shared.clock.micros());
+            let Taken::Work(work) = self.shared.writes.take(Duration::from_micros(left)) else { break };
+            self.backlog.push(work.into_iter().flat_map(Job::by_broker));
+            jobs = self.backlog.len();
+        }
+        self.gather.end(jobs);
     }
 
     fn write_next(&mut self) {
@@ -419,6 +440,8 @@ impl<'s> Writer<'s> {
     fn committed(&mut self, batch: Vec<Job>, applied: Applied, stamp: Option<Versionstamp>) {
         let version =
             stamp.map_or_else(|| self.shared.through.load(Ordering::Relaxed), |stamp| stamp.version());
+        let answered = batch.iter().filter(|job| matches!(job.write, Write::Publish(_))).count();
+        self.gather.note_answers(answered, self.backlog.len() + self.shared.writes.len());
         self.charge(&batch, &applied);
         let Applied { outcomes, .. } = self.settle(applied, stamp);
         let mut acks: Vec<Vec<Ack>> = self.mail.iter().map(|_| Vec::new()).collect();
