@@ -313,7 +313,7 @@ fn a_client_with_many_filters_may_leave_in_the_middle_of_them() {
     client.subscribe("g", QoS::AtMostOnce);
     Client::connect(&server, V5, "publisher").publish(publish("g", b"x"));
     assert_eq!(client.recv_publish().payload, b"x");
-    crate::tools::eventually(|| metric(&server, "millrace_subscriptions", "") == 1, || counted(&server));
+    eventually(|| metric(&server, "millrace_subscriptions", "") == 1, || counted(&server));
     assert_turns_are_short(&server);
 }
 
@@ -350,7 +350,7 @@ fn a_client_that_subscribes_again_and_again_without_reading_costs_little() {
     }
     client.stream().write_all(&bytes).unwrap();
     let pair = Pair::start(&server);
-    crate::tools::eventually(|| dropped(&server, "queue_full") > 0, || counted(&server));
+    eventually(|| dropped(&server, "queue_full") > 0, || counted(&server));
     pair.finish();
     assert_turns_are_short(&server);
 }
@@ -490,7 +490,7 @@ fn a_slow_reader_costs_a_healthy_one_nothing() {
                     crate::tools::send_anyway(publisher.stream(), some);
                     let sent = number as u64 * COUNT / PIECES as u64;
                     let is_there = || received.load(Ordering::Relaxed) >= sent;
-                    crate::tools::eventually(is_there, || format!("{sent} received"));
+                    eventually(is_there, || format!("{sent} received"));
                 }
             });
             let reads = scope.spawn(|| {
