@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Request;
-use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use http_body_util::Full;
 use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::{self, Client as Pool};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -14,6 +14,7 @@ use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
 use tokio::time::{Instant, timeout_at};
 
+use crate::body;
 use crate::connector::{Connector, Tcp};
 use crate::guard::Guard;
 use crate::limits::{HEAD_BYTES_MAX, IDLE_MAX, IDLE_PER_HOST_MAX};
@@ -70,10 +71,8 @@ impl HttpClient {
 
     async fn exchange(&self, request: Request<Full<Bytes>>, bytes_max: usize) -> Result<Response, CallError> {
         let (head, body) = self.pool.request(request).await.map_err(failed)?.into_parts();
-        let body = Limited::new(body, bytes_max).collect().await.map_err(|error| {
-            if error.is::<LengthLimitError>() { CallError::TooLong } else { CallError::Http(error.into()) }
-        })?;
-        Ok(Response { status: head.status, headers: head.headers, body: body.to_bytes() })
+        let body = body::read(body, bytes_max).await?;
+        Ok(Response { status: head.status, headers: head.headers, body })
     }
 }
 

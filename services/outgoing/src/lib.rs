@@ -8,6 +8,7 @@
 
 #![allow(missing_docs, reason = "a comment says only what name and type do not")]
 
+mod body;
 mod call;
 mod client;
 mod connector;

@@ -13,7 +13,7 @@ use crate::hostile::packets::{self, Connect};
 use crate::hostile::ring::Ring;
 use crate::hostile::server::Setup;
 use crate::hostile::traffic::{finish, messages};
-use crate::hostile::verdict::STORED;
+use crate::hostile::verdict::{STORED, WANTED, Wanted};
 
 pub(super) const ATTACKS: &[Attack] = &[
     Attack::stranger("http-idle", "8,000 idle connections to the HTTP port", |ring| {
@@ -22,6 +22,8 @@ pub(super) const ATTACKS: &[Attack] = &[
     Attack::stranger("http-slow", "1,000 requests to the HTTP port whose head of 8 kB never ends", |ring| {
         http_held(ring, 1_000, &format!("GET / HTTP/1.1\r\nHost: x\r\nX: {}", "x".repeat(8_000)))
     }),
+    Attack::stranger("http-body-drip", "50 sign-ins whose bodies come byte by byte", http_body_drip)
+        .wanted(Wanted { peak_mib: 64, ..WANTED }),
     Attack::stranger("sign-in-flood", "200 sign-ins at once with wrong passwords", sign_in_flood).short(),
     Attack::stranger("sign-up-flood", "200 sign-ups at once", sign_up_flood).alone(),
     Attack::account("session-lists", "12 and 60 lists of 3,000 sessions at once", session_lists).alone(),
@@ -50,6 +52,24 @@ fn http_held(ring: &Ring<'_>, count: usize, bytes: &str) -> Outcome<()> {
     let waited = clock::ns_seconds(clock::now_ns() - begun_ns);
     ring.note(format!("/healthz meanwhile: {status:?}"));
     ring.at_most("/healthz waits", if status == Some(200) { waited } else { 60.0 }, 1.0, "s");
+    Ok(())
+}
+
+fn http_body_drip(ring: &Ring<'_>) -> Outcome<()> {
+    let head = "POST /api/v1/sign-in HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n\
+                Content-Length: 60000\r\n\r\n";
+    let mut streams: Vec<TcpStream> = Vec::new();
+    for number in 0..50 {
+        let mut stream = dial(Ring::address(number), ring.server.http).during("opening a request")?;
+        stream.write_all(head.as_bytes()).during("sending a request")?;
+        streams.push(stream);
+    }
+    let mut sent = 0;
+    for _ in 0..1_500 {
+        sent += streams.iter_mut().filter_map(|stream| stream.write_all(b" ").ok()).count();
+        clock::pause_ms(5);
+    }
+    ring.note(format!("{sent} bytes sent"));
     Ok(())
 }
 

@@ -1,5 +1,7 @@
 //! Clients that read slowly or not at all, and the data that the server holds for them.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::Attack;
 use super::sessions::publish_acknowledged;
 use crate::clock;
@@ -51,6 +53,11 @@ pub(super) const ATTACKS: &[Attack] = &[
         "user-properties",
         "50 messages with 900 kB of user properties to 20 subscribers",
         many_properties,
+    ),
+    Attack::account(
+        "user-properties-flood",
+        "40 clients that publish 900 kB of user properties to nobody",
+        user_properties_flood,
     ),
     Attack::account("alias-memory", "50 clients with 64 topic aliases of 60 kB each", alias_memory)
         .wanted(Wanted { peak_mib: 64, ..WANTED })
@@ -204,6 +211,18 @@ fn many_properties(ring: &Ring<'_>) -> Outcome<()> {
     clock::pause_ms(500);
     let bytes: u64 = sinks.iter().map(Sink::bytes).sum();
     ring.note(format!("{} MB received", bytes / 1_000_000));
+    Ok(())
+}
+
+fn user_properties_flood(ring: &Ring<'_>) -> Outcome<()> {
+    let properties = user_properties(900_000);
+    let publish = Publish { topic: "nobody", properties: &properties, ..Publish::default() }.bytes();
+    let sent = AtomicU64::new(0);
+    ring.crowd(40, |number| {
+        let Ok(mut client) = ring.client(&format!("properties-{number}")) else { return };
+        sent.fetch_add(flood(&mut client.stream, &publish, 5.0), Ordering::Relaxed);
+    });
+    ring.note(format!("{} messages sent", sent.into_inner()));
     Ok(())
 }
 

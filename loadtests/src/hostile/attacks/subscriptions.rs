@@ -1,12 +1,14 @@
 //! Work caused by filters: in the SUBSCRIBE itself, and in each publish that walks or matches the filters.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::Attack;
 use crate::clock;
 use crate::failure::Outcome;
 use crate::hostile::packets::{self, Publish};
 use crate::hostile::ring::Ring;
 use crate::hostile::server::Setup;
-use crate::hostile::traffic::{Sink, combinations, finish, messages, retain, wait_until_quiet};
+use crate::hostile::traffic::{Sink, combinations, finish, flood, messages, retain, wait_until_quiet};
 use crate::hostile::verdict::{WANTED, Wanted};
 
 pub(super) const ATTACKS: &[Attack] = &[
@@ -22,6 +24,11 @@ pub(super) const ATTACKS: &[Attack] = &[
         "repeated-filter-more",
         "one SUBSCRIBE that repeats # 90,000 times over 3,000 retained messages",
         |ring| repeated_filter(ring, "#", 90_000, 3_000),
+    ),
+    Attack::account(
+        "repeated-filter-flood",
+        "20 clients that send SUBSCRIBE packets of 1 MB, each with one filter 250,000 times",
+        repeated_filter_flood,
     ),
     Attack::account("repeated-sys", "one SUBSCRIBE that repeats $SYS/# 60,000 times", |ring| {
         repeated_filter(ring, "$SYS/#", 60_000, 1)
@@ -95,6 +102,18 @@ fn repeated_filter(ring: &Ring<'_>, filter: &str, times: usize, retained: usize)
     client.send(&packets::subscribe(1, &vec![filter; times], 0, 0));
     wait_until_quiet(&sink, 500, 40.0);
     ring.note(format!("{} bytes received", sink.bytes()));
+    Ok(())
+}
+
+fn repeated_filter_flood(ring: &Ring<'_>) -> Outcome<()> {
+    let subscribe = packets::subscribe(1, &["a"; 250_000], 0, 0);
+    let sent = AtomicU64::new(0);
+    ring.crowd(20, |number| {
+        let Ok(mut client) = ring.client(&format!("repeats-{number}")) else { return };
+        let _reads = Sink::start(&client.stream, None);
+        sent.fetch_add(flood(&mut client.stream, &subscribe, 5.0), Ordering::Relaxed);
+    });
+    ring.note(format!("{} packets sent", sent.into_inner()));
     Ok(())
 }
 

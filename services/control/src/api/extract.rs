@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use axum::body::{Bytes, to_bytes};
+use axum::body::Bytes;
 use axum::extract::{ConnectInfo, FromRequest, FromRequestParts, Request};
 use axum::http::{HeaderMap, Method, StatusCode, header, request::Parts};
 use base64::Engine as _;
@@ -14,6 +14,7 @@ use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::Api;
+use super::body;
 use super::cookie::{self, Cookie};
 use super::guard::Known;
 use super::json;
@@ -269,7 +270,7 @@ impl<T: DeserializeOwned, const MAX: usize> FromRequest<Api> for Input<T, MAX> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &Api) -> Answer<Self> {
-        let (parts, body) = request.into_parts();
+        let (parts, unread) = request.into_parts();
         let is_json = parts.headers.get(header::CONTENT_TYPE).is_some_and(|value| {
             let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
             essence.eq_ignore_ascii_case("application/json")
@@ -278,7 +279,7 @@ impl<T: DeserializeOwned, const MAX: usize> FromRequest<Api> for Input<T, MAX> {
             let detail = "send JSON, with Content-Type: application/json";
             return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
         }
-        let body = to_bytes(body, MAX).await.map_err(|_| {
+        let body = body::read(unread, MAX).await.ok_or_else(|| {
             let detail = format!("this request may have {MAX} bytes, and must come whole");
             Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
         })?;

@@ -9,6 +9,7 @@
 mod access;
 mod account_links;
 mod accounts;
+mod body;
 mod brokers;
 mod budget;
 mod cookie;

@@ -329,8 +329,8 @@ async fn choose_plan(
 }
 
 async fn body<T: serde::de::DeserializeOwned>(request: Request) -> Answer<T> {
-    let body = axum::body::to_bytes(request.into_body(), BODY_BYTES_MAX).await;
-    let body = body.map_err(|_| Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "the request is too large"))?;
+    let body = super::body::read(request.into_body(), BODY_BYTES_MAX).await;
+    let body = body.ok_or_else(|| Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "the request is too large"))?;
     json::parse(&body)
 }
 

@@ -70,6 +70,7 @@ impl Core {
     /// Returns the number of bytes read, if any.
     fn after_read(&mut self, slot: u32, result: io::Result<usize>, room: usize) -> Option<usize> {
         self.after_tls(slot);
+        self.spend(work::SYSTEM_CALL);
         let connection = &mut self.connections[slot as usize];
         match result {
             Ok(0) => {
@@ -143,6 +144,7 @@ impl Core {
         partial.bytes.resize(held + missing, 0);
         let result = connection.stream.read(&mut partial.bytes[held..]);
         let count = self.after_read(slot, result, missing);
+        self.spend_bytes(count.unwrap_or(0));
         if !self.connections.contains(slot as usize) {
             return;
         }

@@ -77,8 +77,15 @@ impl Core {
             let version = self.connections[slot as usize].protocol.decoding_version();
             let packet = match decode(framed.first, framed.body, version) {
                 Ok(packet) => packet,
-                Err(error) => return self.undecodable(slot, error, Some((framed.first, framed.body))),
+                Err(error) => {
+                    self.spend_checked(framed.size);
+                    return self.undecodable(slot, error, Some((framed.first, framed.body)));
+                }
             };
+            self.spend_checked(match &packet {
+                Packet::Publish(publish) => publish.properties.as_bytes().len(),
+                _ => framed.size,
+            });
             let is_change = matches!(packet, Packet::Subscribe(_) | Packet::Unsubscribe(_));
             if !is_change && self.connections[slot as usize].changes_filters {
                 self.change_filters_now(slot);

@@ -126,6 +126,8 @@ impl Core {
                 return None;
             }
         };
+        let headers = bytes.len() - raw_from - decoded.data - decoded.rest.len();
+        self.spend_checked(headers);
         self.push_control(slot, replies);
         let data_end = raw_from + decoded.data;
         let raw = raw_from + decoded.rest.start..raw_from + decoded.rest.end;

@@ -39,6 +39,8 @@ pub(super) const SINGLE_COPY: u64 = 5;
 pub(super) const NODE: u64 = NODE_WORK;
 /// Bytes that are copied for one unit.
 pub(super) const COPIED_BYTES: usize = 512;
+/// Bytes that are checked for one unit: properties, topic filters, and headers of WebSocket frames, each as short as it can be.
+pub(super) const CHECKED_BYTES: usize = 16;
 pub(super) const SYSTEM_CALL: u64 = 20;
 pub(super) const ACCEPT: u64 = 100;
 pub(super) const HANDSHAKE: u64 = 3_000;
@@ -126,6 +128,11 @@ impl Core {
     #[inline]
     pub(super) fn spend_bytes(&mut self, bytes: usize) {
         self.work.spent += (bytes / COPIED_BYTES) as u64;
+    }
+
+    #[inline]
+    pub(super) fn spend_checked(&mut self, bytes: usize) {
+        self.work.spent += (bytes / CHECKED_BYTES) as u64;
     }
 
     #[inline]

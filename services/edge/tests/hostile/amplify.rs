@@ -9,7 +9,7 @@ use millrace_mqtt::{
 };
 
 use crate::common::{Client, Server, connect, disconnect, id, properties, publish, publish_qos};
-use crate::tools::{Packets, Pair, counted, dropped, flood, metric, narrow_client, numbered};
+use crate::tools::{Packets, Pair, counted, dropped, eventually, flood, metric, narrow_client, numbered};
 
 /// Units of work that one turn may do: what reading, fan-outs, retained messages and writing may each spend, and the
 /// last piece of each, which may go beyond.
@@ -60,6 +60,52 @@ fn a_filter_that_is_repeated_in_a_packet_is_one_filter() {
     assert_eq!(numbers, (0..RETAINED).collect::<Vec<_>>());
     client.ping();
     assert_turns_are_short(&server);
+}
+
+/// The least work of `bytes` that are checked field by field.
+fn checked(bytes: usize) -> u64 {
+    bytes as u64 / 16
+}
+
+/// A turn is counted at its end, behind its answers.
+fn expect_work_of_a_turn(server: &Server, least: u64) {
+    let work = || metric(server, "millrace_edge_turn_work_max", "");
+    eventually(|| work() >= least, || format!("{} units of work instead of {least}", work()));
+}
+
+#[test]
+fn each_of_many_properties_counts_as_work() {
+    const PROPERTIES: usize = 40_000;
+    let server = one_loop();
+    let mut client = Client::connect(&server, V5, "properties");
+    let properties = properties(&[Property::UserProperty("a", "b"); PROPERTIES]);
+    client.send(&Packet::Publish(Publish { properties, ..publish("t", b"") }));
+    client.ping();
+    expect_work_of_a_turn(&server, checked(properties.as_bytes().len()));
+}
+
+#[test]
+fn each_of_many_filters_counts_for_the_turn_that_reads_them() {
+    const FILTERS: usize = 60_000;
+    let server = one_loop();
+    let mut client = Client::connect(&server, V5, "filters");
+    let filters = vec![("a", granted(QoS::AtMostOnce)); FILTERS];
+    assert_eq!(client.subscribe_all(&filters, Properties::EMPTY).reasons, vec![0; FILTERS]);
+    expect_work_of_a_turn(&server, checked(4 * FILTERS));
+}
+
+#[test]
+fn a_large_packet_that_is_malformed_at_its_end_counts_as_work() {
+    const FILTERS: usize = 60_000;
+    let server = one_loop();
+    let mut client = Client::connect(&server, V5, "malformed");
+    let filters = vec![("a", granted(QoS::AtMostOnce)); FILTERS];
+    let mut bytes = Vec::new();
+    encode::subscribe(id(1), Properties::EMPTY, filters.iter().copied(), V5, &mut bytes);
+    *bytes.last_mut().unwrap() = 0xFF;
+    client.send_bytes(&bytes);
+    client.expect_disconnect(ReasonCode::MALFORMED_PACKET);
+    expect_work_of_a_turn(&server, checked(4 * FILTERS));
 }
 
 #[test]
@@ -267,7 +313,7 @@ fn a_client_with_many_filters_may_leave_in_the_middle_of_them() {
     client.subscribe("g", QoS::AtMostOnce);
     Client::connect(&server, V5, "publisher").publish(publish("g", b"x"));
     assert_eq!(client.recv_publish().payload, b"x");
-    crate::tools::eventually(|| metric(&server, "millrace_subscriptions", "") == 1, || counted(&server));
+    eventually(|| metric(&server, "millrace_subscriptions", "") == 1, || counted(&server));
     assert_turns_are_short(&server);
 }
 
@@ -304,7 +350,7 @@ fn a_client_that_subscribes_again_and_again_without_reading_costs_little() {
     }
     client.stream().write_all(&bytes).unwrap();
     let pair = Pair::start(&server);
-    crate::tools::eventually(|| dropped(&server, "queue_full") > 0, || counted(&server));
+    eventually(|| dropped(&server, "queue_full") > 0, || counted(&server));
     pair.finish();
     assert_turns_are_short(&server);
 }
@@ -444,7 +490,7 @@ fn a_slow_reader_costs_a_healthy_one_nothing() {
                     crate::tools::send_anyway(publisher.stream(), some);
                     let sent = number as u64 * COUNT / PIECES as u64;
                     let is_there = || received.load(Ordering::Relaxed) >= sent;
-                    crate::tools::eventually(is_there, || format!("{sent} received"));
+                    eventually(is_there, || format!("{sent} received"));
                 }
             });
             let reads = scope.spawn(|| {

@@ -7,8 +7,8 @@ use millrace_mqtt::{Packet, PacketType, Properties, QoS, ReasonCode, encode};
 
 use crate::common::{Client, Server, connect, disconnect, id, publish, publish_qos};
 use crate::tools::{
-    Pair, Rng, encoded, ended, expect_clients, expect_count, flood, half_close, metric, number_of,
-    read_to_close, refused, send_anyway,
+    Pair, Rng, encoded, ended, eventually, expect_clients, expect_count, flood, half_close, metric,
+    number_of, read_to_close, refused, send_anyway,
 };
 use crate::ws::{BINARY, CLOSE, CONTINUATION, FIN, PING, PONG, TEXT, WebSocket, frame_of, request};
 
@@ -139,6 +139,23 @@ fn pings_cost_work_as_packets_do_and_all_of_them_are_answered_in_order() {
     assert_eq!(stranger.recv().packet_type(), PacketType::ConnAck);
     let work = metric(&server, "millrace_edge_turn_work_max", "");
     assert!((SHARE..200_000).contains(&work), "a turn did {work} units of work");
+}
+
+#[test]
+fn frames_without_payload_cost_work() {
+    const FRAMES: usize = 5_000;
+    const ROUNDS: usize = 20;
+    let server = Server::with(|config| config.threads = 1);
+    let mut client = WebSocket::connect(&server, V5, "empty");
+    let mut bytes = frame_of(FIN | BINARY, &[]).repeat(FRAMES);
+    bytes.extend(frame_of(FIN | BINARY, &encoded(&Packet::PingReq, V5)));
+    for _ in 0..ROUNDS {
+        client.send_bytes(&bytes);
+        assert_eq!(client.recv(), Packet::PingResp);
+    }
+    // A read may have a part of the frames. All have 1,875 units, and the client's connect has less than 250.
+    let work = || metric(&server, "millrace_edge_turn_work_max", "");
+    eventually(|| work() >= 500, || format!("{} units of work for {FRAMES} frames", work()));
 }
 
 #[test]
