@@ -40,6 +40,7 @@ mod position;
 pub mod qos2;
 pub mod retained;
 mod rows;
+mod session_record;
 pub mod sessions;
 pub mod shares;
 mod store;

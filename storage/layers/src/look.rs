@@ -3,7 +3,41 @@
 use bytes::Buf;
 use millrace_storage::{Read, Transaction};
 
-use crate::{error::Result, rows::Blob, sessions::SessionId, tags, tuple::Key};
+use crate::{
+    SessionId,
+    error::Result,
+    name::Filter,
+    rows::Blob,
+    session_record::{self, Record},
+    streams::{self, Source, WaitingMessages},
+    subscriptions::{self, NO_STREAM, Subscription},
+    tags,
+    tuple::Key,
+};
+
+/// A session as one transaction sees it.
+pub struct StoredSession {
+    pub record: Record,
+    pub subscriptions: Vec<Subscription>,
+    pub waiting: WaitingMessages,
+}
+
+/// Snapshot reads. At most `waiting_max` messages are counted.
+pub async fn session(
+    tx: &Transaction,
+    id: SessionId<'_>,
+    waiting_max: usize,
+) -> Result<Option<StoredSession>> {
+    let Some(record) = session_record::get(tx, id, Read::Snapshot).await? else { return Ok(None) };
+    let subscriptions = subscriptions::list(tx, id).await?;
+    // Messages of shared subscriptions wait in their group, which has a cursor of its own.
+    let own = |of: &&Subscription| of.stream != NO_STREAM && Filter::parse(&of.filter).group.is_empty();
+    let sources: Vec<Source> =
+        subscriptions.iter().filter(own).map(|of| Source { stream: of.stream, since: of.since }).collect();
+    let (cursor, acknowledged) = (record.cursor, &record.acknowledged);
+    let waiting = streams::waiting(tx, id.broker, &sources, cursor, acknowledged, waiting_max).await?;
+    Ok(Some(StoredSession { record, subscriptions, waiting }))
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredWill {

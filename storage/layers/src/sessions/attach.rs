@@ -4,15 +4,16 @@ use bytes::Bytes;
 use millrace_storage::{Read, Transaction};
 
 use super::{
-    Record, SessionId,
     end::{self, unschedule_expiry},
-    owner, record,
+    owner,
     will::{self, Will},
 };
 use crate::{
+    SessionId,
     error::Result,
     name,
     position::Position,
+    session_record::{self as record, Record},
     subscriptions::{self, Subscription},
 };
 

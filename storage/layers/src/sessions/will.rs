@@ -4,11 +4,12 @@
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{Read, Transaction};
 
-use super::{Record, SessionId};
 use crate::{
+    SessionId,
     due::{self, Due, DueKind},
     error::Result,
     rows::Blob,
+    session_record::Record,
     tags,
     tuple::Key,
 };

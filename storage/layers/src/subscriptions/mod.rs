@@ -15,12 +15,13 @@ pub use members::{is_sole, subscribers};
 pub use rows::{Subscription, list};
 pub use sweep::{SweptFilters, sweep};
 
-use millrace_storage::{Read, Version};
+use millrace_storage::{Read, Transaction, Version};
 
 use crate::{
+    SessionId,
     error::Result,
     name::{self, Filter},
-    sessions::Owned,
+    session_record::Owned,
     streams::StreamId,
 };
 
@@ -95,17 +96,11 @@ pub async fn unsubscribe(owned: &Owned<'_>, filter: &[u8]) -> Result<bool> {
 }
 
 /// Read serializably, for a new owner while the old one may be changing them.
-pub(crate) async fn read(
-    tx: &millrace_storage::Transaction,
-    id: crate::sessions::SessionId<'_>,
-) -> Result<Vec<Subscription>> {
+pub(crate) async fn read(tx: &Transaction, id: SessionId<'_>) -> Result<Vec<Subscription>> {
     rows::read(tx, id, Read::Serializable).await
 }
 
-pub(crate) async fn clear(
-    tx: &millrace_storage::Transaction,
-    id: crate::sessions::SessionId<'_>,
-) -> Result<()> {
+pub(crate) async fn clear(tx: &Transaction, id: SessionId<'_>) -> Result<()> {
     let subscriptions = rows::read(tx, id, Read::Serializable).await?;
     if subscriptions.is_empty() {
         return Ok(());

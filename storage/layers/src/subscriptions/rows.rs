@@ -5,9 +5,9 @@ use millrace_storage::{Read, Transaction, Version};
 
 use super::Options;
 use crate::{
+    SessionId,
     error::Result,
     rows,
-    sessions::SessionId,
     streams::StreamId,
     tags,
     tuple::{Elements, Key},
