@@ -15,8 +15,8 @@ use millrace_storage::{Database, Host as _, System, Transaction};
 use tokio::task::spawn_blocking;
 
 use super::{clients, messages, publish, retained, sessions, tail};
-use crate::inspect::Live as _;
-use crate::serve::Running;
+use crate::running::Live as _;
+use crate::running::Running;
 
 /// Time limit and interval for a change by the edge to appear in the store.
 const STORED_WITHIN: Duration = Duration::from_secs(10);
@@ -101,7 +101,7 @@ impl Live for Edge {
 
     fn metrics<'a>(&'a self, broker: &'a LiveBroker) -> LiveAnswer<'a, Metrics> {
         Box::pin(async move {
-            let (id, at_ms) = (broker.id, crate::inspect::now_ms());
+            let (id, at_ms) = (broker.id, crate::clock::now_ms());
             let live = self.run(|tx| async move { metering::live(&tx, id, at_ms).await }).await?;
             Ok(Metrics {
                 at_ms,

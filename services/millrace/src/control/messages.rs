@@ -16,7 +16,8 @@ use millrace_layers::{BrokerId, Position, subscriptions};
 use millrace_storage::{Read, Version};
 
 use super::live::Edge;
-use crate::inspect::{name, now_ms};
+use crate::clock::now_ms;
+use crate::text::name;
 
 /// Messages that one request examines, of all topics of the filters, and the bytes of their bodies.
 const LOOK: ReadLimit = ReadLimit { entries: 500, bytes: 8 << 20 };

@@ -31,11 +31,12 @@ use tracing::{info, warn};
 
 pub(crate) use mail::SmtpSettings;
 
-use crate::args::network;
 use crate::failure::Failure;
-use crate::http::{Addresses, SIGN_UP_PATH, reachable};
+use crate::http::SIGN_UP_PATH;
 use crate::limits::SECRET_KEY_CHARS_MIN;
-use crate::serve::Running;
+use crate::listeners::{Addresses, reachable};
+use crate::running::Running;
+use crate::values::{network, public_url};
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ControlArgs {
@@ -127,7 +128,7 @@ struct TimeOfDay;
 
 impl Clock for TimeOfDay {
     fn now_ms(&self) -> u64 {
-        crate::inspect::now_ms()
+        crate::clock::now_ms()
     }
 }
 
@@ -296,16 +297,6 @@ fn local_door() -> Result<LocalDoor, Failure> {
     Ok(LocalDoor { token, machine })
 }
 
-pub(crate) fn public_url(text: &str) -> Result<String, String> {
-    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-    let host = rest.map(|rest| rest.trim_end_matches('/'));
-    if host.is_some_and(|host| !host.is_empty() && !host.contains(['/', '?', '#', ' '])) {
-        return Ok(text.trim_end_matches('/').to_owned());
-    }
-    Err("http:// or https:// and a host, without a path, is allowed, such as https://console.example.org"
-        .into())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,14 +315,5 @@ mod tests {
         assert_eq!(format!("{:?}", secret_key(&one).unwrap()), "(hidden)");
         assert!(secret_key(&file("short", "short")).unwrap_err().contains("at least 32"));
         assert!(secret_key("/nowhere/key").unwrap_err().contains("cannot be read"));
-    }
-
-    #[test]
-    fn a_public_url_has_a_scheme_and_a_host_and_no_path() {
-        assert_eq!(public_url("https://a.example/").as_deref(), Ok("https://a.example"));
-        assert_eq!(public_url("http://127.0.0.1:8080").as_deref(), Ok("http://127.0.0.1:8080"));
-        for wrong in ["", "a.example", "https://", "https://a.example/console", "ftp://a", "https://a b"] {
-            assert!(public_url(wrong).is_err(), "{wrong}");
-        }
     }
 }

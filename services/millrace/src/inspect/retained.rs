@@ -6,10 +6,10 @@ use millrace_edge::stored;
 use millrace_layers::{BrokerId, retained};
 use millrace_storage::{Host, Read, System, block_on};
 
-use super::live::Live;
-use super::place::{Ended, Out, Place, name};
+use super::place::{Ended, Out, Place};
 use super::rows::{Payload, Retained, RetainedDetails, Row};
-use super::text;
+use crate::running::Live;
+use crate::text::{self, name};
 
 const PAGE: usize = 200;
 

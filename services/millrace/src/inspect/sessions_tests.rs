@@ -1,5 +1,7 @@
 use std::sync::Arc;
 
+use millrace_layers::streams;
+
 use super::*;
 use crate::inspect::request::Request;
 use crate::inspect::testing::{Asked, append, place, rows, subscribed};

@@ -8,9 +8,10 @@ use millrace_layers::{
 };
 use millrace_storage::{Read, Transaction, TransactionOption};
 
-use super::place::{Ended, Out, Place, name};
+use super::place::{Ended, Out, Place};
 use super::rows::{Entry, Row, Stream, StreamDetails};
-use super::{now_ms, text};
+use crate::clock::now_ms;
+use crate::text::{self, name};
 
 const PAGE: usize = 100;
 
