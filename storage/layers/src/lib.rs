@@ -54,7 +54,7 @@ pub mod usage;
 pub mod webhooks;
 
 pub use error::{Error, Result};
-pub use name::Filter;
+pub use name::GroupedFilter;
 pub use position::Position;
 pub use store::{Store, halved, resized};
 

@@ -1,4 +1,4 @@
-//! Reads that only operators' tools need.
+//! Snapshot reads for operators' tools and the API.
 
 use bytes::Buf;
 use millrace_storage::{Read, Transaction};
@@ -6,11 +6,11 @@ use millrace_storage::{Read, Transaction};
 use crate::{
     SessionId,
     error::Result,
-    name::Filter,
+    name::GroupedFilter,
     rows::Blob,
     session_record::{self, Record},
     streams::{self, Source, WaitingMessages},
-    subscriptions::{self, NO_STREAM, Subscription},
+    subscriptions::{self, NO_STREAM, StoredSubscription},
     tags,
     tuple::Key,
 };
@@ -18,7 +18,7 @@ use crate::{
 /// A session as one transaction sees it.
 pub struct StoredSession {
     pub record: Record,
-    pub subscriptions: Vec<Subscription>,
+    pub subscriptions: Vec<StoredSubscription>,
     pub waiting: WaitingMessages,
 }
 
@@ -31,7 +31,9 @@ pub async fn session(
     let Some(record) = session_record::get(tx, id, Read::Snapshot).await? else { return Ok(None) };
     let subscriptions = subscriptions::list(tx, id).await?;
     // Messages of shared subscriptions wait in their group, which has a cursor of its own.
-    let own = |of: &&Subscription| of.stream != NO_STREAM && Filter::parse(&of.filter).group.is_empty();
+    let own = |of: &&StoredSubscription| {
+        of.stream != NO_STREAM && GroupedFilter::parse(&of.filter).group.is_empty()
+    };
     let sources: Vec<Source> =
         subscriptions.iter().filter(own).map(|of| Source { stream: of.stream, since: of.since }).collect();
     let (cursor, acknowledged) = (record.cursor, &record.acknowledged);
@@ -61,14 +63,14 @@ mod tests {
 
     use super::*;
     use crate::{
-        sessions::{Attach, Will, purge},
+        sessions::{Attach, PendingWill, purge},
         testing::{attached, database, id, request, run},
     };
 
     #[test]
     fn a_will_is_seen_while_it_waits() {
         let database = database();
-        let will = Some(Will { delay_s: 9, body: Bytes::from_static(b"gone") });
+        let will = Some(PendingWill { delay_s: 9, body: Bytes::from_static(b"gone") });
         attached(&database, "c", &Attach { will, ..request("pod", 1) });
         attached(&database, "d", &request("pod", 1));
         let seen = |client| run(&database, async |tx| super::will(tx, id(client)).await);

@@ -158,7 +158,7 @@ fn check(question: &AccessQuestion) -> Result<QoS> {
 
 async fn find(
     tx: &Transaction,
-    broker: &millrace_layers::catalog::Broker,
+    broker: &millrace_layers::catalog::BrokerRecord,
     question: &AccessQuestion,
     now_ms: u64,
 ) -> Result<Found> {

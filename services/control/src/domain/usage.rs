@@ -178,7 +178,7 @@ impl Control {
         &self,
         organisation: Uuid,
         range: Range,
-        found: Vec<catalog::Broker>,
+        found: Vec<catalog::BrokerRecord>,
     ) -> Result<OrganisationUsage> {
         let (mut all, mut brokers) = (Vec::new(), Vec::new());
         for broker in found {
@@ -230,7 +230,7 @@ impl Control {
     }
 }
 
-pub(super) async fn all_of(tx: &Transaction, organisation: Uuid) -> Result<Vec<catalog::Broker>> {
+pub(super) async fn all_of(tx: &Transaction, organisation: Uuid) -> Result<Vec<catalog::BrokerRecord>> {
     read_all_of(tx, organisation, Read::Snapshot).await
 }
 
@@ -238,7 +238,7 @@ pub(super) async fn read_all_of(
     tx: &Transaction,
     organisation: Uuid,
     read: Read,
-) -> Result<Vec<catalog::Broker>> {
+) -> Result<Vec<catalog::BrokerRecord>> {
     let all = accounts::brokers_of(organisation.as_bytes());
     let rows = all.page::<BrokerId>(tx, None, BROKERS_MAX, read).await?;
     let mut found = Vec::with_capacity(rows.items.len());

@@ -6,7 +6,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use millrace_layers::Position;
 use millrace_layers::streams::Source;
-use millrace_layers::subscriptions::{NO_STREAM, Subscription as Stored};
+use millrace_layers::subscriptions::{NO_STREAM, StoredSubscription};
 use millrace_mqtt::topic::Filter;
 use millrace_mqtt::{QoS, ReasonCode, SubscribeOptions};
 use millrace_router::Target;
@@ -488,14 +488,14 @@ pub(super) fn routed(
 }
 
 /// A subscription whose stream the session reads, as the reader and as the session need it.
-fn is_read(stored: &Stored) -> Option<(FilterSource, Subscription)> {
+fn is_read(stored: &StoredSubscription) -> Option<(FilterSource, Subscription)> {
     let filter = std::str::from_utf8(&stored.filter).ok()?;
     let source = Source { stream: stored.stream, since: stored.since };
     let is_read = stored.stream != NO_STREAM && !filter.starts_with("$share/");
     is_read.then(|| (FilterSource { filter: filter.into(), source }, subscription_of(stored)))
 }
 
-fn subscription_of(stored: &Stored) -> Subscription {
+fn subscription_of(stored: &StoredSubscription) -> Subscription {
     let bits = stored.options.bits;
     let options = SubscribeOptions {
         qos: QoS::from_bits(bits & 3).unwrap_or_default(),

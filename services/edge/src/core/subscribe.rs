@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use millrace_layers::limits::{NAME_BYTES_MAX, SUBSCRIPTIONS_MAX};
 use millrace_layers::streams::Source;
-use millrace_layers::subscriptions::{NO_STREAM, Options, Subscribed};
+use millrace_layers::subscriptions::{NO_STREAM, StoredOptions, Subscribed};
 use millrace_mqtt::topic::Filter;
 use millrace_mqtt::{
     PacketId, Property, QoS, ReasonCode, RetainHandling, Subscribe, SubscribeOptions, Unsubscribe, Version,
@@ -56,7 +56,7 @@ pub(super) struct SubscribeInProgress {
     /// A limit that the last filters have reached.
     reached: Option<Limit>,
     /// Filters for the store, with their indexes in `filters`.
-    stored: Vec<(Box<str>, Options, usize)>,
+    stored: Vec<(Box<str>, StoredOptions, usize)>,
     /// Share names that were added on other pods' behalf, too.
     shared: Vec<Box<str>>,
     /// Live messages wait behind the retained ones.
@@ -162,7 +162,7 @@ impl SubscribeInProgress {
             let identifier = self.identifier;
             if is_kept {
                 let bits = options.to_bits(Version::V5);
-                self.stored.push((text.clone(), Options { bits, identifier }, place));
+                self.stored.push((text.clone(), StoredOptions { bits, identifier }, place));
             }
             if room.is_shared && !is_kept {
                 if is_new {

@@ -924,7 +924,7 @@ fn ask_again_at(asked_at: u64, now_ms: u64) -> u64 {
 fn sources(attached: &Attached) -> Vec<millrace_layers::streams::Source> {
     use millrace_layers::subscriptions::NO_STREAM;
     let with_stream = attached.subscriptions.iter().filter(|subscription| subscription.stream != NO_STREAM);
-    let source = |subscription: &millrace_layers::subscriptions::Subscription| {
+    let source = |subscription: &millrace_layers::subscriptions::StoredSubscription| {
         millrace_layers::streams::Source { stream: subscription.stream, since: subscription.since }
     };
     with_stream.filter(|subscription| !subscription.filter.starts_with(b"$share/")).map(source).collect()

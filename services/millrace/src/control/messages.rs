@@ -11,7 +11,7 @@ use millrace_edge::stored;
 use millrace_layers::index::{self, Part};
 use millrace_layers::limits::TOPIC_BYTES_MAX;
 use millrace_layers::sessions::{self, SessionId};
-use millrace_layers::streams::{self, Entry, Progress, ReadLimit, StreamId};
+use millrace_layers::streams::{self, Progress, ReadLimit, StreamEntry, StreamId};
 use millrace_layers::{BrokerId, Position, subscriptions};
 use millrace_storage::{Read, Version};
 
@@ -91,7 +91,7 @@ pub(super) async fn list(
         async move { streams::newest(&tx, broker, ids, LOOK).await }
     });
     let newest = newest.await?;
-    let mut found: Vec<(Entry, stored::DecodedMessage)> = Vec::new();
+    let mut found: Vec<(StreamEntry, stored::DecodedMessage)> = Vec::new();
     for entry in newest.entries {
         match stored::entry(&entry.body) {
             Some((of, message)) if of == topic => found.push((entry, message)),
@@ -228,7 +228,7 @@ async fn filters(
 }
 
 fn shown(
-    entry: &Entry,
+    entry: &StreamEntry,
     message: &stored::DecodedMessage,
     streams: &[TopicStream],
     subscribers: &Subscribers,

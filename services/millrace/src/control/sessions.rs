@@ -102,7 +102,7 @@ fn summary(client: &[u8], found: &StoredSession) -> Session {
     }
 }
 
-fn subscription(of: &subscriptions::Subscription) -> Subscription {
+fn subscription(of: &subscriptions::StoredSubscription) -> Subscription {
     let options = millrace_edge::stored::subscription_options(of.options.bits);
     Subscription {
         filter: name(&of.filter),

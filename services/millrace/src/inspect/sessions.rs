@@ -156,7 +156,7 @@ fn summary(place: &Place, client: &[u8], found: &StoredSession) -> Session {
     }
 }
 
-fn subscription(of: &subscriptions::Subscription) -> Subscription {
+fn subscription(of: &subscriptions::StoredSubscription) -> Subscription {
     let options = stored::subscription_options(of.options.bits);
     Subscription {
         filter: name(&of.filter),

@@ -19,7 +19,7 @@ pub use attach::{Attach, Attached, attach};
 pub use end::{Settled, abandon, list, purge, settle};
 pub use owned::{Detach, checkpoint, detach, end, save};
 pub use owner::{OwnedSession, of_owner, owns_any};
-pub use will::Will;
+pub use will::PendingWill;
 
 pub use crate::{
     SessionId,
