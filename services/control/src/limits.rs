@@ -1,4 +1,4 @@
-//! Limits of the control plane that are not settings. [`crate::Options`] has those that an operator may set.
+//! Limits of the control plane that are not settings. [`crate::ApiOptions`] has those that an operator may set.
 
 use std::time::Duration;
 

@@ -22,7 +22,7 @@ use super::change::Change;
 use super::check::Fields;
 use super::post::reset_link;
 use super::web_sessions::shortened;
-use super::{Caller, Control, Error, Once, Result, Source, second_factor, web_sessions};
+use super::{Caller, Control, Error, Once, RequestSource, Result, second_factor, web_sessions};
 use crate::limits::{ADDRESS_CHANGE_MS, EMAIL_BYTES_MAX, PASSWORD_RESET_MS};
 use crate::secret::{self, Hash, Purpose, Secret};
 
@@ -102,7 +102,11 @@ impl Control {
     ///
     /// # Errors
     /// The store's.
-    pub(crate) async fn mail_password_reset(&self, input: &ResetRequest, source: &Source) -> Result<()> {
+    pub(crate) async fn mail_password_reset(
+        &self,
+        input: &ResetRequest,
+        source: &RequestSource,
+    ) -> Result<()> {
         let (email, secret) = (&input.email.to_lowercase(), secret::generate()?);
         let Some(post) = self.post().filter(|_| email.len() <= EMAIL_BYTES_MAX) else { return Ok(()) };
         let hash = &self.link_hash(&secret)?;
@@ -156,7 +160,11 @@ impl Control {
     ///
     /// # Errors
     /// [`Error::Forbidden`] for a link that was used, has expired or is void.
-    pub(crate) async fn reset_password(&self, input: &NewPasswordByLink, source: &Source) -> Result<()> {
+    pub(crate) async fn reset_password(
+        &self,
+        input: &NewPasswordByLink,
+        source: &RequestSource,
+    ) -> Result<()> {
         let mut fields = Fields::default();
         fields.password("password", &input.password);
         fields.done()?;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures_util::stream::BoxStream;
 use millrace_control::{
     AccessQuestion, ClientDetails, Clients, Live, LiveAnswer, LiveBroker, LiveError, Metrics, Page,
-    PageRequest, Publication, Published, Retained, RetainedMessage, Session, SessionDetails, StoredMessages,
-    TailEvent, TestedAction, TopicBranch, Visit,
+    PageRequest, PublishRequest, Published, Retained, RetainedMessage, Session, SessionDetails,
+    StoredMessages, TailEvent, TestedAction, TopicBranch, Visit,
 };
 use millrace_layers::{Store, limits::NAME_BYTES_MAX, metering};
 use millrace_storage::{Database, Host as _, System, Transaction};
@@ -77,7 +77,7 @@ impl Edge {
 }
 
 impl Live for Edge {
-    fn publish<'a>(&'a self, visit: &'a Visit, publication: &'a Publication) -> LiveAnswer<'a, Published> {
+    fn publish<'a>(&'a self, visit: &'a Visit, publication: &'a PublishRequest) -> LiveAnswer<'a, Published> {
         Box::pin(publish::publish(self, visit, publication))
     }
 

@@ -21,7 +21,8 @@ use axum::Router;
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use millrace_control::{
-    Clock, Control, Fabric, LocalDoor, OidcSettings, Operations, Options, OwnPod, Price, Secret, SignUpBy,
+    ApiOptions, Clock, Control, FabricState, LocalDoor, OidcSettings, Operations, OwnPod, Price, Secret,
+    SignUpBy,
 };
 use millrace_edge::DrainRate;
 use millrace_layers::accounts::keys;
@@ -119,7 +120,7 @@ pub(crate) enum WhoSignsUp {
 /// The control plane, shared by the HTTP ports of all pods of this process.
 pub(crate) struct Plane {
     control: Control,
-    options: Options,
+    options: ApiOptions,
     public_url: Option<String>,
     reach: reach::ReachArgs,
 }
@@ -166,7 +167,7 @@ impl Plane {
         }
         let is_secure = args.public_url.as_ref().is_some_and(|url| url.starts_with("https://"));
         let local = is_local.then(local_door).transpose()?;
-        let options = Options { is_secure, proxies: args.http_proxies.clone(), oidc, local };
+        let options = ApiOptions { is_secure, proxies: args.http_proxies.clone(), oidc, local };
         Ok(Self { control, options, public_url: args.public_url.clone(), reach: args.reach.clone() })
     }
 
@@ -259,7 +260,7 @@ impl Operations for Process {
     fn pod(&self) -> Option<OwnPod> {
         let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
         let edge = running.as_ref()?;
-        let fabric = edge.fabric_health().map(|health| Fabric {
+        let fabric = edge.fabric_health().map(|health| FabricState {
             is_connected: health.connected,
             state: health.to_string(),
             pods: health.pods,
