@@ -11,7 +11,7 @@ use crate::seed::Seed;
 use crate::subscription::{Subscription, Target};
 
 #[derive(Clone, Debug)]
-pub struct Group {
+pub struct ShareGroup {
     name: CompactString,
     filter: CompactString,
     /// Address of the member served last, shared by all snapshots of the group. It is an address rather than a count, so that
@@ -21,7 +21,7 @@ pub struct Group {
     offline: Map<Subscription>,
 }
 
-impl Group {
+impl ShareGroup {
     pub(crate) fn new(name: &str, filter: &str) -> Self {
         Self {
             name: name.into(),

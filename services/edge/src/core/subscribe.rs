@@ -12,7 +12,7 @@ use millrace_mqtt::{
     PacketId, Property, QoS, ReasonCode, RetainHandling, Subscribe, SubscribeOptions, Unsubscribe, Version,
 };
 use millrace_router::{Edit, Target, TreeSnapshot};
-use millrace_session::{Message, Subscription};
+use millrace_session::{ClientSubscription, Message};
 use smallvec::SmallVec;
 
 use super::changes::Changes;
@@ -173,7 +173,14 @@ impl SubscribeInProgress {
                 }
             }
             room.of_broker -= u64::from(is_new);
-            add(edit, local, target, text, Subscription { options, identifier }, &mut self.pending.replays);
+            add(
+                edit,
+                local,
+                target,
+                text,
+                ClientSubscription { options, identifier },
+                &mut self.pending.replays,
+            );
             self.pending.reasons.push(ReasonCode(options.qos as u8));
         }
     }
@@ -738,7 +745,7 @@ fn add(
     local: &mut LocalSession,
     target: Target,
     text: &str,
-    subscription: Subscription,
+    subscription: ClientSubscription,
     replays: &mut SmallVec<[Replay; 2]>,
 ) {
     let Some(filter) = Filter::parse(text) else { return };
