@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Listeners of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Addresses {
     pub(crate) mqtt: Vec<SocketAddr>,

@@ -26,7 +26,6 @@ pub enum Kind {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IncidentRecord {
-    /// Unix milliseconds.
     pub at_ms: u64,
     pub last_at_ms: u64,
     /// Number of events, or of messages.

@@ -45,11 +45,9 @@ pub async fn session(
 pub struct StoredWill {
     /// From the connection's end.
     pub delay_s: u32,
-    /// Size of the will's message.
     pub bytes: usize,
 }
 
-/// A snapshot read.
 pub async fn will(tx: &Transaction, id: SessionId<'_>) -> Result<Option<StoredWill>> {
     let key = |tag| Key::new(id.broker, tag).bytes(id.client);
     let blob = Blob { row: key(tags::WILL), chunks: key(tags::WILL_CHUNK) };

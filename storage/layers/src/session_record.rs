@@ -14,7 +14,6 @@ use crate::{
     tuple::Key,
 };
 
-/// The session never expires.
 pub const EXPIRY_NEVER: u32 = u32::MAX;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

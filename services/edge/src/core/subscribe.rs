@@ -67,7 +67,6 @@ pub(super) struct SubscribeInProgress {
 /// The QoS that a subscription is granted, or why it is refused.
 type Checked = Result<QoS, (ReasonCode, &'static str)>;
 
-/// An UNSUBSCRIBE that is being carried out.
 pub(super) struct UnsubscribeInProgress {
     packet_id: Option<PacketId>,
     filters: Vec<Box<str>>,

@@ -23,7 +23,6 @@ use crate::{
 pub struct Newest {
     /// The latest first, each once.
     pub entries: Vec<StreamEntry>,
-    /// Older messages are left.
     pub more: bool,
 }
 

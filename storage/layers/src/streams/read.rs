@@ -48,7 +48,6 @@ pub struct StreamBatch {
     pub entries: Vec<StreamEntry>,
     /// The batch is complete up to here, never before the cursor.
     pub through: Position,
-    /// More entries can be read now.
     pub more: bool,
     /// Sources with entries that were trimmed before this cursor read them.
     pub missed: Vec<(usize, Missed)>,

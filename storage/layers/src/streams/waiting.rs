@@ -21,7 +21,6 @@ pub struct WaitingMessages {
     pub totals: Totals,
     /// Time of publication of the first one, unix milliseconds.
     pub oldest_at_ms: Option<u64>,
-    /// The count ended at its limit.
     pub more: bool,
     /// Entries that were trimmed before they were read, in all sources.
     pub missed: Missed,

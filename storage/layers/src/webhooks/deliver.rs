@@ -215,7 +215,6 @@ pub struct WaitingEvents {
     pub oldest_at_ms: Option<u64>,
 }
 
-/// Snapshot reads.
 pub async fn status(tx: &Transaction, hook: Hook<'_>) -> Result<(State, WaitingEvents)> {
     let state = state::get(tx, hook, Read::Snapshot).await?;
     let sources = sources(tx, hook).await?;
