@@ -73,7 +73,7 @@ impl ShareGroup {
         self.online.iter().any(|member| counts(member.target))
     }
 
-    /// Like [`Group::pick`], but skips `target`, which cannot take the message now.
+    /// Like [`ShareGroup::pick`], but skips `target`, which cannot take the message now.
     pub fn pick_except(&self, target: Target) -> Option<Receiver> {
         let may = |other| other != target;
         self.take_turn(&self.online, may).or_else(|| self.take_turn(&self.offline, may))

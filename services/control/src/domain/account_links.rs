@@ -63,7 +63,7 @@ pub struct AddressChange {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinkToken {
-    /// What stands behind `#token=` in the link.
+    /// The text behind `#token=` in the link.
     #[schema(value_type = String, format = Password)]
     pub token: Secret,
 }
@@ -71,7 +71,7 @@ pub struct LinkToken {
 /// A link that an operator passes on to a person.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ResetLink {
-    /// The link. Whoever has it sets the password of the account, once.
+    /// The link. Anybody who opens it can set the password of the account, once.
     #[schema(value_type = String, example = "https://console.example.org/reset-password#token=Xr2...")]
     pub url: Secret,
     /// Until when it works, in unix milliseconds.

@@ -22,7 +22,7 @@ use crate::secret::{self, Hash, Purpose, Secret};
 
 const THERE_IS_AN_ACCOUNT: &str = "there is an account with this e-mail address: sign in";
 
-/// What somebody signs up with.
+/// Request for a new account.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SignUp {
@@ -32,7 +32,7 @@ pub struct SignUp {
     /// At least 15 characters.
     #[schema(value_type = String, format = Password, min_length = 15, max_length = 1024)]
     pub password: Secret,
-    /// What they are called.
+    /// Name of the person.
     #[schema(example = "Ann", min_length = 1, max_length = 100)]
     pub name: String,
     /// Name of their new organisation; theirs if it is left out. Of no meaning with an invitation.
@@ -43,7 +43,7 @@ pub struct SignUp {
     pub token: Option<Secret>,
 }
 
-/// What somebody signs in with.
+/// Request to sign in.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SignIn {
@@ -72,11 +72,11 @@ pub struct NewPassword {
     pub new: Secret,
 }
 
-/// What of a person is changed.
+/// A change of a person.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UserChange {
-    /// What they are called.
+    /// Name of the person.
     #[schema(min_length = 1, max_length = 100)]
     pub name: String,
 }
@@ -88,7 +88,7 @@ pub struct User {
     pub id: Uuid,
     /// E-mail address; null for the owner of this machine, who has none.
     pub email: Option<String>,
-    /// What they are called.
+    /// Name of the person.
     pub name: String,
     /// When they signed up, in unix milliseconds.
     pub created_at_ms: u64,
@@ -110,7 +110,7 @@ pub struct Membership {
     pub id: Uuid,
     /// Its name.
     pub name: String,
-    /// What they are in it.
+    /// Role of the person in it.
     pub role: Role,
 }
 

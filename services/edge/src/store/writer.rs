@@ -406,7 +406,7 @@ impl<'s> Writer<'s> {
     fn log(&mut self, error: Option<&Error>) {
         match error {
             Some(error) if !self.refused => {
-                tracing::error!(%error, "the store refuses writes; publishers are told so, what is live goes on");
+                tracing::error!(%error, "the store refuses writes: their publishers are notified, live delivery goes on");
             }
             None if self.refused => tracing::info!("the store takes writes again"),
             _ => {}
