@@ -70,6 +70,7 @@ fn packet(first: u8, body: &[u8]) -> Vec<u8> {
     out
 }
 
+/// Stands at the beginning of each payload, so that receivers can check the order and measure the latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) publisher: u32,

@@ -3,12 +3,7 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use crate::{
-    engine::{Engine, memory},
-    error::Error,
-    host::{Host, System},
-    retry::RetryPolicy,
-    stat::Stat,
-    transaction::Transaction,
+    error::Error, host::Host, interface::Engine, retry::RetryPolicy, stat::Stat, transaction::Transaction,
     version::Committed,
 };
 
@@ -47,17 +42,6 @@ impl Database {
     #[must_use]
     pub fn new(engine: Arc<dyn Engine>, host: Arc<dyn Host>, retry: RetryPolicy) -> Self {
         Self { engine, host, retry }
-    }
-
-    /// A store in memory, for tests: it copies all keys at each commit.
-    #[must_use]
-    pub fn memory() -> Self {
-        Self::memory_on(Arc::new(System::new()))
-    }
-
-    #[must_use]
-    pub fn memory_on(host: Arc<dyn Host>) -> Self {
-        Self::new(memory::engine(), host, RetryPolicy::default())
     }
 
     /// Calls `body` and commits, and repeats both after a retryable error, with growing random waits in between. Returns the

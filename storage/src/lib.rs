@@ -29,6 +29,7 @@ mod database;
 mod engine;
 mod error;
 mod host;
+mod interface;
 mod key;
 pub mod limits;
 mod read;
@@ -47,13 +48,13 @@ pub use engine::embedded::{DiskUse, Embedded, FreeBytes, Options, RestoreError, 
 pub use engine::foundationdb::{
     ClusterOptions, ClusterTls, ConnectError, FoundationDb, NetworkOptions, stop_network,
 };
-pub use engine::{Engine, EngineTransaction};
 pub use error::{Error, OpenError};
 pub use host::{Host, Pause, System};
+pub use interface::{Engine, EngineTransaction, TransactionOption};
 pub use key::{KeyRange, after};
 pub use read::{KeyValue, Page, RangeOptions, Read};
 pub use reply::Reply;
 pub use retry::RetryPolicy;
 pub use stat::{Stat, StatKind};
-pub use transaction::{Transaction, TransactionOption};
+pub use transaction::Transaction;
 pub use version::{Committed, Version, Versionstamp};

@@ -10,24 +10,15 @@ use bytes::Bytes;
 
 use crate::{
     completion::{Commit, Completion},
-    engine::EngineTransaction,
     error::Error,
     host::Host,
+    interface::{EngineTransaction, TransactionOption},
     key::KeyRange,
     limits,
     read::{Page, RangeOptions, Read},
     reply::Reply,
     version::{Committed, Version, Versionstamp},
 };
-
-/// Set before the commit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum TransactionOption {
-    /// The transaction makes room: it deletes more than it writes, as a trim or the end of a session does. The embedded engine
-    /// still accepts it when the disk is nearly full, see [`crate::Options::disk_reserve_bytes`].
-    Cleanup,
-}
 
 /// Reads at one version, sees its own writes, commits all or nothing. Writes are buffered, and invisible to others before the
 /// commit. A write fails when it exceeds a limit of [`crate::limits`].

@@ -1,4 +1,4 @@
-//! Transactions whose commit ends without an answer, on a cluster: what looks whether it was done is done once.
+//! Commits on a cluster whose result is lost: a transaction that looks for its own marker before it repeats takes effect once.
 #![cfg(feature = "foundationdb")]
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 

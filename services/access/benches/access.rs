@@ -13,7 +13,7 @@ use millrace_access::jwt::{Issuer, JsonWebToken, KeySet};
 use millrace_access::model::{
     Action, ClaimMapping, ClientCa, Credential, Effect, JwtAlgorithm, JwtIssuer, JwtKey, Rule, Secret,
 };
-use millrace_access::rules::{Client, Permissions, RuleList};
+use millrace_access::rules::{ClientIdentity, Permissions, RuleList};
 use millrace_access::scram::{Enhanced, FakeKey, NONCE_BYTES, verifier};
 use millrace_access::secrets::generated::{HashKeys, RANDOM_BYTES, generate};
 use millrace_access::secrets::password::{PasswordCheck, check};
@@ -144,7 +144,7 @@ fn scram() {
 
 fn rules() {
     let rule = |n: usize| Rule::new(Effect::Allow, Action::All, &format!("fleet/{n}/%c/+/#"));
-    let client = Client { user: Some("bob"), id: "pump-7" };
+    let client = ClientIdentity { user: Some("bob"), id: "pump-7" };
     for count in [1, 10, 100] {
         let rules: Vec<Rule> = (0..count).map(rule).collect();
         let permissions = Permissions::new([Arc::new(RuleList::compile(&rules).unwrap())]);

@@ -23,7 +23,7 @@ mod permissions;
 pub use compiled::RuleList;
 pub(crate) use compiled::{Compiled, Who};
 pub use explain::{Asked, Explained, RulePosition, explain};
-pub use permissions::{Client, Permissions, RuleRefusal};
+pub use permissions::{ClientIdentity, Permissions, RuleRefusal};
 
 #[cfg(test)]
 mod tests;

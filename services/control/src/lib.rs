@@ -16,7 +16,7 @@ mod secret;
 mod webauthn;
 
 pub use api::{
-    Fabric, LocalDoor, OPERATOR_PATH, Operations, Options, OwnPod, PATH, openapi, operator_openapi,
+    ApiOptions, FabricState, LocalDoor, OPERATOR_PATH, Operations, OwnPod, PATH, openapi, operator_openapi,
     operator_router, router,
 };
 pub use domain::*;

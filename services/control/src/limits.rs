@@ -1,4 +1,4 @@
-//! Limits of the control plane that are not settings. [`crate::Options`] has those that an operator may set.
+//! Limits of the control plane that are not settings. [`crate::ApiOptions`] has those that an operator may set.
 
 use std::time::Duration;
 
@@ -41,7 +41,6 @@ pub(crate) const FORMER_ORGANISATION_MS: u64 = USAGE_DAYS_MAX * DAY_MS;
 
 pub(crate) const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
 
-/// A web session lasts 14 days.
 pub(crate) const SIGN_IN_MS: u64 = 14 * DAY_MS;
 /// The oldest web session ends when another begins. 100 are more than the browsers of a person, and few enough for one
 /// transaction.
@@ -58,22 +57,18 @@ pub(crate) const PROVIDER_ANSWER_BYTES_MAX: usize = 256 * 1024;
 pub(crate) const PROVIDER_SUBJECT_BYTES_MAX: usize = 255;
 /// Accounts of providers that one person may connect.
 pub(crate) const IDENTITIES_MAX: usize = 20;
-/// Validity of an invitation: 7 days.
 pub(crate) const INVITATION_MS: u64 = 7 * DAY_MS;
-/// Validity of the link of a sign-up: a day.
 pub(crate) const SIGN_UP_MS: u64 = DAY_MS;
 /// How long a second factor waits for its first code, milliseconds.
 pub(crate) const SECOND_FACTOR_PENDING_MS: u64 = 10 * 60 * 1_000;
 /// Wrong codes after which a second factor that waits for its first code is void: room for mistakes, and too few to guess.
 pub(crate) const WRONG_FIRST_CODES_MAX: u32 = 10;
-/// Recovery codes of a person.
 pub(crate) const RECOVERY_CODES: usize = 10;
 /// Wrong codes of a person's device in [`WRONG_CODES_MS`], counted in the store for all servers together. Beyond it only recovery codes are
 /// taken until the time is over; a right code does not clear the count. Three of a million codes are right at a time, so somebody who knows
 /// the password finds one in a year with a chance of 2.2 in 100. A new password clears the count once in that time: somebody who can
 /// set the password every day has a chance of 4.4 in 100.
 pub(crate) const WRONG_CODES_MAX: u32 = 20;
-/// The time for which wrong codes are counted, milliseconds: a day.
 pub(crate) const WRONG_CODES_MS: u64 = DAY_MS;
 /// Passkeys of a person. All are in one record with the second factor.
 pub(crate) const PASSKEYS_MAX: usize = 10;
@@ -135,7 +130,6 @@ pub(crate) const BATCH_DEVICES_PER_SECOND: u32 = 100;
 pub(crate) const BATCH_DEVICES_AT_ONCE: u32 = 5_000;
 /// Bytes of the rules of a batch, each credential with its own copy.
 pub(crate) const BATCH_RULES_BYTES_MAX: usize = 2 * 1024 * 1024;
-/// Claim tokens of a broker.
 pub(crate) const CLAIM_TOKENS_MAX: usize = 100;
 /// Longest life of a claim token: a year. Copies of it lie in devices and factories.
 pub(crate) const CLAIM_TOKEN_MS_MAX: u64 = 366 * DAY_MS;
@@ -210,7 +204,6 @@ pub(crate) const STREAMS_EACH_MAX: usize = 32;
 /// How often a stream checks whether its caller may still read it.
 pub(crate) const STREAM_CHECKED_EVERY: Duration = Duration::from_secs(5);
 
-/// Longest life of a stream.
 pub(crate) const STREAM_MAX: Duration = Duration::from_secs(12 * 3_600);
 
 /// Life of a connect token if the request names none.

@@ -33,7 +33,7 @@ pub enum LiveError {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Publication {
+pub struct PublishRequest {
     pub topic: String,
     pub payload: Vec<u8>,
     pub qos: u8,
@@ -252,7 +252,7 @@ pub trait Live: Send + Sync + 'static {
     }
 
     /// Publishes a message. With QoS 1 and 2, `Ok` means what a PUBACK means.
-    fn publish<'a>(&'a self, _: &'a Visit, _: &'a Publication) -> LiveAnswer<'a, Published> {
+    fn publish<'a>(&'a self, _: &'a Visit, _: &'a PublishRequest) -> LiveAnswer<'a, Published> {
         not_wired()
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use millrace_access::files::passwords::PasswordFile;
 use millrace_access::files::rules;
-use millrace_access::rules::{Client, Permissions};
+use millrace_access::rules::{ClientIdentity, Permissions};
 use millrace_access::secrets::{chosen, generated};
 use millrace_authentication::Cancellation;
 use millrace_authentication::passwords::{
@@ -125,11 +125,17 @@ impl Authenticator {
     }
 
     #[inline]
-    pub(crate) fn may_publish(&self, client: Client<'_>, topic: &str, retain: bool, qos: QoS) -> bool {
+    pub(crate) fn may_publish(
+        &self,
+        client: ClientIdentity<'_>,
+        topic: &str,
+        retain: bool,
+        qos: QoS,
+    ) -> bool {
         self.rules.load().publish(client, topic, retain, qos).is_ok()
     }
 
-    pub(crate) fn may_subscribe(&self, client: Client<'_>, filter: &str, qos: QoS) -> Option<QoS> {
+    pub(crate) fn may_subscribe(&self, client: ClientIdentity<'_>, filter: &str, qos: QoS) -> Option<QoS> {
         self.rules.load().subscribe(client, filter, qos).ok()
     }
 }

@@ -223,7 +223,6 @@ impl Broker {
         })
     }
 
-    /// About how much memory the retained messages take, bytes.
     pub(crate) fn retained_bytes(&self) -> u64 {
         self.retained_bytes.load(Ordering::Relaxed)
     }

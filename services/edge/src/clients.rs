@@ -13,7 +13,6 @@ use crate::broker::Broker;
 /// Most clients of a page.
 pub const PAGE_MAX: usize = 1_000;
 
-/// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
     /// Clients in order of client ids.
@@ -31,10 +30,8 @@ pub enum Question {
     Kick(Box<str>),
 }
 
-/// A connected client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectedClient {
-    /// Client id.
     pub client_id: String,
     /// User name, cut off at the longest name of a credential.
     pub user: Option<String>,
@@ -50,7 +47,6 @@ pub struct ConnectedClient {
     pub keep_alive_s: u16,
     /// Session expiry interval in seconds; [`u32::MAX`]: never.
     pub session_expiry_s: u32,
-    /// Number of subscriptions.
     pub subscriptions: u64,
     /// QoS 1 and 2 messages that the client has not acknowledged.
     pub unacknowledged: u64,
@@ -97,7 +93,6 @@ impl Answer {
     }
 }
 
-/// The answer of one pod.
 #[derive(Debug)]
 pub struct PodAnswer {
     /// Name of the pod; `None`: this pod.

@@ -57,7 +57,6 @@ pub struct Config {
     pub authentication: Authentication,
     /// Samples messages and traces them; `None`: no traces.
     pub tracer: Option<Arc<Tracer>>,
-    /// Limits, all with defaults.
     pub limits: Limits,
     /// Offset of this process's wall clock from the machine's, in milliseconds. For tests.
     #[doc(hidden)]

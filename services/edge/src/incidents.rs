@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use millrace_layers::incidents::Incident;
+use millrace_layers::incidents::IncidentRecord;
 pub(crate) use millrace_layers::incidents::Kind;
 
 use crate::quota::Limit;
@@ -36,7 +36,7 @@ pub(crate) struct Incidents {
 }
 
 struct Row {
-    incident: Incident,
+    incident: IncidentRecord,
     /// The last write, unix milliseconds.
     written_at: Option<u64>,
 }
@@ -63,9 +63,9 @@ impl<'a> Note<'a> {
         KEYS.hash_one(self)
     }
 
-    fn incident(&self, now_ms: u64) -> Incident {
+    fn incident(&self, now_ms: u64) -> IncidentRecord {
         let text = |text: &str| text[..text.floor_char_boundary(TEXT_BYTES_MAX)].to_owned();
-        Incident {
+        IncidentRecord {
             at_ms: now_ms,
             last_at_ms: now_ms,
             count: 0,
@@ -111,7 +111,7 @@ impl Incidents {
     }
 
     /// The rows to write now: new ones, and repeated ones whose window is over.
-    pub(crate) fn take(&self, now_ms: u64) -> Vec<Incident> {
+    pub(crate) fn take(&self, now_ms: u64) -> Vec<IncidentRecord> {
         if !self.has_any.load(Ordering::Relaxed) {
             return Vec::new();
         }

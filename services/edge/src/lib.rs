@@ -14,6 +14,8 @@
 //!    `reporters`;
 //! 5. `process` owns all of them, `core` is the event loop, and `start` and `operate` are the crate's interface.
 
+#![allow(missing_docs, reason = "a comment says only what name and type do not")]
+
 mod access;
 mod admission;
 mod authenticator;

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Weak};
 
-use millrace_access::rules::Client;
+use millrace_access::rules::ClientIdentity;
 use millrace_mqtt::{Properties, QoS, topic};
 use millrace_session::Message;
 use millrace_transport::addresses::Address;
@@ -98,7 +98,7 @@ impl Edge {
         qos: u8,
         retain: Option<bool>,
     ) -> Option<u8> {
-        let (client, qos) = (Client { user, id: client_id }, QoS::from_bits(qos)?);
+        let (client, qos) = (ClientIdentity { user, id: client_id }, QoS::from_bits(qos)?);
         let authenticator = &self.process.authenticator;
         let granted = match retain {
             Some(retain) => authenticator.may_publish(client, topic, retain, qos).then_some(qos),

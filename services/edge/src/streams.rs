@@ -9,7 +9,7 @@ use millrace_layers::streams::{StreamId, StreamRef};
 use millrace_layers::webhooks::name_of_group;
 use millrace_mqtt::QoS;
 use millrace_mqtt::topic::Filter;
-use millrace_router::{Group, Receiver, Router, Subscription, Target};
+use millrace_router::{Receiver, Router, ShareGroup, Subscription, Target};
 use millrace_storage::Version;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::BuildHasher as _;
@@ -79,7 +79,7 @@ impl StoredGroup {
 }
 
 /// The number that stands in sessions for a shared subscription without a stream: odd, so never that of a [`StoredGroup`].
-pub(crate) fn group_id(group: &Group) -> u64 {
+pub(crate) fn group_id(group: &ShareGroup) -> u64 {
     foldhash::fast::FixedState::default().hash_one((group.name(), group.filter())) | 1
 }
 

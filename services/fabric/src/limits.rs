@@ -1,3 +1,5 @@
+//! Every limit of a pod's connection to the other pods, with unit, default and reason.
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FabricLimits {
     /// Shortest interval of sending rounds, microseconds: messages of that time share a batch. The first message after a pause
@@ -20,7 +22,9 @@ pub struct FabricLimits {
     /// Joined brokers and groups (about 6 KiB each here, 2 KiB on the server), and pods' own parts of a broker (about 150 bytes
     /// here).
     pub joins_max: u32,
+    /// Other pods; those above it are not noticed.
     pub pods_max: u32,
+    /// Bytes of messages of which only some parts have arrived.
     pub parts_bytes_max: u32,
     /// After this time without a message a heartbeat announces the number of messages, milliseconds; again after four and sixteen
     /// times as much. After 64 times as much the receiver is forgotten.

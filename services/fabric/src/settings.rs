@@ -1,3 +1,5 @@
+//! Settings of the connection to NATS. They are checked when the fabric starts, and [`SettingsError`] says what to set instead.
+
 use std::fmt;
 use std::path::PathBuf;
 

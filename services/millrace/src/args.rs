@@ -2,20 +2,21 @@
 //! alone; the TOML file and the environment use the same names (see [`crate::settings`]).
 
 use std::ffi::OsString;
-use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use clap::{Args, FromArgMatches as _, ValueEnum};
+use clap::{Args, FromArgMatches as _};
 use ipnet::IpNet;
 use millrace_control::Secret;
 
 use crate::control::ControlArgs;
 use crate::limits::{LimitArgs, OPERATOR_TOKEN_BYTES_MIN, whole_number};
+use crate::logs::LogFormat;
 use crate::nats::NatsArgs;
 use crate::outgoing::OutgoingArgs;
 use crate::store::StoreArgs;
 use crate::telemetry::TelemetryArgs;
 use crate::tls::TlsArgs;
+use crate::values::{Listen, listen, network, yes_or_no};
 
 /// Longest server reference, bytes: the server sends it to each client that it drains.
 const SERVER_REFERENCE_BYTES_MAX: usize = 1024;
@@ -155,42 +156,6 @@ pub(crate) struct ServeArgs {
     pub(crate) limits: LimitArgs,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Listen {
-    Off,
-    At(SocketAddr),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogFormat {
-    Text,
-    Json,
-}
-
-/// Empty when the setting is off.
-pub(crate) fn addresses(name: &str, listen: &[Listen]) -> Result<Vec<SocketAddr>, String> {
-    let at: Vec<_> = listen
-        .iter()
-        .filter_map(|listen| match listen {
-            Listen::Off => None,
-            Listen::At(address) => Some(*address),
-        })
-        .collect();
-    if !at.is_empty() && at.len() < listen.len() {
-        return Err(format!("{name} has \"off\" beside addresses: \"off\" stands alone"));
-    }
-    Ok(at)
-}
-
-pub(crate) fn listen(text: &str) -> Result<Listen, String> {
-    if text == "off" {
-        return Ok(Listen::Off);
-    }
-    text.parse().map(Listen::At).map_err(|_| {
-        "an IP address with a port is allowed, such as 127.0.0.1:1883, 0.0.0.0:1883 or [::]:1883, or \"off\"".into()
-    })
-}
-
 fn broker_name(text: &str) -> Result<String, String> {
     if millrace_edge::is_broker_name(text) {
         return Ok(text.to_owned());
@@ -219,16 +184,6 @@ fn server_reference(text: &str) -> Result<String, String> {
     Err(format!(
         "names of servers with a space between them are allowed, such as mqtt.example:8883, {SERVER_REFERENCE_BYTES_MAX} bytes at most"
     ))
-}
-
-pub(crate) fn network(text: &str) -> Result<IpNet, String> {
-    text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)).map_err(|_| {
-        "an IP address or a network is allowed, such as 10.0.0.7, 10.0.0.0/16 or fd00::/64".into()
-    })
-}
-
-pub(crate) fn yes_or_no(text: &str) -> Result<bool, String> {
-    text.parse().map_err(|_| "true or false is allowed".into())
 }
 
 pub(crate) fn serve_command() -> clap::Command {

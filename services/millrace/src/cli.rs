@@ -133,8 +133,8 @@ pub(crate) fn run(args: Vec<OsString>) -> Result<(), Failure> {
         Command::Restore(args) => inspect::restore(&args),
         Command::Migrate(args) => migrate::run(args),
         Command::Config(args) => install::config(args),
-        Command::Completions(args) => install::completions(&args),
-        Command::Man(args) => install::man(&args),
+        Command::Completions(args) => install::completions(&args, Cli::command()),
+        Command::Man(args) => install::man(&args, Cli::command()),
         Command::Serve(_) => {
             let (settings, ignored) = settings::load(args, settings::environment())?;
             serve::run(&settings, &ignored)

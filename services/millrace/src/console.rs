@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 
-use crate::http::reachable;
+use crate::listeners::reachable;
 
 struct File {
     /// Path on the HTTP port.

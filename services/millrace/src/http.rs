@@ -11,7 +11,7 @@ pub(crate) mod connections;
 mod threads;
 
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 
@@ -24,7 +24,8 @@ use tracing::error;
 
 use crate::console;
 use crate::limits::API_THREADS;
-use crate::serve::Running;
+use crate::listeners::{Addresses, reachable};
+use crate::running::Running;
 use connections::Connections;
 
 const PAGE: &str = include_str!("pages/start.html");
@@ -36,28 +37,6 @@ const CONFIRM_SCRIPT: &str = include_str!("pages/confirm.js");
 
 /// The page makes an account with the secret behind `#`.
 pub(crate) const SIGN_UP_PATH: &str = "/sign-up";
-
-/// Listeners of a pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Addresses {
-    pub(crate) mqtt: Vec<SocketAddr>,
-    /// MQTT over WebSocket, path `/mqtt`.
-    pub(crate) ws: Vec<SocketAddr>,
-    pub(crate) mqtts: Vec<SocketAddr>,
-    /// MQTT over WebSocket over TLS, path `/mqtt`.
-    pub(crate) wss: Vec<SocketAddr>,
-}
-
-impl Addresses {
-    pub(crate) fn of(edge: &millrace_edge::Edge) -> Self {
-        Self {
-            mqtt: edge.mqtt_addresses().to_vec(),
-            ws: edge.ws_addresses().to_vec(),
-            mqtts: edge.mqtts_addresses().to_vec(),
-            wss: edge.wss_addresses().to_vec(),
-        }
-    }
-}
 
 /// The API of the control plane, and its background work.
 pub(crate) struct Api {
@@ -208,25 +187,6 @@ fn render(at: &Addresses, host: Option<&str>) -> String {
         .replace("{mqtt_host}", mqtt_host.trim_matches(['[', ']']))
         .replace("{mqtt_port}", &mqtt_port.to_string())
         .replace("{ws_url}", &format!("ws://{ws_host}:{ws_port}/mqtt"))
-}
-
-/// The host part of `at`; for "all addresses" the name that the browser used. A name with a character that no host name has is
-/// not repeated, because the page would show it.
-pub(crate) fn reachable(at: SocketAddr, asked: Option<&str>) -> String {
-    match at.ip() {
-        ip if ip.is_unspecified() => asked.and_then(host_name).unwrap_or("127.0.0.1").to_owned(),
-        IpAddr::V4(ip) => ip.to_string(),
-        IpAddr::V6(ip) => format!("[{ip}]"),
-    }
-}
-
-fn host_name(host: &str) -> Option<&str> {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if !port.ends_with(']') => name,
-        _ => host,
-    };
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
-    (!name.is_empty() && name.bytes().all(allowed)).then_some(name)
 }
 
 #[cfg(test)]

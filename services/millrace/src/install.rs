@@ -6,11 +6,10 @@ use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory, Subcommand};
+use clap::{Args, Command, Subcommand};
 use clap_complete::{Shell, generate};
 
 use crate::args::serve_command;
-use crate::cli::Cli;
 use crate::failure::Failure;
 use crate::settings;
 
@@ -56,14 +55,16 @@ enum ConfigCommand {
     Example,
 }
 
-pub(crate) fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
+/// `program` is the whole command line.
+pub(crate) fn completions(args: &CompletionsArgs, mut program: Command) -> Result<(), Failure> {
     let mut text = Vec::new();
-    generate(args.shell, &mut Cli::command(), "millrace", &mut text);
+    generate(args.shell, &mut program, "millrace", &mut text);
     print(&text)
 }
 
-pub(crate) fn man(args: &ManArgs) -> Result<(), Failure> {
-    let command = Cli::command().disable_help_subcommand(true);
+/// `program` is the whole command line.
+pub(crate) fn man(args: &ManArgs, program: Command) -> Result<(), Failure> {
+    let command = program.disable_help_subcommand(true);
     fs::create_dir_all(&args.folder)
         .and_then(|()| clap_mangen::generate_to(command, &args.folder))
         .map_err(|error| Failure::Run(format!("{} cannot be written to: {error}", args.folder.display())))
@@ -154,7 +155,10 @@ fn wrapped(text: &str, columns: usize) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
+    use crate::cli::Cli;
 
     #[test]
     fn the_example_has_each_setting_once_and_its_defaults_are_accepted() {
@@ -183,7 +187,7 @@ mod tests {
         let mut text = Vec::new();
         generate(Shell::Bash, &mut Cli::command(), "millrace", &mut text);
         let folder = tempfile::tempdir().unwrap();
-        man(&ManArgs { folder: folder.path().into() }).unwrap();
+        man(&ManArgs { folder: folder.path().into() }, Cli::command()).unwrap();
         for command in Cli::command().get_subcommands() {
             let name = command.get_name();
             assert!(String::from_utf8_lossy(&text).contains(name), "{name} has no completion");

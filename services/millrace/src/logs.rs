@@ -2,12 +2,17 @@
 
 use std::io::IsTerminal;
 
+use clap::ValueEnum;
 use millrace_telemetry::LogLayer;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, fmt};
 
-use crate::args::LogFormat;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
 
 pub(crate) fn filter(text: &str) -> Result<String, String> {
     // The syntax reads a bare name as a part of the program; here it can only be a misspelt level.

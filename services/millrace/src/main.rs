@@ -3,6 +3,7 @@
 
 mod args;
 mod cli;
+mod clock;
 mod console;
 mod control;
 mod dev_certs;
@@ -11,6 +12,7 @@ mod http;
 mod inspect;
 mod install;
 mod limits;
+mod listeners;
 mod logs;
 mod migrate;
 mod nats;
@@ -23,12 +25,16 @@ mod process_metrics;
 #[cfg(test)]
 mod readme;
 mod remote;
+mod running;
 mod serve;
 mod service_manager;
 mod settings;
 mod store;
 mod telemetry;
+mod terminal;
+mod text;
 mod tls;
+mod values;
 
 use std::process::ExitCode;
 

@@ -17,9 +17,9 @@ use millrace_layers::{
 use millrace_storage::{CopyError, CopyProgress, Embedded, Host as _, RestoreError, System, block_on, copy};
 
 use crate::failure::Failure;
-use crate::inspect::text;
 use crate::permissions;
 use crate::store::{ClusterArgs, Opened, Place};
+use crate::text;
 
 pub(crate) const HELP: &str = "\
 Example:

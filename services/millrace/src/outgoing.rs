@@ -4,7 +4,7 @@ use clap::Args;
 use ipnet::IpNet;
 use millrace_edge::outgoing::CallSettings;
 
-use crate::args::{network, yes_or_no};
+use crate::values::{network, yes_or_no};
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct OutgoingArgs {

@@ -44,7 +44,7 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::args::LogFormat;
+    use crate::logs::LogFormat;
 
     /// Names the thread that panics in a process of its own.
     const THREAD: &str = "MILLRACE_TEST_PANICS_ON";

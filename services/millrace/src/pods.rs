@@ -6,16 +6,12 @@ use millrace_edge::Config;
 use millrace_edge::fabric::{self, PodId};
 
 use crate::settings::{AdminListen, Settings};
+use crate::store::numbered_pod;
 
 pub(crate) struct Pod {
     pub(crate) edge: Config,
     pub(crate) http_listen: Option<SocketAddr>,
     pub(crate) admin_listen: Option<AdminListen>,
-}
-
-/// Numbers begin at 0.
-pub(crate) fn name(number: u16) -> String {
-    format!("pod-{}", number + 1)
 }
 
 /// The first pod has the settings as they are. A single pod keeps its name.
@@ -36,7 +32,7 @@ impl Pod {
     /// Another pod with a name of its own and higher ports. `None` if there is no such port.
     fn with_number(&self, number: u16) -> Option<Self> {
         let of_all = |all: &[SocketAddr]| all.iter().map(|at| counted_up(*at, number)).collect::<Option<_>>();
-        let name = name(number);
+        let name = numbered_pod(number);
         let fabric = self.edge.fabric.clone();
         let fabric =
             fabric.map(|all| fabric::Settings { pod: PodId::random(), pod_name: name.clone(), ..all });

@@ -16,6 +16,8 @@ use tracing::{info, warn};
 use crate::control::Plane;
 use crate::failure::Failure;
 use crate::http::connections::Connections;
+use crate::listeners::{Addresses, reachable};
+use crate::running::Running;
 use crate::service_manager::ServiceManager;
 use crate::settings::{AdminListen, Settings};
 use crate::store::{Opened, Place};
@@ -27,9 +29,6 @@ const DRAIN_PROGRESS: Duration = Duration::from_secs(3);
 
 /// Time to close the store, after drain and grace.
 const STOP_SPARE: Duration = Duration::from_secs(30);
-
-/// The edge, shared by the HTTP port and the end of the process, which takes it out.
-pub(crate) type Running = Arc<RwLock<Option<Edge>>>;
 
 /// Returns after a signal. `ignored` are environment variables that are no setting.
 pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure> {
@@ -165,7 +164,7 @@ pub(crate) struct Started {
     /// Name of the pod among the pods that share a store.
     pub(crate) name: Option<String>,
     pub(crate) running: Running,
-    at: http::Addresses,
+    at: Addresses,
     gateway: Vec<SocketAddr>,
     pub(crate) http: Option<SocketAddr>,
     admin: Option<SocketAddr>,
@@ -228,7 +227,7 @@ fn start(
         None => millrace_edge::start(edge),
     };
     let edge = edge.map_err(|error| Failure::Run(error.to_string()))?;
-    let (at, gateway) = (http::Addresses::of(&edge), edge.gateway_addresses().to_vec());
+    let (at, gateway) = (Addresses::of(&edge), edge.gateway_addresses().to_vec());
     if let Some((_, plane)) = durable {
         plane.reached_at(&at);
     }
@@ -357,7 +356,7 @@ fn greet(pod: &Started, open_to_everybody: bool) {
         warn!("clients without a password are accepted from the network, as allow_anonymous says");
     }
     if let Some(address) = at.mqtt.first() {
-        let (host, port) = (http::reachable(*address, None), address.port());
+        let (host, port) = (reachable(*address, None), address.port());
         info!("to see a first message: mosquitto_sub -h {host} -p {port} -t 'hello/#' -v");
         info!("and in another terminal: mosquitto_pub -h {host} -p {port} -t hello/world -m hi");
     }

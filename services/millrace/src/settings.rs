@@ -14,12 +14,14 @@ use clap::parser::ValueSource;
 use millrace_control::{OidcSettings, Secret};
 use millrace_edge::Limits;
 
-use crate::args::{Listen, LogFormat, ServeArgs, addresses, serve_args, serve_command};
+use crate::args::{ServeArgs, serve_args, serve_command};
 use crate::control::{ControlArgs, SmtpSettings};
 use crate::failure::Failure;
 use crate::limits::{ADMIN_PORT_ABOVE, ConnectionLimits, HTTP_HEAD_TIME};
+use crate::logs::LogFormat;
 use crate::store::Place;
 use crate::telemetry::TelemetryArgs;
+use crate::values::{Listen, addresses};
 
 const PREFIX: &str = "MILLRACE_";
 

@@ -12,7 +12,6 @@ use tracing::{info, warn};
 use crate::failure::Failure;
 use crate::limits::whole_number;
 use crate::permissions;
-use crate::pods;
 
 #[cfg(feature = "foundationdb")]
 mod cluster;
@@ -112,7 +111,7 @@ impl StoreArgs {
                 ));
             }
             let is_off = self.data_dir.as_os_str() == "off";
-            let pod = (self.pods > 1).then(|| pods::name(0));
+            let pod = (self.pods > 1).then(|| numbered_pod(0));
             return match (is_off, pod) {
                 (true, Some(_)) => {
                     Err("pods share a store, and data_dir is off: name a folder, or leave pods out".into())
@@ -258,6 +257,11 @@ fn open_folder(path: &Path) -> Result<Embedded, Failure> {
     // A folder that is no store belongs to somebody else, and its mode stays as it is.
     close_to_others(path);
     Ok(opened)
+}
+
+/// The name of a pod that shares its process with others. Numbers begin at 0.
+pub(crate) fn numbered_pod(number: u16) -> String {
+    format!("pod-{}", number + 1)
 }
 
 fn new_pod() -> String {

@@ -7,7 +7,7 @@ use clap::Args;
 use ipnet::IpNet;
 use millrace_edge::{Networks, Origins, TlsFiles};
 
-use crate::args::{Listen, addresses, listen, network, yes_or_no};
+use crate::values::{Listen, addresses, listen, network, yes_or_no};
 
 /// Used when a certificate is set and the settings name no listener.
 const MQTTS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8883);

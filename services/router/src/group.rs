@@ -11,7 +11,7 @@ use crate::seed::Seed;
 use crate::subscription::{Subscription, Target};
 
 #[derive(Clone, Debug)]
-pub struct Group {
+pub struct ShareGroup {
     name: CompactString,
     filter: CompactString,
     /// Address of the member served last, shared by all snapshots of the group. It is an address rather than a count, so that
@@ -21,7 +21,7 @@ pub struct Group {
     offline: Map<Subscription>,
 }
 
-impl Group {
+impl ShareGroup {
     pub(crate) fn new(name: &str, filter: &str) -> Self {
         Self {
             name: name.into(),
@@ -73,7 +73,7 @@ impl Group {
         self.online.iter().any(|member| counts(member.target))
     }
 
-    /// Like [`Group::pick`], but skips `target`, which cannot take the message now.
+    /// Like [`ShareGroup::pick`], but skips `target`, which cannot take the message now.
     pub fn pick_except(&self, target: Target) -> Option<Receiver> {
         let may = |other| other != target;
         self.take_turn(&self.online, may).or_else(|| self.take_turn(&self.offline, may))

@@ -24,7 +24,7 @@ mod topic_tree;
 mod trie;
 
 pub use digest::{Code, Digest, SHAPES_MAX, TooMany, TopicCode};
-pub use group::Group;
+pub use group::ShareGroup;
 pub use matched::Matched;
 pub use receiver::Receiver;
 pub use router::{Edit, MatchLimits, Router, Snapshot};

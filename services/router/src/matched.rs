@@ -1,7 +1,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::group::Group;
+use crate::group::ShareGroup;
 use crate::pmap::Map;
 use crate::receiver::Receiver;
 use crate::subscription::Subscription;
@@ -10,11 +10,11 @@ use crate::subscription::Subscription;
 pub struct Matched {
     /// Ordered by target, one entry per target.
     pub receivers: Box<[Receiver]>,
-    pub groups: Box<[Arc<Group>]>,
+    pub groups: Box<[Arc<ShareGroup>]>,
 }
 
 impl Matched {
-    pub(crate) fn new(found: &[&Map<Subscription>], groups: Vec<Arc<Group>>) -> Self {
+    pub(crate) fn new(found: &[&Map<Subscription>], groups: Vec<Arc<ShareGroup>>) -> Self {
         let mut receivers: Vec<Receiver> = Vec::with_capacity(found.iter().map(|map| map.len()).sum());
         match found {
             [only] => {

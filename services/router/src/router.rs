@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use millrace_mqtt::topic::Filter;
 use smallvec::SmallVec;
 
-use crate::group::Group;
+use crate::group::ShareGroup;
 use crate::matched::Matched;
 use crate::pmap::Map;
 use crate::recent::{Changed, Recent};
@@ -210,7 +210,7 @@ impl Snapshot {
         self.tree.subscriptions
     }
 
-    pub fn group(&self, name: &str, filter: &str) -> Option<&Group> {
+    pub fn group(&self, name: &str, filter: &str) -> Option<&ShareGroup> {
         self.tree.root.find(filter, &self.tree.seed)?.group(name, &self.tree.seed)
     }
 

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use crate::group::Group;
+use crate::group::ShareGroup;
 use crate::pmap::{Entry, Map};
 use crate::seed::Seed;
 use crate::subscription::{Subscription, Target};
@@ -10,7 +10,7 @@ use crate::trie::Content;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Set {
     pub(crate) subscribers: Map<Subscription>,
-    groups: Option<Arc<Map<Arc<Group>>>>,
+    groups: Option<Arc<Map<Arc<ShareGroup>>>>,
 }
 
 impl Content for Set {
@@ -19,7 +19,7 @@ impl Content for Set {
     }
 }
 
-impl Entry for Arc<Group> {
+impl Entry for Arc<ShareGroup> {
     type Key = str;
     const LEAF_MAX: usize = 8;
 
@@ -33,7 +33,7 @@ impl Entry for Arc<Group> {
 }
 
 impl Set {
-    pub(crate) fn groups(&self) -> impl Iterator<Item = &Arc<Group>> {
+    pub(crate) fn groups(&self) -> impl Iterator<Item = &Arc<ShareGroup>> {
         self.groups.iter().flat_map(|groups| groups.iter())
     }
 
@@ -41,14 +41,14 @@ impl Set {
         self.groups.as_ref().map_or(0, |groups| groups.len())
     }
 
-    pub(crate) fn group(&self, name: &str, seed: &Seed) -> Option<&Group> {
+    pub(crate) fn group(&self, name: &str, seed: &Seed) -> Option<&ShareGroup> {
         self.groups.as_ref()?.get(name, seed).map(|group| &**group)
     }
 
     /// Creates a missing group, to which the caller must add a member.
-    pub(crate) fn group_mut(&mut self, name: &str, filter: &str, seed: &Seed) -> &mut Group {
+    pub(crate) fn group_mut(&mut self, name: &str, filter: &str, seed: &Seed) -> &mut ShareGroup {
         let groups = Arc::make_mut(self.groups.get_or_insert_default());
-        Arc::make_mut(groups.get_or_insert(name, seed, || Arc::new(Group::new(name, filter))).0)
+        Arc::make_mut(groups.get_or_insert(name, seed, || Arc::new(ShareGroup::new(name, filter))).0)
     }
 
     pub(crate) fn leave_group(&mut self, name: &str, target: Target, seed: &Seed) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use millrace_mqtt::QoS;
 use millrace_mqtt::topic::Filter;
-use millrace_router::{Group, MatchLimits, Router, Subscription, Target};
+use millrace_router::{MatchLimits, Router, ShareGroup, Subscription, Target};
 use proptest::prelude::*;
 
 const FILTER: Filter<'static> = Filter { share: Some("workers"), filter: "jobs/+" };
@@ -36,7 +36,7 @@ fn router(members: u32) -> Router {
     router
 }
 
-fn group(router: &Router) -> Arc<Group> {
+fn group(router: &Router) -> Arc<ShareGroup> {
     let matched = router.snapshot().matches("jobs/1", MatchLimits::NONE).unwrap();
     assert!(matched.receivers.is_empty());
     assert_eq!(matched.groups.len(), 1);

@@ -33,5 +33,5 @@ pub use effect::{Closing, Effect, Publication, Topic};
 pub use message::{Message, Place, Seconds, Trace};
 pub use out::Out;
 pub use outbox::{Entry, InFlight};
-pub use session::{Session, SessionWill, Subscription};
+pub use session::{ClientSubscription, Session, SessionWill};
 pub use settings::SessionSettings;

@@ -10,7 +10,7 @@ use crate::outbox::{Entry, InFlight, Outbox};
 use crate::{Delivery, Message, Place, Seconds};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Subscription {
+pub struct ClientSubscription {
     pub options: SubscribeOptions,
     /// 0 for none.
     pub identifier: u32,
@@ -39,7 +39,7 @@ pub struct Session {
 }
 
 /// The hash is seeded, because clients choose filters.
-type Subscriptions = HashMap<Box<str>, Subscription, foldhash::fast::RandomState>;
+type Subscriptions = HashMap<Box<str>, ClientSubscription, foldhash::fast::RandomState>;
 
 impl Session {
     pub const NO_EXPIRY: u32 = u32::MAX;
@@ -61,7 +61,7 @@ impl Session {
     }
 
     /// The key is the whole filter, share name included. True when it is new.
-    pub fn subscribe(&mut self, filter: &str, subscription: Subscription) -> bool {
+    pub fn subscribe(&mut self, filter: &str, subscription: ClientSubscription) -> bool {
         self.subscriptions.get_or_insert_default().insert(filter.into(), subscription).is_none()
     }
 
@@ -69,12 +69,12 @@ impl Session {
         self.subscriptions.as_mut().is_some_and(|all| all.remove(filter).is_some())
     }
 
-    pub fn subscription(&self, filter: &str) -> Option<&Subscription> {
+    pub fn subscription(&self, filter: &str) -> Option<&ClientSubscription> {
         self.subscriptions.as_ref()?.get(filter)
     }
 
     /// Filters include share names; the order is arbitrary.
-    pub fn subscriptions(&self) -> impl Iterator<Item = (&str, &Subscription)> {
+    pub fn subscriptions(&self) -> impl Iterator<Item = (&str, &ClientSubscription)> {
         self.subscriptions
             .iter()
             .flat_map(|all| all.iter())

@@ -63,7 +63,7 @@ fn a_will_is_due_after_its_delay_or_with_the_end_of_the_session_whichever_comes_
 fn a_subscription_is_replaced_by_one_with_the_same_filter() {
     //= [MQTT-3.8.4-3] v5
     let mut session = Session::new("c".into());
-    let subscription = |qos, identifier| Subscription {
+    let subscription = |qos, identifier| ClientSubscription {
         options: SubscribeOptions { qos, ..SubscribeOptions::default() },
         identifier,
     };

@@ -18,7 +18,7 @@ use crate::{
 pub const DEFAULT: &[u8] = b"default";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broker {
+pub struct BrokerRecord {
     /// Never 0 and never reused.
     pub id: BrokerId,
     pub name: Bytes,
@@ -42,7 +42,7 @@ pub struct Details {
     pub by_settings: bool,
 }
 
-impl Broker {
+impl BrokerRecord {
     /// The decoded details.
     ///
     /// # Errors
@@ -56,10 +56,10 @@ impl Broker {
 }
 
 /// Writes a broker's details, which the transaction has read serializably, and returns their new version.
-pub async fn describe(tx: &Transaction, broker: &Broker, value: &Details) -> Result<u64> {
+pub async fn describe(tx: &Transaction, broker: &BrokerRecord, value: &Details) -> Result<u64> {
     let version = next_version(tx, Some(broker.details()?.version)).await?;
     let details = Document { value, version }.encode()?;
-    set(tx, &Broker { details, ..broker.clone() })?;
+    set(tx, &BrokerRecord { details, ..broker.clone() })?;
     Ok(version)
 }
 
@@ -67,12 +67,12 @@ pub async fn describe(tx: &Transaction, broker: &Broker, value: &Details) -> Res
 ///
 /// # Errors
 /// [`crate::Error::NameTooLong`], or the store's.
-pub async fn ensure(tx: &Transaction, name: &[u8], details: Bytes) -> Result<(Broker, bool)> {
+pub async fn ensure(tx: &Transaction, name: &[u8], details: Bytes) -> Result<(BrokerRecord, bool)> {
     name::check(name)?;
     if let Some(broker) = get(tx, name, Read::Serializable).await? {
         return Ok((broker, false));
     }
-    let broker = Broker { id: new_id(tx).await?, name: Bytes::copy_from_slice(name), details };
+    let broker = BrokerRecord { id: new_id(tx).await?, name: Bytes::copy_from_slice(name), details };
     tx.set(id_key(broker.id), broker.name.clone())?;
     set(tx, &broker)?;
     Ok((broker, true))
@@ -86,7 +86,7 @@ pub async fn new_id(tx: &Transaction) -> Result<BrokerId> {
     Ok(id)
 }
 
-pub async fn get(tx: &Transaction, name: &[u8], read: Read) -> Result<Option<Broker>> {
+pub async fn get(tx: &Transaction, name: &[u8], read: Read) -> Result<Option<BrokerRecord>> {
     let value = tx.get(names().bytes(name), read).await?;
     value.map(|value| decode(Bytes::copy_from_slice(name), value)).transpose()
 }
@@ -95,7 +95,7 @@ pub async fn name_of(tx: &Transaction, id: BrokerId) -> Result<Option<Bytes>> {
     Ok(tx.get(id_key(id), Read::Snapshot).await?)
 }
 
-pub fn set(tx: &Transaction, broker: &Broker) -> Result<()> {
+pub fn set(tx: &Transaction, broker: &BrokerRecord) -> Result<()> {
     let mut value = Vec::with_capacity(8 + broker.details.len());
     value.put_u64(broker.id);
     value.put_slice(&broker.details);
@@ -103,7 +103,7 @@ pub fn set(tx: &Transaction, broker: &Broker) -> Result<()> {
 }
 
 /// Lists up to `limit` brokers after the name `from`, as a snapshot read.
-pub async fn list(tx: &Transaction, from: Option<&[u8]>, limit: usize) -> Result<Vec<Broker>> {
+pub async fn list(tx: &Transaction, from: Option<&[u8]>, limit: usize) -> Result<Vec<BrokerRecord>> {
     let prefix = names();
     let begin = from.map_or(prefix.children().begin, |from| after(names().bytes(from).as_ref()));
     let options = RangeOptions::first(limit).snapshot();
@@ -119,7 +119,7 @@ pub async fn list(tx: &Transaction, from: Option<&[u8]>, limit: usize) -> Result
 ///
 /// # Errors
 /// The store's for a large broker on an engine that clears keys one by one: [`erase`] must empty the broker first.
-pub fn remove(tx: &Transaction, broker: &Broker) -> Result<()> {
+pub fn remove(tx: &Transaction, broker: &BrokerRecord) -> Result<()> {
     tx.clear(names().bytes(&broker.name))?;
     tx.clear(id_key(broker.id))?;
     let all = Key::element(broker.id);
@@ -128,7 +128,7 @@ pub fn remove(tx: &Transaction, broker: &Broker) -> Result<()> {
 
 /// Removes a broker's name, so that it cannot be found any more, and leaves its data to [`erase`], which removes it in
 /// parts because a large broker exceeds a transaction.
-pub fn condemn(tx: &Transaction, broker: &Broker, now_ms: u64) -> Result<()> {
+pub fn condemn(tx: &Transaction, broker: &BrokerRecord, now_ms: u64) -> Result<()> {
     tx.clear(names().bytes(&broker.name))?;
     tx.clear(id_key(broker.id))?;
     condemn_id(tx, broker.id, now_ms)
@@ -166,8 +166,8 @@ pub fn forget(tx: &Transaction, id: BrokerId) -> Result<()> {
     Ok(tx.clear(condemned_key(id))?)
 }
 
-fn decode(name: Bytes, mut value: Bytes) -> Result<Broker> {
-    Ok(Broker { id: value.try_get_u64()?, name, details: value })
+fn decode(name: Bytes, mut value: Bytes) -> Result<BrokerRecord> {
+    Ok(BrokerRecord { id: value.try_get_u64()?, name, details: value })
 }
 
 fn names() -> Key {

@@ -108,7 +108,6 @@ impl Collection {
         Ok(tx.clear_range(self.rows.children())?)
     }
 
-    /// Documents after the id `from`, at most `limit`.
     pub async fn page<T: DeserializeOwned>(
         &self,
         tx: &Transaction,

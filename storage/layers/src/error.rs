@@ -10,16 +10,12 @@ pub enum Error {
     /// The session has a newer owner or is gone, so the transaction wrote nothing for it.
     #[error("the session is not of epoch {epoch} any more")]
     Fenced { epoch: u64 },
-    /// A client id, filter or topic exceeds its limit.
     #[error("a name of {bytes} bytes is longer than {bytes_max}")]
     NameTooLong { bytes: usize, bytes_max: usize },
-    /// A message exceeds [`crate::limits::BODY_BYTES_MAX`].
     #[error("a message of {0} bytes is longer than 8000000")]
     BodyTooLarge(usize),
-    /// A publish matches more than [`crate::limits::STREAMS_PER_PUBLISH_MAX`] streams.
     #[error("the topic matches {0} distinct persistent filters, more than 1000")]
     TooManyStreams(usize),
-    /// A filter has more than [`crate::limits::GROUPS_PER_FILTER_MAX`] groups.
     #[error("the filter is shared by more than 64 groups")]
     TooManyGroups,
     /// The transaction was in conflict or too old this many times; parts of the work may be committed.

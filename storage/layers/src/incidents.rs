@@ -25,8 +25,7 @@ pub enum Kind {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Incident {
-    /// Unix milliseconds.
+pub struct IncidentRecord {
     pub at_ms: u64,
     pub last_at_ms: u64,
     /// Number of events, or of messages.
@@ -47,14 +46,14 @@ pub struct IncidentSearch<'a> {
 }
 
 impl IncidentSearch<'_> {
-    fn has(&self, incident: &Incident) -> bool {
+    fn has(&self, incident: &IncidentRecord) -> bool {
         self.client_id.is_none_or(|id| incident.client_id.as_deref() == Some(id))
             && self.kind.is_none_or(|kind| incident.kind == kind)
     }
 }
 
 /// Conflicts with no other transaction.
-pub fn append(tx: &Transaction, broker: BrokerId, incidents: &[Incident]) -> Result<()> {
+pub fn append(tx: &Transaction, broker: BrokerId, incidents: &[IncidentRecord]) -> Result<()> {
     for (place, incident) in (0u16..).zip(incidents) {
         let json = serde_json::to_vec(incident).map_err(|_| CORRUPT)?;
         tx.set_versionstamped_key(log(broker).before_position(), place.to_be_bytes(), [], json)?;
@@ -70,7 +69,7 @@ pub async fn page(
     wanted: IncidentSearch<'_>,
     before: Option<Position>,
     limit: usize,
-) -> Result<(Vec<(Position, Incident)>, bool)> {
+) -> Result<(Vec<(Position, IncidentRecord)>, bool)> {
     let log = log(broker);
     let range = log.children();
     let end =
@@ -104,7 +103,7 @@ pub async fn trim(tx: &Transaction, broker: BrokerId, before_ms: u64) -> Result<
     Ok(())
 }
 
-fn decode(value: &[u8]) -> Result<Incident> {
+fn decode(value: &[u8]) -> Result<IncidentRecord> {
     serde_json::from_slice(value).map_err(|_| CORRUPT)
 }
 
@@ -119,9 +118,9 @@ mod tests {
     use super::*;
     use crate::testing::{BROKER, database, run};
 
-    fn incident(number: u64) -> Incident {
+    fn incident(number: u64) -> IncidentRecord {
         let kind = if number.is_multiple_of(2) { Kind::PublishRefused } else { Kind::LimitReached };
-        Incident {
+        IncidentRecord {
             at_ms: number,
             last_at_ms: number,
             count: 1,
@@ -158,7 +157,7 @@ mod tests {
     #[test]
     fn only_so_many_are_kept_and_for_so_long() {
         let database = database();
-        let all: Vec<Incident> = (0..INCIDENTS_MAX as u64 + 7).map(incident).collect();
+        let all: Vec<IncidentRecord> = (0..INCIDENTS_MAX as u64 + 7).map(incident).collect();
         run(&database, async |tx| append(tx, BROKER, &all));
         let rest = |before_ms| {
             run(&database, async |tx| trim(tx, BROKER, before_ms).await);

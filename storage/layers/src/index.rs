@@ -17,7 +17,7 @@ use crate::{
     BrokerId,
     error::Result,
     limits::NAME_BYTES_MAX,
-    name::{Bucket, Filter},
+    name::{Bucket, GroupedFilter},
     rows,
     streams::StreamId,
     tags,
@@ -152,7 +152,7 @@ pub(crate) fn change(tx: &Transaction, broker: BrokerId, filter: &[u8], streams:
     } else {
         tx.set(key, encode(streams))?;
     }
-    if (Filter { group: b"", filter }).is_wildcard() {
+    if (GroupedFilter { group: b"", filter }).is_wildcard() {
         // Pods of earlier versions read this counter.
         tx.atomic_add(version_key(broker, Bucket::of_filter(filter)), 1)?;
     }
@@ -160,7 +160,7 @@ pub(crate) fn change(tx: &Transaction, broker: BrokerId, filter: &[u8], streams:
 }
 
 fn row_key(broker: BrokerId, filter: &[u8]) -> Key {
-    if (Filter { group: b"", filter }).is_wildcard() {
+    if (GroupedFilter { group: b"", filter }).is_wildcard() {
         Key::new(broker, tags::WILDCARD).uint(Bucket::of_filter(filter).number()).bytes(filter)
     } else {
         Key::new(broker, tags::EXACT).bytes(filter)

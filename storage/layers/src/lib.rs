@@ -40,6 +40,7 @@ mod position;
 pub mod qos2;
 pub mod retained;
 mod rows;
+mod session_record;
 pub mod sessions;
 pub mod shares;
 mod store;
@@ -53,7 +54,7 @@ pub mod usage;
 pub mod webhooks;
 
 pub use error::{Error, Result};
-pub use name::Filter;
+pub use name::GroupedFilter;
 pub use position::Position;
 pub use store::{Store, halved, resized};
 

@@ -1,19 +1,53 @@
-//! Reads that only operators' tools need.
+//! Snapshot reads for operators' tools and the API.
 
 use bytes::Buf;
 use millrace_storage::{Read, Transaction};
 
-use crate::{error::Result, rows::Blob, sessions::SessionId, tags, tuple::Key};
+use crate::{
+    SessionId,
+    error::Result,
+    name::GroupedFilter,
+    rows::Blob,
+    session_record::{self, Record},
+    streams::{self, Source, WaitingMessages},
+    subscriptions::{self, NO_STREAM, StoredSubscription},
+    tags,
+    tuple::Key,
+};
+
+/// A session as one transaction sees it.
+pub struct StoredSession {
+    pub record: Record,
+    pub subscriptions: Vec<StoredSubscription>,
+    pub waiting: WaitingMessages,
+}
+
+/// Snapshot reads. At most `waiting_max` messages are counted.
+pub async fn session(
+    tx: &Transaction,
+    id: SessionId<'_>,
+    waiting_max: usize,
+) -> Result<Option<StoredSession>> {
+    let Some(record) = session_record::get(tx, id, Read::Snapshot).await? else { return Ok(None) };
+    let subscriptions = subscriptions::list(tx, id).await?;
+    // Messages of shared subscriptions wait in their group, which has a cursor of its own.
+    let own = |of: &&StoredSubscription| {
+        of.stream != NO_STREAM && GroupedFilter::parse(&of.filter).group.is_empty()
+    };
+    let sources: Vec<Source> =
+        subscriptions.iter().filter(own).map(|of| Source { stream: of.stream, since: of.since }).collect();
+    let (cursor, acknowledged) = (record.cursor, &record.acknowledged);
+    let waiting = streams::waiting(tx, id.broker, &sources, cursor, acknowledged, waiting_max).await?;
+    Ok(Some(StoredSession { record, subscriptions, waiting }))
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredWill {
     /// From the connection's end.
     pub delay_s: u32,
-    /// Size of the will's message.
     pub bytes: usize,
 }
 
-/// A snapshot read.
 pub async fn will(tx: &Transaction, id: SessionId<'_>) -> Result<Option<StoredWill>> {
     let key = |tag| Key::new(id.broker, tag).bytes(id.client);
     let blob = Blob { row: key(tags::WILL), chunks: key(tags::WILL_CHUNK) };
@@ -27,14 +61,14 @@ mod tests {
 
     use super::*;
     use crate::{
-        sessions::{Attach, Will, purge},
+        sessions::{Attach, PendingWill, purge},
         testing::{attached, database, id, request, run},
     };
 
     #[test]
     fn a_will_is_seen_while_it_waits() {
         let database = database();
-        let will = Some(Will { delay_s: 9, body: Bytes::from_static(b"gone") });
+        let will = Some(PendingWill { delay_s: 9, body: Bytes::from_static(b"gone") });
         attached(&database, "c", &Attach { will, ..request("pod", 1) });
         attached(&database, "d", &request("pod", 1));
         let seen = |client| run(&database, async |tx| super::will(tx, id(client)).await);

@@ -7,14 +7,14 @@ use crate::{
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Filter<'a> {
+pub struct GroupedFilter<'a> {
     /// Empty without a group.
     pub group: &'a [u8],
     /// Without the group.
     pub filter: &'a [u8],
 }
 
-impl<'a> Filter<'a> {
+impl<'a> GroupedFilter<'a> {
     #[must_use]
     pub fn parse(name: &'a [u8]) -> Self {
         let shared = name.strip_prefix(b"$share/").and_then(|rest| {
@@ -24,7 +24,7 @@ impl<'a> Filter<'a> {
         shared.unwrap_or(Self { group: b"", filter: name })
     }
 
-    /// The inverse of [`Filter::parse`].
+    /// The inverse of [`GroupedFilter::parse`].
     #[must_use]
     pub fn name(&self) -> Vec<u8> {
         if self.group.is_empty() {
@@ -103,8 +103,8 @@ mod tests {
             (b"$share/g//x", b"g", b"/x"),
             (b"$SYS/#", b"", b"$SYS/#"),
         ] {
-            let parsed = Filter::parse(name);
-            assert_eq!(parsed, Filter { group, filter });
+            let parsed = GroupedFilter::parse(name);
+            assert_eq!(parsed, GroupedFilter { group, filter });
             assert_eq!(parsed.name(), name);
         }
     }

@@ -4,9 +4,10 @@ use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{KeyRange, KeyValue, Read, Transaction};
 
 use crate::{
+    SessionId,
     error::{Error, Result},
     rows,
-    sessions::{Owned, SessionId},
+    session_record::Owned,
     tags,
     tuple::{Elements, Key},
 };
@@ -84,13 +85,6 @@ pub async fn list(
         ids.push((id, if parts.is_empty() { row.value } else { rows::join([row].into_iter().chain(parts)) }));
     }
     Ok(ids)
-}
-
-pub(crate) fn clear_all(tx: &Transaction, session: SessionId<'_>) -> Result<()> {
-    for direction in [Direction::Inbound, Direction::Outbound] {
-        tx.clear_range(prefix(session, direction).children())?;
-    }
-    Ok(())
 }
 
 fn prefix(session: SessionId<'_>, direction: Direction) -> Key {

@@ -7,14 +7,14 @@ use millrace_storage::{Database, Read, Transaction, TransactionOption};
 
 use crate::{
     BrokerId,
-    catalog::{self, Broker},
+    catalog::{self, BrokerRecord},
     due::{self, Due},
     error::{Error, Result},
     position::Position,
     retained,
     sessions::{self, Attach, Attached, Detach, SessionId},
-    streams::{self, Batch, Publish, ReadLimit, Source, StreamId, StreamRef, Totals, Trimmed},
-    subscriptions::{self, Options, Subscribed, SweptFilters},
+    streams::{self, NewEntry, ReadLimit, Source, StreamBatch, StreamId, StreamRef, Totals, Trimmed},
+    subscriptions::{self, StoredOptions, Subscribed, SweptFilters},
 };
 
 /// Clones share the store.
@@ -69,7 +69,7 @@ impl Store {
         run.await
     }
 
-    pub async fn ensure_broker(&self, name: &[u8]) -> Result<Broker> {
+    pub async fn ensure_broker(&self, name: &[u8]) -> Result<BrokerRecord> {
         self.run(|tx| async move { Ok(catalog::ensure(&tx, name, Bytes::new()).await?.0) }).await
     }
 
@@ -98,7 +98,7 @@ impl Store {
         id: SessionId<'_>,
         epoch: u64,
         filter: &[u8],
-        options: Options,
+        options: StoredOptions,
     ) -> Result<Subscribed> {
         self.run(|tx| async move {
             let owned = sessions::fence(&tx, id, epoch).await?;
@@ -116,7 +116,7 @@ impl Store {
     }
 
     /// [`streams::append`] to known streams.
-    pub async fn append(&self, broker: BrokerId, to: &[StreamRef], publish: Publish<'_>) -> Result<()> {
+    pub async fn append(&self, broker: BrokerId, to: &[StreamRef], publish: NewEntry<'_>) -> Result<()> {
         self.run(|tx| async move { streams::append(&tx, broker, to, publish) }).await
     }
 
@@ -126,7 +126,7 @@ impl Store {
         sources: &[Source],
         cursor: Position,
         limit: ReadLimit,
-    ) -> Result<Batch> {
+    ) -> Result<StreamBatch> {
         self.run(|tx| async move { streams::read(&tx, broker, sources, cursor, limit).await }).await
     }
 
@@ -178,7 +178,7 @@ impl Store {
         filter: &[u8],
         from: Option<&retained::Bookmark>,
         limit: usize,
-    ) -> Result<retained::Page> {
+    ) -> Result<retained::RetainedPage> {
         self.run(
             |tx| async move { retained::matching(&tx, broker, filter, from, limit, Read::Snapshot).await },
         )

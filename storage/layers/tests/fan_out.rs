@@ -7,8 +7,8 @@ use common::{BROKER, attach, database, id, publish_all, rows, run};
 use millrace_layers::{
     Position, Store, retained,
     sessions::{self, Detach, fence},
-    streams::{Publish, ReadLimit, Source, StreamRef, Totals},
-    subscriptions::{self, Options},
+    streams::{NewEntry, ReadLimit, Source, StreamRef, Totals},
+    subscriptions::{self, StoredOptions},
 };
 use millrace_storage::Database;
 
@@ -21,7 +21,7 @@ fn with_sessions(count: usize) -> Database {
         let epoch = attach(&database, &client, false).epoch;
         run(&database, async |tx| {
             let owned = fence(tx, id(&client), epoch).await?;
-            subscriptions::subscribe(&owned, b"fleet/+/commands", Options::default()).await?;
+            subscriptions::subscribe(&owned, b"fleet/+/commands", StoredOptions::default()).await?;
             sessions::detach(owned, how).await
         });
     }
@@ -61,10 +61,10 @@ fn futures_can_be_sent_to_another_thread() {
     let to = [StreamRef { stream: 1, partition: 0 }];
     let source = [Source { stream: 1, since: 0 }];
     is_send(store.ensure_broker(b"default"));
-    is_send(store.subscribe(id("c"), 1, b"a", Options::default()));
+    is_send(store.subscribe(id("c"), 1, b"a", StoredOptions::default()));
     is_send(store.unsubscribe(id("c"), 1, b"a"));
     is_send(store.checkpoint(id("c"), 1, Position::MIN));
-    is_send(store.append(BROKER, &to, Publish { place: 0, now_ms: 1, body: &body }));
+    is_send(store.append(BROKER, &to, NewEntry { place: 0, now_ms: 1, body: &body }));
     is_send(store.read(BROKER, &source, Position::MIN, limit));
     is_send(store.limit_stream(BROKER, 1, 1, Totals::default(), 10));
     is_send(store.retained(BROKER, b"#", None, 1));

@@ -11,7 +11,7 @@ use millrace_layers::{
     Position,
     sessions::{self, Detach, fence},
     streams::{self, CountedSpan, ReadLimit, Source, Totals},
-    subscriptions::{self, Options},
+    subscriptions::{self, StoredOptions},
 };
 use millrace_storage::Database;
 use proptest::prelude::*;
@@ -113,7 +113,7 @@ impl World {
         let client = &mut self.clients[number];
         let made = run(&self.database, async |tx| {
             let owned = fence(tx, id(client.name), client.epoch).await?;
-            subscriptions::subscribe(&owned, filter.as_bytes(), Options::default()).await
+            subscriptions::subscribe(&owned, filter.as_bytes(), StoredOptions::default()).await
         });
         let is_new =
             client.filters.insert(filter, client.filters.get(filter).copied().unwrap_or(self.log.len()));
@@ -133,7 +133,7 @@ impl World {
         let client = &mut self.clients[number];
         let (batch, sources) = run(&self.database, async |tx| {
             let subscriptions = subscriptions::list(tx, id(client.name)).await?;
-            let source = |s: &subscriptions::Subscription| Source { stream: s.stream, since: s.since };
+            let source = |s: &subscriptions::StoredSubscription| Source { stream: s.stream, since: s.since };
             let sources: Vec<Source> = subscriptions.iter().map(source).collect();
             let limit = ReadLimit { entries, bytes: usize::MAX };
             Ok((streams::read(tx, BROKER, &sources, client.cursor.0, limit).await?, sources))

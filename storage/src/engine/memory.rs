@@ -8,10 +8,28 @@ use std::{
 use bytes::Bytes;
 
 use super::local::{Backend, LocalEngine, View, Write};
-use crate::{engine::Engine, error::Error, key::KeyRange, version::Version};
+use crate::{
+    database::Database,
+    error::Error,
+    host::{Host, System},
+    key::KeyRange,
+    retry::RetryPolicy,
+    version::Version,
+};
 
-pub(crate) fn engine() -> Arc<dyn Engine> {
-    Arc::new(LocalEngine::start(Arc::new(Memory::default())).expect("a thread for the commits of a test"))
+impl Database {
+    /// A store in memory, for tests: it copies all keys at each commit.
+    #[must_use]
+    pub fn memory() -> Self {
+        Self::memory_on(Arc::new(System::new()))
+    }
+
+    #[must_use]
+    pub fn memory_on(host: Arc<dyn Host>) -> Self {
+        let engine =
+            LocalEngine::start(Arc::new(Memory::default())).expect("a thread for the commits of a test");
+        Self::new(Arc::new(engine), host, RetryPolicy::default())
+    }
 }
 
 type Keys = BTreeMap<Bytes, Bytes>;

@@ -97,17 +97,17 @@ fn sync(fd: c_int, number: c_long) -> c_int {
     if file.is_folder {
         recorder.record_names(fd, file.inode);
     }
-    let place = recorder.place();
+    let log_bytes = recorder.log_bytes();
     let fails = recorder.panel.sync_fails();
     drop(begun);
     recorder.panel.take_time();
     let _order = recorder.order();
     if fails {
-        recorder.record(RecordKind::Lost, file.inode, place, &[]);
+        recorder.record(RecordKind::Lost, file.inode, log_bytes, &[]);
         return int(fail(libc::EIO));
     }
     if recorder.panel.get(Field::Lies) == 0 {
-        recorder.record(RecordKind::Sync, file.inode, place, &[]);
+        recorder.record(RecordKind::Sync, file.inode, log_bytes, &[]);
     }
     0
 }

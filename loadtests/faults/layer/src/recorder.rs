@@ -122,7 +122,7 @@ impl Recorder {
         self.record(RecordKind::Names, inode, 0, &names);
     }
 
-    pub(crate) fn place(&self) -> u64 {
+    pub(crate) fn log_bytes(&self) -> u64 {
         self.log.map_or(0, |log| system::position(log, 0, libc::SEEK_END))
     }
 }

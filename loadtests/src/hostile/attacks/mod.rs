@@ -41,6 +41,7 @@ pub(super) struct Attack {
     pub(super) what: &'static str,
     pub(super) setup: fn() -> Setup,
     pub(super) wanted: Wanted,
+    /// Also runs with `--short`.
     pub(super) is_short: bool,
     /// Can run beside other attacks against one server, again and again.
     pub(super) is_for_soak: bool,
@@ -65,6 +66,7 @@ impl Attack {
         Self { is_short: true, ..self }
     }
 
+    /// The attack needs a server with settings of its own, so no other attack runs beside it.
     const fn with(self, setup: fn() -> Setup) -> Self {
         Self { setup, is_for_soak: false, ..self }
     }

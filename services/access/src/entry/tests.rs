@@ -12,7 +12,7 @@ use crate::model::{
     Access, Action, CertificateUse, ClientCa, Credential, Effect, Group, JwtAlgorithm, JwtIssuer, JwtKey,
     Rule, Secret, WebhookAuth,
 };
-use crate::rules::Client;
+use crate::rules::ClientIdentity;
 use crate::secrets::chosen;
 use crate::secrets::generated::HashKeys;
 use crate::webhook::{Allowed, WebhookAnswer};
@@ -314,7 +314,7 @@ fn the_webhook_decides_about_unknown_clients() {
 #[test]
 fn rules_are_those_of_credential_group_and_broker_as_they_are_now() {
     let may = |grant: &Grant, topic: &str| {
-        let client = Client { user: Some("bob"), id: "c1" };
+        let client = ClientIdentity { user: Some("bob"), id: "c1" };
         grant.permissions.publish(client, topic, false, QoS::AtMostOnce).is_ok()
     };
     let group = |rules| Group { name: "g".into(), rules, ..Group::default() };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use millrace_mqtt::QoS;
 
 use super::*;
-use crate::rules::{Client, Permissions};
+use crate::rules::{ClientIdentity, Permissions};
 
 /// What a file says.
 struct Rules(Permissions);
@@ -16,11 +16,11 @@ impl Rules {
     }
 
     fn allows_publish(&self, user: Option<&str>, id: &str, topic: &str) -> bool {
-        self.0.publish(Client { user, id }, topic, true, QoS::ExactlyOnce).is_ok()
+        self.0.publish(ClientIdentity { user, id }, topic, true, QoS::ExactlyOnce).is_ok()
     }
 
     fn allows_subscribe(&self, user: Option<&str>, id: &str, filter: &str) -> bool {
-        self.0.subscribe(Client { user, id }, filter, QoS::ExactlyOnce) == Ok(QoS::ExactlyOnce)
+        self.0.subscribe(ClientIdentity { user, id }, filter, QoS::ExactlyOnce) == Ok(QoS::ExactlyOnce)
     }
 }
 

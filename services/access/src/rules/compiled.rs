@@ -1,7 +1,7 @@
 use millrace_mqtt::QoS;
 
 use super::filter::{Values, covers, overlaps};
-use super::permissions::Client;
+use super::permissions::ClientIdentity;
 use crate::model::{Action, Effect, Invalid, Rule};
 
 /// The compiled rules of one owner (a credential, a group, a broker, a file), shared by its clients.
@@ -92,7 +92,7 @@ impl Compiled {
         self.subscribe
     }
 
-    pub(super) fn matches(&self, client: Client<'_>, topic: &str) -> bool {
+    pub(super) fn matches(&self, client: ClientIdentity<'_>, topic: &str) -> bool {
         match self.reach(client) {
             Reach::Nothing => false,
             Reach::Everything => true,
@@ -104,7 +104,7 @@ impl Compiled {
         }
     }
 
-    pub(super) fn covers(&self, client: Client<'_>, filter: &str) -> bool {
+    pub(super) fn covers(&self, client: ClientIdentity<'_>, filter: &str) -> bool {
         match self.reach(client) {
             Reach::Nothing => false,
             Reach::Everything => true,
@@ -112,7 +112,7 @@ impl Compiled {
         }
     }
 
-    pub(super) fn overlaps(&self, client: Client<'_>, filter: &str) -> bool {
+    pub(super) fn overlaps(&self, client: ClientIdentity<'_>, filter: &str) -> bool {
         match self.reach(client) {
             Reach::Nothing => false,
             Reach::Everything => true,
@@ -120,7 +120,7 @@ impl Compiled {
         }
     }
 
-    fn reach<'a>(&self, client: Client<'a>) -> Reach<'a> {
+    fn reach<'a>(&self, client: ClientIdentity<'a>) -> Reach<'a> {
         let spoken_of = match &self.who {
             Who::Everybody => true,
             Who::Anonymous => client.user.is_none(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use millrace_mqtt::QoS;
 
 use super::compiled::{Compiled, RuleList};
-use super::permissions::{Client, RuleRefusal};
+use super::permissions::{ClientIdentity, RuleRefusal};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked<'a> {
@@ -25,7 +25,7 @@ pub struct Explained {
 }
 
 #[must_use]
-pub fn explain(lists: &[Arc<RuleList>], client: Client<'_>, asked: Asked<'_>) -> Explained {
+pub fn explain(lists: &[Arc<RuleList>], client: ClientIdentity<'_>, asked: Asked<'_>) -> Explained {
     let qos = match asked {
         Asked::Publish { qos, .. } | Asked::Subscribe { qos, .. } => qos,
     };
@@ -46,7 +46,7 @@ pub fn explain(lists: &[Arc<RuleList>], client: Client<'_>, asked: Asked<'_>) ->
 /// `None` when the rule does not apply. A rule can lower the QoS that a later rule grants.
 fn decision(
     rule: &Compiled,
-    client: Client<'_>,
+    client: ClientIdentity<'_>,
     asked: Asked<'_>,
     granted: &mut QoS,
 ) -> Option<Result<QoS, RuleRefusal>> {
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn the_explanation_is_what_the_rules_decide() {
-        let client = Client { user: Some("ann"), id: "c1" };
+        let client = ClientIdentity { user: Some("ann"), id: "c1" };
         let (mut step, mut decided) = (1_usize, 0);
         for number in 0..3_000 {
             // Far apart, so that all places of the number vary.
@@ -151,7 +151,7 @@ mod tests {
             Rule::new(Effect::Allow, Action::Subscribe, "#"),
             Rule::new(Effect::Deny, Action::Publish, "a/#"),
         ]);
-        let client = Client { user: None, id: "c" };
+        let client = ClientIdentity { user: None, id: "c" };
         let asked = Asked::Publish { topic: "a/b", retain: false, qos: QoS::AtMostOnce };
         let explained = explain(&[own, broker], client, asked);
         assert_eq!(explained, Explained { outcome: Err(RuleRefusal::Topic), by: Some((1, 1)) });

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::compiled::{Compiled, RuleList};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Client<'a> {
+pub struct ClientIdentity<'a> {
     pub user: Option<&'a str>,
     pub id: &'a str,
 }
@@ -42,7 +42,7 @@ impl Permissions {
     #[inline]
     pub fn publish(
         &self,
-        client: Client<'_>,
+        client: ClientIdentity<'_>,
         topic: &str,
         retain: bool,
         qos: QoS,
@@ -55,7 +55,7 @@ impl Permissions {
     }
 
     /// Returns the granted QoS. `filter` must be valid and without `$share/<name>/`.
-    pub fn subscribe(&self, client: Client<'_>, filter: &str, qos: QoS) -> Result<QoS, RuleRefusal> {
+    pub fn subscribe(&self, client: ClientIdentity<'_>, filter: &str, qos: QoS) -> Result<QoS, RuleRefusal> {
         if self.is_everything() {
             return Ok(qos);
         }
@@ -65,7 +65,7 @@ impl Permissions {
 
 fn decide_publish<'a>(
     mut rules: impl Iterator<Item = &'a Compiled>,
-    client: Client<'_>,
+    client: ClientIdentity<'_>,
     topic: &str,
     retain: bool,
     qos: QoS,
@@ -80,7 +80,7 @@ fn decide_publish<'a>(
 
 fn decide_subscribe<'a>(
     rules: impl Iterator<Item = &'a Compiled>,
-    client: Client<'_>,
+    client: ClientIdentity<'_>,
     filter: &str,
     qos: QoS,
 ) -> Result<QoS, RuleRefusal> {

@@ -9,7 +9,7 @@ use super::*;
 use crate::model::{Action, Effect, Rule};
 
 const QOS: [QoS; 3] = [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce];
-const BOB: Client<'_> = Client { user: Some("bob"), id: "c1" };
+const BOB: ClientIdentity<'_> = ClientIdentity { user: Some("bob"), id: "c1" };
 
 fn permissions(lists: &[&[Rule]]) -> Permissions {
     Permissions::new(lists.iter().map(|rules| Arc::new(RuleList::compile(rules).unwrap())))
@@ -115,7 +115,7 @@ fn an_answer_allocates_nothing() {
 }
 
 /// The rule that decides a topic, as the words say it.
-fn naive(rules: &[Rule], action: Action, client: Client<'_>, topic: &str) -> Option<Rule> {
+fn naive(rules: &[Rule], action: Action, client: ClientIdentity<'_>, topic: &str) -> Option<Rule> {
     let is_odd = |value: &str| value.is_empty() || value.starts_with('$') || value.contains(['/', '+', '#']);
     let applies = |rule: &&Rule| {
         let (id, user) = (rule.filter.contains("%c"), rule.filter.contains("%u"));
@@ -132,9 +132,9 @@ fn naive(rules: &[Rule], action: Action, client: Client<'_>, topic: &str) -> Opt
     rules.iter().filter(acts).find(applies).cloned()
 }
 
-fn client() -> impl Strategy<Value = Client<'static>> {
+fn client() -> impl Strategy<Value = ClientIdentity<'static>> {
     let name = || proptest::sample::select(vec!["c1", "bob", "c1", "bob", "a/b", "+", "$s", ""]);
-    (proptest::option::weighted(0.8, name()), name()).prop_map(|(user, id)| Client { user, id })
+    (proptest::option::weighted(0.8, name()), name()).prop_map(|(user, id)| ClientIdentity { user, id })
 }
 
 fn rule() -> impl Strategy<Value = Rule> {

@@ -24,16 +24,16 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(delete_account))
 }
 
-/// That a letter is sent, if there is somebody to send it to.
+/// The mail is sent if an account has this address.
 #[derive(Serialize, ToSchema)]
 struct LetterAsked {
     /// The e-mail address.
     email: String,
 }
 
-/// Mails a link with which one chooses a new password. The link works once, for an hour. One address gets a letter in 5 minutes.
+/// Mails a link with which one chooses a new password. The link works once, for an hour. An address gets one mail in 5 minutes.
 #[utoipa::path(post, path = "/password-reset", tag = "people", security(()), request_body = ResetRequest,
-    responses((status = 202, description = "If there is such an account, a letter is on its way. The answer does not tell", body = LetterAsked)))]
+    responses((status = 202, description = "If there is such an account, a mail is on its way. The answer is the same without one", body = LetterAsked)))]
 async fn request_password_reset(
     State(api): State<Api>,
     Coming(source): Coming,
@@ -50,14 +50,14 @@ async fn request_password_reset(
         // The answer does not wait, so that its time is the same for an address without an account.
         tokio::spawn(async move {
             if let Err(error) = control.mail_password_reset(&value, &source).await {
-                tracing::warn!(%error, "a letter with a link for a new password could not be made");
+                tracing::warn!(%error, "the mail with a link for a new password could not be made");
             }
         });
     }
     Ok((StatusCode::ACCEPTED, Json(answer)))
 }
 
-/// Sets a new password by the link of a letter, and signs you out everywhere. A second factor stays in force.
+/// Sets a new password by the link in a mail, and signs you out everywhere. A second factor stays in force.
 #[utoipa::path(post, path = "/password-reset/confirm", tag = "people", security(()), request_body = NewPasswordByLink,
     responses((status = 204, description = "It is set: sign in with it")))]
 async fn reset_password(

@@ -41,7 +41,7 @@ pub(crate) struct WebSession {
     csrf_token: Option<Secret>,
 }
 
-/// That a letter is on its way.
+/// A mail is on its way.
 #[derive(Serialize, ToSchema)]
 struct LetterSent {
     /// The e-mail address.
@@ -69,7 +69,7 @@ async fn sign_up(
     match signed_up? {
         SignedUp::In(signed_in) => Ok(welcome(&api, *signed_in, StatusCode::CREATED)?.into_response()),
         SignedUp::Asked(letter) => {
-            // The answer is the same, so that it does not tell about sign-ups of others with this address.
+            // The answer is the same, so that it does not reveal sign-ups of others with this address.
             if api.rates().letter(&letter.to) {
                 api.control().mail(letter);
             }
@@ -139,7 +139,7 @@ async fn sign_out(State(api): State<Api>, Auth(caller): Auth) -> Answer<(StatusC
     Ok((StatusCode::NO_CONTENT, headers))
 }
 
-/// Who you are, and what you belong to.
+/// The caller and their organisations.
 #[utoipa::path(get, path = "/me", tag = "people", responses((status = 200, description = "You", body = WebSession)))]
 async fn get_me(State(api): State<Api>, Auth(caller): Auth) -> Answer<Json<WebSession>> {
     let me = api.control().me(&caller).await?;

@@ -19,7 +19,7 @@ use super::cookie::{self, Cookie};
 use super::guard::Known;
 use super::json;
 use super::problem::{Answer, Problem};
-use crate::domain::{Caller, Once, PageRequest, Precondition, Source, Who, shortened};
+use crate::domain::{Caller, Once, PageRequest, Precondition, RequestSource, Who, shortened};
 use crate::limits::{BODY_BYTES_MAX, CURSOR_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX, PAGE_ROWS, PAGE_ROWS_MAX};
 use crate::secret::Secret;
 
@@ -30,7 +30,7 @@ pub(crate) struct Auth(pub(crate) Caller);
 
 pub(crate) struct From(pub(crate) Option<IpAddr>);
 
-pub(crate) struct Coming(pub(crate) Source);
+pub(crate) struct Coming(pub(crate) RequestSource);
 
 pub(crate) struct Path<T>(pub(crate) T);
 
@@ -112,7 +112,7 @@ impl FromRequestParts<Api> for Coming {
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Answer<Self> {
         let From(address) = From::from_request_parts(parts, api).await?;
         let agent = parts.headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok());
-        Ok(Self(Source { address, user_agent: agent.map(Into::into) }))
+        Ok(Self(RequestSource { address, user_agent: agent.map(Into::into) }))
     }
 }
 

@@ -17,7 +17,7 @@ use super::problem::{Answer, Problem};
 use super::{Api, AtBroker, List};
 use crate::domain::{
     BrokerRef, Claim, ClaimAnswer, ClaimToken, Error, NewClaimToken, NewCredentialBatch, Once, Permission,
-    ShownClaimToken, Source,
+    RequestSource, ShownClaimToken,
 };
 use crate::limits::{CLAIM_BYTES_MAX, CLAIM_KEY_BYTES_MIN};
 use crate::secret::Secret;
@@ -193,7 +193,7 @@ async fn claim(
 }
 
 /// The source of a claim, counted before the body is read.
-struct Claiming(Source);
+struct Claiming(RequestSource);
 
 impl FromRequestParts<Api> for Claiming {
     type Rejection = Problem;
@@ -205,7 +205,13 @@ impl FromRequestParts<Api> for Claiming {
     }
 }
 
-async fn note_refused(api: &Api, shown: &ShownClaimToken, value: &Claim, source: &Source, error: &Error) {
+async fn note_refused(
+    api: &Api,
+    shown: &ShownClaimToken,
+    value: &Claim,
+    source: &RequestSource,
+    error: &Error,
+) {
     if matches!(error, Error::Layer(_) | Error::Internal(_)) || !api.rates().denial(shown.id()) {
         return;
     }

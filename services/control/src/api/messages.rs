@@ -20,7 +20,7 @@ use super::problem::{Answer, Problem};
 use super::{Api, AtBroker, streams};
 use crate::domain::{ConnectToken, LiveBroker, NewConnectToken, Permission};
 use crate::limits::{REQUEST_TIME_MAX, STREAM_MAX};
-use crate::live::{Publication, Published, TailEvent, UserProperty};
+use crate::live::{PublishRequest, Published, TailEvent, UserProperty};
 use crate::secret::Secret;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
@@ -112,7 +112,7 @@ async fn publish(
 }
 
 impl NewMessage {
-    fn check(self) -> Answer<Publication> {
+    fn check(self) -> Answer<PublishRequest> {
         let payload = match (self.payload, self.payload_base64) {
             (Some(_), Some(_)) => {
                 return Err(Problem::field("payload_base64", "stands beside payload: send one"));
@@ -125,7 +125,7 @@ impl NewMessage {
         }
         let properties = self.properties;
         let correlation = properties.correlation_data_base64.as_deref();
-        Ok(Publication {
+        Ok(PublishRequest {
             topic: self.topic,
             payload,
             qos: self.qos,

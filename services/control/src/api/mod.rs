@@ -57,7 +57,7 @@ use crate::live::Live;
 use crate::oidc::{OidcSettings, Provider};
 use budget::Budget;
 pub use local::LocalDoor;
-pub use operator::{Fabric, OPERATOR_PATH, Operations, OwnPod, operator_openapi, operator_router};
+pub use operator::{FabricState, OPERATOR_PATH, Operations, OwnPod, operator_openapi, operator_router};
 use problem::Problem;
 use rates::Rates;
 use streams::Streams;
@@ -67,7 +67,7 @@ pub const PATH: &str = "/api/v1";
 
 /// Settings of the API.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct ApiOptions {
     /// Whether people reach this server over TLS: browsers then send its cookies over TLS only.
     pub is_secure: bool,
     /// Trusted proxies: the server believes their `X-Forwarded-For`.
@@ -84,7 +84,7 @@ pub(crate) struct Api(Arc<Inner>);
 struct Inner {
     control: Control,
     live: Arc<dyn Live>,
-    options: Options,
+    options: ApiOptions,
     provider: Option<Provider>,
     rates: Rates,
     streams: Streams,
@@ -130,7 +130,7 @@ impl Api {
 }
 
 /// The API, to be nested at [`PATH`].
-pub fn router(control: Control, live: Arc<dyn Live>, options: Options) -> Router {
+pub fn router(control: Control, live: Arc<dyn Live>, options: ApiOptions) -> Router {
     let streams = Streams::default();
     let provider = options.oidc.clone().map(Provider::new);
     let api = Api(Arc::new(Inner {

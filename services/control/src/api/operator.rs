@@ -57,7 +57,7 @@ pub struct OwnPod {
     /// Addresses at which the pod expects a gateway. Empty: clients connect to it directly.
     pub gateway: Vec<String>,
     /// The network to the other pods; null: the server runs alone.
-    pub fabric: Option<Fabric>,
+    pub fabric: Option<FabricState>,
     /// Minimum rate of a drain, in clients per second; 0: all at once.
     pub drain_per_second: u32,
     /// Maximum duration of a drain, in seconds.
@@ -66,7 +66,8 @@ pub struct OwnPod {
 
 /// A pod's connection to the network between pods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Fabric {
+#[schema(as = Fabric)]
+pub struct FabricState {
     pub is_connected: bool,
     pub state: String,
     /// Number of other pods that are alive.

@@ -52,7 +52,7 @@ async fn confirm_second_factor(
     Ok(Json(api.control().confirm_second_factor(&caller, &value, &once).await?))
 }
 
-/// Makes new recovery codes. Those from before are void.
+/// Makes new recovery codes, and invalidates the old ones.
 #[utoipa::path(post, path = "/me/second-factor/recovery-codes", tag = "people", params(IdempotencyKey), request_body = Proof,
     responses((status = 200, description = "Your recovery codes, which are shown once", body = RecoveryCodes)))]
 async fn renew_recovery_codes(

@@ -12,7 +12,7 @@ use utoipa_axum::routes;
 use super::extract::{Auth, Path, Query};
 use super::problem::Answer;
 use super::{Api, AtBroker, InOrganisation};
-use crate::domain::{OrganisationUsage, Permission, Span, Step, Usage, UsageWindow};
+use crate::domain::{OrganisationUsage, Permission, Span, Usage, UsageStep, UsageWindow};
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(get_usage)).routes(routes!(get_organisation_usage))
@@ -31,7 +31,7 @@ pub(super) struct UsageQuery {
     /// Sums by hours (at most 31 days), by days, or one sum, which is the default.
     #[serde(default)]
     #[param(inline)]
-    step: Step,
+    step: UsageStep,
 }
 
 impl From<UsageQuery> for Span {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use millrace_access::bans::{Bans, Suspect};
 use millrace_access::model::{Ban, Credential, Group, Rule};
-use millrace_access::rules::{Asked, Client, RuleList, RuleRefusal, explain};
+use millrace_access::rules::{Asked, ClientIdentity, RuleList, RuleRefusal, explain};
 use millrace_layers::accounts;
 use millrace_layers::accounts::ACCESS;
 use millrace_mqtt::{QoS, topic};
@@ -158,7 +158,7 @@ fn check(question: &AccessQuestion) -> Result<QoS> {
 
 async fn find(
     tx: &Transaction,
-    broker: &millrace_layers::catalog::Broker,
+    broker: &millrace_layers::catalog::BrokerRecord,
     question: &AccessQuestion,
     now_ms: u64,
 ) -> Result<Found> {
@@ -233,7 +233,7 @@ fn answer(question: &AccessQuestion, qos: QoS, found: Found) -> Result<AccessAns
     let compiled: Vec<_> = compiled
         .collect::<std::result::Result<_, _>>()
         .map_err(|_| Error::Internal("stored rules cannot be read"))?;
-    let client = Client { user: question.user.as_deref(), id: &question.client_id };
+    let client = ClientIdentity { user: question.user.as_deref(), id: &question.client_id };
     let filter = topic::Filter::parse(&question.topic).map_or(&*question.topic, |filter| filter.filter);
     let asked = match question.action {
         TestedAction::Publish => Asked::Publish { topic: &question.topic, retain: question.retain, qos },

@@ -22,7 +22,7 @@ use super::change::Change;
 use super::check::Fields;
 use super::post::reset_link;
 use super::web_sessions::shortened;
-use super::{Caller, Control, Error, Once, Result, Source, second_factor, web_sessions};
+use super::{Caller, Control, Error, Once, RequestSource, Result, second_factor, web_sessions};
 use crate::limits::{ADDRESS_CHANGE_MS, EMAIL_BYTES_MAX, PASSWORD_RESET_MS};
 use crate::secret::{self, Hash, Purpose, Secret};
 
@@ -63,7 +63,7 @@ pub struct AddressChange {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinkToken {
-    /// What stands behind `#token=` in the link.
+    /// The text behind `#token=` in the link.
     #[schema(value_type = String, format = Password)]
     pub token: Secret,
 }
@@ -71,7 +71,7 @@ pub struct LinkToken {
 /// A link that an operator passes on to a person.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ResetLink {
-    /// The link. Whoever has it sets the password of the account, once.
+    /// The link. Anybody who opens it can set the password of the account, once.
     #[schema(value_type = String, example = "https://console.example.org/reset-password#token=Xr2...")]
     pub url: Secret,
     /// Until when it works, in unix milliseconds.
@@ -102,7 +102,11 @@ impl Control {
     ///
     /// # Errors
     /// The store's.
-    pub(crate) async fn mail_password_reset(&self, input: &ResetRequest, source: &Source) -> Result<()> {
+    pub(crate) async fn mail_password_reset(
+        &self,
+        input: &ResetRequest,
+        source: &RequestSource,
+    ) -> Result<()> {
         let (email, secret) = (&input.email.to_lowercase(), secret::generate()?);
         let Some(post) = self.post().filter(|_| email.len() <= EMAIL_BYTES_MAX) else { return Ok(()) };
         let hash = &self.link_hash(&secret)?;
@@ -156,7 +160,11 @@ impl Control {
     ///
     /// # Errors
     /// [`Error::Forbidden`] for a link that was used, has expired or is void.
-    pub(crate) async fn reset_password(&self, input: &NewPasswordByLink, source: &Source) -> Result<()> {
+    pub(crate) async fn reset_password(
+        &self,
+        input: &NewPasswordByLink,
+        source: &RequestSource,
+    ) -> Result<()> {
         let mut fields = Fields::default();
         fields.password("password", &input.password);
         fields.done()?;

@@ -15,14 +15,14 @@ use super::second_factor::{Checked, Shown};
 use super::sign_ups::Wanted;
 use super::web_sessions::NewSession;
 use super::{
-    Caller, Control, Error, Letter, Once, Result, Role, SignUpBy, Source, Who, invitations, machine, members,
-    organisations, second_factor, setup, web_sessions, web_sessions::shortened,
+    Caller, Control, Error, MailMessage, Once, RequestSource, Result, Role, SignUpBy, Who, invitations,
+    machine, members, organisations, second_factor, setup, web_sessions, web_sessions::shortened,
 };
 use crate::secret::{self, Hash, Purpose, Secret};
 
 const THERE_IS_AN_ACCOUNT: &str = "there is an account with this e-mail address: sign in";
 
-/// What somebody signs up with.
+/// Request for a new account.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SignUp {
@@ -32,7 +32,7 @@ pub struct SignUp {
     /// At least 15 characters.
     #[schema(value_type = String, format = Password, min_length = 15, max_length = 1024)]
     pub password: Secret,
-    /// What they are called.
+    /// Name of the person.
     #[schema(example = "Ann", min_length = 1, max_length = 100)]
     pub name: String,
     /// Name of their new organisation; theirs if it is left out. Of no meaning with an invitation.
@@ -43,7 +43,7 @@ pub struct SignUp {
     pub token: Option<Secret>,
 }
 
-/// What somebody signs in with.
+/// Request to sign in.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SignIn {
@@ -72,11 +72,11 @@ pub struct NewPassword {
     pub new: Secret,
 }
 
-/// What of a person is changed.
+/// A change of a person.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UserChange {
-    /// What they are called.
+    /// Name of the person.
     #[schema(min_length = 1, max_length = 100)]
     pub name: String,
 }
@@ -88,7 +88,7 @@ pub struct User {
     pub id: Uuid,
     /// E-mail address; null for the owner of this machine, who has none.
     pub email: Option<String>,
-    /// What they are called.
+    /// Name of the person.
     pub name: String,
     /// When they signed up, in unix milliseconds.
     pub created_at_ms: u64,
@@ -110,7 +110,7 @@ pub struct Membership {
     pub id: Uuid,
     /// Its name.
     pub name: String,
-    /// What they are in it.
+    /// Role of the person in it.
     pub role: Role,
 }
 
@@ -120,7 +120,7 @@ pub enum SignedUp {
     /// The account is made.
     In(Box<SignedIn>),
     /// The account is made when the link in this mail is opened.
-    Asked(Letter),
+    Asked(MailMessage),
 }
 
 /// Somebody who has just signed in.
@@ -183,7 +183,7 @@ impl UserRecord {
 
 impl Control {
     /// Makes an account, and signs it in.
-    pub async fn sign_up(&self, input: &SignUp, once: &Once, source: &Source) -> Result<SignedUp> {
+    pub async fn sign_up(&self, input: &SignUp, once: &Once, source: &RequestSource) -> Result<SignedUp> {
         self.may_sign_up(input.token.as_ref())?;
         let mut fields = Fields::default();
         let email = fields.email("email", &input.email);
@@ -233,7 +233,7 @@ impl Control {
         user: Uuid,
         newcomer: &Newcomer,
         password: &Secret,
-        source: &Source,
+        source: &RequestSource,
     ) -> Result<SignedIn> {
         let is_there = || Error::Conflict(THERE_IS_AN_ACCOUNT.into());
         let stored = self.look(|tx| async move { get(&tx, user, Read::Snapshot).await }).await?;
@@ -313,7 +313,7 @@ impl Control {
     /// # Errors
     /// [`Error::Unauthenticated`] for a wrong password and for an unknown person, after the same time. [`Error::CodeNeeded`],
     /// [`Error::CodeWrong`] and [`Error::TooManyCodes`] only with the right password.
-    pub async fn sign_in(&self, input: &SignIn, source: &Source) -> Result<SignedIn> {
+    pub async fn sign_in(&self, input: &SignIn, source: &RequestSource) -> Result<SignedIn> {
         let email = &input.email.to_lowercase();
         let found = self.look(|tx| async move { by_email(&tx, email).await }).await?;
         let phc = found.as_ref().and_then(|(_, record)| hash_of(record));
@@ -374,7 +374,7 @@ impl Control {
         &self,
         user: Uuid,
         email: &str,
-        source: &Source,
+        source: &RequestSource,
         details: serde_json::Value,
     ) -> Result<()> {
         let agent = source.user_agent.as_deref().map(shortened);
@@ -386,7 +386,7 @@ impl Control {
         .await
     }
 
-    pub(super) async fn start(&self, user: Uuid, source: &Source) -> Result<SignedIn> {
+    pub(super) async fn start(&self, user: Uuid, source: &RequestSource) -> Result<SignedIn> {
         let session = &self.new_session(source)?;
         self.look(|tx| async move { session.begin(&tx, user).await }).await?;
         self.welcome_person(user, session).await

@@ -308,7 +308,7 @@ pub(super) async fn find(
     at: &BrokerRef,
     permission: Permission,
     read: Read,
-) -> Result<catalog::Broker> {
+) -> Result<catalog::BrokerRecord> {
     authorise(tx, caller, at.organisation, permission, read).await?;
     let missing = Error::NotFound("broker");
     let all = accounts::brokers_of(at.organisation.as_bytes());
@@ -327,7 +327,7 @@ impl Control {
     async fn shown(
         &self,
         tx: &Transaction,
-        broker: &catalog::Broker,
+        broker: &catalog::BrokerRecord,
         read: Read,
     ) -> Result<Versioned<Broker>> {
         let details = broker.details()?;

@@ -21,7 +21,7 @@ use super::credentials::check_room;
 use super::difference::{difference, with};
 use super::parts::check_group;
 use super::web_sessions::shortened;
-use super::{Control, Endpoints, Error, Once, Permission, Result, Source, members, operator, tokens};
+use super::{Control, Endpoints, Error, Once, Permission, RequestSource, Result, members, operator, tokens};
 use crate::secret::{Hash, Secret};
 
 /// Request of a device for its credential.
@@ -64,7 +64,7 @@ impl ShownClaimToken {
         self.place.id
     }
 
-    fn actor(&self, source: &Source) -> Actor {
+    fn actor(&self, source: &RequestSource) -> Actor {
         let agent = source.user_agent.as_deref().map(shortened);
         let name = format!("claim token {}", self.token.name);
         Actor { agent, ..Actor::new(ActorKind::Nobody, &name, source.address) }
@@ -88,7 +88,7 @@ impl Control {
         &self,
         shown: &ShownClaimToken,
         input: &Claim,
-        source: &Source,
+        source: &RequestSource,
         once: &Once,
     ) -> Result<(ClaimAnswer, Secret)> {
         // A repeated claim passes the checks of a first claim, because the token may have ended since. A used up token
@@ -150,7 +150,7 @@ impl Control {
         &self,
         shown: &ShownClaimToken,
         input: &Claim,
-        source: &Source,
+        source: &RequestSource,
     ) -> Result<()> {
         self.change(shown.actor(source), &Once::unnamed()?, |change| async move {
             let said = json!({ "broker": shown.place.broker, "claim_token": shown.place.id });
@@ -163,7 +163,7 @@ impl Control {
         &self,
         shown: &ShownClaimToken,
         input: &Claim,
-        source: &Source,
+        source: &RequestSource,
         why: &str,
     ) -> Result<()> {
         let user: &String = &input.user.chars().take(USER_BYTES_MAX).collect();

@@ -93,8 +93,8 @@ impl Control {
     }
 }
 
-fn shown(at: Position, row: incidents::Incident) -> Incident {
-    let incidents::Incident { at_ms, last_at_ms, count, kind, client_id, user, what, reason } = row;
+fn shown(at: Position, row: incidents::IncidentRecord) -> Incident {
+    let incidents::IncidentRecord { at_ms, last_at_ms, count, kind, client_id, user, what, reason } = row;
     let id = URL_SAFE_NO_PAD.encode(at.0);
     Incident { id, at_ms, last_at_ms, count, kind: kind.into(), client_id, user, what, reason }
 }

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::accounts::{Newcomer, audit_as, person, put_new};
 use super::change::Change;
-use super::{Control, Once, Result, Role, SignedIn, Source, members, organisations, setup};
+use super::{Control, Once, RequestSource, Result, Role, SignedIn, members, organisations, setup};
 
 const OWNER: &[u8] = b"machine-owner";
 /// Audit logs show this name.
@@ -22,7 +22,7 @@ impl Control {
     /// which gets the brokers that belong to no organisation.
     ///
     /// The caller must make sure that the request comes from this machine.
-    pub async fn sign_in_machine_owner(&self, machine: &str, source: &Source) -> Result<SignedIn> {
+    pub async fn sign_in_machine_owner(&self, machine: &str, source: &RequestSource) -> Result<SignedIn> {
         let (id, organisation) = (self.new_id()?, self.new_id()?);
         let user = self
             .change(person(id, NAME, source.address), &Once::unnamed()?, |change| async move {

@@ -89,16 +89,16 @@ pub use passkeys::{
     PasskeyRequest,
 };
 pub use plans::{NewPlan, Plan, PlanChoice};
-pub use post::{Letter, Mailer};
+pub use post::{MailMessage, Mailer};
 pub use prices::{Price, Prices, UnitPrice};
 pub use second_factor::{DeviceKey, FirstCode, Proof, RecoveryCodes, SecondFactor, SecondFactorRemoval};
 pub use sign_ups::Confirmation;
 pub use spend::{CapAction, NewSpendCap, SpendCap};
 pub use tokens::{NewToken, Token};
-pub use usage::{BrokerUsage, Losses, OrganisationUsage, Span, Step, Usage, UsageWindow, Used};
+pub use usage::{BrokerUsage, Losses, OrganisationUsage, Span, Usage, UsageStep, UsageWindow, Used};
 pub use visit::{LiveBroker, Visit};
 pub use visitors::{ConnectIdentity, LinkedIdentity};
-pub use web_sessions::{SignInSession, Source};
+pub use web_sessions::{RequestSource, SignInSession};
 pub use webhooks::{DeadLetter, DeadLetterCount, KeyRotation, RotatedKey, WebhookFailure, WebhookStatus};
 
 pub(crate) use brokers::BrokerRef;
@@ -185,7 +185,7 @@ impl Control {
         let _ = self.0.console.set(url);
     }
 
-    pub(crate) fn mail(&self, letter: Letter) {
+    pub(crate) fn mail(&self, letter: MailMessage) {
         if let Some(post) = self.post() {
             post.mailer.send(letter);
         }

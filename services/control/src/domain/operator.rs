@@ -261,7 +261,7 @@ pub(super) async fn tenant(tx: &Transaction, id: Uuid, record: Record) -> Result
     Ok(Tenant { id, name, created_at_ms, members, brokers, suspension: suspended, plan })
 }
 
-async fn set_suspended(tx: &Transaction, broker: &catalog::Broker, suspended: bool) -> Result<bool> {
+async fn set_suspended(tx: &Transaction, broker: &catalog::BrokerRecord, suspended: bool) -> Result<bool> {
     let mut details = broker.details()?.value;
     if details.suspended == suspended {
         return Ok(false);

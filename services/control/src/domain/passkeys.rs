@@ -23,7 +23,7 @@ use super::change::Change;
 use super::check::{Fields, room};
 use super::second_factor::{self, Checked, Factors, Proof, Shown};
 use super::web_sessions::shortened;
-use super::{Caller, Control, Error, Once, Result, SignedIn, Source, web_sessions};
+use super::{Caller, Control, Error, Once, RequestSource, Result, SignedIn, web_sessions};
 use crate::limits::{
     ATTESTATION_BYTES_MAX, AUTHENTICATOR_DATA_BYTES_MAX, CLIENT_DATA_BYTES_MAX, CREDENTIAL_ID_BYTES_MAX,
     PASSKEY_CHALLENGE_MS, PASSKEY_SIGNATURE_BYTES_MAX, PASSKEYS_MAX, USER_HANDLE_BYTES_MAX,
@@ -501,7 +501,7 @@ impl Control {
     pub(crate) async fn sign_in_with_passkey(
         &self,
         input: &PasskeyAssertion,
-        source: &Source,
+        source: &RequestSource,
     ) -> Result<SignedIn> {
         let wrong = || {
             let what =

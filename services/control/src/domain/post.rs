@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::secret::Secret;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Letter {
+pub struct MailMessage {
     pub to: String,
     pub subject: &'static str,
     /// Plain text.
@@ -14,7 +14,7 @@ pub struct Letter {
 
 pub trait Mailer: Send + Sync + 'static {
     /// Queues a mail without waiting for it, so that the time of an answer reveals nothing about the mail.
-    fn send(&self, letter: Letter);
+    fn send(&self, letter: MailMessage);
 }
 
 /// `url`: the links of mails begin with it.
@@ -24,7 +24,7 @@ pub(super) struct Post {
 }
 
 impl Post {
-    pub(super) fn confirm(&self, to: &str, secret: &Secret) -> Letter {
+    pub(super) fn confirm(&self, to: &str, secret: &Secret) -> MailMessage {
         let text = format!(
             "Somebody, probably you, asked for an account with this e-mail address.\n\n\
              To make the account, open this link within a day and enter the password that you chose:\n\n\
@@ -36,7 +36,7 @@ impl Post {
         letter(to, "Confirm your e-mail address", text)
     }
 
-    pub(super) fn has_account(&self, to: &str) -> Letter {
+    pub(super) fn has_account(&self, to: &str) -> MailMessage {
         let text = format!(
             "Somebody, probably you, asked for an account with this e-mail address, which has one already.\n\n\
              Sign in at {}/\n\nIf it was not you, nothing has changed.\n",
@@ -146,6 +146,6 @@ pub(super) fn reset_link(url: &str, secret: &Secret) -> String {
     format!("{url}/reset-password#token={}", secret.expose())
 }
 
-fn letter(to: &str, subject: &'static str, text: String) -> Letter {
-    Letter { to: to.into(), subject, text: text.into() }
+fn letter(to: &str, subject: &'static str, text: String) -> MailMessage {
+    MailMessage { to: to.into(), subject, text: text.into() }
 }

@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 
 use super::accounts::{Newcomer, create, is_there_one_with, person};
 use super::post::Post;
-use super::{Control, Error, Letter, Once, Result, SignedIn, Source, invitations, organisations};
+use super::{Control, Error, MailMessage, Once, RequestSource, Result, SignedIn, invitations, organisations};
 use crate::limits::SIGN_UP_MS;
 use crate::secret::{self, Hash, Purpose, Secret};
 
@@ -50,7 +50,7 @@ struct Record {
 
 impl Control {
     /// Returns a mail with the link that creates the account. If the address has an account, the mail says so instead.
-    pub(super) async fn request_sign_up(&self, post: &Post, wanted: Wanted<'_>) -> Result<Letter> {
+    pub(super) async fn request_sign_up(&self, post: &Post, wanted: Wanted<'_>) -> Result<MailMessage> {
         let Wanted { newcomer, organisation, token } = &wanted;
         let (secret, now_ms) = (secret::generate()?, self.now_ms());
         let hash = &self.sign_up_hash(&secret)?;
@@ -78,7 +78,7 @@ impl Control {
     }
 
     /// A link that has expired and a wrong password both get [`Error::Forbidden`].
-    pub async fn confirm_sign_up(&self, input: &Confirmation, source: &Source) -> Result<SignedIn> {
+    pub async fn confirm_sign_up(&self, input: &Confirmation, source: &RequestSource) -> Result<SignedIn> {
         let hash = &self.sign_up_hash(&input.token)?;
         let now_ms = self.now_ms();
         let found = self.look(|tx| async move { find(&tx, hash, now_ms).await }).await?;

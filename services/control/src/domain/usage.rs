@@ -22,7 +22,8 @@ const MINUTE_MS: u64 = 60_000;
 /// How windows are summed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Step {
+#[schema(as = Step)]
+pub enum UsageStep {
     /// One sum per hour.
     Hour,
     /// One sum per day (UTC).
@@ -39,7 +40,7 @@ pub struct Span {
     pub from_ms: Option<u64>,
     /// End (exclusive) in unix milliseconds. Left out: now.
     pub to_ms: Option<u64>,
-    pub step: Step,
+    pub step: UsageStep,
 }
 
 /// Usage. A message counts by the size of its topic, properties and payload: 1 up to 4 KiB, 2 up to 8 KiB, and so on.
@@ -128,7 +129,7 @@ pub(super) struct Sum {
 struct Range {
     from_ms: u64,
     to_ms: u64,
-    step: Step,
+    step: UsageStep,
     now_ms: u64,
 }
 
@@ -178,7 +179,7 @@ impl Control {
         &self,
         organisation: Uuid,
         range: Range,
-        found: Vec<catalog::Broker>,
+        found: Vec<catalog::BrokerRecord>,
     ) -> Result<OrganisationUsage> {
         let (mut all, mut brokers) = (Vec::new(), Vec::new());
         for broker in found {
@@ -198,7 +199,7 @@ impl Control {
 
     pub(super) async fn used_by_deleted(&self, organisation: Uuid, from_ms: u64) -> Result<Sum> {
         let now_ms = self.now_ms();
-        let range = Range { from_ms, to_ms: now_ms + 1, step: Step::Total, now_ms };
+        let range = Range { from_ms, to_ms: now_ms + 1, step: UsageStep::Total, now_ms };
         let sums = self.sums_of_deleted(organisation, range).await?;
         Ok(sums.first().map_or_else(Sum::default, |(_, sum)| *sum))
     }
@@ -222,7 +223,7 @@ impl Control {
 
     pub(super) async fn used_since(&self, broker: BrokerId, from_ms: u64) -> Result<Sum> {
         let now_ms = self.now_ms();
-        let range = Range { from_ms, to_ms: now_ms + 1, step: Step::Total, now_ms };
+        let range = Range { from_ms, to_ms: now_ms + 1, step: UsageStep::Total, now_ms };
         self.look(|tx| async move {
             Ok(range.read(&tx, broker).await?.first().map_or_else(Sum::default, |(_, sum)| *sum))
         })
@@ -230,7 +231,7 @@ impl Control {
     }
 }
 
-pub(super) async fn all_of(tx: &Transaction, organisation: Uuid) -> Result<Vec<catalog::Broker>> {
+pub(super) async fn all_of(tx: &Transaction, organisation: Uuid) -> Result<Vec<catalog::BrokerRecord>> {
     read_all_of(tx, organisation, Read::Snapshot).await
 }
 
@@ -238,7 +239,7 @@ pub(super) async fn read_all_of(
     tx: &Transaction,
     organisation: Uuid,
     read: Read,
-) -> Result<Vec<catalog::Broker>> {
+) -> Result<Vec<catalog::BrokerRecord>> {
     let all = accounts::brokers_of(organisation.as_bytes());
     let rows = all.page::<BrokerId>(tx, None, BROKERS_MAX, read).await?;
     let mut found = Vec::with_capacity(rows.items.len());
@@ -252,9 +253,9 @@ impl Range {
     fn of(span: Span, now_ms: u64) -> Result<Self> {
         let Span { from_ms, to_ms, step } = span;
         let (unit_ms, max_ms) = match step {
-            Step::Hour => (WINDOW_MS, USAGE_HOURS_MAX * WINDOW_MS),
-            Step::Day => (DAY_MS, USAGE_DAYS_MAX * DAY_MS),
-            Step::Total => (WINDOW_MS, USAGE_DAYS_MAX * DAY_MS),
+            UsageStep::Hour => (WINDOW_MS, USAGE_HOURS_MAX * WINDOW_MS),
+            UsageStep::Day => (DAY_MS, USAGE_DAYS_MAX * DAY_MS),
+            UsageStep::Total => (WINDOW_MS, USAGE_DAYS_MAX * DAY_MS),
         };
         if to_ms.is_some_and(|to_ms| to_ms > TIME_MS_MAX) {
             return Err(Error::field("to", "is later than any time: send unix milliseconds"));
@@ -304,9 +305,9 @@ impl Range {
 
     fn step_of(&self, at_ms: u64) -> u64 {
         match self.step {
-            Step::Hour => at_ms,
-            Step::Day => at_ms - at_ms % DAY_MS,
-            Step::Total => self.from_ms,
+            UsageStep::Hour => at_ms,
+            UsageStep::Day => at_ms - at_ms % DAY_MS,
+            UsageStep::Total => self.from_ms,
         }
     }
 
@@ -319,9 +320,9 @@ impl Range {
 
     fn windows(&self, sums: &[(u64, Sum)]) -> Vec<UsageWindow> {
         let length_ms = match self.step {
-            Step::Hour => WINDOW_MS,
-            Step::Day => DAY_MS,
-            Step::Total => return Vec::new(),
+            UsageStep::Hour => WINDOW_MS,
+            UsageStep::Day => DAY_MS,
+            UsageStep::Total => return Vec::new(),
         };
         let window = |(from_ms, sum): &(u64, Sum)| UsageWindow {
             from_ms: *from_ms,

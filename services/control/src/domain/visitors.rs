@@ -21,7 +21,7 @@ use super::change::Change;
 use super::check::Fields;
 use super::passkeys::{PasskeyAssertion, Purposed};
 use super::second_factor::Shown;
-use super::{Caller, Control, Error, Once, Result, SignedIn, Source, names, web_sessions};
+use super::{Caller, Control, Error, Once, RequestSource, Result, SignedIn, names, web_sessions};
 use crate::limits::{IDENTITIES_MAX, NAME_CHARS_MAX, OIDC_S, RECENT_SIGN_IN_MS};
 use crate::oidc::{Flow, Visitor};
 use crate::secret::{self, Purpose, Secret};
@@ -82,7 +82,7 @@ impl Control {
         &self,
         visitor: &Visitor,
         token: Option<&Secret>,
-        source: &Source,
+        source: &RequestSource,
     ) -> Result<SignedIn> {
         let (id, organisation) = (self.new_id()?, self.new_id()?);
         let known_by = visitor.email.as_deref().unwrap_or(&visitor.subject);

@@ -20,7 +20,7 @@ use crate::limits::{SIGN_IN_MS, USER_AGENT_CHARS_MAX, WEB_SESSIONS_MAX};
 use crate::secret::{self, Hash, Purpose, Secret};
 
 #[derive(Clone, Debug, Default)]
-pub struct Source {
+pub struct RequestSource {
     pub address: Option<IpAddr>,
     pub user_agent: Option<String>,
 }
@@ -89,7 +89,7 @@ impl NewSession {
 }
 
 impl Control {
-    pub(super) fn new_session(&self, source: &Source) -> Result<NewSession> {
+    pub(super) fn new_session(&self, source: &RequestSource) -> Result<NewSession> {
         let (secret, created_at_ms) = (secret::generate()?, self.now_ms());
         Ok(NewSession {
             hash: self.sign_in_hash(&secret)?,

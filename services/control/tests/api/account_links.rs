@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::http::{StatusCode, header};
 use futures_util::future::join_all;
-use millrace_control::{Error, SignIn, SignUpBy, Source};
+use millrace_control::{Error, RequestSource, SignIn, SignUpBy};
 use serde_json::{Value, json};
 
 use crate::mail::{Letters, with_mail};
@@ -248,7 +248,7 @@ async fn a_reset_leaves_the_second_factor_on() {
     for _ in 0..20 {
         let (email, code) = (ann.email.clone(), Some(ann.wrong().as_str().into()));
         let input = SignIn { email, password: PASSWORD.into(), code, passkey: None };
-        let wrong = region.control.sign_in(&input, &Source::default()).await;
+        let wrong = region.control.sign_in(&input, &RequestSource::default()).await;
         assert!(matches!(wrong, Err(Error::CodeWrong)), "{wrong:?}");
     }
     ann.sign_in(PASSWORD, Some(&ann.code())).await.is(StatusCode::TOO_MANY_REQUESTS);

@@ -2,7 +2,7 @@
 
 use axum::http::{Method, StatusCode};
 use futures_util::future::join_all;
-use millrace_control::{SignIn, SignUpBy, Source};
+use millrace_control::{RequestSource, SignIn, SignUpBy};
 use millrace_layers::accounts;
 use millrace_storage::Read;
 use serde_json::{Value, json};
@@ -124,7 +124,7 @@ async fn the_oldest_web_session_ends_when_there_are_too_many() {
         ann.get("/me").await.is(StatusCode::OK);
         region.clock.move_on(1);
         let input = SignIn { email: email.clone(), password: PASSWORD.into(), code: None, passkey: None };
-        region.control.sign_in(&input, &Source::default()).await.unwrap();
+        region.control.sign_in(&input, &RequestSource::default()).await.unwrap();
     }
     ann.get("/me").await.is(StatusCode::UNAUTHORIZED);
     second.get("/me").await.is(StatusCode::OK);

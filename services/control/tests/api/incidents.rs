@@ -1,7 +1,7 @@
 //! What a broker has refused, as its tenant sees it.
 
 use axum::http::StatusCode;
-use millrace_layers::incidents::{self, Incident, Kind};
+use millrace_layers::incidents::{self, IncidentRecord, Kind};
 use millrace_layers::{BrokerId, catalog};
 use millrace_storage::Read;
 use serde_json::json;
@@ -15,8 +15,8 @@ async fn id_of(region: &Region, client: &Client, broker: &str) -> BrokerId {
     found.unwrap().unwrap().id
 }
 
-fn incident(number: u64) -> Incident {
-    Incident {
+fn incident(number: u64) -> IncidentRecord {
+    IncidentRecord {
         at_ms: number,
         last_at_ms: number,
         count: 1,
@@ -34,7 +34,7 @@ async fn incidents_come_in_pages_the_latest_first_and_only_those_that_are_asked_
     let (ann, bob) = (region.person().await, region.person().await);
     let (broker, other) = (ann.broker().await, bob.broker().await);
     let id = id_of(&region, &ann, &broker).await;
-    let all: Vec<Incident> = (0..6).map(incident).collect();
+    let all: Vec<IncidentRecord> = (0..6).map(incident).collect();
     region
         .store
         .run(|tx| {

@@ -2,7 +2,7 @@
 
 use axum::extract::ConnectInfo;
 use axum::http::StatusCode;
-use millrace_control::{LocalDoor, Options, Ports, Reach, SignUpBy};
+use millrace_control::{ApiOptions, LocalDoor, Ports, Reach, SignUpBy};
 use millrace_layers::catalog;
 use serde_json::json;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ const TOKEN: &str = "a-token-of-this-start";
 async fn region() -> Region {
     let local = LocalDoor { token: TOKEN.into(), machine: "bench-7".into() };
     let region =
-        Region::with(SignUpBy::Invitation, Options { local: Some(local), ..Options::default() }).await;
+        Region::with(SignUpBy::Invitation, ApiOptions { local: Some(local), ..ApiOptions::default() }).await;
     region.store.ensure_broker(catalog::DEFAULT).await.unwrap();
     region
 }

@@ -3,17 +3,17 @@
 use std::sync::{Arc, Mutex};
 
 use axum::http::StatusCode;
-use millrace_control::{Letter, Mailer, SignUpBy};
+use millrace_control::{MailMessage, Mailer, SignUpBy};
 use serde_json::json;
 
 use crate::tools::{PASSWORD, Region};
 
 /// Letters that were sent.
 #[derive(Clone, Default)]
-pub(crate) struct Letters(pub(crate) Arc<Mutex<Vec<Letter>>>);
+pub(crate) struct Letters(pub(crate) Arc<Mutex<Vec<MailMessage>>>);
 
 impl Mailer for Letters {
-    fn send(&self, letter: Letter) {
+    fn send(&self, letter: MailMessage) {
         self.0.lock().unwrap().push(letter);
     }
 }
@@ -24,7 +24,7 @@ impl Letters {
     pub(crate) fn letter(&self) -> (String, &'static str, String) {
         let mut letters = self.0.lock().unwrap();
         assert_eq!(letters.len(), 1, "{letters:?}");
-        let Letter { to, subject, text } = letters.remove(0);
+        let MailMessage { to, subject, text } = letters.remove(0);
         let secret =
             text.expose().split_once('#').map_or("", |(_, rest)| rest).lines().next().unwrap_or_default();
         (to, subject, secret.strip_prefix("token=").unwrap_or(secret).to_owned())

@@ -10,7 +10,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
-use millrace_control::{OidcSettings, Options, SignUpBy};
+use millrace_control::{ApiOptions, OidcSettings, SignUpBy};
 use ring::digest::{SHA256, digest};
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
@@ -78,7 +78,7 @@ impl Provider {
             client_secret: Some(SECRET.into()),
             redirect_url: HERE.into(),
         };
-        Region::with(sign_up_by, Options { oidc: Some(oidc), ..Options::default() }).await
+        Region::with(sign_up_by, ApiOptions { oidc: Some(oidc), ..ApiOptions::default() }).await
     }
 
     /// What a browser does: it begins, is known at the provider, and comes back.

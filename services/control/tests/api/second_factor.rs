@@ -2,7 +2,7 @@
 
 use axum::http::{Method, StatusCode, header};
 use futures_util::future::join_all;
-use millrace_control::{Error, SignIn, Source};
+use millrace_control::{Error, RequestSource, SignIn};
 use serde_json::{Value, json};
 use totp_rs::{Builder, Secret, Totp};
 use uuid::Uuid;
@@ -278,7 +278,7 @@ async fn wrong_codes_are_limited_and_a_recovery_code_lets_the_owner_in() {
             code: Some(code.as_str().into()),
             passkey: None,
         };
-        region.control.sign_in(&input, &Source::default()).await
+        region.control.sign_in(&input, &RequestSource::default()).await
     };
     for number in 0..20 {
         let wrong = sign_in(ann.wrong()).await;
@@ -303,7 +303,7 @@ async fn a_right_code_does_not_clear_the_count_of_wrong_ones_and_a_new_password_
     let sign_in = async |password: &str, code: String| {
         let (email, code) = (ann.email.clone(), Some(code.as_str().into()));
         let input = SignIn { email, password: password.into(), code, passkey: None };
-        region.control.sign_in(&input, &Source::default()).await
+        region.control.sign_in(&input, &RequestSource::default()).await
     };
     for _ in 0..19 {
         assert!(matches!(sign_in(PASSWORD, ann.wrong()).await, Err(Error::CodeWrong)));

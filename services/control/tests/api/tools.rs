@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
-use millrace_control::{Clock, Control, NothingLive, Options, SignUpBy, router};
+use millrace_control::{ApiOptions, Clock, Control, NothingLive, SignUpBy, router};
 use millrace_layers::Store;
 use millrace_storage::Database;
 use serde_json::{Value, json};
@@ -125,10 +125,10 @@ impl Region {
     }
 
     pub(crate) async fn by(sign_up_by: SignUpBy) -> Self {
-        Self::with(sign_up_by, Options::default()).await
+        Self::with(sign_up_by, ApiOptions::default()).await
     }
 
-    pub(crate) async fn with(sign_up_by: SignUpBy, options: Options) -> Self {
+    pub(crate) async fn with(sign_up_by: SignUpBy, options: ApiOptions) -> Self {
         let (database, clock) = (Database::memory(), TestClock::default());
         clock.move_on(1_000_000_000_000);
         let control = Control::open(database.clone(), Arc::new(clock.clone()), sign_up_by).await.unwrap();
@@ -253,7 +253,7 @@ impl Client {
     pub(crate) async fn raw(&self, mut request: Request<Body>) -> Answer {
         request.headers_mut().extend(self.headers.clone());
         let server = match self.region.is_unlimited {
-            true => router(self.region.control.clone(), Arc::new(NothingLive), Options::default()),
+            true => router(self.region.control.clone(), Arc::new(NothingLive), ApiOptions::default()),
             false => self.region.router.clone(),
         };
         let (parts, body) = server.oneshot(request).await.unwrap().into_parts();

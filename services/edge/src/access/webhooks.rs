@@ -1,4 +1,5 @@
-//! Calls the tenants' authentication webhooks.
+//! Calls the tenants' authentication webhooks. Clients with the same question share one call, and its answer is cached for as long
+//! as the webhook's record says.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -75,6 +76,7 @@ impl Webhooks {
     }
 }
 
+/// `None` while the webhook is called: its answer comes back to the service as [`Job::Answered`].
 pub(super) fn ask(
     shared: &Arc<Shared>,
     candidate: Candidate,

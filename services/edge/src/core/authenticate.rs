@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millrace_access::rules::Client;
+use millrace_access::rules::ClientIdentity;
 use millrace_mqtt::{Connect, Property, ReasonCode};
 use millrace_session::{Message, Session};
 
@@ -285,7 +285,7 @@ impl Core {
     }
 
     fn may_leave_will(&self, request: &Request, will: &Message) -> bool {
-        let client = Client { user: request.user.as_deref(), id: &request.client_id };
+        let client = ClientIdentity { user: request.user.as_deref(), id: &request.client_id };
         let (topic, retain, qos) = (will.topic(), will.retain(), will.qos());
         if is_reserved(topic) {
             return false;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use millrace_layers::Position;
 use millrace_mqtt::{PacketId, QoS};
-use millrace_session::{Entry, InFlight, Message, Subscription};
+use millrace_session::{ClientSubscription, Entry, InFlight, Message};
 use smallvec::SmallVec;
 
 use super::resume::place_of;
@@ -18,7 +18,7 @@ const IDS: usize = u16::MAX as usize;
 pub(super) fn entry<'s>(
     message: &Arc<Message>,
     own: bool,
-    subscriptions: impl Iterator<Item = &'s Subscription>,
+    subscriptions: impl Iterator<Item = &'s ClientSubscription>,
 ) -> Option<Entry> {
     let mut qos = None;
     let (mut retain, mut identifiers) = (false, SmallVec::new());

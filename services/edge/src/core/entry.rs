@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use millrace_access::entry::AccessRefusal;
-use millrace_access::rules::Client;
+use millrace_access::rules::ClientIdentity;
 use millrace_authentication::Cancellation;
 use millrace_mqtt::{Connect, QoS, ReasonCode};
 use millrace_session::Seconds;
@@ -199,7 +199,7 @@ impl Core {
     pub(super) fn may_send(&self, slot: u32, topic: &str, retain: bool, qos: QoS) -> bool {
         let connection = &self.connections[slot as usize];
         let session = &self.sessions[connection.session as usize].session;
-        let client = Client { user: connection.who.user(), id: session.client_id() };
+        let client = ClientIdentity { user: connection.who.user(), id: session.client_id() };
         match connection.who.granted() {
             Some(granted) => granted.grant.permissions.publish(client, topic, retain, qos).is_ok(),
             None => self.process.authenticator.may_publish(client, topic, retain, qos),
@@ -209,7 +209,7 @@ impl Core {
     pub(super) fn may_receive(&self, slot: u32, filter: &str, qos: QoS) -> Option<QoS> {
         let connection = &self.connections[slot as usize];
         let session = &self.sessions[connection.session as usize].session;
-        let client = Client { user: connection.who.user(), id: session.client_id() };
+        let client = ClientIdentity { user: connection.who.user(), id: session.client_id() };
         match connection.who.granted() {
             Some(granted) => granted.grant.permissions.subscribe(client, filter, qos).ok(),
             None => self.process.authenticator.may_subscribe(client, filter, qos),

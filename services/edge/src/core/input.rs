@@ -67,7 +67,6 @@ impl Core {
         self.after_digest(slot);
     }
 
-    /// Returns the number of bytes read, if any.
     fn after_read(&mut self, slot: u32, result: io::Result<usize>, room: usize) -> Option<usize> {
         self.after_tls(slot);
         self.spend(work::SYSTEM_CALL);

@@ -116,7 +116,6 @@ const WAKER: Token = Token(usize::MAX);
 /// Listeners have the tokens from here on.
 const FIRST_LISTENER: usize = usize::MAX - 64;
 
-/// A session that this core owns.
 pub(crate) struct LocalSession {
     pub(crate) session: Session,
     pub(crate) broker: Arc<Broker>,

@@ -6,11 +6,11 @@ use std::sync::atomic::{Ordering, fence};
 
 use millrace_layers::Position;
 use millrace_layers::streams::Source;
-use millrace_layers::subscriptions::{NO_STREAM, Subscription as Stored};
+use millrace_layers::subscriptions::{NO_STREAM, StoredSubscription};
 use millrace_mqtt::topic::Filter;
 use millrace_mqtt::{QoS, ReasonCode, SubscribeOptions};
 use millrace_router::Target;
-use millrace_session::{Delivery, Entry, Message, Seconds, Session, Subscription};
+use millrace_session::{ClientSubscription, Delivery, Entry, Message, Seconds, Session};
 
 use super::between;
 use super::connection::Request;
@@ -168,7 +168,8 @@ impl Core {
         let Attached { epoch, present, subscriptions, in_flight, received, cursor, mut acknowledged, .. } =
             attached;
         let ids = in_flight.iter().map(|(id, in_flight)| (*id, place_of(in_flight))).collect();
-        let read: Vec<(FilterSource, Subscription)> = subscriptions.iter().filter_map(is_read).collect();
+        let read: Vec<(FilterSource, ClientSubscription)> =
+            subscriptions.iter().filter_map(is_read).collect();
         let publisher = record::publisher(&request.client_id);
         let unacknowledged = page.entries.iter().filter_map(|(message, from, sources)| {
             let is_had = message.place().is_none_or(|place| acknowledged.contains(&Position(place)));
@@ -479,7 +480,7 @@ impl Core {
 /// A subscription for the router. `is_stored`: the store has it.
 pub(super) fn routed(
     target: Target,
-    subscription: &Subscription,
+    subscription: &ClientSubscription,
     is_stored: bool,
 ) -> millrace_router::Subscription {
     let SubscribeOptions { qos, no_local, retain_as_published, .. } = subscription.options;
@@ -488,14 +489,14 @@ pub(super) fn routed(
 }
 
 /// A subscription whose stream the session reads, as the reader and as the session need it.
-fn is_read(stored: &Stored) -> Option<(FilterSource, Subscription)> {
+fn is_read(stored: &StoredSubscription) -> Option<(FilterSource, ClientSubscription)> {
     let filter = std::str::from_utf8(&stored.filter).ok()?;
     let source = Source { stream: stored.stream, since: stored.since };
     let is_read = stored.stream != NO_STREAM && !filter.starts_with("$share/");
     is_read.then(|| (FilterSource { filter: filter.into(), source }, subscription_of(stored)))
 }
 
-fn subscription_of(stored: &Stored) -> Subscription {
+fn subscription_of(stored: &StoredSubscription) -> ClientSubscription {
     let bits = stored.options.bits;
     let options = SubscribeOptions {
         qos: QoS::from_bits(bits & 3).unwrap_or_default(),
@@ -504,7 +505,7 @@ fn subscription_of(stored: &Stored) -> Subscription {
         // It matters only for the SUBSCRIBE itself.
         ..SubscribeOptions::default()
     };
-    Subscription { options, identifier: stored.options.identifier }
+    ClientSubscription { options, identifier: stored.options.identifier }
 }
 
 pub(super) fn place_of(in_flight: &millrace_session::InFlight) -> Option<Position> {

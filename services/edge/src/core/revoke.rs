@@ -1,6 +1,6 @@
 //! Removes subscriptions that a client's rules no longer allow.
 
-use millrace_access::rules::Client;
+use millrace_access::rules::ClientIdentity;
 use millrace_mqtt::topic::Filter;
 
 use super::Core;
@@ -15,7 +15,7 @@ impl Core {
             return;
         }
         let local = &self.sessions[connection.session as usize];
-        let client = Client { user: connection.who.user(), id: local.session.client_id() };
+        let client = ClientIdentity { user: connection.who.user(), id: local.session.client_id() };
         let is_allowed = |filter: &str, qos| match connection.who.granted() {
             Some(granted) => granted.grant.permissions.subscribe(client, filter, qos).is_ok(),
             None => self.process.authenticator.may_subscribe(client, filter, qos).is_some(),

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use millrace_layers::limits::{NAME_BYTES_MAX, SUBSCRIPTIONS_MAX};
 use millrace_layers::streams::Source;
-use millrace_layers::subscriptions::{NO_STREAM, Options, Subscribed};
+use millrace_layers::subscriptions::{NO_STREAM, StoredOptions, Subscribed};
 use millrace_mqtt::topic::Filter;
 use millrace_mqtt::{
     PacketId, Property, QoS, ReasonCode, RetainHandling, Subscribe, SubscribeOptions, Unsubscribe, Version,
 };
 use millrace_router::{Edit, Target, TreeSnapshot};
-use millrace_session::{Message, Subscription};
+use millrace_session::{ClientSubscription, Message};
 use smallvec::SmallVec;
 
 use super::changes::Changes;
@@ -56,7 +56,7 @@ pub(super) struct SubscribeInProgress {
     /// A limit that the last filters have reached.
     reached: Option<Limit>,
     /// Filters for the store, with their indexes in `filters`.
-    stored: Vec<(Box<str>, Options, usize)>,
+    stored: Vec<(Box<str>, StoredOptions, usize)>,
     /// Share names that were added on other pods' behalf, too.
     shared: Vec<Box<str>>,
     /// Live messages wait behind the retained ones.
@@ -67,7 +67,6 @@ pub(super) struct SubscribeInProgress {
 /// The QoS that a subscription is granted, or why it is refused.
 type Checked = Result<QoS, (ReasonCode, &'static str)>;
 
-/// An UNSUBSCRIBE that is being carried out.
 pub(super) struct UnsubscribeInProgress {
     packet_id: Option<PacketId>,
     filters: Vec<Box<str>>,
@@ -162,7 +161,7 @@ impl SubscribeInProgress {
             let identifier = self.identifier;
             if is_kept {
                 let bits = options.to_bits(Version::V5);
-                self.stored.push((text.clone(), Options { bits, identifier }, place));
+                self.stored.push((text.clone(), StoredOptions { bits, identifier }, place));
             }
             if room.is_shared && !is_kept {
                 if is_new {
@@ -173,7 +172,14 @@ impl SubscribeInProgress {
                 }
             }
             room.of_broker -= u64::from(is_new);
-            add(edit, local, target, text, Subscription { options, identifier }, &mut self.pending.replays);
+            add(
+                edit,
+                local,
+                target,
+                text,
+                ClientSubscription { options, identifier },
+                &mut self.pending.replays,
+            );
             self.pending.reasons.push(ReasonCode(options.qos as u8));
         }
     }
@@ -738,7 +744,7 @@ fn add(
     local: &mut LocalSession,
     target: Target,
     text: &str,
-    subscription: Subscription,
+    subscription: ClientSubscription,
     replays: &mut SmallVec<[Replay; 2]>,
 ) {
     let Some(filter) = Filter::parse(text) else { return };

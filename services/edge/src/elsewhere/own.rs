@@ -59,7 +59,7 @@ impl Own {
         &self,
         router: &Router,
         now: Millis,
-        counts: impl Fn(&millrace_router::Group) -> bool,
+        counts: impl Fn(&millrace_router::ShareGroup) -> bool,
         tell: impl FnOnce(&Announced),
     ) -> bool {
         let mut told = self.lock();

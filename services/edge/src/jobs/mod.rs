@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use millrace_layers::Position;
 use millrace_layers::sessions::SessionId;
 use millrace_layers::streams::{Source, StreamId};
-use millrace_layers::subscriptions::{Options, Subscribed, Subscription};
+use millrace_layers::subscriptions::{StoredOptions, StoredSubscription, Subscribed};
 use millrace_mqtt::{PacketId, QoS, ReasonCode};
 use millrace_router::Target;
 use millrace_session::{Entry, InFlight, Message, Place};
@@ -175,7 +175,7 @@ pub(crate) struct Attached {
     pub(crate) epoch: u64,
     pub(crate) expiry_s: u32,
     pub(crate) present: bool,
-    pub(crate) subscriptions: Vec<Subscription>,
+    pub(crate) subscriptions: Vec<StoredSubscription>,
     pub(crate) rows: Vec<(PacketId, Row)>,
     /// The messages of `rows`, once they are read.
     pub(crate) in_flight: Vec<(PacketId, InFlight)>,
@@ -189,7 +189,7 @@ pub(crate) struct Subscribe {
     pub(crate) session: SessionKey,
     pub(crate) target: Target,
     /// Granted filters, with their index among the reason codes.
-    pub(crate) filters: Vec<(Box<str>, Options, usize)>,
+    pub(crate) filters: Vec<(Box<str>, StoredOptions, usize)>,
     /// Shared subscriptions that are not persistent: the store has to say whether other members of the group are.
     pub(crate) shared: Vec<Box<str>>,
     pub(crate) pending: PendingSubscribe,
@@ -202,7 +202,7 @@ impl Subscribe {
     pub(crate) fn new(
         session: SessionKey,
         target: Target,
-        filters: Vec<(Box<str>, Options, usize)>,
+        filters: Vec<(Box<str>, StoredOptions, usize)>,
         shared: Vec<Box<str>>,
         pending: PendingSubscribe,
     ) -> Self {
@@ -218,7 +218,7 @@ impl Subscribe {
         self.filters.len() - self.written.len()
     }
 
-    pub(crate) fn part(&self) -> &[(Box<str>, Options, usize)] {
+    pub(crate) fn part(&self) -> &[(Box<str>, StoredOptions, usize)] {
         &self.filters[self.written.len()..self.until]
     }
 

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     fn members_of(broker: &Broker, name: &str, filter: &str) -> usize {
-        broker.router.snapshot().group(name, filter).map_or(0, millrace_router::Group::online)
+        broker.router.snapshot().group(name, filter).map_or(0, millrace_router::ShareGroup::online)
     }
 
     #[test]

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use millrace_fabric::{Fabric, Health, PodId, Settings, SettingsError, To};
-use millrace_router::{Group, Receiver};
+use millrace_router::{Receiver, ShareGroup};
 use millrace_session::{Message, Trace};
 
 use crate::broker::{Broker, Brokers};
@@ -218,11 +218,18 @@ impl Region {
         }
     }
 
-    pub(crate) fn share(&self, broker: &Broker, group: &Group, receiver: &Receiver, message: &Message) {
+    pub(crate) fn share(&self, broker: &Broker, group: &ShareGroup, receiver: &Receiver, message: &Message) {
         self.share_again(broker, group, receiver, message, 0);
     }
 
-    fn share_again(&self, broker: &Broker, group: &Group, receiver: &Receiver, message: &Message, hops: u8) {
+    fn share_again(
+        &self,
+        broker: &Broker,
+        group: &ShareGroup,
+        receiver: &Receiver,
+        message: &Message,
+        hops: u8,
+    ) {
         let Some(pod) = self.members().pod(receiver.target) else { return };
         let entry = record::encode_entry(message, 0, &self.clock);
         let (name, filter) = (group.name(), group.filter());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use millrace_layers::incidents::{self, Incident};
+use millrace_layers::incidents::{self, IncidentRecord};
 use millrace_layers::{Error, Store};
 use millrace_storage::{Error as StoreError, block_on_for};
 
@@ -58,7 +58,7 @@ impl Writer {
         }
     }
 
-    fn write(&mut self, broker: &Broker, incidents: &[Incident], now_ms: u64) -> Result<(), Error> {
+    fn write(&mut self, broker: &Broker, incidents: &[IncidentRecord], now_ms: u64) -> Result<(), Error> {
         let id = broker.id;
         soon(self.store.run(async |tx| incidents::append(&tx, id, incidents)))?;
         let written = self.written.entry(id).or_insert(TRIM_AFTER);

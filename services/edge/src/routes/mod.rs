@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use millrace_mqtt::QoS;
-use millrace_router::{Group, Matched, Receiver, Snapshot};
+use millrace_router::{Matched, Receiver, ShareGroup, Snapshot};
 use millrace_session::Message;
 
 use crate::broker::Broker;
@@ -100,15 +100,15 @@ impl Routes {
     }
 
     /// Shared subscriptions that get the message live, because no stream stores it for them.
-    pub(crate) fn live_groups(&self, message: &Message) -> impl Iterator<Item = &Arc<Group>> {
+    pub(crate) fn live_groups(&self, message: &Message) -> impl Iterator<Item = &Arc<ShareGroup>> {
         let is_stored = message.qos() > QoS::AtMostOnce;
         let groups = self.matched.groups.iter();
         groups.filter(move |group| !is_stored || self.stored.group(group.name(), group.filter()).is_none())
     }
 
     /// The group of a stored shared subscription, if it has a connected member on this pod.
-    pub(crate) fn online_group(&self, stored: &StoredGroup) -> Option<&Arc<Group>> {
-        let is_it = |group: &&Arc<Group>| {
+    pub(crate) fn online_group(&self, stored: &StoredGroup) -> Option<&Arc<ShareGroup>> {
+        let is_it = |group: &&Arc<ShareGroup>| {
             group.name() == &*stored.name && group.filter() == &*stored.filter && group.has_online(is_here)
         };
         self.matched.groups.iter().find(is_it)

@@ -13,9 +13,9 @@ use millrace_layers::metering::{self, Unit};
 use millrace_layers::qos2::{self, Direction};
 use millrace_layers::sessions::{self, Owned, SessionId};
 use millrace_layers::streams::{self, StreamRef};
-use millrace_layers::subscriptions::{self, Subscribed, Subscription};
+use millrace_layers::subscriptions::{self, StoredSubscription, Subscribed};
 use millrace_layers::webhooks::{self, Hook};
-use millrace_layers::{Error, Filter, Position, pods, retained};
+use millrace_layers::{Error, GroupedFilter, Position, pods, retained};
 use millrace_mqtt::{PacketId, QoS};
 use millrace_session::{InFlight, Message};
 use millrace_storage::{Read, Transaction, TransactionOption};
@@ -327,7 +327,7 @@ impl Applier<'_> {
         };
         let clock = &self.shared.clock;
         let body = record::encode_entry(message, publisher, clock).into();
-        let publish = streams::Publish { place, now_ms: clock.unix_now_ms(), body: &body };
+        let publish = streams::NewEntry { place, now_ms: clock.unix_now_ms(), body: &body };
         streams::append_of_many(self.tx, broker.id, streams, publish, &mut self.applied().added)?;
         self.applied().count(broker).stored += 1;
         self.applied().touched.extend(streams.iter().map(|stream| (broker.id, stream.stream)));
@@ -383,7 +383,7 @@ impl Applier<'_> {
         filters: impl IntoIterator<Item = &'f [u8]>,
     ) -> Result<(), Error> {
         for name in filters {
-            let filter = Filter::parse(name).filter;
+            let filter = GroupedFilter::parse(name).filter;
             let streams = index::streams(self.tx, broker.id, filter).await?;
             let subscribers = subscribers(self.tx, broker.id, &streams).await?;
             let filter = std::str::from_utf8(filter).map_err(|_| Error::Corrupt("filter"))?.into();
@@ -414,7 +414,7 @@ impl Applier<'_> {
         // With several pods, a session that ends with its connection needs an owner, too (P5).
         let keeps = attach.expiry_s > 0 || attach.will.is_some() || goes_on || self.shared.is_shared;
         let (will, attached) = if keeps {
-            let will = attach.will.as_ref().map(|(will, delay_s)| sessions::Will {
+            let will = attach.will.as_ref().map(|(will, delay_s)| sessions::PendingWill {
                 delay_s: *delay_s,
                 body: record::encode_will(will).into(),
             });
@@ -613,7 +613,7 @@ impl Applier<'_> {
     async fn detach(&self, detach: &Detach) -> Result<Outcome, Error> {
         let session = &detach.session;
         let owned = self.fence(session).await?;
-        let before: Vec<Subscription> =
+        let before: Vec<StoredSubscription> =
             if detach.expiry_s == 0 { subscriptions::list(self.tx, session.id()).await? } else { Vec::new() };
         if detach.expiry_s > 0 {
             let (cursor, acknowledged) = progress(detach);

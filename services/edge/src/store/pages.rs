@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use futures_util::future::join_all;
 use futures_util::lock::Mutex;
-use millrace_layers::streams::{self, Batch, ReadLimit, StreamId};
+use millrace_layers::streams::{self, ReadLimit, StreamBatch, StreamId};
 use millrace_layers::usage::{self, Counter};
 use millrace_layers::{Error, Position};
 use millrace_mqtt::{PacketId, QoS};
@@ -133,7 +133,7 @@ impl Streams<'_, '_> {
         sources: &[streams::Source],
         cursor: Position,
         limit: ReadLimit,
-    ) -> Result<Batch, Error> {
+    ) -> Result<StreamBatch, Error> {
         streams::read(&self.tx, self.broker().id, sources, cursor, limit).await
     }
 
@@ -150,7 +150,7 @@ impl Streams<'_, '_> {
         let mut found = Found { through: Position::MAX, ..Found::default() };
         if !own.is_empty() || common.is_empty() {
             let sources: Vec<_> = own.iter().map(|number| sources[*number]).collect();
-            let Batch { entries, through, more, missed } = self.stored(&sources, *cursor, PAGE).await?;
+            let StreamBatch { entries, through, more, missed } = self.stored(&sources, *cursor, PAGE).await?;
             found.missed = missed.iter().map(|(_, missed)| missed.at_most).sum();
             found.ends(through, more);
             for entry in entries {
@@ -204,8 +204,8 @@ impl Streams<'_, '_> {
 
     async fn part(&self, stream: StreamId, after: Position) -> Result<Part, Error> {
         let source = streams::Source { stream, since: 0 };
-        let Batch { entries, through, more, .. } = self.stored(&[source], after, PAGE).await?;
-        let entry = |entry: streams::Entry| {
+        let StreamBatch { entries, through, more, .. } = self.stored(&[source], after, PAGE).await?;
+        let entry = |entry: streams::StreamEntry| {
             let (message, publisher) = self.message(&entry)?;
             Ok(parts::Entry { position: entry.position, message, publisher })
         };
@@ -213,7 +213,7 @@ impl Streams<'_, '_> {
         Ok(Part { after, through, more, entries })
     }
 
-    fn message(&self, entry: &streams::Entry) -> Result<(Arc<Message>, u64), Error> {
+    fn message(&self, entry: &streams::StreamEntry) -> Result<(Arc<Message>, u64), Error> {
         let decoded = record::decode_entry(&entry.body, &self.shared.clock);
         let (message, publisher) = decoded.ok_or(Error::Corrupt("message"))?;
         message.set_place(Some(entry.position.0));

@@ -427,7 +427,7 @@ impl<'s> Writer<'s> {
     fn log(&mut self, error: Option<&Error>) {
         match error {
             Some(error) if !self.refused => {
-                tracing::error!(%error, "the store refuses writes; publishers are told so, what is live goes on");
+                tracing::error!(%error, "the store refuses writes: their publishers are notified, live delivery goes on");
             }
             None if self.refused => tracing::info!("the store takes writes again"),
             _ => {}
@@ -947,7 +947,7 @@ fn ask_again_at(asked_at: u64, now_ms: u64) -> u64 {
 fn sources(attached: &Attached) -> Vec<millrace_layers::streams::Source> {
     use millrace_layers::subscriptions::NO_STREAM;
     let with_stream = attached.subscriptions.iter().filter(|subscription| subscription.stream != NO_STREAM);
-    let source = |subscription: &millrace_layers::subscriptions::Subscription| {
+    let source = |subscription: &millrace_layers::subscriptions::StoredSubscription| {
         millrace_layers::streams::Source { stream: subscription.stream, since: subscription.since }
     };
     with_stream.filter(|subscription| !subscription.filter.starts_with(b"$share/")).map(source).collect()

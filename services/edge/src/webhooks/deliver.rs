@@ -83,7 +83,7 @@ pub(super) fn outcome(
 }
 
 fn letters(work: &Work, events: &[Bytes], failure: &Failure) -> Vec<NewLetter> {
-    let letter = |(entry, event): (&millrace_layers::streams::Entry, &Bytes)| NewLetter {
+    let letter = |(entry, event): (&millrace_layers::streams::StreamEntry, &Bytes)| NewLetter {
         id: entry.position,
         attempts: work.state.attempts + 1,
         failure: Some(failure.clone()),

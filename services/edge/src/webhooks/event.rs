@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use millrace_layers::streams::Entry;
+use millrace_layers::streams::StreamEntry;
 use millrace_mqtt::{Properties, Property, QoS};
 use millrace_session::Message;
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ impl Kind {
 }
 
 /// `None` when the event cannot be decoded.
-pub(super) fn event(broker: &str, entry: &Entry, clock: &Clock) -> Option<Bytes> {
+pub(super) fn event(broker: &str, entry: &StreamEntry, clock: &Clock) -> Option<Bytes> {
     let (message, _) = record::decode_entry(&entry.body, clock)?;
     let (kind, subject, data) = match Kind::of_topic(message.topic()) {
         Some(kind) => {
@@ -123,7 +123,7 @@ mod tests {
         let clock = Clock::at(1_000_000);
         let body = record::encode_entry(message, 7, &clock).into();
         let position = Position([1; Position::LEN]);
-        let entry = Entry { position, at_ms: 1_764_201_600_123, body, sources: vec![0] };
+        let entry = StreamEntry { position, at_ms: 1_764_201_600_123, body, sources: vec![0] };
         serde_json::from_slice(&event("acme", &entry, &clock).unwrap()).unwrap()
     }
 
@@ -161,8 +161,12 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_not_told() {
-        let entry =
-            Entry { position: Position::MIN, at_ms: 0, body: Bytes::from_static(b"x"), sources: vec![] };
+        let entry = StreamEntry {
+            position: Position::MIN,
+            at_ms: 0,
+            body: Bytes::from_static(b"x"),
+            sources: vec![],
+        };
         assert_eq!(event("a", &entry, &Clock::at(0)), None);
     }
 }

@@ -3,7 +3,7 @@
 use millrace_access::model::{Access, Action, BrokerLimits, ClientLimits, Effect, Limits, Rule};
 use millrace_layers::Store;
 use millrace_layers::accounts::{self, ACCESS};
-use millrace_layers::incidents::{self, Incident, IncidentSearch, Kind};
+use millrace_layers::incidents::{self, IncidentRecord, IncidentSearch, Kind};
 use millrace_mqtt::Version::{V5, V311};
 use millrace_mqtt::{
     Connect, Packet, PacketType, Properties, Property, Publish, QoS, ReasonCode, SubscribeOptions, Version,
@@ -48,7 +48,7 @@ fn reached(server: &Server, limit: &str) -> u64 {
 }
 
 /// What the tenant is told, the latest first, once there is one of this kind.
-fn told(database: &Database, id: u64, kind: Kind) -> Vec<Incident> {
+fn told(database: &Database, id: u64, kind: Kind) -> Vec<IncidentRecord> {
     let store = Store::new(database.clone());
     let wanted = IncidentSearch { kind: Some(kind), ..IncidentSearch::default() };
     let read = || {

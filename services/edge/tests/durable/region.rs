@@ -508,7 +508,7 @@ fn a_pod_that_starts_again_after_a_kill_says_the_wills_to_clients_that_others_on
     let store = Store::new(database.clone());
     let broker = block_on(store.ensure_broker(b"default")).unwrap().id;
     let id = SessionId { broker, client: b"ann" };
-    let attach = |will: Option<sessions::Will>| {
+    let attach = |will: Option<sessions::PendingWill>| {
         let will = &will;
         let request = || Attach {
             owner: "one".into(),
@@ -522,7 +522,7 @@ fn a_pod_that_starts_again_after_a_kill_says_the_wills_to_clients_that_others_on
     };
     let body = attach(None).unwrap();
     drop(one);
-    attach(Some(sessions::Will { delay_s: 0, body }));
+    attach(Some(sessions::PendingWill { delay_s: 0, body }));
     let _one = net.pod(&database, "one", 1);
     assert_eq!(take(&mut watcher).payload, b"gone");
 }

@@ -19,7 +19,7 @@ pub(crate) struct Link {
     /// The last probe of the round-trip time that the server has answered.
     echoed: watch::Sender<u64>,
     pub(crate) changed: Notify,
-    /// Subjects that the user needs permission for.
+    /// Subjects that the NATS user needs permissions for, shown when the server denies one.
     subjects: String,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct News {
     pub(crate) transitions: Vec<bool>,
     /// The server asks its clients to leave.
     pub(crate) is_lame: bool,
-    /// Set when the user must be notified.
+    /// `Some` when it has changed.
     pub(crate) health: Option<Health>,
 }
 

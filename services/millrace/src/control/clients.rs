@@ -11,7 +11,7 @@ use millrace_layers::{BrokerId, pods};
 use tokio::sync::mpsc::{self, Receiver};
 
 use super::live::Edge;
-use crate::inspect::now_ms;
+use crate::clock::now_ms;
 
 /// Longest wait for pods: a hundred times what a pod with a million connections takes for its part of a page.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -10,7 +10,7 @@ use millrace_mqtt::{
 };
 use tokio::net::UnixStream;
 
-use crate::serve::Running;
+use crate::running::Running;
 
 /// Longest wait for the edge, which itself waits 10 s for the store.
 const PATIENCE: Duration = Duration::from_secs(15);

@@ -7,16 +7,16 @@ use std::time::Duration;
 use futures_util::stream::BoxStream;
 use millrace_control::{
     AccessQuestion, ClientDetails, Clients, Live, LiveAnswer, LiveBroker, LiveError, Metrics, Page,
-    PageRequest, Publication, Published, Retained, RetainedMessage, Session, SessionDetails, StoredMessages,
-    TailEvent, TestedAction, TopicBranch, Visit,
+    PageRequest, PublishRequest, Published, Retained, RetainedMessage, Session, SessionDetails,
+    StoredMessages, TailEvent, TestedAction, TopicBranch, Visit,
 };
 use millrace_layers::{Store, limits::NAME_BYTES_MAX, metering};
 use millrace_storage::{Database, Host as _, System, Transaction};
 use tokio::task::spawn_blocking;
 
 use super::{clients, messages, publish, retained, sessions, tail};
-use crate::inspect::Live as _;
-use crate::serve::Running;
+use crate::running::Live as _;
+use crate::running::Running;
 
 /// Time limit and interval for a change by the edge to appear in the store.
 const STORED_WITHIN: Duration = Duration::from_secs(10);
@@ -77,7 +77,7 @@ impl Edge {
 }
 
 impl Live for Edge {
-    fn publish<'a>(&'a self, visit: &'a Visit, publication: &'a Publication) -> LiveAnswer<'a, Published> {
+    fn publish<'a>(&'a self, visit: &'a Visit, publication: &'a PublishRequest) -> LiveAnswer<'a, Published> {
         Box::pin(publish::publish(self, visit, publication))
     }
 
@@ -101,7 +101,7 @@ impl Live for Edge {
 
     fn metrics<'a>(&'a self, broker: &'a LiveBroker) -> LiveAnswer<'a, Metrics> {
         Box::pin(async move {
-            let (id, at_ms) = (broker.id, crate::inspect::now_ms());
+            let (id, at_ms) = (broker.id, crate::clock::now_ms());
             let live = self.run(|tx| async move { metering::live(&tx, id, at_ms).await }).await?;
             Ok(Metrics {
                 at_ms,

@@ -10,7 +10,7 @@ use lettre::message::{Mailbox, header::ContentType};
 use lettre::transport::smtp::authentication::Credentials;
 use lettre::transport::smtp::client::{Tls, TlsParameters};
 use lettre::{Address, Message, SmtpTransport, Transport as _};
-use millrace_control::{Letter, Mailer, Secret};
+use millrace_control::{MailMessage, Mailer, Secret};
 use tracing::{info, warn};
 
 use crate::limits::{LETTERS_MAX, SMTP_TIMEOUT};
@@ -97,7 +97,7 @@ impl SmtpArgs {
 }
 
 /// Queues e-mails for the thread that sends them.
-pub(crate) struct Smtp(SyncSender<Letter>);
+pub(crate) struct Smtp(SyncSender<MailMessage>);
 
 impl Smtp {
     /// The thread ends when this is dropped.
@@ -112,7 +112,7 @@ impl Smtp {
 }
 
 impl Mailer for Smtp {
-    fn send(&self, email: Letter) {
+    fn send(&self, email: MailMessage) {
         if let Err(TrySendError::Full(_)) = self.0.try_send(email) {
             warn!(
                 waiting = LETTERS_MAX,
@@ -143,7 +143,7 @@ fn transport(settings: &SmtpSettings) -> Result<SmtpTransport, String> {
 
 /// An e-mail that the mail server has not taken yet.
 struct Delayed {
-    email: Letter,
+    email: MailMessage,
     at: Instant,
     /// Attempts that have failed.
     failed: usize,
@@ -152,7 +152,7 @@ struct Delayed {
 /// Sends e-mails as they come. An e-mail that the mail server defers waits until it is due, while the others go on: one address
 /// must not delay everybody else's mail.
 #[allow(clippy::disallowed_methods, reason = "the thread has no clock but the system's")]
-fn send_all(transport: &SmtpTransport, from: &Mailbox, emails: &Receiver<Letter>) {
+fn send_all(transport: &SmtpTransport, from: &Mailbox, emails: &Receiver<MailMessage>) {
     let mut delayed: Vec<Delayed> = Vec::new();
     loop {
         let next = delayed.iter().enumerate().min_by_key(|(_, delayed)| delayed.at);
@@ -197,7 +197,7 @@ struct Unsent {
     is_permanent: bool,
 }
 
-fn send(transport: &SmtpTransport, from: &Mailbox, email: &Letter) -> Result<(), Unsent> {
+fn send(transport: &SmtpTransport, from: &Mailbox, email: &MailMessage) -> Result<(), Unsent> {
     let never = |error: String| Unsent { error, is_permanent: true };
     // A Mailbox would take the address out of `name <address>`.
     let to: Address =
@@ -296,8 +296,8 @@ mod tests {
         (listener, settings)
     }
 
-    fn email(to: &str) -> Letter {
-        Letter { to: to.into(), subject: "Confirm", text: "Hello\n".into() }
+    fn email(to: &str) -> MailMessage {
+        MailMessage { to: to.into(), subject: "Confirm", text: "Hello\n".into() }
     }
 
     #[test]
@@ -342,7 +342,7 @@ mod tests {
         let (listener, settings) = local();
         let smtp = Smtp::start(&settings).unwrap();
         let text = "Open https://console.example.org/confirm#secret\n";
-        smtp.send(Letter { to: "ann@example.org".into(), subject: "Confirm", text: text.into() });
+        smtp.send(MailMessage { to: "ann@example.org".into(), subject: "Confirm", text: text.into() });
         let said = serve(&listener, |_| b"250 yes\r\n");
         for expected in [
             "MAIL FROM:<millrace@example.org>",

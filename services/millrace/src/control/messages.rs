@@ -11,12 +11,13 @@ use millrace_edge::stored;
 use millrace_layers::index::{self, Part};
 use millrace_layers::limits::TOPIC_BYTES_MAX;
 use millrace_layers::sessions::{self, SessionId};
-use millrace_layers::streams::{self, Entry, Progress, ReadLimit, StreamId};
+use millrace_layers::streams::{self, Progress, ReadLimit, StreamEntry, StreamId};
 use millrace_layers::{BrokerId, Position, subscriptions};
 use millrace_storage::{Read, Version};
 
 use super::live::Edge;
-use crate::inspect::{name, now_ms};
+use crate::clock::now_ms;
+use crate::text::name;
 
 /// Messages that one request examines, of all topics of the filters, and the bytes of their bodies.
 const LOOK: ReadLimit = ReadLimit { entries: 500, bytes: 8 << 20 };
@@ -90,7 +91,7 @@ pub(super) async fn list(
         async move { streams::newest(&tx, broker, ids, LOOK).await }
     });
     let newest = newest.await?;
-    let mut found: Vec<(Entry, stored::DecodedMessage)> = Vec::new();
+    let mut found: Vec<(StreamEntry, stored::DecodedMessage)> = Vec::new();
     for entry in newest.entries {
         match stored::entry(&entry.body) {
             Some((of, message)) if of == topic => found.push((entry, message)),
@@ -227,7 +228,7 @@ async fn filters(
 }
 
 fn shown(
-    entry: &Entry,
+    entry: &StreamEntry,
     message: &stored::DecodedMessage,
     streams: &[TopicStream],
     subscribers: &Subscribers,

@@ -21,7 +21,8 @@ use axum::Router;
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use millrace_control::{
-    Clock, Control, Fabric, LocalDoor, OidcSettings, Operations, Options, OwnPod, Price, Secret, SignUpBy,
+    ApiOptions, Clock, Control, FabricState, LocalDoor, OidcSettings, Operations, OwnPod, Price, Secret,
+    SignUpBy,
 };
 use millrace_edge::DrainRate;
 use millrace_layers::accounts::keys;
@@ -31,11 +32,12 @@ use tracing::{info, warn};
 
 pub(crate) use mail::SmtpSettings;
 
-use crate::args::network;
 use crate::failure::Failure;
-use crate::http::{Addresses, SIGN_UP_PATH, reachable};
+use crate::http::SIGN_UP_PATH;
 use crate::limits::SECRET_KEY_CHARS_MIN;
-use crate::serve::Running;
+use crate::listeners::{Addresses, reachable};
+use crate::running::Running;
+use crate::values::{network, public_url};
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ControlArgs {
@@ -118,7 +120,7 @@ pub(crate) enum WhoSignsUp {
 /// The control plane, shared by the HTTP ports of all pods of this process.
 pub(crate) struct Plane {
     control: Control,
-    options: Options,
+    options: ApiOptions,
     public_url: Option<String>,
     reach: reach::ReachArgs,
 }
@@ -127,7 +129,7 @@ struct TimeOfDay;
 
 impl Clock for TimeOfDay {
     fn now_ms(&self) -> u64 {
-        crate::inspect::now_ms()
+        crate::clock::now_ms()
     }
 }
 
@@ -165,7 +167,7 @@ impl Plane {
         }
         let is_secure = args.public_url.as_ref().is_some_and(|url| url.starts_with("https://"));
         let local = is_local.then(local_door).transpose()?;
-        let options = Options { is_secure, proxies: args.http_proxies.clone(), oidc, local };
+        let options = ApiOptions { is_secure, proxies: args.http_proxies.clone(), oidc, local };
         Ok(Self { control, options, public_url: args.public_url.clone(), reach: args.reach.clone() })
     }
 
@@ -258,7 +260,7 @@ impl Operations for Process {
     fn pod(&self) -> Option<OwnPod> {
         let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
         let edge = running.as_ref()?;
-        let fabric = edge.fabric_health().map(|health| Fabric {
+        let fabric = edge.fabric_health().map(|health| FabricState {
             is_connected: health.connected,
             state: health.to_string(),
             pods: health.pods,
@@ -296,16 +298,6 @@ fn local_door() -> Result<LocalDoor, Failure> {
     Ok(LocalDoor { token, machine })
 }
 
-pub(crate) fn public_url(text: &str) -> Result<String, String> {
-    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-    let host = rest.map(|rest| rest.trim_end_matches('/'));
-    if host.is_some_and(|host| !host.is_empty() && !host.contains(['/', '?', '#', ' '])) {
-        return Ok(text.trim_end_matches('/').to_owned());
-    }
-    Err("http:// or https:// and a host, without a path, is allowed, such as https://console.example.org"
-        .into())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -324,14 +316,5 @@ mod tests {
         assert_eq!(format!("{:?}", secret_key(&one).unwrap()), "(hidden)");
         assert!(secret_key(&file("short", "short")).unwrap_err().contains("at least 32"));
         assert!(secret_key("/nowhere/key").unwrap_err().contains("cannot be read"));
-    }
-
-    #[test]
-    fn a_public_url_has_a_scheme_and_a_host_and_no_path() {
-        assert_eq!(public_url("https://a.example/").as_deref(), Ok("https://a.example"));
-        assert_eq!(public_url("http://127.0.0.1:8080").as_deref(), Ok("http://127.0.0.1:8080"));
-        for wrong in ["", "a.example", "https://", "https://a.example/console", "ftp://a", "https://a b"] {
-            assert!(public_url(wrong).is_err(), "{wrong}");
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! Publishes messages for the API.
 
-use millrace_control::{LiveError, Publication, Published, Visit};
+use millrace_control::{LiveError, PublishRequest, Published, Visit};
 use millrace_edge::stored;
 use millrace_mqtt::{
     Ack, Disconnect, Packet, PacketId, Properties, Property, Publish, QoS, ReasonCode, Version, encode,
@@ -14,7 +14,7 @@ const STRING_BYTES_MAX: usize = 65_535;
 pub(super) async fn publish(
     edge: &Edge,
     visit: &Visit,
-    publication: &Publication,
+    publication: &PublishRequest,
 ) -> Result<Published, LiveError> {
     check(publication)?;
     let properties = properties(publication);
@@ -84,7 +84,7 @@ async fn acknowledged(
     Ok(reason)
 }
 
-fn check(publication: &Publication) -> Result<(), LiveError> {
+fn check(publication: &PublishRequest) -> Result<(), LiveError> {
     let invalid = |field, what: &str| Err(LiveError::Invalid { field, what: what.into() });
     if !stored::is_topic(&publication.topic) {
         return invalid("topic", "is no topic: it has 1 to 65535 bytes, without + and #");
@@ -108,8 +108,8 @@ fn check(publication: &Publication) -> Result<(), LiveError> {
     Ok(())
 }
 
-fn properties(publication: &Publication) -> Vec<u8> {
-    let Publication { content_type, response_topic, correlation_data, message_expiry_s, .. } = publication;
+fn properties(publication: &PublishRequest) -> Vec<u8> {
+    let PublishRequest { content_type, response_topic, correlation_data, message_expiry_s, .. } = publication;
     let all = [
         content_type.as_deref().map(Property::ContentType),
         response_topic.as_deref().map(Property::ResponseTopic),

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use clap::Args;
 use millrace_control::{Ports, Reach};
 
-use crate::http::{Addresses, reachable};
+use crate::listeners::{Addresses, reachable};
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReachArgs {

@@ -13,7 +13,7 @@ use millrace_layers::{
 use millrace_storage::Read;
 
 use super::live::Edge;
-use crate::inspect::name;
+use crate::text::name;
 
 /// Messages counted below one level of the tree.
 const COUNTED_MAX: usize = 200;

@@ -4,14 +4,16 @@ use millrace_control::{LiveError, Page, PageRequest, Session, SessionDetails, Se
 use millrace_layers::limits::NAME_BYTES_MAX;
 use millrace_layers::sessions::{self, EXPIRY_NEVER, SessionId};
 use millrace_layers::{
-    BrokerId, look,
+    BrokerId,
+    look::{self, StoredSession},
     qos2::{self, Direction},
     subscriptions,
 };
 use millrace_storage::Read;
 
 use super::live::Edge;
-use crate::inspect::{Found, find, name, now_ms};
+use crate::clock::now_ms;
+use crate::text::name;
 
 /// Queued messages that a list counts, in each session and altogether, because counting means reading them.
 const WAITING_IN_LIST_MAX: usize = 1_000;
@@ -39,7 +41,7 @@ pub(super) async fn list(
         // Each session has a transaction of its own, because all together may take longer than a transaction may. A
         // session that ended meanwhile is left out.
         let max = share(left);
-        if let Some(found) = edge.run(|tx| async move { find(&tx, id, max).await }).await? {
+        if let Some(found) = edge.run(|tx| async move { look::session(&tx, id, max).await }).await? {
             left = left.saturating_sub(usize::try_from(found.waiting.totals.entries).unwrap_or(max));
             items.push(summary(client, &found));
         }
@@ -57,7 +59,7 @@ pub(super) async fn show(
         return Err(LiveError::NotFound("session"));
     }
     let details = edge.run(|tx| async move {
-        let Some(found) = find(&tx, id, WAITING_MAX).await? else { return Ok(None) };
+        let Some(found) = look::session(&tx, id, WAITING_MAX).await? else { return Ok(None) };
         let ids = async |direction| {
             let ids = qos2::list(&tx, id, direction, Read::Snapshot).await?;
             Ok::<_, millrace_layers::Error>(ids.into_iter().map(|(id, _)| id).collect())
@@ -79,8 +81,8 @@ fn share(left: usize) -> usize {
     left.clamp(1, WAITING_IN_LIST_MAX)
 }
 
-fn summary(client: &[u8], found: &Found) -> Session {
-    let Found { record, subscriptions, waiting } = found;
+fn summary(client: &[u8], found: &StoredSession) -> Session {
+    let StoredSession { record, subscriptions, waiting } = found;
     let state = match record {
         record if record.is_expired(now_ms()) => SessionState::Expired,
         record if record.is_detached() => SessionState::Offline,
@@ -100,7 +102,7 @@ fn summary(client: &[u8], found: &Found) -> Session {
     }
 }
 
-fn subscription(of: &subscriptions::Subscription) -> Subscription {
+fn subscription(of: &subscriptions::StoredSubscription) -> Subscription {
     let options = millrace_edge::stored::subscription_options(of.options.bits);
     Subscription {
         filter: name(&of.filter),

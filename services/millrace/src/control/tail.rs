@@ -21,7 +21,7 @@ use tokio::time::{Instant, Interval, interval};
 
 use super::inside::{Gone, Inside};
 use super::live::Edge;
-use crate::inspect::now_ms;
+use crate::clock::now_ms;
 
 /// Messages queued for a browser.
 const QUEUE_MESSAGES: usize = 500;

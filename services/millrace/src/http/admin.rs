@@ -16,7 +16,7 @@ use super::{Health, spawn, stopping, threads};
 use crate::console;
 use crate::limits::{ADMIN_CONNECTIONS_MAX, ConnectionLimits, HTTP_HEAD_TIME};
 use crate::process_metrics;
-use crate::serve::Running;
+use crate::running::Running;
 
 #[derive(Clone)]
 struct Shared {

@@ -11,8 +11,9 @@ use millrace_storage::{OpenError, Options, RestoreError};
 
 use super::place::{Ended, Out, Place};
 use super::rows::Row;
-use super::{source, text};
+use super::source;
 use crate::permissions::keep_private;
+use crate::text;
 
 /// Time between two rows of progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);

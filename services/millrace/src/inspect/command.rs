@@ -7,16 +7,18 @@ use super::args::{
     BackupArgs, Folder, Look, RestoreArgs, RetainedArgs, RetainedCommand, SessionsArgs, SessionsCommand,
     StreamsArgs, StreamsCommand,
 };
-use super::confirm::{confirm, may_ask};
 use super::place::Ended;
 use super::print::{Printer, Style};
 use super::request::Request;
 use super::rows::Row;
 use super::source::Source;
-use super::{backup as copies, now_ms, show, text};
+use super::{backup as copies, show};
+use crate::clock::now_ms;
 use crate::failure::Failure;
 use crate::remote::{Stored, stored};
 use crate::settings;
+use crate::terminal::confirm::{confirm, may_ask};
+use crate::text;
 
 /// Items that are counted at most for the question before a removal.
 const COUNTED_MAX: usize = 10_000;

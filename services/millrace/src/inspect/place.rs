@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use millrace_layers::{BrokerId, Store, catalog};
 use millrace_storage::{Embedded, Read, Transaction, block_on};
 
-use super::live::Live;
 use super::request::Request;
 use super::rows::Row;
 use super::{backup, retained, sessions, streams};
+use crate::running::Live;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
@@ -95,9 +95,4 @@ impl Place {
             ))
         })
     }
-}
-
-/// Invalid UTF-8 is replaced.
-pub(crate) fn name(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }

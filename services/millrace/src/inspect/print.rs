@@ -5,8 +5,8 @@ use std::io::{self, ErrorKind, Write};
 use super::place::Ended;
 use super::rows::{Retained, Row, Session, State, Stream};
 use super::show;
-use super::table::{Align, Column, Table};
-use super::text;
+use crate::terminal::table::{Align, Column, Table};
+use crate::text;
 
 const SESSIONS: &[Column] = &[
     ("CLIENT", Align::Left),

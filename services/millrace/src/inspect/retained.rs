@@ -6,10 +6,10 @@ use millrace_edge::stored;
 use millrace_layers::{BrokerId, retained};
 use millrace_storage::{Host, Read, System, block_on};
 
-use super::live::Live;
-use super::place::{Ended, Out, Place, name};
+use super::place::{Ended, Out, Place};
 use super::rows::{Payload, Retained, RetainedDetails, Row};
-use super::text;
+use crate::running::Live;
+use crate::text::{self, name};
 
 const PAGE: usize = 200;
 
@@ -61,7 +61,7 @@ pub(super) fn show(place: &Place, broker: BrokerId, topic: &str, out: Out<'_>) -
     let body =
         place.run(|tx| async move { retained::get(&tx, broker, topic.as_bytes(), Read::Snapshot).await })?;
     let body = body.ok_or_else(|| not_found(topic))?;
-    let item = retained::Retained { topic: topic.as_bytes().to_vec().into(), body };
+    let item = retained::RetainedRow { topic: topic.as_bytes().to_vec().into(), body };
     let message = decode(&item)?;
     let escaped = |(name, value): (String, Vec<u8>)| (text::escape(name.as_bytes()), text::escape(&value));
     out(Row::RetainedDetails(Box::new(RetainedDetails {
@@ -101,7 +101,11 @@ pub(super) fn purge(
     if found { Ok(()) } else { Err(not_found(filter)) }
 }
 
-fn clear_stored(place: &Place, broker: BrokerId, items: &[retained::Retained]) -> Result<Vec<String>, Ended> {
+fn clear_stored(
+    place: &Place,
+    broker: BrokerId,
+    items: &[retained::RetainedRow],
+) -> Result<Vec<String>, Ended> {
     place.run(|tx| async move {
         for item in items {
             retained::clear(&tx, broker, &item.topic).await?;
@@ -115,7 +119,7 @@ fn clear_live(
     place: &Place,
     live: &dyn Live,
     (broker_name, broker): (&str, BrokerId),
-    items: &[retained::Retained],
+    items: &[retained::RetainedRow],
 ) -> Result<Vec<String>, Ended> {
     let mut purged = Vec::new();
     for item in items {
@@ -136,7 +140,7 @@ fn clear_live(
 }
 
 /// True as well when the store has a newer message of the topic.
-fn is_removed_in_time(place: &Place, broker: BrokerId, item: &retained::Retained) -> Result<bool, Ended> {
+fn is_removed_in_time(place: &Place, broker: BrokerId, item: &retained::RetainedRow) -> Result<bool, Ended> {
     let (host, topic) = (System::new(), &item.topic);
     loop {
         let body = place.run(|tx| async move { retained::get(&tx, broker, topic, Read::Snapshot).await })?;
@@ -156,7 +160,7 @@ fn page(
     filter: Option<&str>,
     from: Option<&retained::Bookmark>,
     limit: usize,
-) -> Result<retained::Page, Ended> {
+) -> Result<retained::RetainedPage, Ended> {
     place.run(|tx| async move {
         match filter {
             Some(filter) => {
@@ -167,7 +171,7 @@ fn page(
     })
 }
 
-fn decode(item: &retained::Retained) -> Result<stored::DecodedMessage, Ended> {
+fn decode(item: &retained::RetainedRow) -> Result<stored::DecodedMessage, Ended> {
     stored::retained(&name(&item.topic), &item.body).ok_or_else(|| {
         let topic = text::escape(&item.topic);
         Ended::Failed(format!("the message of \"{topic}\" is of a format that this version does not know"))

@@ -3,17 +3,18 @@
 use bytes::Bytes;
 use millrace_edge::stored;
 use millrace_layers::{
-    BrokerId, Filter, look,
+    BrokerId,
+    look::{self, StoredSession},
     qos2::{self, Direction},
     sessions::{self, EXPIRY_NEVER, Record, SessionId},
-    streams::{self, Source, WaitingMessages},
     subscriptions::{self, NO_STREAM},
 };
 use millrace_storage::{Read, Transaction, TransactionOption};
 
-use super::place::{Ended, Out, Place, name};
+use super::place::{Ended, Out, Place};
 use super::rows::{Row, Session, SessionDetails, SessionPurged, State, Subscription, Will};
-use super::{now_ms, text};
+use crate::clock::now_ms;
+use crate::text::{self, name};
 
 /// Queued messages that are counted in a session.
 const WAITING_MAX: usize = 10_000;
@@ -41,7 +42,7 @@ pub(super) fn list(
             }
             let id = SessionId { broker, client: &client };
             // Skips a session that ended meanwhile.
-            if let Some(found) = place.run(|tx| async move { find(&tx, id, WAITING_MAX).await })? {
+            if let Some(found) = place.run(|tx| async move { look::session(&tx, id, WAITING_MAX).await })? {
                 out(Row::Session(summary(place, &client, &found)))?;
                 left -= 1;
             }
@@ -53,7 +54,7 @@ pub(super) fn list(
 pub(super) fn show(place: &Place, broker: BrokerId, client: &str, out: Out<'_>) -> Result<(), Ended> {
     let id = SessionId { broker, client: client.as_bytes() };
     let details = place.run(|tx| async move {
-        let Some(found) = find(&tx, id, WAITING_MAX).await? else { return Ok(None) };
+        let Some(found) = look::session(&tx, id, WAITING_MAX).await? else { return Ok(None) };
         let ids = async |direction| {
             let ids = qos2::list(&tx, id, direction, Read::Snapshot).await?;
             Ok::<_, millrace_layers::Error>(ids.into_iter().map(|(id, _)| id).collect())
@@ -133,33 +134,8 @@ fn page(
     place.run(|tx| async move { sessions::list(&tx, broker, after, limit).await })
 }
 
-/// A session as one transaction sees it.
-pub(crate) struct Found {
-    pub(crate) record: Record,
-    pub(crate) subscriptions: Vec<subscriptions::Subscription>,
-    pub(crate) waiting: WaitingMessages,
-}
-
-pub(crate) async fn find(
-    tx: &Transaction,
-    id: SessionId<'_>,
-    waiting_max: usize,
-) -> millrace_layers::Result<Option<Found>> {
-    let Some(record) = sessions::get(tx, id, Read::Snapshot).await? else { return Ok(None) };
-    let subscriptions = subscriptions::list(tx, id).await?;
-    // Messages of shared subscriptions wait in their group, which has a cursor of its own.
-    let own = |of: &&subscriptions::Subscription| {
-        of.stream != NO_STREAM && Filter::parse(&of.filter).group.is_empty()
-    };
-    let sources: Vec<Source> =
-        subscriptions.iter().filter(own).map(|of| Source { stream: of.stream, since: of.since }).collect();
-    let (cursor, acknowledged) = (record.cursor, &record.acknowledged);
-    let waiting = streams::waiting(tx, id.broker, &sources, cursor, acknowledged, waiting_max).await?;
-    Ok(Some(Found { record, subscriptions, waiting }))
-}
-
-fn summary(place: &Place, client: &[u8], found: &Found) -> Session {
-    let Found { record, subscriptions, waiting } = found;
+fn summary(place: &Place, client: &[u8], found: &StoredSession) -> Session {
+    let StoredSession { record, subscriptions, waiting } = found;
     let state = match record {
         record if record.is_expired(now_ms()) => State::Expired,
         record if record.is_detached() => State::Offline,
@@ -180,7 +156,7 @@ fn summary(place: &Place, client: &[u8], found: &Found) -> Session {
     }
 }
 
-fn subscription(of: &subscriptions::Subscription) -> Subscription {
+fn subscription(of: &subscriptions::StoredSubscription) -> Subscription {
     let options = stored::subscription_options(of.options.bits);
     Subscription {
         filter: name(&of.filter),

@@ -1,5 +1,7 @@
 use std::sync::Arc;
 
+use millrace_layers::streams;
+
 use super::*;
 use crate::inspect::request::Request;
 use crate::inspect::testing::{Asked, append, place, rows, subscribed};
@@ -55,7 +57,7 @@ fn what_waits_is_counted_up_to_a_limit() {
             let (stream, body) = ([stream], &body);
             async move {
                 for number in 0..=WAITING_MAX as u16 {
-                    let publish = streams::Publish { place: number, now_ms: 5, body };
+                    let publish = streams::NewEntry { place: number, now_ms: 5, body };
                     streams::append(&tx, 1, &stream, publish)?;
                 }
                 Ok(())

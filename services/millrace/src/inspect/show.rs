@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use super::rows::{RetainedDetails, SessionDetails, State, StreamDetails, Subscription};
-use super::table::{Align, Column, Table};
-use super::text;
+use crate::terminal::table::{Align, Column, Table};
+use crate::text;
 
 const PAYLOAD_BYTES_MAX: usize = 4_096;
 

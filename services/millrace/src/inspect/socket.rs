@@ -18,10 +18,10 @@ use millrace_storage::Embedded;
 use serde::{Deserialize, Serialize};
 use tracing::{debug, error, info};
 
-use super::live::Live;
 use super::place::{Ended, Out, Place};
 use super::request::Request;
 use super::rows::Row;
+use crate::running::Live;
 
 const NAME: &str = "admin.sock";
 

@@ -2,15 +2,16 @@
 
 use millrace_edge::stored;
 use millrace_layers::{
-    BrokerId, Filter, Position, index,
+    BrokerId, GroupedFilter, Position, index,
     streams::{self, ReadLimit, Source, StreamId, Totals},
     subscriptions,
 };
 use millrace_storage::{Read, Transaction, TransactionOption};
 
-use super::place::{Ended, Out, Place, name};
+use super::place::{Ended, Out, Place};
 use super::rows::{Entry, Row, Stream, StreamDetails};
-use super::{now_ms, text};
+use crate::clock::now_ms;
+use crate::text::{self, name};
 
 const PAGE: usize = 100;
 
@@ -100,13 +101,13 @@ pub(super) fn purge(place: &Place, broker: BrokerId, filter: &str, out: Out<'_>)
 }
 
 fn id_of(place: &Place, broker: BrokerId, filter: &str) -> Result<StreamId, Ended> {
-    let parsed = Filter::parse(filter.as_bytes());
+    let parsed = GroupedFilter::parse(filter.as_bytes());
     let found = place.run(|tx| async move { index::streams(&tx, broker, parsed.filter).await })?;
     let of_group = found.into_iter().find(|indexed| indexed.group == parsed.group);
     of_group.map(|indexed| indexed.stream).ok_or_else(|| not_found(filter))
 }
 
-fn entry(entry: &streams::Entry) -> Entry {
+fn entry(entry: &streams::StreamEntry) -> Entry {
     let known = stored::entry(&entry.body);
     Entry {
         position: format!("{:?}", entry.position),

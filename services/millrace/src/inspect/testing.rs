@@ -7,15 +7,15 @@ use bytes::Bytes;
 use millrace_layers::{
     Store,
     sessions::{Attach, SessionId},
-    streams::{Publish, StreamRef},
-    subscriptions::Options,
+    streams::{NewEntry, StreamRef},
+    subscriptions::StoredOptions,
 };
 use millrace_storage::{Embedded, Options as StoreOptions, block_on};
 
-use super::live::Live;
 use super::place::{Ended, Place};
 use super::request::Request;
 use super::rows::Row;
+use crate::running::Live;
 
 pub(super) const BROKER: u64 = 1;
 
@@ -35,17 +35,18 @@ pub(super) fn subscribed(layers: &Store, client: &str, filter: &str) -> StreamRe
         owner: Bytes::from_static(b"test"),
         clean: false,
         expiry_s: 3_600,
-        now_ms: super::now_ms(),
+        now_ms: crate::clock::now_ms(),
         will: None,
         details: None,
     };
     let epoch = block_on(layers.attach(id, &request)).unwrap().epoch;
-    let subscribed = block_on(layers.subscribe(id, epoch, filter.as_bytes(), Options::default())).unwrap();
+    let subscribed =
+        block_on(layers.subscribe(id, epoch, filter.as_bytes(), StoredOptions::default())).unwrap();
     StreamRef { stream: subscribed.stream, partition: 0 }
 }
 
 pub(super) fn append(layers: &Store, to: &[StreamRef], body: &Bytes) {
-    block_on(layers.append(BROKER, to, Publish { place: 0, now_ms: super::now_ms(), body })).unwrap();
+    block_on(layers.append(BROKER, to, NewEntry { place: 0, now_ms: crate::clock::now_ms(), body })).unwrap();
 }
 
 pub(super) fn rows(place: &Place, request: &Request) -> Result<Vec<Row>, Ended> {

@@ -8,7 +8,7 @@ use super::input;
 use super::print::Fields;
 use super::site::{Site, part};
 use crate::failure::Failure;
-use crate::inspect::confirm::{confirm, may_ask};
+use crate::terminal::confirm::{confirm, may_ask};
 
 struct Kind {
     path: &'static str,

@@ -8,8 +8,8 @@ use super::args::{Limit, OfBroker, Sure};
 use super::print::Fields;
 use super::site::{Site, part};
 use crate::failure::Failure;
-use crate::inspect::confirm::{confirm, may_ask};
 use crate::limits::whole_number;
+use crate::terminal::confirm::{confirm, may_ask};
 
 const INCIDENTS: Fields = &[
     ("LAST", "last_at_ms"),

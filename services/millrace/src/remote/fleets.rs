@@ -12,10 +12,10 @@ use super::input;
 use super::login::checked;
 use super::print::{Fields, Printer};
 use super::site::{Site, part};
+use crate::clock::now_ms;
 use crate::failure::Failure;
-use crate::inspect::confirm::{confirm, may_ask};
-use crate::inspect::now_ms;
 use crate::limits::{API_ANSWER_BYTES_MAX, whole_number};
+use crate::terminal::confirm::{confirm, may_ask};
 
 /// The API's maximum.
 const BATCH: usize = 1_000;

@@ -15,8 +15,8 @@ use super::client::{Answer, Ask, CSRF_TOKEN, Client, LOG_IN_HINT};
 use super::input;
 use super::print::{Printer, say};
 use super::site::{Site, part};
+use crate::clock::now_ms;
 use crate::failure::Failure;
-use crate::inspect::now_ms;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Login {
@@ -221,7 +221,7 @@ impl Login {
 
 /// Returns a scheme and a host. The token gives full access, so the host needs TLS or must be this machine.
 pub(super) fn checked(url: &str, insecure: bool) -> Result<String, Failure> {
-    let url = crate::control::public_url(url)
+    let url = crate::values::public_url(url)
         .map_err(|what| Failure::Settings(format!("\"{url}\" is no address of a service: {what}")))?;
     let host = url.strip_prefix("http://").map(|host| host.rsplit_once(':').map_or(host, |(host, _)| host));
     let is_here = |host: &str| {

@@ -11,8 +11,8 @@ use super::args::OfBroker;
 use super::print::say;
 use super::site::{Site, part};
 use crate::failure::Failure;
-use crate::inspect::text;
 use crate::limits::{API_ANSWER_BYTES_MAX, whole_number};
+use crate::text;
 
 #[derive(Debug, Args)]
 pub(crate) struct PubArgs {

@@ -11,9 +11,9 @@ use super::fleets;
 use super::input;
 use super::print::{Fields, say};
 use super::site::{List, Site, client_part, part};
+use crate::clock::now_ms;
 use crate::failure::Failure;
-use crate::inspect::confirm::{confirm, may_ask};
-use crate::inspect::now_ms;
+use crate::terminal::confirm::{confirm, may_ask};
 
 const BROKERS: Fields =
     &[("NAME", "name"), ("CALLED", "display_name"), ("SUSPENDED", "suspended"), ("MADE", "created_at_ms")];

@@ -7,10 +7,10 @@ use serde_json::json;
 use super::args::{ApiArgs, Limit, Sure};
 use super::print::{Fields, say};
 use super::site::{Site, part};
+use crate::clock::now_ms;
 use crate::failure::Failure;
-use crate::inspect::confirm::{confirm, may_ask};
-use crate::inspect::now_ms;
 use crate::limits::whole_number;
+use crate::terminal::confirm::{confirm, may_ask};
 
 const MEMBERS: Fields =
     &[("ID", "id"), ("E-MAIL", "email"), ("NAME", "name"), ("ROLE", "role"), ("SINCE", "since_ms")];

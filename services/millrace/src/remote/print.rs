@@ -6,9 +6,10 @@ use std::io::{self, ErrorKind, Write};
 use serde_json::Value;
 
 use super::site::List;
+use crate::clock::now_ms;
 use crate::failure::Failure;
-use crate::inspect::table::{Align, Column, Table};
-use crate::inspect::{now_ms, text};
+use crate::terminal::table::{Align, Column, Table};
+use crate::text;
 
 /// Heads of columns, and the fields of the API below them.
 pub(super) type Fields = &'static [(&'static str, &'static str)];

@@ -9,9 +9,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use millrace_layers::{
     Position, Store,
-    sessions::{Attach, Detach, EXPIRY_NEVER, SessionId, Will},
-    streams::{Publish, ReadLimit, Source, StreamRef},
-    subscriptions::{Options, Subscribed},
+    sessions::{Attach, Detach, EXPIRY_NEVER, PendingWill, SessionId},
+    streams::{NewEntry, ReadLimit, Source, StreamRef},
+    subscriptions::{StoredOptions, Subscribed},
 };
 use millrace_storage::{Embedded, Options as StoreOptions, block_on};
 
@@ -86,13 +86,19 @@ impl Data {
     }
 
     /// Connects a client; returns its epoch.
-    pub(crate) fn attach(&self, client: &str, expiry_s: u32, will: Option<Will>) -> u64 {
+    pub(crate) fn attach(&self, client: &str, expiry_s: u32, will: Option<PendingWill>) -> u64 {
         let owner = Bytes::from_static(b"test");
         let request = Attach { owner, clean: false, expiry_s, now_ms: now_ms(), will, details: None };
         block_on(self.layers.attach(self.id(client), &request)).unwrap().epoch
     }
 
-    pub(crate) fn subscribe(&self, client: &str, epoch: u64, filter: &str, options: Options) -> Subscribed {
+    pub(crate) fn subscribe(
+        &self,
+        client: &str,
+        epoch: u64,
+        filter: &str,
+        options: StoredOptions,
+    ) -> Subscribed {
         block_on(self.layers.subscribe(self.id(client), epoch, filter.as_bytes(), options)).unwrap()
     }
 
@@ -104,7 +110,7 @@ impl Data {
 
     pub(crate) fn append(&self, stream: u64, at_ms: u64, body: &'static [u8]) {
         let (to, body) = ([StreamRef { stream, partition: 0 }], Bytes::from_static(body));
-        let publish = Publish { place: 0, now_ms: at_ms, body: &body };
+        let publish = NewEntry { place: 0, now_ms: at_ms, body: &body };
         block_on(self.layers.append(self.broker, &to, publish)).unwrap();
     }
 
@@ -118,10 +124,10 @@ impl Data {
     }
 
     /// An offline client, with a stream of three messages of which it has acknowledged one.
-    pub(crate) fn away(&self, client: &str, will: Option<Will>) {
+    pub(crate) fn away(&self, client: &str, will: Option<PendingWill>) {
         let epoch = self.attach(client, 604_800, will);
-        let own = self.subscribe(client, epoch, "a/+", Options { bits: 0b0101, identifier: 9 });
-        self.subscribe(client, epoch, "live", Options { bits: 0, identifier: 0 });
+        let own = self.subscribe(client, epoch, "a/+", StoredOptions { bits: 0b0101, identifier: 9 });
+        self.subscribe(client, epoch, "live", StoredOptions { bits: 0, identifier: 0 });
         for body in [&b"one"[..], b"two\n", b"three"] {
             self.append(own.stream, now_ms() - 2 * HOUR_MS, body);
         }
@@ -131,8 +137,8 @@ impl Data {
 }
 
 /// A will with a delay of a day.
-pub(crate) fn will() -> Option<Will> {
-    Some(Will { delay_s: 86_400, body: Bytes::from_static(b"gone") })
+pub(crate) fn will() -> Option<PendingWill> {
+    Some(PendingWill { delay_s: 86_400, body: Bytes::from_static(b"gone") })
 }
 
 /// Sessions of all kinds.
@@ -140,7 +146,7 @@ pub(crate) fn fill(folder: &Path) {
     let data = Data::open(folder);
     data.away("sensor-1", will());
     let epoch = data.attach("cut\n\x1b[2J", EXPIRY_NEVER, None);
-    let shared = data.subscribe("cut\n\x1b[2J", epoch, "$share/g/jobs", Options::default());
+    let shared = data.subscribe("cut\n\x1b[2J", epoch, "$share/g/jobs", StoredOptions::default());
     data.append(shared.stream, now_ms(), b"work");
     let epoch = data.attach("old", 60, will());
     data.detach("old", epoch, now_ms() - HOUR_MS);

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 pub use code::{Code, TopicCode};
 use code::{Path, Shape};
 
-use crate::group::Group;
+use crate::group::ShareGroup;
 use crate::router::Snapshot;
 use crate::set::Set;
 
@@ -158,7 +158,7 @@ impl Digest {
 
 impl Snapshot {
     /// The digest of all plain filters and of the shared ones for which `counts` is true, with room for `spare` more.
-    pub fn digest(&self, counts: impl Fn(&Group) -> bool, spare: usize) -> Result<Digest, TooMany> {
+    pub fn digest(&self, counts: impl Fn(&ShareGroup) -> bool, spare: usize) -> Result<Digest, TooMany> {
         let mut filters = 0;
         self.walk(
             (),

@@ -17,7 +17,6 @@ pub enum ExpiringKind {
     SignIn = 1,
     Invitation = 2,
     Receipt = 3,
-    /// The id is the organisation's own.
     FormerOrganisation = 4,
     /// A sign-up that nobody has confirmed.
     SignUp = 5,
@@ -40,7 +39,6 @@ impl Expiring {
         Ok(tx.set(self.key(), Bytes::new())?)
     }
 
-    /// The row was cancelled or handled.
     pub fn cancel(&self, tx: &Transaction) -> Result<()> {
         Ok(tx.clear(self.key())?)
     }

@@ -1,6 +1,7 @@
 //! Collections of documents that the control plane writes: accounts of people and organisations, and their settings.
 //! The control plane defines the documents; this module defines their keys, and lists that are not documents.
 //!
+//! A collection whose function does not say its key is by id; `settings`, `plans`, `groups` and `bans` are by name.
 //! Keys of documents about a broker begin with the broker's id, so the documents are erased with the broker and a pod
 //! reads one range for all of them.
 
@@ -12,13 +13,11 @@ use millrace_storage::{Read, Transaction};
 
 use crate::{BrokerId, documents::Collection, error::Result, rows, tags, tuple::Key};
 
-/// By id.
 #[must_use]
 pub fn organisations() -> Collection {
     region(tags::ORGANISATION)
 }
 
-/// By id.
 #[must_use]
 pub fn users() -> Collection {
     region(tags::USER)
@@ -66,7 +65,6 @@ pub fn sign_ins_of(user: &[u8]) -> Collection {
     of(tags::SIGN_IN_OF, user)
 }
 
-/// By id.
 #[must_use]
 pub fn invitations(organisation: &[u8]) -> Collection {
     of(tags::INVITATION, organisation)
@@ -78,7 +76,6 @@ pub fn invitation_hashes() -> Collection {
     region(tags::INVITATION_HASH)
 }
 
-/// By id.
 #[must_use]
 pub fn tokens(organisation: &[u8]) -> Collection {
     of(tags::TOKEN, organisation)
@@ -102,7 +99,6 @@ pub fn receipts() -> Collection {
     region(tags::RECEIPT)
 }
 
-/// By name.
 #[must_use]
 pub fn settings() -> Collection {
     region(tags::SETTING)
@@ -131,7 +127,6 @@ pub fn ledgers() -> Collection {
     region(tags::LEDGER)
 }
 
-/// By name.
 #[must_use]
 pub fn plans() -> Collection {
     region(tags::PLAN)
@@ -206,10 +201,8 @@ pub fn access(broker: BrokerId) -> Collection {
     Collection::new(broker, tags::ACCESS)
 }
 
-/// The id of the one document of [`access`].
 pub const ACCESS: &[u8] = b"";
 
-/// By name.
 #[must_use]
 pub fn groups(broker: BrokerId) -> Collection {
     Collection::new(broker, tags::ACCESS_GROUP)
@@ -227,13 +220,11 @@ pub fn jwt_issuers(broker: BrokerId) -> Collection {
     Collection::new(broker, tags::JWT_ISSUER)
 }
 
-/// By id.
 #[must_use]
 pub fn webhooks(broker: BrokerId) -> Collection {
     Collection::new(broker, tags::WEBHOOK)
 }
 
-/// By id.
 #[must_use]
 pub fn claim_tokens(broker: BrokerId) -> Collection {
     Collection::new(broker, tags::CLAIM_TOKEN)
@@ -245,7 +236,6 @@ pub fn claim_token_hashes() -> Collection {
     region(tags::CLAIM_TOKEN_HASH)
 }
 
-/// By name.
 #[must_use]
 pub fn bans(broker: BrokerId) -> Collection {
     Collection::new(broker, tags::BAN)

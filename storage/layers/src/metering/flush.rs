@@ -35,7 +35,6 @@ pub struct Said {
     pub units: [i64; 5],
     /// [`Counter::PublishedMessages`] and all counters after it.
     pub counters: [u64; 5],
-    /// Clients connected to the pod now.
     pub connections: u64,
     /// The pod's first flush for this broker in this window.
     pub is_new: bool,

@@ -24,7 +24,7 @@ use crate::{
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Retained {
+pub struct RetainedRow {
     pub topic: Bytes,
     /// The whole message.
     pub body: Bytes,
@@ -50,9 +50,9 @@ impl Bookmark {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Page {
+pub struct RetainedPage {
     /// In the order of their levels.
-    pub items: Vec<Retained>,
+    pub items: Vec<RetainedRow>,
     /// Where to go on; `None` at the end. A page may end early, even empty, after many keys that did not match.
     pub next: Option<Bookmark>,
     /// Keys that were read.
@@ -91,7 +91,7 @@ pub async fn matching(
     from: Option<&Bookmark>,
     limit: usize,
     read: Read,
-) -> Result<Page> {
+) -> Result<RetainedPage> {
     let root = Key::new(broker, tags::RETAINED);
     page_of(tx, broker, &root, &Pattern::new(&root, filter), from, limit, read).await
 }
@@ -103,7 +103,7 @@ pub async fn all(
     from: Option<&Bookmark>,
     limit: usize,
     read: Read,
-) -> Result<Page> {
+) -> Result<RetainedPage> {
     let root = Key::new(broker, tags::RETAINED);
     page_of(tx, broker, &root, &Pattern::everything(&root), from, limit, read).await
 }
@@ -116,7 +116,7 @@ async fn page_of(
     from: Option<&Bookmark>,
     limit: usize,
     read: Read,
-) -> Result<Page> {
+) -> Result<RetainedPage> {
     let (mut begin, end) = pattern.range();
     if let Some(Bookmark(from)) = from {
         begin = from.clone().max(begin);
@@ -124,7 +124,7 @@ async fn page_of(
     let options = RangeOptions { limit: pattern.page(limit), reverse: false, read };
     let examined_max = limit.max(1) * RETAINED_SKIPS_PER_ITEM;
     let reads_max = limit.clamp(RETAINED_READS.0, RETAINED_READS.1);
-    let (mut page, mut bytes, mut reads) = (Page::default(), 0, 0);
+    let (mut page, mut bytes, mut reads) = (RetainedPage::default(), 0, 0);
     while begin < end {
         if reads == reads_max {
             page.next = Some(Bookmark(begin));
@@ -146,7 +146,7 @@ async fn page_of(
                 Verdict::Matches(topic) => {
                     let body = blob(broker, &topic).rest(tx, row.value).await?;
                     bytes += topic.len() + body.len();
-                    page.items.push(Retained { topic: topic.into(), body });
+                    page.items.push(RetainedRow { topic: topic.into(), body });
                 }
                 Verdict::GoTo(next) => begin = next,
             }

@@ -15,13 +15,11 @@ pub struct Branch {
     pub has_message: bool,
     /// Messages of this topic and of all below it, as far as they were counted.
     pub messages: usize,
-    /// The count ended early.
     pub is_more: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Branches {
-    /// In order of their levels.
     pub items: Vec<Branch>,
     pub more: bool,
 }

@@ -4,16 +4,17 @@ use bytes::Bytes;
 use millrace_storage::{Read, Transaction};
 
 use super::{
-    Record, SessionId,
     end::{self, unschedule_expiry},
-    owner, record,
-    will::{self, Will},
+    owner,
+    will::{self, PendingWill},
 };
 use crate::{
+    SessionId,
     error::Result,
     name,
     position::Position,
-    subscriptions::{self, Subscription},
+    session_record::{self as record, Record},
+    subscriptions::{self, StoredSubscription},
 };
 
 #[derive(Clone, Debug)]
@@ -23,7 +24,7 @@ pub struct Attach {
     /// Lifetime without a connection, seconds; 0 ends the session with the connection.
     pub expiry_s: u32,
     pub now_ms: u64,
-    pub will: Option<Will>,
+    pub will: Option<PendingWill>,
     /// Data for the next owner; `None` leaves the data as it is.
     pub details: Option<Bytes>,
 }
@@ -37,7 +38,7 @@ pub struct Attached {
     /// There was a session; without `present` it has ended.
     pub existed: bool,
     pub record: Record,
-    pub subscriptions: Vec<Subscription>,
+    pub subscriptions: Vec<StoredSubscription>,
     /// Pod and epoch of a connection that must be closed, because this one replaces it.
     pub replaced: Option<(Bytes, u64)>,
     /// The will of the earlier connection, if it fires: to be published in the same transaction.

@@ -3,14 +3,15 @@
 use bytes::Bytes;
 use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
 
-use super::{Record, SessionId, detach, fence, get, owned, owner, record, will};
+use super::{detach, owned, owner, will};
 use crate::{
-    BrokerId,
+    BrokerId, SessionId,
     due::{self, Due, DueKind},
     error::Result,
     metering::{self, Level},
-    qos2, subscriptions,
-    tuple::Elements,
+    session_record::{self as record, Record, fence, get},
+    subscriptions, tags,
+    tuple::{Elements, Key},
 };
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,7 +99,9 @@ pub(super) async fn remove(
         owner::remove(tx, &record.owner, id)?;
     }
     subscriptions::clear(tx, id).await?;
-    qos2::clear_all(tx, id)?;
+    for packet_ids in [tags::INBOUND, tags::OUTBOUND] {
+        tx.clear_range(Key::new(id.broker, packet_ids).bytes(id.client).children())?;
+    }
     record::clear(tx, id)?;
     Ok(fired)
 }

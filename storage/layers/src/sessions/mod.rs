@@ -10,7 +10,6 @@ mod attach;
 mod end;
 mod owned;
 mod owner;
-mod record;
 mod will;
 
 #[cfg(test)]
@@ -18,9 +17,11 @@ mod tests;
 
 pub use attach::{Attach, Attached, attach};
 pub use end::{Settled, abandon, list, purge, settle};
-pub use owned::{Detach, Owned, checkpoint, detach, end, fence, save};
+pub use owned::{Detach, checkpoint, detach, end, save};
 pub use owner::{OwnedSession, of_owner, owns_any};
-pub use record::{EXPIRY_NEVER, Record, get};
-pub use will::Will;
+pub use will::PendingWill;
 
-pub use crate::SessionId;
+pub use crate::{
+    SessionId,
+    session_record::{EXPIRY_NEVER, Owned, Record, fence, get},
+};

@@ -1,59 +1,27 @@
 //! Writes that only the owner of a session may do.
 
 use bytes::Bytes;
-use millrace_storage::{Read, Transaction};
 
 use super::{
-    Record, SessionId,
     end::{self, schedule_expiry},
-    owner, record, will,
+    owner, will,
 };
 use crate::{
     due::{self, Due, DueKind},
-    error::{Error, Result},
+    error::Result,
     metering::{self, Level},
     position::Position,
+    session_record::{self as record, Owned},
 };
-
-/// Proof that the caller owned the session in this transaction; only [`fence`] makes one.
-pub struct Owned<'t> {
-    pub(crate) tx: &'t Transaction,
-    id: SessionId<'t>,
-    record: Record,
-}
-
-impl Owned<'_> {
-    #[must_use]
-    pub fn id(&self) -> SessionId<'_> {
-        self.id
-    }
-
-    /// Without the cursor.
-    #[must_use]
-    pub fn record(&self) -> &Record {
-        &self.record
-    }
-}
-
-/// Proves that a session is still of `epoch`, and makes the transaction conflict if that changes before it commits.
-///
-/// # Errors
-/// [`Error::Fenced`]: the transaction has then written nothing for this session, and may go on with others.
-pub async fn fence<'t>(tx: &'t Transaction, id: SessionId<'t>, epoch: u64) -> Result<Owned<'t>> {
-    match record::get_fenced(tx, id, Read::Serializable).await? {
-        Some(record) if record.epoch == epoch && !record.is_detached() => Ok(Owned { tx, id, record }),
-        _ => Err(Error::Fenced { epoch }),
-    }
-}
 
 /// Writes the cursor, and the acknowledged messages after it.
 pub fn checkpoint(owned: &Owned<'_>, cursor: Position, acknowledged: &[Position]) -> Result<()> {
-    record::set_cursor(owned.tx, owned.id, cursor, acknowledged)
+    record::set_cursor(owned.tx, owned.id(), cursor, acknowledged)
 }
 
 pub fn save(owned: &mut Owned<'_>, details: Bytes) -> Result<()> {
-    owned.record.details = details;
-    record::set(owned.tx, owned.id, &owned.record)
+    owned.record_mut().details = details;
+    record::set(owned.tx, owned.id(), owned.record())
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -68,8 +36,8 @@ pub struct Detach {
 /// Ends a connection, so that the session waits for the next one until it expires. Returns the will if it fires at
 /// once: to be published in the same transaction.
 pub async fn detach(mut owned: Owned<'_>, how: Detach) -> Result<Option<Bytes>> {
-    let (tx, id) = (owned.tx, owned.id);
-    let record = &mut owned.record;
+    let (tx, id) = (owned.tx, owned.id());
+    let record = owned.record_mut();
     let will = will::get(tx, id, record).await?;
     if let Some(will) = will.as_ref().filter(|_| !how.keep_will) {
         will::clear(tx, id, record, will).await?;
@@ -100,7 +68,7 @@ pub async fn detach(mut owned: Owned<'_>, how: Detach) -> Result<Option<Bytes>> 
 
 /// Ends a session now, and returns its will: to be published in the same transaction.
 pub async fn end(owned: Owned<'_>) -> Result<Option<Bytes>> {
-    end::remove(owned.tx, owned.id, &owned.record, owned.tx.unix_ms()).await
+    end::remove(owned.tx, owned.id(), owned.record(), owned.tx.unix_ms()).await
 }
 
 pub(super) fn by_death(now_ms: u64) -> Detach {

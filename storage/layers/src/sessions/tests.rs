@@ -6,7 +6,7 @@ use crate::{
     Error, Position,
     due::{self, Due, DueKind, SHARDS},
     qos2::{self, Direction},
-    subscriptions::{self, Options},
+    subscriptions::{self, StoredOptions},
     testing::{BROKER, attached, database, id, request, rows, run, try_run},
 };
 
@@ -17,7 +17,7 @@ fn detached(database: &Database, client: &str, epoch: u64, how: Detach) -> Optio
 }
 
 fn with_will(mut request: Attach, delay_s: u32) -> Attach {
-    request.will = Some(Will { delay_s, body: Bytes::from_static(b"gone") });
+    request.will = Some(PendingWill { delay_s, body: Bytes::from_static(b"gone") });
     request
 }
 
@@ -57,7 +57,9 @@ fn every_attach_has_a_later_epoch_also_after_the_session_was_gone() {
 fn a_takeover_sees_what_the_earlier_owner_is_writing() {
     type Write = fn(&Owned<'_>) -> crate::Result<()>;
     let writes: [(&str, Write); 3] = [
-        ("subscribe", |owned| block_on(subscriptions::subscribe(owned, b"b", Options::default())).map(drop)),
+        ("subscribe", |owned| {
+            block_on(subscriptions::subscribe(owned, b"b", StoredOptions::default())).map(drop)
+        }),
         ("unsubscribe", |owned| block_on(subscriptions::unsubscribe(owned, b"a")).map(drop)),
         ("packet id", |owned| qos2::set(owned, Direction::Inbound, 7, &Bytes::new())),
     ];
@@ -65,7 +67,7 @@ fn a_takeover_sees_what_the_earlier_owner_is_writing() {
         let database = database();
         let old = attached(&database, "c", &request("pod1", 1)).epoch;
         run(&database, async |tx| {
-            subscriptions::subscribe(&fence(tx, id("c"), old).await?, b"a", Options::default()).await
+            subscriptions::subscribe(&fence(tx, id("c"), old).await?, b"a", StoredOptions::default()).await
         });
         let takeover = database.begin_unretried();
         block_on(attach(&takeover, id("c"), request("pod2", 2))).unwrap();
@@ -134,7 +136,7 @@ fn a_session_comes_back_with_all_it_had_until_it_expires() {
     let stream = run(&database, async |tx| {
         let owned = fence(tx, id("c"), epoch).await?;
         qos2::set(&owned, Direction::Outbound, 3, &Bytes::from_static(b"m"))?;
-        subscriptions::subscribe(&owned, b"a/+", Options { bits: 1, identifier: 9 }).await
+        subscriptions::subscribe(&owned, b"a/+", StoredOptions { bits: 1, identifier: 9 }).await
     })
     .stream;
     run(&database, async |tx| checkpoint(&fence(tx, id("c"), epoch).await?, Position::end_of(4), &[]));
@@ -144,7 +146,7 @@ fn a_session_comes_back_with_all_it_had_until_it_expires() {
     assert!(back.present && back.replaced.is_none());
     assert_eq!((back.record.cursor, &back.record.details[..]), (Position::end_of(4), &b"details"[..]));
     assert_eq!((back.subscriptions.len(), back.subscriptions[0].stream), (1, stream));
-    assert_eq!(back.subscriptions[0].options, Options { bits: 1, identifier: 9 });
+    assert_eq!(back.subscriptions[0].options, StoredOptions { bits: 1, identifier: 9 });
     assert!(sweep(&database, u64::MAX - 1).is_empty(), "nothing is due while it is attached");
     let ids = run(&database, async |tx| qos2::list(tx, id("c"), Direction::Outbound, Read::Snapshot).await);
     assert_eq!(ids, [(3, Bytes::from_static(b"m"))]);
@@ -166,7 +168,7 @@ fn expiry_sweeps_all_of_a_session_and_never_one_that_came_back() {
         let epoch = attached(&database, client, &request).epoch;
         run(&database, async |tx| {
             let owned = fence(tx, id(client), epoch).await?;
-            subscriptions::subscribe(&owned, b"a", Options::default()).await
+            subscriptions::subscribe(&owned, b"a", StoredOptions::default()).await
         });
         detached(&database, client, epoch, HOW);
     }
@@ -240,7 +242,7 @@ fn a_will_longer_than_a_value_is_kept_whole() {
     let database = database();
     let body = Bytes::from(vec![3; 131_000]);
     let mut request = request("pod", 1);
-    request.will = Some(Will { delay_s: 0, body: body.clone() });
+    request.will = Some(PendingWill { delay_s: 0, body: body.clone() });
     let epoch = attached(&database, "c", &request).epoch;
     assert_eq!(detached(&database, "c", epoch, HOW), Some(body));
 }
@@ -312,7 +314,7 @@ fn an_idle_session_with_a_filter_of_its_own_takes_less_than_400_bytes() {
         let filter = format!("devices/{client}/commands");
         run(&database, async |tx| {
             let owned = fence(tx, id(client), epoch).await?;
-            subscriptions::subscribe(&owned, filter.as_bytes(), Options::default()).await
+            subscriptions::subscribe(&owned, filter.as_bytes(), StoredOptions::default()).await
         });
         if !attach_only {
             detached(&database, client, epoch, Detach { now_ms: 1_700_000_000_000, ..HOW });

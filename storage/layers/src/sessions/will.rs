@@ -4,23 +4,24 @@
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{Read, Transaction};
 
-use super::{Record, SessionId};
 use crate::{
+    SessionId,
     due::{self, Due, DueKind},
     error::Result,
     rows::Blob,
+    session_record::Record,
     tags,
     tuple::Key,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Will {
+pub struct PendingWill {
     /// From the connection's end.
     pub delay_s: u32,
     pub body: Bytes,
 }
 
-impl Will {
+impl PendingWill {
     /// Fires at the latest with the session's end.
     pub(super) fn fires_at_ms(&self, record: &Record) -> u64 {
         let delay_ms = u64::from(self.delay_s) * 1_000;
@@ -29,23 +30,28 @@ impl Will {
     }
 }
 
-pub(super) async fn set(tx: &Transaction, id: SessionId<'_>, will: &Will) -> Result<()> {
+pub(super) async fn set(tx: &Transaction, id: SessionId<'_>, will: &PendingWill) -> Result<()> {
     let mut value = Vec::with_capacity(4 + will.body.len());
     value.put_u32(will.delay_s);
     value.put_slice(&will.body);
     blob(id).set(tx, &value.into()).await
 }
 
-pub(super) async fn get(tx: &Transaction, id: SessionId<'_>, record: &Record) -> Result<Option<Will>> {
+pub(super) async fn get(tx: &Transaction, id: SessionId<'_>, record: &Record) -> Result<Option<PendingWill>> {
     if !record.has_will {
         return Ok(None);
     }
     let Some(mut body) = blob(id).get(tx, Read::Serializable).await? else { return Ok(None) };
-    Ok(Some(Will { delay_s: body.try_get_u32()?, body }))
+    Ok(Some(PendingWill { delay_s: body.try_get_u32()?, body }))
 }
 
 /// Also removes its due time.
-pub(super) async fn clear(tx: &Transaction, id: SessionId<'_>, record: &Record, will: &Will) -> Result<()> {
+pub(super) async fn clear(
+    tx: &Transaction,
+    id: SessionId<'_>,
+    record: &Record,
+    will: &PendingWill,
+) -> Result<()> {
     if record.is_detached() {
         due::cancel(tx, &Due::new(id, DueKind::Will, will.fires_at_ms(record)))?;
     }

@@ -16,7 +16,7 @@ use crate::{
 };
 
 #[derive(Clone, Copy, Debug)]
-pub struct Publish<'a> {
+pub struct NewEntry<'a> {
     /// Number among the messages of the transaction; each number must be used once.
     pub place: u16,
     /// Time of publication, unix milliseconds.
@@ -30,7 +30,12 @@ pub struct Publish<'a> {
 ///
 /// # Errors
 /// [`Error::TooManyStreams`], [`Error::BodyTooLarge`], or the store's.
-pub fn append(tx: &Transaction, broker: BrokerId, streams: &[StreamRef], publish: Publish<'_>) -> Result<()> {
+pub fn append(
+    tx: &Transaction,
+    broker: BrokerId,
+    streams: &[StreamRef],
+    publish: NewEntry<'_>,
+) -> Result<()> {
     let mut added = Added::default();
     append_of_many(tx, broker, streams, publish, &mut added)?;
     added.write(tx)
@@ -41,7 +46,7 @@ pub fn append_of_many(
     tx: &Transaction,
     broker: BrokerId,
     streams: &[StreamRef],
-    publish: Publish<'_>,
+    publish: NewEntry<'_>,
     added: &mut Added,
 ) -> Result<()> {
     if streams.len() > STREAMS_PER_PUBLISH_MAX {
@@ -92,7 +97,7 @@ fn store_apart(
     tx: &Transaction,
     broker: BrokerId,
     streams: &[StreamRef],
-    publish: Publish<'_>,
+    publish: NewEntry<'_>,
 ) -> Result<()> {
     let place = publish.place.to_be_bytes();
     let mut holders = Vec::with_capacity(streams.len() * 9);

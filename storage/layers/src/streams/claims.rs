@@ -6,13 +6,13 @@ use std::collections::BTreeSet;
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{RangeOptions, Read, Transaction, TransactionOption, after};
 
-use super::{Entry, Progress, ReadLimit, Source, StreamId, group, keys, read, row, trim};
+use super::{Progress, ReadLimit, Source, StreamEntry, StreamId, group, keys, read, row, trim};
 use crate::{BrokerId, error::Result, position::Position, tuple::Elements};
 
 #[derive(Debug, Default)]
 pub struct Claimed {
     /// Messages that a pod has given back, then new ones in order.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<StreamEntry>,
     pub more: bool,
 }
 
@@ -40,7 +40,7 @@ pub async fn claim(
             let moved = Progress { cursor: last.position, acknowledged: Vec::new() };
             tx.set(keys::head(broker, stream), positions([moved.cursor]))?;
             // Acknowledged while one pod alone served the group.
-            let is_new = |entry: &Entry| !progress.acknowledged.contains(&entry.position);
+            let is_new = |entry: &StreamEntry| !progress.acknowledged.contains(&entry.position);
             claimed.entries.extend(batch.entries.into_iter().filter(is_new));
         }
     }
@@ -133,7 +133,12 @@ pub(super) fn clear(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Res
 }
 
 /// Takes free messages, without those that a limit has trimmed meanwhile.
-async fn free(tx: &Transaction, broker: BrokerId, stream: StreamId, limit: ReadLimit) -> Result<Vec<Entry>> {
+async fn free(
+    tx: &Transaction,
+    broker: BrokerId,
+    stream: StreamId,
+    limit: ReadLimit,
+) -> Result<Vec<StreamEntry>> {
     let prefix = keys::free(broker, stream);
     let page = tx.range(prefix.children(), RangeOptions::first(limit.entries)).await?;
     let sources = [Source { stream, since: 0 }];

@@ -23,11 +23,11 @@ mod waiting;
 #[cfg(test)]
 mod tests;
 
-pub use append::{Added, Publish, append, append_of_many};
+pub use append::{Added, NewEntry, append, append_of_many};
 pub use claims::{Claimed, claim, free_all, has_any, keep, settle};
 pub use group::{Progress, progress, set_progress};
 pub use newest::{Newest, newest};
-pub use read::{Batch, Entry, ReadLimit, Source, read};
+pub use read::{ReadLimit, Source, StreamBatch, StreamEntry, read};
 pub use row::{Missed, Stream, list, set_partitions, stream};
 pub(crate) use sweep::drop_stream;
 pub use sweep::{Swept, sweep_bodies, sweep_dropped};

@@ -10,7 +10,7 @@ use super::{
     StreamId, StreamRef,
     append::Value,
     keys,
-    read::{Entry, ReadLimit, body},
+    read::{ReadLimit, StreamEntry, body},
     row,
 };
 use crate::{
@@ -22,12 +22,11 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Newest {
     /// The latest first, each once.
-    pub entries: Vec<Entry>,
-    /// Older messages are left.
+    pub entries: Vec<StreamEntry>,
     pub more: bool,
 }
 
-/// Reads the latest messages of `streams` up to a limit in a snapshot. [`Entry::sources`] are indices of `streams`, and
+/// Reads the latest messages of `streams` up to a limit in a snapshot. [`StreamEntry::sources`] are indices of `streams`, and
 /// complete.
 pub async fn newest(
     tx: &Transaction,
@@ -62,7 +61,7 @@ pub async fn newest(
             Value::Inline(body) => body,
             Value::Apart { bytes } => body(tx, broker, position, bytes).await?,
         };
-        newest.entries.push(Entry { position, at_ms, body, sources });
+        newest.entries.push(StreamEntry { position, at_ms, body, sources });
     }
     Ok(newest)
 }

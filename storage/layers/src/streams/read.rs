@@ -33,7 +33,7 @@ pub struct ReadLimit {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct StreamEntry {
     pub position: Position,
     /// Time of publication, unix milliseconds.
     pub at_ms: u64,
@@ -43,12 +43,11 @@ pub struct Entry {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Batch {
+pub struct StreamBatch {
     /// In commit order, each once.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<StreamEntry>,
     /// The batch is complete up to here, never before the cursor.
     pub through: Position,
-    /// More entries can be read now.
     pub more: bool,
     /// Sources with entries that were trimmed before this cursor read them.
     pub missed: Vec<(usize, Missed)>,
@@ -61,16 +60,16 @@ impl Default for Position {
 }
 
 /// Reads the entries after `cursor` in `sources`, all at one version, so the result is complete up to
-/// [`Batch::through`].
+/// [`StreamBatch::through`].
 pub async fn read(
     tx: &Transaction,
     broker: BrokerId,
     sources: &[Source],
     cursor: Position,
     limit: ReadLimit,
-) -> Result<Batch> {
+) -> Result<StreamBatch> {
     let end = Position::end_of(tx.read_version().await?);
-    let mut batch = Batch::default();
+    let mut batch = StreamBatch::default();
     let (starts, source_of_lane) = open(tx, broker, sources, cursor, &mut batch).await?;
     let mut merge = Merge::open(tx, broker, &starts, limit.entries).await?;
     let mut collected = Collected::default();
@@ -95,7 +94,7 @@ pub(super) async fn open(
     broker: BrokerId,
     sources: &[Source],
     cursor: Position,
-    batch: &mut Batch,
+    batch: &mut StreamBatch,
 ) -> Result<(Vec<Start>, Vec<usize>)> {
     let replies: Vec<_> =
         sources.iter().map(|source| row::stream(tx, broker, source.stream, Read::Snapshot)).collect();
@@ -152,14 +151,14 @@ impl Collected {
         Ok(())
     }
 
-    async fn into_entries(self, tx: &Transaction, broker: BrokerId) -> Result<Vec<Entry>> {
+    async fn into_entries(self, tx: &Transaction, broker: BrokerId) -> Result<Vec<StreamEntry>> {
         let mut entries = Vec::with_capacity(self.entries.len());
         for Unresolved { position, at_ms, value, sources } in self.entries {
             let body = match value {
                 Value::Inline(body) => body,
                 Value::Apart { bytes } => body(tx, broker, position, bytes).await?,
             };
-            entries.push(Entry { position, at_ms, body, sources });
+            entries.push(StreamEntry { position, at_ms, body, sources });
         }
         Ok(entries)
     }

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
     use crate::{
         sessions::fence,
-        subscriptions::{Options, subscribe},
+        subscriptions::{StoredOptions, subscribe},
         testing::{BROKER, attached, database, id, request, run},
     };
 
@@ -192,7 +192,7 @@ mod tests {
         for filter in ["a/+", "b", "$share/g/b"] {
             run(&database, async |tx| {
                 let owned = fence(tx, id("c"), epoch).await?;
-                subscribe(&owned, filter.as_bytes(), Options::default()).await
+                subscribe(&owned, filter.as_bytes(), StoredOptions::default()).await
             });
         }
         let page = |from, limit| run(&database, async |tx| list(tx, BROKER, from, limit).await);

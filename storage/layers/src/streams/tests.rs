@@ -27,7 +27,7 @@ pub(super) fn with(streams: impl IntoIterator<Item = (StreamId, u8)>) -> Databas
 
 pub(super) fn publish(database: &Database, to: &[(StreamId, u8)], now_ms: u64, body: &Bytes) {
     let to: Vec<StreamRef> = to.iter().map(|(stream, partition)| at(*stream, *partition)).collect();
-    run(database, async |tx| append(tx, BROKER, &to, Publish { place: 0, now_ms, body }));
+    run(database, async |tx| append(tx, BROKER, &to, NewEntry { place: 0, now_ms, body }));
 }
 
 fn at(stream: StreamId, partition: u8) -> StreamRef {
@@ -36,12 +36,12 @@ fn at(stream: StreamId, partition: u8) -> StreamRef {
 
 const ALL: ReadLimit = ReadLimit { entries: 1_000, bytes: usize::MAX };
 
-fn read_all(database: &Database, streams: &[StreamId], cursor: Position) -> Batch {
+fn read_all(database: &Database, streams: &[StreamId], cursor: Position) -> StreamBatch {
     let sources: Vec<Source> = streams.iter().map(|stream| Source { stream: *stream, since: 0 }).collect();
     run(database, async |tx| read(tx, BROKER, &sources, cursor, ALL).await)
 }
 
-fn bodies(batch: &Batch) -> Vec<&[u8]> {
+fn bodies(batch: &StreamBatch) -> Vec<&[u8]> {
     batch.entries.iter().map(|entry| &*entry.body).collect()
 }
 
@@ -72,7 +72,7 @@ fn messages_of_one_transaction_keep_their_places() {
     run(&database, async |tx| {
         for place in [2u16, 0, 300, 1] {
             let body = Bytes::from(place.to_string());
-            append(tx, BROKER, &[at(1, 0)], Publish { place, now_ms: 1, body: &body })?;
+            append(tx, BROKER, &[at(1, 0)], NewEntry { place, now_ms: 1, body: &body })?;
         }
         Ok(())
     });
@@ -130,7 +130,7 @@ fn a_body_longer_than_a_value_needs_no_second_stream() {
     assert_eq!(read_all(&database, &[1], Position::MIN).entries[0].body, body);
     let too_long = Bytes::from(vec![0; 8_000_001]);
     let refused = try_run(&database, async |tx| {
-        append(tx, BROKER, &[at(1, 0)], Publish { place: 0, now_ms: 1, body: &too_long })
+        append(tx, BROKER, &[at(1, 0)], NewEntry { place: 0, now_ms: 1, body: &too_long })
     });
     assert_eq!(refused, Err(Error::BodyTooLarge(8_000_001)));
 }
@@ -142,7 +142,7 @@ fn a_publish_that_matches_too_many_streams_is_refused() {
     for (body, count) in
         [(&text("x"), 1), (&Bytes::from(vec![1; 1_024]), 2), (&Bytes::from(vec![1; 2_000]), 3)]
     {
-        let publish = Publish { place: 0, now_ms: 1, body };
+        let publish = NewEntry { place: 0, now_ms: 1, body };
         let most = streams(STREAMS_PER_PUBLISH_MAX);
         run(&database, async |tx| append(tx, BROKER, &most, publish));
         let more = streams(STREAMS_PER_PUBLISH_MAX + count);
@@ -162,7 +162,7 @@ fn appends_and_reads_conflict_with_nobody() {
         trim(&trimmer, BROKER, 1, Position::end_of(1), None).await.unwrap();
         let appenders = [database.begin_unretried(), database.begin_unretried()];
         for tx in &appenders {
-            append(tx, BROKER, &[at(1, 0)], Publish { place: 0, now_ms: 1, body: &text("x") }).unwrap();
+            append(tx, BROKER, &[at(1, 0)], NewEntry { place: 0, now_ms: 1, body: &text("x") }).unwrap();
         }
         for tx in appenders {
             tx.commit().await.unwrap();
@@ -265,7 +265,7 @@ proptest! {
             run(&database, async |tx| {
                 for (place, message) in transaction.iter().enumerate() {
                     let body = Bytes::from(vec![place as u8; message.bytes]);
-                    let publish = Publish { place: place as u16, now_ms: number as u64, body: &body };
+                    let publish = NewEntry { place: place as u16, now_ms: number as u64, body: &body };
                     append(tx, BROKER, &message.to, publish)?;
                 }
                 Ok(())

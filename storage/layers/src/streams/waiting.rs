@@ -7,7 +7,7 @@ use millrace_storage::Transaction;
 use super::{
     append::Value,
     merge::Merge,
-    read::{Batch, Source, open},
+    read::{Source, StreamBatch, open},
     row::Missed,
     totals::Totals,
 };
@@ -21,7 +21,6 @@ pub struct WaitingMessages {
     pub totals: Totals,
     /// Time of publication of the first one, unix milliseconds.
     pub oldest_at_ms: Option<u64>,
-    /// The count ended at its limit.
     pub more: bool,
     /// Entries that were trimmed before they were read, in all sources.
     pub missed: Missed,
@@ -36,7 +35,7 @@ pub async fn waiting(
     acknowledged: &[Position],
     limit: usize,
 ) -> Result<WaitingMessages> {
-    let mut batch = Batch::default();
+    let mut batch = StreamBatch::default();
     let (starts, _) = open(tx, broker, sources, cursor, &mut batch).await?;
     let mut merge = Merge::open(tx, broker, &starts, limit.min(PAGE)).await?;
     let acknowledged: BTreeSet<&Position> = acknowledged.iter().collect();
@@ -70,8 +69,8 @@ mod tests {
     use crate::{
         limits::CHUNK_BYTES,
         sessions::fence,
-        streams::{Publish, ReadLimit, StreamRef, append, read, trim_by_size},
-        subscriptions::{Options, subscribe},
+        streams::{NewEntry, ReadLimit, StreamRef, append, read, trim_by_size},
+        subscriptions::{StoredOptions, subscribe},
         testing::{BROKER, attached, database, id, request, run},
     };
 
@@ -83,7 +82,7 @@ mod tests {
             let owned = fence(tx, id("c"), epoch).await?;
             let mut streams = Vec::new();
             for filter in [&b"a/+"[..], b"a/b"] {
-                streams.push(subscribe(&owned, filter, Options::default()).await?);
+                streams.push(subscribe(&owned, filter, StoredOptions::default()).await?);
             }
             Ok(streams)
         });
@@ -93,7 +92,7 @@ mod tests {
             subscribed.iter().map(|one| Source { stream: one.stream, since: one.since }).collect();
         for (number, bytes) in [1usize, 10, CHUNK_BYTES + 1].into_iter().enumerate() {
             let publish =
-                Publish { place: 0, now_ms: 100 + number as u64, body: &Bytes::from(vec![7; bytes]) };
+                NewEntry { place: 0, now_ms: 100 + number as u64, body: &Bytes::from(vec![7; bytes]) };
             run(&database, async |tx| append(tx, BROKER, &both, publish));
         }
         let count = |cursor, acknowledged: &[Position], limit| {

@@ -26,7 +26,7 @@ use crate::{
     error::{Error, Result},
     index::{self, Indexed},
     limits::{EXACT_COUNT_MAX, GROUPS_PER_FILTER_MAX},
-    name::{self, Filter},
+    name::{self, GroupedFilter},
     position::Position,
     rows,
     streams::{self, Stream, StreamId},
@@ -41,7 +41,7 @@ const STREAM_ID_BITS: u32 = 48;
 pub(crate) async fn join(
     tx: &Transaction,
     broker: BrokerId,
-    filter: Filter<'_>,
+    filter: GroupedFilter<'_>,
     since: Version,
 ) -> Result<(StreamId, bool)> {
     let mut streams = index::streams_of(tx, broker, filter.filter, Read::Serializable).await?;
@@ -62,7 +62,12 @@ pub(crate) async fn join(
 
 /// Derives the id from the filter and the read version, so that creators share no counter, and a recreated filter gets
 /// a new stream. The row that is read shows whether the id is free.
-async fn create(tx: &Transaction, broker: BrokerId, filter: Filter<'_>, since: Version) -> Result<StreamId> {
+async fn create(
+    tx: &Transaction,
+    broker: BrokerId,
+    filter: GroupedFilter<'_>,
+    since: Version,
+) -> Result<StreamId> {
     let name = filter.name();
     let mut id = name::hash(&[&name, &since.to_be_bytes()]);
     loop {
@@ -81,7 +86,7 @@ async fn create(tx: &Transaction, broker: BrokerId, filter: Filter<'_>, since: V
 pub(crate) async fn leave(
     tx: &Transaction,
     broker: BrokerId,
-    filter: Filter<'_>,
+    filter: GroupedFilter<'_>,
     stream: StreamId,
 ) -> Result<()> {
     let key = count_key(broker, stream);
@@ -97,7 +102,7 @@ pub(crate) async fn leave(
 pub(super) async fn remove(
     tx: &Transaction,
     broker: BrokerId,
-    filter: Filter<'_>,
+    filter: GroupedFilter<'_>,
     stream: StreamId,
 ) -> Result<()> {
     let row = streams::stream(tx, broker, stream, Read::Serializable).await?;

@@ -12,20 +12,21 @@ mod sweep;
 mod tests;
 
 pub use members::{is_sole, subscribers};
-pub use rows::{Subscription, list};
+pub use rows::{StoredSubscription, list};
 pub use sweep::{SweptFilters, sweep};
 
-use millrace_storage::{Read, Version};
+use millrace_storage::{Read, Transaction, Version};
 
 use crate::{
+    SessionId,
     error::Result,
-    name::{self, Filter},
-    sessions::Owned,
+    name::{self, GroupedFilter},
+    session_record::Owned,
     streams::StreamId,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct StoredOptions {
     /// The options byte of MQTT 5, of which only the QoS matters here: with QoS 0 no messages are stored.
     pub bits: u8,
     pub identifier: u32,
@@ -34,13 +35,13 @@ pub struct Options {
 /// Stands for the stream of a subscription with QoS 0, which stores no messages.
 pub const NO_STREAM: StreamId = 0;
 
-impl Default for Options {
+impl Default for StoredOptions {
     fn default() -> Self {
         Self { bits: 1, identifier: 0 }
     }
 }
 
-impl Options {
+impl StoredOptions {
     fn keeps(self) -> bool {
         self.bits & 3 > 0
     }
@@ -63,7 +64,7 @@ pub struct Subscribed {
 ///
 /// # Errors
 /// [`crate::Error::NameTooLong`], [`crate::Error::TooManyGroups`], or the store's.
-pub async fn subscribe(owned: &Owned<'_>, filter: &[u8], options: Options) -> Result<Subscribed> {
+pub async fn subscribe(owned: &Owned<'_>, filter: &[u8], options: StoredOptions) -> Result<Subscribed> {
     name::check(filter)?;
     let tx = owned.tx;
     let old = rows::get(owned.tx, owned.id(), filter).await?;
@@ -75,7 +76,7 @@ pub async fn subscribe(owned: &Owned<'_>, filter: &[u8], options: Options) -> Re
     }
     let since = tx.read_version().await?;
     let (stream, is_first) = if options.keeps() {
-        members::join(tx, owned.id().broker, Filter::parse(filter), since).await?
+        members::join(tx, owned.id().broker, GroupedFilter::parse(filter), since).await?
     } else {
         (NO_STREAM, false)
     };
@@ -89,30 +90,25 @@ pub async fn unsubscribe(owned: &Owned<'_>, filter: &[u8]) -> Result<bool> {
     let Some(row) = rows::get(tx, id, filter).await? else { return Ok(false) };
     rows::clear(tx, id, filter)?;
     if row.stream != NO_STREAM {
-        members::leave(tx, id.broker, Filter::parse(filter), row.stream).await?;
+        members::leave(tx, id.broker, GroupedFilter::parse(filter), row.stream).await?;
     }
     Ok(true)
 }
 
 /// Read serializably, for a new owner while the old one may be changing them.
-pub(crate) async fn read(
-    tx: &millrace_storage::Transaction,
-    id: crate::sessions::SessionId<'_>,
-) -> Result<Vec<Subscription>> {
+pub(crate) async fn read(tx: &Transaction, id: SessionId<'_>) -> Result<Vec<StoredSubscription>> {
     rows::read(tx, id, Read::Serializable).await
 }
 
-pub(crate) async fn clear(
-    tx: &millrace_storage::Transaction,
-    id: crate::sessions::SessionId<'_>,
-) -> Result<()> {
+pub(crate) async fn clear(tx: &Transaction, id: SessionId<'_>) -> Result<()> {
     let subscriptions = rows::read(tx, id, Read::Serializable).await?;
     if subscriptions.is_empty() {
         return Ok(());
     }
     tx.clear_range(rows::prefix(id).children())?;
     for subscription in subscriptions.into_iter().filter(|subscription| subscription.stream != NO_STREAM) {
-        members::leave(tx, id.broker, Filter::parse(&subscription.filter), subscription.stream).await?;
+        members::leave(tx, id.broker, GroupedFilter::parse(&subscription.filter), subscription.stream)
+            .await?;
     }
     Ok(())
 }

@@ -3,21 +3,21 @@
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{Read, Transaction, Version};
 
-use super::Options;
+use super::StoredOptions;
 use crate::{
+    SessionId,
     error::Result,
     rows,
-    sessions::SessionId,
     streams::StreamId,
     tags,
     tuple::{Elements, Key},
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subscription {
+pub struct StoredSubscription {
     /// With its `$share/group/`.
     pub filter: Bytes,
-    pub options: Options,
+    pub options: StoredOptions,
     /// The stream counts from this version on.
     pub since: Version,
     pub stream: StreamId,
@@ -25,23 +25,23 @@ pub struct Subscription {
 
 #[derive(Clone, Copy)]
 pub(super) struct Row {
-    pub(super) options: Options,
+    pub(super) options: StoredOptions,
     pub(super) since: Version,
     pub(super) stream: StreamId,
 }
 
 /// In order of filters.
-pub async fn list(tx: &Transaction, id: SessionId<'_>) -> Result<Vec<Subscription>> {
+pub async fn list(tx: &Transaction, id: SessionId<'_>) -> Result<Vec<StoredSubscription>> {
     read(tx, id, Read::Snapshot).await
 }
 
-pub(super) async fn read(tx: &Transaction, id: SessionId<'_>, read: Read) -> Result<Vec<Subscription>> {
+pub(super) async fn read(tx: &Transaction, id: SessionId<'_>, read: Read) -> Result<Vec<StoredSubscription>> {
     let prefix = prefix(id);
     let mut subscriptions = Vec::new();
     for row in rows::all(tx, prefix.children(), read).await? {
         let filter = Elements::after(&prefix, &row.key)?.bytes()?.into();
         let Row { options, since, stream } = decode(row.value)?;
-        subscriptions.push(Subscription { filter, options, since, stream });
+        subscriptions.push(StoredSubscription { filter, options, since, stream });
     }
     Ok(subscriptions)
 }
@@ -68,6 +68,6 @@ pub(super) fn prefix(id: SessionId<'_>) -> Key {
 }
 
 fn decode(mut value: Bytes) -> Result<Row> {
-    let options = Options { bits: value.try_get_u8()?, identifier: value.try_get_u32()? };
+    let options = StoredOptions { bits: value.try_get_u8()?, identifier: value.try_get_u32()? };
     Ok(Row { options, since: value.try_get_u64()?, stream: value.try_get_u64()? })
 }

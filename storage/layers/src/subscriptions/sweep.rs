@@ -7,7 +7,7 @@ use super::members;
 use crate::{
     BrokerId,
     error::Result,
-    name::Filter,
+    name::GroupedFilter,
     rows,
     streams::{self, StreamId},
     tuple::Elements,
@@ -53,6 +53,6 @@ async fn remove(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<
         tx.clear(key)?;
         return Ok(false);
     };
-    members::remove(tx, broker, Filter::parse(&row.name), stream).await?;
+    members::remove(tx, broker, GroupedFilter::parse(&row.name), stream).await?;
     Ok(true)
 }

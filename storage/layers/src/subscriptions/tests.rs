@@ -16,7 +16,7 @@ use crate::{
     tuple::Key,
 };
 
-const NONE: Options = Options { bits: 1, identifier: 0 };
+const NONE: StoredOptions = StoredOptions { bits: 1, identifier: 0 };
 
 async fn owned<'t>(tx: &'t Transaction, client: &'t str, epoch: u64) -> Owned<'t> {
     fence(tx, id(client), epoch).await.unwrap()
@@ -290,7 +290,7 @@ fn what_a_dropped_stream_had_is_swept_piece_by_piece() {
     let to = [streams::StreamRef { stream, partition: 0 }];
     for _ in 0..25 {
         let body = bytes::Bytes::from_static(b"x");
-        let publish = streams::Publish { place: 0, now_ms: 1, body: &body };
+        let publish = streams::NewEntry { place: 0, now_ms: 1, body: &body };
         run(&database, async |tx| streams::append(tx, BROKER, &to, publish));
     }
     unsubscribed(&database, session, "a");
@@ -310,7 +310,7 @@ fn nothing_is_kept_for_a_subscription_with_qos_0_until_it_asks_for_more() {
     let ask = |bits| {
         run(&database, async |tx| {
             let owned = owned(tx, &sessions[0].0, sessions[0].1).await;
-            subscribe(&owned, b"a/+", Options { bits, identifier: 0 }).await
+            subscribe(&owned, b"a/+", StoredOptions { bits, identifier: 0 }).await
         })
     };
     let first = ask(0);

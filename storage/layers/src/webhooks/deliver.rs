@@ -11,7 +11,7 @@ use super::{
 use crate::{
     error::{Error, Result},
     limits::HOOK_LEASE_MS,
-    streams::{self, Entry, ReadLimit, Totals},
+    streams::{self, ReadLimit, StreamEntry, Totals},
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Work {
     pub epoch: u64,
     /// A dead letter that is sent again, by itself: then there are no entries.
     pub letter: Option<Letter>,
-    pub entries: Vec<Entry>,
+    pub entries: Vec<StreamEntry>,
     pub state: State,
     /// Numbers of the keys that sign the delivery, for [`settle`].
     pub signed_by: Vec<u32>,
@@ -215,7 +215,6 @@ pub struct WaitingEvents {
     pub oldest_at_ms: Option<u64>,
 }
 
-/// Snapshot reads.
 pub async fn status(tx: &Transaction, hook: Hook<'_>) -> Result<(State, WaitingEvents)> {
     let state = state::get(tx, hook, Read::Snapshot).await?;
     let sources = sources(tx, hook).await?;

@@ -21,7 +21,6 @@ pub struct Letter {
     pub at_ms: u64,
     pub attempts: u32,
     pub failure: Option<Failure>,
-    /// It will be sent again.
     pub again: bool,
     pub event: Bytes,
 }

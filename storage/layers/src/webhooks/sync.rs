@@ -9,7 +9,7 @@ use super::{Hook, state};
 use crate::{
     BrokerId, accounts,
     error::{Error, Result},
-    name::{self, Filter},
+    name::{self, GroupedFilter},
     rows,
     streams::{self, Source, StreamId},
     subscriptions::members,
@@ -82,7 +82,7 @@ pub fn forget(tx: &Transaction, hook: Hook<'_>) -> Result<()> {
 
 async fn join(tx: &Transaction, hook: Hook<'_>, filter: &str) -> Result<()> {
     let group = hook.group();
-    let indexed = Filter { group: group.as_bytes(), filter: filter.as_bytes() };
+    let indexed = GroupedFilter { group: group.as_bytes(), filter: filter.as_bytes() };
     name::check(&indexed.name())?;
     let since = tx.read_version().await?;
     let (stream, _) = members::join(tx, hook.broker, indexed, since).await?;
@@ -102,7 +102,7 @@ async fn leave(
     let mut lost = 0;
     for (filter, source) in gone {
         lost += streams::totals(tx, hook.broker, source.stream).await?.entries;
-        let indexed = Filter { group: group.as_bytes(), filter: filter.as_bytes() };
+        let indexed = GroupedFilter { group: group.as_bytes(), filter: filter.as_bytes() };
         members::leave(tx, hook.broker, indexed, source.stream).await?;
         tx.clear(source_key(hook, filter))?;
         synced.changed.insert(Bytes::copy_from_slice(filter.as_bytes()));

@@ -7,7 +7,7 @@ use super::*;
 use crate::{
     Error, Position, Store, index,
     limits::{HOOK_LEASE_MS, HOOK_LETTER_BYTES_MAX, HOOK_LETTERS_MAX},
-    streams::{self, Publish, ReadLimit, StreamRef, Totals},
+    streams::{self, NewEntry, ReadLimit, StreamRef, Totals},
     testing::{BROKER, database, rows, run, try_run},
 };
 
@@ -34,7 +34,7 @@ fn publish(database: &Database, filters: &[&str], body: &'static str) {
                 to.push(StreamRef { stream: indexed.stream, partition: 0 });
             }
         }
-        streams::append(tx, BROKER, &to, Publish { place: 1, now_ms: 5, body: &body.into() })?;
+        streams::append(tx, BROKER, &to, NewEntry { place: 1, now_ms: 5, body: &body.into() })?;
         note(tx, HOOK)
     });
 }
@@ -61,7 +61,7 @@ fn failure(status: u16) -> Failure {
 }
 
 fn dead(work: &Work, event: &Bytes) -> Outcome {
-    let letter = |entry: &streams::Entry| NewLetter {
+    let letter = |entry: &streams::StreamEntry| NewLetter {
         id: entry.position,
         attempts: 1,
         failure: Some(failure(410)),

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use millrace_layers::{
     Result, index,
     sessions::{self, Attach, Attached, SessionId},
-    streams::{self, Publish, StreamRef},
+    streams::{self, NewEntry, StreamRef},
 };
 use millrace_storage::{Database, KeyRange, KeyValue, RangeOptions, Transaction, block_on};
 
@@ -87,7 +87,7 @@ pub(crate) fn publish_all(database: &Database, messages: &[(&str, Bytes)]) {
     run(database, async |tx| {
         for (place, (topic, body)) in messages.iter().enumerate() {
             let streams = streams_of(tx, topic).await?;
-            let publish = Publish { place: place as u16, now_ms: 1, body };
+            let publish = NewEntry { place: place as u16, now_ms: 1, body };
             streams::append(tx, BROKER, &streams, publish)?;
         }
         Ok(())

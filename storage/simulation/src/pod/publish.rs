@@ -132,7 +132,7 @@ impl Pod {
             |stream: &StreamRef| u8::from(message.publisher % 2 == 1 && self.is_wide(broker, stream.stream));
         let streams: Vec<_> =
             streams.iter().map(|stream| StreamRef { partition: partition(stream), ..*stream }).collect();
-        let publish = streams::Publish { place, now_ms: self.world.now_ms(), body: &body };
+        let publish = streams::NewEntry { place, now_ms: self.world.now_ms(), body: &body };
         streams::append(tx, broker, &streams, publish)
     }
 

@@ -2,7 +2,7 @@
 
 use millrace_layers::{
     Error, Result, sessions,
-    streams::{self, Batch, ReadLimit, Source},
+    streams::{self, ReadLimit, Source, StreamBatch},
     subscriptions,
 };
 
@@ -39,7 +39,13 @@ impl Pod {
         Ok(more)
     }
 
-    fn note(&self, mine: &Mine, from: millrace_layers::Position, sources: Vec<Subscribed>, batch: Batch) {
+    fn note(
+        &self,
+        mine: &Mine,
+        from: millrace_layers::Position,
+        sources: Vec<Subscribed>,
+        batch: StreamBatch,
+    ) {
         let mut history = self.history.borrow_mut();
         let mut entries = Vec::new();
         for entry in batch.entries {

@@ -7,8 +7,8 @@ use millrace_layers::{
     BrokerId, Error, Result, pods,
     qos2::{self, Direction},
     retained,
-    sessions::{self, Attach, Detach, Owned, SessionId, Will},
-    subscriptions::{self, Options},
+    sessions::{self, Attach, Detach, Owned, PendingWill, SessionId},
+    subscriptions::{self, StoredOptions},
 };
 use millrace_storage::{Read, Transaction};
 
@@ -100,9 +100,10 @@ impl Pod {
         let mut details = Vec::new();
         details.put_u64(life);
         details.put_u64(attempt);
-        let will = will
-            .zip(connect.will_s)
-            .map(|(message, delay_s)| Will { delay_s, body: Bytes::copy_from_slice(&message.to_be_bytes()) });
+        let will = will.zip(connect.will_s).map(|(message, delay_s)| PendingWill {
+            delay_s,
+            body: Bytes::copy_from_slice(&message.to_be_bytes()),
+        });
         let request = Attach {
             owner: Bytes::copy_from_slice(self.name.as_bytes()),
             clean: connect.clean,
@@ -154,7 +155,8 @@ impl Pod {
         let done = self
             .transact(async |tx| {
                 let owned = self.fence(tx, &mine).await?;
-                let made = subscriptions::subscribe(&owned, filter.as_bytes(), Options::default()).await?;
+                let made =
+                    subscriptions::subscribe(&owned, filter.as_bytes(), StoredOptions::default()).await?;
                 let found = self.retained(tx, mine.broker, filter, Read::Serializable).await?;
                 Ok((made, found))
             })
@@ -182,7 +184,7 @@ impl Pod {
         read: Read,
     ) -> Result<BTreeMap<String, MessageId>> {
         let page = retained::matching(tx, broker, filter.as_bytes(), None, RETAINED_MAX, read).await?;
-        let item = |item: retained::Retained| {
+        let item = |item: retained::RetainedRow| {
             let id = of_body(&item.body).ok_or(Error::Corrupt("retained message"))?;
             Ok((String::from_utf8_lossy(&item.topic).into_owned(), id))
         };
@@ -268,7 +270,7 @@ pub(super) fn will_id(will: &[u8]) -> Result<MessageId> {
     will.try_into().map(MessageId::from_be_bytes).map_err(|_| Error::Corrupt("will"))
 }
 
-fn subscribed(subscription: &subscriptions::Subscription) -> Subscribed {
+fn subscribed(subscription: &subscriptions::StoredSubscription) -> Subscribed {
     Subscribed {
         filter: String::from_utf8_lossy(&subscription.filter).into_owned(),
         stream: subscription.stream,

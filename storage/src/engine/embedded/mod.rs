@@ -27,9 +27,10 @@ pub use options::{DiskUse, FreeBytes, Options};
 
 use crate::{
     database::Database,
-    engine::{Engine, local::LocalEngine},
+    engine::local::LocalEngine,
     error::{Error, OpenError},
     host::{Host, System},
+    interface::Engine,
     retry::RetryPolicy,
     stat::Stat,
 };

@@ -9,8 +9,8 @@ use super::{FoundationDb, error::ConnectError};
 use crate::{
     clock::instant,
     completion::{Completion, block_on},
-    engine::Engine,
     error::Error,
+    interface::Engine,
     key::KeyRange,
     limits::KEY_SPACE_END,
     read::{RangeOptions, Read},

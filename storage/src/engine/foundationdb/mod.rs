@@ -41,8 +41,8 @@ pub use options::ClusterOptions;
 use crate::{
     completion::block_on,
     database::Database,
-    engine::{Engine, EngineTransaction},
     host::{Host, System},
+    interface::{Engine, EngineTransaction},
     retry::RetryPolicy,
     stat::Stat,
 };

@@ -9,9 +9,9 @@ use super::{ClusterOptions, ConnectError, FoundationDb};
 use crate::{
     completion::block_on,
     database::Database,
-    engine::{Engine, EngineTransaction},
     error::Error,
     host::Host,
+    interface::{Engine, EngineTransaction},
     key::KeyRange,
     retry::RetryPolicy,
     stat::Stat,

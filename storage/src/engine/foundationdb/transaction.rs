@@ -15,11 +15,9 @@ use fdb::{
 use super::{Shared, error, task};
 use crate::{
     completion::Completion,
-    engine::{
-        EngineTransaction,
-        stamped::{Stamped, StampedKeys},
-    },
+    engine::stamped::{Stamped, StampedKeys},
     error::Error,
+    interface::EngineTransaction,
     key::{KeyRange, after},
     limits::PAGE_BYTES_MAX,
     read::{Page, RangeOptions, Read},

@@ -33,8 +33,8 @@ use transaction::LocalTransaction;
 
 use crate::{
     completion::Completion,
-    engine::{Engine, EngineTransaction},
     error::Error,
+    interface::{Engine, EngineTransaction},
     stat::Stat,
     version::{Committed, Version, Versionstamp},
 };

@@ -14,12 +14,12 @@ use super::{
 };
 use crate::{
     completion::Completion,
-    engine::{EngineTransaction, stamped::Stamped},
+    engine::stamped::Stamped,
     error::Error,
+    interface::{EngineTransaction, TransactionOption},
     key::KeyRange,
     read::{Page, RangeOptions, Read},
     reply::Reply,
-    transaction::TransactionOption,
     version::{Committed, Version},
 };
 

@@ -71,7 +71,7 @@ fn indexed(database: &Database) -> BTreeMap<Vec<u8>, u64> {
         let mut found = BTreeMap::new();
         for filter in filters {
             for indexed in filter.streams {
-                let name = Filter { group: &indexed.group, filter: &filter.filter }.name();
+                let name = GroupedFilter { group: &indexed.group, filter: &filter.filter }.name();
                 let row = streams::stream(tx, BROKER, indexed.stream, Read::Snapshot).await?;
                 assert_eq!(row.unwrap().name, name);
                 found.insert(name, subscribers(tx, BROKER, indexed.stream).await?);

@@ -1,15 +1,19 @@
-//! The rows of a session: its record, and its cursor in a row of its own.
+//! The rows of a session that its owner writes, a record and a cursor, and the proof that a transaction is the owner's.
 
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{Read, Transaction};
 
-use super::SessionId;
 use crate::{
-    error::Result, limits::ACKNOWLEDGED_MAX, position::Position, rows, streams::row::position, tags,
+    SessionId,
+    error::{Error, Result},
+    limits::ACKNOWLEDGED_MAX,
+    position::Position,
+    rows,
+    streams::row::position,
+    tags,
     tuple::Key,
 };
 
-/// The session never expires.
 pub const EXPIRY_NEVER: u32 = u32::MAX;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +31,7 @@ pub struct Record {
     /// Acknowledged messages after the cursor.
     pub acknowledged: Vec<Position>,
     /// A will that fired leaves this unchanged.
-    pub(super) has_will: bool,
+    pub(crate) has_will: bool,
     /// Data for the session's owner.
     pub details: Bytes,
 }
@@ -77,6 +81,41 @@ impl Record {
     }
 }
 
+/// Proof that the caller owned the session in this transaction; only [`fence`] makes one.
+pub struct Owned<'t> {
+    pub(crate) tx: &'t Transaction,
+    id: SessionId<'t>,
+    record: Record,
+}
+
+impl<'t> Owned<'t> {
+    #[must_use]
+    pub fn id(&self) -> SessionId<'t> {
+        self.id
+    }
+
+    /// Without the cursor.
+    #[must_use]
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+
+    pub(crate) fn record_mut(&mut self) -> &mut Record {
+        &mut self.record
+    }
+}
+
+/// Proves that a session is still of `epoch`, and makes the transaction conflict if that changes before it commits.
+///
+/// # Errors
+/// [`Error::Fenced`]: the transaction has then written nothing for this session, and may go on with others.
+pub async fn fence<'t>(tx: &'t Transaction, id: SessionId<'t>, epoch: u64) -> Result<Owned<'t>> {
+    match get_fenced(tx, id, Read::Serializable).await? {
+        Some(record) if record.epoch == epoch && !record.is_detached() => Ok(Owned { tx, id, record }),
+        _ => Err(Error::Fenced { epoch }),
+    }
+}
+
 /// Reads a session with its cursor; an expired session is there until it is swept.
 pub async fn get(tx: &Transaction, id: SessionId<'_>, read: Read) -> Result<Option<Record>> {
     let cursor = tx.get(cursor_key(id), read);
@@ -91,19 +130,19 @@ pub async fn get(tx: &Transaction, id: SessionId<'_>, read: Read) -> Result<Opti
 }
 
 /// Without the cursor, so that checkpoints do not conflict.
-pub(super) async fn get_fenced(tx: &Transaction, id: SessionId<'_>, read: Read) -> Result<Option<Record>> {
+pub(crate) async fn get_fenced(tx: &Transaction, id: SessionId<'_>, read: Read) -> Result<Option<Record>> {
     tx.get(key(id), read).await?.map(Record::decode).transpose()
 }
 
-pub(super) fn decode(value: Bytes) -> Result<Record> {
+pub(crate) fn decode(value: Bytes) -> Result<Record> {
     Record::decode(value)
 }
 
-pub(super) fn set(tx: &Transaction, id: SessionId<'_>, record: &Record) -> Result<()> {
+pub(crate) fn set(tx: &Transaction, id: SessionId<'_>, record: &Record) -> Result<()> {
     Ok(tx.set(key(id), record.encode())?)
 }
 
-pub(super) fn set_cursor(
+pub(crate) fn set_cursor(
     tx: &Transaction,
     id: SessionId<'_>,
     cursor: Position,
@@ -118,16 +157,16 @@ pub(super) fn set_cursor(
     Ok(tx.set(cursor_key(id), value)?)
 }
 
-pub(super) fn clear(tx: &Transaction, id: SessionId<'_>) -> Result<()> {
+pub(crate) fn clear(tx: &Transaction, id: SessionId<'_>) -> Result<()> {
     tx.clear(key(id))?;
     Ok(tx.clear(cursor_key(id))?)
 }
 
-pub(super) fn sessions(broker: u64) -> Key {
+pub(crate) fn sessions(broker: u64) -> Key {
     Key::new(broker, tags::SESSION)
 }
 
-pub(super) fn key(id: SessionId<'_>) -> Key {
+pub(crate) fn key(id: SessionId<'_>) -> Key {
     sessions(id.broker).bytes(id.client)
 }
 

@@ -1,9 +1,13 @@
-//! Changes that a running server must make itself, because it has the changed data in memory.
+//! The edge of this process, for the parts that ask it, and the changes that it must make itself because it has the changed data in
+//! memory.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use crate::serve::Running;
+use millrace_edge::Edge;
+
+/// The edge, shared by the HTTP ports and the end of the process, which takes it out.
+pub(crate) type Running = Arc<RwLock<Option<Edge>>>;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 

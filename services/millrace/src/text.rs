@@ -1,5 +1,10 @@
 //! Formats names, numbers and times for people.
 
+/// Invalid UTF-8 is replaced.
+pub(crate) fn name(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
 /// Visible characters only; bash reads the others between `$'` and `'`.
 pub(crate) fn escape(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());

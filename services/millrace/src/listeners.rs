@@ -1,0 +1,43 @@
+//! The addresses at which a pod listens for clients, and the host by which somebody else reaches one.
+
+use std::net::{IpAddr, SocketAddr};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Addresses {
+    pub(crate) mqtt: Vec<SocketAddr>,
+    /// MQTT over WebSocket, path `/mqtt`.
+    pub(crate) ws: Vec<SocketAddr>,
+    pub(crate) mqtts: Vec<SocketAddr>,
+    /// MQTT over WebSocket over TLS, path `/mqtt`.
+    pub(crate) wss: Vec<SocketAddr>,
+}
+
+impl Addresses {
+    pub(crate) fn of(edge: &millrace_edge::Edge) -> Self {
+        Self {
+            mqtt: edge.mqtt_addresses().to_vec(),
+            ws: edge.ws_addresses().to_vec(),
+            mqtts: edge.mqtts_addresses().to_vec(),
+            wss: edge.wss_addresses().to_vec(),
+        }
+    }
+}
+
+/// The host part of `at`; for "all addresses" the name that the browser used. A name with a character that no host name has is
+/// not repeated, because the page would show it.
+pub(crate) fn reachable(at: SocketAddr, asked: Option<&str>) -> String {
+    match at.ip() {
+        ip if ip.is_unspecified() => asked.and_then(host_name).unwrap_or("127.0.0.1").to_owned(),
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    }
+}
+
+fn host_name(host: &str) -> Option<&str> {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => name,
+        _ => host,
+    };
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
+    (!name.is_empty() && name.bytes().all(allowed)).then_some(name)
+}

@@ -1,0 +1,63 @@
+//! The interface of an engine. [`crate::Transaction`] checks limits and key space before it calls one.
+
+use bytes::Bytes;
+
+use crate::{
+    completion::Completion,
+    key::KeyRange,
+    read::{Page, RangeOptions, Read},
+    reply::Reply,
+    stat::Stat,
+    version::Version,
+};
+
+/// Set before the commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TransactionOption {
+    /// The transaction makes room: it deletes more than it writes, as a trim or the end of a session does. The embedded engine
+    /// still accepts it when the disk is nearly full, see [`crate::Options::disk_reserve_bytes`].
+    Cleanup,
+}
+
+pub trait Engine: Send + Sync + 'static {
+    /// The transaction gets its read version with its first read.
+    fn begin(&self) -> Box<dyn EngineTransaction>;
+
+    fn stats(&self) -> Vec<Stat> {
+        Vec::new()
+    }
+}
+
+/// Methods mean the same as those of [`crate::Transaction`].
+pub trait EngineTransaction: Send + Sync {
+    /// Includes every commit that was acknowledged before the first call.
+    fn read_version(&self) -> Reply<'_, Version>;
+
+    fn get<'a>(&'a self, key: &[u8], read: Read) -> Reply<'a, Option<Bytes>>;
+
+    /// A page from the beginning of the range, or with `reverse` from its end.
+    fn range<'a>(&'a self, range: KeyRange, options: RangeOptions) -> Reply<'a, Page>;
+
+    fn set(&self, key: Bytes, value: Bytes);
+
+    fn clear(&self, key: Bytes);
+
+    fn clear_range(&self, range: KeyRange);
+
+    fn atomic_add(&self, key: Bytes, addend: i64);
+
+    fn set_versionstamped_key(&self, template: Vec<u8>, offset: usize, value: Bytes);
+
+    fn add_read_conflict_range(&self, range: KeyRange);
+
+    fn add_write_conflict_range(&self, range: KeyRange);
+
+    fn set_option(&self, option: TransactionOption) {
+        let _ = option;
+    }
+
+    /// Commits; nothing is called after it. The completion gets the result when the transaction is durable or has
+    /// failed.
+    fn commit(&self, done: Completion);
+}
