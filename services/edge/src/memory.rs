@@ -17,6 +17,18 @@ pub(crate) enum Pressure {
     Publishers,
 }
 
+impl Pressure {
+    /// The name of the level in log lines.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::QosZero => "qos_zero",
+            Self::Connections => "connections",
+            Self::Publishers => "publishers",
+        }
+    }
+}
+
 /// Thresholds of the levels, in percent of the budget.
 const LEVELS: [(u64, Pressure); 3] =
     [(70, Pressure::QosZero), (80, Pressure::Connections), (90, Pressure::Publishers)];

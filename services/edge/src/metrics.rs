@@ -7,6 +7,8 @@ mod loudest;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use millrace_mqtt::Version;
+
 pub(crate) use histogram::Histogram;
 pub(crate) use loudest::{Loudest, Row};
 
@@ -83,6 +85,15 @@ counters! {
         scans_refused: "counter" "millrace_session_scans_refused_total" [] "Lists of clients that were not made because too many were asked for at once.",
         traces_followed: "counter" "millrace_traces_total" ["result=\"followed\""] "Messages sampled for a trace, by whether the rate limit allowed it.",
         traces_over_rate: "counter" "millrace_traces_total" ["result=\"over_rate\""] "Messages sampled for a trace, by whether the rate limit allowed it.",
+        protocol_connected_v31: "gauge" "millrace_protocol_clients_connected" ["version=\"3.1\""] "Clients connected now, by protocol version.",
+        protocol_connected_v311: "gauge" "millrace_protocol_clients_connected" ["version=\"3.1.1\""] "Clients connected now, by protocol version.",
+        protocol_connected_v5: "gauge" "millrace_protocol_clients_connected" ["version=\"5.0\""] "Clients connected now, by protocol version.",
+        protocol_connects_v31: "counter" "millrace_protocol_connects_total" ["version=\"3.1\""] "CONNECT packets accepted, by protocol version.",
+        protocol_connects_v311: "counter" "millrace_protocol_connects_total" ["version=\"3.1.1\""] "CONNECT packets accepted, by protocol version.",
+        protocol_connects_v5: "counter" "millrace_protocol_connects_total" ["version=\"5.0\""] "CONNECT packets accepted, by protocol version.",
+        protocol_received_v31: "counter" "millrace_protocol_messages_received_total" ["version=\"3.1\""] "PUBLISH packets from clients, by protocol version.",
+        protocol_received_v311: "counter" "millrace_protocol_messages_received_total" ["version=\"3.1.1\""] "PUBLISH packets from clients, by protocol version.",
+        protocol_received_v5: "counter" "millrace_protocol_messages_received_total" ["version=\"5.0\""] "PUBLISH packets from clients, by protocol version.",
         accepts_failed: "counter" "millrace_accepts_failed_total" [] "Times that a listener paused for a second, because the process was out of open files or memory.",
         refused_limit: "counter" "millrace_connections_refused_total" ["reason=\"connections_max\""] "Connections closed before they belonged to a broker, by reason.",
         refused_address: "counter" "millrace_connections_refused_total" ["reason=\"address_connections\""] "Connections closed before they belonged to a broker, by reason.",
@@ -186,6 +197,31 @@ counters! {
         wills_dropped: "counter" "millrace_wills_dropped_total" [] "Will messages that the store cannot hold, of older versions of this server.",
         wills: "counter" "millrace_wills_published_total" [] "Will messages published.",
         pauses: "counter" "millrace_publisher_pauses_total" [] "Times reading from a publisher paused because its receivers lagged.",
+    }
+}
+
+/// The process-wide counters of one protocol version. They have no broker, so their number stays bounded.
+pub(crate) struct ProtocolCounters<'a> {
+    pub(crate) connected: &'a Count,
+    pub(crate) connects: &'a Count,
+    pub(crate) received: &'a Count,
+}
+
+impl CoreCounters {
+    #[inline]
+    pub(crate) fn protocol(&self, version: Version) -> ProtocolCounters<'_> {
+        let (connected, connects, received) = match version {
+            Version::V31 => {
+                (&self.protocol_connected_v31, &self.protocol_connects_v31, &self.protocol_received_v31)
+            }
+            Version::V311 => {
+                (&self.protocol_connected_v311, &self.protocol_connects_v311, &self.protocol_received_v311)
+            }
+            Version::V5 => {
+                (&self.protocol_connected_v5, &self.protocol_connects_v5, &self.protocol_received_v5)
+            }
+        };
+        ProtocolCounters { connected, connects, received }
     }
 }
 

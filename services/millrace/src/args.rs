@@ -122,6 +122,7 @@ pub(crate) struct ServeArgs {
     pub(crate) rules_file: Option<PathBuf>,
 
     /// Lowest level that is logged: error, warn, info, debug, trace or off; or per part, such as "warn,millrace_edge=debug".
+    /// "info,millrace::connections=debug" adds a line for each client that connects or disconnects.
     #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = crate::logs::filter)]
     pub(crate) log_level: String,
 

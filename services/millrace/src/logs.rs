@@ -49,8 +49,14 @@ mod tests {
 
     #[test]
     fn levels_and_filters_per_part_are_accepted() {
-        for text in ["off", "info", "trace", "warn,millrace_edge=debug", "millrace=info,millrace_edge=trace"]
-        {
+        for text in [
+            "off",
+            "info",
+            "trace",
+            "warn,millrace_edge=debug",
+            "millrace=info,millrace_edge=trace",
+            "info,millrace::connections=debug",
+        ] {
             assert!(filter(text).is_ok(), "{text}");
         }
         for text in ["", "loud", "info,edge", "edge=loud", "INFO!"] {

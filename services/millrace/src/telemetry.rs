@@ -29,14 +29,15 @@ pub(crate) struct TelemetryArgs {
     #[arg(value_parser = whole_number::<u16>(0, 3600))]
     pub(crate) otlp_interval_s: u16,
 
-    /// Share of the messages that the server traces, from 0 to 1. Each traced message costs CPU. 0 traces none, not even messages
-    /// whose publishers ask for it with a traceparent.
+    /// Share of the messages that the server traces, from 0 to 1. Each traced message costs CPU. With 0 the server traces only
+    /// messages whose publishers ask for it with a sampled traceparent.
     #[arg(long, value_name = "RATIO", default_value_t = 0.0, value_parser = ratio)]
     pub(crate) trace_ratio: f64,
 
-    /// Most traced messages a second. Messages whose publishers ask for it take at most half, those of one broker a quarter.
+    /// Most traced messages a second. Messages whose publishers ask for it take at most half, those of one broker a quarter. 0
+    /// traces none.
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
-    #[arg(value_parser = whole_number::<u32>(1, 100_000))]
+    #[arg(value_parser = whole_number::<u32>(0, 100_000))]
     pub(crate) traces_per_second_max: u32,
 }
 
@@ -105,7 +106,7 @@ impl Telemetry {
     /// `source` is the number of the pod, from 0. `None` when no messages are traced.
     pub(crate) fn tracer(&self, source: usize) -> Option<Arc<Tracer>> {
         let (ratio, per_second_max) = self.traces;
-        let queue = self.queue.clone().filter(|_| ratio > 0.0)?;
+        let queue = self.queue.clone().filter(|_| per_second_max > 0)?;
         Some(Arc::new(Tracer::new(Arc::new(Spans { queue, source }), ratio, per_second_max)))
     }
 
@@ -209,6 +210,19 @@ mod tests {
         };
         assert!(args(Collector::Off).check().is_err());
         assert_eq!(args(endpoint("http://a").unwrap()).check(), Ok(()));
+    }
+
+    #[test]
+    fn publishers_can_ask_for_traces_at_ratio_0_unless_the_rate_is_0_too() {
+        let tracer = |url, traces_per_second_max| {
+            let otlp_endpoint = endpoint(url).unwrap();
+            let args =
+                TelemetryArgs { otlp_endpoint, otlp_interval_s: 10, trace_ratio: 0.0, traces_per_second_max };
+            Telemetry::new(&args).tracer(0)
+        };
+        assert!(tracer("http://a", 1).is_some());
+        assert!(tracer("http://a", 0).is_none());
+        assert!(tracer("off", 1).is_none());
     }
 
     #[test]

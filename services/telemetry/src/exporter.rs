@@ -15,13 +15,16 @@ use tokio::time::Instant;
 use crate::endpoint::CollectorEndpoint;
 use crate::items::{Record, Signal, TraceSpan, Value, unix_ns};
 use crate::prometheus::{self, Period};
-use crate::queue::Inbox;
-use crate::request;
+use crate::queue::{Inbox, RECORDS_MAX, SPANS_MAX};
 use crate::sender::{Failed, Sender};
+use crate::{logs, request};
 
 /// Producers do not wake the thread, because that would be a system call per span.
 const POLL: Duration = Duration::from_millis(200);
 const BATCH_MAX: usize = 512;
+/// Batches of a turn: a full queue and the batch that is sent again. Producers that never stop must not delay metrics.
+const SPAN_BATCHES_MAX: usize = SPANS_MAX.div_ceil(BATCH_MAX) + 1;
+const RECORD_BATCHES_MAX: usize = RECORDS_MAX.div_ceil(BATCH_MAX) + 1;
 /// First and longest pause after a failed request.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// A batch is dropped after failing for this long.
@@ -67,7 +70,11 @@ impl Exporter {
     /// Fails when the thread cannot be started, or when an `https` endpoint needs the system's certificate authorities and they
     /// cannot be read.
     pub fn start(settings: OtlpSettings, inbox: Inbox) -> std::io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            // Name resolution runs on threads of the runtime.
+            .on_thread_start(logs::exclude_this_thread)
+            .build()?;
         let stop = Arc::new(Notify::new());
         let thread = Thread::new(settings, inbox)?;
         let stopped = Arc::clone(&stop);
@@ -87,6 +94,7 @@ impl Drop for Exporter {
 }
 
 fn run(runtime: &Runtime, mut thread: Thread, stop: &Notify) {
+    logs::exclude_this_thread();
     let (stopping, end_max) = (Notify::new(), thread.end_max);
     let send = async {
         while tokio::time::timeout(POLL, stopping.notified()).await.is_err() {
@@ -155,8 +163,16 @@ impl Thread {
             self.metrics_at = Instant::now() + interval;
             self.send_metrics().await;
         }
-        while !self.trouble.is_pausing() && self.send_spans().await {}
-        while !self.trouble.is_pausing() && self.send_records().await {}
+        for _ in 0..SPAN_BATCHES_MAX {
+            if self.trouble.is_pausing() || !self.send_spans().await {
+                break;
+            }
+        }
+        for _ in 0..RECORD_BATCHES_MAX {
+            if self.trouble.is_pausing() || !self.send_records().await {
+                break;
+            }
+        }
     }
 
     async fn last_turn(&mut self) {

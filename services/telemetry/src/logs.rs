@@ -1,5 +1,6 @@
 //! Converts events of `tracing` into log records.
 
+use std::cell::Cell;
 use std::fmt;
 
 use tracing::field::{Field, Visit};
@@ -18,14 +19,26 @@ const OWN_TARGET: &str = env!("CARGO_CRATE_NAME");
 /// Target of events that contain secrets for the operator who started the process. They are not exported.
 pub const SECRET_TARGET: &str = "millrace::secret";
 
-/// Queues every event that the subscriber's filter passes.
+thread_local! {
+    static IS_EXPORTER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Excludes the calling thread's events from the export. The exporter's HTTP client logs each request at debug, so exporting
+/// those lines would cause the next request.
+pub(crate) fn exclude_this_thread() {
+    IS_EXPORTER.set(true);
+}
+
+/// Queues every event that the subscriber's filter passes, except those of the exporter.
 #[derive(Debug)]
 pub struct LogLayer(pub Queue);
 
 impl<S: Subscriber> Layer<S> for LogLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let metadata = event.metadata();
-        if metadata.target().starts_with(OWN_TARGET) || metadata.target() == SECRET_TARGET {
+        // A thread that ends has no thread-local values any more.
+        let is_exporter = IS_EXPORTER.try_with(Cell::get).unwrap_or(false);
+        if is_exporter || metadata.target().starts_with(OWN_TARGET) || metadata.target() == SECRET_TARGET {
             return;
         }
         let mut fields = Fields::default();

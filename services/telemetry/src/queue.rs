@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use crate::items::{Record, Signal, TraceSpan};
 
 /// Queued spans: 40 s at the default rate of traces, 1 MiB.
-const SPANS_MAX: usize = 4096;
-const RECORDS_MAX: usize = 2048;
+pub(crate) const SPANS_MAX: usize = 4096;
+pub(crate) const RECORDS_MAX: usize = 2048;
 
 /// Items of one signal by result. An item of metrics is a data point.
 #[derive(Debug, Default)]

@@ -7,11 +7,12 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use millrace_telemetry::{
-    Exporter, LogLayer, OtlpSettings, Queue, SpanKind, TelemetrySource, TraceSpan, Value, queue,
+    Exporter, Inbox, LogLayer, OtlpSettings, Queue, SpanKind, TelemetrySource, TraceSpan, Value, queue,
 };
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, any_value};
 use prost::Message;
 use tracing_subscriber::layer::SubscriberExt;
 
@@ -20,13 +21,21 @@ const PAGE: &str = "# HELP x_total X.\n# TYPE x_total counter\nx_total{reason=\"
 
 /// Answers each request with the next of `statuses`, then with 200, and passes on path and body of each.
 fn collector(statuses: &'static [&'static str]) -> (SocketAddr, Receiver<(String, Vec<u8>)>) {
+    collector_that(statuses, |_| ())
+}
+
+/// Calls `on_request` with the path of each request before the answer.
+fn collector_that(
+    statuses: &'static [&'static str],
+    on_request: impl Fn(&str) + Send + 'static,
+) -> (SocketAddr, Receiver<(String, Vec<u8>)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (seen, requests) = sync_channel(1000);
     std::thread::spawn(move || {
         let mut statuses = statuses.iter();
         while let Ok((stream, _)) = listener.accept() {
-            answer(stream, &mut statuses, &seen);
+            answer(stream, &mut statuses, &on_request, &seen);
         }
     });
     (address, requests)
@@ -36,6 +45,7 @@ fn collector(statuses: &'static [&'static str]) -> (SocketAddr, Receiver<(String
 fn answer<'s>(
     mut stream: TcpStream,
     statuses: &mut impl Iterator<Item = &'s &'s str>,
+    on_request: &impl Fn(&str),
     seen: &SyncSender<(String, Vec<u8>)>,
 ) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
@@ -56,8 +66,10 @@ fn answer<'s>(
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body).unwrap();
+    on_request(&path);
     let status = statuses.next().unwrap_or(&"200 OK");
-    write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
+    // An exporter that ends abandons its request.
+    let _ = write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     // Nobody looks any more when the test has ended.
     let _ = seen.try_send((path, body));
 }
@@ -69,13 +81,16 @@ fn start(address: SocketAddr) -> (Queue, Exporter) {
 
 fn start_with(address: SocketAddr, interval: Option<Duration>, end_max: Duration) -> (Queue, Exporter) {
     let (queue, inbox) = queue();
+    (queue, start_at(&format!("http://{address}"), inbox, interval, end_max))
+}
+
+fn start_at(endpoint: &str, inbox: Inbox, interval: Option<Duration>, end_max: Duration) -> Exporter {
     let sources = vec![TelemetrySource {
         attributes: vec![("service.name", Value::Text("millrace".into()))],
         metrics: Box::new(|| Some(PAGE.to_owned())),
     }];
-    let endpoint = format!("http://{address}").parse().unwrap();
-    let settings = OtlpSettings { endpoint, interval, end_max, sources };
-    (queue, Exporter::start(settings, inbox).unwrap())
+    let endpoint = endpoint.parse().unwrap();
+    Exporter::start(OtlpSettings { endpoint, interval, end_max, sources }, inbox).unwrap()
 }
 
 fn span() -> TraceSpan {
@@ -101,6 +116,19 @@ fn next(requests: &Receiver<(String, Vec<u8>)>, path: &str) -> Vec<u8> {
             return body;
         }
     }
+}
+
+/// The targets of the log records of a request.
+fn targets_of(body: &[u8]) -> Vec<String> {
+    let request = ExportLogsServiceRequest::decode(body).unwrap();
+    let scopes = request.resource_logs.into_iter().flat_map(|of| of.scope_logs);
+    let attributes = scopes.flat_map(|of| of.log_records).flat_map(|record| record.attributes);
+    let targets = attributes.filter(|attribute| attribute.key == "code.namespace");
+    let text = |value: AnyValue| match value.value {
+        Some(any_value::Value::StringValue(text)) => text,
+        other => panic!("{other:?}"),
+    };
+    targets.map(|target| text(target.value.unwrap())).collect()
 }
 
 fn spans_of(body: &[u8]) -> usize {
@@ -137,6 +165,49 @@ fn metrics_spans_and_log_lines_arrive() {
     for line in ["signal=\"traces\",result=\"exported\"} 2", "signal=\"logs\",result=\"exported\"} 1"] {
         assert!(queue.metrics().contains(line), "no {line} in\n{}", queue.metrics());
     }
+}
+
+#[test]
+fn the_exporters_own_log_lines_are_not_exported_and_metrics_go_on() {
+    let (address, requests) = collector(&[]);
+    let (queue, inbox) = queue();
+    // The only subscriber that also sees the exporter's threads. It has no filter, so it passes every level.
+    let subscriber = tracing_subscriber::registry().with(LogLayer(queue.clone()));
+    tracing::subscriber::set_global_default(subscriber).unwrap();
+    // With a name, the client also logs from the thread that resolves it.
+    let endpoint = format!("http://localhost:{}", address.port());
+    let exporter = start_at(&endpoint, inbox, Some(Duration::from_secs(1)), Duration::from_secs(1));
+    tracing::info!(target: "millrace", "hello");
+    let (mut metrics, mut targets) = (0, Vec::new());
+    while metrics < 3 {
+        let (path, body) = requests.recv_timeout(PATIENCE).expect("no request came");
+        metrics += usize::from(path == "/v1/metrics");
+        if path == "/v1/logs" {
+            targets.extend(targets_of(&body));
+            assert!(targets.iter().all(|target| target == "millrace"), "{targets:?}");
+        }
+    }
+    drop(exporter);
+    assert_eq!(targets, ["millrace"]);
+}
+
+#[test]
+fn metrics_go_on_while_the_queue_never_gets_empty() {
+    let (queue, inbox) = queue();
+    let producer = queue.clone();
+    // The next span is queued before the request with the last one is answered.
+    let (address, requests) = collector_that(&[], move |path| {
+        if path == "/v1/traces" {
+            producer.span(span());
+        }
+    });
+    queue.span(span());
+    let exporter =
+        start_at(&format!("http://{address}"), inbox, Some(Duration::from_secs(1)), Duration::from_millis(1));
+    for _ in 0..3 {
+        next(&requests, "/v1/metrics");
+    }
+    drop(exporter);
 }
 
 #[test]

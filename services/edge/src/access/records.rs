@@ -75,9 +75,10 @@ fn ready(broker: &str, records: Records) -> BrokerAccess {
             access
         }
         Err(wrong) => {
+            let wrong = wrong.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
             tracing::warn!(
                 broker,
-                ?wrong,
+                %wrong,
                 "the stored rules of a broker are invalid: all its clients are refused"
             );
             let records = Records { is_closed: true, ..Records::default() };

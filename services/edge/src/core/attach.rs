@@ -119,12 +119,6 @@ impl Core {
             (granted, _) => Who::Granted(granted),
         };
         let is_outdated = connection.who.granted().is_some_and(|granted| broker.has_changed(granted.changes));
-        tracing::debug!(
-            client_id = ?request.client_id,
-            server_name = connection.server_name(),
-            origin = ?connection.origin,
-            "client connected"
-        );
         if let Some(origin) = &mut connection.origin {
             // The certificate has been checked, and it is the largest part of an idle connection.
             origin.certificate = None;
@@ -132,10 +126,14 @@ impl Core {
         let counters = self.broker_counters(&broker);
         counters.connects.add(1);
         counters.connected.add(1);
+        let protocol = self.counters().protocol(self.connections[slot as usize].protocol.version());
+        protocol.connects.add(1);
+        protocol.connected.add(1);
         broker.meters[usize::from(self.index)].came(self.now_ms);
         let (protocol, mut out, _) = parts!(self, slot);
         protocol.accept(&request.accept(present), &broker.quota.settings(&self.process.settings), &mut out);
         self.connections[slot as usize].is_limited = broker.quota.is_limited();
+        self.log_connect(slot);
         self.tell_connect(slot, &broker, present);
         let connection = &self.connections[slot as usize];
         let silent = keep_alive_deadline(connection.last_input, connection.protocol.keep_alive_s());
@@ -199,6 +197,7 @@ impl Core {
             return self.remove_connection(slot);
         }
         if connection.session != NONE {
+            self.log_disconnect(slot, ended);
             self.tell_disconnect(slot, ended);
         }
         let connection = &mut self.connections[slot as usize];
@@ -225,6 +224,7 @@ impl Core {
             }
         }
         let connection = &mut self.connections[slot as usize];
+        let version = connection.protocol.version();
         connection.state = State::Draining;
         connection.last_input = self.now;
         let due = Due::Connection { slot, generation: connection.generation };
@@ -253,6 +253,7 @@ impl Core {
         }
         if let Some(broker) = broker {
             self.detach(session, with_will);
+            self.counters().protocol(version).connected.sub(1);
             // Counted last, so that whoever sees the client gone finds its session offline.
             self.count_ended(&broker, ended);
         }

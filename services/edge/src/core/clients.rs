@@ -265,7 +265,7 @@ impl Core {
     }
 }
 
-fn version(version: Version) -> &'static str {
+pub(super) fn version(version: Version) -> &'static str {
     match version {
         Version::V31 => "3.1",
         Version::V311 => "3.1.1",

@@ -30,6 +30,7 @@ mod ids;
 mod input;
 mod jobs;
 mod leave;
+mod log_lines;
 mod notes;
 mod of_broker;
 mod packets;
@@ -372,7 +373,7 @@ impl Core {
             tracing::warn!(
                 used,
                 budget,
-                ?pressure,
+                pressure = pressure.name(),
                 "the memory in use has reached another level of its budget"
             );
         }

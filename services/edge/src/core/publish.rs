@@ -474,8 +474,9 @@ impl Core {
     /// Counts received messages, `bytes` in all, and pauses their publisher when it is over its rate.
     fn count_received(&mut self, slot: u32, qos: QoS, count: usize, bytes: usize) {
         self.sampler.pass(count);
-        let session = self.connections[slot as usize].session;
-        let counters = self.broker_counters(&self.sessions[session as usize].broker);
+        let connection = &self.connections[slot as usize];
+        self.counters().protocol(connection.protocol.version()).received.add(count);
+        let counters = self.broker_counters(&self.sessions[connection.session as usize].broker);
         match qos {
             QoS::AtMostOnce => counters.received_qos0.add(count),
             QoS::AtLeastOnce => counters.received_qos1.add(count),

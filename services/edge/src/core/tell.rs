@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use millrace_mqtt::Version;
 use serde_json::{Value, json};
 
+use super::clients::version;
 use super::{Core, Ended};
 use crate::broker::Broker;
 use crate::jobs;
@@ -18,12 +18,7 @@ impl Core {
         }
         let mut data = self.who_is(slot);
         let connection = &self.connections[slot as usize];
-        data["protocol"] = match connection.protocol.version() {
-            Version::V31 => "3.1",
-            Version::V311 => "3.1.1",
-            Version::V5 => "5.0",
-        }
-        .into();
+        data["protocol"] = version(connection.protocol.version()).into();
         data["keep_alive_s"] = connection.protocol.keep_alive_s().into();
         data["session_present"] = present.into();
         let forwarded = connection.origin.as_ref().and_then(|origin| origin.address);
@@ -73,7 +68,7 @@ impl Core {
     }
 }
 
-fn reason(ended: Ended) -> &'static str {
+pub(super) fn reason(ended: Ended) -> &'static str {
     match ended {
         Ended::Client => "client",
         Ended::Lost | Ended::WebSocketClosed(_) => "lost",

@@ -65,7 +65,8 @@ impl Sink for FabricSink {
 
     fn gap(&self, gap: &Gap) {
         let Some(region) = self.0.upgrade() else { return };
-        tracing::debug!(?gap, "messages of another pod are missing");
+        let from = gap.from.map(tracing::field::display);
+        tracing::debug!(from, missing = gap.missing, "messages of another pod are missing");
         region.digests_missing(gap.to, gap.from);
         match gap.to {
             To::At { broker, .. } => region.look_around(Some(broker)),

@@ -125,7 +125,7 @@ impl std::fmt::Debug for Tracer {
 }
 
 impl Tracer {
-    /// Samples `ratio` of the messages (more than 0, at most 1) and messages whose publisher asks for a trace, together at most
+    /// Samples `ratio` of the messages (0 to 1) and messages whose publisher asks for a trace, together at most
     /// `per_second_max` a second.
     #[must_use]
     pub fn new(sink: Arc<dyn SpanSink>, ratio: f64, per_second_max: u32) -> Self {

@@ -97,6 +97,9 @@ impl Sampler {
         if self.ratio >= 1.0 {
             return 0;
         }
+        if self.ratio <= 0.0 {
+            return u64::MAX;
+        }
         // xorshift64.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -143,6 +146,9 @@ mod tests {
         assert!((8_000..12_000).contains(&ten_percent), "{ten_percent}");
         assert_eq!(chosen(&mut sampler(1.0, u32::MAX), 100), 100);
         assert_eq!(chosen(&mut Sampler::new(None, 1), 100_000), 0);
+        let mut none = sampler(0.0, u32::MAX);
+        assert_eq!(chosen(&mut none, 100_000), 0);
+        assert!(none.requested(1, 1), "publishers can still ask");
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod common;
 mod tools;
 
 mod files;
+mod log_lines;
 mod memory;
 mod traces;
 

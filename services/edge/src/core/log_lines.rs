@@ -1,0 +1,54 @@
+//! One log line for each client that connects, and one for each connection that ends. Their target is
+//! `millrace::connections` and their level is debug, so an operator turns them on by `log_level`.
+
+use super::clients::version;
+use super::tell::reason;
+use super::{Core, Ended};
+
+const TARGET: &str = "millrace::connections";
+
+impl Core {
+    pub(super) fn log_connect(&self, slot: u32) {
+        if !tracing::enabled!(target: TARGET, tracing::Level::DEBUG) {
+            return;
+        }
+        let connection = &self.connections[slot as usize];
+        let local = &self.sessions[connection.session as usize];
+        tracing::debug!(
+            target: TARGET,
+            broker = &*local.broker.name,
+            client_id = &**local.session.client_id(),
+            user = connection.who.user(),
+            address = connection.address().map(tracing::field::display),
+            server_name = connection.server_name(),
+            protocol = version(connection.protocol.version()),
+            "client connected"
+        );
+    }
+
+    /// Must be called before the session is detached.
+    pub(super) fn log_disconnect(&self, slot: u32, ended: Ended) {
+        if !tracing::enabled!(target: TARGET, tracing::Level::DEBUG) {
+            return;
+        }
+        let connection = &self.connections[slot as usize];
+        let local = &self.sessions[connection.session as usize];
+        let reason_code = match ended {
+            Ended::Error(code) => Some(u64::from(code.0)),
+            _ => None,
+        };
+        tracing::debug!(
+            target: TARGET,
+            broker = &*local.broker.name,
+            client_id = &**local.session.client_id(),
+            user = connection.who.user(),
+            // The system forgets the address of a connection that was reset.
+            address = connection.address().map(tracing::field::display),
+            protocol = version(connection.protocol.version()),
+            reason = reason(ended),
+            reason_code,
+            duration_s = self.now.saturating_sub(local.term),
+            "client disconnected"
+        );
+    }
+}
