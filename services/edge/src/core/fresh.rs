@@ -120,11 +120,10 @@ mod tests {
     }
 
     fn replay(pages: &[(Option<&str>, u64)]) -> Replay {
-        let mut read = RetainedPages::new(1);
-        read.begin("a/+");
+        let mut read = RetainedPages::new(1, ["a/+".into()].into());
         for (next, version) in pages {
             let next = next.map(|topic| Bookmark::at(1, topic.as_bytes()));
-            read.push(next, Position::end_of(*version));
+            read.push(0, next, Position::end_of(*version));
         }
         let (filter, qos, pages) = ("a/+".into(), QoS::AtMostOnce, Arc::new(read));
         Replay { filter, qos, identifier: 0, retained: None, pages }

@@ -3,6 +3,7 @@
 //! A [`Job`] is a write, with the publisher that waits for it. A [`Read`] asks for a page of a session's messages. These types
 //! know no event loop and no thread: event loops fill them in, and [`crate::store`] carries them out.
 
+mod filter_index;
 pub(crate) mod replay;
 
 use std::collections::BTreeMap;
