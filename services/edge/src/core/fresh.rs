@@ -93,7 +93,9 @@ impl Fresh {
     }
 
     pub(super) fn is_over(&self, now: Seconds) -> bool {
-        self.asking == 0 && self.replayed.iter().all(|replayed| replayed.until < now)
+        self.asking == 0
+            && self.unanswered_by_store.is_empty()
+            && self.replayed.iter().all(|replayed| replayed.until < now)
     }
 
     /// Returns the held messages once nothing is read any more.

@@ -77,8 +77,10 @@ impl RetainedRead {
     }
 
     fn bytes(&self) -> usize {
-        let filters = self.subscribe.pending.replays.iter().map(|replay| FILTER_BYTES + replay.filter.len());
-        SUBSCRIBE_BYTES + filters.sum::<usize>()
+        let pending = &self.subscribe.pending;
+        let replayed = pending.replays.iter().map(|replay| &*replay.filter);
+        let filters = replayed.chain(pending.in_memory.iter().map(|filter| &**filter));
+        SUBSCRIBE_BYTES + filters.map(|filter| FILTER_BYTES + filter.len()).sum::<usize>()
     }
 
     fn read_bytes(&self) -> usize {
