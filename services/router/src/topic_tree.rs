@@ -16,10 +16,15 @@ pub struct TopicTree<V: Clone> {
 
 #[derive(Clone, Debug)]
 pub struct TreeSnapshot<V: Clone> {
-    root: Arc<Node<Option<V>>>,
+    root: Arc<TreeNode<V>>,
     len: usize,
+    /// Number of the last insertion.
+    number: u64,
     seed: Seed,
 }
+
+/// A value, and the number of its insertion.
+type TreeNode<V> = Node<Option<(V, u64)>>;
 
 impl<V: Clone> Content for Option<V> {
     fn is_empty(&self) -> bool {
@@ -44,20 +49,21 @@ impl<V: Clone> TopicTree<V> {
     }
 
     fn with(seed: Seed) -> Self {
-        let empty = TreeSnapshot { root: Arc::new(Node::new("")), len: 0, seed };
+        let empty = TreeSnapshot { root: Arc::new(Node::new("")), len: 0, number: 0, seed };
         Self { writer: Mutex::new(()), published: ArcSwap::from_pointee(empty) }
     }
 
     pub fn insert(&self, topic: &str, value: V) -> Option<V> {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = TreeSnapshot::clone(&self.published.load());
-        let old = Arc::make_mut(&mut next.root).make(topic, &next.seed).replace(value);
+        next.number += 1;
+        let old = Arc::make_mut(&mut next.root).make(topic, &next.seed).replace((value, next.number));
         next.len += usize::from(old.is_none());
         let last = self.published.swap(Arc::new(next));
         drop(writer);
         // Dropped after the lock is released, because dropping the last reference to a snapshot can take long.
         drop(last);
-        old
+        old.map(|(value, _)| value)
     }
 
     pub fn remove(&self, topic: &str) -> Option<V> {
@@ -71,7 +77,7 @@ impl<V: Clone> TopicTree<V> {
         let last = self.published.swap(Arc::new(next));
         drop(writer);
         drop(last);
-        old
+        old.map(|(value, _)| value)
     }
 
     pub fn get(&self, topic: &str) -> Option<V> {
@@ -101,7 +107,7 @@ impl<V: Clone> TreeSnapshot<V> {
     }
 
     pub fn get(&self, topic: &str) -> Option<&V> {
-        self.root.find(topic, &self.seed)?.as_ref()
+        self.root.find(topic, &self.seed)?.as_ref().map(|(value, _)| value)
     }
 }
 
@@ -120,37 +126,113 @@ enum Rest {
 }
 
 #[derive(Debug)]
-struct Open<V> {
-    parent: Arc<Node<Option<V>>>,
+struct Open<V: Clone> {
+    parent: Arc<TreeNode<V>>,
     after: Option<u64>,
     rest: Rest,
     hide_dollar: bool,
 }
 
-/// A walk over the values of matching topics, in arbitrary order. It owns its snapshot and can pause after every node, so that
-/// the caller can spread it over many turns.
+/// [`Open`] without its node. `level` is the level of the child at `after`.
+#[derive(Debug)]
+struct Mark {
+    level: Option<Box<str>>,
+    after: Option<u64>,
+    rest: Rest,
+    hide_dollar: bool,
+}
+
+/// Where the levels without wildcards lead to.
+enum Led<V: Clone> {
+    Nowhere,
+    /// To the end of the filter.
+    End(Arc<TreeNode<V>>),
+    /// To a node whose children a wildcard stands for. `rest` follows the wildcard.
+    Wildcard {
+        parent: Arc<TreeNode<V>>,
+        rest: Rest,
+        hide_dollar: bool,
+    },
+}
+
+/// A walk over the values of matching topics, in arbitrary order. It can pause after every node, so that the caller can spread it
+/// over many turns. It owns its snapshot, which keeps all values of that moment in memory, until the caller lets go of it
+/// ([`Walk::let_go`]).
 #[derive(Debug)]
 pub struct Walk<V: Clone> {
-    snapshot: Arc<TreeSnapshot<V>>,
+    snapshot: Option<Arc<TreeSnapshot<V>>>,
     filter: Box<str>,
     has_begun: bool,
     open: Vec<Open<V>>,
+    /// The path to go on at, while there is no snapshot.
+    marks: Vec<Mark>,
+    /// Values that were inserted later are left out.
+    until: u64,
 }
 
 impl<V: Clone> Walk<V> {
     /// `filter` must be without share name.
     pub fn new(snapshot: Arc<TreeSnapshot<V>>, filter: &str) -> Self {
-        Self { snapshot, filter: filter.into(), has_begun: false, open: Vec::new() }
+        let until = snapshot.number;
+        let (open, marks) = (Vec::new(), Vec::new());
+        Self { snapshot: Some(snapshot), filter: filter.into(), has_begun: false, open, marks, until }
     }
 
+    /// Drops the snapshot, and with it the values that were replaced since. The walk goes on with [`Walk::go_on`].
+    pub fn let_go(&mut self) {
+        let Some(snapshot) = self.snapshot.take() else { return };
+        let address = |child: &Arc<TreeNode<V>>| Arc::<TreeNode<V>>::address(child.level(), &snapshot.seed);
+        self.marks = std::mem::take(&mut self.open)
+            .into_iter()
+            .map(|Open { parent, after, rest, hide_dollar }| {
+                let children = parent.children();
+                let at = after.and_then(|after| match after.checked_sub(1) {
+                    Some(before) => children.next_after(before, address),
+                    None => children.first(address),
+                });
+                Mark { level: at.map(|child| child.level().into()), after, rest, hide_dollar }
+            })
+            .collect();
+    }
+
+    pub fn has_let_go(&self) -> bool {
+        self.snapshot.is_none()
+    }
+
+    /// Goes on in a later snapshot of the same tree, after the last node. Topics that were removed or changed since the walk
+    /// began are left out.
+    pub fn go_on(&mut self, snapshot: Arc<TreeSnapshot<V>>) {
+        if self.snapshot.is_some() {
+            return;
+        }
+        let mut next = Some((snapshot.root.clone(), Rest::From(0), true));
+        for Mark { level, after, rest, hide_dollar } in std::mem::take(&mut self.marks) {
+            let Some((node, before, is_root)) = next.take() else { break };
+            let Led::Wildcard { parent, .. } = lead(&snapshot, &self.filter, node, before, is_root) else {
+                break;
+            };
+            let child = level.and_then(|level| parent.children().get(&level, &snapshot.seed).cloned());
+            next = child.map(|child| (child, rest, false));
+            self.open.push(Open { parent, after, rest, hide_dollar });
+        }
+        self.snapshot = Some(snapshot);
+    }
+
+    /// [`Step::Done`] also while there is no snapshot.
     pub fn step(&mut self) -> Step<V> {
+        let Some(snapshot) = self.snapshot.take() else { return Step::Done };
+        let step = self.step_in(&snapshot);
+        self.snapshot = Some(snapshot);
+        step
+    }
+
+    fn step_in(&mut self, snapshot: &TreeSnapshot<V>) -> Step<V> {
         if !self.has_begun {
             self.has_begun = true;
             //= [MQTT-4.7.2-1] v5 v3.1.1
-            return self.descend(self.snapshot.root.clone(), Rest::From(0), true);
+            return self.descend(snapshot, snapshot.root.clone(), Rest::From(0), true);
         }
-        let seed = self.snapshot.seed.clone();
-        let address = |child: &Arc<Node<Option<V>>>| Arc::<Node<Option<V>>>::address(child.level(), &seed);
+        let address = |child: &Arc<TreeNode<V>>| Arc::<TreeNode<V>>::address(child.level(), &snapshot.seed);
         let Some(open) = self.open.last_mut() else { return Step::Done };
         let children = open.parent.children();
         let child = match open.after {
@@ -166,44 +248,70 @@ impl<V: Clone> Walk<V> {
             return Step::Nothing;
         }
         let rest = open.rest;
-        self.descend(child, rest, false)
+        self.descend(snapshot, child, rest, false)
     }
 
     /// Follows the levels without wildcards from `node`, and queues the children that a wildcard leads to.
-    fn descend(&mut self, mut node: Arc<Node<Option<V>>>, mut rest: Rest, is_root: bool) -> Step<V> {
-        let mut hide_dollar = is_root;
-        loop {
-            let below = match rest {
-                Rest::All => Rest::All,
-                Rest::End => return value(&node),
-                Rest::From(start) => {
-                    let (level, tail) = split_level(&self.filter[start..]);
-                    let below = tail.map_or(Rest::End, |tail| Rest::From(self.filter.len() - tail.len()));
-                    match level {
-                        "#" => Rest::All,
-                        "+" => below,
-                        _ => {
-                            let Some(child) = node.children().get(level, &self.snapshot.seed).cloned() else {
-                                return Step::Nothing;
-                            };
-                            (node, rest, hide_dollar) = (child, below, false);
-                            continue;
-                        }
-                    }
+    fn descend(
+        &mut self,
+        snapshot: &TreeSnapshot<V>,
+        node: Arc<TreeNode<V>>,
+        rest: Rest,
+        is_root: bool,
+    ) -> Step<V> {
+        match lead(snapshot, &self.filter, node, rest, is_root) {
+            Led::Nowhere => Step::Nothing,
+            Led::End(node) => self.value(&node),
+            Led::Wildcard { parent, rest, hide_dollar } => {
+                // `a/#` matches `a`, too.
+                let found = if let Rest::All = rest { self.value(&parent) } else { Step::Nothing };
+                if !parent.children().is_empty() {
+                    self.open.push(Open { parent, after: None, rest, hide_dollar });
                 }
-            };
-            // `a/#` matches `a`, too.
-            let found = if let Rest::All = below { value(&node) } else { Step::Nothing };
-            if !node.children().is_empty() {
-                self.open.push(Open { parent: node, after: None, rest: below, hide_dollar });
+                found
             }
-            return found;
+        }
+    }
+
+    fn value(&self, node: &TreeNode<V>) -> Step<V> {
+        match node.content() {
+            Some((value, number)) if *number <= self.until => Step::Value(value.clone()),
+            _ => Step::Nothing,
         }
     }
 }
 
-fn value<V: Clone>(node: &Node<Option<V>>) -> Step<V> {
-    node.content().clone().map_or(Step::Nothing, Step::Value)
+/// Follows the levels of a filter from `node` to its next wildcard.
+fn lead<V: Clone>(
+    snapshot: &TreeSnapshot<V>,
+    filter: &str,
+    mut node: Arc<TreeNode<V>>,
+    mut rest: Rest,
+    is_root: bool,
+) -> Led<V> {
+    let mut hide_dollar = is_root;
+    loop {
+        let below = match rest {
+            Rest::All => Rest::All,
+            Rest::End => return Led::End(node),
+            Rest::From(start) => {
+                let (level, tail) = split_level(&filter[start..]);
+                let below = tail.map_or(Rest::End, |tail| Rest::From(filter.len() - tail.len()));
+                match level {
+                    "#" => Rest::All,
+                    "+" => below,
+                    _ => {
+                        let Some(child) = node.children().get(level, &snapshot.seed).cloned() else {
+                            return Led::Nowhere;
+                        };
+                        (node, rest, hide_dollar) = (child, below, false);
+                        continue;
+                    }
+                }
+            }
+        };
+        return Led::Wildcard { parent: node, rest: below, hide_dollar };
+    }
 }
 
 impl<V: Clone> Iterator for Walk<V> {

@@ -212,6 +212,55 @@ proptest! {
         }
         prop_assert!(tree.is_empty());
     }
+
+    #[test]
+    fn a_walk_that_lets_go_finds_each_value_that_does_not_change(
+        before in prop::collection::btree_set(topic(), 0..40),
+        changes in prop::collection::vec((topic(), any::<bool>(), 0usize..6), 0..40),
+        filter in filter(),
+    ) {
+        let tree = TopicTree::new();
+        let mut wanted: BTreeMap<String, u32> = BTreeMap::new();
+        for topic in &before {
+            tree.insert(topic, (topic.clone(), 0));
+            wanted.insert(topic.clone(), 0);
+        }
+        wanted.retain(|topic, _| naive(&filter, topic));
+        let mut walk = Walk::new(tree.snapshot(), &filter);
+        let mut found: Vec<String> = Vec::new();
+        let mut take = |walk: &mut Walk<(String, u32)>, steps: usize| {
+            for _ in 0..steps {
+                if let millrace_router::Step::Value((topic, version)) = walk.step() {
+                    assert_eq!(version, 0, "{topic} is newer than the walk");
+                    found.push(topic);
+                }
+            }
+        };
+        let mut changed = Vec::new();
+        for (topic, is_removed, steps) in changes {
+            take(&mut walk, steps);
+            walk.let_go();
+            prop_assert_eq!(walk.step(), millrace_router::Step::Done);
+            if is_removed {
+                tree.remove(&topic);
+            } else {
+                tree.insert(&topic, (topic.clone(), 1));
+            }
+            changed.push(topic);
+            walk.go_on(tree.snapshot());
+        }
+        take(&mut walk, 1_000);
+        let len = found.len();
+        found.sort_unstable();
+        found.dedup();
+        prop_assert_eq!(found.len(), len, "a value came twice");
+        for topic in &found {
+            prop_assert!(wanted.contains_key(topic), "{}", topic);
+        }
+        for topic in wanted.keys().filter(|topic| !changed.contains(topic)) {
+            prop_assert!(found.contains(topic), "{} is missing for {}", topic, filter);
+        }
+    }
 }
 
 enum Change<'a> {

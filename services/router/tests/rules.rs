@@ -1,5 +1,7 @@
 //! The rules of topic filters and shared subscriptions, one line each.
 
+use std::sync::Arc;
+
 use millrace_mqtt::QoS;
 use millrace_mqtt::topic::Filter;
 use millrace_router::{MatchLimits, Matched, Router, Step, Subscription, Target, TopicTree, Walk};
@@ -329,7 +331,30 @@ fn a_walk_visits_one_node_at_a_time() {
     assert!((100..=103).contains(&steps), "{steps}");
     let mut walk = Walk::new(tree.snapshot(), "#");
     let first = walk.next();
-    // The walk keeps its snapshot.
+    // The walk keeps its snapshot until it lets go of it.
     (0..100).for_each(|number| assert!(tree.remove(&format!("a/{number}/b")).is_some()));
     assert_eq!((first.is_some(), walk.count()), (true, 99));
+}
+
+#[test]
+fn a_walk_that_lets_go_keeps_no_value_in_memory() {
+    let tree = TopicTree::new();
+    let values: Vec<Arc<u32>> = (0..1_000).map(Arc::new).collect();
+    for value in &values {
+        tree.insert(&format!("a/{}/b/{}", **value % 7, **value), value.clone());
+    }
+    for filter in ["#", "a/+/b/+", "a/3/#", "+/+/b/999"] {
+        let mut walk = Walk::new(tree.snapshot(), filter);
+        for steps in [0, 1, 20] {
+            (0..steps).for_each(|_| drop(walk.step()));
+            walk.let_go();
+            assert!(walk.has_let_go());
+            for value in &values {
+                tree.insert(&format!("a/{}/b/{}", **value % 7, **value), value.clone());
+                assert_eq!(Arc::strong_count(value), 2, "{filter} after {steps} steps");
+            }
+            walk.go_on(tree.snapshot());
+        }
+        assert_eq!(walk.next(), None, "all values are newer");
+    }
 }

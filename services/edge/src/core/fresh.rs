@@ -93,7 +93,9 @@ impl Fresh {
     }
 
     pub(super) fn is_over(&self, now: Seconds) -> bool {
-        self.asking == 0 && self.replayed.iter().all(|replayed| replayed.until < now)
+        self.asking == 0
+            && self.unanswered_by_store.is_empty()
+            && self.replayed.iter().all(|replayed| replayed.until < now)
     }
 
     /// Returns the held messages once nothing is read any more.
@@ -120,11 +122,10 @@ mod tests {
     }
 
     fn replay(pages: &[(Option<&str>, u64)]) -> Replay {
-        let mut read = RetainedPages::new(1);
-        read.begin("a/+");
+        let mut read = RetainedPages::new(1, ["a/+".into()].into());
         for (next, version) in pages {
             let next = next.map(|topic| Bookmark::at(1, topic.as_bytes()));
-            read.push(next, Position::end_of(*version));
+            read.push(0, next, Position::end_of(*version));
         }
         let (filter, qos, pages) = ("a/+".into(), QoS::AtMostOnce, Arc::new(read));
         Replay { filter, qos, identifier: 0, retained: None, pages }

@@ -31,7 +31,17 @@ const PLACES_MAX: usize = 16;
 /// Nodes visited at most for a session whose connection ended before it had all its retained messages.
 const NODES_AT_END: usize = 10_000;
 
+/// The tree that a look-up walks through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tree {
+    OfBroker,
+    Sys,
+    /// Read from the store for the SUBSCRIBE alone.
+    Own,
+}
+
 pub(super) struct Lookup {
+    tree: Tree,
     walk: Walk<Arc<Message>>,
     /// Found by the walk and not sent yet.
     found: Option<Arc<Message>>,
@@ -42,13 +52,30 @@ pub(super) struct Lookup {
 impl Lookup {
     fn new(replay: &Replay, broker: &Broker) -> Option<Self> {
         let retained = replay.retained.clone()?;
-        let retained = if replay.filter.starts_with("$SYS/") { broker.sys.snapshot() } else { retained };
+        let (tree, retained) = if replay.filter.starts_with("$SYS/") {
+            (Tree::Sys, broker.sys.snapshot())
+        } else if replay.pages.has_filters() {
+            (Tree::Own, retained)
+        } else {
+            (Tree::OfBroker, retained)
+        };
         let (qos, identifier) = (replay.qos, replay.identifier);
-        Some(Self { walk: Walk::new(retained, &replay.filter), found: None, qos, identifier })
+        Some(Self { tree, walk: Walk::new(retained, &replay.filter), found: None, qos, identifier })
     }
 
-    fn step(&mut self) -> Step<Arc<Message>> {
+    fn step(&mut self, broker: &Broker) -> Step<Arc<Message>> {
+        if self.walk.has_let_go() {
+            let tree = if self.tree == Tree::Sys { &broker.sys } else { &broker.retained };
+            self.walk.go_on(tree.snapshot());
+        }
         self.found.take().map_or_else(|| self.walk.step(), Step::Value)
+    }
+
+    /// Keeps no snapshot until the next step. A message that changes until then is left out, because its change is delivered live.
+    fn let_go(&mut self) {
+        if self.tree != Tree::Own {
+            self.walk.let_go();
+        }
     }
 
     fn delivery<'m>(&'m self, message: &'m Arc<Message>) -> Delivery<'m> {
@@ -71,7 +98,21 @@ pub(super) type Lookups = VecDeque<Lookup>;
 struct OfSession {
     generation: u32,
     is_listed: bool,
+    /// All look-ups but the first one have let go of their snapshots.
+    has_let_go: bool,
     places: VecDeque<Lookups>,
+}
+
+impl OfSession {
+    fn new(generation: u32) -> Self {
+        Self { generation, is_listed: false, has_let_go: false, places: VecDeque::new() }
+    }
+
+    fn let_go(&mut self) {
+        let most = if self.has_let_go { 1 } else { usize::MAX };
+        self.places.iter_mut().flatten().take(most).for_each(Lookup::let_go);
+        self.has_let_go = true;
+    }
 }
 
 #[derive(Default)]
@@ -124,18 +165,18 @@ impl Core {
 
     /// Sends a few retained messages now. In most brokers these are all.
     fn replay_at_once(&mut self, slot: u32, lookups: &mut Lookups) {
+        let broker = self.sessions[self.connections[slot as usize].session as usize].broker.clone();
         for _ in 0..NODES_AT_ONCE {
             let Some(lookup) = lookups.front_mut() else { return };
             self.spend(work::NODE);
-            match lookup.step() {
+            match lookup.step(&broker) {
                 Step::Value(message) if !message.is_expired(self.now) => {
-                    let session = self.connections[slot as usize].session;
-                    if self.sessions[session as usize].session.waiting() >= NODES_AT_ONCE {
+                    let (protocol, mut out, session) = parts!(self, slot);
+                    let local = &mut self.sessions[session as usize];
+                    if local.session.waiting() > 0 || millrace_session::Out::is_enough(&out) {
                         lookup.found = Some(message);
                         return;
                     }
-                    let (protocol, mut out, session) = parts!(self, slot);
-                    let local = &mut self.sessions[session as usize];
                     let delivery = lookup.delivery(&message);
                     let settings = &self.process.settings;
                     let outcome =
@@ -160,10 +201,10 @@ impl Core {
             .entry(session)
             .and_modify(|own| {
                 if own.generation != generation {
-                    *own = OfSession { generation, is_listed: false, places: VecDeque::new() };
+                    *own = OfSession::new(generation);
                 }
             })
-            .or_insert_with(|| OfSession { generation, is_listed: false, places: VecDeque::new() });
+            .or_insert_with(|| OfSession::new(generation));
         if !holds {
             if own.places.len() >= PLACES_MAX {
                 let counters = &local.broker.counters[usize::from(self.index)];
@@ -171,6 +212,7 @@ impl Core {
             }
             local.session.begin_replay();
         }
+        own.has_let_go &= lookups.is_empty();
         own.places.push_back(lookups);
         self.list_replay(session);
     }
@@ -213,6 +255,7 @@ impl Core {
             Delivered::Dropped(_) => count(counters, outcome),
             _ => meter.delivered(message),
         };
+        let broker = local.broker.clone();
         let mut nodes = 0;
         while nodes < NODES_AT_ONCE && local.session.wants_replay() && !millrace_session::Out::is_enough(&out)
         {
@@ -224,7 +267,7 @@ impl Core {
                 local.session.pump(protocol, &self.process.settings, self.now, &mut out, &mut done);
                 continue;
             };
-            match lookup.step() {
+            match lookup.step(&broker) {
                 Step::Value(message) if !message.is_expired(self.now) => {
                     local.session.replay(lookup.delivery(&message));
                     count(counters, Delivered::Queued);
@@ -236,6 +279,10 @@ impl Core {
         }
         let is_over = own.places.is_empty();
         let wants_more = local.session.wants_replay() && !millrace_session::Out::is_enough(&out);
+        if !wants_more {
+            // The client decides when the next step comes.
+            own.let_go();
+        }
         if out.slot.as_ref().is_some_and(|outbound| outbound.len() >= super::deliver::FLUSH_BYTES) {
             self.overfull.push(slot);
         }
@@ -257,6 +304,7 @@ impl Core {
     /// persistent session, but at most `NODES_AT_END` nodes are visited for them.
     pub(super) fn take_unsent_retained(&mut self, session: u32) -> Vec<Entry> {
         let generation = self.sessions[session as usize].generation;
+        let broker = self.sessions[session as usize].broker.clone();
         let Some(own) = self.replays.of.remove(&session).filter(|own| own.generation == generation) else {
             return Vec::new();
         };
@@ -266,7 +314,7 @@ impl Core {
         let mut entries = Vec::new();
         for _ in 0..NODES_AT_END {
             let Some(current) = &mut lookup else { break };
-            match current.step() {
+            match current.step(&broker) {
                 Step::Value(message) => entries.extend(unsent(current, message, now)),
                 Step::Nothing => {}
                 Step::Done => lookup = lookups.next(),

@@ -55,6 +55,9 @@ pub(super) struct SubscribeInProgress {
     checked: SmallVec<[Checked; 4]>,
     /// A limit that the last filters have reached.
     reached: Option<Limit>,
+    /// Filters that the last turn granted, if the store has to answer: their indexes in `filters`, and whether they were new in the
+    /// session.
+    granted: Vec<(usize, bool)>,
     /// Filters for the store, with their indexes in `filters`.
     stored: Vec<(Box<str>, StoredOptions, usize)>,
     /// Share names that were added on other pods' behalf, too.
@@ -106,6 +109,7 @@ impl SubscribeInProgress {
             until: 0,
             checked: SmallVec::new(),
             reached: None,
+            granted: Vec::new(),
             stored: Vec::new(),
             shared: Vec::new(),
             holds: false,
@@ -163,13 +167,11 @@ impl SubscribeInProgress {
                 let bits = options.to_bits(Version::V5);
                 self.stored.push((text.clone(), StoredOptions { bits, identifier }, place));
             }
-            if room.is_shared && !is_kept {
-                if is_new {
-                    self.pending.new_in_memory.push(text.clone());
-                }
-                if text.starts_with("$share/") {
-                    self.shared.push(text.clone());
-                }
+            if is_kept || room.is_shared {
+                self.granted.push((place, is_new));
+            }
+            if room.is_shared && !is_kept && text.starts_with("$share/") {
+                self.shared.push(text.clone());
             }
             room.of_broker -= u64::from(is_new);
             add(
@@ -399,6 +401,7 @@ impl Core {
         subscribe.pending.announced = subscribe.pending.announced.max(announced);
         subscribe.done = subscribe.until;
         if subscribe.done < subscribe.filters.len() {
+            self.expect_answer(slot, &mut subscribe);
             return Some(Task::Subscribe(subscribe));
         }
         self.finish_subscribe(slot, *subscribe);
@@ -421,10 +424,43 @@ impl Core {
         None
     }
 
-    /// All filters of a SUBSCRIBE are routed: submits them to the store, or answers the client.
-    fn finish_subscribe(&mut self, slot: u32, subscribe: SubscribeInProgress) {
-        let SubscribeInProgress { filters, places, mut stored, shared, holds, mut pending, .. } = subscribe;
+    /// The filters that the last turn granted wait for the store: until it has answered, no other answer ends them.
+    fn expect_answer(&mut self, slot: u32, subscribe: &mut SubscribeInProgress) {
+        let SubscribeInProgress { filters, granted, pending, .. } = subscribe;
+        if granted.is_empty() {
+            return;
+        }
         let session = self.connections[slot as usize].session;
+        let local = &mut self.sessions[session as usize];
+        let is_in_memory = local.persistent.is_none();
+        let unanswered = match &mut local.persistent {
+            Some(persistent) => &mut persistent.unanswered_by_store,
+            None => &mut local.fresh.get_or_insert_default().unanswered_by_store,
+        };
+        if pending.number == 0 {
+            pending.number = unanswered.begin();
+        }
+        for (place, is_new) in granted.drain(..) {
+            let (filter, _) = &filters[place];
+            unanswered.add(filter, is_new);
+            if is_in_memory {
+                pending.in_memory.push(filter.clone());
+            }
+        }
+    }
+
+    /// All filters of a SUBSCRIBE are routed: submits them to the store, or answers the client.
+    fn finish_subscribe(&mut self, slot: u32, mut subscribe: SubscribeInProgress) {
+        let session = self.connections[slot as usize].session;
+        let is_shared = self.process.store.is_some() && self.process.is_shared();
+        // Among several pods the store has what is retained.
+        let asks = is_shared && !(subscribe.pending.replays.is_empty() && subscribe.shared.is_empty());
+        let local = &self.sessions[session as usize];
+        if asks || local.persistent.is_some() || local.fresh.is_some() {
+            self.expect_answer(slot, &mut subscribe);
+        }
+        let SubscribeInProgress { filters, places, mut stored, shared, holds, mut pending, .. } = subscribe;
+        pending.asks = asks;
         let target = self.target_of(session);
         let broker = self.sessions[session as usize].broker.clone();
         pending.asked = filters.iter().map(|(_, options)| options.qos).collect();
@@ -435,10 +471,12 @@ impl Core {
             Some(persistent) => persistent.subscribing -= u32::from(holds),
             None => pending.holds = holds,
         }
-        let is_shared = self.process.store.is_some() && self.process.is_shared();
-        // Among several pods the store has what is retained.
-        pending.asks = is_shared && !(pending.replays.is_empty() && shared.is_empty());
         if stored.is_empty() && !pending.asks {
+            if let Some(fresh) = &mut local.fresh {
+                for filter in std::mem::take(&mut pending.in_memory) {
+                    fresh.unanswered_by_store.remove(pending.number, &filter, true);
+                }
+            }
             for (filter, _) in filters.iter().filter(|(filter, _)| filter.starts_with("$share/")) {
                 self.join(&broker, filter);
             }
@@ -452,11 +490,6 @@ impl Core {
         }
         if let Some(persistent) = &mut local.persistent {
             persistent.subscribing += 1;
-            pending.number = persistent.unanswered_by_store.add(stored.iter().map(|(filter, ..)| &**filter));
-        } else if let Some(fresh) = &mut local.fresh {
-            let replayed = pending.replays.iter().map(|replay| &*replay.filter);
-            let filters = pending.new_in_memory.iter().map(|filter| &**filter).chain(replayed);
-            pending.number = fresh.unanswered_by_store.add(filters);
         }
         stored.shrink_to_fit();
         let subscribe = jobs::Subscribe::new(local.key(), target, stored, shared, pending);
@@ -516,13 +549,21 @@ impl Core {
             filters.iter().map(|(filter, ..)| filter.clone()).filter(|f| f.starts_with("$share/")).collect();
         let Some(persistent) = &mut local.persistent else {
             let slot = local.connection;
+            let mut refused: Vec<Box<str>> = Vec::new();
             if let Some(Fresh { unanswered_by_store, .. }) = local.fresh.as_deref_mut() {
-                let mut is_ended = |filter: &str| unanswered_by_store.remove(pending.number, filter);
-                pending.new_in_memory.retain(|filter| !is_ended(filter));
-                pending.replays.retain(|replay| !is_ended(&replay.filter));
+                let mut ended: HashSet<Box<str>, foldhash::fast::RandomState> = HashSet::default();
+                for filter in std::mem::take(&mut pending.in_memory) {
+                    let answered = unanswered_by_store.remove(pending.number, &filter, !pending.is_refused);
+                    if answered.is_ended {
+                        ended.insert(filter);
+                    } else if pending.is_refused && answered.is_last {
+                        refused.push(filter);
+                    }
+                }
+                pending.replays.retain(|replay| !ended.contains(&replay.filter));
             }
             if pending.is_refused {
-                self.end_new_in_memory(target, &mut pending);
+                self.end_refused(target, &mut pending, &refused);
                 return self.answer_subscribe(slot, &pending);
             }
             for filter in
@@ -537,11 +578,12 @@ impl Core {
         let mut taken_back: Vec<Box<str>> = Vec::new();
         let mut ended: HashSet<Box<str>, foldhash::fast::RandomState> = HashSet::default();
         for ((filter, _, place), subscribed) in filters.into_iter().zip(subscribed) {
-            let is_ended = persistent.unanswered_by_store.remove(pending.number, &filter);
-            // Its retained messages could not be read, after the subscription had become durable.
-            let is_stored = pending.is_refused && subscribed.is_some();
-            match subscribed.as_ref().filter(|_| !pending.is_refused) {
-                Some(_) if is_ended => drop(ended.insert(filter)),
+            let has_succeeded = subscribed.is_some() && !pending.is_refused;
+            let answered = persistent.unanswered_by_store.remove(pending.number, &filter, has_succeeded);
+            match subscribed.as_ref().filter(|_| has_succeeded) {
+                Some(_) if answered.is_ended => drop(ended.insert(filter)),
+                // The later SUBSCRIBE has another stream, or none.
+                Some(_) if answered.is_outdated => {}
                 Some(Subscribed { stream, since, .. }) => {
                     // It may have been given up meanwhile.
                     let is_read = *stream != NO_STREAM && !filter.starts_with("$share/");
@@ -560,16 +602,13 @@ impl Core {
                 }
                 None => {
                     pending.reasons[place] = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
-                    let stays = is_ended
-                        || persistent.unanswered_by_store.has(&filter)
-                        || persistent.filters().any(|known| *known == *filter);
-                    if !stays
-                        && local.session.unsubscribe(&filter)
-                        && let Some(parsed) = Filter::parse(&filter)
-                    {
-                        broker.router.unsubscribe(parsed, target);
-                    }
-                    if is_stored && !stays {
+                    if answered.is_last {
+                        if local.session.unsubscribe(&filter)
+                            && let Some(parsed) = Filter::parse(&filter)
+                        {
+                            broker.router.unsubscribe(parsed, target);
+                        }
+                        // This SUBSCRIBE or an earlier one may be in the store, refused because its retained messages could not be read.
                         taken_back.push(filter.clone());
                     }
                     ended.insert(filter);
@@ -602,22 +641,22 @@ impl Core {
         }
     }
 
-    /// Ends the new subscriptions of a session that is not persistent, because the store cannot answer which retained messages they
-    /// get (P6) or which other members share them. Older subscriptions stay, and get the same reason code.
-    fn end_new_in_memory(&mut self, target: Target, pending: &mut PendingSubscribe) {
+    /// Ends new subscriptions of a session that is not persistent, because the store cannot answer which retained messages they get
+    /// (P6) or which other members share them. Older subscriptions of the SUBSCRIBE stay, and get the same reason code.
+    fn end_refused(&mut self, target: Target, pending: &mut PendingSubscribe, refused: &[Box<str>]) {
         let local = &mut self.sessions[target.slot as usize];
         let broker = local.broker.clone();
         for reason in pending.reasons.iter_mut().filter(|reason| !reason.is_error()) {
             *reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
         }
         pending.replays.clear();
-        for filter in &pending.new_in_memory {
+        for filter in refused {
             local.session.unsubscribe(filter);
             if let Some(filter) = Filter::parse(filter) {
                 broker.router.unsubscribe(filter, target);
             }
         }
-        self.tell_members(&broker, pending.new_in_memory.iter().map(|filter| &**filter));
+        self.tell_members(&broker, refused.iter().map(|filter| &**filter));
     }
 
     /// Answers the SUBSCRIBE packets that are durable.

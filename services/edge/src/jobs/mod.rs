@@ -3,6 +3,7 @@
 //! A [`Job`] is a write, with the publisher that waits for it. A [`Read`] asks for a page of a session's messages. These types
 //! know no event loop and no thread: event loops fill them in, and [`crate::store`] carries them out.
 
+mod filter_index;
 pub(crate) mod replay;
 
 use std::collections::BTreeMap;
@@ -244,8 +245,8 @@ pub(crate) struct PendingSubscribe {
     pub(crate) asks: bool,
     /// Ends with the session for which they are read.
     pub(crate) asker: Weak<()>,
-    /// New filters of a session that is not persistent. They are removed if the store does not answer.
-    pub(crate) new_in_memory: Vec<Box<str>>,
+    /// Granted filters of a session that is not persistent, if the store has to answer for them.
+    pub(crate) in_memory: Vec<Box<str>>,
     pub(crate) is_refused: bool,
     /// The SUBACK waits until other pods have confirmed this announcement of filters; 0: it waits for none.
     pub(crate) announced: u64,
@@ -264,7 +265,7 @@ impl PendingSubscribe {
             holds: false,
             asks: false,
             asker: Weak::new(),
-            new_in_memory: Vec::new(),
+            in_memory: Vec::new(),
             is_refused: false,
             announced: 0,
         }

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use millrace_layers::Position;
 use millrace_layers::retained::Bookmark;
-use millrace_mqtt::{QoS, topic};
+use millrace_mqtt::QoS;
 use millrace_router::TreeSnapshot;
 use millrace_session::Message;
+
+use super::filter_index::FilterIndex;
 
 /// The retained messages of one new subscription.
 pub(crate) struct Replay {
@@ -24,38 +26,41 @@ pub(crate) struct Replay {
 #[derive(Default)]
 pub(crate) struct RetainedPages {
     broker: u64,
-    filters: Vec<(Box<str>, Pages)>,
+    index: FilterIndex,
+    /// For each filter that is being read or was read.
+    of: Vec<Pages>,
 }
 
 /// Where the next page begins, `None` after the last one.
 type Pages = Vec<(Option<Bookmark>, Position)>;
 
 impl RetainedPages {
-    pub(crate) fn new(broker: u64) -> Self {
-        Self { broker, filters: Vec::new() }
+    pub(crate) fn new(broker: u64, filters: Box<[Box<str>]>) -> Self {
+        Self { broker, index: FilterIndex::new(filters), of: Vec::new() }
     }
 
     pub(crate) fn broker(&self) -> u64 {
         self.broker
     }
 
-    pub(crate) fn begin(&mut self, filter: &str) {
-        if self.filters.last().is_none_or(|(last, _)| **last != *filter) {
-            self.filters.push((filter.into(), Vec::new()));
-        }
+    pub(crate) fn filter(&self, at: usize) -> &str {
+        &self.index.filters()[at]
     }
 
-    pub(crate) fn earlier(&self) -> usize {
-        self.filters.len().saturating_sub(1)
+    pub(crate) fn has_filters(&self) -> bool {
+        !self.index.filters().is_empty()
     }
 
-    pub(crate) fn is_read(&self, topic: &str) -> bool {
-        self.filters[..self.earlier()].iter().any(|(filter, _)| topic::matches(filter, topic))
+    /// Whether the topic is read for an earlier filter than this one, and the work of finding out.
+    pub(crate) fn is_of_earlier(&self, at: usize, topic: &str) -> (bool, usize) {
+        let (first, work) = self.index.first(topic);
+        (first.is_some_and(|first| first < at), work)
     }
 
-    /// Adds a page that was read as of `through`. `next` is where the next page begins.
-    pub(crate) fn push(&mut self, next: Option<Bookmark>, through: Position) {
-        let Some((_, pages)) = self.filters.last_mut() else { return };
+    /// Adds a page of a filter that was read as of `through`. `next` is where the next page begins.
+    pub(crate) fn push(&mut self, at: usize, next: Option<Bookmark>, through: Position) {
+        self.of.resize_with(self.of.len().max(at + 1), Vec::new);
+        let pages = &mut self.of[at];
         match pages.last_mut() {
             Some((end, last)) if *last == through => *end = next,
             _ => pages.push((next, through)),
@@ -65,10 +70,8 @@ impl RetainedPages {
     /// Whether the page that covers the topic was read as of this position or later.
     pub(crate) fn has(&self, topic: &str, place: Position) -> bool {
         let at = Bookmark::at(self.broker, topic.as_bytes());
-        let mut filters = self.filters.iter();
-        let Some((_, pages)) = filters.find(|(filter, _)| topic::matches(filter, topic)) else {
-            return false;
-        };
+        let (first, _) = self.index.first(topic);
+        let Some(pages) = first.and_then(|first| self.of.get(first)) else { return false };
         let page = pages.partition_point(|(end, _)| end.as_ref().is_some_and(|end| *end <= at));
         pages.get(page).is_some_and(|(_, through)| place <= *through)
     }

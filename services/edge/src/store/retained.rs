@@ -25,9 +25,8 @@ use crate::jobs::replay::RetainedPages;
 use crate::mailbox::Mail;
 
 const PAGE: usize = 1_000;
-/// Messages per page of a SUBSCRIBE with very many filters.
-const PAGE_MIN: usize = 16;
-/// Comparisons of topics with earlier filters of the same SUBSCRIBE, for each page.
+/// Levels compared in a page, to find the topics that earlier filters of the same SUBSCRIBE have read. A page ends early after
+/// them.
 const COMPARED_MAX: usize = 64_000;
 /// Estimated memory of a waiting SUBSCRIBE without its filters, bytes.
 const SUBSCRIBE_BYTES: usize = 1024;
@@ -65,7 +64,7 @@ enum Step {
 
 impl RetainedRead {
     pub(super) fn new(subscribe: Box<Subscribe>, subscribed: Vec<Option<Subscribed>>) -> Self {
-        let reader = Reader::new(subscribe.session.broker.id);
+        let reader = Reader::new(RetainedPages::default());
         Self { subscribe, subscribed, at: 0, reader, failures: 0 }
     }
 
@@ -78,8 +77,10 @@ impl RetainedRead {
     }
 
     fn bytes(&self) -> usize {
-        let filters = self.subscribe.pending.replays.iter().map(|replay| FILTER_BYTES + replay.filter.len());
-        SUBSCRIBE_BYTES + filters.sum::<usize>()
+        let pending = &self.subscribe.pending;
+        let replayed = pending.replays.iter().map(|replay| &*replay.filter);
+        let filters = replayed.chain(pending.in_memory.iter().map(|filter| &**filter));
+        SUBSCRIBE_BYTES + filters.map(|filter| FILTER_BYTES + filter.len()).sum::<usize>()
     }
 
     fn read_bytes(&self) -> usize {
@@ -90,9 +91,13 @@ impl RetainedRead {
         let replays = &mut self.subscribe.pending.replays;
         let Some(replay) = replays.get(self.at) else { return Ok(Step::Done) };
         let is_sys = replay.filter.starts_with("$SYS/");
+        if !self.reader.pages.has_filters() {
+            let filters = replays.iter().map(|replay| replay.filter.clone()).collect();
+            self.reader.pages = RetainedPages::new(self.subscribe.session.broker.id, filters);
+        }
         let is_last = match is_sys {
             true => Ok(true),
-            false => self.reader.read(layers, clock, &replay.filter).await,
+            false => self.reader.read(layers, clock, self.at).await,
         };
         match is_last {
             Ok(is_last) => (self.at, self.failures) = (self.at + usize::from(is_last), 0),
@@ -105,8 +110,8 @@ impl RetainedRead {
         if self.at < replays.len() {
             return Ok(Step::More);
         }
-        let next = Reader::new(self.reader.pages.broker());
-        let Reader { tree, pages, .. } = std::mem::replace(&mut self.reader, next);
+        let over = Reader::new(RetainedPages::default());
+        let Reader { tree, pages, .. } = std::mem::replace(&mut self.reader, over);
         let (retained, pages) = (tree.snapshot(), Arc::new(pages));
         for replay in replays {
             replay.retained = Some(retained.clone());
@@ -180,19 +185,18 @@ struct Reader {
 }
 
 impl Reader {
-    fn new(broker: u64) -> Self {
-        let pages = RetainedPages::new(broker);
+    fn new(pages: RetainedPages) -> Self {
         Self { tree: TopicTree::new(), bytes: 0, pages, from: None, limit: PAGE }
     }
 
-    /// Returns true after the filter's last page.
-    async fn read(&mut self, layers: &Store, clock: &Clock, filter: &str) -> Result<bool, Error> {
-        self.pages.begin(filter);
-        let limit = (COMPARED_MAX / self.pages.earlier().max(1)).clamp(PAGE_MIN, PAGE).min(self.limit);
+    /// Reads a page of a filter. Returns true after its last one.
+    async fn read(&mut self, layers: &Store, clock: &Clock, at: usize) -> Result<bool, Error> {
+        let limit = self.limit;
         let (broker, from) = (self.pages.broker(), self.from.as_ref());
+        let filter = self.pages.filter(at).as_bytes();
         // At least 2, so that a page that is too old is tried again with fewer messages.
         let run = layers.run_piece(limit.max(2), async |tx| {
-            let page = retained::matching(&tx, broker, filter.as_bytes(), from, limit, Snapshot).await?;
+            let page = retained::matching(&tx, broker, filter, from, limit, Snapshot).await?;
             Ok((page, tx.read_version().await?))
         });
         let read = run.await;
@@ -201,9 +205,18 @@ impl Reader {
             Err(_) => (limit / PART_AFTER_FAILURE).max(1),
         };
         let (page, version) = read?;
-        for item in page.items {
+        let (mut next, mut compared) = (page.next, 0);
+        for (number, item) in page.items.into_iter().enumerate() {
+            if compared >= COMPARED_MAX {
+                next = Some(Bookmark::at(broker, &item.topic));
+                // The rest of the page is read again.
+                self.limit = number;
+                break;
+            }
             let topic = std::str::from_utf8(&item.topic).map_err(|_| Error::Corrupt("topic"))?;
-            if self.pages.is_read(topic) {
+            let (is_read, work) = self.pages.is_of_earlier(at, topic);
+            compared += work;
+            if is_read {
                 continue;
             }
             let message = record::decode(topic.into(), &item.body, clock);
@@ -211,8 +224,8 @@ impl Reader {
             self.bytes += retained_size(&message) as usize;
             self.tree.insert(topic, message);
         }
-        self.pages.push(page.next.clone(), Position::end_of(version));
-        self.from = page.next;
+        self.pages.push(at, next.clone(), Position::end_of(version));
+        self.from = next;
         Ok(self.from.is_none())
     }
 }
@@ -287,9 +300,14 @@ mod tests {
             self.live.push((topic.to_owned(), Position::end_of(version), payload.to_owned()));
         }
 
-        fn read(&self, reader: &mut Reader, filter: &str) -> bool {
-            block_on(reader.read(&self.layers, &self.clock, filter)).unwrap()
+        fn read(&self, reader: &mut Reader, at: usize) -> bool {
+            block_on(reader.read(&self.layers, &self.clock, at)).unwrap()
         }
+    }
+
+    fn reader_of<'f>(filters: impl IntoIterator<Item = &'f str>) -> Reader {
+        let filters = filters.into_iter().map(Into::into).collect();
+        Reader::new(RetainedPages::new(BROKER, filters))
     }
 
     fn found(reader: &Reader, filter: &str) -> Vec<(String, String)> {
@@ -310,9 +328,9 @@ mod tests {
     #[test]
     fn each_topic_comes_once_with_its_present_value_whatever_changes_between_pages() {
         let mut retains = Retains::with(2_500, "old");
-        let (mut reader, mut pages) = (Reader::new(BROKER), 0);
+        let (mut reader, mut pages) = (reader_of(["#"]), 0);
         loop {
-            let is_last = retains.read(&mut reader, "#");
+            let is_last = retains.read(&mut reader, 0);
             pages += 1;
             // In pages that are read, in those that are not, and beyond all.
             for range in 0..4 {
@@ -337,8 +355,8 @@ mod tests {
                 got.entry(topic.clone()).or_default().push(payload.clone());
             }
         }
-        let mut now = Reader::new(BROKER);
-        while !retains.read(&mut now, "#") {}
+        let mut now = reader_of(["#"]);
+        while !retains.read(&mut now, 0) {}
         let mut present: BTreeMap<String, String> = found(&now, "#").into_iter().collect();
         for (topic, payloads) in &got {
             let last = present.remove(topic).unwrap_or_default();
@@ -355,9 +373,9 @@ mod tests {
     fn a_page_is_bounded_by_messages_and_by_bytes() {
         for (topics, bytes, pages_min) in [(2_500, 10, 3), (40, 100_000, 4)] {
             let retains = Retains::with(topics, &"x".repeat(bytes));
-            let (mut reader, mut pages, mut before) = (Reader::new(BROKER), 0, 0);
+            let (mut reader, mut pages, mut before) = (reader_of(["#"]), 0, 0);
             loop {
-                let is_last = retains.read(&mut reader, "#");
+                let is_last = retains.read(&mut reader, 0);
                 let all = found(&reader, "#").len();
                 assert!(all - before <= PAGE && (all - before - 1) * bytes <= 1 << 20, "{}", all - before);
                 (pages, before) = (pages + 1, all);
@@ -379,8 +397,8 @@ mod tests {
         while block_on(read.step(&retains.layers, &retains.clock)).unwrap() == super::Step::More {
             bytes = bytes.max(read.read_bytes());
         }
-        let mut alone = Reader::new(BROKER);
-        while !retains.read(&mut alone, "#") {}
+        let mut alone = reader_of(["#"]);
+        while !retains.read(&mut alone, 0) {}
         assert!(bytes <= alone.bytes, "{bytes} for all, {} for one", alone.bytes);
         let mut messages = std::collections::HashSet::new();
         for (filter, count) in filters.iter().zip([1_500, 1_500, 1_500, 1, 0, 1, 0]) {
@@ -394,13 +412,49 @@ mod tests {
     }
 
     #[test]
+    fn many_filters_of_one_subscribe_make_no_smaller_pages() {
+        let retains = Retains::with(2_500, "text");
+        let asker = Asker::default();
+        let filters: Vec<String> = (0..500).map(|number| format!("none/{number}/+")).collect();
+        let filters: Vec<&str> = filters.iter().map(|filter| &**filter).chain(["t/#"]).collect();
+        let mut read = subscribe(BROKER, &asker, &filters);
+        let mut pages = 1;
+        while block_on(read.step(&retains.layers, &retains.clock)).unwrap() == super::Step::More {
+            pages += 1;
+        }
+        assert_eq!(pages, 500 + 3);
+        let last = read.subscribe.pending.replays.last().unwrap();
+        assert_eq!(Walk::new(last.retained.clone().unwrap(), "t/#").count(), 2_500);
+    }
+
+    #[test]
+    fn a_page_with_much_to_compare_ends_early_and_no_topic_is_left_out() {
+        let mut retains = Retains::with(0, "text");
+        let topics = (0..40).map(|number| format!("{}/{number}", ["a"; 11].join("/")));
+        topics.for_each(|topic| retains.publish(&topic, "text"));
+        // No topic ends with x, so each of the other levels is looked at both ways.
+        let filters: Vec<String> = (0..1 << 11)
+            .map(|bits| (0..11).map(|bit| if bits >> bit & 1 == 0 { "a/" } else { "+/" }).collect::<String>())
+            .map(|filter| filter + "x")
+            .chain(["#".to_owned()])
+            .collect();
+        let mut reader = reader_of(filters.iter().map(|filter| &**filter));
+        let mut pages = 1;
+        while !retains.read(&mut reader, filters.len() - 1) {
+            pages += 1;
+        }
+        assert!((2..=40).contains(&pages), "{pages} pages");
+        assert_eq!(found(&reader, "#").len(), 40);
+    }
+
+    #[test]
     fn a_topic_of_several_filters_is_had_as_of_the_page_that_has_it() {
         let mut retains = Retains::with(3, "old");
-        let mut reader = Reader::new(BROKER);
-        assert!(retains.read(&mut reader, "t/+"));
+        let mut reader = reader_of(["t/+", "#"]);
+        assert!(retains.read(&mut reader, 0));
         retains.publish("t/0001", "new");
         retains.publish("t/0002", "");
-        assert!(retains.read(&mut reader, "#"));
+        assert!(retains.read(&mut reader, 1));
         let old = |topic: &str| (topic.to_owned(), "old".to_owned());
         let mut got = found(&reader, "#");
         got.sort();

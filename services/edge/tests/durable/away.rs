@@ -39,6 +39,8 @@ pub(crate) enum Way {
     Slow,
     /// Transactions are too old when they read so many rows of them at once.
     Old(usize),
+    /// Ranges of keys with [`SLOW`] in them cannot be read.
+    Corrupt,
 }
 
 const POISON: &[u8] = b"poison";
@@ -172,6 +174,7 @@ impl EngineTransaction for FarTransaction {
             }
             match self.far.way() {
                 Way::Old(rows) if is_slow && options.limit >= rows => Err(Error::TooOld),
+                Way::Corrupt if is_slow => Err(Error::Corrupt("by the test".into())),
                 _ => self.near.range(range, options).await,
             }
         })

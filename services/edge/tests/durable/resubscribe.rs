@@ -1,5 +1,6 @@
 //! SUBSCRIBE, UNSUBSCRIBE and SUBSCRIBE of one filter, sent without waiting for the answers.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use millrace_mqtt::Version::V5;
@@ -10,7 +11,7 @@ use millrace_mqtt::{
 use crate::away::{Far, Mended, Way, named};
 use crate::common::{Client, Server, connect, id, publish_qos};
 use crate::steps::{acknowledge, lasting, say, subscribe_and_leave, take, take_until, texts};
-use crate::tools::eventually;
+use crate::tools::{eventually, metric};
 
 fn send_subscribe(client: &mut Client, packet_id: u16, filter: &str, options: SubscribeOptions) {
     let mut bytes = Vec::new();
@@ -142,5 +143,121 @@ fn a_session_that_subscribes_again_at_qos_0_gets_messages_once() {
         let got = texts(&take_until(&mut ann, "last"));
         let count = |text: &str| got.iter().filter(|got| *got == text).count();
         assert_eq!(["one", "two", "three"].map(count), [1, 1, 1], "pod {name:?}: {got:?}");
+    }
+}
+
+#[test]
+fn a_late_answer_leaves_what_a_second_subscribe_of_the_filter_has_made() {
+    for (lasts, qos, is_refused) in [
+        (true, QoS::AtMostOnce, true),
+        (true, QoS::AtLeastOnce, true),
+        (true, QoS::AtMostOnce, false),
+        (false, QoS::AtMostOnce, true),
+        (false, QoS::AtLeastOnce, true),
+        (false, QoS::AtMostOnce, false),
+    ] {
+        let case = format!("lasts: {lasts}, {qos:?}, refused: {is_refused}");
+        let far = Far::new();
+        let pods = [named(&far, "one"), named(&Far::over(far.near().clone()), "two")];
+        let connect = |lasts| if lasts { lasting(V5, "ann") } else { connect(V5, "ann") };
+        let _mended = Mended(far.clone());
+        let mut ann = Client::open(&pods[0], connect(lasts));
+        far.set(Way::Slow);
+        send_subscribe(&mut ann, 1, "slow/+", at(QoS::AtLeastOnce));
+        eventually(|| far.slow_reads() > 0, || "no retained messages are read".into());
+        send_subscribe(&mut ann, 2, "slow/+", SubscribeOptions { qos, ..NOT_RETAINED });
+        assert_eq!(answer(&mut ann), (id(2), ReasonCode(qos as u8)), "{case}");
+        far.set(if is_refused { Way::Corrupt } else { Way::Fine });
+        let (packet_id, reason) = answer(&mut ann);
+        assert!(packet_id == id(1) && reason.is_error() == is_refused, "{case}: {reason:?}");
+        far.set(Way::Fine);
+        let said = |ann: &mut Client, pod: &Server, text: &str| {
+            say(pod, QoS::AtLeastOnce, "slow/a", &[text]);
+            let message = take(ann);
+            assert_eq!((String::from_utf8_lossy(message.payload), message.qos), (text.into(), qos), "{case}");
+            if qos > QoS::AtMostOnce {
+                acknowledge(ann, &message);
+            }
+        };
+        said(&mut ann, &pods[0], "one");
+        said(&mut ann, &pods[0], "two");
+        if lasts {
+            // The store has the subscription of the second SUBSCRIBE.
+            ann.disconnect();
+            let mut ann = Client::open(&pods[1], Connect { clean_start: false, ..connect(true) });
+            assert!(ann.connack.as_ref().is_some_and(|connack| connack.session_present), "{case}");
+            said(&mut ann, &pods[1], "three");
+            assert_eq!(ann.unsubscribe(&["slow/+"]).reasons, [0], "{case}");
+        }
+    }
+}
+
+#[test]
+fn two_refused_subscribes_of_a_filter_leave_no_subscription() {
+    for lasts in [true, false] {
+        let far = Far::new();
+        let pods = [named(&far, "one"), named(&Far::over(far.near().clone()), "two")];
+        let connect = if lasts { lasting(V5, "ann") } else { connect(V5, "ann") };
+        let _mended = Mended(far.clone());
+        let mut ann = Client::open(&pods[0], connect.clone());
+        far.set(Way::Slow);
+        send_subscribe(&mut ann, 1, "slow/+", at(QoS::AtLeastOnce));
+        send_subscribe(&mut ann, 2, "slow/+", at(QoS::AtLeastOnce));
+        eventually(|| far.slow_reads() > 0, || "no retained messages are read".into());
+        // Both have left the event loop.
+        ann.ping();
+        far.set(Way::Corrupt);
+        let mut answered = [answer(&mut ann), answer(&mut ann)];
+        answered.sort_by_key(|(packet_id, _)| *packet_id);
+        assert!(answered.iter().all(|(_, reason)| reason.is_error()), "{answered:?}");
+        assert_eq!(answered.map(|(packet_id, _)| packet_id), [id(1), id(2)]);
+        far.set(Way::Fine);
+        let mut bea = Client::connect(&pods[0], V5, "bea");
+        bea.subscribe("slow/+", QoS::AtLeastOnce);
+        say(&pods[0], QoS::AtLeastOnce, "slow/a", &["not for ann"]);
+        assert_eq!(take(&mut bea).payload, b"not for ann");
+        ann.ping();
+        if lasts {
+            ann.disconnect();
+            ann = Client::open(&pods[1], connect);
+            assert!(ann.connack.as_ref().is_some_and(|connack| connack.session_present));
+        }
+        let reasons = ann.unsubscribe(&["slow/+"]).reasons.to_vec();
+        assert_eq!(reasons, [ReasonCode::NO_SUBSCRIPTION_EXISTED.0], "lasts: {lasts}");
+    }
+}
+
+#[test]
+fn a_refusal_leaves_a_filter_that_a_long_subscribe_has_added_again() {
+    // So many filters take many turns, and the refusal comes between two of them.
+    const FILTERS: usize = 15_000;
+    let others: Vec<String> = (0..FILTERS).map(|number| format!("n/{number}")).collect();
+    for lasts in [true, false] {
+        let far = Far::new();
+        let pods = [named(&far, "one"), named(&Far::over(far.near().clone()), "two")];
+        let connect = if lasts { lasting(V5, "ann") } else { connect(V5, "ann") };
+        let _mended = Mended(far.clone());
+        let mut ann = Client::open(&pods[0], connect);
+        far.set(Way::Slow);
+        send_subscribe(&mut ann, 1, "slow/+", at(QoS::AtLeastOnce));
+        eventually(|| far.slow_reads() > 0, || "no retained messages are read".into());
+        let edits = || metric(&pods[0], "millrace_loop_filter_edits_total", "");
+        let before = edits();
+        let filters = ["slow/+"].into_iter().chain(others.iter().map(|filter| &**filter));
+        let mut bytes = Vec::new();
+        let filters: Vec<_> = filters.map(|filter| (filter, NOT_RETAINED)).collect();
+        encode::subscribe(id(2), Properties::EMPTY, filters, V5, &mut bytes);
+        ann.send_bytes(&bytes);
+        eventually(|| edits() > before, || "the long SUBSCRIBE does not begin".into());
+        far.set(Way::Corrupt);
+        let mut answered = BTreeMap::new();
+        while answered.len() < 2 {
+            let (packet_id, reason) = answer(&mut ann);
+            answered.insert(packet_id, reason.is_error());
+        }
+        assert_eq!(answered, BTreeMap::from([(id(1), true), (id(2), false)]), "lasts: {lasts}");
+        far.set(Way::Fine);
+        say(&pods[0], QoS::AtLeastOnce, "slow/a", &["for ann"]);
+        assert_eq!(take(&mut ann).payload, b"for ann", "lasts: {lasts}");
     }
 }

@@ -1,5 +1,6 @@
 //! Small packets that ask for much work: each is bounded, and a turn of the event loop does little of it.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -335,6 +336,43 @@ fn retained_messages_come_in_slices_and_live_ones_behind_them() {
         numbers.sort_unstable();
         assert_eq!(numbers, (0..RETAINED).collect::<Vec<_>>(), "each retained message comes once");
         pair.finish();
+        assert_turns_are_short(&server);
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_keeps_no_replaced_retained_messages() {
+    // More than the sockets and the server's buffer of a client hold.
+    const TOPICS: u64 = 400;
+    const BYTES: usize = 50_000;
+    const NEW: u64 = 1_000_000;
+    for qos in [QoS::AtMostOnce, QoS::AtLeastOnce] {
+        let server = one_loop();
+        let mut publisher = Client::connect(&server, V5, "publisher");
+        let mut set = |number: u64, payload: &[u8]| {
+            let topic = format!("v/{number}");
+            let message = publish_qos(QoS::AtLeastOnce, 1, &topic, payload);
+            assert!(!publisher.publish(Publish { retain: true, ..message }).is_error());
+        };
+        (0..TOPICS).for_each(|number| set(number, &numbered(number, BYTES)));
+        let mut client = narrow_client(&server, V5, "reads-later");
+        assert_eq!(client.subscribe_all(&[("v/+", granted(qos))], Properties::EMPTY).reasons, [qos as u8]);
+        (0..TOPICS).for_each(|number| set(number, &numbered(NEW + number, 8)));
+        let (mut packets, mut got) = (Packets::of(&client), BTreeMap::new());
+        while got.values().filter(|numbers: &&Vec<u64>| numbers.last() >= Some(&NEW)).count()
+            < TOPICS as usize
+        {
+            let (topic, number) = packets.next_message().unwrap();
+            got.entry(topic).or_default().push(number);
+        }
+        let mut old = 0;
+        for (topic, numbers) in &got {
+            let number: u64 = topic["v/".len()..].parse().unwrap();
+            let is_known = **numbers == [NEW + number] || **numbers == [number, NEW + number];
+            assert!(is_known, "{topic}: {numbers:?}");
+            old += numbers.len() - 1;
+        }
+        assert!(old < TOPICS as usize, "the server kept all {old} messages that were replaced");
         assert_turns_are_short(&server);
     }
 }

@@ -55,8 +55,10 @@ pub struct RetainedPage {
     pub items: Vec<RetainedRow>,
     /// Where to go on; `None` at the end. A page may end early, even empty, after many keys that did not match.
     pub next: Option<Bookmark>,
-    /// Keys that were read.
+    /// Topics that were compared with the filter.
     pub examined: usize,
+    /// Bytes of keys and values that were read, whether their topics matched or not.
+    pub bytes: usize,
 }
 
 /// Retains a message on its topic.
@@ -83,7 +85,7 @@ pub async fn get(tx: &Transaction, broker: BrokerId, topic: &[u8], read: Read) -
 }
 
 /// A page of the retained messages that match a filter (without `$share/group/`). The work is bounded for every filter:
-/// a page ends after `limit` messages, many bytes, many keys that did not match, or many reads.
+/// a page ends after `limit` messages, [`RETAINED_PAGE_BYTES`] read, many topics that did not match, or many reads.
 pub async fn matching(
     tx: &Transaction,
     broker: BrokerId,
@@ -124,9 +126,9 @@ async fn page_of(
     let options = RangeOptions { limit: pattern.page(limit), reverse: false, read };
     let examined_max = limit.max(1) * RETAINED_SKIPS_PER_ITEM;
     let reads_max = limit.clamp(RETAINED_READS.0, RETAINED_READS.1);
-    let (mut page, mut bytes, mut reads) = (RetainedPage::default(), 0, 0);
+    let (mut page, mut reads) = (RetainedPage::default(), 0);
     while begin < end {
-        if reads == reads_max {
+        if reads == reads_max || page.bytes >= RETAINED_PAGE_BYTES {
             page.next = Some(Bookmark(begin));
             break;
         }
@@ -134,18 +136,23 @@ async fn page_of(
         let rows = tx.range(KeyRange { begin: begin.clone(), end: end.clone() }, options).await?;
         let Some(last) = rows.items.last().map(|row| row.key.clone()) else { break };
         for row in rows.items {
+            let row_bytes = row.key.len() + row.value.len();
             if row.key < begin {
+                page.bytes += row_bytes;
                 continue;
             }
-            if page.items.len() >= limit || bytes >= RETAINED_PAGE_BYTES || page.examined >= examined_max {
+            if page.items.len() >= limit || page.bytes >= RETAINED_PAGE_BYTES || page.examined >= examined_max
+            {
                 page.next = Some(Bookmark(row.key));
                 return Ok(page);
             }
             page.examined += 1;
+            page.bytes += row_bytes;
             match pattern.judge(&levels(root, &row.key)?) {
                 Verdict::Matches(topic) => {
+                    let in_row = row.value.len();
                     let body = blob(broker, &topic).rest(tx, row.value).await?;
-                    bytes += topic.len() + body.len();
+                    page.bytes += body.len().saturating_sub(in_row);
                     page.items.push(RetainedRow { topic: topic.into(), body });
                 }
                 Verdict::GoTo(next) => begin = next,

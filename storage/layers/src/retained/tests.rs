@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use millrace_storage::limits::PAGE_BYTES_MAX;
 use millrace_storage::{Database, block_on};
 use proptest::prelude::*;
 
@@ -140,6 +141,58 @@ fn a_page_ends_after_a_bounded_number_of_reads_and_goes_on() {
     }
     assert_eq!(search(&database, "+/d7", 10).0.len(), groups);
     assert_eq!(search(&database, "+/meta", 1).0, Vec::<String>::new());
+}
+
+/// The messages that a search finds, and the bytes that each of its pages reads.
+fn bytes_of_pages(database: &Database, filter: &str) -> (usize, Vec<usize>) {
+    let (mut found, mut bytes, mut from) = (0, Vec::new(), None);
+    loop {
+        let tx = database.begin_unretried();
+        let page = matching(&tx, BROKER, filter.as_bytes(), from.as_ref(), 1_000, Read::Snapshot);
+        let page = block_on(page).unwrap();
+        found += page.items.len();
+        bytes.push(page.bytes);
+        from = page.next;
+        if from.is_none() {
+            return (found, bytes);
+        }
+    }
+}
+
+#[test]
+fn a_page_ends_after_many_bytes_whether_they_match_or_not() {
+    const BODY: usize = 50_000;
+    const TOPICS: usize = 300;
+    let database = database();
+    // A read returns rows of several groups, and a filter with `+` steps over most of them.
+    for topic in 0..TOPICS {
+        run(&database, async |tx| {
+            let topic = format!("g{:03}/{}", topic / 4, ["u", "v", "w", "x"][topic % 4]);
+            set(tx, BROKER, topic.as_bytes(), &Bytes::from(vec![b'x'; BODY])).await
+        });
+    }
+    for (filter, matches) in [("#", TOPICS), ("+/x", TOPICS / 4), ("+/y", 0), ("+/u/+", 0)] {
+        let (found, bytes) = bytes_of_pages(&database, filter);
+        assert_eq!(found, matches, "{filter}");
+        let most = bytes.iter().copied().max().unwrap_or_default();
+        assert!(most <= RETAINED_PAGE_BYTES + PAGE_BYTES_MAX + 2 * BODY, "{filter}: {most} bytes in a page");
+        let rows = bytes.iter().sum::<usize>() / BODY;
+        assert!(rows <= 2 * TOPICS && bytes.len() <= 40, "{filter}: {rows} rows, {} pages", bytes.len());
+        assert!(rows >= TOPICS / 4, "{filter}: {rows} rows were counted");
+    }
+}
+
+#[test]
+fn long_bodies_count_whole() {
+    let database = database();
+    for topic in 0..8 {
+        run(&database, async |tx| {
+            set(tx, BROKER, format!("a/{topic}").as_bytes(), &Bytes::from(vec![b'x'; 600_000])).await
+        });
+    }
+    let (found, bytes) = bytes_of_pages(&database, "a/#");
+    assert_eq!((found, bytes.len()), (8, 4));
+    assert!(bytes.iter().all(|bytes| *bytes >= 1_200_000), "{bytes:?}");
 }
 
 #[test]
