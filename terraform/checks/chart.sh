@@ -61,6 +61,13 @@ gateway = next(d for d in documents if "\nkind: Deployment" in d and "-gateway" 
 period = int(re.search(r"terminationGracePeriodSeconds: (\d+)", gateway)[1])
 hook = [int(number) for number in re.search(r'drain.sh, "9901", "(\d+)", "(\d+)"', gateway).groups()]
 assert period > sum(hook), f"a gateway is killed after {period} s, while its hook takes {sum(hook)} s"
+def settings(pod):
+    return dict(re.findall(r'name: MILLRACE_(\w+), value: "?([^" }]*)', pod))
+for name, pod in [("edge", edge), ("control", control)]:
+    found = settings(pod)
+    assert found.get("ENDPOINT_DOMAIN") == "mqtt.example.org", f"pods of {name} tell tenants that their broker is at 127.0.0.1"
+    assert found.get("REGION") == "region-millrace", f"pods of {name} do not name their region"
+assert settings(edge).get("WS_ORIGINS") == settings(control)["PUBLIC_URL"], "the edge refuses WebSockets that pages of the console open"
 for document in documents:
     if "containers:" in document and "FoundationDBCluster" not in document:
         for line in ["runAsNonRoot: true", "readOnlyRootFilesystem: true", "allowPrivilegeEscalation: false", "seccompProfile"]:

@@ -92,6 +92,8 @@ capabilities: { drop: [ALL] }
 - { name: MILLRACE_NATS_TLS_CA, value: /etc/millrace/internal/ca.crt }
 - { name: MILLRACE_NATS_TLS_CERT, value: /etc/millrace/internal/tls.crt }
 - { name: MILLRACE_NATS_TLS_KEY, value: /etc/millrace/internal/tls.key }
+- { name: MILLRACE_REGION, value: {{ include "millrace.name" . }} }
+- { name: MILLRACE_ENDPOINT_DOMAIN, value: {{ .Values.domain | quote }} }
 - { name: MILLRACE_OPERATOR_TOKEN_FILE, value: /etc/millrace/operator/operator-token }
 - { name: MILLRACE_LOG_FORMAT, value: json }
 - name: MILLRACE_POD

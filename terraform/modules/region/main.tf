@@ -132,6 +132,8 @@ module "edge" {
   ports             = var.edge_ports
   gateway_cidrs     = [for subnet in module.network.private_subnets : subnet.cidr]
   server_reference  = "${var.domain}:8883"
+  domain            = var.domain
+  console_url       = module.dns_certificates.console_url
 }
 
 module "gateway" {
@@ -167,6 +169,7 @@ module "control" {
   settings                   = var.control_settings
   certificate_arn            = module.dns_certificates.certificate_arn
   public_url                 = module.dns_certificates.console_url
+  domain                     = var.domain
   logs_bucket                = module.buckets.logs.id
   is_protected               = var.is_protected
 }

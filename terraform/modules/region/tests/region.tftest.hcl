@@ -76,6 +76,22 @@ run "only_load_balancers_take_connections_from_outside" {
   }
 }
 
+run "tenants_and_their_console_find_the_gateway" {
+  command = plan
+  assert {
+    condition     = module.control.settings.endpoint_domain == "mqtt.example.org" && module.control.settings.region == "millrace-test"
+    error_message = "without endpoint_domain the API says that brokers are at 127.0.0.1"
+  }
+  assert {
+    condition     = module.edge.settings.endpoint_domain == "mqtt.example.org" && module.edge.settings.region == "millrace-test"
+    error_message = "edge and control plane must name the same region and domain"
+  }
+  assert {
+    condition     = module.edge.settings.ws_origins == [module.control.settings.public_url]
+    error_message = "the edge refuses WebSockets that pages of the console open"
+  }
+}
+
 run "systemd_waits_for_the_drain_that_the_settings_say" {
   command = plan
   variables {
