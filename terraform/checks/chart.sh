@@ -41,10 +41,12 @@ definitions() {
 
 # What kubeconform cannot know: hooks and times that belong together.
 agreements() {
-    python3 - "$work/all.yaml" <<'PY'
+    python3 - "$work/all.yaml" "$root/services/millrace/docs/settings.md" <<'PY'
 import re, sys
 
 text = open(sys.argv[1]).read()
+known = {"MILLRACE_" + name.upper() for name in re.findall(r"^\| `(\w+)` \|", open(sys.argv[2]).read(), re.M)}
+assert len(known) > 50, "the page of settings has another form"
 documents = text.split("\n---\n")
 edge = next(d for d in documents if "\nkind: StatefulSet" in d and "-edge" in d.split("labels")[0])
 control = next(d for d in documents if "\nkind: Deployment" in d and "-control" in d.split("labels")[0])
@@ -56,7 +58,11 @@ for name, pod in [("edge", edge), ("control", control)]:
     grace = int(re.search(r'MILLRACE_SHUTDOWN_GRACE_S, value: "(\d+)"', pod)[1])
     # The server reports its drain every 3 s, so it ends up to that much later.
     needed = hook + drain + 3 + grace
+    named = set(re.findall(r"name: ([A-Z][A-Z0-9_]+)\b", pod))
+    assert named and named <= known, f"pods of {name} get variables that the program does not read: {', '.join(named - known)}"
     assert period > needed, f"a pod of {name} is killed after {period} s, while it stops for up to {needed} s"
+    policy = next(d for d in documents if "kind: NetworkPolicy" in d and f"name: region-millrace-{name}\n" in d)
+    assert "port: 4318" in policy.split("  egress:")[1], f"the network policy of {name} does not let it reach the collector"
 gateway = next(d for d in documents if "\nkind: Deployment" in d and "-gateway" in d.split("labels")[0])
 period = int(re.search(r"terminationGracePeriodSeconds: (\d+)", gateway)[1])
 hook = [int(number) for number in re.search(r'drain.sh, "9901", "(\d+)", "(\d+)"', gateway).groups()]
@@ -105,6 +111,7 @@ mkdir -p "$work"
 echo "helm lint: ok"
 
 render all --set "foundationdb.external.clusterFile=$cluster_file" --set telemetry.serviceMonitors=true \
+    --set telemetry.otlpEndpoint=http://collector.observability:4318 \
     --set control.ingress.enabled=true --set edge.settings.packet_size_max=65536
 render operator --set foundationdb.mode=operator --set nats.enabled=false --set 'nats.urls={tls://nats.example.org:4222}' \
     --set edge.autoscaling.enabled=false --set gateway.service.type=ClusterIP --set networkPolicies.enabled=false
@@ -112,6 +119,12 @@ if "$tools/helm" template region "$chart" --kube-version "$kubernetes" >/dev/nul
     fail "the chart takes no cluster file for one"
 fi
 grep -q 'foundationdb.external.clusterFile is empty' "$work/none.log" || fail "the chart does not say that the cluster file is missing"
+
+if "$tools/helm" template region "$chart" --kube-version "$kubernetes" --set "foundationdb.external.clusterFile=$cluster_file" \
+    --set telemetry.otlpEndpoint=http://collector:4317 >/dev/null 2>"$work/otlp.log"; then
+    fail "the chart takes the port of gRPC for OTLP/HTTP"
+fi
+grep -q 'OTLP/HTTP' "$work/otlp.log" || fail "the chart does not say that 4317 is the wrong port"
 
 for kind in edge control; do
     if "$tools/helm" template region "$chart" --kube-version "$kubernetes" --set "foundationdb.external.clusterFile=$cluster_file" \

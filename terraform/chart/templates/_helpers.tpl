@@ -99,8 +99,19 @@ capabilities: { drop: [ALL] }
 - name: MILLRACE_POD
   valueFrom: { fieldRef: { fieldPath: metadata.name } }
 {{- with .Values.telemetry.otlpEndpoint }}
-- { name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ . | quote }} }
+- { name: MILLRACE_OTLP_ENDPOINT, value: {{ . | quote }} }
+{{- if $.Values.telemetry.serviceMonitors }}
+- { name: MILLRACE_OTLP_INTERVAL_S, value: "0" }
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Port of the collector. */}}
+{{- define "millrace.otlpPort" -}}
+{{- $url := urlParse .Values.telemetry.otlpEndpoint -}}
+{{- $port := regexFind ":[0-9]+$" $url.host | trimPrefix ":" -}}
+{{- if eq $port "4317" }}{{ fail "telemetry.otlpEndpoint: 4317 is the port of OTLP/gRPC; the server speaks OTLP/HTTP, whose port is 4318" }}{{ end -}}
+{{- $port | default (ternary "443" "80" (eq $url.scheme "https")) -}}
 {{- end }}
 
 {{/* Further settings: a map of names as in millrace.toml. Grace periods follow from the two that are refused. */}}
