@@ -50,6 +50,7 @@ assert len(known) > 50, "the page of settings has another form"
 documents = text.split("\n---\n")
 edge = next(d for d in documents if "\nkind: StatefulSet" in d and "-edge" in d.split("labels")[0])
 control = next(d for d in documents if "\nkind: Deployment" in d and "-control" in d.split("labels")[0])
+policies = {}
 for name, pod in [("edge", edge), ("control", control)]:
     period = int(re.search(r"terminationGracePeriodSeconds: (\d+)", pod)[1])
     # The grace period runs from the begin of the hook; SIGTERM, which drains, comes after it.
@@ -61,7 +62,7 @@ for name, pod in [("edge", edge), ("control", control)]:
     named = set(re.findall(r"name: ([A-Z][A-Z0-9_]+)\b", pod))
     assert named and named <= known, f"pods of {name} get variables that the program does not read: {', '.join(named - known)}"
     assert period > needed, f"a pod of {name} is killed after {period} s, while it stops for up to {needed} s"
-    policy = next(d for d in documents if "kind: NetworkPolicy" in d and f"name: region-millrace-{name}\n" in d)
+    policies[name] = policy = next(d for d in documents if "kind: NetworkPolicy" in d and f"name: region-millrace-{name}\n" in d)
     assert "port: 4318" in policy.split("  egress:")[1], f"the network policy of {name} does not let it reach the collector"
 gateway = next(d for d in documents if "\nkind: Deployment" in d and "-gateway" in d.split("labels")[0])
 period = int(re.search(r"terminationGracePeriodSeconds: (\d+)", gateway)[1])
@@ -73,7 +74,20 @@ for name, pod in [("edge", edge), ("control", control)]:
     found = settings(pod)
     assert found.get("ENDPOINT_DOMAIN") == "mqtt.example.org", f"pods of {name} tell tenants that their broker is at 127.0.0.1"
     assert found.get("REGION") == "region-millrace", f"pods of {name} do not name their region"
+    assert found.get("SECRET_KEY_FILE") == "/etc/millrace/secret-key/secret-key", f"pods of {name} do not start beside those with the key"
+    mounts = re.findall(r"name: ([\w-]+), mountPath: (/[\w/-]+)", pod)
+    assert mounts, f"no mount of {name} is found"
+    for volume, folder in mounts:
+        assert f"- name: {volume}\n" in pod, f"pods of {name} mount the volume {volume}, which does not exist"
+    for variable, path in found.items():
+        folder = path.rsplit("/", 1)[0]
+        if path.startswith("/etc/millrace/"):
+            assert folder in dict(mounts).values(), f"{variable} of {name}: no secret is mounted at {folder}"
 assert settings(edge).get("WS_ORIGINS") == settings(control)["PUBLIC_URL"], "the edge refuses WebSockets that pages of the console open"
+assert settings(control).get("HTTP_PROXIES", "").startswith("10."), "all people behind the Ingress have one address for the control plane"
+egress = {name: policy.split("  egress:")[1] for name, policy in policies.items()}
+assert "port: 465" in egress["control"], "no mail can leave the control plane"
+assert "port: 465" not in egress["edge"], "the edge sends no mail, and its network policy lets it"
 for document in documents:
     if "containers:" in document and "FoundationDBCluster" not in document:
         for line in ["runAsNonRoot: true", "readOnlyRootFilesystem: true", "allowPrivilegeEscalation: false", "seccompProfile"]:
@@ -112,7 +126,10 @@ echo "helm lint: ok"
 
 render all --set "foundationdb.external.clusterFile=$cluster_file" --set telemetry.serviceMonitors=true \
     --set telemetry.otlpEndpoint=http://collector.observability:4318 \
-    --set control.ingress.enabled=true --set edge.settings.packet_size_max=65536
+    --set control.ingress.enabled=true --set edge.settings.packet_size_max=65536 \
+    --set secretKey.secretName=millrace-secret-key --set control.files.secretName=millrace-files \
+    --set control.settings.smtp_host=smtp.example.org --set control.settings.smtp_tls=tls \
+    --set control.settings.smtp_password_file=/etc/millrace/files/smtp-password
 render operator --set foundationdb.mode=operator --set nats.enabled=false --set 'nats.urls={tls://nats.example.org:4222}' \
     --set edge.autoscaling.enabled=false --set gateway.service.type=ClusterIP --set networkPolicies.enabled=false
 if "$tools/helm" template region "$chart" --kube-version "$kubernetes" >/dev/null 2>"$work/none.log"; then

@@ -95,6 +95,9 @@ capabilities: { drop: [ALL] }
 - { name: MILLRACE_REGION, value: {{ include "millrace.name" . }} }
 - { name: MILLRACE_ENDPOINT_DOMAIN, value: {{ .Values.domain | quote }} }
 - { name: MILLRACE_OPERATOR_TOKEN_FILE, value: /etc/millrace/operator/operator-token }
+{{- if .Values.secretKey.secretName }}
+- { name: MILLRACE_SECRET_KEY_FILE, value: /etc/millrace/secret-key/secret-key }
+{{- end }}
 - { name: MILLRACE_LOG_FORMAT, value: json }
 - name: MILLRACE_POD
   valueFrom: { fieldRef: { fieldPath: metadata.name } }
@@ -128,7 +131,18 @@ capabilities: { drop: [ALL] }
 - { name: internal, mountPath: /etc/millrace/internal, readOnly: true }
 - { name: nats, mountPath: /etc/millrace/nats, readOnly: true }
 - { name: operator, mountPath: /etc/millrace/operator, readOnly: true }
+{{- if .Values.secretKey.secretName }}
+- { name: secret-key, mountPath: /etc/millrace/secret-key, readOnly: true }
+{{- end }}
 - { name: state, mountPath: /var/lib/millrace }
+{{- end }}
+
+{{/* Port of the mail server, with the program's own defaults; empty without one. */}}
+{{- define "millrace.smtpPort" -}}
+{{- $settings := .Values.control.settings -}}
+{{- if $settings.smtp_host -}}
+{{- $settings.smtp_port | default (get (dict "starttls" 587 "tls" 465 "off" 25) ($settings.smtp_tls | default "starttls")) | int -}}
+{{- end -}}
 {{- end }}
 
 {{- define "millrace.storeVolumes" -}}
@@ -138,6 +152,10 @@ capabilities: { drop: [ALL] }
   secret: { secretName: {{ .Values.natsPassword.secretName }}, defaultMode: 0440 }
 - name: operator
   secret: { secretName: {{ .Values.operatorToken.secretName }}, defaultMode: 0440 }
+{{- with .Values.secretKey.secretName }}
+- name: secret-key
+  secret: { secretName: {{ . }}, defaultMode: 0440 }
+{{- end }}
 - name: cluster-file
   configMap:
     name: {{ include "millrace.clusterFileMap" . }}

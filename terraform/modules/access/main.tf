@@ -86,6 +86,16 @@ resource "aws_vpc_security_group_egress_rule" "out" {
   cidr_ipv4         = "0.0.0.0/0"
 }
 
+resource "aws_vpc_security_group_egress_rule" "mail" {
+  for_each          = toset(var.smtp_port == null ? [] : [tostring(var.smtp_port)])
+  security_group_id = aws_security_group.this["control"].id
+  description       = "mail server"
+  ip_protocol       = "tcp"
+  from_port         = tonumber(each.key)
+  to_port           = tonumber(each.key)
+  cidr_ipv4         = "0.0.0.0/0"
+}
+
 resource "aws_vpc_security_group_egress_rule" "services" {
   for_each          = local.machines
   security_group_id = aws_security_group.this[each.key].id

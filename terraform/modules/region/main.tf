@@ -37,6 +37,15 @@ locals {
     }
   }
 
+  # Every process on the store needs the same file.
+  secret_key = var.has_secret_key ? { secret_key_file = "/etc/millrace/secrets/secret-key" } : {}
+
+  # The program's own defaults.
+  smtp_ports = { starttls = 587, tls = 465, off = 25 }
+  smtp_port = try(var.control_settings.smtp_host, null) == null ? null : try(
+    tonumber(var.control_settings.smtp_port), local.smtp_ports[try(var.control_settings.smtp_tls, "starttls")],
+  )
+
   network = {
     vpc_id             = module.network.vpc_id
     cidr               = module.network.cidr
@@ -84,6 +93,7 @@ module "access" {
   devices                = var.allowed_cidrs.devices
   people                 = var.allowed_cidrs.people
   has_way_out            = var.nat_gateways != "none"
+  smtp_port              = local.smtp_port
 }
 
 module "foundationdb" {
@@ -128,7 +138,7 @@ module "edge" {
   instance_type     = var.machines.edge.type
   size              = { min = local.edges, max = local.edges * 2 }
   store             = local.store
-  settings          = var.edge_settings
+  settings          = merge(local.secret_key, var.edge_settings)
   ports             = var.edge_ports
   gateway_cidrs     = [for subnet in module.network.private_subnets : subnet.cidr]
   server_reference  = "${var.domain}:8883"
@@ -166,7 +176,7 @@ module "control" {
   instance_type              = var.machines.control.type
   size                       = { min = var.counts.control, max = var.counts.control * 2 }
   store                      = local.store
-  settings                   = var.control_settings
+  settings                   = merge(local.secret_key, var.control_settings)
   certificate_arn            = module.dns_certificates.certificate_arn
   public_url                 = module.dns_certificates.console_url
   domain                     = var.domain

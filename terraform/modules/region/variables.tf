@@ -119,7 +119,13 @@ variable "edge_settings" {
 variable "control_settings" {
   type        = any
   default     = {}
-  description = "Further settings of millrace.toml on the control plane, such as { sign_up = \"anybody\" }."
+  description = "Further settings of millrace.toml on the control plane, such as { sign_up = \"anybody\" }. With smtp_host its machines may connect to the port of the mail server."
+}
+
+variable "has_secret_key" {
+  type        = bool
+  default     = false
+  description = "Whether edge and control plane get the setting secret_key_file; terraform/secrets.sh stores FOLDER/secret-key. Decide before the first start."
 }
 
 variable "edge_ports" {

@@ -92,6 +92,32 @@ run "tenants_and_their_console_find_the_gateway" {
   }
 }
 
+run "mail_and_secret_files_reach_the_control_plane" {
+  command = plan
+  variables {
+    control_settings = { smtp_host = "smtp.example.org", smtp_tls = "tls", smtp_password_file = "/etc/millrace/secrets/smtp-password" }
+    has_secret_key   = true
+  }
+  assert {
+    condition     = toset(output.access_out) == toset(["edge -> internet:443", "control -> internet:443", "control -> internet:465"])
+    error_message = "the control plane must reach the mail server, and nobody else may: ${join(", ", output.access_out)}"
+  }
+  assert {
+    condition = (
+      module.control.settings.secret_key_file == "/etc/millrace/secrets/secret-key" &&
+      module.edge.settings.secret_key_file == module.control.settings.secret_key_file
+    )
+    error_message = "a server without the region's secret key does not start"
+  }
+  assert {
+    condition = alltrue([
+      for name in concat(keys(module.control.settings), keys(module.edge.settings)) :
+      strcontains(file("../../../services/millrace/docs/settings.md"), "\n| `${name}` |")
+    ])
+    error_message = "millrace.toml has a setting that the program does not know"
+  }
+}
+
 run "systemd_waits_for_the_drain_that_the_settings_say" {
   command = plan
   variables {
