@@ -19,7 +19,7 @@ fail() {
 }
 
 # Kinds of operators, whose definitions come with the operators.
-foreign=FoundationDBCluster,ServiceMonitor,PodMonitor
+foreign=FoundationDBCluster,ServiceMonitor,PodMonitor,PrometheusRule
 
 render() {
     local name=$1
@@ -64,6 +64,9 @@ for name, pod in [("edge", edge), ("control", control)]:
     assert period > needed, f"a pod of {name} is killed after {period} s, while it stops for up to {needed} s"
     policies[name] = policy = next(d for d in documents if "kind: NetworkPolicy" in d and f"name: region-millrace-{name}\n" in d)
     assert "port: 4318" in policy.split("  egress:")[1], f"the network policy of {name} does not let it reach the collector"
+# Targets with another job make alerts such as PodDown silent.
+monitors = [d for d in documents if re.search(r"\nkind: (Service|Pod)Monitor", d)]
+assert sorted(re.findall(r"targetLabel: job, replacement: (\w+)", "".join(monitors))) == ["envoy", "millrace"], "a monitor gives a job that no rule reads"
 gateway = next(d for d in documents if "\nkind: Deployment" in d and "-gateway" in d.split("labels")[0])
 period = int(re.search(r"terminationGracePeriodSeconds: (\d+)", gateway)[1])
 hook = [int(number) for number in re.search(r'drain.sh, "9901", "(\d+)", "(\d+)"', gateway).groups()]
@@ -95,6 +98,30 @@ for document in documents:
 PY
 }
 
+# The rules, as Prometheus reads them.
+rules() {
+    command -v promtool >/dev/null || { echo "SKIPPED: the chart's rules: promtool is not installed (apt-get install prometheus)"; return 0; }
+    rm -rf "$work/rules"
+    mkdir -p "$work/rules"
+    python3 - "$work/all.yaml" "$root/dashboards/prometheus/rules" "$work/rules" <<'PY'
+import pathlib, sys, textwrap
+
+documents = pathlib.Path(sys.argv[1]).read_text().split("\n---\n")
+rules = [d for d in documents if "\nkind: PrometheusRule" in d]
+names = sorted(path.stem for path in pathlib.Path(sys.argv[2]).glob("*.yaml"))
+assert len(rules) == len(names) > 0, f"the chart has {len(rules)} PrometheusRules for {names}"
+for number, rule in enumerate(rules):
+    spec = textwrap.dedent(rule.split("\nspec:\n", 1)[1])
+    pathlib.Path(sys.argv[3], f"{number}.yaml").write_text(spec)
+PY
+    promtool check rules "$work/rules"/*.yaml >"$work/rules.log" 2>&1 || { cat "$work/rules.log"; fail "promtool check rules"; }
+    local here there
+    here=$(cat "$work/rules"/*.yaml | grep -c 'alert: ')
+    there=$(cat "$root/dashboards/prometheus/rules"/*.yaml | grep -c 'alert: ')
+    [ "$here" = "$there" ] || fail "the chart has $here of $there alerts"
+    echo "promtool check rules: ok, $here alerts"
+}
+
 envoy() {
     local envoy=${ENVOY:-$target/envoy/bin/envoy}
     [ -x "$envoy" ] || { echo "SKIPPED: Envoy's own check of its configuration: there is no $envoy (make gateway installs it)"; return 0; }
@@ -124,7 +151,7 @@ mkdir -p "$work"
     >"$work/lint.log" 2>&1 || { grep -v walk.go "$work/lint.log"; fail "helm lint"; }
 echo "helm lint: ok"
 
-render all --set "foundationdb.external.clusterFile=$cluster_file" --set telemetry.serviceMonitors=true \
+render all --set "foundationdb.external.clusterFile=$cluster_file" --set telemetry.serviceMonitors=true --set telemetry.rules=true \
     --set telemetry.otlpEndpoint=http://collector.observability:4318 \
     --set control.ingress.enabled=true --set edge.settings.packet_size_max=65536 \
     --set secretKey.secretName=millrace-secret-key --set control.files.secretName=millrace-files \
@@ -157,4 +184,5 @@ definitions
     "$work/all.yaml" "$work/operator.yaml" || fail "kubeconform"
 echo "NOTE: $foreign are of operators, whose definitions are not here: not checked"
 agreements || fail "the chart"
+rules
 envoy

@@ -2,7 +2,7 @@
 # The deployment checks that need no cloud account: `make check-deploy`.
 #
 #   terraform/checks/check.sh            all
-#   terraform/checks/check.sh NAME...    some of: format shell commands costs boot contract lint validate test policy negative chart
+#   terraform/checks/check.sh NAME...    some of: format shell commands costs boot contract telemetry lint validate test policy negative chart
 #                                        drain kubernetes apply
 #
 # A tool that is not here is installed by tools.sh, or said to be missing: SKIPPED.
@@ -51,6 +51,23 @@ check_shell() {
     find "$root/terraform" "$root/services/millrace/packaging" -name "*.sh" -not -path "*/.terraform/*" -print0 |
         xargs -0 shellcheck || fail "shellcheck"
     echo "shellcheck: ok"
+}
+
+# Prometheus' own check of the telemetry machine's configuration, with its rules. Without arguments for EC2 nothing is asked.
+check_telemetry() {
+    has terraform || { echo "SKIPPED: prometheus.yml of the region: terraform is not installed"; return 0; }
+    has promtool || { echo "SKIPPED: prometheus.yml of the region: promtool is not installed (apt-get install prometheus)"; return 0; }
+    local module=$root/terraform/modules/telemetry/files alertmanager
+    for alertmanager in null '{ targets = ["10.0.3.7:9093"], scheme = "https", path_prefix = "/" }'; do
+        echo "jsonencode(templatefile(\"prometheus.yml.tftpl\", { name = \"eu\", region = \"eu-central-1\", alertmanager = $alertmanager, targets = [
+            { role = \"edge\", port = 8090, path = \"/metrics\", job = \"millrace\" }] }))" | tr '\n' ' ' |
+            TF_DATA_DIR=$work/console terraform -chdir="$module" console |
+            python3 -c 'import json, sys; print(json.loads(json.loads(sys.stdin.read())))' |
+            sed "s|/etc/prometheus/rules|$root/dashboards/prometheus/rules|" >"$work/prometheus.yml"
+        promtool check config "$work/prometheus.yml" >"$work/prometheus.log" 2>&1 || { cat "$work/prometheus.log"; fail "promtool check config"; }
+        grep -q 'SUCCESS: [0-9]* rules found' "$work/prometheus.log" || { cat "$work/prometheus.log"; fail "prometheus.yml names no rules"; }
+    done
+    echo "promtool check config: ok"
 }
 
 check_lint() {
@@ -137,7 +154,7 @@ check_drain() {
 
 check_kubernetes() { "$here/kubernetes.sh" || fail "kubernetes"; }
 
-all=(format shell commands costs boot contract lint validate test policy negative chart drain kubernetes apply)
+all=(format shell commands costs boot contract telemetry lint validate test policy negative chart drain kubernetes apply)
 [ $# -gt 0 ] || set -- "${all[@]}"
 for name in "$@"; do
     [[ " ${all[*]} " == *" $name "* ]] || fail "\"$name\" is unknown: ${all[*]} are allowed"

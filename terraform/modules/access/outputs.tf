@@ -12,6 +12,7 @@ output "out" {
   value = concat(
     [for name in local.out : "${name} -> internet:443"],
     var.smtp_port == null ? [] : ["control -> internet:${var.smtp_port}"],
+    [for port in local.alert_ports : "telemetry -> ${var.alertmanager.cidr}:${port}"],
   )
   description = "Who may connect to addresses outside of the network."
 }

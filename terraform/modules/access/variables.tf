@@ -52,3 +52,9 @@ variable "smtp_port" {
   default     = null
   description = "Port of the mail server that the control plane sends mail to. Null: it sends none."
 }
+
+variable "alertmanager" {
+  type        = object({ targets = list(string), cidr = string })
+  default     = null
+  description = "Where Prometheus sends alerts."
+}

@@ -94,6 +94,7 @@ module "access" {
   people                 = var.allowed_cidrs.people
   has_way_out            = var.nat_gateways != "none"
   smtp_port              = local.smtp_port
+  alertmanager           = var.alertmanager
 }
 
 module "foundationdb" {
@@ -195,12 +196,13 @@ module "telemetry" {
   kms_key_arn       = module.secrets.kms_key_arn
   instance_type     = var.machines.telemetry.type
   targets = concat(
-    [for port in var.edge_ports : { role = "edge", port = port.http + 10, path = "/metrics" }],
+    [for port in var.edge_ports : { role = "edge", port = port.http + 10, path = "/metrics", job = "millrace" }],
     [
-      { role = "control", port = 8090, path = "/metrics" },
-      { role = "gateway", port = 9902, path = "/stats/prometheus" },
+      { role = "control", port = 8090, path = "/metrics", job = "millrace" },
+      { role = "gateway", port = 9902, path = "/stats/prometheus", job = "envoy" },
     ],
   )
+  alertmanager = var.alertmanager
 }
 
 module "dns_certificates" {

@@ -118,6 +118,44 @@ run "mail_and_secret_files_reach_the_control_plane" {
   }
 }
 
+run "prometheus_evaluates_the_rules_and_notifies_alertmanager" {
+  command = plan
+  variables {
+    alertmanager = { targets = ["10.0.3.7:9093"], cidr = "10.0.3.0/24" }
+  }
+  assert {
+    condition = module.telemetry.rules == {
+      for name in ["alerts.yaml", "objectives.yaml", "recording.yaml"] :
+      "/etc/prometheus/rules/${name}" => file("../../../dashboards/prometheus/rules/${name}")
+    } && strcontains(output.prometheus, "rule_files: [/etc/prometheus/rules/*.yaml]")
+    error_message = "the telemetry machine must have every file of rules"
+  }
+  # Targets with another job make alerts such as PodDown silent.
+  assert {
+    condition = length(regexall("up\\{job=\"\\w+\"\\} == 0\n", file("../../../dashboards/prometheus/rules/alerts.yaml"))) == 2 && alltrue([
+      for job in distinct(flatten(regexall("up\\{job=\"(\\w+)\"\\} == 0\n", file("../../../dashboards/prometheus/rules/alerts.yaml")))) :
+      strcontains(output.prometheus, "target_label: job, replacement: ${job} }")
+    ])
+    error_message = "no target has the job that a rule reads"
+  }
+  assert {
+    condition     = yamldecode(output.prometheus).alerting.alertmanagers[0].static_configs[0].targets == ["10.0.3.7:9093"]
+    error_message = "alerts do not reach Alertmanager"
+  }
+  assert {
+    condition     = contains(output.access_out, "telemetry -> 10.0.3.0/24:9093")
+    error_message = "Prometheus must reach Alertmanager: ${join(", ", output.access_out)}"
+  }
+}
+
+run "an_alertmanager_without_a_port_is_refused" {
+  command = plan
+  variables {
+    alertmanager = { targets = ["alerts.example.org"], cidr = "10.0.3.0/24" }
+  }
+  expect_failures = [var.alertmanager]
+}
+
 run "systemd_waits_for_the_drain_that_the_settings_say" {
   command = plan
   variables {
