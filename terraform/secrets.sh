@@ -5,6 +5,9 @@
 #   terraform output -json region | terraform/secrets.sh make FOLDER      makes what is missing in FOLDER
 #   terraform output -json region | terraform/secrets.sh put FOLDER       stores it in AWS Secrets Manager
 #
+# FOLDER/secret-key, where it exists, goes to edge and control plane (has_secret_key of modules/region). Every other file that you put
+# into FOLDER/control or FOLDER/edge becomes /etc/millrace/secrets/NAME on these machines, such as FOLDER/control/smtp-password.
+#
 # FOLDER/gateway/tls.crt and tls.key are the devices' certificate, for the domain and *.domain: put them there, or let
 # `make --self-signed` make one for trials. Keep FOLDER safe and out of git: whoever has ca.key can read all of the region.
 set -euo pipefail
@@ -57,6 +60,7 @@ make_all() {
     echo "$password" | tee "$folder/edge/nats-password" >"$folder/control/nats-password"
     [ -e "$folder/operator-token" ] || openssl rand -hex 32 >"$folder/operator-token"
     tee "$folder/edge/operator-token" <"$folder/operator-token" >"$folder/control/operator-token"
+    if [ -e "$folder/secret-key" ]; then tee "$folder/edge/secret-key" <"$folder/secret-key" >"$folder/control/secret-key"; fi
     mkdir -p "$folder/gateway"
     if [ "$self_signed" = yes ] && [ ! -e "$folder/gateway/tls.crt" ]; then
         domain=$(field domain)

@@ -1,6 +1,6 @@
 """A server is drained and replaced by the next build, and back, under QoS 1 load: no publish fails, every acknowledged message arrives.
 
-MILLRACE_NEXT names the next build; without it the same program is started again.
+MILLRACE_NEXT names the next build, of another commit. Without it the same program is started again, and the drill says so.
 """
 
 import os
@@ -13,7 +13,13 @@ STARTS = 'changes(process_start_time_seconds{job="millrace"}[5m])'
 
 
 def run(drill):
-    builds = [os.environ.get("MILLRACE_NEXT") or str(millrace()), str(millrace())]
+    following = os.environ.get("MILLRACE_NEXT")
+    builds = [following or str(millrace()), str(millrace())]
+    if following:
+        commits = [drill.run(f"{build} --version | grep ^commit:") for build in builds]
+        drill.check("the next build is of another commit", commits[0] != commits[1])
+    else:
+        drill.say("SKIPPED: another build: MILLRACE_NEXT names none, so the same one starts again")
     server = drill.server("--drain-max-s", "5")
     reader = drill.keep(Subscriber("reader", "drill/#"))
     writers = [drill.keep(Publisher(f"drill/{name}", rate=25)) for name in "abc"]
@@ -31,7 +37,8 @@ def run(drill):
         # What was scraped before it ended says nothing of the clients that came back.
         drill.until_value(STARTS, lambda values, number=number: values and values[0] >= number)
         drill.until_value("sum(millrace_clients_connected)", lambda values: values == [4])
-    drill.run("grep -c 'clients are sent away\\|draining\\|drain' millrace.log", fails=True)
+    drains = int(drill.run("grep -c 'draining: clients are disconnected' millrace.log"))
+    drill.check(f"{drains} of {len(builds)} stops drained their clients", drains == len(builds))
     for writer in writers:
         writer.settle()
     sent = {f"{writer.topic} {number}" for writer in writers for number in writer.acknowledged}

@@ -19,7 +19,7 @@ fail() {
 }
 
 # Kinds of operators, whose definitions come with the operators.
-foreign=FoundationDBCluster,ServiceMonitor,PodMonitor
+foreign=FoundationDBCluster,ServiceMonitor,PodMonitor,PrometheusRule
 
 render() {
     local name=$1
@@ -41,13 +41,16 @@ definitions() {
 
 # What kubeconform cannot know: hooks and times that belong together.
 agreements() {
-    python3 - "$work/all.yaml" <<'PY'
+    python3 - "$work/all.yaml" "$root/services/millrace/docs/settings.md" <<'PY'
 import re, sys
 
 text = open(sys.argv[1]).read()
+known = {"MILLRACE_" + name.upper() for name in re.findall(r"^\| `(\w+)` \|", open(sys.argv[2]).read(), re.M)}
+assert len(known) > 50, "the page of settings has another form"
 documents = text.split("\n---\n")
 edge = next(d for d in documents if "\nkind: StatefulSet" in d and "-edge" in d.split("labels")[0])
 control = next(d for d in documents if "\nkind: Deployment" in d and "-control" in d.split("labels")[0])
+policies = {}
 for name, pod in [("edge", edge), ("control", control)]:
     period = int(re.search(r"terminationGracePeriodSeconds: (\d+)", pod)[1])
     # The grace period runs from the begin of the hook; SIGTERM, which drains, comes after it.
@@ -56,16 +59,67 @@ for name, pod in [("edge", edge), ("control", control)]:
     grace = int(re.search(r'MILLRACE_SHUTDOWN_GRACE_S, value: "(\d+)"', pod)[1])
     # The server reports its drain every 3 s, so it ends up to that much later.
     needed = hook + drain + 3 + grace
+    named = set(re.findall(r"name: ([A-Z][A-Z0-9_]+)\b", pod))
+    assert named and named <= known, f"pods of {name} get variables that the program does not read: {', '.join(named - known)}"
     assert period > needed, f"a pod of {name} is killed after {period} s, while it stops for up to {needed} s"
+    policies[name] = policy = next(d for d in documents if "kind: NetworkPolicy" in d and f"name: region-millrace-{name}\n" in d)
+    assert "port: 4318" in policy.split("  egress:")[1], f"the network policy of {name} does not let it reach the collector"
+# Targets with another job make alerts such as PodDown silent.
+monitors = [d for d in documents if re.search(r"\nkind: (Service|Pod)Monitor", d)]
+assert sorted(re.findall(r"targetLabel: job, replacement: (\w+)", "".join(monitors))) == ["envoy", "millrace"], "a monitor gives a job that no rule reads"
 gateway = next(d for d in documents if "\nkind: Deployment" in d and "-gateway" in d.split("labels")[0])
 period = int(re.search(r"terminationGracePeriodSeconds: (\d+)", gateway)[1])
 hook = [int(number) for number in re.search(r'drain.sh, "9901", "(\d+)", "(\d+)"', gateway).groups()]
 assert period > sum(hook), f"a gateway is killed after {period} s, while its hook takes {sum(hook)} s"
+def settings(pod):
+    return dict(re.findall(r'name: MILLRACE_(\w+), value: "?([^" }]*)', pod))
+for name, pod in [("edge", edge), ("control", control)]:
+    found = settings(pod)
+    assert found.get("ENDPOINT_DOMAIN") == "mqtt.example.org", f"pods of {name} tell tenants that their broker is at 127.0.0.1"
+    assert found.get("REGION") == "region-millrace", f"pods of {name} do not name their region"
+    assert found.get("SECRET_KEY_FILE") == "/etc/millrace/secret-key/secret-key", f"pods of {name} do not start beside those with the key"
+    mounts = re.findall(r"name: ([\w-]+), mountPath: (/[\w/-]+)", pod)
+    assert mounts, f"no mount of {name} is found"
+    for volume, folder in mounts:
+        assert f"- name: {volume}\n" in pod, f"pods of {name} mount the volume {volume}, which does not exist"
+    for variable, path in found.items():
+        folder = path.rsplit("/", 1)[0]
+        if path.startswith("/etc/millrace/"):
+            assert folder in dict(mounts).values(), f"{variable} of {name}: no secret is mounted at {folder}"
+assert settings(edge).get("WS_ORIGINS") == settings(control)["PUBLIC_URL"], "the edge refuses WebSockets that pages of the console open"
+assert settings(control).get("HTTP_PROXIES", "").startswith("10."), "all people behind the Ingress have one address for the control plane"
+egress = {name: policy.split("  egress:")[1] for name, policy in policies.items()}
+assert "port: 465" in egress["control"], "no mail can leave the control plane"
+assert "port: 465" not in egress["edge"], "the edge sends no mail, and its network policy lets it"
 for document in documents:
     if "containers:" in document and "FoundationDBCluster" not in document:
         for line in ["runAsNonRoot: true", "readOnlyRootFilesystem: true", "allowPrivilegeEscalation: false", "seccompProfile"]:
             assert line in document, f"{line} is missing in {document[:200]}"
 PY
+}
+
+# The rules, as Prometheus reads them.
+rules() {
+    command -v promtool >/dev/null || { echo "SKIPPED: the chart's rules: promtool is not installed (apt-get install prometheus)"; return 0; }
+    rm -rf "$work/rules"
+    mkdir -p "$work/rules"
+    python3 - "$work/all.yaml" "$root/dashboards/prometheus/rules" "$work/rules" <<'PY'
+import pathlib, sys, textwrap
+
+documents = pathlib.Path(sys.argv[1]).read_text().split("\n---\n")
+rules = [d for d in documents if "\nkind: PrometheusRule" in d]
+names = sorted(path.stem for path in pathlib.Path(sys.argv[2]).glob("*.yaml"))
+assert len(rules) == len(names) > 0, f"the chart has {len(rules)} PrometheusRules for {names}"
+for number, rule in enumerate(rules):
+    spec = textwrap.dedent(rule.split("\nspec:\n", 1)[1])
+    pathlib.Path(sys.argv[3], f"{number}.yaml").write_text(spec)
+PY
+    promtool check rules "$work/rules"/*.yaml >"$work/rules.log" 2>&1 || { cat "$work/rules.log"; fail "promtool check rules"; }
+    local here there
+    here=$(cat "$work/rules"/*.yaml | grep -c 'alert: ')
+    there=$(cat "$root/dashboards/prometheus/rules"/*.yaml | grep -c 'alert: ')
+    [ "$here" = "$there" ] || fail "the chart has $here of $there alerts"
+    echo "promtool check rules: ok, $here alerts"
 }
 
 envoy() {
@@ -97,14 +151,24 @@ mkdir -p "$work"
     >"$work/lint.log" 2>&1 || { grep -v walk.go "$work/lint.log"; fail "helm lint"; }
 echo "helm lint: ok"
 
-render all --set "foundationdb.external.clusterFile=$cluster_file" --set telemetry.serviceMonitors=true \
-    --set control.ingress.enabled=true --set edge.settings.packet_size_max=65536
+render all --set "foundationdb.external.clusterFile=$cluster_file" --set telemetry.serviceMonitors=true --set telemetry.rules=true \
+    --set telemetry.otlpEndpoint=http://collector.observability:4318 \
+    --set control.ingress.enabled=true --set edge.settings.packet_size_max=65536 \
+    --set secretKey.secretName=millrace-secret-key --set control.files.secretName=millrace-files \
+    --set control.settings.smtp_host=smtp.example.org --set control.settings.smtp_tls=tls \
+    --set control.settings.smtp_password_file=/etc/millrace/files/smtp-password
 render operator --set foundationdb.mode=operator --set nats.enabled=false --set 'nats.urls={tls://nats.example.org:4222}' \
     --set edge.autoscaling.enabled=false --set gateway.service.type=ClusterIP --set networkPolicies.enabled=false
 if "$tools/helm" template region "$chart" --kube-version "$kubernetes" >/dev/null 2>"$work/none.log"; then
     fail "the chart takes no cluster file for one"
 fi
 grep -q 'foundationdb.external.clusterFile is empty' "$work/none.log" || fail "the chart does not say that the cluster file is missing"
+
+if "$tools/helm" template region "$chart" --kube-version "$kubernetes" --set "foundationdb.external.clusterFile=$cluster_file" \
+    --set telemetry.otlpEndpoint=http://collector:4317 >/dev/null 2>"$work/otlp.log"; then
+    fail "the chart takes the port of gRPC for OTLP/HTTP"
+fi
+grep -q 'OTLP/HTTP' "$work/otlp.log" || fail "the chart does not say that 4317 is the wrong port"
 
 for kind in edge control; do
     if "$tools/helm" template region "$chart" --kube-version "$kubernetes" --set "foundationdb.external.clusterFile=$cluster_file" \
@@ -120,4 +184,5 @@ definitions
     "$work/all.yaml" "$work/operator.yaml" || fail "kubeconform"
 echo "NOTE: $foreign are of operators, whose definitions are not here: not checked"
 agreements || fail "the chart"
+rules
 envoy

@@ -2,8 +2,8 @@
 # The deployment checks that need no cloud account: `make check-deploy`.
 #
 #   terraform/checks/check.sh            all
-#   terraform/checks/check.sh NAME...    some of: format shell commands costs boot contract lint validate test policy negative chart
-#                                        drain kubernetes apply
+#   terraform/checks/check.sh NAME...    some of: format shell commands packages costs boot contract telemetry lint validate test policy negative
+#                                        chart drain kubernetes apply
 #
 # A tool that is not here is installed by tools.sh, or said to be missing: SKIPPED.
 set -euo pipefail
@@ -51,6 +51,23 @@ check_shell() {
     find "$root/terraform" "$root/services/millrace/packaging" -name "*.sh" -not -path "*/.terraform/*" -print0 |
         xargs -0 shellcheck || fail "shellcheck"
     echo "shellcheck: ok"
+}
+
+# Prometheus' own check of the telemetry machine's configuration, with its rules. Without arguments for EC2 nothing is asked.
+check_telemetry() {
+    has terraform || { echo "SKIPPED: prometheus.yml of the region: terraform is not installed"; return 0; }
+    has promtool || { echo "SKIPPED: prometheus.yml of the region: promtool is not installed (apt-get install prometheus)"; return 0; }
+    local module=$root/terraform/modules/telemetry/files alertmanager
+    for alertmanager in null '{ targets = ["10.0.3.7:9093"], scheme = "https", path_prefix = "/" }'; do
+        echo "jsonencode(templatefile(\"prometheus.yml.tftpl\", { name = \"eu\", region = \"eu-central-1\", alertmanager = $alertmanager, targets = [
+            { role = \"edge\", port = 8090, path = \"/metrics\", job = \"millrace\" }] }))" | tr '\n' ' ' |
+            TF_DATA_DIR=$work/console terraform -chdir="$module" console |
+            python3 -c 'import json, sys; print(json.loads(json.loads(sys.stdin.read())))' |
+            sed "s|/etc/prometheus/rules|$root/dashboards/prometheus/rules|" >"$work/prometheus.yml"
+        promtool check config "$work/prometheus.yml" >"$work/prometheus.log" 2>&1 || { cat "$work/prometheus.log"; fail "promtool check config"; }
+        grep -q 'SUCCESS: [0-9]* rules found' "$work/prometheus.log" || { cat "$work/prometheus.log"; fail "prometheus.yml names no rules"; }
+    done
+    echo "promtool check config: ok"
 }
 
 check_lint() {
@@ -119,6 +136,27 @@ check_commands() {
         terraform/provider/README.md terraform/chart/README.md || fail "a page has a command that is not there"
 }
 
+# What `make install` and `make deb` lay out. MILLRACE names the program.
+check_packages() {
+    local program=${MILLRACE:-$target/release/millrace} packaging=$root/services/millrace/packaging stage=$work/packages
+    [ -x "$program" ] || { echo "SKIPPED: what the packages lay out: there is no $program; build it or set MILLRACE"; return 0; }
+    rm -rf "$stage"
+    mkdir -p "$stage"
+    "$packaging/stage.sh" "$program" "$stage/root" /usr/local
+    [ -e "$stage/root/usr/local/share/zsh/site-functions/_millrace" ] || fail "make install: zsh does not look there for completions"
+    ! readelf --section-headers "$stage/root/usr/local/bin/millrace" | grep -q '\.debug_info' || fail "make install: the program is not stripped"
+    if has dpkg-deb; then
+        DEB_COMPRESSION=none "$packaging/deb.sh" "$program" "$stage" 0 >/dev/null
+        dpkg-deb --contents "$stage"/millrace_0_*.deb >"$stage/contents"
+        grep -q '^drwxr-xr-x root/root .* \./$' "$stage/contents" || fail "the package gives the folder that it is extracted to another mode than 0755"
+        grep -q '/usr/share/zsh/vendor-completions/_millrace$' "$stage/contents" || fail "the package: zsh does not look there for completions"
+    else
+        echo "SKIPPED: the Debian package: dpkg-deb is not installed"
+    fi
+    rm -rf "$stage"
+    echo "packages: ok"
+}
+
 check_costs() {
     has python3 || { echo "SKIPPED: costs on the pages: python3 is not installed"; return 0; }
     python3 -B "$here/costs.py" "$root" || fail "a cost on a page is not what the capacity model says"
@@ -137,7 +175,7 @@ check_drain() {
 
 check_kubernetes() { "$here/kubernetes.sh" || fail "kubernetes"; }
 
-all=(format shell commands costs boot contract lint validate test policy negative chart drain kubernetes apply)
+all=(format shell commands packages costs boot contract telemetry lint validate test policy negative chart drain kubernetes apply)
 [ $# -gt 0 ] || set -- "${all[@]}"
 for name in "$@"; do
     [[ " ${all[*]} " == *" $name "* ]] || fail "\"$name\" is unknown: ${all[*]} are allowed"

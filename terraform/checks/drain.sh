@@ -103,5 +103,5 @@ kill -TERM "$server"
 hook_ended() { ! kill -0 "$hook" 2>/dev/null; }
 until_true "the hook ends when the server has drained its device" hook_ended
 wait "$hook" || fail "the hook failed: the kubelet would report it"
-grep -q 'draining: clients are sent away' "$work/server.log" || fail "the server did not drain its device"
+grep -q 'draining: clients are disconnected' "$work/server.log" || fail "the server did not drain its device"
 echo "preStop hook: it ends when the last device has left"

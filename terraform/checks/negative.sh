@@ -26,8 +26,10 @@ caught() {
 
 fresh() {
     rm -rf "$copy"
-    mkdir -p "$copy"
+    mkdir -p "$copy/dashboards" "$copy/services/millrace/docs"
     cp -r "$root/terraform" "$root/gateway" "$copy/"
+    cp -r "$root/dashboards/prometheus" "$copy/dashboards/"
+    cp "$root/services/millrace/docs/settings.md" "$copy/services/millrace/docs/"
 }
 
 # shellcheck disable=SC2317 # called through caught
@@ -77,6 +79,10 @@ if [ -d "$root/terraform/chart" ]; then
     fresh
     sed -i 's/\.Values\.control\.graceSeconds 20 }}/0 }}/' "$copy/terraform/chart/templates/control.yaml"
     caught "a pod that is killed while it drains" 'a pod of control is killed after 15 s' check chart
+
+    fresh
+    sed -i 's/MILLRACE_ENDPOINT_DOMAIN/MILLRACE_DOMAIN/' "$copy/terraform/chart/templates/_helpers.tpl"
+    caught "a variable that the program does not read" 'that the program does not read: MILLRACE_DOMAIN' check chart
 fi
 
 rm -rf "$copy"

@@ -10,10 +10,11 @@ millrace=$1 folder=$2
 version=${3:-$("$millrace" -V | cut -d' ' -f2)}
 architecture=$(dpkg --print-architecture)
 stage=$(mktemp -d)
+# It becomes "./" of the archive, whose mode `dpkg-deb --extract` gives to the folder that it extracts to.
+chmod 0755 "$stage"
 trap 'rm -rf "$stage"' EXIT
 
 "$here/stage.sh" "$millrace" "$stage"
-strip --strip-debug "$stage/usr/bin/millrace"
 install -D -m 0644 "$here/millrace.service" "$stage/usr/lib/systemd/system/millrace.service"
 install -D -m 0644 "$here/sysusers.conf" "$stage/usr/lib/sysusers.d/millrace.conf"
 mkdir -p "$stage/etc/millrace"

@@ -14,7 +14,6 @@ trap 'rm -rf "$stage"' EXIT
 
 mkdir -p "$folder"
 "$here/stage.sh" "$millrace" "$stage/$name" ''
-strip --strip-debug "$stage/$name/bin/millrace"
 install -m 0644 "$here/millrace.service" "$root/LICENSE" "$root/README.md" "$stage/$name/"
 # The same contents give the same archive.
 tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOCH:-0}" -C "$stage" -c "$name" |

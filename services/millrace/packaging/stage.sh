@@ -10,10 +10,14 @@ millrace=$1 to=$2 prefix=${3:-/usr}
 base=$to$prefix
 
 install -D -m 0755 "$millrace" "$base/bin/millrace"
+strip --strip-debug "$base/bin/millrace"
+# Debian's zsh looks for completions of packages in a folder of their own, and for others in site-functions.
+zsh=site-functions
+[ "$prefix" != /usr ] || zsh=vendor-completions
 for shell in bash zsh fish; do
     case $shell in
     bash) file=bash-completion/completions/millrace ;;
-    zsh) file=zsh/vendor-completions/_millrace ;;
+    zsh) file=zsh/$zsh/_millrace ;;
     fish) file=fish/vendor_completions.d/millrace.fish ;;
     esac
     mkdir -p "$(dirname "$base/share/$file")"

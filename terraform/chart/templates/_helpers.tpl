@@ -92,13 +92,29 @@ capabilities: { drop: [ALL] }
 - { name: MILLRACE_NATS_TLS_CA, value: /etc/millrace/internal/ca.crt }
 - { name: MILLRACE_NATS_TLS_CERT, value: /etc/millrace/internal/tls.crt }
 - { name: MILLRACE_NATS_TLS_KEY, value: /etc/millrace/internal/tls.key }
+- { name: MILLRACE_REGION, value: {{ include "millrace.name" . }} }
+- { name: MILLRACE_ENDPOINT_DOMAIN, value: {{ .Values.domain | quote }} }
 - { name: MILLRACE_OPERATOR_TOKEN_FILE, value: /etc/millrace/operator/operator-token }
+{{- if .Values.secretKey.secretName }}
+- { name: MILLRACE_SECRET_KEY_FILE, value: /etc/millrace/secret-key/secret-key }
+{{- end }}
 - { name: MILLRACE_LOG_FORMAT, value: json }
 - name: MILLRACE_POD
   valueFrom: { fieldRef: { fieldPath: metadata.name } }
 {{- with .Values.telemetry.otlpEndpoint }}
-- { name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ . | quote }} }
+- { name: MILLRACE_OTLP_ENDPOINT, value: {{ . | quote }} }
+{{- if $.Values.telemetry.serviceMonitors }}
+- { name: MILLRACE_OTLP_INTERVAL_S, value: "0" }
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Port of the collector. */}}
+{{- define "millrace.otlpPort" -}}
+{{- $url := urlParse .Values.telemetry.otlpEndpoint -}}
+{{- $port := regexFind ":[0-9]+$" $url.host | trimPrefix ":" -}}
+{{- if eq $port "4317" }}{{ fail "telemetry.otlpEndpoint: 4317 is the port of OTLP/gRPC; the server speaks OTLP/HTTP, whose port is 4318" }}{{ end -}}
+{{- $port | default (ternary "443" "80" (eq $url.scheme "https")) -}}
 {{- end }}
 
 {{/* Further settings: a map of names as in millrace.toml. Grace periods follow from the two that are refused. */}}
@@ -115,7 +131,18 @@ capabilities: { drop: [ALL] }
 - { name: internal, mountPath: /etc/millrace/internal, readOnly: true }
 - { name: nats, mountPath: /etc/millrace/nats, readOnly: true }
 - { name: operator, mountPath: /etc/millrace/operator, readOnly: true }
+{{- if .Values.secretKey.secretName }}
+- { name: secret-key, mountPath: /etc/millrace/secret-key, readOnly: true }
+{{- end }}
 - { name: state, mountPath: /var/lib/millrace }
+{{- end }}
+
+{{/* Port of the mail server, with the program's own defaults; empty without one. */}}
+{{- define "millrace.smtpPort" -}}
+{{- $settings := .Values.control.settings -}}
+{{- if $settings.smtp_host -}}
+{{- $settings.smtp_port | default (get (dict "starttls" 587 "tls" 465 "off" 25) ($settings.smtp_tls | default "starttls")) | int -}}
+{{- end -}}
 {{- end }}
 
 {{- define "millrace.storeVolumes" -}}
@@ -125,6 +152,10 @@ capabilities: { drop: [ALL] }
   secret: { secretName: {{ .Values.natsPassword.secretName }}, defaultMode: 0440 }
 - name: operator
   secret: { secretName: {{ .Values.operatorToken.secretName }}, defaultMode: 0440 }
+{{- with .Values.secretKey.secretName }}
+- name: secret-key
+  secret: { secretName: {{ . }}, defaultMode: 0440 }
+{{- end }}
 - name: cluster-file
   configMap:
     name: {{ include "millrace.clusterFileMap" . }}

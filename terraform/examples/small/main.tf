@@ -17,6 +17,7 @@ module "region" {
   is_protected       = var.is_protected
   aws_endpoint       = var.aws_endpoint
   edge_settings      = var.edge_settings
+  control_settings   = var.control_settings
   edge_ports         = var.edge_ports
 
   load = {

@@ -42,6 +42,12 @@ variable "edge_settings" {
   description = "Further settings of millrace.toml on the edge."
 }
 
+variable "control_settings" {
+  type        = any
+  default     = {}
+  description = "Further settings of millrace.toml on the control plane."
+}
+
 variable "edge_ports" {
   type        = list(object({ gateway = number, http = number }))
   default     = [{ gateway = 1884, http = 8080 }]

@@ -35,6 +35,8 @@ locals {
   # Webhooks, key sets, providers of identities. The programs themselves refuse private addresses.
   out = var.has_way_out ? toset(["edge", "control"]) : toset([])
 
+  alert_ports = var.alertmanager == null ? toset([]) : toset([for target in var.alertmanager.targets : regex("[0-9]+$", target)])
+
   rules = { for rule in local.between : "${rule.from} to ${rule.to} ${rule.port}" => rule }
 }
 
@@ -84,6 +86,26 @@ resource "aws_vpc_security_group_egress_rule" "out" {
   from_port         = 443
   to_port           = 443
   cidr_ipv4         = "0.0.0.0/0"
+}
+
+resource "aws_vpc_security_group_egress_rule" "mail" {
+  for_each          = toset(var.smtp_port == null ? [] : [tostring(var.smtp_port)])
+  security_group_id = aws_security_group.this["control"].id
+  description       = "mail server"
+  ip_protocol       = "tcp"
+  from_port         = tonumber(each.key)
+  to_port           = tonumber(each.key)
+  cidr_ipv4         = "0.0.0.0/0"
+}
+
+resource "aws_vpc_security_group_egress_rule" "alerts" {
+  for_each          = local.alert_ports
+  security_group_id = aws_security_group.this["telemetry"].id
+  description       = "Alertmanager"
+  ip_protocol       = "tcp"
+  from_port         = tonumber(each.key)
+  to_port           = tonumber(each.key)
+  cidr_ipv4         = var.alertmanager.cidr
 }
 
 resource "aws_vpc_security_group_egress_rule" "services" {

@@ -7,3 +7,12 @@ output "rules" {
   value       = [for rule in local.between : "${rule.from} -> ${rule.to}:${rule.port == rule.to_port ? rule.port : "${rule.port}-${rule.to_port}"}"]
   description = "Who may connect to whom, for reading."
 }
+
+output "out" {
+  value = concat(
+    [for name in local.out : "${name} -> internet:443"],
+    var.smtp_port == null ? [] : ["control -> internet:${var.smtp_port}"],
+    [for port in local.alert_ports : "telemetry -> ${var.alertmanager.cidr}:${port}"],
+  )
+  description = "Who may connect to addresses outside of the network."
+}

@@ -46,3 +46,15 @@ variable "has_way_out" {
   type        = bool
   description = "Whether edge and control plane may call services of tenants on the internet."
 }
+
+variable "smtp_port" {
+  type        = number
+  default     = null
+  description = "Port of the mail server that the control plane sends mail to. Null: it sends none."
+}
+
+variable "alertmanager" {
+  type        = object({ targets = list(string), cidr = string })
+  default     = null
+  description = "Where Prometheus sends alerts."
+}

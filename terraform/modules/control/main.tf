@@ -30,6 +30,8 @@ locals {
     admin_listen    = "0.0.0.0:${local.http + 10}" # only telemetry reaches it
     http_proxies    = [var.network.cidr]
     public_url      = var.public_url
+    region          = var.name
+    endpoint_domain = var.domain # the API and the page's Content-Security-Policy name the gateway, not this machine
     log_format      = "json"
 
     operator_token_file = "/etc/millrace/secrets/operator-token"

@@ -17,3 +17,8 @@ output "stop_s" {
   value       = local.stop_s
   description = "Seconds that systemd waits for a server that stops."
 }
+
+output "settings" {
+  value       = local.settings
+  description = "millrace.toml as a map."
+}

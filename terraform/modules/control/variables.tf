@@ -3,6 +3,11 @@ variable "name" {
   description = "Prefix of names, such as millrace-eu."
 }
 
+variable "domain" {
+  type        = string
+  description = "The gateway's domain: the broker acme is at acme.DOMAIN."
+}
+
 variable "network" {
   type = object({
     vpc_id             = string

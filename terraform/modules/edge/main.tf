@@ -31,6 +31,9 @@ locals {
 
     allow_anonymous  = false
     server_reference = var.server_reference
+    region           = var.name
+    endpoint_domain  = var.domain
+    ws_origins       = [var.console_url] # the console's own MQTT client connects from another host than its broker's
     drain_max_s      = var.drain_s
     log_format       = "json"
   }

@@ -3,6 +3,11 @@ variable "name" {
   description = "Prefix of names, such as millrace-eu."
 }
 
+variable "domain" {
+  type        = string
+  description = "The gateway's domain: the broker acme is at acme.DOMAIN."
+}
+
 variable "network" {
   type = object({
     vpc_id             = string
@@ -74,6 +79,11 @@ variable "gateway_cidrs" {
 variable "server_reference" {
   type        = string
   description = "Where clients are sent when a pod drains, such as mqtt.example.org:8883."
+}
+
+variable "console_url" {
+  type        = string
+  description = "Origin of the console, whose pages may open a WebSocket to any broker."
 }
 
 variable "ports" {

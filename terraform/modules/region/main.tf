@@ -37,6 +37,15 @@ locals {
     }
   }
 
+  # Every process on the store needs the same file.
+  secret_key = var.has_secret_key ? { secret_key_file = "/etc/millrace/secrets/secret-key" } : {}
+
+  # The program's own defaults.
+  smtp_ports = { starttls = 587, tls = 465, off = 25 }
+  smtp_port = try(var.control_settings.smtp_host, null) == null ? null : try(
+    tonumber(var.control_settings.smtp_port), local.smtp_ports[try(var.control_settings.smtp_tls, "starttls")],
+  )
+
   network = {
     vpc_id             = module.network.vpc_id
     cidr               = module.network.cidr
@@ -84,6 +93,8 @@ module "access" {
   devices                = var.allowed_cidrs.devices
   people                 = var.allowed_cidrs.people
   has_way_out            = var.nat_gateways != "none"
+  smtp_port              = local.smtp_port
+  alertmanager           = var.alertmanager
 }
 
 module "foundationdb" {
@@ -128,10 +139,12 @@ module "edge" {
   instance_type     = var.machines.edge.type
   size              = { min = local.edges, max = local.edges * 2 }
   store             = local.store
-  settings          = var.edge_settings
+  settings          = merge(local.secret_key, var.edge_settings)
   ports             = var.edge_ports
   gateway_cidrs     = [for subnet in module.network.private_subnets : subnet.cidr]
   server_reference  = "${var.domain}:8883"
+  domain            = var.domain
+  console_url       = module.dns_certificates.console_url
 }
 
 module "gateway" {
@@ -164,9 +177,10 @@ module "control" {
   instance_type              = var.machines.control.type
   size                       = { min = var.counts.control, max = var.counts.control * 2 }
   store                      = local.store
-  settings                   = var.control_settings
+  settings                   = merge(local.secret_key, var.control_settings)
   certificate_arn            = module.dns_certificates.certificate_arn
   public_url                 = module.dns_certificates.console_url
+  domain                     = var.domain
   logs_bucket                = module.buckets.logs.id
   is_protected               = var.is_protected
 }
@@ -182,12 +196,13 @@ module "telemetry" {
   kms_key_arn       = module.secrets.kms_key_arn
   instance_type     = var.machines.telemetry.type
   targets = concat(
-    [for port in var.edge_ports : { role = "edge", port = port.http + 10, path = "/metrics" }],
+    [for port in var.edge_ports : { role = "edge", port = port.http + 10, path = "/metrics", job = "millrace" }],
     [
-      { role = "control", port = 8090, path = "/metrics" },
-      { role = "gateway", port = 9902, path = "/stats/prometheus" },
+      { role = "control", port = 8090, path = "/metrics", job = "millrace" },
+      { role = "gateway", port = 9902, path = "/stats/prometheus", job = "envoy" },
     ],
   )
+  alertmanager = var.alertmanager
 }
 
 module "dns_certificates" {

@@ -66,6 +66,16 @@ output "access" {
   description = "Who may connect to whom."
 }
 
+output "prometheus" {
+  value       = module.telemetry.prometheus
+  description = "prometheus.yml of the telemetry machine."
+}
+
+output "access_out" {
+  value       = module.access.out
+  description = "Who may connect to addresses outside of the network."
+}
+
 output "domain" {
   value       = var.domain
   description = "Name that devices know."

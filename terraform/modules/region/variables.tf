@@ -119,7 +119,32 @@ variable "edge_settings" {
 variable "control_settings" {
   type        = any
   default     = {}
-  description = "Further settings of millrace.toml on the control plane, such as { sign_up = \"anybody\" }."
+  description = "Further settings of millrace.toml on the control plane, such as { sign_up = \"anybody\" }. With smtp_host its machines may connect to the port of the mail server."
+}
+
+variable "has_secret_key" {
+  type        = bool
+  default     = false
+  description = "Whether edge and control plane get the setting secret_key_file; terraform/secrets.sh stores FOLDER/secret-key. Decide before the first start."
+}
+
+variable "alertmanager" {
+  type = object({
+    targets     = list(string)
+    cidr        = string
+    scheme      = optional(string, "https")
+    path_prefix = optional(string, "/")
+  })
+  default     = null
+  description = "Your Alertmanager, such as { targets = [\"10.0.3.7:9093\"], cidr = \"10.0.3.0/24\" }. Prometheus may connect to its ports in cidr. Null: nobody is notified of an alert."
+  validation {
+    condition = var.alertmanager == null ? true : (
+      length(var.alertmanager.targets) > 0 &&
+      alltrue([for target in var.alertmanager.targets : can(regex("^[A-Za-z0-9.-]+:[0-9]+$", target))]) &&
+      contains(["http", "https"], var.alertmanager.scheme) && can(cidrhost(var.alertmanager.cidr, 0))
+    )
+    error_message = "alertmanager needs targets such as alerts.example.org:9093, a cidr, and the scheme http or https."
+  }
 }
 
 variable "edge_ports" {

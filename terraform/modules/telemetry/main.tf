@@ -3,6 +3,18 @@ data "aws_region" "here" {}
 locals {
   name   = "${var.name}-telemetry"
   subnet = var.network.private_subnets[0]
+
+  folder = "${path.module}/../../../dashboards/prometheus/rules"
+  rules = {
+    for name in fileset(local.folder, "*.yaml") :
+    "/etc/prometheus/rules/${name}" => { content = file("${local.folder}/${name}") }
+  }
+  prometheus = templatefile("${path.module}/files/prometheus.yml.tftpl", {
+    name         = var.name
+    region       = data.aws_region.here.name
+    targets      = var.targets
+    alertmanager = var.alertmanager
+  })
 }
 
 module "machine" {
@@ -19,18 +31,12 @@ module "machine" {
     path   = "/var/lib/prometheus"
   }]
   units = ["prometheus.service"]
-  files = {
-    "/etc/prometheus/prometheus.yml" = {
-      content = templatefile("${path.module}/files/prometheus.yml.tftpl", {
-        name    = var.name
-        region  = data.aws_region.here.name
-        targets = var.targets
-      })
-    }
+  files = merge(local.rules, {
+    "/etc/prometheus/prometheus.yml" = { content = local.prometheus }
     "/etc/systemd/system/prometheus.service" = {
       content = templatefile("${path.module}/files/prometheus.service.tftpl", { retention = var.retention })
     }
-  }
+  })
 }
 
 resource "aws_ebs_volume" "this" {

@@ -7,3 +7,13 @@ output "cloud_config" {
   value       = module.machine.cloud_config
   description = "User data in plain text."
 }
+
+output "rules" {
+  value       = { for path, file in local.rules : path => file.content }
+  description = "Prometheus' files of rules, by path."
+}
+
+output "prometheus" {
+  value       = local.prometheus
+  description = "prometheus.yml."
+}

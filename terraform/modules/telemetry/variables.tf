@@ -47,8 +47,19 @@ variable "targets" {
     role = string
     port = number
     path = string
+    job  = string
   }))
-  description = "What is read: the tag millrace-role of the machines, the port, the path."
+  description = "What is read: the tag millrace-role of the machines, the port, the path, and the job that the rules know."
+}
+
+variable "alertmanager" {
+  type = object({
+    targets     = list(string)
+    scheme      = string
+    path_prefix = string
+  })
+  default     = null
+  description = "Alertmanager, which sends alerts to people. Null: alerts are on Prometheus' own page only."
 }
 
 variable "disk_gib" {

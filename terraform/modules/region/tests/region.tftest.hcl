@@ -76,6 +76,86 @@ run "only_load_balancers_take_connections_from_outside" {
   }
 }
 
+run "tenants_and_their_console_find_the_gateway" {
+  command = plan
+  assert {
+    condition     = module.control.settings.endpoint_domain == "mqtt.example.org" && module.control.settings.region == "millrace-test"
+    error_message = "without endpoint_domain the API says that brokers are at 127.0.0.1"
+  }
+  assert {
+    condition     = module.edge.settings.endpoint_domain == "mqtt.example.org" && module.edge.settings.region == "millrace-test"
+    error_message = "edge and control plane must name the same region and domain"
+  }
+  assert {
+    condition     = module.edge.settings.ws_origins == [module.control.settings.public_url]
+    error_message = "the edge refuses WebSockets that pages of the console open"
+  }
+}
+
+run "mail_and_secret_files_reach_the_control_plane" {
+  command = plan
+  variables {
+    control_settings = { smtp_host = "smtp.example.org", smtp_tls = "tls", smtp_password_file = "/etc/millrace/secrets/smtp-password" }
+    has_secret_key   = true
+  }
+  assert {
+    condition     = toset(output.access_out) == toset(["edge -> internet:443", "control -> internet:443", "control -> internet:465"])
+    error_message = "the control plane must reach the mail server, and nobody else may: ${join(", ", output.access_out)}"
+  }
+  assert {
+    condition = (
+      module.control.settings.secret_key_file == "/etc/millrace/secrets/secret-key" &&
+      module.edge.settings.secret_key_file == module.control.settings.secret_key_file
+    )
+    error_message = "a server without the region's secret key does not start"
+  }
+  assert {
+    condition = alltrue([
+      for name in concat(keys(module.control.settings), keys(module.edge.settings)) :
+      strcontains(file("../../../services/millrace/docs/settings.md"), "\n| `${name}` |")
+    ])
+    error_message = "millrace.toml has a setting that the program does not know"
+  }
+}
+
+run "prometheus_evaluates_the_rules_and_notifies_alertmanager" {
+  command = plan
+  variables {
+    alertmanager = { targets = ["10.0.3.7:9093"], cidr = "10.0.3.0/24" }
+  }
+  assert {
+    condition = module.telemetry.rules == {
+      for name in ["alerts.yaml", "objectives.yaml", "recording.yaml"] :
+      "/etc/prometheus/rules/${name}" => file("../../../dashboards/prometheus/rules/${name}")
+    } && strcontains(output.prometheus, "rule_files: [/etc/prometheus/rules/*.yaml]")
+    error_message = "the telemetry machine must have every file of rules"
+  }
+  # Targets with another job make alerts such as PodDown silent.
+  assert {
+    condition = length(regexall("up\\{job=\"\\w+\"\\} == 0\n", file("../../../dashboards/prometheus/rules/alerts.yaml"))) == 2 && alltrue([
+      for job in distinct(flatten(regexall("up\\{job=\"(\\w+)\"\\} == 0\n", file("../../../dashboards/prometheus/rules/alerts.yaml")))) :
+      strcontains(output.prometheus, "target_label: job, replacement: ${job} }")
+    ])
+    error_message = "no target has the job that a rule reads"
+  }
+  assert {
+    condition     = yamldecode(output.prometheus).alerting.alertmanagers[0].static_configs[0].targets == ["10.0.3.7:9093"]
+    error_message = "alerts do not reach Alertmanager"
+  }
+  assert {
+    condition     = contains(output.access_out, "telemetry -> 10.0.3.0/24:9093")
+    error_message = "Prometheus must reach Alertmanager: ${join(", ", output.access_out)}"
+  }
+}
+
+run "an_alertmanager_without_a_port_is_refused" {
+  command = plan
+  variables {
+    alertmanager = { targets = ["alerts.example.org"], cidr = "10.0.3.0/24" }
+  }
+  expect_failures = [var.alertmanager]
+}
+
 run "systemd_waits_for_the_drain_that_the_settings_say" {
   command = plan
   variables {
