@@ -25,6 +25,7 @@ import { Panel } from './Page'
 import { Stat, Stats } from './Stat'
 import { Empty, Loaded } from './State'
 import { Time } from './Time'
+import ui from './ui.module.css'
 
 const RANGES = [
   { value: '24h', label: '24 h' },
@@ -211,7 +212,7 @@ function CapForm({ path, cap }: { path: CapPath; cap: Tagged<SpendCap> | null })
   }
   const monthly_micros = Math.round(Number(amount) * 1_000_000)
   return (
-    <>
+    <div className={ui.formPair}>
       <Form
         verb={cap ? 'Change cap' : 'Set cap'}
         act={() => setCap(path, { monthly_micros, action }, cap?.etag)}
@@ -250,12 +251,12 @@ function CapForm({ path, cap }: { path: CapPath; cap: Tagged<SpendCap> | null })
           onDone={again}
         >
           {(open) => (
-            <Button size="xs" variant="subtle" color="gray" mt="sm" onClick={open}>
+            <Button variant="default" onClick={open}>
               Remove cap
             </Button>
           )}
         </Confirm>
       )}
-    </>
+    </div>
   )
 }

@@ -1,4 +1,4 @@
-import { Anchor, Button, Group, Modal, Stack, Text, TextInput } from '@mantine/core'
+import { Anchor, Button, Group, Modal, Text, TextInput } from '@mantine/core'
 import { useDisclosure } from '@mantine/hooks'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { type ReactNode, useState } from 'react'
@@ -21,6 +21,7 @@ import { Panel } from '../../ui/Page'
 import { type Column, Rows } from '../../ui/Rows'
 import { Empty, Loaded } from '../../ui/State'
 import { Time } from '../../ui/Time'
+import ui from '../../ui/ui.module.css'
 import { CurrentPassword } from './CurrentPassword'
 import { FactorInput, useFactor } from './FactorInput'
 import { RecoveryCodes } from './RecoveryCodes'
@@ -87,11 +88,7 @@ export function Passkeys() {
   )
 }
 
-const Inset = ({ children }: { children: ReactNode }) => (
-  <Stack px="md" pb="md" gap="md">
-    {children}
-  </Stack>
-)
+const Inset = ({ children }: { children: ReactNode }) => <div className={ui.inset}>{children}</div>
 
 function Elsewhere({ origin }: { origin: string | null | undefined }) {
   if (!origin || origin === location.origin) return 'This browser has no passkeys.'

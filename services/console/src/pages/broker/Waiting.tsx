@@ -68,7 +68,7 @@ export function Waiting({ clientId }: { clientId: string | undefined }) {
               <div>
                 <Text fw={600}>{refusal.client_id ?? 'A client'} was refused</Text>
                 <Text size="sm" c="dimmed">
-                  {reasonSaid(refusal.reason)}, <Time at={refusal.last_at_ms} />. The page waits on.
+                  {reasonSaid(refusal.reason)}, <Time at={refusal.last_at_ms} />. This page keeps waiting.
                 </Text>
               </div>
             </>
@@ -80,8 +80,8 @@ export function Waiting({ clientId }: { clientId: string | undefined }) {
                 <Text fw={600}>Waiting for a device</Text>
                 <Text size="sm" c="dimmed">
                   {devices.length > 0
-                    ? 'Other devices are connected already. The page shows the next one.'
-                    : 'Run one of the snippets below. This page sees it within a second.'}
+                    ? 'Other devices are connected already. This page shows the next one.'
+                    : 'Run one of the snippets below. This page shows the connection within a second.'}
                 </Text>
               </div>
             </>

@@ -67,7 +67,7 @@ function State({ row }: { row: Webhook }) {
   )
 }
 
-/** Services that are told what happens at the broker. */
+/** Services that receive events of the broker. */
 export function Webhooks() {
   const { path, can } = useBroker()
   const { webhook, edit } = useSearch({ from: '/signed-in/b/$broker/webhooks' })
@@ -94,7 +94,7 @@ export function Webhooks() {
             ) : (
               <Page
                 title="Webhooks"
-                lead="A service of yours is told of connects, disconnects and messages, as CloudEvents by POST."
+                lead="The server posts connects, disconnects and messages to your service as CloudEvents."
                 actions={items.length > 0 && add}
               >
                 <Panel isFlush>
@@ -118,7 +118,7 @@ export function Webhooks() {
             <Drawer
               opened={edit !== undefined}
               onClose={close}
-              title={edited?.name ?? 'Add webhook'}
+              title={edited ? `Webhook ${edited.name}` : 'Add webhook'}
               size={520}
             >
               {edit !== undefined && (
