@@ -73,8 +73,12 @@ function OfBroker({ name }: { name: string }) {
       )}
       {item && (
         <>
-          <span aria-hidden="true">/</span>
-          <span aria-current="page">{item}</span>
+          <span aria-hidden="true" className={classes.item}>
+            /
+          </span>
+          <span aria-current="page" className={classes.item}>
+            {item}
+          </span>
         </>
       )}
     </>

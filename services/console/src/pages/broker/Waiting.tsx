@@ -8,6 +8,7 @@ import { clientsPage, incidentsQuery } from '../../api/live'
 import { PAGE_CLIENT } from '../../api/messages'
 import { reasonSaid } from '../../lib/incidents'
 import { Panel } from '../../ui/Page'
+import { Failure } from '../../ui/State'
 import { Time } from '../../ui/Time'
 import classes from './waiting.module.css'
 
@@ -36,6 +37,13 @@ export function Waiting({ clientId }: { clientId: string | undefined }) {
   const shown = wanted ?? (newest && newest.connected_at_ms >= since ? newest : undefined)
   const refusal = refusals.data?.items.find(({ last_at_ms }) => last_at_ms >= since)
 
+  if (clients.isError && !clients.data) {
+    return (
+      <div className={classes.place}>
+        <Failure error={clients.error} again={() => void clients.refetch()} />
+      </div>
+    )
+  }
   return (
     <div className={classes.place}>
       <Panel>
