@@ -55,6 +55,10 @@ export const theme = createTheme({
         description: { lineHeight: 1.4, marginBottom: rem(2) },
       },
     },
+    Alert: { styles: { message: { color: 'var(--text)' } } },
+    Table: {
+      styles: { th: { color: 'var(--soft)', fontSize: rem(12), fontWeight: 400 } },
+    },
     Switch: { styles: { description: { lineHeight: 1.4 } } },
     Checkbox: { styles: { description: { lineHeight: 1.4 } } },
     Drawer: {
@@ -118,8 +122,18 @@ const calm = {
   '--mantine-color-green-light-color': '#6fd69c',
 }
 
+// Mantine's own orange and red fill a panel with a loud surface.
+const soft = {
+  '--mantine-color-red-light': '#fdecec',
+  '--mantine-color-red-light-hover': '#fbdcdc',
+  '--mantine-color-red-light-color': '#b02525',
+  '--mantine-color-orange-light': '#fdf3e4',
+  '--mantine-color-orange-light-hover': '#fae8cf',
+  '--mantine-color-orange-light-color': '#8a4b00',
+}
+
 export const variables: CSSVariablesResolver = () => ({
   variables: {},
-  light: { ...own, '--mantine-color-orange-light-color': '#8a4b00' },
+  light: { ...own, ...soft },
   dark: { ...own, ...calm },
 })

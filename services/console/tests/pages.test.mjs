@@ -88,6 +88,26 @@ test('390 px: each snippet is seen whole', async () => {
   await context.close()
 })
 
+test('each page says that the server is away, and takes it back', async () => {
+  const member = await harness.visitor(world.api)
+  const guest = await harness.visitor()
+  for (const [page, path] of Object.entries(pagesOf({ ...world, admin: world.server.admin }))) {
+    const { tab, context } = WITHOUT_SESSION.has(page) ? guest : member
+    const url = new URL(path, world.server.url).href
+    await tab.goto(url)
+    await settled(tab)
+    const bar = tab.getByText(/^The server stopped answering/)
+    await context.setOffline(true)
+    // A reader who comes back to the tab has its data asked for at once.
+    await tab.evaluate(() => window.dispatchEvent(new Event('visibilitychange')))
+    await bar.waitFor().catch(() => assert.fail(`${page} does not say that the server is away`))
+    await context.setOffline(false)
+    await bar.waitFor({ state: 'detached' })
+  }
+  await member.context.close()
+  await guest.context.close()
+})
+
 for (const { name, ...reader } of READERS) {
   test(`${name}: the label of a disabled button can be read`, async () => {
     const { tab, context } = await harness.visitor(world.api, { ...reader, reducedMotion: 'reduce' })

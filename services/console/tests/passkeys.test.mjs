@@ -145,6 +145,49 @@ test('a passkey is added, signs in with and without the password, is renamed and
   await context.close()
 })
 
+test('the first recovery codes are not lost when the answer with them is', async () => {
+  const { tab, context, complaints } = await harness.visitor(undefined)
+  const { devtools, authenticatorId } = await authenticator(tab)
+  await tab.goto(`${url}/sign-in`)
+  await withPassword(tab)
+  await isIn(tab)
+  await tab.goto(`${url}/me`)
+  // The first request does not reach the server. The second does, and its answer is lost.
+  let attempts = 0
+  await tab.route('**/api/v1/me/passkeys', async (route) => {
+    if (route.request().method() !== 'POST') return route.continue()
+    attempts += 1
+    if (attempts > 2) return route.continue()
+    if (attempts === 2) assert.ok((await route.fetch()).ok())
+    return route.abort('connectionreset')
+  })
+  const passkeys = panel(tab, 'Passkeys')
+  await click(passkeys, 'Add passkey')
+  await passkeys.getByLabel('Name of the passkey').fill('Laptop')
+  await passkeys.getByLabel('Your password').fill(PASSWORD)
+  await click(passkeys.locator('form'), 'Add passkey')
+  for (const attempt of [1, 2]) {
+    await passkeys.getByText('the answer of the server did not arrive').waitFor()
+    await passkeys.getByRole('button', { name: 'Send again' }).and(passkeys.locator(':enabled')).waitFor()
+    assert.equal(attempts, attempt)
+    if (attempt === 1) {
+      await axe(tab)
+      await picture(tab, 'unanswered')
+    }
+    await click(passkeys, 'Send again')
+  }
+  const codes = (await passkeys.getByTestId('secret').textContent()).split('\n')
+  assert.equal(codes.length, 10)
+  await click(passkeys, 'I have stored them')
+  await passkeys.getByRole('button', { name: 'Remove Laptop' }).waitFor()
+  assert.equal(await passkeys.getByRole('button', { name: /^Remove / }).count(), 1)
+  const { credentials } = await devtools.send('WebAuthn.getCredentials', { authenticatorId })
+  assert.equal(credentials.length, 1)
+  await panel(tab, 'Second factor').getByText('10 codes left').waitFor()
+  assert.deepEqual(complaints, [])
+  await context.close()
+})
+
 test('a passkey that is cancelled or unknown says so, and a recovery code stands in for it', async () => {
   const { tab, context } = await harness.visitor(undefined)
   const { devtools, authenticatorId } = await authenticator(tab)

@@ -17,6 +17,13 @@ function set(value: number | null) {
 export const heard = () => set(null)
 export const silent = () => set(Date.now())
 
+/** A proxy answers so while the server behind it is away. */
+export const isAway = (status: number) => status === 502 || status === 503 || status === 504
+
+/** Asks whether the server is there, with the smallest request of its API. */
+export const probe = () =>
+  fetch('/api/v1/sign-in/ways').then(({ status }) => (isAway(status) ? silent() : heard()), silent)
+
 /** `listener` runs when the server answers again. */
 export function whenBack(listener: () => void) {
   onBack.add(listener)

@@ -26,6 +26,9 @@ function outcomeOf(error: unknown): Outcome {
   }
 }
 
+/** Whether the server has answered a request and done nothing. Another error leaves open what it has done. */
+export const isRefused = (error: unknown) => outcomeOf(error) === 'refused'
+
 interface Sent<I> {
   input: I
   key: string

@@ -7,6 +7,7 @@ import { api, body, type Schemas } from './client'
 import { Problem } from './problem'
 
 export type Passkey = Schemas['Passkey']
+export type NewPasskey = Schemas['NewPasskey']
 export type PasskeyRequest = Schemas['PasskeyRequest']
 type Credential = Schemas['PasskeyCredential']
 
@@ -117,7 +118,7 @@ export async function newPasskey(name: string, typed: Typed) {
 }
 
 /** The recovery codes are shown once, so a repetition needs the key of the first request. */
-export const addPasskey = (made: Schemas['NewPasskey'], key: string) =>
+export const addPasskey = (made: NewPasskey, key: string) =>
   body(api.POST('/me/passkeys', { params: { header: { 'Idempotency-Key': key } }, body: made }))
 
 const at = (passkey: string) => ({ path: { passkey } })

@@ -1,3 +1,4 @@
+import { isAway } from './link'
 import type { components } from './schema'
 
 type Shown = components['schemas']['Problem']
@@ -44,6 +45,9 @@ export class Problem extends Error {
   }
 }
 
+/** Whether the thing that was asked for does not exist. */
+export const isMissing = (error: unknown) => error instanceof Problem && error.status === 404
+
 export const offline = () => new Problem({ status: 0, detail: 'The server does not answer.' })
 
 /** The API's details begin in lower case, because they also stand in logs. */
@@ -52,9 +56,6 @@ export function sentence(text: string) {
   const first = trimmed.charAt(0).toUpperCase() + trimmed.slice(1)
   return /[.?!]$/.test(first) ? first : `${first}.`
 }
-
-/** A proxy answers so while the server behind it is away. */
-const AWAY = new Set([502, 503, 504])
 
 export async function problemOf(response: Response): Promise<Problem> {
   const requestId = response.headers.get('x-request-id')
@@ -67,7 +68,7 @@ export async function problemOf(response: Response): Promise<Problem> {
   } catch {
     // No JSON: a proxy answered.
   }
-  if (AWAY.has(response.status)) return offline()
+  if (isAway(response.status)) return offline()
   const detail = `The server answered ${response.status}`
   return new Problem({ status: response.status, detail }, requestId, retryAfterS)
 }

@@ -3,7 +3,7 @@
 import { useSyncExternalStore } from 'react'
 import type { BrokerPath } from '../api/brokers'
 import type { Schemas } from '../api/client'
-import { heard, silent } from '../api/link'
+import { heard, probe } from '../api/link'
 
 export type Metrics = Schemas['Metrics']
 
@@ -60,7 +60,7 @@ class Feed {
       this.#close()
       this.#reopen = setTimeout(this.#open, REOPEN_MS)
       // Whether the server is away or only the stream has ended is what a small request tells.
-      fetch('/api/v1/sign-in/ways').then(heard, silent)
+      void probe()
     }
   }
 

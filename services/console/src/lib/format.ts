@@ -24,6 +24,9 @@ export const bytes = (value: number) => scaled(value, 1024, BINARY).join(' ')
 /** 18204 is "18,204". */
 export const count = (value: number) => value.toLocaleString('en-US')
 
+/** "client CA own" is "Client CA own". */
+export const capitalised = (text: string) => text.charAt(0).toUpperCase() + text.slice(1)
+
 /** "1 message", "2 messages". */
 export const plural = (value: number, noun: string, nouns = `${noun}s`) =>
   `${count(value)} ${value === 1 ? noun : nouns}`

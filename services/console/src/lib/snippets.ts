@@ -1,5 +1,7 @@
 // What connects a device, as it can be pasted: per client library, for one endpoint and one credential.
 
+import type { Endpoint } from '../api/endpoints'
+
 export interface Target {
   host: string
   port: number
@@ -10,6 +12,21 @@ export interface Target {
   secret: string
   clientId: string
 }
+
+/** The target of an endpoint. Without a credential, USER and PASSWORD stand for it. */
+export const targetOf = ({ userPrefix, ...way }: Endpoint, made: Made | null = null): Target => ({
+  ...way,
+  user: made ? `${userPrefix}${made.user}` : userPrefix && `${userPrefix}USER`,
+  secret: made?.secret ?? (userPrefix ? 'PASSWORD' : ''),
+  clientId: made?.user ?? EXAMPLE_CLIENT,
+})
+
+interface Made {
+  user: string
+  secret?: string | null
+}
+
+export const EXAMPLE_CLIENT = 'esp32-7'
 
 export interface Snippet {
   id: string
@@ -30,10 +47,18 @@ const joined = (lines: (string | false)[]) => lines.filter((line) => line !== fa
 const scheme = (target: Target) => (target.tls ? 'mqtts' : 'mqtt')
 const authority = ({ host, port }: Target) => `${host.includes(':') ? `[${host}]` : host}:${port}`
 
-function mosquitto(target: Target) {
-  const { host, port, tls, user, secret } = target
+/** The options with which each command of mosquitto reaches a broker. */
+export function mosquittoOptions({ host, port, tls, user, secret }: Target) {
   const login = user === '' ? '' : ` -u ${shell(user)} -P ${shell(secret)}`
-  const common = `-h ${host} -p ${port}${tls ? ' --tls-use-os-certs' : ''}${login}`
+  return `-h ${host} -p ${port}${tls ? ' --tls-use-os-certs' : ''}${login}`
+}
+
+/** A command that stores a session for a filter. */
+export const storedSession = (target: Target, filter: string) =>
+  `mosquitto_sub ${mosquittoOptions(target)} -i away-1 -c -q 1 -t ${shell(filter)}`
+
+function mosquitto(target: Target) {
+  const common = mosquittoOptions(target)
   return joined([
     '# in one terminal',
     `mosquitto_sub ${common} -t 'hello/#' -v`,

@@ -1,4 +1,5 @@
 import { Badge, Text } from '@mantine/core'
+import { useMediaQuery } from '@mantine/hooks'
 import { useMemo } from 'react'
 import { absolute, bytes } from '../lib/format'
 import { preview } from '../lib/payload'
@@ -20,7 +21,6 @@ const columns: Column<Message>[] = [
     key: 'topic',
     header: 'Topic',
     width: 'minmax(0, 1fr)',
-    narrowWidth: 'minmax(0, 3fr)',
     cell: ({ topic }) => (
       <span className="mono" title={topic}>
         {topic}
@@ -31,7 +31,6 @@ const columns: Column<Message>[] = [
     key: 'payload',
     header: 'Payload',
     width: 'minmax(0, 1fr)',
-    narrowWidth: 'minmax(0, 2fr)',
     cell: ({ payload }) => <span className="mono">{preview(payload, PREVIEW_CHARS)}</span>,
   },
   { key: 'qos', header: 'QoS', width: '28px', cell: ({ qos }) => qos },
@@ -57,6 +56,25 @@ const columns: Column<Message>[] = [
   },
 ]
 
+/** Where the window is narrow, the payload stands below its topic. */
+const narrowColumns: Column<Message>[] = [
+  {
+    key: 'message',
+    header: 'Topic and payload',
+    width: 'minmax(0, 1fr)',
+    cell: ({ topic, payload }) => (
+      <span className={`mono ${classes.pair}`}>
+        <span>{topic}</span>
+        <span className={classes.soft}>{preview(payload, PREVIEW_CHARS)}</span>
+      </span>
+    ),
+  },
+  { key: 'qos', header: 'QoS', width: '28px', cell: ({ qos }) => qos },
+]
+const NARROW = '(max-width: 700px)'
+const ROW_PX = 34
+const NARROW_ROW_PX = 48
+
 interface MessagesProps {
   messages: readonly Message[]
   find?: string
@@ -67,20 +85,23 @@ interface MessagesProps {
 /** Messages, newest first. */
 export function Messages({ messages, find, height, onOpen }: MessagesProps) {
   const shown = useMemo(() => found(messages, find), [messages, find])
+  const isNarrow = useMediaQuery(NARROW, undefined, { getInitialValueInEffect: false })
   return (
     <Rows
+      // The list measures its rows once.
+      key={isNarrow ? 'narrow' : 'wide'}
       label="Messages"
       rows={shown}
-      columns={columns}
+      columns={isNarrow ? narrowColumns : columns}
       idOf={({ id }) => String(id)}
-      rowPx={34}
+      rowPx={isNarrow ? NARROW_ROW_PX : ROW_PX}
       height={height}
       onOpen={onOpen}
       empty={
         <Text size="sm" c="dimmed" p="lg" style={{ height }}>
           {messages.length > 0
             ? 'No message has this in its topic or payload.'
-            : 'No message has come yet. Publish to a topic that a filter of this page matches.'}
+            : 'No message yet. Publish to a topic that a filter of this page matches.'}
         </Text>
       }
     />

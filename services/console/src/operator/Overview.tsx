@@ -352,9 +352,9 @@ function LoudestTenants() {
               }
             />
             {incomplete && (
-              <Text size="xs" c="dimmed" p="md">
+              <p className={ui.note}>
                 There are more tenants than the server looks through, so a louder one may be missing.
-              </Text>
+              </p>
             )}
           </>
         )}

@@ -103,9 +103,9 @@ export function Tenants() {
                 empty={<NoTenant isFiltered={items.length > 0} />}
               />
               {isCut && (
-                <Text size="xs" c="dimmed" p="md">
+                <p className={ui.note}>
                   The first {count(items.length)} tenants. Find others by their id with the API.
-                </Text>
+                </p>
               )}
             </>
           )}

@@ -1,7 +1,7 @@
 import { Anchor, Button, Divider, Group, Stack, Text, TextInput } from '@mantine/core'
 import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
-import { type FormEvent, useState } from 'react'
+import { type FormEvent, type ReactNode, useState } from 'react'
 import { asksForCode, digits, isCodeMissing, signIn } from '../api/account'
 import { linkProblem } from '../api/local'
 import { canUsePasskeys, type PasskeyRequest, signInWithBoth, signInWithPasskey } from '../api/passkeys'
@@ -176,14 +176,9 @@ function CodeStep({ error, isPending, hasPasskey, send, back }: CodeStepProps) {
           <Button fullWidth autoFocus loading={isPending} onClick={() => send({ passkey: true })}>
             Use passkey
           </Button>
-          <Group justify="space-between">
-            <Anchor component="button" type="button" size="sm" onClick={() => setPasskey(false)}>
-              Use a code
-            </Anchor>
-            <Anchor component="button" type="button" size="sm" onClick={back}>
-              Use another account
-            </Anchor>
-          </Group>
+          <OtherWays back={back}>
+            <Way use={() => setPasskey(false)}>Use a code</Way>
+          </OtherWays>
         </Stack>
       </Card>
     )
@@ -228,23 +223,29 @@ function CodeStep({ error, isPending, hasPasskey, send, back }: CodeStepProps) {
           <Button type="submit" loading={isPending} fullWidth>
             Sign in
           </Button>
-          <Group justify="space-between">
-            <Anchor component="button" type="button" size="sm" onClick={() => change(!isRecovery)}>
+          <OtherWays back={back}>
+            <Way use={() => change(!isRecovery)}>
               {isRecovery ? 'Use the authenticator app' : 'Use a recovery code'}
-            </Anchor>
-            {hasPasskey && (
-              <Anchor component="button" type="button" size="sm" onClick={() => setPasskey(true)}>
-                Use your passkey
-              </Anchor>
-            )}
-            <Anchor component="button" type="button" size="sm" onClick={back}>
-              Use another account
-            </Anchor>
-          </Group>
+            </Way>
+            {hasPasskey && <Way use={() => setPasskey(true)}>Use your passkey</Way>}
+          </OtherWays>
         </Stack>
       </form>
     </Card>
   )
 }
+
+const OtherWays = ({ back, children }: { back: () => void; children: ReactNode }) => (
+  <Group justify="space-between">
+    {children}
+    <Way use={back}>Use another account</Way>
+  </Group>
+)
+
+const Way = ({ use, children }: { use: () => void; children: ReactNode }) => (
+  <Anchor component="button" type="button" size="sm" onClick={use}>
+    {children}
+  </Anchor>
+)
 
 const field = { required: true, withAsterisk: false, autoFocus: true } as const

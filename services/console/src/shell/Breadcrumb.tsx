@@ -50,18 +50,35 @@ function OfOrganisation({ id }: { id: string }) {
 
 function OfBroker({ name }: { name: string }) {
   const { data } = useQuery(brokerQuery(name))
-  const { pathname } = useLocation()
-  const [, , , page] = pathname.split('/')
-  const label = PAGES.find(({ path }) => path === `/${page}`)?.label
+  const { pathname, search } = useLocation()
+  const { client } = useParams({ strict: false })
+  const page = PAGES.slice(1).find(({ path }) => path === `/${pathname.split('/')[3]}`)
+  const item = client ?? (page?.path === '/webhooks' ? search.webhook : undefined)
   return (
     <>
       <Link to="/b/$broker" params={{ broker: name }}>
         {data?.display_name ?? name}
       </Link>
-      {label && (
+      {page && (
         <>
           <span aria-hidden="true">/</span>
-          <span aria-current="page">{label}</span>
+          {item ? (
+            <Link to={`/b/$broker${page.path as '/clients' | '/webhooks'}`} params={{ broker: name }}>
+              {page.label}
+            </Link>
+          ) : (
+            <span aria-current="page">{page.label}</span>
+          )}
+        </>
+      )}
+      {item && (
+        <>
+          <span aria-hidden="true" className={classes.item}>
+            /
+          </span>
+          <span aria-current="page" className={classes.item}>
+            {item}
+          </span>
         </>
       )}
     </>

@@ -15,18 +15,7 @@ export function Nav() {
       <Switcher current={broker} />
       <ScrollArea className={classes.links} type="auto">
         {broker && <BrokerLinks broker={broker} />}
-        {!broker && (
-          <div className={classes.group}>
-            <Link
-              to="/"
-              search={{ all: true }}
-              className={classes.link}
-              activeProps={{ 'data-active': true }}
-            >
-              <IconLayoutGrid size={17} stroke={1.6} /> Brokers
-            </Link>
-          </div>
-        )}
+        {!broker && <AllBrokers />}
       </ScrollArea>
       <div className={classes.foot}>
         <Link to="/org" className={classes.link} activeProps={{ 'data-active': true }}>
@@ -55,6 +44,29 @@ function BrokerLinks({ broker }: { broker: string }) {
       ))}
     </div>
   ))
+}
+
+/** Without a broker, the navigation has the ways to all of them. */
+function AllBrokers() {
+  const { data: brokers = [] } = useQuery(brokersQuery)
+  return (
+    <div className={classes.group}>
+      <Link
+        to="/"
+        search={{ all: true }}
+        activeOptions={{ exact: true, includeSearch: false }}
+        className={classes.link}
+        activeProps={{ 'data-active': true }}
+      >
+        <IconLayoutGrid size={17} stroke={1.6} /> Brokers
+      </Link>
+      {brokers.slice(0, SWITCHER_ROWS).map(({ name, display_name }) => (
+        <Link key={name} to="/b/$broker" params={{ broker: name }} className={classes.sublink}>
+          {display_name}
+        </Link>
+      ))}
+    </div>
+  )
 }
 
 /** The broker that is shown, and the way to another one. */

@@ -44,7 +44,13 @@ export function AuditLog({ lead, empty, columns, queryKey, page, fileName, rowsS
       title="Audit log"
       lead={lead}
       actions={
-        <Button size="xs" variant="default" leftSection={<IconDownload size={14} />} onClick={download}>
+        <Button
+          size="xs"
+          variant="default"
+          leftSection={<IconDownload size={14} />}
+          onClick={download}
+          disabled={rows.length === 0}
+        >
           Download these entries
         </Button>
       }

@@ -13,12 +13,23 @@ interface FormProps<T> {
   isDisabled?: boolean
   /** Red where something is lost. */
   color?: string
+  /** Another form beside this one is the main one. */
+  isSecondary?: boolean
   /** The fields, with what the server found wrong in them. */
   children: (wrong: Record<string, string>) => ReactNode
 }
 
 /** Fields and the button that sends them. */
-export function Form<T>({ verb, act, onDone, onCancel, isDisabled, color, children }: FormProps<T>) {
+export function Form<T>({
+  verb,
+  act,
+  onDone,
+  onCancel,
+  isDisabled,
+  color,
+  isSecondary,
+  children,
+}: FormProps<T>) {
   const acting = useMutation({ mutationFn: act, onSuccess: onDone })
   const wrong = acting.error instanceof Problem ? acting.error.fields : {}
   return (
@@ -34,7 +45,13 @@ export function Form<T>({ verb, act, onDone, onCancel, isDisabled, color, childr
         {children(wrong)}
         {acting.isError && <Failure error={acting.error} />}
         <Group gap="xs">
-          <Button type="submit" color={color} loading={acting.isPending} disabled={isDisabled}>
+          <Button
+            type="submit"
+            color={color}
+            variant={isSecondary ? 'default' : 'filled'}
+            loading={acting.isPending}
+            disabled={isDisabled}
+          >
             {verb}
           </Button>
           {onCancel && (

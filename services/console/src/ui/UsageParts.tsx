@@ -150,7 +150,11 @@ export function Cap({ path, canWrite }: { path: CapPath; canWrite: boolean }) {
   const query = useQuery(capQuery(path))
   const whose = path.broker ? 'this broker' : 'all brokers of the organisation'
   return (
-    <Panel title="Spend cap" lead={`What ${whose} may cost in a month (UTC), in the currency of the region.`}>
+    <Panel
+      title="Spend cap"
+      lead={`What ${whose} may cost in a month (UTC), in the currency of the region.`}
+      actions={canWrite && query.data && <RemoveCap path={path} />}
+    >
       <Loaded query={query} height={80}>
         {(cap) => (
           <>
@@ -200,62 +204,68 @@ function Spent({ cap }: { cap: SpendCap }) {
   )
 }
 
-function CapForm({ path, cap }: { path: CapPath; cap: Tagged<SpendCap> | null }) {
+function useCapChanged() {
   const client = useQueryClient()
-  const [amount, setAmount] = useState<number | string>(cap ? cap.value.monthly_micros / 1_000_000 : '')
-  const [action, setAction] = useState<SpendCap['action']>(cap?.value.action ?? 'stop')
-  const again = () => {
+  return () => {
     done('The spend cap was changed.')
     void client.invalidateQueries({ queryKey: ['cap'] })
     void client.invalidateQueries({ queryKey: ['broker'] })
   }
+}
+
+function RemoveCap({ path }: { path: CapPath }) {
+  const again = useCapChanged()
+  return (
+    <Confirm
+      verb="Remove cap"
+      title="Remove the spend cap?"
+      loses="Usage is then charged without a limit."
+      act={() => deleteCap(path)}
+      onDone={again}
+    >
+      {(open) => (
+        <Button variant="default" onClick={open}>
+          Remove cap
+        </Button>
+      )}
+    </Confirm>
+  )
+}
+
+function CapForm({ path, cap }: { path: CapPath; cap: Tagged<SpendCap> | null }) {
+  const [amount, setAmount] = useState<number | string>(cap ? cap.value.monthly_micros / 1_000_000 : '')
+  const [action, setAction] = useState<SpendCap['action']>(cap?.value.action ?? 'stop')
+  const again = useCapChanged()
   const monthly_micros = Math.round(Number(amount) * 1_000_000)
   return (
-    <>
-      <Form
-        verb={cap ? 'Change cap' : 'Set cap'}
-        act={() => setCap(path, { monthly_micros, action }, cap?.etag)}
-        onDone={again}
-        isDisabled={amount === ''}
-      >
-        {(wrong) => (
-          <Group align="flex-end" gap="sm">
-            <NumberInput
-              label="Cap for a month"
-              min={0}
-              decimalScale={2}
-              value={amount}
-              onChange={setAmount}
-              error={wrong.monthly_micros}
-              w={140}
-            />
-            <SegmentedControl
-              aria-label="At the cap"
-              data={[
-                { value: 'stop', label: 'Stop at the cap' },
-                { value: 'continue', label: 'Only note it' },
-              ]}
-              value={action}
-              onChange={(value) => setAction(value as SpendCap['action'])}
-            />
-          </Group>
-        )}
-      </Form>
-      {cap && (
-        <Confirm
-          verb="Remove cap"
-          title="Remove the spend cap?"
-          loses="Usage is then charged without a limit."
-          act={() => deleteCap(path)}
-          onDone={again}
-        >
-          {(open) => (
-            <Button size="xs" variant="subtle" color="gray" mt="sm" onClick={open}>
-              Remove cap
-            </Button>
-          )}
-        </Confirm>
+    <Form
+      verb={cap ? 'Change cap' : 'Set cap'}
+      act={() => setCap(path, { monthly_micros, action }, cap?.etag)}
+      onDone={again}
+      isDisabled={amount === ''}
+    >
+      {(wrong) => (
+        <Group align="flex-end" gap="sm">
+          <NumberInput
+            label="Cap for a month"
+            min={0}
+            decimalScale={2}
+            value={amount}
+            onChange={setAmount}
+            error={wrong.monthly_micros}
+            w={140}
+          />
+          <SegmentedControl
+            aria-label="At the cap"
+            data={[
+              { value: 'stop', label: 'Stop at the cap' },
+              { value: 'continue', label: 'Only note it' },
+            ]}
+            value={action}
+            onChange={(value) => setAction(value as SpendCap['action'])}
+          />
+        </Group>
       )}
-    </>
+    </Form>
   )
 }

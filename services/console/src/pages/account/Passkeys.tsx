@@ -1,11 +1,12 @@
-import { Anchor, Button, Group, Modal, Stack, Text, TextInput } from '@mantine/core'
+import { Anchor, Button, Group, Modal, Text, TextInput } from '@mantine/core'
 import { useDisclosure } from '@mantine/hooks'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { type ReactNode, useState } from 'react'
-import { useOnce } from '../../api/once'
+import { isRefused, useOnce } from '../../api/once'
 import {
   addPasskey,
   canUsePasskeys,
+  type NewPasskey,
   newPasskey,
   type Passkey,
   passkeysQuery,
@@ -20,6 +21,7 @@ import { Panel } from '../../ui/Page'
 import { type Column, Rows } from '../../ui/Rows'
 import { Empty, Loaded } from '../../ui/State'
 import { Time } from '../../ui/Time'
+import ui from '../../ui/ui.module.css'
 import { CurrentPassword } from './CurrentPassword'
 import { FactorInput, useFactor } from './FactorInput'
 import { RecoveryCodes } from './RecoveryCodes'
@@ -59,7 +61,11 @@ export function Passkeys() {
               setCodes(made)
               void again()
             }}
-            onCancel={close}
+            onCancel={() => {
+              close()
+              // The answer may have been lost after the server added the passkey.
+              void again()
+            }}
           />
         </Inset>
       )}
@@ -82,11 +88,7 @@ export function Passkeys() {
   )
 }
 
-const Inset = ({ children }: { children: ReactNode }) => (
-  <Stack px="md" pb="md" gap="md">
-    {children}
-  </Stack>
-)
+const Inset = ({ children }: { children: ReactNode }) => <div className={ui.inset}>{children}</div>
 
 function Elsewhere({ origin }: { origin: string | null | undefined }) {
   if (!origin || origin === location.origin) return 'This browser has no passkeys.'
@@ -111,12 +113,22 @@ function Add({ onAdded, onCancel }: AddProps) {
   const [password, setPassword] = useState('')
   const [code, setCode] = useState('')
   const { hasPasskey, isReady } = useFactor()
+  const [unanswered, setUnanswered] = useState<NewPasskey | null>(null)
   const send = useOnce(addPasskey)
+  const add = async () => {
+    const passkey = unanswered ?? (await newPasskey(name, { password, code, hasPasskey }))
+    try {
+      return await send(passkey)
+    } catch (error) {
+      setUnanswered(isRefused(error) ? null : passkey)
+      throw error
+    }
+  }
   return (
     <Form
-      verb="Add passkey"
-      isDisabled={name.trim() === '' || password === '' || !isReady(code)}
-      act={async () => send(await newPasskey(name, { password, code, hasPasskey }))}
+      verb={unanswered ? 'Send again' : 'Add passkey'}
+      isDisabled={!unanswered && (name.trim() === '' || password === '' || !isReady(code))}
+      act={add}
       onDone={({ recovery_codes }) => {
         done(
           recovery_codes.length > 0
@@ -127,16 +139,28 @@ function Add({ onAdded, onCancel }: AddProps) {
       }}
       onCancel={onCancel}
     >
-      {(wrong) => (
-        <>
-          <Name value={name} onChange={setName} error={wrong.name} />
-          <CurrentPassword value={password} onChange={setPassword} error={wrong.password} />
-          <FactorInput value={code} onChange={setCode} wrong={wrong} />
-        </>
-      )}
+      {(wrong) =>
+        unanswered ? (
+          <Unanswered name={unanswered.name} />
+        ) : (
+          <>
+            <Name value={name} onChange={setName} error={wrong.name} />
+            <CurrentPassword value={password} onChange={setPassword} error={wrong.password} />
+            <FactorInput value={code} onChange={setCode} wrong={wrong} />
+          </>
+        )
+      }
     </Form>
   )
 }
+
+const Unanswered = ({ name }: { name: string }) => (
+  <Text size="sm">
+    Your device made the passkey {name}, but the answer of the server did not arrive. Send the passkey again:
+    the server adds it once, and its answer holds your recovery codes. If you cancel and the passkey is in the
+    list below, make new recovery codes under Second factor.
+  </Text>
+)
 
 interface NameProps {
   value: string

@@ -1,12 +1,13 @@
-import { Anchor, Button, Text } from '@mantine/core'
+import { Button } from '@mantine/core'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
-import { Link, useParams } from '@tanstack/react-router'
+import { useParams } from '@tanstack/react-router'
 import { putNamed } from '../../api/access'
 import { useBroker } from '../../api/brokers'
 import { clientQuery, incidentsQuery, kick, sessionQuery } from '../../api/live'
-import { Problem } from '../../api/problem'
+import { isMissing } from '../../api/problem'
 import { bytes, count, duration, plural } from '../../lib/format'
 import { banName } from '../../lib/names'
+import live from '../../live/live.module.css'
 import { Confirm } from '../../ui/Confirm'
 import { IncidentTable } from '../../ui/IncidentTable'
 import { KeptSession } from '../../ui/Losses'
@@ -24,17 +25,8 @@ const INCIDENTS_SHOWN = 50
 /** What is known of a client: its connection, its session, what it was refused. */
 export function Client() {
   const { client: id } = useParams({ from: '/signed-in/b/$broker/clients/$client' })
-  const { broker } = useBroker()
   return (
-    <Page
-      title={id}
-      lead={
-        <Anchor component={Link} to={`/b/${broker.name}/clients`} inherit>
-          All clients
-        </Anchor>
-      }
-      actions={<Actions id={id} />}
-    >
+    <Page title={id} lead={<State id={id} />} actions={<Actions id={id} />}>
       <div className={`${ui.two} ${ui.twoBottom}`}>
         <Connection id={id} />
         <Kept id={id} />
@@ -42,6 +34,18 @@ export function Client() {
       <WhyNot id={id} />
       <Incidents id={id} />
     </Page>
+  )
+}
+
+function State({ id }: { id: string }) {
+  const { path } = useBroker()
+  const { data, error } = useQuery(clientQuery(path, id))
+  const isConnected = data !== undefined && !isMissing(error)
+  return (
+    <span className={live.status}>
+      <span className={live.dot} data-kind={isConnected ? 'connected' : 'away'} aria-hidden="true" />
+      {isConnected ? 'Connected' : isMissing(error) ? 'Not connected' : 'Looking for the connection'}
+    </span>
   )
 }
 
@@ -118,15 +122,13 @@ export function methodSaid(method: string): string {
   return said[kind ?? ''] ?? method
 }
 
-const isMissing = (error: unknown) => error instanceof Problem && error.status === 404
-
 function Connection({ id }: { id: string }) {
   const { path } = useBroker()
   const query = useQuery(clientQuery(path, id))
   return (
     <Panel title="Connection">
       {isMissing(query.error) ? (
-        <Empty title="Not connected">
+        <Empty title="No connection">
           The broker has no connection with this client id. Its last refusal is explained below.
         </Empty>
       ) : (
@@ -163,7 +165,8 @@ function Kept({ id }: { id: string }) {
     <Panel title="Session">
       {isMissing(query.error) ? (
         <Empty title="No stored session">
-          A client gets one when it connects with a session expiry, or before MQTT 5.0 without clean session.
+          The server stores the session of a client that connects with a session expiry, or without clean
+          session before MQTT 5.0.
         </Empty>
       ) : (
         <Loaded query={query}>{(session) => <SessionDetails session={session} />}</Loaded>
@@ -180,10 +183,8 @@ function Incidents({ id }: { id: string }) {
       <Loaded query={query}>
         {({ items }) =>
           items.length === 0 ? (
-            <Empty title="None in the last seven days">
-              <Text span>
-                Refused connects, publishes and subscriptions would stand here with their reason.
-              </Text>
+            <Empty title="No incident in the last seven days">
+              Refused connects, publishes and subscriptions are listed here with their reason.
             </Empty>
           ) : (
             <IncidentTable broker={broker.name} rows={items} isOfOneClient />

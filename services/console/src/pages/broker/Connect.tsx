@@ -7,7 +7,7 @@ import type { Endpoint } from '../../api/endpoints'
 import { useOnce } from '../../api/once'
 import { Problem } from '../../api/problem'
 import { isLoopback, urlHost } from '../../lib/host'
-import { SNIPPETS, type Target } from '../../lib/snippets'
+import { EXAMPLE_CLIENT, SNIPPETS, targetOf } from '../../lib/snippets'
 import { Code, CopyButton, Secret } from '../../ui/Code'
 import { Page, Panel } from '../../ui/Page'
 import { Facts } from '../../ui/Stat'
@@ -15,14 +15,15 @@ import { Empty, Failure } from '../../ui/State'
 import { TabList } from '../../ui/TabList'
 import { Waiting } from './Waiting'
 
-const EXAMPLE_CLIENT = 'esp32-7'
-
 /** Endpoint, credential, snippets, and the first connection as it comes. */
 export function Connect() {
   const { endpoint } = useBroker()
   const [made, setMade] = useState<MadeCredential | null>(null)
   return (
-    <Page title="Connect" lead="Copy what your device needs. The page shows when the device is connected.">
+    <Page
+      title="Connect"
+      lead="Copy what your device needs. This page tells you when the device is connected."
+    >
       {endpoint === null && (
         <Empty title="This server has no listener for MQTT">Start it with --mqtt-listen.</Empty>
       )}
@@ -128,7 +129,7 @@ function Credential({ endpoint, made, onMade }: CredentialProps) {
   return (
     <Panel
       title="Credential"
-      lead="User and password of a device. The password is shown once, here, and the snippets below use it."
+      lead="The user and password of a device. The password is shown once, here, and the snippets below contain it."
     >
       <form
         onSubmit={(event) => {
@@ -156,22 +157,14 @@ function Credential({ endpoint, made, onMade }: CredentialProps) {
 }
 
 function Snippets({ endpoint, made }: { endpoint: Endpoint; made: MadeCredential | null }) {
-  const target: Target = {
-    host: endpoint.host,
-    port: endpoint.port,
-    tls: endpoint.tls,
-    wsUrl: endpoint.wsUrl,
-    user: made ? `${endpoint.userPrefix}${made.user}` : endpoint.userPrefix && `${endpoint.userPrefix}USER`,
-    secret: made?.secret ?? (endpoint.userPrefix ? 'PASSWORD' : ''),
-    clientId: made?.user ?? EXAMPLE_CLIENT,
-  }
+  const target = targetOf(endpoint, made)
   return (
     <Panel
       title="Snippets"
       lead={
         target.user !== '' && !made
-          ? 'Create a credential first: USER and PASSWORD stand for it.'
-          : 'They work as pasted.'
+          ? 'Create a credential first. Until then, USER and PASSWORD stand for it.'
+          : 'Each snippet works as pasted.'
       }
     >
       <Tabs defaultValue="mosquitto" keepMounted={false}>

@@ -5,6 +5,7 @@ import { Link } from '@tanstack/react-router'
 import { useBroker } from '../../api/brokers'
 import { count } from '../../lib/format'
 import { isLoopback } from '../../lib/host'
+import { mosquittoOptions, targetOf } from '../../lib/snippets'
 import classes from '../../live/live.module.css'
 import { Messages } from '../../live/Messages'
 import { useTail } from '../../live/useTail'
@@ -34,7 +35,7 @@ export function FirstRun() {
 function FirstSteps({ onHide }: { onHide: () => void }) {
   const { broker, endpoint } = useBroker()
   const isHere = endpoint ? isLoopback(endpoint.host) : false
-  const at = endpoint ? `-h ${endpoint.host} -p ${endpoint.port}` : ''
+  const at = endpoint ? mosquittoOptions(targetOf(endpoint)) : ''
   const isOpen = endpoint?.userPrefix === ''
   return (
     <Panel
@@ -49,7 +50,7 @@ function FirstSteps({ onHide }: { onHide: () => void }) {
       {endpoint === null && (
         <Text size="sm">This server has no listener for MQTT. Start it with --mqtt-listen.</Text>
       )}
-      {endpoint && isOpen && (
+      {endpoint && (
         <Group gap="xs">
           <Code text={`mosquitto_sub ${at} -t 'hello/#' -v`} label="the subscribe command" />
           <Code text={`mosquitto_pub ${at} -t hello/world -m hi`} label="the publish command" />
@@ -69,7 +70,7 @@ function FirstSteps({ onHide }: { onHide: () => void }) {
           <Anchor component={Link} to={`/b/${broker.name}/access`} inherit>
             Create a credential
           </Anchor>
-          {isOpen ? ', so that not everybody may connect' : ' for each device, or for a group of them'}
+          {isOpen ? ', so that not everybody may connect' : '. USER and PASSWORD stand for it above'}
         </List.Item>
         <List.Item>
           <Anchor component={Link} to={`/b/${broker.name}/live`} inherit>

@@ -31,7 +31,7 @@ export function Incidents() {
   return (
     <Page
       title="Incidents"
-      lead="Refused, dropped and limited packets with the reason: the latest 1,000 of seven days. Alike ones are counted together."
+      lead="The latest 1,000 refused, dropped and limited packets of seven days, with their reasons. Equal incidents are counted together."
     >
       <Panel isFlush>
         <Group className={ui.tableBar} gap="sm">
@@ -42,6 +42,7 @@ export function Incidents() {
             leftSection={<IconSearch size={16} />}
             value={client ?? ''}
             onChange={(event) => change({ client: event.currentTarget.value || undefined })}
+            w={{ base: '100%', xs: 258 }}
           />
           <Select
             aria-label="Kind"
@@ -49,6 +50,7 @@ export function Incidents() {
             clearable
             data={KIND_NAMES.map((value) => ({ value, label: KINDS[value].label }))}
             value={kind ?? null}
+            w={{ base: '100%', xs: 258 }}
             onChange={(value) => change({ kind: (value as IncidentKind | null) ?? undefined })}
           />
         </Group>
@@ -67,7 +69,7 @@ export function Incidents() {
               >
                 {isFiltered
                   ? 'Client ids are compared whole.'
-                  : 'When a client is refused or a limit is reached, the reason stands here within ten seconds.'}
+                  : 'When a client is refused or a limit is reached, the reason is listed here within ten seconds.'}
               </Empty>
             ) : (
               <IncidentTable broker={broker.name} rows={items} rowsShown={16} />

@@ -12,6 +12,7 @@ import {
   storedMessagesQuery,
 } from '../../api/stored'
 import { bytes, count, plural } from '../../lib/format'
+import { storedSession, targetOf } from '../../lib/snippets'
 import { storing } from '../../lib/storing'
 import { ClientLink } from '../../ui/ClientLink'
 import { Page, Panel } from '../../ui/Page'
@@ -19,6 +20,7 @@ import { type Column, Rows } from '../../ui/Rows'
 import { Facts } from '../../ui/Stat'
 import { Empty, Loaded } from '../../ui/State'
 import { Time } from '../../ui/Time'
+import ui from '../../ui/ui.module.css'
 
 /** Where the messages of a topic are: stored, acknowledged by whom, waiting for whom. */
 export function Messages() {
@@ -157,13 +159,13 @@ interface ListProps {
 }
 
 function List({ found: { items, filters, incomplete }, topic, onOpen }: ListProps) {
-  const { broker } = useBroker()
+  const { broker, endpoint } = useBroker()
   if (filters.length === 0) {
     return (
       <Panel>
         <Empty
           title="No stored session subscribes to this topic"
-          command={`mosquitto_sub -i away-1 -c -q 1 -t '${topic}'`}
+          command={endpoint ? storedSession(targetOf(endpoint), topic) : undefined}
           action={
             <Anchor component={Link} to={`/b/${broker.name}/live`} search={{ filters: topic } as never}>
               Watch the topic live
@@ -202,9 +204,9 @@ function List({ found: { items, filters, incomplete }, topic, onOpen }: ListProp
         }
       />
       {incomplete && items.length > 0 && (
-        <Text size="xs" c="dimmed" p="md">
+        <p className={ui.note}>
           The server looks at the last 500 messages of these filters and at 1,000 sessions. There are more.
-        </Text>
+        </p>
       )}
     </Panel>
   )

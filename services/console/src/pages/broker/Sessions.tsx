@@ -5,6 +5,7 @@ import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useBroker } from '../../api/brokers'
 import { purge, type Session, sessionQuery, sessionsQuery } from '../../api/live'
 import { bytes, count, plural } from '../../lib/format'
+import { storedSession, targetOf } from '../../lib/snippets'
 import { Confirm } from '../../ui/Confirm'
 import { done } from '../../ui/notify'
 import { Page, Panel } from '../../ui/Page'
@@ -75,7 +76,7 @@ const columns: Column<Session>[] = [
 
 /** Stored sessions, and what waits for them. */
 export function Sessions() {
-  const { path } = useBroker()
+  const { path, endpoint } = useBroker()
   const { session, search = '' } = useSearch({ from: '/signed-in/b/$broker/sessions' })
   const navigate = useNavigate({ from: '/b/$broker/sessions' })
   const query = useQuery(sessionsQuery(path))
@@ -91,10 +92,10 @@ export function Sessions() {
               <Empty
                 icon={<IconInbox size={28} stroke={1.4} />}
                 title="No stored session"
-                command="mosquitto_sub -i away-1 -c -q 1 -t 'hello/#'"
+                command={endpoint ? storedSession(targetOf(endpoint), 'hello/#') : undefined}
               >
-                A client gets one when it connects with a session expiry, or before MQTT 5.0 without clean
-                session.
+                The server stores the session of a client that connects with a session expiry, or without
+                clean session before MQTT 5.0. This command makes one.
               </Empty>
             </Panel>
           ) : (
@@ -139,7 +140,7 @@ export function Sessions() {
       <Drawer
         opened={session !== undefined}
         onClose={() => change({ session: undefined })}
-        title={session}
+        title={session && `Session ${session}`}
         size={560}
       >
         {session !== undefined && <OneSession id={session} onGone={() => change({ session: undefined })} />}

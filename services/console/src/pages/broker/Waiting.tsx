@@ -8,6 +8,7 @@ import { clientsPage, incidentsQuery } from '../../api/live'
 import { PAGE_CLIENT } from '../../api/messages'
 import { reasonSaid } from '../../lib/incidents'
 import { Panel } from '../../ui/Page'
+import { Failure } from '../../ui/State'
 import { Time } from '../../ui/Time'
 import classes from './waiting.module.css'
 
@@ -36,6 +37,13 @@ export function Waiting({ clientId }: { clientId: string | undefined }) {
   const shown = wanted ?? (newest && newest.connected_at_ms >= since ? newest : undefined)
   const refusal = refusals.data?.items.find(({ last_at_ms }) => last_at_ms >= since)
 
+  if (clients.isError && !clients.data) {
+    return (
+      <div className={classes.place}>
+        <Failure error={clients.error} again={() => void clients.refetch()} />
+      </div>
+    )
+  }
   return (
     <div className={classes.place}>
       <Panel>
@@ -68,7 +76,7 @@ export function Waiting({ clientId }: { clientId: string | undefined }) {
               <div>
                 <Text fw={600}>{refusal.client_id ?? 'A client'} was refused</Text>
                 <Text size="sm" c="dimmed">
-                  {reasonSaid(refusal.reason)}, <Time at={refusal.last_at_ms} />. The page waits on.
+                  {reasonSaid(refusal.reason)}, <Time at={refusal.last_at_ms} />. This page keeps waiting.
                 </Text>
               </div>
             </>
@@ -80,8 +88,8 @@ export function Waiting({ clientId }: { clientId: string | undefined }) {
                 <Text fw={600}>Waiting for a device</Text>
                 <Text size="sm" c="dimmed">
                   {devices.length > 0
-                    ? 'Other devices are connected already. The page shows the next one.'
-                    : 'Run one of the snippets below. This page sees it within a second.'}
+                    ? 'Other devices are connected already. This page shows the next one.'
+                    : 'Run one of the snippets below. This page shows the connection within a second.'}
                 </Text>
               </div>
             </>

@@ -67,7 +67,7 @@ function State({ row }: { row: Webhook }) {
   )
 }
 
-/** Services that are told what happens at the broker. */
+/** Services that receive events of the broker. */
 export function Webhooks() {
   const { path, can } = useBroker()
   const { webhook, edit } = useSearch({ from: '/signed-in/b/$broker/webhooks' })
@@ -82,59 +82,58 @@ export function Webhooks() {
     </Button>
   )
   const close = () => change({ edit: undefined })
+  const shown = query.data?.items.find(({ name }) => name === webhook)
+  const edited = query.data?.items.find(({ name }) => name === edit)
+  const isEmpty = query.data?.items.length === 0
   return (
-    <Loaded query={query} height={400}>
-      {({ items }) => {
-        const shown = items.find(({ name }) => name === webhook)
-        const edited = items.find(({ name }) => name === edit)
-        return (
-          <>
-            {shown ? (
-              <WebhookPage webhook={shown} onEdit={() => change({ edit: shown.name })} />
-            ) : (
-              <Page
-                title="Webhooks"
-                lead="A service of yours is told of connects, disconnects and messages, as CloudEvents by POST."
-                actions={items.length > 0 && add}
-              >
-                <Panel isFlush>
-                  {items.length === 0 ? (
-                    <Empty icon={<IconWebhook size={28} stroke={1.4} />} title="No webhook yet" action={add}>
-                      While your service does not answer, events wait in a queue for up to three days. An
-                      event that fails for a day becomes a dead letter, which you can send again.
-                    </Empty>
-                  ) : (
-                    <Rows
-                      label="Webhooks"
-                      rows={items}
-                      columns={columns}
-                      idOf={({ name }) => name}
-                      onOpen={({ name }) => change({ webhook: name })}
-                    />
-                  )}
-                </Panel>
-              </Page>
-            )}
-            <Drawer
-              opened={edit !== undefined}
-              onClose={close}
-              title={edited?.name ?? 'Add webhook'}
-              size={520}
-            >
-              {edit !== undefined && (
-                <WebhookForm
-                  key={edit}
-                  row={edited}
-                  onDone={(name) => {
-                    void client.invalidateQueries({ queryKey: ['b', path.broker, 'webhooks'] })
-                    change({ edit: undefined, webhook: name })
-                  }}
-                />
-              )}
-            </Drawer>
-          </>
-        )
-      }}
-    </Loaded>
+    <>
+      {shown ? (
+        <WebhookPage webhook={shown} onEdit={() => change({ edit: shown.name })} />
+      ) : (
+        <Page
+          title={query.data === undefined && webhook ? webhook : 'Webhooks'}
+          lead="The server posts connects, disconnects and messages to your service as CloudEvents."
+          actions={!isEmpty && add}
+        >
+          <Panel isFlush>
+            <Loaded query={query} height={400}>
+              {({ items }) =>
+                items.length === 0 ? (
+                  <Empty icon={<IconWebhook size={28} stroke={1.4} />} title="No webhook yet" action={add}>
+                    While your service does not answer, events wait in a queue for up to three days. An event
+                    that fails for a day becomes a dead letter, which you can send again.
+                  </Empty>
+                ) : (
+                  <Rows
+                    label="Webhooks"
+                    rows={items}
+                    columns={columns}
+                    idOf={({ name }) => name}
+                    onOpen={({ name }) => change({ webhook: name })}
+                  />
+                )
+              }
+            </Loaded>
+          </Panel>
+        </Page>
+      )}
+      <Drawer
+        opened={edit !== undefined && (edit === NEW || query.data !== undefined)}
+        onClose={close}
+        title={edited ? `Webhook ${edited.name}` : 'Add webhook'}
+        size={520}
+      >
+        {edit !== undefined && (
+          <WebhookForm
+            key={edit}
+            row={edited}
+            onDone={(name) => {
+              void client.invalidateQueries({ queryKey: ['b', path.broker, 'webhooks'] })
+              change({ edit: undefined, webhook: name })
+            }}
+          />
+        )}
+      </Drawer>
+    </>
   )
 }

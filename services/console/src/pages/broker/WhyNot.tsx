@@ -5,6 +5,7 @@ import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { credentialQuery, namedQuery, replayQuery } from '../../api/access'
 import { useBroker } from '../../api/brokers'
 import { clientQuery, type Incident, incidentsQuery } from '../../api/live'
+import { isMissing } from '../../api/problem'
 import { plural } from '../../lib/format'
 import { KINDS, reasonSaid } from '../../lib/incidents'
 import {
@@ -14,11 +15,12 @@ import {
   PACKETS,
   type Packet,
   packetOf,
+  type Replay,
   type Step,
   topicPath,
 } from '../../lib/whyNot'
 import { Panel } from '../../ui/Page'
-import { Failure, Loading } from '../../ui/State'
+import { Loaded } from '../../ui/State'
 import { Time, useNow } from '../../ui/Time'
 import classes from './whyNot.module.css'
 
@@ -35,10 +37,30 @@ export function WhyNot({ id }: { id: string }) {
   const latest = items.find((one) => packetOf(one) !== null)
   const packet = PACKETS.find((one) => one === asked) ?? (latest && packetOf(latest)) ?? 'connect'
   const refusal = refusalOf(items, packet, named)
-  const connection = connected.isError ? null : (connected.data ?? null)
-  const user = connection?.user ?? refusal?.user ?? null
   const change = (to: { packet?: Packet; topic?: string }) =>
     void navigate({ search: (before) => ({ ...before, ...to }), replace: true })
+  const decided = (connection: Connection | null) => {
+    const user = connection?.user ?? refusal?.user ?? null
+    return (
+      <>
+        <Refusal refusal={refusal} packet={packet} />
+        {packet === 'connect' ? (
+          <OfConnect id={id} user={user} refusal={refusal} connection={connection} />
+        ) : (
+          <OfTopic
+            key={packet}
+            id={id}
+            user={user}
+            packet={packet}
+            refusal={refusal}
+            connection={connection}
+            topic={named ?? topicOf(refusal) ?? ''}
+            onTopic={(topic) => change({ packet, topic })}
+          />
+        )}
+      </>
+    )
+  }
 
   return (
     <Panel
@@ -54,29 +76,17 @@ export function WhyNot({ id }: { id: string }) {
         />
       }
     >
-      {incidents.isError && !incidents.data ? (
-        <Failure error={incidents.error} again={() => void incidents.refetch()} />
-      ) : !incidents.data || (connected.isPending && !connected.isError) ? (
-        <Loading height={240} />
-      ) : (
-        <>
-          <Refusal refusal={refusal} packet={packet} />
-          {packet === 'connect' ? (
-            <OfConnect id={id} user={user} refusal={refusal} connection={connection} />
+      <Loaded query={incidents} height={240}>
+        {() =>
+          isMissing(connected.error) ? (
+            decided(null)
           ) : (
-            <OfTopic
-              key={packet}
-              id={id}
-              user={user}
-              packet={packet}
-              refusal={refusal}
-              connection={connection}
-              topic={named ?? topicOf(refusal) ?? ''}
-              onTopic={(topic) => change({ packet, topic })}
-            />
-          )}
-        </>
-      )}
+            <Loaded query={connected} height={240}>
+              {decided}
+            </Loaded>
+          )
+        }
+      </Loaded>
     </Panel>
   )
 }
@@ -115,11 +125,17 @@ function Refusal({ refusal, packet }: { refusal: Incident | null; packet: Packet
   )
 }
 
+interface Connection {
+  user?: string | null
+  method: string
+  connected_at_ms: number
+}
+
 interface OfProps {
   id: string
   user: string | null
   refusal: Incident | null
-  connection: { user?: string | null; method: string; connected_at_ms: number } | null
+  connection: Connection | null
 }
 
 function OfConnect({ id, user, refusal, connection }: OfProps) {
@@ -128,14 +144,21 @@ function OfConnect({ id, user, refusal, connection }: OfProps) {
   const bans = useQuery(namedQuery(path, 'bans'))
   // Any topic will do: only the obstacles of the answer are read.
   const replay = useQuery(replayQuery(path, { client_id: id, user, action: 'subscribe', topic: '#' }))
-  const failed = replay.error ?? bans.error
-  if (failed) return <Failure error={failed} again={() => void replay.refetch()} />
-  if (!replay.data || !bans.data) return <Loading height={200} />
-  const obstacles = replay.data[0]?.answer.obstacles ?? []
   return (
-    <Steps
-      steps={connectPath({ refusal, connection, obstacles, bans: bans.data.items, client: id, user, now })}
-    />
+    <Loaded query={replay} height={200}>
+      {([first]) => (
+        <Loaded query={bans} height={200}>
+          {({ items }) => {
+            const obstacles = first?.answer.obstacles ?? []
+            return (
+              <Steps
+                steps={connectPath({ refusal, connection, obstacles, bans: items, client: id, user, now })}
+              />
+            )
+          }}
+        </Loaded>
+      )}
+    </Loaded>
   )
 }
 
@@ -154,7 +177,25 @@ function OfTopic({ id, user, packet, refusal, connection, topic, onTopic }: OfTo
     enabled: wanted !== '',
   })
   const label = packet === 'publish' ? 'Topic' : 'Topic filter'
-  const isBusy = wanted !== '' && replay.isPending
+  const stepsOf = (replays: Replay[]) =>
+    user !== null && credential.isPending && !credential.isError ? (
+      <Loaded query={credential} height={200}>
+        {() => null}
+      </Loaded>
+    ) : (
+      <Steps
+        steps={topicPath({
+          packet,
+          topic: wanted === '' ? null : wanted,
+          refusal,
+          connection,
+          isOverCap: broker.is_over_cap,
+          replays,
+          group: credential.data?.group ?? null,
+          user,
+        })}
+      />
+    )
   return (
     <>
       <Group align="flex-end" mb="md" gap="md">
@@ -179,23 +220,12 @@ function OfTopic({ id, user, packet, refusal, connection, topic, onTopic }: OfTo
           Open in the access tester
         </Anchor>
       </Group>
-      {replay.error && wanted !== '' ? (
-        <Failure error={replay.error} again={() => void replay.refetch()} />
-      ) : isBusy || (user !== null && credential.isPending && !credential.isError) ? (
-        <Loading height={200} />
+      {wanted === '' ? (
+        stepsOf([])
       ) : (
-        <Steps
-          steps={topicPath({
-            packet,
-            topic: wanted === '' ? null : wanted,
-            refusal,
-            connection,
-            isOverCap: broker.is_over_cap,
-            replays: replay.data ?? [],
-            group: credential.data?.group ?? null,
-            user,
-          })}
-        />
+        <Loaded query={replay} height={200}>
+          {stepsOf}
+        </Loaded>
       )}
     </>
   )

@@ -69,12 +69,15 @@ function Delete() {
   const members = useQuery(membersQuery(id))
   const own = (brokers.data ?? []).filter(({ organisation }) => organisation === id)
   return (
-    <Panel title="Delete" lead="It cannot be undone.">
+    <Panel
+      title="Delete"
+      lead="All brokers of the organisation are lost with their sessions and messages. It cannot be undone."
+    >
       <Confirm
         verb="Delete organisation"
         title={`Delete ${name}?`}
         name={name}
-        loses={`${plural(own.length, 'broker')} with all sessions and messages are lost, for ${plural(members.data?.items.length ?? 0, 'member')}.`}
+        loses={`${plural(own.length, 'broker')} with all sessions and messages ${own.length === 1 ? 'is' : 'are'} lost, for ${plural(members.data?.items.length ?? 0, 'member')}.`}
         act={() => deleteOrganisation(id)}
         onDone={async () => {
           await client.invalidateQueries()

@@ -65,7 +65,7 @@ export function Bans() {
       kind="bans"
       title="Bans"
       lead="A banned client is disconnected within two seconds, and refused until the ban ends."
-      verb="Add ban"
+      noun="ban"
       empty={{
         title: 'Nobody is banned',
         text: 'Keep out a client that misbehaves by its client id, its user, or its addresses.',

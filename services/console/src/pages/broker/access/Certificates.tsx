@@ -60,7 +60,7 @@ export function Certificates() {
       notice={
         <SwitchedOff what="certificates" isOff={({ certificates = 'off' }) => certificates === 'off'} />
       }
-      verb="Add client CA"
+      noun="client CA"
       empty={{
         title: 'No client CA yet',
         text: 'Add the certificate of your authority, and devices connect with their own certificates instead of passwords.',

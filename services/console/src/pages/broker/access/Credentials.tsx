@@ -1,4 +1,4 @@
-import { Badge, Button, Drawer, Select, Stack, Switch, Text, TextInput } from '@mantine/core'
+import { Badge, Button, Divider, Drawer, Select, Stack, Switch, Text, TextInput } from '@mantine/core'
 import { IconKey, IconPlus, IconStack2 } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useState } from 'react'
@@ -105,8 +105,8 @@ export function Credentials() {
           <>
             {items.length === 0 ? (
               <Empty icon={<IconKey size={28} stroke={1.4} />} title="No credential yet">
-                Each device has one of its own, so that it can be rotated or taken away without the others
-                noticing.
+                Give each device its own credential. You can then rotate or delete it without touching the
+                other devices.
               </Empty>
             ) : (
               <Rows
@@ -120,7 +120,7 @@ export function Credentials() {
             <Drawer
               opened={isNew || edit !== undefined}
               onClose={close}
-              title={made ? `Credential of ${made.user}` : (edit ?? 'Create credential')}
+              title={made ? `Credential of ${made.user}` : edit ? `Credential ${edit}` : 'Create credential'}
               // The password cannot be shown again.
               closeOnClickOutside={made === null}
               closeOnEscape={made === null}
@@ -184,7 +184,7 @@ function Create({ onMade }: { onMade: (made: MadeCredential) => void }) {
       {(wrong) => (
         <>
           <Text size="sm" c="dimmed">
-            The password is made by the service and shown once, in the next step.
+            The server generates the password and shows it once, in the next step.
           </Text>
           <TextInput
             label="User"
@@ -221,7 +221,7 @@ function Edit({ credential, onRotated, onDone }: EditProps) {
   return (
     <Stack gap="xl">
       <Form
-        verb="Save"
+        verb="Save credential"
         isDisabled={!rulesAreRight(rules)}
         act={() => changeCredential(path, user, { enabled, group, rules })}
         onDone={() => {
@@ -247,7 +247,9 @@ function Edit({ credential, onRotated, onDone }: EditProps) {
           </>
         )}
       </Form>
+      <Divider />
       <Rotate user={user} onRotated={onRotated} />
+      <Divider />
       <Confirm
         verb="Delete credential"
         title={`Delete ${user}?`}
@@ -280,6 +282,7 @@ function Rotate({ user, onRotated }: { user: string; onRotated: (made: MadeCrede
   return (
     <Form
       verb="Rotate password"
+      isSecondary
       act={() => rotate({ path, user, overlap_s: Number(overlap) })}
       onDone={onRotated}
     >

@@ -28,7 +28,7 @@ export function Groups() {
       kind="groups"
       title="Groups"
       lead="Rules that credentials, tokens and certificates share."
-      verb="Add group"
+      noun="group"
       empty={{
         title: 'No group yet',
         text: 'A group saves repeating the same rules for each of a hundred devices.',

@@ -52,7 +52,7 @@ export function Issuers() {
       title="Token issuers"
       lead="A client sends a JWT of one of these issuers as its password. Switch tokens on under Authentication."
       notice={<SwitchedOff what="tokens" isOff={({ tokens }) => !tokens} />}
-      verb="Add issuer"
+      noun="issuer"
       empty={{
         title: 'No issuer yet',
         text: 'Add the issuer of your tokens with its key, and devices connect with a JWT.',
@@ -120,7 +120,7 @@ function IssuerForm({ row, onDone }: { row: Issuer | undefined; onDone: () => vo
           {!row && <NameInput value={name} onChange={setName} error={wrong.name} placeholder="login" />}
           <TextInput
             label="Issuer"
-            description="The claim iss; empty: any"
+            description="Value of the claim iss. Empty: any issuer."
             placeholder="https://login.example.org"
             value={issuer}
             onChange={(event) => setIssuer(event.currentTarget.value)}
@@ -128,7 +128,7 @@ function IssuerForm({ row, onDone }: { row: Issuer | undefined; onDone: () => vo
           />
           <TextInput
             label="Audience"
-            description="The claim aud, one of these; empty: any"
+            description="Values of the claim aud, separated by spaces. One of them must match. Empty: any audience."
             value={audience}
             onChange={(event) => setAudience(event.currentTarget.value)}
             error={wrong.audience}
@@ -173,7 +173,7 @@ function IssuerForm({ row, onDone }: { row: Issuer | undefined; onDone: () => vo
             <PasswordInput
               label="Shared secret"
               description={
-                row?.key.kind === 'secret' ? 'Left empty, the stored one stays.' : 'At least 32 bytes'
+                row?.key.kind === 'secret' ? 'Leave it empty to keep the stored secret.' : 'At least 32 bytes'
               }
               value={key}
               onChange={(event) => setKey(event.currentTarget.value)}
@@ -196,7 +196,7 @@ function IssuerForm({ row, onDone }: { row: Issuer | undefined; onDone: () => vo
           />
           <TextInput
             label="Claim with rules"
-            description="Rules that come first; empty: none"
+            description="The rules in this claim come before all others. Empty: none."
             value={rules}
             onChange={(event) => setRules(event.currentTarget.value)}
             error={wrong['claims.rules']}

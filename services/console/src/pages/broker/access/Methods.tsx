@@ -23,7 +23,7 @@ const SWITCHES = [
     name: 'scram',
     initial: true,
     label: 'SCRAM-SHA-256',
-    description: '5.0 clients prove the password without sending it.',
+    description: 'MQTT 5.0 clients prove the password without sending it.',
   },
   {
     name: 'tokens',
@@ -69,11 +69,11 @@ function MethodsForm({ access }: { access: Tagged<AccessSettings> }) {
   return (
     <fieldset disabled={isReadOnly} style={{ border: 0, padding: 0, margin: 0 }}>
       <Form
-        verb="Save"
+        verb="Save authentication"
         isDisabled={isReadOnly}
         act={() => setAccess(path, said, access.etag)}
         onDone={(change) => {
-          saved('The ways in were saved.', change.inForceMs)
+          saved('Authentication was saved.', change.inForceMs)
           void client.invalidateQueries({ queryKey: ['b', path.broker, 'access'] })
         }}
       >
@@ -97,7 +97,7 @@ function MethodsForm({ access }: { access: Tagged<AccessSettings> }) {
             />
             <Switch
               label="Your own service"
-              description="A webhook that is asked last, about clients that nothing else has let in."
+              description="The server asks a webhook of yours last, about clients that nothing else has authenticated."
               checked={Boolean(said.webhook)}
               onChange={(event) => change({ webhook: event.currentTarget.checked ? { url: '' } : null })}
             />
@@ -134,7 +134,7 @@ function WebhookFields({ value, onChange, wrong }: WebhookFieldsProps) {
       />
       <PasswordInput
         label="Signing key"
-        description="Requests carry a signature with it. Left empty, the stored one stays."
+        description="The server signs its requests with this key. Leave it empty to keep the stored key."
         value={value.signing_key ?? ''}
         onChange={(event) => onChange({ ...value, signing_key: event.currentTarget.value || null })}
         autoComplete="off"

@@ -4,6 +4,7 @@ import { useQuery, useQueryClient } from '@tanstack/react-query'
 import type { ReactNode } from 'react'
 import { deleteNamed, type Named, type NamedRows, namedQuery } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
+import { capitalised } from '../../../lib/format'
 import { Confirm } from '../../../ui/Confirm'
 import { done } from '../../../ui/notify'
 import { Panel } from '../../../ui/Page'
@@ -17,8 +18,8 @@ interface NamedListProps<K extends Named> {
   lead: string
   /** Why none of them counts now. */
   notice?: ReactNode
-  /** Such as "Add group". */
-  verb: string
+  /** One of them, such as "group". */
+  noun: string
   empty: { title: string; text: string }
   columns: Column<NamedRows[K]>[]
   /** What is lost when one is deleted. */
@@ -29,12 +30,13 @@ interface NamedListProps<K extends Named> {
 
 /** The parts of access that have a name are listed, added, changed and deleted alike. */
 export function NamedList<K extends Named>(props: NamedListProps<K>) {
-  const { kind, title, lead, notice, verb, empty, columns, loses, form } = props
+  const { kind, title, lead, notice, noun, empty, columns, loses, form } = props
   const { path, can } = useBroker()
   const client = useQueryClient()
   const query = useQuery(namedQuery(path, kind))
   const { edit, isNew, set } = useEdit()
   const canWrite = can('access:write')
+  const verb = `Add ${noun}`
   const finish = () => {
     void client.invalidateQueries({ queryKey: ['b', path.broker, kind] })
     set(undefined)
@@ -66,7 +68,7 @@ export function NamedList<K extends Named>(props: NamedListProps<K>) {
               <Drawer
                 opened={canWrite && (isNew || edit !== undefined)}
                 onClose={() => set(undefined)}
-                title={edit ?? verb}
+                title={edit === undefined ? verb : capitalised(`${noun} ${edit}`)}
                 size={560}
               >
                 {(isNew || row) && (
@@ -74,7 +76,7 @@ export function NamedList<K extends Named>(props: NamedListProps<K>) {
                     {form(row, finish)}
                     {row && (
                       <Confirm
-                        verb="Delete"
+                        verb={`Delete ${noun}`}
                         title={`Delete ${row.name}?`}
                         loses={loses(row)}
                         act={() => deleteNamed(path, kind, row.name)}
@@ -90,7 +92,7 @@ export function NamedList<K extends Named>(props: NamedListProps<K>) {
                             onClick={open}
                             style={{ alignSelf: 'flex-start' }}
                           >
-                            Delete
+                            Delete {noun}
                           </Button>
                         )}
                       </Confirm>

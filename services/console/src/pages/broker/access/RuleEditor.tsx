@@ -115,7 +115,7 @@ export function RuleEditor({ rules, onChange, isReadOnly }: RuleEditorProps) {
       ))}
       {rules.length === 0 && (
         <Text size="sm" c="dimmed">
-          No rule here.
+          No rule yet.
         </Text>
       )}
       {!isReadOnly && (
@@ -130,8 +130,8 @@ export function RuleEditor({ rules, onChange, isReadOnly }: RuleEditorProps) {
         </Button>
       )}
       <Text size="xs" c="dimmed">
-        The first rule that fits decides. In a filter %c is the client id and %u the user. A client without
-        any rule may do everything; with one, only what is allowed.
+        The first rule that matches decides. In a filter %c stands for the client id and %u for the user. A
+        client without any rule may do everything. With rules, it may only do what they allow.
       </Text>
     </Stack>
   )

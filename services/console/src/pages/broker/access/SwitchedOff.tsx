@@ -3,6 +3,7 @@ import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { type AccessSettings, accessQuery } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
+import ui from '../../../ui/ui.module.css'
 
 /** Says that clients may not use a method, so that its records let nobody in. */
 export function SwitchedOff({ what, isOff }: { what: string; isOff: (access: AccessSettings) => boolean }) {
@@ -10,8 +11,8 @@ export function SwitchedOff({ what, isOff }: { what: string; isOff: (access: Acc
   const { data } = useQuery(accessQuery(path))
   if (!data || !isOff(data.value)) return null
   return (
-    <Alert color="orange" variant="light" mx="md" mb="md" title={`This broker takes no ${what} now`}>
-      These let nobody in until {what} are switched on under{' '}
+    <Alert color="orange" variant="light" className={ui.inset} title={`This broker does not accept ${what}`}>
+      Clients that use them are refused until you turn on {what} under{' '}
       <Anchor
         component={Link}
         to="/b/$broker/access"

@@ -42,7 +42,7 @@ export function LastEvents() {
         {() =>
           events.length === 0 ? (
             <Empty title="Nothing has happened yet">
-              Refused packets, reached limits, and changes of this broker will stand here.
+              Refused packets, reached limits and changes of this broker are listed here.
             </Empty>
           ) : (
             <ol className={classes.events}>
@@ -51,13 +51,11 @@ export function LastEvents() {
                   <Text span size="sm" c="dimmed" className={classes.when}>
                     <Time at={event.at} />
                   </Text>
-                  <span className={classes.what}>
-                    {'incident' in event ? (
-                      <OfIncident incident={event.incident} />
-                    ) : (
-                      <OfChange change={event.change} />
-                    )}
-                  </span>
+                  {'incident' in event ? (
+                    <OfIncident incident={event.incident} />
+                  ) : (
+                    <OfChange change={event.change} />
+                  )}
                 </li>
               ))}
             </ol>
@@ -74,19 +72,21 @@ function OfIncident({ incident: { kind, reason, client_id, count: times } }: { i
     <>
       <span style={{ color: `var(${KINDS[kind].color})` }} aria-hidden>
         {KINDS[kind].mark}
-      </span>{' '}
-      {client_id && (
-        <>
-          <ClientLink broker={broker.name} id={client_id} />{' '}
-        </>
-      )}
-      {reasonSaid(reason)}
-      {times > 1 && (
-        <Text span c="dimmed">
-          {' '}
-          ×{count(times)}
-        </Text>
-      )}
+      </span>
+      <span className={classes.what}>
+        {client_id && (
+          <>
+            <ClientLink broker={broker.name} id={client_id} />{' '}
+          </>
+        )}
+        {reasonSaid(reason)}
+        {times > 1 && (
+          <Text span c="dimmed">
+            {' '}
+            ×{count(times)}
+          </Text>
+        )}
+      </span>
     </>
   )
 }
@@ -97,18 +97,20 @@ function OfChange({ change: { action, target, actor } }: { change: AuditEntry })
     <>
       <span aria-hidden className={classes.change}>
         ●
-      </span>{' '}
-      {actionSaid(action)}
-      {target !== broker.name && (
-        <>
+      </span>
+      <span className={classes.what}>
+        {actionSaid(action)}
+        {target !== broker.name && (
+          <>
+            {' '}
+            <span className="mono">{target}</span>
+          </>
+        )}
+        <Text span c="dimmed">
           {' '}
-          <span className="mono">{target}</span>
-        </>
-      )}
-      <Text span c="dimmed">
-        {' '}
-        by {actor.name}
-      </Text>
+          by {actor.name}
+        </Text>
+      </span>
     </>
   )
 }

@@ -69,7 +69,7 @@ export function WebhookForm({ row, onDone }: WebhookFormProps) {
           {events.includes('message') && (
             <TagsInput
               label="Topic filters"
-              description="Press Enter after each"
+              description="Press Enter after each filter"
               placeholder="plant/+/alarm"
               value={filters}
               onChange={setFilters}
@@ -82,8 +82,8 @@ export function WebhookForm({ row, onDone }: WebhookFormProps) {
             label="Signing key"
             description={
               row
-                ? 'Left empty, the stored one stays.'
-                : 'Requests carry a signature with it, so that yours can be told from others.'
+                ? 'Leave it empty to keep the stored key.'
+                : 'The server signs each request with this key, so that your service can verify the sender.'
             }
             value={signingKey}
             onChange={(event) => setSigningKey(event.currentTarget.value)}
@@ -91,7 +91,7 @@ export function WebhookForm({ row, onDone }: WebhookFormProps) {
             error={wrong.signing_key}
           />
           <NumberInput
-            label="Events in a request, at most"
+            label="Highest number of events in a request"
             min={1}
             value={batchMax}
             onChange={setBatchMax}
@@ -99,7 +99,7 @@ export function WebhookForm({ row, onDone }: WebhookFormProps) {
           />
           <Switch
             label="Enabled"
-            description="A disabled webhook queues nothing, and what waits for it goes."
+            description="A disabled webhook queues no events and loses the queued ones."
             checked={enabled}
             onChange={(event) => setEnabled(event.currentTarget.checked)}
           />

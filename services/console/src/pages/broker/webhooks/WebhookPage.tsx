@@ -1,6 +1,6 @@
-import { Alert, Anchor, Button, Drawer, Group, Stack } from '@mantine/core'
+import { Alert, Button, Drawer, Group, Stack } from '@mantine/core'
 import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
-import { Link, useNavigate } from '@tanstack/react-router'
+import { useNavigate } from '@tanstack/react-router'
 import { useState } from 'react'
 import { useBroker } from '../../../api/brokers'
 import type { Schemas } from '../../../api/client'
@@ -30,16 +30,11 @@ type Status = Schemas['WebhookStatus']
 
 /** How a webhook gets on, and what it has refused. */
 export function WebhookPage({ webhook, onEdit }: { webhook: Webhook; onEdit: () => void }) {
-  const { broker, path, can } = useBroker()
+  const { path, can } = useBroker()
   const query = useQuery(statusQuery(path, webhook.name))
   return (
     <Page
       title={webhook.name}
-      lead={
-        <Anchor component={Link} to={`/b/${broker.name}/webhooks`} inherit>
-          All webhooks
-        </Anchor>
-      }
       actions={can('access:write') && <Actions webhook={webhook} status={query.data} onEdit={onEdit} />}
     >
       <Loaded query={query}>
@@ -81,7 +76,7 @@ function Numbers({ status }: { status: Status }) {
   return (
     <>
       {failing_since_ms && last_failure && (
-        <Alert color="red" variant="light" mb="md" title="The service does not take events">
+        <Alert color="red" variant="light" mb="md" title="Your service does not accept events">
           {reasonSaid(last_failure.reason)}
           {last_failure.status ? `, status ${last_failure.status}` : ''}. Failing since{' '}
           <Time at={failing_since_ms} />
@@ -252,7 +247,7 @@ function DeadLetters({ name }: { name: string }) {
         {() =>
           items.length === 0 ? (
             <Empty title="No dead letter">
-              Events that cannot be delivered would stand here, and can be sent again.
+              Events that your service refuses for good are listed here, and you can send them again.
             </Empty>
           ) : (
             <Rows
