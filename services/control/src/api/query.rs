@@ -149,7 +149,7 @@ mod tests {
                 "must be a whole number, not negative and not too large",
             ),
             ("topic=a&retained=maybe", "retained", "must be true or false"),
-            ("topic=a&step=week", "step", "is `week`, and must be one of `hour`, `day`"),
+            ("topic=a&step=week", "step", "is `week`, and must be `hour` or `day`"),
         ] {
             let uri: Uri = format!("/x?{query}").parse().unwrap();
             let problem = serde_json::to_value(parse::<Wanted>(&uri).unwrap_err()).unwrap();
