@@ -27,8 +27,12 @@ impl Ban {
     pub fn validate(&self) -> Checked {
         let mut findings = Findings::default();
         findings.name("name", &self.name);
-        let set = [&self.client_id, &self.user, &self.address].into_iter().flatten().count();
-        findings.require(set == 1, "client_id", "set one of client_id, user and address, and no more");
+        let ways = [("client_id", &self.client_id), ("user", &self.user), ("address", &self.address)];
+        let set = ways.iter().filter(|(_, value)| value.is_some()).count();
+        for (field, value) in ways {
+            let is_wrong = set == 0 || (set > 1 && value.is_some());
+            findings.require(!is_wrong, field, "set one of client_id, user and address, and no more");
+        }
         if let Some(client_id) = &self.client_id {
             let fits = (1..=BANNED_CLIENT_ID_BYTES_MAX).contains(&client_id.len());
             findings.require(fits, "client_id", "must have 1 to 1024 bytes");

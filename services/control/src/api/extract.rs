@@ -19,6 +19,7 @@ use super::cookie::{self, Cookie};
 use super::guard::Known;
 use super::json;
 use super::problem::{Answer, Problem};
+use super::query;
 use crate::domain::{Caller, Once, PageRequest, Precondition, RequestSource, Who, shortened};
 use crate::limits::{BODY_BYTES_MAX, CURSOR_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX, PAGE_ROWS, PAGE_ROWS_MAX};
 use crate::secret::Secret;
@@ -200,11 +201,8 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Api> for Path<T> {
 impl<T: DeserializeOwned + Send> FromRequestParts<Api> for Query<T> {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Answer<Self> {
-        let query = axum::extract::Query::from_request_parts(parts, api).await;
-        query
-            .map(|query| Self(query.0))
-            .map_err(|wrong| Problem::new(StatusCode::BAD_REQUEST, wrong.body_text()))
+    async fn from_request_parts(parts: &mut Parts, _: &Api) -> Answer<Self> {
+        query::parse(&parts.uri).map(Self)
     }
 }
 
@@ -215,11 +213,9 @@ impl FromRequestParts<Api> for Paging {
         let Query(PageQuery { cursor, limit }) = Query::from_request_parts(parts, api).await?;
         let limit = limit.unwrap_or(PAGE_ROWS);
         if !(1..=PAGE_ROWS_MAX).contains(&limit) {
-            let detail = format!("limit must be between 1 and {PAGE_ROWS_MAX}");
-            return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+            return Err(query::wrong("limit", &format!("must be between 1 and {PAGE_ROWS_MAX}")));
         }
-        let wrong =
-            || Problem::new(StatusCode::BAD_REQUEST, "the cursor is none that a page of a list has given");
+        let wrong = || query::wrong("cursor", "is none that a page of a list has given");
         let decode =
             |cursor| URL_SAFE_NO_PAD.decode(cursor).ok().filter(|bytes| bytes.len() <= CURSOR_BYTES_MAX);
         let after = cursor.map(|cursor| decode(cursor).ok_or_else(wrong)).transpose()?;

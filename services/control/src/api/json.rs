@@ -4,11 +4,64 @@
 use axum::http::StatusCode;
 use serde::de::DeserializeOwned;
 use serde_ignored::Path;
+use serde_json::Value;
 use serde_json::error::Category;
 
 use super::problem::{Answer, Problem};
 
+/// Unknown fields of a request that one answer names.
+const UNKNOWN_MAX: usize = 8;
+
 pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Answer<T> {
+    // serde also reads a struct from a list of its fields.
+    if let Some(b'[') = body.iter().find(|byte| !byte.is_ascii_whitespace())
+        && serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok()
+    {
+        let detail = "the body is a list, and must be an object";
+        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail));
+    }
+    read(body).map_err(|refused| match *refused {
+        Refused { problem, unknown: Some(name) } => with_others::<T>(problem, name, body),
+        Refused { problem, unknown: None } => problem,
+    })
+}
+
+/// Adds what is wrong without an unknown field: a misspelt name often is why another one is missing.
+fn with_others<T: DeserializeOwned>(mut problem: Problem, first: String, body: &[u8]) -> Problem {
+    let Ok(Value::Object(mut rest)) = serde_json::from_slice(body) else { return problem };
+    let mut unknown = Some(first);
+    for _ in 0..UNKNOWN_MAX {
+        if unknown.take().is_none_or(|name| rest.remove(&name).is_none()) {
+            break;
+        }
+        let text = serde_json::to_vec(&rest).unwrap_or_default();
+        if let Err(refused) = read::<T>(&text) {
+            problem = problem.and(refused.problem);
+            unknown = refused.unknown;
+        }
+    }
+    problem
+}
+
+struct Refused {
+    problem: Problem,
+    /// The path of the field, if it is an unknown one.
+    unknown: Option<String>,
+}
+
+impl From<Problem> for Refused {
+    fn from(problem: Problem) -> Self {
+        Self { problem, unknown: None }
+    }
+}
+
+impl Refused {
+    fn unknown(path: String) -> Self {
+        Self { problem: Problem::field(&*path, "is not known here: is it misspelt?"), unknown: Some(path) }
+    }
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Box<Refused>> {
     let mut text = serde_json::Deserializer::from_slice(body);
     let mut track = serde_path_to_error::Track::new();
     let mut unknown = None;
@@ -19,16 +72,22 @@ pub(crate) fn parse<T: DeserializeOwned>(body: &[u8]) -> Answer<T> {
         Ok(value) => value,
         Err(wrong) if wrong.classify() == Category::Data => {
             let path = track.path().to_string();
-            return Err(wrong_field(if path == "." { "" } else { &path }, &wrong));
+            return Err(Box::new(wrong_field(if path == "." { "" } else { &path }, &wrong)));
         }
-        Err(wrong) => {
-            return Err(Problem::new(StatusCode::BAD_REQUEST, format!("this is no JSON: {wrong}")));
-        }
+        Err(wrong) => return Err(Box::new(no_json(&wrong).into())),
     };
     match unknown {
-        Some(field) => Err(Problem::field(field, "is not known here: is it misspelt?")),
+        Some(field) => Err(Box::new(Refused::unknown(field))),
         None => Ok(value),
     }
+}
+
+fn no_json(wrong: &serde_json::Error) -> Problem {
+    let detail = match wrong.classify() {
+        Category::Eof => "the body is no JSON: it ends too early".into(),
+        _ => format!("the body is no JSON: see line {}, column {}", wrong.line(), wrong.column()),
+    };
+    Problem::new(StatusCode::BAD_REQUEST, detail)
 }
 
 fn field(path: &Path<'_>) -> String {
@@ -48,31 +107,43 @@ fn below(parent: &str, key: &str) -> String {
 }
 
 /// Rewrites serde's error without the names of Rust types.
-fn wrong_field(path: &str, wrong: &serde_json::Error) -> Problem {
+fn wrong_field(path: &str, wrong: &serde_json::Error) -> Refused {
     let said = wrong.to_string();
     let said = said.rsplit_once(" at line ").map_or(&*said, |(said, _)| said);
     if let Some(name) = said.strip_prefix("missing field ") {
-        return Problem::field(below(path, name.trim_matches('`')), "is missing");
+        return Problem::field(below(path, name.trim_matches('`')), "is missing").into();
     }
     if let Some((name, _)) = said.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`')) {
         let parent = path.strip_suffix(name).unwrap_or(path).trim_end_matches('.');
-        return Problem::field(below(parent, name), "is not known here: is it misspelt?");
+        return Refused::unknown(below(parent, name));
     }
-    let wanted = |kind: &str, rest: &str| {
-        let (found, expected) = rest.split_once(", expected ").unwrap_or((rest, ""));
-        let found = found.strip_prefix("map").map_or(found.to_owned(), |rest| format!("an object{rest}"));
-        format!("is {}{found}, and must be {}", kind, named(expected))
-    };
-    let detail = if let Some(rest) = said.strip_prefix("invalid type: ") {
-        wanted("", rest)
-    } else if let Some(rest) = said.strip_prefix("invalid value: ") {
-        wanted("", rest)
-    } else if let Some(rest) = said.strip_prefix("unknown variant ") {
-        wanted("", rest)
+    let kinds = ["invalid type: ", "invalid value: ", "unknown variant "];
+    let rest = kinds.into_iter().find_map(|kind| said.strip_prefix(kind));
+    let detail = rest.map_or_else(|| said.to_owned(), found_and_wanted);
+    if path.is_empty() {
+        return Problem::new(StatusCode::UNPROCESSABLE_ENTITY, format!("the body {detail}")).into();
+    }
+    Problem::field(path, detail).into()
+}
+
+/// Of serde's "FOUND, expected WANTED".
+pub(crate) fn found_and_wanted(said: &str) -> String {
+    let (found, expected) = said.split_once(", expected ").unwrap_or((said, ""));
+    let value = |prefix: &str| found.strip_prefix(prefix).map(|rest| rest.trim_matches('`'));
+    let found = if let Some(number) = value("integer ").or_else(|| value("floating point ")) {
+        format!("the number {number}")
+    } else if let Some(is_so) = value("boolean ") {
+        is_so.to_owned()
+    } else if let Some(text) = found.strip_prefix("string ") {
+        format!("the text {text}")
     } else {
-        said.to_owned()
+        match found {
+            "map" => "an object".into(),
+            "sequence" => "a list".into(),
+            other => other.into(),
+        }
     };
-    Problem::field(path, detail)
+    format!("is {found}, and must be {}", named(expected))
 }
 
 fn named(expected: &str) -> String {
@@ -80,6 +151,8 @@ fn named(expected: &str) -> String {
         "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, not negative and not too large".into(),
         "i8" | "i16" | "i32" | "i64" => "a whole number that is not too large".into(),
         "a sequence" => "a list".into(),
+        "a string" | "a borrowed string" => "a text".into(),
+        "a boolean" => "true or false".into(),
         _ if expected.starts_with("struct ")
             || expected.starts_with("a map")
             || expected.starts_with("internally tagged") =>
@@ -93,7 +166,7 @@ fn named(expected: &str) -> String {
 #[cfg(test)]
 mod tests {
     use serde::Deserialize;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -133,8 +206,8 @@ mod tests {
         };
         for (body, field, words) in [
             (rule("qso", json!(1)), "rules[1].qso", "not known"),
-            (rule("qos", json!("1")), "rules[1].qos", "string \"1\", and must be a whole number"),
-            (rule("qos", json!(-1)), "rules[1].qos", "integer `-1`, and must be a whole number"),
+            (rule("qos", json!("1")), "rules[1].qos", "the text \"1\", and must be a whole number"),
+            (rule("qos", json!(-1)), "rules[1].qos", "the number -1, and must be a whole number"),
             (rule("effect", json!("maybe")), "rules[1].effect", "`maybe`, and must be `allow`"),
             (json!({ "rules": [{}] }), "rules[0].effect", "is missing"),
             (json!({ "rules": {} }), "rules", "an object, and must be a list"),
@@ -145,5 +218,39 @@ mod tests {
         }
         assert!(parse::<Outer>(b"{} {}").is_err());
         assert!(parse::<Outer>(b"{}").unwrap().rules.is_empty());
+    }
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code, reason = "only read")]
+    struct Strict {
+        display_name: String,
+    }
+
+    #[test]
+    fn a_misspelt_field_and_the_missing_one_are_both_named() {
+        for (body, fields) in [
+            (json!({ "name": "x", "other": 1 }), vec!["name", "other", "display_name"]),
+            (json!({ "name": "x", "display_name": "y" }), vec!["name"]),
+            (json!({}), vec!["display_name"]),
+        ] {
+            let problem = parse::<Strict>(body.to_string().as_bytes()).unwrap_err();
+            let problem = serde_json::to_value(problem).unwrap();
+            let named =
+                problem["fields"].as_array().unwrap().iter().map(|one| one["field"].as_str().unwrap());
+            assert_eq!(named.collect::<Vec<_>>(), fields, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_body_that_is_no_object_is_called_what_it_is() {
+        for (body, status, detail) in [
+            ("[1]", 422, "the body is a list, and must be an object"),
+            ("{\"display_name\":", 400, "the body is no JSON: it ends too early"),
+            ("7", 422, "the body is the number 7, and must be an object"),
+            ("{x", 400, "the body is no JSON: see line 1, column 2"),
+        ] {
+            let problem = serde_json::to_value(parse::<Strict>(body.as_bytes()).unwrap_err()).unwrap();
+            assert_eq!((&problem["status"], &problem["detail"]), (&status.into(), &detail.into()), "{body}");
+        }
     }
 }

@@ -29,6 +29,7 @@ mod organisations;
 mod parts;
 mod passkeys;
 mod problem;
+mod query;
 mod rates;
 mod region;
 mod second_factor;
@@ -43,7 +44,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::Request;
 use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ipnet::IpNet;
@@ -142,7 +145,13 @@ pub fn router(control: Control, live: Arc<dyn Live>, options: ApiOptions) -> Rou
         streams,
         budget: Budget::default(),
     }));
-    let (router, _) = routes().split_for_parts();
+    let (router, described) = routes().split_for_parts();
+    let known = Arc::new(query::Known::of(&described, PATH));
+    let check = move |request: Request, next: Next| {
+        let known = Arc::clone(&known);
+        async move { query::refuse_unknown(&known, request, next).await }
+    };
+    let router = router.layer(from_fn(check));
     let router = router.fallback(nothing_here).method_not_allowed_fallback(not_like_that);
     guard::around(router, &api).with_state(api)
 }

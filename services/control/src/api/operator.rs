@@ -212,13 +212,12 @@ fn limit(asked: Option<usize>, default: usize, max: usize) -> Answer<usize> {
     let limit = asked.unwrap_or(default);
     match (1..=max).contains(&limit) {
         true => Ok(limit),
-        false => Err(Problem::new(StatusCode::BAD_REQUEST, format!("limit must be between 1 and {max}"))),
+        false => Err(super::query::wrong("limit", &format!("must be between 1 and {max}"))),
     }
 }
 
 fn query<T: serde::de::DeserializeOwned>(request: &Parts) -> Answer<T> {
-    let found = axum::extract::Query::<T>::try_from_uri(&request.uri);
-    found.map(|found| found.0).map_err(|wrong| Problem::new(StatusCode::BAD_REQUEST, wrong.body_text()))
+    super::query::parse(&request.uri)
 }
 
 /// Tenants of the region, in order of ids.
@@ -231,8 +230,7 @@ async fn list_tenants(State(operators): State<Operators>, request: Request) -> A
 
 fn page(request: &Parts) -> Answer<PageRequest> {
     let TenantsQuery { cursor, limit: asked } = query(request)?;
-    let wrong =
-        |_| Problem::new(StatusCode::BAD_REQUEST, "the cursor is none that a page of this list has given");
+    let wrong = |_| super::query::wrong("cursor", "is none that a page of a list has given");
     let after = cursor.map(|cursor| URL_SAFE_NO_PAD.decode(cursor).map_err(wrong)).transpose()?;
     Ok(PageRequest { after, limit: limit(asked, PAGE_ROWS, PAGE_ROWS_MAX)? })
 }

@@ -25,7 +25,7 @@ pub(crate) struct Problem {
     status: u16,
     /// The error of this request, and what to do.
     detail: String,
-    /// Invalid fields of the request.
+    /// Invalid fields or query parameters of the request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     fields: Vec<WrongField>,
     /// With `second-factor-required`, for an account with passkeys: the challenge for one of them.
@@ -38,7 +38,7 @@ pub(crate) struct Problem {
 /// An invalid field of a request.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct WrongField {
-    /// Its path in the JSON.
+    /// Its path in the JSON, or the name of the query parameter.
     #[schema(example = "rules[2].filter")]
     field: String,
     detail: String,
@@ -100,6 +100,18 @@ impl Problem {
     pub(crate) fn field(field: impl Into<String>, detail: impl Into<String>) -> Self {
         let fields = vec![WrongField { field: field.into(), detail: detail.into() }];
         Self { fields, ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "some fields are not right") }
+    }
+
+    /// Also names an invalid field or parameter.
+    pub(crate) fn about(mut self, field: impl Into<String>, detail: impl Into<String>) -> Self {
+        self.fields.push(WrongField { field: field.into(), detail: detail.into() });
+        self
+    }
+
+    /// With the fields of another problem.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        self.fields.extend(other.fields);
+        self
     }
 
     pub(crate) fn later(seconds: u64) -> Self {

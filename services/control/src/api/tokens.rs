@@ -13,11 +13,14 @@ use uuid::Uuid;
 use super::extract::{Auth, IdempotencyKey, Input, PageQuery, Paging, Path};
 use super::problem::Answer;
 use super::{Api, InOrganisation, List};
-use crate::domain::{NewToken, Once, Token};
+use crate::domain::{NewToken, Once, OwnToken, Token};
 use crate::secret::Secret;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(list_tokens, create_token)).routes(routes!(delete_token))
+    OpenApiRouter::new()
+        .routes(routes!(list_tokens, create_token))
+        .routes(routes!(delete_token))
+        .routes(routes!(get_own_token))
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -49,6 +52,12 @@ async fn list_tokens(
     Paging(page): Paging,
 ) -> Answer<Json<List<Token>>> {
     Ok(List::of(api.control().tokens(&caller, organisation, &page).await?))
+}
+
+/// The API token of this request: its name, organisation, scopes and end. Every token may read itself.
+#[utoipa::path(get, path = "/token", tag = "tokens", responses((status = 200, description = "The token", body = OwnToken)))]
+async fn get_own_token(State(api): State<Api>, Auth(caller): Auth) -> Answer<Json<OwnToken>> {
+    Ok(Json(api.control().own_token(&caller).await?))
 }
 
 /// Makes an API token.

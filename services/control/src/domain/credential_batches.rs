@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::credentials::{check_room, shown};
 use super::difference::{difference, with};
 use super::parts::check_group;
-use super::{BrokerRef, Caller, Control, Credential, Error, Once, Permission, Result, brokers};
+use super::{BrokerRef, Caller, Control, Credential, Error, Once, Permission, Result, brokers, names};
 use crate::limits::{BATCH_CREDENTIALS_MAX, BATCH_RULES_BYTES_MAX};
 use crate::secret::Secret;
 
@@ -167,6 +167,9 @@ impl NewCredentialBatch {
             };
             for Invalid { field, what } in one.validate().err().unwrap_or_default() {
                 add(format!("devices[{number}].{field}"), what);
+            }
+            if let Err(what) = names::one_alphabet(&device.user) {
+                add(format!("devices[{number}].user"), what);
             }
             if !users.insert(&device.user) {
                 add(format!("devices[{number}].user"), "is there twice".into());

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::difference::{difference, with};
 use super::parts::{Precondition, Versioned, check_group};
-use super::{BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, brokers};
+use super::{BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, brokers, names};
 use crate::limits::{CREDENTIALS_MAX, PASSWORD_BYTES_MAX, ROTATION_OVERLAP_S_MAX};
 use crate::secret::Secret;
 
@@ -161,6 +161,7 @@ impl Control {
                     ..model::Credential::default()
                 };
                 record.validate()?;
+                check_look(&record.user)?;
                 check_group(tx, broker.id, "group", input.group.as_deref()).await?;
                 let all = accounts::credentials(broker.id);
                 let user = input.user.as_bytes();
@@ -338,6 +339,11 @@ async fn get(
 ) -> Result<Document<model::Credential>> {
     let record = accounts::credentials(broker).get(tx, user.as_bytes(), read).await?;
     record.ok_or(Error::NotFound("credential"))
+}
+
+/// A new user name must not look like another one. Names that exist keep working.
+fn check_look(user: &str) -> Result<()> {
+    names::one_alphabet(user).map_err(|what| Error::field("user", what))
 }
 
 pub(super) fn check_room(count: u64, more: u64) -> Result<()> {

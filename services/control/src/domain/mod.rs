@@ -94,7 +94,7 @@ pub use prices::{Price, Prices, UnitPrice};
 pub use second_factor::{DeviceKey, FirstCode, Proof, RecoveryCodes, SecondFactor, SecondFactorRemoval};
 pub use sign_ups::Confirmation;
 pub use spend::{CapAction, NewSpendCap, SpendCap};
-pub use tokens::{NewToken, Token};
+pub use tokens::{NewToken, OwnToken, Token};
 pub use usage::{BrokerUsage, Losses, OrganisationUsage, Span, Usage, UsageStep, UsageWindow, Used};
 pub use visit::{LiveBroker, Visit};
 pub use visitors::{ConnectIdentity, LinkedIdentity};

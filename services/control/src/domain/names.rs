@@ -23,6 +23,11 @@ pub(super) fn check(name: &str) -> Result<(), String> {
         }
         before = Some(letter);
     }
+    one_alphabet(name)
+}
+
+/// Scripts that look alike may not be mixed between two separators.
+pub(super) fn one_alphabet(name: &str) -> Result<(), String> {
     match name.split(|letter: char| !letter.is_alphanumeric()).find(|word| is_mixed(word)) {
         Some(word) => {
             Err(format!("mixes alphabets that look alike in the word \"{word}\": use one for each word"))

@@ -38,6 +38,16 @@ pub struct Token {
     pub made_by: Option<Uuid>,
 }
 
+/// The API token of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct OwnToken {
+    /// Id of the organisation that the token belongs to.
+    pub organisation: Uuid,
+    /// The token. A permission that its maker has lost is not among its scopes.
+    #[serde(flatten)]
+    pub token: Token,
+}
+
 /// A new API token.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -70,6 +80,21 @@ impl Control {
             Ok(Page::of(rows, |_, record| record.value.shown))
         })
         .await
+    }
+
+    /// The API token that the caller shows, with the scopes that are in force.
+    pub async fn own_token(&self, caller: &Caller) -> Result<OwnToken> {
+        let Who::Token { organisation, id, scopes, .. } = &caller.who else {
+            let what = "GET /token describes an API token, and you are signed in as a person: see GET /me";
+            return Err(Error::Forbidden(what.into()));
+        };
+        let record = self.look(|tx| async move {
+            Ok(TOKENS.of(*organisation).get::<Record>(&tx, id.as_bytes(), Read::Snapshot).await?)
+        });
+        // The token may have been deleted since the request was authenticated.
+        let gone = Error::Unauthenticated("this API token is unknown, deleted or expired");
+        let token = record.await?.ok_or(gone)?.value.shown;
+        Ok(OwnToken { organisation: *organisation, token: Token { scopes: scopes.clone(), ..token } })
     }
 
     /// Only this answer contains the secret.

@@ -182,3 +182,25 @@ async fn a_change_says_from_when_on_it_is_in_force() {
     let answer = ann.post(&format!("{broker}/credentials"), wrong).await;
     assert_eq!(answer.is(StatusCode::UNPROCESSABLE_ENTITY).text("/fields/0/field"), "client_id");
 }
+
+#[tokio::test]
+async fn a_new_user_name_does_not_look_like_another_one() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let (credentials, batches) = (format!("{broker}/credentials"), format!("{broker}/credential-batches"));
+    for (user, status) in [
+        ("dev1", StatusCode::CREATED),
+        ("насос-7", StatusCode::CREATED),
+        ("насос-pump", StatusCode::CREATED),
+        // A Cyrillic letter that looks like an e.
+        ("d\u{435}v1", StatusCode::UNPROCESSABLE_ENTITY),
+    ] {
+        let made = ann.post(&credentials, json!({ "user": user })).await;
+        let field = made.is(status).body["fields"][0]["field"].clone();
+        assert_eq!(field, if status == StatusCode::CREATED { json!(null) } else { json!("user") }, "{user}");
+    }
+    let many = json!({ "devices": [{ "user": "dev2" }, { "user": "d\u{435}v2" }] });
+    let refused = ann.post(&batches, many).await;
+    assert_eq!(refused.is(StatusCode::UNPROCESSABLE_ENTITY).body["fields"][0]["field"], "devices[1].user");
+}

@@ -129,3 +129,51 @@ async fn usage_is_what_the_store_counts() {
     let usage = ann.get(&format!("{broker}/usage")).await;
     assert_eq!(usage.is(StatusCode::OK).body["losses"]["dropped_messages"], 7);
 }
+
+#[tokio::test]
+async fn an_unknown_or_wrong_query_parameter_is_refused_with_what_there_is() {
+    let ann = Region::new().await.person().await;
+    let broker = ann.broker().await;
+    for (path, name, detail) in [
+        (format!("{broker}/metrics?step=60"), "step", "takes no parameters"),
+        (ann.own("/audit?actor=x"), "actor", "there are cursor, limit"),
+        (format!("{broker}/credentials?search=dev"), "search", "there are cursor, limit"),
+        (format!("{broker}/credentials?limit=abc"), "limit", "must be a whole number"),
+        (format!("{broker}/credentials?limit=5&limit=6"), "limit", "more than once"),
+        (format!("{broker}/usage?step=foo"), "step", "is `foo`, and must be one of `hour`"),
+        (ann.own("/brokers?limit=0"), "limit", "between 1 and 200"),
+        (ann.own("/brokers?cursor=%21"), "cursor", "is none that"),
+        ("/openapi.json?x".into(), "x", "takes no parameters"),
+    ] {
+        let refused = ann.get(&path).await;
+        let field = &refused.is(StatusCode::BAD_REQUEST).body["fields"][0];
+        assert_eq!(field["field"], name, "{path}");
+        for text in [&field["detail"], &refused.body["detail"]] {
+            assert!(text.as_str().unwrap().contains(detail), "{path}: {text}");
+        }
+    }
+    let made = ann.post(&ann.own("/brokers?dry=1"), json!({ "display_name": "x" })).await;
+    assert_eq!(made.is(StatusCode::BAD_REQUEST).body["fields"][0]["field"], "dry");
+    ann.get(&ann.own("/audit?limit=5&")).await.is(StatusCode::OK);
+    ann.get("/sign-in/oidc/callback?session_state=x").await.is(StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn a_wrong_body_is_described_in_the_words_of_the_api() {
+    let ann = Region::new().await.person().await;
+    let (broker, brokers) = (ann.broker().await, ann.own("/brokers"));
+    let fields = |answer: &crate::tools::Answer| {
+        let named =
+            answer.is(StatusCode::UNPROCESSABLE_ENTITY).body["fields"].as_array().into_iter().flatten();
+        named.map(|one| one["field"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(fields(&ann.post(&brokers, json!({ "name": "x" })).await), ["name", "display_name"]);
+    let list = ann.post(&brokers, json!([1])).await;
+    assert!(fields(&list).is_empty() && list.text("/detail").contains("must be an object"), "{}", list.body);
+    for (ban, named) in [
+        (json!({}), vec!["client_id", "user", "address"]),
+        (json!({ "user": "a", "address": "192.0.2.1" }), vec!["user", "address"]),
+    ] {
+        assert_eq!(fields(&ann.put(&format!("{broker}/bans/x"), "", ban).await), named);
+    }
+}

@@ -18,6 +18,12 @@ async fn a_token_may_what_its_scopes_say_in_its_organisation_until_it_is_deleted
     program.post(&ann.own("/brokers"), json!({ "display_name": "x" })).await.is(StatusCode::FORBIDDEN);
     program.get(&bob.own("/brokers")).await.is(StatusCode::NOT_FOUND);
     program.get("/me").await.is(StatusCode::FORBIDDEN);
+    let own = program.get("/token").await;
+    assert_eq!((own.is(StatusCode::OK).text("/name"), own.text("/id")), ("deploy", made.text("/id")));
+    assert!(ann.own("").ends_with(own.text("/organisation")));
+    assert_eq!(own.body["scopes"], json!(["brokers:read"]));
+    assert_eq!((&own.body["secret"], &own.body["expires_at_ms"]), (&json!(null), &json!(null)));
+    ann.get("/token").await.is(StatusCode::FORBIDDEN);
 
     let all = ann.get(&ann.own("/tokens")).await;
     assert_eq!(all.is(StatusCode::OK).column("name"), ["deploy"]);
@@ -27,6 +33,7 @@ async fn a_token_may_what_its_scopes_say_in_its_organisation_until_it_is_deleted
     program.delete(&ann.own(&format!("/tokens/{}", other.text("/id")))).await.is(StatusCode::FORBIDDEN);
     program.delete(&ann.own(&format!("/tokens/{}", made.text("/id")))).await.is(StatusCode::NO_CONTENT);
     program.get(&broker).await.is(StatusCode::UNAUTHORIZED);
+    program.get("/token").await.is(StatusCode::UNAUTHORIZED);
 }
 
 #[tokio::test]

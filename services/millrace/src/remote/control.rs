@@ -103,19 +103,25 @@ pub(crate) struct MetricsArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct IncidentsArgs {
-    /// Only those of this client id.
-    #[arg(long, value_name = "ID")]
-    client: Option<String>,
+    #[command(subcommand)]
+    what: IncidentsCommand,
+}
 
-    /// Only those of this kind, such as connect_refused.
-    #[arg(long, value_name = "KIND")]
-    kind: Option<String>,
-
-    #[command(flatten)]
-    limit: Limit,
-
-    #[command(flatten)]
-    of: OfBroker,
+#[derive(Debug, Subcommand)]
+enum IncidentsCommand {
+    /// List what a broker refused or dropped in the last week.
+    List {
+        /// Only those of this client id.
+        #[arg(long, value_name = "ID")]
+        client: Option<String>,
+        /// Only those of this kind, such as connect_refused.
+        #[arg(long, value_name = "KIND")]
+        kind: Option<String>,
+        #[command(flatten)]
+        limit: Limit,
+        #[command(flatten)]
+        of: OfBroker,
+    },
 }
 
 pub(crate) fn limits(args: LimitsArgs) -> Result<(), Failure> {
@@ -132,7 +138,13 @@ pub(crate) fn limits(args: LimitsArgs) -> Result<(), Failure> {
             (site, changed)
         }
     };
-    site.printer.details(&flat(&limits["limits"]))
+    let mut shown = flat(&limits["limits"]);
+    if !site.printer.json {
+        let unset =
+            shown.as_object_mut().into_iter().flat_map(Map::values_mut).filter(|limit| limit.is_null());
+        unset.for_each(|limit| *limit = json!("the server's own"));
+    }
+    site.printer.details(&shown)
 }
 
 /// As the API takes limits.
@@ -205,11 +217,12 @@ pub(crate) fn metrics(args: &MetricsArgs) -> Result<(), Failure> {
 }
 
 pub(crate) fn incidents(args: &IncidentsArgs) -> Result<(), Failure> {
-    let (site, broker) = Site::at_broker(&args.of)?;
-    let asked = [("client_id", &args.client), ("kind", &args.kind)];
+    let IncidentsCommand::List { client, kind, limit, of } = &args.what;
+    let (site, broker) = Site::at_broker(of)?;
+    let asked = [("client_id", client), ("kind", kind)];
     let asked = asked.iter().filter_map(|(name, value)| Some(format!("{name}={}", part(value.as_ref()?))));
     let query = asked.collect::<Vec<_>>().join("&");
-    let list = site.list(&format!("{broker}/incidents"), &query, args.limit.limit)?;
+    let list = site.list(&format!("{broker}/incidents"), &query, limit.limit)?;
     site.printer.list(INCIDENTS, &list, "Nothing was refused or dropped in the last week.")
 }
 

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::args::{Limit, OfBroker, Sure};
 use super::client::{Ask, Client, LOG_IN_HINT, Refused, is_key, random_key};
+use super::connect::Endpoints;
 use super::input;
 use super::login::checked;
 use super::print::{Fields, Printer};
@@ -23,7 +24,8 @@ const BATCH: usize = 1_000;
 const CLAIM_KEY_MIN: usize = 32;
 const DAY_MS: u64 = 86_400_000;
 
-const MADE: Fields = &[("USER", "user"), ("CLIENT", "client_id"), ("SECRET", "secret")];
+const MADE: Fields =
+    &[("USER", "user"), ("USERNAME", "username"), ("CLIENT", "client_id"), ("SECRET", "secret")];
 const CLAIM_TOKENS: Fields = &[
     ("ID", "id"),
     ("NAME", "name"),
@@ -171,10 +173,13 @@ pub(super) fn create_many(
 ) -> Result<(), Failure> {
     let path = format!("{broker}/credential-batches");
     let key = key.map_or_else(random_key, Ok)?;
+    let found = site.get(broker)?.body;
+    let endpoints = Endpoints(&found["endpoints"]);
     let make = |number: usize, batch: &[Value]| {
         let body = json!({ "devices": batch, "group": group });
         let mut answer = site.make_patiently(&path, body, &format!("{key}-{number}"))?;
-        Ok(answer["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
+        let made = answer["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
+        Ok(made.into_iter().map(|one| endpoints.with_username(one)).collect())
     };
     let mut secrets = site.printer.secrets(MADE);
     let (shown, ended) = in_batches(devices, make, |rows| secrets.show(&mut std::io::stdout().lock(), &rows));

@@ -9,6 +9,7 @@ mod access;
 mod accounts;
 mod args;
 mod client;
+mod connect;
 mod control;
 mod fleets;
 mod input;

@@ -7,6 +7,7 @@ use super::args::{
     Action, AuditArgs, BrokersArgs, BrokersCommand, ClientsArgs, ClientsCommand, CredentialsArgs,
     CredentialsCommand, Effect, RulesArgs, RulesCommand, UsageArgs, WebhooksArgs, WebhooksCommand,
 };
+use super::connect::Endpoints;
 use super::fleets;
 use super::input;
 use super::print::{Fields, say};
@@ -64,7 +65,10 @@ pub(crate) fn brokers(args: BrokersArgs) -> Result<(), Failure> {
         }
         BrokersCommand::Create { called, api } => {
             let site = Site::open(&api)?;
-            site.printer.details(&site.make("/brokers", json!({ "display_name": called }))?)
+            let made = site.make("/brokers", json!({ "display_name": called }))?;
+            site.printer.details(&made)?;
+            let name = made["name"].as_str().unwrap_or_default();
+            site.printer.text(&Endpoints(&made["endpoints"]).of_new_broker(name))
         }
         BrokersCommand::Update { broker, called, api } => {
             let site = Site::open(&api)?;
@@ -131,7 +135,13 @@ pub(crate) fn credentials(args: CredentialsArgs) -> Result<(), Failure> {
             }
             let password = password.then(|| input::secret("Password of the credential")).transpose()?;
             let body = json!({ "user": user, "password": password, "group": group });
-            shown_once(&site, &site.make(&format!("{broker}/credentials"), body)?)
+            // Read first: a failure after the credential was made would hide its secret.
+            let found = site.get(&broker)?.body;
+            let endpoints = Endpoints(&found["endpoints"]);
+            let made = endpoints.with_username(site.make(&format!("{broker}/credentials"), body)?);
+            shown_once(&site, &made)?;
+            let name = found["name"].as_str().unwrap_or_default();
+            site.printer.text(&endpoints.of_credential(name, &made))
         }
         CredentialsCommand::Update { user, enabled, group, of } => {
             let (site, broker) = Site::at_broker(&of)?;

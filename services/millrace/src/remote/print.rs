@@ -1,5 +1,5 @@
-//! Prints answers of the API, for people or as JSON. The name of a field gives its kind: `_ms` is a time, `_s` a
-//! duration, `_bytes` bytes.
+//! Prints answers of the API, for people or as JSON. The name of a field gives its unit: `_ms` is a time, `_s` a
+//! duration, `_per_s` a rate, `_bytes` bytes, `_micros` money.
 
 use std::io::{self, ErrorKind, Write};
 
@@ -60,6 +60,10 @@ impl Printer {
     pub(super) fn secrets(self, fields: Fields) -> Secrets {
         let columns = fields.iter().map(|(head, _)| (*head, Align::Left)).collect();
         Secrets { json: self.json, fields, table: Table::of(columns) }
+    }
+
+    pub(super) fn text(self, text: &str) -> Result<(), Failure> {
+        done(if self.json { Ok(()) } else { write!(io::stdout(), "{text}") })
     }
 
     pub(super) fn did(self, sentence: &str) {
@@ -131,27 +135,78 @@ fn table(out: &mut impl Write, fields: Fields, rows: &[Value]) -> io::Result<()>
 
 fn details(out: &mut impl Write, of: &Value) -> io::Result<()> {
     let mut table = Table::of(vec![("FIELD", Align::Left), ("VALUE", Align::Left)]);
+    let mut rows = Vec::new();
     for (name, value) in of.as_object().into_iter().flatten() {
-        if let Some(items) = value.as_array().filter(|items| items.iter().any(Value::is_object)) {
-            for (number, item) in items.iter().enumerate() {
-                table.push(out, vec![format!("{name} {}", number + 1), cell("", item, true)])?;
-            }
-        } else {
-            table.push(out, vec![name.clone(), cell(name, value, true)])?;
-        }
+        add_rows(&mut rows, name, value);
+    }
+    for row in rows {
+        table.push(out, row)?;
     }
     table.flush(out)
 }
 
+/// The fields of an object get a row each, those without a value are left out.
+fn add_rows(rows: &mut Vec<Vec<String>>, path: &str, value: &Value) {
+    let name = path.rsplit('.').next().unwrap_or(path);
+    match value {
+        Value::Object(fields) if is_endpoint(value) => {
+            rows.push(vec![path.into(), cell("", &fields["url"], true)]);
+        }
+        Value::Object(fields) => {
+            let before = rows.len();
+            for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
+                let whole = rows.len();
+                add_rows(rows, &format!("{path}.{name}"), value);
+                // An object without any value says nothing inside another one.
+                if value.is_object() && rows[whole..].iter().all(|row| row[1] == NOTHING) {
+                    rows.truncate(whole);
+                }
+            }
+            if rows.len() == before {
+                rows.push(vec![path.into(), NOTHING.into()]);
+            }
+        }
+        Value::Array(items) if items.iter().any(Value::is_object) => {
+            for (number, item) in items.iter().enumerate() {
+                rows.push(vec![format!("{path} {}", number + 1), cell("", item, true)]);
+            }
+        }
+        Value::String(text) if text.starts_with("-----BEGIN ") => {
+            rows.push(vec![path.into(), "PEM, which --json shows".into()]);
+        }
+        _ => rows.push(vec![path.into(), cell(name, value, true)]),
+    }
+}
+
+/// The URL of an endpoint has its port, too.
+fn is_endpoint(value: &Value) -> bool {
+    value.as_object().is_some_and(|fields| fields.len() == 2)
+        && value["port"].is_u64()
+        && value["url"].is_string()
+}
+
+const NOTHING: &str = "-";
+
 /// With `whole` there is room for all of the value.
 fn cell(name: &str, value: &Value, whole: bool) -> String {
     match (value, value.as_u64()) {
-        (Value::Null, _) => "-".into(),
-        (_, Some(0)) if name.ends_with("_at_ms") => "-".into(),
+        (Value::Null, _) => NOTHING.into(),
+        (_, Some(0)) if name.ends_with("_at_ms") => NOTHING.into(),
         (_, Some(at_ms)) if name.ends_with("_ms") && whole => text::time(at_ms, now_ms()),
         (_, Some(at_ms)) if name.ends_with("_ms") => text::distance(at_ms, now_ms()),
-        (_, Some(number)) if name.ends_with("_bytes") => text::bytes(number),
+        (_, Some(number)) if name.ends_with("_bytes_per_s") => format!("{}/s", text::bytes(number)),
+        (_, Some(number)) if name.ends_with("_per_s") => format!("{}/s", text::count(number)),
+        (_, Some(number)) if name.ends_with("_per_min") => format!("{}/min", text::count(number)),
+        (_, Some(number)) if name.ends_with("_bytes") || name.starts_with("bytes_") => text::bytes(number),
         (_, Some(number)) if name.ends_with("_s") => text::duration(number),
+        (_, Some(micros)) if name.ends_with("_micros") => money(micros),
+        (_, Some(port)) if name == "port" => port.to_string(),
+        (Value::Number(number), _) if name.ends_with("_minutes") => {
+            format!("{:.1} min", number.as_f64().unwrap_or_default())
+        }
+        (Value::Number(number), _) if name.ends_with("_byte_hours") => {
+            format!("{} for an hour", text::bytes(number.as_f64().unwrap_or_default() as u64))
+        }
         (_, Some(number)) => text::count(number),
         (Value::Bool(is_so), _) => if *is_so { "yes" } else { "no" }.into(),
         (Value::String(said), _) => text::escape(said.as_bytes()),
@@ -166,6 +221,13 @@ fn cell(name: &str, value: &Value, whole: bool) -> String {
             .join(" "),
         (number, None) => number.to_string(),
     }
+}
+
+/// Units of the region's currency, with at least two decimals.
+fn money(micros: u64) -> String {
+    let decimals = format!("{:06}", micros % 1_000_000);
+    let (cents, rest) = decimals.split_at(2);
+    format!("{}.{cents}{}", text::count(micros / 1_000_000), rest.trim_end_matches('0'))
 }
 
 #[cfg(test)]
@@ -217,5 +279,41 @@ mod tests {
         {
             assert!(text.contains(line), "{text}");
         }
+    }
+    #[test]
+    fn objects_are_rows_with_units_and_limits_that_are_not_set_are_left_out() {
+        let of = json!({
+            "endpoints": {
+                "host": "127.0.0.1", "mqtt": { "port": 46_600, "url": "mqtt://127.0.0.1:46600" }, "ws": null,
+                "ca_pem": "-----BEGIN CERTIFICATE-----\nMII",
+            },
+            "limits": { "broker": { "connections": 5_000, "queue_bytes": null }, "client": { "queue_age_s": null } },
+            "ceiling": { "broker": { "connections": null } },
+            "used": {
+                "bytes_in": 2_048, "connected_session_minutes": 0.191_316_666, "stored_byte_hours": 1_024.7,
+                "cost_micros": 1_234_500_000,
+            },
+            "client.publishes_per_s": 10, "client.publish_bytes_per_s": 1_024,
+        });
+        let text = written(|out| details(out, &of));
+        let mut lines: Vec<_> = text.lines().skip(1).filter_map(|line| line.split_once("  ")).collect();
+        lines.iter_mut().for_each(|(_, value)| *value = value.trim());
+        let mut expected = [
+            ("endpoints.host", "127.0.0.1"),
+            ("endpoints.mqtt", "mqtt://127.0.0.1:46600"),
+            ("endpoints.ca_pem", "PEM, which --json shows"),
+            ("limits.broker.connections", "5,000"),
+            ("ceiling", "-"),
+            ("used.bytes_in", "2.0 KiB"),
+            ("used.connected_session_minutes", "0.2 min"),
+            ("used.stored_byte_hours", "1.0 KiB for an hour"),
+            ("used.cost_micros", "1,234.50"),
+            ("client.publishes_per_s", "10/s"),
+            ("client.publish_bytes_per_s", "1.0 KiB/s"),
+        ];
+        lines.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(lines, expected, "{text}");
+        assert_eq!((money(0), money(1_234_567)), ("0.00".into(), "1.234567".into()));
     }
 }

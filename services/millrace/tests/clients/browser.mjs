@@ -1,11 +1,12 @@
 // The README's page in a real browser: it connects, subscribes, publishes and shows the message. Then more of mqtt.js over
 // the browser's own WebSocket. The server's own pages are checked by the suite `console`.
 
-import { readFile } from 'node:fs/promises'
-import { createServer } from 'node:http'
+import { spawn } from 'node:child_process'
+import { mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
+import { fileURLToPath, pathToFileURL } from 'node:url'
 
 const { NODE_CLIENTS, CHROMIUM, OPEN_WS } = process.env
 const { chromium } = createRequire(`${NODE_CLIENTS}/`)('playwright-core')
@@ -32,15 +33,25 @@ const readme = await readFile(fileURLToPath(new URL('../../../../README.md', imp
 const snippet = /```html\n(.*?)```/s.exec(readme)?.[1] ?? ''
 const page = snippet.replace('ws://127.0.0.1:8083/mqtt', `ws://127.0.0.1:${OPEN_WS}/mqtt`)
 
-// Serves what a folder with the page beside node_modules would.
-const server = createServer(async (request, response) => {
-  const { pathname } = new URL(request.url, 'http://localhost')
-  if (pathname === '/') return response.setHeader('content-type', 'text/html').end(page)
-  if (!/^\/node_modules\/mqtt\/dist\/[\w.]+$/.test(pathname)) return response.writeHead(404).end()
-  return response.setHeader('content-type', 'text/javascript').end(await readFile(join(NODE_CLIENTS, pathname)))
+// The folder that the README describes, served by the README's command, on a free port.
+const folder = await mkdtemp(join(tmpdir(), 'readme-page-'))
+await writeFile(join(folder, 'index.html'), page)
+await symlink(join(NODE_CLIENTS, 'node_modules'), join(folder, 'node_modules'))
+const [program, ...args] = (/^python3 -m http\.server .*$/m.exec(readme)?.[0] ?? '').replace(' 8000', ' 0').split(' ')
+const server = spawn(program, args, { cwd: folder, env: { ...process.env, PYTHONUNBUFFERED: '1' } })
+const port = await new Promise((resolve, reject) => {
+  let said = ''
+  server.stdout.on('data', (data) => {
+    said += data
+    const found = / port (\d+) /.exec(said)
+    if (found) resolve(found[1])
+  })
+  server.on('error', reject)
+  server.on('exit', () => reject(new Error(`the server of the page ended: ${said}`)))
 })
-await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve))
-const address = `http://127.0.0.1:${server.address().port}/`
+// It waits where nobody reads its log.
+server.stderr.resume()
+const address = `http://127.0.0.1:${port}/`
 
 const browser = await chromium.launch({
   executablePath: CHROMIUM,
@@ -66,6 +77,14 @@ await check('the page of the README shows its message', async () => {
   await tab.locator('#messages li').first().waitFor()
   equal(await tab.locator('#messages li').allTextContents(), ['hello/world: hi from the browser'])
   equal(complaints, [])
+})
+
+await check('the page is refused as a file, as the README says', async () => {
+  const other = await browser.newPage()
+  const refusal = other.waitForEvent('console', { predicate: (message) => message.text().includes('403'), timeout: MS_MAX })
+  await other.goto(pathToFileURL(join(folder, 'index.html')).href)
+  await refusal
+  await other.close()
 })
 
 for (const protocolVersion of [3, 4, 5]) {
@@ -103,5 +122,7 @@ for (const protocolVersion of [3, 4, 5]) {
 }
 
 await browser.close()
-server.close()
+server.removeAllListeners('exit')
+server.kill()
+await rm(folder, { recursive: true })
 process.exit(failed ? 1 : 0)

@@ -108,6 +108,11 @@ fn brokers_credentials_and_rules_are_made_shown_changed_and_deleted() {
     let (_data, server, ann) = logged_in();
     let made = ann.run("brokers create Plant --json").json().remove(0);
     let name = made["name"].as_str().unwrap();
+    let spare = ann.run("brokers create Spare").well().out;
+    let port = format!("-p {} -u ", server.mqtt);
+    assert!(spare.contains("mosquitto_pub -h 127.0.0.1") && spare.contains(&port), "{spare}");
+    assert!(spare.contains(&format!("mqtt://127.0.0.1:{}\n", server.mqtt)), "{spare}");
+    ann.run("brokers delete Spare --yes").well();
     let table = ann.run("brokers list").well().out;
     assert!(table.starts_with("NAME") && table.contains(name) && table.contains("default"), "{table}");
     ann.run("credentials list").badly(2, "say which with its name");
@@ -117,6 +122,15 @@ fn brokers_credentials_and_rules_are_made_shown_changed_and_deleted() {
 
     let made = ann.run("credentials create pump-7 --broker Works").well();
     assert!(made.out.contains("secret") && made.err.contains("shown only now"), "{made:?}");
+    // The line connects as it is printed.
+    let line = made.out.lines().find(|line| line.contains("mosquitto_pub")).unwrap();
+    let after = |option: &str| line.split_once(option).unwrap().1.split(' ').next().unwrap().to_owned();
+    assert_eq!(after(" -u "), format!("{name}/pump-7"));
+    let mut options = MqttOptions::new("pump", "127.0.0.1", after(" -p ").parse::<u16>().unwrap());
+    options.set_credentials(after(" -u "), after(" -P "));
+    let (_client, mut connection) = Client::new(options, 10);
+    let first = connection.recv();
+    assert!(matches!(first, Ok(Ok(Event::Incoming(Packet::ConnAck(_))))), "{first:?}");
     ann.run("credentials create pump-7 --broker Works").badly(1, "");
     let own =
         ann.run_with("credentials create pump-8 --password --broker Works --json", "of the factory\n", &[]);
@@ -134,6 +148,7 @@ fn brokers_credentials_and_rules_are_made_shown_changed_and_deleted() {
     let many = ann.run("credentials create --count 3 --prefix p- --from 9 --broker Works --json").json();
     assert_eq!(many.iter().map(|one| &one["user"]).collect::<Vec<_>>(), ["p-9", "p-10", "p-11"]);
     assert!(many.iter().all(|one| one["secret"].is_string() && one["client_id"] == one["user"]));
+    assert_eq!(many[0]["username"], format!("{name}/p-9"));
     let any = ann.run("credentials create --count 1 --prefix q- --unbound --broker Works --json").json();
     assert_eq!(any[0]["client_id"], Value::Null);
     let file =
@@ -306,7 +321,8 @@ fn the_rest_is_read_by_the_same_few_shapes() {
     client(&server, "reader", subscribe, |packet| matches!(packet, Packet::SubAck(_)));
     let publish = |client: &Client| client.publish("plant/1", QoS::AtLeastOnce, true, "21.5").unwrap();
     client(&server, "writer", publish, |packet| matches!(packet, Packet::PubAck(_)));
-    assert!(ann.run("usage").well().out.contains("messages_in"));
+    let usage = ann.run("usage").well().out;
+    assert!(usage.contains("total.used.messages_in") && usage.contains(" min\n"), "{usage}");
     assert_eq!(ann.run("sessions list --api --json").json()[0]["client_id"], "reader");
     assert!(ann.run("sessions show reader --api").well().out.contains("plant/#"));
     ann.run("sessions purge reader --api --yes").well();
@@ -400,7 +416,9 @@ fn people_parts_limits_and_caps_are_managed() {
     assert_eq!(ann.run("caps show --all --json").json()[0]["monthly_micros"], 1_000_000);
     ann.run("caps delete --all --yes").well();
     assert!(ann.run("metrics --broker default --json").json()[0]["connections"].is_u64());
-    ann.run("incidents --broker default").well();
+    ann.run("incidents list --broker default").well();
+    let shown = ann.run("limits show --broker default").well().out;
+    assert!(shown.contains("the server's own"), "{shown}");
 }
 
 #[test]

@@ -1022,7 +1022,7 @@ type Problem struct {
 	// Detail The error of this request, and what to do.
 	Detail string `json:"detail"`
 
-	// Fields Invalid fields of the request.
+	// Fields Invalid fields or query parameters of the request.
 	Fields  *[]WrongField   `json:"fields,omitempty"`
 	Passkey *PasskeyRequest `json:"passkey,omitempty"`
 
@@ -1243,7 +1243,7 @@ type WebhookSettings struct {
 type WrongField struct {
 	Detail string `json:"detail"`
 
-	// Field Its path in the JSON.
+	// Field Its path in the JSON, or the name of the query parameter.
 	Field string `json:"field"`
 }
 
