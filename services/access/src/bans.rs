@@ -129,7 +129,7 @@ mod tests {
             Ban { reason: Some("x".repeat(257)), ..of(Some("a"), None, None) },
         ] {
             let (bans, found) = Bans::new(vec![wrong]);
-            assert!(bans.is_empty() && found.len() == 1, "{found:?}");
+            assert!(bans.is_empty() && !found.is_empty(), "{found:?}");
         }
     }
 }
