@@ -95,7 +95,7 @@ class Pod(Process):
             [MILLRACE, "serve", "--data-dir=off", "--allow-anonymous", "--threads=2", "--shutdown-grace-s=0"]
             + [f"--gateway-listen={HOST}:{at}", f"--gateway-from={HOST}", f"--http-listen={HOST}:{health}"]
             + [f"--mqtt-listen={HOST}:0", f"--ws-listen={HOST}:0", f"--brokers={','.join(brokers())}"]
-            + ["--log-format=json", "--log-level=info,millrace_edge=debug"],
+            + ["--log-format=json", "--log-level=info,millrace::connections=debug"],
         )
         self.folder, self.number = folder, number
         self.health = int(self.line(r"HTTP is open at http://127\.0\.0\.1:(\d+)"))
@@ -117,7 +117,7 @@ class Pod(Process):
         for line in self.text().splitlines(keepends=True):
             if '"client connected"' in line and line.endswith("\n"):
                 fields = json.loads(line)
-                found[fields["client_id"].strip('"')] = fields
+                found[fields["client_id"]] = fields
         return found
 
 

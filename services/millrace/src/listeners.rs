@@ -33,6 +33,11 @@ pub(crate) fn reachable(at: SocketAddr, asked: Option<&str>) -> String {
     }
 }
 
+/// The host as clients take it in an argument of its own: an IPv6 address has no brackets there.
+pub(crate) fn bare(host: &str) -> String {
+    host.trim_matches(['[', ']']).to_owned()
+}
+
 fn host_name(host: &str) -> Option<&str> {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if !port.ends_with(']') => name,

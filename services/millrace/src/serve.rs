@@ -16,7 +16,7 @@ use tracing::{info, warn};
 use crate::control::Plane;
 use crate::failure::Failure;
 use crate::http::connections::Connections;
-use crate::listeners::{Addresses, reachable};
+use crate::listeners::{Addresses, bare, reachable};
 use crate::running::Running;
 use crate::service_manager::ServiceManager;
 use crate::settings::{AdminListen, Settings};
@@ -356,7 +356,7 @@ fn greet(pod: &Started, open_to_everybody: bool) {
         warn!("clients without a password are accepted from the network, as allow_anonymous says");
     }
     if let Some(address) = at.mqtt.first() {
-        let (host, port) = (reachable(*address, None), address.port());
+        let (host, port) = (bare(&reachable(*address, None)), address.port());
         info!("to see a first message: mosquitto_sub -h {host} -p {port} -t 'hello/#' -v");
         info!("and in another terminal: mosquitto_pub -h {host} -p {port} -t hello/world -m hi");
     }

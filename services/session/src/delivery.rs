@@ -75,9 +75,16 @@ impl Session {
 
     /// Fails when the budget has no room.
     fn hold(&self, delivery: &Delivery<'_>, budget: Option<&Arc<Budget>>) -> Result<Option<Hold>, ()> {
-        let Some(budget) = budget.filter(|_| !self.is_stored && !delivery.replay) else { return Ok(None) };
+        let Some(budget) = budget.filter(|_| !self.is_stored(delivery) && !delivery.replay) else {
+            return Ok(None);
+        };
         let held = self.outbox.as_ref().map_or(0, |outbox| outbox.len());
         Hold::new(delivery.message, budget, held).map(Some).ok_or(())
+    }
+
+    /// The store bounds such a message. QoS 0 is never stored, and waits in memory while retained messages are sent.
+    fn is_stored(&self, delivery: &Delivery<'_>) -> bool {
+        self.is_stored && delivery.qos != QoS::AtMostOnce
     }
 
     fn no_memory(&mut self, delivery: &Delivery<'_>) -> Delivered {
@@ -102,7 +109,7 @@ impl Session {
         settings: &SessionSettings,
         budget: Option<&Arc<Budget>>,
     ) -> Delivered {
-        let is_stored = self.is_stored;
+        let is_stored = self.is_stored(delivery);
         let outbox = self.outbox();
         let full = outbox.queue_len() >= settings.queue_messages_max as usize
             || outbox.queue_bytes() + delivery.message.size() as u64 > settings.queue_bytes_max;

@@ -280,6 +280,9 @@ fn retained_messages_are_not_kept_from_a_client_by_a_full_queue() {
     client.deliver_all(1, "ab");
     assert_eq!(client.replay(1, "r"), Delivered::Queued);
     assert_eq!(client.deliver(0, "live"), Delivered::Dropped(DropReason::QueueFull));
+    client.session.is_stored = true;
+    assert_eq!(client.deliver(0, "live"), Delivered::Dropped(DropReason::QueueFull), "QoS 0 is never stored");
+    assert_eq!(client.deliver(1, "of a store"), Delivered::Queued);
 }
 
 #[test]

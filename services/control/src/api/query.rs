@@ -96,12 +96,12 @@ fn wrong_value(path: &str, said: &str) -> Problem {
     if let Some(name) = quoted("duplicate field ") {
         return wrong(name, "is there more than once");
     }
-    let detail = if said.contains("digit") || said.contains("integer") || said.contains("number too") {
+    let detail = if let Some(rest) = said.strip_prefix("unknown variant ") {
+        json::found_and_wanted(rest)
+    } else if said.contains("digit") || said.contains("integer") || said.contains("number too") {
         "must be a whole number, not negative and not too large".into()
     } else if said.contains("`true` or `false`") {
         "must be true or false".into()
-    } else if let Some(rest) = said.strip_prefix("unknown variant ") {
-        json::found_and_wanted(rest)
     } else {
         "cannot be read".into()
     };
@@ -150,6 +150,7 @@ mod tests {
             ),
             ("topic=a&retained=maybe", "retained", "must be true or false"),
             ("topic=a&step=week", "step", "is `week`, and must be `hour` or `day`"),
+            ("topic=a&step=digit", "step", "is `digit`, and must be `hour` or `day`"),
         ] {
             let uri: Uri = format!("/x?{query}").parse().unwrap();
             let problem = serde_json::to_value(parse::<Wanted>(&uri).unwrap_err()).unwrap();

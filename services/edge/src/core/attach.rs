@@ -119,10 +119,6 @@ impl Core {
             (granted, _) => Who::Granted(granted),
         };
         let is_outdated = connection.who.granted().is_some_and(|granted| broker.has_changed(granted.changes));
-        if let Some(origin) = &mut connection.origin {
-            // The certificate has been checked, and it is the largest part of an idle connection.
-            origin.certificate = None;
-        }
         let counters = self.broker_counters(&broker);
         counters.connects.add(1);
         counters.connected.add(1);
@@ -134,6 +130,10 @@ impl Core {
         protocol.accept(&request.accept(present), &broker.quota.settings(&self.process.settings), &mut out);
         self.connections[slot as usize].is_limited = broker.quota.is_limited();
         self.log_connect(slot);
+        if let Some(origin) = &mut self.connections[slot as usize].origin {
+            // The certificate has been checked, and it is the largest part of an idle connection.
+            origin.certificate = None;
+        }
         self.tell_connect(slot, &broker, present);
         let connection = &self.connections[slot as usize];
         let silent = keep_alive_deadline(connection.last_input, connection.protocol.keep_alive_s());

@@ -182,10 +182,7 @@ impl Core {
         let count = |number: usize| number as u64;
         Some(ConnectedClient {
             client_id: (&**session.client_id()).into(),
-            user: connection
-                .who
-                .user()
-                .map(|user| user[..user.floor_char_boundary(USER_BYTES_MAX)].to_owned()),
+            user: shown_user(connection).map(str::to_owned),
             address: connection.address().map(|address| address.to_string()),
             protocol: version(protocol.version()).into(),
             method: method(connection),
@@ -271,6 +268,11 @@ pub(super) fn version(version: Version) -> &'static str {
         Version::V311 => "3.1.1",
         Version::V5 => "5.0",
     }
+}
+
+/// A broker without authentication takes any user name, of up to 64 KiB.
+pub(super) fn shown_user(connection: &Connected) -> Option<&str> {
+    connection.who.user().map(|user| &user[..user.floor_char_boundary(USER_BYTES_MAX)])
 }
 
 /// The method that authenticated a client, with the name of its record.

@@ -170,7 +170,9 @@ impl Core {
         if let Some(fresh) = &mut local.fresh
             && shared == 0
         {
-            match fresh.take(message, self.now) {
+            let take = fresh.take(message, self.now);
+            self.work.spend((fresh.take_compared() / work::COMPARED_LEVELS) as u64);
+            match take {
                 Take::Deliver => {}
                 Take::Hold => return fresh.hold(message, receiver),
                 // The session already has it, or holds as many as it may.

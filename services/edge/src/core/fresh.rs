@@ -2,6 +2,7 @@
 //! read from the store in pages. A session gets each page as of its reading, then everything after it, and nothing
 //! twice (P6).
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -32,6 +33,8 @@ pub(super) struct Fresh {
     held: VecDeque<(Arc<Message>, Receiver)>,
     held_bytes: usize,
     replayed: VecDeque<Replayed>,
+    /// Filter levels that look-ups have compared since [`Fresh::take_compared`].
+    compared: Cell<usize>,
 }
 
 /// The pages of a filter's retained messages that a session has got, until no live copy can be late.
@@ -71,8 +74,15 @@ impl Fresh {
                 return false;
             }
             searched = Some(&replayed.pages);
-            replayed.pages.has(message.topic(), Position(place))
+            let (has, compared) = replayed.pages.has(message.topic(), Position(place));
+            self.compared.set(self.compared.get() + compared);
+            has
         })
+    }
+
+    /// A topic that matches many filters of one SUBSCRIBE costs up to thousands of comparisons.
+    pub(super) fn take_compared(&self) -> usize {
+        self.compared.take()
     }
 
     pub(super) fn hold(&mut self, message: &Arc<Message>, receiver: &Receiver) {

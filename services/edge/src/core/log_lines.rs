@@ -1,7 +1,7 @@
 //! One log line for each client that connects, and one for each connection that ends. Their target is
 //! `millrace::connections` and their level is debug, so an operator turns them on by `log_level`.
 
-use super::clients::version;
+use super::clients::{shown_user, version};
 use super::tell::reason;
 use super::{Core, Ended};
 
@@ -14,13 +14,17 @@ impl Core {
         }
         let connection = &self.connections[slot as usize];
         let local = &self.sessions[connection.session as usize];
+        let certificate = connection.origin.as_ref().and_then(|origin| origin.certificate.as_deref());
         tracing::debug!(
             target: TARGET,
             broker = &*local.broker.name,
             client_id = &**local.session.client_id(),
-            user = connection.who.user(),
+            user = shown_user(connection),
             address = connection.address().map(tracing::field::display),
             server_name = connection.server_name(),
+            certificate = certificate.map(|certificate| &*certificate.fingerprint),
+            certificate_bytes = certificate.and_then(|certificate| Some(certificate.der.as_ref()?.len())),
+            subject = certificate.and_then(|certificate| certificate.subject.as_deref()),
             protocol = version(connection.protocol.version()),
             "client connected"
         );
@@ -41,7 +45,7 @@ impl Core {
             target: TARGET,
             broker = &*local.broker.name,
             client_id = &**local.session.client_id(),
-            user = connection.who.user(),
+            user = shown_user(connection),
             // The system forgets the address of a connection that was reset.
             address = connection.address().map(tracing::field::display),
             protocol = version(connection.protocol.version()),

@@ -98,7 +98,7 @@ pub(super) type Lookups = VecDeque<Lookup>;
 struct OfSession {
     generation: u32,
     is_listed: bool,
-    /// All look-ups but the first one have let go of their snapshots.
+    /// All look-ups but the first one have let go of their snapshots, and new ones do at once.
     has_let_go: bool,
     places: VecDeque<Lookups>,
 }
@@ -192,7 +192,7 @@ impl Core {
         }
     }
 
-    pub(super) fn replay_later(&mut self, session: u32, lookups: Lookups, holds: bool) {
+    pub(super) fn replay_later(&mut self, session: u32, mut lookups: Lookups, holds: bool) {
         let local = &mut self.sessions[session as usize];
         let generation = local.generation;
         let own = self
@@ -212,7 +212,9 @@ impl Core {
             }
             local.session.begin_replay();
         }
-        own.has_let_go &= lookups.is_empty();
+        if own.has_let_go {
+            lookups.iter_mut().for_each(Lookup::let_go);
+        }
         own.places.push_back(lookups);
         self.list_replay(session);
     }

@@ -16,10 +16,11 @@ use super::between;
 use super::connection::Request;
 use super::deliver::Publisher;
 use super::feed::{Feed, Held, ReadState, Way};
+use super::fresh::Fresh;
 use super::jobs::Turns;
 use super::persistent::{FilterSource, PersistentSession};
 use super::timers::Due;
-use super::{Attaching, Core, Ended};
+use super::{Attaching, Core, Ended, work};
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 use crate::encoding::record;
@@ -434,7 +435,10 @@ impl Core {
             let is_had = fresh.is_some_and(|fresh| fresh.has_for(filter, message, self.now));
             local.session.subscription(filter).filter(|_| !is_had)
         });
-        let Some(entry) = between::entry(message, own, subscriptions) else { return };
+        let entry = between::entry(message, own, subscriptions);
+        let compared = local.fresh.as_deref().map_or(0, Fresh::take_compared);
+        self.work.spend((compared / work::COMPARED_LEVELS) as u64);
+        let Some(entry) = entry else { return };
         let Entry { qos, retain, identifiers, .. } = &entry;
         let delivery =
             Delivery { message, qos: *qos, retain: *retain, replay: false, shared: 0, identifiers };
@@ -457,9 +461,12 @@ impl Core {
 
     fn deliver_all_held(&mut self, session: u32, held: impl IntoIterator<Item = Held>) {
         for held in held {
-            let fresh = self.sessions[session as usize].fresh.as_ref();
-            if fresh.is_some_and(|fresh| fresh.has(&held.message, self.now)) {
-                continue;
+            if let Some(fresh) = &self.sessions[session as usize].fresh {
+                let has = fresh.has(&held.message, self.now);
+                self.work.spend((fresh.take_compared() / work::COMPARED_LEVELS) as u64);
+                if has {
+                    continue;
+                }
             }
             let delivery = Delivery {
                 message: &held.message,

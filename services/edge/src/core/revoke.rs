@@ -33,7 +33,7 @@ impl Core {
         let (broker, client_id) = (&*local.broker.name, local.session.client_id());
         tracing::info!(
             broker,
-            %client_id,
+            client_id = &**client_id,
             filters = forbidden.len(),
             "subscriptions end: not allowed any more"
         );

@@ -41,6 +41,8 @@ pub(super) const NODE: u64 = NODE_WORK;
 pub(super) const COPIED_BYTES: usize = 512;
 /// Bytes that are checked for one unit: properties, topic filters, and headers of WebSocket frames, each as short as it can be.
 pub(super) const CHECKED_BYTES: usize = 16;
+/// Levels of filters that are compared for one unit, to find the one that matches a topic.
+pub(super) const COMPARED_LEVELS: usize = 4;
 pub(super) const SYSTEM_CALL: u64 = 20;
 pub(super) const ACCEPT: u64 = 100;
 pub(super) const HANDSHAKE: u64 = 3_000;

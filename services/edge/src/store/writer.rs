@@ -146,6 +146,8 @@ pub(super) struct Writer<'s> {
     marked: Option<Versionstamp>,
     pace: Pace,
     gather: Gather,
+    /// The last batch was full.
+    leaves_jobs: bool,
     /// Duration of the last transaction without its commit, in microseconds.
     pub(super) work_us: u64,
     /// Hashes a connection to a number that no other pod has.
@@ -183,6 +185,7 @@ impl<'s> Writer<'s> {
             marked: None,
             pace: Pace::default(),
             gather: Gather::default(),
+            leaves_jobs: false,
             work_us: 0,
             senders: RandomState::new(),
         }
@@ -203,7 +206,9 @@ impl<'s> Writer<'s> {
     /// Waits for a moment for publishers that have just been answered, see [`Gather`].
     fn gather(&mut self) {
         let mut jobs = self.backlog.len();
-        let wait_us = if jobs == 0 { 0 } else { self.gather.wait_us(jobs, self.pace.commit_us()) };
+        // A batch that left jobs behind was full, so the next one is full without waiting.
+        let is_full = std::mem::take(&mut self.leaves_jobs);
+        let wait_us = if jobs == 0 || is_full { 0 } else { self.gather.wait_us(jobs, self.pace.commit_us()) };
         if wait_us == 0 {
             return;
         }
@@ -219,6 +224,7 @@ impl<'s> Writer<'s> {
 
     fn write_next(&mut self) {
         let jobs = self.backlog.next_batch(self.pace.budget());
+        self.leaves_jobs = !self.backlog.is_empty();
         if !jobs.is_empty() {
             self.duties.note_jobs();
         }
@@ -441,7 +447,9 @@ impl<'s> Writer<'s> {
         let version =
             stamp.map_or_else(|| self.shared.through.load(Ordering::Relaxed), |stamp| stamp.version());
         let answered = batch.iter().filter(|job| matches!(job.write, Write::Publish(_))).count();
-        self.gather.note_answers(answered, self.backlog.len() + self.shared.writes.len());
+        if answered > 0 {
+            self.gather.note_answers(answered, self.backlog.len() + self.shared.writes.len());
+        }
         self.charge(&batch, &applied);
         let Applied { outcomes, .. } = self.settle(applied, stamp);
         let mut acks: Vec<Vec<Ack>> = self.mail.iter().map(|_| Vec::new()).collect();

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use clap::Args;
 use millrace_control::{Ports, Reach};
 
-use crate::listeners::{Addresses, reachable};
+use crate::listeners::{Addresses, bare, reachable};
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ReachArgs {
@@ -56,7 +56,7 @@ impl ReachArgs {
         let port = |all: &[SocketAddr]| all.first().map(SocketAddr::port);
         let ports = Ports { mqtt: port(&at.mqtt), ws: port(&at.ws), ..Ports::default() };
         let first = at.mqtt.first().or(at.ws.first());
-        let host = first.map_or_else(String::new, |at| reachable(*at, public_host));
+        let host = first.map_or_else(String::new, |at| bare(&reachable(*at, public_host)));
         Reach { region, domain, host, ports, ca_pem }
     }
 }
@@ -90,7 +90,27 @@ fn domain(text: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        reach: ReachArgs,
+    }
+
+    #[test]
+    fn an_ipv6_address_has_brackets_in_urls_only() {
+        let args = Command::try_parse_from(["millrace"]).unwrap().reach;
+        for (listens, asked) in [("[::1]:1883", None), ("[::]:1883", Some("[::1]:8080"))] {
+            let mqtt = vec![listens.parse().unwrap()];
+            let at = Addresses { mqtt, ws: Vec::new(), mqtts: Vec::new(), wss: Vec::new() };
+            let endpoints = args.reach(&at, asked).endpoints("default");
+            assert_eq!(endpoints.host, "::1");
+            assert_eq!(endpoints.mqtt.unwrap().url, "mqtt://[::1]:1883");
+        }
+    }
 
     #[test]
     fn a_domain_has_labels_only() {
