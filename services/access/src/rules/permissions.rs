@@ -27,7 +27,7 @@ pub enum RuleRefusal {
 }
 
 impl Permissions {
-    /// Takes the client's lists in the order of precedence. Without any rule the client can do everything.
+    /// Takes the client's lists in the order of precedence.
     pub fn new(lists: impl IntoIterator<Item = Arc<RuleList>>) -> Self {
         Self(lists.into_iter().filter(|list| !list.is_empty()).collect())
     }

@@ -1,4 +1,3 @@
-/// Slots that one entry can occupy.
 const WAYS: usize = 4;
 
 /// Remembers which passwords were verified recently, so that a reconnecting client does not cost an Argon2 hash each time (tens
