@@ -1,5 +1,3 @@
-//! Brokers.
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;

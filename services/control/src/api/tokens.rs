@@ -1,5 +1,3 @@
-//! API tokens.
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;

@@ -11,7 +11,8 @@ const DEFAULT: &str = "default";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
     pub region: String,
-    /// Domain of the brokers: each has its own host name below it. `None`: all brokers share `host`.
+    /// Domain of the brokers, each with its own host name below it; `None`: all brokers share
+    /// `host`.
     pub domain: Option<String>,
     /// Host name or address of brokers without a host name of their own.
     pub host: String,

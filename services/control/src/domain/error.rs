@@ -45,7 +45,6 @@ pub enum Error {
     /// The system fails, or a stored record cannot be read.
     #[error("{0}")]
     Internal(&'static str),
-    /// The layers or the store failed.
     #[error(transparent)]
     Layer(#[from] LayerError),
 }

@@ -115,7 +115,6 @@ use crate::secret::{self, Hash, Purpose};
 
 /// Tests supply a clock of their own.
 pub trait Clock: Send + Sync + 'static {
-    /// Unix milliseconds.
     fn now_ms(&self) -> u64;
 }
 

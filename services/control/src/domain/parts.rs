@@ -110,7 +110,6 @@ impl Control {
         .await
     }
 
-    /// Returns the part's version, and whether it is new.
     pub(crate) async fn put_part<P: Part>(
         &self,
         caller: &Caller,

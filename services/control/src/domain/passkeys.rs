@@ -161,7 +161,6 @@ pub struct PasskeyAdded {
     pub recovery_codes: Vec<Secret>,
 }
 
-/// A passkey as it is stored.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Stored {
     id: Uuid,
@@ -184,7 +183,6 @@ pub(super) struct Stored {
 pub(super) enum Purposed<'a> {
     /// Adds a passkey to the account of a web session whose password was right.
     Addition(&'a Hash),
-    /// Follows the right password in a sign-in.
     SecondStep,
     /// Confirms a change in a web session.
     InSession(&'a Hash),
@@ -700,7 +698,6 @@ async fn owner(tx: &Transaction, credential_id: &[u8], read: Read) -> Result<Opt
     Ok(factors.as_ref().is_some_and(has).then_some(user))
 }
 
-/// Takes passkeys out of the index over all accounts.
 pub(super) async fn forget(tx: &Transaction, passkeys: &[Stored]) -> Result<()> {
     for passkey in passkeys {
         if let Ok(id) = URL_SAFE_NO_PAD.decode(&passkey.credential) {

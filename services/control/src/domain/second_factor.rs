@@ -82,7 +82,6 @@ pub struct Proof {
     pub passkey: Option<PasskeyAssertion>,
 }
 
-/// The second factor that a request shows.
 pub(super) struct Shown<'a> {
     pub(super) code: Option<&'a Secret>,
     pub(super) passkey: Option<&'a PasskeyAssertion>,
@@ -116,7 +115,6 @@ pub struct RecoveryCodes {
     pub recovery_codes: Vec<Secret>,
 }
 
-/// The second factors of an account as they are stored.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(super) struct Factors {
     /// The secret of the device. A server from before passkeys cannot read a record without one, and then refuses the sign-in.
@@ -126,7 +124,7 @@ pub(super) struct Factors {
     recovery_key: Option<u32>,
     #[serde(default)]
     pub(super) passkeys: Vec<Stored>,
-    /// Of the device. `None`: it waits for its first code, until `pending_until_ms`.
+    /// Of the device; `None`: it waits for its first code, until `pending_until_ms`.
     enabled_at_ms: Option<u64>,
     pending_until_ms: u64,
     /// Time step of the last code that was taken: it and those before are not taken again.
@@ -159,18 +157,15 @@ impl StoredCheck {
     }
 }
 
-/// How a code was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Checked {
     /// The account has no second factor in force.
     NotNeeded,
-    /// None was sent.
     Missing,
     Right,
     /// The same, and the recovery codes from before stay.
     RightWithOldCodes,
     Wrong,
-    /// A passkey has answered.
     Passkey,
     PasskeyWrong,
     /// The signature counter of the passkey went back.
@@ -188,7 +183,7 @@ impl Checked {
         matches!(self, Self::NotNeeded | Self::Right | Self::RightWithOldCodes | Self::Passkey)
     }
 
-    /// Whether a factor was shown, and refused. The audit log has that.
+    /// Whether a factor was shown, and refused.
     pub(super) fn is_refusal(self) -> bool {
         !self.passes() && self != Self::Missing
     }
@@ -552,7 +547,6 @@ impl Control {
         Ok(RecoveryCodes { recovery_codes: (0..RECOVERY_CODES).map(code).collect::<Result<_>>()? })
     }
 
-    /// Replaces the recovery codes of a record by `codes`.
     pub(super) fn put_recovery_codes(
         &self,
         record: &mut Factors,
@@ -628,7 +622,6 @@ pub(super) async fn put(tx: &Transaction, user: Uuid, record: &Factors) -> Resul
     Ok(())
 }
 
-/// Removes all second factors of an account.
 pub(super) async fn clear(tx: &Transaction, user: Uuid) -> Result<()> {
     if let Some(record) = get(tx, user, Read::Serializable).await? {
         passkeys::forget(tx, &record.passkeys).await?;

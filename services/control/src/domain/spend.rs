@@ -64,7 +64,7 @@ pub(super) struct Record {
 }
 
 impl CapOf {
-    /// Document id. Caps of an organisation share a prefix, so that one range read finds them.
+    /// Caps of an organisation share a prefix, so that one range read finds them.
     pub(super) fn id(&self) -> Vec<u8> {
         let name = self.broker.as_deref().unwrap_or_default();
         [self.organisation.as_bytes(), name.as_bytes()].concat()

@@ -33,7 +33,6 @@ pub enum UsageStep {
     Total,
 }
 
-/// The span of a usage request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Span {
     /// Start in unix milliseconds, rounded down to the hour or day. Left out: the beginning of the month.

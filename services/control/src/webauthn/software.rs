@@ -65,7 +65,6 @@ pub(crate) struct Authenticator {
     pub(crate) behind: Vec<u8>,
 }
 
-/// An answer to a sign-in.
 #[derive(Clone)]
 pub(crate) struct Assertion {
     pub(crate) client_data: Vec<u8>,
