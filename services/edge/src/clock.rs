@@ -8,7 +8,7 @@ use millrace_session::Seconds;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     start: Instant,
-    /// Milliseconds since 1970 at the start. Stored times derive from it.
+    /// Milliseconds since 1970 at the start, from which stored times derive.
     unix_start_ms: u64,
     /// Microseconds within that millisecond, so that spans of several pods can be compared.
     unix_start_us: u32,
@@ -51,7 +51,6 @@ impl Clock {
         1000 * (1000 * self.unix_start_ms + u64::from(self.unix_start_us) + micros)
     }
 
-    /// Milliseconds since 1970 at a second of this process.
     pub(crate) fn unix_ms(&self, at: Seconds) -> u64 {
         self.unix_start_ms + 1000 * u64::from(at)
     }

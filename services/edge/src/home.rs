@@ -43,7 +43,6 @@ impl Owner {
     }
 }
 
-/// The home of one broker.
 #[derive(Debug)]
 pub(crate) struct Home {
     broker: u64,
@@ -71,7 +70,6 @@ struct Claims {
 }
 
 impl Home {
-    /// The home of a broker with this id and name.
     pub(crate) fn new(broker: u64, broker_name: &str) -> Arc<Self> {
         Arc::new(Self {
             broker,
@@ -130,7 +128,7 @@ impl Home {
         (!self.is_left.load(Ordering::Acquire) && !self.claims().has_spread).then_some(place.core)
     }
 
-    /// Spreads the broker. Claimed client ids stay at home until their claims are dropped.
+    /// Claimed client ids stay at home until their claims are dropped.
     pub(crate) fn spread(&self) {
         self.spread_now(&mut self.claims());
     }
@@ -163,7 +161,6 @@ impl Home {
         }
     }
 
-    /// Client ids with a claim.
     pub(crate) fn claimed(&self) -> usize {
         self.claims().counts.len()
     }

@@ -18,7 +18,6 @@ pub(crate) enum Pressure {
 }
 
 impl Pressure {
-    /// The name of the level in log lines.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::None => "none",

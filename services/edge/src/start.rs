@@ -207,7 +207,6 @@ fn start_region(
     }
 }
 
-/// Starts the event loops.
 fn run(process: Arc<Process>, polls: Vec<Poll>, bound: Bound) -> Result<Edge, StartError> {
     let grace = Arc::new(OnceLock::new());
     let threads = Vec::new();
@@ -243,22 +242,18 @@ impl Edge {
         &self.mqtt_addresses
     }
 
-    /// MQTT over WebSocket.
     pub fn ws_addresses(&self) -> &[SocketAddr] {
         &self.ws_addresses
     }
 
-    /// MQTT over TLS.
     pub fn mqtts_addresses(&self) -> &[SocketAddr] {
         &self.mqtts_addresses
     }
 
-    /// MQTT over WebSocket over TLS.
     pub fn wss_addresses(&self) -> &[SocketAddr] {
         &self.wss_addresses
     }
 
-    /// Addresses for the gateway.
     pub fn gateway_addresses(&self) -> &[SocketAddr] {
         &self.gateway_addresses
     }
@@ -279,12 +274,10 @@ impl Edge {
         self.process.region.as_ref().and_then(|region| region.health())
     }
 
-    /// Whether the clients are being sent away.
     pub fn is_draining(&self) -> bool {
         self.process.drain.get().is_some()
     }
 
-    /// Open connections.
     pub fn connections(&self) -> u64 {
         self.process.open_connections()
     }

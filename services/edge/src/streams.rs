@@ -37,7 +37,6 @@ pub(crate) struct Streams {
 #[derive(Debug, Default)]
 pub(crate) struct Subscribers {
     count: AtomicU64,
-    /// Changes whenever a subscriber comes or goes.
     changes: AtomicU64,
 }
 

@@ -15,7 +15,6 @@ use crate::{
     tuple::Key,
 };
 
-/// A session as one transaction sees it.
 pub struct StoredSession {
     pub record: Record,
     pub subscriptions: Vec<StoredSubscription>,

@@ -46,7 +46,6 @@ pub(crate) struct Peers {
 
 struct Peer {
     pod: PodId,
-    /// `None`: the pod wants everything.
     digest: Option<Arc<Digest>>,
     /// Number of its last announcement; 0: none yet.
     version: u64,

@@ -10,7 +10,6 @@ use millrace_session::Message;
 
 use super::filter_index::FilterIndex;
 
-/// The retained messages of one new subscription.
 pub(crate) struct Replay {
     pub(crate) filter: Box<str>,
     pub(crate) qos: QoS,

@@ -90,7 +90,7 @@ pub(super) struct Backlog<J> {
     next: u64,
     transaction: u64,
     recent: Vec<Recent>,
-    /// Cost by which a broker exceeded its share. No entry is 0.
+    /// Cost by which a broker exceeded its share; no entry is 0.
     debts: HashMap<u64, usize>,
     /// Brokers with a part of a job in the last transaction, and the job's number.
     unfinished: Vec<(u64, u64)>,

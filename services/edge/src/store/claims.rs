@@ -29,7 +29,6 @@ pub(super) struct Claims {
     behind: BTreeSet<StreamKey>,
 }
 
-/// The messages of members on this pod.
 #[derive(Default)]
 struct Group {
     outstanding: BTreeSet<Position>,

@@ -41,7 +41,6 @@ impl Keep {
     }
 }
 
-/// Trims a stream to its limits.
 pub(super) fn hold(shared: &Shared, broker: &Broker, stream: StreamId, keep: Keep, limit: Limit) {
     let before_ms = shared.clock.unix_now_ms().saturating_sub(keep.age_ms);
     match block_on(shared.layers.limit_stream(broker.id, stream, before_ms, keep.totals, TRIM_ENTRIES)) {

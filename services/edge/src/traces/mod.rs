@@ -21,11 +21,9 @@ const TOPIC_BYTES_MAX: usize = 256;
 
 /// Takes finished spans. Event loops call it, so it must not block.
 pub trait SpanSink: Send + Sync {
-    /// A step has ended.
     fn span(&self, span: MessageSpan);
 }
 
-/// A step of a message through the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceStep {
     /// The whole way, from the publisher's bytes to its acknowledgement: the parent of the other steps.
@@ -49,7 +47,6 @@ pub enum TraceStep {
 }
 
 impl TraceStep {
-    /// The name of the step's span.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -66,22 +63,17 @@ impl TraceStep {
     }
 }
 
-/// A finished step of one message.
 #[derive(Clone, Debug)]
 pub struct MessageSpan {
     /// The trace, as the publisher's `traceparent` has it where there is one.
     pub trace_id: [u8; 16],
-    /// This span.
     pub span_id: [u8; 8],
     /// The span that it is a part of.
     pub parent: Option<[u8; 8]>,
-    /// The step that ended.
     pub step: TraceStep,
     /// Nanoseconds since 1970.
     pub start_ns: u64,
-    /// Nanoseconds since 1970.
     pub end_ns: u64,
-    /// Name of the broker.
     pub broker: Box<str>,
     /// The topic, cut off at 256 bytes.
     pub topic: Box<str>,
@@ -109,7 +101,6 @@ impl<'a> About<'a> {
     }
 }
 
-/// Samples messages and makes spans.
 pub struct Tracer {
     sink: Arc<dyn SpanSink>,
     ratio: f64,
