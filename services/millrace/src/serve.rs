@@ -161,7 +161,6 @@ fn for_all(pods: &[Started], what: impl Fn(&Running) + Sync) {
 }
 
 pub(crate) struct Started {
-    /// Name of the pod among the pods that share a store.
     pub(crate) name: Option<String>,
     pub(crate) running: Running,
     at: Addresses,

@@ -256,7 +256,6 @@ fn check(name: &str, value: &str, flag: &OsString, source: &str) -> Result<(), F
     Err(Failure::Settings(format!("{source}: {name} = \"{value}\" is not allowed: {allowed}")))
 }
 
-/// Limits that depend on each other.
 fn limits_fit(limits: &Limits) -> Result<(), String> {
     let least = 2 * (u64::from(limits.outbound_soft_bytes) + u64::from(limits.mailbox_bytes_max));
     if u64::from(limits.outbound_hard_bytes) >= least {

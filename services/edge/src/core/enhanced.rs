@@ -46,7 +46,6 @@ impl Core {
         }
     }
 
-    /// Passes the data of a client that is not authenticated yet to the authentication service.
     fn attempt_entry(&mut self, slot: u32, request: Box<Request>, enhanced: Box<Enhanced>, data: &[u8]) {
         let applicant = self.applicant(slot, &request);
         let attempt = Attempt { applicant, enhanced, data: data.into(), standing: None };

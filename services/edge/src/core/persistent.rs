@@ -29,7 +29,6 @@ const HELD_BYTES_MAX: usize = 1024 * 1024;
 /// Positions that are remembered before those up to the cursor are removed.
 const SEEN_MIN: usize = 64;
 
-/// A persistent session, while it has a connection.
 pub(super) struct PersistentSession {
     sources: Vec<FilterSource>,
     /// Grows with each change of `sources`. A page that was read for an older version is discarded.

@@ -96,7 +96,6 @@ impl SmtpArgs {
     }
 }
 
-/// Queues e-mails for the thread that sends them.
 pub(crate) struct Smtp(SyncSender<MailMessage>);
 
 impl Smtp {
@@ -145,7 +144,6 @@ fn transport(settings: &SmtpSettings) -> Result<SmtpTransport, String> {
 struct Delayed {
     email: MailMessage,
     at: Instant,
-    /// Attempts that have failed.
     failed: usize,
 }
 

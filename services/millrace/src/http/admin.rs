@@ -22,7 +22,6 @@ use crate::running::Running;
 struct Shared {
     health: Health,
     running: Running,
-    /// Connections of the public HTTP port.
     public: Option<Arc<Connections>>,
     /// `None` without a collector.
     telemetry: Option<Queue>,
