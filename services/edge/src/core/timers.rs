@@ -15,9 +15,11 @@ pub(crate) enum Due {
     Session { slot: u32, generation: u32 },
     /// Accepting failed; try again.
     Accept,
+    /// The `$SYS` topics are to be updated.
     Sys,
     /// Sessions look for messages of other pods.
     LookAround,
+    /// Acknowledgements are stored.
     Checkpoints,
 }
 

@@ -28,7 +28,6 @@ struct Inner {
     servers: Servers,
     transitions: Vec<bool>,
     is_lame: bool,
-    /// The probe in flight.
     echo: Option<(u64, Instant)>,
     echoes: u64,
     is_news: bool,
