@@ -154,6 +154,7 @@ pub(super) struct Newcomer {
     pub(super) id: Uuid,
     pub(super) email: String,
     pub(super) name: String,
+    /// PHC string of Argon2id.
     pub(super) password: Option<Secret>,
 }
 

@@ -42,6 +42,7 @@ struct Record {
     email: String,
     name: String,
     organisation: String,
+    /// PHC string of Argon2id.
     password: Option<Secret>,
     invitation: Option<Hash>,
     expires_at_ms: u64,
