@@ -31,7 +31,6 @@ pub struct Config {
     pub wss_listen: Vec<SocketAddr>,
     /// Certificates, required for `mqtts_listen` and `wss_listen`.
     pub tls: Option<Files>,
-    /// Web pages that can open a WebSocket.
     pub ws_origins: Origins,
     /// Brokers that are created at the start if they are missing, besides `default`.
     pub brokers: Vec<String>,

@@ -15,7 +15,6 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The owner of a client id.
 #[derive(Debug)]
 pub(crate) enum Owner {
     /// The home loop of its broker, at least until the claim is dropped.
@@ -189,7 +188,6 @@ impl HomeClaim {
         self.is_left_to_session = true;
     }
 
-    /// The broker's id, and the hash.
     pub(crate) fn key(&self) -> (u64, u64) {
         (self.home.broker, self.hash)
     }

@@ -57,7 +57,6 @@ const ENDED_MAX: usize = 1_000;
 /// How long transactions check the topics of changed filters after a conflict: more changes are likely.
 const STIRRED_MS: u64 = 5_000;
 
-/// A shared subscription that has a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct StoredGroup {
     pub(crate) stream: StreamId,

@@ -392,7 +392,6 @@ impl Control {
         Ok(SignedIn { secret, csrf, expires_at_ms: *expires_at_ms, me })
     }
 
-    /// Finds the person whose web session has this secret.
     pub async fn signed_in(&self, secret: &Secret, address: Option<IpAddr>) -> Result<Caller> {
         let (hash, now_ms) = (self.sign_in_hash(secret)?, self.now_ms());
         let found = self

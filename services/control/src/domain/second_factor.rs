@@ -129,7 +129,6 @@ pub(super) struct Factors {
     pending_until_ms: u64,
     /// Time step of the last code that was taken: it and those before are not taken again.
     last_step: u64,
-    /// Hashes of the recovery codes that were not used.
     recovery: Vec<Hash>,
     /// Wrong codes since `wrong_since_ms`, or since it waits for its first code.
     wrong: u32,
@@ -159,7 +158,6 @@ impl StoredCheck {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Checked {
-    /// The account has no second factor in force.
     NotNeeded,
     Missing,
     Right,

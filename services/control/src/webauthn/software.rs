@@ -12,7 +12,6 @@ use ring::signature::{
     ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _, RSA_PKCS1_SHA256, RsaKeyPair,
 };
 
-/// Flags of authenticator data.
 pub(crate) const PRESENT: u8 = 1;
 pub(crate) const VERIFIED: u8 = 1 << 2;
 pub(crate) const BACKUP_ELIGIBLE: u8 = 1 << 3;

@@ -119,7 +119,6 @@ impl Core {
         }
     }
 
-    /// Sends the server's challenge to a connected client.
     fn ask_anew(&mut self, slot: u32, enhanced: Box<Enhanced>, data: &[u8]) {
         let (protocol, mut out, _) = parts!(self, slot);
         if !protocol.challenge(data, &self.process.settings, &mut out) {

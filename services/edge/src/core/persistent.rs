@@ -92,7 +92,6 @@ impl PersistentSession {
         matches!(self.feed, Feed::Live)
     }
 
-    /// Decides about a live copy of this many bytes.
     pub(super) fn take(&self, qos: QoS, bytes: usize) -> Take {
         let fits = self.held.len() < HELD_MESSAGES_MAX && self.held_bytes + bytes <= HELD_BYTES_MAX;
         match &self.feed {
@@ -277,7 +276,6 @@ impl PersistentSession {
         first.map_or(self.base(handed_over), |first| first.min(self.base(handed_over)))
     }
 
-    /// Positions beyond the cursor that the client has acknowledged.
     pub(super) fn acknowledged_beyond<'e>(
         &self,
         cursor: Position,

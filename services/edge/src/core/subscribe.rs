@@ -52,7 +52,6 @@ pub(super) struct SubscribeInProgress {
     until: usize,
     /// Results of the rules for the next filters.
     checked: SmallVec<[Checked; 4]>,
-    /// A limit that the last filters have reached.
     reached: Option<Limit>,
     /// Filters that the last turn granted, if the store has to answer: their indexes in `filters`, and whether they were new in the
     /// session.

@@ -85,7 +85,6 @@ pub struct MessageSpan {
     pub is_error: bool,
 }
 
-/// The message, broker and result that a span shows.
 #[derive(Clone, Copy)]
 pub(crate) struct About<'a> {
     pub(crate) broker: &'a str,

@@ -63,7 +63,6 @@ pub(crate) struct SmtpSettings {
     tls: SmtpTls,
     login: Option<(String, Secret)>,
     from: Mailbox,
-    /// URL with which mailed links begin.
     pub(crate) public_url: String,
 }
 

@@ -15,7 +15,6 @@ use super::source;
 use crate::permissions::keep_private;
 use crate::text;
 
-/// Time between two rows of progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// Copies one version into the new folder `target`, while writes go on. Only one backup runs at a time.
