@@ -1,7 +1,7 @@
 //! Authentication of a CONNECT: which method decides, and which rules apply to the client afterwards.
 //!
-//! Each call returns the next [`AuthenticationStep`] until the client is accepted or refused; the caller reads credentials,
-//! hashes passwords, fetches keys and calls the webhook.
+//! Each call on a [`ConnectAuthentication`] returns the next [`AuthenticationStep`] until the client is accepted or refused;
+//! the caller reads credentials, hashes passwords, fetches keys and calls the webhook.
 //!
 //! The methods run in this order: certificate, token, password, webhook. The first method that knows the client decides. A client
 //! that presents nothing is anonymous. A certificate of another authority and a token of an unknown issuer are ignored, unless a

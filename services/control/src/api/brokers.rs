@@ -1,3 +1,5 @@
+//! Routes of brokers.
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;

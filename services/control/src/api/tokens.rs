@@ -1,3 +1,5 @@
+//! Routes of API tokens.
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
