@@ -25,9 +25,9 @@ pub struct Config {
     pub mqtt_listen: Vec<SocketAddr>,
     /// MQTT over WebSocket, path `/mqtt`.
     pub ws_listen: Vec<SocketAddr>,
-    /// MQTT over TLS. A client can also open a WebSocket there.
+    /// A client can also open a WebSocket there.
     pub mqtts_listen: Vec<SocketAddr>,
-    /// MQTT over WebSocket over TLS. A client can also speak MQTT at once.
+    /// A client can also speak MQTT at once.
     pub wss_listen: Vec<SocketAddr>,
     /// Certificates, required for `mqtts_listen` and `wss_listen`.
     pub tls: Option<Files>,

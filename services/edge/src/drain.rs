@@ -17,7 +17,7 @@ pub struct DrainRate {
 pub struct Draining(pub(crate) Arc<Drain>);
 
 impl Draining {
-    /// Waits until every client is disconnected. False after `at_most`.
+    /// Waits until every client is disconnected; false after `at_most`.
     #[must_use]
     pub fn wait(&self, at_most: Duration) -> bool {
         let at_work = self.0.at_work.lock().unwrap_or_else(PoisonError::into_inner);

@@ -48,7 +48,7 @@ pub(crate) enum Mail {
     /// A committed message for the persistent sessions on this core. A session delivers this copy, or reads the message
     /// from the store.
     Committed(Arc<Committed>),
-    /// Notices may be lost: sessions look in the store. `None`: for all brokers.
+    /// Notices may be lost: sessions look in the store; `None`: for all brokers.
     LookAround(Option<u64>),
     /// The messages of these publishers are durable, or could not be stored.
     Stored {

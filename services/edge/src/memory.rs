@@ -65,7 +65,7 @@ impl Memory {
         }
     }
 
-    /// Measures the process's memory. Returns the level if it has changed.
+    /// Measures the process's memory; returns the level if it has changed.
     pub(crate) fn look(&self) -> Option<Pressure> {
         self.note(resident()?)
     }

@@ -263,7 +263,7 @@ impl Edge {
         self.process.metrics()
     }
 
-    /// Fails while an event loop is stuck or accepts no clients, and during a drain. The text names the cause.
+    /// Fails while an event loop is stuck or accepts no clients, and during a drain; the text names the cause.
     pub fn health(&self) -> Result<(), String> {
         self.process.health()
     }

@@ -10,7 +10,7 @@ pub struct FabricLimits {
     /// Bytes of one NATS message (less when the server accepts less); longer batches are sent in parts.
     pub part_bytes_max: u32,
     pub message_bytes_max: u32,
-    /// Bytes queued for sending. Above it messages are dropped, because a live copy that late is of little use.
+    /// Bytes queued for sending; above it messages are dropped, because a live copy that late is of little use.
     pub queue_bytes_max: u32,
     /// Bytes queued for one receiver, so that no broker takes the whole queue.
     pub queue_bytes_per_receiver_max: u32,
@@ -41,7 +41,7 @@ pub struct FabricLimits {
     /// doubt. Less than half of 64 heartbeats.
     pub outage_ms_max: u32,
     pub connect_timeout_ms: u32,
-    /// Longest wait before a failed server is tried again, milliseconds. It starts at 100 ms and doubles.
+    /// Longest wait before a failed server is tried again, milliseconds; it starts at 100 ms and doubles.
     pub reconnect_ms_max: u32,
     /// Interval of pings to the server, milliseconds; the third without an answer ends the connection.
     pub ping_ms: u32,

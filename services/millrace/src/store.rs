@@ -181,7 +181,7 @@ impl Opened {
 }
 
 impl Place {
-    /// `None` for memory. Refuses a store that a migration has filled only in part.
+    /// `None` for memory; refuses a store that a migration has filled only in part.
     pub(crate) fn open(&self) -> Result<Option<Opened>, Failure> {
         let opened = self.open_even_unfinished()?;
         match opened.as_ref().map(|store| block_on(copy_is_unfinished(&store.database()))) {

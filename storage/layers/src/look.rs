@@ -21,7 +21,7 @@ pub struct StoredSession {
     pub waiting: WaitingMessages,
 }
 
-/// Snapshot reads. At most `waiting_max` messages are counted.
+/// Snapshot reads; at most `waiting_max` messages are counted.
 pub async fn session(
     tx: &Transaction,
     id: SessionId<'_>,

@@ -19,7 +19,7 @@ pub struct Use {
     pub subscriptions: u64,
 }
 
-/// The row counts until `until_ms`. Conflicts with no other transaction.
+/// The row counts until `until_ms`; conflicts with no other transaction.
 pub fn say(tx: &Transaction, broker: BrokerId, pod: &[u8], used: Use, until_ms: u64) -> Result<()> {
     let mut value = Vec::with_capacity(48);
     let Use { connections, connects_per_s, publishes_per_s, publish_bytes_per_s, subscriptions } = used;

@@ -154,8 +154,8 @@ impl Rates {
         self.new_addresses.take(&named(email)).is_ok()
     }
 
-    /// Counts a mailed invitation. `person` is the inviting person, or the creator of the inviting token; a person with
-    /// many organisations has one budget.
+    /// `person` is the inviting person, or the creator of the inviting token; a person with many organisations has one
+    /// budget.
     pub(crate) fn invitation(&self, organisation: Uuid, person: Option<Uuid>, email: &str) -> Answer<()> {
         self.invitations.take(&organisation)?;
         person.map_or(Ok(()), |person| self.invitations.take(&person))?;

@@ -88,7 +88,7 @@ impl Reach {
 }
 
 impl Control {
-    /// Sets the addresses of the region. Only the first call counts.
+    /// Sets the addresses of the region; only the first call counts.
     pub fn reached_at(&self, reach: Reach) {
         let _ = self.0.reach.set(reach);
     }

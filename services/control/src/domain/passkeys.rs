@@ -412,7 +412,7 @@ impl Control {
         .await
     }
 
-    /// Removes a passkey. Without another factor the recovery codes go, too.
+    /// Without another factor the recovery codes go, too.
     pub(crate) async fn remove_passkey(&self, caller: &Caller, id: Uuid, input: &Proof) -> Result<()> {
         let (user, sign_in) = person_of(caller)?;
         let proof = &self.check_password(user, "password", &input.password).await?;

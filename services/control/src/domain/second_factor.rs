@@ -611,7 +611,7 @@ async fn in_force(tx: &Transaction, user: Uuid, read: Read) -> Result<Option<Fac
     Ok(get(tx, user, read).await?.filter(Factors::is_in_force))
 }
 
-/// Stores the record. Without a factor in force the whole record goes, with its recovery codes.
+/// Without a factor in force the whole record goes, with its recovery codes.
 pub(super) async fn put(tx: &Transaction, user: Uuid, record: &Factors) -> Result<()> {
     match record.is_in_force() {
         true => accounts::second_factors().put(tx, user.as_bytes(), record).await.map(drop)?,

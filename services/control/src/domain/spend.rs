@@ -55,7 +55,7 @@ pub(crate) struct CapOf {
     pub(crate) broker: Option<String>,
 }
 
-/// A stored cap. `cap` is `None` after its deletion; the record stays until no broker is stopped by it.
+/// `cap` is `None` after its deletion; the record stays until no broker is stopped by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) cap: Option<NewSpendCap>,

@@ -180,7 +180,7 @@ impl Peers {
         find(&mut self.lock(), pod).and_then(|peer| peer.ask(now))
     }
 
-    /// The same as [`Peers::ask`] for all peers. Forgets peers that were lost long ago.
+    /// The same as [`Peers::ask`] for all peers; forgets peers that were lost long ago.
     pub(crate) fn ask_all(&self, now: Millis) -> Vec<(PodId, u64)> {
         self.change(|known| {
             let count = known.len();

@@ -30,7 +30,7 @@ pub(super) trait Work {
     fn part_cost(&self) -> Option<usize>;
     /// Limits the next transaction to the first parts of the job, up to this cost.
     fn limit_to(&mut self, cost: usize);
-    /// Hash of the session, if the job reads or writes more of it than inbound packet ids. Sessions may share a hash.
+    /// Hash of the session, if the job reads or writes more of it than inbound packet ids; sessions may share a hash.
     fn session(&self) -> Option<u64>;
     /// Whether it may change the streams of a topic.
     fn changes_index(&self) -> bool;

@@ -189,7 +189,7 @@ impl Reader {
         Self { tree: TopicTree::new(), bytes: 0, pages, from: None, limit: PAGE }
     }
 
-    /// Reads a page of a filter. Returns true after its last one.
+    /// Reads a page of a filter; returns true after the last one.
     async fn read(&mut self, layers: &Store, clock: &Clock, at: usize) -> Result<bool, Error> {
         let limit = self.limit;
         let (broker, from) = (self.pages.broker(), self.from.as_ref());

@@ -819,7 +819,7 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// Refuses a message. A QoS 0 message still goes to its receivers.
+    /// A QoS 0 message still goes to its receivers.
     fn refuse_publish(&mut self, publish: &Publish, ack: Option<Ack>, why: Why) {
         if publish.is_late() {
             self.deliver(&publish.routes, &publish.message, publish.from);

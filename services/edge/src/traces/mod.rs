@@ -19,7 +19,7 @@ pub(crate) use w3c::{Parent, requested};
 /// Longest topic that a span shows, bytes; the rest is cut off.
 const TOPIC_BYTES_MAX: usize = 256;
 
-/// Takes finished spans. Event loops call it, so it must not block.
+/// Event loops call it, so it must not block.
 pub trait SpanSink: Send + Sync {
     fn span(&self, span: MessageSpan);
 }

@@ -9,7 +9,7 @@ use super::Tracer;
 /// Chooses messages at random and bounds the traces per second: in all, on request of publishers, and on request of one broker's
 /// publishers. So no tenant can use up the traces of the others.
 pub(crate) struct Sampler {
-    /// Messages until the next random sample. Without a tracer it is never reached.
+    /// Messages until the next random sample; without a tracer it is never reached.
     left: u64,
     ratio: f64,
     random: u64,

@@ -13,7 +13,7 @@ use crate::limits::FabricLimits;
 use super::stream::Stream;
 use super::{Destination, Dropped, Outgoing, Sent};
 
-/// Intervals of checks of a receiver without new messages, in heartbeats. After the last one it is forgotten.
+/// Intervals of checks of a receiver without new messages, in heartbeats; after the last one it is forgotten.
 const STAGES: [u64; 4] = [1, 3, 12, 48];
 /// Receivers checked while the lock is held once.
 const LOOKS_MAX: usize = 1024;

@@ -27,7 +27,7 @@ struct Shared {
     telemetry: Option<Queue>,
 }
 
-/// `listener` must be non-blocking. Returns whether there are pages.
+/// `listener` must be non-blocking; returns whether there are pages.
 pub(crate) fn start(
     listener: TcpListener,
     running: &Running,

@@ -64,7 +64,7 @@ impl RetainedQueue {
         state.push(read, is_next);
     }
 
-    /// Waits for work and takes some of each broker in turn. Returns `None` once the queue is closed.
+    /// Waits for work and takes some of each broker in turn; returns `None` once the queue is closed.
     pub(super) fn take(&self, most: usize) -> Option<Vec<RetainedRead>> {
         let mut state = self.state();
         loop {
