@@ -253,7 +253,7 @@ pub trait Live: Send + Sync + 'static {
         not_wired()
     }
 
-    /// Messages published from now on. With `retained`, the retained messages come first.
+    /// Messages published from now on; with `retained`, the retained messages come first.
     fn tail<'a>(
         &'a self,
         _: &'a Visit,

@@ -124,7 +124,7 @@ pub(crate) struct Broker {
     alias_bytes: AtomicU64,
     /// Memory budget of the messages in its sessions; set by [`Brokers::insert`].
     queues: OnceLock<Arc<Budget>>,
-    /// The `$SYS` topics. Clients read them like retained messages, but they do not count for the tenant's limit.
+    /// The `$SYS` topics, which clients read like retained messages; they do not count for the tenant's limit.
     pub(crate) sys: TopicTree<Arc<Message>>,
     /// Held while a retained message is set and a snapshot of the subscriptions is taken, and while subscriptions are published and
     /// a snapshot of the retained messages is taken: a new subscription gets a message one way or the other, never both, never

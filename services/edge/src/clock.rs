@@ -4,7 +4,7 @@ use std::time::{Instant, SystemTime};
 
 use millrace_session::Seconds;
 
-/// Time since the process started. Event loops read it once a turn and pass it on.
+/// Time since the process started, which event loops read once a turn and pass on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     start: Instant,

@@ -46,7 +46,7 @@ impl Owner {
 pub(crate) struct Home {
     broker: u64,
     broker_name: Box<str>,
-    /// Set once. A broker without it is spread from the start.
+    /// Set once; a broker without it is spread from the start.
     place: OnceLock<Place>,
     claims: Mutex<Claims>,
     /// The broker has spread and no claim is left: nothing can be at home again.

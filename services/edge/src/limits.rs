@@ -12,7 +12,7 @@ pub(crate) const MATCH: MatchLimits =
 /// delivery for each share name.
 pub(crate) const SHARE_NAMES_PER_FILTER_MAX: usize = 250;
 
-/// Bytes of one event loop's cache of topics' receivers. The least recently used topics are evicted.
+/// Bytes of one event loop's cache of topics' receivers; the least recently used topics are evicted.
 pub(crate) const ROUTE_CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 pub(crate) const CONNECTIONS_PER_ADDRESS_MAX: u32 = 10_000;

@@ -22,7 +22,7 @@ use crate::region::{AnswerSink, Region};
 use crate::routes::Routes;
 use crate::start::Edge;
 
-/// A question to the pods of a region. Dropping it ends the replies.
+/// A question to the pods of a region; dropping it ends the replies.
 pub struct Asking {
     /// The name of this pod, if there are several.
     pub pod: Option<String>,

@@ -40,7 +40,7 @@ use crate::webhooks::Webhooks;
 #[error("{0}")]
 pub struct StartError(pub String);
 
-/// A running edge: event loops, listeners and their state. Dropping it without [`Edge::shutdown`] stops the loops at once.
+/// A running edge: event loops, listeners and their state; dropping it without [`Edge::shutdown`] stops the loops at once.
 pub struct Edge {
     pub(crate) process: Arc<Process>,
     mqtt_addresses: Vec<SocketAddr>,

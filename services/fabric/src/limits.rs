@@ -35,7 +35,7 @@ pub struct FabricLimits {
     pub pod_gone_ms: u32,
     /// Longest time until a join is reported, confirmed or not, milliseconds.
     pub join_wait_ms: u32,
-    /// Time after connecting in which other pods announce themselves, milliseconds. No join is confirmed before.
+    /// Time after connecting in which other pods announce themselves, milliseconds; no join is confirmed before.
     pub settle_ms: u32,
     /// Longest outage of this pod after which numbers still show every loss, milliseconds; after a longer one every join is in
     /// doubt. Less than half of 64 heartbeats.

@@ -14,7 +14,7 @@ pub(crate) struct Pod {
     pub(crate) admin_listen: Option<AdminListen>,
 }
 
-/// The first pod has the settings as they are. A single pod keeps its name.
+/// The first pod has the settings as they are; a single pod keeps its name.
 pub(crate) fn all(settings: &Settings) -> Result<Vec<Pod>, String> {
     let first = Pod {
         edge: settings.edge.clone(),

@@ -34,7 +34,7 @@ pub fn clear(tx: &Transaction, broker: BrokerId, pod: &[u8]) -> Result<()> {
     Ok(tx.clear(pods(broker).bytes(pod))?)
 }
 
-/// Longer than the clocks of pods differ. Older rows are removed.
+/// Longer than the clocks of pods differ; older rows are removed.
 const STALE_MS: u64 = 600_000;
 
 /// Reads the current usage of all other pods in a snapshot, and removes rows that are too old.

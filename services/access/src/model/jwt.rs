@@ -52,7 +52,7 @@ pub enum JwtKey {
         /// A `PUBLIC KEY`, or a `CERTIFICATE`, whose key is used.
         pem: String,
     },
-    /// For RS256 and ES256. The issuer rotates its keys by itself.
+    /// For RS256 and ES256; the issuer rotates its keys by itself.
     Jwks { url: String },
 }
 

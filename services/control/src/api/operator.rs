@@ -38,7 +38,7 @@ pub trait Operations: Send + Sync + 'static {
     /// `None` while the pod stops.
     fn pod(&self) -> Option<OwnPod>;
 
-    /// Starts to disconnect a pod's clients at the rate of the server's settings. `false`: this process has no such
+    /// Starts to disconnect a pod's clients at the rate of the server's settings; `false`: this process has no such
     /// pod.
     fn drain(&self, pod: &str) -> bool;
 }

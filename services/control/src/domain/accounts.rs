@@ -136,7 +136,7 @@ pub struct SignedIn {
 pub(super) struct UserRecord {
     pub(super) email: String,
     pub(super) name: String,
-    /// PHC string of Argon2id. `None`: they sign in with a provider.
+    /// PHC string of Argon2id; `None`: they sign in with a provider.
     pub(super) password: Option<Secret>,
     created_at_ms: u64,
     /// A web session of another epoch has ended.
@@ -361,7 +361,7 @@ impl Control {
         self.welcome_person(id, session).await
     }
 
-    /// Writes into the audit logs of a person and their organisations that a sign-in was refused. The API limits how
+    /// Writes into the audit logs of a person and their organisations that a sign-in was refused; the API limits how
     /// often that happens.
     pub(super) async fn note_refused_sign_in(
         &self,

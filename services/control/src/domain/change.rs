@@ -191,7 +191,7 @@ async fn keep<T: Serialize>(
     Ok(Expiring { at_ms: expires_at_ms, kind: ExpiringKind::Receipt, id }.schedule(tx)?)
 }
 
-/// Removes an expired receipt. A later request may have replaced it by one that is still valid.
+/// Removes an expired receipt, unless a later request has replaced it by one that is still valid.
 pub(super) async fn forget(tx: &Transaction, id: &[u8], now_ms: u64) -> Result<()> {
     let receipt = accounts::receipts().get::<Receipt>(tx, id, Read::Serializable).await?;
     if receipt.is_some_and(|receipt| receipt.value.expires_at_ms <= now_ms) {

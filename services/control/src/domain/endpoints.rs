@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use super::Control;
 
-/// The broker of a server for one machine. A client that names no broker gets this one.
+/// The broker of a server for one machine, and of each client that names no broker.
 const DEFAULT: &str = "default";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -539,7 +539,7 @@ impl Control {
         self.welcome_person(user, session).await
     }
 
-    /// Checks an answer of a passkey, and spends its challenge. The caller stores `factors`.
+    /// Checks an answer of a passkey, and spends its challenge; the caller stores `factors`.
     pub(super) async fn take_passkey(
         &self,
         change: &Change,
@@ -689,7 +689,7 @@ fn index(credential_id: &[u8]) -> Hash {
     blake3::derive_key("millrace 2026-11 credential id of a passkey", credential_id)
 }
 
-/// The person with this credential. An entry of the index counts only while the person's record has the credential.
+/// The person with this credential; an entry of the index counts only while the person's record has the credential.
 async fn owner(tx: &Transaction, credential_id: &[u8], read: Read) -> Result<Option<Uuid>> {
     let user = accounts::passkey_owners().get::<Uuid>(tx, &index(credential_id), read).await?;
     let Some(user) = user.map(|user| user.value) else { return Ok(None) };

@@ -119,7 +119,7 @@ pub struct RecoveryCodes {
 pub(super) struct Factors {
     /// The secret of the device. A server from before passkeys cannot read a record without one, and then refuses the sign-in.
     device: Option<Sealed>,
-    /// Key that hashes the recovery codes. Records from before passkeys have none, see [`Self::with_recovery_key`].
+    /// Key that hashes the recovery codes; records from before passkeys have none, see [`Self::with_recovery_key`].
     #[serde(default)]
     recovery_key: Option<u32>,
     #[serde(default)]

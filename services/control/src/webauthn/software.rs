@@ -19,7 +19,7 @@ pub(crate) const BACKED_UP: u8 = 1 << 4;
 const HAS_CREDENTIAL: u8 = 1 << 6;
 pub(crate) const HAS_EXTENSIONS: u8 = 1 << 7;
 
-/// An RSA key of 2048 bits. Ring makes none.
+/// An RSA key of 2048 bits, because ring makes none.
 const RSA_KEY: &str = "\
 MIIEvAIBADANBgkqhkiG9w0BAQEFAASCBKYwggSiAgEAAoIBAQCePo3bsrkyTU4nl6xVZHtx3A34S2OLW9DY0M0ozg\
 BlstnTTMvVuvxIWlquivoorU3ObETtx77ytr51dkEUPy0tqbZdfeuSR/WGxOWPklSZtgRUmtGO4wPcZUiKP4NUaD1r\

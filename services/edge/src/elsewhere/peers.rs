@@ -39,7 +39,7 @@ impl AnnouncedDigest {
 pub(crate) struct Peers {
     /// Changes with every change of `view`; never 0.
     generation: AtomicU64,
-    /// For senders, without a lock. `None`: the pod wants everything.
+    /// For senders, without a lock; `None`: the pod wants everything.
     view: ArcSwap<Vec<(PodId, Option<Arc<Digest>>)>>,
     known: Mutex<Vec<Peer>>,
 }
@@ -213,7 +213,7 @@ impl Peers {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the peers. `change` returns whether senders must see the result.
+    /// Changes the peers; `change` returns whether senders must see the result.
     fn change<R>(&self, change: impl FnOnce(&mut Vec<Peer>) -> (R, bool)) -> R {
         let mut known = self.lock();
         let (result, matters) = change(&mut known);

@@ -34,7 +34,7 @@ pub(super) trait Work {
     fn session(&self) -> Option<u64>;
     /// Whether it may change the streams of a topic.
     fn changes_index(&self) -> bool;
-    /// Whether the job cannot share a transaction with the earlier jobs of its broker. `index_changed`: one of these
+    /// Whether the job cannot share a transaction with the earlier jobs of its broker; `index_changed`: one of these
     /// changes the filter index.
     fn begins_transaction(&self, index_changed: bool) -> bool;
 }
@@ -343,7 +343,7 @@ impl<J: Work> Backlog<J> {
         self.recent.extend(parts.iter().map(of));
     }
 
-    /// Adds the barriers for which no earlier job of their broker waits. Jobs of other brokers do not matter.
+    /// Adds the barriers for which no earlier job of their broker waits; jobs of other brokers do not matter.
     fn add_marks(&mut self, batch: &mut Batch<J>) {
         for (number, job) in std::mem::take(&mut self.marks) {
             let waiting = match job.lane() {

@@ -25,7 +25,7 @@ use crate::jobs::replay::RetainedPages;
 use crate::mailbox::Mail;
 
 const PAGE: usize = 1_000;
-/// Levels compared in a page, to find the topics that earlier filters of the same SUBSCRIBE have read. A page ends early after
+/// Levels compared in a page, to find the topics that earlier filters of the same SUBSCRIBE have read; a page ends early after
 /// them.
 const COMPARED_MAX: usize = 64_000;
 /// Estimated memory of a waiting SUBSCRIBE without its filters, bytes.
@@ -175,7 +175,7 @@ fn step_all(shared: &Shared, mut reads: Vec<RetainedRead>) -> bool {
     is_there
 }
 
-/// The retained messages of a SUBSCRIBE, as far as they are read. Its filters share them.
+/// The retained messages of a SUBSCRIBE, as far as they are read; its filters share them.
 struct Reader {
     tree: TopicTree<Arc<Message>>,
     bytes: usize,

@@ -119,7 +119,8 @@ impl Tracer {
     /// `per_second_max` a second.
     #[must_use]
     pub fn new(sink: Arc<dyn SpanSink>, ratio: f64, per_second_max: u32) -> Self {
-        // Without system randomness two processes may use the same ids. Spans are still exported.
+        // Without system randomness two processes may use the same ids, but spans are still
+        // exported.
         let seed = crate::random::bytes().map_or(1, u64::from_ne_bytes);
         Self { sink, ratio, per_second_max, last_id: AtomicU64::new(seed) }
     }

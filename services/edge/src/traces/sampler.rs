@@ -91,7 +91,7 @@ impl Sampler {
         }
     }
 
-    /// Messages before the next sample. The distribution is geometric, so a publisher's rhythm does not matter.
+    /// Messages before the next sample, geometrically distributed so that a publisher's rhythm does not matter.
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     fn gap(&mut self) -> u64 {
         if self.ratio >= 1.0 {

@@ -40,7 +40,8 @@ pub(super) struct State {
     is_asleep: bool,
     /// The queue was full; it accepts messages again when a quarter has left.
     is_full: bool,
-    /// Largest frame to a group. It cannot be sent in parts, because each part would go to another pod.
+    /// Largest frame to a group, which cannot be sent in parts because each part would go to another
+    /// pod.
     group_frame_bytes_max: usize,
 }
 
