@@ -16,6 +16,7 @@ use crate::home::HomeClaim;
 use crate::origin::Origin;
 use crate::outbound::Outbound;
 
+/// No session.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// The identity of a client. It has two variants only, so that it is no larger than a name.

@@ -17,6 +17,7 @@ pub(super) struct HeldJobs {
 }
 
 impl Core {
+    /// Queues a job for the end of this turn.
     pub(super) fn leave_job(&mut self, write: Write) {
         self.jobs.push(Job { write, ack: None });
     }

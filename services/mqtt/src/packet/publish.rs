@@ -17,6 +17,7 @@ pub struct Publish<'a> {
     pub retain: bool,
     /// Empty only with a topic alias (5.0).
     pub topic: &'a str,
+    /// Set exactly when `qos` is above 0.
     pub packet_id: Option<PacketId>,
     /// Empty for 3.x.
     pub properties: Properties<'a>,
