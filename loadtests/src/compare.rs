@@ -18,6 +18,7 @@ pub(crate) struct Comparison {
     pub(crate) brokers: Vec<BrokerSpec>,
     pub(crate) cases: Vec<Case>,
     pub(crate) rounds: u32,
+    /// Name of the broker with which the table compares the others.
     pub(crate) baseline: String,
     /// Also print each run's JSON.
     pub(crate) json: bool,

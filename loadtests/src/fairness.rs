@@ -220,7 +220,6 @@ fn stand_back() {
     let _ = setpriority_process(None, NICE);
 }
 
-/// The median; 0 for an empty list.
 fn median(mut numbers: Vec<u64>) -> u64 {
     numbers.sort_unstable();
     numbers.get(numbers.len() / 2).copied().unwrap_or_default()

@@ -181,7 +181,6 @@ impl Link {
         self.pending.extend_from_slice(rest);
     }
 
-    /// Writes everything, now or when the socket accepts it.
     pub(crate) fn write_or_hold(&mut self, bytes: &[u8]) {
         let taken = if self.flush() { self.write_some(bytes) } else { 0 };
         self.hold(&bytes[taken..]);

@@ -26,7 +26,7 @@ pub(crate) struct Filling<'a> {
     pub(crate) population: Population,
     pub(crate) settings: &'a Settings,
     pub(crate) window: u32,
-    /// By filter.
+    /// Messages to each filter.
     pub(crate) messages: u32,
     pub(crate) send_seconds: f64,
 }

@@ -4,7 +4,6 @@ use crate::latency::Histogram;
 use crate::link::{Filled, Link};
 use crate::packet::{self, PublishTemplate};
 
-/// Limits the window.
 pub(crate) const WINDOW_MAX: u32 = 16_384;
 
 pub(crate) struct Publisher {

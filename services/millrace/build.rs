@@ -37,7 +37,7 @@ fn git(arguments: &[&str]) -> Option<String> {
     (output.status.success() && !text.is_empty()).then_some(text)
 }
 
-/// Writes services/console/dist/app as a table of files. The table is empty without a built console.
+/// Writes services/console/dist/app as a table of files, empty without a built console.
 fn console() -> Result<(), Box<dyn Error>> {
     let dist = Path::new(&std::env::var("CARGO_MANIFEST_DIR")?).join("../console/dist");
     println!("cargo::rerun-if-changed={}", dist.display());

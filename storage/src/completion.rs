@@ -9,7 +9,7 @@ use std::{
 
 use crate::{clock::instant, error::Error, version::Committed};
 
-/// An engine completes it once, when the commit is decided. Dropping it reports [`Error::CommitUnknown`].
+/// An engine completes it once, when the commit is decided; dropping it reports [`Error::CommitUnknown`].
 pub struct Completion(Option<Callback>);
 
 type Callback = Box<dyn FnOnce(Result<Committed, Error>) + Send>;
@@ -98,7 +98,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// As [`block_on`], but for at most `wait`. The caller may poll an unfinished future again.
+/// As [`block_on`], but for at most `wait`; the caller may poll an unfinished future again.
 pub fn block_on_for<F: Future>(mut future: Pin<&mut F>, wait: Duration) -> Option<F::Output> {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);

@@ -35,7 +35,7 @@ pub struct CopyProgress {
     pub is_comparing: bool,
 }
 
-/// An interrupted copy. The copied keys stay, and the same call goes on after them.
+/// An interrupted copy keeps the copied keys, and the same call goes on after them.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CopyError {

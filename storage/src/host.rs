@@ -17,7 +17,7 @@ pub trait Host: Send + Sync + 'static {
     /// Never goes back.
     fn now(&self) -> Duration;
 
-    /// The time of day in unix milliseconds. A host without one counts from its fixed moment.
+    /// The time of day in unix milliseconds; a host without one counts from its fixed moment.
     fn unix_ms(&self) -> u64 {
         u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX)
     }

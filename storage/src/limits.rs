@@ -35,7 +35,7 @@ pub fn cost(key: usize, value: usize) -> usize {
     3 * key + value + OVERHEAD
 }
 
-/// The part that the write of a range uses: both ends twice. The deletion of one key is such a range.
+/// The part that the write of a range uses: both ends twice, also for the deletion of one key.
 #[must_use]
 pub fn range_cost(begin: usize, end: usize) -> usize {
     2 * (begin + end) + OVERHEAD

@@ -6,7 +6,7 @@ use std::{
 
 use crate::error::Error;
 
-/// The future of a read. An engine with its data in memory answers at once, without an allocation.
+/// The future of a read; an engine with its data in memory answers at once, without an allocation.
 #[must_use = "a read does nothing until it is awaited"]
 pub enum Reply<'a, T> {
     /// `None` once it was taken.

@@ -3,14 +3,14 @@ use std::time::Duration;
 /// Bounds of the retries of one transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryPolicy {
-    /// The first attempt included. Default 50.
+    /// The first attempt included; default 50.
     pub attempts_max: u32,
-    /// Longest wait before the second attempt; it doubles with each further one. Default 1 ms.
+    /// Longest wait before the second attempt (default 1 ms); it doubles with each further one.
     pub delay_first: Duration,
-    /// Longest wait before any attempt. Default 500 ms.
+    /// Longest wait before any attempt; default 500 ms.
     pub delay_max: Duration,
-    /// Time after the first attempt at which an unavailable store ([`crate::Error::Unavailable`]) is not tried again.
-    /// Default 10 s.
+    /// Time after the first attempt at which an unavailable store ([`crate::Error::Unavailable`]) is not tried again;
+    /// default 10 s.
     pub away_max: Duration,
 }
 

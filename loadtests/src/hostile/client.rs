@@ -11,7 +11,7 @@ use crate::clock;
 use crate::failure::{Failure, Outcome, While};
 use crate::packet::next_frame;
 
-/// The server does not read.
+/// A server that has not read for this long is given up.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest wait for an answer, seconds.
 pub(super) const ANSWER_S: f64 = 20.0;
@@ -39,7 +39,7 @@ pub(super) fn dial(from: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
     dial_with(from, to, None)
 }
 
-/// The receive buffer is small, so that the server soon notices a client that does not read.
+/// `receive_bytes` is the size of the receive buffer: with a small one, the server soon notices a client that does not read.
 pub(super) fn dial_with(
     from: Ipv4Addr,
     to: SocketAddr,
@@ -115,7 +115,7 @@ impl Client {
         }
     }
 
-    /// Discards the packets before it.
+    /// Discards the packets before the first one of this kind; a DISCONNECT ends the wait.
     pub(super) fn wait_for(&mut self, kind: u8, seconds: f64) -> Option<Packet> {
         let until_ns = clock::now_ns() + clock::seconds_ns(seconds);
         loop {

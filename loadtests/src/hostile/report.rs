@@ -28,6 +28,7 @@ pub(super) struct Row {
     pub(super) log_lines_s: f64,
     pub(super) checks: Vec<Check>,
     pub(super) notes: Vec<String>,
+    /// The attack is listed in `known.txt`: its failure fails the run only with `--strict`.
     pub(super) known: bool,
 }
 

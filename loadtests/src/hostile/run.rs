@@ -22,6 +22,8 @@ const SETTLE_MS_MAX: u64 = 8_000;
 const LOOK_EVERY_MS: u64 = 100;
 const SETTLE_LOOKS_MIN: u64 = 5;
 
+/// Friendly clients: of another broker (`other`), of the attacked broker (`same`), with durable publishes, with new
+/// connections, and a thread that does not use the server (`machine`).
 pub(super) struct Friends {
     other: Friend,
     same: Friend,

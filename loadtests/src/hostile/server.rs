@@ -111,7 +111,6 @@ impl Server {
         }
     }
 
-    /// Whether the process ended by itself.
     pub(super) fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }

@@ -25,7 +25,7 @@ pub(super) struct Sink {
 }
 
 impl Sink {
-    /// With `None` as fast as it can.
+    /// Reads and discards on a thread of its own; `None`: as fast as the server sends.
     pub(super) fn start(stream: &TcpStream, bytes_a_second: Option<u64>) -> Self {
         let (bytes, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (count, is_done) = (bytes.clone(), done.clone());

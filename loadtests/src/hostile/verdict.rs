@@ -114,7 +114,6 @@ pub(super) struct Waits {
 }
 
 impl Waits {
-    /// Counts the waits that began between the two times.
     pub(super) fn of(seen: &Seen, from_ns: u64, until_ns: u64) -> Self {
         let is_in = |wait: &&Wait| (from_ns..until_ns).contains(&wait.begun_ns);
         let mut waits: Vec<u64> = seen.waits.iter().filter(is_in).map(|wait| wait.wait_ns).collect();

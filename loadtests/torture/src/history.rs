@@ -26,7 +26,6 @@ pub enum MessageKind {
     Retained,
     /// A will, with its Will Delay Interval; 0 in 3.1.1.
     Will {
-        /// Milliseconds.
         delay_ms: u64,
     },
 }

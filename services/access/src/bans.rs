@@ -14,7 +14,7 @@ pub struct Bans {
     networks: Vec<(IpNet, u64)>,
 }
 
-/// The client being checked. A field is `None` while it is unknown.
+/// A field is `None` while it is unknown.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Suspect<'a> {
     pub client_id: Option<&'a str>,
@@ -23,7 +23,7 @@ pub struct Suspect<'a> {
 }
 
 impl Bans {
-    /// Indexes the records. Invalid records are returned and ban nobody.
+    /// Invalid records are returned and ban nobody.
     #[must_use]
     pub fn new(records: Vec<Ban>) -> (Self, Vec<Invalid>) {
         let (mut bans, mut wrong) = (Self::default(), Vec::new());
@@ -34,7 +34,6 @@ impl Bans {
                 continue;
             }
             let until_ms = record.until_ms.unwrap_or(u64::MAX);
-            // The longer of two bans of the same subject counts.
             let longer = |until: &mut u64| *until = until_ms.max(*until);
             if let Some(client_id) = record.client_id {
                 longer(bans.clients.entry(client_id.into()).or_default());

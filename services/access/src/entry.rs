@@ -1,7 +1,7 @@
 //! Authentication of a CONNECT: which method decides, and which rules apply to the client afterwards.
 //!
-//! A [`ConnectAuthentication`] is one CONNECT. Each call returns the next [`AuthenticationStep`] until the client is accepted or
-//! refused; the caller reads credentials, hashes passwords, fetches keys and calls the webhook.
+//! Each call on a [`ConnectAuthentication`] returns the next [`AuthenticationStep`] until the client is accepted or refused;
+//! the caller reads credentials, hashes passwords, fetches keys and calls the webhook.
 //!
 //! The methods run in this order: certificate, token, password, webhook. The first method that knows the client decides. A client
 //! that presents nothing is anonymous. A certificate of another authority and a token of an unknown issuer are ignored, unless a
@@ -49,8 +49,8 @@ pub struct Grant {
     pub until_ms: Option<u64>,
 }
 
-/// Why a client is refused or disconnected. The tenant can see the text; the client sees only "bad user name or password" or "not
-/// authorized", except for [`AccessRefusal::is_passing`].
+/// The tenant can see the text; the client sees only "bad user name or password" or "not authorized", except for
+/// [`AccessRefusal::is_passing`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessRefusal {
     #[error("the broker does not take anonymous clients")]

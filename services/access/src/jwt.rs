@@ -20,7 +20,7 @@ pub use key_set::{KeySet, KeySetError};
 pub use refresh::Refresh;
 pub use token::JsonWebToken;
 
-/// Why a token is refused. The tenant can see the text, the client cannot.
+/// The tenant can see the text, the client cannot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenRefusal {
     #[error("the password is not a JWT in compact form, or it is too long, or has critical extensions")]

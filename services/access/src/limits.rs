@@ -1,9 +1,9 @@
-//! All limits of access records. They bound the cost of one CONNECT, so they are constants rather than settings.
+//! Limits of access records: constants rather than settings, because they bound the cost of one CONNECT.
 
 /// Longest user name, bytes: fits device names, certificate fields and e-mail addresses.
 pub const USER_BYTES_MAX: usize = 256;
 pub const NAME_BYTES_MAX: usize = 64;
-/// Rules of one list. A publish is compared with up to all of them, about 20 ns each.
+/// A publish is compared with up to all rules of a list, about 20 ns each.
 pub const RULES_MAX: usize = 100;
 /// Longest URL, bytes, as browsers and proxies accept it.
 pub const URL_BYTES_MAX: usize = 2_048;
@@ -15,7 +15,7 @@ pub const AUTHORITIES_MAX: usize = 8;
 pub const HS256_SECRET_BYTES_MIN: usize = 32;
 /// Largest clock difference of issuer and edge, seconds: a longer leeway would undo the expiry of tokens.
 pub const LEEWAY_S_MAX: u32 = 600;
-/// Longest webhook call, milliseconds. Clients give up their CONNECT after about 10 s.
+/// Clients give up their CONNECT after about 10 s.
 pub const WEBHOOK_TIMEOUT_MS_MAX: u32 = 8_000;
 /// Longest lifetime of a cached webhook response, seconds: until then a client that the tenant locked out can reconnect.
 pub const WEBHOOK_CACHE_S_MAX: u32 = 3_600;

@@ -3,11 +3,10 @@
 //!
 //! Decoding is tolerant: a missing field has its default and an unknown field is skipped. A new field therefore needs a default
 //! that means what the record meant before. An unknown *variant* fails, and a record that cannot be read authenticates nobody.
-//!
 //! The control plane validates before it stores, so readers need not validate again.
 //!
-//! No `Debug` output shows a secret. The JSON contains hashes and keys, so it belongs into the store only, never into an API
-//! response. Times are unix milliseconds.
+//! No `Debug` output shows a secret, but the JSON contains hashes and keys: it belongs into the store only. Times are unix
+//! milliseconds.
 
 mod access;
 pub(crate) mod ban;

@@ -3,10 +3,9 @@
 use argon2::password_hash::phc::PasswordHash;
 use argon2::{ARGON2ID_IDENT, Params};
 
-/// Largest memory that an imported hash can ask for, KiB. Every connect allocates it.
+/// Largest memory that an imported hash can ask for, KiB: every connect allocates it.
 const MEMORY_KIB_MAX: u32 = 1024 * 1024;
 
-/// An error is the problem with its remedy.
 pub(crate) fn check(phc: &str) -> Result<(), &'static str> {
     const WRONG: &str =
         "the hash is not a PHC string of Argon2id ($argon2id$v=19$m=...); `millrace passwd` makes one";

@@ -22,7 +22,7 @@ pub use verifier::verifier;
 
 pub const METHOD: &str = "SCRAM-SHA-256";
 
-/// Why the exchange fails. The client sees "not authorized" (0x87), except for [`ScramRefusal::Order`].
+/// The client sees "not authorized" (0x87), except for [`ScramRefusal::Order`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScramRefusal {
     #[error("the authentication data is not a SCRAM message of this step")]

@@ -31,7 +31,7 @@ pub const SIGNATURE_HEADER: &str = "millrace-signature";
 /// In the order of the signatures.
 pub const SIGNATURE_KEYS_HEADER: &str = "millrace-signature-keys";
 
-/// The request body. It must not be logged, because it contains the password.
+/// The request body, which must not be logged because it contains the password.
 #[derive(Serialize)]
 pub struct WebhookQuestion<'a> {
     pub broker: &'a str,
@@ -56,7 +56,6 @@ pub enum Password<'a> {
 pub enum WebhookAnswer {
     Allowed(Box<Allowed>),
     Refused,
-    /// The service did not respond properly; the text says why.
     Failed(&'static str),
 }
 
@@ -135,7 +134,7 @@ pub fn sign(key: &HiddenText, now_s: u64, body: &[u8]) -> String {
     sign_with([key], now_s, body)
 }
 
-/// One `v1=` for each key, in the order of the keys. A receiver needs to verify only one of them.
+/// One `v1=` for each key, in the order of the keys; a receiver needs to verify only one of them.
 #[must_use]
 pub fn sign_with<'a>(keys: impl IntoIterator<Item = &'a HiddenText>, now_s: u64, body: &[u8]) -> String {
     use std::fmt::Write as _;

@@ -11,7 +11,7 @@ mod names;
 
 pub use authority::{Authority, chain};
 
-/// Why a certificate is refused. The tenant can see the text, the client cannot.
+/// The tenant can see the text, the client cannot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateRefusal {
     #[error("the certificate cannot be read")]

@@ -10,7 +10,6 @@ pub(crate) const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Rows of a page if the request names no number.
 pub(crate) const PAGE_ROWS: usize = 50;
-/// Bounds what one request reads.
 pub(crate) const PAGE_ROWS_MAX: usize = 200;
 
 /// The longest cursor holds a topic.
@@ -22,7 +21,6 @@ pub(crate) const PASSWORD_SCORE_MIN: u8 = 3;
 pub(crate) const PASSWORD_CHARS_MIN: usize = 15;
 /// zxcvbn reads only this many characters, because its time grows fast with the length.
 pub(crate) const PASSWORD_CHARS_READ: usize = 32;
-/// Bounds the input of the password hash.
 pub(crate) const PASSWORD_BYTES_MAX: usize = 1_024;
 /// Password hashes that run at once: each takes 19 MiB.
 pub(crate) const PASSWORDS_AT_ONCE: usize = 4;
@@ -34,7 +32,7 @@ pub(crate) const EMAIL_LOCAL_BYTES_MAX: usize = 64;
 pub(crate) const NAME_CHARS_MAX: usize = 100;
 /// The audit log shows a longer text, such as a PEM, by its length and digest.
 pub(crate) const AUDIT_TEXT_BYTES_MAX: usize = 1_024;
-/// Bound of one changed field in the audit log. The entry is one value of the store, which has 100,000 bytes at most.
+/// Bound of one changed field in the audit log, whose entry is one value of the store: 100,000 bytes at most.
 pub(crate) const AUDIT_FIELD_BYTES_MAX: usize = 8_192;
 /// How long operators can read the audit log and usage of a deleted organisation: as long as usage is stored.
 pub(crate) const FORMER_ORGANISATION_MS: u64 = USAGE_DAYS_MAX * DAY_MS;
@@ -45,7 +43,6 @@ pub(crate) const SIGN_IN_MS: u64 = 14 * DAY_MS;
 /// The oldest web session ends when another begins. 100 are more than the browsers of a person, and few enough for one
 /// transaction.
 pub(crate) const WEB_SESSIONS_MAX: usize = 100;
-/// Longest browser name that is stored with a web session.
 pub(crate) const USER_AGENT_CHARS_MAX: usize = 200;
 /// Time that a browser has to sign in at the provider and come back.
 pub(crate) const OIDC_S: u64 = 600;
@@ -70,7 +67,7 @@ pub(crate) const RECOVERY_CODES: usize = 10;
 /// set the password every day has a chance of 4.4 in 100.
 pub(crate) const WRONG_CODES_MAX: u32 = 20;
 pub(crate) const WRONG_CODES_MS: u64 = DAY_MS;
-/// Passkeys of a person. All are in one record with the second factor.
+/// Passkeys of a person: all are in one record with the second factor.
 pub(crate) const PASSKEYS_MAX: usize = 10;
 /// How long a challenge for a passkey can be answered, milliseconds: the timeout that WebAuthn Level 3 section 15.1 recommends.
 pub(crate) const PASSKEY_CHALLENGE_MS: u64 = 5 * 60 * 1_000;
@@ -88,31 +85,27 @@ pub(crate) const AUTHENTICATOR_DATA_BYTES_MAX: usize = 1_024;
 pub(crate) const PASSKEY_SIGNATURE_BYTES_MAX: usize = 512;
 /// WebAuthn Level 3 section 5.4.3.
 pub(crate) const USER_HANDLE_BYTES_MAX: usize = 64;
-/// How long the link that resets a password can be used, milliseconds: an hour.
 pub(crate) const PASSWORD_RESET_MS: u64 = HOUR_MS;
-/// Pause between two mails with such a link to one address.
+/// Pause between two mails with a link for a new password to one address.
 pub(crate) const PASSWORD_RESET_EVERY: Duration = Duration::from_secs(5 * 60);
-/// How long the link that confirms a new e-mail address can be used, milliseconds: a day.
 pub(crate) const ADDRESS_CHANGE_MS: u64 = DAY_MS;
 /// New e-mail addresses that a person may ask for an hour.
 pub(crate) const ADDRESS_CHANGES_PER_HOUR: u32 = 5;
 /// How long after signing in a person without a password may delete the account, milliseconds.
 pub(crate) const RECENT_SIGN_IN_MS: u64 = 10 * 60 * 1_000;
 /// Mails that sign-ups may cause to one e-mail address in an hour; later sign-ups are answered without a mail.
-/// Invitations to an address have a budget of the same size.
 pub(crate) const LETTERS_PER_HOUR: u32 = 5;
 /// Sign-ups of one address an hour that meet an account, where the server sends no mail: each of their answers reveals it.
 /// Beyond it all sign-ups from there wait for the hour to be over.
 pub(crate) const ACCOUNTS_MET_PER_HOUR: u32 = 5;
 /// Invitations that an organisation may mail in an hour, and that a person may mail for all their organisations.
 pub(crate) const INVITATIONS_PER_HOUR: u32 = 60;
-/// Validity of the link for the first person: a day. Each start prints one.
+/// Validity of the link for the first person, which each start prints.
 pub(crate) const SETUP_MS: u64 = DAY_MS;
 /// How long a request's answer is stored for repetitions with the same `Idempotency-Key`: a day.
 pub(crate) const RECEIPT_MS: u64 = DAY_MS;
 /// The same without a key: only the store's own retries use it, and they give up after seconds.
 pub(crate) const OWN_RECEIPT_MS: u64 = 5 * 60 * 1_000;
-/// Longest time for which the former secret stays valid after a rotation: 30 days.
 pub(crate) const ROTATION_OVERLAP_S_MAX: u32 = 30 * 86_400;
 
 pub(crate) const ORGANISATIONS_MAX: usize = 20;
@@ -131,15 +124,15 @@ pub(crate) const BATCH_DEVICES_AT_ONCE: u32 = 5_000;
 /// Bytes of the rules of a batch, each credential with its own copy.
 pub(crate) const BATCH_RULES_BYTES_MAX: usize = 2 * 1024 * 1024;
 pub(crate) const CLAIM_TOKENS_MAX: usize = 100;
-/// Longest life of a claim token: a year. Copies of it lie in devices and factories.
+/// Longest life of a claim token: copies of it lie in devices and factories.
 pub(crate) const CLAIM_TOKEN_MS_MAX: u64 = 366 * DAY_MS;
 /// Claims from one address in a minute: devices of one factory share an address.
 pub(crate) const CLAIMS_PER_MINUTE: u32 = 300;
 /// Claims by one claim token in a second: each writes the token's count of uses, so claims of one token wait for each other.
 pub(crate) const CLAIMS_PER_SECOND: u32 = 20;
-/// Bytes of a claim: a token and a user name, with room for escapes. Anybody may send one.
+/// Bytes of a claim, which anybody may send: a token and a user name, with room for escapes.
 pub(crate) const CLAIM_BYTES_MAX: usize = 4_096;
-/// Shortest `Idempotency-Key` of a claim. A device that guesses the key of another one gets its password.
+/// A device that guesses the key of another one gets its password.
 pub(crate) const CLAIM_KEY_BYTES_MIN: usize = 32;
 pub(crate) const GROUPS_MAX: usize = 1_000;
 /// Each message is sent to each webhook that matches.
@@ -154,14 +147,11 @@ pub(crate) const ERASE_AFTER_MS: u64 = 5_000;
 /// Delay before the second erasure: servers that had the broker open may have written for a short time after the first.
 pub(crate) const ERASE_AGAIN_MS: u64 = 10 * 60 * 1_000;
 pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(30);
-/// Rows that one transaction of the sweep removes.
 pub(crate) const SWEPT_ROWS: usize = 500;
 
 /// The last time that RFC 3339 can express.
 pub(crate) const TIME_MS_MAX: u64 = 253_402_300_799_999;
-/// A month of hours in one request.
 pub(crate) const USAGE_HOURS_MAX: u64 = 31 * 24;
-/// All days that are stored.
 pub(crate) const USAGE_DAYS_MAX: u64 = 400;
 /// Deleted brokers whose usage is read one by one. A sweep moves each to the ledger within half a minute.
 pub(crate) const FORMER_BROKERS_READ: usize = 1_000;
@@ -170,7 +160,6 @@ pub(crate) const LOUDEST_LOOKED_AT: usize = 1_000;
 pub(crate) const LOUDEST_MAX: usize = 100;
 pub(crate) const PLANS_MAX: usize = 100;
 pub(crate) const PODS_MAX: usize = 1_000;
-/// Spend caps that one transaction reads.
 pub(crate) const CAPS_AT_ONCE: usize = 200;
 
 /// Uses of a password from one address in a minute; the burst is as large.
@@ -193,7 +182,7 @@ pub(crate) const REQUESTS_PER_SECOND: u32 = 50;
 pub(crate) const EXPENSIVE_PER_ORGANISATION: usize = 1;
 /// Expensive requests that run at once: fewer than the API's threads, so that cheap requests always find a thread.
 pub(crate) const EXPENSIVE_AT_ONCE: usize = 2;
-/// Expensive requests of one organisation that wait. The server refuses more.
+/// Expensive requests of one organisation that wait; the server refuses more.
 pub(crate) const EXPENSIVE_WAITING_MAX: usize = 32;
 
 pub(crate) const METRICS_EVERY: Duration = Duration::from_secs(1);
@@ -206,7 +195,6 @@ pub(crate) const STREAM_CHECKED_EVERY: Duration = Duration::from_secs(5);
 
 pub(crate) const STREAM_MAX: Duration = Duration::from_secs(12 * 3_600);
 
-/// Life of a connect token if the request names none.
 pub(crate) const CONNECT_TOKEN_S: u32 = 900;
 pub(crate) const CONNECT_TOKEN_S_MIN: u32 = 10;
 /// A connect token cannot be revoked, so its life is short.
@@ -216,7 +204,6 @@ pub(crate) const CONNECT_TOKEN_RULES_MAX: usize = 50;
 pub(crate) const HOUR_MS: u64 = 3_600_000;
 const DAY_MS: u64 = 24 * HOUR_MS;
 
-/// Stored messages in an answer if the request names no number.
 pub(crate) const STORED_MESSAGES: usize = 10;
 /// Each message names up to 100 sessions.
 pub(crate) const STORED_MESSAGES_MAX: usize = 50;

@@ -37,13 +37,10 @@ pub struct PublishRequest {
     pub topic: String,
     pub payload: Vec<u8>,
     pub qos: u8,
-    /// Whether the message becomes the retained message of its topic.
     pub retain: bool,
     pub content_type: Option<String>,
     pub response_topic: Option<String>,
-    /// Data that the responder repeats in its response.
     pub correlation_data: Option<Vec<u8>>,
-    /// Seconds after which the message is no longer delivered.
     pub message_expiry_s: Option<u32>,
     pub user_properties: Vec<UserProperty>,
 }
@@ -251,12 +248,12 @@ pub trait Live: Send + Sync + 'static {
         not_wired()
     }
 
-    /// Publishes a message. With QoS 1 and 2, `Ok` means what a PUBACK means.
+    /// With QoS 1 and 2, `Ok` means what a PUBACK means.
     fn publish<'a>(&'a self, _: &'a Visit, _: &'a PublishRequest) -> LiveAnswer<'a, Published> {
         not_wired()
     }
 
-    /// Messages published from now on. With `retained`, the retained messages come first.
+    /// Messages published from now on; with `retained`, the retained messages come first.
     fn tail<'a>(
         &'a self,
         _: &'a Visit,

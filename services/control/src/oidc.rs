@@ -28,7 +28,7 @@ pub struct OidcSettings {
     /// Issuer identifier; `/.well-known/openid-configuration` is appended to it.
     pub issuer: String,
     pub client_id: String,
-    /// Client secret. Without one this server is a public client, which has PKCE alone.
+    /// Without one this server is a public client, which has PKCE alone.
     pub client_secret: Option<Secret>,
     /// URL of this server to which the provider sends browsers back.
     pub redirect_url: String,
@@ -37,7 +37,6 @@ pub struct OidcSettings {
 /// A person as the provider describes them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Visitor {
-    /// Issuer identifier.
     pub issuer: String,
     /// Unique and permanent id of the person at the provider.
     pub subject: String,
@@ -139,7 +138,6 @@ impl Provider {
         Ok(format!("{at}{separator}{query}"))
     }
 
-    /// Redeems the code that a browser has brought back, and returns the person.
     pub(crate) async fn finish(&self, flow: &Flow, code: &str, now_s: u64) -> Result<Visitor, OidcError> {
         let discovered = self.discover().await?;
         let tokens = self.redeem(&discovered, flow, code).await?;
@@ -293,7 +291,6 @@ fn read<T: DeserializeOwned>(what: &'static str, answer: &Response) -> Result<T,
     serde_json::from_slice(&answer.body).map_err(|error| OidcError::Answer { what, why: error.to_string() })
 }
 
-/// A header value marked as sensitive, so that logs hide it.
 fn hidden(value: &str) -> Result<HeaderValue, OidcError> {
     let value = HeaderValue::from_str(value);
     let mut value = value
@@ -311,7 +308,7 @@ fn encoded(value: &str) -> String {
     utf8_percent_encode(value, NON_ALPHANUMERIC).to_string()
 }
 
-/// Checks a setting that is to be an issuer identifier. Plain HTTP is allowed on the loopback address only.
+/// Plain HTTP is allowed on the loopback address only.
 pub fn oidc_issuer(text: &str) -> Result<String, String> {
     let here = ["http://127.0.0.1:", "http://localhost:", "http://[::1]:"];
     let is_one = text.starts_with("https://") || here.iter().any(|start| text.starts_with(start));

@@ -179,7 +179,7 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// A loop's share. Client ids are spread evenly over the loops, so they need no common bucket.
+    /// A loop's share: client ids are spread evenly over the loops, so they need no common bucket.
     fn new(limits: &Limits, cores: u64, now: Millis) -> Self {
         let cost = COST * cores;
         let tokens_max = (COST * u64::from(limits.connects_burst)).max(cost);

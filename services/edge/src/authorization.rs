@@ -11,7 +11,6 @@ use millrace_access::secrets::generated::HashKeys;
 
 use crate::connection_id::ConnectionId;
 
-/// The access settings of a managed broker, as its records in the store have them.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) access: BrokerAccess,

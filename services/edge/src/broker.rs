@@ -20,7 +20,6 @@ use crate::metrics::BrokerCounters;
 use crate::quota::Quota;
 use crate::streams::Streams;
 
-/// Reason that clients get once their broker's spend cap is reached.
 pub(crate) const OVER_CAP: &str = "the spend cap of this broker is reached: its owner can raise it";
 
 /// Whether a text is a valid broker name: a label of a host name (RFC 1123 section 2.1), in lower case.
@@ -37,7 +36,6 @@ pub(crate) struct Brokers {
     known: RwLock<Known>,
     /// Estimated memory of the filters of all brokers, bytes.
     filter_bytes: Arc<AtomicU64>,
-    /// Memory budget of the messages in all sessions.
     queues: Arc<Budget>,
     queue_bytes_per_broker_max: u64,
     pub(crate) loads: Loads,
@@ -121,13 +119,12 @@ pub(crate) struct Broker {
     pub(crate) has_sessions: AtomicBool,
     /// Retained messages by topic: a copy of those in the store.
     pub(crate) retained: TopicTree<Arc<Message>>,
-    /// Estimated memory of the retained messages, bytes.
     retained_bytes: AtomicU64,
     /// Bytes of topic aliases, beyond the free 4 KiB of each connection.
     alias_bytes: AtomicU64,
     /// Memory budget of the messages in its sessions; set by [`Brokers::insert`].
     queues: OnceLock<Arc<Budget>>,
-    /// The `$SYS` topics. Clients read them like retained messages, but they do not count for the tenant's limit.
+    /// The `$SYS` topics, which clients read like retained messages; they do not count for the tenant's limit.
     pub(crate) sys: TopicTree<Arc<Message>>,
     /// Held while a retained message is set and a snapshot of the subscriptions is taken, and while subscriptions are published and
     /// a snapshot of the retained messages is taken: a new subscription gets a message one way or the other, never both, never
@@ -252,7 +249,6 @@ impl Broker {
         *self.bans.write().unwrap_or_else(PoisonError::into_inner) = bans;
     }
 
-    /// Sets the access settings that were read at version `changes`.
     pub(crate) fn set_access(&self, access: Option<Loaded>, changes: u64) {
         let limits = access.as_ref().map(|loaded| loaded.access.access().limits_in_force());
         self.incidents.set_on(limits.is_some());
@@ -274,7 +270,6 @@ impl Broker {
         self.access_changes.load(Ordering::Relaxed) != changes
     }
 
-    /// Makes the next check read the access settings again.
     pub(crate) fn forget_changes(&self) {
         self.access_changes.store(u64::MAX, Ordering::Relaxed);
     }
@@ -287,7 +282,6 @@ impl Broker {
 /// Estimated memory of a node in the tree of retained messages; each topic level has one.
 const NODE_BYTES: usize = 100;
 
-/// Estimated memory of a retained message, bytes.
 pub(crate) fn retained_size(message: &Message) -> u64 {
     let levels = message.topic().bytes().filter(|byte| *byte == b'/').count() + 1;
     (size_of::<Message>() + message.size() + levels * NODE_BYTES) as u64

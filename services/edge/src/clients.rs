@@ -10,23 +10,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::broker::Broker;
 
-/// Most clients of a page.
 pub const PAGE_MAX: usize = 1_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
     /// Clients in order of client ids.
     Page {
-        /// Return clients after this client id.
         after: Option<Box<str>>,
         /// Prefix of the client id or user name.
         search: Box<str>,
         /// At most [`PAGE_MAX`].
         limit: usize,
     },
-    /// The client with this client id.
     One(Box<str>),
-    /// The same, and close its connection.
+    /// Also closes the client's connection.
     Kick(Box<str>),
 }
 
@@ -52,7 +49,6 @@ pub struct ConnectedClient {
     pub unacknowledged: u64,
     /// Messages in the pod's memory that wait for the client.
     pub waiting_messages: u64,
-    /// Bytes of these messages.
     pub waiting_bytes: u64,
     /// Bytes that its socket has not accepted yet.
     pub unsent_bytes: u64,
@@ -61,7 +57,6 @@ pub struct ConnectedClient {
 /// The answer of an event loop, of a pod, or of several.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
-    /// Clients in order of client ids.
     pub clients: Vec<ConnectedClient>,
     /// Client id after which more clients may follow.
     pub next: Option<String>,
@@ -111,7 +106,6 @@ pub(crate) struct Asked {
 }
 
 struct Gathered {
-    /// Event loops that have yet to answer.
     left: usize,
     answers: Option<Vec<Answer>>,
     done: Option<Done>,

@@ -4,11 +4,11 @@ use std::time::{Instant, SystemTime};
 
 use millrace_session::Seconds;
 
-/// Time since the process started. Event loops read it once a turn and pass it on.
+/// Time since the process started, which event loops read once a turn and pass on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     start: Instant,
-    /// Milliseconds since 1970 at the start. Stored times derive from it.
+    /// Milliseconds since 1970 at the start, from which stored times derive.
     unix_start_ms: u64,
     /// Microseconds within that millisecond, so that spans of several pods can be compared.
     unix_start_us: u32,
@@ -51,7 +51,6 @@ impl Clock {
         1000 * (1000 * self.unix_start_ms + u64::from(self.unix_start_us) + micros)
     }
 
-    /// Milliseconds since 1970 at a second of this process.
     pub(crate) fn unix_ms(&self, at: Seconds) -> u64 {
         self.unix_start_ms + 1000 * u64::from(at)
     }

@@ -21,17 +21,16 @@ const ALONE: &str = "edge";
 /// [`Config::default`] listens nowhere.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
-    /// MQTT over TCP. Port 0 takes a free port, see [`crate::Edge::mqtt_addresses`].
+    /// MQTT over TCP; port 0 takes a free port, see [`crate::Edge::mqtt_addresses`].
     pub mqtt_listen: Vec<SocketAddr>,
     /// MQTT over WebSocket, path `/mqtt`.
     pub ws_listen: Vec<SocketAddr>,
-    /// MQTT over TLS. A client can also open a WebSocket there.
+    /// A client can also open a WebSocket there.
     pub mqtts_listen: Vec<SocketAddr>,
-    /// MQTT over WebSocket over TLS. A client can also speak MQTT at once.
+    /// A client can also speak MQTT at once.
     pub wss_listen: Vec<SocketAddr>,
     /// Certificates, required for `mqtts_listen` and `wss_listen`.
     pub tls: Option<Files>,
-    /// Web pages that can open a WebSocket.
     pub ws_origins: Origins,
     /// Brokers that are created at the start if they are missing, besides `default`.
     pub brokers: Vec<String>,
@@ -42,7 +41,7 @@ pub struct Config {
     pub gateway_from: Vec<IpNet>,
     /// Networks without limits per address.
     pub unlimited_from: Networks,
-    /// The name of this process among several that share a store. `None`: its store is its own.
+    /// The name of this process among several that share a store; `None`: its store is its own.
     pub pod: Option<String>,
     /// The network between pods. Without it, pods notice each other's changes through the store alone: later, and only stored
     /// ones.
@@ -58,7 +57,7 @@ pub struct Config {
     /// Samples messages and traces them; `None`: no traces.
     pub tracer: Option<Arc<Tracer>>,
     pub limits: Limits,
-    /// Offset of this process's wall clock from the machine's, in milliseconds. For tests.
+    /// Offset of this process's wall clock from the machine's, in milliseconds, for tests.
     #[doc(hidden)]
     pub clock_ahead_ms: i64,
 }
@@ -78,7 +77,6 @@ impl Config {
         self.pod.as_deref().unwrap_or(ALONE)
     }
 
-    /// The brokers that exist from the start.
     pub(crate) fn broker_names(&self) -> impl Iterator<Item = &str> {
         [DEFAULT_BROKER].into_iter().chain(self.brokers.iter().map(String::as_str))
     }
@@ -87,7 +85,6 @@ impl Config {
 /// Authentication and authorization by files.
 #[derive(Clone, Debug)]
 pub struct Authentication {
-    /// Accept clients without user name.
     pub allow_anonymous: bool,
     /// `user:hash` lines as `millrace passwd` writes them.
     pub password_file: Option<PathBuf>,

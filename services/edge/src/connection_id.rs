@@ -3,7 +3,6 @@
 /// A connection of the process: a slot may be used again, a generation is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ConnectionId {
-    /// The event loop that has the connection.
     pub(crate) core: u16,
     pub(crate) slot: u32,
     pub(crate) generation: u32,

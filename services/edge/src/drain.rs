@@ -6,20 +6,18 @@ use std::time::Duration;
 
 use crate::clock::Millis;
 
-/// The rate of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DrainRate {
     /// Clients a second; 0: all at once.
     pub per_second: u32,
-    /// The longest duration. The rate is raised if there are too many clients for it.
+    /// The longest duration: the rate is raised if there are too many clients for it.
     pub at_most: Duration,
 }
 
-/// A drain in progress.
 pub struct Draining(pub(crate) Arc<Drain>);
 
 impl Draining {
-    /// Waits until every client is disconnected. False after `at_most`.
+    /// Waits until every client is disconnected; false after `at_most`.
     #[must_use]
     pub fn wait(&self, at_most: Duration) -> bool {
         let at_work = self.0.at_work.lock().unwrap_or_else(PoisonError::into_inner);
@@ -27,7 +25,6 @@ impl Draining {
         *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
     }
 
-    /// Clients a second.
     pub fn per_second(&self) -> u64 {
         self.0.per_second
     }

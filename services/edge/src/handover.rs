@@ -8,7 +8,6 @@ use crate::origin::Origin;
 use crate::outbound::Outbound;
 use crate::ws::frames::Decoder;
 
-/// A connection on its way to the core that owns its client id.
 pub(crate) struct Adopted {
     pub(crate) stream: Socket,
     pub(crate) transport: Transport,
@@ -35,7 +34,7 @@ pub(crate) enum Transport {
     WebSocket(Box<Decoder>),
 }
 
-/// The owner that was found for the client id of a CONNECT. Kept until the CONNECT is carried out.
+/// The owner that was found for the client id of a CONNECT, kept until the CONNECT is carried out.
 #[derive(Debug)]
 pub(crate) struct Arrival {
     pub(crate) broker: u64,

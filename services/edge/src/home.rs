@@ -15,7 +15,6 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The owner of a client id.
 #[derive(Debug)]
 pub(crate) enum Owner {
     /// The home loop of its broker, at least until the claim is dropped.
@@ -43,12 +42,11 @@ impl Owner {
     }
 }
 
-/// The home of one broker.
 #[derive(Debug)]
 pub(crate) struct Home {
     broker: u64,
     broker_name: Box<str>,
-    /// Set once. A broker without it is spread from the start.
+    /// Set once; a broker without it is spread from the start.
     place: OnceLock<Place>,
     claims: Mutex<Claims>,
     /// The broker has spread and no claim is left: nothing can be at home again.
@@ -71,7 +69,6 @@ struct Claims {
 }
 
 impl Home {
-    /// The home of a broker with this id and name.
     pub(crate) fn new(broker: u64, broker_name: &str) -> Arc<Self> {
         Arc::new(Self {
             broker,
@@ -130,7 +127,7 @@ impl Home {
         (!self.is_left.load(Ordering::Acquire) && !self.claims().has_spread).then_some(place.core)
     }
 
-    /// Spreads the broker. Claimed client ids stay at home until their claims are dropped.
+    /// Claimed client ids stay at home until their claims are dropped.
     pub(crate) fn spread(&self) {
         self.spread_now(&mut self.claims());
     }
@@ -163,7 +160,6 @@ impl Home {
         }
     }
 
-    /// Client ids with a claim.
     pub(crate) fn claimed(&self) -> usize {
         self.claims().counts.len()
     }
@@ -192,7 +188,6 @@ impl HomeClaim {
         self.is_left_to_session = true;
     }
 
-    /// The broker's id, and the hash.
     pub(crate) fn key(&self) -> (u64, u64) {
         (self.home.broker, self.hash)
     }

@@ -87,7 +87,7 @@ impl Incidents {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Counts an incident. True for the first one, if none was in the window before.
+    /// Counts an incident; true for the first one, if none was in the window before.
     pub(crate) fn note(&self, note: &Note<'_>, count: u64, now_ms: u64) -> bool {
         if !self.is_on() || count == 0 {
             return false;

@@ -1,4 +1,4 @@
-//! All limits of the edge.
+//! Limits of the edge.
 
 use millrace_router::MatchLimits;
 
@@ -12,7 +12,7 @@ pub(crate) const MATCH: MatchLimits =
 /// delivery for each share name.
 pub(crate) const SHARE_NAMES_PER_FILTER_MAX: usize = 250;
 
-/// Bytes of one event loop's cache of topics' receivers. The least recently used topics are evicted.
+/// Bytes of one event loop's cache of topics' receivers; the least recently used topics are evicted.
 pub(crate) const ROUTE_CACHE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 pub(crate) const CONNECTIONS_PER_ADDRESS_MAX: u32 = 10_000;
@@ -30,120 +30,96 @@ pub(crate) const TOPIC_ALIAS_BYTES_FREE: usize = 4 * 1024;
 pub const TOPIC_BYTES_MAX: u16 = 4_096;
 const _: () = assert!(TOPIC_BYTES_MAX as usize == millrace_layers::limits::TOPIC_BYTES_MAX);
 
-/// The limits of an edge process. Each is a setting of the same name (`--packet-size-max`, `packet_size_max` in the file,
-/// `MILLRACE_PACKET_SIZE_MAX`).
+/// The limits of an edge process. Each is a setting of the same name, whose help text (in the `millrace` crate) has its
+/// unit and what happens beyond it. The comments here say why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections of all brokers. A further connection is closed (or refused with 0x89).
+    /// A further connection is closed, or refused with 0x89.
     pub connections_max: u32,
-    /// Connections of one broker, so that one tenant does not take all of `connections_max`. A further CONNECT is refused (0x97).
+    /// One tenant must not take all of `connections_max`; a further CONNECT is refused with 0x97.
     pub connections_per_broker_max: u32,
-    /// Connections of one address (IPv6: of one /64), so that it does not take all of `connections_max`. A further connection is
-    /// closed. 0: a quarter of the files that the process can open, because one address must not use those up either; at most
-    /// 10,000, which is room for a site of many devices behind one address.
+    /// One address may use up neither `connections_max` nor the files that the process can open: 0 is a quarter of them, and
+    /// at most 10,000, which is room for a site of many devices behind one address.
     pub connections_per_address_max: u32,
-    /// Connections a second of one address; 0: no limit. A further connection is closed.
     pub connects_per_address_per_second_max: u32,
-    /// Connections of one address at once after a quiet time. The default lets the devices of a site reconnect together.
+    /// The default lets the devices of a site reconnect together.
     pub connects_per_address_burst: u32,
-    /// Admitted CONNECTs a second, of all brokers; 0: no limit. The default is about the capacity of two cores when persistent
-    /// sessions reconnect (18,000 of them take 2.3 to 4 s of CPU time), so that a storm takes the whole machine but not more.
+    /// The default is about the capacity of two cores when persistent sessions reconnect (18,000 of them take 2.3 to 4 s of
+    /// CPU time), so that a storm takes the whole machine but not more.
     pub connects_per_second_max: u32,
-    /// Admitted CONNECTs at once after a quiet time. The default is two seconds' worth: that many clients reconnect without
-    /// noticing the rate.
+    /// The default is two seconds' worth: that many clients reconnect without noticing the rate.
     pub connects_burst: u32,
-    /// CONNECTs over the rate in the queue, by brokers in turn, half of them of one broker. Further ones are refused (0x9F, or
-    /// 0x89 when the server cannot keep up). As many delayed refusals are remembered. The default is a second's worth for one
-    /// broker.
+    /// Further CONNECTs are refused with 0x9F, or 0x89 when the server cannot keep up. As many delayed refusals are remembered.
+    /// The default is a second's worth for one broker.
     pub connects_waiting_max: u32,
     /// Refusals are spread over this many milliseconds at random, so that clients that came together do not come back together.
     pub refusal_spread_ms: u16,
-    /// Seconds from accept to a whole CONNECT: a connection that sends none must not hold a socket.
+    /// A connection that sends no CONNECT must not hold a socket.
     pub connect_timeout_s: u16,
-    /// Largest packet from a client, bytes (Maximum Packet Size of CONNACK).
+    /// Maximum Packet Size of CONNACK.
     pub packet_size_max: u32,
-    /// Largest CONNECT, bytes: the server buffers it before it knows the client. The largest will and password fit.
+    /// The server buffers a CONNECT before it knows the client; the largest will and password fit.
     pub connect_size_max: u32,
-    /// Largest keep alive, seconds. A 5.0 client that asks for more (or for none) gets this one in CONNACK. 0: no limit.
+    /// A 5.0 client that asks for more (or for none) gets this one in CONNACK.
     pub keep_alive_max_s: u16,
-    /// Longest client identifier, bytes.
     pub client_id_bytes_max: u16,
-    /// Unacknowledged QoS 1 and 2 messages from a client (Receive Maximum of CONNACK).
+    /// Receive Maximum of CONNACK.
     pub receive_maximum: u16,
-    /// Unacknowledged QoS 1 and 2 messages to one client, whatever it allows (a 3.x client cannot name a limit): bounds the
+    /// The server keeps to it whatever the client allows, because a 3.x client cannot name a limit; it bounds the
     /// retransmissions after a reconnect.
     pub inflight_max: u16,
-    /// Topic aliases that a client can set (Topic Alias Maximum of CONNACK): each costs memory for a topic.
+    /// Topic Alias Maximum of CONNACK: each alias costs memory for a topic.
     pub topic_alias_max: u16,
-    /// Bytes of one client's aliased topics. Beyond it the connection is closed (0x97), because a server cannot refuse an alias
-    /// and go on.
+    /// Beyond it the connection is closed (0x97), because a server cannot refuse an alias and go on.
     pub topic_alias_bytes_max: u32,
-    /// The same of all clients of one broker; 0: a sixteenth of `memory_max`, and 64 MiB at least. The first 4 KiB of each
-    /// connection do not count, so that a fleet of ordinary devices never reaches it.
+    /// The first 4 KiB of each connection do not count, so that a fleet of ordinary devices never reaches it.
     pub topic_alias_bytes_per_broker_max: u64,
-    /// Topic aliases towards one client, whatever it allows.
+    /// The server sets no more aliases, whatever the client allows.
     pub topic_alias_outbound_max: u16,
-    /// Subscriptions of one session. A persistent session has 1000 at most, so that one transaction can delete it.
+    /// A persistent session has 1000 at most, so that one transaction can delete it.
     pub subscriptions_per_session_max: u32,
-    /// Levels of a topic filter or topic name: bounds the work of a match.
+    /// Bounds the work of a match.
     pub topic_levels_max: u16,
-    /// Longest topic filter or topic name, bytes. Over [`TOPIC_BYTES_MAX`] the store has no key for a retained message.
+    /// Over [`TOPIC_BYTES_MAX`] the store has no key for a retained message.
     pub topic_bytes_max: u16,
-    /// Longest session expiry, seconds. A 5.0 client that asks for more gets this one in CONNACK.
     pub session_expiry_max_s: u32,
-    /// Session expiry of 3.x clients without clean session, seconds.
     pub session_expiry_v3_s: u32,
-    /// Queued messages of the sessions of one topic filter: beyond it the oldest are dropped and counted. Without a store: of one
-    /// session, offline or over its receive maximum.
+    /// Beyond it the oldest messages are dropped and counted. Without a store it counts one session, offline or over its
+    /// receive maximum.
     pub queue_messages_max: u32,
-    /// Queued bytes (topic, properties and payload) of one session.
+    /// Counts topic, properties and payload.
     pub queue_bytes_max: u64,
-    /// Memory of the messages of one broker's in-memory sessions, bytes, queued or unacknowledged. A message counts once, however
-    /// many sessions hold it. Beyond it, a session that holds more than a few small messages gets no further ones. 0: half of
-    /// `queue_memory_max`, and 64 MiB at least.
+    /// A message counts once, however many sessions hold it, queued or unacknowledged. Beyond the limit, a session that holds
+    /// more than a few small messages gets no further ones.
     pub queue_memory_per_broker_max: u64,
-    /// The same of all brokers; 0: a quarter of `memory_max`. Beyond it in-memory sessions get no messages that they would have
-    /// to queue.
+    /// Beyond it in-memory sessions get no messages that they would have to queue.
     pub queue_memory_max: u64,
-    /// Memory of the filters of one broker's connected or in-memory sessions, bytes; 0: half of `filter_memory_max`. Beyond it a
-    /// SUBSCRIBE is refused (0x97).
+    /// Beyond it a SUBSCRIBE is refused with 0x97.
     pub filter_memory_per_broker_max: u64,
-    /// The same of all brokers; 0: a quarter of `memory_max`, and 256 MiB at least.
     pub filter_memory_max: u64,
-    /// Retained messages of one broker.
     pub retained_messages_max: u32,
-    /// Memory that the process can use, bytes; 0: the limit of its cgroup or the memory of the machine. From 70 % on load is
-    /// shed, in the order of `memory::Pressure`.
+    /// From 70 % on load is shed, in the order of `memory::Pressure`.
     pub memory_max: u64,
-    /// Memory of one broker's retained messages, bytes, with about 100 bytes for each level of a topic. Beyond it a retained
-    /// message is refused (0x97).
+    /// Beyond it a retained message is refused with 0x97.
     pub retained_bytes_max: u64,
-    /// Bytes queued for a busy socket above which QoS 0 messages to it are dropped.
     pub outbound_soft_bytes: u32,
-    /// Bytes queued for a busy socket above which the connection is closed (0x97). Acknowledgements and QoS 1 within the receive
-    /// maximum stay below it.
+    /// The connection is closed with 0x97; acknowledgements and QoS 1 within the receive maximum stay below it.
     pub outbound_hard_bytes: u32,
-    /// Bytes of replies (PINGRESP, PUBACK, PUBREC, SUBACK, pongs) queued for a client that does not read them. Beyond it the
-    /// server stops reading from the client until half of them are written.
+    /// Beyond it the server stops reading from the client until half of the replies (PINGRESP, PUBACK, PUBREC, SUBACK,
+    /// pongs) are written.
     pub answers_bytes_max: u32,
-    /// Seconds after which the server closes such a client.
     pub answers_timeout_s: u16,
-    /// Client ids of one broker that one event loop serves, so that messages between them cross no loops. A broker with more
-    /// spreads over all loops until the process ends; clients at home stay there. 0: every broker is spread from the start.
+    /// Messages between the client ids of one loop cross no loops. A broker with more client ids spreads over all loops
+    /// until the process ends; clients at home stay there.
     pub home_clients_max: u32,
-    /// Bytes between two cores above which reading from publishers pauses.
     pub mailbox_bytes_max: u32,
-    /// Bytes queued for the store. Brokers with queued bytes have equal shares; reading from the publishers of a broker over its
-    /// share pauses.
+    /// Brokers with queued bytes have equal shares; reading from the publishers of a broker over its share pauses.
     pub store_bytes_max: u32,
-    /// Seconds between updates of the `$SYS` topics of each broker; 0: never.
     pub sys_interval_s: u16,
-    /// Brokers with metrics of their own, the busiest; the others are summed. Each has about 80 series per pod.
+    /// The other brokers are summed: each named one has about 80 series per pod.
     pub metrics_brokers_max: u16,
-    /// Seconds between flushes of usage to the store; 0: never, then only stored messages are counted. A killed process loses the
-    /// usage since the last flush.
+    /// 0: only stored messages are counted. A killed process loses the usage since the last flush.
     pub usage_interval_s: u16,
-    /// Largest HTTP request head of a WebSocket handshake, bytes.
     pub http_head_bytes_max: u16,
 }
 

@@ -48,7 +48,7 @@ pub(crate) enum Mail {
     /// A committed message for the persistent sessions on this core. A session delivers this copy, or reads the message
     /// from the store.
     Committed(Arc<Committed>),
-    /// Notices may be lost: sessions look in the store. `None`: for all brokers.
+    /// Notices may be lost: sessions look in the store; `None`: for all brokers.
     LookAround(Option<u64>),
     /// The messages of these publishers are durable, or could not be stored.
     Stored {
@@ -90,7 +90,6 @@ pub(crate) enum Mail {
     Purge(Box<Purge>, Option<HomeClaim>),
     /// Result of a client's admission to a managed broker.
     Entered(Box<Entered>),
-    /// Result of a client's SCRAM step.
     Attempted(Box<Attempted>),
     AccessChanged(Arc<Broker>),
     Clients(Arc<Asked>),
@@ -118,7 +117,6 @@ impl Mail {
 
 pub(crate) type Mailbox = millrace_mailbox::Mailbox<Mail, Waker>;
 
-/// Asks every event loop for its clients of a broker.
 pub(crate) fn ask_clients(mailboxes: &[Mailbox], broker: Arc<Broker>, question: Question, done: Done) {
     let asked = Arc::new(Asked::new(mailboxes.len(), broker, question, done));
     for mailbox in mailboxes {

@@ -18,7 +18,6 @@ pub(crate) enum Pressure {
 }
 
 impl Pressure {
-    /// The name of the level in log lines.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -66,7 +65,7 @@ impl Memory {
         }
     }
 
-    /// Measures the process's memory. Returns the level if it has changed.
+    /// Measures the process's memory; returns the level if it has changed.
     pub(crate) fn look(&self) -> Option<Pressure> {
         self.note(resident()?)
     }

@@ -22,7 +22,7 @@ use crate::region::{AnswerSink, Region};
 use crate::routes::Routes;
 use crate::start::Edge;
 
-/// A question to the pods of a region. Dropping it ends the replies.
+/// A question to the pods of a region; dropping it ends the replies.
 pub struct Asking {
     /// The name of this pod, if there are several.
     pub pod: Option<String>,
@@ -172,7 +172,7 @@ impl Edge {
         Ok(answer)
     }
 
-    /// Spreads a broker over all event loops. For tests.
+    /// Spreads a broker over all event loops, for tests.
     #[doc(hidden)]
     pub fn spread(&self, broker: &str) {
         if let Some(broker) = self.process.brokers.get(broker) {
@@ -180,7 +180,7 @@ impl Edge {
         }
     }
 
-    /// Client ids of a broker that belong to its home loop. For tests.
+    /// For tests: client ids of a broker that belong to its home loop.
     #[doc(hidden)]
     #[must_use]
     pub fn clients_at_home(&self, broker: &str) -> usize {

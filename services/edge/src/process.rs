@@ -48,10 +48,10 @@ pub(crate) struct Process {
     pub(crate) tls: Option<Tls>,
     pub(crate) notices: Notices,
     pub(crate) authenticator: Authenticator,
-    /// Authenticates clients of managed brokers. Set with a store.
+    /// Authenticates clients of managed brokers; set with a store.
     pub(crate) authentication: Option<AuthenticationService>,
     pub(crate) _reporters: Option<Reporters>,
-    /// Persistent state. Without a store, state ends with the process.
+    /// Persistent state; without a store, state ends with the process.
     pub(crate) store: Option<Store>,
     pub(crate) webhooks: Option<Webhooks>,
     pub(crate) region: Option<Arc<Region>>,

@@ -40,7 +40,7 @@ use crate::webhooks::Webhooks;
 #[error("{0}")]
 pub struct StartError(pub String);
 
-/// A running edge: event loops, listeners and their state. Dropping it without [`Edge::shutdown`] stops the loops at once.
+/// A running edge: event loops, listeners and their state; dropping it without [`Edge::shutdown`] stops the loops at once.
 pub struct Edge {
     pub(crate) process: Arc<Process>,
     mqtt_addresses: Vec<SocketAddr>,
@@ -207,7 +207,6 @@ fn start_region(
     }
 }
 
-/// Starts the event loops.
 fn run(process: Arc<Process>, polls: Vec<Poll>, bound: Bound) -> Result<Edge, StartError> {
     let grace = Arc::new(OnceLock::new());
     let threads = Vec::new();
@@ -243,22 +242,18 @@ impl Edge {
         &self.mqtt_addresses
     }
 
-    /// MQTT over WebSocket.
     pub fn ws_addresses(&self) -> &[SocketAddr] {
         &self.ws_addresses
     }
 
-    /// MQTT over TLS.
     pub fn mqtts_addresses(&self) -> &[SocketAddr] {
         &self.mqtts_addresses
     }
 
-    /// MQTT over WebSocket over TLS.
     pub fn wss_addresses(&self) -> &[SocketAddr] {
         &self.wss_addresses
     }
 
-    /// Addresses for the gateway.
     pub fn gateway_addresses(&self) -> &[SocketAddr] {
         &self.gateway_addresses
     }
@@ -268,7 +263,7 @@ impl Edge {
         self.process.metrics()
     }
 
-    /// Fails while an event loop is stuck or accepts no clients, and during a drain. The text names the cause.
+    /// Fails while an event loop is stuck or accepts no clients, and during a drain; the text names the cause.
     pub fn health(&self) -> Result<(), String> {
         self.process.health()
     }
@@ -279,12 +274,10 @@ impl Edge {
         self.process.region.as_ref().and_then(|region| region.health())
     }
 
-    /// Whether the clients are being sent away.
     pub fn is_draining(&self) -> bool {
         self.process.drain.get().is_some()
     }
 
-    /// Open connections.
     pub fn connections(&self) -> u64 {
         self.process.open_connections()
     }

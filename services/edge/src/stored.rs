@@ -7,16 +7,13 @@ use millrace_session::Message;
 use crate::clock::Clock;
 use crate::encoding::record;
 
-/// A decoded message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodedMessage {
     /// 0 to 2.
     pub qos: u8,
     /// Unix milliseconds, in whole seconds; `None` when it never expires.
     pub expires_at_ms: Option<u64>,
-    /// Names and values.
     pub properties: Vec<(String, Vec<u8>)>,
-    /// The bytes as published.
     pub payload: Vec<u8>,
 }
 
@@ -60,20 +57,16 @@ fn named(property: Property<'_>) -> (String, Vec<u8>) {
     }
 }
 
-/// The options of a stored subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubscriptionOptions {
     /// Highest QoS, 0 to 2.
     pub qos: u8,
-    /// Skip messages that the client published.
     pub no_local: bool,
-    /// Keep the publisher's RETAIN flag.
     pub retain_as_published: bool,
     /// 0: retained messages with each SUBSCRIBE; 1: with the first one only; 2: never.
     pub retain_handling: u8,
 }
 
-/// Decodes the options byte of a stored subscription.
 #[must_use]
 pub fn subscription_options(bits: u8) -> SubscriptionOptions {
     SubscriptionOptions {
@@ -96,7 +89,6 @@ pub fn is_for(filter: &str, topic: &str) -> bool {
     topic::matches(filter, topic)
 }
 
-/// True for a valid topic name.
 #[must_use]
 pub fn is_topic(text: &str) -> bool {
     topic::is_valid_name(text)

@@ -37,7 +37,6 @@ pub(crate) struct Streams {
 #[derive(Debug, Default)]
 pub(crate) struct Subscribers {
     count: AtomicU64,
-    /// Changes whenever a subscriber comes or goes.
     changes: AtomicU64,
 }
 
@@ -58,7 +57,6 @@ const ENDED_MAX: usize = 1_000;
 /// How long transactions check the topics of changed filters after a conflict: more changes are likely.
 const STIRRED_MS: u64 = 5_000;
 
-/// A shared subscription that has a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct StoredGroup {
     pub(crate) stream: StreamId,
@@ -67,7 +65,7 @@ pub(crate) struct StoredGroup {
 }
 
 impl StoredGroup {
-    /// Its number in sessions. Numbers of groups without a stream are odd.
+    /// Its number in sessions; numbers of groups without a stream are odd.
     pub(crate) fn number(&self) -> u64 {
         self.stream << 1
     }
@@ -92,7 +90,7 @@ pub(crate) struct TopicStreams {
     pub(crate) groups: Box<[Arc<StoredGroup>]>,
     /// The topic matches more filters than `limits::MATCH` allows: `streams` is empty, and nothing may be stored.
     pub(crate) is_over_limit: bool,
-    /// Streams of webhooks among `streams`, with the webhooks' names. They store messages of all QoS.
+    /// Streams of webhooks among `streams`, with the webhooks' names; they store messages of all QoS.
     pub(crate) hooks: Box<[(StreamRef, Arc<str>)]>,
     pub(crate) visited: usize,
 }

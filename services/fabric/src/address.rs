@@ -48,7 +48,6 @@ impl To {
         matches!(self, Self::Pod(to) | Self::At { pod: to, .. } if to == pod)
     }
 
-    /// The last parts of its subject.
     fn tail(self) -> String {
         match self {
             Self::Broker(broker) => format!("b.{broker}"),

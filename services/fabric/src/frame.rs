@@ -41,7 +41,6 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// The number after the last message.
     pub(crate) fn next(&self) -> u64 {
         self.first.saturating_add(u64::from(self.count))
     }

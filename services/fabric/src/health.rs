@@ -14,7 +14,6 @@ pub struct Health {
     pub reconnects: u64,
     /// Round-trip time to the server, measured every few seconds.
     pub rtt: Option<Duration>,
-    /// Other pods that are alive.
     pub pods: usize,
     /// The problem and its remedy.
     pub problem: Option<String>,
@@ -35,7 +34,6 @@ impl fmt::Display for Health {
     }
 }
 
-/// Explains a failed connect and names the remedy.
 pub(crate) fn explain_connect(server: &str, error: &str) -> String {
     let lower = error.to_lowercase();
     let advice = match () {

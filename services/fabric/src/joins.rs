@@ -8,7 +8,7 @@ use crate::clock::Millis;
 
 /// Time for an answer, milliseconds, until the announcement is repeated.
 const ANSWER_MS_MAX: u64 = 1000;
-/// Repetitions. Together with the longest outage they end before a sender forgets a receiver.
+/// Repetitions: with the longest outage they end before a sender forgets a receiver.
 const TRIES_MAX: u32 = 20;
 
 #[derive(Debug)]

@@ -10,7 +10,7 @@ pub struct FabricLimits {
     /// Bytes of one NATS message (less when the server accepts less); longer batches are sent in parts.
     pub part_bytes_max: u32,
     pub message_bytes_max: u32,
-    /// Bytes queued for sending. Above it messages are dropped, because a live copy that late is of little use.
+    /// Bytes queued for sending; above it messages are dropped, because a live copy that late is of little use.
     pub queue_bytes_max: u32,
     /// Bytes queued for one receiver, so that no broker takes the whole queue.
     pub queue_bytes_per_receiver_max: u32,
@@ -35,13 +35,13 @@ pub struct FabricLimits {
     pub pod_gone_ms: u32,
     /// Longest time until a join is reported, confirmed or not, milliseconds.
     pub join_wait_ms: u32,
-    /// Time after connecting in which other pods announce themselves, milliseconds. No join is confirmed before.
+    /// Time after connecting in which other pods announce themselves, milliseconds; no join is confirmed before.
     pub settle_ms: u32,
     /// Longest outage of this pod after which numbers still show every loss, milliseconds; after a longer one every join is in
     /// doubt. Less than half of 64 heartbeats.
     pub outage_ms_max: u32,
     pub connect_timeout_ms: u32,
-    /// Longest wait before a failed server is tried again, milliseconds. It starts at 100 ms and doubles.
+    /// Longest wait before a failed server is tried again, milliseconds; it starts at 100 ms and doubles.
     pub reconnect_ms_max: u32,
     /// Interval of pings to the server, milliseconds; the third without an answer ends the connection.
     pub ping_ms: u32,

@@ -8,7 +8,7 @@ use crate::limits::FabricLimits;
 
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// `nats://host:port` or `tls://host:port`. Servers that these announce are ignored.
+    /// `nats://host:port` or `tls://host:port`; servers that these announce are ignored.
     pub servers: Vec<String>,
     /// Letters, digits, `-` and `_`, 64 at most. Pods of other regions on the same servers are ignored.
     pub region: String,

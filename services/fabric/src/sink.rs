@@ -12,7 +12,7 @@ pub trait Sink: Send + Sync + 'static {
     /// Messages of one pod, in the order in which it sent them to this receiver.
     fn receive(&self, batch: &Batch);
 
-    /// Messages are lost. Earlier messages were passed before this call, later ones follow.
+    /// Messages are lost: earlier ones were passed before this call, later ones follow.
     fn gap(&self, gap: &Gap);
 
     /// A broker (as such, or at this pod) or group is joined. Also called for [`To::Pods`] and this pod itself. With `complete`,
@@ -22,7 +22,7 @@ pub trait Sink: Send + Sync + 'static {
         let _ = (to, complete);
     }
 
-    /// Another pod has appeared or returned. Unless it `is_new`, its earlier messages may be missing.
+    /// Another pod has appeared or returned; unless it `is_new`, its earlier messages may be missing.
     fn pod_came(&self, pod: PodId, name: &str, is_new: bool) {
         let _ = (pod, name, is_new);
     }

@@ -1,8 +1,8 @@
-//! A mailbox carries batches of work from any thread to one event loop.
-//!
+//! A mailbox carries batches of work from any thread to one event loop; it knows neither the work nor how the loop sleeps.
 //! The loop takes all waiting work once per turn and announces when it is about to sleep; a thread that delivers work to a
-//! sleeping loop wakes it. This crate knows neither the work nor how a loop sleeps. `make loom` runs the tests in every order
-//! in which the threads can meet.
+//! sleeping loop wakes it.
+//!
+//! `make loom` runs the tests in every order in which the threads can meet.
 
 #![allow(missing_docs, reason = "a comment says only what name and type do not")]
 

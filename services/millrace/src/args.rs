@@ -175,7 +175,7 @@ fn operator_token(file: &str) -> Result<OperatorToken, String> {
     }
 }
 
-/// A server reference as section 4.11 of MQTT 5.0 recommends: several servers with spaces between them. The names are
+/// A server reference as section 4.11 of MQTT 5.0 recommends: several servers with spaces between them; the names are
 /// not checked.
 fn server_reference(text: &str) -> Result<String, String> {
     let fits = (1..=SERVER_REFERENCE_BYTES_MAX).contains(&text.len());

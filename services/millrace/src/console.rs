@@ -26,7 +26,7 @@ struct File {
 /// Made by build.rs; empty without a built console.
 const FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/console.rs"));
 
-/// The page of tenants, and that of operators. Neither port serves the other one's.
+/// The page of tenants, and that of operators; neither port serves the other one's.
 const PAGE: &str = "/index.html";
 const OPERATOR_PAGE: &str = "/operator.html";
 /// Vite names these files by their contents.
@@ -55,7 +55,7 @@ pub(crate) fn around(app: Router, sockets: Sockets) -> Router {
     with_page(app, PAGE, sockets)
 }
 
-/// The pages of operators come before the routes of `app`, if they were built. They use the operator API only.
+/// The pages of operators come before the routes of `app`, if they were built; they use the operator API only.
 pub(crate) fn around_operators(app: Router) -> Router {
     with_page(app, OPERATOR_PAGE, Sockets { ws: Vec::new(), gateway: None })
 }

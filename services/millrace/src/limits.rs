@@ -42,7 +42,7 @@ macro_rules! limits {
 
 /// Shortest secret of secret_key_file, characters: 32 random ones in base64 have 192 bits.
 pub(crate) const SECRET_KEY_CHARS_MIN: usize = 32;
-/// E-mails that wait for the mail server. The server drops and logs an e-mail beyond it.
+/// E-mails that wait for the mail server; the server drops and logs an e-mail beyond it.
 pub(crate) const LETTERS_MAX: usize = 1_000;
 /// How long the mail server may take for one step.
 pub(crate) const SMTP_TIMEOUT: Duration = Duration::from_secs(30);
@@ -143,7 +143,7 @@ limits! {
         "Largest HTTP request head of a WebSocket handshake.";
 }
 
-/// Threads of the API. Requests of one tenant take at most half of them.
+/// Threads of the API; requests of one tenant take at most half of them.
 pub(crate) const API_THREADS: usize = 4;
 /// An endless answer ends when its client does not read for this time.
 pub(crate) const STREAM_STALL_MAX: Duration = Duration::from_secs(30);

@@ -46,7 +46,7 @@ pub(crate) struct NatsArgs {
 }
 
 impl NatsArgs {
-    /// `None` without a network. `pod` is the name of this process among the processes that share a store.
+    /// `None` without a network; `pod` is the name of this process among the processes that share a store.
     pub(crate) fn fabric(self, pod: Option<&str>) -> Result<Option<Settings>, String> {
         let [first, ..] = &self.nats[..] else {
             let set = self.set();

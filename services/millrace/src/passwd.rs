@@ -100,7 +100,7 @@ fn one_line(text: &str) -> Result<&str, String> {
     Ok(line)
 }
 
-/// Replaces the file as a whole, so that no reader sees a part. Only its owner may read it.
+/// Replaces the file as a whole, so that no reader sees a part; only its owner may read it.
 fn replace(file: &Path, text: &str) -> std::io::Result<()> {
     let name = file.file_name().ok_or(std::io::ErrorKind::InvalidInput)?;
     let folder = match file.parent() {

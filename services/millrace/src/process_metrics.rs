@@ -3,7 +3,6 @@
 use std::fmt::Write;
 use std::fs;
 
-/// Label value of a build without a revision.
 const UNKNOWN: &str = "unknown";
 
 /// Prometheus text format.

@@ -11,7 +11,7 @@ pub(crate) type Running = Arc<RwLock<Option<Edge>>>;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A running server. Its methods block, so each request calls them on a thread of its own.
+/// The methods block, so each request calls them on a thread of its own.
 pub(crate) trait Live: Send + Sync {
     /// Ends a session on any pod: closes its connection, publishes its will, removes its data. Returns whether there
     /// was one.

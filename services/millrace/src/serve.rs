@@ -30,7 +30,7 @@ const DRAIN_PROGRESS: Duration = Duration::from_secs(3);
 /// Time to close the store, after drain and grace.
 const STOP_SPARE: Duration = Duration::from_secs(30);
 
-/// Returns after a signal. `ignored` are environment variables that are no setting.
+/// Returns after a signal; `ignored` are environment variables that are no setting.
 pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure> {
     let telemetry = Telemetry::new(&settings.telemetry);
     logs::start(&settings.log_level, settings.log_format, telemetry.log_layer());
@@ -110,7 +110,7 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
     Ok(())
 }
 
-/// Returns the signal that ends the server. On SIGHUP the server reads its files again.
+/// Returns the signal that ends the server; on SIGHUP the server reads its files again.
 fn end(signals: &mut Signals, started: &[Started]) -> Option<i32> {
     for signal in signals.forever() {
         if signal != SIGHUP {
@@ -132,7 +132,7 @@ fn is_turning(running: &Running) -> bool {
     edge.as_ref().is_some_and(|edge| edge.health().is_ok())
 }
 
-/// Disconnects clients at the drain rate, and logs how many are left. The HTTP port goes on meanwhile.
+/// Disconnects clients at the drain rate, and logs how many are left; the HTTP port goes on meanwhile.
 fn drain(running: &Running, pace: &DrainRate) {
     let edge = || running.read().unwrap_or_else(PoisonError::into_inner);
     let Some(draining) = edge().as_ref().map(|edge| edge.drain(pace)) else { return };
@@ -161,7 +161,6 @@ fn for_all(pods: &[Started], what: impl Fn(&Running) + Sync) {
 }
 
 pub(crate) struct Started {
-    /// Name of the pod among the pods that share a store.
     pub(crate) name: Option<String>,
     pub(crate) running: Running,
     at: Addresses,

@@ -58,7 +58,7 @@ pub(crate) struct AdminListen {
 }
 
 impl AdminListen {
-    /// The port above that of the HTTP port, unless a setting names one. Beyond the last port it is any free port.
+    /// The port above that of the HTTP port, unless a setting names one; beyond the last port it is any free port.
     fn of(said: Option<Listen>, http: Option<SocketAddr>) -> Option<Self> {
         let beside = |port: u16| if port == 0 { 0 } else { port.checked_add(ADMIN_PORT_ABOVE).unwrap_or(0) };
         match (said, http) {
@@ -256,7 +256,6 @@ fn check(name: &str, value: &str, flag: &OsString, source: &str) -> Result<(), F
     Err(Failure::Settings(format!("{source}: {name} = \"{value}\" is not allowed: {allowed}")))
 }
 
-/// Limits that depend on each other.
 fn limits_fit(limits: &Limits) -> Result<(), String> {
     let least = 2 * (u64::from(limits.outbound_soft_bytes) + u64::from(limits.mailbox_bytes_max));
     if u64::from(limits.outbound_hard_bytes) >= least {

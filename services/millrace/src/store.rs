@@ -100,7 +100,7 @@ const WITHOUT_FOUNDATIONDB: &str = "store is foundationdb, and this millrace was
     --release -p millrace --features foundationdb`, see services/millrace/docs/operations.md";
 
 impl StoreArgs {
-    /// Also returns the name of this process, or of its first pod, among the processes that share the store.
+    /// Also returns the name of this process, or of its first pod, among the processes that share the store;
     /// `says_data_dir`: a setting names the folder.
     pub(crate) fn place(self, says_data_dir: bool) -> Result<(Place, Option<String>), String> {
         let mut fdb_settings = self.cluster.given().chain([("pod", self.pod.is_some())]);
@@ -181,7 +181,7 @@ impl Opened {
 }
 
 impl Place {
-    /// `None` for memory. Refuses a store that a migration has filled only in part.
+    /// `None` for memory; refuses a store that a migration has filled only in part.
     pub(crate) fn open(&self) -> Result<Option<Opened>, Failure> {
         let opened = self.open_even_unfinished()?;
         match opened.as_ref().map(|store| block_on(copy_is_unfinished(&store.database()))) {
@@ -259,7 +259,7 @@ fn open_folder(path: &Path) -> Result<Embedded, Failure> {
     Ok(opened)
 }
 
-/// The name of a pod that shares its process with others. Numbers begin at 0.
+/// The name of a pod that shares its process with others; numbers begin at 0.
 pub(crate) fn numbered_pod(number: u16) -> String {
     format!("pod-{}", number + 1)
 }

@@ -103,7 +103,7 @@ impl Telemetry {
         self.queue.as_ref()
     }
 
-    /// `source` is the number of the pod, from 0. `None` when no messages are traced.
+    /// `source` is the number of the pod, from 0; `None` when no messages are traced.
     pub(crate) fn tracer(&self, source: usize) -> Option<Arc<Tracer>> {
         let (ratio, per_second_max) = self.traces;
         let queue = self.queue.clone().filter(|_| per_second_max > 0)?;

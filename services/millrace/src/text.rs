@@ -40,7 +40,6 @@ pub(crate) fn head(bytes: &[u8], most: usize) -> String {
     escape(&bytes[..most - back]) + "…"
 }
 
-/// Quotes text for a shell.
 pub(crate) fn quoted(text: &str) -> String {
     let escaped = escape(text.as_bytes());
     let is_plain = |char: char| char.is_ascii_alphanumeric() || "_-./:@%=,".contains(char);
@@ -53,7 +52,6 @@ pub(crate) fn quoted(text: &str) -> String {
     }
 }
 
-/// A number with its thousands apart.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -83,7 +81,6 @@ pub(crate) fn bytes(number: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
-/// A duration in the largest fitting unit.
 pub(crate) fn duration(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds} s"),
@@ -93,7 +90,6 @@ pub(crate) fn duration(seconds: u64) -> String {
     }
 }
 
-/// A time relative to now.
 pub(crate) fn distance(at_ms: u64, now_ms: u64) -> String {
     if at_ms > now_ms {
         format!("in {}", duration((at_ms - now_ms).div_ceil(1_000)))
@@ -102,7 +98,6 @@ pub(crate) fn distance(at_ms: u64, now_ms: u64) -> String {
     }
 }
 
-/// A time, absolute and relative to now.
 pub(crate) fn time(at_ms: u64, now_ms: u64) -> String {
     format!("{} ({})", rfc3339(at_ms), distance(at_ms, now_ms))
 }

@@ -104,9 +104,7 @@ impl RetainHandling {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct SubscribeOptions {
     pub qos: QoS,
-    /// Skip messages that this client published.
     pub no_local: bool,
-    /// Keep the publisher's RETAIN flag.
     pub retain_as_published: bool,
     pub retain_handling: RetainHandling,
 }

@@ -149,7 +149,7 @@ async fn no_form_of_a_private_address_is_connected_to() {
     ] {
         for scheme in ["http", "https"] {
             let reason = reason(&client, get(&format!("{scheme}://{host}:{port}/"))).await;
-            // Some are no name for TLS, and some resolvers do not know them.
+            // Some hosts are not valid names for TLS, and some resolvers do not know them.
             assert!(["forbidden", "resolve", "tls"].contains(&reason), "{host}: {reason}");
         }
     }
@@ -237,7 +237,7 @@ async fn a_slow_host_takes_its_own_places_only() {
     assert_eq!(reason(&client, more).await, "timeout", "there is a place again");
 }
 
-/// A server with TLS for `localhost`, and who has signed its certificate.
+/// Starts a TLS server for `localhost` and 127.0.0.1, and returns its self-signed certificate.
 async fn tls_server(answer: String) -> (SocketAddr, CertificateDer<'static>) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
     let certificate = made.cert.der().clone();

@@ -49,7 +49,6 @@ pub struct Snapshot {
 pub struct MatchLimits {
     /// Filters that can match one topic; each share name of a filter counts.
     pub filters_max: usize,
-    /// Nodes of the trie that one match can visit.
     pub nodes_max: usize,
 }
 

@@ -48,9 +48,7 @@ impl Target {
 pub struct Subscription {
     pub target: Target,
     pub qos: QoS,
-    /// Skip messages that this client published.
     pub no_local: bool,
-    /// Keep the publisher's RETAIN flag.
     pub retain_as_published: bool,
     /// The subscription is persistent; only the caller uses this.
     pub kept: bool,

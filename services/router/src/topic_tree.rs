@@ -23,7 +23,6 @@ pub struct TreeSnapshot<V: Clone> {
     seed: Seed,
 }
 
-/// A value, and the number of its insertion.
 type TreeNode<V> = Node<Option<(V, u64)>>;
 
 impl<V: Clone> Content for Option<V> {
@@ -145,7 +144,6 @@ struct Mark {
 /// Where the levels without wildcards lead to.
 enum Led<V: Clone> {
     Nowhere,
-    /// To the end of the filter.
     End(Arc<TreeNode<V>>),
     /// To a node whose children a wildcard stands for. `rest` follows the wildcard.
     Wildcard {

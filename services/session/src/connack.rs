@@ -8,9 +8,7 @@ use crate::{Connection, Out, Session, SessionSettings};
 pub struct Accept<'a> {
     pub session_present: bool,
     pub assigned_client_id: Option<&'a str>,
-    /// As requested, seconds.
     pub requested_expiry_s: u32,
-    /// As granted, seconds.
     pub granted_expiry_s: u32,
     pub authentication_data: Option<&'a [u8]>,
 }

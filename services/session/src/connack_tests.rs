@@ -4,7 +4,7 @@ use super::*;
 use crate::Effect;
 use crate::test_client::{Client, connect, lines, properties, publish, words};
 
-/// What a new connection does about a CONNECT, and the lines it answers.
+/// Sends a CONNECT to a new connection; returns the effect in words, and the packets of the answer as lines.
 fn connected(connect: Connect<'_>, settings: &SessionSettings) -> (String, Vec<String>) {
     let (mut connection, mut out) = (Connection::new(), Vec::new());
     let version = connect.version;
@@ -84,7 +84,7 @@ fn a_connack_says_what_was_granted_and_only_that() {
         (Version::V5, 0, ACCEPT, format!("CONNACK 0x00 {base} ServerKeepAlive(60)"), 60),
         (Version::V5, 1, expiry, format!("CONNACK 0x00 SessionExpiryInterval(60) {base}"), 1),
         (Version::V5, 1, assigned, format!("CONNACK 0x00 {base} AssignedClientIdentifier(\"auto-1\")"), 1),
-        // A 3.x client cannot be told another keep alive, so its own holds.
+        // A 3.x CONNACK carries no keep alive, so the one of the client holds.
         (Version::V311, 61, expiry, "CONNACK 0x00".into(), 61),
         (Version::V311, 0, present, "CONNACK present 0x00".into(), 0),
         (Version::V31, 61, present, "CONNACK 0x00".into(), 61),
@@ -158,7 +158,7 @@ fn where_to_go_is_told_before_why_as_far_as_both_fit() {
         connection.disconnect_to(ReasonCode::USE_ANOTHER_SERVER, what, Some(to), &mut client.wire);
         assert_eq!(client.read(), [format!("DISCONNECT 0x9C{told}")]);
     }
-    // 3.x is told nothing but that it cannot be here now.
+    // A 3.x client only gets return code 3, server unavailable.
     let (mut connection, mut out) = (Connection::new(), Vec::new());
     connection.input(Packet::Connect(connect(Version::V311)), None, &SessionSettings::default(), &mut out);
     connection.refuse_to(ReasonCode::USE_ANOTHER_SERVER, what, Some(to), &mut out);
@@ -191,7 +191,7 @@ fn nothing_is_done_between_connect_and_its_answer() {
 fn a_connect_that_cannot_be_decoded_is_answered_where_the_version_has_an_answer() {
     //= [MQTT-3.1.2-1] [MQTT-3.1.2-2] [MQTT-3.1.4-1] [MQTT-3.2.2-6] v3.1.1
     //= [MQTT-3.1.2-2] [MQTT-3.1.4-1] v5
-    // Name, level, connect flags; what is answered.
+    // Protocol name, level, connect flags; the answer.
     let cases = [
         (&b"MQTT"[..], 6, 0x02, Some((Version::V5, "CONNACK 0x84"))),
         (b"MQTT", 255, 0x02, Some((Version::V5, "CONNACK 0x84"))),

@@ -73,7 +73,6 @@ impl Session {
         self.keep(&delivery, settings, budget)
     }
 
-    /// Fails when the budget has no room.
     fn hold(&self, delivery: &Delivery<'_>, budget: Option<&Arc<Budget>>) -> Result<Option<Hold>, ()> {
         let Some(budget) = budget.filter(|_| !self.is_stored(delivery) && !delivery.replay) else {
             return Ok(None);

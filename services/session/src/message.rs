@@ -18,7 +18,6 @@ pub type Place = [u8; 12];
 pub struct Trace {
     pub trace_id: [u8; 16],
     pub span_id: [u8; 8],
-    /// The publisher's span.
     pub parent: Option<[u8; 8]>,
     /// Microseconds of the caller's clock.
     pub started_us: u64,

@@ -6,16 +6,13 @@ pub struct SessionSettings {
     pub receive_maximum: u16,
     /// Unacknowledged QoS 1 and 2 messages to one client, whatever it allows.
     pub inflight_max: u16,
-    /// Largest packet from a client, bytes.
     pub packet_size_max: u32,
-    /// Topic aliases that a client can set.
     pub topic_alias_max: u16,
     /// Topic aliases towards one client, whatever it allows.
     pub topic_alias_outbound_max: u16,
     /// 0 for none.
     pub keep_alive_max_s: u16,
     pub session_expiry_max_s: u32,
-    /// Session expiry of 3.x clients without clean session, seconds.
     pub session_expiry_v3_s: u32,
     pub client_id_bytes_max: u16,
     pub queue_messages_max: u32,

@@ -33,13 +33,9 @@ pub enum Value {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanKind {
-    /// A step inside this process.
     Internal,
-    /// Answers a request.
     Server,
-    /// Hands a message to a receiver.
     Producer,
-    /// Takes a message from a sender.
     Consumer,
 }
 

@@ -1,7 +1,6 @@
 //! Starts and stops the network thread of FoundationDB's client library, which a process may start once and must stop
-//! before it exits. Calling the library is `unsafe`, because only this crate enforces that order.
-//!
-//! It never knows keys, transactions or settings of ours.
+//! before it exits. Calling the library is `unsafe`, because only this crate enforces that order. The crate never knows keys,
+//! transactions or settings of ours.
 #![cfg(feature = "foundationdb")]
 
 use std::sync::{Mutex, PoisonError};
@@ -40,7 +39,7 @@ unsafe extern "C" {
     safe fn atexit(function: extern "C" fn()) -> std::ffi::c_int;
 }
 
-/// Starts the network thread. [`stop`] ends it, at the latest when the process exits.
+/// Starts the network thread, which [`stop`] ends, at the latest when the process exits.
 ///
 /// # Errors
 /// It was called before, the library is older than the API version, or the library refuses an option.

@@ -32,7 +32,6 @@ pub struct Details {
     /// Id of the owning organisation; `None` for the operator's brokers.
     pub organisation: Option<String>,
     pub display_name: String,
-    /// No client may connect.
     pub suspended: bool,
     pub created_at_ms: u64,
     /// A spend cap was reached: no client may connect or publish until the cap is raised or the month is over.
@@ -43,10 +42,6 @@ pub struct Details {
 }
 
 impl BrokerRecord {
-    /// The decoded details.
-    ///
-    /// # Errors
-    /// [`crate::Error::Corrupt`].
     pub fn details(&self) -> Result<Document<Details>> {
         if self.details.is_empty() {
             return Ok(Document { value: Details::default(), version: 0 });

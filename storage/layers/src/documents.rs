@@ -35,10 +35,6 @@ impl<T: Serialize> Document<T> {
 }
 
 impl<T: DeserializeOwned> Document<T> {
-    /// Reads the stored form.
-    ///
-    /// # Errors
-    /// [`Error::Corrupt`].
     pub fn decode(mut bytes: &[u8]) -> Result<Self> {
         let version = bytes.try_get_u64()?;
         Ok(Self { value: serde_json::from_slice(bytes).map_err(|_| CORRUPT)?, version })

@@ -17,7 +17,6 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// Each shard is swept by itself.
 pub const SHARDS: u8 = 8;
 
 /// Sorts a will before an expiry of the same time.

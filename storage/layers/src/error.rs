@@ -4,7 +4,6 @@ use millrace_storage::{Error as StoreError, TransactionFailure};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The store failed, or the transaction must be run again.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The session has a newer owner or is gone, so the transaction wrote nothing for it.

@@ -61,7 +61,7 @@ pub fn append(tx: &Transaction, broker: BrokerId, incidents: &[IncidentRecord]) 
     Ok(())
 }
 
-/// Reads up to `limit` incidents before a position in a snapshot, the latest first. The flag says whether there may be
+/// Reads up to `limit` incidents before a position in a snapshot, the latest first; the flag says whether there may be
 /// more.
 pub async fn page(
     tx: &Transaction,

@@ -61,7 +61,6 @@ pub use store::{Store, halved, resized};
 /// Id of a broker, the first element of all its keys; 0 is the region.
 pub type BrokerId = u64;
 
-/// Names a session: its broker, and its client id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SessionId<'a> {
     pub broker: BrokerId,

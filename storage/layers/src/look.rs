@@ -15,14 +15,13 @@ use crate::{
     tuple::Key,
 };
 
-/// A session as one transaction sees it.
 pub struct StoredSession {
     pub record: Record,
     pub subscriptions: Vec<StoredSubscription>,
     pub waiting: WaitingMessages,
 }
 
-/// Snapshot reads. At most `waiting_max` messages are counted.
+/// Snapshot reads; at most `waiting_max` messages are counted.
 pub async fn session(
     tx: &Transaction,
     id: SessionId<'_>,

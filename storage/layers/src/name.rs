@@ -24,7 +24,6 @@ impl<'a> GroupedFilter<'a> {
         shared.unwrap_or(Self { group: b"", filter: name })
     }
 
-    /// The inverse of [`GroupedFilter::parse`].
     #[must_use]
     pub fn name(&self) -> Vec<u8> {
         if self.group.is_empty() {

@@ -23,7 +23,6 @@ pub struct Pod {
     pub until_ms: u64,
 }
 
-/// A session that a pod has lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
     pub session: OwnedSession,

@@ -5,7 +5,7 @@ use millrace_storage::{Version, Versionstamp};
 
 use crate::error::Error;
 
-/// The position of a message in commit order: its transaction's versionstamp, and its number there. As a cursor it
+/// The position of a message in commit order: its transaction's versionstamp, and its number there; as a cursor it
 /// includes all messages up to this one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub [u8; Self::LEN]);

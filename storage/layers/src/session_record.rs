@@ -32,7 +32,6 @@ pub struct Record {
     pub acknowledged: Vec<Position>,
     /// A will that fired leaves this unchanged.
     pub(crate) has_will: bool,
-    /// Data for the session's owner.
     pub details: Bytes,
 }
 

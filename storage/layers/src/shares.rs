@@ -19,7 +19,7 @@ pub struct Use {
     pub subscriptions: u64,
 }
 
-/// The row counts until `until_ms`. Conflicts with no other transaction.
+/// The row counts until `until_ms`; conflicts with no other transaction.
 pub fn say(tx: &Transaction, broker: BrokerId, pod: &[u8], used: Use, until_ms: u64) -> Result<()> {
     let mut value = Vec::with_capacity(48);
     let Use { connections, connects_per_s, publishes_per_s, publish_bytes_per_s, subscriptions } = used;
@@ -34,7 +34,7 @@ pub fn clear(tx: &Transaction, broker: BrokerId, pod: &[u8]) -> Result<()> {
     Ok(tx.clear(pods(broker).bytes(pod))?)
 }
 
-/// Longer than the clocks of pods differ. Older rows are removed.
+/// Longer than the clocks of pods differ; older rows are removed.
 const STALE_MS: u64 = 600_000;
 
 /// Reads the current usage of all other pods in a snapshot, and removes rows that are too old.

@@ -29,16 +29,12 @@ impl Store {
         Self { database }
     }
 
-    /// For transactions of several functions.
     #[must_use]
     pub fn database(&self) -> &Database {
         &self.database
     }
 
     /// Runs a transaction; see [`Database::run`].
-    ///
-    /// # Errors
-    /// The error of `body`, or the store's.
     pub async fn run<T, F, Body>(&self, mut body: F) -> Result<T>
     where
         F: FnMut(Transaction) -> Body,

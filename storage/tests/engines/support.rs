@@ -1,4 +1,4 @@
-//! Engines to test, a clock to turn, numbers to draw.
+//! Helpers of the engine tests: the engines, a clock that a test advances, and seeded random numbers.
 
 use std::{
     any::Any,
@@ -33,7 +33,7 @@ pub(crate) fn foundationdb(host: Arc<TestHost>) -> (Database, Keep) {
     (millrace_storage::FoundationDb::scratch(host).expect("a cluster"), Box::new(()))
 }
 
-/// Time that stands until it is moved; pauses end at once and are counted.
+/// A clock that only moves by [`TestHost::advance`]; pauses end at once and are counted.
 pub(crate) struct TestHost {
     milliseconds: AtomicU64,
     pub(crate) pauses: AtomicU64,

@@ -55,6 +55,7 @@ impl Panel {
         fails
     }
 
+    /// Sleeps as long as the control file says that a sync takes.
     pub(crate) fn take_time(&self) {
         let (min, max) = (self.get(Field::SyncMicrosMin), self.get(Field::SyncMicrosMax));
         if max > 0 {

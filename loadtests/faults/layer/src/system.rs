@@ -1,4 +1,4 @@
-//! System calls that the layer makes itself. They set `errno` as the C library does.
+//! System calls that the layer makes itself; they set `errno` as the C library does.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 

@@ -68,7 +68,7 @@ impl BrokerAccess {
         &self.issuers
     }
 
-    /// `credential` is that of the client's user name. An error says why the client must be disconnected.
+    /// `credential` is that of the client's user name; an error says why the client must be disconnected.
     pub fn review(
         &self,
         standing: &Standing,

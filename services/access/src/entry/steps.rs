@@ -17,7 +17,7 @@ pub struct Shown<'a> {
     pub client_id: &'a str,
     pub user: Option<&'a str>,
     pub password: Option<&'a [u8]>,
-    /// DER. The TLS handshake has proven that the client has the key.
+    /// DER; the TLS handshake has proven that the client has the key.
     pub certificate: Option<&'a [u8]>,
 }
 

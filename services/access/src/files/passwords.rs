@@ -51,7 +51,7 @@ impl PasswordFile {
     }
 }
 
-/// Adds, replaces (`Some` hash) or deletes (`None`) one user's line. All other lines stay, including comments and invalid lines.
+/// Adds, replaces (`Some` hash) or deletes (`None`) one user's line; all other lines stay, also comments and invalid ones.
 pub fn edit(text: &str, user: &str, phc: Option<&str>) -> Result<String, UserError> {
     check_user(user)?;
     let mut out = String::with_capacity(text.len() + 128);

@@ -1,7 +1,7 @@
 //! The file of access rules.
 //!
-//! Each line is a rule; `#` starts a comment line. The first rule that applies decides. Without a matching rule access is denied,
-//! unless the file has no rules at all: then everything is allowed. [`crate::rules`] defines when a rule applies.
+//! Each line is a rule; `#` starts a comment line. Without a matching rule access is denied, unless the file has no rules at
+//! all: then everything is allowed. [`crate::rules`] defines when a rule applies.
 //!
 //! ```text
 //! # what  action     user        topic filter

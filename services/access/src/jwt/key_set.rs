@@ -37,7 +37,6 @@ impl KeySet {
         Self(vec![(None, key)])
     }
 
-    /// Finds the key by id if the token and the keys have ids; otherwise the only key of the algorithm.
     pub(super) fn find(&self, id: Option<&str>, algorithm: JwtAlgorithm) -> Option<&Key> {
         let mut fitting = self.0.iter().filter(|(key_id, key)| {
             key.algorithm() == algorithm && (id.is_none() || key_id.is_none() || key_id.as_deref() == id)

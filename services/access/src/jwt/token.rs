@@ -14,7 +14,6 @@ pub struct JsonWebToken<'a> {
     pub(super) algorithm: JwtAlgorithm,
     pub(super) key: Option<String>,
     pub(super) claims: Map<String, Value>,
-    /// Header and claims as they were signed.
     pub(super) signed: &'a [u8],
     pub(super) signature: Vec<u8>,
 }

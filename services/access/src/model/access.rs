@@ -5,8 +5,7 @@ use super::limits::Limits;
 use super::rule::Rule;
 use super::webhook::WebhookAuth;
 
-/// One record per broker. The methods run in the order: certificate, token, password, webhook. The first that knows the client
-/// decides. A client that presents nothing is anonymous.
+/// One record per broker; [`crate::entry`] has the order in which the methods run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Access {
@@ -16,13 +15,11 @@ pub struct Access {
     pub scram: bool,
     pub tokens: bool,
     pub certificates: CertificateUse,
-    /// The tenant's authentication service, which is asked last.
     pub webhook: Option<WebhookAuth>,
-    /// Rules of all clients; they come last. A client with no rule at all, here, in its group or of its own, can do everything.
-    /// Otherwise it can do only what a rule allows.
+    /// Rules of all clients; they come last.
     pub rules: Vec<Rule>,
     pub limits: Limits,
-    /// The most that limits may be, by the plan of the tenant. `None`: no plan.
+    /// The most that limits may be, by the plan of the tenant; `None`: no plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<Limits>,
 }

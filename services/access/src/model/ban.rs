@@ -17,7 +17,6 @@ pub struct Ban {
     pub user: Option<String>,
     /// An address or a network: `192.0.2.7`, `2001:db8::/32`.
     pub address: Option<String>,
-    /// `None`: the ban has no end.
     pub until_ms: Option<u64>,
     pub reason: Option<String>,
     pub created_at_ms: u64,

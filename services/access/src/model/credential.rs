@@ -22,7 +22,6 @@ pub struct Credential {
     pub scram: Option<ScramVerifier>,
     /// Name of the [`Group`] whose rules follow these.
     pub group: Option<String>,
-    /// They precede the group's rules.
     pub rules: Vec<Rule>,
     /// False: new clients of this user are refused and connected ones are disconnected.
     pub enabled: bool,
@@ -40,7 +39,6 @@ pub struct Credential {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Secret {
-    /// Generated secrets have full entropy, so a fast hash is as safe as a slow one.
     Generated {
         /// Id of the region's key that made the hash, so that the key can be rotated.
         #[serde(default)]
@@ -71,7 +69,6 @@ pub struct ScramVerifier {
 #[serde(default)]
 pub struct Group {
     pub name: String,
-    /// These follow a member's own rules and precede the broker's.
     pub rules: Vec<Rule>,
     pub created_at_ms: u64,
 }

@@ -14,9 +14,9 @@ pub struct JwtIssuer {
     /// Algorithms that its tokens may be signed with. The key determines which of them applies, never the token.
     pub algorithms: Vec<JwtAlgorithm>,
     pub key: JwtKey,
-    /// The required `iss`. `None`: any.
+    /// The required `iss`; `None`: any.
     pub issuer: Option<String>,
-    /// `aud` must contain one of these. Empty: any.
+    /// `aud` must contain one of these; empty: any.
     pub audience: Vec<String>,
     pub claims: ClaimMapping,
     /// Allowed difference of the issuer's clock, seconds.
@@ -52,11 +52,8 @@ pub enum JwtKey {
         /// A `PUBLIC KEY`, or a `CERTIFICATE`, whose key is used.
         pem: String,
     },
-    /// For RS256 and ES256. The issuer rotates its keys by itself.
-    Jwks {
-        /// URL of the key set (RFC 7517 section 5).
-        url: String,
-    },
+    /// For RS256 and ES256; the issuer rotates its keys by itself.
+    Jwks { url: String },
 }
 
 /// Names of claims, and what they mean here.

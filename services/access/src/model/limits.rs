@@ -54,7 +54,6 @@ macro_rules! pairs {
 }
 
 impl Limits {
-    /// These limits, none of them above its ceiling.
     #[must_use]
     pub fn within(&self, ceiling: &Self) -> Self {
         let mut limits = self.clone();
@@ -62,7 +61,7 @@ impl Limits {
         limits
     }
 
-    /// The limits that differ from those of `before`. The others are None.
+    /// The limits that differ from those of `before`; the others are `None`.
     #[must_use]
     pub fn changed_since(&self, before: &Self) -> Self {
         let mut changed = self.clone();

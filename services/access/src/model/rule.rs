@@ -66,7 +66,7 @@ impl Rule {
     }
 }
 
-/// Checks a topic filter by MQTT section 4.7. An error is the problem with its remedy.
+/// Checks a topic filter by MQTT section 4.7.
 pub(crate) fn check_filter(filter: &str) -> Result<(), &'static str> {
     Err(if filter.is_empty() {
         "no topic filter: write # for every topic"

@@ -12,7 +12,7 @@ use crate::limits::{RULES_MAX, WEBHOOK_BATCH_MAX, WEBHOOK_CACHE_S_MAX, WEBHOOK_T
 #[serde(default)]
 pub struct WebhookAuth {
     pub url: String,
-    /// HMAC-SHA-256 of the body, by which the service authenticates the edge. `None`: not signed.
+    /// HMAC-SHA-256 of the body, by which the service authenticates the edge; `None`: not signed.
     pub signing_key: Option<HiddenText>,
     /// After this time the client is refused as if the service were unreachable, milliseconds.
     pub timeout_ms: u32,
@@ -51,7 +51,7 @@ pub struct Webhook {
     pub url: String,
     pub events: Vec<WebhookEvent>,
     pub filters: Vec<String>,
-    /// HMAC-SHA-256 of the body. `None`: not signed.
+    /// HMAC-SHA-256 of the body; `None`: not signed.
     pub signing_key: Option<HiddenText>,
     /// Number of `signing_key`: each new key of a webhook has the next one.
     pub key_number: u32,

@@ -17,7 +17,7 @@ pub(crate) struct Compiled {
     pub(super) qos_max: QoS,
     who: Who,
     filter: Box<str>,
-    /// Length of the literal prefix of every matching topic. Comparing the prefix settles most rules.
+    /// Length of the literal prefix of every matching topic: comparing it settles most rules.
     literal: usize,
     /// Precomputed, because every publish reads it.
     with_client: bool,

@@ -27,7 +27,7 @@ pub enum RuleRefusal {
 }
 
 impl Permissions {
-    /// Takes the client's lists in the order of precedence. Without any rule the client can do everything.
+    /// Takes the client's lists in the order of precedence.
     pub fn new(lists: impl IntoIterator<Item = Arc<RuleList>>) -> Self {
         Self(lists.into_iter().filter(|list| !list.is_empty()).collect())
     }
@@ -54,7 +54,7 @@ impl Permissions {
         decide_publish(rules, client, topic, retain, qos)
     }
 
-    /// Returns the granted QoS. `filter` must be valid and without `$share/<name>/`.
+    /// Returns the granted QoS; `filter` must be valid and without `$share/<name>/`.
     pub fn subscribe(&self, client: ClientIdentity<'_>, filter: &str, qos: QoS) -> Result<QoS, RuleRefusal> {
         if self.is_everything() {
             return Ok(qos);

@@ -6,7 +6,7 @@ use super::exchange::{Exchange, FakeKey, NONCE_BYTES};
 use super::message::First;
 use crate::model::ScramVerifier;
 
-/// The enhanced authentication of one connection, repeated ones included. After a refusal it accepts nothing more.
+/// The enhanced authentication of one connection, repeated ones included; after a refusal it accepts nothing more.
 #[derive(Default)]
 pub struct Enhanced {
     user: Option<Box<str>>,

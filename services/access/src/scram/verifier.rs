@@ -7,7 +7,7 @@ use crate::model::{HiddenBytes, ScramVerifier};
 
 const ROUNDS: NonZeroU32 = NonZeroU32::new(SCRAM_ITERATIONS).expect("not zero");
 
-/// Derives the stored verifier of a password, in tens of milliseconds: too long for an event loop. `salt` must be random.
+/// Derives the stored verifier of a password, in tens of milliseconds: too long for an event loop; `salt` must be random.
 #[must_use]
 pub fn verifier(password: &str, salt: [u8; 16]) -> ScramVerifier {
     derive(password, salt, ROUNDS)

@@ -1,4 +1,3 @@
-/// Slots that one entry can occupy.
 const WAYS: usize = 4;
 
 /// Remembers which passwords were verified recently, so that a reconnecting client does not cost an Argon2 hash each time (tens
@@ -23,7 +22,7 @@ struct Entry {
 }
 
 impl VerifiedCache {
-    /// Creates at least `entries` slots (0: it remembers nothing) that expire after `ttl_s` seconds. `key` must be random.
+    /// Creates at least `entries` slots (0: it remembers nothing) that expire after `ttl_s` seconds; `key` must be random.
     pub fn new(key: &[u8; 32], entries: usize, ttl_s: u32) -> Self {
         let sets = vec![[Entry::default(); WAYS]; entries.div_ceil(WAYS)];
         Self { hasher: blake3::Hasher::new_keyed(key), sets: sets.into(), ttl_s }

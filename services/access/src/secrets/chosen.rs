@@ -4,7 +4,7 @@ use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher as _, PasswordVerifier as _};
 use argon2::{Algorithm, Argon2, Params, Version};
 
-/// Memory of a new hash, KiB. Together with [`PASSES`] and [`LANES`] the smallest cost that OWASP recommends for Argon2id.
+/// Memory of a new hash, KiB: with [`PASSES`] and [`LANES`] the smallest cost that OWASP recommends for Argon2id.
 const MEMORY_KIB: u32 = 19_456;
 const PASSES: u32 = 2;
 const LANES: u32 = 1;
@@ -20,7 +20,7 @@ const DUMMY: &str =
 #[error("the password could not be hashed")]
 pub struct HashError(#[from] argon2::password_hash::Error);
 
-/// Hashes a new password into a PHC string of about 100 bytes. `salt` must be random.
+/// `salt` must be random.
 pub fn hash(password: &[u8], salt: &[u8; SALT_BYTES]) -> Result<String, HashError> {
     let params = Params::new(MEMORY_KIB, PASSES, LANES, None).map_err(argon2::password_hash::Error::from)?;
     hash_with(params, password, salt)

@@ -13,7 +13,7 @@ pub const RANDOM_BYTES: usize = 24;
 /// Prefix of every secret, so that secret scanners recognise leaked ones.
 pub const PREFIX: &str = "mr_";
 
-/// 35 characters that need no quoting anywhere. The secret is shown once and never stored.
+/// 35 characters that need no quoting anywhere; the secret is shown once and never stored.
 #[must_use]
 pub fn generate(random: &[u8; RANDOM_BYTES]) -> String {
     format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(random))

@@ -5,10 +5,8 @@ use std::pin::Pin;
 
 use axum::body::{Body, Bytes, HttpBody};
 
-/// `None` when the body has more than `bytes_max` bytes, or ends early.
-///
-/// Each part is copied. A part holds the buffer in which it was received, so the parts of a client that sends single bytes would
-/// take kilobytes each.
+/// `None` when the body has more than `bytes_max` bytes, or ends early. Each part is copied, because it holds the buffer in
+/// which it was received: the parts of a client that sends single bytes would take kilobytes each.
 pub(super) async fn read(mut body: Body, bytes_max: usize) -> Option<Bytes> {
     let mut whole = Vec::new();
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {

@@ -1,4 +1,4 @@
-//! Brokers.
+//! Routes of brokers.
 
 use axum::Json;
 use axum::extract::State;

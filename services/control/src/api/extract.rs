@@ -153,7 +153,7 @@ impl FromRequestParts<Api> for Auth {
     }
 }
 
-/// Id of the caller. The extractor of the body reads it for [`Once`].
+/// Id of the caller, which the extractor of the body reads for [`Once`].
 #[derive(Clone, Copy)]
 struct Client(Uuid);
 

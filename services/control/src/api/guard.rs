@@ -26,7 +26,6 @@ const HEADERS: [(header::HeaderName, &str); 5] = [
 /// Time at which a change is in force on all pods that can reach the store, in unix milliseconds.
 const IN_FORCE_AT: header::HeaderName = header::HeaderName::from_static("millrace-in-force-at-ms");
 
-/// The caller, once it is authenticated.
 #[derive(Clone, Default)]
 pub(crate) struct Known(pub(crate) Arc<OnceLock<Caller>>);
 
@@ -38,7 +37,6 @@ pub(crate) fn around(router: Router<Api>, api: &Api) -> Router<Api> {
         .layer(from_fn(with_headers))
 }
 
-/// Records in an organisation's audit log what its members and tokens were refused.
 async fn note_denials(State(api): State<Api>, mut request: Request, next: Next) -> Response {
     let known = Known::default();
     request.extensions_mut().insert(known.clone());
@@ -86,8 +84,7 @@ fn is_read_by_pods(path: &str) -> bool {
     parts.next().is_none_or(|part| READ_BY_PODS.contains(&part) || matches!(part, "suspend" | "resume"))
 }
 
-/// Ends a request that takes too long. Its transaction may still commit; a repeated request with the same key gets its
-/// answer.
+/// The transaction of a late request may still commit; a repeated request with the same key gets its answer.
 pub(crate) async fn in_time(request: Request, next: Next) -> Response {
     timeout(REQUEST_TIME_MAX, next.run(request)).await.unwrap_or_else(|_| Problem::given_up().into_response())
 }

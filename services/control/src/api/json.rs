@@ -45,7 +45,6 @@ fn with_others<T: DeserializeOwned>(mut problem: Problem, first: String, body: &
 
 struct Refused {
     problem: Problem,
-    /// The path of the field, if it is an unknown one.
     unknown: Option<String>,
 }
 

@@ -17,7 +17,8 @@ use super::extract::{Coming, Input};
 use super::problem::{Answer, Problem};
 use crate::secret::Secret;
 
-/// Sign-in of this machine's owner. It exists only while all listeners of the server are on loopback addresses.
+/// Sign-in of this machine's owner, which exists only while all listeners of the server are on loopback
+/// addresses.
 #[derive(Clone, Debug)]
 pub struct LocalDoor {
     /// The secret in the link that the server prints when it starts.

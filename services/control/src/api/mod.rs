@@ -65,17 +65,14 @@ use problem::Problem;
 use rates::Rates;
 use streams::Streams;
 
-/// Path of the API on its server.
 pub const PATH: &str = "/api/v1";
 
-/// Settings of the API.
 #[derive(Clone, Debug, Default)]
 pub struct ApiOptions {
     /// Whether people reach this server over TLS: browsers then send its cookies over TLS only.
     pub is_secure: bool,
     /// Trusted proxies: the server believes their `X-Forwarded-For`.
     pub proxies: Vec<IpNet>,
-    /// The OpenID Connect provider for signing in.
     pub oidc: Option<OidcSettings>,
     /// Sign-in of this machine's owner; set only if no other machine can reach the server.
     pub local: Option<LocalDoor>,

@@ -21,7 +21,7 @@ use crate::domain::{ConnectIdentity, LinkedIdentity, Page, SignUpBy, Who};
 use crate::oidc::{OidcError, Provider};
 use crate::secret::{self, Secret};
 
-/// Purpose in the cookie: to connect an account. Any other purpose is to sign in.
+/// Purpose in the cookie: to connect an account; any other is to sign in.
 const CONNECT: &str = "connect";
 const TO_CONFIRM: &str = "/me?identity=pending";
 

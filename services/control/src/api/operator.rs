@@ -31,7 +31,6 @@ use crate::domain::{
 use crate::limits::{BODY_BYTES_MAX, LOUDEST_MAX, PAGE_ROWS, PAGE_ROWS_MAX};
 use crate::secret::Secret;
 
-/// Path of the operator API on the admin port.
 pub const OPERATOR_PATH: &str = "/v1/operator";
 
 /// Requests of the operator API to the server process that it runs in.
@@ -39,7 +38,7 @@ pub trait Operations: Send + Sync + 'static {
     /// `None` while the pod stops.
     fn pod(&self) -> Option<OwnPod>;
 
-    /// Starts to disconnect a pod's clients at the rate of the server's settings. `false`: this process has no such
+    /// Starts to disconnect a pod's clients at the rate of the server's settings; `false`: this process has no such
     /// pod.
     fn drain(&self, pod: &str) -> bool;
 }
@@ -83,7 +82,7 @@ struct Inner {
     token: Option<Secret>,
 }
 
-/// The operator API, to be nested at [`OPERATOR_PATH`]. Without a token, only programs on this machine can use it.
+/// The operator API, to be nested at [`OPERATOR_PATH`].
 pub fn operator_router(control: Control, operations: Arc<dyn Operations>, token: Option<Secret>) -> Router {
     let operators = Operators(Arc::new(Inner { control, operations, token }));
     let (router, _) = routes().split_for_parts();
@@ -443,7 +442,7 @@ async fn get_operator_openapi() -> Json<&'static utoipa::openapi::OpenApi> {
     Json(&DESCRIBED)
 }
 
-/// A tenant's id in a path. Text that is no id gets the answer of an unknown tenant.
+/// A tenant's id in a path: text that is no id gets the answer of an unknown tenant.
 struct Id(Uuid);
 
 impl<S: Send + Sync> FromRequestParts<S> for Id {

@@ -47,7 +47,7 @@ pub(crate) struct WrongField {
 pub(crate) type Answer<T> = Result<T, Problem>;
 
 impl Problem {
-    /// All kinds of problems: status, name, title. The first kind of a status is its default.
+    /// All kinds of problems: status, name, title; the first kind of a status is its default.
     pub(crate) const KINDS: [(StatusCode, &'static str, &'static str); 18] = [
         (StatusCode::BAD_REQUEST, "bad-request", "The request cannot be read"),
         (StatusCode::UNAUTHORIZED, "unauthenticated", "You are not signed in"),
@@ -108,7 +108,6 @@ impl Problem {
         self
     }
 
-    /// With the fields of another problem.
     pub(crate) fn and(mut self, other: Self) -> Self {
         self.fields.extend(other.fields);
         self
@@ -131,7 +130,7 @@ impl Problem {
         Self::soon("the store takes no changes for the moment: try again, with the same Idempotency-Key")
     }
 
-    /// The server has ended a request that took too long. Its transaction may still commit.
+    /// The server has ended a request that took too long.
     pub(super) fn given_up() -> Self {
         Self::soon(
             "it was given up; whether it was done can be seen by reading, or by sending it again with its Idempotency-Key",

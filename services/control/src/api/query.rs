@@ -70,7 +70,6 @@ fn names_of(operation: &Operation) -> Vec<String> {
     parameters.collect()
 }
 
-/// Middleware that refuses unknown parameters.
 pub(crate) async fn refuse_unknown(known: &Known, request: Request, next: Next) -> Response {
     let path = request.extensions().get::<MatchedPath>();
     let checked = path.map_or(Ok(()), |path| known.check(request.method(), path.as_str(), request.uri()));

@@ -26,7 +26,6 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const KEYS_MAX: usize = 10_000;
 
 pub(crate) struct Rates {
-    /// Uses of a password, by address.
     passwords: Limiter<Option<IpAddr>>,
     sign_ins: Limiter<(Email, Option<IpAddr>)>,
     /// Sign-ins by e-mail address alone, from source addresses from which nobody has signed in to it.
@@ -39,9 +38,7 @@ pub(crate) struct Rates {
     requests: Limiter<Uuid>,
     /// Mails that unauthenticated requests cause, by e-mail address.
     letters: Limiter<Email>,
-    /// Mailed links for a new password, by e-mail address.
     resets: Limiter<Email>,
-    /// New e-mail addresses, by caller.
     address_changes: Limiter<Uuid>,
     /// Links that confirm a new e-mail address, by that address.
     new_addresses: Limiter<Email>,
@@ -50,7 +47,6 @@ pub(crate) struct Rates {
     /// address cannot keep it from being invited.
     invited: Limiter<Email>,
     denials: Limiter<Uuid>,
-    /// Claims of devices, by address.
     claims: Limiter<Option<IpAddr>>,
     /// Claims of devices, by the hash of the claim token that they show.
     claims_by: Limiter<SecretHash>,
@@ -60,7 +56,6 @@ pub(crate) struct Rates {
     strangers: Limiter<Option<IpAddr>>,
 }
 
-/// Hash of an e-mail address.
 type Email = [u8; 32];
 
 struct Limiter<K: Hash + Eq + Clone> {
@@ -105,7 +100,6 @@ impl Rates {
         if is_known { Ok(()) } else { self.guesses.take(&from.0) }
     }
 
-    /// Remembers where a person has signed in from.
     pub(crate) fn signed_in(&self, email: &str, address: Option<IpAddr>) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= KEYS_MAX {
@@ -126,7 +120,6 @@ impl Rates {
         if left.is_zero() { Ok(()) } else { Err(Problem::later(left.as_secs() + 1)) }
     }
 
-    /// Counts a sign-up whose answer has revealed an account.
     pub(crate) fn met_account(&self, address: Option<IpAddr>) {
         let now = MonotonicClock.now();
         let is_old = |since: &Instant| HOUR <= now.saturating_duration_since(*since);
@@ -161,15 +154,14 @@ impl Rates {
         self.new_addresses.take(&named(email)).is_ok()
     }
 
-    /// Counts a mailed invitation. `person` is the inviting person, or the creator of the inviting token; a person with
-    /// many organisations has one budget.
+    /// `person` is the inviting person, or the creator of the inviting token; a person with many organisations has one
+    /// budget.
     pub(crate) fn invitation(&self, organisation: Uuid, person: Option<Uuid>, email: &str) -> Answer<()> {
         self.invitations.take(&organisation)?;
         person.map_or(Ok(()), |person| self.invitations.take(&person))?;
         self.invited.take(&named(email))
     }
 
-    /// Whether the audit log records another denial of this caller.
     pub(crate) fn denial(&self, who: Uuid) -> bool {
         self.denials.take(&who).is_ok()
     }

@@ -1,4 +1,4 @@
-//! API tokens.
+//! Routes of API tokens.
 
 use axum::Json;
 use axum::extract::State;

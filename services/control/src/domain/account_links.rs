@@ -78,7 +78,6 @@ pub struct ResetLink {
     pub expires_at_ms: u64,
 }
 
-/// A link as it is stored.
 #[derive(Clone, Serialize, Deserialize)]
 struct Record {
     user: Uuid,
@@ -88,7 +87,6 @@ struct Record {
     expires_at_ms: u64,
 }
 
-/// Purpose of a link.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 enum Errand {
@@ -99,9 +97,6 @@ enum Errand {
 impl Control {
     /// Mails a link for a new password, if there is an account with the address. The API answers before this has begun,
     /// so that the time of the answer reveals nothing.
-    ///
-    /// # Errors
-    /// The store's.
     pub(crate) async fn mail_password_reset(
         &self,
         input: &ResetRequest,

@@ -114,7 +114,6 @@ pub struct Membership {
     pub role: Role,
 }
 
-/// The result of a sign-up.
 #[derive(Debug)]
 pub enum SignedUp {
     /// The account is made.
@@ -123,25 +122,21 @@ pub enum SignedUp {
     Asked(MailMessage),
 }
 
-/// Somebody who has just signed in.
 #[derive(Debug)]
 pub struct SignedIn {
     /// The secret of the web session, which the browser shows from now on.
     pub secret: Secret,
     /// The token that scripts of the page show with each change.
     pub csrf: Secret,
-    /// When it is over, in unix milliseconds.
     pub expires_at_ms: u64,
-    /// The person and their organisations.
     pub me: Me,
 }
 
-/// A person as they are stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct UserRecord {
     pub(super) email: String,
     pub(super) name: String,
-    /// PHC string of Argon2id. `None`: they sign in with a provider.
+    /// PHC string of Argon2id; `None`: they sign in with a provider.
     pub(super) password: Option<Secret>,
     created_at_ms: u64,
     /// A web session of another epoch has ended.
@@ -155,7 +150,6 @@ pub(super) struct PasswordProof {
     phc: Secret,
 }
 
-/// Somebody who gets an account.
 pub(super) struct Newcomer {
     pub(super) id: Uuid,
     pub(super) email: String,
@@ -182,7 +176,6 @@ impl UserRecord {
 }
 
 impl Control {
-    /// Makes an account, and signs it in.
     pub async fn sign_up(&self, input: &SignUp, once: &Once, source: &RequestSource) -> Result<SignedUp> {
         self.may_sign_up(input.token.as_ref())?;
         let mut fields = Fields::default();
@@ -368,7 +361,7 @@ impl Control {
         self.welcome_person(id, session).await
     }
 
-    /// Writes into the audit logs of a person and their organisations that a sign-in was refused. The API limits how
+    /// Writes into the audit logs of a person and their organisations that a sign-in was refused; the API limits how
     /// often that happens.
     pub(super) async fn note_refused_sign_in(
         &self,
@@ -399,10 +392,6 @@ impl Control {
         Ok(SignedIn { secret, csrf, expires_at_ms: *expires_at_ms, me })
     }
 
-    /// Finds the person whose web session has this secret.
-    ///
-    /// # Errors
-    /// [`Error::Unauthenticated`].
     pub async fn signed_in(&self, secret: &Secret, address: Option<IpAddr>) -> Result<Caller> {
         let (hash, now_ms) = (self.sign_in_hash(secret)?, self.now_ms());
         let found = self
@@ -418,26 +407,20 @@ impl Control {
 
     /// The token that a script of the page must show with each change, so that no other site can make the browser do
     /// one.
-    ///
-    /// # Errors
-    /// [`Error::Internal`].
     pub(crate) fn csrf(&self, sign_in: &Hash) -> Result<Secret> {
         Ok(secret::text_of(&self.hash(Purpose::Csrf, &[sign_in])?))
     }
 
-    /// Ends the caller's web session.
     pub async fn sign_out(&self, caller: &Caller) -> Result<()> {
         let (user, sign_in) = person_of(caller)?;
         self.look(|tx| async move { web_sessions::end(&tx, user, sign_in).await }).await
     }
 
-    /// The caller and what they belong to.
     pub async fn me(&self, caller: &Caller) -> Result<Me> {
         let (user, _) = person_of(caller)?;
         self.look(|tx| async move { me(&tx, user).await }).await
     }
 
-    /// Changes what the caller is called.
     pub async fn change_me(&self, caller: &Caller, input: &UserChange, once: &Once) -> Result<User> {
         let (user, _) = person_of(caller)?;
         let mut fields = Fields::default();

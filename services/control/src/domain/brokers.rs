@@ -27,7 +27,6 @@ use super::{Who, operator, plans, spend, tokens, web_sessions};
 use crate::limits::BROKERS_MAX;
 use crate::secret;
 
-/// The broker that the path of a request names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BrokerRef {
     pub(crate) organisation: Uuid,
@@ -106,8 +105,7 @@ impl Control {
         .await
     }
 
-    /// Creates a broker. Its name is random, because a chosen name that is refused would reveal another tenant's
-    /// broker.
+    /// The broker's name is random, because a chosen name that is refused would reveal another tenant's broker.
     pub async fn create_broker(
         &self,
         caller: &Caller,
@@ -279,7 +277,7 @@ impl Control {
         .await
     }
 
-    /// Deletes a broker. Servers stop serving it at once; the layers erase its data later.
+    /// Servers stop serving the broker at once; the layers erase its data later.
     pub(crate) async fn delete_broker(
         &self,
         caller: &Caller,

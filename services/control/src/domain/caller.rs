@@ -65,7 +65,6 @@ pub struct Caller {
     pub(crate) agent: Option<String>,
 }
 
-/// A person, or a program with an API token of an organisation.
 #[derive(Clone, Debug)]
 pub(crate) enum Who {
     Person {

@@ -30,7 +30,7 @@ struct BrokerStanding {
 }
 
 impl Control {
-    /// Compares all caps with usage. A broker is stopped when its cap is reached, and runs again when it no longer is.
+    /// A broker is stopped when its cap is reached, and runs again when it no longer is.
     pub async fn hold_caps(&self) -> Result<()> {
         let mut from: Option<Vec<u8>> = None;
         loop {

@@ -28,8 +28,8 @@ use crate::secret::{self, Hash, NoEntropy, Purpose, Secret};
 #[derive(Clone)]
 pub struct Once {
     key: Vec<u8>,
-    /// Hash of the request. The same key with another fingerprint is an error of the client. A stored receipt has a
-    /// keyed hash of the fingerprint, because the request may contain a password.
+    /// The same key with another fingerprint is an error of the client. A stored receipt has a keyed hash of the
+    /// fingerprint, because the request may contain a password.
     fingerprint: Hash,
     keep_ms: u64,
 }
@@ -76,8 +76,7 @@ impl Once {
 }
 
 impl Control {
-    /// Runs a change. `body` may run many times. Its answer is stored with the receipt, so it must not contain a
-    /// secret.
+    /// `body` may run many times. Its answer is stored with the receipt, so it must not contain a secret.
     pub(super) async fn change<T, F, Body>(&self, actor: Actor, once: &Once, body: F) -> Result<T>
     where
         T: Serialize + DeserializeOwned,
@@ -192,7 +191,7 @@ async fn keep<T: Serialize>(
     Ok(Expiring { at_ms: expires_at_ms, kind: ExpiringKind::Receipt, id }.schedule(tx)?)
 }
 
-/// Removes an expired receipt. A later request may have replaced it by one that is still valid.
+/// Removes an expired receipt, unless a later request has replaced it by one that is still valid.
 pub(super) async fn forget(tx: &Transaction, id: &[u8], now_ms: u64) -> Result<()> {
     let receipt = accounts::receipts().get::<Receipt>(tx, id, Read::Serializable).await?;
     if receipt.is_some_and(|receipt| receipt.value.expires_at_ms <= now_ms) {
@@ -202,7 +201,7 @@ pub(super) async fn forget(tx: &Transaction, id: &[u8], now_ms: u64) -> Result<(
 }
 
 impl Change {
-    /// Adds an entry to an organisation's audit log. `action` is like `broker.create`, `target` a name or an id.
+    /// `action` is like `broker.create`, `target` a name or an id.
     #[allow(clippy::needless_pass_by_value, reason = "so that json! can stand in the call")]
     pub(super) fn audit(&self, organisation: Uuid, action: &str, target: &str, details: Value) -> Result<()> {
         self.touched.lock().unwrap_or_else(PoisonError::into_inner).insert(organisation);

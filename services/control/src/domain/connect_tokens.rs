@@ -47,7 +47,7 @@ pub struct ConnectToken {
 }
 
 impl Control {
-    /// Creates a connect token. Only this answer contains the password.
+    /// Only this answer contains the password.
     pub(crate) async fn create_connect_token(
         &self,
         caller: &Caller,
@@ -157,7 +157,7 @@ fn client_id(asked: Option<&str>) -> Result<String> {
     }
 }
 
-/// User name of a caller's client. It never matches a credential, because only the token's own rules apply.
+/// User name of a caller's client: it never matches a credential, because only the token's own rules apply.
 fn user_of(caller: &Caller) -> String {
     match &caller.who {
         Who::Person { email, .. } => format!("console:{email}"),

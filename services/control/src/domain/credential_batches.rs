@@ -60,8 +60,7 @@ struct Made {
 }
 
 impl Control {
-    /// Makes all credentials of a batch, or none. Returns the id of the batch in the audit log, and the credentials;
-    /// only this answer contains their secrets.
+    /// Returns the id of the batch in the audit log, and the credentials; only this answer contains their secrets.
     pub(crate) async fn create_credentials(
         &self,
         caller: &Caller,

@@ -8,7 +8,7 @@ use crate::limits::{AUDIT_FIELD_BYTES_MAX, AUDIT_TEXT_BYTES_MAX};
 
 const SECRETS: [&str; 6] = ["secret", "previous_secret", "scram", "signing_key", "password", "phc"];
 
-/// Fields that differ. `None`: the record does not exist before or after.
+/// Fields that differ; `None`: the record does not exist before or after.
 pub(super) fn difference<T: Serialize>(before: Option<&T>, after: Option<&T>) -> Result<Value> {
     let (before, after) = (fields(before)?, fields(after)?);
     let changed = |one: &Map<String, Value>, other: &Map<String, Value>| -> Map<String, Value> {

@@ -5,13 +5,14 @@ use utoipa::ToSchema;
 
 use super::Control;
 
-/// The broker of a server for one machine. A client that names no broker gets this one.
+/// The broker of a server for one machine, and of each client that names no broker.
 const DEFAULT: &str = "default";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
     pub region: String,
-    /// Domain of the brokers: each has its own host name below it. `None`: all brokers share `host`.
+    /// Domain of the brokers, each with its own host name below it; `None`: all brokers share
+    /// `host`.
     pub domain: Option<String>,
     /// Host name or address of brokers without a host name of their own.
     pub host: String,
@@ -87,7 +88,7 @@ impl Reach {
 }
 
 impl Control {
-    /// Sets the addresses of the region. Only the first call counts.
+    /// Sets the addresses of the region; only the first call counts.
     pub fn reached_at(&self, reach: Reach) {
         let _ = self.0.reach.set(reach);
     }

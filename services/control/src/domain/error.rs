@@ -13,7 +13,7 @@ use crate::secret::NoEntropy;
 pub enum Error {
     #[error("{0}")]
     Unauthenticated(&'static str),
-    /// The password is right. An account with passkeys gets a challenge for them.
+    /// The password is right; an account with passkeys gets a challenge for them.
     #[error(
         "the password is right: send the code of your second factor with it as `code`, or the answer of a passkey as `passkey`"
     )]
@@ -45,7 +45,6 @@ pub enum Error {
     /// The system fails, or a stored record cannot be read.
     #[error("{0}")]
     Internal(&'static str),
-    /// The layers or the store failed.
     #[error(transparent)]
     Layer(#[from] LayerError),
 }

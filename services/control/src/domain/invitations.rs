@@ -68,7 +68,7 @@ impl Control {
         .await
     }
 
-    /// Invites a person. Only this answer contains the secret.
+    /// Only this answer contains the secret.
     pub async fn invite(
         &self,
         caller: &Caller,

@@ -20,7 +20,6 @@ use crate::limits::FORMER_BROKERS_READ;
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Former {
     organisation: Uuid,
-    /// Unix milliseconds.
     pub(super) ended_ms: u64,
     /// The ledger has the usage until then, in unix milliseconds.
     pub(super) from_ms: u64,

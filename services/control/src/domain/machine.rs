@@ -18,8 +18,8 @@ const OWNER: &[u8] = b"machine-owner";
 const NAME: &str = "Owner of this machine";
 
 impl Control {
-    /// Signs in the owner of this machine. The first call creates the account and an organisation named `machine`,
-    /// which gets the brokers that belong to no organisation.
+    /// The first call creates the account and an organisation named `machine`, which gets the brokers that belong
+    /// to no organisation.
     ///
     /// The caller must make sure that the request comes from this machine.
     pub async fn sign_in_machine_owner(&self, machine: &str, source: &RequestSource) -> Result<SignedIn> {

@@ -115,7 +115,6 @@ use crate::secret::{self, Hash, Purpose};
 
 /// Tests supply a clock of their own.
 pub trait Clock: Send + Sync + 'static {
-    /// Unix milliseconds.
     fn now_ms(&self) -> u64;
 }
 
@@ -169,12 +168,12 @@ impl Control {
         Ok(Self(Arc::new(inner)))
     }
 
-    /// Without a call usage is free. Only the first call counts.
+    /// Without a call usage is free; only the first call counts.
     pub fn charge(&self, prices: Prices) {
         let _ = self.0.prices.set(prices);
     }
 
-    /// Makes sign-ups confirm their e-mail address by a mailed link to this server at `url`. Only the first call
+    /// Makes sign-ups confirm their e-mail address by a mailed link to this server at `url`; only the first call
     /// counts.
     pub fn confirm_addresses(&self, mailer: Arc<dyn Mailer>, url: String) {
         let _ = self.0.post.set(Post { mailer, url });

@@ -4,9 +4,8 @@ const DAY_MS: u64 = 86_400_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Month {
-    /// Unix milliseconds.
     pub(super) from_ms: u64,
-    /// Exclusive; unix milliseconds.
+    /// Exclusive.
     pub(super) to_ms: u64,
 }
 

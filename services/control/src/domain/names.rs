@@ -26,7 +26,6 @@ pub(super) fn check(name: &str) -> Result<(), String> {
     one_alphabet(name)
 }
 
-/// Scripts that look alike may not be mixed between two separators.
 pub(super) fn one_alphabet(name: &str) -> Result<(), String> {
     match name.split(|letter: char| !letter.is_alphanumeric()).find(|word| is_mixed(word)) {
         Some(word) => {

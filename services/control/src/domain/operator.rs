@@ -156,7 +156,7 @@ impl Control {
         .await
     }
 
-    /// Ends a suspension, and resumes the brokers that it stopped. [`Error::Conflict`] if the tenant is not suspended.
+    /// Ends a suspension, and resumes the brokers that it stopped; [`Error::Conflict`] if the tenant is not suspended.
     pub async fn resume_tenant(&self, id: Uuid, address: Option<IpAddr>) -> Result<Tenant> {
         self.change(operator(address), &Once::unnamed()?, |change| async move {
             let tx = &change.tx;

@@ -102,8 +102,8 @@ impl Control {
         .await
     }
 
-    /// Removes an organisation without brokers. Operators can read its audit log and usage for 400 days. A suspended
-    /// organisation stays, and so does one whose usage of this month costs something.
+    /// Removes an organisation without brokers. A suspended organisation stays, and so does one whose usage of this
+    /// month costs something.
     pub async fn delete_organisation(
         &self,
         caller: &Caller,

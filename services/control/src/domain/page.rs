@@ -4,9 +4,8 @@ use super::Error;
 
 #[derive(Clone, Debug)]
 pub struct PageRequest {
-    /// The `next` of the previous page. `None`: the first page.
+    /// The `next` of the previous page; `None`: the first page.
     pub after: Option<Vec<u8>>,
-    /// Rows.
     pub limit: usize,
 }
 

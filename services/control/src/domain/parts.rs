@@ -49,7 +49,7 @@ pub(crate) trait Part: Clone + Serialize + DeserializeOwned + Send + Sync + 'sta
     fn group(&self) -> Option<&str> {
         None
     }
-    /// Sets the fields that the server determines. `old` is the record that this one replaces.
+    /// Sets the fields that the server determines; `old` is the record that this one replaces.
     fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>);
     /// Removes secrets, which only callers with the permission to change the part may see.
     fn hide_secrets(&mut self) {}
@@ -110,7 +110,6 @@ impl Control {
         .await
     }
 
-    /// Returns the part's version, and whether it is new.
     pub(crate) async fn put_part<P: Part>(
         &self,
         caller: &Caller,

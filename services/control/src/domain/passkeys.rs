@@ -161,7 +161,6 @@ pub struct PasskeyAdded {
     pub recovery_codes: Vec<Secret>,
 }
 
-/// A passkey as it is stored.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Stored {
     id: Uuid,
@@ -184,7 +183,6 @@ pub(super) struct Stored {
 pub(super) enum Purposed<'a> {
     /// Adds a passkey to the account of a web session whose password was right.
     Addition(&'a Hash),
-    /// Follows the right password in a sign-in.
     SecondStep,
     /// Confirms a change in a web session.
     InSession(&'a Hash),
@@ -414,7 +412,7 @@ impl Control {
         .await
     }
 
-    /// Removes a passkey. Without another factor the recovery codes go, too.
+    /// Without another factor the recovery codes go, too.
     pub(crate) async fn remove_passkey(&self, caller: &Caller, id: Uuid, input: &Proof) -> Result<()> {
         let (user, sign_in) = person_of(caller)?;
         let proof = &self.check_password(user, "password", &input.password).await?;
@@ -541,7 +539,7 @@ impl Control {
         self.welcome_person(user, session).await
     }
 
-    /// Checks an answer of a passkey, and spends its challenge. The caller stores `factors`.
+    /// Checks an answer of a passkey, and spends its challenge; the caller stores `factors`.
     pub(super) async fn take_passkey(
         &self,
         change: &Change,
@@ -691,7 +689,7 @@ fn index(credential_id: &[u8]) -> Hash {
     blake3::derive_key("millrace 2026-11 credential id of a passkey", credential_id)
 }
 
-/// The person with this credential. An entry of the index counts only while the person's record has the credential.
+/// The person with this credential; an entry of the index counts only while the person's record has the credential.
 async fn owner(tx: &Transaction, credential_id: &[u8], read: Read) -> Result<Option<Uuid>> {
     let user = accounts::passkey_owners().get::<Uuid>(tx, &index(credential_id), read).await?;
     let Some(user) = user.map(|user| user.value) else { return Ok(None) };
@@ -700,7 +698,6 @@ async fn owner(tx: &Transaction, credential_id: &[u8], read: Read) -> Result<Opt
     Ok(factors.as_ref().is_some_and(has).then_some(user))
 }
 
-/// Takes passkeys out of the index over all accounts.
 pub(super) async fn forget(tx: &Transaction, passkeys: &[Stored]) -> Result<()> {
     for passkey in passkeys {
         if let Ok(id) = URL_SAFE_NO_PAD.decode(&passkey.credential) {

@@ -10,7 +10,6 @@ use super::{Control, Error, Result};
 use crate::secret::{self, Secret};
 
 impl Control {
-    /// `known` are texts that an attacker knows of the person.
     pub(super) async fn refuse_weak(&self, field: &str, password: &Secret, known: &[&str]) -> Result<()> {
         let (password, known) = (password.clone(), known.iter().map(|&it| it.to_owned()).collect::<Vec<_>>());
         let weak = self.aside(move || {

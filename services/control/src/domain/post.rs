@@ -85,7 +85,7 @@ impl Post {
         self.mailer.send(letter(old, "Your e-mail address is about to change", text));
     }
 
-    /// The authenticator app is on or off. `has_factor`: whether a second factor is in force now.
+    /// The authenticator app is on or off; `has_factor`: whether a second factor is in force now.
     pub(super) fn second_factor_changed(&self, to: &str, is_on: bool, has_factor: bool) {
         let (subject, what) = match (is_on, has_factor) {
             (true, _) => {

@@ -82,7 +82,6 @@ pub struct Proof {
     pub passkey: Option<PasskeyAssertion>,
 }
 
-/// The second factor that a request shows.
 pub(super) struct Shown<'a> {
     pub(super) code: Option<&'a Secret>,
     pub(super) passkey: Option<&'a PasskeyAssertion>,
@@ -116,22 +115,20 @@ pub struct RecoveryCodes {
     pub recovery_codes: Vec<Secret>,
 }
 
-/// The second factors of an account as they are stored.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(super) struct Factors {
     /// The secret of the device. A server from before passkeys cannot read a record without one, and then refuses the sign-in.
     device: Option<Sealed>,
-    /// Key that hashes the recovery codes. Records from before passkeys have none, see [`Self::with_recovery_key`].
+    /// Key that hashes the recovery codes; records from before passkeys have none, see [`Self::with_recovery_key`].
     #[serde(default)]
     recovery_key: Option<u32>,
     #[serde(default)]
     pub(super) passkeys: Vec<Stored>,
-    /// Of the device. `None`: it waits for its first code, until `pending_until_ms`.
+    /// Of the device; `None`: it waits for its first code, until `pending_until_ms`.
     enabled_at_ms: Option<u64>,
     pending_until_ms: u64,
     /// Time step of the last code that was taken: it and those before are not taken again.
     last_step: u64,
-    /// Hashes of the recovery codes that were not used.
     recovery: Vec<Hash>,
     /// Wrong codes since `wrong_since_ms`, or since it waits for its first code.
     wrong: u32,
@@ -159,18 +156,14 @@ impl StoredCheck {
     }
 }
 
-/// How a code was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Checked {
-    /// The account has no second factor in force.
     NotNeeded,
-    /// None was sent.
     Missing,
     Right,
     /// The same, and the recovery codes from before stay.
     RightWithOldCodes,
     Wrong,
-    /// A passkey has answered.
     Passkey,
     PasskeyWrong,
     /// The signature counter of the passkey went back.
@@ -188,7 +181,7 @@ impl Checked {
         matches!(self, Self::NotNeeded | Self::Right | Self::RightWithOldCodes | Self::Passkey)
     }
 
-    /// Whether a factor was shown, and refused. The audit log has that.
+    /// Whether a factor was shown, and refused.
     pub(super) fn is_refusal(self) -> bool {
         !self.passes() && self != Self::Missing
     }
@@ -552,7 +545,6 @@ impl Control {
         Ok(RecoveryCodes { recovery_codes: (0..RECOVERY_CODES).map(code).collect::<Result<_>>()? })
     }
 
-    /// Replaces the recovery codes of a record by `codes`.
     pub(super) fn put_recovery_codes(
         &self,
         record: &mut Factors,
@@ -619,7 +611,7 @@ async fn in_force(tx: &Transaction, user: Uuid, read: Read) -> Result<Option<Fac
     Ok(get(tx, user, read).await?.filter(Factors::is_in_force))
 }
 
-/// Stores the record. Without a factor in force the whole record goes, with its recovery codes.
+/// Without a factor in force the whole record goes, with its recovery codes.
 pub(super) async fn put(tx: &Transaction, user: Uuid, record: &Factors) -> Result<()> {
     match record.is_in_force() {
         true => accounts::second_factors().put(tx, user.as_bytes(), record).await.map(drop)?,
@@ -628,7 +620,6 @@ pub(super) async fn put(tx: &Transaction, user: Uuid, record: &Factors) -> Resul
     Ok(())
 }
 
-/// Removes all second factors of an account.
 pub(super) async fn clear(tx: &Transaction, user: Uuid) -> Result<()> {
     if let Some(record) = get(tx, user, Read::Serializable).await? {
         passkeys::forget(tx, &record.passkeys).await?;

@@ -55,7 +55,7 @@ pub(crate) struct CapOf {
     pub(crate) broker: Option<String>,
 }
 
-/// A stored cap. `cap` is `None` after its deletion; the record stays until no broker is stopped by it.
+/// `cap` is `None` after its deletion; the record stays until no broker is stopped by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) cap: Option<NewSpendCap>,
@@ -64,7 +64,7 @@ pub(super) struct Record {
 }
 
 impl CapOf {
-    /// Document id. Caps of an organisation share a prefix, so that one range read finds them.
+    /// Caps of an organisation share a prefix, so that one range read finds them.
     pub(super) fn id(&self) -> Vec<u8> {
         let name = self.broker.as_deref().unwrap_or_default();
         [self.organisation.as_bytes(), name.as_bytes()].concat()

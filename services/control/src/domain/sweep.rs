@@ -11,7 +11,6 @@ use super::{
 use crate::limits::{SWEEP_EVERY, SWEPT_ROWS};
 
 impl Control {
-    /// Never returns.
     pub async fn keep_swept(&self) -> std::convert::Infallible {
         let mut rounds = tokio::time::interval(SWEEP_EVERY);
         loop {

@@ -251,7 +251,7 @@ pub(super) async fn may(
     Ok(!is_over && scopes.is_some_and(|scopes| scopes.contains(&permission)))
 }
 
-/// The scopes that the token's maker still has. `None`: the maker is no longer a member.
+/// The scopes that the token's maker still has; `None`: the maker is no longer a member.
 async fn in_force(tx: &Transaction, organisation: Uuid, token: &Token) -> Result<Option<Vec<Permission>>> {
     let Some(maker) = token.made_by else { return Ok(Some(token.scopes.clone())) };
     match members::role(tx, organisation, maker, Read::Snapshot).await {

@@ -33,12 +33,11 @@ pub enum UsageStep {
     Total,
 }
 
-/// The span of a usage request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Span {
-    /// Start in unix milliseconds, rounded down to the hour or day. Left out: the beginning of the month.
+    /// Start in unix milliseconds, rounded down to the hour or day; left out: the beginning of the month.
     pub from_ms: Option<u64>,
-    /// End (exclusive) in unix milliseconds. Left out: now.
+    /// End (exclusive) in unix milliseconds; left out: now.
     pub to_ms: Option<u64>,
     pub step: UsageStep,
 }

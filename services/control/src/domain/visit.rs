@@ -4,7 +4,7 @@ use millrace_layers::BrokerId;
 
 use crate::secret::Secret;
 
-/// A broker that the caller may look into. The API makes one only after authorising the caller.
+/// A broker that the caller may look into: the API makes one only after authorising the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveBroker {
     pub id: BrokerId,

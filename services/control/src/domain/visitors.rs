@@ -73,9 +73,8 @@ struct Link {
 }
 
 impl Control {
-    /// Signs in a visitor. A new visitor gets an account if the server is open to everybody, or with an invitation. A
-    /// visitor with the e-mail address of an existing account does not get that account, because another person may
-    /// have created it.
+    /// A new visitor gets an account if the server is open to everybody, or with an invitation. A visitor with the
+    /// e-mail address of an existing account does not get that account, because another person may have created it.
     ///
     /// `token`: the secret of an invitation, or of the first start.
     pub async fn welcome(

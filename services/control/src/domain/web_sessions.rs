@@ -1,4 +1,4 @@
-//! Web sessions: the browsers in which a person is signed in. A person can list and end them.
+//! Web sessions: the browsers in which a person is signed in.
 
 use std::net::IpAddr;
 
@@ -158,7 +158,6 @@ impl SignInRecord {
     }
 }
 
-/// Cuts a User-Agent to the length that is stored.
 pub(crate) fn shortened(agent: &str) -> String {
     agent.chars().take(USER_AGENT_CHARS_MAX).collect()
 }

@@ -255,7 +255,7 @@ impl Control {
         .await
     }
 
-    /// The previous key signs too until its end. Only this answer contains a generated key.
+    /// The previous key signs too until its end; only this answer contains a generated key.
     pub(crate) async fn rotate_webhook_key(
         &self,
         caller: &Caller,

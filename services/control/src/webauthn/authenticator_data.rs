@@ -57,7 +57,6 @@ impl<'a> AuthenticatorData<'a> {
         Ok((Self { rp_id_hash, flags, counter, credential: None }, rest))
     }
 
-    /// Checks the RP ID and the flags that every answer needs.
     pub(super) fn check(&self, rp: &RelyingParty) -> Result<(), Refusal> {
         if self.rp_id_hash != sha256(rp.id.as_bytes()) {
             return Err(Refusal::RpId);

@@ -25,7 +25,7 @@ pub(crate) use cose::{ALGORITHMS, PublicKey};
 /// The server as browsers and authenticators know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RelyingParty {
-    /// RP ID: the host name. A passkey is bound to it.
+    /// RP ID: the host name, to which a passkey is bound.
     pub(crate) id: String,
     /// Origin of the only pages whose answers are accepted.
     pub(crate) origin: String,
@@ -38,7 +38,6 @@ pub(crate) enum Ceremony {
     Authentication,
 }
 
-/// Why an answer of a passkey is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
     #[error("the client data cannot be read")]
@@ -74,7 +73,6 @@ pub(crate) struct ClientData {
     hash: [u8; 32],
 }
 
-/// A new credential.
 #[derive(Debug)]
 pub(crate) struct Registration {
     pub(crate) credential_id: Vec<u8>,

@@ -12,7 +12,6 @@ use ring::signature::{
     ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _, RSA_PKCS1_SHA256, RsaKeyPair,
 };
 
-/// Flags of authenticator data.
 pub(crate) const PRESENT: u8 = 1;
 pub(crate) const VERIFIED: u8 = 1 << 2;
 pub(crate) const BACKUP_ELIGIBLE: u8 = 1 << 3;
@@ -20,7 +19,7 @@ pub(crate) const BACKED_UP: u8 = 1 << 4;
 const HAS_CREDENTIAL: u8 = 1 << 6;
 pub(crate) const HAS_EXTENSIONS: u8 = 1 << 7;
 
-/// An RSA key of 2048 bits. Ring makes none.
+/// An RSA key of 2048 bits, because ring makes none.
 const RSA_KEY: &str = "\
 MIIEvAIBADANBgkqhkiG9w0BAQEFAASCBKYwggSiAgEAAoIBAQCePo3bsrkyTU4nl6xVZHtx3A34S2OLW9DY0M0ozg\
 BlstnTTMvVuvxIWlquivoorU3ObETtx77ytr51dkEUPy0tqbZdfeuSR/WGxOWPklSZtgRUmtGO4wPcZUiKP4NUaD1r\
@@ -65,7 +64,6 @@ pub(crate) struct Authenticator {
     pub(crate) behind: Vec<u8>,
 }
 
-/// An answer to a sign-in.
 #[derive(Clone)]
 pub(crate) struct Assertion {
     pub(crate) client_data: Vec<u8>,

@@ -8,7 +8,7 @@ use millrace_access::jwt::{self, KeySet, Refresh};
 
 use super::limits::{KEY_SETS_MAX, WAITING_FOR_KEYS_MAX, WAITING_PER_KEY_SET_MAX};
 
-/// Key sets by URL, and clients (`W`) that wait for them. Times are whole seconds of a monotonic clock.
+/// Key sets by URL, and clients (`W`) that wait for them; times are whole seconds of a monotonic clock.
 pub(super) struct KeySetCache<W> {
     sets: HashMap<Box<str>, Set<W>>,
     waiting: usize,

@@ -1,13 +1,13 @@
-//! Limits of clients that wait for tenants' services. They bound the cost that tenants can cause each other, so they are
-//! constants rather than settings.
+//! Limits of clients that wait for tenants' services: constants rather than settings, because they bound the cost that
+//! tenants can cause each other.
 
 use std::time::Duration;
 
 use millrace_access::limits::KEY_SET_TIMEOUT_MS;
 
-/// Cached key sets, some 10 KiB each at most. The least recently used one is evicted.
+/// Cached key sets, some 10 KiB each at most; the least recently used one is evicted.
 pub(super) const KEY_SETS_MAX: usize = 10_000;
-/// Clients that wait for one key set, with a token of 16 KiB at most each. More get "server unavailable".
+/// Clients that wait for one key set, with a token of 16 KiB at most each; more get "server unavailable".
 pub(super) const WAITING_PER_KEY_SET_MAX: usize = 2_000;
 pub(super) const WAITING_FOR_KEYS_MAX: usize = 10_000;
 pub(super) const KEY_SET_TIMEOUT: Duration = Duration::from_millis(KEY_SET_TIMEOUT_MS as u64);

@@ -64,7 +64,7 @@ pub(crate) fn load(store: &Store, broker: &Broker) -> Result<(Option<Loaded>, u6
     Ok((loaded, changes))
 }
 
-/// Compiles records. The control plane stores only valid ones; an invalid one authenticates nobody.
+/// The control plane stores only valid records; an invalid one authenticates nobody.
 fn ready(broker: &str, records: Records) -> BrokerAccess {
     match BrokerAccess::new(records) {
         Ok((access, wrong)) => {

@@ -46,7 +46,6 @@ impl Core {
         }
     }
 
-    /// Passes the data of a client that is not authenticated yet to the authentication service.
     fn attempt_entry(&mut self, slot: u32, request: Box<Request>, enhanced: Box<Enhanced>, data: &[u8]) {
         let applicant = self.applicant(slot, &request);
         let attempt = Attempt { applicant, enhanced, data: data.into(), standing: None };
@@ -120,7 +119,6 @@ impl Core {
         }
     }
 
-    /// Sends the server's challenge to a connected client.
     fn ask_anew(&mut self, slot: u32, enhanced: Box<Enhanced>, data: &[u8]) {
         let (protocol, mut out, _) = parts!(self, slot);
         if !protocol.challenge(data, &self.process.settings, &mut out) {

@@ -24,7 +24,6 @@ const REVIEWED_AT_ONCE: usize = 500;
 const NO_MORE: &str = "not authorized any more";
 
 impl Core {
-    /// Sends an authentication request for a client's CONNECT.
     pub(super) fn apply(&mut self, slot: u32, mut request: Request, connect: &Connect<'_>) {
         let password = connect.password.map(Into::into);
         let cancellation = request.begin_check();

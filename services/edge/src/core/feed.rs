@@ -12,7 +12,6 @@ pub(super) enum Feed {
     Reading(ReadState),
 }
 
-/// A session that reads its messages from the store.
 pub(super) struct ReadState {
     /// The session has got everything up to here.
     pub(super) through: Position,

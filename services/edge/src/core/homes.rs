@@ -31,7 +31,6 @@ pub(super) struct Occupation {
     work: Option<HashMap<u64, u64, foldhash::fast::FixedState>>,
 }
 
-/// Work for a broker that has begun.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Began {
     broker: u64,
@@ -138,12 +137,10 @@ impl Core {
         }
     }
 
-    /// Begins work for a broker, see [`Core::end_work`].
     pub(super) fn begin_work(&self, broker: impl FnOnce(&Self) -> u64) -> Option<Began> {
         self.occupation.begin(|| broker(self), self.work.spent())
     }
 
-    /// Counts the work since [`Core::begin_work`] for its broker.
     pub(super) fn end_work(&mut self, began: Option<Began>) {
         self.occupation.end(began, self.work.spent());
     }

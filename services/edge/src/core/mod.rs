@@ -227,7 +227,6 @@ pub(crate) struct Core {
     looked_around_at: Seconds,
     /// Sessions that took copies of committed messages, and since when.
     ahead: VecDeque<(Seconds, Target)>,
-    /// Mail for the other cores, by core.
     outgoing: Vec<Vec<Mail>>,
     outgoing_bytes: Vec<usize>,
     incoming: Vec<Mail>,
@@ -363,7 +362,6 @@ impl Core {
         self.counters().turns.add(1);
     }
 
-    /// Called once a second.
     fn look_at_memory(&mut self) {
         let memory = &self.process.memory;
         if self.index == 0

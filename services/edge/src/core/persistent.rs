@@ -29,7 +29,6 @@ const HELD_BYTES_MAX: usize = 1024 * 1024;
 /// Positions that are remembered before those up to the cursor are removed.
 const SEEN_MIN: usize = 64;
 
-/// A persistent session, while it has a connection.
 pub(super) struct PersistentSession {
     sources: Vec<FilterSource>,
     /// Grows with each change of `sources`. A page that was read for an older version is discarded.
@@ -93,7 +92,6 @@ impl PersistentSession {
         matches!(self.feed, Feed::Live)
     }
 
-    /// Decides about a live copy of this many bytes.
     pub(super) fn take(&self, qos: QoS, bytes: usize) -> Take {
         let fits = self.held.len() < HELD_MESSAGES_MAX && self.held_bytes + bytes <= HELD_BYTES_MAX;
         match &self.feed {
@@ -278,7 +276,6 @@ impl PersistentSession {
         first.map_or(self.base(handed_over), |first| first.min(self.base(handed_over)))
     }
 
-    /// Positions beyond the cursor that the client has acknowledged.
     pub(super) fn acknowledged_beyond<'e>(
         &self,
         cursor: Position,

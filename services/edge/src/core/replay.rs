@@ -31,7 +31,6 @@ const PLACES_MAX: usize = 16;
 /// Nodes visited at most for a session whose connection ended before it had all its retained messages.
 const NODES_AT_END: usize = 10_000;
 
-/// The tree that a look-up walks through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tree {
     OfBroker,

@@ -11,7 +11,6 @@ use crate::quota::Limit;
 use crate::routes::Routes;
 
 impl Core {
-    /// Whether the broker's limit allows one more retained message.
     pub(super) fn may_retain(&mut self, broker: &Arc<Broker>, message: &Message) -> bool {
         if message.payload().is_empty() {
             return true;

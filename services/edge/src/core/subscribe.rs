@@ -47,13 +47,11 @@ pub(super) struct SubscribeInProgress {
     filters: Vec<(Box<str>, SubscribeOptions)>,
     /// For each filter of the packet: its index in `filters`, and the requested QoS.
     places: SmallVec<[(u32, QoS); 2]>,
-    /// Filters that were carried out.
     done: usize,
     /// The filters up to here are carried out next.
     until: usize,
     /// Results of the rules for the next filters.
     checked: SmallVec<[Checked; 4]>,
-    /// A limit that the last filters have reached.
     reached: Option<Limit>,
     /// Filters that the last turn granted, if the store has to answer: their indexes in `filters`, and whether they were new in the
     /// session.
@@ -229,7 +227,6 @@ impl Task {
         }
     }
 
-    /// Whether the filters that are carried out next are the last ones.
     fn ends(&self) -> bool {
         match self {
             Self::Subscribe(subscribe) => subscribe.until == subscribe.filters.len(),
@@ -315,7 +312,6 @@ impl Core {
         }
     }
 
-    /// Carries out the SUBSCRIBE and UNSUBSCRIBE packets of this turn.
     pub(super) fn change_filters_of_turn(&mut self) {
         while let Some((broker, changes)) = self.filter_changes.pop() {
             self.edit_filters(&broker, changes);
@@ -659,7 +655,6 @@ impl Core {
         self.tell_members(&broker, refused.iter().map(|filter| &**filter));
     }
 
-    /// Answers the SUBSCRIBE packets that are durable.
     pub(super) fn answer_subscribes(&mut self, session: u32) {
         let local = &mut self.sessions[session as usize];
         let slot = local.connection;
@@ -777,7 +772,6 @@ fn has_too_many_groups(edit: &Edit<'_>, text: &str) -> bool {
     edit.groups(filter) >= SHARE_NAMES_PER_FILTER_MAX && !edit.has_group(name, filter)
 }
 
-/// Adds or replaces one subscription.
 fn add(
     edit: &mut Edit<'_>,
     local: &mut LocalSession,

@@ -27,7 +27,6 @@ struct OfFilter {
     is_new: bool,
 }
 
-/// The meaning of an answer for a filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Answered {
     /// An UNSUBSCRIBE has ended the subscription after this SUBSCRIBE.
@@ -57,14 +56,12 @@ impl Unanswered {
         self.filters.is_empty()
     }
 
-    /// An UNSUBSCRIBE has ended the subscription to a filter.
     pub(super) fn end(&mut self, filter: &str) {
         if let Some(of) = self.filters.get_mut(filter) {
             (of.ended, of.current, of.is_new) = (self.last, 0, false);
         }
     }
 
-    /// Removes a filter of an answered SUBSCRIBE.
     pub(super) fn remove(&mut self, number: u64, filter: &str, has_succeeded: bool) -> Answered {
         let Some(of) = self.filters.get_mut(filter) else { return Answered::default() };
         let is_ended = number <= of.ended;

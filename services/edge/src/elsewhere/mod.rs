@@ -22,7 +22,6 @@ pub(crate) struct Elsewhere {
     pub(crate) own: Own,
 }
 
-/// Whether a target is a session of this pod.
 pub(crate) fn is_here(target: Target) -> bool {
     target.core != ELSEWHERE
 }

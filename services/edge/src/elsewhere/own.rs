@@ -9,7 +9,7 @@ use millrace_router::{Code, Digest, Router, Snapshot, TooMany};
 
 use crate::clock::Millis;
 
-/// Least time between two builds of a digest. A removed filter causes needless messages for this long.
+/// Least time between two builds of a digest, in which a removed filter causes needless messages.
 const AGE_MS: Millis = 2_000;
 /// The time grows by one millisecond for this many filters. A large digest costs one to two microseconds a filter, so
 /// building takes at most 2 % of a core.

@@ -39,14 +39,13 @@ impl AnnouncedDigest {
 pub(crate) struct Peers {
     /// Changes with every change of `view`; never 0.
     generation: AtomicU64,
-    /// For senders, without a lock. `None`: the pod wants everything.
+    /// For senders, without a lock; `None`: the pod wants everything.
     view: ArcSwap<Vec<(PodId, Option<Arc<Digest>>)>>,
     known: Mutex<Vec<Peer>>,
 }
 
 struct Peer {
     pod: PodId,
-    /// `None`: the pod wants everything.
     digest: Option<Arc<Digest>>,
     /// Number of its last announcement; 0: none yet.
     version: u64,
@@ -181,7 +180,7 @@ impl Peers {
         find(&mut self.lock(), pod).and_then(|peer| peer.ask(now))
     }
 
-    /// The same as [`Peers::ask`] for all peers. Forgets peers that were lost long ago.
+    /// The same as [`Peers::ask`] for all peers; forgets peers that were lost long ago.
     pub(crate) fn ask_all(&self, now: Millis) -> Vec<(PodId, u64)> {
         self.change(|known| {
             let count = known.len();
@@ -214,7 +213,7 @@ impl Peers {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the peers. `change` returns whether senders must see the result.
+    /// Changes the peers; `change` returns whether senders must see the result.
     fn change<R>(&self, change: impl FnOnce(&mut Vec<Peer>) -> (R, bool)) -> R {
         let mut known = self.lock();
         let (result, matters) = change(&mut known);

@@ -16,7 +16,7 @@ pub(crate) struct Targets {
 }
 
 impl Targets {
-    /// The pods that may want the topic now; `None`: no pod. See [`Peers::wanting`].
+    /// The pods that may want the topic now, see [`Peers::wanting`]; `None`: no pod.
     pub(crate) fn get(&self, peers: &Peers, topic: &str, nudged: bool) -> Option<Arc<[PodId]>> {
         let generation = peers.generation();
         if self.nobody.load(Ordering::Relaxed) == generation {

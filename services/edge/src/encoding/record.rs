@@ -54,7 +54,7 @@ pub(crate) fn decode(topic: Arc<str>, bytes: &[u8], clock: &Clock) -> Option<Mes
     Some(Message::restored(topic, qos, flags & RETAIN != 0, properties, payload, expires_at))
 }
 
-/// Hash of a client id, never 0, to recognise a publisher (No Local). It is stored, so it must never change.
+/// Hash of a client id, never 0, to recognise a publisher (No Local); it is stored, so it must never change.
 pub(crate) fn publisher(client_id: &str) -> u64 {
     let fold = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     client_id.bytes().fold(0xcbf2_9ce4_8422_2325, fold) | 1

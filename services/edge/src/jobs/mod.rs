@@ -54,11 +54,12 @@ pub(crate) enum Write {
         connection: Option<ConnectionId>,
         count: Option<u32>,
     },
-    /// Writes nothing. Another pod has added to the streams of a topic: shared subscriptions check theirs.
+    /// Writes nothing: another pod has added to the streams of a topic, and shared subscriptions check
+    /// theirs.
     Grown(Arc<Broker>, Arc<str>),
-    /// Writes nothing. Another pod has left a notice in the store: it wants a session.
+    /// Writes nothing: another pod has left a notice in the store, because it wants a session.
     Notices,
-    /// Writes nothing. The core is notified when all jobs of the broker that were submitted before it are committed.
+    /// Writes nothing: the core is notified when all jobs of the broker that were submitted before it are committed.
     Mark {
         core: u16,
         fence: u64,

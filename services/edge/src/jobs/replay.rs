@@ -10,7 +10,6 @@ use millrace_session::Message;
 
 use super::filter_index::FilterIndex;
 
-/// The retained messages of one new subscription.
 pub(crate) struct Replay {
     pub(crate) filter: Box<str>,
     pub(crate) qos: QoS,
@@ -57,7 +56,7 @@ impl RetainedPages {
         (first.is_some_and(|first| first < at), work)
     }
 
-    /// Adds a page of a filter that was read as of `through`. `next` is where the next page begins.
+    /// Adds a page of a filter that was read as of `through`; `next` is where the next page begins.
     pub(crate) fn push(&mut self, at: usize, next: Option<Bookmark>, through: Position) {
         self.of.resize_with(self.of.len().max(at + 1), Vec::new);
         let pages = &mut self.of[at];

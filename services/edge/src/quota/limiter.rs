@@ -54,7 +54,7 @@ impl Rate {
 pub(crate) struct RateLimiter(AtomicU64);
 
 impl RateLimiter {
-    /// Adds an amount, even into debt. Returns when it is paid for.
+    /// Adds an amount, even into debt; returns when it is paid for.
     pub(crate) fn add(&self, rate: Rate, amount: u64, now: u64) -> u64 {
         let mut paid_at = self.0.load(Ordering::Relaxed);
         loop {

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use millrace_access::model::BrokerLimits;
 use millrace_layers::shares::Use;
 
-/// The other pods' usage of each limit, as last read.
 #[derive(Debug, Default)]
 pub(crate) struct Others {
     pub(super) connections: AtomicU64,

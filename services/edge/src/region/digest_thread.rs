@@ -46,7 +46,7 @@ impl Queue {
         self.filled.notify_one();
     }
 
-    /// `None` after a tick without a task. An error once the region has ended.
+    /// `None` after a tick without a task; an error once the region has ended.
     fn next(&self) -> Result<Option<Task>, Stopped> {
         let is_idle = |state: &mut State| state.tasks.is_empty() && !state.is_stopped;
         let waited = self.filled.wait_timeout_while(self.lock(), TICK, is_idle);

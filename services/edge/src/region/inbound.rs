@@ -21,7 +21,7 @@ use crate::traces::{About, TraceStep};
 /// Most times that a message for a member of a shared subscription is passed on, because the member has left.
 const HOPS_MAX: u8 = 3;
 
-/// Most traces that wait for their message. Older ones are dropped, because their message was lost.
+/// Most traces that wait for their message; older ones are dropped, because their message was lost.
 const COMING_MAX: usize = 64;
 
 #[derive(Clone, Copy)]

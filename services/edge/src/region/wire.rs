@@ -243,7 +243,7 @@ impl<'b> PodNotice<'b> {
     }
 }
 
-/// Identifies a traced message: FNV-1a of its first bytes and its length. Pods of different builds must agree on it.
+/// Identifies a traced message: FNV-1a of its first bytes and its length; pods of different builds must agree on it.
 pub(super) fn check(entry: &[u8]) -> u64 {
     let fold = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     entry.iter().take(CHECKED_BYTES).fold(0xcbf2_9ce4_8422_2325 ^ entry.len() as u64, fold)

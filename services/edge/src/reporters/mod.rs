@@ -43,7 +43,6 @@ impl Reporters {
     }
 }
 
-/// A thread that ends when its handle is dropped.
 struct Reporter {
     work: &'static str,
     stop: Option<SyncSender<()>>,

@@ -19,7 +19,6 @@ use crate::limits;
 use crate::streams::{StoredGroup, TopicStreams};
 pub(crate) use cache::{NODE_WORK, RouteCache};
 
-/// The receivers of one topic: a match of the router that each core caches until a subscription changes.
 pub(crate) struct Routes {
     pub(crate) broker: Arc<Broker>,
     pub(crate) topic: Arc<str>,
@@ -43,7 +42,6 @@ pub(crate) struct Routes {
     pub(crate) visited: usize,
 }
 
-/// Progress of one core's receivers with the last messages of a topic.
 struct ReceiverProgress {
     moving: AtomicUsize,
     behind: AtomicUsize,
@@ -63,7 +61,6 @@ impl Routes {
         Self::found(broker, topic, stored, &snapshot)
     }
 
-    /// The receivers in `snapshot`.
     pub(crate) fn at(broker: Arc<Broker>, topic: Arc<str>, snapshot: &Snapshot) -> Self {
         let stored = broker.streams.matches(&topic);
         Self::found(broker, topic, stored, snapshot)

@@ -239,7 +239,7 @@ impl Applier<'_> {
         Ok(Outcome::Done)
     }
 
-    /// Updates the brokers' filters in memory from the store. It must run before this transaction changes filters.
+    /// Updates the brokers' filters in memory from the store; it must run before this transaction changes filters.
     pub(super) async fn catch_up(&self, brokers: &[&Broker]) -> Result<(), Error> {
         if !self.shared.is_shared {
             return Ok(());

@@ -30,11 +30,11 @@ pub(super) trait Work {
     fn part_cost(&self) -> Option<usize>;
     /// Limits the next transaction to the first parts of the job, up to this cost.
     fn limit_to(&mut self, cost: usize);
-    /// Hash of the session, if the job reads or writes more of it than inbound packet ids. Sessions may share a hash.
+    /// Hash of the session, if the job reads or writes more of it than inbound packet ids; sessions may share a hash.
     fn session(&self) -> Option<u64>;
     /// Whether it may change the streams of a topic.
     fn changes_index(&self) -> bool;
-    /// Whether the job cannot share a transaction with the earlier jobs of its broker. `index_changed`: one of these
+    /// Whether the job cannot share a transaction with the earlier jobs of its broker; `index_changed`: one of these
     /// changes the filter index.
     fn begins_transaction(&self, index_changed: bool) -> bool;
 }
@@ -90,7 +90,7 @@ pub(super) struct Backlog<J> {
     next: u64,
     transaction: u64,
     recent: Vec<Recent>,
-    /// Cost by which a broker exceeded its share. No entry is 0.
+    /// Cost by which a broker exceeded its share; no entry is 0.
     debts: HashMap<u64, usize>,
     /// Brokers with a part of a job in the last transaction, and the job's number.
     unfinished: Vec<(u64, u64)>,
@@ -343,7 +343,7 @@ impl<J: Work> Backlog<J> {
         self.recent.extend(parts.iter().map(of));
     }
 
-    /// Adds the barriers for which no earlier job of their broker waits. Jobs of other brokers do not matter.
+    /// Adds the barriers for which no earlier job of their broker waits; jobs of other brokers do not matter.
     fn add_marks(&mut self, batch: &mut Batch<J>) {
         for (number, job) in std::mem::take(&mut self.marks) {
             let waiting = match job.lane() {

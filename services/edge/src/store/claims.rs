@@ -29,7 +29,6 @@ pub(super) struct Claims {
     behind: BTreeSet<StreamKey>,
 }
 
-/// The messages of members on this pod.
 #[derive(Default)]
 struct Group {
     outstanding: BTreeSet<Position>,
@@ -190,7 +189,7 @@ impl Writer<'_> {
         while self.free_some_claims(pod) {}
     }
 
-    /// As [`Self::free_claims`], for some streams. Returns true if there may be more.
+    /// As [`Self::free_claims`], for some streams; returns true if there may be more.
     pub(super) fn free_some_claims(&mut self, pod: &[u8]) -> bool {
         let shared = self.shared;
         let freed = shared.layers.run(async |tx| streams::free_all(&tx, pod, FREED).await);

@@ -29,7 +29,7 @@ impl Gather {
         (self.expected, self.queued) = (answered + queued, queued);
     }
 
-    /// How long the next transaction waits for more than these jobs, in microseconds. `commit_us`: the time of a commit.
+    /// How long the next transaction waits for more than these jobs, in microseconds; `commit_us`: the time of a commit.
     pub(super) fn wait_us(&mut self, jobs: usize, commit_us: u64) -> u64 {
         if self.is_complete(jobs) {
             return 0;

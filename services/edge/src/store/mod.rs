@@ -78,7 +78,6 @@ struct Shared {
     mailboxes: Arc<[Mailbox]>,
     brokers: Arc<Brokers>,
     region: Option<Arc<Region>>,
-    /// Whether other pods use the store.
     is_shared: bool,
     /// Owner of this process's sessions in the store.
     owner: Box<[u8]>,
@@ -94,7 +93,6 @@ struct Shared {
     through: AtomicU64,
     /// Messages that each stream got since the last check of its limits.
     touched: Mutex<HashMap<StreamKey, u64>>,
-    /// Webhooks whose queues have grown.
     hooked: Arc<Hooked>,
     tracer: Option<Arc<Tracer>>,
 }

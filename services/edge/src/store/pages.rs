@@ -220,7 +220,7 @@ impl Streams<'_, '_> {
         Ok((Arc::new(message), publisher))
     }
 
-    /// The messages that were in flight when the session was detached. Trimmed messages are missing.
+    /// The messages that were in flight when the session was detached; trimmed messages are missing.
     async fn resolve(&self, attached: &Attached) -> Result<Resolved, Error> {
         let place = |row: &Row| match row {
             Row::InStream { place, .. } => Some(*place),

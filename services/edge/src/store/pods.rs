@@ -71,7 +71,6 @@ pub(super) fn listen(writer: &mut Writer<'_>) {
     }
 }
 
-/// Starts the recovery of dead pods.
 pub(super) fn look(writer: &mut Writer<'_>) {
     for pod in writer.shared.leases.dead() {
         writer.duties.add(Duty::Recover(Recovery { pod, after: None, has_sessions: true }));

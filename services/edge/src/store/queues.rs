@@ -41,11 +41,12 @@ impl Keep {
     }
 }
 
-/// Trims a stream to its limits.
+/// Trims a stream to `keep`, and counts the removed messages.
 pub(super) fn hold(shared: &Shared, broker: &Broker, stream: StreamId, keep: Keep, limit: Limit) {
     let before_ms = shared.clock.unix_now_ms().saturating_sub(keep.age_ms);
     match block_on(shared.layers.limit_stream(broker.id, stream, before_ms, keep.totals, TRIM_ENTRIES)) {
         Ok(removed) => {
+            // The last set belongs to the reader thread, which trims.
             let counters = &broker.counters[shared.mailboxes.len() + 1];
             counters.trimmed.add(usize::try_from(removed.entries).unwrap_or(0));
             broker.incidents.note(&Note::limit(limit), removed.entries, shared.clock.unix_now_ms());

@@ -25,7 +25,7 @@ use crate::jobs::replay::RetainedPages;
 use crate::mailbox::Mail;
 
 const PAGE: usize = 1_000;
-/// Levels compared in a page, to find the topics that earlier filters of the same SUBSCRIBE have read. A page ends early after
+/// Levels compared in a page, to find the topics that earlier filters of the same SUBSCRIBE have read; a page ends early after
 /// them.
 const COMPARED_MAX: usize = 64_000;
 /// Estimated memory of a waiting SUBSCRIBE without its filters, bytes.
@@ -175,7 +175,7 @@ fn step_all(shared: &Shared, mut reads: Vec<RetainedRead>) -> bool {
     is_there
 }
 
-/// The retained messages of a SUBSCRIBE, as far as they are read. Its filters share them.
+/// The retained messages of a SUBSCRIBE, as far as they are read; its filters share them.
 struct Reader {
     tree: TopicTree<Arc<Message>>,
     bytes: usize,
@@ -189,7 +189,7 @@ impl Reader {
         Self { tree: TopicTree::new(), bytes: 0, pages, from: None, limit: PAGE }
     }
 
-    /// Reads a page of a filter. Returns true after its last one.
+    /// Reads a page of a filter; returns true after the last one.
     async fn read(&mut self, layers: &Store, clock: &Clock, at: usize) -> Result<bool, Error> {
         let limit = self.limit;
         let (broker, from) = (self.pages.broker(), self.from.as_ref());

@@ -56,7 +56,7 @@ const LOOK_AROUND_TOLD_MS: u64 = 30_000;
 const TIDY_EVERY_MS: u64 = 60_000;
 const TICK: Duration = Duration::from_millis(500);
 
-/// Ends sessions that an earlier process left open. It must run before clients connect.
+/// Ends sessions that an earlier process left open, before clients connect.
 pub(super) fn abandon(shared: &Shared) {
     let mut writer = Writer::new(shared);
     sweep::abandoned(&mut writer, &shared.owner);
@@ -827,7 +827,7 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// Refuses a message. A QoS 0 message still goes to its receivers.
+    /// A QoS 0 message still goes to its receivers.
     fn refuse_publish(&mut self, publish: &Publish, ack: Option<Ack>, why: Why) {
         if publish.is_late() {
             self.deliver(&publish.routes, &publish.message, publish.from);
@@ -891,7 +891,7 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// Interval in which notices of other pods are read from the store. It is long while the fabric announces them.
+    /// Interval in which notices of other pods are read from the store; it is long while the fabric announces them.
     fn listen_every_ms(&self) -> u64 {
         let is_told = self.shared.region.as_ref().is_some_and(|region| !region.is_in_doubt());
         if is_told { pods::TOLD_TICK_MS } else { pods::TICK.as_millis() as u64 }

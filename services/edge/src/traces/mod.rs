@@ -19,13 +19,11 @@ pub(crate) use w3c::{Parent, requested};
 /// Longest topic that a span shows, bytes; the rest is cut off.
 const TOPIC_BYTES_MAX: usize = 256;
 
-/// Takes finished spans. Event loops call it, so it must not block.
+/// Event loops call it, so it must not block.
 pub trait SpanSink: Send + Sync {
-    /// A step has ended.
     fn span(&self, span: MessageSpan);
 }
 
-/// A step of a message through the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceStep {
     /// The whole way, from the publisher's bytes to its acknowledgement: the parent of the other steps.
@@ -49,7 +47,6 @@ pub enum TraceStep {
 }
 
 impl TraceStep {
-    /// The name of the step's span.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -66,22 +63,17 @@ impl TraceStep {
     }
 }
 
-/// A finished step of one message.
 #[derive(Clone, Debug)]
 pub struct MessageSpan {
     /// The trace, as the publisher's `traceparent` has it where there is one.
     pub trace_id: [u8; 16],
-    /// This span.
     pub span_id: [u8; 8],
     /// The span that it is a part of.
     pub parent: Option<[u8; 8]>,
-    /// The step that ended.
     pub step: TraceStep,
     /// Nanoseconds since 1970.
     pub start_ns: u64,
-    /// Nanoseconds since 1970.
     pub end_ns: u64,
-    /// Name of the broker.
     pub broker: Box<str>,
     /// The topic, cut off at 256 bytes.
     pub topic: Box<str>,
@@ -93,7 +85,6 @@ pub struct MessageSpan {
     pub is_error: bool,
 }
 
-/// The message, broker and result that a span shows.
 #[derive(Clone, Copy)]
 pub(crate) struct About<'a> {
     pub(crate) broker: &'a str,
@@ -109,7 +100,6 @@ impl<'a> About<'a> {
     }
 }
 
-/// Samples messages and makes spans.
 pub struct Tracer {
     sink: Arc<dyn SpanSink>,
     ratio: f64,
@@ -129,7 +119,8 @@ impl Tracer {
     /// `per_second_max` a second.
     #[must_use]
     pub fn new(sink: Arc<dyn SpanSink>, ratio: f64, per_second_max: u32) -> Self {
-        // Without system randomness two processes may use the same ids. Spans are still exported.
+        // Without system randomness two processes may use the same ids, but spans are still
+        // exported.
         let seed = crate::random::bytes().map_or(1, u64::from_ne_bytes);
         Self { sink, ratio, per_second_max, last_id: AtomicU64::new(seed) }
     }

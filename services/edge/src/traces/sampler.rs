@@ -9,7 +9,7 @@ use super::Tracer;
 /// Chooses messages at random and bounds the traces per second: in all, on request of publishers, and on request of one broker's
 /// publishers. So no tenant can use up the traces of the others.
 pub(crate) struct Sampler {
-    /// Messages until the next random sample. Without a tracer it is never reached.
+    /// Messages until the next random sample; without a tracer it is never reached.
     left: u64,
     ratio: f64,
     random: u64,
@@ -91,7 +91,7 @@ impl Sampler {
         }
     }
 
-    /// Messages before the next sample. The distribution is geometric, so a publisher's rhythm does not matter.
+    /// Messages before the next sample, geometrically distributed so that a publisher's rhythm does not matter.
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     fn gap(&mut self) -> u64 {
         if self.ratio >= 1.0 {

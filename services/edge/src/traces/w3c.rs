@@ -26,7 +26,7 @@ pub(crate) fn requested(properties: Properties<'_>) -> Option<Parent> {
     })?
 }
 
-/// `version "-" trace-id "-" parent-id "-" trace-flags`, in lower-case hexadecimal. A later version can append fields after
+/// `version "-" trace-id "-" parent-id "-" trace-flags`, in lower-case hexadecimal; a later version can append fields after
 /// another hyphen.
 fn parse(text: &str) -> Option<Parent> {
     let (head, rest) = text.as_bytes().split_at_checked(LENGTH)?;

@@ -10,7 +10,7 @@ use millrace_outgoing::{Call, CallError, Response};
 
 use super::{ANSWER_BYTES_MAX, CALL_MAX, PAUSE_MS, PAUSE_MS_MAX, TRY_MS_MAX};
 
-/// The id of a request's first event. The body has the ids of all.
+/// The id of a request's first event; the body has the ids of all.
 const ID_HEADER: &str = "millrace-id";
 
 pub(super) fn call<'a>(webhook: &'a Webhook, events: &[Bytes], id: &str, now_ms: u64) -> Call<'a> {

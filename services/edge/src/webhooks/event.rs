@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 use crate::clock::Clock;
 use crate::encoding::record;
 
-/// An event of a client. A message has a topic of its own instead.
+/// An event of a client; a message has a topic of its own instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Connect,

@@ -44,7 +44,7 @@ const LIMIT_EVERY_MS: u64 = 30_000;
 const CALL_MAX: Duration = Duration::from_secs(10);
 /// Largest response, bytes; it is discarded.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of events after which a request ends. A single larger event is still sent.
+/// Bytes of events after which a request ends; a single larger event is still sent.
 const REQUEST_BYTES: usize = 256 * 1024;
 /// First pause after a failure, milliseconds; it doubles each time.
 const PAUSE_MS: u64 = 1_000;

@@ -68,7 +68,7 @@ fn checked(bytes: usize) -> u64 {
     bytes as u64 / 16
 }
 
-/// A turn is counted at its end, behind its answers.
+/// Waits, because a turn is counted at its end, after its answers were sent.
 fn expect_work_of_a_turn(server: &Server, least: u64) {
     let work = || metric(server, "millrace_edge_turn_work_max", "");
     eventually(|| work() >= least, || format!("{} units of work instead of {least}", work()));
@@ -174,7 +174,7 @@ fn packets_of_one_turn_are_one_edit_of_the_filters() {
     assert_turns_are_short(&server);
 }
 
-/// Retained messages are sent behind the edit of the turn, where the budget is no longer looked at.
+/// Retained messages are sent after the turn's edit of the filters, where the budget is no longer checked.
 #[test]
 fn replays_of_many_subscribes_count_for_the_turn_that_reads_them() {
     const PACKETS: u16 = 1_500;
@@ -522,7 +522,7 @@ fn a_slow_reader_costs_a_healthy_one_nothing() {
         let (healthy, received) = (&healthy, AtomicU64::new(0));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // In pieces that are smaller than the soft limit, so that the healthy one is never behind.
+                // The pieces are smaller than the soft limit, so that the healthy reader never lags.
                 let bytes = flood("t", COUNT, 1000, V5);
                 for (number, some) in bytes.chunks(bytes.len() / PIECES).enumerate() {
                     crate::tools::send_anyway(publisher.stream(), some);

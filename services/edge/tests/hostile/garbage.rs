@@ -1,5 +1,5 @@
-//! Bytes that are no MQTT, MQTT that is wrong, and sockets on which nothing comes. Each gets the protocol's answer or a
-//! close and is counted by reason, and two well-behaved clients notice nothing.
+//! Bytes that are not MQTT, MQTT that breaks the rules, and sockets that stay silent. The server answers each as the
+//! protocol says or closes it, counts it by reason, and two well-behaved clients notice nothing.
 
 use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
@@ -14,8 +14,9 @@ use crate::tools::{
     read_to_close, refused, send_anyway, sum,
 };
 
-/// What has to be refused before it is a client.
+/// Counts connections that were refused before their CONNECT was accepted.
 const REFUSED: &str = "millrace_connections_refused_total";
+/// Counts ended connections of accepted clients.
 const ENDED: &str = "millrace_disconnects_total";
 /// Clients of [`Pair`].
 const PAIR: u64 = 2;
@@ -401,7 +402,7 @@ fn a_client_that_will_send_no_more_is_lost() {
     for number in 0..20 {
         let mut client = Client::connect(&server, V5, &format!("half-{number}"));
         client.send(&Packet::Publish(publish_qos(QoS::AtLeastOnce, 1, "nobody", b"x")));
-        // What it sent before is answered.
+        // The server answers the PUBLISH that came before the end.
         let answer = half_close(client.stream());
         assert_eq!(answer.first(), Some(&0x40), "{answer:x?}");
     }
@@ -425,14 +426,14 @@ fn connections_that_never_send_connect_are_closed_when_their_time_is_up() {
         .map(|number| {
             let address = if number % 10 == 0 { server.ws() } else { server.mqtt() };
             let stream = TcpStream::connect(address).unwrap();
-            // Nor does nearly all of one.
+            // A CONNECT that lacks its last byte does not stop the timer either.
             if number % 3 == 0 {
                 send_anyway(&stream, &connect);
             }
             stream
         })
         .collect();
-    // Those with MQTT for WebSocket are told that this is not HTTP.
+    // The WebSocket port answers the bytes of a CONNECT with an HTTP error.
     let not_http = (0..SILENT).filter(|number| number % 30 == 0).count();
     for stream in &silent {
         read_to_close(stream);
@@ -452,7 +453,7 @@ fn connections_that_never_send_connect_are_closed_when_their_time_is_up() {
 #[test]
 fn a_second_is_enough_for_a_client_that_may_take_one() {
     let server = Server::with(|config| config.limits.connect_timeout_s = 1);
-    // Begun at different times within a second, which is how finely the server keeps time.
+    // The connections begin at different times within a second, because the server counts whole seconds.
     for number in 0..12 {
         let mut client = Client::raw(&server);
         client.expect_silence(Duration::from_millis(300));
@@ -514,7 +515,7 @@ fn a_refused_client_that_keeps_sending_is_cut_off() {
     let mut stranger = Client::raw(&server);
     stranger.send_bytes(&[0; 16]);
     stranger.expect_close();
-    // Our side is closed. Its own is thrown away for a while, not for ever.
+    // The server has closed its side. It discards further input for a limited time only.
     let start = now();
     let mut stream = stranger.stream();
     loop {

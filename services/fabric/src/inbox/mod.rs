@@ -30,7 +30,6 @@ pub(crate) struct Inbox {
     parts_bytes: usize,
 }
 
-/// A receiver that this pod has joined.
 #[derive(Default)]
 struct Interest {
     announcement: u64,

@@ -32,7 +32,7 @@ pub(super) enum Arrival {
 }
 
 impl Track {
-    /// Starts at the first batch of a sender. With `knows_all`, every earlier message is known or missing.
+    /// Starts at the first batch of a sender; with `knows_all`, every earlier message is known or missing.
     pub(super) fn new(numbers: Numbers, knows_all: bool, now: Millis) -> (Self, Arrival) {
         let since = if knows_all { Since::Number(0) } else { Since::Unknown(Vec::new()) };
         let mut track = Self { generation: numbers.generation, next: 0, since, last_seen_at: now };
@@ -76,7 +76,7 @@ impl Track {
         Arrival::Take { missing }
     }
 
-    /// This pod was disconnected for so long that the sender may have forgotten it. Earlier messages are still not accepted
+    /// This pod was disconnected for so long that the sender may have forgotten it; earlier messages are still not accepted
     /// twice.
     pub(super) fn doubt(&mut self) {
         self.since = Since::Unknown(Vec::new());

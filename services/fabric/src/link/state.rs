@@ -28,9 +28,10 @@ struct Inner {
     servers: Servers,
     transitions: Vec<bool>,
     is_lame: bool,
-    /// The probe in flight.
+    /// The probe in flight: its number, and when it was sent.
     echo: Option<(u64, Instant)>,
     echoes: u64,
+    /// `health` has changed since the last [`Link::news`].
     is_news: bool,
 }
 

@@ -23,7 +23,7 @@ use state::State;
 pub enum Sent {
     /// The next round of sending includes the message.
     Queued,
-    /// The server reported within the last seconds that no other pod listens, and no pod has joined since. Nothing was copied.
+    /// The server reported within the last seconds that no other pod listens, and no pod has joined since; nothing was copied.
     Unwanted,
     /// The receivers notice a gap, except those of a group.
     Dropped(Dropped),

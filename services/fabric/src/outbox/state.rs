@@ -13,7 +13,7 @@ use crate::limits::FabricLimits;
 use super::stream::Stream;
 use super::{Destination, Dropped, Outgoing, Sent};
 
-/// Intervals of checks of a receiver without new messages, in heartbeats. After the last one it is forgotten.
+/// Intervals of checks of a receiver without new messages, in heartbeats; after the last one it is forgotten.
 const STAGES: [u64; 4] = [1, 3, 12, 48];
 /// Receivers checked while the lock is held once.
 const LOOKS_MAX: usize = 1024;
@@ -40,7 +40,8 @@ pub(super) struct State {
     is_asleep: bool,
     /// The queue was full; it accepts messages again when a quarter has left.
     is_full: bool,
-    /// Largest frame to a group. It cannot be sent in parts, because each part would go to another pod.
+    /// Largest frame to a group, which cannot be sent in parts because each part would go to another
+    /// pod.
     group_frame_bytes_max: usize,
 }
 

@@ -55,7 +55,7 @@ fn windows(seen: &[(Stamp, Seen)]) -> Vec<(usize, To)> {
     asked.collect()
 }
 
-/// Checks one join against one sender's messages. `sent` has a stamp for each message.
+/// Checks one join against one sender's messages; `sent` has a stamp for each message.
 fn window(
     seen: &[(Stamp, Seen)],
     start: usize,

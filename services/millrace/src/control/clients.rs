@@ -16,7 +16,6 @@ use crate::clock::now_ms;
 /// Longest wait for pods: a hundred times what a pod with a million connections takes for its part of a page.
 const PATIENCE: Duration = Duration::from_secs(3);
 const PODS_MAX: usize = 1_000;
-/// The session expiry of a session that never ends.
 const NEVER: u32 = u32::MAX;
 
 pub(super) async fn list(

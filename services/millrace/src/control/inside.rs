@@ -28,7 +28,6 @@ pub(super) struct Inside {
 
 #[derive(Debug)]
 pub(super) struct Gone {
-    /// The reason that the edge sent, if any.
     pub(super) reason: Option<ReasonCode>,
     pub(super) said: Option<String>,
 }

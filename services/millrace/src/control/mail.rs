@@ -63,7 +63,6 @@ pub(crate) struct SmtpSettings {
     tls: SmtpTls,
     login: Option<(String, Secret)>,
     from: Mailbox,
-    /// URL with which mailed links begin.
     pub(crate) public_url: String,
 }
 
@@ -96,7 +95,6 @@ impl SmtpArgs {
     }
 }
 
-/// Queues e-mails for the thread that sends them.
 pub(crate) struct Smtp(SyncSender<MailMessage>);
 
 impl Smtp {
@@ -145,7 +143,6 @@ fn transport(settings: &SmtpSettings) -> Result<SmtpTransport, String> {
 struct Delayed {
     email: MailMessage,
     at: Instant,
-    /// Attempts that have failed.
     failed: usize,
 }
 

@@ -32,7 +32,6 @@ const SESSIONS_AT_ONCE: usize = 50;
 /// Receivers of a message that the answer names.
 const RECEIVERS_MAX: usize = 100;
 
-/// A stream that stores messages of the topic.
 struct TopicStream {
     id: StreamId,
     filter: String,

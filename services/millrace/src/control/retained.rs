@@ -17,7 +17,6 @@ use crate::text::name;
 
 /// Messages counted below one level of the tree.
 const COUNTED_MAX: usize = 200;
-/// Levels read by one transaction.
 const BRANCHES_AT_ONCE: usize = 50;
 
 pub(super) async fn topics(

@@ -23,7 +23,6 @@ use super::inside::{Gone, Inside};
 use super::live::Edge;
 use crate::clock::now_ms;
 
-/// Messages queued for a browser.
 const QUEUE_MESSAGES: usize = 500;
 /// Bytes of payloads, topics and properties queued for a browser.
 const QUEUE_BYTES: usize = 1024 * 1024;

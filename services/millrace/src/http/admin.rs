@@ -22,13 +22,12 @@ use crate::running::Running;
 struct Shared {
     health: Health,
     running: Running,
-    /// Connections of the public HTTP port.
     public: Option<Arc<Connections>>,
     /// `None` without a collector.
     telemetry: Option<Queue>,
 }
 
-/// `listener` must be non-blocking. Returns whether there are pages.
+/// `listener` must be non-blocking; returns whether there are pages.
 pub(crate) fn start(
     listener: TcpListener,
     running: &Running,

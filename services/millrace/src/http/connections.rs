@@ -210,7 +210,7 @@ impl Place {
     }
 }
 
-/// The body of a request. The connection counts as idle until the body has arrived.
+/// The body of a request; the connection counts as idle until it has arrived.
 struct Reading {
     body: Incoming,
     place: Arc<Place>,

@@ -15,10 +15,9 @@ use super::source;
 use crate::permissions::keep_private;
 use crate::text;
 
-/// Time between two rows of progress.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
-/// Copies one version into the new folder `target`, while writes go on. Only one backup runs at a time.
+/// Copies one version into the new folder `target`, while writes go on; only one backup runs at a time.
 pub(super) fn backup(place: &Place, target: &Path, out: Out<'_>) -> Result<(), Ended> {
     let _one = match place.one_backup.try_lock() {
         Err(TryLockError::WouldBlock) => {

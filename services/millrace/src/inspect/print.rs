@@ -68,7 +68,7 @@ impl<O: Write, A: Write> Printer<O, A> {
         .map_err(|error| ended(&error))
     }
 
-    /// Prints `nothing` when there was no row. With `after`, the list is not complete.
+    /// Prints `nothing` when there was no row; with `after`, the list is not complete.
     pub(super) fn end(&mut self, nothing: &str, after: Option<&str>) -> Result<(), Ended> {
         self.finish(nothing, after).map_err(|error| ended(&error))
     }

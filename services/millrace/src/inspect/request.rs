@@ -64,7 +64,6 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    /// The request changes nothing.
     pub(super) fn is_harmless(&self) -> bool {
         matches!(
             self,

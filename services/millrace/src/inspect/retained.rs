@@ -13,7 +13,6 @@ use crate::text::{self, name};
 
 const PAGE: usize = 200;
 
-/// Bytes of a payload that a list shows.
 const HEAD_BYTES: usize = 48;
 
 /// Time limit and interval for a change by a running server to appear in the store.

@@ -41,7 +41,7 @@ pub(crate) struct Session {
     pub(crate) expiry_s: Option<u32>,
     pub(crate) expires_at_ms: Option<u64>,
     pub(crate) subscriptions: usize,
-    /// Unacknowledged messages after the cursor. Messages of shared subscriptions wait in their group and do not
+    /// Unacknowledged messages after the cursor; messages of shared subscriptions wait in their group and do not
     /// count.
     pub(crate) waiting: u64,
     /// The count ended at its limit.

@@ -25,7 +25,7 @@ use crate::running::Live;
 
 const NAME: &str = "admin.sock";
 
-/// Name of the socket until it is renamed. No other user can open the folder.
+/// Name of the socket until it is renamed, in a folder that no other user can open.
 const MAKING: &str = "admin.new";
 
 /// Longest path of a socket that the system accepts, bytes.
@@ -67,7 +67,7 @@ struct Shared {
 }
 
 impl Socket {
-    /// Answers requests on threads of its own. This process must have `folder` open.
+    /// Answers requests on threads of its own; this process must have `folder` open.
     pub(crate) fn open(folder: &Path, embedded: Embedded, live: Arc<dyn Live>) -> io::Result<Self> {
         let listener = bind(folder)?;
         let place = Place::new(folder.into(), embedded, Some(live));
@@ -156,7 +156,7 @@ fn serve(stream: UnixStream, shared: &Arc<Shared>) {
     }
 }
 
-/// A request that is being answered. A panic releases it, too.
+/// A request that is being answered; a panic releases it, too.
 struct Slot(Arc<Shared>);
 
 impl Drop for Slot {

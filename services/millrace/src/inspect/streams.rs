@@ -15,13 +15,10 @@ use crate::text::{self, name};
 
 const PAGE: usize = 100;
 
-/// Bytes of each message that a list shows.
 const HEAD_BYTES: usize = 48;
 
-/// Bytes of one read.
 const READ_BYTES: usize = 1 << 20;
 
-/// Entries removed by one transaction.
 const TRIM_ENTRIES: usize = 1_000;
 
 /// Sorts each page by filters, because the order of ids means nothing to people.

@@ -23,7 +23,6 @@ type Body = Full<bytes::Bytes>;
 pub(super) struct Client {
     runtime: Runtime,
     http: legacy::Client<HttpsConnector<HttpConnector>, Body>,
-    /// Prefix of the paths of the API.
     base: String,
     /// Sent with every request.
     pub(super) who: Vec<(header::HeaderName, String)>,
@@ -73,7 +72,6 @@ impl Ask {
     }
 }
 
-/// A new Idempotency-Key.
 pub(super) fn random_key() -> Result<String, Failure> {
     let mut random = [0; 16];
     getrandom::fill(&mut random)

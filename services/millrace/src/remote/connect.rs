@@ -35,7 +35,7 @@ impl Endpoints<'_> {
         text + &self.publish(&broker, EXAMPLE, "SECRET", None)
     }
 
-    /// Text for the end of `credentials create`. Empty if the server has no port for mosquitto.
+    /// Text for the end of `credentials create`; empty if the server has no port for mosquitto.
     pub(super) fn of_credential(&self, broker: &str, made: &Value) -> String {
         let text = |name: &str| made[name].as_str();
         let secret = text("secret").unwrap_or("PASSWORD");
@@ -54,7 +54,7 @@ impl Endpoints<'_> {
         if ports.is_empty() { "none: this server listens for no clients".into() } else { ports }
     }
 
-    /// Prefers TLS. The clients of mosquitto speak no WebSocket.
+    /// Prefers TLS; the clients of mosquitto speak no WebSocket.
     fn publish(&self, broker: &str, user: &str, secret: &str, client: Option<&str>) -> String {
         let found = ["mqtts", "mqtt"].iter().find_map(|name| Some((*name, self.0[*name]["port"].as_u64()?)));
         let Some((scheme, port)) = found else { return String::new() };

@@ -73,7 +73,6 @@ impl Printer {
     }
 }
 
-/// Prints rows in several parts, in one table.
 pub(super) struct Secrets {
     json: bool,
     fields: Fields,

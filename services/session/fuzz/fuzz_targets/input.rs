@@ -63,7 +63,7 @@ impl Client {
         }
     }
 
-    /// What happens at the server.
+    /// An event on the server's side: it answers a publish, delivers a message, sends queued ones, or loses the connection.
     fn event(&mut self, event: u8) {
         self.now += u32::from(event >> 7);
         match event & 0x07 {
@@ -108,7 +108,7 @@ impl Client {
         self.session.shrink();
     }
 
-    /// What an effect asks for, freed from the packet.
+    /// Copies the request out of an effect, which borrows the packet.
     fn owned(effect: Effect<'_>) -> Asked {
         match effect {
             Effect::Connect(connect) => Asked::Connect { is_new: connect.clean_start },
@@ -169,7 +169,7 @@ impl Client {
         }
     }
 
-    /// What was sent is packets that the client's version has.
+    /// Checks that the server has sent whole packets of the client's version.
     fn check_sent(&mut self) {
         let mut bytes = &self.sent[..];
         while !bytes.is_empty() {

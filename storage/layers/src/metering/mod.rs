@@ -45,7 +45,6 @@ pub enum Unit {
     StoredByteS = 7,
 }
 
-/// The number of units for a message of this size.
 #[must_use]
 pub fn message_units(bytes: usize) -> u64 {
     bytes.div_ceil(MESSAGE_BYTES).max(1) as u64

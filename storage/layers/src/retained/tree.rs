@@ -6,7 +6,6 @@ use millrace_storage::{KeyRange, RangeOptions, Read, Transaction};
 use super::{below, levels};
 use crate::{BrokerId, error::Result, tags, tuple::Key};
 
-/// A topic level below some other topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
     /// The text between two slashes.

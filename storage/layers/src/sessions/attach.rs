@@ -21,7 +21,7 @@ use crate::{
 pub struct Attach {
     pub owner: Bytes,
     pub clean: bool,
-    /// Lifetime without a connection, seconds; 0 ends the session with the connection.
+    /// 0 ends the session with the connection.
     pub expiry_s: u32,
     pub now_ms: u64,
     pub will: Option<PendingWill>,

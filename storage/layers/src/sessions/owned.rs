@@ -14,7 +14,6 @@ use crate::{
     session_record::{self as record, Owned},
 };
 
-/// Writes the cursor, and the acknowledged messages after it.
 pub fn checkpoint(owned: &Owned<'_>, cursor: Position, acknowledged: &[Position]) -> Result<()> {
     record::set_cursor(owned.tx, owned.id(), cursor, acknowledged)
 }

@@ -52,7 +52,7 @@ fn every_attach_has_a_later_epoch_also_after_the_session_was_gone() {
     }
 }
 
-/// Found by the simulation: these change rows that an attach reads, but not the session's own.
+/// Found by the simulation: these writes change rows that an attach reads, but not the row of the session.
 #[test]
 fn a_takeover_sees_what_the_earlier_owner_is_writing() {
     type Write = fn(&Owned<'_>) -> crate::Result<()>;

@@ -191,7 +191,6 @@ async fn lowest(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<
     }
 }
 
-/// Most pods whose claims one read returns.
 const CLAIMS_PAGE: usize = 1_000;
 
 async fn own(tx: &Transaction, broker: BrokerId, stream: StreamId, pod: &[u8]) -> Result<Vec<Position>> {

@@ -26,6 +26,7 @@ pub(super) struct Start {
 
 pub(super) struct Raw {
     pub(super) position: Position,
+    /// Index in the `starts` of [`Merge::open`].
     pub(super) lane: usize,
     pub(super) value: Bytes,
 }

@@ -26,7 +26,7 @@ pub struct Newest {
     pub more: bool,
 }
 
-/// Reads the latest messages of `streams` up to a limit in a snapshot. [`StreamEntry::sources`] are indices of `streams`, and
+/// Reads the latest messages of `streams` up to a limit in a snapshot; [`StreamEntry::sources`] are indices of `streams`, and
 /// complete.
 pub async fn newest(
     tx: &Transaction,

@@ -28,14 +28,12 @@ pub struct Source {
 #[derive(Clone, Copy, Debug)]
 pub struct ReadLimit {
     pub entries: usize,
-    /// The read ends after this many bytes of bodies.
     pub bytes: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamEntry {
     pub position: Position,
-    /// Time of publication, unix milliseconds.
     pub at_ms: u64,
     pub body: Bytes,
     /// Indices of the sources that have it.

@@ -23,7 +23,6 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trimmed {
     pub removed: Totals,
-    /// The stream's floor after the trim.
     pub floor: Position,
     /// The trim ended at its limit, before all entries were removed that it should remove.
     pub more: bool,

@@ -50,7 +50,6 @@ pub enum Outcome {
     /// The events leave the queue as dead letters.
     Dead {
         failure: Failure,
-        /// The events as they were sent.
         letters: Vec<NewLetter>,
     },
 }

@@ -33,7 +33,6 @@ pub struct NewLetter {
     pub event: Bytes,
 }
 
-/// The row's data before the event.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Head {

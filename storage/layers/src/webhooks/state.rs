@@ -30,7 +30,6 @@ pub struct State {
     pub dead: u64,
     /// Events that a limit removed, or that were queued when their filter was removed.
     pub lost: u64,
-    /// Dead letters that a limit removed.
     pub letters_lost: u64,
     pub letters: u32,
     /// Bytes of their events.

@@ -8,8 +8,7 @@ use std::{
 
 use crate::error::OpenError;
 
-/// The format that is written. Format 1 has tables of fjall 3 in `tables`, one keyspace `keys`, and the version at
-/// `\xff/version`.
+/// Format 1 has tables of fjall 3 in `tables`, one keyspace `keys`, and the version at `\xff/version`.
 const FORMAT: u32 = 1;
 
 const FORMAT_PREFIX: &str = "millrace-store ";

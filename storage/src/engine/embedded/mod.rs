@@ -37,7 +37,8 @@ use crate::{
 use cell::Cell;
 use folder::Folder;
 
-/// An open data folder. It closes when this and all its [`Database`]s and transactions are dropped.
+/// An open data folder, which closes when this and all its [`Database`]s and transactions are
+/// dropped.
 #[derive(Clone)]
 pub struct Embedded {
     engine: Arc<LocalEngine<Cell>>,

@@ -3,7 +3,7 @@ use std::{fmt, io, path::Path, sync::Arc};
 /// All sizes are in bytes.
 #[derive(Clone)]
 pub struct Options {
-    /// Memory for blocks that were read from tables. Default 64 MiB.
+    /// Memory for blocks that were read from tables; default 64 MiB.
     pub cache_bytes: u64,
     /// Writes in memory before they become a table; up to five times as much when writes outrun the making of tables.
     /// A folder keeps the value that it was made with. Default 64 MiB.
@@ -13,7 +13,7 @@ pub struct Options {
     /// deletes the old ones: sixteen times `memtable_bytes` at worst. A merge without that space fails, loses nothing,
     /// and is retried. Default 256 MiB.
     pub disk_reserve_bytes: u64,
-    /// Threads that make and merge tables. Default 2.
+    /// Threads that make and merge tables; default 2.
     pub background_threads: usize,
     /// Returns the free bytes of the folder's disk.
     pub free_bytes: FreeBytes,

@@ -16,7 +16,7 @@ use crate::{
     read::{RangeOptions, Read},
 };
 
-/// The written format. Format 1 has the store's keys unchanged, and this key after them.
+/// Format 1 has the store's keys unchanged, and this key after them.
 const FORMAT: u32 = 1;
 const FORMAT_PREFIX: &str = "millrace-store ";
 const KEY: &[u8] = b"\xff/format";

@@ -17,7 +17,7 @@ pub struct NetworkOptions {
     /// Certificates, for servers whose addresses in the cluster file end with `:tls`. The library's environment
     /// variables, such as `FDB_TLS_CERTIFICATE_FILE`, replace a field that is `None`.
     pub tls: ClusterTls,
-    /// A folder for the library's trace files. By default none are written.
+    /// A folder for the library's trace files; by default none are written.
     pub trace_folder: Option<PathBuf>,
 }
 

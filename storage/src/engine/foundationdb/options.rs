@@ -14,7 +14,7 @@ pub struct ClusterOptions {
     /// Age of a transaction at which its reads end with [`crate::Error::Unavailable`]. Commits wait. Default
     /// [`limits::TRANSACTION_AGE_MAX`].
     pub read_timeout: Duration,
-    /// The id of this process's data center, so that reads go to servers there if the cluster has some. Default none.
+    /// The id of this process's data center, so that reads go to servers there if the cluster has some; default none.
     pub datacenter: Option<String>,
     /// The same for all clusters of a process.
     pub network: NetworkOptions,

@@ -15,7 +15,7 @@ pub(super) fn spawn(future: impl Future<Output = ()> + Send + 'static) {
 }
 
 struct Task {
-    /// Unanswered wakes. It stays above 0 when the future is done.
+    /// Unanswered wakes; it stays above 0 when the future is done.
     wakes: AtomicUsize,
     future: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
 }

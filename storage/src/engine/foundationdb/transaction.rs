@@ -90,7 +90,7 @@ impl FdbTransaction {
         error::of_read(failure)
     }
 
-    /// Requests as many rows as one server sends at once. Also returns the writes before the request.
+    /// Requests as many rows as one server sends at once; also returns the writes before the request.
     fn rows(&self, range: &KeyRange, options: RangeOptions) -> Result<(Rows, u64), Error> {
         let (begin, end) = self.shared.space.ends(range);
         let option = RangeOption {

@@ -33,7 +33,7 @@ pub(super) struct Committer<B: Backend> {
     known: Known,
     version: Version,
     failure: Option<Failure>,
-    /// The backend refused a write. It is asked again even without new transactions, because it may be making room.
+    /// The backend refused a write, and is asked again even without new transactions because it may be making room.
     short: bool,
     /// The backend may have something to free.
     unfreed: bool,

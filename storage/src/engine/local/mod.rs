@@ -39,7 +39,7 @@ use crate::{
     version::{Committed, Version, Versionstamp},
 };
 
-/// An engine over a backend. Dropping it ends its thread after all queued transactions.
+/// An engine over a backend; dropping it ends its thread after all queued transactions.
 pub(crate) struct LocalEngine<B: Backend> {
     shared: Arc<Shared<B>>,
     thread: Option<JoinHandle<()>>,

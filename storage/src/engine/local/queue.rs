@@ -8,7 +8,7 @@ use std::{
 use super::request::Request;
 use crate::error::Error;
 
-/// Most queued bytes of writes. Beyond it commits are refused as busy, which bounds memory when the disk is slower than
+/// Most queued bytes of writes; beyond it commits are refused as busy, which bounds memory when the disk is slower than
 /// the writers.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::RetainedRead;
 
-/// Memory of the waiting SUBSCRIBE packets of one broker, bytes. Above it, further ones are refused.
+/// Memory of the waiting SUBSCRIBE packets of one broker, bytes; above it, further ones are refused.
 const BYTES_PER_BROKER_MAX: usize = 32 * 1024 * 1024;
 
 /// Memory of the messages read for one broker's SUBSCRIBE packets, bytes. Above it, the packets are finished one by
@@ -64,7 +64,7 @@ impl RetainedQueue {
         state.push(read, is_next);
     }
 
-    /// Waits for work and takes some of each broker in turn. Returns `None` once the queue is closed.
+    /// Waits for work and takes some of each broker in turn; returns `None` once the queue is closed.
     pub(super) fn take(&self, most: usize) -> Option<Vec<RetainedRead>> {
         let mut state = self.state();
         loop {
