@@ -12,6 +12,7 @@ chart=$root/terraform/chart
 kubernetes=1.36.3
 schemas=$target/deploy/kubernetes-$kubernetes
 cluster_file=millrace:millrace@10.0.0.1:4500:tls
+cluster=(--set "foundationdb.external.clusterFile=$cluster_file")
 
 fail() {
     echo "FAILED: $1" >&2
@@ -26,6 +27,56 @@ render() {
     shift
     "$tools/helm" template region "$chart" --kube-version "$kubernetes" "$@" 2>"$work/$name.log" >"$work/$name.yaml" \
         || { grep -v walk.go "$work/$name.log"; fail "helm template with $*"; }
+}
+
+# refused NAME EXPECTED VALUES...: the chart refuses these values, and its message has EXPECTED.
+refused() {
+    local name=$1 expected=$2
+    shift 2
+    if "$tools/helm" template region "$chart" --kube-version "$kubernetes" "$@" >/dev/null 2>"$work/refused.log"; then
+        fail "the chart takes $name"
+    fi
+    grep -qF -- "$expected" "$work/refused.log" || { grep -v walk.go "$work/refused.log"; fail "the chart refuses $name without saying: $expected"; }
+}
+
+# Runs the page's commands with programs that only write down their arguments, and renders the values of `helm install`, then those
+# of `helm upgrade` beside them.
+page() {
+    rm -rf "$work/page"
+    mkdir -p "$work/page"
+    # shellcheck disable=SC2016 # the backticks are the page's
+    sed -n '/^```sh$/,/^```$/{/^```/!p}' "$chart/README.md" >"$work/page/commands.sh"
+    (
+        cd "$work/page"
+        echo "$cluster_file" >fdb.cluster
+        # shellcheck disable=SC2317 # the page calls these three
+        kubectl() { [ "$3 ${4:-}" != "create secret" ] || echo "$6" >>secrets; }
+        # shellcheck disable=SC2317
+        helm() { cp secrets "secrets-$3" && printf '%s\n' "${@:6}" >"$3"; }
+        # shellcheck disable=SC2317
+        openssl() { :; }
+        # shellcheck disable=SC1091 # written above
+        source ./commands.sh
+    )
+    local install upgrade
+    mapfile -t install <"$work/page/install"
+    grep -qx -- --reset-then-reuse-values "$work/page/upgrade" || fail "the page's helm upgrade drops defaults of the new chart"
+    mapfile -t upgrade < <(grep -vx -- --reset-then-reuse-values "$work/page/upgrade")
+    render install "${install[@]}"
+    render upgrade "${install[@]}" "${upgrade[@]}"
+    python3 - "$work" <<'PY' || fail "the chart's page"
+import pathlib, re, sys
+
+work = pathlib.Path(sys.argv[1])
+keys = {}
+for name in ["install", "upgrade"]:
+    text = (work / f"{name}.yaml").read_text()
+    keys[name] = re.findall(r"MILLRACE_SECRET_KEY_FILE, value: (\S+)", text)
+    missing = set(re.findall(r"secretName: ([\w-]+)", text)) - set((work / "page" / f"secrets-{name}").read_text().split())
+    assert not missing, f"helm {name} comes before the page has made the secrets: {', '.join(missing)}"
+assert len(keys["install"]) == 2, "a region that the page installs has no secret key"
+assert keys["upgrade"] == keys["install"], "helm upgrade on the page has pods with and without the secret key run together"
+PY
 }
 
 definitions() {
@@ -147,31 +198,34 @@ for program in helm kubeconform; do
     [ -x "$tools/$program" ] || { echo "SKIPPED: the chart: $program is not installed"; exit 0; }
 done
 mkdir -p "$work"
-"$tools/helm" lint --strict --quiet --kube-version "$kubernetes" "$chart" --set "foundationdb.external.clusterFile=$cluster_file" \
+"$tools/helm" lint --strict --quiet --kube-version "$kubernetes" "$chart" "${cluster[@]}" \
     >"$work/lint.log" 2>&1 || { grep -v walk.go "$work/lint.log"; fail "helm lint"; }
 echo "helm lint: ok"
 
-render all --set "foundationdb.external.clusterFile=$cluster_file" --set telemetry.serviceMonitors=true --set telemetry.rules=true \
+render all "${cluster[@]}" --set telemetry.serviceMonitors=true --set telemetry.rules=true \
     --set telemetry.otlpEndpoint=http://collector.observability:4318 \
-    --set control.ingress.enabled=true --set edge.settings.packet_size_max=65536 \
+    --set control.ingress.enabled=true --set 'control.proxies={10.244.0.0/16}' --set edge.settings.packet_size_max=65536 \
     --set secretKey.secretName=millrace-secret-key --set control.files.secretName=millrace-files \
     --set control.settings.smtp_host=smtp.example.org --set control.settings.smtp_tls=tls \
     --set control.settings.smtp_password_file=/etc/millrace/files/smtp-password
 render operator --set foundationdb.mode=operator --set nats.enabled=false --set 'nats.urls={tls://nats.example.org:4222}' \
     --set edge.autoscaling.enabled=false --set gateway.service.type=ClusterIP --set networkPolicies.enabled=false
-if "$tools/helm" template region "$chart" --kube-version "$kubernetes" >/dev/null 2>"$work/none.log"; then
-    fail "the chart takes no cluster file for one"
-fi
-grep -q 'foundationdb.external.clusterFile is empty' "$work/none.log" || fail "the chart does not say that the cluster file is missing"
+page
+# Values of a release of an older chart, which `helm upgrade --reuse-values` keeps.
+render older "${cluster[@]}" --set secretKey=null --set control.files=null --set control.proxies=null
+# Without an Ingress, a stranger behind a NodePort would choose its own address.
+! grep -q MILLRACE_HTTP_PROXIES "$work/install.yaml" || fail "the server believes X-Forwarded-For without a proxy before it"
+refused "an Ingress without its networks" 'control.proxies is empty' "${cluster[@]}" --set control.ingress.enabled=true
+refused "no cluster file for one" 'foundationdb.external.clusterFile is empty'
 
-if "$tools/helm" template region "$chart" --kube-version "$kubernetes" --set "foundationdb.external.clusterFile=$cluster_file" \
+if "$tools/helm" template region "$chart" --kube-version "$kubernetes" "${cluster[@]}" \
     --set telemetry.otlpEndpoint=http://collector:4317 >/dev/null 2>"$work/otlp.log"; then
     fail "the chart takes the port of gRPC for OTLP/HTTP"
 fi
 grep -q 'OTLP/HTTP' "$work/otlp.log" || fail "the chart does not say that 4317 is the wrong port"
 
 for kind in edge control; do
-    if "$tools/helm" template region "$chart" --kube-version "$kubernetes" --set "foundationdb.external.clusterFile=$cluster_file" \
+    if "$tools/helm" template region "$chart" --kube-version "$kubernetes" "${cluster[@]}" \
         --set "$kind.settings.drain_max_s=600" >/dev/null 2>"$work/drain.log"; then
         fail "$kind.settings.drain_max_s is taken, and the grace period of the pod does not follow it"
     fi

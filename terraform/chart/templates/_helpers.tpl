@@ -95,7 +95,7 @@ capabilities: { drop: [ALL] }
 - { name: MILLRACE_REGION, value: {{ include "millrace.name" . }} }
 - { name: MILLRACE_ENDPOINT_DOMAIN, value: {{ .Values.domain | quote }} }
 - { name: MILLRACE_OPERATOR_TOKEN_FILE, value: /etc/millrace/operator/operator-token }
-{{- if .Values.secretKey.secretName }}
+{{- if (.Values.secretKey).secretName }}
 - { name: MILLRACE_SECRET_KEY_FILE, value: /etc/millrace/secret-key/secret-key }
 {{- end }}
 - { name: MILLRACE_LOG_FORMAT, value: json }
@@ -131,7 +131,7 @@ capabilities: { drop: [ALL] }
 - { name: internal, mountPath: /etc/millrace/internal, readOnly: true }
 - { name: nats, mountPath: /etc/millrace/nats, readOnly: true }
 - { name: operator, mountPath: /etc/millrace/operator, readOnly: true }
-{{- if .Values.secretKey.secretName }}
+{{- if (.Values.secretKey).secretName }}
 - { name: secret-key, mountPath: /etc/millrace/secret-key, readOnly: true }
 {{- end }}
 - { name: state, mountPath: /var/lib/millrace }
@@ -152,7 +152,7 @@ capabilities: { drop: [ALL] }
   secret: { secretName: {{ .Values.natsPassword.secretName }}, defaultMode: 0440 }
 - name: operator
   secret: { secretName: {{ .Values.operatorToken.secretName }}, defaultMode: 0440 }
-{{- with .Values.secretKey.secretName }}
+{{- with (.Values.secretKey).secretName }}
 - name: secret-key
   secret: { secretName: {{ . }}, defaultMode: 0440 }
 {{- end }}
