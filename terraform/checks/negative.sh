@@ -71,6 +71,23 @@ cp -r "$root/loadtests/capacity" "$copy/loadtests/"
 sed -i 's/| edge | 182 |/| edge | 128 |/' "$copy/terraform/FIRST-DEVICE.md"
 caught "a cost that is not the capacity model's" 'small, edge: the page says 128, it is 182' check costs
 
+packaged() {
+    fresh
+    mkdir -p "$copy/services/millrace"
+    cp -r "$root/services/millrace/packaging" "$copy/services/millrace/"
+    cp "$root/LICENSE" "$root/Makefile" "$copy/"
+}
+
+packaged
+sed -i 's|prefix=${3-/usr}|prefix=${3:-/usr}|' "$copy/services/millrace/packaging/stage.sh"
+caught "a tarball with usr/bin" 'the tarball has no bin/millrace' check packages
+
+packaged
+mkdir "$copy/bin"
+printf '#!/bin/sh\nexit 127\n' >"$copy/bin/readelf"
+chmod +x "$copy/bin/readelf"
+PATH=$copy/bin:$PATH caught "a machine without readelf" 'readelf cannot read the program' check packages
+
 if [ -d "$root/terraform/chart" ]; then
     fresh
     sed -i 's/terminationGracePeriodSeconds:/terminationGracePeriodSecs:/' "$copy/terraform/chart/templates/edge.yaml"
