@@ -79,6 +79,35 @@ assert keys["upgrade"] == keys["install"], "helm upgrade on the page has pods wi
 PY
 }
 
+# Values of a file have YAML's types: off is false there, and a number is a float.
+kinds() {
+    cat >"$work/kinds-values.yaml" <<'YAML'
+edge:
+  wsOrigins: [https://app.example.org]
+  settings: { wss_listen: off, log_level: off, trace_ratio: 0.25, packet_size_max: 1048576, unlimited_from: [10.0.0.0/8, "::1/128"] }
+control:
+  settings: { smtp_host: smtp.example.org, smtp_tls: off, log_level: "off", outgoing_http: false }
+YAML
+    render kinds "${cluster[@]}" --values "$work/kinds-values.yaml"
+    python3 - "$work/kinds.yaml" <<'PY' || fail "settings of a values file"
+import re, sys
+
+documents = open(sys.argv[1]).read().split("\n---\n")
+edge = next(d for d in documents if "\nkind: StatefulSet" in d and "-edge" in d.split("labels")[0])
+control = next(d for d in documents if "\nkind: Deployment" in d and "-control" in d.split("labels")[0])
+policy = next(d for d in documents if "kind: NetworkPolicy" in d and "name: region-millrace-control\n" in d)
+for pod, expected in [
+    (edge, ["WSS_LISTEN off", "LOG_LEVEL off", "TRACE_RATIO 0.25", "PACKET_SIZE_MAX 1048576", "UNLIMITED_FROM 10.0.0.0/8,::1/128",
+            "WS_ORIGINS https://console.mqtt.example.org,https://app.example.org"]),
+    (control, ["SMTP_TLS off", "LOG_LEVEL off", "OUTGOING_HTTP false"]),
+]:
+    found = [" ".join(pair) for pair in re.findall(r'name: MILLRACE_(\w+), value: "([^"]*)" }', pod)]
+    wrong = [line for line in expected if line not in found]
+    assert not wrong, f"the pods do not get: {', '.join(wrong)}"
+assert re.search(r"port: 25\b", policy.split("  egress:")[1]), "smtp_tls = off needs port 25"
+PY
+}
+
 definitions() {
     [ ! -e "$schemas/_definitions.json" ] || return 0
     echo "making schemas of Kubernetes $kubernetes"
@@ -110,7 +139,9 @@ for name, pod in [("edge", edge), ("control", control)]:
     grace = int(re.search(r'MILLRACE_SHUTDOWN_GRACE_S, value: "(\d+)"', pod)[1])
     # The server reports its drain every 3 s, so it ends up to that much later.
     needed = hook + drain + 3 + grace
-    named = set(re.findall(r"name: ([A-Z][A-Z0-9_]+)\b", pod))
+    names = re.findall(r"name: ([A-Z][A-Z0-9_]+)\b", pod)
+    named = set(names)
+    assert len(names) == len(named), f"pods of {name} get a variable twice: {', '.join(sorted(it for it in named if names.count(it) > 1))}"
     assert named and named <= known, f"pods of {name} get variables that the program does not read: {', '.join(named - known)}"
     assert period > needed, f"a pod of {name} is killed after {period} s, while it stops for up to {needed} s"
     policies[name] = policy = next(d for d in documents if "kind: NetworkPolicy" in d and f"name: region-millrace-{name}\n" in d)
@@ -218,19 +249,23 @@ render older "${cluster[@]}" --set secretKey=null --set control.files=null --set
 refused "an Ingress without its networks" 'control.proxies is empty' "${cluster[@]}" --set control.ingress.enabled=true
 refused "no cluster file for one" 'foundationdb.external.clusterFile is empty'
 
-if "$tools/helm" template region "$chart" --kube-version "$kubernetes" "${cluster[@]}" \
-    --set telemetry.otlpEndpoint=http://collector:4317 >/dev/null 2>"$work/otlp.log"; then
-    fail "the chart takes the port of gRPC for OTLP/HTTP"
-fi
-grep -q 'OTLP/HTTP' "$work/otlp.log" || fail "the chart does not say that 4317 is the wrong port"
-
-for kind in edge control; do
-    if "$tools/helm" template region "$chart" --kube-version "$kubernetes" "${cluster[@]}" \
-        --set "$kind.settings.drain_max_s=600" >/dev/null 2>"$work/drain.log"; then
-        fail "$kind.settings.drain_max_s is taken, and the grace period of the pod does not follow it"
-    fi
-    grep -q 'set drainSeconds' "$work/drain.log" || fail "the chart does not say what sets the drain of $kind"
+for policies in true false; do
+    refused "the port of gRPC for OTLP/HTTP" 'OTLP/HTTP' "${cluster[@]}" --set telemetry.otlpEndpoint=http://collector:4317 \
+        --set "networkPolicies.enabled=$policies"
 done
+for kind in edge control; do
+    refused "$kind.settings.drain_max_s, which the grace period of the pod does not follow" 'from drainSeconds' "${cluster[@]}" \
+        --set "$kind.settings.drain_max_s=600"
+    for setting in region endpoint_domain log_format allow_anonymous; do
+        refused "$kind.settings.$setting, which would stand twice" "$kind.settings.$setting: the chart sets it" "${cluster[@]}" \
+            --set "$kind.settings.$setting=other"
+    done
+done
+refused "edge.settings.ws_origins beside the console's" 'from edge.wsOrigins' "${cluster[@]}" --set edge.settings.ws_origins=any
+refused "control.settings.http_proxies beside control.proxies" 'from control.proxies' "${cluster[@]}" \
+    --set 'control.proxies={10.244.0.0/16}' --set control.settings.http_proxies=10.0.0.0/8
+refused "smtp_tls: on" 'smtp_tls: true is no value' "${cluster[@]}" --set control.settings.smtp_tls=true
+kinds
 
 command -v go >/dev/null || { echo "SKIPPED: kubeconform: Kubernetes' definitions come with Go, which is not here"; exit 0; }
 definitions

@@ -98,6 +98,14 @@ if [ -d "$root/terraform/chart" ]; then
     caught "a pod that is killed while it drains" 'a pod of control is killed after 15 s' check chart
 
     fresh
+    sed -i 's/secretKey.secretName=millrace-secret-key/secretKey.secretName=/' "$copy/terraform/chart/README.md"
+    caught "a page whose region has no secret key" 'a region that the page installs has no secret key' check chart
+
+    fresh
+    sed -i 's/control.files.secretName=/secretKey.secretName= --set &/' "$copy/terraform/chart/README.md"
+    caught "a page that changes the secret key of a region that runs" 'pods with and without the secret key' check chart
+
+    fresh
     sed -i 's/MILLRACE_ENDPOINT_DOMAIN/MILLRACE_DOMAIN/' "$copy/terraform/chart/templates/_helpers.tpl"
     caught "a variable that the program does not read" 'that the program does not read: MILLRACE_DOMAIN' check chart
 fi
