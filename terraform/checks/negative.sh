@@ -94,6 +94,10 @@ if [ -d "$root/terraform/chart" ]; then
     caught "a field that Kubernetes does not have" 'terminationGracePeriodSecs' check chart
 
     fresh
+    sed -i 's/podMetricsEndpoints:/podMetricEndpoints:/' "$copy/terraform/chart/templates/telemetry.yaml"
+    caught "a field that the Prometheus operator does not have" 'podMetricEndpoints' check chart
+
+    fresh
     sed -i 's/\.Values\.control\.graceSeconds 20 }}/0 }}/' "$copy/terraform/chart/templates/control.yaml"
     caught "a pod that is killed while it drains" 'a pod of control is killed after 15 s' check chart
 
