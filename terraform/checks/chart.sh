@@ -12,14 +12,17 @@ chart=$root/terraform/chart
 kubernetes=1.36.3
 schemas=$target/deploy/kubernetes-$kubernetes
 cluster_file=millrace:millrace@10.0.0.1:4500:tls
+cluster=(--set "foundationdb.external.clusterFile=$cluster_file")
 
 fail() {
     echo "FAILED: $1" >&2
     exit 1
 }
 
-# Kinds of operators, whose definitions come with the operators.
-foreign=FoundationDBCluster,ServiceMonitor,PodMonitor,PrometheusRule
+prometheus_operator=0.85.0
+operators=$target/deploy/prometheus-operator-$prometheus_operator
+# Its definition is not fetched, so it is not checked.
+foreign=FoundationDBCluster
 
 render() {
     local name=$1
@@ -28,15 +31,97 @@ render() {
         || { grep -v walk.go "$work/$name.log"; fail "helm template with $*"; }
 }
 
+# refused NAME EXPECTED VALUES...: the chart refuses these values, and its message has EXPECTED.
+refused() {
+    local name=$1 expected=$2
+    shift 2
+    if "$tools/helm" template region "$chart" --kube-version "$kubernetes" "$@" >/dev/null 2>"$work/refused.log"; then
+        fail "the chart takes $name"
+    fi
+    grep -qF -- "$expected" "$work/refused.log" || { grep -v walk.go "$work/refused.log"; fail "the chart refuses $name without saying: $expected"; }
+}
+
+# Runs the page's commands with programs that only write down their arguments, and renders the values of `helm install`, then those
+# of `helm upgrade` beside them.
+page() {
+    rm -rf "$work/page"
+    mkdir -p "$work/page"
+    # shellcheck disable=SC2016 # the backticks are the page's
+    sed -n '/^```sh$/,/^```$/{/^```/!p}' "$chart/README.md" >"$work/page/commands.sh"
+    (
+        cd "$work/page"
+        echo "$cluster_file" >fdb.cluster
+        # shellcheck disable=SC2317 # the page calls these three
+        kubectl() { [ "$3 ${4:-}" != "create secret" ] || echo "$6" >>secrets; }
+        # shellcheck disable=SC2317
+        helm() { cp secrets "secrets-$3" && printf '%s\n' "${@:6}" >"$3"; }
+        # shellcheck disable=SC2317
+        openssl() { :; }
+        # shellcheck disable=SC1091 # written above
+        source ./commands.sh
+    )
+    local install upgrade
+    mapfile -t install <"$work/page/install"
+    grep -qx -- --reset-then-reuse-values "$work/page/upgrade" || fail "the page's helm upgrade drops defaults of the new chart"
+    mapfile -t upgrade < <(grep -vx -- --reset-then-reuse-values "$work/page/upgrade")
+    render install "${install[@]}"
+    render upgrade "${install[@]}" "${upgrade[@]}"
+    python3 - "$work" <<'PY' || fail "the chart's page"
+import pathlib, re, sys
+
+work = pathlib.Path(sys.argv[1])
+keys = {}
+for name in ["install", "upgrade"]:
+    text = (work / f"{name}.yaml").read_text()
+    keys[name] = re.findall(r"MILLRACE_SECRET_KEY_FILE, value: (\S+)", text)
+    missing = set(re.findall(r"secretName: ([\w-]+)", text)) - set((work / "page" / f"secrets-{name}").read_text().split())
+    assert not missing, f"helm {name} comes before the page has made the secrets: {', '.join(missing)}"
+assert len(keys["install"]) == 2, "a region that the page installs has no secret key"
+assert keys["upgrade"] == keys["install"], "helm upgrade on the page has pods with and without the secret key run together"
+PY
+}
+
+# Values of a file have YAML's types: off is false there, and a number is a float.
+kinds() {
+    cat >"$work/kinds-values.yaml" <<'YAML'
+edge:
+  wsOrigins: [https://app.example.org]
+  settings: { wss_listen: off, log_level: off, trace_ratio: 0.25, packet_size_max: 1048576, unlimited_from: [10.0.0.0/8, "::1/128"] }
+control:
+  settings: { smtp_host: smtp.example.org, smtp_tls: off, log_level: "off", outgoing_http: false }
+YAML
+    render kinds "${cluster[@]}" --values "$work/kinds-values.yaml"
+    python3 - "$work/kinds.yaml" <<'PY' || fail "settings of a values file"
+import re, sys
+
+documents = open(sys.argv[1]).read().split("\n---\n")
+edge = next(d for d in documents if "\nkind: StatefulSet" in d and "-edge" in d.split("labels")[0])
+control = next(d for d in documents if "\nkind: Deployment" in d and "-control" in d.split("labels")[0])
+policy = next(d for d in documents if "kind: NetworkPolicy" in d and "name: region-millrace-control\n" in d)
+for pod, expected in [
+    (edge, ["WSS_LISTEN off", "LOG_LEVEL off", "TRACE_RATIO 0.25", "PACKET_SIZE_MAX 1048576", "UNLIMITED_FROM 10.0.0.0/8,::1/128",
+            "WS_ORIGINS https://console.mqtt.example.org,https://app.example.org"]),
+    (control, ["SMTP_TLS off", "LOG_LEVEL off", "OUTGOING_HTTP false"]),
+]:
+    found = [" ".join(pair) for pair in re.findall(r'name: MILLRACE_(\w+), value: "([^"]*)" }', pod)]
+    wrong = [line for line in expected if line not in found]
+    assert not wrong, f"the pods do not get: {', '.join(wrong)}"
+assert re.search(r"port: 25\b", policy.split("  egress:")[1]), "smtp_tls = off needs port 25"
+PY
+}
+
 definitions() {
-    [ ! -e "$schemas/_definitions.json" ] || return 0
-    echo "making schemas of Kubernetes $kubernetes"
-    local module
+    [ ! -e "$schemas/_definitions.json" ] || [ ! -e "$operators/prometheusrule-monitoring-v1.json" ] || return 0
+    echo "making schemas of Kubernetes $kubernetes and the Prometheus operator $prometheus_operator"
+    local module cache crds
     module=$(mktemp -d)
-    (cd "$module" && go mod init schemas >/dev/null 2>&1 && nice go mod download "k8s.io/kubernetes@v$kubernetes")
+    (cd "$module" && go mod init schemas >/dev/null 2>&1 &&
+        nice go mod download "k8s.io/kubernetes@v$kubernetes" "github.com/prometheus-operator/prometheus-operator@v$prometheus_operator")
     rm -rf "$module"
-    python3 "$here/kubernetes_schemas.py" \
-        "$(go env GOMODCACHE)/k8s.io/kubernetes@v$kubernetes/api/openapi-spec/swagger.json" "$schemas"
+    cache=$(go env GOMODCACHE)
+    crds=$cache/github.com/prometheus-operator/prometheus-operator@v$prometheus_operator/jsonnet/prometheus-operator
+    python3 "$here/kubernetes_schemas.py" "$schemas" swagger "$cache/k8s.io/kubernetes@v$kubernetes/api/openapi-spec/swagger.json"
+    python3 "$here/kubernetes_schemas.py" "$operators" crds "$crds"/{servicemonitors,podmonitors,prometheusrules}-crd.json
 }
 
 # What kubeconform cannot know: hooks and times that belong together.
@@ -59,7 +144,9 @@ for name, pod in [("edge", edge), ("control", control)]:
     grace = int(re.search(r'MILLRACE_SHUTDOWN_GRACE_S, value: "(\d+)"', pod)[1])
     # The server reports its drain every 3 s, so it ends up to that much later.
     needed = hook + drain + 3 + grace
-    named = set(re.findall(r"name: ([A-Z][A-Z0-9_]+)\b", pod))
+    names = re.findall(r"name: ([A-Z][A-Z0-9_]+)\b", pod)
+    named = set(names)
+    assert len(names) == len(named), f"pods of {name} get a variable twice: {', '.join(sorted(it for it in named if names.count(it) > 1))}"
     assert named and named <= known, f"pods of {name} get variables that the program does not read: {', '.join(named - known)}"
     assert period > needed, f"a pod of {name} is killed after {period} s, while it stops for up to {needed} s"
     policies[name] = policy = next(d for d in documents if "kind: NetworkPolicy" in d and f"name: region-millrace-{name}\n" in d)
@@ -147,42 +234,49 @@ for program in helm kubeconform; do
     [ -x "$tools/$program" ] || { echo "SKIPPED: the chart: $program is not installed"; exit 0; }
 done
 mkdir -p "$work"
-"$tools/helm" lint --strict --quiet --kube-version "$kubernetes" "$chart" --set "foundationdb.external.clusterFile=$cluster_file" \
+"$tools/helm" lint --strict --quiet --kube-version "$kubernetes" "$chart" "${cluster[@]}" \
     >"$work/lint.log" 2>&1 || { grep -v walk.go "$work/lint.log"; fail "helm lint"; }
 echo "helm lint: ok"
 
-render all --set "foundationdb.external.clusterFile=$cluster_file" --set telemetry.serviceMonitors=true --set telemetry.rules=true \
+render all "${cluster[@]}" --set telemetry.serviceMonitors=true --set telemetry.rules=true \
     --set telemetry.otlpEndpoint=http://collector.observability:4318 \
-    --set control.ingress.enabled=true --set edge.settings.packet_size_max=65536 \
+    --set control.ingress.enabled=true --set 'control.proxies={10.244.0.0/16}' --set edge.settings.packet_size_max=65536 \
     --set secretKey.secretName=millrace-secret-key --set control.files.secretName=millrace-files \
     --set control.settings.smtp_host=smtp.example.org --set control.settings.smtp_tls=tls \
     --set control.settings.smtp_password_file=/etc/millrace/files/smtp-password
 render operator --set foundationdb.mode=operator --set nats.enabled=false --set 'nats.urls={tls://nats.example.org:4222}' \
     --set edge.autoscaling.enabled=false --set gateway.service.type=ClusterIP --set networkPolicies.enabled=false
-if "$tools/helm" template region "$chart" --kube-version "$kubernetes" >/dev/null 2>"$work/none.log"; then
-    fail "the chart takes no cluster file for one"
-fi
-grep -q 'foundationdb.external.clusterFile is empty' "$work/none.log" || fail "the chart does not say that the cluster file is missing"
+page
+# Values of a release of an older chart, which `helm upgrade --reuse-values` keeps.
+render older "${cluster[@]}" --set secretKey=null --set control.files=null --set control.proxies=null
+# Without an Ingress, a stranger behind a NodePort would choose its own address.
+! grep -q MILLRACE_HTTP_PROXIES "$work/install.yaml" || fail "the server believes X-Forwarded-For without a proxy before it"
+refused "an Ingress without its networks" 'control.proxies is empty' "${cluster[@]}" --set control.ingress.enabled=true
+refused "no cluster file for one" 'foundationdb.external.clusterFile is empty'
 
-if "$tools/helm" template region "$chart" --kube-version "$kubernetes" --set "foundationdb.external.clusterFile=$cluster_file" \
-    --set telemetry.otlpEndpoint=http://collector:4317 >/dev/null 2>"$work/otlp.log"; then
-    fail "the chart takes the port of gRPC for OTLP/HTTP"
-fi
-grep -q 'OTLP/HTTP' "$work/otlp.log" || fail "the chart does not say that 4317 is the wrong port"
-
-for kind in edge control; do
-    if "$tools/helm" template region "$chart" --kube-version "$kubernetes" --set "foundationdb.external.clusterFile=$cluster_file" \
-        --set "$kind.settings.drain_max_s=600" >/dev/null 2>"$work/drain.log"; then
-        fail "$kind.settings.drain_max_s is taken, and the grace period of the pod does not follow it"
-    fi
-    grep -q 'set drainSeconds' "$work/drain.log" || fail "the chart does not say what sets the drain of $kind"
+for policies in true false; do
+    refused "the port of gRPC for OTLP/HTTP" 'OTLP/HTTP' "${cluster[@]}" --set telemetry.otlpEndpoint=http://collector:4317 \
+        --set "networkPolicies.enabled=$policies"
 done
+for kind in edge control; do
+    refused "$kind.settings.drain_max_s, which the grace period of the pod does not follow" 'from drainSeconds' "${cluster[@]}" \
+        --set "$kind.settings.drain_max_s=600"
+    for setting in region endpoint_domain log_format allow_anonymous; do
+        refused "$kind.settings.$setting, which would stand twice" "$kind.settings.$setting: the chart sets it" "${cluster[@]}" \
+            --set "$kind.settings.$setting=other"
+    done
+done
+refused "edge.settings.ws_origins beside the console's" 'from edge.wsOrigins' "${cluster[@]}" --set edge.settings.ws_origins=any
+refused "control.settings.http_proxies beside control.proxies" 'from control.proxies' "${cluster[@]}" \
+    --set 'control.proxies={10.244.0.0/16}' --set control.settings.http_proxies=10.0.0.0/8
+refused "smtp_tls: on" 'smtp_tls: true is no value' "${cluster[@]}" --set control.settings.smtp_tls=true
+kinds
 
 command -v go >/dev/null || { echo "SKIPPED: kubeconform: Kubernetes' definitions come with Go, which is not here"; exit 0; }
 definitions
 "$tools/kubeconform" -strict -summary -skip "$foreign" -schema-location "$schemas/{{.ResourceKind}}{{.KindSuffix}}.json" \
-    "$work/all.yaml" "$work/operator.yaml" || fail "kubeconform"
-echo "NOTE: $foreign are of operators, whose definitions are not here: not checked"
+    -schema-location "$operators/{{.ResourceKind}}{{.KindSuffix}}.json" "$work/all.yaml" "$work/operator.yaml" || fail "kubeconform"
+echo "NOTE: $foreign is not checked: its definition is not fetched"
 agreements || fail "the chart"
 rules
 envoy

@@ -144,7 +144,16 @@ check_packages() {
     mkdir -p "$stage"
     "$packaging/stage.sh" "$program" "$stage/root" /usr/local
     [ -e "$stage/root/usr/local/share/zsh/site-functions/_millrace" ] || fail "make install: zsh does not look there for completions"
-    ! readelf --section-headers "$stage/root/usr/local/bin/millrace" | grep -q '\.debug_info' || fail "make install: the program is not stripped"
+    readelf --section-headers "$stage/root/usr/local/bin/millrace" >"$stage/sections" || fail "readelf cannot read the program (apt-get install binutils)"
+    ! grep -q '\.debug_info' "$stage/sections" || fail "make install: the program is not stripped"
+    # As release.sh lays out the tarball.
+    "$packaging/stage.sh" "$program" "$stage/tarball" ''
+    [ -x "$stage/tarball/bin/millrace" ] || fail "the tarball has no bin/millrace"
+    mkdir -p "$stage/target/release"
+    ln -s "$(realpath "$program")" "$stage/target/release/millrace"
+    # The program is not built: -o.
+    make --silent --directory "$root" -o program install TARGET="$stage/target" DESTDIR="$stage/made" PREFIX=
+    [ -x "$stage/made/bin/millrace" ] || fail "make install PREFIX= has no bin/millrace"
     if has dpkg-deb; then
         DEB_COMPRESSION=none "$packaging/deb.sh" "$program" "$stage" 0 >/dev/null
         dpkg-deb --contents "$stage"/millrace_0_*.deb >"$stage/contents"

@@ -96,11 +96,11 @@ trap clean EXIT
 start
 chart=$root/terraform/chart
 helm install region "$chart" --set foundationdb.external.clusterFile=millrace:millrace@10.0.0.1:4500:tls \
-    --set control.ingress.enabled=true >"$work/install.log" || { tail -5 "$work/helm.log"; fail "helm install"; }
+    --set control.ingress.enabled=true --set 'control.proxies={10.244.0.0/16}' >"$work/install.log" || { tail -5 "$work/helm.log"; fail "helm install"; }
 echo "installed: $(count /apis/apps/v1/namespaces/default/statefulsets) stateful sets, $(count /apis/apps/v1/namespaces/default/deployments) deployments, $(count /api/v1/namespaces/default/services) services, $(count /apis/policy/v1/namespaces/default/poddisruptionbudgets) disruption budgets, $(count /apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers) autoscaler, $(count /apis/networking.k8s.io/v1/namespaces/default/networkpolicies) network policies"
 [ "$(count /apis/apps/v1/namespaces/default/statefulsets)" = 2 ] || fail "there must be two stateful sets"
 
-helm upgrade region "$chart" --reuse-values --set edge.drainSeconds=90 --set gateway.replicas=4 >"$work/upgrade.log" \
+helm upgrade region "$chart" --reset-then-reuse-values --set edge.drainSeconds=90 --set gateway.replicas=4 >"$work/upgrade.log" \
     || { tail -5 "$work/helm.log"; fail "helm upgrade"; }
 [ "$(grace)" = 125 ] || fail "the upgrade did not reach the edge"
 echo "upgraded: the grace period of edge pods follows drainSeconds"
@@ -109,7 +109,7 @@ echo "upgraded: the grace period of edge pods follows drainSeconds"
 api /api/v1/namespaces -X POST -H 'Content-Type: application/json' -o /dev/null \
     -d '{"metadata": {"name": "strict", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}'
 "$tools/helm" template other "$chart" --kube-version "$version" --set foundationdb.external.clusterFile=a:b@10.0.0.1:4500 \
-    --set control.ingress.enabled=true 2>/dev/null >"$work/all.yaml"
+    --set control.ingress.enabled=true --set 'control.proxies={10.244.0.0/16}' 2>/dev/null >"$work/all.yaml"
 "$tools/deploy-python/bin/python" "$here/kubernetes/objects.py" "$work/all.yaml" "https://127.0.0.1:$PORT" check \
     || fail "the API server and the chart do not agree"
 

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """Turns Kubernetes' OpenAPI definitions into the JSON schemas that kubeconform reads: one file a kind.
 
+    kubernetes_schemas.py FOLDER swagger SWAGGER        Kubernetes' own kinds
+    kubernetes_schemas.py FOLDER crds FILE...           kinds of an operator, from its CustomResourceDefinitions in JSON
+
 An object may have no field that is not described, so that a misspelt one is found.
 """
 
@@ -39,15 +42,38 @@ def file_name(kind):
     return "-".join(part for part in parts if part) + ".json"
 
 
-def main(swagger, folder):
-    folder = pathlib.Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    definitions = json.loads(pathlib.Path(swagger).read_text())["definitions"]
+def closed_inside(schema):
+    """closed() for every object inside a schema that has no references."""
+    if isinstance(schema, list):
+        return [closed_inside(inner) for inner in schema]
+    if not isinstance(schema, dict):
+        return schema
+    schema = {key: closed_inside(inner) for key, inner in schema.items()}
+    is_object = schema.get("type") == "object" and isinstance(schema.get("properties"), dict)
+    return closed("", schema) if is_object and not schema.get("x-kubernetes-preserve-unknown-fields") else schema
+
+
+def crds(folder, *files):
+    for file in files:
+        spec = json.loads(pathlib.Path(file).read_text())["spec"]
+        for version in spec["versions"]:
+            kind = {"kind": spec["names"]["kind"], "group": spec["group"], "version": version["name"]}
+            (folder / file_name(kind)).write_text(json.dumps(closed_inside(version["schema"]["openAPIV3Schema"])))
+
+
+def swagger(folder, file):
+    definitions = json.loads(pathlib.Path(file).read_text())["definitions"]
     definitions = {name: point(closed(name, definition)) for name, definition in definitions.items()}
     (folder / "_definitions.json").write_text(json.dumps({"definitions": definitions}))
     for definition in definitions.values():
         for kind in definition.get("x-kubernetes-group-version-kind", []):
             (folder / file_name(kind)).write_text(json.dumps(definition))
+
+
+def main(folder, what, *files):
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    {"swagger": swagger, "crds": crds}[what](folder, *files)
 
 
 main(*sys.argv[1:])

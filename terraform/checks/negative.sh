@@ -71,14 +71,43 @@ cp -r "$root/loadtests/capacity" "$copy/loadtests/"
 sed -i 's/| edge | 182 |/| edge | 128 |/' "$copy/terraform/FIRST-DEVICE.md"
 caught "a cost that is not the capacity model's" 'small, edge: the page says 128, it is 182' check costs
 
+packaged() {
+    fresh
+    mkdir -p "$copy/services/millrace"
+    cp -r "$root/services/millrace/packaging" "$copy/services/millrace/"
+    cp "$root/LICENSE" "$root/Makefile" "$copy/"
+}
+
+packaged
+sed -i 's|prefix=${3-/usr}|prefix=${3:-/usr}|' "$copy/services/millrace/packaging/stage.sh"
+caught "a tarball with usr/bin" 'the tarball has no bin/millrace' check packages
+
+packaged
+mkdir "$copy/bin"
+printf '#!/bin/sh\nexit 127\n' >"$copy/bin/readelf"
+chmod +x "$copy/bin/readelf"
+PATH=$copy/bin:$PATH caught "a machine without readelf" 'readelf cannot read the program' check packages
+
 if [ -d "$root/terraform/chart" ]; then
     fresh
     sed -i 's/terminationGracePeriodSeconds:/terminationGracePeriodSecs:/' "$copy/terraform/chart/templates/edge.yaml"
     caught "a field that Kubernetes does not have" 'terminationGracePeriodSecs' check chart
 
     fresh
+    sed -i 's/podMetricsEndpoints:/podMetricEndpoints:/' "$copy/terraform/chart/templates/telemetry.yaml"
+    caught "a field that the Prometheus operator does not have" 'podMetricEndpoints' check chart
+
+    fresh
     sed -i 's/\.Values\.control\.graceSeconds 20 }}/0 }}/' "$copy/terraform/chart/templates/control.yaml"
     caught "a pod that is killed while it drains" 'a pod of control is killed after 15 s' check chart
+
+    fresh
+    sed -i 's/secretKey.secretName=millrace-secret-key/secretKey.secretName=/' "$copy/terraform/chart/README.md"
+    caught "a page whose region has no secret key" 'a region that the page installs has no secret key' check chart
+
+    fresh
+    sed -i 's/control.files.secretName=/secretKey.secretName= --set &/' "$copy/terraform/chart/README.md"
+    caught "a page that changes the secret key of a region that runs" 'pods with and without the secret key' check chart
 
     fresh
     sed -i 's/MILLRACE_ENDPOINT_DOMAIN/MILLRACE_DOMAIN/' "$copy/terraform/chart/templates/_helpers.tpl"

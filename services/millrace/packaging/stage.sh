@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Lays out what is installed beside the program, for the package, the tarball and `make install`.
 #
-#   stage.sh MILLRACE FOLDER [PREFIX]       PREFIX is /usr
+#   stage.sh MILLRACE FOLDER [PREFIX]       PREFIX is /usr; an empty one is FOLDER itself
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../../.." && pwd)
-millrace=$1 to=$2 prefix=${3:-/usr}
+millrace=$1 to=$2 prefix=${3-/usr}
 base=$to$prefix
 
 install -D -m 0755 "$millrace" "$base/bin/millrace"

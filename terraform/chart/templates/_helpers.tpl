@@ -95,13 +95,14 @@ capabilities: { drop: [ALL] }
 - { name: MILLRACE_REGION, value: {{ include "millrace.name" . }} }
 - { name: MILLRACE_ENDPOINT_DOMAIN, value: {{ .Values.domain | quote }} }
 - { name: MILLRACE_OPERATOR_TOKEN_FILE, value: /etc/millrace/operator/operator-token }
-{{- if .Values.secretKey.secretName }}
+{{- if (.Values.secretKey).secretName }}
 - { name: MILLRACE_SECRET_KEY_FILE, value: /etc/millrace/secret-key/secret-key }
 {{- end }}
 - { name: MILLRACE_LOG_FORMAT, value: json }
 - name: MILLRACE_POD
   valueFrom: { fieldRef: { fieldPath: metadata.name } }
 {{- with .Values.telemetry.otlpEndpoint }}
+{{- $_ := include "millrace.otlpPort" $ }}
 - { name: MILLRACE_OTLP_ENDPOINT, value: {{ . | quote }} }
 {{- if $.Values.telemetry.serviceMonitors }}
 - { name: MILLRACE_OTLP_INTERVAL_S, value: "0" }
@@ -117,21 +118,51 @@ capabilities: { drop: [ALL] }
 {{- $port | default (ternary "443" "80" (eq $url.scheme "https")) -}}
 {{- end }}
 
-{{/* Further settings: a map of names as in millrace.toml. Grace periods follow from the two that are refused. */}}
-{{- define "millrace.settings" -}}
-{{- range $name := list "drain_max_s" "shutdown_grace_s" -}}
-{{- if hasKey $ $name }}{{ fail (printf "settings.%s: set drainSeconds and graceSeconds, from which the grace period of the pod follows" $name) }}{{ end -}}
-{{- end -}}
-{{- range $name, $value := . }}
-- { name: MILLRACE_{{ upper $name }}, value: {{ if kindIs "slice" $value }}{{ join "," $value | quote }}{{ else if kindIs "float64" $value }}{{ int64 $value | quote }}{{ else }}{{ $value | quote }}{{ end }} }
+{{/*
+The environment of a kind of pods, (list $ "edge" OWN): OWN, the variables that the chart sets, then the settings of edge.settings,
+a map of names as in millrace.toml. A variable of OWN is refused there, because it would stand twice.
+*/}}
+{{- define "millrace.environment" -}}
+{{- $root := index . 0 -}}
+{{- $kind := index . 1 -}}
+{{- $own := index . 2 -}}
+{{- $from := dict "drain_max_s" "drainSeconds, which the pod's grace period follows"
+    "shutdown_grace_s" "graceSeconds, which the pod's grace period follows" "connections_max" "edge.connectionsPerPod"
+    "region" "the name of the release" "nats_region" "the name of the release" "nats" "nats.urls"
+    "endpoint_domain" "domain" "public_url" "domain" "server_reference" "domain"
+    "http_proxies" "control.proxies" "ws_origins" "edge.wsOrigins" "otlp_endpoint" "telemetry.otlpEndpoint"
+    "secret_key_file" "secretKey.secretName" "operator_token_file" "operatorToken.secretName" -}}
+{{- $taken := regexFindAll "MILLRACE_[A-Z0-9_]+" $own -1 | uniq -}}
+{{- $own }}
+{{- range $name, $value := (index $root.Values $kind).settings }}
+{{- if has (printf "MILLRACE_%s" (upper $name)) $taken }}
+{{- fail (printf "%s.settings.%s: the chart sets it, from %s" $kind $name (get $from $name | default "its own templates")) }}
 {{- end }}
+- { name: MILLRACE_{{ upper $name }}, value: {{ include "millrace.setting" (list $name $value) | quote }} }
+{{- end }}
+{{- end }}
+
+{{/* The text of a setting, (list NAME VALUE). A bare off is false in YAML, and a number is a float. */}}
+{{- define "millrace.setting" -}}
+{{- $name := index . 0 -}}
+{{- $value := index . 1 -}}
+{{- if kindIs "slice" $value -}}
+{{- join "," $value -}}
+{{- else if and (kindIs "bool" $value) (or (hasSuffix "_listen" $name) (has $name (list "data_dir" "log_level" "smtp_tls"))) -}}
+{{- if $value }}{{ fail (printf "settings.%s: true is no value of this setting" $name) }}{{ end -}}
+off
+{{- else if and (kindIs "float64" $value) (eq (floor $value) $value) -}}
+{{- int64 $value -}}
+{{- else -}}
+{{- $value -}}
+{{- end -}}
 {{- end }}
 
 {{- define "millrace.storeMounts" -}}
 - { name: internal, mountPath: /etc/millrace/internal, readOnly: true }
 - { name: nats, mountPath: /etc/millrace/nats, readOnly: true }
 - { name: operator, mountPath: /etc/millrace/operator, readOnly: true }
-{{- if .Values.secretKey.secretName }}
+{{- if (.Values.secretKey).secretName }}
 - { name: secret-key, mountPath: /etc/millrace/secret-key, readOnly: true }
 {{- end }}
 - { name: state, mountPath: /var/lib/millrace }
@@ -141,7 +172,9 @@ capabilities: { drop: [ALL] }
 {{- define "millrace.smtpPort" -}}
 {{- $settings := .Values.control.settings -}}
 {{- if $settings.smtp_host -}}
-{{- $settings.smtp_port | default (get (dict "starttls" 587 "tls" 465 "off" 25) ($settings.smtp_tls | default "starttls")) | int -}}
+{{- $tls := "starttls" -}}
+{{- if hasKey $settings "smtp_tls" }}{{ $tls = include "millrace.setting" (list "smtp_tls" $settings.smtp_tls) }}{{ end -}}
+{{- $settings.smtp_port | default (get (dict "starttls" 587 "tls" 465 "off" 25) $tls) | int -}}
 {{- end -}}
 {{- end }}
 
@@ -152,7 +185,7 @@ capabilities: { drop: [ALL] }
   secret: { secretName: {{ .Values.natsPassword.secretName }}, defaultMode: 0440 }
 - name: operator
   secret: { secretName: {{ .Values.operatorToken.secretName }}, defaultMode: 0440 }
-{{- with .Values.secretKey.secretName }}
+{{- with (.Values.secretKey).secretName }}
 - name: secret-key
   secret: { secretName: {{ . }}, defaultMode: 0440 }
 {{- end }}

@@ -8,8 +8,8 @@ variable "cidr" {
   default     = "10.40.0.0/16"
   description = "Addresses of the network, a /16."
   validation {
-    condition     = can(cidrhost(var.cidr, 0)) && endswith(var.cidr, "/16")
-    error_message = "cidr must be a /16, such as 10.40.0.0/16."
+    condition     = can(cidrnetmask(var.cidr)) && endswith(var.cidr, "/16")
+    error_message = "cidr must be an IPv4 network of /16, such as 10.40.0.0/16."
   }
 }
 

@@ -108,6 +108,12 @@ variable "allowed_cidrs" {
   })
   default     = {}
   description = "Networks that devices and people may come from."
+  validation {
+    condition = alltrue([
+      for cidr in setunion(var.allowed_cidrs.devices, var.allowed_cidrs.people) : try(can(cidrnetmask(cidr)) && cidrsubnet(cidr, 0, 0) == cidr, false)
+    ])
+    error_message = "allowed_cidrs must be IPv4 networks, such as 203.0.113.0/24."
+  }
 }
 
 variable "edge_settings" {
@@ -141,9 +147,10 @@ variable "alertmanager" {
     condition = var.alertmanager == null ? true : (
       length(var.alertmanager.targets) > 0 &&
       alltrue([for target in var.alertmanager.targets : can(regex("^[A-Za-z0-9.-]+:[0-9]+$", target))]) &&
-      contains(["http", "https"], var.alertmanager.scheme) && can(cidrhost(var.alertmanager.cidr, 0))
+      contains(["http", "https"], var.alertmanager.scheme) &&
+      try(can(cidrnetmask(var.alertmanager.cidr)) && cidrsubnet(var.alertmanager.cidr, 0, 0) == var.alertmanager.cidr, false)
     )
-    error_message = "alertmanager needs targets such as alerts.example.org:9093, a cidr, and the scheme http or https."
+    error_message = "alertmanager needs targets such as alerts.example.org:9093, an IPv4 network as cidr, and the scheme http or https."
   }
 }
 

@@ -37,6 +37,14 @@ run "two_zones_are_refused" {
   expect_failures = [var.availability_zones]
 }
 
+run "an_ipv6_network_is_refused" {
+  command = plan
+  variables {
+    cidr = "fd00::/16"
+  }
+  expect_failures = [var.cidr]
+}
+
 run "a_small_network_is_refused" {
   command = plan
   variables {

@@ -156,6 +156,30 @@ run "an_alertmanager_without_a_port_is_refused" {
   expect_failures = [var.alertmanager]
 }
 
+run "an_alertmanager_in_an_ipv6_network_is_refused" {
+  command = plan
+  variables {
+    alertmanager = { targets = ["alerts.example.org:9093"], cidr = "fd00:10::/64" }
+  }
+  expect_failures = [var.alertmanager]
+}
+
+run "an_alertmanager_at_an_address_within_its_network_is_refused" {
+  command = plan
+  variables {
+    alertmanager = { targets = ["10.0.3.7:9093"], cidr = "10.0.3.7/24" }
+  }
+  expect_failures = [var.alertmanager]
+}
+
+run "people_from_an_ipv6_network_are_refused" {
+  command = plan
+  variables {
+    allowed_cidrs = { people = ["203.0.113.0/24", "2001:db8::/32"] }
+  }
+  expect_failures = [var.allowed_cidrs]
+}
+
 run "systemd_waits_for_the_drain_that_the_settings_say" {
   command = plan
   variables {
