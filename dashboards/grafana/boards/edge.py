@@ -63,6 +63,16 @@ BOARD = board(
                 stack=True,
             ),
             graph(
+                "Time of a CONNECT",
+                "s",
+                "99 % of the accepted connections take at most so long for each step; connack is all of it.",
+                (
+                    "histogram_quantile(0.99, sum by (le, step) "
+                    f"(rate(millrace_connect_seconds_bucket{{{PODS}}}[$__rate_interval])))",
+                    "{{step}}",
+                ),
+            ),
+            graph(
                 "Sessions",
                 "short",
                 "Connected or not, as this pod knows them.",
@@ -172,6 +182,12 @@ BOARD = board(
                 (f"millrace_mailbox_bytes{{{PODS}}}", "{{instance}}"),
             ),
             graph(
+                "Waiting for sockets",
+                "bytes",
+                "In outbound buffers, because clients read too slowly. Each may have outbound_hard_bytes.",
+                (f"millrace_outbound_bytes{{{PODS}}}", "{{instance}}"),
+            ),
+            graph(
                 "Network",
                 "binBps",
                 "Bytes from and to clients.",
@@ -188,6 +204,12 @@ BOARD = board(
                 "short",
                 "In the queues of the whole store: every pod shows the same number.",
                 ("max(millrace_webhook_events_waiting)", "events"),
+            ),
+            graph(
+                "Bytes of waiting events",
+                "bytes",
+                "In the queues of the whole store.",
+                ("max(millrace_webhook_queue_bytes)", "bytes"),
             ),
             graph(
                 "Age of the oldest event",
