@@ -17,7 +17,7 @@ import pages
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 DECLARED = ROOT / "services/edge/metrics.toml"
-CODE = ["services/edge/src", "services/fabric/src", "services/millrace/src", "services/telemetry/src", "storage/src"]
+CODE = ["services/edge/src", "services/control/src", "services/fabric/src", "services/millrace/src", "services/telemetry/src", "storage/src"]
 UNITS = {"seconds", "bytes", "ratio"}
 # Metrics of others: of Prometheus, k6, Envoy, NATS, FoundationDB, the machine, and what rules record.
 OTHERS = re.compile(r"^(up$|ALERTS$|k6_|envoy_|nats_|foundationdb_|node_|\w+:\w+:\w+$)")

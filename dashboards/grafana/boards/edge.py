@@ -1,6 +1,6 @@
 """The event loops: who connects, what flows, what is refused, what it costs."""
 
-from parts import board, graph, variable
+from parts import board, graph, ranking, variable
 
 PODS = 'instance=~"$pod"'
 
@@ -11,6 +11,11 @@ def each(metric, by, legend):
 
 def turn(q):
     buckets = f"sum by (le) (rate(millrace_edge_turn_seconds_bucket{{{PODS}}}[$__rate_interval]))"
+    return f"histogram_quantile({q}, {buckets})"
+
+
+def request(q):
+    buckets = f"sum by (le) (rate(millrace_http_request_seconds_bucket{{{PODS}}}[$__rate_interval]))"
     return f"histogram_quantile({q}, {buckets})"
 
 
@@ -61,6 +66,16 @@ BOARD = board(
                 "By reason.",
                 each("millrace_connections_refused_total", "reason", "{{reason}}"),
                 stack=True,
+            ),
+            graph(
+                "Time of a CONNECT",
+                "s",
+                "99 % of the accepted connections take at most so long for each step; connack is all of it.",
+                (
+                    "histogram_quantile(0.99, sum by (le, step) "
+                    f"(rate(millrace_connect_seconds_bucket{{{PODS}}}[$__rate_interval])))",
+                    "{{step}}",
+                ),
             ),
             graph(
                 "Sessions",
@@ -172,11 +187,44 @@ BOARD = board(
                 (f"millrace_mailbox_bytes{{{PODS}}}", "{{instance}}"),
             ),
             graph(
+                "Waiting for sockets",
+                "bytes",
+                "In outbound buffers, because clients read too slowly. Each may have outbound_hard_bytes.",
+                (f"millrace_outbound_bytes{{{PODS}}}", "{{instance}}"),
+            ),
+            graph(
                 "Network",
                 "binBps",
                 "Bytes from and to clients.",
                 each("millrace_received_bytes_total", "job", "in"),
                 each("millrace_sent_bytes_total", "job", "out"),
+            ),
+        ],
+    ),
+    (
+        "API",
+        [
+            graph(
+                "API requests",
+                "cps",
+                "By class of status.",
+                each("millrace_http_requests_total", "status", "{{status}}"),
+                stack=True,
+            ),
+            graph(
+                "Time of an API request",
+                "s",
+                "To the head of the answer.",
+                (request(0.5), "p50"),
+                (request(0.99), "p99"),
+            ),
+            ranking(
+                "Slowest routes",
+                "s",
+                "Mean time of a request, by method and route.",
+                f"topk(8, sum by (method, route) (increase(millrace_http_request_seconds_sum{{{PODS}}}[$__range]))"
+                f" / (sum by (method, route) (increase(millrace_http_request_seconds_count{{{PODS}}}[$__range])) > 0))",
+                "{{method}} {{route}}",
             ),
         ],
     ),
@@ -188,6 +236,12 @@ BOARD = board(
                 "short",
                 "In the queues of the whole store: every pod shows the same number.",
                 ("max(millrace_webhook_events_waiting)", "events"),
+            ),
+            graph(
+                "Bytes of waiting events",
+                "bytes",
+                "In the queues of the whole store.",
+                ("max(millrace_webhook_queue_bytes)", "bytes"),
             ),
             graph(
                 "Age of the oldest event",

@@ -7,6 +7,10 @@ def rate(metric, by="instance"):
     return f"sum by ({by}) (rate({metric}[$__rate_interval]))"
 
 
+def delay(q):
+    return f"histogram_quantile({q}, sum by (le) (rate(millrace_fabric_delay_seconds_bucket[$__rate_interval])))"
+
+
 NATS = "NATS"
 
 BOARD = board(
@@ -44,6 +48,13 @@ BOARD = board(
                 "Bytes given to NATS and received from it.",
                 (rate("millrace_fabric_sent_bytes_total", "job"), "sent"),
                 (rate("millrace_fabric_received_bytes_total", "job"), "received"),
+            ),
+            graph(
+                "Time to the other pod",
+                "s",
+                "From the sender's event loop or writer to the receiving pod. The clocks of both pods differ by that much, too.",
+                (delay(0.5), "p50"),
+                (delay(0.99), "p99"),
             ),
             graph(
                 "Messages in a batch",

@@ -10,6 +10,11 @@ def quantile(q):
     return f"histogram_quantile({q}, {buckets})"
 
 
+def transaction(q):
+    buckets = "sum by (le) (rate(millrace_store_transaction_seconds_bucket[$__rate_interval]))"
+    return f"histogram_quantile({q}, {buckets})"
+
+
 def rate(metric, by="instance"):
     return f"sum by ({by}) (rate({metric}[$__rate_interval]))"
 
@@ -57,6 +62,20 @@ BOARD = board(
                 "Committed, and the groups in which they were: one sync each.",
                 (rate("millrace_store_transactions_total", "job"), "transactions"),
                 (rate("millrace_store_groups_total", "job"), "groups"),
+            ),
+            graph(
+                "Time of a transaction",
+                "s",
+                "From taking jobs to their commit, with all attempts of the transaction.",
+                (transaction(0.5), "p50"),
+                (transaction(0.99), "p99"),
+            ),
+            graph(
+                "Conflicts and retries",
+                "cps",
+                "Attempts that another transaction prevented, and attempts after the first.",
+                (rate("millrace_store_transaction_conflicts_total", "job"), "conflicts"),
+                (rate("millrace_store_transaction_retries_total", "job"), "retries"),
             ),
             graph(
                 "Transactions refused",

@@ -4,6 +4,7 @@ use millrace_transport::addresses::Address;
 use millrace_transport::socket::Socket;
 
 use crate::home::Owner;
+use crate::metrics::ConnectTimes;
 use crate::origin::Origin;
 use crate::outbound::Outbound;
 use crate::ws::frames::Decoder;
@@ -20,6 +21,8 @@ pub(crate) struct Adopted {
     pub(crate) counted_for: Address,
     pub(crate) read_closed: bool,
     pub(crate) arrival: Option<Box<Arrival>>,
+    /// `None`: its CONNECT is not measured.
+    pub(crate) times: Option<ConnectTimes>,
 }
 
 /// The framing between the socket and MQTT.

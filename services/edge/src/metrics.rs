@@ -1,6 +1,7 @@
 //! Counters: one set per core, written by that core alone and summed when read. Each metric is declared in
 //! `services/edge/metrics.toml` too: `make lint` compares both.
 
+mod connect_steps;
 mod histogram;
 mod loudest;
 
@@ -9,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use millrace_mqtt::Version;
 
+pub(crate) use connect_steps::{ConnectStep, ConnectSteps, ConnectTimes};
 pub(crate) use histogram::Histogram;
 pub(crate) use loudest::{Loudest, Row};
 
@@ -74,6 +76,7 @@ counters! {
         accepted: "counter" "millrace_connections_accepted_total" [] "Connections accepted on any listener.",
         open: "gauge" "millrace_connections_open" [] "Open network connections, whether or not they sent CONNECT.",
         bytes_in: "counter" "millrace_received_bytes_total" [] "Bytes read from connections.",
+        outbound_bytes: "gauge" "millrace_outbound_bytes" [] "Bytes that wait in outbound buffers because sockets accept no more. Updated once a second.",
         bytes_out: "counter" "millrace_sent_bytes_total" [] "Bytes written to connections.",
         tls_full: "counter" "millrace_tls_handshakes_total" ["kind=\"full\""] "TLS handshakes that succeeded, by kind.",
         tls_resumed: "counter" "millrace_tls_handshakes_total" ["kind=\"resumed\""] "TLS handshakes that succeeded, by kind.",

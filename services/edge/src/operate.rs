@@ -80,6 +80,7 @@ impl Edge {
             read_closed: false,
             counted_for: Address::NONE,
             arrival: None,
+            times: None,
         };
         let mailboxes = &self.process.mailboxes;
         let core = usize::try_from(self.process.open_connections()).unwrap_or(0) % mailboxes.len();

@@ -19,7 +19,9 @@ use crate::home::Owner;
 use crate::limits::Limits;
 use crate::mailbox::Mailbox;
 use crate::memory::Memory;
-use crate::metrics::{self, BrokerCounters, CoreCounters, Count, Histogram, Loudest, Metric, Row};
+use crate::metrics::{
+    self, BrokerCounters, ConnectSteps, CoreCounters, Count, Histogram, Loudest, Metric, Row,
+};
 use crate::region::Region;
 use crate::reporters::Reporters;
 use crate::store::Store;
@@ -65,6 +67,7 @@ pub(crate) struct Process {
     pub(crate) turns: Box<[AtomicU64]>,
     pub(crate) memory: Memory,
     pub(crate) turn_times: Box<[Histogram]>,
+    pub(crate) connect_steps: Box<[ConnectSteps]>,
     pub(crate) work_max: Box<[AtomicU64]>,
     pub(crate) drain: OnceLock<Arc<Drain>>,
     pub(crate) stopping: AtomicBool,
@@ -137,6 +140,7 @@ impl Process {
             "Time that one turn of an event loop takes, without waiting for events.",
             &self.turn_times,
         );
+        ConnectSteps::write(&mut out, &self.connect_steps);
         let work = self.work_max.iter().map(|work| work.load(Ordering::Relaxed)).max().unwrap_or(0);
         let gauges = [
             metrics::gauge("millrace_memory_budget_bytes", "Memory that the process may use."),
@@ -171,6 +175,9 @@ impl Process {
             .chain(checks)
             .map(|(metric, value)| (metric, value as f64));
         metrics::write_lines(&mut out, stats.chain(counted).map(|(metric, value)| (metric, "", value)));
+        if let Some(region) = &self.region {
+            region.write_delays(&mut out);
+        }
         if let Some(store) = &self.store {
             store.write_metrics(&mut out);
         }

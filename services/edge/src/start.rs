@@ -26,7 +26,7 @@ use crate::home::Loads;
 use crate::limits::{self, Limits};
 use crate::mailbox::Mailbox;
 use crate::memory::Memory;
-use crate::metrics::{CoreCounters, Histogram, Loudest};
+use crate::metrics::{ConnectSteps, CoreCounters, Histogram, Loudest};
 use crate::process::{Notices, Process};
 use crate::region::Region;
 use crate::reload::Reloader;
@@ -137,6 +137,7 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
         loudest: Loudest::default(),
         turns: (0..cores).map(|_| AtomicU64::new(0)).collect(),
         turn_times: (0..cores).map(|_| Histogram::default()).collect(),
+        connect_steps: (0..cores).map(|_| ConnectSteps::default()).collect(),
         work_max: (0..cores).map(|_| AtomicU64::new(0)).collect(),
         turned_at: (0..cores).map(|_| AtomicU64::new(0)).collect(),
         mailboxes,

@@ -20,6 +20,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use millrace_control::RequestMetrics;
 use tracing::error;
 
 use crate::console;
@@ -37,6 +38,24 @@ const CONFIRM_SCRIPT: &str = include_str!("pages/confirm.js");
 
 /// The page makes an account with the secret behind `#`.
 pub(crate) const SIGN_UP_PATH: &str = "/sign-up";
+
+/// Metrics of the HTTP ports of a pod.
+#[derive(Clone, Default)]
+pub(crate) struct HttpMetrics {
+    /// Connections of the public port; `None` without one.
+    pub(crate) connections: Option<Arc<Connections>>,
+    /// Requests of the APIs on both ports.
+    pub(crate) requests: Arc<RequestMetrics>,
+}
+
+impl HttpMetrics {
+    fn write(&self, out: &mut String) {
+        if let Some(connections) = &self.connections {
+            connections.write_metrics(out);
+        }
+        self.requests.write(out);
+    }
+}
 
 /// The API of the control plane, and its background work.
 pub(crate) struct Api {

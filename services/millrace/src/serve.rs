@@ -15,6 +15,7 @@ use tracing::{info, warn};
 
 use crate::control::Plane;
 use crate::failure::Failure;
+use crate::http::HttpMetrics;
 use crate::http::connections::Connections;
 use crate::listeners::{Addresses, bare, reachable};
 use crate::running::Running;
@@ -169,15 +170,14 @@ pub(crate) struct Started {
     admin: Option<SocketAddr>,
     /// The admin port has pages.
     has_operator_pages: bool,
-    /// The metrics of the pod count them.
-    pub(crate) public: Option<Arc<Connections>>,
+    http_metrics: HttpMetrics,
 }
 
 impl Started {
     fn telemetry_source(&self, queue: Option<Queue>) -> TelemetrySource {
-        let (running, public) = (Arc::clone(&self.running), self.public.clone());
+        let (running, http) = (Arc::clone(&self.running), self.http_metrics.clone());
         telemetry::source(self.name.as_deref(), self.http, move || {
-            http::admin::page_of_metrics(&running, public.as_deref(), queue.as_ref())
+            http::admin::page_of_metrics(&running, &http, queue.as_ref())
         })
     }
 }
@@ -234,10 +234,13 @@ fn start(
     let address_of = |bound: &Option<(TcpListener, SocketAddr)>| bound.as_ref().map(|(_, address)| *address);
     let Https { public, admin, connections } = https;
     let (http_address, admin_address) = (address_of(&public), address_of(&admin));
-    let counted = public.is_some().then(|| Arc::clone(&connections));
+    let http_metrics = HttpMetrics {
+        connections: public.is_some().then(|| Arc::clone(&connections)),
+        ..HttpMetrics::default()
+    };
     if let Some((listener, address)) = public {
         let api = durable.map(|(store, plane)| http::Api {
-            router: plane.api(store.database(), &running),
+            router: http_metrics.requests.around(plane.api(store.database(), &running)),
             upkeep: Box::pin(plane.upkeep()),
             gateway_socket: plane.gateway_socket(),
         });
@@ -255,10 +258,12 @@ fn start(
                 &settings.drain,
             )
         });
+        let operator = operator.map(|router| http_metrics.requests.around(router));
         has_operator_pages =
-            http::admin::start(listener, &running, counted.clone(), telemetry.cloned(), operator).map_err(
-                |error| Failure::Run(format!("the admin port {address} cannot be served: {error}")),
-            )?;
+            http::admin::start(listener, &running, http_metrics.clone(), telemetry.cloned(), operator)
+                .map_err(|error| {
+                    Failure::Run(format!("the admin port {address} cannot be served: {error}"))
+                })?;
     }
     Ok(Started {
         name,
@@ -268,7 +273,7 @@ fn start(
         http: http_address,
         admin: admin_address,
         has_operator_pages,
-        public: counted,
+        http_metrics,
     })
 }
 

@@ -338,4 +338,13 @@ fn operators_have_an_api_on_the_admin_port_alone() {
     } else {
         assert!(page.starts_with("HTTP/1.1 404 "), "{page}");
     }
+    let metrics = ask(&server.admin, "/metrics", "");
+    for labels in [
+        r#"method="GET",route="/v1/operator/tenants",status="2xx""#,
+        r#"method="GET",route="/v1/operator/tenants",status="4xx""#,
+        r#"method="GET",route="_other",status="4xx""#,
+    ] {
+        let line = format!("millrace_http_requests_total{{{labels}}} 1");
+        assert!(metrics.lines().any(|found| found == line), "no {line} in\n{metrics}");
+    }
 }

@@ -32,6 +32,7 @@ mod problem;
 mod query;
 mod rates;
 mod region;
+mod request_metrics;
 mod second_factor;
 mod spend;
 mod stored;
@@ -63,6 +64,7 @@ pub use local::LocalDoor;
 pub use operator::{FabricState, OPERATOR_PATH, Operations, OwnPod, operator_openapi, operator_router};
 use problem::Problem;
 use rates::Rates;
+pub use request_metrics::RequestMetrics;
 use streams::Streams;
 
 pub const PATH: &str = "/api/v1";

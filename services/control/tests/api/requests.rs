@@ -1,8 +1,13 @@
 //! What every request may get wrong, and requests that come twice.
 
+use std::sync::Arc;
+
+use axum::Router;
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
+use millrace_control::{ApiOptions, NothingLive, PATH, RequestMetrics, router};
 use serde_json::json;
+use tower::ServiceExt as _;
 
 use crate::tools::Region;
 
@@ -176,4 +181,54 @@ async fn a_wrong_body_is_described_in_the_words_of_the_api() {
     ] {
         assert_eq!(fields(&ann.put(&format!("{broker}/bans/x"), "", ban).await), named);
     }
+}
+
+#[tokio::test]
+async fn requests_are_counted_by_the_template_of_their_route() {
+    let region = Region::new().await;
+    let metrics = Arc::new(RequestMetrics::default());
+    let api = router(region.control.clone(), Arc::new(NothingLive), ApiOptions::default());
+    let server = Router::new().nest(PATH, metrics.around(api));
+    for (method, path) in [
+        ("GET", "/organisations/11111111-1111-4111-8111-111111111111/brokers"),
+        ("GET", "/organisations/22222222-2222-4222-8222-222222222222/brokers?limit=1"),
+        ("GET", "/openapi.json"),
+        ("DELETE", "/openapi.json"),
+        ("GET", "/secret-of-somebody"),
+        ("BREW", "/pot-of-somebody"),
+    ] {
+        let request = Request::builder().method(method).uri(format!("{PATH}{path}"));
+        server.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    }
+    let mut text = String::new();
+    metrics.write(&mut text);
+    for (labels, count) in [
+        ("method=\"GET\",route=\"/api/v1/organisations/{organisation}/brokers\",status=\"4xx\"", 2),
+        ("method=\"GET\",route=\"/api/v1/openapi.json\",status=\"2xx\"", 1),
+        ("method=\"DELETE\",route=\"/api/v1/openapi.json\",status=\"4xx\"", 1),
+        ("method=\"GET\",route=\"_other\",status=\"4xx\"", 1),
+        ("method=\"_other\",route=\"_other\",status=\"4xx\"", 1),
+    ] {
+        let line = format!("millrace_http_requests_total{{{labels}}} {count}");
+        assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");
+    }
+    assert!(!text.contains("somebody") && !text.contains("1111") && !text.contains("BREW"), "{text}");
+}
+
+#[tokio::test]
+async fn a_request_whose_client_leaves_is_counted_as_cancelled() {
+    let metrics = Arc::new(RequestMetrics::default());
+    let api = Router::new().route("/slow", axum::routing::get(std::future::pending::<()>));
+    let asked = metrics.around(api).oneshot(Request::get("/slow").body(Body::empty()).unwrap());
+    {
+        let mut asked = std::pin::pin!(asked);
+        assert!(
+            std::future::poll_fn(|context| std::task::Poll::Ready(asked.as_mut().poll(context).is_pending()))
+                .await
+        );
+    }
+    let mut text = String::new();
+    metrics.write(&mut text);
+    let line = "millrace_http_requests_total{method=\"GET\",route=\"/slow\",status=\"cancelled\"} 1";
+    assert!(text.lines().any(|found| found == line), "{text}");
 }

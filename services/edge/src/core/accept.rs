@@ -99,6 +99,7 @@ impl Core {
         };
         let Some(slot) = self.add_connection(socket, transport, counted_for) else { return };
         let generation = self.connections[slot as usize].generation;
+        self.measure_connect(slot);
         self.calendar.add(self.connect_deadline(), Due::Connection { slot, generation });
     }
 
@@ -180,6 +181,7 @@ impl Core {
         connection.partial = Some(Box::new(Partial { bytes: adopted.bytes, raw: adopted.raw, needed: 0 }));
         let due = Due::Connection { slot, generation: connection.generation };
         self.calendar.add(self.connect_deadline(), due);
+        self.measured.extend(adopted.times.map(|times| (slot, times)));
         self.note_arrival(slot, adopted.arrival);
         self.digest_held(slot);
     }
@@ -208,6 +210,7 @@ impl Core {
             counted_for: connection.counted_for,
             read_closed: connection.read_closed,
             arrival,
+            times: self.measured.remove(&slot),
         };
         self.post(owner, crate::mailbox::Mail::Adopt(Box::new(adopted)));
     }
@@ -230,6 +233,7 @@ impl Core {
             return;
         }
         self.forget_arrival(slot);
+        self.measured.remove(&slot);
         let mut connection = self.connections.remove(slot as usize);
         self.counters().open.sub(1);
         self.process.addresses.release(connection.counted_for);

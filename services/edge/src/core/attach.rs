@@ -128,6 +128,7 @@ impl Core {
         broker.meters[usize::from(self.index)].came(self.now_ms);
         let (protocol, mut out, _) = parts!(self, slot);
         protocol.accept(&request.accept(present), &broker.quota.settings(&self.process.settings), &mut out);
+        self.end_connect(slot);
         self.connections[slot as usize].is_limited = broker.quota.is_limited();
         self.log_connect(slot);
         if let Some(origin) = &mut self.connections[slot as usize].origin {

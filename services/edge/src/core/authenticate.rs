@@ -19,6 +19,7 @@ use crate::connection_id::ConnectionId;
 use crate::handover::Arrival;
 use crate::home::{HomeClaim, Owner};
 use crate::incidents::{Kind, Note};
+use crate::metrics::ConnectStep;
 use crate::quota::Limit;
 use crate::random;
 
@@ -144,6 +145,7 @@ impl Core {
     }
 
     pub(super) fn connect(&mut self, slot: u32, connect: &Connect<'_>) {
+        self.end_connect_step(slot, ConnectStep::Packet);
         // Not looked up again: another loop may have opened the broker since, and this loop may not own the client id
         // there.
         let Some(broker) = self.connecting.take() else {
@@ -281,6 +283,7 @@ impl Core {
             let what = "the client connects more often than it may: try again later";
             return self.refuse(slot, ReasonCode::CONNECTION_RATE_EXCEEDED, what);
         }
+        self.end_connect_step(slot, ConnectStep::Authentication);
         self.attach(slot, &broker, request);
     }
 

@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::connection::{Partial, State};
 use super::publish_rates::LIMITED_READ_BYTES;
 use super::{Core, Ended, OutboundSlot, READ_BYTES, parts, work};
+use crate::metrics::ConnectStep;
 use crate::origin::Origin;
 
 /// From this many bytes of an incomplete packet on, the rest is read directly behind them instead of being copied
@@ -119,6 +120,7 @@ impl Core {
         let counters = self.counters();
         let counter = if is_resumed { &counters.tls_resumed } else { &counters.tls_full };
         counter.add(1);
+        self.end_connect_step(slot, ConnectStep::Tls);
     }
 
     fn after_digest(&mut self, slot: u32) {

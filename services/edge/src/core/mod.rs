@@ -14,6 +14,7 @@ mod clients;
 mod committed;
 mod confirmed_filters;
 mod congestion;
+mod connect_times;
 mod connection;
 mod deliver;
 mod directory;
@@ -33,6 +34,7 @@ mod leave;
 mod log_lines;
 mod notes;
 mod of_broker;
+mod outbound_bytes;
 mod packets;
 mod persistent;
 mod publish;
@@ -53,7 +55,7 @@ mod unanswered;
 mod unconfirmed;
 mod work;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, OnceLock};
@@ -186,6 +188,8 @@ pub(crate) struct Core {
     dirty: Vec<u32>,
     /// Connections to flush earlier, because they have much to write.
     overfull: Vec<u32>,
+    /// Connections whose socket is busy, or was at the last second.
+    busy: HashSet<u32, foldhash::fast::FixedState>,
     /// Connections that have more to read.
     ready: Vec<u32>,
     /// Paused publishers, and until when at the latest.
@@ -240,6 +244,8 @@ pub(crate) struct Core {
     filter_changes: FilterChanges,
     /// Bytes waiting for a busy socket above which QoS 0 messages to it are dropped.
     soft_bytes: usize,
+    /// Connections without a CONNACK yet.
+    measured: connect_times::Measured,
     sampler: Sampler,
     /// When the bytes being processed were read, microseconds; only kept where messages are traced.
     read_us: u64,
@@ -265,6 +271,7 @@ impl Core {
             pool: Pool::default(),
             dirty: Vec::new(),
             overfull: Vec::new(),
+            busy: HashSet::default(),
             ready: Vec::new(),
             paused: Vec::new(),
             publish_rates: PublishRates::default(),
@@ -301,6 +308,7 @@ impl Core {
             replays: Replays::default(),
             filter_changes: FilterChanges::default(),
             soft_bytes: process.limits.outbound_soft_bytes as usize,
+            measured: connect_times::Measured::default(),
             sampler: Sampler::new(process.config.tracer.as_deref(), cores),
             read_us: 0,
             generation: 0,
@@ -357,6 +365,7 @@ impl Core {
         if self.now != last {
             self.look_at_memory();
             self.look_at_load();
+            self.count_outbound();
         }
         self.process.turned_at[usize::from(self.index)].store(self.now_ms, Ordering::Relaxed);
         self.counters().turns.add(1);
@@ -627,6 +636,7 @@ impl Core {
                         self.work.spend((written / work::COPIED_BYTES) as u64);
                         connection.busy = true;
                         connection.outbound = Some(outbound);
+                        self.note_busy(slot);
                         self.counters().bytes_out.add(written);
                         return self.after_busy_flush(slot, written);
                     }

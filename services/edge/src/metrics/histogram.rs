@@ -30,17 +30,33 @@ impl Histogram {
         self.sum_us.add(usize::try_from(micros).unwrap_or(usize::MAX).saturating_mul(n));
     }
 
-    #[allow(clippy::cast_precision_loss)]
     pub(crate) fn write(out: &mut String, name: &str, help: &str, parts: &[Self]) {
+        Self::write_head(out, name, help);
+        Self::write_row(out, name, "", parts.iter());
+    }
+
+    pub(crate) fn write_head(out: &mut String, name: &str, help: &str) {
         let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} histogram");
+    }
+
+    /// Writes the sum of `parts`. `label` (with quotes) distinguishes it from other rows; "" if there is one row.
+    #[allow(clippy::cast_precision_loss)]
+    pub(crate) fn write_row<'h>(
+        out: &mut String,
+        name: &str,
+        label: &str,
+        parts: impl Iterator<Item = &'h Self> + Clone,
+    ) {
+        let comma = if label.is_empty() { "" } else { "," };
+        let labels = if label.is_empty() { String::new() } else { format!("{{{label}}}") };
         let mut count = 0;
         let bounds = BOUNDS_US.iter().map(|bound| (*bound as f64 / 1e6).to_string());
         for (index, bound) in bounds.chain(["+Inf".into()]).enumerate() {
-            count += Count::sum(parts.iter().map(|part| &part.buckets[index]));
-            let _ = writeln!(out, "{name}_bucket{{le=\"{bound}\"}} {count}");
+            count += Count::sum(parts.clone().map(|part| &part.buckets[index]));
+            let _ = writeln!(out, "{name}_bucket{{{label}{comma}le=\"{bound}\"}} {count}");
         }
-        let sum = Count::sum(parts.iter().map(|part| &part.sum_us)) as f64 / 1e6;
-        let _ = writeln!(out, "{name}_sum {sum}\n{name}_count {count}");
+        let sum = Count::sum(parts.map(|part| &part.sum_us)) as f64 / 1e6;
+        let _ = writeln!(out, "{name}_sum{labels} {sum}\n{name}_count{labels} {count}");
     }
 }
 
@@ -65,6 +81,15 @@ mod tests {
             "x_seconds_bucket{le=\"+Inf\"} 11",
             "x_seconds_sum 70.001503",
             "x_seconds_count 11",
+        ] {
+            assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");
+        }
+        text.clear();
+        Histogram::write_row(&mut text, "x_seconds", "step=\"a\"", parts.iter());
+        for line in [
+            "x_seconds_bucket{step=\"a\",le=\"+Inf\"} 11",
+            "x_seconds_sum{step=\"a\"} 70.001503",
+            "x_seconds_count{step=\"a\"} 11",
         ] {
             assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use millrace_fabric::PodId;
 
-use super::Region;
+use super::{Region, delays};
 use crate::clock::Millis;
 
 /// Time between two checks for delayed mail.
@@ -68,7 +68,7 @@ pub(super) fn start(region: &Arc<Region>, queue: &Arc<Queue>) -> std::io::Result
 }
 
 fn run(region: &Weak<Region>, queue: &Queue) {
-    let mut looked_at = 0;
+    let (mut looked_at, mut measured_at) = (0, 0);
     while let Ok(task) = queue.next() {
         let Some(region) = region.upgrade() else { return };
         match task {
@@ -78,6 +78,10 @@ fn run(region: &Weak<Region>, queue: &Queue) {
         }
         region.release_overdue();
         let now = region.clock.now();
+        if now >= measured_at + delays::EVERY_MS {
+            measured_at = now;
+            region.delays.measure_next();
+        }
         if now >= looked_at + LOOK_MS {
             looked_at = now;
             region.look_after_digests();

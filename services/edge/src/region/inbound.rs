@@ -177,6 +177,7 @@ impl Region {
                         coming.push(check, Traced { trace, sent_ns });
                     }
                 }
+                (Some(PodNotice::Sent { sent_ns }), _) => self.time_came(sent_ns),
                 (Some(PodNotice::Waiting { stream }), Some(broker)) => {
                     self.with_notices(|notices| notices.waiting((broker.id, stream)));
                 }
@@ -346,6 +347,7 @@ impl Region {
             | PodNotice::Added { .. }
             | PodNotice::Confirmed { .. }
             | PodNotice::Traced { .. }
+            | PodNotice::Sent { .. }
             | PodNotice::Shared { .. } => {}
         }
     }

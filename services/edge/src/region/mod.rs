@@ -7,6 +7,7 @@
 
 mod clients;
 mod confirmations;
+mod delays;
 mod digest_thread;
 mod digests;
 mod inbound;
@@ -37,6 +38,7 @@ use crate::traces::Tracer;
 pub(crate) use clients::AnswerSink;
 use clients::Inquiries;
 use confirmations::AwaitingMail;
+use delays::Delays;
 use digests::Digests;
 use inbound::{Coming, FabricSink};
 use joins::Joins;
@@ -73,6 +75,7 @@ pub(crate) struct Region {
     dropped: AtomicU64,
     received: AtomicU64,
     needless: AtomicU64,
+    delays: Delays,
     tracer: Option<Arc<Tracer>>,
     /// Used by the fabric's thread only: traces whose message has not arrived yet.
     coming: Mutex<Coming>,
@@ -106,6 +109,7 @@ impl Region {
             dropped: AtomicU64::new(0),
             received: AtomicU64::new(0),
             needless: AtomicU64::new(0),
+            delays: Delays::default(),
             tracer,
             coming: Mutex::default(),
         });
@@ -172,6 +176,7 @@ impl Region {
             Some(place) => PodNotice::Retained { place, entry: &entry },
             None => PodNotice::Message(&entry),
         };
+        self.send_time(fabric, *id, &pods);
         if let Some(traced) = self.traced(message, &entry) {
             traced.send_at(fabric, *id, &pods);
         }
@@ -190,6 +195,7 @@ impl Region {
         let Broker { id, elsewhere, .. } = &*routes.broker;
         let Some(pods) = routes.copies.get(&elsewhere.peers, &routes.topic, false) else { return };
         let count = u32::try_from(count).unwrap_or(u32::MAX);
+        self.send_time(fabric, *id, &pods);
         PodNotice::Run { is_v5, count, topic: &routes.topic, bytes }.send_at(fabric, *id, &pods);
     }
 
@@ -200,6 +206,7 @@ impl Region {
         let Some(fabric) = self.fabric.get() else { return };
         let Broker { id, elsewhere, .. } = &*routes.broker;
         let Some(pods) = routes.nudges.get(&elsewhere.peers, &routes.topic, true) else { return };
+        self.send_time(fabric, *id, &pods);
         match message.place().filter(|_| message.size() <= COMMITTED_BYTES_MAX) {
             Some(place) => {
                 let entry = record::encode_entry(message, *publisher, &self.clock);

@@ -21,6 +21,7 @@
 //! | 17 | request for connected clients, see [`crate::clients::Question`] | pods | 8: number; 8: broker; JSON |
 //! | 18 | connected clients; empty: too many requests | pod | 8: number; JSON |
 //! | 19 | trace of the message that follows | as the message | 8: [`check`] of it; 16: trace; 8: span of the publish; 8: time of sending, nanoseconds since 1970 |
+//! | 20 | time of sending of what follows | at | 8: nanoseconds since 1970 |
 //!
 //! "At" addresses a broker on one pod, so the broker is not repeated. Texts have their length before them, in two
 //! bytes, except the last text of a row.
@@ -51,6 +52,7 @@ pub(super) enum PodNotice<'b> {
     AskClients { number: u64, broker: u64, question: &'b [u8] },
     Clients { number: u64, answer: &'b [u8] },
     Traced { check: u64, trace_id: [u8; 16], span_id: [u8; 8], sent_ns: u64 },
+    Sent { sent_ns: u64 },
 }
 
 impl<'b> PodNotice<'b> {
@@ -179,6 +181,11 @@ impl<'b> PodNotice<'b> {
                 head.extend_from_slice(&sent_ns.to_be_bytes());
                 &[]
             }
+            Self::Sent { sent_ns } => {
+                head.push(20);
+                head.extend_from_slice(&sent_ns.to_be_bytes());
+                &[]
+            }
         }
     }
 
@@ -238,6 +245,7 @@ impl<'b> PodNotice<'b> {
                 span_id: take(&mut rest)?,
                 sent_ns: u64::from_be_bytes(take(&mut rest)?),
             },
+            20 => Self::Sent { sent_ns: u64::from_be_bytes(take(&mut rest)?) },
             _ => return None,
         })
     }
@@ -294,6 +302,7 @@ mod tests {
             PodNotice::AskClients { number: 10, broker: 11, question: b"{}" },
             PodNotice::Clients { number: 12, answer: b"{}" },
             PodNotice::Traced { check: 9, trace_id: [7; 16], span_id: [8; 8], sent_ns: 13 },
+            PodNotice::Sent { sent_ns: 14 },
         ];
         for note in notes {
             let mut bytes = Vec::new();

@@ -28,6 +28,7 @@ mod queues;
 mod reader;
 mod retained;
 mod sweep;
+mod transaction_metrics;
 mod unconfirmed;
 mod warm;
 mod webhooks;
@@ -60,6 +61,7 @@ use crate::{StartError, access};
 use lease::Leases;
 use queue::Queue;
 use retained::RetainedQueue;
+use transaction_metrics::TransactionMetrics;
 
 /// Reader threads of a shared store, whose reads wait for the network.
 const READERS_SHARED: usize = 4;
@@ -89,6 +91,7 @@ struct Shared {
     leases: Leases,
     /// Times from submission to commit; the writer adds to it.
     acknowledged: Histogram,
+    transactions: TransactionMetrics,
     /// Version up to which messages have their position.
     through: AtomicU64,
     /// Messages that each stream got since the last check of its limits.
@@ -124,6 +127,7 @@ impl Store {
             retained: RetainedQueue::default(),
             leases: Leases::default(),
             acknowledged: Histogram::default(),
+            transactions: TransactionMetrics::default(),
             through: AtomicU64::new(through),
             touched: Mutex::default(),
             hooked: Arc::default(),
@@ -203,6 +207,7 @@ impl Store {
             "Time from a QoS 1 or 2 message to its commit, after which it is acknowledged.",
             std::slice::from_ref(&self.shared.acknowledged),
         );
+        self.shared.transactions.write(out);
     }
 
     pub(crate) fn waiting_bytes(&self) -> usize {

@@ -16,7 +16,7 @@ use millrace_layers::once::{Attempts, Marks};
 use millrace_layers::{Error, Position, pods as layer_pods};
 use millrace_mqtt::QoS;
 use millrace_session::Message;
-use millrace_storage::{Error as StoreError, Versionstamp};
+use millrace_storage::{Attempt, Error as StoreError, Versionstamp};
 
 use super::apply::{Applied, Applier, Change, HAND_OVER_MS, Outcome};
 use super::away::Away;
@@ -337,13 +337,14 @@ impl<'s> Writer<'s> {
         let shared = self.shared;
         let attempts = self.marks.attempts();
         let is_marked = shared.is_shared || batch.iter().any(|job| !job.is_repeatable());
-        let (in_doubt, work_us, marks) = (Cell::new(false), Cell::new(0), Cell::new(false));
+        let (work_us, marks) = (Cell::new(0), Cell::new(false));
+        let attempted = Cell::new(Attempt { number: 1, conflicts: 0, maybe_committed: false });
         let last = self.marked.take();
         let began_us = shared.clock.micros();
         let run = shared.layers.database().run_committed(|tx, attempt| {
-            let (attempts, in_doubt, work_us, marks) = (&attempts, &in_doubt, &work_us, &marks);
+            let (attempts, attempted, work_us, marks) = (&attempts, &attempted, &work_us, &marks);
             async move {
-                in_doubt.set(attempt.maybe_committed);
+                shared.transactions.note_attempt(attempted.replace(attempt), attempt);
                 if attempt.maybe_committed
                     && let Some(stamp) = attempts.find(&tx, &shared.owner).await?
                 {
@@ -369,6 +370,7 @@ impl<'s> Writer<'s> {
             }
         });
         let result = self.wait(run);
+        shared.transactions.note_end(&result);
         self.work_us = work_us.get();
         self.pace.note(self.work_us / 1_000);
         // A transaction without writes has no version.
@@ -377,7 +379,7 @@ impl<'s> Writer<'s> {
         }
         let stamp = match result {
             Ok((earlier, committed)) => earlier.or(committed.versionstamp),
-            Err(error) if in_doubt.get() || is_unknown(&error) => {
+            Err(error) if attempted.get().maybe_committed || is_unknown(&error) => {
                 let committed = if marks.get() { self.resolve(&attempts)? } else { None };
                 let Some(stamp) = committed else { return Err(known(error)) };
                 Some(stamp)
@@ -387,6 +389,9 @@ impl<'s> Writer<'s> {
                 return Err(error);
             }
         };
+        if stamp.is_some() {
+            shared.transactions.seconds.note(shared.clock.micros().saturating_sub(began_us));
+        }
         self.marked = if marks.get() { stamp } else { last };
         Ok((attempts.into_committed().unwrap_or_default(), stamp))
     }

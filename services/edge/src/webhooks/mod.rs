@@ -72,6 +72,7 @@ struct Counters {
     dead: Count,
     lost: Count,
     waiting: Count,
+    queue_bytes: Count,
     oldest_s: Count,
 }
 
@@ -119,6 +120,13 @@ impl Webhooks {
                     "Events in queues of webhooks. Every pod shows the number of the whole store.",
                 ),
                 counters.waiting.get(),
+            ),
+            (
+                level(
+                    "millrace_webhook_queue_bytes",
+                    "Bytes of the events in queues of webhooks. Every pod shows the number of the whole store.",
+                ),
+                counters.queue_bytes.get(),
             ),
             (
                 level(

@@ -139,16 +139,18 @@ impl Worker {
         let hooks = self.parts.store.run(|tx| async move { webhooks::queued(&tx, None, PAGE).await }).await;
         // A store that does not answer leaves the last count; `look` logs its failure.
         let Ok(hooks) = hooks else { return };
-        let (mut events, mut oldest_ms) = (0, None);
+        let (mut events, mut bytes, mut oldest_ms) = (0, 0, None);
         for (broker, name) in hooks {
             let hook = Hook { broker, name: &name };
             let found = self.parts.store.run(|tx| async move { webhooks::status(&tx, hook).await }).await;
             let Ok((_, waiting)) = found else { return };
             events += waiting.totals.entries;
+            bytes += waiting.totals.bytes;
             oldest_ms = [oldest_ms, waiting.oldest_at_ms].into_iter().flatten().min();
         }
         let age_ms = oldest_ms.map_or(0, |at_ms| self.parts.clock.unix_now_ms().saturating_sub(at_ms));
         self.parts.counters.waiting.set(events);
+        self.parts.counters.queue_bytes.set(bytes);
         self.parts.counters.oldest_s.set(age_ms / 1_000);
     }
 

@@ -33,6 +33,8 @@ pub(crate) enum Way {
     /// The disk fails: the first commit that appends something is there once the way is fine again, and nobody knows. All
     /// others fail.
     Broken,
+    /// Commits that append something always conflict with another transaction.
+    Contended,
     /// What has this text in a value is too large.
     Poisoned,
     /// Ranges of keys with [`SLOW`] in them are not answered.
@@ -235,6 +237,7 @@ impl EngineTransaction for FarTransaction {
                 }
                 done.complete(Err(Error::Io("broken".into())));
             }
+            Way::Contended if self.appends.load(Ordering::Relaxed) => done.complete(Err(Error::Conflict)),
             Way::Poisoned if self.is_poisoned.load(Ordering::Relaxed) => {
                 done.complete(Err(Error::TransactionTooLarge));
             }
@@ -618,4 +621,32 @@ fn pages_of_retained_messages_that_fail_become_smaller_and_a_subscribe_is_refuse
     publisher.publish(publish_qos(QoS::AtLeastOnce, 3, "slow/00", b"not for kept"));
     let mut kept = come_back(&server, V5, "kept");
     expect_no_rest(&server, &mut kept, "granted");
+}
+
+#[test]
+fn transactions_that_conflict_are_counted_and_timed_to_their_commit() {
+    let far = Far::new();
+    let server = pod(&far);
+    subscribe_and_leave(&server, V5, "offline", &[("kept/#", QoS::AtLeastOnce)]);
+    let mut publisher = Client::open(&server, lasting(V5, "publisher"));
+    let transactions = || metric(&server, "millrace_store_transaction_seconds_count", "");
+    let [conflicts, retries] = ["conflicts", "retries"]
+        .map(|what| format!("millrace_store_transaction_{what}_total"))
+        .map(|name| move |server: &Server| metric(server, &name, ""));
+    assert!(transactions() > 0, "the clients' sessions are written");
+    let before = [conflicts(&server), retries(&server)];
+    far.set(Way::Contended);
+    publisher.send(&Packet::Publish(publish_qos(QoS::AtLeastOnce, 1, "kept/a", b"contended")));
+    eventually(
+        || conflicts(&server) >= before[0] + 3 && retries(&server) >= before[1] + 3,
+        || format!("{} conflicts, {} retries", conflicts(&server), retries(&server)),
+    );
+    let committed = transactions();
+    far.set(Way::Fine);
+    publisher.recv_ack(PacketType::PubAck, id(1));
+    eventually(
+        || reason(&mut publisher, QoS::AtLeastOnce, 1, "after") == ReasonCode::SUCCESS,
+        || "the store still refuses".into(),
+    );
+    assert!(transactions() > committed);
 }

@@ -454,8 +454,10 @@ fn events_that_wait_are_counted_until_they_are_delivered() {
     eventually(|| waiting() > 0, || "no event waits".into());
     let age_s = || metric(&server, "millrace_webhook_oldest_event_seconds", "");
     eventually(|| age_s() > 0, || "it has no age".into());
+    let bytes = || metric(&server, "millrace_webhook_queue_bytes", "");
+    eventually(|| bytes() > 0, || "it has no bytes".into());
     is_up.store(true, Ordering::SeqCst);
     let hook = Hook { broker: id, name: NAME };
     block_on(Store::new(database.clone()).run(async |tx| hook.hurry(&tx).await)).unwrap();
-    eventually(|| waiting() == 0 && age_s() == 0, || format!("{} wait", waiting()));
+    eventually(|| waiting() == 0 && age_s() == 0 && bytes() == 0, || format!("{} wait", waiting()));
 }

@@ -16,7 +16,7 @@ use crate::common::{Client, Server, connect, properties, publish, publish_qos};
 use crate::relay::Relay;
 use crate::server as nats;
 use crate::steps::{acknowledge, come_back, lasting, leave, say, take};
-use crate::tools::{Packets, eventually, expect_clients, flood, metric, publish_all};
+use crate::tools::{Packets, counted, eventually, expect_clients, flood, metric, publish_all};
 
 /// The network between the pods of a test.
 pub(crate) enum Net {
@@ -127,6 +127,26 @@ fn what_is_published_on_one_pod_comes_to_clients_of_all() {
             reader.unsubscribe(&[filter]);
         }
     }
+}
+
+#[test]
+fn the_delay_of_messages_from_other_pods_is_measured() {
+    let Some((pods, _net)) = three() else { return };
+    let mut reader = Client::connect(&pods[1], V5, "reader");
+    reader.subscribe("a", QoS::AtMostOnce);
+    let measured = |pod: &Server| metric(pod, "millrace_fabric_delay_seconds_count", "");
+    for qos in [QoS::AtMostOnce, QoS::AtLeastOnce] {
+        let before = measured(&pods[1]);
+        eventually(
+            || {
+                say(&pods[0], qos, "a", &["x"]);
+                assert_eq!(take(&mut reader).payload, b"x");
+                measured(&pods[1]) > before
+            },
+            || counted(&pods[1]),
+        );
+    }
+    assert_eq!(measured(&pods[2]), 0, "nobody there wants the messages");
 }
 
 #[test]

@@ -164,6 +164,25 @@ fn members_of_a_shared_subscription_that_are_slow_but_read_lose_nothing() {
 }
 
 #[test]
+fn bytes_that_wait_for_a_busy_socket_are_shown_until_it_has_taken_them() {
+    const COUNT: u64 = 200;
+    for threads in [1, 2] {
+        let server = tight(threads);
+        let waiting = || metric(&server, "millrace_outbound_bytes", "");
+        let mut slow = narrow_client(&server, V5, "slow");
+        slow.subscribe("t", QoS::AtLeastOnce);
+        let mut publisher = Client::connect(&server, V5, "publisher");
+        publish_all(&mut publisher, QoS::AtLeastOnce, "t", COUNT, 100_000);
+        eventually(|| waiting() > 0, || counted(&server));
+        let mut packets = Packets::of(&slow);
+        for number in 0..COUNT {
+            assert_eq!(packets.next_number(), Some(number));
+        }
+        eventually(|| waiting() == 0, || counted(&server));
+    }
+}
+
+#[test]
 fn qos_1_for_a_subscriber_that_does_not_read_waits_in_its_session() {
     const COUNT: u64 = 5000;
     for threads in [1, 2] {

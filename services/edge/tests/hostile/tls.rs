@@ -14,7 +14,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use crate::common::{Server, connect, publish};
+use crate::common::{Client, Server, connect, publish};
 use crate::tools::{Pair, encoded, eventually, expect_count, metric, read_to_close, refused, send_anyway};
 
 type Stream = StreamOwned<ClientConnection, TcpStream>;
@@ -193,4 +193,27 @@ fn a_new_certificate_is_used_for_new_clients_and_a_bad_one_is_not() {
     eventually(is_new, || "the new certificate is not used".to_owned());
     stays.write_all(&encoded(&Packet::PingReq, V5)).unwrap();
     assert_eq!(packet(&mut stays).0 >> 4, PacketType::PingResp as u8);
+}
+
+#[test]
+fn the_steps_of_a_connect_are_timed_to_its_connack() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = with_tls(folder.path(), 2);
+    let config = client(folder.path());
+    let count = |step: &str| {
+        let name = "millrace_connect_seconds_count";
+        metric(&server, name, &format!("step=\"{step}\""))
+    };
+    let counts = || ["tls", "packet", "authentication", "session", "connack"].map(count);
+    for number in 0..4 {
+        let mut stream = open(&config, &server, "localhost");
+        // With two event loops some of these connections move to the other one.
+        assert_eq!(connack(&mut stream, &format!("client-{number}")), ReasonCode::SUCCESS);
+    }
+    assert_eq!(counts(), [4; 5]);
+    assert!(!Client::connect(&server, V5, "without-tls").connack.unwrap().reason.is_error());
+    assert_eq!(counts(), [4, 5, 5, 5, 5]);
+    let mut refused = open(&config, &server, "absent.local.test");
+    assert_eq!(connack(&mut refused, "refused"), ReasonCode::NOT_AUTHORIZED);
+    assert_eq!(counts(), [5, 6, 5, 5, 5]);
 }

@@ -12,7 +12,7 @@ use axum::routing::get;
 use millrace_telemetry::Queue;
 
 use super::connections::Connections;
-use super::{Health, spawn, stopping, threads};
+use super::{Health, HttpMetrics, spawn, stopping, threads};
 use crate::console;
 use crate::limits::{ADMIN_CONNECTIONS_MAX, ConnectionLimits, HTTP_HEAD_TIME};
 use crate::process_metrics;
@@ -22,7 +22,7 @@ use crate::running::Running;
 struct Shared {
     health: Health,
     running: Running,
-    public: Option<Arc<Connections>>,
+    http: HttpMetrics,
     /// `None` without a collector.
     telemetry: Option<Queue>,
 }
@@ -31,12 +31,12 @@ struct Shared {
 pub(crate) fn start(
     listener: TcpListener,
     running: &Running,
-    public: Option<Arc<Connections>>,
+    http: HttpMetrics,
     telemetry: Option<Queue>,
     operator: Option<Router>,
 ) -> std::io::Result<bool> {
     let has_pages = operator.is_some() && console::has_operator_pages();
-    let shared = Shared { health: Health::of(running), running: Arc::clone(running), public, telemetry };
+    let shared = Shared { health: Health::of(running), running: Arc::clone(running), http, telemetry };
     let mut app = Router::new()
         .route("/healthz", get(async |State(shared): State<Shared>| shared.health.answer()))
         .route("/metrics", get(metrics))
@@ -64,7 +64,7 @@ pub(crate) fn start(
 }
 
 async fn metrics(State(shared): State<Shared>) -> Response {
-    match page_of_metrics(&shared.running, shared.public.as_deref(), shared.telemetry.as_ref()) {
+    match page_of_metrics(&shared.running, &shared.http, shared.telemetry.as_ref()) {
         Some(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response(),
         None => stopping().into_response(),
     }
@@ -73,14 +73,12 @@ async fn metrics(State(shared): State<Shared>) -> Response {
 /// Prometheus text; `None` while the pod stops.
 pub(crate) fn page_of_metrics(
     running: &Running,
-    public: Option<&Connections>,
+    http: &HttpMetrics,
     telemetry: Option<&Queue>,
 ) -> Option<String> {
     let running = running.read().unwrap_or_else(PoisonError::into_inner);
     let mut text = running.as_ref().map(millrace_edge::Edge::metrics)?;
     drop(running);
-    if let Some(public) = public {
-        public.write_metrics(&mut text);
-    }
+    http.write(&mut text);
     Some(text + &process_metrics::text() + &telemetry.map(Queue::metrics).unwrap_or_default())
 }

@@ -1,0 +1,52 @@
+//! Times of the steps from an accepted connection to its CONNACK.
+
+use super::Histogram;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConnectStep {
+    /// The TLS handshake. Connections without TLS skip it.
+    Tls,
+    /// Until the CONNECT is carried out: the client sends it, and it may wait for its turn or its broker.
+    Packet,
+    Authentication,
+    Session,
+    /// All steps together.
+    Connack,
+}
+
+const STEPS: [(ConnectStep, &str); 5] = [
+    (ConnectStep::Tls, "step=\"tls\""),
+    (ConnectStep::Packet, "step=\"packet\""),
+    (ConnectStep::Authentication, "step=\"authentication\""),
+    (ConnectStep::Session, "step=\"session\""),
+    (ConnectStep::Connack, "step=\"connack\""),
+];
+
+/// When a connection was accepted, and when its last step ended. Microseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConnectTimes {
+    pub(crate) accepted_us: u64,
+    pub(crate) step_us: u64,
+}
+
+/// The times of one event loop.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectSteps([Histogram; STEPS.len()]);
+
+impl ConnectSteps {
+    pub(crate) fn of(&self, step: ConnectStep) -> &Histogram {
+        &self.0[step as usize]
+    }
+
+    pub(crate) fn write(out: &mut String, loops: &[Self]) {
+        let name = "millrace_connect_seconds";
+        Histogram::write_head(
+            out,
+            name,
+            "Time of the steps from an accepted connection to its CONNACK; the step connack is all of it.",
+        );
+        for (step, label) in STEPS {
+            Histogram::write_row(out, name, label, loops.iter().map(|one| one.of(step)));
+        }
+    }
+}
