@@ -31,9 +31,11 @@ export const EXAMPLE_CLIENT = 'esp32-7'
 export interface Snippet {
   id: string
   label: string
-  /** What is installed first. */
+  /** A command that installs the library, or the library's name where an editor installs it. */
   install?: string
+  /** The file that holds the code, in the folder where `install` ends. */
   file: string
+  run?: string
   code: (target: Target) => string
 }
 
@@ -281,14 +283,37 @@ export const SNIPPETS: readonly Snippet[] = [
     file: 'shell',
     code: mosquitto,
   },
-  { id: 'python', label: 'Python', install: 'pip install paho-mqtt', file: 'hello.py', code: python },
-  { id: 'javascript', label: 'JavaScript', install: 'npm install mqtt', file: 'hello.mjs', code: javascript },
-  { id: 'go', label: 'Go', install: 'go get github.com/eclipse/paho.mqtt.golang', file: 'main.go', code: go },
+  {
+    id: 'python',
+    label: 'Python',
+    install: 'pip install paho-mqtt',
+    file: 'hello.py',
+    run: 'python3 hello.py',
+    code: python,
+  },
+  {
+    id: 'javascript',
+    label: 'JavaScript',
+    install: 'npm install mqtt',
+    file: 'hello.mjs',
+    run: 'node hello.mjs',
+    code: javascript,
+  },
+  {
+    id: 'go',
+    label: 'Go',
+    install: 'go mod init hello && go get github.com/eclipse/paho.mqtt.golang',
+    file: 'main.go',
+    run: 'go run .',
+    code: go,
+  },
   {
     id: 'rust',
     label: 'Rust',
-    install: 'cargo add rumqttc && cargo add tokio --features macros,rt-multi-thread',
+    install:
+      'cargo new hello && cd hello && cargo add rumqttc && cargo add tokio --features macros,rt-multi-thread',
     file: 'src/main.rs',
+    run: 'cargo run',
     code: rust,
   },
   {

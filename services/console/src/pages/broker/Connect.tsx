@@ -169,14 +169,22 @@ function Snippets({ endpoint, made }: { endpoint: Endpoint; made: MadeCredential
     >
       <Tabs defaultValue="mosquitto" keepMounted={false}>
         <TabList tabs={SNIPPETS.map(({ id, label }) => ({ value: id, label }))} />
-        {SNIPPETS.map(({ id, install, file, code }) => (
+        {SNIPPETS.map(({ id, install, file, run, code }) => (
           <Tabs.Panel key={id} value={id}>
             <Stack gap="xs">
               {install && <Code text={install} label="the installation" />}
-              <Text size="xs" c="dimmed">
+              <Text size="xs" c="dimmed" data-testid="file">
                 {file}
               </Text>
               <Code text={code(target)} label="the snippet" />
+              {run && (
+                <>
+                  <Text size="xs" c="dimmed">
+                    Run it
+                  </Text>
+                  <Code text={run} label="the run command" />
+                </>
+              )}
             </Stack>
           </Tabs.Panel>
         ))}
