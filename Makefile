@@ -83,7 +83,7 @@ $(NATS): services/fabric/nats-server.version
 	GOBIN="$(dir $@)" go install github.com/nats-io/nats-server/v2@$$(cat $<)
 	touch $@
 
-test: packages console ## Run all tests that need no cluster; real clients too
+test: packages console ## Run all tests that need no cluster; real clients and a browser too
 	@$(CONSOLE) test
 	.ci/rust_tests.py --workspace
 	$(BUILD_RELEASE)
