@@ -44,8 +44,8 @@ export function ForgotPassword() {
       >
         <Stack gap="md" mt="lg">
           <Text size="sm">
-            The link works once, for an hour. No mail? Look into the spam folder. A second mail to the
-            same address is sent after five minutes.
+            The link works once, for an hour. No mail? Look into the spam folder. A second mail to the same
+            address is sent after five minutes.
           </Text>
           <Back />
         </Stack>

@@ -6,8 +6,8 @@ import { useBroker } from '../../../api/brokers'
 import type { Schemas } from '../../../api/client'
 import {
   type DeadLetter,
-  deleteWebhook,
   deadLettersQuery,
+  deleteWebhook,
   removeDeadLetters,
   retryDeadLetters,
   statusQuery,
