@@ -45,9 +45,16 @@ KEEP ?=
 	check-kubernetes check-deb program install deb image release \
 	observe check-dashboards check-otlp telemetry-cost drill lint-dashboards observe-packages
 
-run: console ## Build and run the broker, with its console (ARGS="--log-level debug" for settings)
+# The crate millrace embeds the console, so it is compiled last. Its libraries are compiled while npm builds the console.
+run: ## Build and run the broker, with its console (ARGS="--log-level debug" for settings)
+	@$(MAKE) --no-print-directory --jobs=2 console dependencies
 	cargo build --profile quick --package millrace
 	exec "$(TARGET)/quick/millrace" serve $(ARGS)
+
+# Without MAKEFLAGS, cargo counts the cores itself. With it, cargo would share the two jobs of make.
+.PHONY: dependencies
+dependencies:
+	MAKEFLAGS= cargo build --profile quick --package millrace --bin dependencies --features dependencies
 
 CONSOLE := services/console/console.sh
 console: ## Build the web console, which the binary carries (needs npm)
@@ -76,7 +83,7 @@ $(NATS): services/fabric/nats-server.version
 	GOBIN="$(dir $@)" go install github.com/nats-io/nats-server/v2@$$(cat $<)
 	touch $@
 
-test: packages console ## Run all tests that need no cluster; real clients too
+test: packages console ## Run all tests that need no cluster; real clients and a browser too
 	@$(CONSOLE) test
 	.ci/rust_tests.py --workspace
 	$(BUILD_RELEASE)

@@ -198,7 +198,7 @@ test('recovery codes whose answer was lost are shown after a repetition', async 
   await context.close()
 })
 
-test('a forgotten password is reset with the link of a letter, whose token leaves the address bar', async () => {
+test('a forgotten password is reset with the link of a mail, whose token leaves the address bar', async () => {
   const api = await member('Cem')
   const { tab, context, complaints } = await harness.visitor(undefined)
   await tab.goto(`${server.url}/sign-in`)
@@ -240,7 +240,7 @@ test('a forgotten password is reset with the link of a letter, whose token leave
   await context.close()
 })
 
-test('another e-mail address counts once the link in the letter to it is opened, after a sign-in', async () => {
+test('another e-mail address counts once the link in the mail to it is opened, after a sign-in', async () => {
   const api = await member('Dea')
   const { tab, context } = await harness.visitor(api)
   await tab.goto(`${server.url}/me`)

@@ -1,4 +1,4 @@
-// A mail server that keeps the letters it gets: as much of SMTP (RFC 5321) as one sender needs.
+// A mail server that keeps the mails it gets: as much of SMTP (RFC 5321) as one sender needs.
 
 import { once } from 'node:events'
 import { createServer } from 'node:net'
@@ -6,7 +6,7 @@ import { createInterface } from 'node:readline'
 import { until } from './server.mjs'
 
 export class MailServer {
-  letters = []
+  mails = []
 
   static async start() {
     const mail = new MailServer()
@@ -24,7 +24,7 @@ export class MailServer {
     createInterface({ input: socket }).on('line', (line) => {
       if (text !== null) {
         if (line !== '.') return text.push(line)
-        this.letters.push({ to, text: decoded(text.join('\n')) })
+        this.mails.push({ to, text: decoded(text.join('\n')) })
         text = null
         return say('250 kept')
       }
@@ -41,12 +41,12 @@ export class MailServer {
     say('220 localhost')
   }
 
-  /** The link to a page in a letter to somebody. */
+  /** The link to a page in a mail to somebody. */
   async link(to, page) {
     const pattern = new RegExp(`https?://\\S+${page}#\\S+`)
-    return until(`a letter to ${to} with a link to ${page}`, () =>
-      this.letters
-        .filter((letter) => letter.to === to)
+    return until(`a mail to ${to} with a link to ${page}`, () =>
+      this.mails
+        .filter((mail) => mail.to === to)
         .map(({ text }) => pattern.exec(text)?.[0])
         .findLast(Boolean),
     )

@@ -121,3 +121,55 @@ for (const { name, ...reader } of READERS) {
     await context.close()
   })
 }
+
+test('compact tables: rows are lower, cut no text, and stay so after a reload', async () => {
+  const { tab, context, complaints } = await harness.visitor(world.api, {
+    viewport: { width: 1440, height: 900 },
+  })
+  const pages = pagesOf({ ...world, admin: world.server.admin })
+  const rowHeight = () =>
+    tab
+      .getByRole('row')
+      .nth(1)
+      .evaluate((row) => row.getBoundingClientRect().height)
+  await tab.goto(new URL(pages.clients, world.server.url).href)
+  await tab.getByRole('row').nth(1).waitFor()
+  const spacious = await rowHeight()
+  await tab.getByRole('button', { name: 'Use compact tables' }).click()
+  await tab.getByRole('button', { name: 'Use spacious tables' }).waitFor()
+  const compact = await rowHeight()
+  assert.ok(compact < spacious, `${compact} px instead of ${spacious}`)
+  await tab.reload()
+  await tab.getByRole('row').nth(1).waitFor()
+  assert.equal(await rowHeight(), compact)
+  const found = []
+  for (const page of [
+    'clients',
+    'sessions',
+    'topics',
+    'incidents',
+    'access',
+    'webhooks',
+    'live',
+    'org-members',
+    'org-tokens',
+    'org-audit',
+  ]) {
+    await tab.goto(new URL(pages[page], world.server.url).href)
+    await settled(tab)
+    await tab.getByRole('row').nth(1).waitFor()
+    found.push(...(await serious(tab)).map((one) => `${page}: ${one}`))
+    found.push(...(await tab.evaluate(cutCells)).map((text) => `${page} cuts ${text}`))
+  }
+  assert.deepEqual(found, [])
+  assert.deepEqual(complaints, [])
+  await context.close()
+})
+
+/** Runs in the page: cells whose content is higher than their row. */
+function cutCells() {
+  const isCut = (cell) => cell.getBoundingClientRect().height > cell.parentElement.clientHeight
+  return [...document.querySelectorAll('[role=cell]')]
+    .filter(isCut)
+    .map((one) => one.textContent.slice(0, 40))
+}

@@ -94,7 +94,8 @@ pub(crate) const ADDRESS_CHANGES_PER_HOUR: u32 = 5;
 /// How long after signing in a person without a password may delete the account, milliseconds.
 pub(crate) const RECENT_SIGN_IN_MS: u64 = 10 * 60 * 1_000;
 /// Mails that sign-ups may cause to one e-mail address in an hour; later sign-ups are answered without a mail.
-pub(crate) const LETTERS_PER_HOUR: u32 = 5;
+/// Invitations to an address have a budget of the same size.
+pub(crate) const MAILS_PER_HOUR: u32 = 5;
 /// Sign-ups of one address an hour that meet an account, where the server sends no mail: each of their answers reveals it.
 /// Beyond it all sign-ups from there wait for the hour to be over.
 pub(crate) const ACCOUNTS_MET_PER_HOUR: u32 = 5;

@@ -18,7 +18,7 @@ export function takeLinkToken() {
   history.replaceState(history.state, '', location.pathname)
 }
 
-/** Whether an address is that of a link with a secret: of a letter, of an invitation, or of the log of the server. */
+/** Whether an address is that of a link with a secret: of a mail, of an invitation, or of the log of the server. */
 export const isLink = (pathname: string, hash: string) =>
   tokenOf(pathname, hash) !== null ||
   (pathname === '/sign-up' && hash.length > 1) ||

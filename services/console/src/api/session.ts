@@ -1,6 +1,7 @@
 // Who is signed in, and what they may do.
 
 import { type QueryClient, queryOptions, useSuspenseQuery } from '@tanstack/react-query'
+import { forgetMetrics } from '../charts/metrics'
 import { api, body, type Schemas, setCsrfToken } from './client'
 import { Problem } from './problem'
 
@@ -33,6 +34,7 @@ export const waysQuery = queryOptions({
 /** Keeps what signing in or up has answered. Data of somebody else goes. */
 export function signedIn(client: QueryClient, session: Session) {
   client.clear()
+  forgetMetrics()
   setCsrfToken(session.csrf_token)
   client.setQueryData(meQuery.queryKey, session)
 }
@@ -40,8 +42,9 @@ export function signedIn(client: QueryClient, session: Session) {
 export async function signOut(client: QueryClient) {
   await body(api.POST('/sign-out'))
   setCsrfToken(null)
-  client.clear()
+  // The shell leaves the page first. Without its queries, the page would fail; the next sign-in clears them.
   client.setQueryData(meQuery.queryKey, null)
+  forgetMetrics()
 }
 
 /** The person that is signed in. Only for pages behind the sign-in. */

@@ -35,7 +35,7 @@ export const statusQuery = (path: BrokerPath, name: string) =>
       body(api.GET(`${AT}/{name}/status`, { params: { path: { ...path, name } }, signal })),
   })
 
-export const lettersQuery = (path: BrokerPath, name: string) =>
+export const deadLettersQuery = (path: BrokerPath, name: string) =>
   queryOptions({
     queryKey: ['b', path.broker, 'dead letters', name],
     refetchInterval: 5_000,
@@ -72,14 +72,14 @@ export const rotateKey = ({ path, name, overlap_s, signing_key }: KeyRotation, k
     }),
   )
 
-/** All of them, without a letter. */
-export const retryLetters = (path: BrokerPath, name: string, letter?: string) => {
+/** All of them, without an id. */
+export const retryDeadLetters = (path: BrokerPath, name: string, letter?: string) => {
   const at = { ...path, name }
   if (letter === undefined) return body(api.POST(`${AT}/{name}/dead-letters/retry`, { params: { path: at } }))
   return body(api.POST(`${AT}/{name}/dead-letters/{letter}/retry`, { params: { path: { ...at, letter } } }))
 }
 
-export const removeLetters = (path: BrokerPath, name: string, letter?: string) => {
+export const removeDeadLetters = (path: BrokerPath, name: string, letter?: string) => {
   const at = { ...path, name }
   if (letter === undefined) return body(api.DELETE(`${AT}/{name}/dead-letters`, { params: { path: at } }))
   return body(api.DELETE(`${AT}/{name}/dead-letters/{letter}`, { params: { path: { ...at, letter } } }))

@@ -1,14 +1,13 @@
-// The numbers of a broker, second by second, while somebody looks. They stay when the page changes.
+// The numbers of a broker, second by second, while somebody looks. They stay when the page changes or is loaded again.
 
 import { useSyncExternalStore } from 'react'
 import type { BrokerPath } from '../api/brokers'
 import type { Schemas } from '../api/client'
 import { heard, probe } from '../api/link'
+import { forgetSeen, readSeen, SAMPLES_MAX, sessionStore, writeSeen } from './seen'
 
 export type Metrics = Schemas['Metrics']
 
-/** Half an hour, second by second. */
-export const SAMPLES_MAX = 1800
 const REOPEN_MS = 2000
 
 export interface Live {
@@ -18,7 +17,7 @@ export interface Live {
 }
 
 class Feed {
-  live: Live = { samples: [], version: 0 }
+  live: Live
   #url: string
   #listeners = new Set<() => void>()
   #source: EventSource | undefined
@@ -26,6 +25,7 @@ class Feed {
 
   constructor({ organisation, broker }: BrokerPath) {
     this.#url = `/api/v1/organisations/${organisation}/brokers/${encodeURIComponent(broker)}/metrics/stream`
+    this.live = { samples: readSeen(sessionStore(), broker, Date.now()), version: 0 }
   }
 
   subscribe = (listener: () => void) => {
@@ -71,7 +71,9 @@ class Feed {
   }
 
   #add(sample: Metrics) {
-    const before = this.live.samples
+    const seen = this.live.samples
+    // A chart needs times that rise. After the server's clock was set back, it begins anew.
+    const before = (seen.at(-1)?.at_ms ?? 0) <= sample.at_ms ? seen : []
     const samples = [...(before.length >= SAMPLES_MAX ? before.slice(1) : before), sample]
     this.live = { samples, version: this.live.version + 1 }
     for (const listener of this.#listeners) listener()
@@ -81,9 +83,21 @@ class Feed {
 const feeds = new Map<string, Feed>()
 
 function feedOf(path: BrokerPath): Feed {
+  if (feeds.size === 0) addEventListener('pagehide', store)
   const feed = feeds.get(path.broker) ?? new Feed(path)
   feeds.set(path.broker, feed)
   return feed
+}
+
+function store() {
+  const seen = [...feeds].map(([broker, { live }]) => [broker, live.samples] as const)
+  writeSeen(sessionStore(), new Map(seen))
+}
+
+/** The next person who signs in in this tab finds no numbers of the last one. */
+export function forgetMetrics() {
+  feeds.clear()
+  forgetSeen(sessionStore())
 }
 
 export function useLiveMetrics(path: BrokerPath): Live {

@@ -2,6 +2,9 @@
 
 import type { Schemas } from '../api/client'
 
+/** The server removes older incidents. */
+export const INCIDENTS_KEPT_MS = 7 * 86_400_000
+
 type Window = Schemas['UsageWindow']
 type Used = Schemas['Used']
 type Incident = Schemas['Incident']

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { SNIPPETS, type Target } from './snippets'
+import { CA_FILE, SNIPPETS, type Target } from './snippets'
 
 const open: Target = {
   host: '127.0.0.1',
@@ -9,6 +9,7 @@ const open: Target = {
   user: '',
   secret: '',
   clientId: 'esp32-7',
+  caPem: null,
 }
 const guarded: Target = {
   ...open,
@@ -30,3 +31,13 @@ test.each(SNIPPETS)('$label names the endpoint, and the credential where there i
     id === 'mosquitto' ? `'it'\\''s "se\\cret"'` : raw ? guarded.secret : JSON.stringify(guarded.secret)
   expect(said).toContain(secret)
 })
+
+test.each(SNIPPETS.filter(({ id }) => id !== 'arduino'))(
+  '$label trusts the authority that the page offers',
+  ({ id, code }) => {
+    const file = id === 'esp-idf' ? 'EMBED_TXTFILES millrace-ca.pem' : CA_FILE
+    expect(code({ ...guarded, caPem: '-----BEGIN CERTIFICATE-----' })).toContain(file)
+    expect(code({ ...open, caPem: '-----BEGIN CERTIFICATE-----' })).not.toContain(CA_FILE)
+    expect(code(guarded)).not.toContain(CA_FILE)
+  },
+)

@@ -11,6 +11,8 @@ export interface Target {
   user: string
   secret: string
   clientId: string
+  /** The authority that a client must trust; null: a client trusts it already. */
+  caPem: string | null
 }
 
 /** The target of an endpoint. Without a credential, USER and PASSWORD stand for it. */
@@ -31,26 +33,33 @@ export const EXAMPLE_CLIENT = 'esp32-7'
 export interface Snippet {
   id: string
   label: string
-  /** What is installed first. */
+  /** A command that installs the library, or the library's name where an editor installs it. */
   install?: string
+  /** The file that holds the code, in the folder where `install` ends. */
   file: string
+  run?: string
   code: (target: Target) => string
 }
 
 const TOPIC = 'hello/world'
+/** The page downloads `caPem` under this name. */
+export const CA_FILE = 'millrace-ca.pem'
 
 // Double-quoted strings of C, Go, Java, JavaScript, Python, Rust and YAML agree on JSON's escapes.
 const quoted = (text: string) => JSON.stringify(text)
 /** For a POSIX shell. */
 const shell = (text: string) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`)
-const joined = (lines: (string | false)[]) => lines.filter((line) => line !== false).join('\n')
+const joined = (lines: (string | false | null)[]) =>
+  lines.filter((line) => line !== false && line !== null).join('\n')
+const hasOwnCa = ({ tls, caPem }: Target) => tls && caPem !== null
 const scheme = (target: Target) => (target.tls ? 'mqtts' : 'mqtt')
 const authority = ({ host, port }: Target) => `${host.includes(':') ? `[${host}]` : host}:${port}`
 
 /** The options with which each command of mosquitto reaches a broker. */
-export function mosquittoOptions({ host, port, tls, user, secret }: Target) {
+export function mosquittoOptions({ host, port, tls, user, secret, caPem }: Target) {
+  const trust = caPem ? ` --cafile ${CA_FILE}` : ' --tls-use-os-certs'
   const login = user === '' ? '' : ` -u ${shell(user)} -P ${shell(secret)}`
-  return `-h ${host} -p ${port}${tls ? ' --tls-use-os-certs' : ''}${login}`
+  return `-h ${host} -p ${port}${tls ? trust : ''}${login}`
 }
 
 /** A command that stores a session for a filter. */
@@ -68,7 +77,7 @@ function mosquitto(target: Target) {
   ])
 }
 
-const python = ({ host, port, tls, user, secret, clientId }: Target) =>
+const python = ({ host, port, tls, user, secret, clientId, caPem }: Target) =>
   joined([
     'import paho.mqtt.client as mqtt',
     '',
@@ -82,7 +91,7 @@ const python = ({ host, port, tls, user, secret, clientId }: Target) =>
     '',
     `client = mqtt.Client(mqtt.CallbackAPIVersion.VERSION2, client_id=${quoted(clientId)}, protocol=mqtt.MQTTv5)`,
     user !== '' && `client.username_pw_set(${quoted(user)}, ${quoted(secret)})`,
-    tls && 'client.tls_set()',
+    tls && `client.tls_set(${caPem ? quoted(CA_FILE) : ''})`,
     'client.on_connect = on_connect',
     'client.on_message = on_message',
     `client.connect(${quoted(host)}, ${port})`,
@@ -91,6 +100,7 @@ const python = ({ host, port, tls, user, secret, clientId }: Target) =>
 
 const javascript = (target: Target) =>
   joined([
+    hasOwnCa(target) && "import { readFileSync } from 'node:fs'",
     "import mqtt from 'mqtt'",
     '',
     `const client = mqtt.connect(${quoted(`${scheme(target)}://${authority(target)}`)}, {`,
@@ -98,6 +108,7 @@ const javascript = (target: Target) =>
     '  protocolVersion: 5,',
     target.user !== '' && `  username: ${quoted(target.user)},`,
     target.user !== '' && `  password: ${quoted(target.secret)},`,
+    hasOwnCa(target) && `  ca: readFileSync('${CA_FILE}'),`,
     '})',
     "client.on('connect', async () => {",
     "  await client.subscribeAsync('hello/#', { qos: 1 })",
@@ -107,21 +118,35 @@ const javascript = (target: Target) =>
     "client.on('error', (error) => console.error(error.message))",
   ])
 
+const GO_CA = [
+  `\tpem, err := os.ReadFile("${CA_FILE}")`,
+  '\tif err != nil {',
+  '\t\tpanic(err)',
+  '\t}',
+  '\tauthorities := x509.NewCertPool()',
+  '\tauthorities.AppendCertsFromPEM(pem)',
+]
+
 const go = (target: Target) =>
   joined([
     'package main',
     '',
     'import (',
+    hasOwnCa(target) && '\t"crypto/tls"',
+    hasOwnCa(target) && '\t"crypto/x509"',
     '\t"fmt"',
+    hasOwnCa(target) && '\t"os"',
     '',
     '\tmqtt "github.com/eclipse/paho.mqtt.golang"',
     ')',
     '',
     'func main() {',
+    ...(hasOwnCa(target) ? GO_CA : []),
     '\toptions := mqtt.NewClientOptions().',
     `\t\tAddBroker(${quoted(`${scheme(target)}://${authority(target)}`)}).`,
     target.user !== '' && `\t\tSetUsername(${quoted(target.user)}).`,
     target.user !== '' && `\t\tSetPassword(${quoted(target.secret)}).`,
+    hasOwnCa(target) && '\t\tSetTLSConfig(&tls.Config{RootCAs: authorities}).',
     `\t\tSetClientID(${quoted(target.clientId)})`,
     '\tclient := mqtt.NewClient(options)',
     '\tif token := client.Connect(); token.Wait() && token.Error() != nil {',
@@ -136,7 +161,7 @@ const go = (target: Target) =>
     '}',
   ])
 
-const rust = ({ host, port, tls, user, secret, clientId }: Target) =>
+const rust = ({ host, port, tls, user, secret, clientId, caPem }: Target) =>
   joined([
     'use rumqttc::{AsyncClient, Event, MqttOptions, Packet, QoS};',
     '',
@@ -144,7 +169,9 @@ const rust = ({ host, port, tls, user, secret, clientId }: Target) =>
     'async fn main() -> Result<(), Box<dyn std::error::Error>> {',
     `    let mut options = MqttOptions::new(${quoted(clientId)}, ${quoted(host)}, ${port});`,
     user !== '' && `    options.set_credentials(${quoted(user)}, ${quoted(secret)});`,
-    tls && '    options.set_transport(rumqttc::Transport::tls_with_default_config());',
+    tls && !caPem && '    options.set_transport(rumqttc::Transport::tls_with_default_config());',
+    tls && caPem && `    let authority = std::fs::read("${CA_FILE}")?;`,
+    tls && caPem && '    options.set_transport(rumqttc::Transport::tls(authority, None, None));',
     '    let (client, mut events) = AsyncClient::new(options, 10);',
     '    client.subscribe("hello/#", QoS::AtLeastOnce).await?;',
     `    client.publish("${TOPIC}", QoS::AtLeastOnce, false, "hi from Rust").await?;`,
@@ -156,19 +183,37 @@ const rust = ({ host, port, tls, user, secret, clientId }: Target) =>
     '}',
   ])
 
-const java = ({ host, port, tls, user, secret, clientId }: Target) =>
+const JAVA_CA = [
+  '        var store = KeyStore.getInstance(KeyStore.getDefaultType());',
+  '        store.load(null, null);',
+  `        try (var file = new FileInputStream("${CA_FILE}")) {`,
+  '            for (var authority : CertificateFactory.getInstance("X.509").generateCertificates(file)) {',
+  '                store.setCertificateEntry("authority-" + store.size(), authority);',
+  '            }',
+  '        }',
+  '        var authorities = TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());',
+  '        authorities.init(store);',
+]
+
+const java = ({ host, port, tls, user, secret, clientId, caPem }: Target) =>
   joined([
     'import com.hivemq.client.mqtt.MqttClient;',
+    tls && caPem && 'import java.io.FileInputStream;',
     'import java.nio.charset.StandardCharsets;',
+    tls && caPem && 'import java.security.KeyStore;',
+    tls && caPem && 'import java.security.cert.CertificateFactory;',
+    tls && caPem && 'import javax.net.ssl.TrustManagerFactory;',
     '',
     'public class Hello {',
-    '    public static void main(String[] args) {',
+    `    public static void main(String[] args)${tls && caPem ? ' throws Exception' : ''} {`,
+    ...(tls && caPem ? JAVA_CA : []),
     '        var client = MqttClient.builder()',
     '            .useMqttVersion5()',
     `            .identifier(${quoted(clientId)})`,
     `            .serverHost(${quoted(host)})`,
     `            .serverPort(${port})`,
-    tls && '            .sslWithDefaultConfig()',
+    tls && !caPem && '            .sslWithDefaultConfig()',
+    tls && caPem && '            .sslConfig().trustManagerFactory(authorities).applySslConfig()',
     user !== '' && '            .simpleAuth()',
     user !== '' && `                .username(${quoted(user)})`,
     user !== '' && `                .password(${quoted(secret)}.getBytes(StandardCharsets.UTF_8))`,
@@ -220,9 +265,12 @@ const arduino = ({ host, port, tls, user, secret, clientId }: Target) =>
 const espIdf = (target: Target) =>
   joined([
     '#include <stdio.h>',
-    target.tls && '#include "esp_crt_bundle.h"',
+    target.tls && !target.caPem && '#include "esp_crt_bundle.h"',
     '#include "mqtt_client.h"',
     '',
+    hasOwnCa(target) && `// CMakeLists.txt: idf_component_register(... EMBED_TXTFILES ${CA_FILE})`,
+    hasOwnCa(target) && 'extern const char authority[] asm("_binary_millrace_ca_pem_start");',
+    hasOwnCa(target) && '',
     'static void on_event(void *arg, esp_event_base_t base, int32_t id, void *data) {',
     '    esp_mqtt_event_handle_t event = data;',
     '    if (id == MQTT_EVENT_CONNECTED) {',
@@ -236,7 +284,8 @@ const espIdf = (target: Target) =>
     'void start_mqtt(void) {  // call it once the network is up',
     '    esp_mqtt_client_config_t config = {',
     `        .broker.address.uri = ${quoted(`${scheme(target)}://${authority(target)}`)},`,
-    target.tls && '        .broker.verification.crt_bundle_attach = esp_crt_bundle_attach,',
+    target.tls && !target.caPem && '        .broker.verification.crt_bundle_attach = esp_crt_bundle_attach,',
+    hasOwnCa(target) && '        .broker.verification.certificate = authority,',
     `        .credentials.client_id = ${quoted(target.clientId)},`,
     target.user !== '' && `        .credentials.username = ${quoted(target.user)},`,
     target.user !== '' && `        .credentials.authentication.password = ${quoted(target.secret)},`,
@@ -247,12 +296,13 @@ const espIdf = (target: Target) =>
     '}',
   ])
 
-const nodeRed = ({ host, port, tls, user, secret, clientId }: Target) =>
+const nodeRed = ({ host, port, tls, user, secret, clientId, caPem }: Target) =>
   joined([
     '# Node-RED, "mqtt in" node, new mqtt-broker',
     `Server      ${host}`,
     `Port        ${port}`,
     `Use TLS     ${tls ? 'yes' : 'no'}`,
+    tls && caPem && `CA cert     ${CA_FILE}`,
     'Protocol    MQTT V5',
     `Client ID   ${clientId}`,
     user !== '' && `Username    ${user}`,
@@ -260,7 +310,7 @@ const nodeRed = ({ host, port, tls, user, secret, clientId }: Target) =>
     'Topic       hello/#',
   ])
 
-const homeAssistant = ({ host, port, tls, user, secret, clientId }: Target) =>
+const homeAssistant = ({ host, port, tls, user, secret, clientId, caPem }: Target) =>
   joined([
     '# Home Assistant, Settings, Devices & services, Add integration, MQTT',
     `Broker           ${host}`,
@@ -269,7 +319,8 @@ const homeAssistant = ({ host, port, tls, user, secret, clientId }: Target) =>
     user !== '' && `Password         ${secret}`,
     '# Advanced options',
     `Client ID        ${clientId}`,
-    `Broker certificate validation   ${tls ? 'Auto' : 'Off'}`,
+    `Broker certificate validation   ${tls ? (caPem ? 'Custom' : 'Auto') : 'Off'}`,
+    tls && caPem && `Upload custom CA certificate file   ${CA_FILE}`,
     'MQTT protocol    5',
   ])
 
@@ -281,14 +332,37 @@ export const SNIPPETS: readonly Snippet[] = [
     file: 'shell',
     code: mosquitto,
   },
-  { id: 'python', label: 'Python', install: 'pip install paho-mqtt', file: 'hello.py', code: python },
-  { id: 'javascript', label: 'JavaScript', install: 'npm install mqtt', file: 'hello.mjs', code: javascript },
-  { id: 'go', label: 'Go', install: 'go get github.com/eclipse/paho.mqtt.golang', file: 'main.go', code: go },
+  {
+    id: 'python',
+    label: 'Python',
+    install: 'pip install paho-mqtt',
+    file: 'hello.py',
+    run: 'python3 hello.py',
+    code: python,
+  },
+  {
+    id: 'javascript',
+    label: 'JavaScript',
+    install: 'npm install mqtt',
+    file: 'hello.mjs',
+    run: 'node hello.mjs',
+    code: javascript,
+  },
+  {
+    id: 'go',
+    label: 'Go',
+    install: 'go mod init hello && go get github.com/eclipse/paho.mqtt.golang',
+    file: 'main.go',
+    run: 'go run .',
+    code: go,
+  },
   {
     id: 'rust',
     label: 'Rust',
-    install: 'cargo add rumqttc && cargo add tokio --features macros,rt-multi-thread',
+    install:
+      'cargo new hello && cd hello && cargo add rumqttc && cargo add tokio --features macros,rt-multi-thread',
     file: 'src/main.rs',
+    run: 'cargo run',
     code: rust,
   },
   {

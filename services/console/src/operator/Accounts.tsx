@@ -75,8 +75,8 @@ function LostSecondFactor() {
               and all its browsers are signed out. API tokens stay.
             </Text>
             <Text size="sm" mt="xs">
-              A letter tells the person where this server sends mail, and the audit logs of their
-              organisations have an entry. Only the person can set up a new second factor.
+              A mail tells the person where this server sends mail, and the audit logs of their organisations
+              have an entry. Only the person can set up a new second factor.
             </Text>
           </>
         }

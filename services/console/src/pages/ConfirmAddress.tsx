@@ -7,13 +7,13 @@ import { meQuery } from '../api/session'
 import { Card } from '../shell/Card'
 import { Failure, Loading } from '../ui/State'
 
-/** Confirms a new e-mail address by the link of a letter. The link works for the account that asked alone. */
+/** Confirms a new e-mail address with the link of a mail. The link works for the account that asked alone. */
 export function ConfirmAddress() {
   const token = linkToken()
   const me = useQuery(meQuery)
   if (token === null) {
     return (
-      <Card title="Open the link again" lead="This page works with the link of a letter.">
+      <Card title="Open the link again" lead="This page works with the link of a mail.">
         <Stack gap="md" mt="lg">
           <Text size="sm">
             The link works once, for a day, and not after a reload of this page: open it again in your mail.

@@ -14,7 +14,7 @@ const Back = () => (
   </Anchor>
 )
 
-/** Asks for a letter with a link for a new password. */
+/** Asks for a mail with a link for a new password. */
 export function ForgotPassword() {
   const { data: ways } = useQuery(waysQuery)
   const [email, setEmail] = useState('')
@@ -40,12 +40,12 @@ export function ForgotPassword() {
     return (
       <Card
         title="Open the link in your mail"
-        lead={`If ${asking.data.email} has an account, a letter is on its way.`}
+        lead={`If ${asking.data.email} has an account, a mail is on its way.`}
       >
         <Stack gap="md" mt="lg">
           <Text size="sm">
-            The link works once, for an hour. No letter? Look into the spam folder. A second letter to the
-            same address is sent after five minutes.
+            The link works once, for an hour. No mail? Look into the spam folder. A second mail to the same
+            address is sent after five minutes.
           </Text>
           <Back />
         </Stack>

@@ -10,7 +10,7 @@ import { Card } from '../shell/Card'
 import { PasswordInput } from '../ui/PasswordInput'
 import { Failure } from '../ui/State'
 
-/** Chooses a new password by the link of a letter, or of the operator. */
+/** Chooses a new password with the link of a mail, or of the operator. */
 export function ResetPassword() {
   const token = linkToken()
   return token === null ? <NeedsLink /> : <NewPassword token={token} />
@@ -18,7 +18,7 @@ export function ResetPassword() {
 
 function NeedsLink() {
   return (
-    <Card title="Open the link again" lead="This page works with the link of a letter or of your operator.">
+    <Card title="Open the link again" lead="This page works with the link of a mail or of your operator.">
       <Stack gap="md" mt="lg">
         <Text size="sm">
           The link works once, for an hour, and not after a reload of this page: open it again from where it

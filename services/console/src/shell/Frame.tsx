@@ -2,6 +2,7 @@ import { AppShell, Burger, Group } from '@mantine/core'
 import { useDisclosure } from '@mantine/hooks'
 import { Outlet, useLocation } from '@tanstack/react-router'
 import { type ReactNode, useEffect } from 'react'
+import { DensityButton } from './DensityButton'
 import { OfflineBar } from './OfflineBar'
 import { SchemeButton } from './SchemeButton'
 import classes from './shell.module.css'
@@ -9,7 +10,7 @@ import classes from './shell.module.css'
 interface FrameProps {
   /** Where the page is, at the left of the header. */
   place: ReactNode
-  /** Beside the button of the colour scheme. */
+  /** Beside the buttons of density and colour scheme. */
   before?: ReactNode
   after?: ReactNode
   nav: ReactNode
@@ -42,6 +43,7 @@ export function Frame({ place, before, after, nav }: FrameProps) {
         {place}
         <Group gap={6} wrap="nowrap" ml="auto">
           {before}
+          <DensityButton />
           <SchemeButton />
           {after}
         </Group>

@@ -1,5 +1,6 @@
 import { useVirtualizer } from '@tanstack/react-virtual'
 import { type CSSProperties, memo, type ReactNode, useEffect, useRef } from 'react'
+import { rowHeight, useDensity } from './density'
 import classes from './rows.module.css'
 
 /** Height of a line in a row. */
@@ -28,6 +29,7 @@ interface RowsProps<T> {
   onOpen?: (row: T) => void
   /** The first cell has a link or a button of its own, which opens the row by keyboard. */
   hasOwnControl?: boolean
+  /** Height of a row of a spacious table. */
   rowPx?: number
   /** Height of the list; without it the list is as high as its rows, at most `rowsShown`. */
   height?: number | string
@@ -45,13 +47,15 @@ export function Rows<T>(props: RowsProps<T>) {
     columns,
     idOf,
     onOpen,
-    rowPx = 44,
+    rowPx: spaciousPx = 44,
     height,
     rowsShown = 14,
     onEnd,
     empty,
     hasOwnControl,
   } = props
+  const density = useDensity()
+  const rowPx = rowHeight(spaciousPx, density)
   const scroll = useRef<HTMLDivElement>(null)
   const virtual = useVirtualizer({
     count: rows.length,
@@ -63,6 +67,8 @@ export function Rows<T>(props: RowsProps<T>) {
       return row === undefined ? at : idOf(row)
     },
   })
+  // biome-ignore lint/correctness/useExhaustiveDependencies: rows of another height begin elsewhere
+  useEffect(() => virtual.measure(), [virtual, rowPx])
   const shown = virtual.getVirtualItems()
   const last = shown.at(-1)?.index ?? -1
   const isAtEnd = rows.length > 0 && last >= rows.length - 1
@@ -84,6 +90,7 @@ export function Rows<T>(props: RowsProps<T>) {
         aria-label={label}
         aria-rowcount={rows.length + 1}
         className={classes.table}
+        data-density={density}
         style={style}
       >
         <div role="rowgroup">

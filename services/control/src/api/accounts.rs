@@ -68,10 +68,10 @@ async fn sign_up(
     }
     match signed_up? {
         SignedUp::In(signed_in) => Ok(welcome(&api, *signed_in, StatusCode::CREATED)?.into_response()),
-        SignedUp::Asked(letter) => {
+        SignedUp::Asked(mail) => {
             // The answer is the same, so that it does not reveal sign-ups of others with this address.
-            if api.rates().letter(&letter.to) {
-                api.control().mail(letter);
+            if api.rates().mail(&mail.to) {
+                api.control().mail(mail);
             }
             Ok((StatusCode::ACCEPTED, Json(LetterSent { email: value.email })).into_response())
         }

@@ -17,7 +17,7 @@ use super::problem::{Answer, Problem};
 use crate::limits::{
     ACCOUNTS_MET_PER_HOUR, ADDRESS_CHANGES_PER_HOUR, BATCH_DEVICES_AT_ONCE, BATCH_DEVICES_PER_SECOND,
     CLAIMS_PER_MINUTE, CLAIMS_PER_SECOND, DENIALS_PER_MINUTE, GUESSES_PER_MINUTE, INVITATIONS_PER_HOUR,
-    LETTERS_PER_HOUR, PASSWORD_RESET_EVERY, PASSWORDS_PER_MINUTE, REQUESTS_PER_SECOND, SIGN_INS_PER_MINUTE,
+    MAILS_PER_HOUR, PASSWORD_RESET_EVERY, PASSWORDS_PER_MINUTE, REQUESTS_PER_SECOND, SIGN_INS_PER_MINUTE,
 };
 use crate::secret::Hash as SecretHash;
 
@@ -37,13 +37,13 @@ pub(crate) struct Rates {
     met: Mutex<HashMap<Option<IpAddr>, (u32, Instant)>>,
     requests: Limiter<Uuid>,
     /// Mails that unauthenticated requests cause, by e-mail address.
-    letters: Limiter<Email>,
+    mails: Limiter<Email>,
     resets: Limiter<Email>,
     address_changes: Limiter<Uuid>,
     /// Links that confirm a new e-mail address, by that address.
     new_addresses: Limiter<Email>,
     invitations: Limiter<Uuid>,
-    /// Mailed invitations, by e-mail address. It is separate from `letters`, so that a stranger who signs up with an
+    /// Mailed invitations, by e-mail address. It is separate from `mails`, so that a stranger who signs up with an
     /// address cannot keep it from being invited.
     invited: Limiter<Email>,
     denials: Limiter<Uuid>,
@@ -76,10 +76,10 @@ impl Rates {
             strangers: Limiter::new(a_second),
             resets: Limiter::new(every(PASSWORD_RESET_EVERY)),
             address_changes: Limiter::new(Quota::per_hour(count(ADDRESS_CHANGES_PER_HOUR))),
-            new_addresses: Limiter::new(Quota::per_hour(count(LETTERS_PER_HOUR))),
-            letters: Limiter::new(Quota::per_hour(count(LETTERS_PER_HOUR))),
+            new_addresses: Limiter::new(Quota::per_hour(count(MAILS_PER_HOUR))),
+            mails: Limiter::new(Quota::per_hour(count(MAILS_PER_HOUR))),
             invitations: Limiter::new(Quota::per_hour(count(INVITATIONS_PER_HOUR))),
-            invited: Limiter::new(Quota::per_hour(count(LETTERS_PER_HOUR))),
+            invited: Limiter::new(Quota::per_hour(count(MAILS_PER_HOUR))),
             claims: Limiter::new(Quota::per_minute(count(CLAIMS_PER_MINUTE))),
             claims_by: Limiter::new(Quota::per_second(count(CLAIMS_PER_SECOND))),
             devices: Limiter::new(
@@ -138,8 +138,8 @@ impl Rates {
         self.requests.take(&who)
     }
 
-    pub(crate) fn letter(&self, email: &str) -> bool {
-        self.letters.take(&named(email)).is_ok()
+    pub(crate) fn mail(&self, email: &str) -> bool {
+        self.mails.take(&named(email)).is_ok()
     }
 
     pub(crate) fn password_reset(&self, email: &str) -> bool {
@@ -259,7 +259,7 @@ mod tests {
         let organisations = (10..).map(Uuid::from_u128);
         let bob = organisations.clone().take(100);
         let bob = bob.filter(|id| rates.invitation(*id, Some(*id), "bob@example.org").is_ok());
-        assert_eq!(bob.count(), LETTERS_PER_HOUR as usize);
+        assert_eq!(bob.count(), MAILS_PER_HOUR as usize);
         let others = organisations.take(100).enumerate();
         let anns = others
             .filter(|(number, id)| rates.invitation(*id, ann, &format!("p{number}@b.c")).is_ok())

@@ -184,9 +184,9 @@ impl Control {
         let _ = self.0.console.set(url);
     }
 
-    pub(crate) fn mail(&self, letter: MailMessage) {
+    pub(crate) fn mail(&self, mail: MailMessage) {
         if let Some(post) = self.post() {
-            post.mailer.send(letter);
+            post.mailer.send(mail);
         }
     }
 

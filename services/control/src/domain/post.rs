@@ -14,7 +14,7 @@ pub struct MailMessage {
 
 pub trait Mailer: Send + Sync + 'static {
     /// Queues a mail without waiting for it, so that the time of an answer reveals nothing about the mail.
-    fn send(&self, letter: MailMessage);
+    fn send(&self, mail: MailMessage);
 }
 
 /// `url`: the links of mails begin with it.
@@ -33,7 +33,7 @@ impl Post {
             self.url,
             secret.expose()
         );
-        letter(to, "Confirm your e-mail address", text)
+        mail(to, "Confirm your e-mail address", text)
     }
 
     pub(super) fn has_account(&self, to: &str) -> MailMessage {
@@ -42,7 +42,7 @@ impl Post {
              Sign in at {}/\n\nIf it was not you, nothing has changed.\n",
             self.url
         );
-        letter(to, "You have an account already", text)
+        mail(to, "You have an account already", text)
     }
 
     pub(super) fn reset(&self, to: &str, secret: &Secret) {
@@ -52,7 +52,7 @@ impl Post {
              It works once. If it was not you, do nothing: your password stays as it is.\n",
             reset_link(&self.url, secret)
         );
-        self.mailer.send(letter(to, "Choose a new password", text));
+        self.mailer.send(mail(to, "Choose a new password", text));
     }
 
     pub(super) fn no_password(&self, to: &str) {
@@ -61,7 +61,7 @@ impl Post {
              provider, at {}/\n\nIf it was not you, nothing has changed.\n",
             self.url
         );
-        self.mailer.send(letter(to, "You sign in with your provider", text));
+        self.mailer.send(mail(to, "You sign in with your provider", text));
     }
 
     /// Mails the link to the new address, and a notice to the old one.
@@ -75,14 +75,14 @@ impl Post {
                 self.url,
                 secret.expose()
             );
-            self.mailer.send(letter(new, "Confirm your new e-mail address", text));
+            self.mailer.send(mail(new, "Confirm your new e-mail address", text));
         }
         let text = format!(
             "Your account shall have another e-mail address: {new}. The change is made when the link is opened that was mailed to it.\n\n\
              If it was not you, change your password now at {}/: that voids the link.\n",
             self.url
         );
-        self.mailer.send(letter(old, "Your e-mail address is about to change", text));
+        self.mailer.send(mail(old, "Your e-mail address is about to change", text));
     }
 
     /// The authenticator app is on or off; `has_factor`: whether a second factor is in force now.
@@ -103,7 +103,7 @@ impl Post {
             "{what}\n\nIf it was not you, choose another password now at {}/: that ends all other sessions.\n",
             self.url
         );
-        self.mailer.send(letter(to, subject, text));
+        self.mailer.send(mail(to, subject, text));
     }
 
     /// `has_factor`: whether a second factor is in force now.
@@ -127,7 +127,7 @@ impl Post {
              remove the second factor.\n",
             self.url
         );
-        self.mailer.send(letter(to, subject, text));
+        self.mailer.send(mail(to, subject, text));
     }
 
     pub(super) fn invite(&self, to: &str, secret: &Secret) {
@@ -137,7 +137,7 @@ impl Post {
             self.url,
             secret.expose()
         );
-        self.mailer.send(letter(to, "You are invited", text));
+        self.mailer.send(mail(to, "You are invited", text));
     }
 }
 
@@ -146,6 +146,6 @@ pub(super) fn reset_link(url: &str, secret: &Secret) -> String {
     format!("{url}/reset-password#token={}", secret.expose())
 }
 
-fn letter(to: &str, subject: &'static str, text: String) -> MailMessage {
+fn mail(to: &str, subject: &'static str, text: String) -> MailMessage {
     MailMessage { to: to.into(), subject, text: text.into() }
 }

@@ -3,9 +3,9 @@
 #
 #   MILLRACE=target/release/millrace services/millrace/tests/clients/run.sh [suite...]
 #
-# Suites: mosquitto, bridge, paho, gmqtt, aiomqtt, mqttjs, nodered, telegraf, scram, oidc, go, browser, console, gateway, stack, api, generated, access, webhooks,
-# tenant, tls, k6;
-# all of them but console, which has a make target of its own, when none is named. Each has brokers of its own on free loopback ports: an open one, and one with a password file and a rules file. What the clients need is
+# Suites: mosquitto, bridge, paho, gmqtt, aiomqtt, mqttjs, nodered, telegraf, scram, oidc, go, browser, console-short, console, gateway, stack, api,
+# generated, access, webhooks, tenant, tls, k6. Without a name, all of them run but console, which has a make target of its own; console-short runs three of
+# its tests. Each has brokers of its own on free loopback ports: an open one, and one with a password file and a rules file. What the clients need is
 # installed into target/clients once; Envoy for the gateway (gateway/tests) and the stack (services/stack/tests), into target/envoy;
 # nats-server for the latter, into target/tools. What cannot be had here is said with a line that starts with SKIPPED.
 #
@@ -25,7 +25,7 @@ start_seconds_max=60
 stop_seconds_max=60
 
 suites=("$@")
-[ ${#suites[@]} -gt 0 ] || suites=(mosquitto bridge paho gmqtt aiomqtt mqttjs nodered telegraf scram oidc go browser gateway stack api generated access webhooks tenant tls k6)
+[ ${#suites[@]} -gt 0 ] || suites=(mosquitto bridge paho gmqtt aiomqtt mqttjs nodered telegraf scram oidc go browser console-short gateway stack api generated access webhooks tenant tls k6)
 millrace=$(realpath -e -- "${MILLRACE:-$target/release/millrace}" 2>/dev/null) || {
     echo "FAILED: clients: there is no broker to test: build it (cargo build --release -p millrace) or set MILLRACE"
     exit 1
@@ -321,8 +321,22 @@ run_oidc() {
 }
 run_go() { limited "$cache/go/clients.test" -test.v -test.timeout="${suite_seconds_max}s" 2>&1 | go_lines; }
 run_console() {
-    MILLRACE=$millrace SUITE=console suite_seconds_max=3600 \
+    MILLRACE=$millrace SUITE=console suite_seconds_max=3600 SNIPPETS_PYTHON=$cache/python/bin/python SNIPPETS_TARGET=$cache/snippets \
         limited node --test --test-concurrency=1 --test-reporter="$here/reporter.mjs" "$console"/tests/*.test.mjs
+}
+# The name of each test begins with one of these.
+short_tests=("the first run:" "roles:" "light, 1440 px: axe")
+run_console-short() {
+    local name patterns=() lines=$work/console-short.lines code
+    for name in "${short_tests[@]}"; do patterns+=("--test-name-pattern=^$name"); done
+    MILLRACE=$millrace SUITE=console-short suite_seconds_max=900 limited node --test --test-concurrency=1 "${patterns[@]}" \
+        --test-reporter="$here/reporter.mjs" "$console"/tests/{console,pages}.test.mjs | tee "$lines"
+    code=${PIPESTATUS[0]}
+    for name in "${short_tests[@]}"; do
+        # A test that was renamed would not run.
+        grep -qE "^(ok|FAILED:) console-short: $name" "$lines" || echo "FAILED: console-short: no test begins with \"$name\""
+    done
+    return "$code"
 }
 run_browser() { limited node "$here/browser.mjs"; }
 # It starts a region twice.
@@ -354,7 +368,9 @@ prepare() {
     go) need_go ;;
     k6) need python3 python3 && need_k6 ;;
     browser) need_node && need_node_20 && need_chromium ;;
-    console) need_node && need_node_20 && need_console && need_chromium ;;
+    console-short) need node nodejs npm && need_node_20 && need_console && need_chromium ;;
+    # need_python prints what it skips. Only one snippet needs it.
+    console) need node nodejs npm && need_node_20 && need_console && need_chromium && { need_python || true; } ;;
     api) need_schemathesis ;;
     generated) need_generated ;;
     tls) need_python && need_node && need_go && need mosquitto_sub mosquitto-clients ;;

@@ -5,7 +5,7 @@ import { Form } from '../../ui/Form'
 import { Panel } from '../../ui/Page'
 import { CurrentPassword } from './CurrentPassword'
 
-/** Asks for another e-mail address. It changes when the link in the letter to that address is opened. */
+/** Asks for another e-mail address. It changes when the link in the mail to that address is opened. */
 export function Address() {
   const [email, setEmail] = useState('')
   const [password, setPassword] = useState('')
@@ -13,7 +13,7 @@ export function Address() {
   return (
     <Panel
       title="E-mail address"
-      lead="A letter with a link goes to the new address, and a notice to the old one. Nothing changes until you open the link."
+      lead="A mail with a link goes to the new address, and a notice to the old one. Nothing changes until you open the link."
     >
       <Form
         verb="Send link"

@@ -7,6 +7,7 @@ import { deleteAccount } from '../../api/account'
 import { setCsrfToken } from '../../api/client'
 import { factorOf } from '../../api/passkeys'
 import { meQuery, useMe, waysQuery } from '../../api/session'
+import { forgetMetrics } from '../../charts/metrics'
 import { plural } from '../../lib/format'
 import { Form } from '../../ui/Form'
 import { done } from '../../ui/notify'
@@ -54,6 +55,7 @@ function Question({ email, close }: { email: string; close: () => void }) {
       onDone={async () => {
         setCsrfToken(null)
         client.clear()
+        forgetMetrics()
         client.setQueryData(meQuery.queryKey, null)
         done('Your account was deleted.')
         await navigate({ to: '/sign-in', search: {} })

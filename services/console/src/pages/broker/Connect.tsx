@@ -7,7 +7,7 @@ import type { Endpoint } from '../../api/endpoints'
 import { useOnce } from '../../api/once'
 import { Problem } from '../../api/problem'
 import { isLoopback, urlHost } from '../../lib/host'
-import { EXAMPLE_CLIENT, SNIPPETS, targetOf } from '../../lib/snippets'
+import { CA_FILE, EXAMPLE_CLIENT, SNIPPETS, targetOf } from '../../lib/snippets'
 import { Code, CopyButton, Secret } from '../../ui/Code'
 import { Page, Panel } from '../../ui/Page'
 import { Facts } from '../../ui/Stat'
@@ -42,13 +42,8 @@ export function Connect() {
 /** The authority that has signed the server's certificate, where devices do not trust it already. */
 const certificate = (pem: string): [string, ReactNode] => [
   'CA certificate',
-  <Anchor
-    key="ca"
-    href={`data:application/x-pem-file,${encodeURIComponent(pem)}`}
-    download="millrace-ca.pem"
-    inherit
-  >
-    Download millrace-ca.pem
+  <Anchor key="ca" href={`data:application/x-pem-file,${encodeURIComponent(pem)}`} download={CA_FILE} inherit>
+    Download {CA_FILE}
   </Anchor>,
 ]
 
@@ -164,19 +159,27 @@ function Snippets({ endpoint, made }: { endpoint: Endpoint; made: MadeCredential
       lead={
         target.user !== '' && !made
           ? 'Create a credential first. Until then, USER and PASSWORD stand for it.'
-          : 'Each snippet works as pasted.'
+          : `Each snippet works as pasted${target.tls && target.caPem ? `, in a folder with ${CA_FILE}` : ''}.`
       }
     >
       <Tabs defaultValue="mosquitto" keepMounted={false}>
         <TabList tabs={SNIPPETS.map(({ id, label }) => ({ value: id, label }))} />
-        {SNIPPETS.map(({ id, install, file, code }) => (
+        {SNIPPETS.map(({ id, install, file, run, code }) => (
           <Tabs.Panel key={id} value={id}>
             <Stack gap="xs">
               {install && <Code text={install} label="the installation" />}
-              <Text size="xs" c="dimmed">
+              <Text size="xs" c="dimmed" data-testid="file">
                 {file}
               </Text>
               <Code text={code(target)} label="the snippet" />
+              {run && (
+                <>
+                  <Text size="xs" c="dimmed">
+                    Run it
+                  </Text>
+                  <Code text={run} label="the run command" />
+                </>
+              )}
             </Stack>
           </Tabs.Panel>
         ))}

@@ -6,7 +6,15 @@ import { type Span, usageQuery, type Window } from '../../../api/usage'
 import { Chart } from '../../../charts/Chart'
 import classes from '../../../charts/chart.module.css'
 import { bytes, si } from '../../../lib/format'
-import { averageConnections, beginOf, countsOf, edgesOf, shownRange, stepsOf } from '../../../lib/history'
+import {
+  averageConnections,
+  beginOf,
+  countsOf,
+  edgesOf,
+  INCIDENTS_KEPT_MS,
+  shownRange,
+  stepsOf,
+} from '../../../lib/history'
 import { KIND_NAMES, KINDS } from '../../../lib/incidents'
 import { Loaded } from '../../../ui/State'
 import { useNow } from '../../../ui/Time'
@@ -40,6 +48,8 @@ function Charts({ windows, span, incidents, limits }: HistoryChartsProps & { win
   const range = shownRange(span, since, now)
   const every = span.step === 'hour' ? 'an hour' : 'a day'
   const shared = { times, range, isStepped: true, sync: 'history' }
+  // Before that, nobody knows how many there were: a gap, and no zero.
+  const incidentsSince = Math.max(since, now - INCIDENTS_KEPT_MS)
   const seen = KIND_NAMES.filter((kind) => incidents.some((one) => one.kind === kind))
   return (
     <>
@@ -91,14 +101,14 @@ function Charts({ windows, span, incidents, limits }: HistoryChartsProps & { win
         />
         <Chart
           {...shared}
-          title={`Refused and dropped ${every}`}
+          title={`Refused and dropped ${every}${span.from < now - INCIDENTS_KEPT_MS ? ', last 7 days' : ''}`}
           format={si}
           series={(seen.length > 0 ? seen : (['messages_dropped'] as const)).map((kind, at) => ({
             label: KINDS[kind].label.toLowerCase(),
             values: countsOf(
               incidents.filter((one) => one.kind === kind),
               times,
-              since,
+              incidentsSince,
             ),
             color: KINDS[kind].color,
             dash: DASHES[at],

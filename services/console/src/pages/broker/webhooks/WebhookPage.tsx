@@ -6,10 +6,10 @@ import { useBroker } from '../../../api/brokers'
 import type { Schemas } from '../../../api/client'
 import {
   type DeadLetter,
+  deadLettersQuery,
   deleteWebhook,
-  lettersQuery,
-  removeLetters,
-  retryLetters,
+  removeDeadLetters,
+  retryDeadLetters,
   statusQuery,
   testWebhook,
   type Webhook,
@@ -196,14 +196,14 @@ const columns: Column<DeadLetter>[] = [
 function DeadLetters({ name }: { name: string }) {
   const { path, can } = useBroker()
   const client = useQueryClient()
-  const query = useQuery(lettersQuery(path, name))
+  const query = useQuery(deadLettersQuery(path, name))
   const [open, setOpen] = useState<DeadLetter | null>(null)
   const again = () => {
     setOpen(null)
     void client.invalidateQueries({ queryKey: ['b', path.broker] })
   }
   const retrying = useMutation({
-    mutationFn: (letter: string | undefined) => retryLetters(path, name, letter),
+    mutationFn: (id: string | undefined) => retryDeadLetters(path, name, id),
     onSuccess: () => {
       done('The server sends the events again.')
       again()
@@ -225,7 +225,7 @@ function DeadLetters({ name }: { name: string }) {
         verb="Remove"
         title="Remove all dead letters?"
         loses={`${plural(items.length, 'event')} will never be delivered.`}
-        act={() => removeLetters(path, name)}
+        act={() => removeDeadLetters(path, name)}
         onDone={again}
       >
         {(ask) => (
@@ -271,7 +271,7 @@ function DeadLetters({ name }: { name: string }) {
                 </Button>
                 <Button
                   variant="default"
-                  onClick={() => void removeLetters(path, name, open.id).then(again).catch(failed)}
+                  onClick={() => void removeDeadLetters(path, name, open.id).then(again).catch(failed)}
                 >
                   Remove
                 </Button>

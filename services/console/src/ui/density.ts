@@ -1,0 +1,58 @@
+// How high the rows of tables are. The browser keeps the choice, as it keeps the colour scheme.
+
+import { useSyncExternalStore } from 'react'
+
+export type Density = 'spacious' | 'compact'
+
+const KEY = 'millrace.density'
+/** A row of this height or more holds text of two lines, or a button, with room around it. */
+const HIGH_ROW_PX = 44
+const HIGH_ROW_LESS_PX = 12
+const LOW_ROW_LESS_PX = 6
+
+let density: Density = read()
+const listeners = new Set<() => void>()
+
+function read(): Density {
+  try {
+    return localStorage.getItem(KEY) === 'compact' ? 'compact' : 'spacious'
+  } catch {
+    return 'spacious'
+  }
+}
+
+function show(value: Density) {
+  density = value
+  for (const listener of listeners) listener()
+}
+
+export function setDensity(value: Density) {
+  show(value)
+  try {
+    localStorage.setItem(KEY, value)
+  } catch {
+    // The choice lasts as long as the page.
+  }
+}
+
+/** Another tab changed it. */
+const look = ({ key }: StorageEvent) => {
+  if (key === KEY || key === null) show(read())
+}
+
+function subscribe(listener: () => void) {
+  if (listeners.size === 0) addEventListener('storage', look)
+  listeners.add(listener)
+  return () => {
+    listeners.delete(listener)
+    if (listeners.size === 0) removeEventListener('storage', look)
+  }
+}
+
+export const useDensity = () => useSyncExternalStore(subscribe, () => density)
+
+/** Height of a row whose spacious height is `px`. */
+export function rowHeight(px: number, density: Density) {
+  if (density === 'spacious') return px
+  return px - (px >= HIGH_ROW_PX ? HIGH_ROW_LESS_PX : LOW_ROW_LESS_PX)
+}
