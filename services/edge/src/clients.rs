@@ -28,6 +28,11 @@ pub enum Question {
     One(Box<str>),
     /// The same, and close its connection.
     Kick(Box<str>),
+    /// The same, and trace it from now on. Another pod reports to the asking pod under `number`, until
+    /// [`Question::EndTrace`] or unless it is asked again.
+    Trace { client_id: Box<str>, number: u64 },
+    /// End a trace; the answer is empty.
+    EndTrace(u64),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -147,7 +152,7 @@ impl Question {
     pub(crate) fn limit(&self) -> usize {
         match self {
             Self::Page { limit, .. } => (*limit).clamp(1, PAGE_MAX),
-            Self::One(_) | Self::Kick(_) => 1,
+            Self::One(_) | Self::Kick(_) | Self::Trace { .. } | Self::EndTrace(_) => 1,
         }
     }
 }

@@ -97,6 +97,16 @@ impl Core {
                 self.kick(&asked.broker, client_id);
                 asked.answer(Some(found));
             }
+            Question::Trace { client_id, .. } => {
+                if let Some(session) = self.session_of(&asked.broker, client_id) {
+                    let slot = self.sessions[session as usize].connection;
+                    if slot != NONE {
+                        self.tap(slot, asked.broker.id, client_id);
+                    }
+                }
+                asked.answer(Some(self.client(&asked.broker, client_id)));
+            }
+            Question::EndTrace(_) => asked.answer(Some(Answer::default())),
         }
     }
 

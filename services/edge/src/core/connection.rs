@@ -73,6 +73,8 @@ pub(crate) struct Connected {
     pub(crate) read_closed: bool,
     /// Its broker limits what it sends.
     pub(crate) is_limited: bool,
+    /// Its client is traced: the core has its [`super::tapped::Tapped`].
+    pub(crate) is_traced: bool,
     /// Its SUBSCRIBE or UNSUBSCRIBE waits for the end of the turn.
     pub(crate) changes_filters: bool,
     /// Messages from it that receivers get only after the commit, and that are not committed yet. While there are
@@ -204,6 +206,7 @@ impl Connected {
             paused: Paused::No,
             read_closed: false,
             is_limited: false,
+            is_traced: false,
             changes_filters: false,
             uncommitted: 0,
         }

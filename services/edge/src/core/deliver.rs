@@ -11,6 +11,7 @@ use super::connection::NONE;
 use super::fanout::Copies;
 use super::feed::{Held, Take};
 use super::notes::note_dropped;
+use super::tapped::Tapped;
 use super::{Core, LocalSession, OutboundSlot, parts, work};
 use crate::broker::Broker;
 use crate::clock::Clock;
@@ -177,6 +178,10 @@ impl Core {
                 Take::Drop if fresh.asking == 0 => return,
                 Take::Drop => {
                     let full = Delivered::Dropped(DropReason::QueueFull);
+                    if let Some(tapped) = self.tapped.get(&local.connection) {
+                        let now_ms = self.process.clock.unix_now_ms();
+                        tapped.dropped(message.topic(), DropReason::QueueFull, 1, now_ms);
+                    }
                     return count(&broker.counters[usize::from(self.index)], full);
                 }
             }
@@ -209,6 +214,10 @@ impl Core {
                 // Its buffer of held messages is full. Dropping a QoS 0 message leaves no gap in the stream.
                 Take::Drop if delivery.qos == QoS::AtMostOnce => {
                     let counters = &broker.counters[usize::from(self.index)];
+                    if let Some(tapped) = self.tapped.get(&local.connection) {
+                        let now_ms = self.process.clock.unix_now_ms();
+                        tapped.dropped(message.topic(), DropReason::Busy, 1, now_ms);
+                    }
                     return count(counters, Delivered::Dropped(DropReason::Busy));
                 }
                 Take::Drop => {
@@ -248,8 +257,11 @@ impl Core {
         let outcome =
             local.session.deliver(delivery, Some(protocol), settings, broker.queues(), self.now, &mut out);
         count(counters, outcome);
-        if matches!(outcome, Delivered::Dropped(_)) && broker.incidents.is_on() {
+        if let Delivered::Dropped(reason) = outcome {
             let now_ms = self.process.clock.unix_now_ms();
+            if let Some(tapped) = self.tapped.get(&local.connection) {
+                tapped.dropped(delivery.message.topic(), reason, 1, now_ms);
+            }
             note_dropped(broker, outcome, local.session.client_id(), 1, now_ms);
         }
         if outcome == Delivered::Sent {
@@ -294,8 +306,15 @@ impl Core {
         let local = &mut self.sessions[session as usize];
         let counters = &local.broker.counters[usize::from(self.index)];
         let meter = &local.broker.meters[usize::from(self.index)];
+        let tapped = self.tapped.get(&slot);
+        let clock = &self.process.clock;
         let mut done = |outcome, message: &Message| match outcome {
-            Delivered::Dropped(_) => count(counters, outcome),
+            Delivered::Dropped(reason) => {
+                count(counters, outcome);
+                if let Some(tapped) = tapped {
+                    tapped.dropped(message.topic(), reason, 1, clock.unix_now_ms());
+                }
+            }
             // It was counted as sent when it was queued here.
             _ => meter.delivered(message),
         };
@@ -393,8 +412,8 @@ impl Core {
                         continue;
                     }
                     Room::Full => {
-                        let client_id = local.session.client_id();
-                        drop_run(&routes.broker, self.index, client_id, amount, &self.process.clock);
+                        let tapped = self.tapped.get(&local.connection).map(Box::as_ref);
+                        drop_run(routes, self.index, local, tapped, amount, &self.process.clock);
                         continue;
                     }
                 }
@@ -424,13 +443,10 @@ impl Core {
                     copies += 1;
                     self.hold_up(connection, from);
                 }
-                _ => drop_run(
-                    &routes.broker,
-                    self.index,
-                    local.session.client_id(),
-                    amount,
-                    &self.process.clock,
-                ),
+                _ => {
+                    let tapped = self.tapped.get(&connection).map(Box::as_ref);
+                    drop_run(routes, self.index, local, tapped, amount, &self.process.clock);
+                }
             }
         }
         counters.sent.add(amount.messages * copies);
@@ -462,10 +478,22 @@ impl Core {
     }
 }
 
-fn drop_run(broker: &Broker, core: u16, client_id: &str, amount: Amount, clock: &Clock) {
+fn drop_run(
+    routes: &Routes,
+    core: u16,
+    local: &LocalSession,
+    tapped: Option<&Tapped>,
+    amount: Amount,
+    clock: &Clock,
+) {
+    let broker = &routes.broker;
     broker.counters[usize::from(core)].dropped_busy.add(amount.messages);
+    if let Some(tapped) = tapped {
+        tapped.dropped(&routes.topic, DropReason::Busy, amount.messages, clock.unix_now_ms());
+    }
     if broker.incidents.is_on() {
         let busy = Delivered::Dropped(DropReason::Busy);
+        let client_id = local.session.client_id();
         note_dropped(broker, busy, client_id, amount.messages as u64, clock.unix_now_ms());
     }
 }

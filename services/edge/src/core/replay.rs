@@ -251,8 +251,15 @@ impl Core {
         let (protocol, mut out, _) = parts!(self, slot);
         let counters = &local.broker.counters[usize::from(self.index)];
         let meter = &local.broker.meters[usize::from(self.index)];
+        let tapped = self.tapped.get(&slot);
+        let clock = &self.process.clock;
         let mut done = |outcome, message: &Message| match outcome {
-            Delivered::Dropped(_) => count(counters, outcome),
+            Delivered::Dropped(reason) => {
+                count(counters, outcome);
+                if let Some(tapped) = tapped {
+                    tapped.dropped(message.topic(), reason, 1, clock.unix_now_ms());
+                }
+            }
             _ => meter.delivered(message),
         };
         let broker = local.broker.clone();

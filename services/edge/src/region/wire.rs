@@ -21,6 +21,7 @@
 //! | 17 | request for connected clients, see [`crate::clients::Question`] | pods | 8: number; 8: broker; JSON |
 //! | 18 | connected clients; empty: too many requests | pod | 8: number; JSON |
 //! | 19 | trace of the message that follows | as the message | 8: [`check`] of it; 16: trace; 8: span of the publish; 8: time of sending, nanoseconds since 1970 |
+//! | 20 | report of a client's trace, see [`crate::client_traces::TraceReport`] | pod | 8: number of the trace; JSON |
 //!
 //! "At" addresses a broker on one pod, so the broker is not repeated. Texts have their length before them, in two
 //! bytes, except the last text of a row.
@@ -51,6 +52,7 @@ pub(super) enum PodNotice<'b> {
     AskClients { number: u64, broker: u64, question: &'b [u8] },
     Clients { number: u64, answer: &'b [u8] },
     Traced { check: u64, trace_id: [u8; 16], span_id: [u8; 8], sent_ns: u64 },
+    ClientTrace { number: u64, report: &'b [u8] },
 }
 
 impl<'b> PodNotice<'b> {
@@ -171,6 +173,11 @@ impl<'b> PodNotice<'b> {
                 head.extend_from_slice(&number.to_be_bytes());
                 answer
             }
+            Self::ClientTrace { number, report } => {
+                head.push(20);
+                head.extend_from_slice(&number.to_be_bytes());
+                report
+            }
             Self::Traced { check, trace_id, span_id, sent_ns } => {
                 head.push(19);
                 head.extend_from_slice(&check.to_be_bytes());
@@ -238,6 +245,7 @@ impl<'b> PodNotice<'b> {
                 span_id: take(&mut rest)?,
                 sent_ns: u64::from_be_bytes(take(&mut rest)?),
             },
+            20 => Self::ClientTrace { number: u64::from_be_bytes(take(&mut rest)?), report: rest },
             _ => return None,
         })
     }
@@ -294,6 +302,7 @@ mod tests {
             PodNotice::AskClients { number: 10, broker: 11, question: b"{}" },
             PodNotice::Clients { number: 12, answer: b"{}" },
             PodNotice::Traced { check: 9, trace_id: [7; 16], span_id: [8; 8], sent_ns: 13 },
+            PodNotice::ClientTrace { number: 14, report: b"{}" },
         ];
         for note in notes {
             let mut bytes = Vec::new();
