@@ -73,7 +73,7 @@ pub struct Connecting {
     pub will_topic: Option<String>,
 }
 
-fn cut(text: &str) -> String {
+pub(crate) fn cut(text: &str) -> String {
     text[..text.floor_char_boundary(TEXT_BYTES_MAX)].to_owned()
 }
 

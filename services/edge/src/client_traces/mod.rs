@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use millrace_fabric::PodId;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use event::cut;
 pub use event::{Connecting, Direction, TraceEvent, TracedFilter};
 pub(crate) use scanner::Scanner;
 

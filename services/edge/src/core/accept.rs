@@ -194,7 +194,7 @@ impl Core {
         raw: usize,
     ) {
         let Some(mut connection) = self.connections.try_remove(slot as usize) else { return };
-        if connection.is_traced {
+        if connection.is_traced() {
             self.tapped.remove(&slot);
         }
         self.counters().open.sub(1);
@@ -234,7 +234,7 @@ impl Core {
         }
         self.forget_arrival(slot);
         let mut connection = self.connections.remove(slot as usize);
-        if connection.is_traced {
+        if connection.is_traced() {
             self.tapped.remove(&slot);
         }
         self.counters().open.sub(1);

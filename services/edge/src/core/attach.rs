@@ -198,7 +198,7 @@ impl Core {
         if connection.state != State::Open {
             return self.remove_connection(slot);
         }
-        if connection.is_traced {
+        if connection.is_traced() {
             self.trace_end(slot, ended);
         }
         if self.connections[slot as usize].session != NONE {

@@ -264,11 +264,12 @@ impl Core {
             }
             note_dropped(broker, outcome, local.session.client_id(), 1, now_ms);
         }
-        if outcome == Delivered::Sent {
-            broker.meters[usize::from(self.index)].delivered(delivery.message);
-        }
         if !out.busy && out.slot.as_ref().is_some_and(|outbound| outbound.len() >= FLUSH_BYTES) {
             self.overfull.push(local.connection);
+        }
+        if outcome == Delivered::Sent {
+            broker.meters[usize::from(self.index)].delivered(delivery.message);
+            self.connections[local.connection as usize].count_out(1, delivery.message.size());
         }
         if let Some(persistent) = &mut local.persistent
             && delivery.qos > QoS::AtMostOnce
@@ -308,6 +309,7 @@ impl Core {
         let meter = &local.broker.meters[usize::from(self.index)];
         let tapped = self.tapped.get(&slot);
         let clock = &self.process.clock;
+        let mut sent = (0, 0);
         let mut done = |outcome, message: &Message| match outcome {
             Delivered::Dropped(reason) => {
                 count(counters, outcome);
@@ -316,9 +318,13 @@ impl Core {
                 }
             }
             // It was counted as sent when it was queued here.
-            _ => meter.delivered(message),
+            _ => {
+                meter.delivered(message);
+                sent = (sent.0 + 1, sent.1 + message.size());
+            }
         };
         local.session.pump(protocol, &self.process.settings, self.now, &mut out, &mut done);
+        self.connections[slot as usize].count_out(sent.0, sent.1);
         let (broker, settled) = (local.broker.id, local.session.take_settled());
         let wants_replay = local.session.wants_replay();
         if local.session.has_reserved() {
@@ -421,8 +427,10 @@ impl Core {
             forms.append(protocol.version() == Version::V5, &mut out);
             copies += 1;
             moving += 1;
-            if !out.busy && out.outbound().len() >= FLUSH_BYTES {
-                let connection = local.connection;
+            let is_large = !out.busy && out.outbound().len() >= FLUSH_BYTES;
+            let connection = local.connection;
+            self.connections[connection as usize].count_out(amount.messages, amount.bytes);
+            if is_large {
                 self.flush(connection);
             }
         }
@@ -441,6 +449,7 @@ impl Core {
                     let (protocol, mut out, _) = parts!(self, connection);
                     forms.append(protocol.version() == Version::V5, &mut out);
                     copies += 1;
+                    self.connections[connection as usize].count_out(amount.messages, amount.bytes);
                     self.hold_up(connection, from);
                 }
                 _ => {

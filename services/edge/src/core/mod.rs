@@ -623,7 +623,7 @@ impl Core {
             if let Some(mut outbound) = connection.outbound.take() {
                 let websocket = connection.is_websocket();
                 self.work.spend(work::SYSTEM_CALL);
-                let mut tapped = if connection.is_traced { self.tapped.get_mut(&slot) } else { None };
+                let mut tapped = if connection.is_traced() { self.tapped.get_mut(&slot) } else { None };
                 if let Some(tapped) = &mut tapped {
                     tapped.look(&outbound, &connection.protocol, self.process.clock.unix_now_ms());
                 }

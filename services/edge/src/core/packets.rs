@@ -162,7 +162,7 @@ impl Core {
     }
 
     fn packet(&mut self, slot: u32, packet: Packet<'_>, size: usize) {
-        if self.connections[slot as usize].is_traced {
+        if self.connections[slot as usize].is_traced() {
             self.trace_input(slot, &packet, size);
         }
         let settings = &self.process.settings;

@@ -78,7 +78,7 @@ impl Core {
             && self.connections[slot as usize].session != NONE
             && self.connections[slot as usize].uncommitted == 0
             && !self.sampler.is_due()
-            && (!self.connections[slot as usize].is_traced || self.is_trace_full(slot))
+            && (!self.connections[slot as usize].is_traced() || self.is_trace_full(slot))
     }
 
     /// Begins a run with the packet at `at`; `None` when the packet was refused or processed by itself.
@@ -123,7 +123,7 @@ impl Core {
         };
         self.count_received(slot, QoS::AtMostOnce, amount.messages, range.len());
         self.meter(&routes.broker).received.add(amount, 1);
-        if self.connections[slot as usize].is_traced {
+        if self.connections[slot as usize].is_traced() {
             self.leave_out_of_trace(slot, amount.messages);
         }
         let from = self.id_of(slot);
@@ -482,6 +482,7 @@ impl Core {
     /// Counts received messages, `bytes` in all, and pauses their publisher when it is over its rate.
     fn count_received(&mut self, slot: u32, qos: QoS, count: usize, bytes: usize) {
         self.sampler.pass(count);
+        self.connections[slot as usize].count_in(count, bytes);
         let connection = &self.connections[slot as usize];
         self.counters().protocol(connection.protocol.version()).received.add(count);
         let counters = self.broker_counters(&self.sessions[connection.session as usize].broker);

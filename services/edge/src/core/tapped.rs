@@ -15,12 +15,12 @@ use super::connection::NONE;
 use super::notes::drop_reason;
 use super::tell::reason;
 use super::{Core, Ended};
-use crate::client_traces::{Direction, Scanner, Tap, TraceEvent, TracedFilter};
+use crate::client_traces::{Direction, Scanner, Tap, TraceEvent, TracedFilter, cut};
 use crate::outbound::Outbound;
 
 /// SUBSCRIBE and UNSUBSCRIBE packets whose filters wait for the answer. A client that has more gets an answer without
 /// filters.
-const ASKED_MAX: usize = 16;
+const ASKED_MAX: usize = 4;
 
 pub(super) struct Tapped {
     taps: Vec<Arc<Tap>>,
@@ -47,6 +47,7 @@ impl Tapped {
 
     /// Looks at the bytes that are about to be sent.
     pub(super) fn look(&mut self, outbound: &Outbound, protocol: &Connection, now_ms: u64) {
+        self.taps.retain(|tap| !tap.is_over(now_ms));
         let version = protocol.version();
         let Self { taps, scanner, seen, asked, .. } = self;
         outbound.each_after(*seen, |bytes| {
@@ -63,7 +64,7 @@ impl Tapped {
                     event.name_filters(filters);
                 }
                 if event.topic.is_none() && event.kind == "PUBLISH" {
-                    event.topic = alias_of(head, protocol).map(|topic| topic.as_ref().into());
+                    event.topic = alias_of(head, protocol).map(|topic| cut(&topic));
                 }
                 taps.iter().for_each(|tap| tap.offer(&event));
             });
@@ -109,7 +110,7 @@ impl Core {
             return self.untap(slot);
         }
         let connection = &mut self.connections[slot as usize];
-        connection.is_traced = true;
+        connection.activity.get_or_insert_default().is_traced = true;
         // All that waits is whole packets, and only their beginning may have been sent.
         let seen = connection.outbound.as_ref().map_or(0, |outbound| outbound.len());
         let tapped = self.tapped.entry(slot).or_insert_with(|| {
@@ -122,14 +123,16 @@ impl Core {
     pub(super) fn untap(&mut self, slot: u32) {
         self.tapped.remove(&slot);
         if let Some(connection) = self.connections.get_mut(slot as usize) {
-            connection.is_traced = false;
+            if let Some(activity) = &mut connection.activity {
+                activity.is_traced = false;
+            }
         }
     }
 
     /// The traces of a connection, if any has not ended.
     fn tapped(&mut self, slot: u32) -> Option<(&mut Tapped, u64)> {
-        let now_ms = self.process.clock.unix_now_ms();
         let tapped = self.tapped.get_mut(&slot)?;
+        let now_ms = self.process.clock.unix_now_ms();
         tapped.taps.retain(|tap| !tap.is_over(now_ms));
         if tapped.taps.is_empty() {
             self.untap(slot);
@@ -156,7 +159,7 @@ impl Core {
                 Property::TopicAlias(alias) => protocol.topic_of_inbound_alias(alias),
                 _ => None,
             });
-            event.topic = alias.map(|topic| topic.as_ref().into());
+            event.topic = alias.map(|topic| cut(&topic));
         }
         let Some(tapped) = self.tapped.get_mut(&slot) else { return };
         if let (Packet::Subscribe(_) | Packet::Unsubscribe(_), Some(id)) = (packet, event.packet_id) {
