@@ -121,7 +121,7 @@ const clientsRoute = createRoute({
 const clientRoute = createRoute({
   ...under,
   path: '/clients/$client',
-  validateSearch: texts('packet', 'topic'),
+  validateSearch: texts('tab', 'packet', 'topic'),
   component: lazyRouteComponent(() => import('./pages/broker/Client'), 'Client'),
 })
 const topicsRoute = createRoute({

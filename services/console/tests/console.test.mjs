@@ -3,6 +3,7 @@
 // Run by services/millrace/tests/clients/run.sh console, with MILLRACE and CHROMIUM set.
 
 import assert from 'node:assert/strict'
+import { readFile } from 'node:fs/promises'
 import { after, before, test } from 'node:test'
 import { Harness } from './harness.mjs'
 import { Api, PASSWORD, Server } from './server.mjs'
@@ -131,6 +132,46 @@ test('clients: found, shown, disconnected', async () => {
   await tab.getByRole('dialog').getByRole('button', { name: 'Disconnect' }).click()
   await gone
   await tab.getByText('Not connected', { exact: true }).waitFor()
+  await context.close()
+})
+
+test('trace: waits for the client, shows its packets, can be filtered, paused and exported', async () => {
+  const { tab, context } = await visitor(owner)
+  await tab.goto(`${server.url}/b/default/clients/traced-1`)
+  await tab.getByRole('tab', { name: 'Trace' }).click()
+  await tab.getByText('Start the trace', { exact: false }).waitFor()
+  await tab.getByRole('button', { name: 'Start trace' }).click()
+  await tab.getByText('The client is not connected. Waiting for its CONNECT.').waitFor()
+  const client = await device({ clientId: 'traced-1' })
+  await tab.getByText('CONNACK', { exact: true }).waitFor()
+  await client.subscribeAsync('traced/#', { qos: 1 })
+  await client.publishAsync('traced/value', 'top secret', { qos: 1 })
+  await tab.getByText('traced/value', { exact: false }).first().waitFor()
+  assert.equal(await tab.getByText('top secret').count(), 0)
+  const choose = async (name) => {
+    await tab.getByRole('combobox', { name: 'Packets' }).click()
+    await tab.getByRole('option', { name }).click()
+  }
+  await choose('Subscriptions')
+  await tab.getByText('SUBACK', { exact: true }).waitFor()
+  await tab.getByText('CONNACK', { exact: true }).waitFor({ state: 'detached' })
+  await choose('All packets')
+  const [file] = await Promise.all([
+    tab.waitForEvent('download'),
+    tab.getByRole('button', { name: 'Export' }).click(),
+  ])
+  const lines = (await readFile(await file.path(), 'utf8')).trim().split('\n')
+  assert.equal(JSON.parse(lines[0]).kind, 'CONNECT')
+  await tab.getByRole('button', { name: 'Pause' }).click()
+  await tab.getByText('Paused', { exact: false }).waitFor()
+  await client.publishAsync('traced/paused', 'x', { qos: 1 })
+  await tab.getByText(/Paused, [1-9]\d* events? missed/).waitFor()
+  assert.equal(await tab.getByText('traced/paused').count(), 0)
+  await tab.getByRole('button', { name: 'Go on' }).click()
+  await client.endAsync()
+  await tab.getByText('closed', { exact: true }).waitFor()
+  await tab.getByRole('tab', { name: 'Overview' }).click()
+  await tab.getByText('No stored session').waitFor()
   await context.close()
 })
 

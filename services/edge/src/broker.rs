@@ -11,6 +11,7 @@ use millrace_router::{Edit, Router, Snapshot, TopicTree, TreeSnapshot};
 use millrace_session::{Budget, Message};
 
 use crate::authorization::Loaded;
+use crate::client_traces::Traces;
 use crate::elsewhere::Elsewhere;
 use crate::home::{Home, Loads};
 use crate::incidents::Incidents;
@@ -39,6 +40,8 @@ pub(crate) struct Brokers {
     queues: Arc<Budget>,
     queue_bytes_per_broker_max: u64,
     pub(crate) loads: Loads,
+    /// Traces of clients, also of brokers that are not open.
+    pub(crate) traces: Arc<Traces>,
     /// Brokers whose webhooks may have changed.
     webhooks: Mutex<Vec<u64>>,
 }
@@ -58,6 +61,7 @@ impl Brokers {
             queues: Arc::new(Budget::new(queue_bytes_max, None)),
             queue_bytes_per_broker_max,
             loads,
+            traces: Arc::default(),
             webhooks: Mutex::default(),
         }
     }

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::broker::Broker;
 
 pub const PAGE_MAX: usize = 1_000;
+/// Most subscriptions that are shown of a client.
+pub const FILTERS_MAX: usize = 1_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
@@ -25,6 +27,14 @@ pub enum Question {
     One(Box<str>),
     /// Also closes the client's connection.
     Kick(Box<str>),
+    /// The same, and trace it from now on. Another pod reports to the asking pod under `number`, until
+    /// [`Question::EndTrace`] or unless it is asked again.
+    Trace {
+        client_id: Box<str>,
+        number: u64,
+    },
+    /// End a trace; the answer is empty.
+    EndTrace(u64),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +62,36 @@ pub struct ConnectedClient {
     pub waiting_bytes: u64,
     /// Bytes that its socket has not accepted yet.
     pub unsent_bytes: u64,
+    /// Time of its last packet, in unix milliseconds, to the second. Pods of older builds say 0.
+    #[serde(default)]
+    pub last_packet_at_ms: u64,
+    /// Messages from the client on this connection.
+    #[serde(default)]
+    pub messages_in: u64,
+    /// Bytes of these messages with topics and properties.
+    #[serde(default)]
+    pub bytes_in: u64,
+    /// Messages to the client on this connection.
+    #[serde(default)]
+    pub messages_out: u64,
+    /// Bytes of these messages with topics and properties.
+    #[serde(default)]
+    pub bytes_out: u64,
+    /// At most [`FILTERS_MAX`] subscriptions in order of filters; empty in a page.
+    #[serde(default)]
+    pub filters: Vec<ClientFilter>,
+}
+
+/// A subscription of a connected client.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ClientFilter {
+    pub filter: String,
+    pub qos: u8,
+    pub no_local: bool,
+    pub retain_as_published: bool,
+    pub retain_handling: u8,
+    /// Subscription identifier; 0: none.
+    pub identifier: u32,
 }
 
 /// The answer of an event loop, of a pod, or of several.
@@ -141,7 +181,7 @@ impl Question {
     pub(crate) fn limit(&self) -> usize {
         match self {
             Self::Page { limit, .. } => (*limit).clamp(1, PAGE_MAX),
-            Self::One(_) | Self::Kick(_) => 1,
+            Self::One(_) | Self::Kick(_) | Self::Trace { .. } | Self::EndTrace(_) => 1,
         }
     }
 }
@@ -165,6 +205,12 @@ mod tests {
             waiting_messages: 0,
             waiting_bytes: 0,
             unsent_bytes: 0,
+            last_packet_at_ms: 0,
+            messages_in: 0,
+            bytes_in: 0,
+            messages_out: 0,
+            bytes_out: 0,
+            filters: Vec::new(),
         }
     }
 

@@ -12,6 +12,7 @@ use millrace_session::Message;
 use millrace_transport::addresses::Address;
 use millrace_transport::socket::Socket;
 
+use crate::client_traces::{ClientTrace, TraceReport};
 use crate::clients::{Answer, PodAnswer, Question};
 use crate::handover::{Adopted, Transport};
 use crate::jobs::{Job, Publish, Purge, Write};
@@ -59,6 +60,29 @@ impl Edge {
             None => here(Some(Answer::default())),
         }
         Asking { pod: process.config.pod.clone(), elsewhere }
+    }
+
+    /// Registers a trace of a client id on this pod. [`Edge::ask_clients`] with [`Question::Trace`] begins it on connected
+    /// clients and on other pods, which forget it unless they are asked again within 30 seconds. `tell` is called on threads that it
+    /// must not block. `None`: this pod has too many traces.
+    pub fn trace_client(
+        &self,
+        broker: u64,
+        client_id: &str,
+        tell: impl Fn(TraceReport) + Send + Sync + 'static,
+    ) -> Option<ClientTrace> {
+        let process = &self.process;
+        let traces = process.brokers.traces.clone();
+        let now_ms = process.clock.unix_now_ms();
+        let tap = traces.begin(broker, client_id, now_ms, Box::new(tell))?;
+        let (number, region) = (tap.number(), process.region.as_ref().map(Arc::downgrade));
+        let on_end = move || {
+            traces.end(None, number);
+            if let Some(region) = region.and_then(|region| region.upgrade()) {
+                region.end_trace(number);
+            }
+        };
+        Some(ClientTrace { tap, on_end: Some(Box::new(on_end)) })
     }
 
     /// Opens an in-process MQTT connection to a broker, without a port. The client still sends a CONNECT and is authenticated.

@@ -167,6 +167,19 @@ impl Outbound {
         }
     }
 
+    /// Calls `on_bytes` with the MQTT bytes after the first `skip` waiting ones.
+    pub(crate) fn each_after(&self, skip: usize, mut on_bytes: impl FnMut(&[u8])) {
+        let mut skip = skip + self.written;
+        let chunks = self.chunks.iter().map(|chunk| (chunk.bytes(), matches!(chunk, Chunk::Control(_))));
+        for (bytes, is_control) in chunks.chain([(&self.tail[..], false)]) {
+            let from = skip.min(bytes.len());
+            skip -= from;
+            if !is_control && from < bytes.len() {
+                on_bytes(&bytes[from..]);
+            }
+        }
+    }
+
     fn seal_tail(&mut self) {
         if !self.tail.is_empty() {
             self.len += self.tail.len();

@@ -5,6 +5,8 @@
 mod cli;
 #[path = "control/messages.rs"]
 mod messages;
+#[path = "control/trace.rs"]
+mod trace;
 #[path = "control/webhooks.rs"]
 mod webhooks;
 

@@ -39,6 +39,10 @@ impl Aliases {
         self.inbound.get(usize::from(alias).checked_sub(1)?)?.clone()
     }
 
+    pub(crate) fn outbound_topic(&self, alias: u16) -> Option<Arc<str>> {
+        self.outbound.iter().find(|(_, number)| **number == alias).map(|(topic, _)| topic.clone())
+    }
+
     pub(crate) fn outbound(&mut self, topic: &Arc<str>, alias_max: u16) -> Outbound {
         if let Some(alias) = self.outbound.get(topic) {
             return Outbound::Known(*alias);

@@ -10,7 +10,7 @@ use axum::response::Sse;
 use axum::response::sse::{Event, KeepAlive};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use futures_util::stream::{self, Stream};
+use futures_util::stream::{self, Stream, StreamExt as _};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -24,12 +24,14 @@ use crate::domain::{BrokerRef, Caller, LiveBroker, Permission};
 use crate::limits::METRICS_EVERY;
 use crate::live::{
     Client, ClientDetails, Clients, Metrics, Retained, RetainedMessage, Session, SessionDetails, TopicBranch,
+    TraceEvent,
 };
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(list_clients))
         .routes(routes!(get_client, kick_client))
+        .routes(routes!(trace_client))
         .routes(routes!(list_sessions))
         .routes(routes!(get_session, purge_session))
         .routes(routes!(list_retained))
@@ -152,6 +154,37 @@ async fn kick_client(
     api.live().kick(&broker, &client_id).await?;
     api.control().note(&caller, &at, "client.kick", &client_id).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// The packets of a client id, as server-sent events, without payloads. The trace may begin before the client connects.
+/// `begun` comes first and has the client, if it is connected. `trace` has a packet or a decision of the server.
+/// `left_out` has the number of events that were left out, because the reader was slow or they exceeded 500 a second.
+/// `end` has the reason. The stream ends with the caller's membership, token or web session, and with the broker.
+#[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/clients/{client_id}/trace", tag = "clients",
+    params(AtClient), responses((status = 200, description = "Events", content_type = "text/event-stream", body = String)))]
+async fn trace_client(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtClient>,
+) -> Answer<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
+    let (at, client_id) = at.split();
+    open(&api, &caller, at.clone(), Permission::ClientsRead).await?;
+    // A trace shows topics, so its reader must also be allowed to read messages.
+    let broker = open(&api, &caller, at.clone(), Permission::MessagesRead).await?;
+    let share = api.streams().take(at.organisation, caller.person())?;
+    let events = api.live().trace(&broker, &client_id).await?.map(|event| traced(&event));
+    let events = streams::while_allowed(&api, caller, at, Permission::MessagesRead, events, share);
+    Ok(Sse::new(events).keep_alive(KeepAlive::default()))
+}
+
+fn traced(event: &TraceEvent) -> Event {
+    let made = match event {
+        TraceEvent::Begun(begun) => Event::default().event("begun").json_data(begun),
+        TraceEvent::Traced(packet) => Event::default().event("trace").json_data(packet),
+        TraceEvent::LeftOut(left_out) => Event::default().event("left_out").json_data(left_out),
+        TraceEvent::End(end) => Event::default().event("end").json_data(end),
+    };
+    made.unwrap_or_else(|_| Event::default().comment("an event that cannot be written"))
 }
 
 /// Sessions that outlive their connection.

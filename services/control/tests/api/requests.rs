@@ -113,7 +113,7 @@ async fn every_answer_tells_browsers_what_not_to_do_with_it() {
 async fn what_this_server_cannot_tell_says_so() {
     let ann = Region::new().await.person().await;
     let broker = ann.broker().await;
-    for path in ["clients", "sessions/a", "retained", "metrics", "metrics/stream"] {
+    for path in ["clients", "clients/a/trace", "sessions/a", "retained", "metrics", "metrics/stream"] {
         ann.get(&format!("{broker}/{path}")).await.is(StatusCode::NOT_IMPLEMENTED);
     }
 }

@@ -196,6 +196,9 @@ impl Core {
         raw: usize,
     ) {
         let Some(mut connection) = self.connections.try_remove(slot as usize) else { return };
+        if connection.is_traced() {
+            self.tapped.remove(&slot);
+        }
         self.counters().open.sub(1);
         if let Err(error) = connection.stream.deregister(self.poll.registry()) {
             tracing::debug!(%error, "deregistering a connection that moves");
@@ -235,6 +238,9 @@ impl Core {
         self.forget_arrival(slot);
         self.measured.remove(&slot);
         let mut connection = self.connections.remove(slot as usize);
+        if connection.is_traced() {
+            self.tapped.remove(&slot);
+        }
         self.counters().open.sub(1);
         self.process.addresses.release(connection.counted_for);
         if connection.is_limited {

@@ -126,6 +126,8 @@ impl Core {
         protocol.connects.add(1);
         protocol.connected.add(1);
         broker.meters[usize::from(self.index)].came(self.now_ms);
+        // The trace may have begun since the CONNECT, or the server has assigned the client identifier.
+        self.tap(slot, broker.id, &request.client_id);
         let (protocol, mut out, _) = parts!(self, slot);
         protocol.accept(&request.accept(present), &broker.quota.settings(&self.process.settings), &mut out);
         self.end_connect(slot);
@@ -197,7 +199,10 @@ impl Core {
         if connection.state != State::Open {
             return self.remove_connection(slot);
         }
-        if connection.session != NONE {
+        if connection.is_traced() {
+            self.trace_end(slot, ended);
+        }
+        if self.connections[slot as usize].session != NONE {
             self.log_disconnect(slot, ended);
             self.tell_disconnect(slot, ended);
         }

@@ -302,6 +302,7 @@ impl Core {
     pub(super) fn refuse(&mut self, slot: u32, reason: ReasonCode, what: &'static str) {
         let (protocol, mut out, _) = parts!(self, slot);
         protocol.refuse(reason, what, &mut out);
+        self.explain_end(slot, what);
         //= [MQTT-3.1.4-2] v5
         //= [MQTT-3.2.2-5] v3.1.1
         self.end(slot, Ended::Error(reason), false);

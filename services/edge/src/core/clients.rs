@@ -12,11 +12,12 @@ use millrace_access::bans::Suspect;
 use millrace_access::entry::Method;
 use millrace_access::limits::USER_BYTES_MAX;
 use millrace_mqtt::{ReasonCode, Version};
+use millrace_session::ClientSubscription;
 
 use super::connection::{Connected, NONE, Who};
 use super::{Core, Ended, LocalSession};
 use crate::broker::Broker;
-use crate::clients::{Answer, Asked, ConnectedClient, Question};
+use crate::clients::{Answer, Asked, ClientFilter, ConnectedClient, FILTERS_MAX, Question};
 use crate::clock::Millis;
 use crate::connection_id::ConnectionId;
 
@@ -97,12 +98,42 @@ impl Core {
                 self.kick(&asked.broker, client_id);
                 asked.answer(Some(found));
             }
+            Question::Trace { client_id, .. } => {
+                if let Some(session) = self.session_of(&asked.broker, client_id) {
+                    let slot = self.sessions[session as usize].connection;
+                    if slot != NONE {
+                        self.tap(slot, asked.broker.id, client_id);
+                    }
+                }
+                asked.answer(Some(self.client(&asked.broker, client_id)));
+            }
+            Question::EndTrace(_) => asked.answer(Some(Answer::default())),
         }
     }
 
     fn client(&self, broker: &Arc<Broker>, client_id: &str) -> Answer {
-        let client = self.session_of(broker, client_id).and_then(|session| self.shown(session));
+        let session = self.session_of(broker, client_id);
+        let client = session.and_then(|session| {
+            Some(ConnectedClient { filters: self.filters_of(session), ..self.shown(session)? })
+        });
         Answer { clients: client.into_iter().collect(), next: None }
+    }
+
+    fn filters_of(&self, session: u32) -> Vec<ClientFilter> {
+        let subscriptions = self.sessions[session as usize].session.subscriptions();
+        let shown = |(filter, ClientSubscription { options, identifier }): (&str, &ClientSubscription)| {
+            ClientFilter {
+                filter: filter.to_owned(),
+                qos: options.qos as u8,
+                no_local: options.no_local,
+                retain_as_published: options.retain_as_published,
+                retain_handling: options.retain_handling as u8,
+                identifier: *identifier,
+            }
+        };
+        let mut filters: Vec<ClientFilter> = subscriptions.take(FILTERS_MAX).map(shown).collect();
+        filters.sort_unstable();
+        filters
     }
 
     fn kick(&mut self, broker: &Arc<Broker>, client_id: &str) {
@@ -180,6 +211,7 @@ impl Core {
         let connection = &self.connections[local.connection as usize];
         let (session, protocol) = (&local.session, &connection.protocol);
         let count = |number: usize| number as u64;
+        let activity = connection.activity.as_deref().copied().unwrap_or_default();
         Some(ConnectedClient {
             client_id: (&**session.client_id()).into(),
             user: shown_user(connection).map(str::to_owned),
@@ -194,6 +226,12 @@ impl Core {
             waiting_messages: count(session.waiting()),
             waiting_bytes: session.waiting_bytes(),
             unsent_bytes: count(connection.outbound.as_ref().map_or(0, |outbound| outbound.len())),
+            last_packet_at_ms: self.process.clock.unix_ms(connection.last_input.saturating_sub(1)),
+            messages_in: activity.messages_in,
+            bytes_in: activity.bytes_in,
+            messages_out: activity.messages_out,
+            bytes_out: activity.bytes_out,
+            filters: Vec::new(),
         })
     }
 

@@ -73,11 +73,24 @@ pub(crate) struct Connected {
     pub(crate) read_closed: bool,
     /// Its broker limits what it sends.
     pub(crate) is_limited: bool,
+    /// `None` before the first message, unless the client is traced.
+    pub(crate) activity: Option<Box<Activity>>,
     /// Its SUBSCRIBE or UNSUBSCRIBE waits for the end of the turn.
     pub(crate) changes_filters: bool,
     /// Messages from it that receivers get only after the commit, and that are not committed yet. While there are
     /// any, what it publishes takes the same way, so that its messages stay in order (P4).
     pub(crate) uncommitted: u32,
+}
+
+/// Messages of a connection, and their bytes with topics and properties.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Activity {
+    /// The client is traced: the core has its [`super::tapped::Tapped`].
+    pub(crate) is_traced: bool,
+    pub(crate) messages_in: u64,
+    pub(crate) bytes_in: u64,
+    pub(crate) messages_out: u64,
+    pub(crate) bytes_out: u64,
 }
 
 /// Why a publisher is not read for a while.
@@ -204,6 +217,7 @@ impl Connected {
             paused: Paused::No,
             read_closed: false,
             is_limited: false,
+            activity: None,
             changes_filters: false,
             uncommitted: 0,
         }
@@ -213,6 +227,27 @@ impl Connected {
         match &self.origin {
             Some(origin) if origin.address.is_some() => origin.address,
             _ => self.stream.peer_addr().ok(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_traced(&self) -> bool {
+        self.activity.as_ref().is_some_and(|activity| activity.is_traced)
+    }
+
+    #[inline]
+    pub(crate) fn count_in(&mut self, messages: usize, bytes: usize) {
+        let activity = self.activity.get_or_insert_default();
+        activity.messages_in += messages as u64;
+        activity.bytes_in += bytes as u64;
+    }
+
+    #[inline]
+    pub(crate) fn count_out(&mut self, messages: usize, bytes: usize) {
+        if messages > 0 {
+            let activity = self.activity.get_or_insert_default();
+            activity.messages_out += messages as u64;
+            activity.bytes_out += bytes as u64;
         }
     }
 

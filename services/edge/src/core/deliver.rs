@@ -11,6 +11,7 @@ use super::connection::NONE;
 use super::fanout::Copies;
 use super::feed::{Held, Take};
 use super::notes::note_dropped;
+use super::tapped::Tapped;
 use super::{Core, LocalSession, OutboundSlot, parts, work};
 use crate::broker::Broker;
 use crate::clock::Clock;
@@ -179,6 +180,10 @@ impl Core {
                 Take::Drop if fresh.asking == 0 => return,
                 Take::Drop => {
                     let full = Delivered::Dropped(DropReason::QueueFull);
+                    if let Some(tapped) = self.tapped.get(&local.connection) {
+                        let now_ms = self.process.clock.unix_now_ms();
+                        tapped.dropped(message.topic(), DropReason::QueueFull, 1, now_ms);
+                    }
                     return count(&broker.counters[usize::from(self.index)], full);
                 }
             }
@@ -211,6 +216,10 @@ impl Core {
                 // Its buffer of held messages is full. Dropping a QoS 0 message leaves no gap in the stream.
                 Take::Drop if delivery.qos == QoS::AtMostOnce => {
                     let counters = &broker.counters[usize::from(self.index)];
+                    if let Some(tapped) = self.tapped.get(&local.connection) {
+                        let now_ms = self.process.clock.unix_now_ms();
+                        tapped.dropped(message.topic(), DropReason::Busy, 1, now_ms);
+                    }
                     return count(counters, Delivered::Dropped(DropReason::Busy));
                 }
                 Take::Drop => {
@@ -250,15 +259,19 @@ impl Core {
         let outcome =
             local.session.deliver(delivery, Some(protocol), settings, broker.queues(), self.now, &mut out);
         count(counters, outcome);
-        if matches!(outcome, Delivered::Dropped(_)) && broker.incidents.is_on() {
+        if let Delivered::Dropped(reason) = outcome {
             let now_ms = self.process.clock.unix_now_ms();
+            if let Some(tapped) = self.tapped.get(&local.connection) {
+                tapped.dropped(delivery.message.topic(), reason, 1, now_ms);
+            }
             note_dropped(broker, outcome, local.session.client_id(), 1, now_ms);
-        }
-        if outcome == Delivered::Sent {
-            broker.meters[usize::from(self.index)].delivered(delivery.message);
         }
         if !out.busy && out.slot.as_ref().is_some_and(|outbound| outbound.len() >= FLUSH_BYTES) {
             self.overfull.push(local.connection);
+        }
+        if outcome == Delivered::Sent {
+            broker.meters[usize::from(self.index)].delivered(delivery.message);
+            self.connections[local.connection as usize].count_out(1, delivery.message.size());
         }
         if let Some(persistent) = &mut local.persistent
             && delivery.qos > QoS::AtMostOnce
@@ -296,12 +309,24 @@ impl Core {
         let local = &mut self.sessions[session as usize];
         let counters = &local.broker.counters[usize::from(self.index)];
         let meter = &local.broker.meters[usize::from(self.index)];
+        let tapped = self.tapped.get(&slot);
+        let clock = &self.process.clock;
+        let mut sent = (0, 0);
         let mut done = |outcome, message: &Message| match outcome {
-            Delivered::Dropped(_) => count(counters, outcome),
+            Delivered::Dropped(reason) => {
+                count(counters, outcome);
+                if let Some(tapped) = tapped {
+                    tapped.dropped(message.topic(), reason, 1, clock.unix_now_ms());
+                }
+            }
             // It was counted as sent when it was queued here.
-            _ => meter.delivered(message),
+            _ => {
+                meter.delivered(message);
+                sent = (sent.0 + 1, sent.1 + message.size());
+            }
         };
         local.session.pump(protocol, &self.process.settings, self.now, &mut out, &mut done);
+        self.connections[slot as usize].count_out(sent.0, sent.1);
         let (broker, settled) = (local.broker.id, local.session.take_settled());
         let wants_replay = local.session.wants_replay();
         if local.session.has_reserved() {
@@ -395,8 +420,8 @@ impl Core {
                         continue;
                     }
                     Room::Full => {
-                        let client_id = local.session.client_id();
-                        drop_run(&routes.broker, self.index, client_id, amount, &self.process.clock);
+                        let tapped = self.tapped.get(&local.connection).map(Box::as_ref);
+                        drop_run(routes, self.index, local, tapped, amount, &self.process.clock);
                         continue;
                     }
                 }
@@ -404,8 +429,10 @@ impl Core {
             forms.append(protocol.version() == Version::V5, &mut out);
             copies += 1;
             moving += 1;
-            if !out.busy && out.outbound().len() >= FLUSH_BYTES {
-                let connection = local.connection;
+            let is_large = !out.busy && out.outbound().len() >= FLUSH_BYTES;
+            let connection = local.connection;
+            self.connections[connection as usize].count_out(amount.messages, amount.bytes);
+            if is_large {
                 self.flush(connection);
             }
         }
@@ -424,15 +451,13 @@ impl Core {
                     let (protocol, mut out, _) = parts!(self, connection);
                     forms.append(protocol.version() == Version::V5, &mut out);
                     copies += 1;
+                    self.connections[connection as usize].count_out(amount.messages, amount.bytes);
                     self.hold_up(connection, from);
                 }
-                _ => drop_run(
-                    &routes.broker,
-                    self.index,
-                    local.session.client_id(),
-                    amount,
-                    &self.process.clock,
-                ),
+                _ => {
+                    let tapped = self.tapped.get(&connection).map(Box::as_ref);
+                    drop_run(routes, self.index, local, tapped, amount, &self.process.clock);
+                }
             }
         }
         counters.sent.add(amount.messages * copies);
@@ -464,10 +489,22 @@ impl Core {
     }
 }
 
-fn drop_run(broker: &Broker, core: u16, client_id: &str, amount: Amount, clock: &Clock) {
+fn drop_run(
+    routes: &Routes,
+    core: u16,
+    local: &LocalSession,
+    tapped: Option<&Tapped>,
+    amount: Amount,
+    clock: &Clock,
+) {
+    let broker = &routes.broker;
     broker.counters[usize::from(core)].dropped_busy.add(amount.messages);
+    if let Some(tapped) = tapped {
+        tapped.dropped(&routes.topic, DropReason::Busy, amount.messages, clock.unix_now_ms());
+    }
     if broker.incidents.is_on() {
         let busy = Delivered::Dropped(DropReason::Busy);
+        let client_id = local.session.client_id();
         note_dropped(broker, busy, client_id, amount.messages as u64, clock.unix_now_ms());
     }
 }

@@ -86,6 +86,7 @@ impl Core {
         let note = Note::new(Kind::ConnectRefused, "", &reason);
         self.note(broker, &note.of(&request.client_id, request.user.as_deref()), 1);
         tracing::debug!(broker = &*broker.name, %refused, "CONNECT refused");
+        self.explain_end(slot, reason);
         let counters = self.broker_counters(broker);
         let (reason, what) = match refused {
             Refused::Busy => {

@@ -47,6 +47,7 @@ mod shared;
 mod slices;
 mod subscribe;
 mod sys;
+mod tapped;
 mod tell;
 mod timers;
 mod trace;
@@ -99,6 +100,7 @@ use publish_rates::PublishRates;
 use replay::Replays;
 use resume::Fence;
 use slices::Slices;
+use tapped::Tapped;
 use timers::{Calendar, Due};
 use unconfirmed::Unconfirmed;
 use work::Work;
@@ -247,6 +249,8 @@ pub(crate) struct Core {
     /// Connections without a CONNACK yet.
     measured: connect_times::Measured,
     sampler: Sampler,
+    /// Connections whose client is traced.
+    tapped: HashMap<u32, Box<Tapped>>,
     /// When the bytes being processed were read, microseconds; only kept where messages are traced.
     read_us: u64,
     generation: u32,
@@ -310,6 +314,7 @@ impl Core {
             soft_bytes: process.limits.outbound_soft_bytes as usize,
             measured: connect_times::Measured::default(),
             sampler: Sampler::new(process.config.tracer.as_deref(), cores),
+            tapped: HashMap::new(),
             read_us: 0,
             generation: 0,
             now_ms: process.clock.now(),
@@ -625,7 +630,15 @@ impl Core {
             if let Some(mut outbound) = connection.outbound.take() {
                 let websocket = connection.is_websocket();
                 self.work.spend(work::SYSTEM_CALL);
-                match outbound.flush(&mut connection.stream, websocket) {
+                let mut tapped = if connection.is_traced() { self.tapped.get_mut(&slot) } else { None };
+                if let Some(tapped) = &mut tapped {
+                    tapped.look(&outbound, &connection.protocol, self.process.clock.unix_now_ms());
+                }
+                let flushed = outbound.flush(&mut connection.stream, websocket);
+                if let Some(tapped) = tapped {
+                    tapped.note_waiting(outbound.len());
+                }
+                match flushed {
                     Ok((written, Flushed::All)) => {
                         self.work.spend((written / work::COPIED_BYTES) as u64);
                         self.pool.give(outbound);

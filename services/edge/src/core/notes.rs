@@ -61,14 +61,23 @@ impl Core {
 }
 
 pub(super) fn note_dropped(broker: &Broker, outcome: Delivered, client_id: &str, count: u64, now_ms: u64) {
-    let reason = match outcome {
-        Delivered::Dropped(DropReason::Busy) => "the client takes messages more slowly than they come",
-        Delivered::Dropped(DropReason::QueueFull) => "as many messages wait for the client as may",
-        Delivered::Dropped(DropReason::Memory) => {
-            "the messages that wait for clients take as much memory as they may"
-        }
-        Delivered::Dropped(DropReason::TooLarge) => "the message is larger than the client takes",
-        _ => return,
+    let Delivered::Dropped(
+        reason @ (DropReason::Busy | DropReason::QueueFull | DropReason::Memory | DropReason::TooLarge),
+    ) = outcome
+    else {
+        return;
     };
-    broker.incidents.note(&Note::new(Kind::MessagesDropped, "", reason).of(client_id, None), count, now_ms);
+    let note = Note::new(Kind::MessagesDropped, "", drop_reason(reason));
+    broker.incidents.note(&note.of(client_id, None), count, now_ms);
+}
+
+pub(super) fn drop_reason(reason: DropReason) -> &'static str {
+    match reason {
+        DropReason::Busy => "the client takes messages more slowly than they come",
+        DropReason::QueueFull => "as many messages wait for the client as may",
+        DropReason::Memory => "the messages that wait for clients take as much memory as they may",
+        DropReason::TooLarge => "the message is larger than the client takes",
+        DropReason::Expired => "the message has expired",
+        DropReason::Offline => "the client is offline",
+    }
 }

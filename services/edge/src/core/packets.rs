@@ -117,12 +117,15 @@ impl Core {
                         // Processed again once its broker is read, or it is admitted.
                         ConnectAt::Later => break,
                         ConnectAt::Here(broker) => {
+                            if let Some(broker) = &broker {
+                                self.tap(slot, broker.id, connect.client_id);
+                            }
                             self.connecting = broker;
-                            self.packet(slot, Packet::Connect(connect));
+                            self.packet(slot, Packet::Connect(connect), framed.size);
                         }
                     }
                 }
-                packet => self.packet(slot, packet),
+                packet => self.packet(slot, packet, framed.size),
             }
             at += framed.size;
             if !self.is_open(slot) {
@@ -158,7 +161,10 @@ impl Core {
         self.connections.get(slot as usize).is_some_and(|connection| connection.state == State::Open)
     }
 
-    fn packet(&mut self, slot: u32, packet: Packet<'_>) {
+    fn packet(&mut self, slot: u32, packet: Packet<'_>, size: usize) {
+        if self.connections[slot as usize].is_traced() {
+            self.trace_input(slot, &packet, size);
+        }
         let settings = &self.process.settings;
         let (protocol, mut out, session) = parts!(self, slot);
         let session = self.sessions.get_mut(session as usize).map(|local| &mut local.session);
@@ -248,6 +254,7 @@ impl Core {
             let counter = if bad_connect { &counters.refused_connect } else { &counters.refused_first };
             counter.add(1);
         }
+        self.explain_end(slot, closing.what);
         self.end(slot, Ended::Error(closing.reason), true);
     }
 
@@ -259,6 +266,7 @@ impl Core {
         }
         let (protocol, mut out, _) = parts!(self, slot);
         protocol.disconnect(reason, what, &mut out);
+        self.explain_end(slot, what);
         self.end(slot, ended, true);
     }
 }

@@ -72,12 +72,13 @@ impl RunInProgress {
 type Refused = (ReasonCode, &'static str);
 
 impl Core {
-    pub(super) fn may_run(&self, slot: u32, first: u8, publish: &Publish<'_>) -> bool {
+    pub(super) fn may_run(&mut self, slot: u32, first: u8, publish: &Publish<'_>) -> bool {
         first == PLAIN_PUBLISH
             && publish.properties.is_empty()
             && self.connections[slot as usize].session != NONE
             && self.connections[slot as usize].uncommitted == 0
             && !self.sampler.is_due()
+            && (!self.connections[slot as usize].is_traced() || self.is_trace_full(slot))
     }
 
     /// Begins a run with the packet at `at`; `None` when the packet was refused or processed by itself.
@@ -91,16 +92,19 @@ impl Core {
         if let Err(refused) = self.may_publish(slot, publish.topic, publish) {
             self.count_received(slot, QoS::AtMostOnce, 1, size);
             tracing::debug!(topic = publish.topic, reason = %refused.0, "PUBLISH refused");
+            self.leave_out_of_trace(slot, 1);
             return None;
         }
         let routes = self.routes_of(slot, publish.topic);
         if !routes.stored.hooks.is_empty() || routes.is_over_limit {
             self.count_received(slot, QoS::AtMostOnce, 1, size);
+            self.leave_out_of_trace(slot, 1);
             self.carry_out(slot, publish.topic, publish, &mut None);
             return None;
         }
         if !routes.matched.groups.is_empty() {
             self.count_received(slot, QoS::AtMostOnce, 1, size);
+            self.leave_out_of_trace(slot, 1);
             let message = self.message_of(&routes, publish, None);
             self.meter(&routes.broker).received.add(Amount::of(message.size()), 1);
             self.route(&routes, &message, Some(self.id_of(slot)));
@@ -119,6 +123,9 @@ impl Core {
         };
         self.count_received(slot, QoS::AtMostOnce, amount.messages, range.len());
         self.meter(&routes.broker).received.add(amount, 1);
+        if self.connections[slot as usize].is_traced() {
+            self.leave_out_of_trace(slot, amount.messages);
+        }
         let from = self.id_of(slot);
         let bytes = &bytes[range];
         let mut mailed: Option<Arc<[u8]>> = None;
@@ -175,6 +182,7 @@ impl Core {
     ) {
         if reason.is_error() {
             tracing::debug!(topic, %reason, what, "PUBLISH refused");
+            self.trace_refused_publish(slot, topic, reason, what);
         }
         let Some(id) = publish.packet_id else { return };
         let (protocol, mut out, session) = parts!(self, slot);
@@ -474,6 +482,7 @@ impl Core {
     /// Counts received messages, `bytes` in all, and pauses their publisher when it is over its rate.
     fn count_received(&mut self, slot: u32, qos: QoS, count: usize, bytes: usize) {
         self.sampler.pass(count);
+        self.connections[slot as usize].count_in(count, bytes);
         let connection = &self.connections[slot as usize];
         self.counters().protocol(connection.protocol.version()).received.add(count);
         let counters = self.broker_counters(&self.sessions[connection.session as usize].broker);

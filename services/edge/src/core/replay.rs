@@ -252,9 +252,20 @@ impl Core {
         let (protocol, mut out, _) = parts!(self, slot);
         let counters = &local.broker.counters[usize::from(self.index)];
         let meter = &local.broker.meters[usize::from(self.index)];
+        let tapped = self.tapped.get(&slot);
+        let clock = &self.process.clock;
+        let mut sent = (0, 0);
         let mut done = |outcome, message: &Message| match outcome {
-            Delivered::Dropped(_) => count(counters, outcome),
-            _ => meter.delivered(message),
+            Delivered::Dropped(reason) => {
+                count(counters, outcome);
+                if let Some(tapped) = tapped {
+                    tapped.dropped(message.topic(), reason, 1, clock.unix_now_ms());
+                }
+            }
+            _ => {
+                meter.delivered(message);
+                sent = (sent.0 + 1, sent.1 + message.size());
+            }
         };
         let broker = local.broker.clone();
         let mut nodes = 0;
@@ -287,6 +298,7 @@ impl Core {
         if out.slot.as_ref().is_some_and(|outbound| outbound.len() >= super::deliver::FLUSH_BYTES) {
             self.overfull.push(slot);
         }
+        self.connections[slot as usize].count_out(sent.0, sent.1);
         self.spend(nodes as u64 * (work::NODE + work::SINGLE_COPY));
         if is_over {
             self.replays.of.remove(&session);

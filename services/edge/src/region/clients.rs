@@ -8,6 +8,7 @@ use millrace_fabric::{PodId, To};
 
 use super::Region;
 use super::wire::PodNotice;
+use crate::client_traces::TraceReport;
 use crate::clients::{Answer, PodAnswer, Question};
 use crate::mailbox;
 
@@ -52,6 +53,15 @@ impl Region {
     pub(super) fn asked_for_clients(&self, pod: PodId, number: u64, broker: u64, question: &[u8]) {
         // The request is of another version: the asking pod reports that this pod did not answer.
         let Ok(question) = serde_json::from_slice::<Question>(question) else { return };
+        match &question {
+            Question::Trace { client_id, number: trace } => {
+                if !self.begin_trace((pod, *trace), broker, client_id) {
+                    return self.answer(pod, number, None);
+                }
+            }
+            Question::EndTrace(trace) => return self.brokers.traces.end(Some(pod), *trace),
+            _ => {}
+        }
         let Some(broker) = self.brokers.by_id(broker) else {
             return self.answer(pod, number, Some(&Answer::default()));
         };
@@ -62,6 +72,34 @@ impl Region {
             }
         };
         mailbox::ask_clients(&self.mailboxes, broker, question, Box::new(done));
+    }
+
+    /// False: this pod has too many traces.
+    fn begin_trace(&self, (pod, number): (PodId, u64), broker: u64, client_id: &str) -> bool {
+        let me = self.me.clone();
+        let sink = move |report: TraceReport| {
+            let Some(region) = me.upgrade() else { return };
+            let (Some(fabric), Ok(report)) = (region.fabric.get(), serde_json::to_vec(&report)) else {
+                return;
+            };
+            PodNotice::ClientTrace { number, report: &report }.send(fabric, To::Pod(pod));
+        };
+        let now_ms = self.clock.unix_now_ms();
+        self.brokers.traces.begin_for_pod((pod, number), (broker, client_id), now_ms, Box::new(sink))
+    }
+
+    pub(super) fn trace_said(&self, number: u64, report: &[u8]) {
+        if let Ok(report) = serde_json::from_slice(report) {
+            self.brokers.traces.said(number, report);
+        }
+    }
+
+    pub(crate) fn end_trace(&self, number: u64) {
+        let Ok(question) = serde_json::to_vec(&Question::EndTrace(number)) else { return };
+        if let Some(fabric) = self.fabric.get() {
+            // The pods do not answer.
+            PodNotice::AskClients { number: 0, broker: 0, question: &question }.send(fabric, To::Pods);
+        }
     }
 
     fn answer(&self, pod: PodId, number: u64, answer: Option<&Answer>) {

@@ -22,6 +22,7 @@
 //! | 18 | connected clients; empty: too many requests | pod | 8: number; JSON |
 //! | 19 | trace of the message that follows | as the message | 8: [`check`] of it; 16: trace; 8: span of the publish; 8: time of sending, nanoseconds since 1970 |
 //! | 20 | time of sending of what follows | at | 8: nanoseconds since 1970 |
+//! | 21 | report of a client's trace, see [`crate::client_traces::TraceReport`] | pod | 8: number of the trace; JSON |
 //!
 //! "At" addresses a broker on one pod, so the broker is not repeated. Texts have their length before them, in two
 //! bytes, except the last text of a row.
@@ -53,6 +54,7 @@ pub(super) enum PodNotice<'b> {
     Clients { number: u64, answer: &'b [u8] },
     Traced { check: u64, trace_id: [u8; 16], span_id: [u8; 8], sent_ns: u64 },
     Sent { sent_ns: u64 },
+    ClientTrace { number: u64, report: &'b [u8] },
 }
 
 impl<'b> PodNotice<'b> {
@@ -173,6 +175,11 @@ impl<'b> PodNotice<'b> {
                 head.extend_from_slice(&number.to_be_bytes());
                 answer
             }
+            Self::ClientTrace { number, report } => {
+                head.push(21);
+                head.extend_from_slice(&number.to_be_bytes());
+                report
+            }
             Self::Traced { check, trace_id, span_id, sent_ns } => {
                 head.push(19);
                 head.extend_from_slice(&check.to_be_bytes());
@@ -246,6 +253,7 @@ impl<'b> PodNotice<'b> {
                 sent_ns: u64::from_be_bytes(take(&mut rest)?),
             },
             20 => Self::Sent { sent_ns: u64::from_be_bytes(take(&mut rest)?) },
+            21 => Self::ClientTrace { number: u64::from_be_bytes(take(&mut rest)?), report: rest },
             _ => return None,
         })
     }
@@ -303,6 +311,7 @@ mod tests {
             PodNotice::Clients { number: 12, answer: b"{}" },
             PodNotice::Traced { check: 9, trace_id: [7; 16], span_id: [8; 8], sent_ns: 13 },
             PodNotice::Sent { sent_ns: 14 },
+            PodNotice::ClientTrace { number: 14, report: b"{}" },
         ];
         for note in notes {
             let mut bytes = Vec::new();

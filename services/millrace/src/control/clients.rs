@@ -64,6 +64,18 @@ async fn one(
     )))
 }
 
+/// Begins a trace on every pod. Returns the client, if it is connected, and the pods that do not answer.
+pub(super) async fn begin_trace(
+    edge: &Edge,
+    broker: BrokerId,
+    question: Question,
+) -> Result<(Option<ClientDetails>, Vec<String>), LiveError> {
+    let mut inquiry = Inquiry::begin(edge, broker, question).await?;
+    let answers = inquiry.gather(|_| false).await;
+    let found = Answer::merged(answers, 1).clients.pop();
+    Ok((found.map(details), inquiry.unanswered.into_iter().collect()))
+}
+
 struct Inquiry {
     answers: Receiver<PodAnswer>,
     /// Pods that have not answered; a pod without a name gets one here.

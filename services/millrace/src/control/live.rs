@@ -8,13 +8,13 @@ use futures_util::stream::BoxStream;
 use millrace_control::{
     AccessQuestion, ClientDetails, Clients, Live, LiveAnswer, LiveBroker, LiveError, Metrics, Page,
     PageRequest, PublishRequest, Published, Retained, RetainedMessage, Session, SessionDetails,
-    StoredMessages, TailEvent, TestedAction, TopicBranch, Visit,
+    StoredMessages, TailEvent, TestedAction, TopicBranch, TraceEvent, Visit,
 };
 use millrace_layers::{Store, limits::NAME_BYTES_MAX, metering};
 use millrace_storage::{Database, Host as _, System, Transaction};
 use tokio::task::spawn_blocking;
 
-use super::{clients, messages, publish, retained, sessions, tail};
+use super::{clients, messages, publish, retained, sessions, tail, trace};
 use crate::running::Live as _;
 use crate::running::Running;
 
@@ -97,6 +97,14 @@ impl Live for Edge {
         retained: bool,
     ) -> LiveAnswer<'a, BoxStream<'static, TailEvent>> {
         Box::pin(tail::tail(self, visit, filter, retained))
+    }
+
+    fn trace<'a>(
+        &'a self,
+        broker: &'a LiveBroker,
+        client_id: &'a str,
+    ) -> LiveAnswer<'a, BoxStream<'static, TraceEvent>> {
+        Box::pin(trace::trace(self, broker.id, client_id))
     }
 
     fn metrics<'a>(&'a self, broker: &'a LiveBroker) -> LiveAnswer<'a, Metrics> {

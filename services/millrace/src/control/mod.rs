@@ -12,6 +12,7 @@ mod reach;
 mod retained;
 mod sessions;
 mod tail;
+mod trace;
 
 use std::io::Write as _;
 use std::net::SocketAddr;

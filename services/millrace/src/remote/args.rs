@@ -306,6 +306,14 @@ pub(super) enum ClientsCommand {
         #[command(flatten)]
         of: OfBroker,
     },
+    /// Show the packets of a client as they come and go, with refusals, drops and their reasons, but no payloads. At most 500
+    /// a second, until it is interrupted. The client need not be connected.
+    Trace {
+        /// The client id.
+        client: String,
+        #[command(flatten)]
+        of: OfBroker,
+    },
     /// Close a client's connection. It may reconnect.
     Kick {
         /// The client id.

@@ -21,6 +21,7 @@ mod people;
 mod print;
 mod site;
 mod stored;
+mod trace;
 
 pub(crate) use access::{NamedArgs, cas, groups, issuers};
 pub(crate) use accounts::{AccountsArgs, accounts};

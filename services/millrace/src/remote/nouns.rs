@@ -12,6 +12,7 @@ use super::fleets;
 use super::input;
 use super::print::{Fields, say};
 use super::site::{List, Site, client_part, part};
+use super::trace;
 use crate::clock::now_ms;
 use crate::failure::Failure;
 use crate::terminal::confirm::{confirm, may_ask};
@@ -281,6 +282,7 @@ pub(crate) fn clients(args: ClientsArgs) -> Result<(), Failure> {
             let (site, broker) = Site::at_broker(&of)?;
             site.printer.details(&site.get(&format!("{broker}/clients/{}", client_part(&client)))?.body)
         }
+        ClientsCommand::Trace { client, of } => trace::trace(&client, &of),
         ClientsCommand::Kick { client, of } => {
             let (site, broker) = Site::at_broker(&of)?;
             site.act(Method::DELETE, &format!("{broker}/clients/{}", client_part(&client)))?;

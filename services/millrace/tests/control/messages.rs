@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use crate::{Browser, Server, client};
 
 /// A stream of server-sent events.
-struct Events(BufReader<TcpStream>);
+pub(super) struct Events(BufReader<TcpStream>);
 
 impl Events {
-    fn open(server: &Server, browser: &Browser, path: &str) -> Self {
+    pub(super) fn open(server: &Server, browser: &Browser, path: &str) -> Self {
         let mut stream = TcpStream::connect(&server.http).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         write!(stream, "GET /api/v1{path} HTTP/1.1\r\nHost: localhost\r\nCookie: {}\r\n\r\n", browser.cookie)
@@ -32,9 +32,20 @@ impl Events {
     }
 
     /// The next event of this kind.
-    fn next(&mut self, kind: &str) -> Value {
-        while self.line() != format!("event: {kind}") {}
-        serde_json::from_str(self.line().strip_prefix("data: ").unwrap()).unwrap()
+    pub(super) fn next(&mut self, kind: &str) -> Value {
+        self.next_of(&[kind]).1
+    }
+
+    /// The next event of one of these kinds, with the index of its kind.
+    pub(super) fn next_of(&mut self, kinds: &[&str]) -> (usize, Value) {
+        loop {
+            let line = self.line();
+            let found =
+                line.strip_prefix("event: ").and_then(|name| kinds.iter().position(|kind| *kind == name));
+            if let Some(found) = found {
+                return (found, serde_json::from_str(self.line().strip_prefix("data: ").unwrap()).unwrap());
+            }
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 import { Button } from '@mantine/core'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
-import { useParams } from '@tanstack/react-router'
+import { useNavigate, useParams, useSearch } from '@tanstack/react-router'
 import { putNamed } from '../../api/access'
 import { useBroker } from '../../api/brokers'
 import { clientQuery, incidentsQuery, kick, sessionQuery } from '../../api/live'
@@ -15,9 +15,11 @@ import { done } from '../../ui/notify'
 import { Page, Panel } from '../../ui/Page'
 import { Facts } from '../../ui/Stat'
 import { Empty, Loaded } from '../../ui/State'
+import { TabPanels } from '../../ui/TabPanels'
 import { Time } from '../../ui/Time'
 import ui from '../../ui/ui.module.css'
 import { SessionDetails } from './SessionDetails'
+import { Trace } from './Trace'
 import { WhyNot } from './WhyNot'
 
 const INCIDENTS_SHOWN = 50
@@ -25,17 +27,33 @@ const INCIDENTS_SHOWN = 50
 /** What is known of a client: its connection, its session, what it was refused. */
 export function Client() {
   const { client: id } = useParams({ from: '/signed-in/b/$broker/clients/$client' })
+  const { tab } = useSearch({ from: '/signed-in/b/$broker/clients/$client' })
+  const navigate = useNavigate({ from: '/b/$broker/clients/$client' })
   return (
     <Page title={id} lead={<State id={id} />} actions={<Actions id={id} />}>
+      <TabPanels tabs={TABS} value={tab} onChange={(tab) => void navigate({ search: { tab } })} />
+    </Page>
+  )
+}
+
+function Overview() {
+  const { client: id } = useParams({ from: '/signed-in/b/$broker/clients/$client' })
+  return (
+    <>
       <div className={`${ui.two} ${ui.twoBottom}`}>
         <Connection id={id} />
         <Kept id={id} />
       </div>
       <WhyNot id={id} />
       <Incidents id={id} />
-    </Page>
+    </>
   )
 }
+
+const TABS = [
+  { value: 'overview', label: 'Overview', part: Overview },
+  { value: 'trace', label: 'Trace', part: Trace },
+]
 
 function State({ id }: { id: string }) {
   const { path } = useBroker()

@@ -49,7 +49,7 @@ XVqTuYvLKszJnux4p1FZ+Gm9zNQFu5bRF/JFzoECIQD8WNdxDobjbH9kEToW36f7
 -----END CERTIFICATE-----
 """
 # They do not end.
-ENDLESS = ["stream_metrics"]
+ENDLESS = ["stream_metrics", "trace_client"]
 
 
 def setup_token():

@@ -1,0 +1,312 @@
+//! Traces of clients: the packets of one client id, for the people who run its broker.
+//!
+//! A trace is registered for a client id, whether or not its client is connected. The event loops mark the connections
+//! of that client id, so any other connection pays one branch. A loop turns each packet into a [`TraceEvent`] and
+//! offers it to the traces of the client. Each trace takes [`EVENTS_PER_SECOND`] events and counts the rest. An event
+//! has no payload, no password and no authentication data.
+//!
+//! Another pod's trace is registered here too ([`Traces::begin_for_pod`]) and ends unless it is renewed.
+
+mod event;
+mod scanner;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use millrace_fabric::PodId;
+use serde::{Deserialize, Serialize};
+
+pub(crate) use event::cut;
+pub use event::{Connecting, Direction, TraceEvent, TracedFilter};
+pub(crate) use scanner::Scanner;
+
+/// More than a person reads; bounds the work of an event loop for a trace.
+const EVENTS_PER_SECOND: u32 = 500;
+/// Traces on one pod, with those of other pods.
+const TRACES_MAX: usize = 1_000;
+/// A trace of another pod ends after this time, unless that pod renews it.
+const LEASE_MS: u64 = 30_000;
+
+/// What a trace says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraceReport {
+    /// Events that were left out before this one.
+    pub left_out: u64,
+    pub event: Option<TraceEvent>,
+}
+
+/// Called on event loops, so it must not block.
+type Sink = Box<dyn Fn(TraceReport) + Send + Sync>;
+
+/// One trace, shared by the event loops.
+pub(crate) struct Tap {
+    /// The pod that asked for it; `None`: this one.
+    pod: Option<PodId>,
+    number: u64,
+    broker: u64,
+    client_id: Box<str>,
+    sink: Sink,
+    rate: Mutex<Rate>,
+    left_out: AtomicU64,
+    /// Unix milliseconds.
+    until_ms: AtomicU64,
+    is_over: AtomicBool,
+}
+
+#[derive(Default)]
+struct Rate {
+    second: u64,
+    events: u32,
+}
+
+impl Tap {
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn rate(&self) -> MutexGuard<'_, Rate> {
+        self.rate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn has_room(&self, now_ms: u64) -> bool {
+        let rate = self.rate();
+        rate.second != now_ms / 1000 || rate.events < EVENTS_PER_SECOND
+    }
+
+    fn take_room(&self, now_ms: u64) -> bool {
+        let mut rate = self.rate();
+        if rate.second != now_ms / 1000 {
+            *rate = Rate { second: now_ms / 1000, events: 0 };
+        }
+        let has_room = rate.events < EVENTS_PER_SECOND;
+        rate.events += u32::from(has_room);
+        has_room
+    }
+
+    pub(crate) fn offer(&self, event: &TraceEvent) {
+        if self.take_room(event.at_ms) {
+            self.tell(Some(event.clone()));
+        } else {
+            self.leave_out(1);
+        }
+    }
+
+    pub(crate) fn leave_out(&self, events: u64) {
+        self.left_out.fetch_add(events, Ordering::Relaxed);
+    }
+
+    fn tell(&self, event: Option<TraceEvent>) {
+        let left_out = self.left_out.swap(0, Ordering::Relaxed);
+        if left_out > 0 || event.is_some() {
+            (self.sink)(TraceReport { left_out, event });
+        }
+    }
+
+    pub(crate) fn is_over(&self, now_ms: u64) -> bool {
+        self.is_over.load(Ordering::Relaxed) || self.until_ms.load(Ordering::Relaxed) < now_ms
+    }
+}
+
+/// The traces of a process.
+#[derive(Default)]
+pub(crate) struct Traces {
+    /// False without traces, so that a CONNECT then takes no lock.
+    any: AtomicBool,
+    last: AtomicU64,
+    by_broker: Mutex<HashMap<u64, Vec<Arc<Tap>>>>,
+}
+
+impl Traces {
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Vec<Arc<Tap>>>> {
+        self.by_broker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn of(&self, broker: u64, client_id: &str) -> Vec<Arc<Tap>> {
+        let by_broker = self.lock();
+        let taps = by_broker.get(&broker).into_iter().flatten();
+        taps.filter(|tap| *tap.client_id == *client_id).cloned().collect()
+    }
+
+    /// Registers a trace of this pod. `None`: the pod has too many.
+    pub(crate) fn begin(&self, broker: u64, client_id: &str, now_ms: u64, sink: Sink) -> Option<Arc<Tap>> {
+        let number = self.last.fetch_add(1, Ordering::Relaxed);
+        self.add(None, number, (broker, client_id), (now_ms, u64::MAX), sink)
+    }
+
+    /// Registers a trace of another pod, or renews it. False: this pod has too many.
+    pub(crate) fn begin_for_pod(
+        &self,
+        (pod, number): (PodId, u64),
+        (broker, client_id): (u64, &str),
+        now_ms: u64,
+        sink: Sink,
+    ) -> bool {
+        let until_ms = now_ms + LEASE_MS;
+        let known = self.find(Some(pod), number);
+        if let Some(tap) = known.filter(|tap| !tap.is_over(now_ms)) {
+            tap.until_ms.store(until_ms, Ordering::Relaxed);
+            tap.tell(None);
+            return true;
+        }
+        self.add(Some(pod), number, (broker, client_id), (now_ms, until_ms), sink).is_some()
+    }
+
+    fn add(
+        &self,
+        pod: Option<PodId>,
+        number: u64,
+        (broker, client_id): (u64, &str),
+        (now_ms, until_ms): (u64, u64),
+        sink: Sink,
+    ) -> Option<Arc<Tap>> {
+        let mut by_broker = self.lock();
+        by_broker.retain(|_, taps| {
+            taps.retain(|tap| !tap.is_over(now_ms));
+            !taps.is_empty()
+        });
+        if by_broker.values().map(Vec::len).sum::<usize>() >= TRACES_MAX {
+            return None;
+        }
+        let tap = Arc::new(Tap {
+            pod,
+            number,
+            broker,
+            client_id: client_id.into(),
+            sink,
+            rate: Mutex::default(),
+            left_out: AtomicU64::new(0),
+            until_ms: AtomicU64::new(until_ms),
+            is_over: AtomicBool::new(false),
+        });
+        by_broker.entry(broker).or_default().push(tap.clone());
+        self.any.store(true, Ordering::Relaxed);
+        Some(tap)
+    }
+
+    pub(crate) fn end(&self, pod: Option<PodId>, number: u64) {
+        let Some(tap) = self.find(pod, number) else { return };
+        tap.is_over.store(true, Ordering::Relaxed);
+        let mut by_broker = self.lock();
+        if let Some(taps) = by_broker.get_mut(&tap.broker) {
+            taps.retain(|other| !Arc::ptr_eq(other, &tap));
+            if taps.is_empty() {
+                by_broker.remove(&tap.broker);
+            }
+        }
+        self.any.store(!by_broker.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Another pod reports about a trace of this pod.
+    pub(crate) fn said(&self, number: u64, report: TraceReport) {
+        if let Some(tap) = self.find(None, number) {
+            (tap.sink)(report);
+        }
+    }
+
+    fn find(&self, pod: Option<PodId>, number: u64) -> Option<Arc<Tap>> {
+        let by_broker = self.lock();
+        by_broker.values().flatten().find(|tap| tap.pod == pod && tap.number == number).cloned()
+    }
+}
+
+/// A trace that was begun. Dropping it ends the trace.
+pub struct ClientTrace {
+    pub(crate) tap: Arc<Tap>,
+    pub(crate) on_end: Option<Box<dyn FnOnce() + Send + Sync>>,
+}
+
+impl ClientTrace {
+    /// The number and the client id for [`crate::clients::Question::Trace`].
+    #[must_use]
+    pub fn subject(&self) -> (u64, &str) {
+        (self.tap.number, &self.tap.client_id)
+    }
+
+    /// Events left out on this pod since the last report.
+    #[must_use]
+    pub fn take_left_out(&self) -> u64 {
+        self.tap.left_out.swap(0, Ordering::Relaxed)
+    }
+}
+
+impl Drop for ClientTrace {
+    fn drop(&mut self) {
+        if let Some(end) = self.on_end.take() {
+            end();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, channel};
+
+    use super::*;
+
+    fn sink() -> (Sink, Receiver<TraceReport>) {
+        let (sender, receiver) = channel();
+        (Box::new(move |report| drop(sender.send(report))), receiver)
+    }
+
+    fn event(at_ms: u64) -> TraceEvent {
+        TraceEvent { at_ms, ..TraceEvent::default() }
+    }
+
+    #[test]
+    fn a_trace_takes_so_many_events_a_second_and_counts_the_rest() {
+        let traces = Traces::default();
+        let (sink, said) = sink();
+        let tap = traces.begin(1, "pump", 0, sink).unwrap();
+        for _ in 0..EVENTS_PER_SECOND + 7 {
+            tap.offer(&event(1_500));
+        }
+        assert!(!tap.has_room(1_999) && tap.has_room(2_000));
+        assert_eq!(said.try_iter().count(), EVENTS_PER_SECOND as usize);
+        tap.leave_out(3);
+        tap.offer(&event(2_000));
+        assert_eq!(said.try_recv(), Ok(TraceReport { left_out: 10, event: Some(event(2_000)) }));
+    }
+
+    #[test]
+    fn a_trace_is_of_one_client_of_one_broker_until_it_ends() {
+        let traces = Traces::default();
+        assert!(!traces.any());
+        let tap = traces.begin(1, "pump", 0, sink().0).unwrap();
+        assert!(traces.any() && Arc::ptr_eq(&traces.of(1, "pump")[0], &tap));
+        assert!(traces.of(2, "pump").is_empty() && traces.of(1, "other").is_empty());
+        traces.end(None, tap.number);
+        assert!(tap.is_over(0) && !traces.any() && traces.of(1, "pump").is_empty());
+    }
+
+    #[test]
+    fn a_trace_of_another_pod_ends_unless_it_is_renewed() {
+        let traces = Traces::default();
+        let pod = PodId(7);
+        let begin = |now_ms| traces.begin_for_pod((pod, 1), (1, "pump"), now_ms, sink().0);
+        assert!(begin(0));
+        let tap = traces.of(1, "pump").pop().unwrap();
+        assert!(begin(LEASE_MS) && traces.of(1, "pump").len() == 1, "renewed, not doubled");
+        assert!(!tap.is_over(2 * LEASE_MS) && tap.is_over(2 * LEASE_MS + 1));
+        assert!(begin(3 * LEASE_MS), "begun again");
+        assert!(traces.of(1, "pump").len() == 1 && tap.is_over(3 * LEASE_MS));
+        let own = traces.begin(1, "pump", 3 * LEASE_MS, sink().0).unwrap();
+        traces.end(Some(pod), 1);
+        assert!(traces.of(1, "pump").iter().all(|tap| Arc::ptr_eq(tap, &own)));
+    }
+
+    #[test]
+    fn so_many_traces_and_no_more() {
+        let traces = Traces::default();
+        for number in 0..TRACES_MAX as u64 {
+            assert!(traces.begin_for_pod((PodId(1), number), (number, "c"), 0, sink().0));
+        }
+        assert!(traces.begin(1, "c", 0, sink().0).is_none());
+        assert!(traces.begin(1, "c", LEASE_MS + 1, sink().0).is_some(), "the others are over");
+    }
+}

@@ -1,0 +1,193 @@
+//! Streams the packets of one client to a browser.
+//!
+//! The event loops of all pods report each packet, see [`millrace_edge::client_traces`]. A report that the browser does
+//! not take in time is dropped and counted, so a slow browser costs [`QUEUE_BYTES`] and delays no client.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use futures_util::stream::{self, BoxStream, StreamExt as _};
+use millrace_control::{
+    LiveError, TailEnd, TraceBegun, TraceDirection, TraceEvent, TraceLeftOut, TracedConnect, TracedFilter,
+    TracedPacket,
+};
+use millrace_edge::client_traces::{self, ClientTrace, Direction, TraceReport};
+use millrace_edge::clients::Question;
+use millrace_layers::BrokerId;
+use tokio::sync::mpsc::{Receiver, channel};
+use tokio::time::{Interval, interval};
+
+use super::clients;
+use super::live::Edge;
+use crate::running::Running;
+
+const QUEUE_EVENTS: usize = 500;
+/// Bytes of the texts of queued events.
+const QUEUE_BYTES: usize = 1024 * 1024;
+/// Interval of the notice about events that were left out, when no event comes.
+const SAID_EVERY: Duration = Duration::from_secs(1);
+/// Seconds after which the other pods are asked again. They forget a trace after 30 seconds.
+const RENEWED_EVERY_S: u32 = 10;
+
+#[derive(Default)]
+struct Shared {
+    left_out: AtomicU64,
+    waiting_bytes: AtomicUsize,
+}
+
+struct Open {
+    receiver: Receiver<client_traces::TraceEvent>,
+    shared: Arc<Shared>,
+    trace: ClientTrace,
+    broker: BrokerId,
+    running: Running,
+    ticks: Interval,
+    ticked: u32,
+    /// The next event, when a notice comes before it.
+    held: Option<TraceEvent>,
+    is_over: bool,
+}
+
+pub(super) async fn trace(
+    edge: &Edge,
+    broker: BrokerId,
+    client_id: &str,
+) -> Result<BoxStream<'static, TraceEvent>, LiveError> {
+    let (sender, receiver) = channel(QUEUE_EVENTS);
+    let shared = Arc::new(Shared::default());
+    let counts = Arc::clone(&shared);
+    let take = move |report: TraceReport| {
+        counts.left_out.fetch_add(report.left_out, Ordering::Relaxed);
+        let Some(event) = report.event else { return };
+        let weight = weight(&event);
+        let fits = counts.waiting_bytes.fetch_add(weight, Ordering::Relaxed) + weight <= QUEUE_BYTES;
+        if !(fits && sender.try_send(event).is_ok()) {
+            counts.waiting_bytes.fetch_sub(weight, Ordering::Relaxed);
+            counts.left_out.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    let begun = {
+        let running = edge.running.read().unwrap_or_else(PoisonError::into_inner);
+        let edge = running.as_ref().ok_or_else(|| LiveError::Unavailable("the server is stopping".into()))?;
+        edge.trace_client(broker, client_id, take)
+    };
+    let trace = begun.ok_or_else(|| {
+        LiveError::Unavailable("this server has as many traces as it may: try again later".into())
+    })?;
+    let (client, unanswered) = clients::begin_trace(edge, broker, question(&trace)).await?;
+    let open = Open {
+        receiver,
+        shared,
+        trace,
+        broker,
+        running: Arc::clone(&edge.running),
+        ticks: interval(SAID_EVERY),
+        ticked: 0,
+        held: Some(TraceEvent::Begun(TraceBegun { client, unanswered })),
+        is_over: false,
+    };
+    Ok(stream::unfold(open, Open::next).boxed())
+}
+
+fn question(trace: &ClientTrace) -> Question {
+    let (number, client_id) = trace.subject();
+    Question::Trace { client_id: client_id.into(), number }
+}
+
+impl Open {
+    async fn next(mut self) -> Option<(TraceEvent, Self)> {
+        if self.is_over {
+            return None;
+        }
+        if let Some(held) = self.held.take() {
+            return Some((held, self));
+        }
+        loop {
+            let event = tokio::select! {
+                event = self.receiver.recv() => Some(event?),
+                _ = self.ticks.tick() => None,
+            };
+            if event.is_none() && !self.renew() {
+                self.is_over = true;
+                return Some((TraceEvent::End(TailEnd { reason: "the server is stopping".into() }), self));
+            }
+            let event = event.map(|event| {
+                self.shared.waiting_bytes.fetch_sub(weight(&event), Ordering::Relaxed);
+                TraceEvent::Traced(Box::new(shown(event)))
+            });
+            let events = self.shared.left_out.swap(0, Ordering::Relaxed) + self.trace.take_left_out();
+            if events > 0 {
+                self.held = event;
+                return Some((TraceEvent::LeftOut(TraceLeftOut { events }), self));
+            }
+            if let Some(event) = event {
+                return Some((event, self));
+            }
+        }
+    }
+
+    /// Asks the other pods again from time to time, because they forget a trace of a pod that is gone. False: this server
+    /// is stopping.
+    fn renew(&mut self) -> bool {
+        let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(edge) = running.as_ref() else { return false };
+        self.ticked += 1;
+        if self.ticked.is_multiple_of(RENEWED_EVERY_S) {
+            // Nobody waits for the answers.
+            drop(edge.ask_clients(self.broker, question(&self.trace), |_| {}));
+        }
+        true
+    }
+}
+
+/// An estimate of its memory, bytes.
+fn weight(event: &client_traces::TraceEvent) -> usize {
+    let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    let of_filter = |one: &client_traces::TracedFilter| size_of::<TracedFilter>() + length(&one.filter);
+    let filters: usize = event.filters.iter().map(of_filter).sum();
+    let connect = event.connect.as_ref().map_or(0, |connect| {
+        size_of::<TracedConnect>() + length(&connect.user) + length(&connect.will_topic)
+    });
+    size_of::<TracedPacket>() + length(&event.topic) + length(&event.reason) + filters + connect
+}
+
+fn shown(event: client_traces::TraceEvent) -> TracedPacket {
+    let direction = match event.direction {
+        Direction::In => TraceDirection::In,
+        Direction::Out => TraceDirection::Out,
+        Direction::Server => TraceDirection::Server,
+    };
+    let filter = |one: client_traces::TracedFilter| TracedFilter {
+        filter: one.filter,
+        qos: one.qos,
+        reason_code: one.reason_code,
+    };
+    let connect = event.connect.map(|connect| TracedConnect {
+        user: connect.user,
+        address: connect.address,
+        protocol: connect.protocol,
+        keep_alive_s: connect.keep_alive_s,
+        clean_start: connect.clean_start,
+        will_topic: connect.will_topic,
+    });
+    TracedPacket {
+        at_ms: event.at_ms,
+        direction,
+        kind: event.kind.into_owned(),
+        bytes: event.bytes,
+        packet_id: event.packet_id,
+        topic: event.topic,
+        qos: event.qos,
+        retain: event.retain,
+        dup: event.dup,
+        payload_bytes: event.payload_bytes,
+        session_present: event.session_present,
+        reason_code: event.reason_code,
+        reason: event.reason,
+        filters: event.filters.into_iter().map(filter).collect(),
+        more_filters: Some(event.more_filters).filter(|more| *more > 0),
+        messages: event.messages,
+        connect,
+    }
+}
