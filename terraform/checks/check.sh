@@ -2,8 +2,8 @@
 # The deployment checks that need no cloud account: `make check-deploy`.
 #
 #   terraform/checks/check.sh            all
-#   terraform/checks/check.sh NAME...    some of: format shell commands packages costs boot contract telemetry lint validate test policy negative
-#                                        chart drain kubernetes apply
+#   terraform/checks/check.sh NAME...    some of: format shell commands packages image costs boot contract telemetry lint validate test policy
+#                                        negative chart drain kubernetes apply
 #
 # A tool that is not here is installed by tools.sh, or said to be missing: SKIPPED.
 set -euo pipefail
@@ -166,6 +166,13 @@ check_packages() {
     echo "packages: ok"
 }
 
+# The image that `make image` makes, as a server. MILLRACE names the program.
+check_image() {
+    local program=${MILLRACE:-$target/release/millrace}
+    [ -x "$program" ] || { echo "SKIPPED: the image: there is no $program; build it or set MILLRACE"; return 0; }
+    "$root/services/millrace/packaging/image_test.sh" "$program" || fail "image"
+}
+
 check_costs() {
     has python3 || { echo "SKIPPED: costs on the pages: python3 is not installed"; return 0; }
     python3 -B "$here/costs.py" "$root" || fail "a cost on a page is not what the capacity model says"
@@ -184,7 +191,7 @@ check_drain() {
 
 check_kubernetes() { "$here/kubernetes.sh" || fail "kubernetes"; }
 
-all=(format shell commands packages costs boot contract telemetry lint validate test policy negative chart drain kubernetes apply)
+all=(format shell commands packages image costs boot contract telemetry lint validate test policy negative chart drain kubernetes apply)
 [ $# -gt 0 ] || set -- "${all[@]}"
 for name in "$@"; do
     [[ " ${all[*]} " == *" $name "* ]] || fail "\"$name\" is unknown: ${all[*]} are allowed"

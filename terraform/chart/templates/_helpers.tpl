@@ -173,7 +173,7 @@ off
 {{- $settings := .Values.control.settings -}}
 {{- if $settings.smtp_host -}}
 {{- $tls := "starttls" -}}
-{{- if hasKey $settings "smtp_tls" }}{{ $tls = include "millrace.setting" (list "smtp_tls" $settings.smtp_tls) }}{{ end -}}
+{{- if hasKey $settings "smtp_tls" }}{{ $tls = include "millrace.setting" (list "smtp_tls" $settings.smtp_tls) | default $tls }}{{ end -}}
 {{- $settings.smtp_port | default (get (dict "starttls" 587 "tls" 465 "off" 25) $tls) | int -}}
 {{- end -}}
 {{- end }}
