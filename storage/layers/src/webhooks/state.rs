@@ -32,6 +32,8 @@ pub struct State {
     pub lost: u64,
     /// Dead letters that a limit removed.
     pub letters_lost: u64,
+    /// Attempts since the webhook was made.
+    pub(super) deliveries: u64,
     pub letters: u32,
     /// Bytes of their events.
     pub letter_bytes: u64,
