@@ -35,9 +35,10 @@ pub(crate) struct Problem {
     passkey: Option<Box<PasskeyRequest>>,
     /// With a status of 500 or more: the id of the request, by which the server's log names it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    request_id: Option<Uuid>,
+    #[schema(value_type = Option<Uuid>)]
+    request_id: Option<Box<Uuid>>,
     #[serde(skip)]
-    retry_after_s: Option<u64>,
+    retry_after_s: Option<u32>,
 }
 
 /// An invalid field of a request.
@@ -98,7 +99,7 @@ impl Problem {
             detail: detail.into(),
             fields: Vec::new(),
             passkey: None,
-            request_id: status.is_server_error().then(request_id::current).flatten(),
+            request_id: status.is_server_error().then(request_id::current).flatten().map(Box::new),
             retry_after_s: None,
         }
     }
@@ -122,7 +123,8 @@ impl Problem {
 
     pub(crate) fn later(seconds: u64) -> Self {
         let detail = format!("there were too many requests like this one: try again in {seconds} s");
-        Self { retry_after_s: Some(seconds), ..Self::new(StatusCode::TOO_MANY_REQUESTS, detail) }
+        let retry_after_s = Some(u32::try_from(seconds).unwrap_or(u32::MAX));
+        Self { retry_after_s, ..Self::new(StatusCode::TOO_MANY_REQUESTS, detail) }
     }
 
     fn internal(what: &Error) -> Self {
