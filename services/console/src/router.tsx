@@ -186,7 +186,7 @@ const orgHomeRoute = createRoute({
 const orgRoute = createRoute({
   getParentRoute: () => signedInRoute,
   path: '/org/$organisation',
-  validateSearch: texts('tab', 'range'),
+  validateSearch: texts('tab', 'range', 'actor', 'action', 'from', 'to'),
   component: lazyRouteComponent(() => import('./pages/org/Organisation'), 'Organisation'),
 })
 

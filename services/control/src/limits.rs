@@ -12,6 +12,18 @@ pub(crate) const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 pub(crate) const PAGE_ROWS: usize = 50;
 pub(crate) const PAGE_ROWS_MAX: usize = 200;
 
+/// As long as a name in the store may be.
+pub(crate) const SEARCH_BYTES_MAX: usize = 1_024;
+
+/// Entries that one request of a filtered audit log reads. The page then ends, and its cursor goes on.
+pub(crate) const AUDIT_SCAN_ROWS_MAX: usize = 2_000;
+/// The same bound in bytes, because entries with changed PEMs are long. Reading goes a little beyond it.
+pub(crate) const AUDIT_SCAN_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// Entries that a filtered read takes from the store at once.
+pub(crate) const AUDIT_SCAN_ROWS: usize = 200;
+/// An entry may be committed this much later than its time: by a slow request, or a clock that is behind.
+pub(crate) const AUDIT_LATE_MS: u64 = 600_000;
+
 /// The longest cursor holds a topic.
 pub(crate) const CURSOR_BYTES_MAX: usize = 4_096;
 
@@ -38,6 +50,8 @@ pub(crate) const AUDIT_FIELD_BYTES_MAX: usize = 8_192;
 pub(crate) const FORMER_ORGANISATION_MS: u64 = USAGE_DAYS_MAX * DAY_MS;
 
 pub(crate) const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
+/// Longest request id of a client that is logged. A UUID has 36 characters.
+pub(crate) const CLIENT_REQUEST_ID_BYTES_MAX: usize = 64;
 
 pub(crate) const SIGN_IN_MS: u64 = 14 * DAY_MS;
 /// The oldest web session ends when another begins. 100 are more than the browsers of a person, and few enough for one

@@ -309,8 +309,13 @@ pub trait Live: Send + Sync + 'static {
         not_wired()
     }
 
-    /// Sessions that outlive their connection, in order of client ids.
-    fn sessions<'a>(&'a self, _: &'a LiveBroker, _: &'a PageRequest) -> LiveAnswer<'a, Page<Session>> {
+    /// Sessions that outlive their connection, in order of client ids. `search` is a prefix of the client id.
+    fn sessions<'a>(
+        &'a self,
+        _: &'a LiveBroker,
+        _search: Option<&'a str>,
+        _: &'a PageRequest,
+    ) -> LiveAnswer<'a, Page<Session>> {
         not_wired()
     }
 

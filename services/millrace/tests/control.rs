@@ -224,6 +224,11 @@ fn sessions_and_retained_messages_are_seen_and_removed() {
     let cursor = first["next_cursor"].as_str().unwrap();
     let second = server.get(&ann, &format!("{broker}/sessions?limit=1&cursor={cursor}"));
     assert_eq!((&second["items"][0]["client_id"], &second["next_cursor"]), (&json!("writer"), &Value::Null));
+    let found = server.get(&ann, &format!("{broker}/sessions?search=wr"));
+    assert_eq!(
+        (&found["items"][0]["client_id"], found["items"].as_array().map(Vec::len)),
+        (&json!("writer"), Some(1))
+    );
     let list = server.get(&ann, &format!("{broker}/retained?filter=plant/%2B"));
     assert_eq!(
         (&list["items"][0]["topic"], &list["items"][0]["payload_bytes"]),

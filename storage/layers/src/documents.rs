@@ -111,10 +111,26 @@ impl Collection {
         limit: usize,
         read: Read,
     ) -> Result<DocumentPage<T>> {
+        self.page_beginning_with(tx, b"", from, limit, read).await
+    }
+
+    /// A page of the documents whose id begins with `start`. It reads no other documents.
+    pub async fn page_beginning_with<T: DeserializeOwned>(
+        &self,
+        tx: &Transaction,
+        start: &[u8],
+        from: Option<&[u8]>,
+        limit: usize,
+        read: Read,
+    ) -> Result<DocumentPage<T>> {
+        let KeyRange { begin, end } = self.rows.beginning_with(start);
         let begin =
-            from.map_or(self.rows.children().begin, |from| after(self.rows.clone().bytes(from).as_ref()));
+            from.map_or(begin.clone(), |from| after(self.rows.clone().bytes(from).as_ref()).max(begin));
+        if begin >= end {
+            return Ok(DocumentPage { items: Vec::new(), more: false });
+        }
         let options = RangeOptions { limit, reverse: false, read };
-        let page = tx.range(KeyRange::new(begin, self.rows.end()), options).await?;
+        let page = tx.range(KeyRange::new(begin, end), options).await?;
         let mut items = Vec::with_capacity(page.items.len());
         for row in page.items {
             let id = Elements::after(&self.rows, &row.key)?.bytes()?;
@@ -172,6 +188,15 @@ mod tests {
         };
         assert_eq!(page(None), (vec![b'a', b'b'], true));
         assert_eq!(page(Some(b"b")), (vec![b'c'], false));
+        let found = |start: &'static [u8], from: Option<&'static [u8]>| {
+            let page = run(&database, async |tx| {
+                all.page_beginning_with::<u8>(tx, start, from, 9, Read::Snapshot).await
+            });
+            page.items.iter().map(|(_, document)| document.value).collect::<Vec<_>>()
+        };
+        assert_eq!((found(b"b", None), found(b"", Some(b"a"))), (vec![b'b'], vec![b'b', b'c']));
+        // A cursor of another search leads neither before the range nor behind it.
+        assert_eq!((found(b"b", Some(b"a")), found(b"b", Some(b"c"))), (vec![b'b'], vec![]));
         run(&database, async |tx| all.clear_all(tx));
         assert_eq!(page(None), (vec![], false));
     }

@@ -62,6 +62,11 @@ pub const USAGE_WINDOWS_KEPT: u64 = 400 * 24;
 /// Dead letters of a webhook; above it the oldest are removed. A tenant can repair a service that fails for an hour,
 /// but an abandoned service must not fill the store, and one transaction can remove all.
 pub const HOOK_LETTERS_MAX: u32 = 1_000;
+/// Deliveries in the log of a webhook.
+pub const HOOK_DELIVERIES_MAX: u64 = 100;
+/// Longest text of a delivery in the log, such as its error. With three texts in JSON, which may make six bytes of one,
+/// the log takes less than 500 KB, and usually 30 KB.
+pub const HOOK_DELIVERY_TEXT_BYTES_MAX: usize = 256;
 /// Bytes of dead letters, as [`HOOK_LETTERS_MAX`].
 pub const HOOK_LETTERS_BYTES_MAX: u64 = 16 << 20;
 

@@ -100,6 +100,7 @@ pub(crate) const HOOK_LETTER: &[u8] = b"hd";
 pub(crate) const HOOK_LETTER_CHUNK: &[u8] = b"hdc";
 pub(crate) const HOOK_AGAIN: &[u8] = b"hr";
 pub(crate) const HOOK_QUEUED: &[u8] = b"hq";
+pub(crate) const HOOK_LOG: &[u8] = b"hl";
 
 #[cfg(test)]
 mod tests {
@@ -193,6 +194,7 @@ mod tests {
             HOOK_LETTER_CHUNK,
             HOOK_AGAIN,
             HOOK_QUEUED,
+            HOOK_LOG,
             BAN,
             CLAIM_TOKEN,
             CLAIM_TOKEN_HASH,

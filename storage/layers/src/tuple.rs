@@ -68,6 +68,14 @@ impl Key {
         KeyRange::new(self.with(0), self.end())
     }
 
+    /// All keys whose next element is a byte string that begins with `start`.
+    pub(crate) fn beginning_with(&self, start: &[u8]) -> KeyRange {
+        let mut key = self.clone().bytes(start);
+        // Without its terminator the byte string goes on.
+        key.0.pop();
+        KeyRange::prefix(key)
+    }
+
     pub(crate) fn end(&self) -> Vec<u8> {
         self.with(0xff)
     }
@@ -164,6 +172,25 @@ mod tests {
         assert!(children.contains(empty().bytes(b"a").uint(u64::MAX).as_ref()));
         assert!(!children.contains(empty().bytes(b"a").as_ref()));
         assert!(!children.contains(empty().bytes(b"a\0b").as_ref()));
+    }
+
+    #[test]
+    fn a_byte_string_that_begins_with_another_is_in_its_range() {
+        for start in [&b""[..], b"a", b"a\0", b"\0", b"a\xff", b"\xff\xff"] {
+            let range = empty().uint(7).beginning_with(start);
+            for more in [&b""[..], b"b", b"\0", b"\xff", b"\0\xff"] {
+                assert!(
+                    range.contains(empty().uint(7).bytes(&[start, more].concat()).as_ref()),
+                    "{start:?} {more:?}"
+                );
+            }
+        }
+        let range = empty().bytes(b"org").beginning_with(b"ab");
+        for other in [&b"a"[..], b"ac", b"aa\xff", b"", b"a\0b", b"b"] {
+            assert!(!range.contains(empty().bytes(b"org").bytes(other).as_ref()), "{other:?}");
+        }
+        assert!(!range.contains(empty().bytes(b"orf").bytes(b"ab").as_ref()));
+        assert!(!range.contains(empty().bytes(b"org\0").bytes(b"ab").as_ref()));
     }
 
     #[test]

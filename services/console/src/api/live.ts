@@ -50,16 +50,17 @@ export const kick = (path: BrokerPath, client_id: string) =>
     }),
   )
 
-export const sessionsQuery = (path: BrokerPath) =>
+/** Sessions whose client id begins with `search`. */
+export const sessionsQuery = (path: BrokerPath, search = '') =>
   queryOptions({
-    queryKey: ['b', path.broker, 'sessions'],
+    queryKey: ['b', path.broker, 'sessions', search],
     refetchInterval: 15_000,
     queryFn: ({ signal }) =>
       everything<Session>(
         (cursor) =>
           body(
             api.GET('/organisations/{organisation}/brokers/{broker}/sessions', {
-              params: { path, query: { cursor, limit: 200 } },
+              params: { path, query: { cursor, limit: 200, search: search || undefined } },
               signal,
             }),
           ),

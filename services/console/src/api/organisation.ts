@@ -92,8 +92,30 @@ export const createToken = ({ organisation, token }: TokenOf, key: string) =>
 export const deleteToken = (organisation: string, token: string) =>
   body(api.DELETE(`${AT}/tokens/{token}`, { params: { path: { organisation, token } } }))
 
-export const auditPage = (organisation: string, cursor: string | undefined, signal: AbortSignal) =>
-  body(api.GET(`${AT}/audit`, { params: { path: { organisation }, query: { cursor, limit: 100 } }, signal }))
+export interface AuditFilter {
+  actor?: string
+  action?: string
+  /** Unix milliseconds. */
+  from?: number
+  to?: number
+}
+
+interface AuditOf {
+  organisation: string
+  filter: AuditFilter
+}
+
+export const auditPage = (
+  { organisation, filter }: AuditOf,
+  cursor: string | undefined,
+  signal: AbortSignal,
+) =>
+  body(
+    api.GET(`${AT}/audit`, {
+      params: { path: { organisation }, query: { ...filter, cursor, limit: 100 } },
+      signal,
+    }),
+  )
 
 export const rename = (organisation: string, name: string) =>
   body(api.PATCH(AT, { params: { path: { organisation }, header: { 'If-Match': '*' } }, body: { name } }))

@@ -1,9 +1,9 @@
 import { Button, Drawer, Stack } from '@mantine/core'
 import { IconDownload } from '@tabler/icons-react'
 import { type QueryKey, useInfiniteQuery } from '@tanstack/react-query'
-import { useMemo, useState } from 'react'
+import { type ReactNode, useEffect, useMemo, useState } from 'react'
 import type { AuditEntry, AuditPage } from '../api/organisation'
-import { absolute } from '../lib/format'
+import { absolute, count } from '../lib/format'
 import { save } from '../lib/save'
 import { Code } from './Code'
 import { Panel } from './Page'
@@ -11,9 +11,18 @@ import { type Column, Rows } from './Rows'
 import { Facts } from './Stat'
 import { Empty, Loaded } from './State'
 
+/** Empty pages that are skipped before the page asks whether to go on. */
+const EMPTY_PAGES_MAX = 5
+/** Entries that the server reads for one page with a filter. */
+const SCANNED = 2_000
+
 interface AuditLogProps {
   lead: string
   empty: string
+  /** Filters above the rows. */
+  filters?: ReactNode
+  /** Shown instead of the rows while a filter lets no entry through. */
+  nothingFits?: ReactNode
   columns: Column<AuditEntry>[]
   queryKey: QueryKey
   page: (cursor: string | undefined, signal: AbortSignal) => Promise<AuditPage>
@@ -23,7 +32,8 @@ interface AuditLogProps {
 }
 
 /** Entries of an audit log, the latest first. Older pages are loaded when the end of the rows comes into sight. */
-export function AuditLog({ lead, empty, columns, queryKey, page, fileName, rowsShown }: AuditLogProps) {
+export function AuditLog(props: AuditLogProps) {
+  const { lead, empty, filters, nothingFits, columns, queryKey, page, fileName, rowsShown } = props
   const [open, setOpen] = useState<AuditEntry | null>(null)
   const query = useInfiniteQuery({
     queryKey,
@@ -36,6 +46,13 @@ export function AuditLog({ lead, empty, columns, queryKey, page, fileName, rowsS
   const more = () => {
     if (hasNextPage && !isFetching) void fetchNextPage()
   }
+  const read = query.data?.pages.length ?? 0
+  const isSearching = rows.length === 0 && hasNextPage && read < EMPTY_PAGES_MAX
+
+  // With a filter, a page may be empty although entries of later pages fit.
+  useEffect(() => {
+    if (isSearching && !isFetching) void fetchNextPage()
+  }, [isSearching, isFetching, fetchNextPage])
   const download = () =>
     save(`${rows.map((row) => JSON.stringify(row)).join('\n')}\n`, fileName, 'application/x-ndjson')
   return (
@@ -55,9 +72,26 @@ export function AuditLog({ lead, empty, columns, queryKey, page, fileName, rowsS
         </Button>
       }
     >
+      {filters}
       <Loaded query={query} height={400}>
         {() =>
-          rows.length === 0 ? (
+          rows.length === 0 && isSearching ? (
+            <Empty title="Searching">The log is read from the latest entry back.</Empty>
+          ) : rows.length === 0 && hasNextPage ? (
+            <Empty
+              title="No entry fits so far"
+              action={
+                <Button variant="default" onClick={more}>
+                  Search older entries
+                </Button>
+              }
+            >
+              Up to {count(read * SCANNED)} of the latest entries were searched. A start time makes the search
+              shorter.
+            </Empty>
+          ) : rows.length === 0 && nothingFits ? (
+            nothingFits
+          ) : rows.length === 0 ? (
             <Empty title={empty}>
               Each change is listed here with its time, its author, and the values before and after.
             </Empty>

@@ -1,7 +1,7 @@
 import { Text } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
+import type { Schemas } from '../api/client'
 import { costOf, pricesQuery, type UnitPrice } from '../api/prices'
-import type { Used } from '../api/usage'
 import { money } from '../lib/format'
 import { Panel } from './Page'
 import { Facts } from './Stat'
@@ -16,11 +16,16 @@ const UNITS: Record<string, string> = {
   bytes: 'Bytes, in and out',
 }
 
-/** What was used, at today's prices. */
-export function Cost({ used }: { used: Used }) {
+type Props = Pick<Schemas['Usage'], 'total' | 'currency'>
+
+/** The cost of a span as the server has summed it, which rounds as spend caps do, and the share of each unit. */
+export function Cost({ total, currency }: Props) {
   const query = useQuery(pricesQuery)
   return (
-    <Panel title="Cost" lead="Of the time range above, at today's prices, in the currency of the region.">
+    <Panel
+      title="Cost"
+      lead={`Of the time range above, at today's prices, in ${currency ?? 'the currency of the region'}.`}
+    >
       <Loaded query={query} height={80}>
         {(prices) => {
           const charged = prices.filter(({ micros_per_million }) => micros_per_million > 0)
@@ -31,12 +36,12 @@ export function Cost({ used }: { used: Used }) {
               </Text>
             )
           }
-          const total = charged.reduce((sum, price) => sum + costOf(used, price), 0)
           const row = (price: UnitPrice): [string, string] => [
             UNITS[price.unit] ?? price.unit,
-            `${money(costOf(used, price))} (${money(price.micros_per_million)} a million)`,
+            `${money(costOf(total.used, price))} (${money(price.micros_per_million)} a million)`,
           ]
-          return <Facts rows={[['Total', <b key="total">{money(total)}</b>], ...charged.map(row)]} />
+          const sum = <b key="total">{money(total.cost_micros)}</b>
+          return <Facts rows={[['Total', sum], ...charged.map(row)]} />
         }}
       </Loaded>
     </Panel>

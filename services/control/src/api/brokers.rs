@@ -8,6 +8,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::extract::{Auth, IdempotencyKey, IfMatch, Input, PageQuery, Paging, Path, Seen, etag};
+use super::headers::location;
 use super::problem::Answer;
 use super::{Api, AtBroker, InOrganisation, List};
 use crate::domain::{Broker, BrokerChange, NewBroker};
@@ -42,7 +43,8 @@ async fn create_broker(
     Input { value, once }: Input<NewBroker>,
 ) -> Answer<impl IntoResponse> {
     let made = api.control().create_broker(&caller, organisation, &value, &once).await?;
-    Ok((StatusCode::CREATED, etag(made.version), Json(made.value)))
+    let path = location(&["organisations", &organisation.to_string(), "brokers", &made.value.name]);
+    Ok((StatusCode::CREATED, etag(made.version), path, Json(made.value)))
 }
 
 /// A broker.

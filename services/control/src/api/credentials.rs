@@ -10,7 +10,9 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
-use super::extract::{Auth, IdempotencyKey, IfMatch, Input, PageQuery, Paging, Path, Seen, etag};
+use super::extract::{
+    Auth, IdempotencyKey, IfMatch, Input, PageQuery, Paging, Path, Query, Seen, checked_search, etag,
+};
 use super::problem::Answer;
 use super::{Api, AtBroker, List};
 use crate::domain::{BrokerRef, Credential, CredentialChange, NewCredential, Rotation};
@@ -50,16 +52,26 @@ pub(super) struct MadeCredential {
     pub(super) secret: Option<Secret>,
 }
 
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct CredentialSearch {
+    /// Prefix of the user name.
+    #[param(max_length = 1024)]
+    search: Option<String>,
+}
+
 /// Credentials of a broker.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/credentials", tag = "access",
-    params(AtBroker, PageQuery), responses((status = 200, description = "Credentials", body = List<Credential>)))]
+    params(AtBroker, CredentialSearch, PageQuery), responses((status = 200, description = "Credentials", body = List<Credential>)))]
 async fn list_credentials(
     State(api): State<Api>,
     Auth(caller): Auth,
     Path(at): Path<AtBroker>,
+    Query(CredentialSearch { search }): Query<CredentialSearch>,
     Paging(page): Paging,
 ) -> Answer<Json<List<Credential>>> {
-    Ok(List::of(api.control().credentials(&caller, &at.at(), &page).await?))
+    let search = checked_search(search.as_deref())?;
+    Ok(List::of(api.control().credentials(&caller, &at.at(), search, &page).await?))
 }
 
 /// Creates a credential, and generates a password unless you choose one.
@@ -72,8 +84,11 @@ async fn create_credential(
     Path(at): Path<AtBroker>,
     Input { value, once }: Input<NewCredential>,
 ) -> Answer<impl IntoResponse> {
-    let (made, secret) = api.control().create_credential(&caller, &at.at(), &value, &once).await?;
-    Ok((StatusCode::CREATED, etag(made.version), Json(MadeCredential { credential: made.value, secret })))
+    let at = at.at();
+    let (made, secret) = api.control().create_credential(&caller, &at, &value, &once).await?;
+    let path = at.location(&["credentials", &made.value.user]);
+    let made = (etag(made.version), path, Json(MadeCredential { credential: made.value, secret }));
+    Ok((StatusCode::CREATED, made))
 }
 
 /// A credential.

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use axum::Json;
 use utoipa::openapi::path::{Operation, Parameter, ParameterIn};
-use utoipa::openapi::schema::{Object, Schema, Type};
+use utoipa::openapi::schema::Schema;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{
     Components, ContentBuilder, InfoBuilder, License, Ref, RefOr, Response, ResponseBuilder,
@@ -15,7 +15,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::problem::{Problem, WrongField};
-use super::{Api, PATH, extract::CSRF};
+use super::{Api, PATH, extract::CSRF, headers};
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(get_openapi))
@@ -33,7 +33,8 @@ const ABOUT: &str = "Everything that can be done with Millrace: organisations, b
     they do.\n\nSign in with POST /sign-in, which sets a cookie, and send `csrf_token` of its answer in the header X-CSRF-Token with \
     each change; or make an API token, and send it as `Authorization: Bearer mlr_...`.\n\nErrors are application/problem+json \
     (RFC 9457). Lists come in pages: send `next_cursor` as `cursor`. What can be changed has an ETag: send it with \
-    If-Match. Times are unix milliseconds. An answer to a change of who may connect, of rules or of limits has the header \
+    If-Match. Times are unix milliseconds. Every answer has an X-Request-Id: give it to the operator with a \
+    question about the request. An answer to a change of who may connect, of rules or of limits has the header \
     Millrace-In-Force-At-Ms: from then on it is in force on every server that reaches the store.";
 
 /// Some generators of clients want the SPDX identifier, others show the name.
@@ -63,9 +64,11 @@ pub(crate) fn complete(mut router: OpenApiRouter<Api>) -> OpenApiRouter<Api> {
     components.add_security_scheme("cookie", SecurityScheme::ApiKey(ApiKey::Cookie(key("__Host-millrace"))));
     components.add_security_scheme("csrf", SecurityScheme::ApiKey(ApiKey::Header(key(CSRF))));
     open_parts(components);
+    headers::declare(components);
     for (status, name, title) in Problem::KINDS {
         components.responses.insert(name.into(), RefOr::T(problem(status.as_u16(), title)));
     }
+    let versioned = headers::versioned(&api.paths);
     for (path, item) in &mut api.paths.paths {
         let methods = [
             ("get", &mut item.get),
@@ -77,6 +80,7 @@ pub(crate) fn complete(mut router: OpenApiRouter<Api>) -> OpenApiRouter<Api> {
         for (method, operation) in methods {
             if let Some(operation) = operation {
                 add_problems(operation, method, path);
+                headers::describe(operation, (method, path), &versioned);
             }
         }
     }
@@ -102,14 +106,13 @@ fn open_parts(components: &mut Components) {
 
 fn problem(status: u16, title: &str) -> Response {
     let content = ContentBuilder::new().schema(Some(Ref::from_schema_name(Problem::name()))).build();
-    let mut response = ResponseBuilder::new().description(title).content("application/problem+json", content);
-    if status == 429 {
-        let header = utoipa::openapi::HeaderBuilder::new()
-            .schema(Some(Object::with_type(Type::Integer)))
-            .description(Some("Seconds after which to try again"));
-        response = response.header("Retry-After", header.build());
+    let mut response =
+        ResponseBuilder::new().description(title).content("application/problem+json", content).build();
+    headers::add(&mut response, "X-Request-Id");
+    if matches!(status, 429 | 503) {
+        headers::add(&mut response, "Retry-After");
     }
-    response.build()
+    response
 }
 
 /// The problems with which an operation may end, by its method, path and parameters.

@@ -21,7 +21,9 @@ use super::json;
 use super::problem::{Answer, Problem};
 use super::query;
 use crate::domain::{Caller, Once, PageRequest, Precondition, RequestSource, Who, shortened};
-use crate::limits::{BODY_BYTES_MAX, CURSOR_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX, PAGE_ROWS, PAGE_ROWS_MAX};
+use crate::limits::{
+    BODY_BYTES_MAX, CURSOR_BYTES_MAX, IDEMPOTENCY_KEY_BYTES_MAX, PAGE_ROWS, PAGE_ROWS_MAX, SEARCH_BYTES_MAX,
+};
 use crate::secret::Secret;
 
 /// Header that the console's scripts send with the web session's CSRF token.
@@ -220,6 +222,14 @@ impl FromRequestParts<Api> for Paging {
             |cursor| URL_SAFE_NO_PAD.decode(cursor).ok().filter(|bytes| bytes.len() <= CURSOR_BYTES_MAX);
         let after = cursor.map(|cursor| decode(cursor).ok_or_else(wrong)).transpose()?;
         Ok(Self(PageRequest { after, limit }))
+    }
+}
+
+/// The prefix that a search asks for. No name of the store is longer than this bound.
+pub(crate) fn checked_search(search: Option<&str>) -> Answer<Option<&str>> {
+    match search.is_some_and(|search| search.len() > SEARCH_BYTES_MAX) {
+        true => Err(query::wrong("search", &format!("has more than {SEARCH_BYTES_MAX} bytes"))),
+        false => Ok(search),
     }
 }
 

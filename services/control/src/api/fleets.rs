@@ -134,8 +134,10 @@ async fn create_claim_token(
     Path(at): Path<AtBroker>,
     Input { value, once }: Input<NewClaimToken>,
 ) -> Answer<impl IntoResponse> {
-    let (claim_token, secret) = api.control().create_claim_token(&caller, &at.at(), &value, &once).await?;
-    Ok((StatusCode::CREATED, Json(MadeClaimToken { claim_token, secret })))
+    let at = at.at();
+    let (claim_token, secret) = api.control().create_claim_token(&caller, &at, &value, &once).await?;
+    let path = at.location(&["claim-tokens", &claim_token.id.to_string()]);
+    Ok((StatusCode::CREATED, path, Json(MadeClaimToken { claim_token, secret })))
 }
 
 /// A claim token.

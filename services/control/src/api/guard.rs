@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::Api;
 use super::problem::Problem;
+use super::request_id::with_id;
 use crate::domain::Caller;
 use crate::limits::{IN_FORCE_MS, REQUEST_TIME_MAX};
 
@@ -24,7 +25,7 @@ const HEADERS: [(header::HeaderName, &str); 5] = [
 ];
 
 /// Time at which a change is in force on all pods that can reach the store, in unix milliseconds.
-const IN_FORCE_AT: header::HeaderName = header::HeaderName::from_static("millrace-in-force-at-ms");
+pub(super) const IN_FORCE_AT: header::HeaderName = header::HeaderName::from_static("millrace-in-force-at-ms");
 
 #[derive(Clone, Default)]
 pub(crate) struct Known(pub(crate) Arc<OnceLock<Caller>>);
@@ -35,6 +36,7 @@ pub(crate) fn around(router: Router<Api>, api: &Api) -> Router<Api> {
         .layer(from_fn_with_state(api.clone(), say_when))
         .layer(from_fn(in_time))
         .layer(from_fn(with_headers))
+        .layer(from_fn(with_id))
 }
 
 async fn note_denials(State(api): State<Api>, mut request: Request, next: Next) -> Response {
@@ -78,7 +80,8 @@ async fn say_when(State(api): State<Api>, request: Request, next: Next) -> Respo
     response
 }
 
-fn is_read_by_pods(path: &str) -> bool {
+/// Whether a change at this path, or at paths of this form, is one that pods read.
+pub(super) fn is_read_by_pods(path: &str) -> bool {
     let Some((_, of_broker)) = path.split_once("/brokers/") else { return false };
     let mut parts = of_broker.split('/').skip(1);
     parts.next().is_none_or(|part| READ_BY_PODS.contains(&part) || matches!(part, "suspend" | "resume"))

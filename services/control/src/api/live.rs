@@ -17,7 +17,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
-use super::extract::{Auth, PageQuery, Paging, Path, Query};
+use super::extract::{Auth, PageQuery, Paging, Path, Query, checked_search};
 use super::problem::Answer;
 use super::{Api, AtBroker, List, streams};
 use crate::domain::{BrokerRef, Caller, LiveBroker, Permission};
@@ -187,19 +187,29 @@ fn traced(event: &TraceEvent) -> Event {
     made.unwrap_or_else(|_| Event::default().comment("an event that cannot be written"))
 }
 
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct SessionSearch {
+    /// Prefix of the client id.
+    #[param(max_length = 1024)]
+    search: Option<String>,
+}
+
 /// Sessions that outlive their connection.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/sessions", tag = "clients",
-    params(AtBroker, PageQuery), responses((status = 200, description = "Sessions", body = List<Session>)))]
+    params(AtBroker, SessionSearch, PageQuery), responses((status = 200, description = "Sessions", body = List<Session>)))]
 async fn list_sessions(
     State(api): State<Api>,
     Auth(caller): Auth,
     Path(at): Path<AtBroker>,
+    Query(SessionSearch { search }): Query<SessionSearch>,
     Paging(page): Paging,
 ) -> Answer<Json<List<Session>>> {
+    let search = checked_search(search.as_deref())?;
     let organisation = at.organisation;
     let broker = open(&api, &caller, at.at(), Permission::ClientsRead).await?;
     let _turn = api.budget().turn(organisation).await?;
-    Ok(List::of(api.live().sessions(&broker, &page).await?))
+    Ok(List::of(api.live().sessions(&broker, search, &page).await?))
 }
 
 /// A session.

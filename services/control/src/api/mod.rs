@@ -18,6 +18,7 @@ mod describe;
 mod extract;
 mod fleets;
 mod guard;
+mod headers;
 mod incidents;
 mod json;
 mod live;
@@ -32,6 +33,7 @@ mod problem;
 mod query;
 mod rates;
 mod region;
+mod request_id;
 mod request_metrics;
 mod second_factor;
 mod spend;
@@ -46,7 +48,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::Request;
-use axum::http::StatusCode;
+use axum::http::{HeaderName, StatusCode};
 use axum::middleware::{Next, from_fn};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -230,6 +232,15 @@ pub(crate) struct AtBroker {
     organisation: Uuid,
     /// Name of the broker.
     broker: String,
+}
+
+impl BrokerRef {
+    /// The header `Location` of something of this broker.
+    fn location(&self, segments: &[&str]) -> [(HeaderName, String); 1] {
+        let organisation = self.organisation.to_string();
+        let broker = ["organisations", &organisation, "brokers", &self.name];
+        headers::location(&[&broker[..], segments].concat())
+    }
 }
 
 impl AtBroker {

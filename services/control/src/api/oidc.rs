@@ -7,6 +7,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::IntoResponse;
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
 use utoipa::{IntoParams, ToSchema};
@@ -15,6 +16,7 @@ use utoipa_axum::routes;
 
 use super::cookie::{self, Cookie};
 use super::extract::{Auth, Coming, From, Input, Path, Query};
+use super::headers::location;
 use super::problem::{Answer, Problem};
 use super::{Api, List, accounts::with_cookie};
 use crate::domain::{ConnectIdentity, LinkedIdentity, Page, SignUpBy, Who};
@@ -285,11 +287,11 @@ async fn confirm_identity(
     State(api): State<Api>,
     Auth(caller): Auth,
     headers: HeaderMap,
-) -> Answer<(StatusCode, HeaderMap, Json<LinkedIdentity>)> {
+) -> Answer<impl IntoResponse> {
     let identity = api.control().confirm(&caller, &link(&api, &headers)?).await?;
     let mut headers = HeaderMap::new();
     with_cookie(&api, &mut headers, Cookie::Link, None)?;
-    Ok((StatusCode::CREATED, headers, Json(identity)))
+    Ok((StatusCode::CREATED, headers, location(&["me", "identities", &identity.id]), Json(identity)))
 }
 
 #[derive(Deserialize, IntoParams)]

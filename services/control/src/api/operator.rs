@@ -21,6 +21,7 @@ use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::local::is_from_here;
+use super::organisations::AuditQuery;
 use super::problem::{Answer, Problem};
 use super::usage::UsageQuery;
 use super::{List, json};
@@ -92,6 +93,7 @@ pub fn operator_router(control: Control, operations: Arc<dyn Operations>, token:
         .layer(from_fn_with_state(operators.clone(), authenticate))
         .layer(from_fn(super::guard::in_time))
         .layer(from_fn(super::guard::with_headers))
+        .layer(from_fn(super::request_id::with_id))
         .with_state(operators)
 }
 
@@ -247,15 +249,16 @@ async fn list_former_tenants(
 
 /// The audit log of a tenant or a deleted tenant, the latest entry first.
 #[utoipa::path(get, path = "/tenants/{tenant}/audit", tag = "operator",
-    params(("tenant" = Uuid, Path, description = "Id of the organisation."), TenantsQuery),
+    params(("tenant" = Uuid, Path, description = "Id of the organisation."), AuditQuery, TenantsQuery),
     responses((status = 200, description = "Entries", body = List<AuditEntry>)))]
 async fn list_tenant_audit_entries(
     State(operators): State<Operators>,
     Id(tenant): Id,
     request: Request,
 ) -> Answer<Json<List<AuditEntry>>> {
-    let page = page(&request.into_parts().0)?;
-    Ok(List::of(operators.0.control.tenant_audit_log(tenant, &page).await?))
+    let request = request.into_parts().0;
+    let (filter, page) = (query::<AuditQuery>(&request)?.filter()?, page(&request)?);
+    Ok(List::of(operators.0.control.tenant_audit_log(tenant, &filter, &page).await?))
 }
 
 /// The usage of a tenant or a deleted tenant.

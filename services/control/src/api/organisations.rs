@@ -10,13 +10,15 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use uuid::Uuid;
 
-use super::extract::{Auth, IdempotencyKey, IfMatch, Input, PageQuery, Paging, Path, Seen, etag};
+use super::extract::{Auth, IdempotencyKey, IfMatch, Input, PageQuery, Paging, Path, Query, Seen, etag};
+use super::headers::location;
 use super::problem::Answer;
-use super::{Api, InOrganisation, List};
+use super::{Api, InOrganisation, List, query};
 use crate::domain::{
-    AuditEntry, Invitation, Member, MemberChange, Membership, NewInvitation, NewOrganisation, Once,
-    Organisation, Permission,
+    AuditEntry, AuditFilter, Invitation, Member, MemberChange, Membership, NewInvitation, NewOrganisation,
+    Once, Organisation, Permission,
 };
+use crate::limits::SEARCH_BYTES_MAX;
 use crate::secret::Secret;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
@@ -93,7 +95,8 @@ async fn create_organisation(
     Input { value, once }: Input<NewOrganisation>,
 ) -> Answer<impl IntoResponse> {
     let made = api.control().create_organisation(&caller, &value, &once).await?;
-    Ok((StatusCode::CREATED, etag(made.version), Json(made.value)))
+    let path = location(&["organisations", &made.value.id.to_string()]);
+    Ok((StatusCode::CREATED, etag(made.version), path, Json(made.value)))
 }
 
 /// An organisation.
@@ -201,7 +204,9 @@ async fn invite(
         api.rates().invitation(organisation, caller.person(), &value.email)?;
     }
     let (invitation, token) = api.control().invite(&caller, organisation, &value, &once).await?;
-    Ok((StatusCode::CREATED, Json(MadeInvitation { invitation, token })))
+    let id = invitation.id.to_string();
+    let path = location(&["organisations", &organisation.to_string(), "invitations", &id]);
+    Ok((StatusCode::CREATED, path, Json(MadeInvitation { invitation, token })))
 }
 
 /// Revokes an invitation.
@@ -229,30 +234,63 @@ async fn accept_invitation(
     Ok(Json(Joined { organisation }))
 }
 
-/// The audit log, the latest entry first.
-#[utoipa::path(get, path = "/organisations/{organisation}/audit", tag = "organisations", params(InOrganisation, PageQuery),
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct AuditQuery {
+    /// Prefix of the actor's e-mail address or name, in any case of letters; or the actor's id.
+    #[param(max_length = 1024)]
+    actor: Option<String>,
+    /// Prefix of the action: `credential.` finds all changes of credentials.
+    #[param(max_length = 1024, example = "credential.")]
+    action: Option<String>,
+    /// Earliest time in unix milliseconds.
+    #[param(maximum = 253_402_300_799_999_u64)]
+    from: Option<u64>,
+    /// Latest time (exclusive) in unix milliseconds.
+    #[param(maximum = 253_402_300_799_999_u64)]
+    to: Option<u64>,
+}
+
+impl AuditQuery {
+    pub(super) fn filter(&self) -> Answer<AuditFilter> {
+        for (name, text) in [("actor", &self.actor), ("action", &self.action)] {
+            if text.as_ref().is_some_and(|text| text.len() > SEARCH_BYTES_MAX) {
+                return Err(query::wrong(name, &format!("has more than {SEARCH_BYTES_MAX} bytes")));
+            }
+        }
+        Ok(AuditFilter::new(self.actor.as_deref(), self.action.as_deref(), self.from, self.to))
+    }
+}
+
+/// The audit log, the latest entry first. A request with a filter reads at most 2,000 entries: its page may be empty
+/// and still have a `next_cursor`.
+#[utoipa::path(get, path = "/organisations/{organisation}/audit", tag = "organisations", params(InOrganisation, AuditQuery, PageQuery),
     responses((status = 200, description = "Entries", body = List<AuditEntry>)))]
 async fn list_audit_entries(
     State(api): State<Api>,
     Auth(caller): Auth,
     Path(InOrganisation { organisation }): Path<InOrganisation>,
+    Query(query): Query<AuditQuery>,
     Paging(page): Paging,
 ) -> Answer<Json<List<AuditEntry>>> {
+    let filter = query.filter()?;
     api.control().may(&caller, organisation, Permission::AuditRead).await?;
     let _turn = api.budget().turn(organisation).await?;
-    Ok(List::of(api.control().audit_log(&caller, organisation, &page).await?))
+    Ok(List::of(api.control().audit_log(&caller, organisation, &filter, &page).await?))
 }
 
 /// The audit log of your account, the latest entry first: sign-ins, refused sign-ins, changes of its password, second
 /// factor and identities. Your organisations see the same entries.
-#[utoipa::path(get, path = "/me/audit", tag = "people", params(PageQuery),
+#[utoipa::path(get, path = "/me/audit", tag = "people", params(AuditQuery, PageQuery),
     responses((status = 200, description = "Entries", body = List<AuditEntry>)))]
 async fn list_own_audit_entries(
     State(api): State<Api>,
     Auth(caller): Auth,
+    Query(query): Query<AuditQuery>,
     Paging(page): Paging,
 ) -> Answer<Json<List<AuditEntry>>> {
+    let filter = query.filter()?;
     // The turns of a person are counted like those of an organisation.
     let _turn = api.budget().turn(caller.id()).await?;
-    Ok(List::of(api.control().own_audit_log(&caller, &page).await?))
+    Ok(List::of(api.control().own_audit_log(&caller, &filter, &page).await?))
 }

@@ -116,7 +116,9 @@ macro_rules! parts {
                 let at = BrokerRef { organisation, name: broker };
                 let (version, is_new) =
                     api.control().put_part(&caller, &at, &name, &$record::from(value), seen).await?;
-                Ok((if is_new { StatusCode::CREATED } else { StatusCode::NO_CONTENT }, etag(version)))
+                let path = is_new.then(|| at.location(&[$path, &name]));
+                let status = if is_new { StatusCode::CREATED } else { StatusCode::NO_CONTENT };
+                Ok((status, etag(version), path, ()))
             }
 
             #[utoipa::path(delete, summary = concat!("Removes a ", $one, "."), path = concat!("/organisations/{organisation}/brokers/{broker}/", $path, "/{name}"), tag = $tag,

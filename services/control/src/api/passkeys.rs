@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use axum::response::IntoResponse;
 use serde::Deserialize;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
@@ -11,6 +12,7 @@ use uuid::Uuid;
 
 use super::accounts::{WebSession, welcome};
 use super::extract::{Auth, Coming, From, IdempotencyKey, Input, Path};
+use super::headers::location;
 use super::problem::{Answer, Problem};
 use super::{Api, List};
 use crate::domain::{
@@ -84,9 +86,10 @@ async fn add_passkey(
     Auth(caller): Auth,
     From(address): From,
     Input { value, once }: Input<NewPasskey, PASSKEY_BODY_BYTES_MAX>,
-) -> Answer<(StatusCode, Json<PasskeyAdded>)> {
+) -> Answer<impl IntoResponse> {
     api.rates().password(address)?;
-    Ok((StatusCode::CREATED, Json(api.control().add_passkey(&caller, &value, &once).await?)))
+    let added = api.control().add_passkey(&caller, &value, &once).await?;
+    Ok((StatusCode::CREATED, location(&["me", "passkeys", &added.passkey.id.to_string()]), Json(added)))
 }
 
 /// Makes a challenge by which you confirm a change of your account with a passkey instead of a code.

@@ -6,7 +6,9 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tracing::error;
 use utoipa::ToSchema;
+use uuid::Uuid;
 
+use super::request_id;
 use crate::domain::{Error, PasskeyRequest};
 use crate::live::LiveError;
 use millrace_layers::Error as LayerError;
@@ -31,8 +33,12 @@ pub(crate) struct Problem {
     /// With `second-factor-required`, for an account with passkeys: the challenge for one of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     passkey: Option<Box<PasskeyRequest>>,
+    /// With a status of 500 or more: the id of the request, by which the server's log names it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Uuid>)]
+    request_id: Option<Box<Uuid>>,
     #[serde(skip)]
-    retry_after_s: Option<u64>,
+    retry_after_s: Option<u32>,
 }
 
 /// An invalid field of a request.
@@ -93,6 +99,7 @@ impl Problem {
             detail: detail.into(),
             fields: Vec::new(),
             passkey: None,
+            request_id: status.is_server_error().then(request_id::current).flatten().map(Box::new),
             retry_after_s: None,
         }
     }
@@ -115,14 +122,16 @@ impl Problem {
 
     pub(crate) fn later(seconds: u64) -> Self {
         let detail = format!("there were too many requests like this one: try again in {seconds} s");
-        Self { retry_after_s: Some(seconds), ..Self::new(StatusCode::TOO_MANY_REQUESTS, detail) }
+        let retry_after_s = Some(u32::try_from(seconds).unwrap_or(u32::MAX));
+        Self { retry_after_s, ..Self::new(StatusCode::TOO_MANY_REQUESTS, detail) }
     }
 
     fn internal(what: &Error) -> Self {
-        error!(error = %what, "a request could not be answered");
+        let request_id = request_id::current().map(tracing::field::display);
+        error!(error = %what, request_id, "a request could not be answered");
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
-            "the server's log says more: try again, or ask who runs it",
+            "the server's log says more: try again, or give request_id to the operator",
         )
     }
 

@@ -1,4 +1,4 @@
-//! Routes of the region: its name, its domain and its prices.
+//! Routes of the region: its name, its domain, its prices and its plans.
 
 use axum::Json;
 use axum::extract::State;
@@ -10,10 +10,13 @@ use utoipa_axum::routes;
 use super::Api;
 use super::extract::Auth;
 use super::problem::Answer;
-use crate::domain::UnitPrice;
+use crate::domain::{TenantPlan, UnitPrice};
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::new().routes(routes!(list_regions)).routes(routes!(list_prices))
+    OpenApiRouter::new()
+        .routes(routes!(list_regions))
+        .routes(routes!(list_prices))
+        .routes(routes!(list_plans))
 }
 
 #[derive(Serialize, ToSchema)]
@@ -34,6 +37,14 @@ struct Regions {
 struct PriceList {
     /// The price of each unit of usage.
     items: Vec<UnitPrice>,
+    /// ISO 4217 code of the currency; null: the operator has not set it.
+    #[schema(example = "EUR")]
+    currency: Option<String>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct TenantPlans {
+    items: Vec<TenantPlan>,
 }
 
 /// Regions for brokers. This server is part of one.
@@ -46,5 +57,14 @@ async fn list_regions(State(api): State<Api>, Auth(_): Auth) -> Answer<Json<Regi
 /// The prices of usage.
 #[utoipa::path(get, path = "/prices", tag = "region", responses((status = 200, description = "Prices", body = PriceList)))]
 async fn list_prices(State(api): State<Api>, Auth(_): Auth) -> Answer<Json<PriceList>> {
-    Ok(Json(PriceList { items: api.control().price_list() }))
+    let (items, currency) = (api.control().price_list(), api.control().currency());
+    Ok(Json(PriceList { items, currency }))
+}
+
+/// The plans of the region that you may see: public ones, and those of your organisations. A plan bounds the limits of
+/// its tenants' brokers.
+#[utoipa::path(get, path = "/plans", operation_id = "list_tenant_plans", tag = "region",
+    responses((status = 200, description = "Plans", body = TenantPlans)))]
+async fn list_plans(State(api): State<Api>, Auth(caller): Auth) -> Answer<Json<TenantPlans>> {
+    Ok(Json(TenantPlans { items: api.control().plans_for(&caller).await? }))
 }

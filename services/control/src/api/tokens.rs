@@ -11,6 +11,7 @@ use utoipa_axum::routes;
 use uuid::Uuid;
 
 use super::extract::{Auth, IdempotencyKey, Input, PageQuery, Paging, Path};
+use super::headers::location;
 use super::problem::Answer;
 use super::{Api, InOrganisation, List};
 use crate::domain::{NewToken, Once, OwnToken, Token};
@@ -70,7 +71,8 @@ async fn create_token(
     Input { value, once }: Input<NewToken>,
 ) -> Answer<impl IntoResponse> {
     let (token, secret) = api.control().create_token(&caller, organisation, &value, &once).await?;
-    Ok((StatusCode::CREATED, Json(MadeToken { token, secret })))
+    let path = location(&["organisations", &organisation.to_string(), "tokens", &token.id.to_string()]);
+    Ok((StatusCode::CREATED, path, Json(MadeToken { token, secret })))
 }
 
 /// Removes an API token: from then on it opens nothing.

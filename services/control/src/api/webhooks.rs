@@ -14,13 +14,15 @@ use super::parts::AtPart;
 use super::problem::Answer;
 use super::{Api, List};
 use crate::domain::{
-    BrokerRef, DeadLetter, DeadLetterCount, KeyRotation, RotatedKey, Settling, WebhookStatus, Which,
+    BrokerRef, DeadLetter, DeadLetterCount, KeyRotation, RotatedKey, Settling, WebhookDelivery,
+    WebhookStatus, Which,
 };
 use crate::secret::Secret;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(webhook_status))
+        .routes(routes!(list_webhook_deliveries))
         .routes(routes!(rotate_webhook_key))
         .routes(routes!(test_webhook))
         .routes(routes!(list_dead_letters, remove_dead_letters))
@@ -58,6 +60,19 @@ async fn webhook_status(
 ) -> Answer<Json<WebhookStatus>> {
     let (at, name) = at.split();
     Ok(Json(api.control().webhook_status(&caller, &at, &name).await?))
+}
+
+/// The last 100 attempts to deliver events to a webhook, the latest first.
+#[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/webhooks/{name}/deliveries", tag = "webhooks",
+    params(AtPart), responses((status = 200, description = "The attempts", body = List<WebhookDelivery>)))]
+async fn list_webhook_deliveries(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtPart>,
+) -> Answer<Json<List<WebhookDelivery>>> {
+    let (at, name) = at.split();
+    let items = api.control().webhook_deliveries(&caller, &at, &name).await?;
+    Ok(Json(List { items, next_cursor: None }))
 }
 
 /// The signing keys of a webhook, with the generated one.

@@ -17,6 +17,7 @@ use super::{
     BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, Who, authorise, former,
     members,
 };
+use crate::limits::{AUDIT_LATE_MS, AUDIT_SCAN_BYTES_MAX, AUDIT_SCAN_ROWS, AUDIT_SCAN_ROWS_MAX};
 
 /// The person or program that did something.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -69,6 +70,15 @@ pub struct AuditEntry {
     pub target: String,
     /// Further facts. They never contain a secret.
     pub details: serde_json::Map<String, Value>,
+}
+
+/// Which entries of an audit log to read; the default is all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuditFilter {
+    actor: Option<String>,
+    action: Option<String>,
+    from_ms: Option<u64>,
+    to_ms: Option<u64>,
 }
 
 impl Actor {
@@ -148,12 +158,13 @@ impl Control {
         &self,
         caller: &Caller,
         organisation: Uuid,
+        filter: &AuditFilter,
         page: &PageRequest,
     ) -> Result<Page<AuditEntry>> {
         let before = page.after.as_deref().map(position).transpose()?;
         self.look(|tx| async move {
             authorise(&tx, caller, organisation, Permission::AuditRead, Read::Snapshot).await?;
-            entries(&tx, organisation, before, page.limit).await
+            entries(&tx, organisation, filter, (before, page.limit)).await
         })
         .await
     }
@@ -161,34 +172,97 @@ impl Control {
     pub(crate) async fn own_audit_log(
         &self,
         caller: &Caller,
+        filter: &AuditFilter,
         page: &PageRequest,
     ) -> Result<Page<AuditEntry>> {
         let (user, _) = person_of(caller)?;
         let before = page.after.as_deref().map(position).transpose()?;
-        self.look(|tx| async move { entries(&tx, user, before, page.limit).await }).await
+        self.look(|tx| async move { entries(&tx, user, filter, (before, page.limit)).await }).await
     }
 
     /// The same as [`Control::audit_log`] for operators, who may also read a deleted organisation's log.
-    pub async fn tenant_audit_log(&self, id: Uuid, page: &PageRequest) -> Result<Page<AuditEntry>> {
+    pub async fn tenant_audit_log(
+        &self,
+        id: Uuid,
+        filter: &AuditFilter,
+        page: &PageRequest,
+    ) -> Result<Page<AuditEntry>> {
         let before = page.after.as_deref().map(position).transpose()?;
         self.look(|tx| async move {
             former::is_known(&tx, id).await?;
-            entries(&tx, id, before, page.limit).await
+            entries(&tx, id, filter, (before, page.limit)).await
         })
         .await
     }
 }
 
+/// The latest entries before a position that the filter lets through. The rows that a filtered read takes are bounded,
+/// so its page may end early, even without an entry: its cursor goes on from there.
 async fn entries(
     tx: &Transaction,
-    organisation: Uuid,
-    before: Option<Position>,
-    limit: usize,
+    log: Uuid,
+    filter: &AuditFilter,
+    (mut before, limit): (Option<Position>, usize),
 ) -> Result<Page<AuditEntry>> {
-    let (rows, more) = audit::page(tx, organisation.as_bytes(), before, limit).await?;
-    let items: Vec<AuditEntry> = rows.iter().map(|(at, row)| entry(*at, row)).collect::<Result<_>>()?;
-    let next = items.last().filter(|_| more).map(|last| last.id.clone().into_bytes());
-    Ok(Page { items, next })
+    let (mut items, mut rows_read, mut bytes_read) = (Vec::new(), 0, 0);
+    let is_filtered = *filter != AuditFilter::default();
+    let at_once = if is_filtered { AUDIT_SCAN_ROWS } else { limit };
+    loop {
+        let (rows, more) = audit::page(tx, log.as_bytes(), before, at_once).await?;
+        let last = rows.last().map(|(at, _)| *at);
+        rows_read += rows.len();
+        for (at, row) in rows {
+            bytes_read += row.len();
+            let entry = entry(at, &row)?;
+            if filter.is_too_early(&entry) {
+                return Ok(Page { items, next: None });
+            }
+            if filter.lets(&entry) {
+                items.push(entry);
+            }
+            if items.len() == limit {
+                let is_last = Some(at) == last && !more;
+                return Ok(Page { items, next: (!is_last).then(|| cursor(at)) });
+            }
+        }
+        before = last;
+        if !more || rows_read >= AUDIT_SCAN_ROWS_MAX || bytes_read >= AUDIT_SCAN_BYTES_MAX {
+            return Ok(Page { items, next: last.filter(|_| more).map(cursor) });
+        }
+    }
+}
+
+impl AuditFilter {
+    /// Empty texts let everything through. The comparison ignores the case of letters.
+    pub(crate) fn new(
+        actor: Option<&str>,
+        action: Option<&str>,
+        from_ms: Option<u64>,
+        to_ms: Option<u64>,
+    ) -> Self {
+        let text = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_lowercase);
+        Self { actor: text(actor), action: text(action), from_ms, to_ms }
+    }
+
+    fn lets(&self, entry: &AuditEntry) -> bool {
+        let is_actor = |wanted: &String| {
+            entry.actor.name.to_lowercase().starts_with(wanted)
+                || entry.actor.id.is_some_and(|id| id.to_string() == *wanted)
+        };
+        self.actor.as_ref().is_none_or(is_actor)
+            && self.action.as_ref().is_none_or(|wanted| entry.action.starts_with(wanted))
+            && self.from_ms.is_none_or(|from_ms| entry.at_ms >= from_ms)
+            && self.to_ms.is_none_or(|to_ms| entry.at_ms < to_ms)
+    }
+
+    /// Whether all entries before this one are earlier than the wanted time.
+    fn is_too_early(&self, entry: &AuditEntry) -> bool {
+        self.from_ms.is_some_and(|from_ms| entry.at_ms.saturating_add(AUDIT_LATE_MS) < from_ms)
+    }
+}
+
+fn cursor(at: Position) -> Vec<u8> {
+    URL_SAFE_NO_PAD.encode(at.0).into_bytes()
 }
 
 fn entry(at: Position, row: &[u8]) -> Result<AuditEntry> {

@@ -110,12 +110,15 @@ impl Control {
         &self,
         caller: &Caller,
         at: &BrokerRef,
+        search: Option<&str>,
         page: &PageRequest,
     ) -> Result<Page<Credential>> {
+        let start = search.unwrap_or_default().as_bytes();
         self.look(|tx| async move {
             let broker = brokers::find(&tx, caller, at, Permission::AccessRead, Read::Snapshot).await?;
             let all = accounts::credentials(broker.id);
-            let rows = all.page(&tx, page.after.as_deref(), page.limit, Read::Snapshot).await?;
+            let after = page.after.as_deref();
+            let rows = all.page_beginning_with(&tx, start, after, page.limit, Read::Snapshot).await?;
             Ok(Page::of(rows, |_, record: Document<model::Credential>| shown(&record.value)))
         })
         .await

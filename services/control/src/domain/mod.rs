@@ -64,7 +64,7 @@ pub use access::AccessSettings;
 pub use access_test::{AccessAnswer, AccessQuestion, DecidedBy, TestedAction};
 pub use account_links::{AddressChange, LinkToken, NewPasswordByLink, ResetLink, ResetRequest};
 pub use accounts::{Me, Membership, NewPassword, SignIn, SignUp, SignedIn, SignedUp, User, UserChange};
-pub use audit::{Actor, ActorKind, AuditEntry};
+pub use audit::{Actor, ActorKind, AuditEntry, AuditFilter};
 pub use brokers::{Broker, BrokerChange, NewBroker};
 pub use caller::{Caller, Permission, Role};
 pub use change::Once;
@@ -88,9 +88,9 @@ pub use passkeys::{
     NewPasskey, Passkey, PasskeyAdded, PasskeyAssertion, PasskeyChange, PasskeyCreation, PasskeyCredential,
     PasskeyRequest,
 };
-pub use plans::{NewPlan, Plan, PlanChoice};
+pub use plans::{NewPlan, Plan, PlanChoice, TenantPlan};
 pub use post::{MailMessage, Mailer};
-pub use prices::{Price, Prices, UnitPrice};
+pub use prices::{Currency, Price, Prices, UnitPrice};
 pub use second_factor::{DeviceKey, FirstCode, Proof, RecoveryCodes, SecondFactor, SecondFactorRemoval};
 pub use sign_ups::Confirmation;
 pub use spend::{CapAction, NewSpendCap, SpendCap};
@@ -99,7 +99,9 @@ pub use usage::{BrokerUsage, Losses, OrganisationUsage, Span, Usage, UsageStep, 
 pub use visit::{LiveBroker, Visit};
 pub use visitors::{ConnectIdentity, LinkedIdentity};
 pub use web_sessions::{RequestSource, SignInSession};
-pub use webhooks::{DeadLetter, DeadLetterCount, KeyRotation, RotatedKey, WebhookFailure, WebhookStatus};
+pub use webhooks::{
+    DeadLetter, DeadLetterCount, KeyRotation, RotatedKey, WebhookDelivery, WebhookFailure, WebhookStatus,
+};
 
 pub(crate) use brokers::BrokerRef;
 pub(crate) use caller::Who;
@@ -138,6 +140,7 @@ struct Inner {
     sign_up_by: SignUpBy,
     passwords: Semaphore,
     prices: OnceLock<Prices>,
+    currency: OnceLock<Currency>,
     reach: OnceLock<Reach>,
     post: OnceLock<Post>,
     /// For links that an operator passes on.
@@ -161,6 +164,7 @@ impl Control {
             sign_up_by,
             passwords,
             prices: OnceLock::new(),
+            currency: OnceLock::new(),
             reach: OnceLock::new(),
             post: OnceLock::new(),
             console: OnceLock::new(),
@@ -171,6 +175,11 @@ impl Control {
     /// Without a call usage is free; only the first call counts.
     pub fn charge(&self, prices: Prices) {
         let _ = self.0.prices.set(prices);
+    }
+
+    /// The currency of the prices. Only the first call counts.
+    pub fn charge_in(&self, currency: Currency) {
+        let _ = self.0.currency.set(currency);
     }
 
     /// Makes sign-ups confirm their e-mail address by a mailed link to this server at `url`; only the first call
@@ -201,6 +210,10 @@ impl Control {
 
     fn prices(&self) -> Prices {
         self.0.prices.get().copied().unwrap_or_default()
+    }
+
+    pub(crate) fn currency(&self) -> Option<String> {
+        self.0.currency.get().map(Currency::to_string)
     }
 
     pub(crate) fn sign_up_by(&self) -> SignUpBy {

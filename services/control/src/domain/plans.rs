@@ -18,7 +18,9 @@ use uuid::Uuid;
 use super::change::Change;
 use super::check::{Fields, room};
 use super::usage::read_all_of;
-use super::{Control, Error, Once, Result, Role, Tenant, access, members, operator, organisations::Record};
+use super::{
+    Caller, Control, Error, Once, Result, Role, Tenant, Who, access, members, operator, organisations::Record,
+};
 use crate::limits::{PAGE_ROWS, PLANS_MAX};
 
 const DEFAULT: &str = "default";
@@ -29,6 +31,20 @@ pub struct Plan {
     pub name: String,
     /// Upper bounds of a broker's limits. The server's own limit holds where one is null.
     pub ceiling: Limits,
+    /// Whether every tenant sees the plan in `GET /plans`. A tenant always sees its own plan.
+    #[serde(default)]
+    pub is_public: bool,
+}
+
+/// A plan as tenants see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct TenantPlan {
+    #[schema(example = "small")]
+    pub name: String,
+    /// Upper bounds of a broker's limits. The server's own limit holds where one is null.
+    pub ceiling: Limits,
+    /// Your organisations with this plan.
+    pub organisations: Vec<Uuid>,
 }
 
 /// The ceilings of a plan.
@@ -37,6 +53,8 @@ pub struct Plan {
 pub struct NewPlan {
     /// Upper bounds of a broker's limits. The server's own limit holds where one is null or left out.
     pub ceiling: Limits,
+    /// Whether every tenant sees the plan. Left out: it stays as it is, and a new plan is seen by its tenants alone.
+    pub is_public: Option<bool>,
 }
 
 /// The plan of a tenant.
@@ -57,14 +75,33 @@ impl Control {
         .await
     }
 
+    /// The plans that every tenant may see, and those of the caller's organisations, in order of names.
+    pub(crate) async fn plans_for(&self, caller: &Caller) -> Result<Vec<TenantPlan>> {
+        self.look(|tx| async move {
+            let mut own = Vec::new();
+            for id in organisations_of(&tx, caller).await? {
+                own.push((id, operator::found(&tx, id).await?.plan));
+            }
+            let page = accounts::plans().page::<Plan>(&tx, None, PLANS_MAX, Read::Snapshot).await?;
+            let shown = page.items.into_iter().filter_map(|(_, plan)| {
+                let Plan { name, ceiling, is_public } = plan.value;
+                let has_it = |(_, plan): &&(Uuid, Option<String>)| plan.as_ref() == Some(&name);
+                let organisations: Vec<Uuid> = own.iter().filter(has_it).map(|(id, _)| *id).collect();
+                let is_shown = is_public || !organisations.is_empty();
+                is_shown.then_some(TenantPlan { name, ceiling, organisations })
+            });
+            Ok(shown.collect())
+        })
+        .await
+    }
+
     /// Copies the ceiling into the brokers of each tenant with this plan, one tenant at a time.
     pub async fn set_plan(&self, name: &str, input: &NewPlan, address: Option<IpAddr>) -> Result<Plan> {
         let mut fields = Fields::default();
         fields.name("name", name);
         fields.done()?;
         input.ceiling.validate()?;
-        let plan = &Plan { name: name.into(), ceiling: input.ceiling.clone() };
-        let before = self.look(|tx| async move {
+        let plan = self.look(|tx| async move {
             let all = accounts::plans();
             let page = all.page::<Plan>(&tx, None, PLANS_MAX, Read::Serializable).await?;
             let count = page.items.len();
@@ -72,10 +109,14 @@ impl Control {
             if known.is_none() {
                 room(count, PLANS_MAX, "plans")?;
             }
-            all.put(&tx, name.as_bytes(), plan).await?;
-            Ok(known.map(|(_, known)| known.value.ceiling))
+            let before = known.map(|(_, known)| known.value);
+            let was_public = before.as_ref().is_some_and(|before| before.is_public);
+            let is_public = input.is_public.unwrap_or(was_public);
+            let plan = Plan { name: name.into(), ceiling: input.ceiling.clone(), is_public };
+            all.put(&tx, name.as_bytes(), &plan).await?;
+            Ok((plan, before.map(|before| before.ceiling)))
         });
-        let before = &before.await?;
+        let (plan, before) = &plan.await?;
         let tenants = self.look(|tx| async move { tenants_with(&tx, name, Read::Snapshot).await }).await?;
         for tenant in tenants {
             self.change(operator::operator(address), &Once::unnamed()?, |change| async move {
@@ -121,6 +162,16 @@ impl Control {
             operator::tenant(tx, id, record).await
         })
         .await
+    }
+}
+
+async fn organisations_of(tx: &Transaction, caller: &Caller) -> Result<Vec<Uuid>> {
+    match &caller.who {
+        Who::Token { organisation, .. } => Ok(vec![*organisation]),
+        Who::Person { user, .. } => {
+            let all = members::of_user(tx, *user, Read::Snapshot).await?;
+            Ok(all.into_iter().map(|(id, _)| id).collect())
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Prices of usage. The operator sets them; by default usage is free.
 
+use std::fmt;
 use std::str::FromStr;
 
 use serde::Serialize;
@@ -25,6 +26,10 @@ pub struct Price {
     unit: &'static str,
     micros: u64,
 }
+
+/// ISO 4217 code of a currency, such as `EUR`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Currency([u8; 3]);
 
 /// The price of one unit of usage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -70,6 +75,22 @@ impl FromStr for Price {
         price.ok_or_else(|| {
             format!("a unit, = and the price of a million of it is allowed, such as messages_in=1000000; units are {}", UNITS.join(", "))
         })
+    }
+}
+
+impl FromStr for Currency {
+    type Err = String;
+
+    fn from_str(code: &str) -> Result<Self, String> {
+        let letters = <[u8; 3]>::try_from(code.as_bytes()).ok();
+        let letters = letters.filter(|letters| letters.iter().all(u8::is_ascii_uppercase));
+        letters.map(Self).ok_or_else(|| "three capital letters are allowed, such as EUR (ISO 4217)".into())
+    }
+}
+
+impl fmt::Display for Currency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|letter| write!(f, "{}", char::from(*letter)))
     }
 }
 
@@ -134,6 +155,14 @@ mod tests {
     fn a_price_that_is_none_is_not_taken() {
         for wrong in ["", "messages_in", "messages_in=", "messages_in=1.5", "messages=1", "=1"] {
             assert!(wrong.parse::<Price>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_currency_is_a_code_of_three_letters() {
+        assert_eq!("EUR".parse::<Currency>().map(|code| code.to_string()).as_deref(), Ok("EUR"));
+        for wrong in ["", "EU", "EURO", "eur", "€", "EU1"] {
+            assert!(wrong.parse::<Currency>().is_err(), "{wrong}");
         }
     }
 }

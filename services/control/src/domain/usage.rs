@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::{
-    BrokerRef, Caller, Control, Error, Permission, Result, authorise, brokers, former, ledger, month,
+    BrokerRef, Caller, Control, Error, Permission, Prices, Result, authorise, brokers, former, ledger, month,
 };
 use crate::limits::{BROKERS_MAX, TIME_MS_MAX, USAGE_DAYS_MAX, USAGE_HOURS_MAX};
 
@@ -69,6 +69,8 @@ pub struct UsageWindow {
     /// End (exclusive), in unix milliseconds.
     pub to_ms: u64,
     pub used: Used,
+    /// Cost at today's prices, in millionths of `currency`.
+    pub cost_micros: u64,
 }
 
 /// Messages lost to limits since the broker was created.
@@ -92,6 +94,9 @@ pub struct Usage {
     pub windows: Vec<UsageWindow>,
     /// Losses since the broker was created.
     pub losses: Losses,
+    /// ISO 4217 code of the currency; null: the operator has not set it.
+    #[schema(example = "EUR")]
+    pub currency: Option<String>,
 }
 
 /// Usage of one of an organisation's brokers.
@@ -100,6 +105,8 @@ pub struct BrokerUsage {
     pub name: String,
     pub display_name: String,
     pub used: Used,
+    /// Cost at today's prices, in millionths of `currency`.
+    pub cost_micros: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -110,6 +117,11 @@ pub struct OrganisationUsage {
     pub windows: Vec<UsageWindow>,
     pub brokers: Vec<BrokerUsage>,
     pub deleted: Used,
+    /// Cost of the deleted brokers at today's prices, in millionths of `currency`.
+    pub deleted_cost_micros: u64,
+    /// ISO 4217 code of the currency; null: the operator has not set it.
+    #[schema(example = "EUR")]
+    pub currency: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -135,6 +147,7 @@ struct Range {
 impl Control {
     pub(crate) async fn usage(&self, caller: &Caller, at: &BrokerRef, span: Span) -> Result<Usage> {
         let range = Range::of(span, self.now_ms())?;
+        let prices = self.prices();
         self.look(|tx| async move {
             let id = brokers::find(&tx, caller, at, Permission::BrokersRead, Read::Snapshot).await?.id;
             let sums = range.read(&tx, id).await?;
@@ -145,7 +158,8 @@ impl Control {
                 trimmed_bytes: count(Counter::TrimmedBytes).await?,
                 missed_messages: count(Counter::MissedEntries).await?,
             };
-            Ok(Usage { total: range.total(&sums), windows: range.windows(&sums), losses })
+            let (total, windows) = (range.total(&sums, &prices), range.windows(&sums, &prices));
+            Ok(Usage { total, windows, losses, currency: self.currency() })
         })
         .await
     }
@@ -181,19 +195,31 @@ impl Control {
         found: Vec<catalog::BrokerRecord>,
     ) -> Result<OrganisationUsage> {
         let (mut all, mut brokers) = (Vec::new(), Vec::new());
+        let prices = self.prices();
         for broker in found {
             // Each broker has its own transaction, because the windows of all brokers may exceed what one transaction
             // can read.
             let sums = self.look(|tx| async move { range.read(&tx, broker.id).await }).await?;
             let name = String::from_utf8_lossy(&broker.name).into_owned();
             let display_name = broker.details()?.value.display_name;
-            brokers.push(BrokerUsage { name, display_name, used: range.total(&sums).used });
+            let UsageWindow { used, cost_micros, .. } = range.total(&sums, &prices);
+            brokers.push(BrokerUsage { name, display_name, used, cost_micros });
             add_all(&mut all, &sums);
         }
         let of_deleted = self.sums_of_deleted(organisation, range).await?;
-        let deleted = range.total(&of_deleted).used;
+        let deleted = range.total(&of_deleted, &prices);
         add_all(&mut all, &of_deleted);
-        Ok(OrganisationUsage { total: range.total(&all), windows: range.windows(&all), brokers, deleted })
+        // Each broker's cost is rounded down. Spend caps add the rounded costs, so the total does, too.
+        let costs = brokers.iter().map(|broker| broker.cost_micros).chain([deleted.cost_micros]);
+        let cost_micros = costs.fold(0, u64::saturating_add);
+        Ok(OrganisationUsage {
+            total: UsageWindow { cost_micros, ..range.total(&all, &prices) },
+            windows: range.windows(&all, &prices),
+            brokers,
+            deleted: deleted.used,
+            deleted_cost_micros: deleted.cost_micros,
+            currency: self.currency(),
+        })
     }
 
     pub(super) async fn used_by_deleted(&self, organisation: Uuid, from_ms: u64) -> Result<Sum> {
@@ -310,14 +336,15 @@ impl Range {
         }
     }
 
-    fn total(&self, sums: &[(u64, Sum)]) -> UsageWindow {
+    fn total(&self, sums: &[(u64, Sum)], prices: &Prices) -> UsageWindow {
         let mut total = Sum::default();
         sums.iter().for_each(|(_, sum)| total.add(sum));
         let to_ms = self.to_ms.next_multiple_of(WINDOW_MS);
-        UsageWindow { from_ms: self.from_ms, to_ms, used: total.shown() }
+        let cost_micros = prices.of(&total);
+        UsageWindow { from_ms: self.from_ms, to_ms, used: total.shown(), cost_micros }
     }
 
-    fn windows(&self, sums: &[(u64, Sum)]) -> Vec<UsageWindow> {
+    fn windows(&self, sums: &[(u64, Sum)], prices: &Prices) -> Vec<UsageWindow> {
         let length_ms = match self.step {
             UsageStep::Hour => WINDOW_MS,
             UsageStep::Day => DAY_MS,
@@ -327,6 +354,7 @@ impl Range {
             from_ms: *from_ms,
             to_ms: from_ms + length_ms,
             used: sum.shown(),
+            cost_micros: prices.of(sum),
         };
         sums.iter().map(window).collect()
     }
@@ -383,12 +411,12 @@ impl Sum {
 
 impl UsageWindow {
     pub(crate) const COLUMNS: &'static str = "from_ms,to_ms,connected_session_minutes,stored_session_minutes,\
-        messages_in,messages_delivered,bytes_in,bytes_out,stored_byte_hours";
+        messages_in,messages_delivered,bytes_in,bytes_out,stored_byte_hours,cost_micros";
 
     pub(crate) fn row(&self) -> String {
-        let Self { from_ms, to_ms, used } = self;
+        let Self { from_ms, to_ms, used, cost_micros } = self;
         format!(
-            "{from_ms},{to_ms},{},{},{},{},{},{},{}",
+            "{from_ms},{to_ms},{},{},{},{},{},{},{},{cost_micros}",
             used.connected_session_minutes,
             used.stored_session_minutes,
             used.messages_in,

@@ -93,6 +93,38 @@ pub struct WebhookFailure {
     pub signed_by: Vec<u32>,
 }
 
+/// An attempt to deliver events to a webhook.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct WebhookDelivery {
+    /// Number of the attempt since the webhook was made.
+    pub number: u64,
+    /// Begin of the attempt, in unix milliseconds.
+    pub at_ms: u64,
+    /// Time until the answer or the failure, in milliseconds.
+    pub duration_ms: u64,
+    /// Id of the first event of the request.
+    pub event_id: String,
+    /// Type of the first event of the request.
+    #[schema(example = "millrace.message.published")]
+    pub event_type: String,
+    /// Number of events in the request.
+    pub events: usize,
+    /// Number of the attempt at these events: 1 for the first.
+    pub attempt: u32,
+    /// HTTP status of the answer; null: there was no answer.
+    pub status: Option<u16>,
+    /// Why the attempt failed; null: the receiver has taken the events.
+    pub error: Option<String>,
+}
+
+impl From<webhooks::Delivery> for WebhookDelivery {
+    fn from(made: webhooks::Delivery) -> Self {
+        let webhooks::Delivery { number, at_ms, duration_ms, event, kind, events, attempt, status, error } =
+            made;
+        Self { number, at_ms, duration_ms, event_id: event, event_type: kind, events, attempt, status, error }
+    }
+}
+
 /// An event that the receiver refused, or that could not be delivered for a day.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct DeadLetter {
@@ -206,6 +238,21 @@ impl Control {
                 previous_key_number: keys.previous_key_number,
                 previous_key_until_ms: keys.previous_key_until_ms,
             })
+        })
+        .await
+    }
+
+    /// The latest first.
+    pub(crate) async fn webhook_deliveries(
+        &self,
+        caller: &Caller,
+        at: &BrokerRef,
+        name: &str,
+    ) -> Result<Vec<WebhookDelivery>> {
+        self.look(|tx| async move {
+            let broker = find(&tx, caller, at, name, Permission::AccessRead, Read::Snapshot).await?;
+            let all = webhooks::deliveries(&tx, Hook { broker, name }).await?;
+            Ok(all.into_iter().map(Into::into).collect())
         })
         .await
     }

@@ -1,7 +1,9 @@
 //! The audit log: the words of a change, the person behind a program, and what is left of a deleted organisation.
 
 use axum::http::StatusCode;
+use millrace_layers::accounts::audit;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::operator::{here, router};
 use crate::tools::{Answer, PASSWORD, Region};
@@ -162,8 +164,74 @@ async fn a_person_without_an_organisation_has_a_log_all_the_same() {
     bob.with_token(token.text("/secret")).get("/me/audit").await.is(StatusCode::FORBIDDEN);
     ann.post("/me/delete", json!({ "password": new })).await.is(StatusCode::NO_CONTENT);
     let rows = region.store.run(|tx| {
-        let id = uuid::Uuid::parse_str(&id).unwrap();
+        let id = Uuid::parse_str(&id).unwrap();
         async move { millrace_layers::accounts::audit::page(&tx, id.as_bytes(), None, 9).await }
     });
     assert!(rows.await.unwrap().0.is_empty(), "the log ends with the account");
+}
+
+#[tokio::test]
+async fn the_log_is_filtered_by_actor_action_and_time() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    region.clock.move_on(3_600_000);
+    let token = json!({ "name": "CI of plant", "scopes": ["access:write"] });
+    let token = ann.post(&ann.own("/tokens"), token).await;
+    let program = ann.with_token(token.text("/secret"));
+    program.post(&format!("{broker}/credentials"), json!({ "user": "a" })).await.is(StatusCode::CREATED);
+    let found = async |query: &str| {
+        let log = ann.get(&ann.own(&format!("/audit?{query}"))).await;
+        log.is(StatusCode::OK).column("action").iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(found("actor=ci%20of").await, ["credential.create"]);
+    assert_eq!(found(&format!("actor={}", token.text("/id"))).await, ["credential.create"]);
+    assert_eq!(found("action=broker.").await, ["broker.create"]);
+    assert_eq!(found("action=credential.create&actor=nobody").await, [""; 0]);
+    let later = 1_000_000_000_000_u64 + 3_600_000;
+    assert_eq!(found(&format!("from={later}")).await, ["credential.create", "token.create"]);
+    assert_eq!(found(&format!("from={later}&action=token")).await, ["token.create"]);
+    assert!(!found(&format!("to={later}")).await.contains(&"token.create".to_owned()));
+    assert_eq!(found(&format!("from={later}&to={later}")).await, [""; 0]);
+    assert_eq!(found("actor=&action=&limit=1").await, ["credential.create"]);
+    let own = ann.get("/me/audit?action=no").await;
+    assert_eq!(own.is(StatusCode::OK).body["items"], json!([]));
+}
+
+#[tokio::test]
+async fn a_filtered_request_reads_a_bounded_part_of_the_log_and_its_cursor_goes_on() {
+    let region = Region::new().await.unlimited();
+    let ann = region.person().await;
+    let organisation = Uuid::parse_str(&ann.organisation).unwrap();
+    for _ in 0..5 {
+        let added = region.store.run(|tx| async move {
+            let actor = json!({ "kind": "service", "id": null, "name": "millrace", "address": null });
+            let row = json!({ "at_ms": 1, "actor": actor, "action": "noise", "target": "", "details": {} });
+            let append = |place| audit::append(&tx, organisation.as_bytes(), place, row.to_string());
+            (100..1_100).try_for_each(append)
+        });
+        added.await.unwrap();
+    }
+    let path = ann.own("/audit?action=organisation.create");
+    let mut answer = ann.get(&path).await;
+    assert_eq!(answer.is(StatusCode::OK).body["items"], json!([]));
+    let mut requests = 1;
+    while answer.body["items"] == json!([]) {
+        answer = ann.get(&format!("{path}&cursor={}", answer.text("/next_cursor"))).await;
+        requests += 1;
+    }
+    assert_eq!((requests, answer.column("action")), (3, vec!["organisation.create"]));
+    // Each page of noise is full, and no entry is skipped or repeated between two pages.
+    let (mut seen, mut cursor) = (std::collections::HashSet::new(), String::new());
+    loop {
+        let page = ann.get(&ann.own(&format!("/audit?action=noise&limit=150{cursor}"))).await;
+        let fresh =
+            page.is(StatusCode::OK).column("id").iter().filter(|id| seen.insert((**id).to_owned())).count();
+        assert_eq!(fresh, page.body["items"].as_array().unwrap().len());
+        match page.body["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(seen.len(), 5_000);
 }

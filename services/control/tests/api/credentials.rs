@@ -204,3 +204,28 @@ async fn a_new_user_name_does_not_look_like_another_one() {
     let refused = ann.post(&batches, many).await;
     assert_eq!(refused.is(StatusCode::UNPROCESSABLE_ENTITY).body["fields"][0]["field"], "devices[1].user");
 }
+
+#[tokio::test]
+async fn credentials_are_found_by_the_beginning_of_their_user_name() {
+    let ann = Region::new().await.person().await;
+    let (broker, other) = (ann.broker().await, ann.broker().await);
+    for user in ["pump-1", "pump-2", "pumpe", "valve", "Pump-9"] {
+        let made = ann.post(&format!("{broker}/credentials"), json!({ "user": user })).await;
+        made.is(StatusCode::CREATED);
+    }
+    ann.post(&format!("{other}/credentials"), json!({ "user": "pump-3" })).await.is(StatusCode::CREATED);
+    let found = async |query: &str| {
+        let list = ann.get(&format!("{broker}/credentials?{query}")).await;
+        let next = list.is(StatusCode::OK).body["next_cursor"].as_str().map(str::to_owned);
+        (list.column("user").join(" "), next)
+    };
+    assert_eq!(found("search=pump-").await, ("pump-1 pump-2".into(), None));
+    assert_eq!(found("search=valve").await.0, "valve");
+    assert_eq!(found("search=w").await, (String::new(), None));
+    assert_eq!(found("search=").await.0, "Pump-9 pump-1 pump-2 pumpe valve");
+    let (first, next) = found("search=pump&limit=2").await;
+    assert_eq!(first, "pump-1 pump-2");
+    let next = next.unwrap();
+    assert_eq!(found(&format!("search=pump&limit=2&cursor={next}")).await, ("pumpe".into(), None));
+    assert_eq!(found(&format!("search=a&cursor={next}")).await.0, "", "a cursor of another search");
+}

@@ -7,6 +7,7 @@ mod audit;
 mod brokers;
 mod contract;
 mod credentials;
+mod described;
 mod fleets;
 mod incidents;
 mod local;

@@ -303,3 +303,33 @@ async fn a_new_organisation_has_the_plan_of_its_owner_or_the_default_one() {
     assert_eq!(plan_of(&new_one("Strictest of three").await).await, "small");
     assert_eq!(plan_of(&region.person().await.organisation).await, "default");
 }
+
+#[tokio::test]
+async fn tenants_see_public_plans_and_their_own_and_no_others() {
+    let region = Region::new().await;
+    let operator = router(&region, None);
+    let (ann, bob) = (region.person().await, region.person().await);
+    let plan = |connections: u64| json!({ "ceiling": { "broker": { "connections": connections } } });
+    let public = json!({ "ceiling": { "broker": { "connections": 5 } }, "is_public": true });
+    for (name, body) in [("of-ann", plan(10)), ("of-nobody", plan(20)), ("open", public)] {
+        let (status, made) = here(&operator, &format!("PUT /plans/{name}"), Some(body)).await;
+        assert_eq!(status, StatusCode::OK, "{made}");
+    }
+    let path = format!("PUT /tenants/{}/plan", ann.organisation);
+    let (status, _) = here(&operator, &path, Some(json!({ "plan": "of-ann" }))).await;
+    assert_eq!(status, StatusCode::OK);
+    let token = json!({ "name": "t", "scopes": ["audit:read"] });
+    let token = ann.post(&ann.own("/tokens"), token).await;
+    for client in [&ann, &ann.with_token(token.text("/secret"))] {
+        let seen = client.get("/plans").await;
+        assert_eq!(seen.is(StatusCode::OK).column("name"), ["of-ann", "open"]);
+        assert_eq!(seen.body["items"][0]["organisations"], json!([ann.organisation]));
+        assert_eq!(seen.body["items"][0]["ceiling"]["broker"]["connections"], 10);
+        assert_eq!(seen.body["items"][1]["organisations"], json!([]));
+    }
+    assert_eq!(bob.get("/plans").await.column("name"), ["open"]);
+    region.stranger().get("/plans").await.is(StatusCode::UNAUTHORIZED);
+    // A change of the ceiling alone leaves the plan public.
+    here(&operator, "PUT /plans/open", Some(plan(6))).await;
+    assert_eq!(bob.get("/plans").await.column("name"), ["open"]);
+}

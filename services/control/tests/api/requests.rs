@@ -138,11 +138,14 @@ async fn usage_is_what_the_store_counts() {
 #[tokio::test]
 async fn an_unknown_or_wrong_query_parameter_is_refused_with_what_there_is() {
     let ann = Region::new().await.person().await;
-    let broker = ann.broker().await;
+    let (broker, long) = (ann.broker().await, "x".repeat(1_025));
     for (path, name, detail) in [
         (format!("{broker}/metrics?step=60"), "step", "takes no parameters"),
-        (ann.own("/audit?actor=x"), "actor", "there are cursor, limit"),
-        (format!("{broker}/credentials?search=dev"), "search", "there are cursor, limit"),
+        (ann.own("/audit?who=x"), "who", "there are actor, action, from, to, cursor, limit"),
+        (format!("{broker}/credentials?user=dev"), "user", "there are search, cursor, limit"),
+        (format!("{broker}/credentials?search={long}"), "search", "more than 1024 bytes"),
+        (ann.own(&format!("/audit?actor={long}")), "actor", "more than 1024 bytes"),
+        (ann.own("/audit?from=-1"), "from", "must be a whole number"),
         (format!("{broker}/credentials?limit=abc"), "limit", "must be a whole number"),
         (format!("{broker}/credentials?limit=5&limit=6"), "limit", "more than once"),
         (format!("{broker}/usage?step=foo"), "step", "is `foo`, and must be one of `hour`"),
@@ -231,4 +234,55 @@ async fn a_request_whose_client_leaves_is_counted_as_cancelled() {
     metrics.write(&mut text);
     let line = "millrace_http_requests_total{method=\"GET\",route=\"/slow\",status=\"cancelled\"} 1";
     assert!(text.lines().any(|found| found == line), "{text}");
+}
+
+#[tokio::test]
+async fn each_request_has_an_id_of_the_servers_that_errors_of_the_server_repeat() {
+    let ann = Region::new().await.person().await.with("x-request-id", "mine");
+    let broker = ann.broker().await;
+    let id = |answer: &crate::tools::Answer| answer.headers["x-request-id"].to_str().unwrap().to_owned();
+    let (one, other) = (ann.get("/me").await, ann.get("/me").await);
+    assert!(id(&one).len() == 36 && id(&one) != id(&other));
+    let fault = ann.get(&format!("{broker}/clients")).await;
+    assert_eq!(fault.is(StatusCode::NOT_IMPLEMENTED).text("/request_id"), id(&fault));
+    assert!(ann.get("/nothing").await.is(StatusCode::NOT_FOUND).body.get("request_id").is_none());
+}
+
+#[tokio::test]
+async fn a_location_leads_to_what_was_made() {
+    let ann = Region::new().await.person().await;
+    let follow = async |made: &crate::tools::Answer| {
+        let location = made.is(StatusCode::CREATED).headers["location"].to_str().unwrap();
+        let path = location.strip_prefix(millrace_control::PATH).unwrap().to_owned();
+        (ann.get(&path).await, path)
+    };
+    let organisation = ann.post("/organisations", json!({ "name": "Second" })).await;
+    let (found, _) = follow(&organisation).await;
+    assert_eq!(found.is(StatusCode::OK).body, organisation.body);
+    let broker = ann.post(&ann.own("/brokers"), json!({ "display_name": "Plant" })).await;
+    let (found, broker_path) = follow(&broker).await;
+    assert_eq!(found.is(StatusCode::OK).text("/name"), broker.text("/name"));
+    let named = json!({ "user": "a/b %?é" });
+    let credential = ann.post(&format!("{broker_path}/credentials"), named).await;
+    let (found, _) = follow(&credential).await;
+    assert_eq!(found.is(StatusCode::OK).text("/user"), "a/b %?é");
+    let claims = json!({
+        "name": "Line 1", "user_prefix": "pump-", "uses_max": 1, "expires_at_ms": 1_000_000_100_000_u64,
+    });
+    let claim_token = ann.post(&format!("{broker_path}/claim-tokens"), claims).await;
+    let (found, _) = follow(&claim_token).await;
+    assert_eq!(found.is(StatusCode::OK).text("/id"), claim_token.text("/id"));
+    let group = ann.put(&format!("{broker_path}/groups/pumps"), "", json!({ "rules": [] })).await;
+    let (found, path) = follow(&group).await;
+    assert_eq!(found.is(StatusCode::OK).text("/name"), "pumps");
+    let again = ann.put(&path, "*", json!({ "rules": [] })).await;
+    assert!(again.is(StatusCode::NO_CONTENT).headers.get("location").is_none());
+    for (list, body) in [
+        ("/tokens", json!({ "name": "a", "scopes": ["audit:read"] })),
+        ("/invitations", json!({ "email": "b@example.org", "role": "viewer" })),
+    ] {
+        let made = ann.post(&ann.own(list), body).await;
+        let (_, path) = follow(&made).await;
+        ann.delete(&path).await.is(StatusCode::NO_CONTENT);
+    }
 }

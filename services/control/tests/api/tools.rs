@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tower::ServiceExt as _;
 
+use crate::described;
+
 /// A clock that stands still until a test moves it.
 #[derive(Clone, Default)]
 pub(crate) struct TestClock(Arc<AtomicU64>);
@@ -256,11 +258,14 @@ impl Client {
             true => router(self.region.control.clone(), Arc::new(NothingLive), ApiOptions::default()),
             false => self.region.router.clone(),
         };
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let (parts, body) = server.oneshot(request).await.unwrap().into_parts();
         let bytes = to_bytes(body, usize::MAX).await.unwrap();
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
         let table = String::from_utf8(bytes.to_vec()).unwrap_or_default();
-        Answer { status: parts.status, headers: parts.headers, body, table }
+        let answer = Answer { status: parts.status, headers: parts.headers, body, table };
+        described::check(&method, &path, &answer);
+        answer
     }
 
     /// The path of something of the client's organisation.

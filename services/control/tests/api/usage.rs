@@ -91,8 +91,8 @@ async fn usage_can_be_had_as_a_table() {
     assert_eq!(answer.headers["content-type"], "text/csv; charset=utf-8");
     let hour = TODAY_MS + WINDOW_MS;
     let expected = format!(
-        "from_ms,to_ms,connected_session_minutes,stored_session_minutes,messages_in,messages_delivered,bytes_in,bytes_out,stored_byte_hours\n\
-         {TODAY_MS},{hour},0,0,2,0,0,0,0\n{hour},{},0,0,4,0,0,0,0\n",
+        "from_ms,to_ms,connected_session_minutes,stored_session_minutes,messages_in,messages_delivered,bytes_in,bytes_out,stored_byte_hours,cost_micros\n\
+         {TODAY_MS},{hour},0,0,2,0,0,0,0,0\n{hour},{},0,0,4,0,0,0,0,0\n",
         hour + WINDOW_MS
     );
     assert_eq!(answer.table, expected);
@@ -189,6 +189,36 @@ async fn a_cap_of_an_organisation_is_of_all_its_brokers_and_goes_with_its_limit(
     assert!(!is_stopped(&ann, &one).await && !is_stopped(&ann, &later).await);
     ann.get(&path).await.is(StatusCode::NOT_FOUND);
     ann.put(&path, "", cap(100, "stop")).await.is(StatusCode::OK);
+}
+
+#[tokio::test]
+async fn usage_has_its_cost_by_the_prices_of_spend_caps() {
+    let region = Region::new().await;
+    region.control.charge(Prices::from_iter(["messages_in=1500000".parse().unwrap()]));
+    let ann = region.person().await;
+    let (one, other) = (ann.broker().await, ann.broker().await);
+    publish(&region, &one, NOW_MS, 3).await;
+    publish(&region, &other, NOW_MS, 1).await;
+    let used = usage(&ann, &format!("{one}/usage?step=hour&from={TODAY_MS}")).await;
+    assert_eq!((&used["total"]["cost_micros"], &used["currency"]), (&json!(4), &Value::Null));
+    assert_eq!(
+        (&used["windows"][0]["cost_micros"], &used["windows"][1]["cost_micros"]),
+        (&json!(1), &json!(3))
+    );
+    // 4.5 and 1.5, each rounded down: the whole is what the cap counts.
+    let all = usage(&ann, &ann.own("/usage")).await;
+    assert_eq!(all["total"]["cost_micros"], 5);
+    ann.put(&ann.own("/spend-cap"), "", cap(100, "continue")).await.is(StatusCode::OK);
+    assert_eq!(usage(&ann, &ann.own("/spend-cap")).await["spent_micros"], 5);
+    ann.delete(&one).await.is(StatusCode::NO_CONTENT);
+    let all = usage(&ann, &ann.own("/usage")).await;
+    assert_eq!((&all["total"]["cost_micros"], &all["deleted_cost_micros"]), (&json!(5), &json!(4)));
+    assert_eq!(all["brokers"][0]["cost_micros"], 1);
+
+    region.control.charge_in("EUR".parse().unwrap());
+    for path in [ann.own("/usage"), format!("{other}/usage"), "/prices".into()] {
+        assert_eq!(usage(&ann, &path).await["currency"], "EUR");
+    }
 }
 
 #[tokio::test]

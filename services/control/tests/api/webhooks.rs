@@ -3,7 +3,7 @@
 use axum::http::{Method, StatusCode};
 use millrace_access::model::Webhook;
 use millrace_layers::streams::ReadLimit;
-use millrace_layers::webhooks::{self, Failure, Hook, Outcome, Taken};
+use millrace_layers::webhooks::{self, Delivery, Failure, Hook, Outcome, Taken};
 use millrace_layers::{Error, accounts, catalog};
 use millrace_storage::Read;
 use serde_json::{Value, json};
@@ -32,8 +32,19 @@ async fn refuse(region: &Region, broker: u64, status: u16) -> Value {
     let Taken::Work(work) = taken.unwrap() else { panic!("nothing is to be sent") };
     let failure = Failure { at_ms: 5, status: Some(status), reason: "no".into(), signed_by: vec![2, 1] };
     let outcome = Outcome::Failed { failure, next_attempt_ms: 9 };
-    let (told, outcome) = (&work, &outcome);
-    let settle = |tx| async move { webhooks::settle(&tx, hook, told, outcome, 5).await };
+    let made = Delivery {
+        at_ms: 5,
+        duration_ms: 3,
+        event: "e".into(),
+        kind: "millrace.webhook.test".into(),
+        events: 1,
+        attempt: 1,
+        status: Some(status),
+        error: Some("no".into()),
+        ..Delivery::default()
+    };
+    let (told, settled) = (&work, (&outcome, Some(&made)));
+    let settle = |tx| async move { webhooks::settle(&tx, hook, told, settled, 5).await };
     region.store.run(settle).await.unwrap();
     serde_json::from_slice(&work.letter.unwrap().event).unwrap()
 }
@@ -240,4 +251,26 @@ async fn a_rotation_does_not_remove_a_previous_key_that_is_still_in_force() {
     region.clock.move_on(60_000);
     ann.post(&rotate, json!({ "overlap_s": 60 })).await.is(StatusCode::OK);
     assert_eq!(numbers(&stored(&region, broker).await, now_ms + 60_000), [5, 4]);
+}
+
+#[tokio::test]
+async fn attempts_are_listed_the_latest_first_to_those_who_may_see_the_webhook() {
+    let region = Region::new().await;
+    let (ann, path, broker) = with_webhook(&region).await;
+    let log = format!("{path}/deliveries");
+    assert_eq!(ann.get(&log).await.is(StatusCode::OK).body, json!({ "items": [], "next_cursor": null }));
+    for status in [503, 500] {
+        post(&ann, &format!("{path}/test")).await.is(StatusCode::ACCEPTED);
+        refuse(&region, broker, status).await;
+    }
+    let latest = json!({
+        "number": 2, "at_ms": 5, "duration_ms": 3, "event_id": "e", "event_type": "millrace.webhook.test",
+        "events": 1, "attempt": 1, "status": 500, "error": "no",
+    });
+    let items = ann.get(&log).await.is(StatusCode::OK).body["items"].clone();
+    assert_eq!((&items[0], &items[1]["status"]), (&latest, &json!(503)));
+    let bob = region.person().await;
+    bob.get(&log).await.is(StatusCode::NOT_FOUND);
+    ann.delete(&path).await.is(StatusCode::NO_CONTENT);
+    ann.get(&log).await.is(StatusCode::NOT_FOUND);
 }

@@ -5,8 +5,9 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use millrace_access::model::Webhook;
 use millrace_access::webhook::{SIGNATURE_HEADER, SIGNATURE_KEYS_HEADER, sign_with};
-use millrace_layers::webhooks::{Failure, NewLetter, Outcome, Work};
+use millrace_layers::webhooks::{Delivery, Failure, NewLetter, Outcome, Work};
 use millrace_outgoing::{Call, CallError, Response};
+use serde::Deserialize;
 
 use super::{ANSWER_BYTES_MAX, CALL_MAX, PAUSE_MS, PAUSE_MS_MAX, TRY_MS_MAX};
 
@@ -80,6 +81,37 @@ pub(super) fn outcome(
         return Outcome::Dead { failure, letters };
     }
     Outcome::Failed { failure, next_attempt_ms: now_ms + pause_ms(work.state.attempts, random) }
+}
+
+/// The attempt for the log of the webhook, without its times.
+pub(super) fn logged(
+    work: &Work,
+    events: &[Bytes],
+    id: &str,
+    (answer, outcome): (&Result<Response, CallError>, &Outcome),
+) -> Delivery {
+    #[derive(Deserialize)]
+    struct Head {
+        #[serde(rename = "type")]
+        kind: String,
+    }
+    let head = events.first().and_then(|event| serde_json::from_slice::<Head>(event).ok());
+    let failure = match outcome {
+        Outcome::Delivered => None,
+        Outcome::Failed { failure, .. } | Outcome::Split(failure) | Outcome::Dead { failure, .. } => {
+            Some(failure)
+        }
+    };
+    let before = work.letter.as_ref().map_or(work.state.attempts, |letter| letter.attempts);
+    Delivery {
+        event: id.to_owned(),
+        kind: head.map(|head| head.kind).unwrap_or_default(),
+        events: events.len(),
+        attempt: before.saturating_add(1),
+        status: answer.as_ref().ok().map(|answer| answer.status.as_u16()),
+        error: failure.map(|failure| failure.reason.clone()),
+        ..Delivery::default()
+    }
 }
 
 fn letters(work: &Work, events: &[Bytes], failure: &Failure) -> Vec<NewLetter> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrace_access::model::Webhook;
 use millrace_layers::streams::Totals;
-use millrace_layers::webhooks::{self, Hook, Outcome, Taken, Work};
+use millrace_layers::webhooks::{self, Delivery, Hook, Outcome, Taken, Work};
 use millrace_layers::{Error, Store, accounts, catalog};
 use millrace_outgoing::{CallSettings, HttpClient};
 use millrace_storage::Read;
@@ -262,16 +262,22 @@ impl Worker {
         work: &Work,
     ) -> Result<Outcome, Error> {
         let (events, id) = self.events(broker, work);
+        let mut made = None;
         let outcome = if events.is_empty() {
             Outcome::Delivered
         } else {
+            let (begun, at_ms) = (self.parts.clock.now(), self.parts.clock.unix_now_ms());
             let call = deliver::call(webhook, &events, &id, self.parts.clock.unix_now_ms());
             let client = self.client.get_or_init(|| HttpClient::new(self.parts.outgoing.clone()));
             let answer = client.call(call).await;
             let now_ms = self.parts.clock.unix_now_ms();
-            deliver::outcome(work, &events, &answer, now_ms, self.random(work.epoch))
+            let outcome = deliver::outcome(work, &events, &answer, now_ms, self.random(work.epoch));
+            let duration_ms = self.parts.clock.now().saturating_sub(begun);
+            let delivery = deliver::logged(work, &events, &id, (&answer, &outcome));
+            made = Some(Delivery { at_ms, duration_ms, ..delivery });
+            outcome
         };
-        let (settled, now_ms) = (&outcome, self.parts.clock.unix_now_ms());
+        let (settled, now_ms) = ((&outcome, made.as_ref()), self.parts.clock.unix_now_ms());
         let settle = |tx| async move { webhooks::settle(&tx, hook, work, settled, now_ms).await };
         let state = self.parts.store.run(settle).await?;
         self.count(&outcome, work, state.lost - work.state.lost.min(state.lost));

@@ -143,9 +143,10 @@ impl Live for Edge {
     fn sessions<'a>(
         &'a self,
         broker: &'a LiveBroker,
+        search: Option<&'a str>,
         page: &'a PageRequest,
     ) -> LiveAnswer<'a, Page<Session>> {
-        Box::pin(sessions::list(self, broker.id, page))
+        Box::pin(sessions::list(self, broker.id, search, page))
     }
 
     fn session<'a>(&'a self, broker: &'a LiveBroker, client_id: &'a str) -> LiveAnswer<'a, SessionDetails> {

@@ -22,8 +22,8 @@ use axum::Router;
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use millrace_control::{
-    ApiOptions, Clock, Control, FabricState, LocalDoor, OidcSettings, Operations, OwnPod, Price, Secret,
-    SignUpBy,
+    ApiOptions, Clock, Control, Currency, FabricState, LocalDoor, OidcSettings, Operations, OwnPod, Price,
+    Secret, SignUpBy,
 };
 use millrace_edge::DrainRate;
 use millrace_layers::accounts::keys;
@@ -59,6 +59,10 @@ pub(crate) struct ControlArgs {
     /// those of the API, with bytes for both directions; units without a price cost nothing.
     #[arg(long, value_name = "UNIT=MICROS", value_delimiter = ',')]
     pub(crate) price: Vec<Price>,
+
+    /// Currency of the prices, by its ISO 4217 code, such as EUR. The API and the console show it beside each cost.
+    #[arg(long, value_name = "CODE")]
+    pub(crate) currency: Option<Currency>,
 
     #[command(flatten)]
     pub(crate) reach: reach::ReachArgs,
@@ -153,6 +157,9 @@ impl Plane {
             Failure::Run(format!("the control plane cannot be opened, so the server does not start: {error}"))
         })?;
         control.charge(args.price.iter().copied().collect());
+        if let Some(currency) = args.currency {
+            control.charge_in(currency);
+        }
         match smtp {
             Some(smtp) => {
                 let mailer = mail::Smtp::start(smtp).map_err(|what| {

@@ -24,12 +24,14 @@ const WAITING_MAX: usize = 10_000;
 pub(super) async fn list(
     edge: &Edge,
     broker: BrokerId,
+    search: Option<&str>,
     page: &PageRequest,
 ) -> Result<Page<Session>, LiveError> {
+    let (start, after) = (search.unwrap_or_default().as_bytes(), page.after.as_deref());
     // The additional row shows whether there are more.
     let wanted = page.limit + 1;
     let mut clients: Vec<_> = edge
-        .run(|tx| async move { sessions::list(&tx, broker, page.after.as_deref(), wanted).await })
+        .run(|tx| async move { sessions::list_beginning_with(&tx, broker, start, after, wanted).await })
         .await?;
     let more = clients.len() > page.limit;
     clients.truncate(page.limit);

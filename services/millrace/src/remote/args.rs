@@ -163,6 +163,9 @@ pub(super) enum BrokersCommand {
 pub(super) enum CredentialsCommand {
     /// List credentials.
     List {
+        /// Only those whose user name begins with this.
+        #[arg(long, value_name = "TEXT")]
+        search: Option<String>,
         #[command(flatten)]
         limit: Limit,
         #[command(flatten)]
@@ -368,6 +371,22 @@ pub(crate) struct UsageArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct AuditArgs {
+    /// Only what this person or token did: the beginning of an e-mail address or name, or an id.
+    #[arg(long, value_name = "TEXT")]
+    pub(super) actor: Option<String>,
+
+    /// Only actions that begin with this, such as `credential.`.
+    #[arg(long, value_name = "TEXT")]
+    pub(super) action: Option<String>,
+
+    /// Only entries from this time on, in milliseconds since 1970.
+    #[arg(long, value_name = "MS")]
+    pub(super) from: Option<u64>,
+
+    /// Only entries before this time, in milliseconds since 1970.
+    #[arg(long, value_name = "MS")]
+    pub(super) to: Option<u64>,
+
     #[command(flatten)]
     pub(super) limit: Limit,
     #[command(flatten)]
@@ -386,6 +405,13 @@ pub(super) enum WebhooksCommand {
     /// Show a webhook.
     Show {
         /// Its name.
+        name: String,
+        #[command(flatten)]
+        of: OfBroker,
+    },
+    /// List the last 100 attempts to deliver, the latest first.
+    Deliveries {
+        /// Name of the webhook.
         name: String,
         #[command(flatten)]
         of: OfBroker,

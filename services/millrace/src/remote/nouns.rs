@@ -46,6 +46,15 @@ const BANS: Fields = &[
     ("REASON", "reason"),
 ];
 const WEBHOOKS: Fields = &[("NAME", "name"), ("URL", "url"), ("EVENTS", "events"), ("ENABLED", "enabled")];
+const DELIVERIES: Fields = &[
+    ("AT", "at_ms"),
+    ("EVENT", "event_type"),
+    ("EVENTS", "events"),
+    ("ATTEMPT", "attempt"),
+    ("STATUS", "status"),
+    ("MS", "duration_ms"),
+    ("ERROR", "error"),
+];
 const AUDIT: Fields = &[("AT", "at_ms"), ("ACTION", "action"), ("TARGET", "target"), ("BY", "actor")];
 
 pub(crate) fn brokers(args: BrokersArgs) -> Result<(), Failure> {
@@ -104,9 +113,10 @@ pub(crate) fn brokers(args: BrokersArgs) -> Result<(), Failure> {
 
 pub(crate) fn credentials(args: CredentialsArgs) -> Result<(), Failure> {
     match args.what {
-        CredentialsCommand::List { limit, of } => {
+        CredentialsCommand::List { search, limit, of } => {
             let (site, broker) = Site::at_broker(&of)?;
-            let list = site.list(&format!("{broker}/credentials"), "", limit.limit)?;
+            let query = query_of(&[("search", search)]);
+            let list = site.list(&format!("{broker}/credentials"), &query, limit.limit)?;
             site.printer.list(CREDENTIALS, &list, "There are no credentials.")
         }
         CredentialsCommand::Show { user, of } => {
@@ -274,7 +284,7 @@ pub(crate) fn clients(args: ClientsArgs) -> Result<(), Failure> {
     match args.what {
         ClientsCommand::List { search, limit, of } => {
             let (site, broker) = Site::at_broker(&of)?;
-            let query = search.map(|search| format!("search={}", part(&search))).unwrap_or_default();
+            let query = query_of(&[("search", search)]);
             let list = site.list(&format!("{broker}/clients"), &query, limit.limit)?;
             site.printer.list(CLIENTS, &list, "There are no such clients.")
         }
@@ -313,6 +323,12 @@ pub(crate) fn clients(args: ClientsArgs) -> Result<(), Failure> {
     }
 }
 
+/// The parameters that are set.
+fn query_of(parameters: &[(&str, Option<String>)]) -> String {
+    let set = parameters.iter().filter_map(|(name, value)| Some(format!("{name}={}", part(value.as_ref()?))));
+    set.collect::<Vec<_>>().join("&")
+}
+
 fn ban(broker: &str, name: &str) -> String {
     format!("{broker}/bans/{}", part(name))
 }
@@ -324,13 +340,24 @@ pub(crate) fn usage(args: &UsageArgs) -> Result<(), Failure> {
 
 pub(crate) fn audit(args: &AuditArgs) -> Result<(), Failure> {
     let site = Site::open(&args.api)?;
-    let mut list = site.list("/audit", "", args.limit.limit)?;
+    let time = |time: Option<u64>| time.map(|time| time.to_string());
+    let query = query_of(&[
+        ("actor", args.actor.clone()),
+        ("action", args.action.clone()),
+        ("from", time(args.from)),
+        ("to", time(args.to)),
+    ]);
+    let mut list = site.list("/audit", &query, args.limit.limit)?;
     if !args.api.json {
         for row in &mut list.rows {
             row["actor"] = row["actor"]["name"].take();
         }
     }
-    site.printer.list(AUDIT, &list, "Nothing has been done.")
+    let nothing = match query.is_empty() {
+        true => "Nothing has been done.",
+        false => "No entry fits: shorten --actor or --action, or widen --from and --to.",
+    };
+    site.printer.list(AUDIT, &list, nothing)
 }
 
 pub(crate) fn webhooks(args: WebhooksArgs) -> Result<(), Failure> {
@@ -344,6 +371,13 @@ pub(crate) fn webhooks(args: WebhooksArgs) -> Result<(), Failure> {
         WebhooksCommand::Show { name, of } => {
             let (site, broker) = Site::at_broker(&of)?;
             site.printer.details(&site.get(&path(&broker, &name))?.body)
+        }
+        WebhooksCommand::Deliveries { name, of } => {
+            let (site, broker) = Site::at_broker(&of)?;
+            let mut page = site.get(&format!("{}/deliveries", path(&broker, &name)))?.body;
+            let rows = page["items"].as_array_mut().map(std::mem::take).unwrap_or_default();
+            let list = List { rows, more: false, unanswered: Vec::new() };
+            site.printer.list(DELIVERIES, &list, "Nothing was delivered yet: the webhook has met no event.")
         }
         WebhooksCommand::Put { name, of } => {
             let (site, broker) = Site::at_broker(&of)?;

@@ -74,9 +74,24 @@ pub async fn list(
     from: Option<&[u8]>,
     limit: usize,
 ) -> Result<Vec<(Bytes, Record)>> {
+    list_beginning_with(tx, broker, b"", from, limit).await
+}
+
+/// The same for sessions whose client id begins with `start`. It reads no other sessions.
+pub async fn list_beginning_with(
+    tx: &Transaction,
+    broker: BrokerId,
+    start: &[u8],
+    from: Option<&[u8]>,
+    limit: usize,
+) -> Result<Vec<(Bytes, Record)>> {
     let prefix = record::sessions(broker);
-    let begin = from.map_or(prefix.children().begin, |from| after(prefix.clone().bytes(from).as_ref()));
-    let range = KeyRange::new(begin, prefix.end());
+    let KeyRange { begin, end } = prefix.beginning_with(start);
+    let begin = from.map_or(begin.clone(), |from| after(prefix.clone().bytes(from).as_ref()).max(begin));
+    if begin >= end {
+        return Ok(Vec::new());
+    }
+    let range = KeyRange::new(begin, end);
     let mut sessions = Vec::new();
     for row in tx.range(range, RangeOptions::first(limit).snapshot()).await?.items {
         let client = Elements::after(&prefix, &row.key)?.bytes()?.into();

@@ -16,7 +16,7 @@ mod will;
 mod tests;
 
 pub use attach::{Attach, Attached, attach};
-pub use end::{Settled, abandon, list, purge, settle};
+pub use end::{Settled, abandon, list, list_beginning_with, purge, settle};
 pub use owned::{Detach, checkpoint, detach, end, save};
 pub use owner::{OwnedSession, of_owner, owns_any};
 pub use will::PendingWill;

@@ -4,7 +4,7 @@
 use millrace_storage::{Read, Transaction, TransactionOption};
 
 use super::{
-    Hook, Letter, NewLetter, letters, note, rest,
+    Delivery, Hook, Letter, NewLetter, letters, log, note, rest,
     state::{self, Failure, Lease, State},
     sync::sources,
 };
@@ -109,7 +109,8 @@ fn let_go(tx: &Transaction, hook: Hook<'_>, mut state: State, taken: Taken) -> R
     Ok(taken)
 }
 
-/// Ends a delivery; the lease continues for the next [`take`].
+/// Ends a delivery, and writes it into the log; the lease continues for the next [`take`]. `made` is `None` if no
+/// request was made.
 ///
 /// # Errors
 /// [`Error::Fenced`] when another pod has the lease by now; nothing was written.
@@ -117,7 +118,7 @@ pub async fn settle(
     tx: &Transaction,
     hook: Hook<'_>,
     work: &Work,
-    outcome: &Outcome,
+    (outcome, made): (&Outcome, Option<&Delivery>),
     now_ms: u64,
 ) -> Result<State> {
     let mut state = state::get(tx, hook, Read::Serializable).await?;
@@ -129,6 +130,9 @@ pub async fn settle(
         settle_letter(tx, hook, &mut state, letter, outcome, now_ms).await?;
     } else {
         settle_queue(tx, hook, &mut state, work, outcome, now_ms).await?;
+    }
+    if let Some(made) = made {
+        log::add(tx, hook, &mut state, made)?;
     }
     state::set(tx, hook, &state)?;
     Ok(state)

@@ -31,6 +31,8 @@ pub struct State {
     /// Events that a limit removed, or that were queued when their filter was removed.
     pub lost: u64,
     pub letters_lost: u64,
+    /// Attempts since the webhook was made.
+    pub(super) deliveries: u64,
     pub letters: u32,
     /// Bytes of their events.
     pub letter_bytes: u64,

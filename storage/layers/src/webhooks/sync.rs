@@ -72,10 +72,11 @@ pub async fn sync(tx: &Transaction, broker: BrokerId, wanted: &[Wanted]) -> Resu
     Ok(synced)
 }
 
-/// Removes the state and the dead letters of a deleted webhook, whose queue the next [`sync`] removes.
+/// Removes the state, the dead letters and the log of a deleted webhook, whose queue the next [`sync`] removes.
 pub fn forget(tx: &Transaction, hook: Hook<'_>) -> Result<()> {
     tx.clear(hook.key(tags::HOOK))?;
     super::letters::clear(tx, hook)?;
+    super::log::clear(tx, hook)?;
     super::drop_queued(tx, hook)
 }
 

@@ -6,7 +6,7 @@ use millrace_storage::{Database, Transaction, block_on};
 use super::*;
 use crate::{
     Error, Position, Store, index,
-    limits::{HOOK_LEASE_MS, HOOK_LETTER_BYTES_MAX, HOOK_LETTERS_MAX},
+    limits::{HOOK_DELIVERIES_MAX, HOOK_LEASE_MS, HOOK_LETTER_BYTES_MAX, HOOK_LETTERS_MAX},
     streams::{self, NewEntry, ReadLimit, StreamRef, Totals},
     testing::{BROKER, database, rows, run, try_run},
 };
@@ -53,7 +53,7 @@ fn bodies(work: &Work) -> Vec<&str> {
 }
 
 fn settled(database: &Database, work: &Work, outcome: &Outcome) -> Result<State> {
-    try_run(database, async |tx| settle(tx, HOOK, work, outcome, 9).await)
+    try_run(database, async |tx| settle(tx, HOOK, work, (outcome, None), 9).await)
 }
 
 fn failure(status: u16) -> Failure {
@@ -317,4 +317,28 @@ fn two_brokers_have_webhooks_of_one_name() {
     assert_eq!(queued_now(&database).len(), 2);
     run(&database, async |tx| drop_queued(tx, HOOK));
     assert_eq!(queued_now(&database), [(BROKER + 1, HOOK.name.to_owned())]);
+}
+
+#[test]
+fn the_log_has_the_latest_deliveries_and_no_more_than_it_may() {
+    let database = database();
+    synced(&database, &["c"]);
+    publish(&database, &["c"], "event");
+    let mut number = 0;
+    let long = "é".repeat(1_000);
+    let mut fail = || {
+        number += 1;
+        let made = Delivery { at_ms: number, error: Some(long.clone()), ..Delivery::default() };
+        let outcome = Outcome::Failed { failure: failure(500), next_attempt_ms: 0 };
+        let work = work(&database, "a", 1);
+        run(&database, async |tx| settle(tx, HOOK, &work, (&outcome, Some(&made)), 1).await);
+    };
+    (0..HOOK_DELIVERIES_MAX + 3).for_each(|_| fail());
+    let log = run(&database, async |tx| deliveries(tx, HOOK).await);
+    let numbers: Vec<_> = log.iter().map(|one| (one.number, one.at_ms)).collect();
+    let last = HOOK_DELIVERIES_MAX + 3;
+    assert_eq!(numbers, (4..=last).rev().map(|number| (number, number)).collect::<Vec<_>>());
+    assert!(log.iter().all(|one| one.error.as_ref().unwrap().len() == 256));
+    run(&database, async |tx| forget(tx, HOOK));
+    assert_eq!(run(&database, async |tx| deliveries(tx, HOOK).await), []);
 }

@@ -1,4 +1,5 @@
 import { Badge, Button, Drawer, Group, Text, TextInput } from '@mantine/core'
+import { useDebouncedValue } from '@mantine/hooks'
 import { IconInbox, IconSearch } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
@@ -79,14 +80,20 @@ export function Sessions() {
   const { path, endpoint } = useBroker()
   const { session, search = '' } = useSearch({ from: '/signed-in/b/$broker/sessions' })
   const navigate = useNavigate({ from: '/b/$broker/sessions' })
+  const [wanted] = useDebouncedValue(search, 150)
   const query = useQuery(sessionsQuery(path))
+  // The server searches where this page does not have all sessions.
+  const isRemote = wanted !== '' && query.data?.isCut === true
+  const remote = useQuery({ ...sessionsQuery(path, wanted), enabled: isRemote })
   const change = (to: { session?: string; search?: string }) =>
     void navigate({ search: (before) => ({ ...before, ...to }), replace: true })
   return (
     <Page title="Sessions" lead="A stored session keeps subscriptions and messages while its client is away.">
       <Loaded query={query} height={400}>
         {({ items, isCut }) => {
-          const found = items.filter(({ client_id }) => client_id.startsWith(search))
+          const found = isRemote
+            ? (remote.data?.items ?? [])
+            : items.filter(({ client_id }) => client_id.startsWith(search))
           return items.length === 0 ? (
             <Panel>
               <Empty
@@ -121,7 +128,7 @@ export function Sessions() {
                   onOpen={({ client_id }) => change({ session: client_id })}
                   empty={
                     <Empty
-                      title={`No session begins with ${search}`}
+                      title={isRemote && remote.isPending ? 'Searching' : `No session begins with ${search}`}
                       action={
                         <Button variant="default" onClick={() => change({ search: undefined })}>
                           Show all sessions

@@ -34,13 +34,13 @@ export function Usage() {
       }
     >
       <Loaded query={query} height={960}>
-        {({ total, windows, losses }) => (
+        {({ total, windows, losses, currency }) => (
           <>
             <UsedNumbers used={total.used} />
             <Panel title={span.step === 'hour' ? 'By hour' : 'By day'}>
               <UsedCharts windows={windows} span={span} since={beginOf(broker.created_at_ms, windows)} />
             </Panel>
-            <Cost used={total.used} />
+            <Cost total={total} currency={currency} />
             <Panel title="Losses" lead="Since the broker was created. Each has its reason under Incidents.">
               <Facts
                 rows={[

@@ -1,9 +1,15 @@
+import { Button, Group, TextInput } from '@mantine/core'
+import { useDebouncedValue } from '@mantine/hooks'
+import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useOrganisation } from '../../api/brokers'
 import { type AuditEntry, auditPage } from '../../api/organisation'
 import { actionSaid } from '../../lib/actions'
+import { filterOf } from '../../lib/auditFilter'
 import { AuditLog } from '../../ui/AuditLog'
 import type { Column } from '../../ui/Rows'
+import { Empty } from '../../ui/State'
 import { Time } from '../../ui/Time'
+import ui from '../../ui/ui.module.css'
 
 const columns: Column<AuditEntry>[] = [
   { key: 'at', header: 'When', width: '80px', cell: ({ at_ms }) => <Time at={at_ms} /> },
@@ -39,13 +45,69 @@ const columns: Column<AuditEntry>[] = [
 /** Changes, who made them and from where. */
 export function Audit() {
   const { id } = useOrganisation()
+  const { actor = '', action = '', from = '', to = '' } = useSearch({ from: '/signed-in/org/$organisation' })
+  const navigate = useNavigate({ from: '/org/$organisation' })
+  const [asked] = useDebouncedValue(JSON.stringify({ actor, action, from, to }), 300)
+  const filter = filterOf(JSON.parse(asked))
+  const set = (name: 'actor' | 'action' | 'from' | 'to', value: string) =>
+    void navigate({ search: (before) => ({ ...before, [name]: value || undefined }), replace: true })
+  const clear = () =>
+    void navigate({
+      search: ({ actor: _, action: __, from: ___, to: ____, ...rest }) => rest,
+      replace: true,
+    })
   return (
     <AuditLog
       lead="Every change, the latest first."
       empty="Nothing was changed yet"
+      filters={
+        <Group className={ui.tableBar} gap="xs">
+          <TextInput
+            data-search
+            aria-label="Who"
+            placeholder="Address or name begins with"
+            value={actor}
+            onChange={(event) => set('actor', event.currentTarget.value)}
+            w={{ base: '100%', xs: 240 }}
+          />
+          <TextInput
+            aria-label="Action"
+            placeholder="Action, such as credential."
+            value={action}
+            onChange={(event) => set('action', event.currentTarget.value)}
+            w={{ base: '100%', xs: 210 }}
+          />
+          <TextInput
+            type="date"
+            aria-label="From"
+            value={from}
+            onChange={(event) => set('from', event.currentTarget.value)}
+          />
+          <TextInput
+            type="date"
+            aria-label="To"
+            value={to}
+            onChange={(event) => set('to', event.currentTarget.value)}
+          />
+        </Group>
+      }
+      nothingFits={
+        Object.keys(filter).length > 0 && (
+          <Empty
+            title="No entry fits"
+            action={
+              <Button variant="default" onClick={clear}>
+                Show all entries
+              </Button>
+            }
+          >
+            Shorten the name or the action, or choose a longer time.
+          </Empty>
+        )
+      }
       columns={columns}
-      queryKey={['org', id, 'audit']}
-      page={(cursor, signal) => auditPage(id, cursor, signal)}
+      queryKey={['org', id, 'audit', filter]}
+      page={(cursor, signal) => auditPage({ organisation: id, filter }, cursor, signal)}
       fileName="audit.jsonl"
     />
   )

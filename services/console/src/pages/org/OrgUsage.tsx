@@ -49,13 +49,13 @@ export function OrgUsage() {
         />
       </Group>
       <Loaded query={query} height={960}>
-        {({ total, windows, brokers }) => (
+        {({ total, windows, brokers, currency }) => (
           <>
             <UsedNumbers used={total.used} />
             <Panel title={span.step === 'hour' ? 'By hour' : 'By day'}>
               <UsedCharts windows={windows} span={span} since={beginOf(0, windows)} />
             </Panel>
-            <Cost used={total.used} />
+            <Cost total={total} currency={currency} />
             <Panel isFlush title="By broker">
               <Rows label="Usage by broker" rows={brokers} columns={columns} idOf={({ name }) => name} />
             </Panel>

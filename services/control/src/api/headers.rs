@@ -1,0 +1,115 @@
+//! Headers of answers in the description of the API, and the header `Location`.
+//!
+//! The tests of the API compare the headers of each answer with this description.
+
+use axum::http::{HeaderName, header};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use utoipa::openapi::header::{Header, HeaderBuilder};
+use utoipa::openapi::path::{Operation, Parameter, ParameterIn, Paths};
+use utoipa::openapi::schema::{Object, Type};
+use utoipa::openapi::{Components, Ref, RefOr, Response};
+
+use super::PATH;
+use super::guard;
+
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// Operations that answer 201 and make nothing with a path of its own.
+const WITHOUT_PATH: [&str; 6] = [
+    "sign_up",
+    "confirm_sign_up",
+    "begin_second_factor",
+    "create_connect_token",
+    "create_credential_batch",
+    "claim",
+];
+
+/// Ends of paths whose POST answers with a new version of the object before them.
+const NEW_VERSION: [&str; 3] = ["/suspend", "/resume", "/rotate"];
+
+/// The path of an object that the request has made.
+pub(crate) fn location(segments: &[&str]) -> [(HeaderName, String); 1] {
+    let encoded = segments.iter().map(|segment| utf8_percent_encode(segment, PLAIN).to_string());
+    let path = encoded.fold(PATH.to_owned(), |path, segment| path + "/" + &segment);
+    [(header::LOCATION, path)]
+}
+
+pub(super) fn declare(components: &mut Components) {
+    let text = || Object::with_type(Type::String);
+    let integer = || Object::with_type(Type::Integer);
+    let all = [
+        ("X-Request-Id", text(), "Id of the request, which the server's log repeats for server errors"),
+        ("Location", text(), "Path of what was made"),
+        ("ETag", text(), "Version of the object, for If-Match"),
+        ("Retry-After", integer(), "Seconds after which to try again"),
+        (
+            "Millrace-In-Force-At-Ms",
+            integer(),
+            "Time in unix milliseconds from which the change is in force on every server that reaches the store",
+        ),
+    ];
+    for (name, schema, description) in all {
+        let header: Header = HeaderBuilder::new().schema(Some(schema)).description(Some(description)).build();
+        components.headers.insert(name.into(), RefOr::T(header));
+    }
+}
+
+pub(super) fn add(response: &mut Response, name: &str) {
+    let reference = Ref::new(format!("#/components/headers/{name}"));
+    response.headers.insert(name.into(), RefOr::Ref(reference));
+}
+
+/// Paths of objects that are changed with If-Match.
+pub(super) fn versioned(paths: &Paths) -> Vec<String> {
+    let is_if_match = |of: &RefOr<Parameter>| match of {
+        RefOr::T(of) => of.parameter_in == ParameterIn::Header && of.name == "If-Match",
+        RefOr::Ref(_) => false,
+    };
+    let has_version = |operation: &Option<Operation>| {
+        operation.iter().flat_map(|one| one.parameters.iter().flatten()).any(is_if_match)
+    };
+    let changed = paths.paths.iter().filter(|(_, item)| has_version(&item.put) || has_version(&item.patch));
+    changed.map(|(path, _)| path.clone()).collect()
+}
+
+pub(super) fn describe(operation: &mut Operation, (method, path): (&str, &str), versioned: &[String]) {
+    let has_version = |path: &str| versioned.iter().any(|one| one == path);
+    let is_made_version = versioned
+        .iter()
+        .any(|one| one.rsplit_once('/').is_some_and(|(list, last)| list == path && last.starts_with('{')));
+    let is_new_version = NEW_VERSION.iter().any(|end| path.strip_suffix(end).is_some_and(has_version));
+    let has_path = operation.operation_id.as_deref().is_none_or(|id| !WITHOUT_PATH.contains(&id));
+    for (status, response) in &mut operation.responses.responses {
+        let RefOr::T(response) = response else { continue };
+        add(response, "X-Request-Id");
+        if !status.starts_with('2') {
+            continue;
+        }
+        let has_etag = match method {
+            "get" | "put" | "patch" => has_version(path),
+            "post" => is_new_version || (status == "201" && is_made_version),
+            _ => false,
+        };
+        if has_etag {
+            add(response, "ETag");
+        }
+        if status == "201" && has_path {
+            add(response, "Location");
+        }
+        if method != "get" && guard::is_read_by_pods(path) {
+            add(response, "Millrace-In-Force-At-Ms");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_location_is_a_path_whatever_the_name_is() {
+        let path = |name: &str| location(&["organisations", name])[0].1.clone();
+        assert_eq!(path("a-1_b.c~"), "/api/v1/organisations/a-1_b.c~");
+        assert_eq!(path("a/b?c#d%e f\r\né"), "/api/v1/organisations/a%2Fb%3Fc%23d%25e%20f%0D%0A%C3%A9");
+    }
+}

@@ -1,0 +1,67 @@
+//! The latest deliveries of a webhook: a ring of rows, so that each delivery writes one short row.
+
+use millrace_storage::{RangeOptions, Transaction};
+use serde::{Deserialize, Serialize};
+
+use super::{Hook, state::State};
+use crate::{
+    error::{Error, Result},
+    limits::{HOOK_DELIVERIES_MAX, HOOK_DELIVERY_TEXT_BYTES_MAX},
+    tags,
+};
+
+/// An attempt to deliver events.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Delivery {
+    /// Number of the attempt since the webhook was made; [`super::settle`] sets it.
+    pub number: u64,
+    /// Begin of the attempt, unix milliseconds.
+    pub at_ms: u64,
+    pub duration_ms: u64,
+    /// Id and type of the first event of the request.
+    pub event: String,
+    pub kind: String,
+    /// Number of events in the request.
+    pub events: usize,
+    /// Number of the attempt at these events.
+    pub attempt: u32,
+    /// HTTP status of the answer.
+    pub status: Option<u16>,
+    /// Why the attempt failed.
+    pub error: Option<String>,
+}
+
+/// Writes over the oldest delivery.
+pub(super) fn add(tx: &Transaction, hook: Hook<'_>, state: &mut State, made: &Delivery) -> Result<()> {
+    state.deliveries += 1;
+    let row = Delivery {
+        number: state.deliveries,
+        event: bounded(&made.event),
+        kind: bounded(&made.kind),
+        error: made.error.as_deref().map(bounded),
+        ..made.clone()
+    };
+    let row = serde_json::to_vec(&row).map_err(|_| CORRUPT)?;
+    Ok(tx.set(hook.key(tags::HOOK_LOG).uint(state.deliveries % HOOK_DELIVERIES_MAX), row)?)
+}
+
+/// Reads the latest deliveries in a snapshot, the latest first.
+pub async fn deliveries(tx: &Transaction, hook: Hook<'_>) -> Result<Vec<Delivery>> {
+    let options = RangeOptions::first(HOOK_DELIVERIES_MAX as usize).snapshot();
+    let page = tx.range(hook.key(tags::HOOK_LOG).children(), options).await?;
+    let read = |row: millrace_storage::KeyValue| serde_json::from_slice(&row.value).map_err(|_| CORRUPT);
+    let mut all: Vec<Delivery> = page.items.into_iter().map(read).collect::<Result<_>>()?;
+    all.sort_unstable_by_key(|delivery| std::cmp::Reverse(delivery.number));
+    Ok(all)
+}
+
+pub(super) fn clear(tx: &Transaction, hook: Hook<'_>) -> Result<()> {
+    Ok(tx.clear_range(hook.key(tags::HOOK_LOG).children())?)
+}
+
+fn bounded(text: &str) -> String {
+    text[..text.floor_char_boundary(HOOK_DELIVERY_TEXT_BYTES_MAX)].to_owned()
+}
+
+const CORRUPT: Error = Error::Corrupt("delivery of a webhook");
