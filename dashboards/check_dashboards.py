@@ -86,6 +86,7 @@ class Churn:
             Subscriber(f"visitor-{number % 5}", "plant/state", user="acme/ann", port=1883 + number % 3, lasts=False).leave()
             send(1883, b"GET / HTTP/1.1\r\n\r\n")
             send(8883, b"no TLS")
+            get(f"http://{HOST}:{8080 + number % 3}/api/v1/openapi.json")
             secure = secure_client(f"visitor-{number % 5}")
             secure.disconnect()
             secure.loop_stop()

@@ -41,19 +41,22 @@ impl RequestMetrics {
     }
 
     fn note(&self, route: &str, method: &'static str, status: Option<StatusCode>, took: Duration) {
-        let class = status.map_or(STATUSES.len() - 1, |status| usize::from(status.as_u16() / 100 - 1));
+        // HTTP allows statuses up to 999; clients treat those from 600 on as 5xx (RFC 9110, section 15).
+        let class = status.map_or(STATUSES.len() - 1, |status| usize::from(status.as_u16() / 100 - 1).min(4));
         let bucket = BOUNDS_S.partition_point(|bound| *bound < took.as_secs_f64());
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let series = all.entry((route.into(), method)).or_default();
-        // HTTP allows statuses up to 999.
-        series.by_status[class.min(STATUSES.len() - 1)] += 1;
+        series.by_status[class] += 1;
         series.buckets[bucket] += 1;
         series.sum += took;
     }
 
-    /// Appends Prometheus text.
+    /// Appends Prometheus text. Before the first request there is nothing: a family without a series cannot be exported.
     pub fn write(&self, out: &mut String) {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.is_empty() {
+            return;
+        }
         out.push_str(
             "# HELP millrace_http_requests_total Requests of the APIs, by the template of their route, by method and class of status.\n\
              # TYPE millrace_http_requests_total counter\n",
@@ -132,6 +135,9 @@ mod tests {
     #[test]
     fn a_request_is_in_the_class_of_its_status_and_in_the_buckets_from_its_time_on() {
         let metrics = RequestMetrics::default();
+        let mut none = String::new();
+        metrics.write(&mut none);
+        assert_eq!(none, "");
         for (status, ms) in [(Some(StatusCode::OK), 5), (Some(StatusCode::NOT_FOUND), 6), (None, 31_000)] {
             metrics.note("/a/{b}", "GET", status, Duration::from_millis(ms));
         }

@@ -146,7 +146,6 @@ fn the_delay_of_messages_from_other_pods_is_measured() {
             || counted(&pods[1]),
         );
     }
-    assert_eq!(measured(&pods[2]), 0, "nobody there wants the messages");
 }
 
 #[test]
