@@ -182,7 +182,7 @@ pub struct TailEnd {
 /// An event in the trace of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TraceEvent {
-    Begun(TraceBegun),
+    Begun(Box<TraceBegun>),
     Traced(Box<TracedPacket>),
     LeftOut(TraceLeftOut),
     End(TailEnd),
