@@ -179,7 +179,7 @@ pub struct TailEnd {
 /// An event in the trace of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TraceEvent {
-    Begun(TraceBegun),
+    Begun(Box<TraceBegun>),
     Traced(Box<TracedPacket>),
     LeftOut(TraceLeftOut),
     End(TailEnd),
@@ -454,6 +454,18 @@ pub struct ClientDetails {
     pub waiting_bytes: u64,
     /// Bytes that the connection has not accepted yet.
     pub unsent_bytes: u64,
+    /// Time of the last packet from the client, in unix milliseconds, to the second.
+    pub last_packet_at_ms: u64,
+    /// Messages from the client on this connection.
+    pub messages_in: u64,
+    /// Bytes of these messages, with topics and properties.
+    pub bytes_in: u64,
+    /// Messages to the client on this connection.
+    pub messages_out: u64,
+    /// Bytes of these messages, with topics and properties.
+    pub bytes_out: u64,
+    /// At most 1,000 of its subscriptions.
+    pub filters: Vec<Subscription>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]

@@ -245,13 +245,13 @@ impl Drop for ClientTrace {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::{Receiver, channel};
+    use std::sync::mpsc::{Receiver, sync_channel};
 
     use super::*;
 
     fn sink() -> (Sink, Receiver<TraceReport>) {
-        let (sender, receiver) = channel();
-        (Box::new(move |report| drop(sender.send(report))), receiver)
+        let (sender, receiver) = sync_channel(1_000);
+        (Box::new(move |report| drop(sender.try_send(report))), receiver)
     }
 
     fn event(at_ms: u64) -> TraceEvent {

@@ -1,6 +1,6 @@
 //! Traces and details of one client: on its own pod, and on another.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use millrace_edge::client_traces::{ClientTrace, Direction, TraceEvent, TraceReport};
@@ -20,16 +20,17 @@ fn default_of(database: &Database) -> u64 {
 }
 
 fn ask(server: &Server, broker: u64, question: Question, pods: usize) -> Answer {
-    let (sender, said) = channel();
-    let _asking = server.edge.ask_clients(broker, question, move |answer| drop(sender.send(answer)));
+    let (sender, said) = sync_channel(1_000);
+    let _asking = server.edge.ask_clients(broker, question, move |answer| drop(sender.try_send(answer)));
     let answers: Vec<_> = (0..pods).filter_map(|_| said.recv_timeout(PATIENCE).unwrap().answer).collect();
     Answer::merged(answers, 1)
 }
 
 /// A trace that all pods know.
 fn trace(server: &Server, broker: u64, client: &str, pods: usize) -> (ClientTrace, Receiver<TraceReport>) {
-    let (sender, said) = channel();
-    let trace = server.edge.trace_client(broker, client, move |report| drop(sender.send(report))).unwrap();
+    let (sender, said) = sync_channel(1_000);
+    let trace =
+        server.edge.trace_client(broker, client, move |report| drop(sender.try_send(report))).unwrap();
     let (number, client_id) = trace.subject();
     let client_id = client_id.into();
     ask(server, broker, Question::Trace { client_id, number }, pods);

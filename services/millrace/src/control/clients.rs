@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use millrace_control::{Client, ClientDetails, Clients, LiveError, Page, PageRequest};
+use millrace_control::{Client, ClientDetails, Clients, LiveError, Page, PageRequest, Subscription};
 use millrace_edge::Asking;
 use millrace_edge::clients::{self, Answer, PodAnswer, Question};
 use millrace_layers::{BrokerId, pods};
@@ -134,13 +134,25 @@ fn client(of: clients::ConnectedClient) -> Client {
     Client { client_id, user, address, protocol, method, connected_at_ms, keep_alive_s, subscriptions }
 }
 
-fn details(of: clients::ConnectedClient) -> ClientDetails {
+fn filter(of: clients::ClientFilter) -> Subscription {
+    let clients::ClientFilter { filter, qos, no_local, retain_as_published, retain_handling, identifier } =
+        of;
+    Subscription { filter, qos, no_local, retain_as_published, retain_handling, identifier }
+}
+
+fn details(mut of: clients::ConnectedClient) -> ClientDetails {
     ClientDetails {
         session_expiry_s: Some(of.session_expiry_s).filter(|expiry_s| *expiry_s != NEVER),
         unacknowledged_messages: of.unacknowledged,
         waiting_messages: of.waiting_messages,
         waiting_bytes: of.waiting_bytes,
         unsent_bytes: of.unsent_bytes,
+        last_packet_at_ms: of.last_packet_at_ms,
+        messages_in: of.messages_in,
+        bytes_in: of.bytes_in,
+        messages_out: of.messages_out,
+        bytes_out: of.bytes_out,
+        filters: std::mem::take(&mut of.filters).into_iter().map(filter).collect(),
         client: client(of),
     }
 }

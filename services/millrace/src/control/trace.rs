@@ -84,7 +84,7 @@ pub(super) async fn trace(
         running: Arc::clone(&edge.running),
         ticks: interval(SAID_EVERY),
         ticked: 0,
-        held: Some(TraceEvent::Begun(TraceBegun { client, unanswered })),
+        held: Some(TraceEvent::Begun(Box::new(TraceBegun { client, unanswered }))),
         is_over: false,
     };
     Ok(stream::unfold(open, Open::next).boxed())

@@ -99,6 +99,13 @@ fn a_trace_begins_on_a_connected_client_and_shows_no_other() {
     let topics: Vec<Value> = (0..2).map(|_| next(&mut trace, "PUBLISH")["topic"].clone()).collect();
     assert_eq!(topics, ["b", "c"]);
 
+    let shown = server.get(&owner, &format!("{broker}/clients/pump"));
+    assert_eq!(
+        (&shown["messages_in"], &shown["messages_out"], &shown["filters"]),
+        (&json!(2), &json!(0), &json!([]))
+    );
+    assert!(shown["last_packet_at_ms"].as_u64() > Some(0), "{shown}");
+
     // An operator's decision is in the trace, too.
     let kicked = server.ask(&owner, "DELETE", &format!("{broker}/clients/pump"), &Value::Null);
     assert_eq!(kicked.status, 204, "{}", kicked.body);

@@ -1,4 +1,4 @@
-import { Button } from '@mantine/core'
+import { Button, Text } from '@mantine/core'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate, useParams, useSearch } from '@tanstack/react-router'
 import { putNamed } from '../../api/access'
@@ -23,6 +23,7 @@ import { Trace } from './Trace'
 import { WhyNot } from './WhyNot'
 
 const INCIDENTS_SHOWN = 50
+const FILTERS_SHOWN = 200
 
 /** What is known of a client: its connection, its session, what it was refused. */
 export function Client() {
@@ -150,7 +151,7 @@ function Connection({ id }: { id: string }) {
           The broker has no connection with this client id. Its last refusal is explained below.
         </Empty>
       ) : (
-        <Loaded query={query} height={290}>
+        <Loaded query={query} height={380}>
           {(client) => (
             <Facts
               rows={[
@@ -167,6 +168,9 @@ function Connection({ id }: { id: string }) {
                   `${plural(client.waiting_messages, 'message')}, ${bytes(client.waiting_bytes)}`,
                 ],
                 ['Send buffer', bytes(client.unsent_bytes)],
+                ['Last packet', <Time key="last" at={client.last_packet_at_ms} />],
+                ['Sent by it', `${plural(client.messages_in, 'message')}, ${bytes(client.bytes_in)}`],
+                ['Sent to it', `${plural(client.messages_out, 'message')}, ${bytes(client.bytes_out)}`],
               ]}
             />
           )}
@@ -176,16 +180,47 @@ function Connection({ id }: { id: string }) {
   )
 }
 
+/** Subscriptions of a connected client that are in the memory of the server alone. */
+function Filters({ id }: { id: string }) {
+  const { path } = useBroker()
+  const { data } = useQuery(clientQuery(path, id))
+  if (!data || data.subscriptions === 0) return null
+  const shown = data.filters.slice(0, FILTERS_SHOWN)
+  return (
+    <>
+      <Text fw={600} size="sm" mt="lg" mb={4}>
+        {plural(data.subscriptions, 'subscription')}
+      </Text>
+      <Facts
+        rows={shown.map(({ filter, qos }) => [
+          <span key={filter} className="mono">
+            {filter}
+          </span>,
+          `QoS ${qos}`,
+        ])}
+      />
+      {data.subscriptions > shown.length && (
+        <Text size="xs" c="dimmed">
+          {count(data.subscriptions - shown.length)} more are not shown.
+        </Text>
+      )}
+    </>
+  )
+}
+
 function Kept({ id }: { id: string }) {
   const { path } = useBroker()
   const query = useQuery(sessionQuery(path, id))
   return (
     <Panel title="Session">
       {isMissing(query.error) ? (
-        <Empty title="No stored session">
-          The server stores the session of a client that connects with a session expiry, or without clean
-          session before MQTT 5.0.
-        </Empty>
+        <>
+          <Empty title="No stored session">
+            The server stores the session of a client that connects with a session expiry, or without clean
+            session before MQTT 5.0.
+          </Empty>
+          <Filters id={id} />
+        </>
       ) : (
         <Loaded query={query}>{(session) => <SessionDetails session={session} />}</Loaded>
       )}
