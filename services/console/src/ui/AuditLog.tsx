@@ -11,8 +11,10 @@ import { type Column, Rows } from './Rows'
 import { Facts } from './Stat'
 import { Empty, Loaded } from './State'
 
-/** Empty pages that are skipped before the page asks whether to go on. */
-const EMPTY_PAGES_MAX = 5
+/** Entries that fill the screen. */
+const PAGE_ROWS = 100
+/** Short pages that are read at once. Scrolling, or a button, reads further ones. */
+const SHORT_PAGES_MAX = 5
 /** Entries that the server reads for one page with a filter. */
 const SCANNED = 2_000
 
@@ -47,9 +49,9 @@ export function AuditLog(props: AuditLogProps) {
     if (hasNextPage && !isFetching) void fetchNextPage()
   }
   const read = query.data?.pages.length ?? 0
-  const isSearching = rows.length === 0 && hasNextPage && read < EMPTY_PAGES_MAX
+  const isSearching = rows.length < PAGE_ROWS && hasNextPage && read < SHORT_PAGES_MAX
 
-  // With a filter, a page may be empty although entries of later pages fit.
+  // With a filter, a page may be short although entries of later pages fit.
   useEffect(() => {
     if (isSearching && !isFetching) void fetchNextPage()
   }, [isSearching, isFetching, fetchNextPage])
