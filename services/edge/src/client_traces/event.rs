@@ -211,7 +211,7 @@ impl TraceEvent {
 
     fn give_publish(&mut self, publish: &Publish<'_>) {
         self.topic = Some(publish.topic).filter(|topic| !topic.is_empty()).map(cut);
-        self.packet_id = publish.packet_id.map(|id| id.get());
+        self.packet_id = publish.packet_id.map(std::num::NonZero::get);
         self.qos = Some(publish.qos as u8);
         (self.retain, self.dup) = (Some(publish.retain), Some(publish.dup));
         self.payload_bytes = Some(publish.payload.len() as u64);

@@ -122,10 +122,10 @@ impl Core {
 
     pub(super) fn untap(&mut self, slot: u32) {
         self.tapped.remove(&slot);
-        if let Some(connection) = self.connections.get_mut(slot as usize) {
-            if let Some(activity) = &mut connection.activity {
-                activity.is_traced = false;
-            }
+        if let Some(connection) = self.connections.get_mut(slot as usize)
+            && let Some(activity) = &mut connection.activity
+        {
+            activity.is_traced = false;
         }
     }
 

@@ -54,10 +54,10 @@ impl Region {
         // The request is of another version: the asking pod reports that this pod did not answer.
         let Ok(question) = serde_json::from_slice::<Question>(question) else { return };
         match &question {
-            Question::Trace { client_id, number: trace } => {
-                if !self.begin_trace((pod, *trace), broker, client_id) {
-                    return self.answer(pod, number, None);
-                }
+            Question::Trace { client_id, number: trace }
+                if !self.begin_trace((pod, *trace), broker, client_id) =>
+            {
+                return self.answer(pod, number, None);
             }
             Question::EndTrace(trace) => return self.brokers.traces.end(Some(pod), *trace),
             _ => {}
