@@ -253,7 +253,7 @@ async fn a_location_leads_to_what_was_made() {
     let ann = Region::new().await.person().await;
     let follow = async |made: &crate::tools::Answer| {
         let location = made.is(StatusCode::CREATED).headers["location"].to_str().unwrap();
-        let path = location.strip_prefix(millrace_control::PATH).unwrap().to_owned();
+        let path = location.strip_prefix(PATH).unwrap().to_owned();
         (ann.get(&path).await, path)
     };
     let organisation = ann.post("/organisations", json!({ "name": "Second" })).await;
