@@ -21,7 +21,7 @@ pub(crate) const AUDIT_SCAN_ROWS_MAX: usize = 2_000;
 pub(crate) const AUDIT_SCAN_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Entries that a filtered read takes from the store at once.
 pub(crate) const AUDIT_SCAN_ROWS: usize = 200;
-/// An entry may be committed this much later than its time: by a slow request, or a clock that is behind.
+/// An entry may be committed this much later than its time: by a slow request, or a slow clock.
 pub(crate) const AUDIT_LATE_MS: u64 = 600_000;
 
 /// The longest cursor holds a topic.

@@ -237,7 +237,7 @@ async fn accept_invitation(
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(super) struct AuditQuery {
-    /// Prefix of the actor's e-mail address or name, in any case of letters; or the actor's id.
+    /// Prefix of the actor's e-mail address or name, upper or lower case; or the actor's id.
     #[param(max_length = 1024)]
     actor: Option<String>,
     /// Prefix of the action: `credential.` finds all changes of credentials.

@@ -233,7 +233,7 @@ async fn entries(
 }
 
 impl AuditFilter {
-    /// Empty texts let everything through. The comparison ignores the case of letters.
+    /// Empty texts let everything through. The comparison ignores upper and lower case.
     pub(crate) fn new(
         actor: Option<&str>,
         action: Option<&str>,

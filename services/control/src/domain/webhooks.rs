@@ -117,10 +117,19 @@ pub struct WebhookDelivery {
     pub error: Option<String>,
 }
 
-impl From<webhooks::Delivery> for WebhookDelivery {
-    fn from(made: webhooks::Delivery) -> Self {
-        let webhooks::Delivery { number, at_ms, duration_ms, event, kind, events, attempt, status, error } =
-            made;
+impl From<webhooks::DeliveryRecord> for WebhookDelivery {
+    fn from(made: webhooks::DeliveryRecord) -> Self {
+        let webhooks::DeliveryRecord {
+            number,
+            at_ms,
+            duration_ms,
+            event,
+            kind,
+            events,
+            attempt,
+            status,
+            error,
+        } = made;
         Self { number, at_ms, duration_ms, event_id: event, event_type: kind, events, attempt, status, error }
     }
 }

@@ -3,7 +3,7 @@
 use axum::http::{Method, StatusCode};
 use millrace_access::model::Webhook;
 use millrace_layers::streams::ReadLimit;
-use millrace_layers::webhooks::{self, Delivery, Failure, Hook, Outcome, Taken};
+use millrace_layers::webhooks::{self, DeliveryRecord, Failure, Hook, Outcome, Taken};
 use millrace_layers::{Error, accounts, catalog};
 use millrace_storage::Read;
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ async fn refuse(region: &Region, broker: u64, status: u16) -> Value {
     let Taken::Work(work) = taken.unwrap() else { panic!("nothing is to be sent") };
     let failure = Failure { at_ms: 5, status: Some(status), reason: "no".into(), signed_by: vec![2, 1] };
     let outcome = Outcome::Failed { failure, next_attempt_ms: 9 };
-    let made = Delivery {
+    let made = DeliveryRecord {
         at_ms: 5,
         duration_ms: 3,
         event: "e".into(),
@@ -41,7 +41,7 @@ async fn refuse(region: &Region, broker: u64, status: u16) -> Value {
         attempt: 1,
         status: Some(status),
         error: Some("no".into()),
-        ..Delivery::default()
+        ..DeliveryRecord::default()
     };
     let (told, settled) = (&work, (&outcome, Some(&made)));
     let settle = |tx| async move { webhooks::settle(&tx, hook, told, settled, 5).await };

@@ -14,7 +14,7 @@ const TEXT_BYTES_MAX: usize = 1_024;
 const FILTERS_MAX: usize = 100;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Direction {
+pub enum PacketDirection {
     /// From the client.
     In,
     /// To the client.
@@ -27,10 +27,10 @@ pub enum Direction {
 /// A field is absent where the packet does not have it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct TraceEvent {
+pub struct ClientTraceEvent {
     /// Unix milliseconds.
     pub at_ms: u64,
-    pub direction: Direction,
+    pub direction: PacketDirection,
     /// Name of the packet in capitals; of the server: `refused`, `dropped` or `closed`.
     pub kind: Cow<'static, str>,
     /// Size of the packet.
@@ -44,7 +44,7 @@ pub struct TraceEvent {
     pub session_present: Option<bool>,
     pub reason_code: Option<u8>,
     pub reason: Option<String>,
-    pub filters: Vec<TracedFilter>,
+    pub filters: Vec<ClientTraceFilter>,
     /// Filters beyond the first [`FILTERS_MAX`].
     pub more_filters: u64,
     /// Number of dropped messages.
@@ -54,7 +54,7 @@ pub struct TraceEvent {
 
 /// A filter of a SUBSCRIBE or UNSUBSCRIBE, and the server's answer in its SUBACK or UNSUBACK.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TracedFilter {
+pub struct ClientTraceFilter {
     pub filter: Option<String>,
     /// The requested QoS.
     pub qos: Option<u8>,
@@ -118,7 +118,7 @@ fn return_code_name(code: u8) -> &'static str {
     }
 }
 
-impl TraceEvent {
+impl ClientTraceEvent {
     /// A decision of the server about the connection or a message.
     pub(crate) fn decided(kind: &'static str, at_ms: u64, reason: &str) -> Self {
         Self { at_ms, kind: kind.into(), reason: Some(cut(reason)), ..Self::default() }
@@ -133,7 +133,7 @@ impl TraceEvent {
     pub(crate) fn packet(
         packet: &Packet<'_>,
         version: Version,
-        direction: Direction,
+        direction: PacketDirection,
         size: usize,
         at_ms: u64,
     ) -> Self {
@@ -179,7 +179,7 @@ impl TraceEvent {
     pub(crate) fn beginning(
         head: &[u8],
         version: Version,
-        direction: Direction,
+        direction: PacketDirection,
         size: usize,
         at_ms: u64,
     ) -> Option<Self> {
@@ -240,7 +240,7 @@ impl TraceEvent {
         self.more_filters = filters.clone().skip(FILTERS_MAX).count() as u64;
         let named = filters.take(FILTERS_MAX);
         self.filters = named
-            .map(|(filter, options)| TracedFilter {
+            .map(|(filter, options)| ClientTraceFilter {
                 filter: Some(cut(filter)),
                 qos: Some(options.qos as u8),
                 reason_code: None,
@@ -252,7 +252,7 @@ impl TraceEvent {
         self.more_filters = filters.clone().skip(FILTERS_MAX).count() as u64;
         let named = filters.take(FILTERS_MAX);
         self.filters = named
-            .map(|filter| TracedFilter { filter: Some(cut(filter)), ..TracedFilter::default() })
+            .map(|filter| ClientTraceFilter { filter: Some(cut(filter)), ..ClientTraceFilter::default() })
             .collect();
     }
 
@@ -260,12 +260,13 @@ impl TraceEvent {
         self.packet_id = Some(packet_id);
         self.more_filters = reasons.len().saturating_sub(FILTERS_MAX) as u64;
         let named = reasons.iter().take(FILTERS_MAX);
-        self.filters =
-            named.map(|code| TracedFilter { reason_code: Some(*code), ..TracedFilter::default() }).collect();
+        self.filters = named
+            .map(|code| ClientTraceFilter { reason_code: Some(*code), ..ClientTraceFilter::default() })
+            .collect();
     }
 
     /// Names the filters of the packet that this SUBACK or UNSUBACK answers.
-    pub(crate) fn name_filters(&mut self, asked: Vec<TracedFilter>) {
+    pub(crate) fn name_filters(&mut self, asked: Vec<ClientTraceFilter>) {
         if self.filters.is_empty() {
             // UNSUBACK has no reason codes in 3.1 and 3.1.1.
             self.filters = asked;
@@ -294,11 +295,11 @@ mod tests {
 
     use super::*;
 
-    fn of(packet: &Packet<'_>, version: Version, kept: usize) -> TraceEvent {
+    fn of(packet: &Packet<'_>, version: Version, kept: usize) -> ClientTraceEvent {
         let mut bytes = Vec::new();
         encode::packet(packet, version, &mut bytes);
         let kept = kept.min(bytes.len());
-        TraceEvent::beginning(&bytes[..kept], version, Direction::Out, bytes.len(), 1).unwrap()
+        ClientTraceEvent::beginning(&bytes[..kept], version, PacketDirection::Out, bytes.len(), 1).unwrap()
     }
 
     fn publish<'a>(topic: &'a str, payload: &'a [u8]) -> Packet<'a> {

@@ -1,7 +1,7 @@
 //! Traces of clients: the packets of one client id, for the people who run its broker.
 //!
 //! A trace is registered for a client id, whether or not its client is connected. The event loops mark the connections
-//! of that client id, so any other connection pays one branch. A loop turns each packet into a [`TraceEvent`] and
+//! of that client id, so any other connection pays one branch. A loop turns each packet into a [`ClientTraceEvent`] and
 //! offers it to the traces of the client. Each trace takes [`EVENTS_PER_SECOND`] events and counts the rest. An event
 //! has no payload, no password and no authentication data.
 //!
@@ -18,7 +18,7 @@ use millrace_fabric::PodId;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use event::cut;
-pub use event::{Connecting, Direction, TraceEvent, TracedFilter};
+pub use event::{ClientTraceEvent, ClientTraceFilter, Connecting, PacketDirection};
 pub(crate) use scanner::Scanner;
 
 /// More than a person reads; bounds the work of an event loop for a trace.
@@ -28,12 +28,12 @@ const TRACES_MAX: usize = 1_000;
 /// A trace of another pod ends after this time, unless that pod renews it.
 const LEASE_MS: u64 = 30_000;
 
-/// What a trace says.
+/// A line of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceReport {
     /// Events that were left out before this one.
     pub left_out: u64,
-    pub event: Option<TraceEvent>,
+    pub event: Option<ClientTraceEvent>,
 }
 
 /// Called on event loops, so it must not block.
@@ -84,7 +84,7 @@ impl Tap {
         has_room
     }
 
-    pub(crate) fn offer(&self, event: &TraceEvent) {
+    pub(crate) fn offer(&self, event: &ClientTraceEvent) {
         if self.take_room(event.at_ms) {
             self.tell(Some(event.clone()));
         } else {
@@ -96,7 +96,7 @@ impl Tap {
         self.left_out.fetch_add(events, Ordering::Relaxed);
     }
 
-    fn tell(&self, event: Option<TraceEvent>) {
+    fn tell(&self, event: Option<ClientTraceEvent>) {
         let left_out = self.left_out.swap(0, Ordering::Relaxed);
         if left_out > 0 || event.is_some() {
             (self.sink)(TraceReport { left_out, event });
@@ -254,8 +254,8 @@ mod tests {
         (Box::new(move |report| drop(sender.try_send(report))), receiver)
     }
 
-    fn event(at_ms: u64) -> TraceEvent {
-        TraceEvent { at_ms, ..TraceEvent::default() }
+    fn event(at_ms: u64) -> ClientTraceEvent {
+        ClientTraceEvent { at_ms, ..ClientTraceEvent::default() }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::connection::NONE;
 use super::notes::drop_reason;
 use super::tell::reason;
 use super::{Core, Ended};
-use crate::client_traces::{Direction, Scanner, Tap, TraceEvent, TracedFilter, cut};
+use crate::client_traces::{ClientTraceEvent, ClientTraceFilter, PacketDirection, Scanner, Tap, cut};
 use crate::outbound::Outbound;
 
 /// SUBSCRIBE and UNSUBSCRIBE packets whose filters wait for the answer. A client that has more gets an answer without
@@ -27,7 +27,7 @@ pub(super) struct Tapped {
     scanner: Scanner,
     /// Waiting bytes that the scanner has seen, or that were there before the trace.
     seen: usize,
-    asked: VecDeque<(u16, Vec<TracedFilter>)>,
+    asked: VecDeque<(u16, Vec<ClientTraceFilter>)>,
     /// The reason for the end of the connection, once it is known.
     why: Option<Cow<'static, str>>,
 }
@@ -37,7 +37,7 @@ impl Tapped {
         self.taps.iter().any(|tap| tap.has_room(now_ms))
     }
 
-    fn offer(&self, event: &TraceEvent) {
+    fn offer(&self, event: &ClientTraceEvent) {
         self.taps.iter().for_each(|tap| tap.offer(event));
     }
 
@@ -55,7 +55,7 @@ impl Tapped {
                 if !taps.iter().any(|tap| tap.has_room(now_ms)) {
                     return taps.iter().for_each(|tap| tap.leave_out(1));
                 }
-                let event = TraceEvent::beginning(head, version, Direction::Out, size, now_ms);
+                let event = ClientTraceEvent::beginning(head, version, PacketDirection::Out, size, now_ms);
                 let Some(mut event) = event else { return };
                 if matches!(&*event.kind, "SUBACK" | "UNSUBACK")
                     && let Some(found) = asked.iter().position(|(id, _)| Some(*id) == event.packet_id)
@@ -77,7 +77,7 @@ impl Tapped {
 
     pub(super) fn dropped(&self, topic: &str, reason: DropReason, messages: usize, now_ms: u64) {
         if self.has_room(now_ms) {
-            self.offer(&TraceEvent::dropped(now_ms, topic, messages as u64, drop_reason(reason)));
+            self.offer(&ClientTraceEvent::dropped(now_ms, topic, messages as u64, drop_reason(reason)));
         } else {
             self.leave_out(1);
         }
@@ -148,7 +148,8 @@ impl Core {
         }
         let connection = &self.connections[slot as usize];
         let protocol = &connection.protocol;
-        let mut event = TraceEvent::packet(packet, protocol.version(), Direction::In, size, now_ms);
+        let mut event =
+            ClientTraceEvent::packet(packet, protocol.version(), PacketDirection::In, size, now_ms);
         if let Some(connect) = &mut event.connect {
             connect.address = connection.address().map(|address| address.to_string());
         }
@@ -189,7 +190,7 @@ impl Core {
         if !tapped.has_room(now_ms) {
             return tapped.leave_out(1);
         }
-        let mut event = TraceEvent::dropped(now_ms, topic, 1, what);
+        let mut event = ClientTraceEvent::dropped(now_ms, topic, 1, what);
         event.reason_code = Some(reason.0);
         tapped.offer(&event);
     }
@@ -215,8 +216,10 @@ impl Core {
             Some(code) => code.name().into(),
             None => reason(ended).into(),
         });
-        let event =
-            TraceEvent { reason_code: code.map(|code| code.0), ..TraceEvent::decided(kind, now_ms, &why) };
+        let event = ClientTraceEvent {
+            reason_code: code.map(|code| code.0),
+            ..ClientTraceEvent::decided(kind, now_ms, &why)
+        };
         tapped.offer(&event);
     }
 }

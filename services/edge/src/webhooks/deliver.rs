@@ -5,7 +5,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use millrace_access::model::Webhook;
 use millrace_access::webhook::{SIGNATURE_HEADER, SIGNATURE_KEYS_HEADER, sign_with};
-use millrace_layers::webhooks::{Delivery, Failure, NewLetter, Outcome, Work};
+use millrace_layers::webhooks::{DeliveryRecord, Failure, NewLetter, Outcome, Work};
 use millrace_outgoing::{Call, CallError, Response};
 use serde::Deserialize;
 
@@ -89,7 +89,7 @@ pub(super) fn logged(
     events: &[Bytes],
     id: &str,
     (answer, outcome): (&Result<Response, CallError>, &Outcome),
-) -> Delivery {
+) -> DeliveryRecord {
     #[derive(Deserialize)]
     struct Head {
         #[serde(rename = "type")]
@@ -103,14 +103,14 @@ pub(super) fn logged(
         }
     };
     let before = work.letter.as_ref().map_or(work.state.attempts, |letter| letter.attempts);
-    Delivery {
+    DeliveryRecord {
         event: id.to_owned(),
         kind: head.map(|head| head.kind).unwrap_or_default(),
         events: events.len(),
         attempt: before.saturating_add(1),
         status: answer.as_ref().ok().map(|answer| answer.status.as_u16()),
         error: failure.map(|failure| failure.reason.clone()),
-        ..Delivery::default()
+        ..DeliveryRecord::default()
     }
 }
 

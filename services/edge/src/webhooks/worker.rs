@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrace_access::model::Webhook;
 use millrace_layers::streams::Totals;
-use millrace_layers::webhooks::{self, Delivery, Hook, Outcome, Taken, Work};
+use millrace_layers::webhooks::{self, DeliveryRecord, Hook, Outcome, Taken, Work};
 use millrace_layers::{Error, Store, accounts, catalog};
 use millrace_outgoing::{CallSettings, HttpClient};
 use millrace_storage::Read;
@@ -274,7 +274,7 @@ impl Worker {
             let outcome = deliver::outcome(work, &events, &answer, now_ms, self.random(work.epoch));
             let duration_ms = self.parts.clock.now().saturating_sub(begun);
             let delivery = deliver::logged(work, &events, &id, (&answer, &outcome));
-            made = Some(Delivery { at_ms, duration_ms, ..delivery });
+            made = Some(DeliveryRecord { at_ms, duration_ms, ..delivery });
             outcome
         };
         let (settled, now_ms) = ((&outcome, made.as_ref()), self.parts.clock.unix_now_ms());

@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-use millrace_edge::client_traces::{ClientTrace, Direction, TraceEvent, TraceReport};
+use millrace_edge::client_traces::{ClientTrace, ClientTraceEvent, PacketDirection, TraceReport};
 use millrace_edge::clients::{Answer, Question};
 use millrace_layers::{Store, catalog};
 use millrace_mqtt::{QoS, Version};
@@ -38,7 +38,7 @@ fn trace(server: &Server, broker: u64, client: &str, pods: usize) -> (ClientTrac
 }
 
 /// The next event of this kind.
-fn next(said: &Receiver<TraceReport>, kind: &str) -> TraceEvent {
+fn next(said: &Receiver<TraceReport>, kind: &str) -> ClientTraceEvent {
     loop {
         let event = said.recv_timeout(PATIENCE).unwrap().event;
         if let Some(event) = event.filter(|event| event.kind == kind) {
@@ -56,12 +56,12 @@ fn a_trace_shows_packets_of_both_ways_until_it_is_dropped() {
     let (trace, said) = trace(&server, id, "c", 1);
     client.publish(publish_qos(QoS::AtLeastOnce, 7, "plant/1", b"secret"));
     let published = next(&said, "PUBLISH");
-    assert_eq!((published.direction, published.topic.as_deref()), (Direction::In, Some("plant/1")));
+    assert_eq!((published.direction, published.topic.as_deref()), (PacketDirection::In, Some("plant/1")));
     assert_eq!((published.packet_id, published.payload_bytes), (Some(7), Some(6)));
-    assert_eq!(next(&said, "PUBACK").direction, Direction::Out);
+    assert_eq!(next(&said, "PUBACK").direction, PacketDirection::Out);
     client.ping();
-    assert_eq!(next(&said, "PINGREQ").direction, Direction::In);
-    assert_eq!(next(&said, "PINGRESP").direction, Direction::Out);
+    assert_eq!(next(&said, "PINGREQ").direction, PacketDirection::In);
+    assert_eq!(next(&said, "PINGRESP").direction, PacketDirection::Out);
     drop(trace);
     client.ping();
     // The connection has dropped the trace, and with it the sink.
@@ -82,7 +82,7 @@ fn a_client_on_another_pod_is_traced() {
     // The other pods have not opened the broker yet.
     let (_trace, said) = trace(&pods[0], id, "c", 3);
     let mut client = Client::connect(&pods[1], Version::V5, "c");
-    assert_eq!(next(&said, "CONNECT").direction, Direction::In);
+    assert_eq!(next(&said, "CONNECT").direction, PacketDirection::In);
     client.subscribe("a/#", QoS::AtLeastOnce);
     let answered = next(&said, "SUBACK");
     let filter = &answered.filters[0];

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use millrace_access::model::{Webhook, WebhookEvent};
 use millrace_access::webhook::sign;
 use millrace_edge::Config;
-use millrace_layers::webhooks::{self, Delivery, Hook, State};
+use millrace_layers::webhooks::{self, DeliveryRecord, Hook, State};
 use millrace_layers::{Store, accounts, catalog};
 use millrace_mqtt::QoS;
 use millrace_mqtt::Version::V5;
@@ -192,7 +192,7 @@ fn state(database: &Database, id: u64) -> State {
     block_on(store.run(async |tx| webhooks::status(&tx, hook).await)).unwrap().0
 }
 
-fn deliveries(database: &Database, id: u64) -> Vec<Delivery> {
+fn deliveries(database: &Database, id: u64) -> Vec<DeliveryRecord> {
     let hook = Hook { broker: id, name: NAME };
     let store = Store::new(database.clone());
     block_on(store.run(async |tx| webhooks::deliveries(&tx, hook).await)).unwrap()
@@ -288,8 +288,8 @@ fn a_service_that_fails_gets_the_same_events_again_in_order() {
     assert_eq!(of_first.len(), 1, "one event has one id");
     eventually(|| state(&database, id).attempts == 0, || "it still fails".into());
     assert!(metric(&server, "millrace_webhook_calls_total", "result=\"failed\"") >= 2);
-    let is_in_order = |log: &[Delivery]| log.iter().map(|one| one.number).is_sorted_by(|a, b| a > b);
-    let of_first = |log: Vec<Delivery>| {
+    let is_in_order = |log: &[DeliveryRecord]| log.iter().map(|one| one.number).is_sorted_by(|a, b| a > b);
+    let of_first = |log: Vec<DeliveryRecord>| {
         let first = asked.iter().find(|event| event["data"]["payload"] == "1").unwrap();
         log.into_iter().filter(|one| first["id"] == *one.event).collect::<Vec<_>>()
     };
@@ -299,7 +299,7 @@ fn a_service_that_fails_gets_the_same_events_again_in_order() {
     assert_eq!((first.attempt, first.status, first.events), (1, Some(503), 1));
     assert!(first.at_ms > 0 && first.error.as_ref().is_some_and(|error| error.contains("503")), "{first:?}");
     assert_eq!(first.kind, "millrace.message.published");
-    let succeeded = |one: &Delivery| one.status == Some(200) && one.error.is_none() && one.attempt > 1;
+    let succeeded = |one: &DeliveryRecord| one.status == Some(200) && one.error.is_none() && one.attempt > 1;
     assert!(of_first(deliveries(&database, id)).first().is_some_and(succeeded));
 }
 

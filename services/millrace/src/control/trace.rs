@@ -12,7 +12,7 @@ use millrace_control::{
     LiveError, TailEnd, TraceBegun, TraceDirection, TraceEvent, TraceLeftOut, TracedConnect, TracedFilter,
     TracedPacket,
 };
-use millrace_edge::client_traces::{self, ClientTrace, Direction, TraceReport};
+use millrace_edge::client_traces::{self, ClientTrace, PacketDirection, TraceReport};
 use millrace_edge::clients::Question;
 use millrace_layers::BrokerId;
 use tokio::sync::mpsc::{Receiver, channel};
@@ -37,7 +37,7 @@ struct Shared {
 }
 
 struct Open {
-    receiver: Receiver<client_traces::TraceEvent>,
+    receiver: Receiver<client_traces::ClientTraceEvent>,
     shared: Arc<Shared>,
     trace: ClientTrace,
     broker: BrokerId,
@@ -142,9 +142,9 @@ impl Open {
 }
 
 /// An estimate of its memory, bytes.
-fn weight(event: &client_traces::TraceEvent) -> usize {
+fn weight(event: &client_traces::ClientTraceEvent) -> usize {
     let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-    let of_filter = |one: &client_traces::TracedFilter| size_of::<TracedFilter>() + length(&one.filter);
+    let of_filter = |one: &client_traces::ClientTraceFilter| size_of::<TracedFilter>() + length(&one.filter);
     let filters: usize = event.filters.iter().map(of_filter).sum();
     let connect = event.connect.as_ref().map_or(0, |connect| {
         size_of::<TracedConnect>() + length(&connect.user) + length(&connect.will_topic)
@@ -152,13 +152,13 @@ fn weight(event: &client_traces::TraceEvent) -> usize {
     size_of::<TracedPacket>() + length(&event.topic) + length(&event.reason) + filters + connect
 }
 
-fn shown(event: client_traces::TraceEvent) -> TracedPacket {
+fn shown(event: client_traces::ClientTraceEvent) -> TracedPacket {
     let direction = match event.direction {
-        Direction::In => TraceDirection::In,
-        Direction::Out => TraceDirection::Out,
-        Direction::Server => TraceDirection::Server,
+        PacketDirection::In => TraceDirection::In,
+        PacketDirection::Out => TraceDirection::Out,
+        PacketDirection::Server => TraceDirection::Server,
     };
-    let filter = |one: client_traces::TracedFilter| TracedFilter {
+    let filter = |one: client_traces::ClientTraceFilter| TracedFilter {
         filter: one.filter,
         qos: one.qos,
         reason_code: one.reason_code,

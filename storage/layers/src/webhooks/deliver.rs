@@ -4,7 +4,7 @@
 use millrace_storage::{Read, Transaction, TransactionOption};
 
 use super::{
-    Delivery, Hook, Letter, NewLetter, letters, log, note, rest,
+    DeliveryRecord, Hook, Letter, NewLetter, letters, log, note, rest,
     state::{self, Failure, Lease, State},
     sync::sources,
 };
@@ -118,7 +118,7 @@ pub async fn settle(
     tx: &Transaction,
     hook: Hook<'_>,
     work: &Work,
-    (outcome, made): (&Outcome, Option<&Delivery>),
+    (outcome, made): (&Outcome, Option<&DeliveryRecord>),
     now_ms: u64,
 ) -> Result<State> {
     let mut state = state::get(tx, hook, Read::Serializable).await?;

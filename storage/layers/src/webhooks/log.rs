@@ -13,7 +13,7 @@ use crate::{
 /// An attempt to deliver events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Delivery {
+pub struct DeliveryRecord {
     /// Number of the attempt since the webhook was made; [`super::settle`] sets it.
     pub number: u64,
     /// Begin of the attempt, unix milliseconds.
@@ -33,9 +33,9 @@ pub struct Delivery {
 }
 
 /// Writes over the oldest delivery.
-pub(super) fn add(tx: &Transaction, hook: Hook<'_>, state: &mut State, made: &Delivery) -> Result<()> {
+pub(super) fn add(tx: &Transaction, hook: Hook<'_>, state: &mut State, made: &DeliveryRecord) -> Result<()> {
     state.deliveries += 1;
-    let row = Delivery {
+    let row = DeliveryRecord {
         number: state.deliveries,
         event: bounded(&made.event),
         kind: bounded(&made.kind),
@@ -47,11 +47,11 @@ pub(super) fn add(tx: &Transaction, hook: Hook<'_>, state: &mut State, made: &De
 }
 
 /// Reads the latest deliveries in a snapshot, the latest first.
-pub async fn deliveries(tx: &Transaction, hook: Hook<'_>) -> Result<Vec<Delivery>> {
+pub async fn deliveries(tx: &Transaction, hook: Hook<'_>) -> Result<Vec<DeliveryRecord>> {
     let options = RangeOptions::first(HOOK_DELIVERIES_MAX as usize).snapshot();
     let page = tx.range(hook.key(tags::HOOK_LOG).children(), options).await?;
     let read = |row: millrace_storage::KeyValue| serde_json::from_slice(&row.value).map_err(|_| CORRUPT);
-    let mut all: Vec<Delivery> = page.items.into_iter().map(read).collect::<Result<_>>()?;
+    let mut all: Vec<DeliveryRecord> = page.items.into_iter().map(read).collect::<Result<_>>()?;
     all.sort_unstable_by_key(|delivery| std::cmp::Reverse(delivery.number));
     Ok(all)
 }

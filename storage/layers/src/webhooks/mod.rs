@@ -31,7 +31,7 @@ use crate::{
 
 pub use deliver::{Outcome, Taken, WaitingEvents, Work, settle, status, take};
 pub use letters::{Letter, NewLetter, add_test, letters, remove, send_again};
-pub use log::{Delivery, deliveries};
+pub use log::{DeliveryRecord, deliveries};
 pub use state::{Failure, State};
 pub use sync::{Synced, Wanted, concerns, forget, sync};
 

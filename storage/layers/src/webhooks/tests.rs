@@ -328,7 +328,7 @@ fn the_log_has_the_latest_deliveries_and_no_more_than_it_may() {
     let long = "é".repeat(1_000);
     let mut fail = || {
         number += 1;
-        let made = Delivery { at_ms: number, error: Some(long.clone()), ..Delivery::default() };
+        let made = DeliveryRecord { at_ms: number, error: Some(long.clone()), ..DeliveryRecord::default() };
         let outcome = Outcome::Failed { failure: failure(500), next_attempt_ms: 0 };
         let work = work(&database, "a", 1);
         run(&database, async |tx| settle(tx, HOOK, &work, (&outcome, Some(&made)), 1).await);
