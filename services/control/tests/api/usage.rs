@@ -203,7 +203,7 @@ async fn usage_has_its_cost_by_the_prices_of_spend_caps() {
     assert_eq!((&used["total"]["cost_micros"], &used["currency"]), (&json!(4), &Value::Null));
     assert_eq!(
         (&used["windows"][0]["cost_micros"], &used["windows"][1]["cost_micros"]),
-        (&json!(1), &json!(3))
+        (&json!(0), &json!(4))
     );
     // 4.5 and 1.5, each rounded down: the whole is what the cap counts.
     let all = usage(&ann, &ann.own("/usage")).await;
