@@ -25,3 +25,13 @@ test('a broker without a listener has no endpoint', () => {
   expect(endpointOf(undefined, false)).toBeNull()
   expect(endpointOf({ region: 'local', host: 'a' }, false)).toBeNull()
 })
+
+test('only a broker that nobody else can reach is open without a user name', () => {
+  expect(endpointOf(local, false)?.isOpen).toBe(true)
+  expect(endpointOf({ ...local, host: '::1' }, false)?.isOpen).toBe(true)
+  expect(endpointOf({ ...local, user_prefix: 'acme/' }, false)?.isOpen).toBe(false)
+  expect(endpointOf({ ...local, host: 'acme.mqtt.example.org' }, false)).toMatchObject({
+    isOpen: false,
+    userPrefix: '',
+  })
+})

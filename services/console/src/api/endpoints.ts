@@ -1,5 +1,6 @@
 // Where clients reach a broker.
 
+import { isLoopback } from '../lib/host'
 import type { Schemas } from './client'
 
 export interface Endpoint {
@@ -10,6 +11,8 @@ export interface Endpoint {
   wsUrl: string | null
   /** What comes before the user name, because the host does not tell the broker. */
   userPrefix: string
+  /** Clients need no user name: a server that others can reach asks for one. */
+  isOpen: boolean
   /** What clients must trust; null: what they trust already. */
   caPem: string | null
 }
@@ -30,6 +33,7 @@ export function endpointOf(
     tls: Boolean(endpoints.mqtts),
     wsUrl: socket?.url ?? null,
     userPrefix: user_prefix ?? '',
+    isOpen: !user_prefix && isLoopback(host),
     caPem: ca_pem ?? null,
   }
 }

@@ -1,6 +1,10 @@
 /** Whether a host name can only mean the reader's own machine. */
 export const isLoopback = (host: string) =>
-  host === 'localhost' || host === '[::1]' || host.endsWith('.localhost') || /^127(\.\d+){3}$/.test(host)
+  host === 'localhost' ||
+  host === '::1' ||
+  host === '[::1]' ||
+  host.endsWith('.localhost') ||
+  /^127(\.\d+){3}$/.test(host)
 
 /** A host as it stands in a URL: IPv6 addresses in brackets. */
 export const urlHost = (host: string) => (host.includes(':') ? `[${host}]` : host)

@@ -16,10 +16,10 @@ export interface Target {
 }
 
 /** The target of an endpoint. Without a credential, USER and PASSWORD stand for it. */
-export const targetOf = ({ userPrefix, ...way }: Endpoint, made: Made | null = null): Target => ({
+export const targetOf = ({ userPrefix, isOpen, ...way }: Endpoint, made: Made | null = null): Target => ({
   ...way,
-  user: made ? `${userPrefix}${made.user}` : userPrefix && `${userPrefix}USER`,
-  secret: made?.secret ?? (userPrefix ? 'PASSWORD' : ''),
+  user: made ? `${userPrefix}${made.user}` : isOpen ? '' : `${userPrefix}USER`,
+  secret: made?.secret ?? (isOpen ? '' : 'PASSWORD'),
   clientId: made?.user ?? EXAMPLE_CLIENT,
 })
 

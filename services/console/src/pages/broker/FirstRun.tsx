@@ -36,7 +36,7 @@ function FirstSteps({ onHide }: { onHide: () => void }) {
   const { broker, endpoint } = useBroker()
   const isHere = endpoint ? isLoopback(endpoint.host) : false
   const at = endpoint ? mosquittoOptions(targetOf(endpoint)) : ''
-  const isOpen = endpoint?.userPrefix === ''
+  const isOpen = endpoint?.isOpen ?? false
   return (
     <Panel
       title={isOpen ? 'Send a first message' : 'Connect a first device'}
