@@ -17,6 +17,7 @@ const window = (at: number, of: Partial<Schemas['Used']> = {}) => ({
   from_ms: at * HOUR,
   to_ms: (at + 1) * HOUR,
   used: used(of),
+  cost_micros: 0,
 })
 const incident = (hours: number, reason: string, count = 1): Schemas['Incident'] => ({
   id: `${hours}`,

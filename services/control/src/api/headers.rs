@@ -39,7 +39,7 @@ pub(super) fn declare(components: &mut Components) {
     let integer = || Object::with_type(Type::Integer);
     let all = [
         ("X-Request-Id", text(), "Id of the request, which the server's log repeats for server errors"),
-        ("Location", text(), "Path of what was made"),
+        ("Location", text(), "Path of what was made, or where to go on"),
         ("ETag", text(), "Version of the object, for If-Match"),
         ("Retry-After", integer(), "Seconds after which to try again"),
         (
@@ -82,6 +82,9 @@ pub(super) fn describe(operation: &mut Operation, (method, path): (&str, &str), 
     for (status, response) in &mut operation.responses.responses {
         let RefOr::T(response) = response else { continue };
         add(response, "X-Request-Id");
+        if status.starts_with('3') {
+            add(response, "Location");
+        }
         if !status.starts_with('2') {
             continue;
         }

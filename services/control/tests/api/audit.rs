@@ -165,7 +165,7 @@ async fn a_person_without_an_organisation_has_a_log_all_the_same() {
     ann.post("/me/delete", json!({ "password": new })).await.is(StatusCode::NO_CONTENT);
     let rows = region.store.run(|tx| {
         let id = Uuid::parse_str(&id).unwrap();
-        async move { millrace_layers::accounts::audit::page(&tx, id.as_bytes(), None, 9).await }
+        async move { audit::page(&tx, id.as_bytes(), None, 9).await }
     });
     assert!(rows.await.unwrap().0.is_empty(), "the log ends with the account");
 }
