@@ -1026,6 +1026,9 @@ type Problem struct {
 	Fields  *[]WrongField   `json:"fields,omitempty"`
 	Passkey *PasskeyRequest `json:"passkey,omitempty"`
 
+	// RequestId With a status of 500 or more: the id of the request, by which the server's log names it.
+	RequestId *openapi_types.UUID `json:"request_id,omitempty"`
+
 	// Status Status of the answer.
 	Status int32 `json:"status"`
 
