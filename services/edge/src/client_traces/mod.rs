@@ -2,10 +2,10 @@
 //!
 //! A trace is registered for a client id, whether or not its client is connected. The event loops mark the connections
 //! of that client id, so any other connection pays one branch. A loop turns each packet into a [`ClientTraceEvent`] and
-//! offers it to the traces of the client. Each trace takes [`EVENTS_PER_SECOND`] events and counts the rest. An event
+//! offers it to the traces of the client. Each trace takes `EVENTS_PER_SECOND` events and counts the rest. An event
 //! has no payload, no password and no authentication data.
 //!
-//! Another pod's trace is registered here too ([`Traces::begin_for_pod`]) and ends unless it is renewed.
+//! Another pod's trace is registered here too (`Traces::begin_for_pod`) and ends unless it is renewed.
 
 mod event;
 mod scanner;
