@@ -13,6 +13,10 @@ use crate::broker::Broker;
 pub const PAGE_MAX: usize = 1_000;
 /// Most subscriptions that are shown of a client.
 pub const FILTERS_MAX: usize = 1_000;
+/// Bytes of the filters of one answer as JSON: an event loop makes it, and other pods send it.
+pub(crate) const FILTERS_BYTES_MAX: usize = 64 * 1024;
+/// The fields of a subscription besides its filter.
+pub(crate) const FILTER_FIELDS_BYTES: usize = 100;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
@@ -77,7 +81,7 @@ pub struct ConnectedClient {
     /// Bytes of these messages with topics and properties.
     #[serde(default)]
     pub bytes_out: u64,
-    /// At most [`FILTERS_MAX`] subscriptions in order of filters; empty in a page.
+    /// At most [`FILTERS_MAX`] subscriptions and 64 KiB of them, in order of filters; empty in a page.
     #[serde(default)]
     pub filters: Vec<ClientFilter>,
 }

@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 const TEXT_BYTES_MAX: usize = 1_024;
 /// Filters of one packet that an event names.
 const FILTERS_MAX: usize = 100;
+/// The fields of an event and of one filter in JSON, besides their texts.
+const EVENT_BYTES: usize = 200;
+const FILTER_BYTES: usize = 100;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PacketDirection {
@@ -119,6 +122,13 @@ fn return_code_name(code: u8) -> &'static str {
 }
 
 impl ClientTraceEvent {
+    /// An estimate of its size on the way to its reader.
+    pub(crate) fn bytes(&self) -> usize {
+        let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let filters: usize = self.filters.iter().map(|one| length(&one.filter) + FILTER_BYTES).sum();
+        EVENT_BYTES + length(&self.topic) + length(&self.reason) + filters
+    }
+
     /// A decision of the server about the connection or a message.
     pub(crate) fn decided(kind: &'static str, at_ms: u64, reason: &str) -> Self {
         Self { at_ms, kind: kind.into(), reason: Some(cut(reason)), ..Self::default() }

@@ -23,6 +23,10 @@ pub(crate) use scanner::Scanner;
 
 /// More than a person reads; bounds the work of an event loop for a trace.
 const EVENTS_PER_SECOND: u32 = 500;
+/// A SUBSCRIBE and its answer name many filters, so events alone do not bound what a trace costs.
+const BYTES_PER_SECOND: usize = 256 * 1024;
+/// Traces of one client id on one pod.
+const TRACES_PER_CLIENT_MAX: usize = 4;
 /// Traces on one pod, with those of other pods.
 const TRACES_MAX: usize = 1_000;
 /// A trace of another pod ends after this time, unless that pod renews it.
@@ -58,6 +62,13 @@ pub(crate) struct Tap {
 struct Rate {
     second: u64,
     events: u32,
+    bytes: usize,
+}
+
+impl Rate {
+    fn has_room(&self) -> bool {
+        self.events < EVENTS_PER_SECOND && self.bytes < BYTES_PER_SECOND
+    }
 }
 
 impl Tap {
@@ -71,21 +82,25 @@ impl Tap {
 
     pub(crate) fn has_room(&self, now_ms: u64) -> bool {
         let rate = self.rate();
-        rate.second != now_ms / 1000 || rate.events < EVENTS_PER_SECOND
+        rate.second != now_ms / 1000 || rate.has_room()
     }
 
-    fn take_room(&self, now_ms: u64) -> bool {
+    fn take_room(&self, event: &ClientTraceEvent) -> bool {
+        let second = event.at_ms / 1000;
         let mut rate = self.rate();
-        if rate.second != now_ms / 1000 {
-            *rate = Rate { second: now_ms / 1000, events: 0 };
+        if rate.second != second {
+            *rate = Rate { second, ..Rate::default() };
         }
-        let has_room = rate.events < EVENTS_PER_SECOND;
-        rate.events += u32::from(has_room);
+        let has_room = rate.has_room();
+        if has_room {
+            rate.events += 1;
+            rate.bytes += event.bytes();
+        }
         has_room
     }
 
     pub(crate) fn offer(&self, event: &ClientTraceEvent) {
-        if self.take_room(event.at_ms) {
+        if self.take_room(event) {
             self.tell(Some(event.clone()));
         } else {
             self.leave_out(1);
@@ -106,6 +121,13 @@ impl Tap {
     pub(crate) fn is_over(&self, now_ms: u64) -> bool {
         self.is_over.load(Ordering::Relaxed) || self.until_ms.load(Ordering::Relaxed) < now_ms
     }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ForPod {
+    Begun,
+    Renewed,
+    TooMany,
 }
 
 /// The traces of a process.
@@ -139,22 +161,25 @@ impl Traces {
         self.add(None, number, (broker, client_id), (now_ms, u64::MAX), sink)
     }
 
-    /// Registers a trace of another pod, or renews it. False: this pod has too many.
+    /// Registers a trace of another pod, or renews it.
     pub(crate) fn begin_for_pod(
         &self,
         (pod, number): (PodId, u64),
         (broker, client_id): (u64, &str),
         now_ms: u64,
         sink: Sink,
-    ) -> bool {
+    ) -> ForPod {
         let until_ms = now_ms + LEASE_MS;
         let known = self.find(Some(pod), number);
         if let Some(tap) = known.filter(|tap| !tap.is_over(now_ms)) {
             tap.until_ms.store(until_ms, Ordering::Relaxed);
             tap.tell(None);
-            return true;
+            return ForPod::Renewed;
         }
-        self.add(Some(pod), number, (broker, client_id), (now_ms, until_ms), sink).is_some()
+        match self.add(Some(pod), number, (broker, client_id), (now_ms, until_ms), sink) {
+            Some(_) => ForPod::Begun,
+            None => ForPod::TooMany,
+        }
     }
 
     fn add(
@@ -170,7 +195,11 @@ impl Traces {
             taps.retain(|tap| !tap.is_over(now_ms));
             !taps.is_empty()
         });
-        if by_broker.values().map(Vec::len).sum::<usize>() >= TRACES_MAX {
+        let of_client =
+            by_broker.get(&broker).into_iter().flatten().filter(|tap| *tap.client_id == *client_id);
+        if of_client.count() >= TRACES_PER_CLIENT_MAX
+            || by_broker.values().map(Vec::len).sum::<usize>() >= TRACES_MAX
+        {
             return None;
         }
         let tap = Arc::new(Tap {
@@ -289,11 +318,12 @@ mod tests {
         let traces = Traces::default();
         let pod = PodId(7);
         let begin = |now_ms| traces.begin_for_pod((pod, 1), (1, "pump"), now_ms, sink().0);
-        assert!(begin(0));
+        assert_eq!(begin(0), ForPod::Begun);
         let tap = traces.of(1, "pump").pop().unwrap();
-        assert!(begin(LEASE_MS) && traces.of(1, "pump").len() == 1, "renewed, not doubled");
+        assert_eq!(begin(LEASE_MS), ForPod::Renewed);
+        assert_eq!(traces.of(1, "pump").len(), 1, "renewed, not doubled");
         assert!(!tap.is_over(2 * LEASE_MS) && tap.is_over(2 * LEASE_MS + 1));
-        assert!(begin(3 * LEASE_MS), "begun again");
+        assert_eq!(begin(3 * LEASE_MS), ForPod::Begun, "begun again");
         assert!(traces.of(1, "pump").len() == 1 && tap.is_over(3 * LEASE_MS));
         let own = traces.begin(1, "pump", 3 * LEASE_MS, sink().0).unwrap();
         traces.end(Some(pod), 1);
@@ -301,10 +331,35 @@ mod tests {
     }
 
     #[test]
+    fn events_with_many_filters_use_up_a_second_by_their_bytes() {
+        let traces = Traces::default();
+        let (sink, said) = sink();
+        let tap = traces.begin(1, "pump", 0, sink).unwrap();
+        let filter = ClientTraceFilter { filter: Some("x".repeat(1_000)), ..ClientTraceFilter::default() };
+        let large =
+            ClientTraceEvent { at_ms: 1_500, filters: vec![filter; 100], ..ClientTraceEvent::default() };
+        (0..10).for_each(|_| tap.offer(&large));
+        assert_eq!(said.try_iter().count(), 3);
+        assert!(!tap.has_room(1_999) && tap.has_room(2_000));
+    }
+
+    #[test]
+    fn a_client_has_so_many_traces_at_once() {
+        let traces = Traces::default();
+        for _ in 0..TRACES_PER_CLIENT_MAX {
+            assert!(traces.begin(1, "pump", 0, sink().0).is_some());
+        }
+        assert!(traces.begin(1, "pump", 0, sink().0).is_none());
+        assert!(
+            traces.begin(1, "other", 0, sink().0).is_some() && traces.begin(2, "pump", 0, sink().0).is_some()
+        );
+    }
+
+    #[test]
     fn so_many_traces_and_no_more() {
         let traces = Traces::default();
         for number in 0..TRACES_MAX as u64 {
-            assert!(traces.begin_for_pod((PodId(1), number), (number, "c"), 0, sink().0));
+            assert_eq!(traces.begin_for_pod((PodId(1), number), (number, "c"), 0, sink().0), ForPod::Begun);
         }
         assert!(traces.begin(1, "c", 0, sink().0).is_none());
         assert!(traces.begin(1, "c", LEASE_MS + 1, sink().0).is_some(), "the others are over");

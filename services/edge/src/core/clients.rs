@@ -17,7 +17,10 @@ use millrace_session::ClientSubscription;
 use super::connection::{Connected, NONE, Who};
 use super::{Core, Ended, LocalSession};
 use crate::broker::Broker;
-use crate::clients::{Answer, Asked, ClientFilter, ConnectedClient, FILTERS_MAX, Question};
+use crate::clients::{
+    Answer, Asked, ClientFilter, ConnectedClient, FILTER_FIELDS_BYTES, FILTERS_BYTES_MAX, FILTERS_MAX,
+    Question,
+};
 use crate::clock::Millis;
 use crate::connection_id::ConnectionId;
 
@@ -84,6 +87,11 @@ impl Page {
     }
 }
 
+/// Bytes of JSON that a byte of a filter becomes at most.
+fn json_bytes(byte: u8) -> usize {
+    if byte < b' ' || byte == b'"' || byte == b'\\' { 6 } else { 1 }
+}
+
 impl Core {
     pub(super) fn asked_for_clients(&mut self, asked: Arc<Asked>) {
         match &asked.question {
@@ -94,7 +102,7 @@ impl Core {
             Question::Page { .. } => self.scans.pages.push(asked),
             Question::One(client_id) => asked.answer(Some(self.client(&asked.broker, client_id))),
             Question::Kick(client_id) => {
-                let found = self.client(&asked.broker, client_id);
+                let found = self.without_filters(&asked.broker, client_id);
                 self.kick(&asked.broker, client_id);
                 asked.answer(Some(found));
             }
@@ -109,6 +117,11 @@ impl Core {
             }
             Question::EndTrace(_) => asked.answer(Some(Answer::default())),
         }
+    }
+
+    fn without_filters(&self, broker: &Arc<Broker>, client_id: &str) -> Answer {
+        let session = self.session_of(broker, client_id);
+        Answer { clients: session.and_then(|session| self.shown(session)).into_iter().collect(), next: None }
     }
 
     fn client(&self, broker: &Arc<Broker>, client_id: &str) -> Answer {
@@ -131,7 +144,13 @@ impl Core {
                 identifier: *identifier,
             }
         };
-        let mut filters: Vec<ClientFilter> = subscriptions.take(FILTERS_MAX).map(shown).collect();
+        let mut bytes = 0;
+        let fits = |(filter, _): &(&str, &ClientSubscription)| {
+            bytes += FILTER_FIELDS_BYTES + filter.bytes().map(json_bytes).sum::<usize>();
+            bytes <= FILTERS_BYTES_MAX
+        };
+        let mut filters: Vec<ClientFilter> =
+            subscriptions.take(FILTERS_MAX).take_while(fits).map(shown).collect();
         filters.sort_unstable();
         filters
     }

@@ -250,7 +250,7 @@ pub(crate) struct Core {
     measured: connect_times::Measured,
     sampler: Sampler,
     /// Connections whose client is traced.
-    tapped: HashMap<u32, Box<Tapped>>,
+    tapped: HashMap<u32, Box<Tapped>, foldhash::fast::FixedState>,
     /// When the bytes being processed were read, microseconds; only kept where messages are traced.
     read_us: u64,
     generation: u32,
@@ -314,7 +314,7 @@ impl Core {
             soft_bytes: process.limits.outbound_soft_bytes as usize,
             measured: connect_times::Measured::default(),
             sampler: Sampler::new(process.config.tracer.as_deref(), cores),
-            tapped: HashMap::new(),
+            tapped: HashMap::default(),
             read_us: 0,
             generation: 0,
             now_ms: process.clock.now(),

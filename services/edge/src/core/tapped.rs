@@ -164,6 +164,8 @@ impl Core {
         }
         let Some(tapped) = self.tapped.get_mut(&slot) else { return };
         if let (Packet::Subscribe(_) | Packet::Unsubscribe(_), Some(id)) = (packet, event.packet_id) {
+            // An answer that was left out or is too large to be read has not taken its filters.
+            tapped.asked.retain(|(other, _)| *other != id);
             if tapped.asked.len() >= ASKED_MAX {
                 tapped.asked.pop_front();
             }

@@ -8,7 +8,7 @@ use millrace_fabric::{PodId, To};
 
 use super::Region;
 use super::wire::PodNotice;
-use crate::client_traces::TraceReport;
+use crate::client_traces::{ForPod, TraceReport};
 use crate::clients::{Answer, PodAnswer, Question};
 use crate::mailbox;
 
@@ -54,10 +54,13 @@ impl Region {
         // The request is of another version: the asking pod reports that this pod did not answer.
         let Ok(question) = serde_json::from_slice::<Question>(question) else { return };
         match &question {
-            Question::Trace { client_id, number: trace }
-                if !self.begin_trace((pod, *trace), broker, client_id) =>
-            {
-                return self.answer(pod, number, None);
+            Question::Trace { client_id, number: trace } => {
+                match self.begin_trace((pod, *trace), broker, client_id) {
+                    ForPod::Begun => {}
+                    // Nobody waits for the answer.
+                    ForPod::Renewed => return,
+                    ForPod::TooMany => return self.answer(pod, number, None),
+                }
             }
             Question::EndTrace(trace) => return self.brokers.traces.end(Some(pod), *trace),
             _ => {}
@@ -74,8 +77,7 @@ impl Region {
         mailbox::ask_clients(&self.mailboxes, broker, question, Box::new(done));
     }
 
-    /// False: this pod has too many traces.
-    fn begin_trace(&self, (pod, number): (PodId, u64), broker: u64, client_id: &str) -> bool {
+    fn begin_trace(&self, (pod, number): (PodId, u64), broker: u64, client_id: &str) -> ForPod {
         let me = self.me.clone();
         let sink = move |report: TraceReport| {
             let Some(region) = me.upgrade() else { return };

@@ -16,7 +16,7 @@ use millrace_edge::client_traces::{self, ClientTrace, PacketDirection, TraceRepo
 use millrace_edge::clients::Question;
 use millrace_layers::BrokerId;
 use tokio::sync::mpsc::{Receiver, channel};
-use tokio::time::{Interval, interval};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::clients;
 use super::live::Edge;
@@ -73,16 +73,21 @@ pub(super) async fn trace(
         edge.trace_client(broker, client_id, take)
     };
     let trace = begun.ok_or_else(|| {
-        LiveError::Unavailable("this server has as many traces as it may: try again later".into())
+        LiveError::Unavailable(
+            "this server has as many traces as it may, or the client has: try again later".into(),
+        )
     })?;
     let (client, unanswered) = clients::begin_trace(edge, broker, question(&trace)).await?;
+    let mut ticks = interval(SAID_EVERY);
+    // A reader that stalled asks the other pods once, not once for each tick that it missed.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let open = Open {
         receiver,
         shared,
         trace,
         broker,
         running: Arc::clone(&edge.running),
-        ticks: interval(SAID_EVERY),
+        ticks,
         ticked: 0,
         held: Some(TraceEvent::Begun(Box::new(TraceBegun { client, unanswered }))),
         is_over: false,
