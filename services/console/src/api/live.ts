@@ -4,6 +4,7 @@ import { queryOptions } from '@tanstack/react-query'
 import type { BrokerPath } from './brokers'
 import { api, body, everything, type Schemas } from './client'
 import { clientPart } from './clientPart'
+import { orNull } from './problem'
 
 export type Client = Schemas['ConnectedClient']
 export type ClientList = Schemas['ClientList']
@@ -30,16 +31,19 @@ export const clientsPage = (
     }),
   )
 
+/** Null: the client is not connected. */
 export const clientQuery = (path: BrokerPath, client_id: string) =>
   queryOptions({
     queryKey: ['b', path.broker, 'client', client_id],
     refetchInterval: 3_000,
     queryFn: ({ signal }) =>
-      body(
-        api.GET('/organisations/{organisation}/brokers/{broker}/clients/{client_id}', {
-          params: { path: { ...path, client_id: clientPart(client_id) } },
-          signal,
-        }),
+      orNull(
+        body(
+          api.GET('/organisations/{organisation}/brokers/{broker}/clients/{client_id}', {
+            params: { path: { ...path, client_id: clientPart(client_id) } },
+            signal,
+          }),
+        ),
       ),
   })
 

@@ -48,6 +48,16 @@ export class Problem extends Error {
 /** Whether the thing that was asked for does not exist. */
 export const isMissing = (error: unknown) => error instanceof Problem && error.status === 404
 
+/** Null for what does not exist. A query without data would show that it loads each time it asks again. */
+export async function orNull<T>(asked: Promise<T>): Promise<T | null> {
+  try {
+    return await asked
+  } catch (error) {
+    if (isMissing(error)) return null
+    throw error
+  }
+}
+
 export const offline = () => new Problem({ status: 0, detail: 'The server does not answer.' })
 
 /** The API's details begin in lower case, because they also stand in logs. */

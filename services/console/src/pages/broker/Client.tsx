@@ -3,6 +3,7 @@ import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate, useParams, useSearch } from '@tanstack/react-router'
 import { putNamed } from '../../api/access'
 import { useBroker } from '../../api/brokers'
+import type { Schemas } from '../../api/client'
 import { clientQuery, incidentsQuery, kick, sessionQuery } from '../../api/live'
 import { isMissing } from '../../api/problem'
 import { bytes, count, duration, plural } from '../../lib/format'
@@ -58,12 +59,12 @@ const TABS = [
 
 function State({ id }: { id: string }) {
   const { path } = useBroker()
-  const { data, error } = useQuery(clientQuery(path, id))
-  const isConnected = data !== undefined && !isMissing(error)
+  const { data } = useQuery(clientQuery(path, id))
+  const isConnected = Boolean(data)
   return (
     <span className={live.status}>
       <span className={live.dot} data-kind={isConnected ? 'connected' : 'away'} aria-hidden="true" />
-      {isConnected ? 'Connected' : isMissing(error) ? 'Not connected' : 'Looking for the connection'}
+      {isConnected ? 'Connected' : data === null ? 'Not connected' : 'Looking for the connection'}
     </span>
   )
 }
@@ -75,7 +76,7 @@ function Actions({ id }: { id: string }) {
   const connected = useQuery(clientQuery(path, id))
   if (!can('clients:write')) return null
   // A button that came later would push the page down in a narrow window.
-  const isConnected = connected.data !== undefined && !connected.isError
+  const isConnected = Boolean(connected.data) && !connected.isError
   return (
     <>
       <Confirm
@@ -146,34 +147,36 @@ function Connection({ id }: { id: string }) {
   const query = useQuery(clientQuery(path, id))
   return (
     <Panel title="Connection">
-      {isMissing(query.error) ? (
+      {query.data === null ? (
         <Empty title="No connection">
           The broker has no connection with this client id. Its last refusal is explained below.
         </Empty>
       ) : (
         <Loaded query={query} height={380}>
-          {(client) => (
-            <Facts
-              rows={[
-                ['Connected', <Time key="at" at={client.connected_at_ms} />],
-                ['Address', client.address ?? 'not known'],
-                ['User', client.user ?? 'none'],
-                ['Authenticated by', methodSaid(client.method)],
-                ['Protocol', `MQTT ${client.protocol}`],
-                ['Keep alive', client.keep_alive_s === 0 ? 'none' : duration(client.keep_alive_s)],
-                ['Subscriptions', count(client.subscriptions)],
-                ['Unacknowledged', `${plural(client.unacknowledged_messages, 'message')} with QoS 1 or 2`],
-                [
-                  'Waiting in memory',
-                  `${plural(client.waiting_messages, 'message')}, ${bytes(client.waiting_bytes)}`,
-                ],
-                ['Send buffer', bytes(client.unsent_bytes)],
-                ['Last packet', <Time key="last" at={client.last_packet_at_ms} />],
-                ['Sent by it', `${plural(client.messages_in, 'message')}, ${bytes(client.bytes_in)}`],
-                ['Sent to it', `${plural(client.messages_out, 'message')}, ${bytes(client.bytes_out)}`],
-              ]}
-            />
-          )}
+          {(client) =>
+            client && (
+              <Facts
+                rows={[
+                  ['Connected', <Time key="at" at={client.connected_at_ms} />],
+                  ['Address', client.address ?? 'not known'],
+                  ['User', client.user ?? 'none'],
+                  ['Authenticated by', methodSaid(client.method)],
+                  ['Protocol', `MQTT ${client.protocol}`],
+                  ['Keep alive', client.keep_alive_s === 0 ? 'none' : duration(client.keep_alive_s)],
+                  ['Subscriptions', count(client.subscriptions)],
+                  ['Unacknowledged', `${plural(client.unacknowledged_messages, 'message')} with QoS 1 or 2`],
+                  [
+                    'Waiting in memory',
+                    `${plural(client.waiting_messages, 'message')}, ${bytes(client.waiting_bytes)}`,
+                  ],
+                  ['Send buffer', bytes(client.unsent_bytes)],
+                  ['Last packet', <Time key="last" at={client.last_packet_at_ms} />],
+                  ['Sent by it', `${plural(client.messages_in, 'message')}, ${bytes(client.bytes_in)}`],
+                  ['Sent to it', `${plural(client.messages_out, 'message')}, ${bytes(client.bytes_out)}`],
+                ]}
+              />
+            )
+          }
         </Loaded>
       )}
     </Panel>
@@ -181,10 +184,8 @@ function Connection({ id }: { id: string }) {
 }
 
 /** Subscriptions of a connected client that are in the memory of the server alone. */
-function Filters({ id }: { id: string }) {
-  const { path } = useBroker()
-  const { data } = useQuery(clientQuery(path, id))
-  if (!data || data.subscriptions === 0) return null
+function Filters({ client: data }: { client: Schemas['ClientDetails'] }) {
+  if (data.subscriptions === 0) return null
   const shown = data.filters.slice(0, FILTERS_SHOWN)
   return (
     <>
@@ -211,6 +212,7 @@ function Filters({ id }: { id: string }) {
 function Kept({ id }: { id: string }) {
   const { path } = useBroker()
   const query = useQuery(sessionQuery(path, id))
+  const { data: client } = useQuery(clientQuery(path, id))
   return (
     <Panel title="Session">
       {isMissing(query.error) ? (
@@ -219,7 +221,7 @@ function Kept({ id }: { id: string }) {
             The server stores the session of a client that connects with a session expiry, or without clean
             session before MQTT 5.0.
           </Empty>
-          <Filters id={id} />
+          {client && <Filters client={client} />}
         </>
       ) : (
         <Loaded query={query}>{(session) => <SessionDetails session={session} />}</Loaded>

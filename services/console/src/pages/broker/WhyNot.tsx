@@ -5,7 +5,6 @@ import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { credentialQuery, namedQuery, replayQuery } from '../../api/access'
 import { useBroker } from '../../api/brokers'
 import { clientQuery, type Incident, incidentsQuery } from '../../api/live'
-import { isMissing } from '../../api/problem'
 import { plural } from '../../lib/format'
 import { KINDS, reasonSaid } from '../../lib/incidents'
 import {
@@ -77,15 +76,11 @@ export function WhyNot({ id }: { id: string }) {
       }
     >
       <Loaded query={incidents} height={240}>
-        {() =>
-          isMissing(connected.error) ? (
-            decided(null)
-          ) : (
-            <Loaded query={connected} height={240}>
-              {decided}
-            </Loaded>
-          )
-        }
+        {() => (
+          <Loaded query={connected} height={240}>
+            {decided}
+          </Loaded>
+        )}
       </Loaded>
     </Panel>
   )
