@@ -7,16 +7,16 @@ use std::{
     time::Duration,
 };
 
-use crate::{clock::instant, error::Error, version::Committed};
+use crate::{clock::instant, error::StoreError, version::Committed};
 
-/// An engine completes it once, when the commit is decided; dropping it reports [`Error::CommitUnknown`].
+/// An engine completes it once, when the commit is decided; dropping it reports [`StoreError::CommitUnknown`].
 pub struct Completion(Option<Callback>);
 
-type Callback = Box<dyn FnOnce(Result<Committed, Error>) + Send>;
+type Callback = Box<dyn FnOnce(Result<Committed, StoreError>) + Send>;
 
 impl Completion {
     /// Calls `callback` on the engine's thread, so the callback must be short and must not block.
-    pub fn call(callback: impl FnOnce(Result<Committed, Error>) + Send + 'static) -> Self {
+    pub fn call(callback: impl FnOnce(Result<Committed, StoreError>) + Send + 'static) -> Self {
         Self(Some(Box::new(callback)))
     }
 
@@ -26,7 +26,7 @@ impl Completion {
         (Self::call(move |result| finish(&state, result)), commit)
     }
 
-    pub fn complete(mut self, result: Result<Committed, Error>) {
+    pub fn complete(mut self, result: Result<Committed, StoreError>) {
         if let Some(callback) = self.0.take() {
             callback(result);
         }
@@ -36,17 +36,17 @@ impl Completion {
 impl Drop for Completion {
     fn drop(&mut self) {
         if let Some(callback) = self.0.take() {
-            callback(Err(Error::CommitUnknown));
+            callback(Err(StoreError::CommitUnknown));
         }
     }
 }
 
 enum State {
     Waiting(Option<Waker>),
-    Done(Result<Committed, Error>),
+    Done(Result<Committed, StoreError>),
 }
 
-fn finish(state: &Mutex<State>, result: Result<Committed, Error>) {
+fn finish(state: &Mutex<State>, result: Result<Committed, StoreError>) {
     let mut locked = state.lock().unwrap_or_else(PoisonError::into_inner);
     let before = std::mem::replace(&mut *locked, State::Done(result));
     drop(locked);
@@ -60,7 +60,7 @@ fn finish(state: &Mutex<State>, result: Result<Committed, Error>) {
 pub struct Commit(Arc<Mutex<State>>);
 
 impl Future for Commit {
-    type Output = Result<Committed, Error>;
+    type Output = Result<Committed, StoreError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -121,7 +121,7 @@ mod tests {
         let (done, mut commit) = Completion::future();
         let mut commit = Pin::new(&mut commit);
         assert_eq!(block_on_for(commit.as_mut(), Duration::from_millis(20)), None);
-        done.complete(Err(Error::Conflict));
-        assert_eq!(block_on_for(commit, Duration::ZERO), Some(Err(Error::Conflict)));
+        done.complete(Err(StoreError::Conflict));
+        assert_eq!(block_on_for(commit, Duration::ZERO), Some(Err(StoreError::Conflict)));
     }
 }

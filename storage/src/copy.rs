@@ -11,8 +11,8 @@
 use bytes::Bytes;
 
 use crate::{
-    Database, Error, KeyRange, KeyValue, Page, RangeOptions, Read, Transaction, Version, after,
-    limits::KEY_SPACE_END,
+    Database, KeyRange, KeyValue, RangeOptions, RangePage, Read, StoreError, StoreVersion, Transaction,
+    after, limits::KEY_SPACE_END,
 };
 
 /// Its value is the id of the running copy and the key before which all is copied. The layers' keys are tuples, whose first
@@ -45,22 +45,22 @@ pub enum CopyError {
     SourceUnfinished,
     /// Versionstamps of new messages would sort before those of copied ones.
     #[error("the target is at version {target}, and the source is already at {source_version}")]
-    VersionsBehind { source_version: Version, target: Version },
+    VersionsBehind { source_version: StoreVersion, target: StoreVersion },
     #[error("the source changed while it was copied")]
     SourceChanges,
     #[error("another copy into the target has begun")]
     AnotherCopy,
     #[error("the source cannot be read")]
-    Source(#[source] Error),
+    Source(#[source] StoreError),
     #[error("the target cannot be written")]
-    Target(#[source] Error),
+    Target(#[source] StoreError),
 }
 
 /// True when the store is the target of a copy that has not ended.
 ///
 /// # Errors
 /// The store's.
-pub async fn copy_is_unfinished(database: &Database) -> Result<bool, Error> {
+pub async fn copy_is_unfinished(database: &Database) -> Result<bool, StoreError> {
     Ok(unfinished_at(database).await?.is_some())
 }
 
@@ -97,17 +97,17 @@ pub async fn copy(
     Err(CopyError::SourceChanges)
 }
 
-async fn version(database: &Database) -> Result<Version, Error> {
+async fn version(database: &Database) -> Result<StoreVersion, StoreError> {
     database.run(async |tx, _| tx.read_version().await).await
 }
 
-async fn unfinished_at(database: &Database) -> Result<Option<Bytes>, Error> {
+async fn unfinished_at(database: &Database) -> Result<Option<Bytes>, StoreError> {
     database.run(async |tx, _| tx.get(UNFINISHED_KEY, Read::Snapshot).await).await
 }
 
 /// The key to go on from; `None` when the target has data of its own. A copy that still runs ends, because the stored id is no
 /// longer its own.
-async fn begin(target: &Database, id: u64) -> Result<Option<Bytes>, Error> {
+async fn begin(target: &Database, id: u64) -> Result<Option<Bytes>, StoreError> {
     target
         .run(async |tx, _| {
             if let Some(value) = tx.get(UNFINISHED_KEY, Read::Serializable).await? {
@@ -132,13 +132,13 @@ async fn finish(target: &Database, id: u64) -> Result<(), CopyError> {
             if is_own {
                 tx.clear(UNFINISHED_KEY)?;
             }
-            Ok::<_, Error>(is_own)
+            Ok::<_, StoreError>(is_own)
         })
         .await;
     if finished.map_err(CopyError::Target)? { Ok(()) } else { Err(CopyError::AnotherCopy) }
 }
 
-async fn is_own(tx: &Transaction, id: u64) -> Result<bool, Error> {
+async fn is_own(tx: &Transaction, id: u64) -> Result<bool, StoreError> {
     let value = tx.get(UNFINISHED_KEY, Read::Serializable).await?;
     Ok(value.is_some_and(|value| value.starts_with(&id.to_be_bytes())))
 }
@@ -199,7 +199,7 @@ async fn equalise(target: &Database, id: u64, range: KeyRange, rows: &[KeyValue]
     }
 }
 
-async fn read(database: &Database, range: KeyRange) -> Result<Page, Error> {
+async fn read(database: &Database, range: KeyRange) -> Result<RangePage, StoreError> {
     database
         .run(move |tx, _| {
             let range = range.clone();
@@ -208,7 +208,7 @@ async fn read(database: &Database, range: KeyRange) -> Result<Page, Error> {
         .await
 }
 
-fn end_of(page: &Page) -> Bytes {
+fn end_of(page: &RangePage) -> Bytes {
     match page.items.last() {
         Some(last) if page.more => after(&last.key),
         _ => Bytes::from_static(KEY_SPACE_END),
@@ -236,7 +236,7 @@ async fn write(
     id: u64,
     differences: &[(Bytes, Option<Bytes>)],
     end: &Bytes,
-) -> Result<bool, Error> {
+) -> Result<bool, StoreError> {
     if !is_own(tx, id).await? {
         return Ok(false);
     }
@@ -260,7 +260,7 @@ mod tests {
     fn fill(database: &Database, rows: impl Iterator<Item = (String, Vec<u8>)>) {
         let rows: Vec<_> = rows.collect();
         for part in rows.chunks(500) {
-            let filled: Result<(), Error> = block_on(
+            let filled: Result<(), StoreError> = block_on(
                 database
                     .run(async |tx, _| part.iter().try_for_each(|(key, value)| tx.set(key, value.clone()))),
             );
@@ -339,7 +339,7 @@ mod tests {
         assert!(block_on(copy_is_unfinished(&target)).unwrap());
         assert!(matches!(copied(&target, &ahead()), Err(CopyError::SourceUnfinished)));
 
-        let changed: Result<(), Error> = block_on(source.run(async |tx, _| {
+        let changed: Result<(), StoreError> = block_on(source.run(async |tx, _| {
             tx.set("key 000001", &b"changed"[..])?;
             tx.clear("key 000002")?;
             tx.set("a key before all", &b"new"[..])

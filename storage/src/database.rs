@@ -3,8 +3,8 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use crate::{
-    error::Error, host::Host, interface::Engine, retry::RetryPolicy, stat::Stat, transaction::Transaction,
-    version::Committed,
+    error::StoreError, host::Host, interface::Engine, retry::RetryPolicy, stat::Stat,
+    transaction::Transaction, version::Committed,
 };
 
 /// A handle of a store; clones share it.
@@ -20,20 +20,20 @@ pub struct Database {
 pub struct Attempt {
     /// 1 for the first attempt.
     pub number: u32,
-    /// Earlier attempts that ended with [`Error::Conflict`] or [`Error::TooOld`]: less work may succeed.
+    /// Earlier attempts that ended with [`StoreError::Conflict`] or [`StoreError::TooOld`]: less work may succeed.
     pub conflicts: u32,
     /// An earlier attempt may have committed. A transaction that must not happen twice checks this first.
     pub maybe_committed: bool,
 }
 
 /// An error that a transaction's closure may end with.
-pub trait TransactionFailure: From<Error> {
+pub trait TransactionFailure: From<StoreError> {
     /// Decides whether the transaction is retried.
-    fn store_error(&self) -> Option<&Error>;
+    fn store_error(&self) -> Option<&StoreError>;
 }
 
-impl TransactionFailure for Error {
-    fn store_error(&self) -> Option<&Error> {
+impl TransactionFailure for StoreError {
+    fn store_error(&self) -> Option<&StoreError> {
         Some(self)
     }
 }
@@ -102,7 +102,7 @@ impl Database {
         began: Duration,
     ) -> Option<Duration> {
         let error = failure.store_error().filter(|error| error.is_retryable())?;
-        let is_away = matches!(error, Error::Unavailable(_));
+        let is_away = matches!(error, StoreError::Unavailable(_));
         if attempt.number >= self.retry.attempts_max
             || is_away && self.host.now().saturating_sub(began) >= self.retry.away_max
         {
@@ -110,7 +110,7 @@ impl Database {
         }
         let delay = self.retry.delay(attempt.number, self.host.random());
         attempt.number += 1;
-        attempt.conflicts += u32::from(matches!(error, Error::Conflict | Error::TooOld));
+        attempt.conflicts += u32::from(matches!(error, StoreError::Conflict | StoreError::TooOld));
         attempt.maybe_committed |= error.is_maybe_committed();
         Some(delay)
     }

@@ -6,7 +6,7 @@ use crate::limits::KEY_BYTES_MAX;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum StoreError {
     #[error("the transaction conflicts with one that committed after it had read")]
     Conflict,
     /// The transaction is older than the store keeps versions for.
@@ -47,7 +47,7 @@ pub enum Error {
     Unreadable,
 }
 
-impl Error {
+impl StoreError {
     /// The same transaction may succeed when it is run again from its beginning.
     #[must_use]
     pub fn is_retryable(&self) -> bool {

@@ -5,10 +5,10 @@ use bytes::Bytes;
 use crate::{
     completion::Completion,
     key::KeyRange,
-    read::{Page, RangeOptions, Read},
+    read::{RangeOptions, RangePage, Read},
     reply::Reply,
     stat::Stat,
-    version::Version,
+    version::StoreVersion,
 };
 
 /// Set before the commit.
@@ -32,12 +32,12 @@ pub trait Engine: Send + Sync + 'static {
 /// Methods mean the same as those of [`crate::Transaction`].
 pub trait EngineTransaction: Send + Sync {
     /// Includes every commit that was acknowledged before the first call.
-    fn read_version(&self) -> Reply<'_, Version>;
+    fn read_version(&self) -> Reply<'_, StoreVersion>;
 
     fn get<'a>(&'a self, key: &[u8], read: Read) -> Reply<'a, Option<Bytes>>;
 
     /// A page from the beginning of the range, or with `reverse` from its end.
-    fn range<'a>(&'a self, range: KeyRange, options: RangeOptions) -> Reply<'a, Page>;
+    fn range<'a>(&'a self, range: KeyRange, options: RangeOptions) -> Reply<'a, RangePage>;
 
     fn set(&self, key: Bytes, value: Bytes);
 

@@ -48,13 +48,13 @@ pub use engine::embedded::{DiskUse, Embedded, FreeBytes, Options, RestoreError, 
 pub use engine::foundationdb::{
     ClusterOptions, ClusterTls, ConnectError, FoundationDb, NetworkOptions, stop_network,
 };
-pub use error::{Error, OpenError};
+pub use error::{OpenError, StoreError};
 pub use host::{Host, Pause, System};
 pub use interface::{Engine, EngineTransaction, TransactionOption};
 pub use key::{KeyRange, after};
-pub use read::{KeyValue, Page, RangeOptions, Read};
+pub use read::{KeyValue, RangeOptions, RangePage, Read};
 pub use reply::Reply;
 pub use retry::RetryPolicy;
 pub use stat::{Stat, StatKind};
 pub use transaction::Transaction;
-pub use version::{Committed, Version, Versionstamp};
+pub use version::{Committed, StoreVersion, Versionstamp};

@@ -45,14 +45,14 @@ pub struct KeyValue {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Page {
+pub struct RangePage {
     /// In the order of the read.
     pub items: Vec<KeyValue>,
     /// The range may continue after the last item: a page may end before its limit, see [`crate::limits::PAGE_BYTES_MAX`].
     pub more: bool,
 }
 
-impl Page {
+impl RangePage {
     pub(crate) fn answers(&self, range: &KeyRange, reverse: bool) -> KeyRange {
         let mut read = range.clone();
         if let Some(last) = self.items.last().filter(|_| self.more) {

@@ -4,18 +4,18 @@ use std::{
     task::{Context, Poll},
 };
 
-use crate::error::Error;
+use crate::error::StoreError;
 
 /// The future of a read; an engine with its data in memory answers at once, without an allocation.
 #[must_use = "a read does nothing until it is awaited"]
 pub enum Reply<'a, T> {
     /// `None` once it was taken.
-    Ready(Option<Result<T, Error>>),
-    Later(Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>),
+    Ready(Option<Result<T, StoreError>>),
+    Later(Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>),
 }
 
 impl<T> Reply<'_, T> {
-    pub fn ready(answer: Result<T, Error>) -> Self {
+    pub fn ready(answer: Result<T, StoreError>) -> Self {
         Self::Ready(Some(answer))
     }
 }
@@ -24,7 +24,7 @@ impl<T> Reply<'_, T> {
 impl<T> Unpin for Reply<'_, T> {}
 
 impl<T> Future for Reply<'_, T> {
-    type Output = Result<T, Error>;
+    type Output = Result<T, StoreError>;
 
     /// # Panics
     /// It is polled after it was done.

@@ -9,7 +9,7 @@ pub struct RetryPolicy {
     pub delay_first: Duration,
     /// Longest wait before any attempt; default 500 ms.
     pub delay_max: Duration,
-    /// Time after the first attempt at which an unavailable store ([`crate::Error::Unavailable`]) is not tried again;
+    /// Time after the first attempt at which an unavailable store ([`crate::StoreError::Unavailable`]) is not tried again;
     /// default 10 s.
     pub away_max: Duration,
 }

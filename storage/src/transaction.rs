@@ -10,14 +10,14 @@ use bytes::Bytes;
 
 use crate::{
     completion::{Commit, Completion},
-    error::Error,
+    error::StoreError,
     host::Host,
     interface::{EngineTransaction, TransactionOption},
     key::KeyRange,
     limits,
-    read::{Page, RangeOptions, Read},
+    read::{RangeOptions, RangePage, Read},
     reply::Reply,
-    version::{Committed, Version, Versionstamp},
+    version::{Committed, StoreVersion, Versionstamp},
 };
 
 /// Reads at one version, sees its own writes, commits all or nothing. Writes are buffered, and invisible to others before the
@@ -44,8 +44,8 @@ impl Transaction {
     /// Begins to read, unless a read did so before.
     ///
     /// # Errors
-    /// [`Error::TooOld`], or a failure of the engine.
-    pub fn read_version(&self) -> Reply<'_, Version> {
+    /// [`StoreError::TooOld`], or a failure of the engine.
+    pub fn read_version(&self) -> Reply<'_, StoreVersion> {
         match self.0.check_open() {
             Ok(()) => self.0.engine.read_version(),
             Err(error) => Reply::ready(Err(error)),
@@ -53,7 +53,7 @@ impl Transaction {
     }
 
     /// # Errors
-    /// [`Error::Unreadable`] for keys that this transaction sets with a versionstamp, [`Error::TooOld`], a limit, or a
+    /// [`StoreError::Unreadable`] for keys that this transaction sets with a versionstamp, [`StoreError::TooOld`], a limit, or a
     /// failure of the engine.
     pub fn get(&self, key: impl AsRef<[u8]>, read: Read) -> Reply<'_, Option<Bytes>> {
         let key = key.as_ref();
@@ -69,16 +69,16 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::get`]; also when the range touches keys that this transaction sets with a versionstamp.
-    pub fn range(&self, range: KeyRange, options: RangeOptions) -> Reply<'_, Page> {
+    pub fn range(&self, range: KeyRange, options: RangeOptions) -> Reply<'_, RangePage> {
         let bytes = if options.read == Read::Serializable { range_cost(&range) } else { 0 };
         match check_range(&range).and_then(|()| self.0.check_open()).and_then(|()| self.0.add_bytes(bytes)) {
-            Ok(()) if range.is_empty() || options.limit == 0 => Reply::ready(Ok(Page::default())),
+            Ok(()) if range.is_empty() || options.limit == 0 => Reply::ready(Ok(RangePage::default())),
             Ok(()) => self.0.engine.range(range, options),
             Err(error) => Reply::ready(Err(error)),
         }
     }
 
-    pub fn set(&self, key: impl AsRef<[u8]>, value: impl Into<Bytes>) -> Result<(), Error> {
+    pub fn set(&self, key: impl AsRef<[u8]>, value: impl Into<Bytes>) -> Result<(), StoreError> {
         let (key, value) = (key.as_ref(), value.into());
         check_key(key)?;
         check_value(&value)?;
@@ -87,7 +87,7 @@ impl Transaction {
         Ok(())
     }
 
-    pub fn clear(&self, key: impl AsRef<[u8]>) -> Result<(), Error> {
+    pub fn clear(&self, key: impl AsRef<[u8]>) -> Result<(), StoreError> {
         let key = key.as_ref();
         check_key(key)?;
         self.0.add_bytes(limits::range_cost(key.len(), key.len()))?;
@@ -95,13 +95,13 @@ impl Transaction {
         Ok(())
     }
 
-    pub fn clear_range(&self, range: KeyRange) -> Result<(), Error> {
+    pub fn clear_range(&self, range: KeyRange) -> Result<(), StoreError> {
         self.write_range(range, EngineTransaction::clear_range)
     }
 
     /// Adds `addend` to the integer at `key` (eight bytes, little-endian, wrapping; a missing one is 0) without
     /// reading it, so two transactions that add do not conflict.
-    pub fn atomic_add(&self, key: impl AsRef<[u8]>, addend: i64) -> Result<(), Error> {
+    pub fn atomic_add(&self, key: impl AsRef<[u8]>, addend: i64) -> Result<(), StoreError> {
         let key = key.as_ref();
         check_key(key)?;
         self.0.add_bytes(limits::cost(key.len(), size_of::<i64>()))?;
@@ -117,11 +117,11 @@ impl Transaction {
         user_bytes: [u8; 2],
         suffix: impl AsRef<[u8]>,
         value: impl Into<Bytes>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), StoreError> {
         let (prefix, suffix, value) = (prefix.as_ref(), suffix.as_ref(), value.into());
         let length = prefix.len() + Versionstamp::LEN + user_bytes.len() + suffix.len();
         if prefix.is_empty() || length > limits::KEY_BYTES_MAX || prefix >= limits::KEY_SPACE_END {
-            return Err(Error::KeyNotAllowed(length));
+            return Err(StoreError::KeyNotAllowed(length));
         }
         check_value(&value)?;
         self.0.add_bytes(limits::cost(length, value.len()))?;
@@ -137,12 +137,12 @@ impl Transaction {
     /// Makes this transaction conflict with later commits that write in `range`, as if it had read the range. A
     /// transaction that has read nothing may get its version only at the commit; [`Transaction::read_version`] sets
     /// it earlier.
-    pub fn add_read_conflict_range(&self, range: KeyRange) -> Result<(), Error> {
+    pub fn add_read_conflict_range(&self, range: KeyRange) -> Result<(), StoreError> {
         self.write_range(range, EngineTransaction::add_read_conflict_range)
     }
 
     /// Makes transactions that read in `range` conflict, as if this one had written it.
-    pub fn add_write_conflict_range(&self, range: KeyRange) -> Result<(), Error> {
+    pub fn add_write_conflict_range(&self, range: KeyRange) -> Result<(), StoreError> {
         self.write_range(range, EngineTransaction::add_write_conflict_range)
     }
 
@@ -165,7 +165,7 @@ impl Transaction {
     }
 
     /// Commits, and calls `done` with the result on the engine's thread, so `done` must be short and must not block.
-    pub fn commit_then(self, done: impl FnOnce(Result<Committed, Error>) + Send + 'static) {
+    pub fn commit_then(self, done: impl FnOnce(Result<Committed, StoreError>) + Send + 'static) {
         self.commit_to(Completion::call(done));
     }
 
@@ -181,7 +181,7 @@ impl Transaction {
         &self,
         range: KeyRange,
         write: fn(&(dyn EngineTransaction + 'static), KeyRange),
-    ) -> Result<(), Error> {
+    ) -> Result<(), StoreError> {
         check_range(&range)?;
         self.0.add_bytes(range_cost(&range))?;
         if !range.is_empty() {
@@ -192,28 +192,32 @@ impl Transaction {
 }
 
 impl Inner {
-    fn check_open(&self) -> Result<(), Error> {
+    fn check_open(&self) -> Result<(), StoreError> {
         let age = self.host.now().saturating_sub(self.began);
         if self.used.load(Ordering::Acquire) {
-            Err(Error::Used)
+            Err(StoreError::Used)
         } else if age > limits::TRANSACTION_AGE_MAX {
-            Err(Error::TooOld)
+            Err(StoreError::TooOld)
         } else {
             Ok(())
         }
     }
 
-    fn set_used(&self) -> Result<(), Error> {
-        if self.used.swap(true, Ordering::AcqRel) { Err(Error::Used) } else { Ok(()) }
+    fn set_used(&self) -> Result<(), StoreError> {
+        if self.used.swap(true, Ordering::AcqRel) { Err(StoreError::Used) } else { Ok(()) }
     }
 
     /// After a refusal every further write and the commit fail, because a commit without the refused write would be wrong.
-    fn add_bytes(&self, bytes: usize) -> Result<(), Error> {
+    fn add_bytes(&self, bytes: usize) -> Result<(), StoreError> {
         if self.used.load(Ordering::Acquire) {
-            return Err(Error::Used);
+            return Err(StoreError::Used);
         }
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        if before + bytes > limits::TRANSACTION_BYTES_MAX { Err(Error::TransactionTooLarge) } else { Ok(()) }
+        if before + bytes > limits::TRANSACTION_BYTES_MAX {
+            Err(StoreError::TransactionTooLarge)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -221,22 +225,22 @@ fn range_cost(range: &KeyRange) -> usize {
     limits::range_cost(range.begin.len(), range.end.len())
 }
 
-fn check_key(key: &[u8]) -> Result<(), Error> {
+fn check_key(key: &[u8]) -> Result<(), StoreError> {
     let allowed = !key.is_empty() && key.len() <= limits::KEY_BYTES_MAX && key < limits::KEY_SPACE_END;
-    if allowed { Ok(()) } else { Err(Error::KeyNotAllowed(key.len())) }
+    if allowed { Ok(()) } else { Err(StoreError::KeyNotAllowed(key.len())) }
 }
 
-fn check_value(value: &[u8]) -> Result<(), Error> {
-    if value.len() <= limits::VALUE_BYTES_MAX { Ok(()) } else { Err(Error::ValueTooLarge(value.len())) }
+fn check_value(value: &[u8]) -> Result<(), StoreError> {
+    if value.len() <= limits::VALUE_BYTES_MAX { Ok(()) } else { Err(StoreError::ValueTooLarge(value.len())) }
 }
 
 /// The ends of a range are not keys: the beginning may be empty, the end may be that of the key space, and both may be one byte
 /// longer than the longest key.
-fn check_range(range: &KeyRange) -> Result<(), Error> {
+fn check_range(range: &KeyRange) -> Result<(), StoreError> {
     for end in [&range.begin, &range.end] {
         if end.len() > limits::KEY_BYTES_MAX + 1 || **end > *limits::KEY_SPACE_END {
-            return Err(Error::KeyNotAllowed(end.len()));
+            return Err(StoreError::KeyNotAllowed(end.len()));
         }
     }
-    if range.begin > range.end { Err(Error::InvertedRange) } else { Ok(()) }
+    if range.begin > range.end { Err(StoreError::InvertedRange) } else { Ok(()) }
 }

@@ -1,7 +1,7 @@
 use std::fmt;
 
 /// A state of the store: every commit that is visible at a version is visible at all later ones.
-pub type Version = u64;
+pub type StoreVersion = u64;
 
 /// The position of a transaction in commit order: commit version and number within it, as ten bytes that sort.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -12,7 +12,7 @@ impl Versionstamp {
 
     /// The stamp of the transaction with this number among those that committed at `version`.
     #[must_use]
-    pub fn new(version: Version, number: u16) -> Self {
+    pub fn new(version: StoreVersion, number: u16) -> Self {
         let mut bytes = [0; Self::LEN];
         bytes[..8].copy_from_slice(&version.to_be_bytes());
         bytes[8..].copy_from_slice(&number.to_be_bytes());
@@ -20,8 +20,8 @@ impl Versionstamp {
     }
 
     #[must_use]
-    pub fn version(&self) -> Version {
-        self.0[..8].iter().fold(0, |version, byte| version << 8 | Version::from(*byte))
+    pub fn version(&self) -> StoreVersion {
+        self.0[..8].iter().fold(0, |version, byte| version << 8 | StoreVersion::from(*byte))
     }
 
     #[must_use]

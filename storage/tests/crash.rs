@@ -18,8 +18,8 @@ use std::{
 
 use common::begin;
 use millrace_storage::{
-    Database, Embedded, Error, KeyRange, KeyValue, Options, RangeOptions, Read, Transaction, Version,
-    Versionstamp, after, block_on,
+    Database, Embedded, KeyRange, KeyValue, Options, RangeOptions, Read, StoreError, StoreVersion,
+    Transaction, Versionstamp, after, block_on,
 };
 
 const THREADS: u64 = 4;
@@ -61,7 +61,7 @@ fn acknowledged_commits_survive_sigkill() {
 #[derive(Default)]
 struct Acknowledged {
     last: BTreeMap<u64, u64>,
-    newest: Version,
+    newest: StoreVersion,
 }
 
 fn run_child(folder: &Path, kill_after: u64, acknowledged: &mut Acknowledged) {
@@ -162,7 +162,7 @@ fn check(folder: &Path, acknowledged: &Acknowledged) -> u64 {
     let newest = log.last().map_or(0, |item| Versionstamp(item.key[4..14].try_into().unwrap()).version());
     assert!(newest >= acknowledged.newest);
     transaction.set("round", "checked").unwrap();
-    let next: Result<_, Error> = block_on(transaction.commit());
+    let next: Result<_, StoreError> = block_on(transaction.commit());
     assert!(next.unwrap().versionstamp.unwrap().version() > newest, "versions went back");
     sum
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use common::{begin, files, get, put};
-use millrace_storage::{Embedded, Error, KeyRange, OpenError, Options, RangeOptions, block_on};
+use millrace_storage::{Embedded, KeyRange, OpenError, Options, RangeOptions, StoreError, block_on};
 
 /// Transactions before the tables were made, and after.
 const IN_TABLES: usize = 150;
@@ -109,13 +109,13 @@ fn look(data: &Path) -> Outcome {
     for number in 0..count {
         match get(&database, &key(number)) {
             Ok(found) if found == Some(value(number)) => {}
-            Err(Error::Corrupt(_)) => outcome = Outcome::SaidWhenRead,
+            Err(StoreError::Corrupt(_)) => outcome = Outcome::SaidWhenRead,
             other => return Outcome::Lost(format!("{number}: {other:?}")),
         }
     }
     match block_on(begin(&database).range(KeyRange::prefix("k"), RangeOptions::first(10_000))) {
         Ok(page) if page.items.len() == count => outcome,
-        Err(Error::Corrupt(_)) => Outcome::SaidWhenRead,
+        Err(StoreError::Corrupt(_)) => Outcome::SaidWhenRead,
         other => Outcome::Lost(format!("in a range: {other:?}")),
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use common::{Mount, begin, damage, files, get, put};
 use millrace_storage::{
-    Embedded, Error, KeyRange, OpenError, Options, RangeOptions, RestoreError, block_on, restore,
+    Embedded, KeyRange, OpenError, Options, RangeOptions, RestoreError, StoreError, block_on, restore,
 };
 
 fn open(path: impl AsRef<Path>) -> Result<Embedded, OpenError> {
@@ -127,7 +127,7 @@ fn damaged_tables_are_said() {
             let transaction = begin(&store.database());
             let all = KeyRange::prefix("k");
             let read = block_on(transaction.range(all, RangeOptions::first(10_000)));
-            assert!(matches!(read, Err(Error::Corrupt(_))), "{read:?}");
+            assert!(matches!(read, Err(StoreError::Corrupt(_))), "{read:?}");
         }
     }
 }

@@ -9,15 +9,15 @@ use std::{
 };
 
 use millrace_storage::{
-    ClusterOptions, ClusterTls, ConnectError, Database, Error, FoundationDb, KeyRange, NetworkOptions,
-    RetryPolicy, System, block_on, limits::PREFIX_BYTES_MAX,
+    ClusterOptions, ClusterTls, ConnectError, Database, FoundationDb, KeyRange, NetworkOptions, RetryPolicy,
+    StoreError, System, block_on, limits::PREFIX_BYTES_MAX,
 };
 
-fn set(database: &Database, key: &str) -> Result<(), Error> {
+fn set(database: &Database, key: &str) -> Result<(), StoreError> {
     block_on(database.run(async |tx, _| tx.set(key, "v")))
 }
 
-fn get(database: &Database, key: &str) -> Result<bool, Error> {
+fn get(database: &Database, key: &str) -> Result<bool, StoreError> {
     block_on(database.run(async |tx, _| Ok(tx.get(key, Default::default()).await?.is_some())))
 }
 
@@ -53,7 +53,7 @@ fn the_prefix_stands_before_every_key() {
     let around = FoundationDb::open(&cluster(b"t/")).unwrap().database();
     set(&within, "/k").unwrap();
     assert_eq!(get(&around, &format!("{name}/k")), Ok(true));
-    block_on(within.run(async |tx, _| tx.clear("/k") as Result<(), Error>)).unwrap();
+    block_on(within.run(async |tx, _| tx.clear("/k") as Result<(), StoreError>)).unwrap();
     assert_eq!(get(&around, &format!("{name}/k")), Ok(false));
 }
 
@@ -65,7 +65,7 @@ fn reads_do_not_wait_for_a_cluster_that_is_away() {
     let database = FoundationDb::open(&options).unwrap().database_on(Arc::new(System::new()), retry);
     let start = Instant::now();
     let error = get(&database, "k").unwrap_err();
-    assert!(matches!(error, Error::Unavailable(_)) && error.is_retryable(), "{error}");
+    assert!(matches!(error, StoreError::Unavailable(_)) && error.is_retryable(), "{error}");
     assert!((Duration::from_millis(400)..Duration::from_secs(20)).contains(&start.elapsed()));
     let failures = database.stats().into_iter().find(|stat| stat.name.contains("read_failures")).unwrap();
     assert_eq!(failures.value, 2);
@@ -81,7 +81,10 @@ fn what_waits_for_a_cluster_that_is_away_ends_in_time() {
     assert_eq!(refused.to_string(), "the FoundationDB cluster did not answer within 1 s");
     let retry = RetryPolicy { away_max: Duration::from_secs(1), ..RetryPolicy::default() };
     let database = store.database_on(Arc::new(System::new()), retry);
-    assert!(matches!(set(&database, "k").and(get(&database, "k").map(drop)), Err(Error::Unavailable(_))));
+    assert!(matches!(
+        set(&database, "k").and(get(&database, "k").map(drop)),
+        Err(StoreError::Unavailable(_))
+    ));
     assert!((Duration::from_secs(2)..Duration::from_secs(20)).contains(&start.elapsed()));
 }
 
@@ -98,8 +101,10 @@ fn a_place_in_a_cluster_is_a_store_from_its_first_start_on() {
     let prefix = options.prefix[..options.prefix.len() - 1].into();
     let around = FoundationDb::open(&ClusterOptions { prefix, ..options }).unwrap();
     assert!(matches!(around.prepare(patience), Err(ConnectError::NotAStore)));
-    block_on(around.database().run(async |tx, _| tx.clear_range(KeyRange::prefix("/")) as Result<(), Error>))
-        .unwrap();
+    block_on(
+        around.database().run(async |tx, _| tx.clear_range(KeyRange::prefix("/")) as Result<(), StoreError>),
+    )
+    .unwrap();
 }
 
 #[test]

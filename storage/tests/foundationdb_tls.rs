@@ -6,7 +6,8 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use millrace_storage::{
-    ClusterOptions, ClusterTls, Database, Error, FoundationDb, NetworkOptions, RetryPolicy, System, block_on,
+    ClusterOptions, ClusterTls, Database, FoundationDb, NetworkOptions, RetryPolicy, StoreError, System,
+    block_on,
 };
 
 /// A store whose servers must be of an authority.
@@ -33,19 +34,19 @@ fn open(authority: &str) -> Option<Database> {
     Some(FoundationDb::open(&options).unwrap().database_on(Arc::new(System::new()), retry))
 }
 
-fn get(database: &Database) -> Result<bool, Error> {
+fn get(database: &Database) -> Result<bool, StoreError> {
     block_on(database.run(async |tx, _| Ok(tx.get("k", Default::default()).await?.is_some())))
 }
 
 #[test]
 fn a_cluster_is_reached_with_certificates() {
     let Some(database) = open("ca.pem") else { return };
-    let set: Result<(), Error> = block_on(database.run(async |tx, _| tx.set("k", "v")));
+    let set: Result<(), StoreError> = block_on(database.run(async |tx, _| tx.set("k", "v")));
     assert_eq!((set, get(&database)), (Ok(()), Ok(true)));
 }
 
 #[test]
 fn a_server_of_another_authority_is_not_believed() {
     let Some(database) = open("other.pem") else { return };
-    assert!(matches!(get(&database), Err(Error::Unavailable(_))));
+    assert!(matches!(get(&database), Err(StoreError::Unavailable(_))));
 }

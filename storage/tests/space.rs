@@ -13,10 +13,13 @@ use std::{
 
 use common::{Mount, begin, get, put, until};
 use millrace_storage::{
-    Database, Embedded, Error, KeyRange, Options, Transaction, TransactionOption, block_on,
+    Database, Embedded, KeyRange, Options, StoreError, Transaction, TransactionOption, block_on,
 };
 
-fn commit(database: &Database, write: impl Fn(&Transaction) -> Result<(), Error>) -> Result<(), Error> {
+fn commit(
+    database: &Database,
+    write: impl Fn(&Transaction) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
     let transaction = begin(database);
     write(&transaction)?;
     block_on(transaction.commit()).map(drop)
@@ -45,7 +48,7 @@ fn with_little_room_only_what_makes_room_is_written() {
     };
     let read = |tx: &Transaction| block_on(tx.get("k", Default::default())).map(drop);
     // Per transaction: the free bytes that it needs.
-    type Write<'a> = &'a dyn Fn(&Transaction) -> Result<(), Error>;
+    type Write<'a> = &'a dyn Fn(&Transaction) -> Result<(), StoreError>;
     let cases: [(&str, Write<'_>, u64); 7] = [
         ("set", &|tx| tx.set("k", "v"), 1_000),
         ("count", &only_counted, 1_000),
@@ -59,7 +62,7 @@ fn with_little_room_only_what_makes_room_is_written() {
         free.store(free_bytes, Ordering::Relaxed);
         for (name, write, needed) in cases {
             let reserve_bytes = if free_bytes < 250 { 250 } else { 1_000 };
-            let full = Error::DiskFull { free_bytes, reserve_bytes };
+            let full = StoreError::DiskFull { free_bytes, reserve_bytes };
             assert!(!full.is_retryable());
             let expected = if free_bytes >= needed { Ok(()) } else { Err(full) };
             assert_eq!(commit(&database, write), expected, "{name} with {free_bytes} free");
@@ -69,7 +72,7 @@ fn with_little_room_only_what_makes_room_is_written() {
 }
 
 /// Deletes what a stream has, in pieces as a trim does: a row is written with each, and a counter counts.
-fn trim(database: &Database, first: usize, count: usize) -> Result<(), Error> {
+fn trim(database: &Database, first: usize, count: usize) -> Result<(), StoreError> {
     commit(database, |tx| {
         tx.set_option(TransactionOption::Cleanup);
         tx.clear_range(KeyRange::new(key(first), key(first + count)))?;
@@ -113,7 +116,7 @@ fn deleting_makes_room_on_a_full_disk_and_writes_go_on() {
     fs::write(mount.0.path().join("ballast"), ballast).unwrap();
     let error = put(&database, "more", "v").unwrap_err();
     println!("{error}: {} MiB are free", free());
-    assert!(matches!(error, Error::DiskFull { .. }), "{error}");
+    assert!(matches!(error, StoreError::DiskFull { .. }), "{error}");
     let trimmed = 75_000;
     for first in (0..trimmed).step_by(1_000) {
         trim(&database, first, 1_000).unwrap();
@@ -153,7 +156,7 @@ fn a_disk_that_fills_up_loses_nothing_and_the_store_recovers_by_itself() {
     println!("{acknowledged} commits, then: {error}");
     let full = put(&database, "more", "v").unwrap_err();
     println!("then: {full}");
-    assert!(matches!(full, Error::DiskFull { .. } | Error::Io(_)), "{full}");
+    assert!(matches!(full, StoreError::DiskFull { .. } | StoreError::Io(_)), "{full}");
     let check = |database: &Database| {
         for number in 0..acknowledged {
             assert_eq!(get(database, &format!("k{number:05}")).unwrap().as_ref(), Some(&value), "{number}");

@@ -6,7 +6,7 @@ mod common;
 use std::collections::HashSet;
 
 use common::{begin, files, put};
-use millrace_storage::{Database, Embedded, Error, Options, Read, Stat, StatKind, block_on};
+use millrace_storage::{Database, Embedded, Options, Read, Stat, StatKind, StoreError, block_on};
 
 fn number(stats: &[Stat], name: &str, labels: &str) -> u64 {
     stats.iter().find(|stat| stat.name == name && stat.labels == labels).unwrap().value as u64
@@ -25,7 +25,7 @@ fn transactions_keys_bytes_and_syncs_are_counted() {
     block_on(late.get("k", Read::Serializable)).unwrap();
     put(&database, "k", "other").unwrap();
     late.set("m", "v").unwrap();
-    assert_eq!(block_on(late.commit()), Err(Error::Conflict));
+    assert_eq!(block_on(late.commit()), Err(StoreError::Conflict));
     assert_eq!(counter("millrace_store_transactions_total"), 3);
     assert_eq!(counter("millrace_store_keys_written_total"), 3);
     assert_eq!(counter("millrace_store_written_bytes_total"), 18);

@@ -11,7 +11,7 @@ use std::{
     thread,
 };
 
-use millrace_storage::{Database, Error, FoundationDb, KeyRange, RangeOptions, System, block_on};
+use millrace_storage::{Database, FoundationDb, KeyRange, RangeOptions, StoreError, System, block_on};
 
 const THREADS: u64 = 4;
 
@@ -89,7 +89,7 @@ impl World {
                 if attempt.maybe_committed {
                     self.doubts.fetch_add(1, Ordering::Relaxed);
                     if tx.get(&mark, Default::default()).await?.is_some() {
-                        return Ok::<_, Error>(());
+                        return Ok::<_, StoreError>(());
                     }
                 }
                 tx.set(&mark, "")?;
@@ -110,13 +110,13 @@ impl World {
     }
 
     fn counter(&self) -> u64 {
-        let value: Result<_, Error> =
+        let value: Result<_, StoreError> =
             block_on(self.database.run(async |tx, _| tx.get("count", Default::default()).await));
         u64::from_le_bytes(value.unwrap().unwrap()[..].try_into().unwrap())
     }
 
     fn count(&self, prefix: &str) -> u64 {
-        let count: Result<_, Error> = block_on(self.database.run(async |tx, _| {
+        let count: Result<_, StoreError> = block_on(self.database.run(async |tx, _| {
             let (mut range, mut count) = (KeyRange::prefix(prefix), 0);
             loop {
                 let page = tx.range(range.clone(), RangeOptions::first(10_000).snapshot()).await?;

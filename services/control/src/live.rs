@@ -315,7 +315,7 @@ pub trait Live: Send + Sync + 'static {
         _: &'a LiveBroker,
         _search: Option<&'a str>,
         _: &'a PageRequest,
-    ) -> LiveAnswer<'a, Page<Session>> {
+    ) -> LiveAnswer<'a, Page<SessionInfo>> {
         not_wired()
     }
 
@@ -465,7 +465,7 @@ pub struct ClientDetails {
     /// Bytes of these messages, with topics and properties.
     pub bytes_out: u64,
     /// At most 1,000 of its subscriptions.
-    pub filters: Vec<Subscription>,
+    pub filters: Vec<SubscriptionInfo>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -481,7 +481,8 @@ pub enum SessionState {
 
 /// A session that outlives its connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Session {
+#[schema(as = Session)]
+pub struct SessionInfo {
     pub client_id: String,
     pub state: SessionState,
     /// Time of the disconnect in unix milliseconds; null while a client is connected.
@@ -506,8 +507,8 @@ pub struct Session {
 pub struct SessionDetails {
     /// The fields of a list.
     #[serde(flatten)]
-    pub session: Session,
-    pub filters: Vec<Subscription>,
+    pub session: SessionInfo,
+    pub filters: Vec<SubscriptionInfo>,
     /// Lower bound of the messages that limits removed before the session read them.
     pub missed_at_least: u64,
     /// Delay of the will after a disconnect, in seconds; null: the session has no will.
@@ -519,7 +520,8 @@ pub struct SessionDetails {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Subscription {
+#[schema(as = Subscription)]
+pub struct SubscriptionInfo {
     /// Topic filter, with `$share/GROUP/` for a shared subscription.
     pub filter: String,
     pub qos: u8,

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use crate::clock::Millis;
-use crate::limits::Limits;
+use crate::limits::EdgeLimits;
 
 /// A queued CONNECT is refused after this time, milliseconds.
 const WAIT_MS_MAX: Millis = 5_000;
@@ -59,7 +59,7 @@ pub(crate) struct Admission<T> {
 }
 
 impl<T> Admission<T> {
-    pub(crate) fn new(limits: &Limits, cores: usize, now: Millis) -> Self {
+    pub(crate) fn new(limits: &EdgeLimits, cores: usize, now: Millis) -> Self {
         Self {
             bucket: Bucket::new(limits, cores as u64, now),
             waiting: HashMap::new(),
@@ -180,7 +180,7 @@ struct Bucket {
 
 impl Bucket {
     /// A loop's share: client ids are spread evenly over the loops, so they need no common bucket.
-    fn new(limits: &Limits, cores: u64, now: Millis) -> Self {
+    fn new(limits: &EdgeLimits, cores: u64, now: Millis) -> Self {
         let cost = COST * cores;
         let tokens_max = (COST * u64::from(limits.connects_burst)).max(cost);
         let per_ms = u64::from(limits.connects_per_second_max);

@@ -2,13 +2,13 @@
 
 use super::*;
 
-fn limits(per_second: u32, burst: u32, waiting: u32, spread_ms: u16) -> Limits {
-    Limits {
+fn limits(per_second: u32, burst: u32, waiting: u32, spread_ms: u16) -> EdgeLimits {
+    EdgeLimits {
         connects_per_second_max: per_second,
         connects_burst: burst,
         connects_waiting_max: waiting,
         refusal_spread_ms: spread_ms,
-        ..Limits::default()
+        ..EdgeLimits::default()
     }
 }
 
@@ -31,7 +31,7 @@ struct Herd {
 }
 
 impl Herd {
-    fn new(limits: &Limits, cores: usize, comes_back_ms: Millis) -> Self {
+    fn new(limits: &EdgeLimits, cores: usize, comes_back_ms: Millis) -> Self {
         Self {
             admission: Admission::new(limits, cores, 0),
             coming: BTreeMap::new(),

@@ -9,7 +9,7 @@ use millrace_transport::addresses::Networks;
 use millrace_transport::tls::files::Files;
 use millrace_transport::ws::handshake::Origins;
 
-use crate::limits::Limits;
+use crate::limits::EdgeLimits;
 use crate::traces::Tracer;
 
 /// Name of the broker of a server for one machine.
@@ -56,7 +56,7 @@ pub struct Config {
     pub authentication: Authentication,
     /// Samples messages and traces them; `None`: no traces.
     pub tracer: Option<Arc<Tracer>>,
-    pub limits: Limits,
+    pub limits: EdgeLimits,
     /// Offset of this process's wall clock from the machine's, in milliseconds, for tests.
     #[doc(hidden)]
     pub clock_ahead_ms: i64,

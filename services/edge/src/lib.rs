@@ -62,7 +62,7 @@ use millrace_transport::{origin, proxy, ws};
 pub use broker::is_broker_name;
 pub use config::{Authentication, Config};
 pub use drain::{DrainRate, Draining};
-pub use limits::{Limits, TOPIC_BYTES_MAX};
+pub use limits::{EdgeLimits, TOPIC_BYTES_MAX};
 pub use millrace_fabric as fabric;
 pub use millrace_outgoing as outgoing;
 pub use millrace_transport::addresses::Networks;

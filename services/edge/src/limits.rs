@@ -33,7 +33,7 @@ const _: () = assert!(TOPIC_BYTES_MAX as usize == millrace_layers::limits::TOPIC
 /// The limits of an edge process. Each is a setting of the same name, whose help text (in the `millrace` crate) has its
 /// unit and what happens beyond it. The comments here say why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct EdgeLimits {
     /// A further connection is closed, or refused with 0x89.
     pub connections_max: u32,
     /// One tenant must not take all of `connections_max`; a further CONNECT is refused with 0x97.
@@ -123,7 +123,7 @@ pub struct Limits {
     pub http_head_bytes_max: u16,
 }
 
-impl Default for Limits {
+impl Default for EdgeLimits {
     fn default() -> Self {
         Self {
             connections_max: 1_000_000,
@@ -183,7 +183,7 @@ const MEMORY_DIVISOR: u64 = 4;
 /// The topic aliases of one broker can use one part in so many of that.
 const ALIASES_DIVISOR: u64 = 4;
 
-impl Limits {
+impl EdgeLimits {
     /// Fills in the defaults that derive from `memory`; 0 is unknown.
     pub(crate) fn with_memory(mut self, memory: u64) -> Self {
         let or = |said: u64, otherwise: u64| if said == 0 { otherwise } else { said };
@@ -206,14 +206,14 @@ mod tests {
     #[test]
     fn limits_of_memory_follow_from_what_the_process_may_use() {
         const GIB: u64 = 1 << 30;
-        let of = |limits: Limits, memory| {
+        let of = |limits: EdgeLimits, memory| {
             let limits = limits.with_memory(memory);
             (limits.queue_memory_max, limits.filter_memory_max, limits.filter_memory_per_broker_max)
         };
-        assert_eq!(of(Limits::default(), 4 * GIB), (GIB, GIB, GIB / 2));
-        assert_eq!(of(Limits::default(), GIB / 2), (GIB / 8, GIB / 4, GIB / 8));
-        assert_eq!(of(Limits::default(), 0), (u64::MAX, u64::MAX, u64::MAX / 2));
-        let said = Limits { queue_memory_max: 1, filter_memory_max: 10, ..Limits::default() };
+        assert_eq!(of(EdgeLimits::default(), 4 * GIB), (GIB, GIB, GIB / 2));
+        assert_eq!(of(EdgeLimits::default(), GIB / 2), (GIB / 8, GIB / 4, GIB / 8));
+        assert_eq!(of(EdgeLimits::default(), 0), (u64::MAX, u64::MAX, u64::MAX / 2));
+        let said = EdgeLimits { queue_memory_max: 1, filter_memory_max: 10, ..EdgeLimits::default() };
         assert_eq!(of(said, 4 * GIB), (1, 10, 5));
     }
 
@@ -221,21 +221,21 @@ mod tests {
     fn limits_of_one_broker_follow_from_the_memory_and_admit_ordinary_fleets() {
         const GIB: u64 = 1 << 30;
         const MIB: u64 = 1 << 20;
-        let of = |limits: Limits, memory| {
+        let of = |limits: EdgeLimits, memory| {
             let limits = limits.with_memory(memory);
             (limits.queue_memory_per_broker_max, limits.topic_alias_bytes_per_broker_max)
         };
-        assert_eq!(of(Limits::default(), 4 * GIB), (512 * MIB, 256 * MIB));
-        assert_eq!(of(Limits::default(), GIB / 4), (64 * MIB, 64 * MIB));
-        assert_eq!(of(Limits::default(), 0), (u64::MAX / 2, u64::MAX / 4));
-        let said = Limits {
+        assert_eq!(of(EdgeLimits::default(), 4 * GIB), (512 * MIB, 256 * MIB));
+        assert_eq!(of(EdgeLimits::default(), GIB / 4), (64 * MIB, 64 * MIB));
+        assert_eq!(of(EdgeLimits::default(), 0), (u64::MAX / 2, u64::MAX / 4));
+        let said = EdgeLimits {
             queue_memory_per_broker_max: 1,
             topic_alias_bytes_per_broker_max: 2,
-            ..Limits::default()
+            ..EdgeLimits::default()
         };
         assert_eq!(of(said, 4 * GIB), (1, 2));
         // 10,000 subscribers with 100 unacknowledged messages each.
         let held = 10_000 * 100 * millrace_session::Budget::HOLDER_BYTES;
-        assert!(of(Limits::default(), GIB).0 > held, "{held}");
+        assert!(of(EdgeLimits::default(), GIB).0 > held, "{held}");
     }
 }

@@ -16,7 +16,7 @@ use crate::clock::{Clock, Millis};
 use crate::config::Config;
 use crate::drain::Drain;
 use crate::home::Owner;
-use crate::limits::Limits;
+use crate::limits::EdgeLimits;
 use crate::mailbox::Mailbox;
 use crate::memory::Memory;
 use crate::metrics::{
@@ -42,7 +42,7 @@ pub(crate) struct Notices {
 
 pub(crate) struct Process {
     pub(crate) clock: Clock,
-    pub(crate) limits: Limits,
+    pub(crate) limits: EdgeLimits,
     pub(crate) settings: SessionSettings,
     pub(crate) config: Config,
     pub(crate) brokers: Arc<Brokers>,

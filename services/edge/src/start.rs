@@ -23,7 +23,7 @@ use crate::config::Config;
 use crate::core::Core;
 use crate::drain::{Drain, DrainRate, Draining};
 use crate::home::Loads;
-use crate::limits::{self, Limits};
+use crate::limits::{self, EdgeLimits};
 use crate::mailbox::Mailbox;
 use crate::memory::Memory;
 use crate::metrics::{ConnectSteps, CoreCounters, Histogram, Loudest};
@@ -329,7 +329,7 @@ fn cannot(what: &str, error: &io::Error) -> StartError {
     StartError(format!("cannot {what}: {error}"))
 }
 
-fn address_limits(limits: &Limits) -> addresses::AddressLimits {
+fn address_limits(limits: &EdgeLimits) -> addresses::AddressLimits {
     addresses::AddressLimits {
         connections_max: match limits.connections_per_address_max {
             0 => connections_per_address(open_files_max()),
@@ -352,7 +352,7 @@ fn connections_per_address(open_files_max: Option<u64>) -> u32 {
     share.min(limits::CONNECTIONS_PER_ADDRESS_MAX)
 }
 
-fn settings(limits: &Limits) -> SessionSettings {
+fn settings(limits: &EdgeLimits) -> SessionSettings {
     SessionSettings {
         receive_maximum: limits.receive_maximum.max(1),
         inflight_max: limits.inflight_max.max(1),

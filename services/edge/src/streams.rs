@@ -10,7 +10,7 @@ use millrace_layers::webhooks::name_of_group;
 use millrace_mqtt::QoS;
 use millrace_mqtt::topic::Filter;
 use millrace_router::{Receiver, Router, ShareGroup, Subscription, Target};
-use millrace_storage::Version;
+use millrace_storage::StoreVersion;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::BuildHasher as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -162,11 +162,11 @@ impl Streams {
         of.get(&stream).map_or(0, |subscribers| subscribers.count.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn through(&self) -> Version {
+    pub(crate) fn through(&self) -> StoreVersion {
         self.through.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set_through(&self, version: Version) {
+    pub(crate) fn set_through(&self, version: StoreVersion) {
         self.through.fetch_max(version, Ordering::Relaxed);
     }
 

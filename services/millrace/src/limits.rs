@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use millrace_edge::{Limits, TOPIC_BYTES_MAX};
+use millrace_edge::{EdgeLimits, TOPIC_BYTES_MAX};
 
 /// The error names the range.
 pub(crate) fn whole_number<T>(least: T, most: T) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync
@@ -26,13 +26,13 @@ macro_rules! limits {
         pub(crate) struct LimitArgs {
             $(
                 #[doc = $help]
-                #[arg(long, value_name = $unit, default_value_t = Limits::default().$name)]
+                #[arg(long, value_name = $unit, default_value_t = EdgeLimits::default().$name)]
                 #[arg(value_parser = whole_number::<$type>($least, $most))]
                 $name: $type,
             )+
         }
 
-        impl From<LimitArgs> for Limits {
+        impl From<LimitArgs> for EdgeLimits {
             fn from(args: LimitArgs) -> Self {
                 Self { $($name: args.$name),+ }
             }
@@ -193,7 +193,7 @@ mod tests {
     fn the_flags_default_to_the_edges_defaults() {
         let matches = Only::command().get_matches_from(["millrace"]);
         let only = Only::from_arg_matches(&matches).unwrap();
-        assert_eq!(Limits::from(only.limits), Limits::default());
+        assert_eq!(EdgeLimits::from(only.limits), EdgeLimits::default());
     }
 
     #[test]

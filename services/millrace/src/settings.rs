@@ -12,7 +12,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 
 use millrace_control::{OidcSettings, Secret};
-use millrace_edge::Limits;
+use millrace_edge::EdgeLimits;
 
 use crate::args::{ServeArgs, serve_args, serve_command};
 use crate::control::{ControlArgs, SmtpSettings};
@@ -256,7 +256,7 @@ fn check(name: &str, value: &str, flag: &OsString, source: &str) -> Result<(), F
     Err(Failure::Settings(format!("{source}: {name} = \"{value}\" is not allowed: {allowed}")))
 }
 
-fn limits_fit(limits: &Limits) -> Result<(), String> {
+fn limits_fit(limits: &EdgeLimits) -> Result<(), String> {
     let least = 2 * (u64::from(limits.outbound_soft_bytes) + u64::from(limits.mailbox_bytes_max));
     if u64::from(limits.outbound_hard_bytes) >= least {
         return Ok(());
@@ -326,7 +326,7 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
         (Some(said), _, _) => said,
         (None, password_file, _) => password_file.is_none(),
     };
-    let limits = Limits::from(args.limits);
+    let limits = EdgeLimits::from(args.limits);
     limits_fit(&limits)?;
     args.telemetry.check()?;
     let fabric = args.nats.fabric(pod.as_deref())?;

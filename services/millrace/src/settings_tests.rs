@@ -38,7 +38,7 @@ fn defaults_are_three_loopback_listeners_open_to_this_machine() {
     assert_eq!(settings.edge.mqtt_listen, ["127.0.0.1:1883".parse().unwrap()]);
     assert_eq!(settings.edge.ws_listen, ["127.0.0.1:8083".parse().unwrap()]);
     assert_eq!(settings.http_listen, Some("127.0.0.1:8080".parse().unwrap()));
-    assert_eq!(settings.edge.limits, Limits::default());
+    assert_eq!(settings.edge.limits, EdgeLimits::default());
     assert!(settings.edge.authentication.allow_anonymous);
     assert!(!settings.open_to_everybody);
 }

@@ -1,7 +1,7 @@
 use millrace_mqtt::{Connect, decode};
 
 use super::*;
-use crate::Effect;
+use crate::SessionEffect;
 use crate::test_client::{Client, connect, lines, properties, publish, words};
 
 /// Sends a CONNECT to a new connection; returns the effect in words, and the packets of the answer as lines.
@@ -9,8 +9,8 @@ fn connected(connect: Connect<'_>, settings: &SessionSettings) -> (String, Vec<S
     let (mut connection, mut out) = (Connection::new(), Vec::new());
     let version = connect.version;
     let effect = match connection.input(Packet::Connect(connect), None, settings, &mut out) {
-        Effect::Connect(_) => "connect".into(),
-        Effect::Close(closing) => words(closing),
+        SessionEffect::Connect(_) => "connect".into(),
+        SessionEffect::Close(closing) => words(closing),
         other => panic!("{other:?}"),
     };
     (effect, lines(&out, version))
@@ -24,7 +24,7 @@ fn accepted(
     let (mut connection, mut out) = (Connection::new(), Vec::new());
     let version = connect.version;
     let effect = connection.input(Packet::Connect(connect), None, settings, &mut out);
-    assert!(matches!(effect, Effect::Connect(_)) && out.is_empty(), "{effect:?}");
+    assert!(matches!(effect, SessionEffect::Connect(_)) && out.is_empty(), "{effect:?}");
     connection.accept(accept, settings, &mut out);
     (connection, lines(&out, version))
 }
@@ -172,7 +172,7 @@ fn nothing_but_connect_opens_a_connection() {
     for packet in [Packet::PingReq, Packet::Publish(publish(0, 0)), Packet::PingResp] {
         let (mut connection, mut out) = (Connection::new(), Vec::new());
         let effect = connection.input(packet, None, &SessionSettings::default(), &mut out);
-        assert!(matches!(effect, Effect::Close(_)), "{effect:?}");
+        assert!(matches!(effect, SessionEffect::Close(_)), "{effect:?}");
         assert!(out.is_empty() && !connection.is_open() && connection.decoding_version().is_none());
     }
 }
@@ -183,7 +183,7 @@ fn nothing_is_done_between_connect_and_its_answer() {
         let (mut connection, mut out) = (Connection::new(), Vec::new());
         connection.input(Packet::Connect(connect(Version::V5)), None, &SessionSettings::default(), &mut out);
         let effect = connection.input(packet, None, &SessionSettings::default(), &mut out);
-        assert!(matches!(effect, Effect::Close(_)) && out.is_empty(), "{effect:?}");
+        assert!(matches!(effect, SessionEffect::Close(_)) && out.is_empty(), "{effect:?}");
     }
 }
 

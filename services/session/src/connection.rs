@@ -11,7 +11,7 @@ use millrace_mqtt::{
 };
 
 use crate::aliases::{Aliases, Outbound};
-use crate::effect::{Closing, Effect};
+use crate::effect::{Closing, SessionEffect};
 use crate::{Out, Session, SessionSettings, connack};
 
 /// Most bytes of an acknowledgement without its reason string and reason codes.
@@ -153,7 +153,7 @@ impl Connection {
         session: Option<&mut Session>,
         settings: &SessionSettings,
         out: &mut impl Out,
-    ) -> Effect<'a> {
+    ) -> SessionEffect<'a> {
         let Some(session) = session.filter(|_| self.phase == Phase::Open) else {
             return self.input_before_open(packet, settings, out);
         };
@@ -168,7 +168,7 @@ impl Connection {
             Packet::PingReq => {
                 //= [MQTT-3.12.4-1] v5 v3.1.1
                 encode::packet(&Packet::PingResp, self.version, out.buffer());
-                Effect::None
+                SessionEffect::None
             }
             Packet::Disconnect(disconnect) => self.client_disconnects(&disconnect, session, settings, out),
             //= [MQTT-3.1.0-2] v5 v3.1.1
@@ -185,18 +185,19 @@ impl Connection {
         packet: Packet<'a>,
         settings: &SessionSettings,
         out: &mut impl Out,
-    ) -> Effect<'a> {
+    ) -> SessionEffect<'a> {
         match (self.phase, packet) {
             (Phase::Silent, Packet::Connect(connect)) => self.connect(connect, settings, out),
             (Phase::Challenged, packet) => self.input_while_challenged(packet, settings, out),
             //= [MQTT-3.1.0-1] v5 v3.1.1
-            (Phase::Silent, _) => Effect::Close(Closing {
+            (Phase::Silent, _) => SessionEffect::Close(Closing {
                 reason: ReasonCode::PROTOCOL_ERROR,
                 what: "the first packet is not CONNECT",
             }),
-            _ => {
-                Effect::Close(Closing { reason: ReasonCode::PROTOCOL_ERROR, what: "a packet before CONNACK" })
-            }
+            _ => SessionEffect::Close(Closing {
+                reason: ReasonCode::PROTOCOL_ERROR,
+                what: "a packet before CONNACK",
+            }),
         }
     }
 
@@ -205,7 +206,7 @@ impl Connection {
         connect: Connect<'a>,
         settings: &SessionSettings,
         out: &mut impl Out,
-    ) -> Effect<'a> {
+    ) -> SessionEffect<'a> {
         self.phase = Phase::Connecting;
         self.version = connect.version;
         self.is_bridge = connect.is_bridge;
@@ -252,12 +253,17 @@ impl Connection {
             let what = "an empty client identifier needs a clean session";
             return self.refused(ReasonCode::CLIENT_IDENTIFIER_NOT_VALID, what, out);
         }
-        Effect::Connect(Box::new(connect))
+        SessionEffect::Connect(Box::new(connect))
     }
 
-    fn refused<'a>(&mut self, reason: ReasonCode, what: &'static str, out: &mut impl Out) -> Effect<'a> {
+    fn refused<'a>(
+        &mut self,
+        reason: ReasonCode,
+        what: &'static str,
+        out: &mut impl Out,
+    ) -> SessionEffect<'a> {
         self.refuse(reason, what, out);
-        Effect::Close(Closing { reason, what })
+        SessionEffect::Close(Closing { reason, what })
     }
 
     /// Answers undecodable bytes. `first` and `body` are of the frame, if it was complete, because an undecodable CONNECT may
@@ -326,11 +332,11 @@ impl Connection {
         Closing { reason, what }
     }
 
-    fn close<'a>(&mut self, reason: ReasonCode, what: &'static str, out: &mut impl Out) -> Effect<'a> {
-        Effect::Close(self.disconnect(reason, what, out))
+    fn close<'a>(&mut self, reason: ReasonCode, what: &'static str, out: &mut impl Out) -> SessionEffect<'a> {
+        SessionEffect::Close(self.disconnect(reason, what, out))
     }
 
-    fn subscribe<'a>(&mut self, subscribe: Subscribe<'a>, out: &mut impl Out) -> Effect<'a> {
+    fn subscribe<'a>(&mut self, subscribe: Subscribe<'a>, out: &mut impl Out) -> SessionEffect<'a> {
         //= [MQTT-3.8.3-4] v5
         let shared_no_local = subscribe.filters.clone().any(|(filter, options)| {
             options.no_local && topic::Filter::parse(filter).is_some_and(|f| f.share.is_some())
@@ -341,14 +347,14 @@ impl Connection {
         if !self.takes_reasons(subscribe.filters.clone()) {
             return self.close(ReasonCode::PACKET_TOO_LARGE, "SUBACK over Maximum Packet Size", out);
         }
-        Effect::Subscribe(subscribe)
+        SessionEffect::Subscribe(subscribe)
     }
 
-    fn unsubscribe<'a>(&mut self, unsubscribe: Unsubscribe<'a>, out: &mut impl Out) -> Effect<'a> {
+    fn unsubscribe<'a>(&mut self, unsubscribe: Unsubscribe<'a>, out: &mut impl Out) -> SessionEffect<'a> {
         if !self.takes_reasons(unsubscribe.filters.clone()) {
             return self.close(ReasonCode::PACKET_TOO_LARGE, "UNSUBACK over Maximum Packet Size", out);
         }
-        Effect::Unsubscribe(unsubscribe)
+        SessionEffect::Unsubscribe(unsubscribe)
     }
 
     /// True when an answer with one reason code per filter fits into the client's Maximum Packet Size. The codes cannot be
@@ -427,7 +433,7 @@ impl Connection {
         session: &mut Session,
         settings: &SessionSettings,
         out: &mut impl Out,
-    ) -> Effect<'a> {
+    ) -> SessionEffect<'a> {
         for property in disconnect.properties.iter() {
             match property {
                 Property::SessionExpiryInterval(seconds) => {
@@ -445,7 +451,7 @@ impl Connection {
         }
         //= [MQTT-3.14.4-3] [MQTT-3.1.2-10] v5
         //= [MQTT-3.14.4-3] [MQTT-3.1.2-10] v3.1.1
-        Effect::Disconnect { with_will: disconnect.reason != ReasonCode::SUCCESS }
+        SessionEffect::Disconnect { with_will: disconnect.reason != ReasonCode::SUCCESS }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use millrace_mqtt::{Auth, Connect, PacketId, Publish, ReasonCode, Subscribe, Unsubscribe};
 
 #[derive(Debug)]
-pub enum Effect<'a> {
+pub enum SessionEffect<'a> {
     None,
     /// A valid CONNECT: authenticate the client, then call [`crate::Connection::accept`] or [`crate::Connection::refuse`].
     Connect(Box<Connect<'a>>),

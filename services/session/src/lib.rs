@@ -1,4 +1,4 @@
-//! The MQTT connection and session state machine: packets in, [`Effect`]s and bytes out.
+//! The MQTT connection and session state machine: packets in, [`SessionEffect`]s and bytes out.
 //!
 //! This crate does no I/O, owns no clock and starts no task: the time comes in as [`Seconds`], bytes leave through [`Out`]. It
 //! knows nothing of routing, stores or threads. A [`Connection`] lives as long as a network connection, a [`Session`] as long as
@@ -29,7 +29,7 @@ pub use budget::Budget;
 pub use connack::Accept;
 pub use connection::Connection;
 pub use delivery::{Delivered, Delivery, DropReason};
-pub use effect::{Closing, Effect, Publication, Topic};
+pub use effect::{Closing, Publication, SessionEffect, Topic};
 pub use message::{Message, Place, Seconds, Trace};
 pub use out::Out;
 pub use outbox::{Entry, InFlight};

@@ -8,8 +8,8 @@ use millrace_mqtt::{
 };
 
 use crate::{
-    Accept, Budget, Closing, Connection, Delivered, Delivery, DropReason, Effect, Message, Out, Seconds,
-    Session, SessionSettings,
+    Accept, Budget, Closing, Connection, Delivered, Delivery, DropReason, Message, Out, Seconds, Session,
+    SessionEffect, SessionSettings,
 };
 
 #[derive(Debug, Default)]
@@ -122,7 +122,7 @@ impl Client {
         let request =
             Connect { properties: Properties::from_validated(&self.properties), ..connect(self.version) };
         let effect = connection.input(Packet::Connect(request), None, &self.settings, &mut self.wire);
-        assert!(matches!(effect, Effect::Connect(_)), "{effect:?}");
+        assert!(matches!(effect, SessionEffect::Connect(_)), "{effect:?}");
         self.session.resume();
         let accept = Accept {
             session_present: true,
@@ -176,21 +176,21 @@ impl Client {
         let connection = self.connection.as_mut().unwrap();
         let effect = connection.input(packet, Some(&mut self.session), &self.settings, &mut self.wire);
         match effect {
-            Effect::None => "nothing".into(),
-            Effect::Connect(_) => "connect".into(),
-            Effect::Publish(publication) => format!("publish {}", publication.topic.as_str()),
-            Effect::Subscribe(_) => "subscribe".into(),
-            Effect::Unsubscribe(_) => "unsubscribe".into(),
-            Effect::Authenticate(_) => "authenticate".into(),
-            Effect::Acknowledged => {
+            SessionEffect::None => "nothing".into(),
+            SessionEffect::Connect(_) => "connect".into(),
+            SessionEffect::Publish(publication) => format!("publish {}", publication.topic.as_str()),
+            SessionEffect::Subscribe(_) => "subscribe".into(),
+            SessionEffect::Unsubscribe(_) => "unsubscribe".into(),
+            SessionEffect::Authenticate(_) => "authenticate".into(),
+            SessionEffect::Acknowledged => {
                 self.pump();
                 "acknowledged".into()
             }
-            Effect::Received(id) => format!("received {id}"),
-            Effect::Released(id) => format!("released {id}"),
-            Effect::Disconnect { with_will: false } => "disconnect".into(),
-            Effect::Disconnect { with_will: true } => "disconnect with will".into(),
-            Effect::Close(closing) => words(closing),
+            SessionEffect::Received(id) => format!("received {id}"),
+            SessionEffect::Released(id) => format!("released {id}"),
+            SessionEffect::Disconnect { with_will: false } => "disconnect".into(),
+            SessionEffect::Disconnect { with_will: true } => "disconnect with will".into(),
+            SessionEffect::Close(closing) => words(closing),
         }
     }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     BrokerId,
     documents::{Document, next_version},
-    error::Result,
+    error::LayerResult,
     name, rows, tags,
     tuple::{Elements, Key},
 };
@@ -42,7 +42,7 @@ pub struct Details {
 }
 
 impl BrokerRecord {
-    pub fn details(&self) -> Result<Document<Details>> {
+    pub fn details(&self) -> LayerResult<Document<Details>> {
         if self.details.is_empty() {
             return Ok(Document { value: Details::default(), version: 0 });
         }
@@ -51,7 +51,7 @@ impl BrokerRecord {
 }
 
 /// Writes a broker's details, which the transaction has read serializably, and returns their new version.
-pub async fn describe(tx: &Transaction, broker: &BrokerRecord, value: &Details) -> Result<u64> {
+pub async fn describe(tx: &Transaction, broker: &BrokerRecord, value: &Details) -> LayerResult<u64> {
     let version = next_version(tx, Some(broker.details()?.version)).await?;
     let details = Document { value, version }.encode()?;
     set(tx, &BrokerRecord { details, ..broker.clone() })?;
@@ -61,8 +61,8 @@ pub async fn describe(tx: &Transaction, broker: &BrokerRecord, value: &Details) 
 /// The broker of this name, made if there is none; and whether it was made.
 ///
 /// # Errors
-/// [`crate::Error::NameTooLong`], or the store's.
-pub async fn ensure(tx: &Transaction, name: &[u8], details: Bytes) -> Result<(BrokerRecord, bool)> {
+/// [`crate::LayerError::NameTooLong`], or the store's.
+pub async fn ensure(tx: &Transaction, name: &[u8], details: Bytes) -> LayerResult<(BrokerRecord, bool)> {
     name::check(name)?;
     if let Some(broker) = get(tx, name, Read::Serializable).await? {
         return Ok((broker, false));
@@ -74,23 +74,23 @@ pub async fn ensure(tx: &Transaction, name: &[u8], details: Bytes) -> Result<(Br
 }
 
 /// An id that no broker has or had.
-pub async fn new_id(tx: &Transaction) -> Result<BrokerId> {
+pub async fn new_id(tx: &Transaction) -> LayerResult<BrokerId> {
     // Conflicts between concurrent creations do not matter, because they are rare.
     let id = rows::counter(tx, &last_id(), Read::Serializable).await? + 1;
     tx.set(last_id(), Bytes::copy_from_slice(&id.to_le_bytes()))?;
     Ok(id)
 }
 
-pub async fn get(tx: &Transaction, name: &[u8], read: Read) -> Result<Option<BrokerRecord>> {
+pub async fn get(tx: &Transaction, name: &[u8], read: Read) -> LayerResult<Option<BrokerRecord>> {
     let value = tx.get(names().bytes(name), read).await?;
     value.map(|value| decode(Bytes::copy_from_slice(name), value)).transpose()
 }
 
-pub async fn name_of(tx: &Transaction, id: BrokerId) -> Result<Option<Bytes>> {
+pub async fn name_of(tx: &Transaction, id: BrokerId) -> LayerResult<Option<Bytes>> {
     Ok(tx.get(id_key(id), Read::Snapshot).await?)
 }
 
-pub fn set(tx: &Transaction, broker: &BrokerRecord) -> Result<()> {
+pub fn set(tx: &Transaction, broker: &BrokerRecord) -> LayerResult<()> {
     let mut value = Vec::with_capacity(8 + broker.details.len());
     value.put_u64(broker.id);
     value.put_slice(&broker.details);
@@ -98,7 +98,7 @@ pub fn set(tx: &Transaction, broker: &BrokerRecord) -> Result<()> {
 }
 
 /// Lists up to `limit` brokers after the name `from`, as a snapshot read.
-pub async fn list(tx: &Transaction, from: Option<&[u8]>, limit: usize) -> Result<Vec<BrokerRecord>> {
+pub async fn list(tx: &Transaction, from: Option<&[u8]>, limit: usize) -> LayerResult<Vec<BrokerRecord>> {
     let prefix = names();
     let begin = from.map_or(prefix.children().begin, |from| after(names().bytes(from).as_ref()));
     let options = RangeOptions::first(limit).snapshot();
@@ -114,7 +114,7 @@ pub async fn list(tx: &Transaction, from: Option<&[u8]>, limit: usize) -> Result
 ///
 /// # Errors
 /// The store's for a large broker on an engine that clears keys one by one: [`erase`] must empty the broker first.
-pub fn remove(tx: &Transaction, broker: &BrokerRecord) -> Result<()> {
+pub fn remove(tx: &Transaction, broker: &BrokerRecord) -> LayerResult<()> {
     tx.clear(names().bytes(&broker.name))?;
     tx.clear(id_key(broker.id))?;
     let all = Key::element(broker.id);
@@ -123,19 +123,19 @@ pub fn remove(tx: &Transaction, broker: &BrokerRecord) -> Result<()> {
 
 /// Removes a broker's name, so that it cannot be found any more, and leaves its data to [`erase`], which removes it in
 /// parts because a large broker exceeds a transaction.
-pub fn condemn(tx: &Transaction, broker: &BrokerRecord, now_ms: u64) -> Result<()> {
+pub fn condemn(tx: &Transaction, broker: &BrokerRecord, now_ms: u64) -> LayerResult<()> {
     tx.clear(names().bytes(&broker.name))?;
     tx.clear(id_key(broker.id))?;
     condemn_id(tx, broker.id, now_ms)
 }
 
 /// As [`condemn`], for an id of [`new_id`] without a name.
-pub fn condemn_id(tx: &Transaction, id: BrokerId, now_ms: u64) -> Result<()> {
+pub fn condemn_id(tx: &Transaction, id: BrokerId, now_ms: u64) -> LayerResult<()> {
     Ok(tx.set(condemned_key(id), now_ms.to_be_bytes().to_vec())?)
 }
 
 /// Lists up to `limit` condemned brokers after `from` with the time of each in unix milliseconds, as a snapshot read.
-pub async fn condemned(tx: &Transaction, from: BrokerId, limit: usize) -> Result<Vec<(BrokerId, u64)>> {
+pub async fn condemned(tx: &Transaction, from: BrokerId, limit: usize) -> LayerResult<Vec<(BrokerId, u64)>> {
     let prefix = Key::new(tags::REGION, tags::CONDEMNED);
     let range = KeyRange::new(condemned_key(from + 1), prefix.end());
     let page = tx.range(range, RangeOptions::first(limit).snapshot()).await?;
@@ -146,7 +146,7 @@ pub async fn condemned(tx: &Transaction, from: BrokerId, limit: usize) -> Result
 }
 
 /// Removes up to `limit` keys of a broker, and returns their number.
-pub async fn erase(tx: &Transaction, id: BrokerId, limit: usize) -> Result<usize> {
+pub async fn erase(tx: &Transaction, id: BrokerId, limit: usize) -> LayerResult<usize> {
     tx.set_option(TransactionOption::Cleanup);
     let all = Key::element(id).children();
     let page = tx.range(all.clone(), RangeOptions::first(limit).snapshot()).await?;
@@ -157,11 +157,11 @@ pub async fn erase(tx: &Transaction, id: BrokerId, limit: usize) -> Result<usize
 }
 
 /// Removes a condemned broker without data from the list.
-pub fn forget(tx: &Transaction, id: BrokerId) -> Result<()> {
+pub fn forget(tx: &Transaction, id: BrokerId) -> LayerResult<()> {
     Ok(tx.clear(condemned_key(id))?)
 }
 
-fn decode(name: Bytes, mut value: Bytes) -> Result<BrokerRecord> {
+fn decode(name: Bytes, mut value: Bytes) -> LayerResult<BrokerRecord> {
     Ok(BrokerRecord { id: value.try_get_u64()?, name, details: value })
 }
 

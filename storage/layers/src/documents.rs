@@ -7,7 +7,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
     BrokerId,
-    error::{Error, Result},
+    error::{LayerError, LayerResult},
     rows::Blob,
     tags,
     tuple::{Elements, Key},
@@ -25,8 +25,8 @@ impl<T: Serialize> Document<T> {
     /// Its stored form.
     ///
     /// # Errors
-    /// [`Error::Corrupt`]: the value cannot be written as JSON.
-    pub fn encode(&self) -> Result<Bytes> {
+    /// [`LayerError::Corrupt`]: the value cannot be written as JSON.
+    pub fn encode(&self) -> LayerResult<Bytes> {
         let mut bytes = Vec::with_capacity(256);
         bytes.put_u64(self.version);
         serde_json::to_writer(&mut bytes, &self.value).map_err(|_| CORRUPT)?;
@@ -35,15 +35,15 @@ impl<T: Serialize> Document<T> {
 }
 
 impl<T: DeserializeOwned> Document<T> {
-    pub fn decode(mut bytes: &[u8]) -> Result<Self> {
+    pub fn decode(mut bytes: &[u8]) -> LayerResult<Self> {
         let version = bytes.try_get_u64()?;
         Ok(Self { value: serde_json::from_slice(bytes).map_err(|_| CORRUPT)?, version })
     }
 }
 
-const CORRUPT: Error = Error::Corrupt("document");
+const CORRUPT: LayerError = LayerError::Corrupt("document");
 
-pub async fn next_version(tx: &Transaction, old: Option<u64>) -> Result<u64> {
+pub async fn next_version(tx: &Transaction, old: Option<u64>) -> LayerResult<u64> {
     // Every earlier write is older than the read version, so no version is used twice.
     Ok(tx.read_version().await?.max(old.map_or(1, |old| old + 1)))
 }
@@ -76,15 +76,15 @@ impl Collection {
         tx: &Transaction,
         id: &[u8],
         read: Read,
-    ) -> Result<Option<Document<T>>> {
+    ) -> LayerResult<Option<Document<T>>> {
         self.blob(id).get(tx, read).await?.map(|value| Document::decode(&value)).transpose()
     }
 
     /// Creates or replaces a document, and returns its version.
     ///
     /// # Errors
-    /// [`Error::BodyTooLarge`], or the store's.
-    pub async fn put<T: Serialize>(&self, tx: &Transaction, id: &[u8], value: &T) -> Result<u64> {
+    /// [`LayerError::BodyTooLarge`], or the store's.
+    pub async fn put<T: Serialize>(&self, tx: &Transaction, id: &[u8], value: &T) -> LayerResult<u64> {
         let blob = self.blob(id);
         // The serializable read makes concurrent writers conflict.
         let old = blob.get(tx, Read::Serializable).await?;
@@ -94,12 +94,12 @@ impl Collection {
         Ok(document.version)
     }
 
-    pub async fn clear(&self, tx: &Transaction, id: &[u8]) -> Result<()> {
+    pub async fn clear(&self, tx: &Transaction, id: &[u8]) -> LayerResult<()> {
         self.blob(id).clear(tx).await
     }
 
     /// Removes all documents of a collection that is small enough for one transaction.
-    pub fn clear_all(&self, tx: &Transaction) -> Result<()> {
+    pub fn clear_all(&self, tx: &Transaction) -> LayerResult<()> {
         tx.clear_range(self.chunks.children())?;
         Ok(tx.clear_range(self.rows.children())?)
     }
@@ -110,7 +110,7 @@ impl Collection {
         from: Option<&[u8]>,
         limit: usize,
         read: Read,
-    ) -> Result<DocumentPage<T>> {
+    ) -> LayerResult<DocumentPage<T>> {
         self.page_beginning_with(tx, b"", from, limit, read).await
     }
 
@@ -122,7 +122,7 @@ impl Collection {
         from: Option<&[u8]>,
         limit: usize,
         read: Read,
-    ) -> Result<DocumentPage<T>> {
+    ) -> LayerResult<DocumentPage<T>> {
         let KeyRange { begin, end } = self.rows.beginning_with(start);
         let begin =
             from.map_or(begin.clone(), |from| after(self.rows.clone().bytes(from).as_ref()).max(begin));

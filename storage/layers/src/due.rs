@@ -12,7 +12,7 @@ use millrace_storage::{KeyRange, RangeOptions, Transaction};
 
 use crate::{
     BrokerId, SessionId,
-    error::{Error, Result},
+    error::{LayerError, LayerResult},
     name, tags,
     tuple::{Elements, Key},
 };
@@ -50,31 +50,31 @@ impl Due {
         shard_key(self.shard()).uint(self.at_ms).uint(self.broker).bytes(&self.client).uint(kind)
     }
 
-    fn read(prefix: &Key, key: &[u8]) -> Result<Self> {
+    fn read(prefix: &Key, key: &[u8]) -> LayerResult<Self> {
         let mut elements = Elements::after(prefix, key)?;
         let (at_ms, broker) = (elements.uint()?, elements.uint()?);
         let client = elements.bytes()?.into();
         let kind = match elements.uint()? {
             0 => DueKind::Will,
             1 => DueKind::Expiry,
-            _ => return Err(Error::Corrupt("key")),
+            _ => return Err(LayerError::Corrupt("key")),
         };
         Ok(Self { at_ms, broker, client, kind })
     }
 }
 
-pub fn schedule(tx: &Transaction, due: &Due) -> Result<()> {
+pub fn schedule(tx: &Transaction, due: &Due) -> LayerResult<()> {
     Ok(tx.set(due.key(), Bytes::new())?)
 }
 
 /// The row was scheduled for the same moment.
-pub fn cancel(tx: &Transaction, due: &Due) -> Result<()> {
+pub fn cancel(tx: &Transaction, due: &Due) -> LayerResult<()> {
     Ok(tx.clear(due.key())?)
 }
 
 /// Removes and returns up to `limit` due times of a shard until `now_ms`, the oldest first, so the caller must handle
 /// them in this transaction. Concurrent callers conflict.
-pub async fn take_due(tx: &Transaction, shard: u8, now_ms: u64, limit: usize) -> Result<Vec<Due>> {
+pub async fn take_due(tx: &Transaction, shard: u8, now_ms: u64, limit: usize) -> LayerResult<Vec<Due>> {
     let prefix = shard_key(shard);
     let end = prefix.clone().uint(now_ms.saturating_add(1));
     let range = KeyRange::new(prefix.children().begin, end);
@@ -87,7 +87,7 @@ pub async fn take_due(tx: &Transaction, shard: u8, now_ms: u64, limit: usize) ->
 }
 
 /// Reads the time of the next row of a shard in a snapshot, to know how long to sleep.
-pub async fn next_due(tx: &Transaction, shard: u8) -> Result<Option<u64>> {
+pub async fn next_due(tx: &Transaction, shard: u8) -> LayerResult<Option<u64>> {
     let prefix = shard_key(shard);
     let page = tx.range(prefix.children(), RangeOptions::first(1).snapshot()).await?;
     page.items.first().map(|row| Due::read(&prefix, &row.key).map(|due| due.at_ms)).transpose()

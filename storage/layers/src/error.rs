@@ -1,9 +1,9 @@
 use bytes::TryGetError;
-use millrace_storage::{Error as StoreError, TransactionFailure};
+use millrace_storage::{StoreError, TransactionFailure};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum LayerError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The session has a newer owner or is gone, so the transaction wrote nothing for it.
@@ -27,9 +27,9 @@ pub enum Error {
     Corrupt(&'static str),
 }
 
-pub type Result<T> = std::result::Result<T, Error>;
+pub type LayerResult<T> = Result<T, LayerError>;
 
-impl TransactionFailure for Error {
+impl TransactionFailure for LayerError {
     fn store_error(&self) -> Option<&StoreError> {
         match self {
             Self::Store(error) => Some(error),
@@ -38,7 +38,7 @@ impl TransactionFailure for Error {
     }
 }
 
-impl From<TryGetError> for Error {
+impl From<TryGetError> for LayerError {
     fn from(_: TryGetError) -> Self {
         Self::Corrupt("value")
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     BrokerId,
-    error::{Error, Result},
+    error::{LayerError, LayerResult},
     limits::INCIDENTS_MAX,
     position::Position,
     tags,
@@ -53,7 +53,7 @@ impl IncidentSearch<'_> {
 }
 
 /// Conflicts with no other transaction.
-pub fn append(tx: &Transaction, broker: BrokerId, incidents: &[IncidentRecord]) -> Result<()> {
+pub fn append(tx: &Transaction, broker: BrokerId, incidents: &[IncidentRecord]) -> LayerResult<()> {
     for (place, incident) in (0u16..).zip(incidents) {
         let json = serde_json::to_vec(incident).map_err(|_| CORRUPT)?;
         tx.set_versionstamped_key(log(broker).before_position(), place.to_be_bytes(), [], json)?;
@@ -69,7 +69,7 @@ pub async fn page(
     wanted: IncidentSearch<'_>,
     before: Option<Position>,
     limit: usize,
-) -> Result<(Vec<(Position, IncidentRecord)>, bool)> {
+) -> LayerResult<(Vec<(Position, IncidentRecord)>, bool)> {
     let log = log(broker);
     let range = log.children();
     let end =
@@ -91,7 +91,7 @@ pub async fn page(
 }
 
 /// Removes incidents beyond [`INCIDENTS_MAX`], and those that last happened before `before_ms`.
-pub async fn trim(tx: &Transaction, broker: BrokerId, before_ms: u64) -> Result<()> {
+pub async fn trim(tx: &Transaction, broker: BrokerId, before_ms: u64) -> LayerResult<()> {
     let range = log(broker).children();
     let options = RangeOptions::last(2 * INCIDENTS_MAX).snapshot();
     let rows = tx.range(range.clone(), options).await?.items;
@@ -103,11 +103,11 @@ pub async fn trim(tx: &Transaction, broker: BrokerId, before_ms: u64) -> Result<
     Ok(())
 }
 
-fn decode(value: &[u8]) -> Result<IncidentRecord> {
+fn decode(value: &[u8]) -> LayerResult<IncidentRecord> {
     serde_json::from_slice(value).map_err(|_| CORRUPT)
 }
 
-const CORRUPT: Error = Error::Corrupt("incident");
+const CORRUPT: LayerError = LayerError::Corrupt("incident");
 
 fn log(broker: BrokerId) -> Key {
     Key::new(broker, tags::INCIDENT)

@@ -15,7 +15,7 @@ use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
 
 use crate::{
     BrokerId,
-    error::Result,
+    error::LayerResult,
     limits::NAME_BYTES_MAX,
     name::{Bucket, GroupedFilter},
     rows,
@@ -50,7 +50,7 @@ pub enum Part {
 
 /// Makes this transaction conflict with changes of filters that match `topic` between its read version and its commit;
 /// call it after [`changes`].
-pub fn watch(tx: &Transaction, broker: BrokerId, topic: &[u8]) -> Result<()> {
+pub fn watch(tx: &Transaction, broker: BrokerId, topic: &[u8]) -> LayerResult<()> {
     for range in wildcards(broker, topic) {
         tx.add_read_conflict_range(range)?;
     }
@@ -96,11 +96,11 @@ fn between(part: &Key, levels: &[u8], from: u8, to: u8) -> KeyRange {
 }
 
 /// [`watch`] for all topics: makes the transaction conflict with every change of a broker's filters.
-pub fn watch_all(tx: &Transaction, broker: BrokerId) -> Result<()> {
+pub fn watch_all(tx: &Transaction, broker: BrokerId) -> LayerResult<()> {
     conflict(tx, &changes::count_key(broker))
 }
 
-fn conflict(tx: &Transaction, key: &Key) -> Result<()> {
+fn conflict(tx: &Transaction, key: &Key) -> LayerResult<()> {
     let key = key.as_ref();
     Ok(tx.add_read_conflict_range(KeyRange::new(key, after(key)))?)
 }
@@ -112,7 +112,7 @@ pub async fn list(
     part: Part,
     from: Option<&[u8]>,
     limit: usize,
-) -> Result<Vec<Row>> {
+) -> LayerResult<Vec<Row>> {
     let (prefix, is_wildcard) = match part {
         Part::Exact => (Key::new(broker, tags::EXACT), false),
         Part::Wildcard => (Key::new(broker, tags::WILDCARD), true),
@@ -131,7 +131,7 @@ pub async fn list(
 }
 
 /// Reads the streams of a filter in a snapshot, for transactions that have changed them.
-pub async fn streams(tx: &Transaction, broker: BrokerId, filter: &[u8]) -> Result<Vec<Indexed>> {
+pub async fn streams(tx: &Transaction, broker: BrokerId, filter: &[u8]) -> LayerResult<Vec<Indexed>> {
     streams_of(tx, broker, filter, Read::Snapshot).await
 }
 
@@ -140,12 +140,17 @@ pub(crate) async fn streams_of(
     broker: BrokerId,
     filter: &[u8],
     read: Read,
-) -> Result<Vec<Indexed>> {
+) -> LayerResult<Vec<Indexed>> {
     tx.get(row_key(broker, filter), read).await?.map_or(Ok(Vec::new()), decode)
 }
 
 /// Writes the changed streams of a filter, and logs the change for pods that have the index in memory.
-pub(crate) fn change(tx: &Transaction, broker: BrokerId, filter: &[u8], streams: &[Indexed]) -> Result<()> {
+pub(crate) fn change(
+    tx: &Transaction,
+    broker: BrokerId,
+    filter: &[u8],
+    streams: &[Indexed],
+) -> LayerResult<()> {
     let key = row_key(broker, filter);
     if streams.is_empty() {
         tx.clear(key)?;
@@ -180,7 +185,7 @@ fn encode(streams: &[Indexed]) -> Bytes {
     value.into()
 }
 
-fn decode(mut value: Bytes) -> Result<Vec<Indexed>> {
+fn decode(mut value: Bytes) -> LayerResult<Vec<Indexed>> {
     let mut streams = Vec::with_capacity(1);
     while value.has_remaining() {
         let stream = value.try_get_u64()?;

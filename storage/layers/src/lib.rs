@@ -16,7 +16,7 @@
 //!
 //! # Errors
 //!
-//! Every function that takes a transaction can fail with the store's error, [`Error::Store`]; its documentation only
+//! Every function that takes a transaction can fail with the store's error, [`LayerError::Store`]; its documentation only
 //! names other errors.
 
 #![allow(missing_docs, reason = "a comment says only what name and type do not")]
@@ -53,7 +53,7 @@ mod tuple;
 pub mod usage;
 pub mod webhooks;
 
-pub use error::{Error, Result};
+pub use error::{LayerError, LayerResult};
 pub use name::GroupedFilter;
 pub use position::Position;
 pub use store::{Store, halved, resized};

@@ -5,7 +5,7 @@ use millrace_storage::{Read, Transaction};
 
 use crate::{
     SessionId,
-    error::Result,
+    error::LayerResult,
     name::GroupedFilter,
     rows::Blob,
     session_record::{self, Record},
@@ -26,7 +26,7 @@ pub async fn session(
     tx: &Transaction,
     id: SessionId<'_>,
     waiting_max: usize,
-) -> Result<Option<StoredSession>> {
+) -> LayerResult<Option<StoredSession>> {
     let Some(record) = session_record::get(tx, id, Read::Snapshot).await? else { return Ok(None) };
     let subscriptions = subscriptions::list(tx, id).await?;
     // Messages of shared subscriptions wait in their group, which has a cursor of its own.
@@ -47,7 +47,7 @@ pub struct StoredWill {
     pub bytes: usize,
 }
 
-pub async fn will(tx: &Transaction, id: SessionId<'_>) -> Result<Option<StoredWill>> {
+pub async fn will(tx: &Transaction, id: SessionId<'_>) -> LayerResult<Option<StoredWill>> {
     let key = |tag| Key::new(id.broker, tag).bytes(id.client);
     let blob = Blob { row: key(tags::WILL), chunks: key(tags::WILL_CHUNK) };
     let Some(mut body) = blob.get(tx, Read::Snapshot).await? else { return Ok(None) };

@@ -2,7 +2,7 @@
 //! that spreads names.
 
 use crate::{
-    error::{Error, Result},
+    error::{LayerError, LayerResult},
     limits::NAME_BYTES_MAX,
 };
 
@@ -81,13 +81,13 @@ pub(crate) fn hash(parts: &[&[u8]]) -> u64 {
     hash ^ hash >> 33
 }
 
-pub(crate) fn check(name: &[u8]) -> Result<()> {
+pub(crate) fn check(name: &[u8]) -> LayerResult<()> {
     check_length(name, NAME_BYTES_MAX)
 }
 
-pub(crate) fn check_length(name: &[u8], bytes_max: usize) -> Result<()> {
+pub(crate) fn check_length(name: &[u8], bytes_max: usize) -> LayerResult<()> {
     let bytes = name.len();
-    if bytes <= bytes_max { Ok(()) } else { Err(Error::NameTooLong { bytes, bytes_max }) }
+    if bytes <= bytes_max { Ok(()) } else { Err(LayerError::NameTooLong { bytes, bytes_max }) }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 
 use millrace_storage::{Transaction, Versionstamp};
 
-use crate::{error::Result, pods};
+use crate::{error::LayerResult, pods};
 
 /// Numbers for commit markers, unique among all processes and transactions.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl<T> Attempts<T> {
 
     /// After an unknown result, the next attempt asks here: returns the versionstamp of the attempt that the pod's
     /// commit marker names, if any.
-    pub async fn find(&self, tx: &Transaction, pod: &[u8]) -> Result<Option<Versionstamp>> {
+    pub async fn find(&self, tx: &Transaction, pod: &[u8]) -> LayerResult<Option<Versionstamp>> {
         let marked = pods::marked(tx, pod).await?;
         let found = marked.and_then(|(number, stamp)| {
             let at = usize::try_from(number.checked_sub(self.first)?).ok()?;

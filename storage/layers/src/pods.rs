@@ -5,10 +5,12 @@
 //! it has lost.
 
 use bytes::{Buf, Bytes};
-use millrace_storage::{KeyRange, KeyValue, RangeOptions, Read, Transaction, Version, Versionstamp, after};
+use millrace_storage::{
+    KeyRange, KeyValue, RangeOptions, Read, StoreVersion, Transaction, Versionstamp, after,
+};
 
 use crate::{
-    error::Result,
+    error::LayerResult,
     position::Position,
     sessions::{OwnedSession, SessionId},
     tags,
@@ -30,12 +32,12 @@ pub struct Lost {
     pub epoch: u64,
 }
 
-pub fn renew(tx: &Transaction, pod: &[u8], until_ms: u64) -> Result<()> {
+pub fn renew(tx: &Transaction, pod: &[u8], until_ms: u64) -> LayerResult<()> {
     Ok(tx.set(pods().bytes(pod), Bytes::copy_from_slice(&until_ms.to_be_bytes()))?)
 }
 
 /// A snapshot read.
-pub async fn list(tx: &Transaction, limit: usize) -> Result<Vec<Pod>> {
+pub async fn list(tx: &Transaction, limit: usize) -> LayerResult<Vec<Pod>> {
     let prefix = pods();
     let page = tx.range(prefix.children(), RangeOptions::first(limit).snapshot()).await?;
     let read = |mut row: KeyValue| {
@@ -47,7 +49,7 @@ pub async fn list(tx: &Transaction, limit: usize) -> Result<Vec<Pod>> {
 
 /// Removes the lease of a pod that has not renewed it. The commit marker and the notices stay until [`tidy`], because
 /// the pod may still run and need them: the marker after a lost answer to a commit, the notices to close lost sessions.
-pub async fn remove(tx: &Transaction, pod: &Pod) -> Result<()> {
+pub async fn remove(tx: &Transaction, pod: &Pod) -> LayerResult<()> {
     if is_unchanged(tx, pod).await? {
         tx.clear(pods().bytes(&pod.name))?;
     }
@@ -55,7 +57,7 @@ pub async fn remove(tx: &Transaction, pod: &Pod) -> Result<()> {
 }
 
 /// True while the pod has not renewed its lease; a later renewal conflicts with the transaction.
-pub async fn is_unchanged(tx: &Transaction, pod: &Pod) -> Result<bool> {
+pub async fn is_unchanged(tx: &Transaction, pod: &Pod) -> LayerResult<bool> {
     let value = tx.get(pods().bytes(&pod.name), Read::Serializable).await?;
     Ok(value.is_some_and(|value| *value == pod.until_ms.to_be_bytes()))
 }
@@ -68,10 +70,10 @@ pub const MARK_VERSIONS: u64 = 86_400 * 1_000_000;
 /// `None` at the end.
 pub async fn tidy(
     tx: &Transaction,
-    before: Version,
+    before: StoreVersion,
     from: Option<&[u8]>,
     limit: usize,
-) -> Result<Option<Bytes>> {
+) -> LayerResult<Option<Bytes>> {
     let (mut last, mut ends) = (None, true);
     let mut left = all_marks().children();
     if let Some(from) = from {
@@ -113,18 +115,18 @@ pub async fn tidy(
 }
 
 /// Removes the commit marker of a pod that stops and waits for no answer.
-pub fn unmark(tx: &Transaction, pod: &[u8]) -> Result<()> {
+pub fn unmark(tx: &Transaction, pod: &[u8]) -> LayerResult<()> {
     Ok(tx.clear_range(marks(pod).children())?)
 }
 
 /// Leaves a pod the notice that it has lost a session.
-pub fn tell(tx: &Transaction, pod: &[u8], session: SessionId<'_>, epoch: u64) -> Result<()> {
+pub fn tell(tx: &Transaction, pod: &[u8], session: SessionId<'_>, epoch: u64) -> LayerResult<()> {
     let key = notices(pod).uint(session.broker).bytes(session.client);
     Ok(tx.set(key, Bytes::copy_from_slice(&epoch.to_be_bytes()))?)
 }
 
 /// Lists up to `limit` notices to a pod, as a snapshot read; [`heard`] removes them.
-pub async fn told(tx: &Transaction, pod: &[u8], limit: usize) -> Result<Vec<Lost>> {
+pub async fn told(tx: &Transaction, pod: &[u8], limit: usize) -> LayerResult<Vec<Lost>> {
     let prefix = notices(pod);
     let page = tx.range(prefix.children(), RangeOptions::first(limit).snapshot()).await?;
     let read = |mut row: KeyValue| {
@@ -136,7 +138,7 @@ pub async fn told(tx: &Transaction, pod: &[u8], limit: usize) -> Result<Vec<Lost
 }
 
 /// Removes notices that a pod has handled, in the order of [`told`], but no later notice of the same session.
-pub async fn heard(tx: &Transaction, pod: &[u8], told: &[Lost]) -> Result<()> {
+pub async fn heard(tx: &Transaction, pod: &[u8], told: &[Lost]) -> LayerResult<()> {
     let key = |lost: &Lost| notices(pod).uint(lost.session.broker).bytes(&lost.session.client);
     let (Some(first), Some(last)) = (told.first(), told.last()) else { return Ok(()) };
     let range = KeyRange::new(key(first).as_ref(), after(key(last).as_ref()));
@@ -153,13 +155,13 @@ pub async fn heard(tx: &Transaction, pod: &[u8], told: &[Lost]) -> Result<()> {
 
 /// Replaces the pod's commit marker by a number of this transaction alone, which shows after a lost answer that the
 /// transaction was committed.
-pub fn mark(tx: &Transaction, pod: &[u8], number: u128) -> Result<()> {
+pub fn mark(tx: &Transaction, pod: &[u8], number: u128) -> LayerResult<()> {
     mark_after(tx, pod, number, None)
 }
 
 /// [`mark`] for a pod that knows the key of its last marker: it clears only this key, because clearing a range on the
 /// embedded engine reads the range, past all markers that were cleared before.
-pub fn mark_after(tx: &Transaction, pod: &[u8], number: u128, last: Option<Versionstamp>) -> Result<()> {
+pub fn mark_after(tx: &Transaction, pod: &[u8], number: u128, last: Option<Versionstamp>) -> LayerResult<()> {
     let prefix = marks(pod);
     match last {
         Some(last) => tx.clear(prefix.clone().position(Position::new(last, 0)))?,
@@ -169,7 +171,7 @@ pub fn mark_after(tx: &Transaction, pod: &[u8], number: u128, last: Option<Versi
     Ok(tx.set_versionstamped_key(prefix.before_position(), [0; 2], [], value)?)
 }
 
-pub async fn marked(tx: &Transaction, pod: &[u8]) -> Result<Option<(u128, Versionstamp)>> {
+pub async fn marked(tx: &Transaction, pod: &[u8]) -> LayerResult<Option<(u128, Versionstamp)>> {
     let prefix = marks(pod);
     let last = RangeOptions { reverse: true, ..RangeOptions::first(1) };
     let page = tx.range(prefix.children(), last).await?;
@@ -246,7 +248,7 @@ mod tests {
                 [&b"gone"[..], b"idle", b"late", b"lives", b"never"]
                     .map(|pod| tell(tx, pod, id, 5))
                     .into_iter()
-                    .collect::<Result<()>>()?;
+                    .collect::<LayerResult<()>>()?;
                 mark(tx, b"gone", 1)?;
                 mark(tx, b"idle", 2)?;
                 renew(tx, b"idle", 9)?;

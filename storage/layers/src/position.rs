@@ -1,9 +1,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use millrace_storage::{Version, Versionstamp};
+use millrace_storage::{StoreVersion, Versionstamp};
 
-use crate::error::Error;
+use crate::error::LayerError;
 
 /// The position of a message in commit order: its transaction's versionstamp, and its number there; as a cursor it
 /// includes all messages up to this one.
@@ -28,7 +28,7 @@ impl Position {
 
     /// After everything that a read at `version` sees, and before everything else.
     #[must_use]
-    pub fn end_of(version: Version) -> Self {
+    pub fn end_of(version: StoreVersion) -> Self {
         Self::new(Versionstamp::new(version, u16::MAX), u16::MAX)
     }
 
@@ -65,15 +65,15 @@ impl fmt::Display for Position {
 }
 
 impl FromStr for Position {
-    type Err = Error;
+    type Err = LayerError;
 
-    fn from_str(text: &str) -> Result<Self, Error> {
+    fn from_str(text: &str) -> Result<Self, LayerError> {
         let mut bytes = [0; Self::LEN];
         if text.len() != 2 * Self::LEN || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(Error::Corrupt("position"));
+            return Err(LayerError::Corrupt("position"));
         }
         for (byte, at) in bytes.iter_mut().zip((0..).step_by(2)) {
-            *byte = u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| Error::Corrupt("position"))?;
+            *byte = u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| LayerError::Corrupt("position"))?;
         }
         Ok(Self(bytes))
     }

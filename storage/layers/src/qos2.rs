@@ -5,7 +5,7 @@ use millrace_storage::{KeyRange, KeyValue, Read, Transaction};
 
 use crate::{
     SessionId,
-    error::{Error, Result},
+    error::{LayerError, LayerResult},
     rows,
     session_record::Owned,
     tags,
@@ -24,8 +24,8 @@ pub enum Direction {
 /// Sets the data of an id, new or not; the data may be a whole message.
 ///
 /// # Errors
-/// The store's; [`Error::BodyTooLarge`].
-pub fn set(owned: &Owned<'_>, direction: Direction, id: u16, details: &Bytes) -> Result<()> {
+/// The store's; [`LayerError::BodyTooLarge`].
+pub fn set(owned: &Owned<'_>, direction: Direction, id: u16, details: &Bytes) -> LayerResult<()> {
     rows::check_body(details)?;
     let key = key(owned.id(), direction, id);
     let mut parts = rows::chunks(details);
@@ -41,7 +41,7 @@ pub fn set(owned: &Owned<'_>, direction: Direction, id: u16, details: &Bytes) ->
     Ok(owned.tx.set(key, value)?)
 }
 
-pub fn remove(owned: &Owned<'_>, direction: Direction, id: u16) -> Result<()> {
+pub fn remove(owned: &Owned<'_>, direction: Direction, id: u16) -> LayerResult<()> {
     let key = key(owned.id(), direction, id);
     if direction == Direction::Inbound {
         // Inbound ids have no chunks.
@@ -51,7 +51,7 @@ pub fn remove(owned: &Owned<'_>, direction: Direction, id: u16) -> Result<()> {
 }
 
 /// Removes all ids of a direction except `kept`, which is sorted.
-pub fn clear_but(owned: &Owned<'_>, direction: Direction, kept: &[u16]) -> Result<()> {
+pub fn clear_but(owned: &Owned<'_>, direction: Direction, kept: &[u16]) -> LayerResult<()> {
     let all = prefix(owned.id(), direction).children();
     let mut begin = all.begin;
     for id in kept {
@@ -69,13 +69,13 @@ pub async fn list(
     session: SessionId<'_>,
     direction: Direction,
     read: Read,
-) -> Result<Vec<(u16, Bytes)>> {
+) -> LayerResult<Vec<(u16, Bytes)>> {
     let prefix = prefix(session, direction);
     let mut ids: Vec<(u16, Bytes)> = Vec::new();
     let mut rows = rows::all(tx, prefix.children(), read).await?.into_iter();
     while let Some(mut row) = rows.next() {
         let mut elements = Elements::after(&prefix, &row.key)?;
-        let id = u16::try_from(elements.uint()?).map_err(|_| Error::Corrupt("key"))?;
+        let id = u16::try_from(elements.uint()?).map_err(|_| LayerError::Corrupt("key"))?;
         if !elements.is_empty() {
             // A leftover chunk of an earlier, longer message with this id.
             continue;

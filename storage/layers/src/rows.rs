@@ -4,7 +4,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use millrace_storage::{KeyRange, KeyValue, RangeOptions, Read, Transaction, after};
 
 use crate::{
-    error::{Error, Result},
+    error::{LayerError, LayerResult},
     limits::{BODY_BYTES_MAX, CHUNK_BYTES},
     tuple::Key,
 };
@@ -12,7 +12,7 @@ use crate::{
 const PAGE: usize = 1_000;
 
 /// A limit must bound the range.
-pub(crate) async fn all(tx: &Transaction, mut range: KeyRange, read: Read) -> Result<Vec<KeyValue>> {
+pub(crate) async fn all(tx: &Transaction, mut range: KeyRange, read: Read) -> LayerResult<Vec<KeyValue>> {
     let mut rows = Vec::new();
     loop {
         let options = RangeOptions { limit: PAGE, reverse: false, read };
@@ -25,25 +25,25 @@ pub(crate) async fn all(tx: &Transaction, mut range: KeyRange, read: Read) -> Re
     }
 }
 
-pub(crate) async fn counter(tx: &Transaction, key: &Key, read: Read) -> Result<u64> {
+pub(crate) async fn counter(tx: &Transaction, key: &Key, read: Read) -> LayerResult<u64> {
     match tx.get(key, read).await? {
         Some(value) => decode_counter(&value),
         None => Ok(0),
     }
 }
 
-pub(crate) fn decode_counter(mut value: &[u8]) -> Result<u64> {
+pub(crate) fn decode_counter(mut value: &[u8]) -> LayerResult<u64> {
     Ok(value.try_get_u64_le()?)
 }
 
-pub(crate) fn take(value: &mut Bytes, length: usize) -> Result<Bytes> {
+pub(crate) fn take(value: &mut Bytes, length: usize) -> LayerResult<Bytes> {
     if length > value.len() {
-        return Err(Error::Corrupt("value"));
+        return Err(LayerError::Corrupt("value"));
     }
     Ok(value.split_to(length))
 }
 
-pub(crate) fn take_sized(value: &mut Bytes) -> Result<Bytes> {
+pub(crate) fn take_sized(value: &mut Bytes) -> LayerResult<Bytes> {
     let length = value.try_get_u16()?;
     take(value, length.into())
 }
@@ -54,8 +54,8 @@ pub(crate) fn put_sized(value: &mut Vec<u8>, bytes: &[u8]) {
     value.put_slice(bytes);
 }
 
-pub(crate) fn check_body(body: &Bytes) -> Result<()> {
-    if body.len() <= BODY_BYTES_MAX { Ok(()) } else { Err(Error::BodyTooLarge(body.len())) }
+pub(crate) fn check_body(body: &Bytes) -> LayerResult<()> {
+    if body.len() <= BODY_BYTES_MAX { Ok(()) } else { Err(LayerError::BodyTooLarge(body.len())) }
 }
 
 pub(crate) fn chunks(body: &Bytes) -> impl Iterator<Item = Bytes> {
@@ -80,7 +80,7 @@ pub(crate) struct Blob {
 }
 
 impl Blob {
-    pub(crate) async fn set(&self, tx: &Transaction, body: &Bytes) -> Result<()> {
+    pub(crate) async fn set(&self, tx: &Transaction, body: &Bytes) -> LayerResult<()> {
         check_body(body)?;
         self.clear_chunks(tx).await?;
         let mut parts = chunks(body);
@@ -96,14 +96,14 @@ impl Blob {
         Ok(tx.set(&self.row, value)?)
     }
 
-    pub(crate) async fn get(&self, tx: &Transaction, read: Read) -> Result<Option<Bytes>> {
+    pub(crate) async fn get(&self, tx: &Transaction, read: Read) -> LayerResult<Option<Bytes>> {
         match tx.get(&self.row, read).await? {
             Some(row) => Ok(Some(self.rest(tx, row).await?)),
             None => Ok(None),
         }
     }
 
-    pub(crate) async fn rest(&self, tx: &Transaction, mut row: Bytes) -> Result<Bytes> {
+    pub(crate) async fn rest(&self, tx: &Transaction, mut row: Bytes) -> LayerResult<Bytes> {
         let count = row.try_get_u16()?;
         if count == 0 {
             return Ok(row);
@@ -115,12 +115,12 @@ impl Blob {
         Ok(body.freeze())
     }
 
-    pub(crate) async fn clear(&self, tx: &Transaction) -> Result<()> {
+    pub(crate) async fn clear(&self, tx: &Transaction) -> LayerResult<()> {
         self.clear_chunks(tx).await?;
         Ok(tx.clear(&self.row)?)
     }
 
-    async fn clear_chunks(&self, tx: &Transaction) -> Result<()> {
+    async fn clear_chunks(&self, tx: &Transaction) -> LayerResult<()> {
         let old = tx.get(&self.row, Read::Snapshot).await?;
         if old.is_some_and(|row| !row.starts_with(&[0, 0])) {
             tx.clear_range(self.chunks.children())?;

@@ -5,7 +5,7 @@ use millrace_storage::{Read, Transaction};
 
 use crate::{
     SessionId,
-    error::{Error, Result},
+    error::{LayerError, LayerResult},
     limits::ACKNOWLEDGED_MAX,
     position::Position,
     rows,
@@ -66,7 +66,7 @@ impl Record {
         value.into()
     }
 
-    fn decode(mut value: Bytes) -> Result<Self> {
+    fn decode(mut value: Bytes) -> LayerResult<Self> {
         Ok(Self {
             epoch: value.try_get_u64()?,
             expiry_s: value.try_get_u32()?,
@@ -107,16 +107,16 @@ impl<'t> Owned<'t> {
 /// Proves that a session is still of `epoch`, and makes the transaction conflict if that changes before it commits.
 ///
 /// # Errors
-/// [`Error::Fenced`]: the transaction has then written nothing for this session, and may go on with others.
-pub async fn fence<'t>(tx: &'t Transaction, id: SessionId<'t>, epoch: u64) -> Result<Owned<'t>> {
+/// [`LayerError::Fenced`]: the transaction has then written nothing for this session, and may go on with others.
+pub async fn fence<'t>(tx: &'t Transaction, id: SessionId<'t>, epoch: u64) -> LayerResult<Owned<'t>> {
     match get_fenced(tx, id, Read::Serializable).await? {
         Some(record) if record.epoch == epoch && !record.is_detached() => Ok(Owned { tx, id, record }),
-        _ => Err(Error::Fenced { epoch }),
+        _ => Err(LayerError::Fenced { epoch }),
     }
 }
 
 /// Reads a session with its cursor; an expired session is there until it is swept.
-pub async fn get(tx: &Transaction, id: SessionId<'_>, read: Read) -> Result<Option<Record>> {
+pub async fn get(tx: &Transaction, id: SessionId<'_>, read: Read) -> LayerResult<Option<Record>> {
     let cursor = tx.get(cursor_key(id), read);
     let Some(mut record) = get_fenced(tx, id, read).await? else { return Ok(None) };
     if let Some(mut value) = cursor.await? {
@@ -129,15 +129,19 @@ pub async fn get(tx: &Transaction, id: SessionId<'_>, read: Read) -> Result<Opti
 }
 
 /// Without the cursor, so that checkpoints do not conflict.
-pub(crate) async fn get_fenced(tx: &Transaction, id: SessionId<'_>, read: Read) -> Result<Option<Record>> {
+pub(crate) async fn get_fenced(
+    tx: &Transaction,
+    id: SessionId<'_>,
+    read: Read,
+) -> LayerResult<Option<Record>> {
     tx.get(key(id), read).await?.map(Record::decode).transpose()
 }
 
-pub(crate) fn decode(value: Bytes) -> Result<Record> {
+pub(crate) fn decode(value: Bytes) -> LayerResult<Record> {
     Record::decode(value)
 }
 
-pub(crate) fn set(tx: &Transaction, id: SessionId<'_>, record: &Record) -> Result<()> {
+pub(crate) fn set(tx: &Transaction, id: SessionId<'_>, record: &Record) -> LayerResult<()> {
     Ok(tx.set(key(id), record.encode())?)
 }
 
@@ -146,7 +150,7 @@ pub(crate) fn set_cursor(
     id: SessionId<'_>,
     cursor: Position,
     acknowledged: &[Position],
-) -> Result<()> {
+) -> LayerResult<()> {
     let kept = acknowledged.len().min(ACKNOWLEDGED_MAX);
     let mut value = Vec::with_capacity((1 + kept) * Position::LEN);
     value.put_slice(&cursor.0);
@@ -156,7 +160,7 @@ pub(crate) fn set_cursor(
     Ok(tx.set(cursor_key(id), value)?)
 }
 
-pub(crate) fn clear(tx: &Transaction, id: SessionId<'_>) -> Result<()> {
+pub(crate) fn clear(tx: &Transaction, id: SessionId<'_>) -> LayerResult<()> {
     tx.clear(key(id))?;
     Ok(tx.clear(cursor_key(id))?)
 }

@@ -4,7 +4,7 @@
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{RangeOptions, Transaction};
 
-use crate::{BrokerId, error::Result, tags, tuple::Key};
+use crate::{BrokerId, error::LayerResult, tags, tuple::Key};
 
 /// Most pods whose rows of one broker are read.
 const PODS_MAX: usize = 1_000;
@@ -20,7 +20,7 @@ pub struct Use {
 }
 
 /// The row counts until `until_ms`; conflicts with no other transaction.
-pub fn say(tx: &Transaction, broker: BrokerId, pod: &[u8], used: Use, until_ms: u64) -> Result<()> {
+pub fn say(tx: &Transaction, broker: BrokerId, pod: &[u8], used: Use, until_ms: u64) -> LayerResult<()> {
     let mut value = Vec::with_capacity(48);
     let Use { connections, connects_per_s, publishes_per_s, publish_bytes_per_s, subscriptions } = used;
     for number in [until_ms, connections, connects_per_s, publishes_per_s, publish_bytes_per_s, subscriptions]
@@ -30,7 +30,7 @@ pub fn say(tx: &Transaction, broker: BrokerId, pod: &[u8], used: Use, until_ms: 
     Ok(tx.set(pods(broker).bytes(pod), value)?)
 }
 
-pub fn clear(tx: &Transaction, broker: BrokerId, pod: &[u8]) -> Result<()> {
+pub fn clear(tx: &Transaction, broker: BrokerId, pod: &[u8]) -> LayerResult<()> {
     Ok(tx.clear(pods(broker).bytes(pod))?)
 }
 
@@ -38,7 +38,7 @@ pub fn clear(tx: &Transaction, broker: BrokerId, pod: &[u8]) -> Result<()> {
 const STALE_MS: u64 = 600_000;
 
 /// Reads the current usage of all other pods in a snapshot, and removes rows that are too old.
-pub async fn of_others(tx: &Transaction, broker: BrokerId, pod: &[u8], now_ms: u64) -> Result<Vec<Use>> {
+pub async fn of_others(tx: &Transaction, broker: BrokerId, pod: &[u8], now_ms: u64) -> LayerResult<Vec<Use>> {
     let prefix = pods(broker);
     let own = prefix.clone().bytes(pod);
     let page = tx.range(prefix.children(), RangeOptions::first(PODS_MAX).snapshot()).await?;
@@ -54,7 +54,7 @@ pub async fn of_others(tx: &Transaction, broker: BrokerId, pod: &[u8], now_ms: u
     Ok(used)
 }
 
-fn decode(mut value: Bytes) -> Result<(u64, Use)> {
+fn decode(mut value: Bytes) -> LayerResult<(u64, Use)> {
     let until_ms = value.try_get_u64()?;
     let used = Use {
         connections: value.try_get_u64()?,

@@ -9,7 +9,7 @@ use crate::{
     BrokerId,
     catalog::{self, BrokerRecord},
     due::{self, Due},
-    error::{Error, Result},
+    error::{LayerError, LayerResult},
     position::Position,
     retained,
     sessions::{self, Attach, Attached, Detach, SessionId},
@@ -35,10 +35,10 @@ impl Store {
     }
 
     /// Runs a transaction; see [`Database::run`].
-    pub async fn run<T, F, Body>(&self, mut body: F) -> Result<T>
+    pub async fn run<T, F, Body>(&self, mut body: F) -> LayerResult<T>
     where
         F: FnMut(Transaction) -> Body,
-        Body: Future<Output = Result<T>>,
+        Body: Future<Output = LayerResult<T>>,
     {
         self.database.run(|tx, _| body(tx)).await
     }
@@ -47,35 +47,35 @@ impl Store {
     /// became too old, because it would take as long again.
     ///
     /// # Errors
-    /// [`Error::Contended`], the error of `body`, or the store's.
-    pub async fn run_piece<T, F, Body>(&self, size: usize, mut body: F) -> Result<T>
+    /// [`LayerError::Contended`], the error of `body`, or the store's.
+    pub async fn run_piece<T, F, Body>(&self, size: usize, mut body: F) -> LayerResult<T>
     where
         F: FnMut(Transaction) -> Body,
-        Body: Future<Output = Result<T>>,
+        Body: Future<Output = LayerResult<T>>,
     {
         let run = self.database.run(|tx, attempt| {
             let piece = (size <= 1 || attempt.conflicts == 0).then(|| body(tx));
             async move {
                 match piece {
                     Some(piece) => piece.await,
-                    None => Err(Error::Contended(attempt.conflicts)),
+                    None => Err(LayerError::Contended(attempt.conflicts)),
                 }
             }
         });
         run.await
     }
 
-    pub async fn ensure_broker(&self, name: &[u8]) -> Result<BrokerRecord> {
+    pub async fn ensure_broker(&self, name: &[u8]) -> LayerResult<BrokerRecord> {
         self.run(|tx| async move { Ok(catalog::ensure(&tx, name, Bytes::new()).await?.0) }).await
     }
 
     /// Runs [`sessions::attach`]; not for sessions with a will, which would have to be published in the same
     /// transaction.
-    pub async fn attach(&self, id: SessionId<'_>, request: &Attach) -> Result<Attached> {
+    pub async fn attach(&self, id: SessionId<'_>, request: &Attach) -> LayerResult<Attached> {
         self.run(|tx| async move { sessions::attach(&tx, id, request.clone()).await }).await
     }
 
-    pub async fn checkpoint(&self, id: SessionId<'_>, epoch: u64, cursor: Position) -> Result<()> {
+    pub async fn checkpoint(&self, id: SessionId<'_>, epoch: u64, cursor: Position) -> LayerResult<()> {
         self.run(
             |tx| async move { sessions::checkpoint(&sessions::fence(&tx, id, epoch).await?, cursor, &[]) },
         )
@@ -84,7 +84,7 @@ impl Store {
 
     /// Runs [`sessions::detach`]; not for sessions with a will, which would have to be published in the same
     /// transaction.
-    pub async fn detach(&self, id: SessionId<'_>, epoch: u64, how: Detach) -> Result<Option<Bytes>> {
+    pub async fn detach(&self, id: SessionId<'_>, epoch: u64, how: Detach) -> LayerResult<Option<Bytes>> {
         self.run(|tx| async move { sessions::detach(sessions::fence(&tx, id, epoch).await?, how).await })
             .await
     }
@@ -95,7 +95,7 @@ impl Store {
         epoch: u64,
         filter: &[u8],
         options: StoredOptions,
-    ) -> Result<Subscribed> {
+    ) -> LayerResult<Subscribed> {
         self.run(|tx| async move {
             let owned = sessions::fence(&tx, id, epoch).await?;
             subscriptions::subscribe(&owned, filter, options).await
@@ -103,7 +103,7 @@ impl Store {
         .await
     }
 
-    pub async fn unsubscribe(&self, id: SessionId<'_>, epoch: u64, filter: &[u8]) -> Result<bool> {
+    pub async fn unsubscribe(&self, id: SessionId<'_>, epoch: u64, filter: &[u8]) -> LayerResult<bool> {
         self.run(|tx| async move {
             let owned = sessions::fence(&tx, id, epoch).await?;
             subscriptions::unsubscribe(&owned, filter).await
@@ -112,7 +112,7 @@ impl Store {
     }
 
     /// [`streams::append`] to known streams.
-    pub async fn append(&self, broker: BrokerId, to: &[StreamRef], publish: NewEntry<'_>) -> Result<()> {
+    pub async fn append(&self, broker: BrokerId, to: &[StreamRef], publish: NewEntry<'_>) -> LayerResult<()> {
         self.run(|tx| async move { streams::append(&tx, broker, to, publish) }).await
     }
 
@@ -122,7 +122,7 @@ impl Store {
         sources: &[Source],
         cursor: Position,
         limit: ReadLimit,
-    ) -> Result<StreamBatch> {
+    ) -> LayerResult<StreamBatch> {
         self.run(|tx| async move { streams::read(&tx, broker, sources, cursor, limit).await }).await
     }
 
@@ -134,7 +134,7 @@ impl Store {
         before_ms: u64,
         keep: Totals,
         entries_per_transaction: usize,
-    ) -> Result<Totals> {
+    ) -> LayerResult<Totals> {
         let mut removed = Totals::default();
         let mut count = |trimmed: &Trimmed| {
             removed.entries += trimmed.removed.entries;
@@ -174,7 +174,7 @@ impl Store {
         filter: &[u8],
         from: Option<&retained::Bookmark>,
         limit: usize,
-    ) -> Result<retained::RetainedPage> {
+    ) -> LayerResult<retained::RetainedPage> {
         self.run(
             |tx| async move { retained::matching(&tx, broker, filter, from, limit, Read::Snapshot).await },
         )
@@ -192,10 +192,10 @@ impl Store {
         now_ms: u64,
         limit: usize,
         publish: F,
-    ) -> Result<usize>
+    ) -> LayerResult<usize>
     where
         F: Fn(Transaction, Due, Bytes) -> Published,
-        Published: Future<Output = Result<()>>,
+        Published: Future<Output = LayerResult<()>>,
     {
         let publish = &publish;
         self.run(|tx| async move {
@@ -213,7 +213,7 @@ impl Store {
 
     /// [`subscriptions::sweep`], [`streams::sweep_dropped`] and [`streams::sweep_bodies`] over a whole broker, `limit`
     /// rows a transaction; returns the numbers of removed filters, entries and bodies.
-    pub async fn sweep(&self, broker: BrokerId, limit: usize) -> Result<(usize, usize, usize)> {
+    pub async fn sweep(&self, broker: BrokerId, limit: usize) -> LayerResult<(usize, usize, usize)> {
         let (mut filters, mut entries, mut bodies) = (0, 0, 0);
         let mut from = None;
         loop {
@@ -247,7 +247,7 @@ impl Store {
 /// Returns the result of a piece of a sweep, or `None` when the piece must be tried again. Sets the size of the next
 /// piece: as [`halved`] after an error, and up to `most` again after that.
 ///
-pub fn resized<T>(piece: Result<T>, size: &mut usize, most: usize) -> Result<Option<T>> {
+pub fn resized<T>(piece: LayerResult<T>, size: &mut usize, most: usize) -> LayerResult<Option<T>> {
     match piece {
         Ok(done) => {
             *size = size.saturating_mul(2).min(most);
@@ -261,9 +261,9 @@ pub fn resized<T>(piece: Result<T>, size: &mut usize, most: usize) -> Result<Opt
 ///
 /// # Errors
 /// The error of a piece of size 1, or of a store that is closed or unavailable.
-pub fn halved(error: Error, size: &mut usize) -> Result<()> {
-    use millrace_storage::Error::{Closed, Unavailable};
-    if *size <= 1 || matches!(error, Error::Store(Closed | Unavailable(_))) {
+pub fn halved(error: LayerError, size: &mut usize) -> LayerResult<()> {
+    use millrace_storage::StoreError::{Closed, Unavailable};
+    if *size <= 1 || matches!(error, LayerError::Store(Closed | Unavailable(_))) {
         return Err(error);
     }
     *size /= 2;
@@ -272,7 +272,7 @@ pub fn halved(error: Error, size: &mut usize) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use millrace_storage::{Error as StoreError, block_on};
+    use millrace_storage::{StoreError, block_on};
 
     use super::*;
 

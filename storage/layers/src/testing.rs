@@ -4,7 +4,7 @@ use bytes::Bytes;
 use millrace_storage::{Database, KeyRange, KeyValue, Read, Transaction, block_on};
 
 use crate::{
-    error::Result,
+    error::LayerResult,
     rows::all,
     sessions::{Attach, Attached, SessionId, attach},
     tags,
@@ -28,12 +28,15 @@ pub(crate) fn database() -> Database {
     }
 }
 
-pub(crate) fn run<T>(database: &Database, body: impl AsyncFn(&Transaction) -> Result<T>) -> T {
+pub(crate) fn run<T>(database: &Database, body: impl AsyncFn(&Transaction) -> LayerResult<T>) -> T {
     try_run(database, body).unwrap()
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "so that a closure can stand in the call")]
-pub(crate) fn try_run<T>(database: &Database, body: impl AsyncFn(&Transaction) -> Result<T>) -> Result<T> {
+pub(crate) fn try_run<T>(
+    database: &Database,
+    body: impl AsyncFn(&Transaction) -> LayerResult<T>,
+) -> LayerResult<T> {
     let body = &body;
     block_on(database.run(|tx, _| async move { body(&tx).await }))
 }

@@ -4,7 +4,7 @@
 use millrace_storage::KeyRange;
 
 use crate::{
-    error::{Error, Result},
+    error::{LayerError, LayerResult},
     position::Position,
 };
 
@@ -98,7 +98,7 @@ pub(crate) struct Elements<'a>(&'a [u8]);
 
 impl<'a> Elements<'a> {
     /// Begins after the elements of `prefix`.
-    pub(crate) fn after(prefix: &Key, key: &'a [u8]) -> Result<Self> {
+    pub(crate) fn after(prefix: &Key, key: &'a [u8]) -> LayerResult<Self> {
         key.strip_prefix(prefix.as_ref()).map(Self).ok_or(CORRUPT)
     }
 
@@ -106,7 +106,7 @@ impl<'a> Elements<'a> {
         self.0.is_empty()
     }
 
-    pub(crate) fn uint(&mut self) -> Result<u64> {
+    pub(crate) fn uint(&mut self) -> LayerResult<u64> {
         let code = self.0.first().ok_or(CORRUPT)?;
         let length = code.checked_sub(INT_ZERO).filter(|length| *length <= 8).ok_or(CORRUPT)?;
         let (digits, rest) = self.0[1..].split_at_checked(length.into()).ok_or(CORRUPT)?;
@@ -114,7 +114,7 @@ impl<'a> Elements<'a> {
         Ok(digits.iter().fold(0, |value, digit| value << 8 | u64::from(*digit)))
     }
 
-    pub(crate) fn bytes(&mut self) -> Result<Vec<u8>> {
+    pub(crate) fn bytes(&mut self) -> LayerResult<Vec<u8>> {
         let mut rest = self.0.strip_prefix(&[BYTES]).ok_or(CORRUPT)?;
         let mut value = Vec::new();
         loop {
@@ -130,7 +130,7 @@ impl<'a> Elements<'a> {
         Ok(value)
     }
 
-    pub(crate) fn position(&mut self) -> Result<Position> {
+    pub(crate) fn position(&mut self) -> LayerResult<Position> {
         let rest = self.0.strip_prefix(&[VERSIONSTAMP]).ok_or(CORRUPT)?;
         let (position, rest) = rest.split_first_chunk().ok_or(CORRUPT)?;
         self.0 = rest;
@@ -138,7 +138,7 @@ impl<'a> Elements<'a> {
     }
 }
 
-const CORRUPT: Error = Error::Corrupt("key");
+const CORRUPT: LayerError = LayerError::Corrupt("key");
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,7 @@
 
 use millrace_storage::{Read, Transaction};
 
-use crate::{BrokerId, error::Result, rows, tags, tuple::Key};
+use crate::{BrokerId, error::LayerResult, rows, tags, tuple::Key};
 
 /// The numbers are in keys and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl Counter {
     ];
 }
 
-pub fn add(tx: &Transaction, broker: BrokerId, counter: Counter, added: u64) -> Result<()> {
+pub fn add(tx: &Transaction, broker: BrokerId, counter: Counter, added: u64) -> LayerResult<()> {
     if added == 0 {
         return Ok(());
     }
@@ -41,7 +41,7 @@ pub fn add(tx: &Transaction, broker: BrokerId, counter: Counter, added: u64) -> 
 }
 
 /// A snapshot read.
-pub async fn get(tx: &Transaction, broker: BrokerId, counter: Counter) -> Result<u64> {
+pub async fn get(tx: &Transaction, broker: BrokerId, counter: Counter) -> LayerResult<u64> {
     rows::counter(tx, &key(broker, counter), Read::Snapshot).await
 }
 

@@ -1,6 +1,6 @@
 //! The initial state: brokers, and in each a session that sees all messages, and one that keeps the groups alive.
 
-use millrace_layers::{Result, streams};
+use millrace_layers::{LayerResult, streams};
 use millrace_storage::Database;
 
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
 pub(crate) const STAYS: Connect = Connect { clean: false, expiry_s: 3_600_000, will_s: None };
 
 /// May be repeated after a failure.
-pub(crate) async fn setup(database: &Database, world: &World, history: &Shared) -> Result<()> {
+pub(crate) async fn setup(database: &Database, world: &World, history: &Shared) -> LayerResult<()> {
     let maker = Pod::new(HOLDER.into(), database, world, history, None);
     let mut brokers = Vec::new();
     for name in BROKERS {
@@ -40,7 +40,7 @@ pub(crate) async fn setup(database: &Database, world: &World, history: &Shared) 
 }
 
 /// Widens the stream of the session that sees everything, and records the groups.
-async fn note(holder: &Pod, broker: u64) -> Result<()> {
+async fn note(holder: &Pod, broker: u64) -> LayerResult<()> {
     let Some(audit) = holder.mine(broker, AUDIT) else { return Ok(()) };
     let all = audit.subscriptions["#"].stream;
     holder.read(async |tx| streams::set_partitions(tx, broker, all, 2).await).await?;

@@ -10,11 +10,11 @@ use bytes::Bytes;
 use super::local::{Backend, LocalEngine, View, Write};
 use crate::{
     database::Database,
-    error::Error,
+    error::StoreError,
     host::{Host, System},
     key::KeyRange,
     retry::RetryPolicy,
-    version::Version,
+    version::StoreVersion,
 };
 
 impl Database {
@@ -35,10 +35,10 @@ impl Database {
 type Keys = BTreeMap<Bytes, Bytes>;
 
 #[derive(Default)]
-struct Memory(Mutex<(Version, Arc<Keys>)>);
+struct Memory(Mutex<(StoreVersion, Arc<Keys>)>);
 
 impl Memory {
-    fn lock(&self) -> MutexGuard<'_, (Version, Arc<Keys>)> {
+    fn lock(&self) -> MutexGuard<'_, (StoreVersion, Arc<Keys>)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -46,7 +46,7 @@ impl Memory {
 impl Backend for Memory {
     type View = Arc<Keys>;
 
-    fn version(&self) -> Version {
+    fn version(&self) -> StoreVersion {
         self.lock().0
     }
 
@@ -54,7 +54,7 @@ impl Backend for Memory {
         self.lock().1.clone()
     }
 
-    fn apply(&self, version: Version, writes: Vec<Write>) -> Result<(), Error> {
+    fn apply(&self, version: StoreVersion, writes: Vec<Write>) -> Result<(), StoreError> {
         let mut state = self.lock();
         state.0 = version;
         let keys = Arc::make_mut(&mut state.1);
@@ -69,7 +69,7 @@ impl Backend for Memory {
 }
 
 impl View for Arc<Keys> {
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, Error> {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         Ok(BTreeMap::get(self, key).cloned())
     }
 
@@ -78,7 +78,7 @@ impl View for Arc<Keys> {
         range: &KeyRange,
         reverse: bool,
         each: &mut dyn FnMut(Bytes, Bytes) -> bool,
-    ) -> Result<(), Error> {
+    ) -> Result<(), StoreError> {
         let mut keys = self.range::<Bytes, _>(&range.begin..&range.end);
         while let Some((key, value)) = if reverse { keys.next_back() } else { keys.next() } {
             if !each(key.clone(), value.clone()) {

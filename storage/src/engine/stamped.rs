@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::range_set::RangeSet;
 use crate::{
     key::KeyRange,
-    version::{Version, Versionstamp},
+    version::{StoreVersion, Versionstamp},
 };
 
 pub(super) struct Stamped {
@@ -21,7 +21,7 @@ impl Stamped {
     }
 
     /// All keys that it can become by a commit after `read_version`.
-    fn possible(&self, read_version: Version) -> KeyRange {
+    fn possible(&self, read_version: StoreVersion) -> KeyRange {
         let prefix = &self.template[..self.offset];
         let first = Versionstamp::new(read_version.saturating_add(1), 0);
         KeyRange::new([prefix, &first.0].concat(), [prefix, &[0xff; Versionstamp::LEN]].concat())
@@ -59,7 +59,7 @@ impl StampedKeys {
         (self.unreadable, self.unreadable_count) = (RangeSet::default(), 0);
     }
 
-    pub(super) fn is_unreadable(&mut self, range: &KeyRange, read_version: Version) -> bool {
+    pub(super) fn is_unreadable(&mut self, range: &KeyRange, read_version: StoreVersion) -> bool {
         for stamped in &self.all[self.unreadable_count..] {
             self.unreadable.insert(stamped.possible(read_version));
         }

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use millrace_storage::{Database, Error, Host, Read, System, Transaction, block_on};
+use millrace_storage::{Database, Host, Read, StoreError, System, Transaction, block_on};
 
 /// A transaction that nobody retries, to see what becomes of it.
 #[allow(clippy::disallowed_methods)]
@@ -18,13 +18,13 @@ pub(crate) fn begin(database: &Database) -> Transaction {
     database.begin_unretried()
 }
 
-pub(crate) fn put(database: &Database, key: &str, value: &str) -> Result<u64, Error> {
+pub(crate) fn put(database: &Database, key: &str, value: &str) -> Result<u64, StoreError> {
     let transaction = begin(database);
     transaction.set(key, value.to_owned())?;
     block_on(transaction.commit()).map(|committed| committed.versionstamp.unwrap().version())
 }
 
-pub(crate) fn get(database: &Database, key: &str) -> Result<Option<String>, Error> {
+pub(crate) fn get(database: &Database, key: &str) -> Result<Option<String>, StoreError> {
     let value = block_on(begin(database).get(key, Read::Serializable))?;
     Ok(value.map(|value| String::from_utf8(value.to_vec()).unwrap()))
 }

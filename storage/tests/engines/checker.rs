@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use millrace_storage::{Version, Versionstamp};
+use millrace_storage::{StoreVersion, Versionstamp};
 
 pub(crate) type Value = u64;
 
@@ -28,7 +28,7 @@ pub(crate) struct Record {
     /// When it began and when its end was known; of one clock for all.
     pub(crate) began: u64,
     pub(crate) ended: u64,
-    pub(crate) read_version: Version,
+    pub(crate) read_version: StoreVersion,
     /// Values that it saw, not of its own writes.
     pub(crate) reads: Vec<(u8, Value)>,
     pub(crate) writes: Vec<(u8, Value)>,
@@ -37,7 +37,7 @@ pub(crate) struct Record {
 
 impl Record {
     /// The first and the last version that it can be placed after.
-    fn place(&self) -> Option<(Version, u32)> {
+    fn place(&self) -> Option<(StoreVersion, u32)> {
         match self.end {
             End::Committed(stamp) => Some((stamp.version(), u32::from(stamp.place()))),
             // After all commits of the version that it read.
@@ -61,7 +61,7 @@ pub(crate) fn check(history: &[Record], end: &State) -> Result<(), String> {
     if last == *end { Ok(()) } else { Err(format!("the store ends with {end:?}, not with {last:?}")) }
 }
 
-type Placed<'a> = ((Version, u32), &'a Record);
+type Placed<'a> = ((StoreVersion, u32), &'a Record);
 
 fn check_unique(placed: &[Placed<'_>]) -> Result<(), String> {
     for pair in placed.windows(2) {
@@ -89,7 +89,7 @@ fn check_time(placed: &[Placed<'_>]) -> Result<(), String> {
 }
 
 /// Runs the commits one after another: each must see just what the one before left. Gives the state after each version.
-fn replay(placed: &[Placed<'_>]) -> Result<BTreeMap<Version, State>, String> {
+fn replay(placed: &[Placed<'_>]) -> Result<BTreeMap<StoreVersion, State>, String> {
     let mut state = State::new();
     let mut states = BTreeMap::from([(0, State::new())]);
     for ((version, _), record) in placed {
@@ -112,7 +112,7 @@ fn replay(placed: &[Placed<'_>]) -> Result<BTreeMap<Version, State>, String> {
 }
 
 /// A transaction's reads return the state at its read version, however it ended.
-fn check_snapshot(record: &Record, states: &BTreeMap<Version, State>) -> Result<(), String> {
+fn check_snapshot(record: &Record, states: &BTreeMap<StoreVersion, State>) -> Result<(), String> {
     let (_, state) = states.range(..=record.read_version).next_back().expect("there is one at version 0");
     for (key, seen) in &record.reads {
         let is = state.get(key).copied().unwrap_or_default();

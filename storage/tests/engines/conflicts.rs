@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millrace_storage::{Database, Error, KeyRange, RangeOptions, Read, block_on};
+use millrace_storage::{Database, KeyRange, RangeOptions, Read, StoreError, block_on};
 
 use crate::support::{TestHost, all, begin, commit, get, page, set, text};
 
@@ -14,7 +14,7 @@ pub(crate) fn a_lost_update_is_refused(database: &Database, _: &Arc<TestHost>) {
         transaction.set("a", "1").unwrap();
     }
     commit(one).unwrap();
-    assert_eq!(commit(two), Err(Error::Conflict));
+    assert_eq!(commit(two), Err(StoreError::Conflict));
 }
 
 pub(crate) fn a_write_skew_is_refused(database: &Database, _: &Arc<TestHost>) {
@@ -25,7 +25,7 @@ pub(crate) fn a_write_skew_is_refused(database: &Database, _: &Arc<TestHost>) {
         transaction.set(key, "off").unwrap();
     }
     commit(one).unwrap();
-    assert_eq!(commit(two), Err(Error::Conflict));
+    assert_eq!(commit(two), Err(StoreError::Conflict));
 }
 
 pub(crate) fn a_phantom_is_refused(database: &Database, _: &Arc<TestHost>) {
@@ -33,13 +33,13 @@ pub(crate) fn a_phantom_is_refused(database: &Database, _: &Arc<TestHost>) {
     assert_eq!(all(&counter), "");
     counter.set("zz", "none").unwrap();
     set(database, &[("m", "1")]);
-    assert_eq!(commit(counter), Err(Error::Conflict));
+    assert_eq!(commit(counter), Err(StoreError::Conflict));
 
     let absent = begin(database);
     assert_eq!(get(&absent, "n"), None);
     absent.set("zz", "no n").unwrap();
     set(database, &[("n", "1")]);
-    assert_eq!(commit(absent), Err(Error::Conflict));
+    assert_eq!(commit(absent), Err(StoreError::Conflict));
 }
 
 pub(crate) fn a_cleared_range_conflicts(database: &Database, _: &Arc<TestHost>) {
@@ -53,7 +53,7 @@ pub(crate) fn a_cleared_range_conflicts(database: &Database, _: &Arc<TestHost>) 
     let clear = begin(database);
     clear.clear_range(KeyRange::new("a", "d")).unwrap();
     commit(clear).unwrap();
-    assert_eq!(commit(reader), Err(Error::Conflict));
+    assert_eq!(commit(reader), Err(StoreError::Conflict));
     commit(other).unwrap();
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn an_append_conflicts_with_who_read_the_end(database: &Database, _: 
     let append = begin(database);
     append.set_versionstamped_key("log/", [0; 2], "", "1").unwrap();
     commit(append).unwrap();
-    assert_eq!(commit(reader), Err(Error::Conflict));
+    assert_eq!(commit(reader), Err(StoreError::Conflict));
 }
 
 pub(crate) fn what_was_not_read_does_not_conflict(database: &Database, _: &Arc<TestHost>) {
@@ -96,7 +96,7 @@ pub(crate) fn explicit_conflict_ranges_count(database: &Database, _: &Arc<TestHo
     reader.add_read_conflict_range(KeyRange::new("a", "c")).unwrap();
     reader.set("zz", "1").unwrap();
     set(database, &[("b", "1")]);
-    assert_eq!(commit(reader), Err(Error::Conflict));
+    assert_eq!(commit(reader), Err(StoreError::Conflict));
 
     let reader = begin(database);
     get(&reader, "a");
@@ -104,7 +104,7 @@ pub(crate) fn explicit_conflict_ranges_count(database: &Database, _: &Arc<TestHo
     let writer = begin(database);
     writer.add_write_conflict_range(KeyRange::key("a")).unwrap();
     commit(writer).unwrap();
-    assert_eq!(commit(reader), Err(Error::Conflict));
+    assert_eq!(commit(reader), Err(StoreError::Conflict));
 }
 
 pub(crate) fn what_only_reads_never_conflicts(database: &Database, _: &Arc<TestHost>) {
@@ -141,8 +141,8 @@ pub(crate) fn only_the_pages_that_were_read_conflict(database: &Database, _: &Ar
     commit(last).unwrap();
     let (first, last) = (read(RangeOptions::first(2)), read(RangeOptions::last(2)));
     set(database, &[("aa", "1"), ("cc", "1")]);
-    assert_eq!(commit(first), Err(Error::Conflict));
-    assert_eq!(commit(last), Err(Error::Conflict));
+    assert_eq!(commit(first), Err(StoreError::Conflict));
+    assert_eq!(commit(last), Err(StoreError::Conflict));
 }
 
 pub(crate) fn a_read_that_a_write_overtakes_conflicts_or_sees_it(database: &Database, _: &Arc<TestHost>) {
@@ -155,6 +155,6 @@ pub(crate) fn a_read_that_a_write_overtakes_conflicts_or_sees_it(database: &Data
         set(database, &[(own, "theirs")]);
         let result = commit(transaction);
         let saw_own = text(&page.items).contains("mine");
-        assert!(saw_own || result == Err(Error::Conflict), "{own}: {} {result:?}", text(&page.items));
+        assert!(saw_own || result == Err(StoreError::Conflict), "{own}: {} {result:?}", text(&page.items));
     }
 }

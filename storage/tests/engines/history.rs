@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use millrace_storage::{Database, Error, KeyRange, RangeOptions, Read, Transaction, block_on};
+use millrace_storage::{Database, KeyRange, RangeOptions, Read, StoreError, Transaction, block_on};
 
 use crate::{
     checker::{End, Record, State, Value, check},
@@ -77,7 +77,7 @@ fn transaction(database: &Database, clock: &AtomicU64, random: &mut Random, valu
     }
     let end = match block_on(transaction.commit()) {
         Ok(committed) => committed.versionstamp.map_or(End::ReadOnly, End::Committed),
-        Err(Error::Conflict | Error::TooOld) => End::Refused,
+        Err(StoreError::Conflict | StoreError::TooOld) => End::Refused,
         Err(error) => panic!("{error}"),
     };
     let ended = clock.fetch_add(1, Ordering::SeqCst);

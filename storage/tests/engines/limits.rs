@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use millrace_storage::{
-    Database, Error, KeyRange, RangeOptions, Read, Transaction, block_on,
+    Database, KeyRange, RangeOptions, Read, StoreError, Transaction, block_on,
     limits::{KEY_BYTES_MAX, TRANSACTION_AGE_MAX, TRANSACTION_BYTES_MAX, VALUE_BYTES_MAX, cost, range_cost},
 };
 
@@ -17,23 +17,23 @@ pub(crate) fn keys_and_values_have_limits(database: &Database, _: &Arc<TestHost>
 
     let too_long = vec![b'k'; KEY_BYTES_MAX + 1];
     for key in [&too_long[..], b"", b"\xff", b"\xff\x01"] {
-        let refused = Error::KeyNotAllowed(key.len());
+        let refused = StoreError::KeyNotAllowed(key.len());
         assert_eq!(transaction.set(key, "v"), Err(refused.clone()));
         assert_eq!(transaction.clear(key), Err(refused.clone()));
         assert_eq!(transaction.atomic_add(key, 1), Err(refused.clone()));
         assert_eq!(block_on(transaction.get(key, Read::Snapshot)), Err(refused));
     }
     let value = vec![0; VALUE_BYTES_MAX + 1];
-    assert_eq!(transaction.set("k", value.clone()), Err(Error::ValueTooLarge(value.len())));
+    assert_eq!(transaction.set("k", value.clone()), Err(StoreError::ValueTooLarge(value.len())));
     assert_eq!(
         transaction.set_versionstamped_key("k", [0; 2], "", value.clone()),
-        Err(Error::ValueTooLarge(value.len()))
+        Err(StoreError::ValueTooLarge(value.len()))
     );
     let prefix = vec![b'k'; KEY_BYTES_MAX - 11];
     let length = KEY_BYTES_MAX + 1;
     assert_eq!(
         transaction.set_versionstamped_key(prefix, [0; 2], "", "v"),
-        Err(Error::KeyNotAllowed(length))
+        Err(StoreError::KeyNotAllowed(length))
     );
     // A refused write is not part of the transaction.
     commit(transaction).unwrap();
@@ -49,9 +49,9 @@ pub(crate) fn a_transaction_has_a_size(database: &Database, _: &Arc<TestHost>) {
             Err(error) => break error,
         }
     };
-    assert_eq!(refused, Error::TransactionTooLarge);
+    assert_eq!(refused, StoreError::TransactionTooLarge);
     assert!((TRANSACTION_BYTES_MAX - 2 * VALUE_BYTES_MAX..TRANSACTION_BYTES_MAX).contains(&written));
-    assert_eq!(commit(transaction), Err(Error::TransactionTooLarge));
+    assert_eq!(commit(transaction), Err(StoreError::TransactionTooLarge));
 }
 
 /// The interface counts no fewer bytes than the engine itself.
@@ -66,7 +66,7 @@ pub(crate) fn the_largest_transaction_commits(database: &Database, _: &Arc<TestH
 }
 
 /// As many writes of a kind as fit.
-async fn fill(transaction: &Transaction, kind: usize, key_bytes: usize) -> Result<(), Error> {
+async fn fill(transaction: &Transaction, kind: usize, key_bytes: usize) -> Result<(), StoreError> {
     let key = |number: usize| format!("{number:0key_bytes$}");
     let (value, long) = (&b"1"[..], key_bytes + 1);
     let each = match kind {
@@ -107,21 +107,21 @@ pub(crate) fn a_transaction_has_an_age(database: &Database, host: &Arc<TestHost>
     host.advance(TRANSACTION_AGE_MAX);
     commit(young).unwrap();
     host.advance(Duration::from_millis(1));
-    assert_eq!(block_on(old.get("k", Read::Serializable)), Err(Error::TooOld));
+    assert_eq!(block_on(old.get("k", Read::Serializable)), Err(StoreError::TooOld));
     assert_eq!(
         block_on(old.range(KeyRange::new("a", "b"), RangeOptions::first(1))).unwrap_err(),
-        Error::TooOld
+        StoreError::TooOld
     );
-    assert_eq!(commit(old), Err(Error::TooOld));
+    assert_eq!(commit(old), Err(StoreError::TooOld));
 }
 
 pub(crate) fn an_inverted_range_is_refused(database: &Database, _: &Arc<TestHost>) {
     let transaction = begin(database);
     let inverted = KeyRange::new("b", "a");
-    assert_eq!(transaction.clear_range(inverted.clone()), Err(Error::InvertedRange));
-    assert_eq!(transaction.add_read_conflict_range(inverted.clone()), Err(Error::InvertedRange));
+    assert_eq!(transaction.clear_range(inverted.clone()), Err(StoreError::InvertedRange));
+    assert_eq!(transaction.add_read_conflict_range(inverted.clone()), Err(StoreError::InvertedRange));
     let read = block_on(transaction.range(inverted, RangeOptions::first(1)));
-    assert_eq!(read.unwrap_err(), Error::InvertedRange);
+    assert_eq!(read.unwrap_err(), StoreError::InvertedRange);
     // An empty one is nothing, and the key space has an end.
     transaction.clear_range(KeyRange::new("a", "a")).unwrap();
     assert!(
@@ -131,5 +131,5 @@ pub(crate) fn an_inverted_range_is_refused(database: &Database, _: &Arc<TestHost
             .is_empty()
     );
     transaction.clear_range(KeyRange::new("", b"\xff")).unwrap();
-    assert_eq!(transaction.clear_range(KeyRange::new("", b"\xff\0")), Err(Error::KeyNotAllowed(2)));
+    assert_eq!(transaction.clear_range(KeyRange::new("", b"\xff\0")), Err(StoreError::KeyNotAllowed(2)));
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millrace_storage::{Database, Error, KeyRange, RangeOptions, Read, block_on};
+use millrace_storage::{Database, KeyRange, RangeOptions, Read, StoreError, block_on};
 
 use crate::support::{TestHost, all, begin, commit, get, number, page, set, text};
 
@@ -78,9 +78,9 @@ pub(crate) fn versionstamped_keys_are_unreadable(database: &Database, _: &Arc<Te
     let transaction = append("2");
     let all = KeyRange::prefix("log/");
     let read = block_on(transaction.range(all.clone(), RangeOptions::first(9)));
-    assert_eq!(read.unwrap_err(), Error::Unreadable);
+    assert_eq!(read.unwrap_err(), StoreError::Unreadable);
     let key = [&b"log/"[..], &[0xfe; 10], &[0; 2]].concat();
-    assert_eq!(block_on(transaction.get(key, Read::Snapshot)), Err(Error::Unreadable));
+    assert_eq!(block_on(transaction.get(key, Read::Snapshot)), Err(StoreError::Unreadable));
     // Elsewhere it can read.
     assert_eq!(get(&transaction, "lof"), None);
     commit(transaction).unwrap();

@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use millrace_storage::{Database, Error, TransactionFailure, block_on};
+use millrace_storage::{Database, StoreError, TransactionFailure, block_on};
 
 use crate::support::{TestHost, begin, get, number, set};
 
@@ -21,7 +21,7 @@ pub(crate) fn a_conflict_is_tried_again(database: &Database, host: &Arc<TestHost
                 set(database, &[("a", "changed")]);
             }
             transaction.set("b", "1")?;
-            Ok::<_, Error>(seen)
+            Ok::<_, StoreError>(seen)
         }
     }));
     assert_eq!(result.unwrap().unwrap(), "changed");
@@ -35,24 +35,24 @@ pub(crate) fn attempts_are_bounded(database: &Database, host: &Arc<TestHost>) {
         set(database, &[("a", "1")]);
         transaction.set("b", "1")
     }));
-    assert_eq!(result, Err(Error::Conflict));
+    assert_eq!(result, Err(StoreError::Conflict));
     assert_eq!(host.pauses.load(Ordering::Relaxed), 49);
 }
 
 #[derive(Debug, PartialEq)]
 enum Refusal {
-    Store(Error),
+    Store(StoreError),
     Own,
 }
 
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Self {
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
 }
 
 impl TransactionFailure for Refusal {
-    fn store_error(&self) -> Option<&Error> {
+    fn store_error(&self) -> Option<&StoreError> {
         match self {
             Self::Store(error) => Some(error),
             Self::Own => None,
@@ -70,7 +70,7 @@ pub(crate) fn errors_of_the_body_are_not_tried_again(database: &Database, host: 
         transaction.set("", "1")?;
         Ok::<_, Refusal>(())
     }));
-    assert_eq!(limit, Err(Refusal::Store(Error::KeyNotAllowed(0))));
+    assert_eq!(limit, Err(Refusal::Store(StoreError::KeyNotAllowed(0))));
     assert_eq!(get(&begin(database), "a"), None);
     assert_eq!(host.pauses.load(Ordering::Relaxed), 0);
 }
@@ -84,7 +84,7 @@ pub(crate) fn a_future_may_move_between_threads(database: &Database, _: &Arc<Tes
             async move {
                 let seen = transaction.get(key, Default::default()).await?;
                 transaction.set(key, "1")?;
-                Ok::<_, Error>(seen)
+                Ok::<_, StoreError>(seen)
             }
         });
         run.await
@@ -107,9 +107,9 @@ pub(crate) fn a_transaction_commits_once(database: &Database, _: &Arc<TestHost>)
     transaction.set("a", "1").unwrap();
     let clone = transaction.clone();
     crate::support::commit(transaction).unwrap();
-    assert_eq!(clone.set("a", "2"), Err(Error::Used));
-    assert_eq!(block_on(clone.get("a", Default::default())), Err(Error::Used));
-    assert_eq!(crate::support::commit(clone), Err(Error::Used));
+    assert_eq!(clone.set("a", "2"), Err(StoreError::Used));
+    assert_eq!(block_on(clone.get("a", Default::default())), Err(StoreError::Used));
+    assert_eq!(crate::support::commit(clone), Err(StoreError::Used));
 }
 
 pub(crate) fn many_run_at_once_on_one_thread(database: &Database, _: &Arc<TestHost>) {
@@ -119,7 +119,7 @@ pub(crate) fn many_run_at_once_on_one_thread(database: &Database, _: &Arc<TestHo
             let seen = transaction.get(&key, Default::default()).await?;
             transaction.set(&key, "1")?;
             transaction.atomic_add("n", 1)?;
-            Ok::<_, Error>(seen)
+            Ok::<_, StoreError>(seen)
         })
     };
     let mut left: Vec<_> = (0..500).map(|number| Box::pin(run(number))).collect();

@@ -11,8 +11,8 @@ use std::{
 
 use bytes::Bytes;
 use millrace_storage::{
-    Committed, Database, Embedded, Error, Host, KeyRange, KeyValue, Options, Page, Pause, RangeOptions, Read,
-    RetryPolicy, Transaction, Versionstamp, block_on,
+    Committed, Database, Embedded, Host, KeyRange, KeyValue, Options, Pause, RangeOptions, RangePage, Read,
+    RetryPolicy, StoreError, Transaction, Versionstamp, block_on,
 };
 
 /// Values that must live as long as the store.
@@ -82,7 +82,7 @@ pub(crate) fn begin(database: &Database) -> Transaction {
     database.begin_unretried()
 }
 
-pub(crate) fn commit(transaction: Transaction) -> Result<Committed, Error> {
+pub(crate) fn commit(transaction: Transaction) -> Result<Committed, StoreError> {
     block_on(transaction.commit())
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn get(transaction: &Transaction, key: &str) -> Option<Bytes> {
     block_on(transaction.get(key, Read::Serializable)).unwrap()
 }
 
-pub(crate) fn page(transaction: &Transaction, begin: &str, end: &str, options: RangeOptions) -> Page {
+pub(crate) fn page(transaction: &Transaction, begin: &str, end: &str, options: RangeOptions) -> RangePage {
     block_on(transaction.range(KeyRange::new(begin, end), options)).unwrap()
 }
 

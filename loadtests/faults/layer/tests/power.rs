@@ -13,7 +13,7 @@ use std::{
 
 use fastrand::Rng;
 use millrace_faults::{Disk, Names, control::Field};
-use millrace_storage::{Database, Embedded, Error, Options, Read, block_on};
+use millrace_storage::{Database, Embedded, Options, Read, StoreError, block_on};
 
 const ROLE: &str = "FAULTS_TEST_ROLE";
 const FOLDER: &str = "FAULTS_TEST_FOLDER";
@@ -69,7 +69,7 @@ fn write_keys(folder: &Path) {
             }))
         };
         while let Err(error) = put() {
-            let _: Error = error;
+            let _: StoreError = error;
         }
         announce(&key);
     }
@@ -194,7 +194,7 @@ fn missing(disk: &Disk, last: &str) -> Result<usize, String> {
             let key = key.clone();
             async move { transaction.get(key, Read::Serializable).await }
         }));
-        let found: Option<_> = found.map_err(|error: Error| error.to_string()).unwrap();
+        let found: Option<_> = found.map_err(|error: StoreError| error.to_string()).unwrap();
         found.is_none_or(|found| found != value(&key).as_bytes())
     });
     Ok(lost.count())

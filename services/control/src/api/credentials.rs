@@ -15,7 +15,7 @@ use super::extract::{
 };
 use super::problem::Answer;
 use super::{Api, AtBroker, List};
-use crate::domain::{BrokerRef, Credential, CredentialChange, NewCredential, Rotation};
+use crate::domain::{BrokerRef, CredentialChange, CredentialInfo, NewCredential, Rotation};
 use crate::secret::Secret;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
@@ -46,7 +46,7 @@ impl AtCredential {
 #[derive(Serialize, ToSchema)]
 pub(super) struct MadeCredential {
     #[serde(flatten)]
-    pub(super) credential: Credential,
+    pub(super) credential: CredentialInfo,
     /// The generated password. Only this answer contains it. Null if you chose one.
     #[schema(value_type = Option<String>)]
     pub(super) secret: Option<Secret>,
@@ -62,14 +62,14 @@ struct CredentialSearch {
 
 /// Credentials of a broker.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/credentials", tag = "access",
-    params(AtBroker, CredentialSearch, PageQuery), responses((status = 200, description = "Credentials", body = List<Credential>)))]
+    params(AtBroker, CredentialSearch, PageQuery), responses((status = 200, description = "Credentials", body = List<CredentialInfo>)))]
 async fn list_credentials(
     State(api): State<Api>,
     Auth(caller): Auth,
     Path(at): Path<AtBroker>,
     Query(CredentialSearch { search }): Query<CredentialSearch>,
     Paging(page): Paging,
-) -> Answer<Json<List<Credential>>> {
+) -> Answer<Json<List<CredentialInfo>>> {
     let search = checked_search(search.as_deref())?;
     Ok(List::of(api.control().credentials(&caller, &at.at(), search, &page).await?))
 }
@@ -93,7 +93,7 @@ async fn create_credential(
 
 /// A credential.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/credentials/{user}", tag = "access",
-    params(AtCredential), responses((status = 200, description = "The credential", body = Credential)))]
+    params(AtCredential), responses((status = 200, description = "The credential", body = CredentialInfo)))]
 async fn get_credential(
     State(api): State<Api>,
     Auth(caller): Auth,
@@ -107,7 +107,7 @@ async fn get_credential(
 /// Replaces a credential's settings, except its secret.
 #[utoipa::path(put, path = "/organisations/{organisation}/brokers/{broker}/credentials/{user}", tag = "access",
     params(AtCredential, IfMatch), request_body = CredentialChange,
-    responses((status = 200, description = "The credential", body = Credential)))]
+    responses((status = 200, description = "The credential", body = CredentialInfo)))]
 async fn change_credential(
     State(api): State<Api>,
     Auth(caller): Auth,

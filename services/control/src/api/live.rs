@@ -23,8 +23,8 @@ use super::{Api, AtBroker, List, streams};
 use crate::domain::{BrokerRef, Caller, LiveBroker, Permission};
 use crate::limits::METRICS_EVERY;
 use crate::live::{
-    Client, ClientDetails, Clients, Metrics, Retained, RetainedMessage, Session, SessionDetails, TopicBranch,
-    TraceEvent,
+    Client, ClientDetails, Clients, Metrics, Retained, RetainedMessage, SessionDetails, SessionInfo,
+    TopicBranch, TraceEvent,
 };
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
@@ -197,14 +197,14 @@ struct SessionSearch {
 
 /// Sessions that outlive their connection.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/sessions", tag = "clients",
-    params(AtBroker, SessionSearch, PageQuery), responses((status = 200, description = "Sessions", body = List<Session>)))]
+    params(AtBroker, SessionSearch, PageQuery), responses((status = 200, description = "Sessions", body = List<SessionInfo>)))]
 async fn list_sessions(
     State(api): State<Api>,
     Auth(caller): Auth,
     Path(at): Path<AtBroker>,
     Query(SessionSearch { search }): Query<SessionSearch>,
     Paging(page): Paging,
-) -> Answer<Json<List<Session>>> {
+) -> Answer<Json<List<SessionInfo>>> {
     let search = checked_search(search.as_deref())?;
     let organisation = at.organisation;
     let broker = open(&api, &caller, at.at(), Permission::ClientsRead).await?;

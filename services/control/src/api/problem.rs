@@ -11,8 +11,8 @@ use uuid::Uuid;
 use super::request_id;
 use crate::domain::{Error, PasskeyRequest};
 use crate::live::LiveError;
-use millrace_layers::Error as LayerError;
-use millrace_storage::Error as StoreError;
+use millrace_layers::LayerError;
+use millrace_storage::StoreError;
 
 /// An error: its kind, its meaning and what to do.
 #[derive(Debug, Serialize, ToSchema)]

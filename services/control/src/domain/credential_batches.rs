@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::credentials::{check_room, shown};
 use super::difference::{difference, with};
 use super::parts::check_group;
-use super::{BrokerRef, Caller, Control, Credential, Error, Once, Permission, Result, brokers, names};
+use super::{BrokerRef, Caller, Control, CredentialInfo, Error, Once, Permission, Result, brokers, names};
 use crate::limits::{BATCH_CREDENTIALS_MAX, BATCH_RULES_BYTES_MAX};
 use crate::secret::Secret;
 
@@ -67,7 +67,7 @@ impl Control {
         at: &BrokerRef,
         input: &NewCredentialBatch,
         once: &Once,
-    ) -> Result<(Uuid, Vec<(Credential, Secret)>)> {
+    ) -> Result<(Uuid, Vec<(CredentialInfo, Secret)>)> {
         input.check()?;
         let id = self.new_id()?;
         let records = &self.records(input, once, Made { id, created_at_ms: 0 })?;

@@ -23,7 +23,8 @@ use crate::secret::Secret;
 
 /// A credential, without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Credential {
+#[schema(as = Credential)]
+pub struct CredentialInfo {
     /// User name, unique in its broker.
     pub user: String,
     /// Name of the group whose rules come after the credential's own.
@@ -112,7 +113,7 @@ impl Control {
         at: &BrokerRef,
         search: Option<&str>,
         page: &PageRequest,
-    ) -> Result<Page<Credential>> {
+    ) -> Result<Page<CredentialInfo>> {
         let start = search.unwrap_or_default().as_bytes();
         self.look(|tx| async move {
             let broker = brokers::find(&tx, caller, at, Permission::AccessRead, Read::Snapshot).await?;
@@ -129,7 +130,7 @@ impl Control {
         caller: &Caller,
         at: &BrokerRef,
         user: &str,
-    ) -> Result<Versioned<Credential>> {
+    ) -> Result<Versioned<CredentialInfo>> {
         self.look(|tx| async move {
             let broker = brokers::find(&tx, caller, at, Permission::AccessRead, Read::Snapshot).await?;
             let record = get(&tx, broker.id, user, Read::Snapshot).await?;
@@ -144,7 +145,7 @@ impl Control {
         at: &BrokerRef,
         input: &NewCredential,
         once: &Once,
-    ) -> Result<(Versioned<Credential>, Option<Secret>)> {
+    ) -> Result<(Versioned<CredentialInfo>, Option<Secret>)> {
         let id = self.new_id()?;
         let check = &self.check_of(input, once, id).await?;
         let (made, id) = self
@@ -190,7 +191,7 @@ impl Control {
         (at, user): (&BrokerRef, &str),
         input: &CredentialChange,
         seen: Precondition,
-    ) -> Result<Versioned<Credential>> {
+    ) -> Result<Versioned<CredentialInfo>> {
         let said = &json!({});
         let once = (&Once::unnamed()?, self.new_id()?);
         let changed = self
@@ -211,7 +212,7 @@ impl Control {
         (at, user): (&BrokerRef, &str),
         input: &Rotation,
         once: &Once,
-    ) -> Result<(Versioned<Credential>, Secret)> {
+    ) -> Result<(Versioned<CredentialInfo>, Secret)> {
         if input.overlap_s > ROTATION_OVERLAP_S_MAX {
             return Err(Error::field("overlap_s", format!("must be at most {ROTATION_OVERLAP_S_MAX}")));
         }
@@ -269,7 +270,7 @@ impl Control {
         seen: Option<Precondition>,
         said: &serde_json::Value,
         edit: impl Fn(&mut model::Credential, u64),
-    ) -> Result<(Versioned<Credential>, Uuid)> {
+    ) -> Result<(Versioned<CredentialInfo>, Uuid)> {
         let edit = &edit;
         self.change(caller.into(), once, |change| async move {
             let tx = &change.tx;
@@ -357,8 +358,8 @@ pub(super) fn check_room(count: u64, more: u64) -> Result<()> {
     Err(Error::Conflict(what.into()))
 }
 
-pub(super) fn shown(record: &model::Credential) -> Credential {
-    Credential {
+pub(super) fn shown(record: &model::Credential) -> CredentialInfo {
+    CredentialInfo {
         user: record.user.clone(),
         group: record.group.clone(),
         rules: record.rules.clone(),

@@ -1,8 +1,8 @@
 //! Errors of the operations.
 
 use millrace_access::model::Invalid;
-use millrace_layers::Error as LayerError;
-use millrace_storage::{Error as StoreError, TransactionFailure};
+use millrace_layers::LayerError;
+use millrace_storage::{StoreError, TransactionFailure};
 
 use super::passkeys::PasskeyRequest;
 use crate::secret::NoEntropy;

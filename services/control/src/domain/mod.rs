@@ -72,7 +72,7 @@ pub use claim_tokens::{ClaimToken, NewClaimToken};
 pub use claims::{Claim, ClaimAnswer};
 pub use connect_tokens::{ConnectToken, NewConnectToken};
 pub use credential_batches::{BatchDevice, NewCredentialBatch};
-pub use credentials::{Credential, CredentialChange, NewCredential, Rotation};
+pub use credentials::{CredentialChange, CredentialInfo, NewCredential, Rotation};
 pub use delete_account::DeleteAccount;
 pub use endpoints::{Endpoint, Endpoints, Ports, Reach};
 pub use error::{Error, Result};

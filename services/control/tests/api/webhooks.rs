@@ -4,7 +4,7 @@ use axum::http::{Method, StatusCode};
 use millrace_access::model::Webhook;
 use millrace_layers::streams::ReadLimit;
 use millrace_layers::webhooks::{self, DeliveryRecord, Failure, Hook, Outcome, Taken};
-use millrace_layers::{Error, accounts, catalog};
+use millrace_layers::{LayerError, accounts, catalog};
 use millrace_storage::Read;
 use serde_json::{Value, json};
 
@@ -18,8 +18,9 @@ async fn with_webhook(region: &Region) -> (Client, String, u64) {
     let body = json!({ "url": "https://a.test", "events": ["message", "limit_reached"], "filters": ["a/#"] });
     ann.put(&path, "", body).await.is(StatusCode::CREATED);
     let name = broker.rsplit('/').next().unwrap().as_bytes();
-    let find =
-        async |tx| -> Result<u64, Error> { Ok(catalog::get(&tx, name, Read::Snapshot).await?.unwrap().id) };
+    let find = async |tx| -> Result<u64, LayerError> {
+        Ok(catalog::get(&tx, name, Read::Snapshot).await?.unwrap().id)
+    };
     let id = region.store.run(find).await.unwrap();
     (ann, path, id)
 }

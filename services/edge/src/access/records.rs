@@ -6,7 +6,7 @@ use millrace_access::scram::FakeKey;
 use millrace_access::secrets::generated::HashKeys;
 use millrace_layers::accounts::{self, ACCESS, keys};
 use millrace_layers::documents::Collection;
-use millrace_layers::{Error, Store, catalog};
+use millrace_layers::{LayerError, Store, catalog};
 use millrace_storage::{Read, Transaction, block_on};
 use serde::de::DeserializeOwned;
 
@@ -18,10 +18,10 @@ const PAGE: usize = 100;
 
 /// Sets the broker's bans. Returns its other records (`None` for an unmanaged broker), and the change counter that they belong
 /// to.
-pub(crate) fn load(store: &Store, broker: &Broker) -> Result<(Option<Loaded>, u64), Error> {
+pub(crate) fn load(store: &Store, broker: &Broker) -> Result<(Option<Loaded>, u64), LayerError> {
     let id = broker.id;
     let name = broker.name.as_bytes();
-    let random = random::bytes().map_err(|_| Error::Corrupt("no random numbers from the system"))?;
+    let random = random::bytes().map_err(|_| LayerError::Corrupt("no random numbers from the system"))?;
     let read = store.run(async |tx| {
         let changes = accounts::changes(&tx, id, Read::Snapshot).await?;
         let bans = all(&accounts::bans(id), &tx).await?;
@@ -87,7 +87,7 @@ fn ready(broker: &str, records: Records) -> BrokerAccess {
     }
 }
 
-async fn all<T: DeserializeOwned>(collection: &Collection, tx: &Transaction) -> Result<Vec<T>, Error> {
+async fn all<T: DeserializeOwned>(collection: &Collection, tx: &Transaction) -> Result<Vec<T>, LayerError> {
     let (mut all, mut from) = (Vec::new(), None);
     loop {
         let page = collection.page::<T>(tx, from.as_deref(), PAGE, Read::Snapshot).await?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use millrace_access::entry::{AccessRefusal, AuthenticationStep, ConnectAuthentication, Standing};
 use millrace_access::model::Credential;
 use millrace_access::scram::{Enhanced, ScramAccepted};
-use millrace_layers::Error;
+use millrace_layers::LayerError;
 
 use super::Applicant;
 use super::service::{Shared, settle};
@@ -66,7 +66,7 @@ fn understand(attempt: &mut Attempt) -> Result<(Box<str>, Option<Vec<u8>>), Acce
     }
 }
 
-pub(super) fn proceed(shared: &Shared, mut case: Case, credential: Result<Option<Credential>, Error>) {
+pub(super) fn proceed(shared: &Shared, mut case: Case, credential: Result<Option<Credential>, LayerError>) {
     let connection = case.attempt.applicant.connection;
     let outcome = match credential {
         Ok(credential) => {

@@ -9,7 +9,7 @@ use millrace_access::entry::{AccessRefusal, AuthenticationStep, BrokerAccess, Co
 use millrace_access::model::Credential;
 use millrace_access::webhook::WebhookAnswer;
 use millrace_authentication::passwords::PasswordCheckCounts;
-use millrace_layers::{Error, Store, accounts};
+use millrace_layers::{LayerError, Store, accounts};
 use millrace_storage::{Read, block_on};
 use tokio::sync::oneshot;
 
@@ -178,7 +178,7 @@ impl Shared {
         self.clock.now() / 1_000
     }
 
-    async fn credential(&self, broker: u64, user: &str) -> Result<Option<Credential>, Error> {
+    async fn credential(&self, broker: u64, user: &str) -> Result<Option<Credential>, LayerError> {
         let read = async |tx| accounts::credentials(broker).get(&tx, user.as_bytes(), Read::Snapshot).await;
         Ok(self.store.run(read).await?.map(|document| document.value))
     }
@@ -262,7 +262,7 @@ fn begin(shared: &Arc<Shared>, applicant: Box<Applicant>) -> Option<Case> {
 fn proceed(
     shared: &Arc<Shared>,
     case: Case,
-    credential: Result<Option<Credential>, Error>,
+    credential: Result<Option<Credential>, LayerError>,
     passwords: &Passwords,
 ) -> Option<Case> {
     let mut candidate = case.candidate;

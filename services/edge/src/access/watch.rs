@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use millrace_layers::{Error, accounts};
+use millrace_layers::{LayerError, accounts};
 use millrace_storage::{Read, block_on};
 
 use super::load;
@@ -34,11 +34,11 @@ pub(super) fn run(shared: &Shared, stopped: &Receiver<()>) {
     }
 }
 
-async fn changes(shared: &Shared, broker: u64) -> Result<u64, Error> {
+async fn changes(shared: &Shared, broker: u64) -> Result<u64, LayerError> {
     shared.store.run(async |tx| accounts::changes(&tx, broker, Read::Snapshot).await).await
 }
 
-fn reload(shared: &Shared, broker: &Arc<Broker>) -> Result<(), Error> {
+fn reload(shared: &Shared, broker: &Arc<Broker>) -> Result<(), LayerError> {
     let (loaded, changes) = load(&shared.store, broker)?;
     broker.set_access(loaded, changes);
     shared.brokers.webhooks_changed(broker.id);

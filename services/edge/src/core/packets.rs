@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use millrace_mqtt::{DecodeError, Packet, PacketType, ReasonCode, connect_version, decode, frame};
-use millrace_session::{Closing, Effect};
+use millrace_session::{Closing, SessionEffect};
 
 use super::authenticate::ConnectAt;
 use super::connection::{NONE, State};
@@ -176,17 +176,17 @@ impl Core {
             return;
         }
         match effect {
-            Effect::None => {}
-            Effect::Publish(publication) => self.publish(slot, &publication),
-            Effect::Acknowledged => self.acknowledged(slot),
-            Effect::Subscribe(subscribe) => self.subscribe(slot, &subscribe),
-            Effect::Unsubscribe(unsubscribe) => self.unsubscribe(slot, &unsubscribe),
-            Effect::Connect(connect) => self.connect(slot, &connect),
-            Effect::Received(id) => self.received(slot, id),
-            Effect::Released(id) => self.released(slot, id),
-            Effect::Authenticate(auth) => self.authenticate(slot, &auth),
-            Effect::Disconnect { with_will } => self.end(slot, Ended::Client, with_will),
-            Effect::Close(closing) => self.close(slot, closing),
+            SessionEffect::None => {}
+            SessionEffect::Publish(publication) => self.publish(slot, &publication),
+            SessionEffect::Acknowledged => self.acknowledged(slot),
+            SessionEffect::Subscribe(subscribe) => self.subscribe(slot, &subscribe),
+            SessionEffect::Unsubscribe(unsubscribe) => self.unsubscribe(slot, &unsubscribe),
+            SessionEffect::Connect(connect) => self.connect(slot, &connect),
+            SessionEffect::Received(id) => self.received(slot, id),
+            SessionEffect::Released(id) => self.released(slot, id),
+            SessionEffect::Authenticate(auth) => self.authenticate(slot, &auth),
+            SessionEffect::Disconnect { with_will } => self.end(slot, Ended::Client, with_will),
+            SessionEffect::Close(closing) => self.close(slot, closing),
         }
     }
 

@@ -30,7 +30,7 @@ use crate::broker::{Broker, Brokers};
 use crate::clock::Clock;
 use crate::deliveries::Committed;
 use crate::encoding::record;
-use crate::limits::Limits;
+use crate::limits::EdgeLimits;
 use crate::mailbox::{Mail, Mailbox};
 use crate::metrics::Metric;
 use crate::routes::{RouteCache, Routes};
@@ -88,7 +88,7 @@ impl Region {
         clock: Clock,
         brokers: Arc<Brokers>,
         mailboxes: Arc<[Mailbox]>,
-        limits: &Limits,
+        limits: &EdgeLimits,
         tracer: Option<Arc<Tracer>>,
     ) -> Result<Arc<Self>, SettingsError> {
         let region = Arc::new_cyclic(|me| Self {

@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use millrace_layers::incidents::{self, IncidentRecord};
-use millrace_layers::{Error, Store};
-use millrace_storage::{Error as StoreError, block_on_for};
+use millrace_layers::{LayerError, Store};
+use millrace_storage::{StoreError, block_on_for};
 
 use super::Reporter;
 use crate::StartError;
@@ -58,7 +58,12 @@ impl Writer {
         }
     }
 
-    fn write(&mut self, broker: &Broker, incidents: &[IncidentRecord], now_ms: u64) -> Result<(), Error> {
+    fn write(
+        &mut self,
+        broker: &Broker,
+        incidents: &[IncidentRecord],
+        now_ms: u64,
+    ) -> Result<(), LayerError> {
         let id = broker.id;
         soon(self.store.run(async |tx| incidents::append(&tx, id, incidents)))?;
         let written = self.written.entry(id).or_insert(TRIM_AFTER);
@@ -72,7 +77,7 @@ impl Writer {
 }
 
 /// Gives up after [`PATIENCE`].
-fn soon<T>(asked: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+fn soon<T>(asked: impl Future<Output = Result<T, LayerError>>) -> Result<T, LayerError> {
     let away = || Err(StoreError::Unavailable("it does not answer".into()).into());
     block_on_for(pin!(asked), PATIENCE).unwrap_or_else(away)
 }

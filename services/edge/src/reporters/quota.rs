@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use millrace_access::model::BrokerLimits;
 use millrace_layers::shares::{self, Use};
-use millrace_layers::{Error, Store};
+use millrace_layers::{LayerError, Store};
 use millrace_storage::block_on;
 
 use super::Reporter;
@@ -74,7 +74,7 @@ impl UsageExchange {
         }
     }
 
-    async fn exchange(&self, broker: Arc<Broker>, used: Use) -> Result<Vec<Use>, Error> {
+    async fn exchange(&self, broker: Arc<Broker>, used: Use) -> Result<Vec<Use>, LayerError> {
         let (now_ms, id) = (self.clock.unix_now_ms(), broker.id);
         self.store
             .run(async |tx| {

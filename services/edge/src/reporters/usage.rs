@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use millrace_layers::metering::{self, Flush, Flushed, Said, WINDOW_MS, window_of};
-use millrace_layers::{Error, Store};
-use millrace_storage::{Error as StoreError, block_on_for};
+use millrace_layers::{LayerError, Store};
+use millrace_storage::{StoreError, block_on_for};
 
 use super::Reporter;
 use crate::StartError;
@@ -101,7 +101,7 @@ impl Task {
     }
 
     /// Writes the usage, after earlier usage that could not be written.
-    fn tell(&mut self) -> Result<(), Error> {
+    fn tell(&mut self) -> Result<(), LayerError> {
         if self.is_replaced {
             return Ok(());
         }
@@ -113,7 +113,7 @@ impl Task {
         self.say()
     }
 
-    fn begin(&mut self) -> Result<(), Error> {
+    fn begin(&mut self) -> Result<(), LayerError> {
         if !self.has_begun {
             let (pod, incarnation) = (self.pod.clone(), self.incarnation);
             self.ask(async |store| store.run(async |tx| metering::begin(&tx, &pod, incarnation)).await)?;
@@ -152,7 +152,7 @@ impl Task {
         Some(Said { broker: broker.id, at_ms, is_new, ..said })
     }
 
-    fn say(&mut self) -> Result<(), Error> {
+    fn say(&mut self) -> Result<(), LayerError> {
         while let Some((number, said)) = self.unsaid.first() {
             let now_ms = self.clock.unix_now_ms();
             let flush = Flush { pod: &self.pod, incarnation: self.incarnation, number: *number, now_ms };
@@ -180,11 +180,14 @@ impl Task {
         }
     }
 
-    fn ask<T>(&mut self, question: impl AsyncFnOnce(&Store) -> Result<T, Error>) -> Result<T, Error> {
+    fn ask<T>(
+        &mut self,
+        question: impl AsyncFnOnce(&Store) -> Result<T, LayerError>,
+    ) -> Result<T, LayerError> {
         wait(question(&self.store), &self.stopped, &self.clock, &mut self.gives_up_at)
     }
 
-    fn log(&mut self, error: Option<&Error>) {
+    fn log(&mut self, error: Option<&LayerError>) {
         match error {
             Some(error) if !self.is_refused => {
                 tracing::warn!(%error, "usage cannot be written to the store; the server tries again");
@@ -222,11 +225,11 @@ fn since(now: &Reading, old: &Reading) -> Said {
 
 /// Waits for the store; once the process ends, only for a while.
 fn wait<T>(
-    asked: impl Future<Output = Result<T, Error>>,
+    asked: impl Future<Output = Result<T, LayerError>>,
     stopped: &Receiver<()>,
     clock: &Clock,
     gives_up_at: &mut Option<u64>,
-) -> Result<T, Error> {
+) -> Result<T, LayerError> {
     let mut asked = pin!(asked);
     loop {
         if let Some(answer) = block_on_for(asked.as_mut(), LOOK_EVERY) {

@@ -15,7 +15,7 @@ use millrace_layers::sessions::{self, Owned, SessionId};
 use millrace_layers::streams::{self, StreamRef};
 use millrace_layers::subscriptions::{self, StoredSubscription, Subscribed};
 use millrace_layers::webhooks::{self, Hook};
-use millrace_layers::{Error, GroupedFilter, Position, pods, retained};
+use millrace_layers::{GroupedFilter, LayerError, Position, pods, retained};
 use millrace_mqtt::{PacketId, QoS};
 use millrace_session::{InFlight, Message};
 use millrace_storage::{Read, Transaction, TransactionOption};
@@ -57,7 +57,7 @@ pub(super) struct Applied {
     pub(super) last_place: u16,
     pub(super) changes: Vec<Change>,
     pub(super) wills: Vec<(Arc<Broker>, Arc<Message>)>,
-    pub(super) wills_dropped: Vec<(Arc<Broker>, Error)>,
+    pub(super) wills_dropped: Vec<(Arc<Broker>, LayerError)>,
     pub(super) touched: Vec<StreamKey>,
     pub(super) counts: Vec<(Arc<Broker>, Counts)>,
     pub(super) hooked: BTreeSet<(u64, Arc<str>)>,
@@ -106,7 +106,7 @@ pub(super) enum Outcome {
     Fenced,
     Nothing,
     /// The store can never hold it; nothing of it was written.
-    Refused(Error),
+    Refused(LayerError),
     Attached(Box<Attached>),
     /// Another pod has the session, and was asked to release it.
     Elsewhere(Bytes),
@@ -144,7 +144,7 @@ impl Applier<'_> {
     /// Runs the jobs in order until the transaction is full. That is not known before, because it depends on the
     /// filters of ending sessions and on the store's speed. Consecutive CONNECTs run concurrently, because each waits
     /// for several answers of the store, and they concern different sessions.
-    pub(super) async fn all(&self, batch: &[Job]) -> Result<(), Error> {
+    pub(super) async fn all(&self, batch: &[Job]) -> Result<(), LayerError> {
         let is_attach = |job: &Job| matches!(job.write, Write::Attach(_));
         let together = batch.chunk_by(|one, other| is_attach(one) && is_attach(other));
         for jobs in together.flat_map(|jobs| jobs.chunks(ATTACHES)) {
@@ -164,7 +164,7 @@ impl Applier<'_> {
             || self.shared.clock.micros().saturating_sub(self.began_us) >= WORK_US_MAX
     }
 
-    async fn job(&self, job: &Job) -> Result<Outcome, Error> {
+    async fn job(&self, job: &Job) -> Result<Outcome, LayerError> {
         let outcome = match &job.write {
             Write::Publish(publish) => self.publish(publish, job.ack.map(|ack| ack.packet_id)).await,
             Write::Attach(attach) => self.attach(attach).await,
@@ -182,7 +182,7 @@ impl Applier<'_> {
             | Write::Confirmed { .. } => Ok(Outcome::Done),
         };
         match outcome {
-            Err(Error::Fenced { .. }) => Ok(Outcome::Fenced),
+            Err(LayerError::Fenced { .. }) => Ok(Outcome::Fenced),
             other => other,
         }
     }
@@ -192,14 +192,14 @@ impl Applier<'_> {
         self.applied.borrow_mut()
     }
 
-    async fn fence<'k>(&self, session: &'k SessionKey) -> Result<Owned<'k>, Error>
+    async fn fence<'k>(&self, session: &'k SessionKey) -> Result<Owned<'k>, LayerError>
     where
         Self: 'k,
     {
         sessions::fence(self.tx, session.id(), session.epoch).await
     }
 
-    async fn publish(&self, publish: &Publish, id: Option<PacketId>) -> Result<Outcome, Error> {
+    async fn publish(&self, publish: &Publish, id: Option<PacketId>) -> Result<Outcome, LayerError> {
         let Publish { message, routes, .. } = publish;
         let broker = &routes.broker;
         let is_settled = publish.is_settled();
@@ -240,7 +240,7 @@ impl Applier<'_> {
     }
 
     /// Updates the brokers' filters in memory from the store; it must run before this transaction changes filters.
-    pub(super) async fn catch_up(&self, brokers: &[&Broker]) -> Result<(), Error> {
+    pub(super) async fn catch_up(&self, brokers: &[&Broker]) -> Result<(), LayerError> {
         if !self.shared.is_shared {
             return Ok(());
         }
@@ -256,7 +256,7 @@ impl Applier<'_> {
     /// Makes the transaction conflict if another pod changes the streams of the topic before the commit (P2). The first
     /// attempt watches one key, which any change of a filter touches; a later attempt watches the matching filters
     /// only. It must run after [`Self::catch_up`].
-    fn watch(&self, broker: &Broker, topic: &str) -> Result<(), Error> {
+    fn watch(&self, broker: &Broker, topic: &str) -> Result<(), LayerError> {
         debug_assert!(self.applied().caught_up.contains(&broker.id), "its filters may be old");
         if self.applied().watched.contains(&broker.id) {
             return Ok(());
@@ -273,7 +273,7 @@ impl Applier<'_> {
     }
 
     /// Writes the rows that all jobs share.
-    pub(super) fn finish(&self) -> Result<(), Error> {
+    pub(super) fn finish(&self) -> Result<(), LayerError> {
         let now_ms = self.shared.clock.unix_now_ms();
         let applied = self.applied();
         for (broker, Counts { received, .. }) in &applied.counts {
@@ -287,7 +287,12 @@ impl Applier<'_> {
         applied.added.write(self.tx)
     }
 
-    async fn retain(&self, broker: &Broker, topic: &str, message: Option<&Message>) -> Result<(), Error> {
+    async fn retain(
+        &self,
+        broker: &Broker,
+        topic: &str,
+        message: Option<&Message>,
+    ) -> Result<(), LayerError> {
         let topic = topic.as_bytes();
         match message {
             Some(message) => {
@@ -304,9 +309,9 @@ impl Applier<'_> {
         message: &Arc<Message>,
         publisher: u64,
         kept: &TopicStreams,
-    ) -> Result<(), Error> {
+    ) -> Result<(), LayerError> {
         if kept.is_over_limit {
-            return Err(Error::TooManyStreams(crate::limits::MATCH.filters_max + 1));
+            return Err(LayerError::TooManyStreams(crate::limits::MATCH.filters_max + 1));
         }
         let hooks: Vec<StreamRef>;
         let streams = if message.qos() == QoS::AtMostOnce {
@@ -344,7 +349,7 @@ impl Applier<'_> {
 
     /// Publishes a will in this transaction. A will that can never be written is dropped, because its session must be
     /// able to end, and later due work to run.
-    pub(super) async fn will(&self, broker: &Arc<Broker>, body: &[u8]) -> Result<(), Error> {
+    pub(super) async fn will(&self, broker: &Arc<Broker>, body: &[u8]) -> Result<(), LayerError> {
         match self.publish_will(broker, body).await {
             Err(error) if is_hopeless(&error) => {
                 self.applied().wills_dropped.push((broker.clone(), error));
@@ -354,8 +359,8 @@ impl Applier<'_> {
         }
     }
 
-    async fn publish_will(&self, broker: &Arc<Broker>, body: &[u8]) -> Result<(), Error> {
-        let will = record::decode_will(body).ok_or(Error::Corrupt("will"))?;
+    async fn publish_will(&self, broker: &Arc<Broker>, body: &[u8]) -> Result<(), LayerError> {
+        let will = record::decode_will(body).ok_or(LayerError::Corrupt("will"))?;
         let will = Arc::new(will).issued(seconds(self.shared.clock.now()));
         let kept = broker.streams.matches(will.topic());
         check(&will, will.retain(), &kept)?;
@@ -381,18 +386,18 @@ impl Applier<'_> {
         &self,
         broker: &Arc<Broker>,
         filters: impl IntoIterator<Item = &'f [u8]>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), LayerError> {
         for name in filters {
             let filter = GroupedFilter::parse(name).filter;
             let streams = index::streams(self.tx, broker.id, filter).await?;
             let subscribers = subscribers(self.tx, broker.id, &streams).await?;
-            let filter = std::str::from_utf8(filter).map_err(|_| Error::Corrupt("filter"))?.into();
+            let filter = std::str::from_utf8(filter).map_err(|_| LayerError::Corrupt("filter"))?.into();
             self.applied().changes.push(Change { broker: broker.clone(), filter, streams, subscribers });
         }
         Ok(())
     }
 
-    async fn attach(&self, attach: &Attach) -> Result<Outcome, Error> {
+    async fn attach(&self, attach: &Attach) -> Result<Outcome, LayerError> {
         let Attach { broker, client, .. } = attach;
         let id = SessionId { broker: broker.id, client: client.as_bytes() };
         // Checked before the session's owner is asked to release it.
@@ -470,7 +475,7 @@ impl Applier<'_> {
 
     /// Whether the session is alive and belongs to another user. Any user may continue a session without a user, except
     /// clients with connect tokens.
-    async fn is_of_another_user(&self, attach: &Attach, id: SessionId<'_>) -> Result<bool, Error> {
+    async fn is_of_another_user(&self, attach: &Attach, id: SessionId<'_>) -> Result<bool, LayerError> {
         let now_ms = self.shared.clock.unix_now_ms();
         let record = sessions::get(self.tx, id, Read::Serializable).await?;
         let is_owned = |record: &sessions::Record| attach.is_visitor || !record.details.is_empty();
@@ -481,7 +486,7 @@ impl Applier<'_> {
 
     /// Returns the other pod that has the session. That pod should release it first, so that messages in flight come
     /// with it. After a time limit the session is taken over; the epoch then keeps the old owner from writing.
-    async fn elsewhere(&self, attach: &Attach, id: SessionId<'_>) -> Result<Option<Bytes>, Error> {
+    async fn elsewhere(&self, attach: &Attach, id: SessionId<'_>) -> Result<Option<Bytes>, LayerError> {
         let record = sessions::get(self.tx, id, Read::Serializable).await?;
         let Some(record) = record.filter(|record| !record.is_detached()) else { return Ok(None) };
         let waited_ms = self.shared.clock.now().saturating_sub(attach.asked_at);
@@ -494,7 +499,7 @@ impl Applier<'_> {
         Ok(Some(record.owner))
     }
 
-    async fn purge(&self, purge: &Purge) -> Result<Outcome, Error> {
+    async fn purge(&self, purge: &Purge) -> Result<Outcome, LayerError> {
         let id = SessionId { broker: purge.broker.id, client: purge.client.as_bytes() };
         let before = subscriptions::list(self.tx, id).await?;
         let Some((_, will)) = sessions::purge(self.tx, id).await? else { return Ok(Outcome::Nothing) };
@@ -506,13 +511,13 @@ impl Applier<'_> {
         Ok(Outcome::Done)
     }
 
-    async fn read_ids(&self, id: SessionId<'_>, attached: &mut Attached) -> Result<(), Error> {
+    async fn read_ids(&self, id: SessionId<'_>, attached: &mut Attached) -> Result<(), LayerError> {
         let mut rows = qos2::list(self.tx, id, Direction::Outbound, Read::Serializable).await?;
         inflight::in_order(&mut rows);
         for (id, row) in rows {
-            let id = PacketId::new(id).ok_or(Error::Corrupt("packet id"))?;
+            let id = PacketId::new(id).ok_or(LayerError::Corrupt("packet id"))?;
             let row =
-                inflight::decode(&row, &self.shared.clock).ok_or(Error::Corrupt("message in flight"))?;
+                inflight::decode(&row, &self.shared.clock).ok_or(LayerError::Corrupt("message in flight"))?;
             attached.rows.push((id, row));
         }
         let received = qos2::list(self.tx, id, Direction::Inbound, Read::Serializable).await?;
@@ -520,13 +525,13 @@ impl Applier<'_> {
         Ok(())
     }
 
-    async fn subscribe(&self, subscribe: &Subscribe) -> Result<Outcome, Error> {
+    async fn subscribe(&self, subscribe: &Subscribe) -> Result<Outcome, LayerError> {
         let owned = self.fence(&subscribe.session).await?;
         let mut subscribed = Vec::with_capacity(subscribe.part().len());
         for (filter, options, _) in subscribe.part() {
             subscribed.push(match subscriptions::subscribe(&owned, filter.as_bytes(), *options).await {
                 Ok(subscribed) => Some(subscribed),
-                Err(Error::NameTooLong { .. } | Error::TooManyGroups) => None,
+                Err(LayerError::NameTooLong { .. } | LayerError::TooManyGroups) => None,
                 Err(error) => return Err(error),
             });
         }
@@ -538,7 +543,7 @@ impl Applier<'_> {
         Ok(Outcome::Subscribed(subscribed))
     }
 
-    async fn unsubscribe(&self, unsubscribe: &Unsubscribe) -> Result<Outcome, Error> {
+    async fn unsubscribe(&self, unsubscribe: &Unsubscribe) -> Result<Outcome, LayerError> {
         let owned = self.fence(&unsubscribe.session).await?;
         for filter in unsubscribe.part() {
             subscriptions::unsubscribe(&owned, filter.as_bytes()).await?;
@@ -549,7 +554,7 @@ impl Applier<'_> {
         Ok(Outcome::Done)
     }
 
-    async fn ids(&self, ids: &Ids) -> Result<Outcome, Error> {
+    async fn ids(&self, ids: &Ids) -> Result<Outcome, LayerError> {
         let owned = self.fence(&ids.session).await?;
         match &ids.write {
             IdWrite::Reserve(reserve) => {
@@ -574,7 +579,7 @@ impl Applier<'_> {
 
     /// Marks messages as taken by a member. Memory follows after the commit. Returns false if another pod has one of
     /// them by now.
-    async fn take_from_groups(&self, taken: &[(StreamKey, Position)]) -> Result<bool, Error> {
+    async fn take_from_groups(&self, taken: &[(StreamKey, Position)]) -> Result<bool, LayerError> {
         let mut of_stream: BTreeMap<StreamKey, Vec<Position>> = BTreeMap::new();
         for (stream, place) in taken {
             of_stream.entry(*stream).or_default().push(*place);
@@ -593,7 +598,7 @@ impl Applier<'_> {
         Ok(true)
     }
 
-    async fn checkpoint(&self, checkpoint: &Checkpoint) -> Result<Outcome, Error> {
+    async fn checkpoint(&self, checkpoint: &Checkpoint) -> Result<Outcome, LayerError> {
         // The transaction has only such jobs, and frees space on a disk that is nearly full.
         self.tx.set_option(TransactionOption::Cleanup);
         let owned = self.fence(&checkpoint.session).await?;
@@ -610,7 +615,7 @@ impl Applier<'_> {
         Ok(Outcome::Done)
     }
 
-    async fn detach(&self, detach: &Detach) -> Result<Outcome, Error> {
+    async fn detach(&self, detach: &Detach) -> Result<Outcome, LayerError> {
         let session = &detach.session;
         let owned = self.fence(session).await?;
         let before: Vec<StoredSubscription> =
@@ -638,13 +643,14 @@ impl Applier<'_> {
 }
 
 /// Whether the write can never succeed, because of its content.
-pub(super) fn is_hopeless(error: &Error) -> bool {
-    use millrace_storage::Error as Store;
+pub(super) fn is_hopeless(error: &LayerError) -> bool {
+    use millrace_storage::StoreError as Store;
     match error {
-        Error::NameTooLong { .. } | Error::BodyTooLarge(_) | Error::TooManyStreams(_) | Error::Corrupt(_) => {
-            true
-        }
-        Error::Store(error) => {
+        LayerError::NameTooLong { .. }
+        | LayerError::BodyTooLarge(_)
+        | LayerError::TooManyStreams(_)
+        | LayerError::Corrupt(_) => true,
+        LayerError::Store(error) => {
             matches!(error, Store::KeyNotAllowed(_) | Store::ValueTooLarge(_) | Store::TransactionTooLarge)
         }
         _ => false,
@@ -652,19 +658,19 @@ pub(super) fn is_hopeless(error: &Error) -> bool {
 }
 
 /// Fails for a message that can never be written, before any of it is.
-fn check(message: &Message, retains: bool, kept: &TopicStreams) -> Result<(), Error> {
+fn check(message: &Message, retains: bool, kept: &TopicStreams) -> Result<(), LayerError> {
     let (topic, size) = (message.topic().len(), message.size());
     if retains && topic > TOPIC_BYTES_MAX {
-        return Err(Error::NameTooLong { bytes: topic, bytes_max: TOPIC_BYTES_MAX });
+        return Err(LayerError::NameTooLong { bytes: topic, bytes_max: TOPIC_BYTES_MAX });
     }
     if size > BODY_BYTES_MAX {
-        return Err(Error::BodyTooLarge(size));
+        return Err(LayerError::BodyTooLarge(size));
     }
     if kept.is_over_limit {
-        return Err(Error::TooManyStreams(crate::limits::MATCH.filters_max + 1));
+        return Err(LayerError::TooManyStreams(crate::limits::MATCH.filters_max + 1));
     }
     if message.qos() > QoS::AtMostOnce && kept.streams.len() > STREAMS_PER_PUBLISH_MAX {
-        return Err(Error::TooManyStreams(kept.streams.len()));
+        return Err(LayerError::TooManyStreams(kept.streams.len()));
     }
     Ok(())
 }

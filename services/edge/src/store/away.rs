@@ -10,9 +10,9 @@ use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
-use millrace_layers::Error;
+use millrace_layers::LayerError;
 use millrace_mqtt::QoS;
-use millrace_storage::{Error as StoreError, block_on, block_on_for};
+use millrace_storage::{StoreError, block_on, block_on_for};
 
 use super::queue::{Sized as _, Taken};
 use super::writer::{Why, Writer};
@@ -81,7 +81,10 @@ impl Away {
 impl Writer<'_> {
     /// Waits for the store. If the answer is late, refuses all new jobs until it comes. Jobs of the pending transaction
     /// get no answer meanwhile, because the transaction may commit.
-    pub(super) fn wait<T>(&mut self, asked: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    pub(super) fn wait<T>(
+        &mut self,
+        asked: impl Future<Output = Result<T, LayerError>>,
+    ) -> Result<T, LayerError> {
         if !self.shared.is_shared {
             // A local disk reports its errors; a slow one is waited for.
             return block_on(asked);
@@ -95,7 +98,7 @@ impl Writer<'_> {
                         self.away.is_away = false;
                         tracing::info!("the store answers again");
                     }
-                    Err(Error::Store(StoreError::Unavailable(_))) => self.away.is_away = true,
+                    Err(LayerError::Store(StoreError::Unavailable(_))) => self.away.is_away = true,
                     _ => {}
                 }
                 return answer;
@@ -120,7 +123,7 @@ impl Writer<'_> {
         false
     }
 
-    pub(super) fn turn_away(&mut self, wait: Duration) -> Result<(), Error> {
+    pub(super) fn turn_away(&mut self, wait: Duration) -> Result<(), LayerError> {
         match self.shared.writes.take(wait) {
             Taken::Work(jobs) => {
                 for job in jobs {

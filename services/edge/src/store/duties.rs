@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use millrace_layers::{Error, halved};
+use millrace_layers::{LayerError, halved};
 
 use super::pods::{self, Recovery};
 use super::sweep;
@@ -81,7 +81,7 @@ impl Duties {
     ///
     /// # Errors
     /// As [`halved`].
-    pub(super) fn halve(&mut self, error: Error, mut sessions: usize) -> Result<(), Error> {
+    pub(super) fn halve(&mut self, error: LayerError, mut sessions: usize) -> Result<(), LayerError> {
         halved(error, &mut sessions)?;
         self.sessions = sessions;
         self.has_failed = true;
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn slow_and_failed_steps_have_fewer_sessions_and_fast_ones_more() {
         let mut duties = Duties::default();
-        let halve = |duties: &mut Duties| duties.halve(Error::Contended(1), duties.sessions());
+        let halve = |duties: &mut Duties| duties.halve(LayerError::Contended(1), duties.sessions());
         duties.note_step(0, 0, SLOW_US);
         halve(&mut duties).unwrap();
         duties.note_step(0, 0, 0);

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use millrace_layers::streams::{self, Progress, ReadLimit, Source};
-use millrace_layers::{Error, Position};
+use millrace_layers::{LayerError, Position};
 use millrace_session::Message;
 use millrace_storage::{TransactionOption, block_on};
 
@@ -185,7 +185,7 @@ impl Writer<'_> {
     }
 
     /// Returns false if no member is connected.
-    fn read_page(&mut self, broker: &Arc<Broker>, stored: &StoredGroup) -> Result<bool, Error> {
+    fn read_page(&mut self, broker: &Arc<Broker>, stored: &StoredGroup) -> Result<bool, LayerError> {
         let key = (broker.id, stored.stream);
         let Some(through) = self.group(key).map(|group| group.through) else { return Ok(false) };
         let (id, sources) = (broker.id, [Source { stream: stored.stream, since: 0 }]);
@@ -195,7 +195,7 @@ impl Writer<'_> {
             let Some(group) = self.groups.0.get_mut(&key) else { return Ok(false) };
             if group.wants(entry.position) {
                 let decoded = record::decode_entry(&entry.body, &self.shared.clock);
-                let (message, _) = decoded.ok_or(Error::Corrupt("message"))?;
+                let (message, _) = decoded.ok_or(LayerError::Corrupt("message"))?;
                 message.set_place(Some(entry.position.0));
                 if !self.hand_to_member(broker, stored, &Arc::new(message)) {
                     return Ok(false);

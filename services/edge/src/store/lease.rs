@@ -16,7 +16,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use millrace_layers::Error;
+use millrace_layers::LayerError;
 use millrace_layers::pods::{self, Pod};
 use millrace_storage::block_on_for;
 
@@ -108,7 +108,7 @@ pub(super) fn run(shared: &Shared) {
     }
 }
 
-fn turn(shared: &Shared, watch: &mut Watch) -> Result<Vec<Pod>, Error> {
+fn turn(shared: &Shared, watch: &mut Watch) -> Result<Vec<Pod>, LayerError> {
     let Some(pods) = renew(shared) else { return Ok(Vec::new()) };
     let pods = pods?;
     let now = shared.clock.now();
@@ -124,7 +124,7 @@ fn turn(shared: &Shared, watch: &mut Watch) -> Result<Vec<Pod>, Error> {
 }
 
 /// Returns `None` when the process ends before the store has answered.
-fn renew(shared: &Shared) -> Option<Result<Vec<Pod>, Error>> {
+fn renew(shared: &Shared) -> Option<Result<Vec<Pod>, LayerError>> {
     let asked = shared.layers.run(async |tx| {
         // The time of this attempt, so that each renewal changes the row.
         pods::renew(&tx, &shared.owner, shared.clock.unix_now_ms() + LEASE_MS)?;
@@ -142,7 +142,7 @@ fn renew(shared: &Shared) -> Option<Result<Vec<Pod>, Error>> {
 }
 
 /// The names of the other pods that have a lease. A dead pod is among them until it is recovered.
-pub(super) async fn others(shared: &Shared) -> Result<Vec<Bytes>, Error> {
+pub(super) async fn others(shared: &Shared) -> Result<Vec<Bytes>, LayerError> {
     let pods = shared.layers.run(async |tx| pods::list(&tx, PODS_MAX).await).await?;
     Ok(pods.into_iter().map(|pod| pod.name).filter(|name| **name != *shared.owner).collect())
 }

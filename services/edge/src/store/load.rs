@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use millrace_layers::index::{self, Indexed, Part, Row};
-use millrace_layers::{BrokerId, Error, Store, retained, sessions, subscriptions};
+use millrace_layers::{BrokerId, LayerError, Store, retained, sessions, subscriptions};
 use millrace_storage::{Read, Transaction, block_on};
 
 use super::record;
@@ -16,13 +16,13 @@ use crate::clock::{Clock, seconds};
 const PAGE: usize = 1000;
 
 /// Returns the number of the broker's sessions.
-pub(super) fn all(store: &Store, clock: &Clock, broker: &Broker) -> Result<usize, Error> {
+pub(super) fn all(store: &Store, clock: &Clock, broker: &Broker) -> Result<usize, LayerError> {
     retained(store, clock, broker)?;
     block_on(filters(store, broker))?;
     sessions(store, broker)
 }
 
-fn sessions(store: &Store, broker: &Broker) -> Result<usize, Error> {
+fn sessions(store: &Store, broker: &Broker) -> Result<usize, LayerError> {
     let id = broker.id;
     let (mut count, mut from) = (0, None);
     loop {
@@ -37,7 +37,7 @@ fn sessions(store: &Store, broker: &Broker) -> Result<usize, Error> {
 }
 
 /// Also removes expired messages from the store.
-fn retained(store: &Store, clock: &Clock, broker: &Broker) -> Result<(), Error> {
+fn retained(store: &Store, clock: &Clock, broker: &Broker) -> Result<(), LayerError> {
     let now = seconds(clock.now());
     let mut from = None;
     loop {
@@ -46,8 +46,9 @@ fn retained(store: &Store, clock: &Clock, broker: &Broker) -> Result<(), Error> 
         let page = block_on(page)?;
         let mut expired = Vec::new();
         for item in page.items {
-            let topic = std::str::from_utf8(&item.topic).map_err(|_| Error::Corrupt("topic"))?;
-            let message = record::decode(topic.into(), &item.body, clock).ok_or(Error::Corrupt("message"))?;
+            let topic = std::str::from_utf8(&item.topic).map_err(|_| LayerError::Corrupt("topic"))?;
+            let message =
+                record::decode(topic.into(), &item.body, clock).ok_or(LayerError::Corrupt("message"))?;
             if message.is_expired(now) {
                 expired.push(item.topic);
             } else {
@@ -73,7 +74,7 @@ fn retained(store: &Store, clock: &Clock, broker: &Broker) -> Result<(), Error> 
     }
 }
 
-async fn filters(store: &Store, broker: &Broker) -> Result<(), Error> {
+async fn filters(store: &Store, broker: &Broker) -> Result<(), LayerError> {
     let id = broker.id;
     // Later changes of the index are read as changes, from this version on.
     let through = store.run(async |tx| Ok(tx.read_version().await?)).await?;
@@ -90,7 +91,7 @@ async fn filters(store: &Store, broker: &Broker) -> Result<(), Error> {
                 .await?;
             let page: Vec<(Row, Vec<u64>)> = page;
             for (Row { filter, streams }, subscribers) in page.iter() {
-                let name = std::str::from_utf8(filter).map_err(|_| Error::Corrupt("filter"))?;
+                let name = std::str::from_utf8(filter).map_err(|_| LayerError::Corrupt("filter"))?;
                 broker.streams.set(name, streams, subscribers);
                 found.insert(filter.clone());
             }
@@ -106,7 +107,7 @@ async fn filters(store: &Store, broker: &Broker) -> Result<(), Error> {
 }
 
 /// Reads changes of the index by other pods, as the transaction sees them.
-pub(super) async fn changes(tx: &Transaction, store: &Store, broker: &Broker) -> Result<(), Error> {
+pub(super) async fn changes(tx: &Transaction, store: &Store, broker: &Broker) -> Result<(), LayerError> {
     let version = tx.read_version().await?;
     match index::changes(tx, broker.id, broker.streams.through()).await? {
         Some(rows) => broker.streams.change(&rows),
@@ -120,7 +121,7 @@ pub(super) async fn subscribers(
     tx: &Transaction,
     broker: BrokerId,
     streams: &[Indexed],
-) -> Result<Vec<u64>, Error> {
+) -> Result<Vec<u64>, LayerError> {
     let mut subscribers = Vec::with_capacity(streams.len());
     for indexed in streams {
         subscribers.push(subscriptions::subscribers(tx, broker, indexed.stream).await?);

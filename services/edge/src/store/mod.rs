@@ -51,7 +51,7 @@ use crate::jobs::{
     Ack, Attach, Attached, Checkpoint, Detach, IdWrite, Ids, Job, Page, Publish, PublisherKey, Purge, Read,
     SessionKey, SharedMessages, StreamKey, Subscribe, ToRead, Unsubscribe, Write,
 };
-use crate::limits::Limits;
+use crate::limits::EdgeLimits;
 use crate::mailbox::Mailbox;
 use crate::metrics::{self, Histogram};
 use crate::region::{Notices, Region};
@@ -76,7 +76,7 @@ pub(crate) struct Store {
 struct Shared {
     layers: millrace_layers::Store,
     clock: Clock,
-    limits: Limits,
+    limits: EdgeLimits,
     mailboxes: Arc<[Mailbox]>,
     brokers: Arc<Brokers>,
     region: Option<Arc<Region>>,
@@ -178,7 +178,7 @@ impl Store {
     }
 
     /// `None`: there is no broker with this name.
-    pub(crate) fn open(&self, name: &str) -> Result<Option<Arc<Broker>>, millrace_layers::Error> {
+    pub(crate) fn open(&self, name: &str) -> Result<Option<Arc<Broker>>, millrace_layers::LayerError> {
         self.shared.open(name)
     }
 
@@ -244,7 +244,7 @@ impl Notices for Shared {
 }
 
 impl Shared {
-    fn open(&self, name: &str) -> Result<Option<Arc<Broker>>, millrace_layers::Error> {
+    fn open(&self, name: &str) -> Result<Option<Arc<Broker>>, millrace_layers::LayerError> {
         let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(broker) = self.brokers.get(name) {
             return Ok(Some(broker));
@@ -272,7 +272,7 @@ impl Shared {
     }
 
     /// Opens brokers, then waits once for all until other pods have announced their filters.
-    fn open_all(&self, ids: impl Iterator<Item = u64>) -> Result<(), millrace_layers::Error> {
+    fn open_all(&self, ids: impl Iterator<Item = u64>) -> Result<(), millrace_layers::LayerError> {
         let Some(region) = &self.region else { return Ok(()) };
         let mut opened = Vec::new();
         for id in ids {
@@ -283,7 +283,7 @@ impl Shared {
     }
 
     /// `None`: the broker was deleted.
-    fn open_by_id(&self, id: u64) -> Result<Option<Arc<Broker>>, millrace_layers::Error> {
+    fn open_by_id(&self, id: u64) -> Result<Option<Arc<Broker>>, millrace_layers::LayerError> {
         if let Some(broker) = self.brokers.by_id(id) {
             return Ok(Some(broker));
         }

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use futures_util::lock::Mutex;
 use millrace_layers::streams::{self, ReadLimit, StreamBatch, StreamId};
 use millrace_layers::usage::{self, Counter};
-use millrace_layers::{Error, Position};
+use millrace_layers::{LayerError, Position};
 use millrace_mqtt::{PacketId, QoS};
 use millrace_session::{Entry, InFlight, Message, Place};
 use millrace_storage::Read::Snapshot;
@@ -85,7 +85,7 @@ fn count_missed(shared: &Shared, broker: u64, missed: u64) {
     }
 }
 
-fn tell(shared: &Shared, read: Read, found: Result<(Page, Resolved), Error>) -> Mail {
+fn tell(shared: &Shared, read: Read, found: Result<(Page, Resolved), LayerError>) -> Mail {
     if let Err(error) = &found {
         tracing::error!(%error, "a session's messages cannot be read");
     }
@@ -119,7 +119,7 @@ struct Streams<'a, 'p> {
 }
 
 impl Streams<'_, '_> {
-    async fn find(&self) -> Result<(Page, Resolved), Error> {
+    async fn find(&self) -> Result<(Page, Resolved), LayerError> {
         let page = self.page().await?;
         let resolved = match &self.read.reader {
             Reader::Session(..) => Resolved::default(),
@@ -133,7 +133,7 @@ impl Streams<'_, '_> {
         sources: &[streams::Source],
         cursor: Position,
         limit: ReadLimit,
-    ) -> Result<StreamBatch, Error> {
+    ) -> Result<StreamBatch, LayerError> {
         streams::read(&self.tx, self.broker().id, sources, cursor, limit).await
     }
 
@@ -141,7 +141,7 @@ impl Streams<'_, '_> {
         &self.read.broker
     }
 
-    async fn page(&self) -> Result<Page, Error> {
+    async fn page(&self) -> Result<Page, LayerError> {
         let Read { sources, cursor, .. } = self.read;
         let subscribed = &self.broker().streams;
         let is_common = |source: &streams::Source| subscribed.subscribers(source.stream) > 1;
@@ -164,7 +164,7 @@ impl Streams<'_, '_> {
     }
 
     /// Reads streams that other sessions read too, through the shared parts.
-    async fn find_common(&self, numbers: &[usize], found: &mut Found) -> Result<(), Error> {
+    async fn find_common(&self, numbers: &[usize], found: &mut Found) -> Result<(), LayerError> {
         if numbers.is_empty() {
             return Ok(());
         }
@@ -202,26 +202,26 @@ impl Streams<'_, '_> {
         Ok(())
     }
 
-    async fn part(&self, stream: StreamId, after: Position) -> Result<Part, Error> {
+    async fn part(&self, stream: StreamId, after: Position) -> Result<Part, LayerError> {
         let source = streams::Source { stream, since: 0 };
         let StreamBatch { entries, through, more, .. } = self.stored(&[source], after, PAGE).await?;
         let entry = |entry: streams::StreamEntry| {
             let (message, publisher) = self.message(&entry)?;
             Ok(parts::Entry { position: entry.position, message, publisher })
         };
-        let entries = entries.into_iter().map(entry).collect::<Result<_, Error>>()?;
+        let entries = entries.into_iter().map(entry).collect::<Result<_, LayerError>>()?;
         Ok(Part { after, through, more, entries })
     }
 
-    fn message(&self, entry: &streams::StreamEntry) -> Result<(Arc<Message>, u64), Error> {
+    fn message(&self, entry: &streams::StreamEntry) -> Result<(Arc<Message>, u64), LayerError> {
         let decoded = record::decode_entry(&entry.body, &self.shared.clock);
-        let (message, publisher) = decoded.ok_or(Error::Corrupt("message"))?;
+        let (message, publisher) = decoded.ok_or(LayerError::Corrupt("message"))?;
         message.set_place(Some(entry.position.0));
         Ok((Arc::new(message), publisher))
     }
 
     /// The messages that were in flight when the session was detached; trimmed messages are missing.
-    async fn resolve(&self, attached: &Attached) -> Result<Resolved, Error> {
+    async fn resolve(&self, attached: &Attached) -> Result<Resolved, LayerError> {
         let place = |row: &Row| match row {
             Row::InStream { place, .. } => Some(*place),
             _ => None,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use millrace_layers::pods::{self, Pod};
 use millrace_layers::sessions::{self, OwnedSession};
-use millrace_layers::{Error, metering, streams};
+use millrace_layers::{LayerError, metering, streams};
 use millrace_storage::Transaction;
 
 use super::sweep::{self, Abandoned};
@@ -135,7 +135,7 @@ pub(super) fn tidy(writer: &mut Writer<'_>) {
     }
 }
 
-async fn has_any(tx: &Transaction, pod: &[u8]) -> Result<bool, Error> {
+async fn has_any(tx: &Transaction, pod: &[u8]) -> Result<bool, LayerError> {
     Ok(sessions::owns_any(tx, pod).await? || streams::has_any(tx, pod).await?)
 }
 

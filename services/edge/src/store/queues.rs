@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use millrace_layers::streams::{self, StreamId, Totals};
-use millrace_layers::{BrokerId, Error};
+use millrace_layers::{BrokerId, LayerError};
 use millrace_storage::block_on;
 
 use super::Shared;
@@ -68,7 +68,12 @@ pub(super) fn look(shared: &Shared) {
     }
 }
 
-fn look_at(shared: &Shared, broker: &Arc<Broker>, bytes: Option<u64>, has_age: bool) -> Result<(), Error> {
+fn look_at(
+    shared: &Shared,
+    broker: &Arc<Broker>,
+    bytes: Option<u64>,
+    has_age: bool,
+) -> Result<(), LayerError> {
     let mut all = all_totals(shared, broker.id)?;
     all.sort_unstable_by_key(|(_, totals)| std::cmp::Reverse(totals.bytes));
     let sum: u64 = all.iter().map(|(_, totals)| totals.bytes).sum();
@@ -89,7 +94,7 @@ fn look_at(shared: &Shared, broker: &Arc<Broker>, bytes: Option<u64>, has_age: b
     Ok(())
 }
 
-fn all_totals(shared: &Shared, broker: BrokerId) -> Result<Vec<(StreamId, Totals)>, Error> {
+fn all_totals(shared: &Shared, broker: BrokerId) -> Result<Vec<(StreamId, Totals)>, LayerError> {
     let (mut all, mut from) = (Vec::new(), None);
     loop {
         let read = shared.layers.run(async |tx| streams::all_totals(&tx, broker, from, PAGE).await);

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use millrace_layers::streams;
-use millrace_layers::{Error, Position, index, resized};
+use millrace_layers::{LayerError, Position, index, resized};
 use millrace_storage::block_on;
 
 use super::parts::Parts;
@@ -145,7 +145,7 @@ fn sweep_broker(shared: &Shared, broker: u64) {
     }
 }
 
-fn until_nothing(piece: impl Fn(usize) -> Result<usize, Error>) -> Result<(), Error> {
+fn until_nothing(piece: impl Fn(usize) -> Result<usize, LayerError>) -> Result<(), LayerError> {
     let mut limit = SWEPT;
     while resized(piece(limit), &mut limit, SWEPT)? != Some(0) {}
     Ok(())

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use millrace_layers::retained::{self, Bookmark};
 use millrace_layers::subscriptions::Subscribed;
-use millrace_layers::{Error, Position, Store};
+use millrace_layers::{LayerError, Position, Store};
 use millrace_router::TopicTree;
 use millrace_session::Message;
 use millrace_storage::Read::Snapshot;
@@ -87,7 +87,7 @@ impl RetainedRead {
         self.reader.bytes
     }
 
-    async fn step(&mut self, layers: &Store, clock: &Clock) -> Result<Step, Error> {
+    async fn step(&mut self, layers: &Store, clock: &Clock) -> Result<Step, LayerError> {
         let replays = &mut self.subscribe.pending.replays;
         let Some(replay) = replays.get(self.at) else { return Ok(Step::Done) };
         let is_sys = replay.filter.starts_with("$SYS/");
@@ -190,7 +190,7 @@ impl Reader {
     }
 
     /// Reads a page of a filter; returns true after the last one.
-    async fn read(&mut self, layers: &Store, clock: &Clock, at: usize) -> Result<bool, Error> {
+    async fn read(&mut self, layers: &Store, clock: &Clock, at: usize) -> Result<bool, LayerError> {
         let limit = self.limit;
         let (broker, from) = (self.pages.broker(), self.from.as_ref());
         let filter = self.pages.filter(at).as_bytes();
@@ -213,14 +213,14 @@ impl Reader {
                 self.limit = number;
                 break;
             }
-            let topic = std::str::from_utf8(&item.topic).map_err(|_| Error::Corrupt("topic"))?;
+            let topic = std::str::from_utf8(&item.topic).map_err(|_| LayerError::Corrupt("topic"))?;
             let (is_read, work) = self.pages.is_of_earlier(at, topic);
             compared += work;
             if is_read {
                 continue;
             }
             let message = record::decode(topic.into(), &item.body, clock);
-            let message = Arc::new(message.ok_or(Error::Corrupt("message"))?);
+            let message = Arc::new(message.ok_or(LayerError::Corrupt("message"))?);
             self.bytes += retained_size(&message) as usize;
             self.tree.insert(topic, message);
         }

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use millrace_layers::due::{self, SHARDS};
 use millrace_layers::pods::{self, Pod};
 use millrace_layers::sessions::{self, OwnedSession, SessionId};
-use millrace_layers::{Error, subscriptions};
+use millrace_layers::{LayerError, subscriptions};
 use millrace_storage::TransactionOption;
 
 use super::apply::{Applier, is_hopeless};
@@ -65,7 +65,7 @@ fn conflicts_max(sessions: usize, alone: u32) -> u32 {
 
 /// Drops the first due entry of a shard, because it can never be written and would block all later ones. The session
 /// stays until its client connects again. Returns false when the entry cannot be dropped now.
-fn drop_first(writer: &mut Writer<'_>, shard: u8, now_ms: u64, why: &Error) -> bool {
+fn drop_first(writer: &mut Writer<'_>, shard: u8, now_ms: u64, why: &LayerError) -> bool {
     let dropped = writer.transact(&[], CONFLICTS, &async |applier| {
         applier.tx.set_option(TransactionOption::Cleanup);
         due::take_due(applier.tx, shard, now_ms, 1).await.map(|_| ())
@@ -82,7 +82,7 @@ fn is_still_due(writer: &mut Writer<'_>, shard: u8, now_ms: u64) -> bool {
 }
 
 /// Ends sessions until none is left or the transaction is full: a session may have a thousand filters.
-async fn settle(applier: &Applier<'_>, shard: u8, now_ms: u64, sessions: usize) -> Result<(), Error> {
+async fn settle(applier: &Applier<'_>, shard: u8, now_ms: u64, sessions: usize) -> Result<(), LayerError> {
     applier.tx.set_option(TransactionOption::Cleanup);
     let mut settled = 0;
     while settled == 0 || settled < sessions && !applier.is_full() {
@@ -96,7 +96,7 @@ async fn settle(applier: &Applier<'_>, shard: u8, now_ms: u64, sessions: usize) 
     Ok(())
 }
 
-async fn settle_all(applier: &Applier<'_>, all: Vec<due::Due>, now_ms: u64) -> Result<(), Error> {
+async fn settle_all(applier: &Applier<'_>, all: Vec<due::Due>, now_ms: u64) -> Result<(), LayerError> {
     applier.shared.open_all(all.iter().map(|due| due.broker))?;
     for due in all {
         let Some(broker) = applier.shared.open_by_id(due.broker)? else { continue };
@@ -182,7 +182,7 @@ fn abandon(
     owner: &[u8],
     dead: Option<&Pod>,
     owned: &[OwnedSession],
-) -> Result<bool, Error> {
+) -> Result<bool, LayerError> {
     if owned.is_empty() {
         return Ok(true);
     }

@@ -1,7 +1,7 @@
 //! Metrics of the writer's transactions.
 
-use millrace_layers::Error;
-use millrace_storage::{Attempt, Error as StoreError};
+use millrace_layers::LayerError;
+use millrace_storage::{Attempt, StoreError};
 
 use crate::metrics::{self, Count, Histogram, Metric};
 
@@ -22,8 +22,8 @@ impl TransactionMetrics {
     }
 
     /// Called with the result of the last attempt.
-    pub(super) fn note_end<T>(&self, result: &Result<T, Error>) {
-        let is_conflict = matches!(result, Err(Error::Store(StoreError::Conflict | StoreError::TooOld)));
+    pub(super) fn note_end<T>(&self, result: &Result<T, LayerError>) {
+        let is_conflict = matches!(result, Err(LayerError::Store(StoreError::Conflict | StoreError::TooOld)));
         self.conflicts.add(usize::from(is_conflict));
     }
 

@@ -3,7 +3,7 @@
 //! answer.
 
 use futures_util::future::join_all;
-use millrace_layers::Error;
+use millrace_layers::LayerError;
 use millrace_layers::sessions::{self, SessionId};
 use millrace_storage::Read;
 
@@ -13,7 +13,7 @@ use crate::broker::Broker;
 
 impl Applier<'_> {
     /// The results are dropped here, except those of filters: the transaction has cached them.
-    pub(super) async fn warm(&self, batch: &[Job]) -> Result<(), Error> {
+    pub(super) async fn warm(&self, batch: &[Job]) -> Result<(), LayerError> {
         if !self.shared.is_shared {
             return Ok(());
         }
@@ -25,7 +25,7 @@ impl Applier<'_> {
         join_all(batch.iter().map(|job| self.ask(&job.write))).await.into_iter().collect()
     }
 
-    async fn ask(&self, write: &Write) -> Result<(), Error> {
+    async fn ask(&self, write: &Write) -> Result<(), LayerError> {
         match write {
             Write::Publish(publish) => {
                 if let Some(session) = &publish.inbound {
@@ -50,11 +50,11 @@ impl Applier<'_> {
         }
     }
 
-    async fn owned(&self, session: &SessionKey) -> Result<(), Error> {
+    async fn owned(&self, session: &SessionKey) -> Result<(), LayerError> {
         self.session(session.id()).await
     }
 
-    async fn session(&self, id: SessionId<'_>) -> Result<(), Error> {
+    async fn session(&self, id: SessionId<'_>) -> Result<(), LayerError> {
         // A snapshot read adds no conflict; the job that uses the value decides about that.
         sessions::get(self.tx, id, Read::Snapshot).await.map(drop)
     }

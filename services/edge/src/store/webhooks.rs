@@ -7,7 +7,7 @@ use std::sync::Arc;
 use millrace_access::model::{Webhook, WebhookEvent};
 use millrace_layers::sessions::{self, SessionId};
 use millrace_layers::webhooks::{self, Hook, Wanted};
-use millrace_layers::{Error, accounts};
+use millrace_layers::{LayerError, accounts};
 use millrace_storage::Read;
 use serde_json::json;
 
@@ -30,7 +30,7 @@ impl Writer<'_> {
 }
 
 impl Applier<'_> {
-    pub(super) async fn webhooks(&self, broker: &Arc<Broker>) -> Result<(), Error> {
+    pub(super) async fn webhooks(&self, broker: &Arc<Broker>) -> Result<(), LayerError> {
         self.catch_up(&[broker]).await?;
         let all = accounts::webhooks(broker.id);
         let page = all.page::<Webhook>(self.tx, None, PAGE, Read::Serializable).await?;
@@ -54,7 +54,7 @@ impl Applier<'_> {
         broker: &Arc<Broker>,
         id: SessionId<'_>,
         owner: &[u8],
-    ) -> Result<(), Error> {
+    ) -> Result<(), LayerError> {
         if !broker.streams.has_hooks() {
             return Ok(());
         }

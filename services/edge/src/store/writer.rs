@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use millrace_layers::once::{Attempts, Marks};
-use millrace_layers::{Error, Position, pods as layer_pods};
+use millrace_layers::{LayerError, Position, pods as layer_pods};
 use millrace_mqtt::QoS;
 use millrace_session::Message;
-use millrace_storage::{Attempt, Error as StoreError, Versionstamp};
+use millrace_storage::{Attempt, StoreError, Versionstamp};
 
 use super::apply::{Applied, Applier, Change, HAND_OVER_MS, Outcome};
 use super::away::Away;
@@ -332,8 +332,8 @@ impl<'s> Writer<'s> {
         &mut self,
         batch: &[Job],
         conflicts_max: u32,
-        body: &impl AsyncFn(&Applier<'_>) -> Result<(), Error>,
-    ) -> Result<(Applied, Option<Versionstamp>), Error> {
+        body: &impl AsyncFn(&Applier<'_>) -> Result<(), LayerError>,
+    ) -> Result<(Applied, Option<Versionstamp>), LayerError> {
         let shared = self.shared;
         let attempts = self.marks.attempts();
         let is_marked = shared.is_shared || batch.iter().any(|job| !job.is_repeatable());
@@ -351,7 +351,7 @@ impl<'s> Writer<'s> {
                     return Ok(Some(stamp));
                 }
                 if attempt.conflicts >= conflicts_max {
-                    return Err(Error::Contended(attempt.conflicts));
+                    return Err(LayerError::Contended(attempt.conflicts));
                 }
                 let began_us = shared.clock.micros();
                 let is_retry = attempt.number > 1;
@@ -366,7 +366,7 @@ impl<'s> Writer<'s> {
                     layer_pods::mark_after(&tx, &shared.owner, number, last)?;
                 }
                 work_us.set(shared.clock.micros() - began_us);
-                Ok::<_, Error>(None)
+                Ok::<_, LayerError>(None)
             }
         });
         let result = self.wait(run);
@@ -404,7 +404,7 @@ impl<'s> Writer<'s> {
     ///
     /// # Errors
     /// [`StoreError::CommitUnknown`] if the process ends first.
-    fn resolve(&mut self, attempts: &Attempts<Applied>) -> Result<Option<Versionstamp>, Error> {
+    fn resolve(&mut self, attempts: &Attempts<Applied>) -> Result<Option<Versionstamp>, LayerError> {
         let shared = self.shared;
         tracing::warn!(
             "it is not known whether a transaction was committed; writes wait until the store answers"
@@ -420,7 +420,7 @@ impl<'s> Writer<'s> {
             if let Ok(found) = self.wait(asked) {
                 return Ok(found);
             }
-            self.turn_away(RETRY).map_err(|_| Error::Store(StoreError::CommitUnknown))?;
+            self.turn_away(RETRY).map_err(|_| LayerError::Store(StoreError::CommitUnknown))?;
         }
     }
 
@@ -435,7 +435,7 @@ impl<'s> Writer<'s> {
         }
     }
 
-    fn log(&mut self, error: Option<&Error>) {
+    fn log(&mut self, error: Option<&LayerError>) {
         match error {
             Some(error) if !self.refused => {
                 tracing::error!(%error, "the store refuses writes: their publishers are notified, live delivery goes on");
@@ -966,20 +966,23 @@ fn sources(attached: &Attached) -> Vec<millrace_layers::streams::Source> {
     with_stream.filter(|subscription| !subscription.filter.starts_with(b"$share/")).map(source).collect()
 }
 
-fn is_unknown(error: &Error) -> bool {
-    matches!(error, Error::Store(error) if error.is_maybe_committed())
+fn is_unknown(error: &LayerError) -> bool {
+    matches!(error, LayerError::Store(error) if error.is_maybe_committed())
 }
 
 /// The error of attempts of which none was committed.
-fn known(error: Error) -> Error {
+fn known(error: LayerError) -> LayerError {
     if is_unknown(&error) { StoreError::Unavailable("the commit failed".into()).into() } else { error }
 }
 
 /// Whether a transaction may have failed because of its content, so that a part of it may succeed. A failure of the
 /// store itself affects every part.
-fn is_of_jobs(error: &Error) -> bool {
+fn is_of_jobs(error: &LayerError) -> bool {
     use StoreError::{Busy, Closed, CommitUnknown, DiskFull, Io, Unavailable};
-    !matches!(error, Error::Store(Busy | Closed | CommitUnknown | DiskFull { .. } | Io(_) | Unavailable(_)))
+    !matches!(
+        error,
+        LayerError::Store(Busy | Closed | CommitUnknown | DiskFull { .. } | Io(_) | Unavailable(_))
+    )
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -993,7 +996,7 @@ pub(super) enum Why {
 }
 
 impl Why {
-    fn of(error: &Error) -> Self {
+    fn of(error: &LayerError) -> Self {
         match error {
             error if may_pass(error) => Self::Passing,
             error if is_of_jobs(error) => Self::Content,
@@ -1003,10 +1006,10 @@ impl Why {
 }
 
 /// Whether the store may accept the same writes later.
-pub(super) fn may_pass(error: &Error) -> bool {
+pub(super) fn may_pass(error: &LayerError) -> bool {
     match error {
-        Error::Store(error) => error.is_retryable(),
-        Error::Contended(_) => true,
+        LayerError::Store(error) => error.is_retryable(),
+        LayerError::Contended(_) => true,
         _ => false,
     }
 }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use millrace_access::model::Webhook;
 use millrace_layers::streams::Totals;
 use millrace_layers::webhooks::{self, DeliveryRecord, Hook, Outcome, Taken, Work};
-use millrace_layers::{Error, Store, accounts, catalog};
+use millrace_layers::{LayerError, Store, accounts, catalog};
 use millrace_outgoing::{CallSettings, HttpClient};
 use millrace_storage::Read;
 use tokio::sync::oneshot;
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::broker::Brokers;
 use crate::clock::Clock;
-use crate::limits::Limits;
+use crate::limits::EdgeLimits;
 
 const PAGE: usize = 1_000;
 
@@ -73,7 +73,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(parts: Parts, limits: &Limits) -> Self {
+    pub(super) fn new(parts: Parts, limits: &EdgeLimits) -> Self {
         Self {
             parts,
             client: OnceCell::new(),
@@ -218,7 +218,7 @@ impl Worker {
                 Ok(Outcome::Failed { .. }) => {}
                 Ok(_) => continue,
                 // Another pod has the lease now.
-                Err(Error::Fenced { .. }) => return Turned::Until(again),
+                Err(LayerError::Fenced { .. }) => return Turned::Until(again),
                 Err(error) => {
                     tracing::warn!(%error, "the result of a delivery cannot be stored; its events are delivered again");
                     return Turned::Until(again);
@@ -228,7 +228,7 @@ impl Worker {
         Turned::More
     }
 
-    async fn take(&self, hook: Hook<'_>) -> Result<Found, Error> {
+    async fn take(&self, hook: Hook<'_>) -> Result<Found, LayerError> {
         let now_ms = self.parts.clock.unix_now_ms();
         let found = self
             .parts
@@ -260,7 +260,7 @@ impl Worker {
         webhook: &Webhook,
         broker: &str,
         work: &Work,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<Outcome, LayerError> {
         let (events, id) = self.events(broker, work);
         let mut made = None;
         let outcome = if events.is_empty() {

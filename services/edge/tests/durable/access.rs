@@ -11,7 +11,7 @@ use millrace_access::secrets::chosen;
 use millrace_access::secrets::generated::HashKeys;
 use millrace_layers::accounts::{self, ACCESS, keys};
 use millrace_layers::catalog::Details;
-use millrace_layers::{Error, Store, catalog};
+use millrace_layers::{LayerError, Store, catalog};
 use millrace_mqtt::{Connect, Packet, Properties, QoS, ReasonCode, SubscribeOptions, Version};
 use millrace_storage::{Database, Read, Transaction, block_on};
 
@@ -39,7 +39,7 @@ pub(crate) fn managed(access: &Access) -> (Database, u64) {
 pub(crate) fn change(
     database: &Database,
     id: u64,
-    body: &impl AsyncFn(&Transaction) -> millrace_layers::Result<u64>,
+    body: &impl AsyncFn(&Transaction) -> millrace_layers::LayerResult<u64>,
 ) {
     let store = Store::new(database.clone());
     let changed = store.run(async |tx| {
@@ -205,7 +205,7 @@ fn a_broker_that_was_there_before_goes_by_the_settings_until_its_access_is_set()
     let describe = |details: Details| {
         change(&database, id, &async |tx: &Transaction| {
             let broker = catalog::get(tx, catalog::DEFAULT, Read::Serializable).await?;
-            catalog::describe(tx, &broker.ok_or(Error::Corrupt("broker"))?, &details).await
+            catalog::describe(tx, &broker.ok_or(LayerError::Corrupt("broker"))?, &details).await
         });
     };
     let adopted = Details { organisation: Some("ours".into()), by_settings: true, ..Details::default() };

@@ -10,8 +10,8 @@ use millrace_mqtt::{
     Packet, PacketType, Properties, Publish, QoS, ReasonCode, SubscribeOptions, Will, encode,
 };
 use millrace_storage::{
-    Completion, Database, Engine, EngineTransaction, Error, Host, KeyRange, Page, RangeOptions, Read, Reply,
-    RetryPolicy, System, Transaction, Version, block_on,
+    Completion, Database, Engine, EngineTransaction, Host, KeyRange, RangeOptions, RangePage, Read, Reply,
+    RetryPolicy, StoreError, StoreVersion, System, Transaction, block_on,
 };
 
 use crate::common::{Client, Server, id, publish, publish_qos, will};
@@ -117,12 +117,12 @@ impl Far {
     /// The read, if anybody answers.
     fn read<'a, T: Send + 'a>(
         &'a self,
-        read: impl Future<Output = Result<T, Error>> + Send + 'a,
+        read: impl Future<Output = Result<T, StoreError>> + Send + 'a,
     ) -> Reply<'a, T> {
         Reply::Later(Box::pin(async move {
             if self.way() == Way::Away {
                 self.host.pause(Duration::from_millis(100)).await;
-                return Err(Error::Unavailable("it is away".into()));
+                return Err(StoreError::Unavailable("it is away".into()));
             }
             read.await
         }))
@@ -158,7 +158,7 @@ impl FarTransaction {
 
 // What is written was checked before it came here.
 impl EngineTransaction for FarTransaction {
-    fn read_version(&self) -> Reply<'_, Version> {
+    fn read_version(&self) -> Reply<'_, StoreVersion> {
         self.far.read(self.near.read_version())
     }
 
@@ -167,7 +167,7 @@ impl EngineTransaction for FarTransaction {
         self.far.read(async move { self.near.get(&key, read).await })
     }
 
-    fn range<'a>(&'a self, range: KeyRange, options: RangeOptions) -> Reply<'a, Page> {
+    fn range<'a>(&'a self, range: KeyRange, options: RangeOptions) -> Reply<'a, RangePage> {
         let is_slow = range.begin.windows(SLOW.len()).any(|part| part == SLOW);
         self.far.read(async move {
             self.far.slow.fetch_add(u64::from(is_slow), Ordering::Relaxed);
@@ -175,8 +175,8 @@ impl EngineTransaction for FarTransaction {
                 self.far.host.pause(Duration::from_millis(20)).await;
             }
             match self.far.way() {
-                Way::Old(rows) if is_slow && options.limit >= rows => Err(Error::TooOld),
-                Way::Corrupt if is_slow => Err(Error::Corrupt("by the test".into())),
+                Way::Old(rows) if is_slow && options.limit >= rows => Err(StoreError::TooOld),
+                Way::Corrupt if is_slow => Err(StoreError::Corrupt("by the test".into())),
                 _ => self.near.range(range, options).await,
             }
         })
@@ -227,19 +227,21 @@ impl EngineTransaction for FarTransaction {
                 if number.is_multiple_of(2) {
                     let _ = block_on(near.commit());
                 }
-                done.complete(Err(Error::CommitUnknown));
+                done.complete(Err(StoreError::CommitUnknown));
             }
             Way::Broken => {
                 let mut survives = self.far.survives.lock().unwrap();
                 if self.appends.load(Ordering::Relaxed) && survives.is_none() {
                     *survives = Some(near);
-                    return done.complete(Err(Error::CommitUnknown));
+                    return done.complete(Err(StoreError::CommitUnknown));
                 }
-                done.complete(Err(Error::Io("broken".into())));
+                done.complete(Err(StoreError::Io("broken".into())));
             }
-            Way::Contended if self.appends.load(Ordering::Relaxed) => done.complete(Err(Error::Conflict)),
+            Way::Contended if self.appends.load(Ordering::Relaxed) => {
+                done.complete(Err(StoreError::Conflict))
+            }
             Way::Poisoned if self.is_poisoned.load(Ordering::Relaxed) => {
-                done.complete(Err(Error::TransactionTooLarge));
+                done.complete(Err(StoreError::TransactionTooLarge));
             }
             _ => done.complete(block_on(near.commit())),
         }

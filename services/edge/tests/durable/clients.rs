@@ -7,7 +7,7 @@ use millrace_access::model::{Access, Ban};
 use millrace_edge::Asking;
 use millrace_edge::clients::{Answer, PAGE_MAX, PodAnswer, Question};
 use millrace_layers::catalog::{self, Details};
-use millrace_layers::{Error, Store, accounts};
+use millrace_layers::{LayerError, Store, accounts};
 use millrace_mqtt::{Packet, QoS, ReasonCode, Version};
 use millrace_storage::{Database, Read, Transaction, block_on};
 
@@ -225,7 +225,7 @@ fn a_client_of_a_broker_without_records_is_banned() {
 fn end_broker(database: &Database, id: u64, is_deleted: bool) {
     change(database, id, &async |tx: &Transaction| {
         let broker = catalog::get(tx, catalog::DEFAULT, Read::Serializable).await?;
-        let broker = broker.ok_or(Error::Corrupt("broker"))?;
+        let broker = broker.ok_or(LayerError::Corrupt("broker"))?;
         if is_deleted {
             catalog::condemn(tx, &broker, 1)?;
         } else {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use millrace_layers::sessions::{self, Attach, Detach, SessionId};
-use millrace_layers::{Error, Store, pods};
+use millrace_layers::{LayerError, Store, pods};
 use millrace_mqtt::Version::V5;
 use millrace_mqtt::{Connect, Packet, QoS, Will};
 use millrace_storage::{Database, block_on};
@@ -99,7 +99,7 @@ fn make_sessions(
     store: &Store,
     broker: u64,
     count: usize,
-    then: impl AsyncFn(&millrace_storage::Transaction, SessionId<'_>, u64) -> Result<(), Error>,
+    then: impl AsyncFn(&millrace_storage::Transaction, SessionId<'_>, u64) -> Result<(), LayerError>,
 ) {
     let names: Vec<String> = (0..count).map(|number| format!("session {number}")).collect();
     for names in names.chunks(500) {

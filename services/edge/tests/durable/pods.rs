@@ -204,7 +204,10 @@ fn the_sessions_of_a_dead_pod_get_their_wills_and_are_freed() {
     let is_free = || {
         let read = millrace_storage::Read::Snapshot;
         let (record, pods) = block_on(store.run(async |tx| {
-            Ok::<_, millrace_layers::Error>((sessions::get(&tx, id, read).await?, pods::list(&tx, 10).await?))
+            Ok::<_, millrace_layers::LayerError>((
+                sessions::get(&tx, id, read).await?,
+                pods::list(&tx, 10).await?,
+            ))
         }))
         .unwrap();
         record.unwrap().is_detached() && pods.iter().all(|pod| &*pod.name != b"dead")

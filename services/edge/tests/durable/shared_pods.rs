@@ -152,7 +152,7 @@ fn what_the_members_of_a_dead_pod_had_goes_to_others() {
             let limit = ReadLimit { entries: 10, bytes: 1 << 20 };
             let claimed = streams::claim(&tx, broker, stream, b"dead", limit).await?;
             pods::renew(&tx, b"dead", now_ms() - 1)?;
-            Ok::<_, millrace_layers::Error>(claimed.entries.len())
+            Ok::<_, millrace_layers::LayerError>(claimed.entries.len())
         }));
         assert_eq!(claimed.unwrap(), 2);
         let all = || block_on(store.run(async |tx| pods::list(&tx, 10).await)).unwrap();

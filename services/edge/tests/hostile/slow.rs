@@ -322,7 +322,7 @@ fn a_client_that_asks_and_never_reads_the_answers_is_not_read_and_then_ended() {
             let client = narrow_client(&server, version, "rude");
             let held = ask_until_closed(&server, client.stream(), &question.repeat(64 * 1024));
             if question.len() == 2 {
-                let most = u64::from(millrace_edge::Limits::default().answers_bytes_max) + TURN_BYTES;
+                let most = u64::from(millrace_edge::EdgeLimits::default().answers_bytes_max) + TURN_BYTES;
                 assert!(held <= most, "{held} bytes of answers are held");
             }
             expect_count(ended, &server, "outbound_limit", before + 1);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use millrace_control::{Client, ClientDetails, Clients, LiveError, Page, PageRequest, Subscription};
+use millrace_control::{Client, ClientDetails, Clients, LiveError, Page, PageRequest, SubscriptionInfo};
 use millrace_edge::Asking;
 use millrace_edge::clients::{self, Answer, PodAnswer, Question};
 use millrace_layers::{BrokerId, pods};
@@ -134,10 +134,10 @@ fn client(of: clients::ConnectedClient) -> Client {
     Client { client_id, user, address, protocol, method, connected_at_ms, keep_alive_s, subscriptions }
 }
 
-fn filter(of: clients::ClientFilter) -> Subscription {
+fn filter(of: clients::ClientFilter) -> SubscriptionInfo {
     let clients::ClientFilter { filter, qos, no_local, retain_as_published, retain_handling, identifier } =
         of;
-    Subscription { filter, qos, no_local, retain_as_published, retain_handling, identifier }
+    SubscriptionInfo { filter, qos, no_local, retain_as_published, retain_handling, identifier }
 }
 
 fn details(mut of: clients::ConnectedClient) -> ClientDetails {

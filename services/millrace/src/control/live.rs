@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::stream::BoxStream;
 use millrace_control::{
     AccessQuestion, ClientDetails, Clients, Live, LiveAnswer, LiveBroker, LiveError, Metrics, Page,
-    PageRequest, PublishRequest, Published, Retained, RetainedMessage, Session, SessionDetails,
+    PageRequest, PublishRequest, Published, Retained, RetainedMessage, SessionDetails, SessionInfo,
     StoredMessages, TailEvent, TestedAction, TopicBranch, TraceEvent, Visit,
 };
 use millrace_layers::{Store, limits::NAME_BYTES_MAX, metering};
@@ -36,7 +36,7 @@ impl Edge {
     pub(super) async fn run<T, F, Body>(&self, body: F) -> Result<T, LiveError>
     where
         F: FnMut(Transaction) -> Body,
-        Body: Future<Output = millrace_layers::Result<T>>,
+        Body: Future<Output = millrace_layers::LayerResult<T>>,
     {
         self.store.run(body).await.map_err(|error| LiveError::Unavailable(format!("the store says: {error}")))
     }
@@ -145,7 +145,7 @@ impl Live for Edge {
         broker: &'a LiveBroker,
         search: Option<&'a str>,
         page: &'a PageRequest,
-    ) -> LiveAnswer<'a, Page<Session>> {
+    ) -> LiveAnswer<'a, Page<SessionInfo>> {
         Box::pin(sessions::list(self, broker.id, search, page))
     }
 

@@ -13,7 +13,7 @@ use millrace_layers::limits::TOPIC_BYTES_MAX;
 use millrace_layers::sessions::{self, SessionId};
 use millrace_layers::streams::{self, Progress, ReadLimit, StreamEntry, StreamId};
 use millrace_layers::{BrokerId, Position, subscriptions};
-use millrace_storage::{Read, Version};
+use millrace_storage::{Read, StoreVersion};
 
 use super::live::Edge;
 use crate::clock::now_ms;
@@ -63,7 +63,7 @@ impl Reader {
 
 struct Subscriber {
     reader: Arc<Reader>,
-    since: Version,
+    since: StoreVersion,
 }
 
 type Subscribers = HashMap<StreamId, Vec<Subscriber>>;

@@ -1,6 +1,8 @@
 //! Reads sessions of a broker from the store, for the API.
 
-use millrace_control::{LiveError, Page, PageRequest, Session, SessionDetails, SessionState, Subscription};
+use millrace_control::{
+    LiveError, Page, PageRequest, SessionDetails, SessionInfo, SessionState, SubscriptionInfo,
+};
 use millrace_layers::limits::NAME_BYTES_MAX;
 use millrace_layers::sessions::{self, EXPIRY_NEVER, SessionId};
 use millrace_layers::{
@@ -26,7 +28,7 @@ pub(super) async fn list(
     broker: BrokerId,
     search: Option<&str>,
     page: &PageRequest,
-) -> Result<Page<Session>, LiveError> {
+) -> Result<Page<SessionInfo>, LiveError> {
     let (start, after) = (search.unwrap_or_default().as_bytes(), page.after.as_deref());
     // The additional row shows whether there are more.
     let wanted = page.limit + 1;
@@ -64,7 +66,7 @@ pub(super) async fn show(
         let Some(found) = look::session(&tx, id, WAITING_MAX).await? else { return Ok(None) };
         let ids = async |direction| {
             let ids = qos2::list(&tx, id, direction, Read::Snapshot).await?;
-            Ok::<_, millrace_layers::Error>(ids.into_iter().map(|(id, _)| id).collect())
+            Ok::<_, millrace_layers::LayerError>(ids.into_iter().map(|(id, _)| id).collect())
         };
         Ok(Some(SessionDetails {
             session: summary(id.client, &found),
@@ -83,14 +85,14 @@ fn share(left: usize) -> usize {
     left.clamp(1, WAITING_IN_LIST_MAX)
 }
 
-fn summary(client: &[u8], found: &StoredSession) -> Session {
+fn summary(client: &[u8], found: &StoredSession) -> SessionInfo {
     let StoredSession { record, subscriptions, waiting } = found;
     let state = match record {
         record if record.is_expired(now_ms()) => SessionState::Expired,
         record if record.is_detached() => SessionState::Offline,
         _ => SessionState::Connected,
     };
-    Session {
+    SessionInfo {
         client_id: name(client),
         state,
         offline_since_ms: record.is_detached().then_some(record.detached_at_ms),
@@ -104,9 +106,9 @@ fn summary(client: &[u8], found: &StoredSession) -> Session {
     }
 }
 
-fn subscription(of: &subscriptions::StoredSubscription) -> Subscription {
+fn subscription(of: &subscriptions::StoredSubscription) -> SubscriptionInfo {
     let options = millrace_edge::stored::subscription_options(of.options.bits);
-    Subscription {
+    SubscriptionInfo {
         filter: name(&of.filter),
         qos: options.qos,
         no_local: options.no_local,

@@ -81,7 +81,7 @@ impl Place {
     pub(super) fn run<T, F, Body>(&self, body: F) -> Result<T, Ended>
     where
         F: FnMut(Transaction) -> Body,
-        Body: Future<Output = millrace_layers::Result<T>>,
+        Body: Future<Output = millrace_layers::LayerResult<T>>,
     {
         block_on(self.layers.run(body)).map_err(|error| Ended::Failed(format!("the store says: {error}")))
     }

@@ -57,7 +57,7 @@ pub(super) fn show(place: &Place, broker: BrokerId, client: &str, out: Out<'_>) 
         let Some(found) = look::session(&tx, id, WAITING_MAX).await? else { return Ok(None) };
         let ids = async |direction| {
             let ids = qos2::list(&tx, id, direction, Read::Snapshot).await?;
-            Ok::<_, millrace_layers::Error>(ids.into_iter().map(|(id, _)| id).collect())
+            Ok::<_, millrace_layers::LayerError>(ids.into_iter().map(|(id, _)| id).collect())
         };
         Ok(Some(SessionDetails {
             epoch: found.record.epoch,
@@ -119,7 +119,7 @@ pub(super) fn purge_expired(
 async fn end(
     tx: &Transaction,
     id: SessionId<'_>,
-) -> millrace_layers::Result<Option<(Record, Option<Bytes>)>> {
+) -> millrace_layers::LayerResult<Option<(Record, Option<Bytes>)>> {
     // A purge must work on a nearly full disk in particular.
     tx.set_option(TransactionOption::Cleanup);
     sessions::purge(tx, id).await

@@ -119,7 +119,7 @@ async fn find(
     tx: &Transaction,
     broker: BrokerId,
     id: StreamId,
-) -> millrace_layers::Result<Option<(Stream, Position)>> {
+) -> millrace_layers::LayerResult<Option<(Stream, Position)>> {
     let Some(row) = streams::stream(tx, broker, id, Read::Snapshot).await? else { return Ok(None) };
     let totals = streams::totals(tx, broker, id).await?;
     let source = [Source { stream: id, since: 0 }];

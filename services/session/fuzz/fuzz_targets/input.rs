@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use millrace_mqtt::{PacketId, Properties, QoS, ReasonCode, Version, decode, frame};
-use millrace_session::{Accept, Connection, Delivery, Effect, Message, Session, SessionSettings};
+use millrace_session::{Accept, Connection, Delivery, SessionEffect, Message, Session, SessionSettings};
 
 /// Small, so that it is reached often.
 const RECEIVE_MAXIMUM: u16 = 4;
@@ -109,20 +109,20 @@ impl Client {
     }
 
     /// Copies the request out of an effect, which borrows the packet.
-    fn owned(effect: Effect<'_>) -> Asked {
+    fn owned(effect: SessionEffect<'_>) -> Asked {
         match effect {
-            Effect::Connect(connect) => Asked::Connect { is_new: connect.clean_start },
-            Effect::Publish(publication) => {
+            SessionEffect::Connect(connect) => Asked::Connect { is_new: connect.clean_start },
+            SessionEffect::Publish(publication) => {
                 assert!(!publication.topic.as_str().is_empty());
                 Asked::Publish(publication.publish.qos, publication.publish.packet_id)
             }
-            Effect::Subscribe(subscribe) => Asked::Subscribe(subscribe.packet_id, subscribe.filters.count()),
-            Effect::Unsubscribe(packet) => Asked::Unsubscribe(packet.packet_id, packet.filters.count()),
-            Effect::Acknowledged => Asked::Pump,
-            Effect::Received(id) => Asked::Release(id),
-            Effect::Released(id) => Asked::Complete(id),
-            Effect::Authenticate(_) | Effect::Disconnect { .. } | Effect::Close(_) => Asked::End,
-            Effect::None => Asked::Nothing,
+            SessionEffect::Subscribe(subscribe) => Asked::Subscribe(subscribe.packet_id, subscribe.filters.count()),
+            SessionEffect::Unsubscribe(packet) => Asked::Unsubscribe(packet.packet_id, packet.filters.count()),
+            SessionEffect::Acknowledged => Asked::Pump,
+            SessionEffect::Received(id) => Asked::Release(id),
+            SessionEffect::Released(id) => Asked::Complete(id),
+            SessionEffect::Authenticate(_) | SessionEffect::Disconnect { .. } | SessionEffect::Close(_) => Asked::End,
+            SessionEffect::None => Asked::Nothing,
         }
     }
 

@@ -3,7 +3,7 @@
 use millrace_mqtt::{Auth, Packet, PacketType, Properties, Property, ReasonCode, encode};
 
 use super::{Connection, Phase};
-use crate::{Effect, Out, SessionSettings};
+use crate::{Out, SessionEffect, SessionSettings};
 
 const OTHER_METHOD: &str = "AUTH with another authentication method than CONNECT";
 
@@ -65,7 +65,7 @@ impl Connection {
         auth: Auth<'a>,
         settings: &SessionSettings,
         out: &mut impl Out,
-    ) -> Effect<'a> {
+    ) -> SessionEffect<'a> {
         let what = if !self.has_method {
             "AUTH without an authentication method in CONNECT"
         } else if method(&auth) != settings.authentication_method {
@@ -73,7 +73,7 @@ impl Connection {
         } else if auth.reason == ReasonCode::SUCCESS {
             "AUTH with a reason code that only a server sends"
         } else {
-            return Effect::Authenticate(auth);
+            return SessionEffect::Authenticate(auth);
         };
         self.close(ReasonCode::PROTOCOL_ERROR, what, out)
     }
@@ -85,17 +85,17 @@ impl Connection {
         packet: Packet<'a>,
         settings: &SessionSettings,
         out: &mut impl Out,
-    ) -> Effect<'a> {
+    ) -> SessionEffect<'a> {
         self.phase = Phase::Connecting;
         let what = match packet {
             Packet::Auth(auth) if auth.reason != ReasonCode::CONTINUE_AUTHENTICATION => {
                 "AUTH out of turn: the authentication is to be continued"
             }
             Packet::Auth(auth) if method(&auth) == settings.authentication_method => {
-                return Effect::Authenticate(auth);
+                return SessionEffect::Authenticate(auth);
             }
             Packet::Auth(_) => OTHER_METHOD,
-            Packet::Disconnect(_) => return Effect::Disconnect { with_will: false },
+            Packet::Disconnect(_) => return SessionEffect::Disconnect { with_will: false },
             packet if packet.packet_type() == PacketType::Connect => "a second CONNECT",
             _ => "another packet than AUTH before CONNACK",
         };

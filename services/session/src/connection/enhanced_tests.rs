@@ -37,11 +37,11 @@ fn auth(connection: &mut Connection, reason: ReasonCode, method: &str, out: &mut
     words_of(&connection.input(Packet::Auth(auth), None, &settings(), out))
 }
 
-fn words_of(effect: &Effect<'_>) -> String {
+fn words_of(effect: &SessionEffect<'_>) -> String {
     match effect {
-        Effect::Close(closing) => words(*closing),
-        Effect::Authenticate(_) => "authenticate".into(),
-        Effect::Disconnect { with_will } => format!("disconnect {with_will}"),
+        SessionEffect::Close(closing) => words(*closing),
+        SessionEffect::Authenticate(_) => "authenticate".into(),
+        SessionEffect::Disconnect { with_will } => format!("disconnect {with_will}"),
         other => format!("{other:?}"),
     }
 }

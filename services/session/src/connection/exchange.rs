@@ -5,7 +5,7 @@ use millrace_mqtt::{
 };
 
 use super::Connection;
-use crate::effect::{Effect, Publication, Topic};
+use crate::effect::{Publication, SessionEffect, Topic};
 use crate::inbound::Receipt;
 use crate::outbox::State;
 use crate::{Out, Session, SessionSettings};
@@ -17,7 +17,7 @@ impl Connection {
         session: &mut Session,
         settings: &SessionSettings,
         out: &mut impl Out,
-    ) -> Effect<'a> {
+    ) -> SessionEffect<'a> {
         let topic = if publish.properties.is_empty() {
             Topic::Named(publish.topic)
         } else {
@@ -32,10 +32,10 @@ impl Connection {
                 match session.inbound.get(id) {
                     Some(Receipt::Received { .. } | Receipt::Released) => {
                         self.ack(PacketType::PubRec, id, ReasonCode::SUCCESS, "", out);
-                        return Effect::None;
+                        return SessionEffect::None;
                     }
                     // The PUBREC follows once the message is stored.
-                    Some(Receipt::Pending) => return Effect::None,
+                    Some(Receipt::Pending) => return SessionEffect::None,
                     None => {}
                 }
                 if self.is_over_receive_maximum(settings) {
@@ -52,7 +52,7 @@ impl Connection {
             }
             _ => {}
         }
-        Effect::Publish(Publication { topic, publish })
+        SessionEffect::Publish(Publication { topic, publish })
     }
 
     fn is_over_receive_maximum(&self, settings: &SessionSettings) -> bool {
@@ -62,7 +62,7 @@ impl Connection {
     }
 
     //= [MQTT-3.3.4-8] v5
-    fn over_receive_maximum<'a>(&mut self, out: &mut impl Out) -> Effect<'a> {
+    fn over_receive_maximum<'a>(&mut self, out: &mut impl Out) -> SessionEffect<'a> {
         self.close(
             ReasonCode::RECEIVE_MAXIMUM_EXCEEDED,
             "more unacknowledged messages than Receive Maximum",
@@ -152,8 +152,8 @@ impl Connection {
         ack: Ack<'_>,
         session: &mut Session,
         out: &mut impl Out,
-    ) -> Effect<'a> {
-        let Some(outbox) = &mut session.outbox else { return Effect::None };
+    ) -> SessionEffect<'a> {
+        let Some(outbox) = &mut session.outbox else { return SessionEffect::None };
         match outbox.state(ack.packet_id) {
             //= [MQTT-4.3.2-3] v5
             Some(State::Published(entry)) if entry.qos == QoS::AtLeastOnce => {
@@ -163,10 +163,10 @@ impl Connection {
                 outbox.complete(ack.packet_id);
             }
             // Harmless, perhaps a repeated acknowledgement.
-            None => return Effect::None,
+            None => return SessionEffect::None,
             Some(_) => return self.close(ReasonCode::PROTOCOL_ERROR, "PUBACK for a QoS 2 message", out),
         }
-        Effect::Acknowledged
+        SessionEffect::Acknowledged
     }
 
     pub(super) fn pubrec<'a>(
@@ -174,7 +174,7 @@ impl Connection {
         ack: Ack<'_>,
         session: &mut Session,
         out: &mut impl Out,
-    ) -> Effect<'a> {
+    ) -> SessionEffect<'a> {
         let id = ack.packet_id;
         match session.outbox.as_mut().and_then(|outbox| outbox.state(id)) {
             Some(State::Published(entry)) if entry.qos == QoS::AtLeastOnce => {
@@ -183,13 +183,13 @@ impl Connection {
             Some(_) if ack.reason.is_error() => {
                 //= [MQTT-4.4.0-2] [MQTT-4.8.2-6] v5
                 session.outbox().complete(id);
-                return Effect::Acknowledged;
+                return SessionEffect::Acknowledged;
             }
             //= [MQTT-4.3.3-4] v5
             //= [MQTT-4.3.3-1] v3.1.1
             Some(State::Published(_)) if session.is_stored => {
                 session.outbox().release(id, false);
-                return Effect::Received(id);
+                return SessionEffect::Received(id);
             }
             Some(State::Releasing(_)) => {}
             Some(_) => {
@@ -199,7 +199,7 @@ impl Connection {
             None if ack.reason.is_error() => {}
             None => self.ack(PacketType::PubRel, id, ReasonCode::PACKET_IDENTIFIER_NOT_FOUND, "", out),
         }
-        Effect::None
+        SessionEffect::None
     }
 
     //= [MQTT-4.3.3-11] v5
@@ -208,14 +208,14 @@ impl Connection {
         ack: Ack<'_>,
         session: &mut Session,
         out: &mut impl Out,
-    ) -> Effect<'a> {
+    ) -> SessionEffect<'a> {
         match session.inbound.get(ack.packet_id) {
             Some(Receipt::Received { kept: true }) => {
                 session.inbound.set(ack.packet_id, Receipt::Released);
-                return Effect::Released(ack.packet_id);
+                return SessionEffect::Released(ack.packet_id);
             }
             // The PUBCOMP follows once the store has deleted the id.
-            Some(Receipt::Released) => return Effect::None,
+            Some(Receipt::Released) => return SessionEffect::None,
             _ => {}
         }
         let known = session.inbound.remove(ack.packet_id);
@@ -224,7 +224,7 @@ impl Connection {
         }
         let reason = if known { ReasonCode::SUCCESS } else { ReasonCode::PACKET_IDENTIFIER_NOT_FOUND };
         self.ack(PacketType::PubComp, ack.packet_id, reason, "", out);
-        Effect::None
+        SessionEffect::None
     }
 
     /// Call it after the store recorded the PUBREC.
@@ -250,8 +250,8 @@ impl Connection {
         ack: Ack<'_>,
         session: &mut Session,
         out: &mut impl Out,
-    ) -> Effect<'a> {
-        let Some(outbox) = &mut session.outbox else { return Effect::None };
+    ) -> SessionEffect<'a> {
+        let Some(outbox) = &mut session.outbox else { return SessionEffect::None };
         match outbox.state(ack.packet_id) {
             Some(State::Released(_)) => outbox.complete(ack.packet_id),
             Some(State::Published(_) | State::Releasing(_)) => {
@@ -261,8 +261,8 @@ impl Connection {
                     out,
                 );
             }
-            Some(State::Done) | None => return Effect::None,
+            Some(State::Done) | None => return SessionEffect::None,
         }
-        Effect::Acknowledged
+        SessionEffect::Acknowledged
     }
 }

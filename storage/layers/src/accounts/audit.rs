@@ -4,14 +4,14 @@ use bytes::Bytes;
 use millrace_storage::{KeyRange, RangeOptions, Transaction};
 
 use crate::{
-    error::Result,
+    error::LayerResult,
     position::Position,
     tags,
     tuple::{Elements, Key},
 };
 
 /// Conflicts with no other transaction; `place` orders the entries of one transaction.
-pub fn append(tx: &Transaction, organisation: &[u8], place: u16, entry: impl Into<Bytes>) -> Result<()> {
+pub fn append(tx: &Transaction, organisation: &[u8], place: u16, entry: impl Into<Bytes>) -> LayerResult<()> {
     let prefix = log(organisation).before_position();
     Ok(tx.set_versionstamped_key(prefix, place.to_be_bytes(), [], entry)?)
 }
@@ -23,7 +23,7 @@ pub async fn page(
     organisation: &[u8],
     before: Option<Position>,
     limit: usize,
-) -> Result<(Vec<(Position, Bytes)>, bool)> {
+) -> LayerResult<(Vec<(Position, Bytes)>, bool)> {
     let log = log(organisation);
     let range = log.children();
     let end =
@@ -31,10 +31,10 @@ pub async fn page(
     let page = tx.range(KeyRange::new(range.begin, end), RangeOptions::last(limit).snapshot()).await?;
     let read =
         |row: millrace_storage::KeyValue| Ok((Elements::after(&log, &row.key)?.position()?, row.value));
-    Ok((page.items.into_iter().map(read).collect::<Result<_>>()?, page.more))
+    Ok((page.items.into_iter().map(read).collect::<LayerResult<_>>()?, page.more))
 }
 
-pub fn clear(tx: &Transaction, organisation: &[u8]) -> Result<()> {
+pub fn clear(tx: &Transaction, organisation: &[u8]) -> LayerResult<()> {
     Ok(tx.clear_range(log(organisation).children())?)
 }
 

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use millrace_storage::{KeyRange, RangeOptions, Transaction, after};
 
 use crate::{
-    error::Result,
+    error::LayerResult,
     tags,
     tuple::{Elements, Key},
 };
@@ -35,11 +35,11 @@ pub struct Expiring {
 }
 
 impl Expiring {
-    pub fn schedule(&self, tx: &Transaction) -> Result<()> {
+    pub fn schedule(&self, tx: &Transaction) -> LayerResult<()> {
         Ok(tx.set(self.key(), Bytes::new())?)
     }
 
-    pub fn cancel(&self, tx: &Transaction) -> Result<()> {
+    pub fn cancel(&self, tx: &Transaction) -> LayerResult<()> {
         Ok(tx.clear(self.key())?)
     }
 
@@ -51,7 +51,7 @@ impl Expiring {
 /// Reads up to `limit` rows that expire by `now_ms` in a snapshot, and leaves them on the list. Kinds that this version
 /// does not know are skipped, so that they do not stop its sweep during an upgrade or after a rollback; the servers
 /// that wrote them handle them.
-pub async fn due(tx: &Transaction, now_ms: u64, limit: usize) -> Result<Vec<Expiring>> {
+pub async fn due(tx: &Transaction, now_ms: u64, limit: usize) -> LayerResult<Vec<Expiring>> {
     let prefix = list();
     let end = Bytes::copy_from_slice(list().uint(now_ms + 1).as_ref());
     let (mut begin, mut found) = (prefix.children().begin, Vec::new());

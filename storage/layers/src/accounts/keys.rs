@@ -11,7 +11,7 @@ use millrace_storage::{Read, Transaction};
 use serde::{Deserialize, Serialize};
 
 use super::settings;
-use crate::error::{Error, Result};
+use crate::error::{LayerError, LayerResult};
 
 const KEYS: &[u8] = b"keys";
 const DECOY: &[u8] = b"decoy";
@@ -41,11 +41,11 @@ impl Key {
     }
 
     /// The key that hashes: both halves together, if there is a second one.
-    fn whole(self, outside: Option<&[u8; 32]>) -> Result<Self> {
+    fn whole(self, outside: Option<&[u8; 32]>) -> LayerResult<Self> {
         let Some(check) = self.check else { return Ok(self) };
-        let outside = outside.ok_or(Error::SecretKey("is needed"))?;
+        let outside = outside.ok_or(LayerError::SecretKey("is needed"))?;
         if half(outside, b"check", &self.key) != check {
-            return Err(Error::SecretKey("is another one than before"));
+            return Err(LayerError::SecretKey("is another one than before"));
         }
         Ok(Self { key: half(outside, b"key", &self.key), ..self })
     }
@@ -62,11 +62,11 @@ impl fmt::Debug for Key {
 }
 
 /// The keys, the current one last; empty before the first [`ensure`].
-pub async fn get(tx: &Transaction, read: Read) -> Result<Vec<Key>> {
+pub async fn get(tx: &Transaction, read: Read) -> LayerResult<Vec<Key>> {
     stored(tx, read).await?.into_iter().map(|key| key.whole(OUTSIDE.get())).collect()
 }
 
-async fn stored(tx: &Transaction, read: Read) -> Result<Vec<Key>> {
+async fn stored(tx: &Transaction, read: Read) -> LayerResult<Vec<Key>> {
     Ok(settings().get(tx, KEYS, read).await?.map_or_else(Vec::new, |keys| keys.value))
 }
 
@@ -74,12 +74,16 @@ async fn stored(tx: &Transaction, read: Read) -> Result<Vec<Key>> {
 /// does not need it.
 ///
 /// # Errors
-/// [`Error::SecretKey`].
-pub async fn ensure(tx: &Transaction, random: [u8; 32]) -> Result<Vec<Key>> {
+/// [`LayerError::SecretKey`].
+pub async fn ensure(tx: &Transaction, random: [u8; 32]) -> LayerResult<Vec<Key>> {
     ensure_with(tx, random, OUTSIDE.get()).await
 }
 
-async fn ensure_with(tx: &Transaction, random: [u8; 32], outside: Option<&[u8; 32]>) -> Result<Vec<Key>> {
+async fn ensure_with(
+    tx: &Transaction,
+    random: [u8; 32],
+    outside: Option<&[u8; 32]>,
+) -> LayerResult<Vec<Key>> {
     let mut keys = stored(tx, Read::Serializable).await?;
     let is_enough = |key: &Key| outside.is_none() || key.check.is_some();
     if !keys.last().is_some_and(is_enough) {
@@ -95,7 +99,7 @@ async fn ensure_with(tx: &Transaction, random: [u8; 32], outside: Option<&[u8; 3
 
 /// The key for unknown users, which becomes `random` on the first call and never changes, because a change would show
 /// which users do not exist.
-pub async fn decoy(tx: &Transaction, random: [u8; 32]) -> Result<[u8; 32]> {
+pub async fn decoy(tx: &Transaction, random: [u8; 32]) -> LayerResult<[u8; 32]> {
     if let Some(key) = settings().get(tx, DECOY, Read::Serializable).await? {
         return Ok(key.value);
     }
@@ -123,8 +127,9 @@ mod tests {
         let database = database();
         let before = run(&database, async |tx| ensure_with(tx, [7; 32], None).await);
         let with = |secret: Option<[u8; 32]>| {
-            let tried = database
-                .run(|tx, _| async move { Ok::<_, Error>(ensure_with(&tx, [8; 32], secret.as_ref()).await) });
+            let tried = database.run(|tx, _| async move {
+                Ok::<_, LayerError>(ensure_with(&tx, [8; 32], secret.as_ref()).await)
+            });
             millrace_storage::block_on(tried).unwrap()
         };
         let keys = with(Some([1; 32])).unwrap();
@@ -132,8 +137,8 @@ mod tests {
         assert_eq!((keys.len(), keys[1].id), (2, 2));
         assert_ne!(keys[1].key, [8; 32], "the stored half hashes nothing");
         assert_eq!(with(Some([1; 32])).unwrap(), keys);
-        assert_eq!(with(None), Err(Error::SecretKey("is needed")));
-        assert_eq!(with(Some([2; 32])), Err(Error::SecretKey("is another one than before")));
+        assert_eq!(with(None), Err(LayerError::SecretKey("is needed")));
+        assert_eq!(with(Some([2; 32])), Err(LayerError::SecretKey("is another one than before")));
     }
 
     #[test]

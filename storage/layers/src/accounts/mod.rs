@@ -11,7 +11,7 @@ pub mod keys;
 
 use millrace_storage::{Read, Transaction};
 
-use crate::{BrokerId, documents::Collection, error::Result, rows, tags, tuple::Key};
+use crate::{BrokerId, documents::Collection, error::LayerResult, rows, tags, tuple::Key};
 
 #[must_use]
 pub fn organisations() -> Collection {
@@ -170,22 +170,22 @@ pub fn former_organisations() -> Collection {
 
 /// Increments a broker's change counter without conflicts; by the counter, pods notice that their copies of its
 /// documents are outdated.
-pub fn touch(tx: &Transaction, broker: BrokerId) -> Result<()> {
+pub fn touch(tx: &Transaction, broker: BrokerId) -> LayerResult<()> {
     Ok(tx.atomic_add(Key::new(broker, tags::ACCESS_CHANGES), 1)?)
 }
 
-pub async fn changes(tx: &Transaction, broker: BrokerId, read: Read) -> Result<u64> {
+pub async fn changes(tx: &Transaction, broker: BrokerId, read: Read) -> LayerResult<u64> {
     rows::counter(tx, &Key::new(broker, tags::ACCESS_CHANGES), read).await
 }
 
 /// Adds to the number of credentials, which has a limit, without a conflict with concurrent additions.
-pub fn count_credentials(tx: &Transaction, broker: BrokerId, more: i64) -> Result<()> {
+pub fn count_credentials(tx: &Transaction, broker: BrokerId, more: i64) -> LayerResult<()> {
     Ok(tx.atomic_add(Key::new(broker, tags::CREDENTIAL_COUNT), more)?)
 }
 
 /// The number of credentials of a broker. With a snapshot read, concurrent additions may exceed a limit; a serializable
 /// read conflicts with them.
-pub async fn credential_count(tx: &Transaction, broker: BrokerId, read: Read) -> Result<u64> {
+pub async fn credential_count(tx: &Transaction, broker: BrokerId, read: Read) -> LayerResult<u64> {
     rows::counter(tx, &Key::new(broker, tags::CREDENTIAL_COUNT), read).await
 }
 

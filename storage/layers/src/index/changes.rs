@@ -5,12 +5,12 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, Version, after};
+use millrace_storage::{KeyRange, RangeOptions, Read, StoreVersion, Transaction, after};
 
 use super::{Indexed, Row, decode, encode};
 use crate::{
     BrokerId,
-    error::Result,
+    error::LayerResult,
     limits::INDEX_CHANGES_KEPT,
     position::Position,
     rows, tags,
@@ -18,7 +18,12 @@ use crate::{
 };
 
 /// The counts are for [`trim_changes`] and [`super::watch_all`].
-pub(super) fn note(tx: &Transaction, broker: BrokerId, filter: &[u8], streams: &[Indexed]) -> Result<()> {
+pub(super) fn note(
+    tx: &Transaction,
+    broker: BrokerId,
+    filter: &[u8],
+    streams: &[Indexed],
+) -> LayerResult<()> {
     let key = log(broker).before_position();
     tx.set_versionstamped_key(key, [0; 2], Key::name(filter), encode(streams))?;
     Ok(tx.atomic_add(count_key(broker), 1)?)
@@ -28,7 +33,11 @@ pub(super) fn note(tx: &Transaction, broker: BrokerId, filter: &[u8], streams: &
 /// subscribers. Returns `None` when the log does not reach back that far, or has more than [`INDEX_CHANGES_KEPT`]
 /// changes since, because loading the whole index is cheaper then. [`super::watch`] adds the conflicts with later
 /// changes.
-pub async fn changes(tx: &Transaction, broker: BrokerId, since: Version) -> Result<Option<Vec<Row>>> {
+pub async fn changes(
+    tx: &Transaction,
+    broker: BrokerId,
+    since: StoreVersion,
+) -> LayerResult<Option<Vec<Row>>> {
     let prefix = log(broker);
     let begin = prefix.clone().position(Position::end_of(since));
     let options = RangeOptions::first(INDEX_CHANGES_KEPT + 1).snapshot();
@@ -56,7 +65,7 @@ pub async fn changes(tx: &Transaction, broker: BrokerId, since: Version) -> Resu
 }
 
 /// Removes the oldest changes beyond [`INDEX_CHANGES_KEPT`], at most `at_most`, and returns their number.
-pub async fn trim_changes(tx: &Transaction, broker: BrokerId, at_most: usize) -> Result<usize> {
+pub async fn trim_changes(tx: &Transaction, broker: BrokerId, at_most: usize) -> LayerResult<usize> {
     let excess = rows::counter(tx, &count_key(broker), Read::Snapshot).await?;
     let excess =
         usize::try_from(excess).unwrap_or(usize::MAX).saturating_sub(INDEX_CHANGES_KEPT).min(at_most);
@@ -69,7 +78,7 @@ pub async fn trim_changes(tx: &Transaction, broker: BrokerId, at_most: usize) ->
     let prefix = log(broker);
     let page = tx.range(prefix.children(), options).await?;
     let keys = page.items.iter().map(|row| Ok((read_key(&prefix, &row.key)?, &row.key)));
-    let mut keys = keys.collect::<Result<Vec<_>>>()?;
+    let mut keys = keys.collect::<LayerResult<Vec<_>>>()?;
     keys.retain(|((_, filter), _)| !filter.is_empty());
     keys.truncate(excess);
     let Some(((position, _), last)) = keys.last() else {
@@ -83,7 +92,7 @@ pub async fn trim_changes(tx: &Transaction, broker: BrokerId, at_most: usize) ->
     Ok(keys.len())
 }
 
-fn read_key(prefix: &Key, key: &[u8]) -> Result<(Position, Vec<u8>)> {
+fn read_key(prefix: &Key, key: &[u8]) -> LayerResult<(Position, Vec<u8>)> {
     let mut elements = Elements::after(prefix, key)?;
     Ok((elements.position()?, elements.bytes()?))
 }
@@ -109,7 +118,7 @@ mod tests {
         run(database, async |tx| super::super::change(tx, BROKER, filter.as_bytes(), streams));
     }
 
-    fn since(database: &Database, version: Version) -> Option<Vec<(String, Vec<u64>)>> {
+    fn since(database: &Database, version: StoreVersion) -> Option<Vec<(String, Vec<u64>)>> {
         let changed = run(database, async |tx| changes(tx, BROKER, version).await)?;
         let row = |row: Row| {
             let filter = String::from_utf8(row.filter.to_vec()).unwrap();
@@ -118,7 +127,7 @@ mod tests {
         Some(changed.into_iter().map(row).collect())
     }
 
-    fn now(database: &Database) -> Version {
+    fn now(database: &Database) -> StoreVersion {
         run(database, async |tx| Ok(tx.read_version().await?))
     }
 

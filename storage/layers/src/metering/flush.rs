@@ -8,7 +8,7 @@ use millrace_storage::{KeyRange, Read, Transaction};
 use super::{Unit, WINDOW_MS, add, presence, window, window_of, windows};
 use crate::{
     BrokerId,
-    error::Result,
+    error::LayerResult,
     limits::USAGE_WINDOWS_KEPT,
     tags,
     tuple::Key,
@@ -61,11 +61,11 @@ const COUNTERS: [Counter; 5] = [
 ];
 
 /// Makes this process run as the pod; flushes of an earlier process are refused from now on.
-pub fn begin(tx: &Transaction, pod: &[u8], incarnation: u64) -> Result<()> {
+pub fn begin(tx: &Transaction, pod: &[u8], incarnation: u64) -> LayerResult<()> {
     Ok(tx.set(key(pod), last(incarnation, 0))?)
 }
 
-pub async fn flush(tx: &Transaction, flush: Flush<'_>, said: &[Said]) -> Result<Flushed> {
+pub async fn flush(tx: &Transaction, flush: Flush<'_>, said: &[Said]) -> LayerResult<Flushed> {
     let key = key(flush.pod);
     let Some(mut row) = tx.get(&key, Read::Serializable).await? else { return Ok(Flushed::Forgotten) };
     if row.try_get_u64()? != flush.incarnation {
@@ -82,11 +82,11 @@ pub async fn flush(tx: &Transaction, flush: Flush<'_>, said: &[Said]) -> Result<
 }
 
 /// Later flushes of the pod are refused.
-pub fn forget(tx: &Transaction, pod: &[u8]) -> Result<()> {
+pub fn forget(tx: &Transaction, pod: &[u8]) -> LayerResult<()> {
     Ok(tx.clear(key(pod))?)
 }
 
-async fn write(tx: &Transaction, flush: &Flush<'_>, said: &Said) -> Result<()> {
+async fn write(tx: &Transaction, flush: &Flush<'_>, said: &Said) -> LayerResult<()> {
     let broker = said.broker;
     for (unit, added) in UNITS.into_iter().zip(said.units) {
         add(tx, broker, unit, said.at_ms, added)?;

@@ -3,7 +3,7 @@
 use millrace_storage::{KeyRange, Transaction};
 
 use super::{Unit, WINDOW_MS, add_to, used, window, window_of, windows};
-use crate::{BrokerId, error::Result, limits::USAGE_WINDOWS_KEPT};
+use crate::{BrokerId, error::LayerResult, limits::USAGE_WINDOWS_KEPT};
 
 /// Windows that one transaction moves: a month, with at most 11 rows in each window.
 const WINDOWS_MAX: u64 = 31 * 24;
@@ -19,7 +19,7 @@ pub struct Fold {
 
 /// Moves the windows from `from_ms` on, at most a month of them, and returns the time to continue at, or `None` at the
 /// end.
-pub async fn fold(tx: &Transaction, fold: Fold, from_ms: u64) -> Result<Option<u64>> {
+pub async fn fold(tx: &Transaction, fold: Fold, from_ms: u64) -> LayerResult<Option<u64>> {
     let Fold { broker, ledger, ended_ms } = fold;
     let from_ms = window_of(from_ms);
     let to_ms = from_ms + WINDOWS_MAX * WINDOW_MS;

@@ -8,7 +8,7 @@
 use millrace_storage::Transaction;
 
 use super::{WINDOW_MS, add_to, window_of};
-use crate::{BrokerId, error::Result, tags, tuple::Key};
+use crate::{BrokerId, error::LayerResult, tags, tuple::Key};
 
 /// A quantity that a broker holds; its numbers are in keys and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Level {
     }
 }
 
-pub fn change(tx: &Transaction, broker: BrokerId, level: Level, more: i64, at_ms: u64) -> Result<()> {
+pub fn change(tx: &Transaction, broker: BrokerId, level: Level, more: i64, at_ms: u64) -> LayerResult<()> {
     if more == 0 {
         return Ok(());
     }

@@ -21,7 +21,7 @@ pub use read::{Window, used};
 
 use millrace_storage::Transaction;
 
-use crate::{BrokerId, error::Result, tags, tuple::Key};
+use crate::{BrokerId, error::LayerResult, tags, tuple::Key};
 
 pub const WINDOW_MS: u64 = 3_600_000;
 
@@ -55,11 +55,11 @@ pub fn window_of(at_ms: u64) -> u64 {
     at_ms - at_ms % WINDOW_MS
 }
 
-pub fn add(tx: &Transaction, broker: BrokerId, unit: Unit, at_ms: u64, added: i64) -> Result<()> {
+pub fn add(tx: &Transaction, broker: BrokerId, unit: Unit, at_ms: u64, added: i64) -> LayerResult<()> {
     add_to(tx, broker, window_of(at_ms), unit as u64, added)
 }
 
-fn add_to(tx: &Transaction, broker: BrokerId, window_ms: u64, code: u64, added: i64) -> Result<()> {
+fn add_to(tx: &Transaction, broker: BrokerId, window_ms: u64, code: u64, added: i64) -> LayerResult<()> {
     if added == 0 {
         return Ok(());
     }

@@ -5,7 +5,7 @@ use millrace_storage::{KeyValue, Read, Transaction};
 
 use crate::{
     BrokerId,
-    error::Result,
+    error::LayerResult,
     rows, tags,
     tuple::Key,
     usage::{self, Counter},
@@ -28,7 +28,7 @@ pub struct BrokerActivity {
 }
 
 /// A snapshot read.
-pub async fn live(tx: &Transaction, broker: BrokerId, now_ms: u64) -> Result<BrokerActivity> {
+pub async fn live(tx: &Transaction, broker: BrokerId, now_ms: u64) -> LayerResult<BrokerActivity> {
     let mut connections = 0;
     for row in rows::all(tx, all(broker).children(), Read::Snapshot).await? {
         let (count, at_ms) = decode(&row)?;
@@ -53,7 +53,7 @@ pub(super) fn say(
     pod: &[u8],
     connections: u64,
     now_ms: u64,
-) -> Result<()> {
+) -> LayerResult<()> {
     let key = all(broker).bytes(pod);
     if connections == 0 {
         return Ok(tx.clear(key)?);
@@ -64,7 +64,7 @@ pub(super) fn say(
     Ok(tx.set(key, value)?)
 }
 
-pub(super) async fn clear_old(tx: &Transaction, broker: BrokerId, now_ms: u64) -> Result<()> {
+pub(super) async fn clear_old(tx: &Transaction, broker: BrokerId, now_ms: u64) -> LayerResult<()> {
     for row in rows::all(tx, all(broker).children(), Read::Snapshot).await? {
         let (_, at_ms) = decode(&row)?;
         if at_ms + FORGOTTEN_MS < now_ms {
@@ -74,7 +74,7 @@ pub(super) async fn clear_old(tx: &Transaction, broker: BrokerId, now_ms: u64) -
     Ok(())
 }
 
-fn decode(row: &KeyValue) -> Result<(u64, u64)> {
+fn decode(row: &KeyValue) -> LayerResult<(u64, u64)> {
     let mut value = row.value.clone();
     Ok((value.try_get_u64()?, value.try_get_u64()?))
 }

@@ -10,7 +10,7 @@ use super::{
     levels::{self, Level, Part},
     window, window_of, windows,
 };
-use crate::{BrokerId, error::Result, rows, tuple::Elements};
+use crate::{BrokerId, error::LayerResult, rows, tuple::Elements};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
@@ -34,7 +34,7 @@ pub async fn used(
     from_ms: u64,
     to_ms: u64,
     now_ms: u64,
-) -> Result<Vec<Window>> {
+) -> LayerResult<Vec<Window>> {
     let from_ms = window_of(from_ms);
     let mut all = read(tx, broker, from_ms).await?;
     let mut before = [0; Level::ALL.len()];
@@ -61,7 +61,7 @@ pub async fn used(
     Ok(used)
 }
 
-async fn read(tx: &Transaction, broker: BrokerId, from_ms: u64) -> Result<BTreeMap<u64, Rows>> {
+async fn read(tx: &Transaction, broker: BrokerId, from_ms: u64) -> LayerResult<BTreeMap<u64, Rows>> {
     let prefix = windows(broker);
     let range = KeyRange::new(window(broker, from_ms).children().begin, prefix.end());
     let mut all: BTreeMap<u64, Rows> = BTreeMap::new();

@@ -15,7 +15,7 @@ use walk::{Pattern, Verdict};
 
 use crate::{
     BrokerId,
-    error::Result,
+    error::LayerResult,
     limits::{RETAINED_PAGE_BYTES, RETAINED_READS, RETAINED_SKIPS_PER_ITEM, TOPIC_BYTES_MAX},
     name,
     rows::Blob,
@@ -64,20 +64,20 @@ pub struct RetainedPage {
 /// Retains a message on its topic.
 ///
 /// # Errors
-/// [`crate::Error::NameTooLong`], [`crate::Error::BodyTooLarge`], or the store's.
-pub async fn set(tx: &Transaction, broker: BrokerId, topic: &[u8], body: &Bytes) -> Result<()> {
+/// [`crate::LayerError::NameTooLong`], [`crate::LayerError::BodyTooLarge`], or the store's.
+pub async fn set(tx: &Transaction, broker: BrokerId, topic: &[u8], body: &Bytes) -> LayerResult<()> {
     name::check_length(topic, TOPIC_BYTES_MAX)?;
     blob(broker, topic).set(tx, body).await
 }
 
-pub async fn clear(tx: &Transaction, broker: BrokerId, topic: &[u8]) -> Result<()> {
+pub async fn clear(tx: &Transaction, broker: BrokerId, topic: &[u8]) -> LayerResult<()> {
     if topic.len() > TOPIC_BYTES_MAX {
         return Ok(());
     }
     blob(broker, topic).clear(tx).await
 }
 
-pub async fn get(tx: &Transaction, broker: BrokerId, topic: &[u8], read: Read) -> Result<Option<Bytes>> {
+pub async fn get(tx: &Transaction, broker: BrokerId, topic: &[u8], read: Read) -> LayerResult<Option<Bytes>> {
     if topic.len() > TOPIC_BYTES_MAX {
         return Ok(None);
     }
@@ -93,7 +93,7 @@ pub async fn matching(
     from: Option<&Bookmark>,
     limit: usize,
     read: Read,
-) -> Result<RetainedPage> {
+) -> LayerResult<RetainedPage> {
     let root = Key::new(broker, tags::RETAINED);
     page_of(tx, broker, &root, &Pattern::new(&root, filter), from, limit, read).await
 }
@@ -105,7 +105,7 @@ pub async fn all(
     from: Option<&Bookmark>,
     limit: usize,
     read: Read,
-) -> Result<RetainedPage> {
+) -> LayerResult<RetainedPage> {
     let root = Key::new(broker, tags::RETAINED);
     page_of(tx, broker, &root, &Pattern::everything(&root), from, limit, read).await
 }
@@ -118,7 +118,7 @@ async fn page_of(
     from: Option<&Bookmark>,
     limit: usize,
     read: Read,
-) -> Result<RetainedPage> {
+) -> LayerResult<RetainedPage> {
     let (mut begin, end) = pattern.range();
     if let Some(Bookmark(from)) = from {
         begin = from.clone().max(begin);
@@ -166,7 +166,7 @@ async fn page_of(
     Ok(page)
 }
 
-fn levels(root: &Key, key: &[u8]) -> Result<Vec<Vec<u8>>> {
+fn levels(root: &Key, key: &[u8]) -> LayerResult<Vec<Vec<u8>>> {
     let mut elements = Elements::after(root, key)?;
     let mut levels = Vec::new();
     while !elements.is_empty() {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use millrace_storage::{KeyRange, RangeOptions, Read, Transaction};
 
 use super::{below, levels};
-use crate::{BrokerId, error::Result, tags, tuple::Key};
+use crate::{BrokerId, error::LayerResult, tags, tuple::Key};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
@@ -32,7 +32,7 @@ pub async fn branches(
     after: Option<&[u8]>,
     limit: usize,
     counted: usize,
-) -> Result<Branches> {
+) -> LayerResult<Branches> {
     let root = Key::new(broker, tags::RETAINED);
     let parents: Vec<_> = topic.map(|topic| topic.split(|byte| *byte == b'/').collect()).unwrap_or_default();
     let parent = below(root.clone(), &parents);

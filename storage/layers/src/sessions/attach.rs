@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     SessionId,
-    error::Result,
+    error::LayerResult,
     name,
     position::Position,
     session_record::{self as record, Record},
@@ -48,8 +48,8 @@ pub struct Attached {
 /// Takes over a session for a connection, or makes one, and fences off the former owner.
 ///
 /// # Errors
-/// [`crate::Error::NameTooLong`], or the store's.
-pub async fn attach(tx: &Transaction, id: SessionId<'_>, request: Attach) -> Result<Attached> {
+/// [`crate::LayerError::NameTooLong`], or the store's.
+pub async fn attach(tx: &Transaction, id: SessionId<'_>, request: Attach) -> LayerResult<Attached> {
     name::check(id.client)?;
     let old = record::get(tx, id, Read::Serializable).await?;
     let existed = old.is_some();
@@ -89,7 +89,7 @@ async fn leave(
     old: &Record,
     goes_on: bool,
     now_ms: u64,
-) -> Result<Option<Bytes>> {
+) -> LayerResult<Option<Bytes>> {
     if !goes_on {
         return end::remove(tx, id, old, now_ms).await;
     }
@@ -112,7 +112,7 @@ async fn leave(
 
 /// Larger than all earlier epochs, also of an ended session with this name: the read version is later than that of
 /// every transaction that chose an epoch.
-async fn next_epoch(tx: &Transaction, old: Option<&Record>) -> Result<u64> {
+async fn next_epoch(tx: &Transaction, old: Option<&Record>) -> LayerResult<u64> {
     let version = tx.read_version().await?;
     Ok(old.map_or(0, |old| old.epoch + 1).max(version).max(1))
 }

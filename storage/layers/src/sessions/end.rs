@@ -7,7 +7,7 @@ use super::{detach, owned, owner, will};
 use crate::{
     BrokerId, SessionId,
     due::{self, Due, DueKind},
-    error::Result,
+    error::LayerResult,
     metering::{self, Level},
     session_record::{self as record, Record, fence, get},
     subscriptions, tags,
@@ -22,7 +22,7 @@ pub struct Settled {
 }
 
 /// Fires a will or ends a session if it is still due: its client may have returned, or its expiry may have changed.
-pub async fn settle(tx: &Transaction, due: &Due, now_ms: u64) -> Result<Settled> {
+pub async fn settle(tx: &Transaction, due: &Due, now_ms: u64) -> LayerResult<Settled> {
     let id = SessionId { broker: due.broker, client: &due.client };
     let nothing = Settled::default();
     let Some(record) = record::get_fenced(tx, id, Read::Serializable).await? else { return Ok(nothing) };
@@ -43,7 +43,12 @@ pub async fn settle(tx: &Transaction, due: &Due, now_ms: u64) -> Result<Settled>
 
 /// Ends the connection of a session of a dead pod, if the session is still the pod's. Returns the will if it fires at
 /// once: to be published in the same transaction.
-pub async fn abandon(tx: &Transaction, id: SessionId<'_>, dead: &[u8], now_ms: u64) -> Result<Option<Bytes>> {
+pub async fn abandon(
+    tx: &Transaction,
+    id: SessionId<'_>,
+    dead: &[u8],
+    now_ms: u64,
+) -> LayerResult<Option<Bytes>> {
     match record::get_fenced(tx, id, Read::Serializable).await? {
         Some(record) if record.owner == dead && !record.is_detached() => {
             let owned = fence(tx, id, record.epoch).await?;
@@ -56,7 +61,7 @@ pub async fn abandon(tx: &Transaction, id: SessionId<'_>, dead: &[u8], now_ms: u
 
 /// Ends a session whoever owns it, for an operator. Returns the former record and the will: to be published in the
 /// same transaction.
-pub async fn purge(tx: &Transaction, id: SessionId<'_>) -> Result<Option<(Record, Option<Bytes>)>> {
+pub async fn purge(tx: &Transaction, id: SessionId<'_>) -> LayerResult<Option<(Record, Option<Bytes>)>> {
     match get(tx, id, Read::Serializable).await? {
         Some(record) => {
             let will = remove(tx, id, &record, tx.unix_ms()).await?;
@@ -73,7 +78,7 @@ pub async fn list(
     broker: BrokerId,
     from: Option<&[u8]>,
     limit: usize,
-) -> Result<Vec<(Bytes, Record)>> {
+) -> LayerResult<Vec<(Bytes, Record)>> {
     list_beginning_with(tx, broker, b"", from, limit).await
 }
 
@@ -84,7 +89,7 @@ pub async fn list_beginning_with(
     start: &[u8],
     from: Option<&[u8]>,
     limit: usize,
-) -> Result<Vec<(Bytes, Record)>> {
+) -> LayerResult<Vec<(Bytes, Record)>> {
     let prefix = record::sessions(broker);
     let KeyRange { begin, end } = prefix.beginning_with(start);
     let begin = from.map_or(begin.clone(), |from| after(prefix.clone().bytes(from).as_ref()).max(begin));
@@ -106,7 +111,7 @@ pub(super) async fn remove(
     id: SessionId<'_>,
     record: &Record,
     now_ms: u64,
-) -> Result<Option<Bytes>> {
+) -> LayerResult<Option<Bytes>> {
     count_return(tx, id, record, now_ms)?;
     let fired = will::take(tx, id, record).await?;
     unschedule_expiry(tx, id, record)?;
@@ -122,7 +127,12 @@ pub(super) async fn remove(
 }
 
 /// Ends the count of an offline session: at its expiry, even if that is noticed later.
-pub(super) fn count_return(tx: &Transaction, id: SessionId<'_>, record: &Record, now_ms: u64) -> Result<()> {
+pub(super) fn count_return(
+    tx: &Transaction,
+    id: SessionId<'_>,
+    record: &Record,
+    now_ms: u64,
+) -> LayerResult<()> {
     if !record.is_detached() {
         return Ok(());
     }
@@ -130,14 +140,14 @@ pub(super) fn count_return(tx: &Transaction, id: SessionId<'_>, record: &Record,
     metering::change(tx, id.broker, Level::Sessions, -1, until_ms)
 }
 
-pub(super) fn schedule_expiry(tx: &Transaction, id: SessionId<'_>, record: &Record) -> Result<()> {
+pub(super) fn schedule_expiry(tx: &Transaction, id: SessionId<'_>, record: &Record) -> LayerResult<()> {
     match record.expires_at_ms() {
         Some(at_ms) => due::schedule(tx, &Due::new(id, DueKind::Expiry, at_ms)),
         None => Ok(()),
     }
 }
 
-pub(super) fn unschedule_expiry(tx: &Transaction, id: SessionId<'_>, record: &Record) -> Result<()> {
+pub(super) fn unschedule_expiry(tx: &Transaction, id: SessionId<'_>, record: &Record) -> LayerResult<()> {
     match record.expires_at_ms() {
         Some(at_ms) => due::cancel(tx, &Due::new(id, DueKind::Expiry, at_ms)),
         None => Ok(()),

@@ -8,17 +8,17 @@ use super::{
 };
 use crate::{
     due::{self, Due, DueKind},
-    error::Result,
+    error::LayerResult,
     metering::{self, Level},
     position::Position,
     session_record::{self as record, Owned},
 };
 
-pub fn checkpoint(owned: &Owned<'_>, cursor: Position, acknowledged: &[Position]) -> Result<()> {
+pub fn checkpoint(owned: &Owned<'_>, cursor: Position, acknowledged: &[Position]) -> LayerResult<()> {
     record::set_cursor(owned.tx, owned.id(), cursor, acknowledged)
 }
 
-pub fn save(owned: &mut Owned<'_>, details: Bytes) -> Result<()> {
+pub fn save(owned: &mut Owned<'_>, details: Bytes) -> LayerResult<()> {
     owned.record_mut().details = details;
     record::set(owned.tx, owned.id(), owned.record())
 }
@@ -34,7 +34,7 @@ pub struct Detach {
 
 /// Ends a connection, so that the session waits for the next one until it expires. Returns the will if it fires at
 /// once: to be published in the same transaction.
-pub async fn detach(mut owned: Owned<'_>, how: Detach) -> Result<Option<Bytes>> {
+pub async fn detach(mut owned: Owned<'_>, how: Detach) -> LayerResult<Option<Bytes>> {
     let (tx, id) = (owned.tx, owned.id());
     let record = owned.record_mut();
     let will = will::get(tx, id, record).await?;
@@ -66,7 +66,7 @@ pub async fn detach(mut owned: Owned<'_>, how: Detach) -> Result<Option<Bytes>> 
 }
 
 /// Ends a session now, and returns its will: to be published in the same transaction.
-pub async fn end(owned: Owned<'_>) -> Result<Option<Bytes>> {
+pub async fn end(owned: Owned<'_>) -> LayerResult<Option<Bytes>> {
     end::remove(owned.tx, owned.id(), owned.record(), owned.tx.unix_ms()).await
 }
 

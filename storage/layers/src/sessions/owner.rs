@@ -7,7 +7,7 @@ use millrace_storage::{KeyRange, RangeOptions, Transaction, after};
 use super::SessionId;
 use crate::{
     BrokerId,
-    error::Result,
+    error::LayerResult,
     tags,
     tuple::{Elements, Key},
 };
@@ -25,11 +25,11 @@ impl OwnedSession {
     }
 }
 
-pub(super) fn add(tx: &Transaction, owner: &[u8], id: SessionId<'_>) -> Result<()> {
+pub(super) fn add(tx: &Transaction, owner: &[u8], id: SessionId<'_>) -> LayerResult<()> {
     Ok(tx.set(key(owner, id), Bytes::new())?)
 }
 
-pub(super) fn remove(tx: &Transaction, owner: &[u8], id: SessionId<'_>) -> Result<()> {
+pub(super) fn remove(tx: &Transaction, owner: &[u8], id: SessionId<'_>) -> LayerResult<()> {
     Ok(tx.clear(key(owner, id))?)
 }
 
@@ -39,7 +39,7 @@ pub async fn of_owner(
     owner: &[u8],
     from: Option<SessionId<'_>>,
     limit: usize,
-) -> Result<Vec<OwnedSession>> {
+) -> LayerResult<Vec<OwnedSession>> {
     let prefix = prefix(owner);
     let begin = from.map_or(prefix.children().begin, |from| after(key(owner, from).as_ref()));
     let range = KeyRange::new(begin, prefix.end());
@@ -52,7 +52,7 @@ pub async fn of_owner(
 }
 
 /// Whether `owner` has any session; a "no" still holds at the commit.
-pub async fn owns_any(tx: &Transaction, owner: &[u8]) -> Result<bool> {
+pub async fn owns_any(tx: &Transaction, owner: &[u8]) -> LayerResult<bool> {
     let page = tx.range(prefix(owner).children(), RangeOptions::first(1)).await?;
     Ok(!page.items.is_empty())
 }

@@ -3,7 +3,7 @@ use millrace_storage::{Database, Read, block_on};
 
 use super::*;
 use crate::{
-    Error, Position,
+    LayerError, Position,
     due::{self, Due, DueKind, SHARDS},
     qos2::{self, Direction},
     subscriptions::{self, StoredOptions},
@@ -55,7 +55,7 @@ fn every_attach_has_a_later_epoch_also_after_the_session_was_gone() {
 /// Found by the simulation: these writes change rows that an attach reads, but not the row of the session.
 #[test]
 fn a_takeover_sees_what_the_earlier_owner_is_writing() {
-    type Write = fn(&Owned<'_>) -> crate::Result<()>;
+    type Write = fn(&Owned<'_>) -> crate::LayerResult<()>;
     let writes: [(&str, Write); 3] = [
         ("subscribe", |owned| {
             block_on(subscriptions::subscribe(owned, b"b", StoredOptions::default())).map(drop)
@@ -74,7 +74,7 @@ fn a_takeover_sees_what_the_earlier_owner_is_writing() {
         block_on(qos2::list(&takeover, id("c"), Direction::Inbound, Read::Serializable)).unwrap();
         run(&database, async |tx| write(&fence(tx, id("c"), old).await?));
         let failure = block_on(takeover.commit()).unwrap_err();
-        assert_eq!(failure, millrace_storage::Error::Conflict, "{name}");
+        assert_eq!(failure, millrace_storage::StoreError::Conflict, "{name}");
     }
 }
 
@@ -87,7 +87,7 @@ fn who_was_replaced_writes_nothing_any_more() {
     assert!(new.present);
     assert_eq!(new.replaced, Some((Bytes::from_static(b"pod1"), old.epoch)));
     let before = rows(&database);
-    let fenced = Err(Error::Fenced { epoch: old.epoch });
+    let fenced = Err(LayerError::Fenced { epoch: old.epoch });
     let refused = try_run(&database, async |tx| {
         checkpoint(&fence(tx, id("c"), old.epoch).await?, Position::end_of(5), &[])
     });
@@ -107,7 +107,7 @@ fn a_takeover_between_fence_and_commit_makes_the_old_owner_conflict() {
         checkpoint(&fence(&tx, id("c"), old.epoch).await.unwrap(), Position::end_of(9), &[]).unwrap();
     });
     attached(&database, "c", &request("pod2", 2));
-    assert_eq!(block_on(tx.commit()), Err(millrace_storage::Error::Conflict));
+    assert_eq!(block_on(tx.commit()), Err(millrace_storage::StoreError::Conflict));
 }
 
 #[test]

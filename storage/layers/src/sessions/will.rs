@@ -7,7 +7,7 @@ use millrace_storage::{Read, Transaction};
 use crate::{
     SessionId,
     due::{self, Due, DueKind},
-    error::Result,
+    error::LayerResult,
     rows::Blob,
     session_record::Record,
     tags,
@@ -30,14 +30,18 @@ impl PendingWill {
     }
 }
 
-pub(super) async fn set(tx: &Transaction, id: SessionId<'_>, will: &PendingWill) -> Result<()> {
+pub(super) async fn set(tx: &Transaction, id: SessionId<'_>, will: &PendingWill) -> LayerResult<()> {
     let mut value = Vec::with_capacity(4 + will.body.len());
     value.put_u32(will.delay_s);
     value.put_slice(&will.body);
     blob(id).set(tx, &value.into()).await
 }
 
-pub(super) async fn get(tx: &Transaction, id: SessionId<'_>, record: &Record) -> Result<Option<PendingWill>> {
+pub(super) async fn get(
+    tx: &Transaction,
+    id: SessionId<'_>,
+    record: &Record,
+) -> LayerResult<Option<PendingWill>> {
     if !record.has_will {
         return Ok(None);
     }
@@ -51,7 +55,7 @@ pub(super) async fn clear(
     id: SessionId<'_>,
     record: &Record,
     will: &PendingWill,
-) -> Result<()> {
+) -> LayerResult<()> {
     if record.is_detached() {
         due::cancel(tx, &Due::new(id, DueKind::Will, will.fires_at_ms(record)))?;
     }
@@ -59,7 +63,7 @@ pub(super) async fn clear(
 }
 
 /// The session ends, so the will fires now.
-pub(super) async fn take(tx: &Transaction, id: SessionId<'_>, record: &Record) -> Result<Option<Bytes>> {
+pub(super) async fn take(tx: &Transaction, id: SessionId<'_>, record: &Record) -> LayerResult<Option<Bytes>> {
     let Some(will) = get(tx, id, record).await? else { return Ok(None) };
     clear(tx, id, record, &will).await?;
     Ok(Some(will.body))

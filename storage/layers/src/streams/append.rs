@@ -8,7 +8,7 @@ use millrace_storage::Transaction;
 use super::{StreamId, StreamRef, keys, totals, totals::Totals};
 use crate::{
     BrokerId,
-    error::{Error, Result},
+    error::{LayerError, LayerResult},
     limits::{CHUNK_BYTES, INLINE_SHARED_BYTES_MAX, STREAMS_PER_PUBLISH_MAX},
     metering::{self, Level},
     rows,
@@ -29,13 +29,13 @@ pub struct NewEntry<'a> {
 /// [`crate::index`] must confirm in the same transaction that the streams are still all that match.
 ///
 /// # Errors
-/// [`Error::TooManyStreams`], [`Error::BodyTooLarge`], or the store's.
+/// [`LayerError::TooManyStreams`], [`LayerError::BodyTooLarge`], or the store's.
 pub fn append(
     tx: &Transaction,
     broker: BrokerId,
     streams: &[StreamRef],
     publish: NewEntry<'_>,
-) -> Result<()> {
+) -> LayerResult<()> {
     let mut added = Added::default();
     append_of_many(tx, broker, streams, publish, &mut added)?;
     added.write(tx)
@@ -48,9 +48,9 @@ pub fn append_of_many(
     streams: &[StreamRef],
     publish: NewEntry<'_>,
     added: &mut Added,
-) -> Result<()> {
+) -> LayerResult<()> {
     if streams.len() > STREAMS_PER_PUBLISH_MAX {
-        return Err(Error::TooManyStreams(streams.len()));
+        return Err(LayerError::TooManyStreams(streams.len()));
     }
     rows::check_body(publish.body)?;
     let value = if is_stored_apart(publish.body, streams.len()) {
@@ -74,7 +74,7 @@ pub fn append_of_many(
 pub struct Added(HashMap<(BrokerId, StreamId), Totals>);
 
 impl Added {
-    pub fn write(&self, tx: &Transaction) -> Result<()> {
+    pub fn write(&self, tx: &Transaction) -> LayerResult<()> {
         let mut bytes: HashMap<BrokerId, u64> = HashMap::new();
         for ((broker, stream), added) in &self.0 {
             totals::add(tx, *broker, *stream, *added)?;
@@ -98,7 +98,7 @@ fn store_apart(
     broker: BrokerId,
     streams: &[StreamRef],
     publish: NewEntry<'_>,
-) -> Result<()> {
+) -> LayerResult<()> {
     let place = publish.place.to_be_bytes();
     let mut holders = Vec::with_capacity(streams.len() * 9);
     for stream in streams {
@@ -113,7 +113,7 @@ fn store_apart(
     Ok(())
 }
 
-pub(super) fn decode_holders(mut value: Bytes) -> Result<Vec<StreamRef>> {
+pub(super) fn decode_holders(mut value: Bytes) -> LayerResult<Vec<StreamRef>> {
     let mut holders = Vec::with_capacity(value.len() / 9);
     while value.has_remaining() {
         holders.push(StreamRef { stream: value.try_get_u64()?, partition: value.try_get_u8()? });
@@ -149,13 +149,13 @@ impl Value {
         value.into()
     }
 
-    pub(super) fn decode(mut value: Bytes) -> Result<(u64, Self)> {
+    pub(super) fn decode(mut value: Bytes) -> LayerResult<(u64, Self)> {
         let kind = value.try_get_u8()?;
         let at_ms = value.try_get_u64()?;
         let value = match kind {
             INLINE => Self::Inline(value),
             APART => Self::Apart { bytes: value.try_get_u32()? as usize },
-            _ => return Err(Error::Corrupt("entry")),
+            _ => return Err(LayerError::Corrupt("entry")),
         };
         Ok((at_ms, value))
     }

@@ -7,7 +7,7 @@ use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{RangeOptions, Read, Transaction, TransactionOption, after};
 
 use super::{Progress, ReadLimit, Source, StreamEntry, StreamId, group, keys, read, row, trim};
-use crate::{BrokerId, error::Result, position::Position, tuple::Elements};
+use crate::{BrokerId, error::LayerResult, position::Position, tuple::Elements};
 
 #[derive(Debug, Default)]
 pub struct Claimed {
@@ -23,7 +23,7 @@ pub async fn claim(
     stream: StreamId,
     pod: &[u8],
     limit: ReadLimit,
-) -> Result<Claimed> {
+) -> LayerResult<Claimed> {
     if row::stream(tx, broker, stream, Read::Snapshot).await?.is_none() {
         return Ok(Claimed::default());
     }
@@ -64,7 +64,7 @@ pub async fn settle(
     pod: &[u8],
     outstanding: &[Position],
     acknowledged: &[Position],
-) -> Result<Vec<Position>> {
+) -> LayerResult<Vec<Position>> {
     tx.set_option(TransactionOption::Cleanup);
     let (outstanding, acknowledged): (BTreeSet<_>, BTreeSet<_>) =
         (outstanding.iter().collect(), acknowledged.iter().collect());
@@ -92,7 +92,7 @@ pub async fn keep(
     stream: StreamId,
     pod: &[u8],
     kept: &[Position],
-) -> Result<bool> {
+) -> LayerResult<bool> {
     let mut all = own(tx, broker, stream, pod).await?;
     let has_all = kept.iter().all(|position| all.contains(position));
     if has_all {
@@ -103,7 +103,7 @@ pub async fn keep(
 }
 
 /// Returns the streams whose claims are freed; none when no claim is left.
-pub async fn free_all(tx: &Transaction, pod: &[u8], limit: usize) -> Result<Vec<(BrokerId, StreamId)>> {
+pub async fn free_all(tx: &Transaction, pod: &[u8], limit: usize) -> LayerResult<Vec<(BrokerId, StreamId)>> {
     let prefix = keys::claims_of(pod);
     let page = tx.range(prefix.children(), RangeOptions::first(limit)).await?;
     let mut streams = Vec::with_capacity(page.items.len());
@@ -121,12 +121,12 @@ pub async fn free_all(tx: &Transaction, pod: &[u8], limit: usize) -> Result<Vec<
 }
 
 /// Whether a pod has claims; the answer still holds at the commit.
-pub async fn has_any(tx: &Transaction, pod: &[u8]) -> Result<bool> {
+pub async fn has_any(tx: &Transaction, pod: &[u8]) -> LayerResult<bool> {
     let page = tx.range(keys::claims_of(pod).children(), RangeOptions::first(1)).await?;
     Ok(!page.items.is_empty())
 }
 
-pub(super) fn clear(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<()> {
+pub(super) fn clear(tx: &Transaction, broker: BrokerId, stream: StreamId) -> LayerResult<()> {
     tx.clear(keys::head(broker, stream))?;
     tx.clear_range(keys::free(broker, stream).children())?;
     Ok(tx.clear_range(keys::claims(broker, stream).children())?)
@@ -138,7 +138,7 @@ async fn free(
     broker: BrokerId,
     stream: StreamId,
     limit: ReadLimit,
-) -> Result<Vec<StreamEntry>> {
+) -> LayerResult<Vec<StreamEntry>> {
     let prefix = keys::free(broker, stream);
     let page = tx.range(prefix.children(), RangeOptions::first(limit.entries)).await?;
     let sources = [Source { stream, since: 0 }];
@@ -159,7 +159,7 @@ async fn free(
 
 /// The position up to which messages were claimed, and later ones that were acknowledged while one pod alone served the
 /// group.
-async fn head(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<Progress> {
+async fn head(tx: &Transaction, broker: BrokerId, stream: StreamId) -> LayerResult<Progress> {
     match tx.get(keys::head(broker, stream), Read::Serializable).await? {
         Some(mut value) => Ok(Progress { cursor: row::position(&mut value)?, acknowledged: Vec::new() }),
         None => group::progress(tx, broker, stream).await,
@@ -167,7 +167,7 @@ async fn head(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<Pr
 }
 
 /// All messages up to here are acknowledged; `None` before the first claim.
-async fn lowest(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<Option<Position>> {
+async fn lowest(tx: &Transaction, broker: BrokerId, stream: StreamId) -> LayerResult<Option<Position>> {
     let Some(mut head) = tx.get(keys::head(broker, stream), Read::Snapshot).await? else { return Ok(None) };
     let mut low = row::position(&mut head)?;
     let prefix = keys::free(broker, stream);
@@ -193,7 +193,7 @@ async fn lowest(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<
 
 const CLAIMS_PAGE: usize = 1_000;
 
-async fn own(tx: &Transaction, broker: BrokerId, stream: StreamId, pod: &[u8]) -> Result<Vec<Position>> {
+async fn own(tx: &Transaction, broker: BrokerId, stream: StreamId, pod: &[u8]) -> LayerResult<Vec<Position>> {
     let value = tx.get(keys::claims(broker, stream).bytes(pod), Read::Serializable).await?;
     value.map_or(Ok(Vec::new()), read_positions)
 }
@@ -204,7 +204,7 @@ fn set_own(
     stream: StreamId,
     pod: &[u8],
     outstanding: &[Position],
-) -> Result<()> {
+) -> LayerResult<()> {
     let key = keys::claims(broker, stream).bytes(pod);
     if outstanding.is_empty() {
         tx.clear(keys::claims_of(pod).uint(broker).uint(stream))?;
@@ -219,7 +219,7 @@ fn positions(all: impl IntoIterator<Item = Position>) -> Vec<u8> {
     value
 }
 
-fn read_positions(mut value: Bytes) -> Result<Vec<Position>> {
+fn read_positions(mut value: Bytes) -> LayerResult<Vec<Position>> {
     let mut all = Vec::with_capacity(value.len() / Position::LEN);
     while value.has_remaining() {
         all.push(row::position(&mut value)?);

@@ -4,7 +4,7 @@ use bytes::{Buf, BufMut};
 use millrace_storage::{Read, Transaction};
 
 use super::{StreamId, keys, row};
-use crate::{BrokerId, error::Result, limits::ACKNOWLEDGED_MAX, position::Position};
+use crate::{BrokerId, error::LayerResult, limits::ACKNOWLEDGED_MAX, position::Position};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
@@ -15,7 +15,7 @@ pub struct Progress {
 }
 
 /// Reads the progress of a stream's group in a snapshot, because only one pod writes it.
-pub async fn progress(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<Progress> {
+pub async fn progress(tx: &Transaction, broker: BrokerId, stream: StreamId) -> LayerResult<Progress> {
     let mut progress = Progress::default();
     if let Some(mut value) = tx.get(keys::group(broker, stream), Read::Snapshot).await? {
         progress.cursor = row::position(&mut value)?;
@@ -32,7 +32,7 @@ pub async fn set_progress(
     broker: BrokerId,
     stream: StreamId,
     progress: &Progress,
-) -> Result<()> {
+) -> LayerResult<()> {
     if row::stream(tx, broker, stream, Read::Serializable).await?.is_none() {
         return Ok(());
     }

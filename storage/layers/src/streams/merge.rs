@@ -6,12 +6,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use millrace_storage::{KeyRange, Page, RangeOptions, Transaction, after};
+use millrace_storage::{KeyRange, RangeOptions, RangePage, Transaction, after};
 
 use super::{StreamRef, keys};
 use crate::{
     BrokerId,
-    error::{Error, Result},
+    error::{LayerError, LayerResult},
     position::Position,
 };
 
@@ -52,7 +52,7 @@ impl<'t> Merge<'t> {
         broker: BrokerId,
         starts: &[Start],
         wanted: usize,
-    ) -> Result<Self> {
+    ) -> LayerResult<Self> {
         // Unused entries of a lane are read again next time, so many lanes read little each.
         let page = (wanted / starts.len().max(1) * 2).clamp(LANE_PAGE_MIN, wanted.max(LANE_PAGE_MIN));
         let ranges: Vec<KeyRange> = starts.iter().map(|start| range(broker, start)).collect();
@@ -72,10 +72,10 @@ impl<'t> Merge<'t> {
     }
 
     /// An entry that is in several lanes comes several times in a row.
-    pub(super) async fn next(&mut self) -> Result<Option<Raw>> {
+    pub(super) async fn next(&mut self) -> LayerResult<Option<Raw>> {
         let Some(Reverse((position, number))) = self.heads.pop() else { return Ok(None) };
         let lane = &mut self.lanes[number];
-        let (_, value) = lane.read.pop_front().ok_or(Error::Corrupt("entry"))?;
+        let (_, value) = lane.read.pop_front().ok_or(LayerError::Corrupt("entry"))?;
         if lane.read.is_empty() && lane.more {
             lane.add(self.tx.range(lane.rest.clone(), options(self.page)).await?)?;
         }
@@ -91,13 +91,13 @@ impl<'t> Merge<'t> {
 }
 
 impl Lane {
-    fn add(&mut self, page: Page) -> Result<()> {
+    fn add(&mut self, page: RangePage) -> LayerResult<()> {
         self.more = page.more;
         if let Some(last) = page.items.last() {
             self.rest.begin = after(&last.key);
         }
         for item in page.items {
-            let position = item.key.last_chunk().ok_or(Error::Corrupt("key"))?;
+            let position = item.key.last_chunk().ok_or(LayerError::Corrupt("key"))?;
             self.read.push_back((Position(*position), item.value));
         }
         Ok(())

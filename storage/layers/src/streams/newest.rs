@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     BrokerId,
-    error::{Error, Result},
+    error::{LayerError, LayerResult},
     position::Position,
 };
 
@@ -33,7 +33,7 @@ pub async fn newest(
     broker: BrokerId,
     streams: &[StreamId],
     limit: ReadLimit,
-) -> Result<Newest> {
+) -> LayerResult<Newest> {
     let mut latest = Latest::new(limit);
     for (number, stream) in streams.iter().enumerate() {
         let Some(row) = row::stream(tx, broker, *stream, Read::Snapshot).await? else { continue };
@@ -46,7 +46,7 @@ pub async fn newest(
             let page = tx.range(range, RangeOptions::last(limit.entries).snapshot()).await?;
             let mut oldest = None;
             for item in page.items {
-                let position = Position(*item.key.last_chunk().ok_or(Error::Corrupt("key"))?);
+                let position = Position(*item.key.last_chunk().ok_or(LayerError::Corrupt("key"))?);
                 oldest = Some(position);
                 latest.add(position, item.value, number)?;
             }
@@ -88,7 +88,7 @@ impl Latest {
         Self { limit, found: BTreeMap::new(), bytes: 0, complete_from: Position::MIN, more: false }
     }
 
-    fn add(&mut self, position: Position, value: Bytes, source: usize) -> Result<()> {
+    fn add(&mut self, position: Position, value: Bytes, source: usize) -> LayerResult<()> {
         if position < self.complete_from {
             return Ok(());
         }

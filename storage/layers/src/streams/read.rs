@@ -1,7 +1,7 @@
 //! Reads all streams of a session as one, with one cursor.
 
 use bytes::Bytes;
-use millrace_storage::{Read, Transaction, Version};
+use millrace_storage::{Read, StoreVersion, Transaction};
 
 use super::{
     StreamId, StreamRef,
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     BrokerId,
-    error::{Error, Result},
+    error::{LayerError, LayerResult},
     position::Position,
     rows,
 };
@@ -21,7 +21,7 @@ use crate::{
 pub struct Source {
     pub stream: StreamId,
     /// Entries appended up to this version are left out.
-    pub since: Version,
+    pub since: StoreVersion,
 }
 
 /// Limits of a read, which returns at least one entry, whatever its length.
@@ -65,7 +65,7 @@ pub async fn read(
     sources: &[Source],
     cursor: Position,
     limit: ReadLimit,
-) -> Result<StreamBatch> {
+) -> LayerResult<StreamBatch> {
     let end = Position::end_of(tx.read_version().await?);
     let mut batch = StreamBatch::default();
     let (starts, source_of_lane) = open(tx, broker, sources, cursor, &mut batch).await?;
@@ -93,7 +93,7 @@ pub(super) async fn open(
     sources: &[Source],
     cursor: Position,
     batch: &mut StreamBatch,
-) -> Result<(Vec<Start>, Vec<usize>)> {
+) -> LayerResult<(Vec<Start>, Vec<usize>)> {
     let replies: Vec<_> =
         sources.iter().map(|source| row::stream(tx, broker, source.stream, Read::Snapshot)).collect();
     let (mut starts, mut source_of_lane) = (Vec::new(), Vec::new());
@@ -133,7 +133,7 @@ impl Collected {
             && (self.entries.len() >= limit.entries || self.bytes >= limit.bytes)
     }
 
-    fn add(&mut self, raw: Raw, source: usize) -> Result<()> {
+    fn add(&mut self, raw: Raw, source: usize) -> LayerResult<()> {
         match self.entries.last_mut() {
             Some(last) if last.position == raw.position => {
                 if last.sources.last() != Some(&source) {
@@ -149,7 +149,7 @@ impl Collected {
         Ok(())
     }
 
-    async fn into_entries(self, tx: &Transaction, broker: BrokerId) -> Result<Vec<StreamEntry>> {
+    async fn into_entries(self, tx: &Transaction, broker: BrokerId) -> LayerResult<Vec<StreamEntry>> {
         let mut entries = Vec::with_capacity(self.entries.len());
         for Unresolved { position, at_ms, value, sources } in self.entries {
             let body = match value {
@@ -167,8 +167,8 @@ pub(super) async fn body(
     broker: BrokerId,
     position: Position,
     bytes: usize,
-) -> Result<Bytes> {
+) -> LayerResult<Bytes> {
     let chunks = rows::all(tx, keys::body(broker, position).children(), Read::Snapshot).await?;
     let body = rows::join(chunks);
-    if body.len() == bytes { Ok(body) } else { Err(Error::Corrupt("body")) }
+    if body.len() == bytes { Ok(body) } else { Err(LayerError::Corrupt("body")) }
 }

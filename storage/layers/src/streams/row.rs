@@ -6,7 +6,7 @@ use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
 use super::{StreamId, keys};
 use crate::{
     BrokerId,
-    error::{Error, Result},
+    error::{LayerError, LayerResult},
     limits::{PARTITIONS_MAX, TRIM_STEPS_MAX},
     position::Position,
     rows,
@@ -86,7 +86,7 @@ impl Stream {
         value.into()
     }
 
-    fn decode(mut value: Bytes) -> Result<Self> {
+    fn decode(mut value: Bytes) -> LayerResult<Self> {
         let partitions = value.try_get_u8()?;
         let floor = position(&mut value)?;
         let name = rows::take_sized(&mut value)?;
@@ -98,7 +98,7 @@ impl Stream {
     }
 }
 
-pub(crate) fn position(value: &mut Bytes) -> Result<Position> {
+pub(crate) fn position(value: &mut Bytes) -> LayerResult<Position> {
     let mut position = Position::MIN;
     value.try_copy_to_slice(&mut position.0)?;
     Ok(position)
@@ -110,7 +110,7 @@ pub async fn stream(
     broker: BrokerId,
     stream: StreamId,
     read: Read,
-) -> Result<Option<Stream>> {
+) -> LayerResult<Option<Stream>> {
     tx.get(keys::stream(broker, stream), read).await?.map(Stream::decode).transpose()
 }
 
@@ -121,7 +121,7 @@ pub async fn list(
     broker: BrokerId,
     from: Option<StreamId>,
     limit: usize,
-) -> Result<Vec<(StreamId, Stream)>> {
+) -> LayerResult<Vec<(StreamId, Stream)>> {
     let prefix = keys::streams(broker);
     let begin = from.map_or(prefix.children().begin, |from| after(keys::stream(broker, from).as_ref()));
     let page = tx.range(KeyRange::new(begin, prefix.end()), RangeOptions::first(limit).snapshot()).await?;
@@ -131,8 +131,13 @@ pub async fn list(
     page.items.into_iter().map(read).collect()
 }
 
-pub async fn set_partitions(tx: &Transaction, broker: BrokerId, id: StreamId, partitions: u8) -> Result<()> {
-    let mut row = stream(tx, broker, id, Read::Serializable).await?.ok_or(Error::Corrupt("stream"))?;
+pub async fn set_partitions(
+    tx: &Transaction,
+    broker: BrokerId,
+    id: StreamId,
+    partitions: u8,
+) -> LayerResult<()> {
+    let mut row = stream(tx, broker, id, Read::Serializable).await?.ok_or(LayerError::Corrupt("stream"))?;
     row.partitions = row.partitions.max(partitions.min(PARTITIONS_MAX));
     Ok(tx.set(keys::stream(broker, id), row.encode())?)
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
 
 use super::{StreamId, append::decode_holders, keys, totals};
-use crate::{BrokerId, error::Result, position::Position, tuple::Elements};
+use crate::{BrokerId, error::LayerResult, position::Position, tuple::Elements};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
@@ -17,7 +17,12 @@ pub struct Swept {
 ///
 /// A body lists the streams that it was appended to, so nothing counts references and a trim only clears a range of
 /// entries. The cost is this walk with point reads for each body in use; it may be slow.
-pub async fn sweep_bodies(tx: &Transaction, broker: BrokerId, from: Position, limit: usize) -> Result<Swept> {
+pub async fn sweep_bodies(
+    tx: &Transaction,
+    broker: BrokerId,
+    from: Position,
+    limit: usize,
+) -> LayerResult<Swept> {
     let prefix = keys::holders(broker);
     let begin = after(keys::holders(broker).position(from).as_ref());
     let range = KeyRange::new(begin, prefix.end());
@@ -35,7 +40,12 @@ pub async fn sweep_bodies(tx: &Transaction, broker: BrokerId, from: Position, li
     Ok(swept)
 }
 
-async fn is_held(tx: &Transaction, broker: BrokerId, position: Position, holders: Bytes) -> Result<bool> {
+async fn is_held(
+    tx: &Transaction,
+    broker: BrokerId,
+    position: Position,
+    holders: Bytes,
+) -> LayerResult<bool> {
     for holder in decode_holders(holders)? {
         // A snapshot suffices: no entry with this versionstamp is added later.
         if tx.get(keys::entry(broker, holder, position), Read::Snapshot).await?.is_some() {
@@ -52,7 +62,7 @@ pub(crate) fn drop_stream(
     broker: BrokerId,
     stream: StreamId,
     partitions: u8,
-) -> Result<()> {
+) -> LayerResult<()> {
     tx.clear(keys::stream(broker, stream))?;
     tx.clear(keys::group(broker, stream))?;
     super::claims::clear(tx, broker, stream)?;
@@ -61,7 +71,7 @@ pub(crate) fn drop_stream(
 }
 
 /// Removes up to `limit` entries of a dropped stream, and returns their number; 0 when no dropped stream is left.
-pub async fn sweep_dropped(tx: &Transaction, broker: BrokerId, limit: usize) -> Result<usize> {
+pub async fn sweep_dropped(tx: &Transaction, broker: BrokerId, limit: usize) -> LayerResult<usize> {
     let prefix = keys::dropped(broker);
     let first = tx.range(prefix.children(), RangeOptions::first(1)).await?.items.pop();
     let Some(dropped) = first else { return Ok(0) };

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Error, Position,
+    LayerError, Position,
     limits::STREAMS_PER_PUBLISH_MAX,
     testing::{BROKER, database, rows, run, try_run},
     usage::{self, Counter},
@@ -132,7 +132,7 @@ fn a_body_longer_than_a_value_needs_no_second_stream() {
     let refused = try_run(&database, async |tx| {
         append(tx, BROKER, &[at(1, 0)], NewEntry { place: 0, now_ms: 1, body: &too_long })
     });
-    assert_eq!(refused, Err(Error::BodyTooLarge(8_000_001)));
+    assert_eq!(refused, Err(LayerError::BodyTooLarge(8_000_001)));
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn a_publish_that_matches_too_many_streams_is_refused() {
         run(&database, async |tx| append(tx, BROKER, &most, publish));
         let more = streams(STREAMS_PER_PUBLISH_MAX + count);
         let refused = try_run(&database, async |tx| append(tx, BROKER, &more, publish));
-        assert_eq!(refused, Err(Error::TooManyStreams(STREAMS_PER_PUBLISH_MAX + count)));
+        assert_eq!(refused, Err(LayerError::TooManyStreams(STREAMS_PER_PUBLISH_MAX + count)));
     }
 }
 

@@ -5,7 +5,7 @@ use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
 use super::{StreamId, keys};
 use crate::{
     BrokerId,
-    error::Result,
+    error::LayerResult,
     metering::{self, Level},
     rows, tags,
     tuple::{Elements, Key},
@@ -42,7 +42,7 @@ impl Totals {
 }
 
 /// Reads the totals of a stream in a snapshot, because every append changes them.
-pub async fn totals(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<Totals> {
+pub async fn totals(tx: &Transaction, broker: BrokerId, stream: StreamId) -> LayerResult<Totals> {
     let packed = rows::counter(tx, &keys::totals(broker, stream), Read::Snapshot).await?;
     Ok(Totals::unpacked(packed))
 }
@@ -53,7 +53,7 @@ pub async fn all_totals(
     broker: BrokerId,
     from: Option<StreamId>,
     limit: usize,
-) -> Result<Vec<(StreamId, Totals)>> {
+) -> LayerResult<Vec<(StreamId, Totals)>> {
     let prefix = Key::new(broker, tags::TOTALS);
     let begin = from.map_or(prefix.children().begin, |from| after(keys::totals(broker, from).as_ref()));
     let range = KeyRange::new(begin, prefix.end());
@@ -65,11 +65,16 @@ pub async fn all_totals(
     page.items.into_iter().map(read).collect()
 }
 
-pub(super) fn add(tx: &Transaction, broker: BrokerId, stream: StreamId, added: Totals) -> Result<()> {
+pub(super) fn add(tx: &Transaction, broker: BrokerId, stream: StreamId, added: Totals) -> LayerResult<()> {
     Ok(tx.atomic_add(keys::totals(broker, stream), added.packed())?)
 }
 
-pub(super) fn remove(tx: &Transaction, broker: BrokerId, stream: StreamId, removed: Totals) -> Result<()> {
+pub(super) fn remove(
+    tx: &Transaction,
+    broker: BrokerId,
+    stream: StreamId,
+    removed: Totals,
+) -> LayerResult<()> {
     if removed == Totals::default() {
         return Ok(());
     }
@@ -78,7 +83,7 @@ pub(super) fn remove(tx: &Transaction, broker: BrokerId, stream: StreamId, remov
 }
 
 /// The stream must be dropped, so that no publish appends to it any more.
-pub(super) async fn clear(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<()> {
+pub(super) async fn clear(tx: &Transaction, broker: BrokerId, stream: StreamId) -> LayerResult<()> {
     remove(tx, broker, stream, totals(tx, broker, stream).await?)?;
     Ok(tx.clear(keys::totals(broker, stream))?)
 }

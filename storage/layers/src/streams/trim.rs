@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     BrokerId,
-    error::Result,
+    error::LayerResult,
     limits::TRIM_ENTRIES_MAX,
     position::Position,
     usage::{self, Counter},
@@ -50,7 +50,7 @@ pub async fn trim(
     stream: StreamId,
     through: Position,
     read: Option<CountedSpan>,
-) -> Result<Trimmed> {
+) -> LayerResult<Trimmed> {
     let Some(row) = row::stream(tx, broker, stream, Read::Serializable).await? else {
         return Ok(Trimmed::default());
     };
@@ -81,7 +81,7 @@ pub async fn trim_by_age(
     stream: StreamId,
     before_ms: u64,
     limit: usize,
-) -> Result<Trimmed> {
+) -> LayerResult<Trimmed> {
     let Some(row) = row::stream(tx, broker, stream, Read::Serializable).await? else {
         return Ok(Trimmed::default());
     };
@@ -98,7 +98,7 @@ pub async fn trim_by_size(
     stream: StreamId,
     keep: Totals,
     limit: usize,
-) -> Result<Trimmed> {
+) -> LayerResult<Trimmed> {
     let Some(row) = row::stream(tx, broker, stream, Read::Serializable).await? else {
         return Ok(Trimmed::default());
     };
@@ -132,7 +132,7 @@ async fn find(
     row: &Stream,
     limit: usize,
     stop: Stop<'_>,
-) -> Result<Found> {
+) -> LayerResult<Found> {
     let limit = limit.min(TRIM_ENTRIES_MAX);
     let lane = |partition| Start { lane: StreamRef { stream, partition }, after: row.floor };
     let starts: Vec<Start> = (0..row.partitions).map(lane).collect();
@@ -169,7 +169,7 @@ fn remove(
     mut row: Stream,
     found: Found,
     lost: bool,
-) -> Result<Trimmed> {
+) -> LayerResult<Trimmed> {
     let Found { totals: removed, last, more } = found;
     if last <= row.floor {
         return Ok(Trimmed { floor: row.floor, more, removed: Totals::default() });

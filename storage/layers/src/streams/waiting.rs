@@ -11,7 +11,7 @@ use super::{
     row::Missed,
     totals::Totals,
 };
-use crate::{BrokerId, error::Result, position::Position};
+use crate::{BrokerId, error::LayerResult, position::Position};
 
 const PAGE: usize = 1_000;
 
@@ -34,7 +34,7 @@ pub async fn waiting(
     cursor: Position,
     acknowledged: &[Position],
     limit: usize,
-) -> Result<WaitingMessages> {
+) -> LayerResult<WaitingMessages> {
     let mut batch = StreamBatch::default();
     let (starts, _) = open(tx, broker, sources, cursor, &mut batch).await?;
     let mut merge = Merge::open(tx, broker, &starts, limit.min(PAGE)).await?;

@@ -19,11 +19,11 @@
 //! readers until [`super::sweep`] finds it.
 
 use bytes::Bytes;
-use millrace_storage::{Read, Transaction, Version};
+use millrace_storage::{Read, StoreVersion, Transaction};
 
 use crate::{
     BrokerId,
-    error::{Error, Result},
+    error::{LayerError, LayerResult},
     index::{self, Indexed},
     limits::{EXACT_COUNT_MAX, GROUPS_PER_FILTER_MAX},
     name::{self, GroupedFilter},
@@ -42,13 +42,13 @@ pub(crate) async fn join(
     tx: &Transaction,
     broker: BrokerId,
     filter: GroupedFilter<'_>,
-    since: Version,
-) -> Result<(StreamId, bool)> {
+    since: StoreVersion,
+) -> LayerResult<(StreamId, bool)> {
     let mut streams = index::streams_of(tx, broker, filter.filter, Read::Serializable).await?;
     let existing = streams.iter().find(|indexed| indexed.group == filter.group);
     let (stream, is_first) = match existing {
         Some(indexed) => (indexed.stream, false),
-        None if streams.len() >= GROUPS_PER_FILTER_MAX => return Err(Error::TooManyGroups),
+        None if streams.len() >= GROUPS_PER_FILTER_MAX => return Err(LayerError::TooManyGroups),
         None => {
             let stream = create(tx, broker, filter, since).await?;
             streams.push(Indexed { group: Bytes::copy_from_slice(filter.group), stream });
@@ -66,8 +66,8 @@ async fn create(
     tx: &Transaction,
     broker: BrokerId,
     filter: GroupedFilter<'_>,
-    since: Version,
-) -> Result<StreamId> {
+    since: StoreVersion,
+) -> LayerResult<StreamId> {
     let name = filter.name();
     let mut id = name::hash(&[&name, &since.to_be_bytes()]);
     loop {
@@ -88,7 +88,7 @@ pub(crate) async fn leave(
     broker: BrokerId,
     filter: GroupedFilter<'_>,
     stream: StreamId,
-) -> Result<()> {
+) -> LayerResult<()> {
     let key = count_key(broker, stream);
     if rows::counter(tx, &key, Read::Snapshot).await? > EXACT_COUNT_MAX
         || rows::counter(tx, &key, Read::Serializable).await? > 1
@@ -104,7 +104,7 @@ pub(super) async fn remove(
     broker: BrokerId,
     filter: GroupedFilter<'_>,
     stream: StreamId,
-) -> Result<()> {
+) -> LayerResult<()> {
     let row = streams::stream(tx, broker, stream, Read::Serializable).await?;
     let mut streams = index::streams_of(tx, broker, filter.filter, Read::Serializable).await?;
     streams.retain(|indexed| indexed.stream != stream);
@@ -114,13 +114,13 @@ pub(super) async fn remove(
 }
 
 /// Approximate, because it is a snapshot read.
-pub async fn subscribers(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<u64> {
+pub async fn subscribers(tx: &Transaction, broker: BrokerId, stream: StreamId) -> LayerResult<u64> {
     rows::counter(tx, &count_key(broker, stream), Read::Snapshot).await
 }
 
 /// Whether a stream has exactly one subscriber; a "yes" still holds at the commit, because the transaction conflicts
 /// with a join. With many subscribers it reads no number serializably, so joins and leaves do not conflict with it.
-pub async fn is_sole(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<bool> {
+pub async fn is_sole(tx: &Transaction, broker: BrokerId, stream: StreamId) -> LayerResult<bool> {
     let key = count_key(broker, stream);
     Ok(rows::counter(tx, &key, Read::Snapshot).await? == 1
         && rows::counter(tx, &key, Read::Serializable).await? == 1)

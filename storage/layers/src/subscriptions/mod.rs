@@ -15,11 +15,11 @@ pub use members::{is_sole, subscribers};
 pub use rows::{StoredSubscription, list};
 pub use sweep::{SweptFilters, sweep};
 
-use millrace_storage::{Read, Transaction, Version};
+use millrace_storage::{Read, StoreVersion, Transaction};
 
 use crate::{
     SessionId,
-    error::Result,
+    error::LayerResult,
     name::{self, GroupedFilter},
     session_record::Owned,
     streams::StreamId,
@@ -53,7 +53,7 @@ pub struct Subscribed {
     pub stream: StreamId,
     /// The stream is complete from this version on: the retained messages at this version, and then the stream's
     /// entries, are all messages.
-    pub since: Version,
+    pub since: StoreVersion,
     /// A renewed subscription keeps its stream and misses nothing.
     pub existed: bool,
     pub is_first: bool,
@@ -63,8 +63,8 @@ pub struct Subscribed {
 /// stream, but a subscription that has a stream keeps it with the entries there, whatever the new options are.
 ///
 /// # Errors
-/// [`crate::Error::NameTooLong`], [`crate::Error::TooManyGroups`], or the store's.
-pub async fn subscribe(owned: &Owned<'_>, filter: &[u8], options: StoredOptions) -> Result<Subscribed> {
+/// [`crate::LayerError::NameTooLong`], [`crate::LayerError::TooManyGroups`], or the store's.
+pub async fn subscribe(owned: &Owned<'_>, filter: &[u8], options: StoredOptions) -> LayerResult<Subscribed> {
     name::check(filter)?;
     let tx = owned.tx;
     let old = rows::get(owned.tx, owned.id(), filter).await?;
@@ -85,7 +85,7 @@ pub async fn subscribe(owned: &Owned<'_>, filter: &[u8], options: StoredOptions)
 }
 
 /// Returns whether there was one.
-pub async fn unsubscribe(owned: &Owned<'_>, filter: &[u8]) -> Result<bool> {
+pub async fn unsubscribe(owned: &Owned<'_>, filter: &[u8]) -> LayerResult<bool> {
     let (tx, id) = (owned.tx, owned.id());
     let Some(row) = rows::get(tx, id, filter).await? else { return Ok(false) };
     rows::clear(tx, id, filter)?;
@@ -96,11 +96,11 @@ pub async fn unsubscribe(owned: &Owned<'_>, filter: &[u8]) -> Result<bool> {
 }
 
 /// Read serializably, for a new owner while the old one may be changing them.
-pub(crate) async fn read(tx: &Transaction, id: SessionId<'_>) -> Result<Vec<StoredSubscription>> {
+pub(crate) async fn read(tx: &Transaction, id: SessionId<'_>) -> LayerResult<Vec<StoredSubscription>> {
     rows::read(tx, id, Read::Serializable).await
 }
 
-pub(crate) async fn clear(tx: &Transaction, id: SessionId<'_>) -> Result<()> {
+pub(crate) async fn clear(tx: &Transaction, id: SessionId<'_>) -> LayerResult<()> {
     let subscriptions = rows::read(tx, id, Read::Serializable).await?;
     if subscriptions.is_empty() {
         return Ok(());

@@ -1,12 +1,12 @@
 //! The rows of a session's subscriptions.
 
 use bytes::{Buf, BufMut, Bytes};
-use millrace_storage::{Read, Transaction, Version};
+use millrace_storage::{Read, StoreVersion, Transaction};
 
 use super::StoredOptions;
 use crate::{
     SessionId,
-    error::Result,
+    error::LayerResult,
     rows,
     streams::StreamId,
     tags,
@@ -19,23 +19,27 @@ pub struct StoredSubscription {
     pub filter: Bytes,
     pub options: StoredOptions,
     /// The stream counts from this version on.
-    pub since: Version,
+    pub since: StoreVersion,
     pub stream: StreamId,
 }
 
 #[derive(Clone, Copy)]
 pub(super) struct Row {
     pub(super) options: StoredOptions,
-    pub(super) since: Version,
+    pub(super) since: StoreVersion,
     pub(super) stream: StreamId,
 }
 
 /// In order of filters.
-pub async fn list(tx: &Transaction, id: SessionId<'_>) -> Result<Vec<StoredSubscription>> {
+pub async fn list(tx: &Transaction, id: SessionId<'_>) -> LayerResult<Vec<StoredSubscription>> {
     read(tx, id, Read::Snapshot).await
 }
 
-pub(super) async fn read(tx: &Transaction, id: SessionId<'_>, read: Read) -> Result<Vec<StoredSubscription>> {
+pub(super) async fn read(
+    tx: &Transaction,
+    id: SessionId<'_>,
+    read: Read,
+) -> LayerResult<Vec<StoredSubscription>> {
     let prefix = prefix(id);
     let mut subscriptions = Vec::new();
     for row in rows::all(tx, prefix.children(), read).await? {
@@ -46,11 +50,11 @@ pub(super) async fn read(tx: &Transaction, id: SessionId<'_>, read: Read) -> Res
     Ok(subscriptions)
 }
 
-pub(super) async fn get(tx: &Transaction, id: SessionId<'_>, filter: &[u8]) -> Result<Option<Row>> {
+pub(super) async fn get(tx: &Transaction, id: SessionId<'_>, filter: &[u8]) -> LayerResult<Option<Row>> {
     tx.get(prefix(id).bytes(filter), Read::Serializable).await?.map(decode).transpose()
 }
 
-pub(super) fn set(tx: &Transaction, id: SessionId<'_>, filter: &[u8], row: &Row) -> Result<()> {
+pub(super) fn set(tx: &Transaction, id: SessionId<'_>, filter: &[u8], row: &Row) -> LayerResult<()> {
     let mut value = Vec::with_capacity(21);
     value.put_u8(row.options.bits);
     value.put_u32(row.options.identifier);
@@ -59,7 +63,7 @@ pub(super) fn set(tx: &Transaction, id: SessionId<'_>, filter: &[u8], row: &Row)
     Ok(tx.set(prefix(id).bytes(filter), value)?)
 }
 
-pub(super) fn clear(tx: &Transaction, id: SessionId<'_>, filter: &[u8]) -> Result<()> {
+pub(super) fn clear(tx: &Transaction, id: SessionId<'_>, filter: &[u8]) -> LayerResult<()> {
     Ok(tx.clear(prefix(id).bytes(filter))?)
 }
 
@@ -67,7 +71,7 @@ pub(super) fn prefix(id: SessionId<'_>) -> Key {
     Key::new(id.broker, tags::SUBSCRIPTION).bytes(id.client)
 }
 
-fn decode(mut value: Bytes) -> Result<Row> {
+fn decode(mut value: Bytes) -> LayerResult<Row> {
     let options = StoredOptions { bits: value.try_get_u8()?, identifier: value.try_get_u32()? };
     Ok(Row { options, since: value.try_get_u64()?, stream: value.try_get_u64()? })
 }

@@ -6,7 +6,7 @@ use millrace_storage::{RangeOptions, Read, Transaction, after};
 use super::members;
 use crate::{
     BrokerId,
-    error::Result,
+    error::LayerResult,
     name::GroupedFilter,
     rows,
     streams::{self, StreamId},
@@ -26,7 +26,7 @@ pub async fn sweep(
     broker: BrokerId,
     from: Option<StreamId>,
     limit: usize,
-) -> Result<SweptFilters> {
+) -> LayerResult<SweptFilters> {
     let prefix = members::counts(broker);
     let mut range = prefix.children();
     if let Some(from) = from {
@@ -44,7 +44,7 @@ pub async fn sweep(
     Ok(swept)
 }
 
-async fn remove(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Result<bool> {
+async fn remove(tx: &Transaction, broker: BrokerId, stream: StreamId) -> LayerResult<bool> {
     let key = members::count_key(broker, stream);
     if rows::counter(tx, &key, Read::Serializable).await?.cast_signed() > 0 {
         return Ok(false);

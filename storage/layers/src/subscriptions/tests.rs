@@ -2,11 +2,11 @@ mod model;
 
 use std::collections::BTreeSet;
 
-use millrace_storage::{Database, Error as StoreError, Read, Transaction, block_on};
+use millrace_storage::{Database, Read, StoreError, Transaction, block_on};
 
 use super::*;
 use crate::{
-    Error, Position,
+    LayerError, Position,
     index::{self, Part},
     limits::EXACT_COUNT_MAX,
     sessions::{Owned, fence},
@@ -111,15 +111,15 @@ fn long_names_and_too_many_groups_are_refused() {
         })
     };
     assert!(subscribe("x".repeat(1_024)).is_ok());
-    assert_eq!(subscribe("x".repeat(1_025)), Err(Error::NameTooLong { bytes: 1_025, bytes_max: 1_024 }));
+    assert_eq!(subscribe("x".repeat(1_025)), Err(LayerError::NameTooLong { bytes: 1_025, bytes_max: 1_024 }));
     for group in 0..64 {
         subscribe(format!("$share/g{group}/a")).unwrap();
     }
-    assert_eq!(subscribe("$share/g64/a".into()), Err(Error::TooManyGroups));
+    assert_eq!(subscribe("$share/g64/a".into()), Err(LayerError::TooManyGroups));
 }
 
 /// Transactions that were all begun, and have all read, before the first commits.
-async fn together(transactions: Vec<Transaction>) -> Vec<std::result::Result<(), StoreError>> {
+async fn together(transactions: Vec<Transaction>) -> Vec<Result<(), StoreError>> {
     let commits: Vec<_> = transactions.into_iter().map(Transaction::commit).collect();
     let mut results = Vec::new();
     for commit in commits {
@@ -155,13 +155,13 @@ fn a_storm_on_one_filter_disturbs_neither_itself_nor_publishes() {
         let joins =
             at_once(&database, &sessions[1..], async |owned| subscribe(owned, b"a/+", NONE).await.is_ok())
                 .await;
-        assert!(together(joins).await.iter().all(std::result::Result::is_ok));
+        assert!(together(joins).await.iter().all(Result::is_ok));
 
         // Most leave, in transactions that all read the same large number.
         let leaves =
             at_once(&database, &sessions[300..], async |owned| unsubscribe(owned, b"a/+").await.unwrap())
                 .await;
-        assert!(together(leaves).await.iter().all(std::result::Result::is_ok));
+        assert!(together(leaves).await.iter().all(Result::is_ok));
         publish.commit().await.unwrap();
     });
     assert_eq!(changes(&database), 1);
@@ -186,7 +186,7 @@ fn a_filter_that_all_left_at_once_is_found_by_the_sweep() {
         let leaves =
             at_once(&database, &sessions[..count], async |owned| unsubscribe(owned, b"a/+").await.unwrap())
                 .await;
-        assert!(together(leaves).await.iter().all(std::result::Result::is_ok));
+        assert!(together(leaves).await.iter().all(Result::is_ok));
     });
     assert_eq!(run(&database, async |tx| subscribers(tx, BROKER, stream).await), 0);
     assert_eq!(wildcards(&database), [b"a/+"], "nobody knew that it was the last");

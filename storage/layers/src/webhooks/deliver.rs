@@ -9,7 +9,7 @@ use super::{
     sync::sources,
 };
 use crate::{
-    error::{Error, Result},
+    error::{LayerError, LayerResult},
     limits::HOOK_LEASE_MS,
     streams::{self, ReadLimit, StreamEntry, Totals},
 };
@@ -62,7 +62,7 @@ pub async fn take(
     owner: &str,
     now_ms: u64,
     limit: ReadLimit,
-) -> Result<Taken> {
+) -> LayerResult<Taken> {
     let mut state = state::get(tx, hook, Read::Serializable).await?;
     if let Some(lease) = state.lease.as_ref().filter(|lease| lease.owner != owner && lease.until_ms > now_ms)
     {
@@ -102,7 +102,7 @@ pub async fn take(
     })))
 }
 
-fn let_go(tx: &Transaction, hook: Hook<'_>, mut state: State, taken: Taken) -> Result<Taken> {
+fn let_go(tx: &Transaction, hook: Hook<'_>, mut state: State, taken: Taken) -> LayerResult<Taken> {
     if state.lease.take().is_some() {
         state::set(tx, hook, &state)?;
     }
@@ -113,17 +113,17 @@ fn let_go(tx: &Transaction, hook: Hook<'_>, mut state: State, taken: Taken) -> R
 /// request was made.
 ///
 /// # Errors
-/// [`Error::Fenced`] when another pod has the lease by now; nothing was written.
+/// [`LayerError::Fenced`] when another pod has the lease by now; nothing was written.
 pub async fn settle(
     tx: &Transaction,
     hook: Hook<'_>,
     work: &Work,
     (outcome, made): (&Outcome, Option<&DeliveryRecord>),
     now_ms: u64,
-) -> Result<State> {
+) -> LayerResult<State> {
     let mut state = state::get(tx, hook, Read::Serializable).await?;
     if state.epoch != work.epoch || state.lease.is_none() {
-        return Err(Error::Fenced { epoch: work.epoch });
+        return Err(LayerError::Fenced { epoch: work.epoch });
     }
     state.signed_by.clone_from(&work.signed_by);
     if let Some(letter) = &work.letter {
@@ -145,7 +145,7 @@ async fn settle_queue(
     work: &Work,
     outcome: &Outcome,
     now_ms: u64,
-) -> Result<()> {
+) -> LayerResult<()> {
     let through = work.entries.last().map_or(state.cursor, |entry| entry.position);
     match outcome {
         Outcome::Delivered => {
@@ -191,7 +191,7 @@ async fn settle_letter(
     letter: &Letter,
     outcome: &Outcome,
     now_ms: u64,
-) -> Result<()> {
+) -> LayerResult<()> {
     match outcome {
         Outcome::Delivered => {
             letters::take_away(tx, hook, state, letter.id).await?;
@@ -218,7 +218,7 @@ pub struct WaitingEvents {
     pub oldest_at_ms: Option<u64>,
 }
 
-pub async fn status(tx: &Transaction, hook: Hook<'_>) -> Result<(State, WaitingEvents)> {
+pub async fn status(tx: &Transaction, hook: Hook<'_>) -> LayerResult<(State, WaitingEvents)> {
     let state = state::get(tx, hook, Read::Snapshot).await?;
     let sources = sources(tx, hook).await?;
     let mut waiting = WaitingEvents::default();
@@ -235,7 +235,7 @@ pub async fn status(tx: &Transaction, hook: Hook<'_>) -> Result<(State, WaitingE
 
 impl Hook<'_> {
     /// Removes the oldest events above a limit, and returns their number.
-    pub async fn limit(self, store: &crate::Store, before_ms: u64, keep: Totals) -> Result<u64> {
+    pub async fn limit(self, store: &crate::Store, before_ms: u64, keep: Totals) -> LayerResult<u64> {
         let sources = store.run(|tx| async move { sources(&tx, self).await }).await?;
         let mut removed = 0;
         for source in sources {
@@ -245,7 +245,7 @@ impl Hook<'_> {
     }
 
     /// Makes the next attempt due now, and queues the webhook.
-    pub async fn hurry(self, tx: &Transaction) -> Result<()> {
+    pub async fn hurry(self, tx: &Transaction) -> LayerResult<()> {
         let mut state = state::get(tx, self, Read::Serializable).await?;
         if state.next_attempt_ms > 0 {
             state.next_attempt_ms = 0;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Hook, note, state, state::Failure, state::State};
 use crate::{
-    error::{Error, Result},
+    error::{LayerError, LayerResult},
     limits::{HOOK_LETTER_BYTES_MAX, HOOK_LETTERS_BYTES_MAX, HOOK_LETTERS_MAX, HOOK_LETTERS_PAGE_BYTES},
     position::Position,
     rows::{self, Blob},
@@ -47,7 +47,7 @@ pub async fn letters(
     hook: Hook<'_>,
     from: Option<Position>,
     limit: usize,
-) -> Result<(Vec<Letter>, bool)> {
+) -> LayerResult<(Vec<Letter>, bool)> {
     let prefix = hook.key(tags::HOOK_LETTER);
     let range = prefix.children();
     let begin = from.map_or(range.begin, |from| after(prefix.clone().position(from).as_ref()));
@@ -68,7 +68,7 @@ pub async fn letters(
 }
 
 /// Sends a dead letter again, or all, and returns their number.
-pub async fn send_again(tx: &Transaction, hook: Hook<'_>, id: Option<Position>) -> Result<usize> {
+pub async fn send_again(tx: &Transaction, hook: Hook<'_>, id: Option<Position>) -> LayerResult<usize> {
     let ids = ids(tx, hook, id).await?;
     for id in &ids {
         tx.set(hook.key(tags::HOOK_AGAIN).position(*id), Bytes::new())?;
@@ -80,7 +80,7 @@ pub async fn send_again(tx: &Transaction, hook: Hook<'_>, id: Option<Position>) 
 }
 
 /// Removes a dead letter, or all, and returns their number.
-pub async fn remove(tx: &Transaction, hook: Hook<'_>, id: Option<Position>) -> Result<usize> {
+pub async fn remove(tx: &Transaction, hook: Hook<'_>, id: Option<Position>) -> LayerResult<usize> {
     let mut state = state::get(tx, hook, Read::Serializable).await?;
     let count = match id {
         Some(id) => usize::from(take_away(tx, hook, &mut state, id).await?),
@@ -97,7 +97,7 @@ pub async fn remove(tx: &Transaction, hook: Hook<'_>, id: Option<Position>) -> R
 }
 
 /// Sends an event once that is in no queue; if the receiver refuses it, it becomes a dead letter.
-pub async fn add_test(tx: &Transaction, hook: Hook<'_>, event: &Bytes, now_ms: u64) -> Result<()> {
+pub async fn add_test(tx: &Transaction, hook: Hook<'_>, event: &Bytes, now_ms: u64) -> LayerResult<()> {
     let mut state = state::get(tx, hook, Read::Serializable).await?;
     make_room(tx, hook, &mut state, event.len()).await?;
     let mut row = vec![0, 0];
@@ -114,7 +114,7 @@ pub(super) async fn add(
     hook: Hook<'_>,
     state: &mut State,
     letter: &NewLetter,
-) -> Result<()> {
+) -> LayerResult<()> {
     if letter.event.len() > HOOK_LETTER_BYTES_MAX {
         state.letters_lost += 1;
         return Ok(());
@@ -126,7 +126,7 @@ pub(super) async fn add(
 }
 
 /// Removes the oldest dead letters until there is room for `bytes`, which it counts.
-async fn make_room(tx: &Transaction, hook: Hook<'_>, state: &mut State, bytes: usize) -> Result<()> {
+async fn make_room(tx: &Transaction, hook: Hook<'_>, state: &mut State, bytes: usize) -> LayerResult<()> {
     let is_full = |state: &State| {
         state.letters >= HOOK_LETTERS_MAX || state.letter_bytes + bytes as u64 > HOOK_LETTERS_BYTES_MAX
     };
@@ -149,7 +149,7 @@ pub(super) async fn take_away(
     hook: Hook<'_>,
     state: &mut State,
     id: Position,
-) -> Result<bool> {
+) -> LayerResult<bool> {
     tx.clear(hook.key(tags::HOOK_AGAIN).position(id))?;
     let Some(row) = tx.get(blob(hook, id).row, Read::Serializable).await? else { return Ok(false) };
     let bytes = u64::from(row.slice(2..).try_get_u32()?);
@@ -165,7 +165,7 @@ pub(super) async fn failed(
     hook: Hook<'_>,
     letter: &Letter,
     failure: &Failure,
-) -> Result<()> {
+) -> LayerResult<()> {
     tx.clear(hook.key(tags::HOOK_AGAIN).position(letter.id))?;
     let blob = blob(hook, letter.id);
     if tx.get(&blob.row, Read::Serializable).await?.is_none() {
@@ -175,7 +175,7 @@ pub(super) async fn failed(
     blob.set(tx, &encode(&head, &letter.event)?).await
 }
 
-pub(super) async fn next(tx: &Transaction, hook: Hook<'_>) -> Result<Option<Letter>> {
+pub(super) async fn next(tx: &Transaction, hook: Hook<'_>) -> LayerResult<Option<Letter>> {
     let prefix = hook.key(tags::HOOK_AGAIN);
     let options = RangeOptions { limit: 1, reverse: false, read: Read::Serializable };
     let page = tx.range(prefix.children(), options).await?;
@@ -191,14 +191,14 @@ pub(super) async fn next(tx: &Transaction, hook: Hook<'_>) -> Result<Option<Lett
 }
 
 /// Removes all dead letters, and keeps their counters.
-pub(super) fn clear(tx: &Transaction, hook: Hook<'_>) -> Result<()> {
+pub(super) fn clear(tx: &Transaction, hook: Hook<'_>) -> LayerResult<()> {
     for tag in [tags::HOOK_LETTER, tags::HOOK_LETTER_CHUNK, tags::HOOK_AGAIN] {
         tx.clear_range(hook.key(tag).children())?;
     }
     Ok(())
 }
 
-async fn ids(tx: &Transaction, hook: Hook<'_>, only: Option<Position>) -> Result<Vec<Position>> {
+async fn ids(tx: &Transaction, hook: Hook<'_>, only: Option<Position>) -> LayerResult<Vec<Position>> {
     let prefix = hook.key(tags::HOOK_LETTER);
     let Some(id) = only else {
         let rows = rows::all(tx, prefix.children(), Read::Snapshot).await?;
@@ -215,7 +215,7 @@ fn blob(hook: Hook<'_>, id: Position) -> Blob {
     }
 }
 
-fn encode(head: &Head, event: &Bytes) -> Result<Bytes> {
+fn encode(head: &Head, event: &Bytes) -> LayerResult<Bytes> {
     let head = serde_json::to_vec(head).map_err(|_| CORRUPT)?;
     let mut row = Vec::with_capacity(6 + head.len() + event.len());
     row.put_u32(u32::try_from(event.len()).map_err(|_| CORRUPT)?);
@@ -224,11 +224,11 @@ fn encode(head: &Head, event: &Bytes) -> Result<Bytes> {
     Ok(row.into())
 }
 
-fn decode(id: Position, again: bool, mut row: Bytes) -> Result<Letter> {
+fn decode(id: Position, again: bool, mut row: Bytes) -> LayerResult<Letter> {
     row.try_get_u32()?;
     let head: Head = serde_json::from_slice(&rows::take_sized(&mut row)?).map_err(|_| CORRUPT)?;
     let Head { at_ms, attempts, failure } = head;
     Ok(Letter { id, at_ms, attempts, failure, again, event: row })
 }
 
-const CORRUPT: Error = Error::Corrupt("letter");
+const CORRUPT: LayerError = LayerError::Corrupt("letter");

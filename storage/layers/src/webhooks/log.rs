@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Hook, state::State};
 use crate::{
-    error::{Error, Result},
+    error::{LayerError, LayerResult},
     limits::{HOOK_DELIVERIES_MAX, HOOK_DELIVERY_TEXT_BYTES_MAX},
     tags,
 };
@@ -33,7 +33,12 @@ pub struct DeliveryRecord {
 }
 
 /// Writes over the oldest delivery.
-pub(super) fn add(tx: &Transaction, hook: Hook<'_>, state: &mut State, made: &DeliveryRecord) -> Result<()> {
+pub(super) fn add(
+    tx: &Transaction,
+    hook: Hook<'_>,
+    state: &mut State,
+    made: &DeliveryRecord,
+) -> LayerResult<()> {
     state.deliveries += 1;
     let row = DeliveryRecord {
         number: state.deliveries,
@@ -47,16 +52,16 @@ pub(super) fn add(tx: &Transaction, hook: Hook<'_>, state: &mut State, made: &De
 }
 
 /// Reads the latest deliveries in a snapshot, the latest first.
-pub async fn deliveries(tx: &Transaction, hook: Hook<'_>) -> Result<Vec<DeliveryRecord>> {
+pub async fn deliveries(tx: &Transaction, hook: Hook<'_>) -> LayerResult<Vec<DeliveryRecord>> {
     let options = RangeOptions::first(HOOK_DELIVERIES_MAX as usize).snapshot();
     let page = tx.range(hook.key(tags::HOOK_LOG).children(), options).await?;
     let read = |row: millrace_storage::KeyValue| serde_json::from_slice(&row.value).map_err(|_| CORRUPT);
-    let mut all: Vec<DeliveryRecord> = page.items.into_iter().map(read).collect::<Result<_>>()?;
+    let mut all: Vec<DeliveryRecord> = page.items.into_iter().map(read).collect::<LayerResult<_>>()?;
     all.sort_unstable_by_key(|delivery| std::cmp::Reverse(delivery.number));
     Ok(all)
 }
 
-pub(super) fn clear(tx: &Transaction, hook: Hook<'_>) -> Result<()> {
+pub(super) fn clear(tx: &Transaction, hook: Hook<'_>) -> LayerResult<()> {
     Ok(tx.clear_range(hook.key(tags::HOOK_LOG).children())?)
 }
 
@@ -64,4 +69,4 @@ fn bounded(text: &str) -> String {
     text[..text.floor_char_boundary(HOOK_DELIVERY_TEXT_BYTES_MAX)].to_owned()
 }
 
-const CORRUPT: Error = Error::Corrupt("delivery of a webhook");
+const CORRUPT: LayerError = LayerError::Corrupt("delivery of a webhook");

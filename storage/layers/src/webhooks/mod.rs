@@ -24,7 +24,7 @@ use millrace_storage::{KeyRange, RangeOptions, Transaction, after};
 
 use crate::{
     BrokerId,
-    error::Result,
+    error::LayerResult,
     tags,
     tuple::{Elements, Key},
 };
@@ -59,7 +59,7 @@ pub fn name_of_group(group: &[u8]) -> Option<String> {
 }
 
 /// Queues a webhook that may have events to deliver; conflicts only with a transaction that finds its queue empty.
-pub fn note(tx: &Transaction, hook: Hook<'_>) -> Result<()> {
+pub fn note(tx: &Transaction, hook: Hook<'_>) -> LayerResult<()> {
     Ok(tx.set(queued_key(hook), Bytes::new())?)
 }
 
@@ -68,7 +68,7 @@ pub async fn queued(
     tx: &Transaction,
     from: Option<Hook<'_>>,
     limit: usize,
-) -> Result<Vec<(BrokerId, String)>> {
+) -> LayerResult<Vec<(BrokerId, String)>> {
     let prefix = Key::new(tags::REGION, tags::HOOK_QUEUED);
     let begin = from.map_or(prefix.children().begin, |from| after(queued_key(from).as_ref()));
     let page = tx.range(KeyRange::new(begin, prefix.end()), RangeOptions::first(limit).snapshot()).await?;
@@ -80,14 +80,14 @@ pub async fn queued(
 }
 
 /// Removes a webhook from [`queued`], unless a concurrent transaction notes it.
-fn rest(tx: &Transaction, hook: Hook<'_>) -> Result<()> {
+fn rest(tx: &Transaction, hook: Hook<'_>) -> LayerResult<()> {
     let key = queued_key(hook);
     tx.add_read_conflict_range(KeyRange::key(&key))?;
     Ok(tx.clear(key)?)
 }
 
 /// Removes a deleted webhook from [`queued`].
-pub fn drop_queued(tx: &Transaction, hook: Hook<'_>) -> Result<()> {
+pub fn drop_queued(tx: &Transaction, hook: Hook<'_>) -> LayerResult<()> {
     Ok(tx.clear(queued_key(hook))?)
 }
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Hook;
 use crate::{
-    error::{Error, Result},
+    error::{LayerError, LayerResult},
     position::Position,
     tags,
 };
@@ -60,24 +60,24 @@ pub struct Failure {
 
 /// A position is hexadecimal in JSON.
 impl Serialize for Position {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
 impl<'de> Deserialize<'de> for Position {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
         text.parse().map_err(serde::de::Error::custom)
     }
 }
 
-pub(super) async fn get(tx: &Transaction, hook: Hook<'_>, read: Read) -> Result<State> {
+pub(super) async fn get(tx: &Transaction, hook: Hook<'_>, read: Read) -> LayerResult<State> {
     let Some(row) = tx.get(hook.key(tags::HOOK), read).await? else { return Ok(State::default()) };
-    serde_json::from_slice(&row).map_err(|_| Error::Corrupt("state of a webhook"))
+    serde_json::from_slice(&row).map_err(|_| LayerError::Corrupt("state of a webhook"))
 }
 
-pub(super) fn set(tx: &Transaction, hook: Hook<'_>, state: &State) -> Result<()> {
-    let row = serde_json::to_vec(state).map_err(|_| Error::Corrupt("state of a webhook"))?;
+pub(super) fn set(tx: &Transaction, hook: Hook<'_>, state: &State) -> LayerResult<()> {
+    let row = serde_json::to_vec(state).map_err(|_| LayerError::Corrupt("state of a webhook"))?;
     Ok(tx.set(hook.key(tags::HOOK), row)?)
 }

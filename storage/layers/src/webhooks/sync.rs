@@ -8,7 +8,7 @@ use millrace_storage::{KeyRange, RangeOptions, Read, Transaction};
 use super::{Hook, state};
 use crate::{
     BrokerId, accounts,
-    error::{Error, Result},
+    error::{LayerError, LayerResult},
     name::{self, GroupedFilter},
     rows,
     streams::{self, Source, StreamId},
@@ -32,8 +32,8 @@ pub struct Synced {
 }
 
 /// Whether a broker has webhooks, or rows of former ones, in a snapshot.
-pub async fn concerns(tx: &Transaction, broker: BrokerId) -> Result<bool> {
-    let is_any = async |range: KeyRange| -> Result<bool> {
+pub async fn concerns(tx: &Transaction, broker: BrokerId) -> LayerResult<bool> {
+    let is_any = async |range: KeyRange| -> LayerResult<bool> {
         Ok(!tx.range(range, RangeOptions::first(1).snapshot()).await?.items.is_empty())
     };
     Ok(is_any(accounts::webhooks(broker).range()).await? || is_any(sources_of(broker).children()).await?)
@@ -41,7 +41,7 @@ pub async fn concerns(tx: &Transaction, broker: BrokerId) -> Result<bool> {
 
 /// Makes the queues of a broker's webhooks as `wanted` says, and removes all others. Events of a removed filter are
 /// lost, and counted. An in-memory filter index must be up to date before the call.
-pub async fn sync(tx: &Transaction, broker: BrokerId, wanted: &[Wanted]) -> Result<Synced> {
+pub async fn sync(tx: &Transaction, broker: BrokerId, wanted: &[Wanted]) -> LayerResult<Synced> {
     let mut synced = Synced::default();
     let mut has: BTreeMap<String, BTreeMap<String, Source>> = BTreeMap::new();
     let prefix = sources_of(broker);
@@ -57,7 +57,7 @@ pub async fn sync(tx: &Transaction, broker: BrokerId, wanted: &[Wanted]) -> Resu
         for filter in filters.iter().filter(|filter| !had.contains_key(*filter)) {
             match join(tx, hook, filter).await {
                 Ok(()) => drop(synced.changed.insert(Bytes::copy_from_slice(filter.as_bytes()))),
-                Err(Error::TooManyGroups | Error::NameTooLong { .. }) => {
+                Err(LayerError::TooManyGroups | LayerError::NameTooLong { .. }) => {
                     synced.refused.push((name.clone(), filter.clone()));
                 }
                 Err(error) => return Err(error),
@@ -73,14 +73,14 @@ pub async fn sync(tx: &Transaction, broker: BrokerId, wanted: &[Wanted]) -> Resu
 }
 
 /// Removes the state, the dead letters and the log of a deleted webhook, whose queue the next [`sync`] removes.
-pub fn forget(tx: &Transaction, hook: Hook<'_>) -> Result<()> {
+pub fn forget(tx: &Transaction, hook: Hook<'_>) -> LayerResult<()> {
     tx.clear(hook.key(tags::HOOK))?;
     super::letters::clear(tx, hook)?;
     super::log::clear(tx, hook)?;
     super::drop_queued(tx, hook)
 }
 
-async fn join(tx: &Transaction, hook: Hook<'_>, filter: &str) -> Result<()> {
+async fn join(tx: &Transaction, hook: Hook<'_>, filter: &str) -> LayerResult<()> {
     let group = hook.group();
     let indexed = GroupedFilter { group: group.as_bytes(), filter: filter.as_bytes() };
     name::check(&indexed.name())?;
@@ -97,7 +97,7 @@ async fn leave(
     hook: Hook<'_>,
     gone: impl Iterator<Item = (&String, &Source)>,
     synced: &mut Synced,
-) -> Result<()> {
+) -> LayerResult<()> {
     let group = hook.group();
     let mut lost = 0;
     for (filter, source) in gone {
@@ -117,19 +117,19 @@ async fn leave(
     Ok(())
 }
 
-pub(super) async fn sources(tx: &Transaction, hook: Hook<'_>) -> Result<Vec<Source>> {
+pub(super) async fn sources(tx: &Transaction, hook: Hook<'_>) -> LayerResult<Vec<Source>> {
     let rows = rows::all(tx, hook.key(tags::HOOK_SOURCE).children(), Read::Serializable).await?;
     rows.into_iter().map(|row| decode(row.value)).collect()
 }
 
-fn decode(mut value: Bytes) -> Result<Source> {
+fn decode(mut value: Bytes) -> LayerResult<Source> {
     let since = value.try_get_u64()?;
     let stream: StreamId = value.try_get_u64()?;
     Ok(Source { stream, since })
 }
 
-fn text(bytes: Vec<u8>) -> Result<String> {
-    String::from_utf8(bytes).map_err(|_| Error::Corrupt("webhook"))
+fn text(bytes: Vec<u8>) -> LayerResult<String> {
+    String::from_utf8(bytes).map_err(|_| LayerError::Corrupt("webhook"))
 }
 
 fn sources_of(broker: BrokerId) -> Key {

@@ -5,7 +5,7 @@ use millrace_storage::{Database, Transaction, block_on};
 
 use super::*;
 use crate::{
-    Error, Position, Store, index,
+    LayerError, Position, Store, index,
     limits::{HOOK_DELIVERIES_MAX, HOOK_LEASE_MS, HOOK_LETTER_BYTES_MAX, HOOK_LETTERS_MAX},
     streams::{self, NewEntry, ReadLimit, StreamRef, Totals},
     testing::{BROKER, database, rows, run, try_run},
@@ -52,7 +52,7 @@ fn bodies(work: &Work) -> Vec<&str> {
     work.entries.iter().map(|entry| std::str::from_utf8(&entry.body).unwrap()).collect()
 }
 
-fn settled(database: &Database, work: &Work, outcome: &Outcome) -> Result<State> {
+fn settled(database: &Database, work: &Work, outcome: &Outcome) -> LayerResult<State> {
     try_run(database, async |tx| settle(tx, HOOK, work, (outcome, None), 9).await)
 }
 
@@ -95,7 +95,10 @@ fn events_come_in_order_each_once_until_they_are_delivered() {
     // Not settled: whoever comes next gets the same, under the same ids.
     let again = work(&database, "pod", 2);
     assert_eq!(again.entries, first.entries);
-    assert_eq!(settled(&database, &first, &Outcome::Delivered), Err(Error::Fenced { epoch: first.epoch }));
+    assert_eq!(
+        settled(&database, &first, &Outcome::Delivered),
+        Err(LayerError::Fenced { epoch: first.epoch })
+    );
     let state = settled(&database, &again, &Outcome::Delivered).unwrap();
     assert_eq!((state.delivered, state.lost, state.last_success_ms), (2, 0, 9));
     assert_eq!(taken(&database, "pod", 3), Taken::Nothing);
@@ -114,7 +117,10 @@ fn one_pod_has_a_webhook_until_its_lease_ends() {
     assert_eq!(taken(&database, "two", 2), Taken::Held(1 + HOOK_LEASE_MS));
     let second = work(&database, "two", 1 + HOOK_LEASE_MS);
     assert_eq!(second.entries, first.entries);
-    assert_eq!(settled(&database, &first, &Outcome::Delivered), Err(Error::Fenced { epoch: first.epoch }));
+    assert_eq!(
+        settled(&database, &first, &Outcome::Delivered),
+        Err(LayerError::Fenced { epoch: first.epoch })
+    );
     settled(&database, &second, &Outcome::Delivered).unwrap();
 }
 

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use millrace_layers::{
-    Result, index,
+    LayerResult, index,
     sessions::{self, Attach, Attached, SessionId},
     streams::{self, NewEntry, StreamRef},
 };
@@ -28,7 +28,7 @@ pub(crate) fn database() -> Database {
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "so that a closure can stand in the call")]
-pub(crate) fn run<T>(database: &Database, body: impl AsyncFn(&Transaction) -> Result<T>) -> T {
+pub(crate) fn run<T>(database: &Database, body: impl AsyncFn(&Transaction) -> LayerResult<T>) -> T {
     let body = &body;
     block_on(database.run(|tx, _| async move { body(&tx).await })).expect("a transaction that is not refused")
 }
@@ -71,7 +71,7 @@ pub(crate) fn matches(filter: &str, topic: &str) -> bool {
 }
 
 /// The streams of a topic, in the way of a publish: read so that it conflicts with what would change them.
-pub(crate) async fn streams_of(tx: &Transaction, topic: &str) -> Result<Vec<StreamRef>> {
+pub(crate) async fn streams_of(tx: &Transaction, topic: &str) -> LayerResult<Vec<StreamRef>> {
     let mut streams = index::streams(tx, BROKER, topic.as_bytes()).await?;
     for row in index::list(tx, BROKER, index::Part::Wildcard, None, 1_000).await? {
         if matches(std::str::from_utf8(&row.filter).expect("a filter of this test"), topic) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use millrace_layers::Result;
+use millrace_layers::LayerResult;
 use millrace_storage::{KeyRange, RangeOptions, after};
 
 use crate::pod::Pod;
@@ -10,7 +10,7 @@ use crate::pod::Pod;
 /// Kinds of keys that a broker has for as long as it is there: the catalog, versions and changes of the filter index, usage.
 const STAYS: [&str; 9] = ["k", "ki", "kn", "xv", "xl", "xn", "y", "yw", "yl"];
 
-pub(super) async fn check(checker: &Pod) -> Result<()> {
+pub(super) async fn check(checker: &Pod) -> LayerResult<()> {
     let mut left: BTreeMap<String, usize> = BTreeMap::new();
     let mut range = KeyRange::prefix([]);
     loop {

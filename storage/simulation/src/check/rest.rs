@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use millrace_layers::{
-    BrokerId, Position, Result,
+    BrokerId, LayerResult, Position,
     pods::{self, Pod as Lease},
     retained,
     streams::{self, ReadLimit, Source, StreamId, Totals},
     subscriptions,
 };
-use millrace_storage::{Read, Version, Versionstamp};
+use millrace_storage::{Read, StoreVersion, Versionstamp};
 
 use super::leftovers;
 use crate::{
@@ -26,7 +26,7 @@ const MUCH_LATER_MS: u64 = 1_000_000_000_000;
 
 /// Recovers all pods' sessions, reads every session to its end, and ends it; then nothing may be left. May be repeated
 /// after a failure.
-pub(super) async fn look(checker: &Pod) -> Result<()> {
+pub(super) async fn look(checker: &Pod) -> LayerResult<()> {
     recover(checker).await?;
     let brokers = checker.brokers.clone();
     for broker in &brokers {
@@ -58,7 +58,7 @@ pub(super) async fn look(checker: &Pod) -> Result<()> {
 }
 
 /// Clears the retained messages, as an empty payload does.
-async fn forget_retained(checker: &Pod, broker: BrokerId) -> Result<()> {
+async fn forget_retained(checker: &Pod, broker: BrokerId) -> LayerResult<()> {
     loop {
         let page = checker
             .read(async |tx| {
@@ -76,13 +76,14 @@ async fn forget_retained(checker: &Pod, broker: BrokerId) -> Result<()> {
 }
 
 /// Removes the remaining leases and commit markers, as a sweep long after the last write would.
-async fn forget_pods(checker: &Pod) -> Result<()> {
+async fn forget_pods(checker: &Pod) -> LayerResult<()> {
     for lease in checker.read(async |tx| pods::list(tx, 1_000).await).await? {
         checker.read(async |tx| pods::remove(tx, &lease).await).await?;
     }
     let mut from: Option<Bytes> = None;
     loop {
-        let tidied = checker.read(async |tx| pods::tidy(tx, Version::MAX, from.as_deref(), 10).await).await?;
+        let tidied =
+            checker.read(async |tx| pods::tidy(tx, StoreVersion::MAX, from.as_deref(), 10).await).await?;
         match tidied {
             Some(last) => from = Some(last),
             None => return Ok(()),
@@ -90,7 +91,7 @@ async fn forget_pods(checker: &Pod) -> Result<()> {
     }
 }
 
-async fn recover(checker: &Pod) -> Result<()> {
+async fn recover(checker: &Pod) -> LayerResult<()> {
     let leases = checker.read(async |tx| pods::list(tx, 1_000).await).await?;
     let names = checker.history.borrow().pods.clone();
     for name in names.into_iter().filter(|name| name != HOLDER) {
@@ -102,7 +103,7 @@ async fn recover(checker: &Pod) -> Result<()> {
 }
 
 /// Compares the counters of streams and subscribers with a count of the rows.
-async fn count(checker: &Pod, broker: BrokerId) -> Result<()> {
+async fn count(checker: &Pod, broker: BrokerId) -> LayerResult<()> {
     let mut members: BTreeMap<StreamId, u64> = BTreeMap::new();
     let clients = [AUDIT, KEEPER].into_iter().chain(CLIENTS);
     let sessions: Vec<Mine> = clients.filter_map(|client| checker.mine(broker, client)).collect();
@@ -139,7 +140,7 @@ async fn count(checker: &Pod, broker: BrokerId) -> Result<()> {
     Ok(())
 }
 
-async fn note_retained(checker: &Pod, broker: BrokerId) -> Result<()> {
+async fn note_retained(checker: &Pod, broker: BrokerId) -> LayerResult<()> {
     let found = checker.read(async |tx| checker.retained(tx, broker, "#", Read::Snapshot).await).await?;
     let stamp = Versionstamp([0xff; 10]);
     let filter = "#".into();
@@ -147,7 +148,7 @@ async fn note_retained(checker: &Pod, broker: BrokerId) -> Result<()> {
     Ok(())
 }
 
-async fn claim(checker: &Pod) -> Result<()> {
+async fn claim(checker: &Pod) -> LayerResult<()> {
     let groups = checker.history.borrow().groups.all.clone();
     for group in groups {
         while checker.claim(&group).await? > 0 {}

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use millrace_layers::{BrokerId, Position, streams::StreamId};
-use millrace_storage::{Version, Versionstamp};
+use millrace_storage::{StoreVersion, Versionstamp};
 
 use super::{MessageId, PodHistory};
 
@@ -11,7 +11,7 @@ use super::{MessageId, PodHistory};
 pub(crate) struct Subscribed {
     pub(crate) filter: String,
     pub(crate) stream: StreamId,
-    pub(crate) since: Version,
+    pub(crate) since: StoreVersion,
 }
 
 /// An attempt to attach and its result: the time in which one pod owns a session.

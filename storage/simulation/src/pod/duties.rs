@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use millrace_layers::{
-    BrokerId, Error, Position, Result, due,
+    BrokerId, LayerError, LayerResult, Position, due,
     pods::{self, Pod as Lease},
     sessions::{self, OwnedSession, SessionId},
     streams::{self, Totals},
@@ -75,7 +75,12 @@ impl Pod {
         }
     }
 
-    async fn abandon(&self, tx: &Transaction, dead: &str, page: &[OwnedSession]) -> Result<Vec<MessageId>> {
+    async fn abandon(
+        &self,
+        tx: &Transaction,
+        dead: &str,
+        page: &[OwnedSession],
+    ) -> LayerResult<Vec<MessageId>> {
         let (mut late, mut place) = (Vec::new(), 0);
         for owned in page {
             if dead != self.name {
@@ -132,12 +137,12 @@ impl Pod {
         Ok(())
     }
 
-    async fn is_due(&self, shard: u8, now_ms: u64) -> Result<bool> {
+    async fn is_due(&self, shard: u8, now_ms: u64) -> LayerResult<bool> {
         let next = self.read(async |tx| due::next_due(tx, shard).await).await?;
         Ok(next.is_some_and(|at_ms| at_ms <= now_ms))
     }
 
-    async fn settle_due(&self, tx: &Transaction, shard: u8, now_ms: u64) -> Result<Vec<MessageId>> {
+    async fn settle_due(&self, tx: &Transaction, shard: u8, now_ms: u64) -> LayerResult<Vec<MessageId>> {
         let (mut late, mut place) = (Vec::new(), 0);
         for due in due::take_due(tx, shard, now_ms, PAGE).await? {
             if let Some(will) = sessions::settle(tx, &due, now_ms).await?.will {
@@ -197,6 +202,6 @@ impl Pod {
         while let Some(begin) = from {
             from = self.read(async |tx| streams::sweep_bodies(tx, broker, begin, 10).await).await?.next;
         }
-        Ok::<_, Error>(())
+        Ok::<_, LayerError>(())
     }
 }

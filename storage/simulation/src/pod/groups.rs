@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use millrace_layers::{
-    Error, Position, Result,
+    LayerError, LayerResult, Position,
     streams::{self, Claimed, ReadLimit, Source},
 };
 
@@ -27,7 +27,7 @@ impl Pod {
     }
 
     /// Returns the number of messages.
-    pub(crate) async fn claim(&self, group: &Group) -> Result<usize> {
+    pub(crate) async fn claim(&self, group: &Group) -> LayerResult<usize> {
         let began = self.history.borrow_mut().next();
         let pod = self.name.as_bytes();
         let claimed = self
@@ -129,6 +129,6 @@ impl Pod {
         let rest = self.claims.borrow_mut().remove(&key).unwrap_or_default();
         let rest: Vec<Position> = rest.outstanding.into_iter().collect();
         self.history.borrow_mut().lets_go(&self.name, group, &[], &rest);
-        Err(Error::Fenced { epoch: 0 })
+        Err(LayerError::Fenced { epoch: 0 })
     }
 }

@@ -14,7 +14,7 @@ use std::{
 };
 
 use millrace_layers::{
-    BrokerId, Error, Position, Store, once::Marks, sessions::SessionId, streams::StreamId,
+    BrokerId, LayerError, Position, Store, once::Marks, sessions::SessionId, streams::StreamId,
 };
 use millrace_storage::{Database, Transaction};
 
@@ -70,7 +70,7 @@ struct Claims {
     acknowledged: BTreeSet<Position>,
 }
 
-type Done = Result<(), Error>;
+type Done = Result<(), LayerError>;
 
 impl Pod {
     pub(crate) fn new(
@@ -171,8 +171,8 @@ impl Pod {
     }
 
     /// Ends the connection of a session after an error.
-    pub(crate) fn lost(&self, mine: &Mine, error: Error) -> Error {
-        if matches!(error, Error::Fenced { .. }) {
+    pub(crate) fn lost(&self, mine: &Mine, error: LayerError) -> LayerError {
+        if matches!(error, LayerError::Fenced { .. }) {
             self.history.borrow_mut().count("fenced writes");
         }
         self.forget(mine.broker, mine.client);
@@ -182,8 +182,8 @@ impl Pod {
     /// Runs a transaction without a commit marker, because running it twice does no harm.
     pub(crate) async fn read<T>(
         &self,
-        body: impl AsyncFn(&Transaction) -> millrace_layers::Result<T>,
-    ) -> millrace_layers::Result<T> {
+        body: impl AsyncFn(&Transaction) -> millrace_layers::LayerResult<T>,
+    ) -> millrace_layers::LayerResult<T> {
         let body = &body;
         self.store.run(|tx| async move { body(&tx).await }).await
     }

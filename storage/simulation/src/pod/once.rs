@@ -1,6 +1,6 @@
 //! Checks whether a transaction with a lost answer was committed, as the edge does.
 
-use millrace_layers::{Error, Result, pods};
+use millrace_layers::{LayerError, LayerResult, pods};
 use millrace_storage::{Transaction, Versionstamp};
 
 use super::Pod;
@@ -10,8 +10,8 @@ impl Pod {
     /// Runs `body` until it is committed exactly once. Returns its result and its position in commit order.
     pub(super) async fn transact<T>(
         &self,
-        body: impl AsyncFn(&Transaction) -> Result<T>,
-    ) -> Result<(T, Option<Versionstamp>)> {
+        body: impl AsyncFn(&Transaction) -> LayerResult<T>,
+    ) -> LayerResult<(T, Option<Versionstamp>)> {
         let attempts = self.marks.borrow_mut().attempts();
         let run = self.store.database().run_committed(|tx, attempt| {
             let (attempts, body) = (&attempts, &body);
@@ -29,11 +29,11 @@ impl Pod {
                 self.catch_up_all(&tx).await?;
                 let number = attempts.push(body(&tx).await?);
                 pods::mark(&tx, self.name.as_bytes(), number)?;
-                Ok::<_, Error>(None)
+                Ok::<_, LayerError>(None)
             }
         });
         let (found, committed) = run.await?;
-        let output = attempts.into_committed().ok_or(Error::Corrupt("mark"))?;
+        let output = attempts.into_committed().ok_or(LayerError::Corrupt("mark"))?;
         Ok((output, found.or(committed.versionstamp)))
     }
 }

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use millrace_layers::{
-    BrokerId, Error, Result,
+    BrokerId, LayerError, LayerResult,
     index::{self, Part, Row},
     qos2::{self, Direction},
     retained,
     streams::{self, StreamRef},
 };
-use millrace_storage::{Transaction, Version};
+use millrace_storage::{StoreVersion, Transaction};
 
 use super::{Done, Mine, Pod};
 use crate::{
@@ -23,7 +23,7 @@ use crate::{
 pub(crate) struct Filters {
     streams: BTreeMap<(BrokerId, String), BTreeSet<u64>>,
     /// Changes of other pods up to here are applied.
-    through: BTreeMap<BrokerId, Version>,
+    through: BTreeMap<BrokerId, StoreVersion>,
 }
 
 impl Pod {
@@ -117,8 +117,9 @@ impl Pod {
     }
 
     /// Writes a message in a transaction, as number `place` of its messages.
-    pub(super) async fn write(&self, tx: &Transaction, id: MessageId, place: u16) -> Result<()> {
-        let message = self.history.borrow().messages.get(id).cloned().ok_or(Error::Corrupt("message"))?;
+    pub(super) async fn write(&self, tx: &Transaction, id: MessageId, place: u16) -> LayerResult<()> {
+        let message =
+            self.history.borrow().messages.get(id).cloned().ok_or(LayerError::Corrupt("message"))?;
         let (broker, topic) = (message.broker, message.topic.as_bytes());
         let body = body(id);
         match message.retain {
@@ -140,7 +141,7 @@ impl Pod {
         self.history.borrow().wide.contains(&(broker, stream))
     }
 
-    async fn look_up(&self, tx: &Transaction, broker: BrokerId, topic: &str) -> Result<Vec<StreamRef>> {
+    async fn look_up(&self, tx: &Transaction, broker: BrokerId, topic: &str) -> LayerResult<Vec<StreamRef>> {
         if self.plant != Some(Plant::Index) {
             index::watch(tx, broker, topic.as_bytes())?;
         }
@@ -152,7 +153,7 @@ impl Pod {
     }
 
     /// With the planted fault, each broker's filters are read once and never again.
-    pub(super) async fn catch_up_all(&self, tx: &Transaction) -> Result<()> {
+    pub(super) async fn catch_up_all(&self, tx: &Transaction) -> LayerResult<()> {
         for broker in &self.brokers {
             let is_known = self.filters.borrow().through.contains_key(broker);
             if !is_known || self.plant != Some(Plant::Index) {
@@ -162,7 +163,7 @@ impl Pod {
         Ok(())
     }
 
-    async fn catch_up(&self, tx: &Transaction, broker: BrokerId) -> Result<()> {
+    async fn catch_up(&self, tx: &Transaction, broker: BrokerId) -> LayerResult<()> {
         let version = tx.read_version().await?;
         let since = self.filters.borrow().through.get(&broker).copied();
         let changed = match since {

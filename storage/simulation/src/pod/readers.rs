@@ -1,7 +1,7 @@
 //! Reads for sessions with one cursor, and writes the cursor.
 
 use millrace_layers::{
-    Error, Result, sessions,
+    LayerError, LayerResult, sessions,
     streams::{self, ReadLimit, Source, StreamBatch},
     subscriptions,
 };
@@ -26,7 +26,7 @@ impl Pod {
     }
 
     /// Returns whether there is more.
-    pub(crate) async fn read_page(&self, mine: &mut Mine, limit: ReadLimit) -> Result<bool> {
+    pub(crate) async fn read_page(&self, mine: &mut Mine, limit: ReadLimit) -> LayerResult<bool> {
         let subscribed: Vec<Subscribed> =
             mine.subscriptions.values().filter(|of| !of.filter.starts_with("$share/")).cloned().collect();
         let sources: Vec<_> =
@@ -83,7 +83,7 @@ impl Pod {
             .await;
         let write = match &done {
             Ok(_) => Write::Done,
-            Err(Error::Fenced { .. }) => Write::Refused,
+            Err(LayerError::Fenced { .. }) => Write::Refused,
             Err(_) => Write::InDoubt,
         };
         self.history.borrow_mut().wrote_cursor(mine.attempt, written, write);

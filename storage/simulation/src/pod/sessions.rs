@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::{Buf, BufMut, Bytes};
 use millrace_layers::{
-    BrokerId, Error, Result, pods,
+    BrokerId, LayerError, LayerResult, pods,
     qos2::{self, Direction},
     retained,
     sessions::{self, Attach, Detach, Owned, PendingWill, SessionId},
@@ -47,12 +47,12 @@ impl Pod {
         broker: BrokerId,
         client: &'static str,
         connect: Connect,
-    ) -> Result<Mine> {
+    ) -> LayerResult<Mine> {
         let (attempt, will) = self.begin_tenure(broker, client, connect);
         let id = SessionId { broker, client: client.as_bytes() };
         let (found, stamp) =
             self.transact(async |tx| self.take(tx, id, attempt, connect, will).await).await?;
-        let stamp = stamp.ok_or(Error::Corrupt("commit"))?;
+        let stamp = stamp.ok_or(LayerError::Corrupt("commit"))?;
         let found = Found { stamp, ..found };
         let mut history = self.history.borrow_mut();
         history.count("sessions taken");
@@ -92,7 +92,7 @@ impl Pod {
         attempt: u64,
         connect: Connect,
         will: Option<MessageId>,
-    ) -> Result<Found> {
+    ) -> LayerResult<Found> {
         let now_ms = self.world.now_ms();
         let before = sessions::get(tx, id, Read::Serializable).await?.map(before).transpose()?;
         let goes_on = before.as_ref().filter(|before| !connect.clean && !before.is_expired(now_ms));
@@ -136,7 +136,7 @@ impl Pod {
     }
 
     /// Fails if the session is no longer this pod's.
-    pub(super) async fn fence<'t>(&self, tx: &'t Transaction, mine: &'t Mine) -> Result<Owned<'t>> {
+    pub(super) async fn fence<'t>(&self, tx: &'t Transaction, mine: &'t Mine) -> LayerResult<Owned<'t>> {
         let mut epoch = mine.epoch;
         if self.plant == Some(Plant::Fence) {
             let record = sessions::get(tx, mine.id(), Read::Snapshot).await?;
@@ -162,7 +162,7 @@ impl Pod {
             })
             .await;
         let ((made, found), stamp) = done.map_err(|error| self.change_failed(&mine, filter, error))?;
-        let stamp = stamp.ok_or(Error::Corrupt("commit"))?;
+        let stamp = stamp.ok_or(LayerError::Corrupt("commit"))?;
         let subscribed = Subscribed { filter: filter.into(), stream: made.stream, since: made.since };
         let mut history = self.history.borrow_mut();
         history.count("subscriptions");
@@ -182,10 +182,10 @@ impl Pod {
         broker: BrokerId,
         filter: &str,
         read: Read,
-    ) -> Result<BTreeMap<String, MessageId>> {
+    ) -> LayerResult<BTreeMap<String, MessageId>> {
         let page = retained::matching(tx, broker, filter.as_bytes(), None, RETAINED_MAX, read).await?;
         let item = |item: retained::RetainedRow| {
-            let id = of_body(&item.body).ok_or(Error::Corrupt("retained message"))?;
+            let id = of_body(&item.body).ok_or(LayerError::Corrupt("retained message"))?;
             Ok((String::from_utf8_lossy(&item.topic).into_owned(), id))
         };
         page.items.into_iter().map(item).collect()
@@ -218,8 +218,8 @@ impl Pod {
         Ok(())
     }
 
-    fn change_failed(&self, mine: &Mine, filter: &str, error: Error) -> Error {
-        if matches!(error, Error::Fenced { .. }) {
+    fn change_failed(&self, mine: &Mine, filter: &str, error: LayerError) -> LayerError {
+        if matches!(error, LayerError::Fenced { .. }) {
             self.history.borrow_mut().unchanged(mine.attempt, filter);
         }
         self.lost(mine, error)
@@ -253,7 +253,7 @@ impl Pod {
             .await;
         let write = match &detached {
             Ok(_) => Write::Done,
-            Err(Error::Fenced { .. }) => Write::Refused,
+            Err(LayerError::Fenced { .. }) => Write::Refused,
             Err(_) => Write::InDoubt,
         };
         let mut history = self.history.borrow_mut();
@@ -266,8 +266,8 @@ impl Pod {
     }
 }
 
-pub(super) fn will_id(will: &[u8]) -> Result<MessageId> {
-    will.try_into().map(MessageId::from_be_bytes).map_err(|_| Error::Corrupt("will"))
+pub(super) fn will_id(will: &[u8]) -> LayerResult<MessageId> {
+    will.try_into().map(MessageId::from_be_bytes).map_err(|_| LayerError::Corrupt("will"))
 }
 
 fn subscribed(subscription: &subscriptions::StoredSubscription) -> Subscribed {
@@ -278,7 +278,7 @@ fn subscribed(subscription: &subscriptions::StoredSubscription) -> Subscribed {
     }
 }
 
-fn before(record: sessions::Record) -> Result<Before> {
+fn before(record: sessions::Record) -> LayerResult<Before> {
     let mut details = record.details;
     Ok(Before {
         life: details.try_get_u64()?,

@@ -13,9 +13,9 @@ use super::{
 };
 use crate::{
     engine::local::View,
-    error::{Error, OpenError},
+    error::{OpenError, StoreError},
     key::KeyRange,
-    version::Version,
+    version::StoreVersion,
 };
 
 /// The partial copy of a failed backup is in a folder whose name ends with `.partial`, and may be deleted.
@@ -27,7 +27,7 @@ pub enum RestoreError {
     #[error(transparent)]
     Open(#[from] OpenError),
     #[error("the keys could not be copied")]
-    Copy(#[from] Error),
+    Copy(#[from] StoreError),
     #[error("{path} could not be renamed to its final name")]
     Move {
         path: PathBuf,
@@ -65,7 +65,7 @@ impl Embedded {
     ///
     /// # Errors
     /// The folder is in use, not a data folder, or cannot be written.
-    pub fn create_after(path: impl AsRef<Path>, version: Version) -> Result<(), RestoreError> {
+    pub fn create_after(path: impl AsRef<Path>, version: StoreVersion) -> Result<(), RestoreError> {
         let folder = Folder::open(path.as_ref())?;
         let store = Store::open(&folder.tables(), &Options::default(), 0)?;
         if store.version()? == 0 {

@@ -24,10 +24,10 @@ use super::{
 };
 use crate::{
     engine::local::{Backend, Readiness, View, Write},
-    error::{Error, OpenError},
+    error::{OpenError, StoreError},
     key::KeyRange,
     stat::Stat,
-    version::Version,
+    version::StoreVersion,
 };
 
 pub(super) struct Cell {
@@ -67,7 +67,7 @@ impl Cell {
         Ok(Self { shared, version, watermark, settling, space, counters, options })
     }
 
-    fn room(&self) -> Result<Room, Error> {
+    fn room(&self) -> Result<Room, StoreError> {
         self.space.room(self.shared.folder.path(), &self.options)
     }
 
@@ -96,16 +96,16 @@ impl Cell {
         }
     }
 
-    fn reopen(&self) -> Result<(), Error> {
+    fn reopen(&self) -> Result<(), StoreError> {
         let mut slot = self.shared.slot.write().unwrap_or_else(PoisonError::into_inner);
         // Only one store can have the files open, so the old one is closed first.
         slot.store = None;
         slot.opened += 1;
         let tables = self.shared.folder.tables();
-        let io = |error: std::io::Error| Error::Unavailable(error.to_string());
+        let io = |error: std::io::Error| StoreError::Unavailable(error.to_string());
         rewrite_journals(&tables).map_err(io)?;
         let store = Store::open(&tables, &self.options, self.version())
-            .map_err(|error| Error::Unavailable(error.to_string()))?;
+            .map_err(|error| StoreError::Unavailable(error.to_string()))?;
         self.shared.folder.sync_all().map_err(io)?;
         self.version.fetch_max(store.version()?, Ordering::Relaxed);
         store.start_flush()?;
@@ -115,9 +115,9 @@ impl Cell {
         Ok(())
     }
 
-    pub(super) fn disk_use(&self) -> Result<DiskUse, Error> {
+    pub(super) fn disk_use(&self) -> Result<DiskUse, StoreError> {
         let free_bytes = (self.options.free_bytes)(self.shared.folder.path())
-            .map_err(|error| Error::Io(error.to_string()))?;
+            .map_err(|error| StoreError::Io(error.to_string()))?;
         Ok(DiskUse { used_bytes: self.shared.slot().store()?.disk_space()?, free_bytes })
     }
 
@@ -133,15 +133,15 @@ impl Shared {
 }
 
 impl Slot {
-    fn store(&self) -> Result<&Store, Error> {
-        self.store.as_ref().ok_or_else(|| Error::Unavailable("it could not be opened again yet".into()))
+    fn store(&self) -> Result<&Store, StoreError> {
+        self.store.as_ref().ok_or_else(|| StoreError::Unavailable("it could not be opened again yet".into()))
     }
 }
 
 impl Backend for Cell {
     type View = CellView;
 
-    fn version(&self) -> Version {
+    fn version(&self) -> StoreVersion {
         self.version.load(Ordering::Relaxed)
     }
 
@@ -158,7 +158,7 @@ impl Backend for Cell {
         }
     }
 
-    fn apply(&self, version: Version, writes: Vec<Write>) -> Result<(), Error> {
+    fn apply(&self, version: StoreVersion, writes: Vec<Write>) -> Result<(), StoreError> {
         let journal_bytes = batch::bytes_of(&writes);
         self.shared.slot().store()?.apply(version, writes)?;
         self.counters.syncs.add(1);
@@ -187,12 +187,12 @@ impl Backend for Cell {
         self.counters.list()
     }
 
-    fn recover(&self) -> Result<(), Error> {
+    fn recover(&self) -> Result<(), StoreError> {
         // As long as the disk accepts nothing, the old store still serves reads.
         if let Room::None(error) = self.room()? {
             return Err(error);
         }
-        self.shared.folder.probe().map_err(|error| Error::Io(error.to_string()))?;
+        self.shared.folder.probe().map_err(|error| StoreError::Io(error.to_string()))?;
         self.reopen()
     }
 }
@@ -204,18 +204,21 @@ pub(super) struct CellView {
 }
 
 impl CellView {
-    fn read<T>(&self, read: impl FnOnce(&Store, &OpenView) -> Result<T, Error>) -> Result<T, Error> {
+    fn read<T>(
+        &self,
+        read: impl FnOnce(&Store, &OpenView) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         let slot = self.shared.slot();
         let store = slot.store()?;
         match &self.snapshot {
             Some(snapshot) if slot.opened == self.opened => read(store, snapshot),
-            _ => Err(Error::TooOld),
+            _ => Err(StoreError::TooOld),
         }
     }
 }
 
 impl View for CellView {
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, Error> {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         self.read(|store, snapshot| store.get(snapshot, key))
     }
 
@@ -224,7 +227,7 @@ impl View for CellView {
         range: &KeyRange,
         reverse: bool,
         each: &mut dyn FnMut(Bytes, Bytes) -> bool,
-    ) -> Result<(), Error> {
+    ) -> Result<(), StoreError> {
         self.read(|store, snapshot| store.scan(snapshot, range, reverse, each))
     }
 }

@@ -28,7 +28,7 @@ pub use options::{DiskUse, FreeBytes, Options};
 use crate::{
     database::Database,
     engine::local::LocalEngine,
-    error::{Error, OpenError},
+    error::{OpenError, StoreError},
     host::{Host, System},
     interface::Engine,
     retry::RetryPolicy,
@@ -77,7 +77,7 @@ impl Embedded {
 
     /// # Errors
     /// The system does not report the free bytes.
-    pub fn disk_use(&self) -> Result<DiskUse, Error> {
+    pub fn disk_use(&self) -> Result<DiskUse, StoreError> {
         self.cell.disk_use()
     }
 }

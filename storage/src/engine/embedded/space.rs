@@ -15,7 +15,7 @@ use super::{
     options::Options,
     store::{Store, UNMERGED},
 };
-use crate::{clock::instant, error::Error, version::Version};
+use crate::{clock::instant, error::StoreError, version::StoreVersion};
 
 /// The part of the reserve for writes that make room.
 const CLEANUP_PART: u64 = 4;
@@ -27,8 +27,8 @@ const TABLES: u8 = UNMERGED + 2;
 
 pub(super) enum Room {
     All,
-    Cleanup(Error),
-    None(Error),
+    Cleanup(StoreError),
+    None(StoreError),
 }
 
 #[derive(Default)]
@@ -39,11 +39,11 @@ pub(super) struct Space {
 }
 
 impl Space {
-    pub(super) fn room(&self, path: &Path, options: &Options) -> Result<Room, Error> {
-        let free_bytes = (options.free_bytes)(path).map_err(|error| Error::Io(error.to_string()))?;
+    pub(super) fn room(&self, path: &Path, options: &Options) -> Result<Room, StoreError> {
+        let free_bytes = (options.free_bytes)(path).map_err(|error| StoreError::Io(error.to_string()))?;
         let all_bytes = options.disk_reserve_bytes;
         let cleanup_bytes = all_bytes / CLEANUP_PART;
-        let full = |reserve_bytes| Error::DiskFull { free_bytes, reserve_bytes };
+        let full = |reserve_bytes| StoreError::DiskFull { free_bytes, reserve_bytes };
         let room = if free_bytes >= all_bytes {
             Room::All
         } else if free_bytes >= cleanup_bytes {
@@ -78,7 +78,7 @@ impl Space {
         }
     }
 
-    pub(super) fn make_room(&self, store: &Store, version: Version) -> Result<(), Error> {
+    pub(super) fn make_room(&self, store: &Store, version: StoreVersion) -> Result<(), StoreError> {
         let mut made_at = self.made_at.lock().unwrap_or_else(PoisonError::into_inner);
         let now = instant();
         let early = made_at.is_some_and(|made_at| now < made_at + MERGE_EVERY);

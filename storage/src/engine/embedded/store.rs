@@ -22,9 +22,9 @@ use super::{
 };
 use crate::{
     engine::local::Write,
-    error::{Error, OpenError},
+    error::{OpenError, StoreError},
     key::KeyRange,
-    version::Version,
+    version::StoreVersion,
 };
 
 /// Sorts after all keys of users.
@@ -50,7 +50,7 @@ pub(super) struct Store {
 
 impl Store {
     /// `noted` is the last version known to be acknowledged; every version up to it must be there.
-    pub(super) fn open(tables: &Path, options: &Options, noted: Version) -> Result<Self, OpenError> {
+    pub(super) fn open(tables: &Path, options: &Options, noted: StoreVersion) -> Result<Self, OpenError> {
         let folder = tables.parent().unwrap_or(tables);
         let journals = check(tables, noted)?;
         // fjall may panic on damaged tables.
@@ -78,7 +78,7 @@ impl Store {
         Ok(Self { database, keys, versions: Arc::default() })
     }
 
-    fn check_versions(&self, journals: &Found, noted: Version) -> Result<(), String> {
+    fn check_versions(&self, journals: &Found, noted: StoreVersion) -> Result<(), String> {
         if let Some((sequence, version)) = journals.first
             && self.keys.tree.get_highest_persisted_seqno().is_none_or(|persisted| persisted < sequence)
         {
@@ -104,11 +104,11 @@ impl Store {
         self.versions.free(&self.keys) || self.is_working()
     }
 
-    pub(super) fn version(&self) -> Result<Version, Error> {
+    pub(super) fn version(&self) -> Result<StoreVersion, StoreError> {
         version_of(self.get(&self.snapshot(), VERSION_KEY)?.as_deref())
     }
 
-    pub(super) fn get(&self, snapshot: &Snapshot, key: &[u8]) -> Result<Option<Bytes>, Error> {
+    pub(super) fn get(&self, snapshot: &Snapshot, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         let value = snapshot.get(&self.keys, key).map_err(|error| error_of(&error))?;
         Ok(value.map(Bytes::from))
     }
@@ -119,7 +119,7 @@ impl Store {
         range: &KeyRange,
         reverse: bool,
         each: &mut dyn FnMut(Bytes, Bytes) -> bool,
-    ) -> Result<(), Error> {
+    ) -> Result<(), StoreError> {
         let mut keys = snapshot.range::<&[u8], _>(&self.keys, &*range.begin..&*range.end);
         while let Some(item) = if reverse { keys.next_back() } else { keys.next() } {
             let (key, value) = item.into_inner().map_err(|error| error_of(&error))?;
@@ -130,7 +130,7 @@ impl Store {
         Ok(())
     }
 
-    pub(super) fn apply(&self, version: Version, writes: Vec<Write>) -> Result<(), Error> {
+    pub(super) fn apply(&self, version: StoreVersion, writes: Vec<Write>) -> Result<(), StoreError> {
         let mut batch = self.database.batch().durability(Some(PersistMode::SyncData));
         for Write { key, value } in writes {
             match value {
@@ -143,7 +143,7 @@ impl Store {
     }
 
     /// Writes sorted items into an empty store, without a journal.
-    pub(super) fn fill(&self, version: Version, items: &mut Items<'_>) -> Result<(), Error> {
+    pub(super) fn fill(&self, version: StoreVersion, items: &mut Items<'_>) -> Result<(), StoreError> {
         let mut fill = self.keys.start_ingestion().map_err(|error| error_of(&error))?;
         items(&mut |key, value| fill.write(key, value).map_err(|error| error_of(&error)))?;
         let version = Bytes::copy_from_slice(&version.to_be_bytes());
@@ -152,7 +152,7 @@ impl Store {
         self.database.persist(PersistMode::SyncAll).map_err(|error| error_of(&error))
     }
 
-    pub(super) fn failure(&self) -> Option<Error> {
+    pub(super) fn failure(&self) -> Option<StoreError> {
         self.database.persist(PersistMode::Buffer).err().map(|error| error_of(&error))
     }
 
@@ -160,11 +160,11 @@ impl Store {
         self.keys.sealed_memtable_count() > SEALED_MAX || self.keys.l0_table_count() > UNMERGED_MAX
     }
 
-    pub(super) fn start_flush(&self) -> Result<(), Error> {
+    pub(super) fn start_flush(&self) -> Result<(), StoreError> {
         self.keys.rotate_memtable().map(drop).map_err(|error| error_of(&error))
     }
 
-    pub(super) fn make_table(&self, version: Version) -> Result<(), Error> {
+    pub(super) fn make_table(&self, version: StoreVersion) -> Result<(), StoreError> {
         if self.keys.rotate_memtable().map_err(|error| error_of(&error))? {
             return Ok(());
         }
@@ -194,27 +194,29 @@ impl Store {
         counters.merge_micros.set(u64::try_from(micros).unwrap_or(u64::MAX));
     }
 
-    pub(super) fn disk_space(&self) -> Result<u64, Error> {
+    pub(super) fn disk_space(&self) -> Result<u64, StoreError> {
         self.database.disk_space().map_err(|error| error_of(&error))
     }
 }
 
-fn version_of(stored: Option<&[u8]>) -> Result<Version, Error> {
+fn version_of(stored: Option<&[u8]>) -> Result<StoreVersion, StoreError> {
     match stored.map(<[u8; 8]>::try_from) {
         None => Ok(0),
-        Some(Ok(bytes)) => Ok(Version::from_be_bytes(bytes)),
-        Some(Err(_)) => Err(Error::Corrupt("the version has not eight bytes".into())),
+        Some(Ok(bytes)) => Ok(StoreVersion::from_be_bytes(bytes)),
+        Some(Err(_)) => Err(StoreError::Corrupt("the version has not eight bytes".into())),
     }
 }
 
 pub(super) type Items<'a> =
-    dyn FnMut(&mut dyn FnMut(Bytes, Bytes) -> Result<(), Error>) -> Result<(), Error> + 'a;
+    dyn FnMut(&mut dyn FnMut(Bytes, Bytes) -> Result<(), StoreError>) -> Result<(), StoreError> + 'a;
 
-fn error_of(error: &fjall::Error) -> Error {
+fn error_of(error: &fjall::Error) -> StoreError {
     match error {
-        fjall::Error::Io(error) | fjall::Error::Storage(LsmError::Io(error)) => Error::Io(error.to_string()),
-        fjall::Error::Poisoned => Error::Io("an earlier write or sync failed".into()),
-        other => Error::Corrupt(reason_of(other)),
+        fjall::Error::Io(error) | fjall::Error::Storage(LsmError::Io(error)) => {
+            StoreError::Io(error.to_string())
+        }
+        fjall::Error::Poisoned => StoreError::Io("an earlier write or sync failed".into()),
+        other => StoreError::Corrupt(reason_of(other)),
     }
 }
 

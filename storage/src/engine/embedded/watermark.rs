@@ -6,7 +6,7 @@
 
 use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 
-use crate::version::Version;
+use crate::version::StoreVersion;
 
 const NAME: &str = "watermark";
 
@@ -20,7 +20,7 @@ impl Watermark {
     }
 
     /// 0 without a complete note.
-    pub(super) fn read(&self) -> Version {
+    pub(super) fn read(&self) -> StoreVersion {
         let mut bytes = [0; 16];
         let read = self.0.read_exact_at(&mut bytes, 0);
         let noted = u128::from_be_bytes(bytes);
@@ -29,7 +29,7 @@ impl Watermark {
     }
 
     /// A failure does not fail the commit: no promise relies on the note.
-    pub(super) fn note(&self, version: Version) {
+    pub(super) fn note(&self, version: StoreVersion) {
         let noted = u128::from(version) << 64 | u128::from(!version);
         if let Err(error) = self.0.write_all_at(&noted.to_be_bytes(), 0) {
             tracing::debug!(%error, "the last acknowledged version was not noted; nothing is lost");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    error::Error,
+    error::StoreError,
     stat::{Count, stats},
     version::Committed,
 };
@@ -24,7 +24,7 @@ stats! {
 }
 
 impl Counters {
-    pub(super) fn ended(&self, result: &Result<Committed, Error>, took: Duration) {
+    pub(super) fn ended(&self, result: &Result<Committed, StoreError>, took: Duration) {
         self.waiting.subtract(1);
         self.commit_micros.add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
         match result {
@@ -33,12 +33,12 @@ impl Counters {
         }
     }
 
-    pub(super) fn refused(&self, error: &Error) -> &Count {
+    pub(super) fn refused(&self, error: &StoreError) -> &Count {
         match error {
-            Error::Conflict => &self.conflicts,
-            Error::TooOld => &self.too_old,
-            Error::Busy => &self.busy,
-            Error::CommitUnknown => &self.unknown,
+            StoreError::Conflict => &self.conflicts,
+            StoreError::TooOld => &self.too_old,
+            StoreError::Busy => &self.busy,
+            StoreError::CommitUnknown => &self.unknown,
             _ => &self.failed,
         }
     }

@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use ::foundationdb::FdbError;
 
-use crate::{error::Error, limits::PREFIX_BYTES_MAX};
+use crate::{error::StoreError, limits::PREFIX_BYTES_MAX};
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -18,7 +18,7 @@ pub enum ConnectError {
     #[error("a key prefix has 1 to {PREFIX_BYTES_MAX} bytes and does not begin with 0xff")]
     PrefixNotAllowed,
     #[error("the FoundationDB cluster did not answer within {} s", .within.as_secs())]
-    Unreachable { within: Duration, source: Error },
+    Unreachable { within: Duration, source: StoreError },
     #[error("the store in the cluster has format {found}, and this version reads formats up to {known}")]
     NewerFormat { found: u32, known: u32 },
     #[error("the cluster has keys of something else below this prefix")]
@@ -43,33 +43,33 @@ impl From<FdbError> for ConnectError {
 }
 
 /// The error of anything but a commit.
-pub(super) fn of_read(error: FdbError) -> Error {
+pub(super) fn of_read(error: FdbError) -> StoreError {
     match error.code() {
         // Timed out, or the cluster changed to a version that another loaded library speaks.
-        1031 | 1039 => Error::Unavailable(error.message().into()),
+        1031 | 1039 => StoreError::Unavailable(error.message().into()),
         _ => of_both(error),
     }
 }
 
-pub(super) fn of_commit(error: FdbError) -> Error {
+pub(super) fn of_commit(error: FdbError) -> StoreError {
     match error.code() {
         // Cancelled or timed out, which should not happen: the result is unknown.
-        1025 | 1031 | 1101 => Error::CommitUnknown,
-        _ if error.is_maybe_committed() => Error::CommitUnknown,
+        1025 | 1031 | 1101 => StoreError::CommitUnknown,
+        _ if error.is_maybe_committed() => StoreError::CommitUnknown,
         _ => of_both(error),
     }
 }
 
-fn of_both(error: FdbError) -> Error {
+fn of_both(error: FdbError) -> StoreError {
     match error.code() {
-        1007 => Error::TooOld,
-        1020 => Error::Conflict,
-        1025 | 2017 => Error::Used,
-        1036 => Error::Unreadable,
+        1007 => StoreError::TooOld,
+        1020 => StoreError::Conflict,
+        1025 | 2017 => StoreError::Used,
+        1036 => StoreError::Unreadable,
         // Proxies out of memory, and throttling.
-        1042 | 1051 | 1078 | 1213 | 1223 | 1235 => Error::Busy,
-        2101 => Error::TransactionTooLarge,
-        _ if error.is_retryable() => Error::Unavailable(error.message().into()),
-        code => Error::Cluster { code, reason: error.message() },
+        1042 | 1051 | 1078 | 1213 | 1223 | 1235 => StoreError::Busy,
+        2101 => StoreError::TransactionTooLarge,
+        _ if error.is_retryable() => StoreError::Unavailable(error.message().into()),
+        code => StoreError::Cluster { code, reason: error.message() },
     }
 }

@@ -9,7 +9,7 @@ use super::{FoundationDb, error::ConnectError};
 use crate::{
     clock::instant,
     completion::{Completion, block_on},
-    error::Error,
+    error::StoreError,
     interface::Engine,
     key::KeyRange,
     limits::KEY_SPACE_END,
@@ -33,13 +33,15 @@ impl FoundationDb {
             match block_on(self.check_format()) {
                 Ok(checked) => return checked,
                 Err(error) if error.is_retryable() && began.elapsed() < patience => {}
-                Err(Error::Cluster { code, reason }) => return Err(ConnectError::Refused { code, reason }),
+                Err(StoreError::Cluster { code, reason }) => {
+                    return Err(ConnectError::Refused { code, reason });
+                }
                 Err(error) => return Err(ConnectError::Unreachable { within: patience, source: error }),
             }
         }
     }
 
-    async fn check_format(&self) -> Result<Result<(), ConnectError>, Error> {
+    async fn check_format(&self) -> Result<Result<(), ConnectError>, StoreError> {
         let transaction = self.begin();
         if let Some(text) = transaction.get(KEY, Read::Serializable).await? {
             return Ok(known(&text));

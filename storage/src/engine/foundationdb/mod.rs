@@ -64,7 +64,7 @@ struct Shared {
 
 impl FoundationDb {
     /// Opens a store without contacting the cluster, see [`FoundationDb::prepare`]. While the cluster cannot be
-    /// reached, reads end with [`crate::Error::Unavailable`].
+    /// reached, reads end with [`crate::StoreError::Unavailable`].
     ///
     /// # Errors
     /// The cluster file, the prefix or the client library is not usable, or other network settings are in use.

@@ -11,7 +11,7 @@ pub struct ClusterOptions {
     /// Prefix of all keys of this store in the cluster: 1 to [`limits::PREFIX_BYTES_MAX`] bytes, not beginning with
     /// 0xff. No prefix of a store may begin with that of another one. Default `millrace/`.
     pub prefix: Vec<u8>,
-    /// Age of a transaction at which its reads end with [`crate::Error::Unavailable`]. Commits wait. Default
+    /// Age of a transaction at which its reads end with [`crate::StoreError::Unavailable`]. Commits wait. Default
     /// [`limits::TRANSACTION_AGE_MAX`].
     pub read_timeout: Duration,
     /// The id of this process's data center, so that reads go to servers there if the cluster has some; default none.

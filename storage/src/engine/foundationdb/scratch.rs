@@ -9,7 +9,7 @@ use super::{ClusterOptions, ConnectError, FoundationDb};
 use crate::{
     completion::block_on,
     database::Database,
-    error::Error,
+    error::StoreError,
     host::Host,
     interface::{Engine, EngineTransaction},
     key::KeyRange,
@@ -57,7 +57,7 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         let database = self.0.database();
         let clear = database.run(async |tx, _| tx.clear_range(KeyRange::prefix([])));
-        let cleared: Result<(), Error> = block_on(clear);
+        let cleared: Result<(), StoreError> = block_on(clear);
         if let Err(error) = cleared {
             tracing::warn!(%error, "the keys of a test are left in the cluster");
         }

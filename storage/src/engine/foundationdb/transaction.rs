@@ -16,13 +16,13 @@ use super::{Shared, error, task};
 use crate::{
     completion::Completion,
     engine::stamped::{Stamped, StampedKeys},
-    error::Error,
+    error::StoreError,
     interface::EngineTransaction,
     key::{KeyRange, after},
     limits::PAGE_BYTES_MAX,
-    read::{Page, RangeOptions, Read},
+    read::{RangeOptions, RangePage, Read},
     reply::Reply,
-    version::{Committed, Version, Versionstamp},
+    version::{Committed, StoreVersion, Versionstamp},
 };
 
 /// No commit version: the transaction wrote nothing.
@@ -37,8 +37,8 @@ pub(super) struct FdbTransaction {
 
 struct State {
     /// `Err` after the commit, or after a failure.
-    transaction: Result<fdb::Transaction, Error>,
-    version: Option<Version>,
+    transaction: Result<fdb::Transaction, StoreError>,
+    version: Option<StoreVersion>,
     writes: u64,
     stamped: StampedKeys,
 }
@@ -63,7 +63,7 @@ impl FdbTransaction {
         });
     }
 
-    async fn version(&self) -> Result<Version, Error> {
+    async fn version(&self) -> Result<StoreVersion, StoreError> {
         let version = {
             let state = self.lock();
             match state.version {
@@ -72,26 +72,26 @@ impl FdbTransaction {
             }
         };
         let version = version.await.map_err(|failure| self.failed(failure))?;
-        let version = Version::try_from(version).expect("versions are not negative");
+        let version = StoreVersion::try_from(version).expect("versions are not negative");
         self.lock().version = Some(version);
         Ok(version)
     }
 
-    async fn check_readable(&self, range: &KeyRange) -> Result<(), Error> {
+    async fn check_readable(&self, range: &KeyRange) -> Result<(), StoreError> {
         if self.lock().stamped.is_empty() {
             return Ok(());
         }
         let version = self.version().await?;
-        if self.lock().stamped.is_unreadable(range, version) { Err(Error::Unreadable) } else { Ok(()) }
+        if self.lock().stamped.is_unreadable(range, version) { Err(StoreError::Unreadable) } else { Ok(()) }
     }
 
-    fn failed(&self, failure: fdb::FdbError) -> Error {
+    fn failed(&self, failure: fdb::FdbError) -> StoreError {
         self.shared.counters.read_failures.add(1);
         error::of_read(failure)
     }
 
     /// Requests as many rows as one server sends at once; also returns the writes before the request.
-    fn rows(&self, range: &KeyRange, options: RangeOptions) -> Result<(Rows, u64), Error> {
+    fn rows(&self, range: &KeyRange, options: RangeOptions) -> Result<(Rows, u64), StoreError> {
         let (begin, end) = self.shared.space.ends(range);
         let option = RangeOption {
             begin: KeySelector::first_greater_or_equal(begin),
@@ -107,8 +107,13 @@ impl FdbTransaction {
         Ok((Box::pin(rows), state.writes))
     }
 
-    async fn page(&self, mut rows: Rows, range: &KeyRange, options: RangeOptions) -> Result<Page, Error> {
-        let (mut page, mut bytes) = (Page::default(), 0);
+    async fn page(
+        &self,
+        mut rows: Rows,
+        range: &KeyRange,
+        options: RangeOptions,
+    ) -> Result<RangePage, StoreError> {
+        let (mut page, mut bytes) = (RangePage::default(), 0);
         let mut rest = range.clone();
         loop {
             let answer = rows.await.map_err(|failure| self.failed(failure))?;
@@ -149,7 +154,7 @@ fn one_more(options: RangeOptions) -> RangeOptions {
 }
 
 impl State {
-    fn open(&self) -> Result<&fdb::Transaction, Error> {
+    fn open(&self) -> Result<&fdb::Transaction, StoreError> {
         self.transaction.as_ref().map_err(Clone::clone)
     }
 
@@ -165,7 +170,7 @@ impl State {
 
 // A read is under way as soon as the library is called, before it is awaited.
 impl EngineTransaction for FdbTransaction {
-    fn read_version(&self) -> Reply<'_, Version> {
+    fn read_version(&self) -> Reply<'_, StoreVersion> {
         Reply::Later(Box::pin(self.version()))
     }
 
@@ -182,7 +187,7 @@ impl EngineTransaction for FdbTransaction {
         }))
     }
 
-    fn range<'a>(&'a self, range: KeyRange, options: RangeOptions) -> Reply<'a, Page> {
+    fn range<'a>(&'a self, range: KeyRange, options: RangeOptions) -> Reply<'a, RangePage> {
         let rows = self.rows(&range, one_more(options));
         Reply::Later(Box::pin(async move {
             self.check_readable(&range).await?;
@@ -195,7 +200,7 @@ impl EngineTransaction for FdbTransaction {
             }
             let rows = self.rows(&range, options)?.0.await.map_err(|failure| self.failed(failure))?;
             let items = rows.iter().map(|row| self.shared.space.row(row.key(), row.value())).collect();
-            Ok(Page { items, more: rows.more() })
+            Ok(RangePage { items, more: rows.more() })
         }))
     }
 
@@ -239,7 +244,7 @@ impl EngineTransaction for FdbTransaction {
     fn commit(&self, done: Completion) {
         let (open, stamped, writes) = {
             let mut state = self.lock();
-            let open = std::mem::replace(&mut state.transaction, Err(Error::Used));
+            let open = std::mem::replace(&mut state.transaction, Err(StoreError::Used));
             (open, std::mem::take(&mut state.stamped), state.writes)
         };
         let open = match open {
@@ -270,7 +275,7 @@ impl EngineTransaction for FdbTransaction {
     }
 }
 
-async fn commit(open: fdb::Transaction) -> Result<Committed, Error> {
+async fn commit(open: fdb::Transaction) -> Result<Committed, StoreError> {
     // A transaction that has read nothing requests its version now, while nothing else is under way that could take too
     // long.
     open.get_read_version().await.map_err(error::of_read)?;

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use crate::{error::Error, key::KeyRange, stat::Stat, version::Version};
+use crate::{error::StoreError, key::KeyRange, stat::Stat, version::StoreVersion};
 
 /// The state of one key after all commits of a group.
 pub(crate) struct Write {
@@ -15,9 +15,9 @@ pub(crate) struct Write {
 pub(crate) enum Readiness {
     Ready,
     Behind,
-    Low(Error),
-    Refuse(Error),
-    Failed(Error),
+    Low(StoreError),
+    Refuse(StoreError),
+    Failed(StoreError),
 }
 
 /// Only the commit thread writes.
@@ -25,7 +25,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
     type View: View;
 
     /// The last applied version, also of an earlier process.
-    fn version(&self) -> Version;
+    fn version(&self) -> StoreVersion;
 
     fn view(&self) -> Self::View;
 
@@ -35,7 +35,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
 
     /// Makes the writes, whose keys are distinct, durable together, then visible to new views. After an error nobody knows
     /// whether they are durable, and the backend must recover.
-    fn apply(&self, version: Version, writes: Vec<Write>) -> Result<(), Error>;
+    fn apply(&self, version: StoreVersion, writes: Vec<Write>) -> Result<(), StoreError>;
 
     /// Frees data that only closed views have read. True when some of it can be freed later, without another write.
     fn free(&self) -> bool {
@@ -46,14 +46,14 @@ pub(crate) trait Backend: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Older views may answer [`Error::TooOld`] afterwards.
-    fn recover(&self) -> Result<(), Error> {
+    /// Older views may answer [`StoreError::TooOld`] afterwards.
+    fn recover(&self) -> Result<(), StoreError> {
         Ok(())
     }
 }
 
 pub(crate) trait View: Send + Sync + 'static {
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, Error>;
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError>;
 
     /// Calls `each` in key order, until it returns false.
     fn scan(
@@ -61,5 +61,5 @@ pub(crate) trait View: Send + Sync + 'static {
         range: &KeyRange,
         reverse: bool,
         each: &mut dyn FnMut(Bytes, Bytes) -> bool,
-    ) -> Result<(), Error>;
+    ) -> Result<(), StoreError>;
 }

@@ -11,7 +11,7 @@ use crate::{
         stamped::{Stamped, StampedKeys},
     },
     key::KeyRange,
-    version::Version,
+    version::StoreVersion,
 };
 
 #[derive(Clone)]
@@ -81,7 +81,7 @@ impl Buffer {
         &self.cleared
     }
 
-    pub(super) fn is_unreadable(&mut self, range: &KeyRange, read_version: Version) -> bool {
+    pub(super) fn is_unreadable(&mut self, range: &KeyRange, read_version: StoreVersion) -> bool {
         self.stamped.is_unreadable(range, read_version)
     }
 

@@ -15,8 +15,8 @@ use super::{
 };
 use crate::{
     clock::instant,
-    error::Error,
-    version::{Version, Versionstamp},
+    error::StoreError,
+    version::{StoreVersion, Versionstamp},
 };
 
 /// Time between two attempts to recover from a failure, and between two checks for free space.
@@ -31,7 +31,7 @@ const BEHIND_PAUSE: Duration = Duration::from_millis(2);
 pub(super) struct Committer<B: Backend> {
     shared: Arc<Shared<B>>,
     known: Known,
-    version: Version,
+    version: StoreVersion,
     failure: Option<Failure>,
     /// The backend refused a write, and is asked again even without new transactions because it may be making room.
     short: bool,
@@ -40,7 +40,7 @@ pub(super) struct Committer<B: Backend> {
 }
 
 struct Failure {
-    error: Error,
+    error: StoreError,
     retry_at: Instant,
 }
 
@@ -159,7 +159,7 @@ impl<B: Backend> Committer<B> {
                 self.unfreed = true;
             }
             Err(error) => {
-                self.shared.report(accepted, &Err(Error::CommitUnknown));
+                self.shared.report(accepted, &Err(StoreError::CommitUnknown));
                 self.fail(error);
             }
         }
@@ -170,13 +170,13 @@ impl<B: Backend> Committer<B> {
         self.known.resolver.forget_until(oldest);
     }
 
-    fn fail(&mut self, error: Error) {
+    fn fail(&mut self, error: StoreError) {
         tracing::error!(%error, "the store failed: writes are refused until it has recovered");
         self.shared.counters.failures.add(1);
         self.fail_again(error);
     }
 
-    fn fail_again(&mut self, error: Error) {
+    fn fail_again(&mut self, error: StoreError) {
         self.failure = Some(Failure { error, retry_at: instant() + RECOVER_EVERY });
     }
 
@@ -202,6 +202,6 @@ struct End<'a, B: Backend>(&'a Shared<B>);
 impl<B: Backend> Drop for End<'_, B> {
     fn drop(&mut self) {
         self.0.queue.close();
-        self.0.refuse(self.0.queue.take_all(), &Error::Closed);
+        self.0.refuse(self.0.queue.take_all(), &StoreError::Closed);
     }
 }

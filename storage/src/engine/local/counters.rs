@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::backend::Write;
 use crate::{
-    error::Error,
+    error::StoreError,
     stat::{Count, stats},
 };
 
@@ -59,13 +59,13 @@ impl Counters {
         self.last_commit_micros.set(micros(took));
     }
 
-    pub(super) fn refused(&self, error: &Error) -> &Count {
+    pub(super) fn refused(&self, error: &StoreError) -> &Count {
         match error {
-            Error::Conflict => &self.conflicts,
-            Error::TooOld => &self.too_old,
-            Error::DiskFull { .. } => &self.disk_full,
-            Error::Busy => &self.busy,
-            Error::CommitUnknown => &self.unknown,
+            StoreError::Conflict => &self.conflicts,
+            StoreError::TooOld => &self.too_old,
+            StoreError::DiskFull { .. } => &self.disk_full,
+            StoreError::Busy => &self.busy,
+            StoreError::CommitUnknown => &self.unknown,
             _ => &self.failed,
         }
     }

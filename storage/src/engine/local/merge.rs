@@ -8,10 +8,10 @@ use super::{
 };
 use crate::{
     engine::range_set::RangeSet,
-    error::Error,
+    error::StoreError,
     key::KeyRange,
     limits::PAGE_BYTES_MAX,
-    read::{KeyValue, Page, RangeOptions},
+    read::{KeyValue, RangeOptions, RangePage},
 };
 
 /// A transaction's own writes, copied so that no lock is held while the store is read.
@@ -38,8 +38,8 @@ pub(super) fn page(
     range: &KeyRange,
     options: RangeOptions,
     layer: Option<Layer>,
-) -> Result<Page, Error> {
-    let mut page = Builder { page: Page::default(), limit: options.limit, bytes: 0 };
+) -> Result<RangePage, StoreError> {
+    let mut page = Builder { page: RangePage::default(), limit: options.limit, bytes: 0 };
     let Some(layer) = layer else {
         view.scan(range, options.reverse, &mut |key, value| page.push(key, value))?;
         return Ok(page.page);
@@ -67,7 +67,7 @@ pub(super) fn page(
 }
 
 struct Builder {
-    page: Page,
+    page: RangePage,
     limit: usize,
     bytes: usize,
 }

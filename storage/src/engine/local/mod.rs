@@ -33,10 +33,10 @@ use transaction::LocalTransaction;
 
 use crate::{
     completion::Completion,
-    error::Error,
+    error::StoreError,
     interface::{Engine, EngineTransaction},
     stat::Stat,
-    version::{Committed, Version, Versionstamp},
+    version::{Committed, StoreVersion, Versionstamp},
 };
 
 /// An engine over a backend; dropping it ends its thread after all queued transactions.
@@ -55,7 +55,7 @@ struct Shared<B: Backend> {
 type Accepted = (Versionstamp, Completion);
 
 impl<B: Backend> Shared<B> {
-    fn report(&self, accepted: Vec<Accepted>, result: &Result<(), Error>) {
+    fn report(&self, accepted: Vec<Accepted>, result: &Result<(), StoreError>) {
         if let Err(error) = result {
             self.counters.refused(error).add(accepted.len() as u64);
         }
@@ -65,7 +65,7 @@ impl<B: Backend> Shared<B> {
         }
     }
 
-    fn refuse(&self, group: impl IntoIterator<Item = Request>, error: &Error) {
+    fn refuse(&self, group: impl IntoIterator<Item = Request>, error: &StoreError) {
         let count = self.counters.refused(error);
         for request in group {
             count.add(1);
@@ -84,7 +84,7 @@ impl<B: Backend> LocalEngine<B> {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    pub(crate) fn snapshot(&self) -> (Version, impl View + use<B>) {
+    pub(crate) fn snapshot(&self) -> (StoreVersion, impl View + use<B>) {
         let snapshot = self.shared.snapshots.current();
         (snapshot.version, snapshot)
     }

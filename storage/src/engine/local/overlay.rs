@@ -13,9 +13,9 @@ use super::{
     sums::Sums,
 };
 use crate::{
-    error::Error,
+    error::StoreError,
     key::KeyRange,
-    version::{Version, Versionstamp},
+    version::{StoreVersion, Versionstamp},
 };
 
 /// The memory of the commit thread across groups: recent writes for conflict checks, cleared ranges and sums of counters.
@@ -26,7 +26,7 @@ pub(super) struct Known {
 }
 
 impl Known {
-    pub(super) fn new(version: Version) -> Self {
+    pub(super) fn new(version: StoreVersion) -> Self {
         Self { resolver: Resolver::new(version), emptied: Emptied::default(), sums: Sums::default() }
     }
 
@@ -34,17 +34,17 @@ impl Known {
         (self.emptied, self.sums) = Default::default();
     }
 
-    pub(super) fn check(&self, request: &Request) -> Result<(), Error> {
+    pub(super) fn check(&self, request: &Request) -> Result<(), StoreError> {
         request.base.as_ref().map_or(Ok(()), |base| self.resolver.check(base.version, &request.reads))
     }
 
-    pub(super) fn wrote(&mut self, version: Version, ranges: &[KeyRange]) {
+    pub(super) fn wrote(&mut self, version: StoreVersion, ranges: &[KeyRange]) {
         for range in ranges {
             self.resolver.wrote_range(version, range);
         }
     }
 
-    fn wrote_key(&mut self, version: Version, key: &Bytes) {
+    fn wrote_key(&mut self, version: StoreVersion, key: &Bytes) {
         self.resolver.wrote_key(version, key.clone());
         self.emptied.wrote(key);
     }
@@ -52,7 +52,7 @@ impl Known {
 
 pub(super) struct Overlay<'a, V> {
     view: &'a V,
-    version: Version,
+    version: StoreVersion,
     /// Keys with a stamp of this group. They are new and distinct, so they stay unsorted until a cleared range may
     /// contain some of them.
     appended: Vec<(Bytes, Bytes)>,
@@ -62,7 +62,7 @@ pub(super) struct Overlay<'a, V> {
 }
 
 impl<'a, V: View> Overlay<'a, V> {
-    pub(super) fn new(view: &'a V, version: Version) -> Self {
+    pub(super) fn new(view: &'a V, version: StoreVersion) -> Self {
         Self { view, version, appended: Vec::new(), keys: BTreeMap::new(), in_order: false }
     }
 
@@ -71,7 +71,7 @@ impl<'a, V: View> Overlay<'a, V> {
         mutations: Vec<Mutation>,
         stamp: Versionstamp,
         known: &mut Known,
-    ) -> Result<(), Error> {
+    ) -> Result<(), StoreError> {
         for mutation in mutations {
             match mutation {
                 Mutation::Set(key, value) => self.write(key, Some(value), known),
@@ -111,7 +111,7 @@ impl<'a, V: View> Overlay<'a, V> {
         self.keys.insert(key, value);
     }
 
-    fn get(&self, key: &Bytes) -> Result<Option<Bytes>, Error> {
+    fn get(&self, key: &Bytes) -> Result<Option<Bytes>, StoreError> {
         match self.keys.get(key) {
             Some(value) => Ok(value.clone()),
             None => self.view.get(key),
@@ -119,7 +119,7 @@ impl<'a, V: View> Overlay<'a, V> {
     }
 
     /// Each key becomes a deletion of its own, because the backend has no deletion of ranges.
-    fn clear_range(&mut self, range: &KeyRange, emptied: &mut Emptied) -> Result<(), Error> {
+    fn clear_range(&mut self, range: &KeyRange, emptied: &mut Emptied) -> Result<(), StoreError> {
         if !self.in_order {
             self.in_order = true;
             self.keys.extend(self.appended.drain(..).map(|(key, value)| (key, Some(value))));

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::request::Request;
-use crate::error::Error;
+use crate::error::StoreError;
 
 /// Most queued bytes of writes; beyond it commits are refused as busy, which bounds memory when the disk is slower than
 /// the writers.
@@ -34,11 +34,11 @@ struct State {
 }
 
 impl Queue {
-    pub(super) fn push(&self, request: Request) -> Result<(), Error> {
+    pub(super) fn push(&self, request: Request) -> Result<(), StoreError> {
         let mut state = self.lock();
         let full = state.bytes >= WAITING_BYTES_MAX || state.waiting.len() >= WAITING_MAX;
         if full || state.closed {
-            let error = if state.closed { Error::Closed } else { Error::Busy };
+            let error = if state.closed { StoreError::Closed } else { StoreError::Busy };
             drop(state);
             request.done.complete(Err(error.clone()));
             return Err(error);

@@ -4,7 +4,7 @@ use std::{any::Any, sync::Arc};
 
 use bytes::Bytes;
 
-use crate::{completion::Completion, engine::stamped::Stamped, key::KeyRange, version::Version};
+use crate::{completion::Completion, engine::stamped::Stamped, key::KeyRange, version::StoreVersion};
 
 pub(super) struct Request {
     /// `None` when nothing was read.
@@ -22,7 +22,7 @@ pub(super) struct Request {
 /// The state that a transaction read. It is held until the check, because the resolver remembers the writes since the
 /// oldest state in use.
 pub(super) struct Base {
-    pub(super) version: Version,
+    pub(super) version: StoreVersion,
     pub(super) _held: Arc<dyn Any + Send + Sync>,
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 
-use crate::{error::Error, key::KeyRange, version::Version};
+use crate::{error::StoreError, key::KeyRange, version::StoreVersion};
 
 /// Most remembered writes, about 100 bytes each, which bounds memory while a transaction stays open under load. Beyond it the
 /// oldest generation is forgotten, and transactions that read before its last write are too old.
@@ -17,7 +17,7 @@ const GENERATION_WRITES: usize = 8_192;
 
 pub(super) struct Resolver {
     /// A transaction that read before this version is too old, because later writes were forgotten.
-    floor: Version,
+    floor: StoreVersion,
     generations: VecDeque<Generation>,
     writes_max: usize,
 }
@@ -25,37 +25,37 @@ pub(super) struct Resolver {
 /// Writes of successive versions, which are forgotten together.
 #[derive(Default)]
 struct Generation {
-    newest: Version,
-    keys: BTreeMap<Bytes, Version>,
+    newest: StoreVersion,
+    keys: BTreeMap<Bytes, StoreVersion>,
     ranges: Steps,
 }
 
 impl Resolver {
-    pub(super) fn new(floor: Version) -> Self {
+    pub(super) fn new(floor: StoreVersion) -> Self {
         Self { floor, generations: VecDeque::new(), writes_max: WRITES_MAX }
     }
 
-    pub(super) fn check(&self, since: Version, reads: &[KeyRange]) -> Result<(), Error> {
+    pub(super) fn check(&self, since: StoreVersion, reads: &[KeyRange]) -> Result<(), StoreError> {
         if since < self.floor {
-            return Err(Error::TooOld);
+            return Err(StoreError::TooOld);
         }
         let recent = || self.generations.iter().rev().take_while(|generation| generation.newest > since);
         let changed = reads.iter().any(|range| recent().any(|generation| generation.has_newer(since, range)));
-        if changed { Err(Error::Conflict) } else { Ok(()) }
+        if changed { Err(StoreError::Conflict) } else { Ok(()) }
     }
 
-    pub(super) fn wrote_key(&mut self, version: Version, key: Bytes) {
+    pub(super) fn wrote_key(&mut self, version: StoreVersion, key: Bytes) {
         self.generation(version).keys.insert(key, version);
     }
 
-    pub(super) fn wrote_range(&mut self, version: Version, range: &KeyRange) {
+    pub(super) fn wrote_range(&mut self, version: StoreVersion, range: &KeyRange) {
         if !range.is_empty() {
             self.generation(version).ranges.raise(range, version);
         }
     }
 
     /// Every open or future transaction must read at `oldest` or later.
-    pub(super) fn forget_until(&mut self, oldest: Version) {
+    pub(super) fn forget_until(&mut self, oldest: StoreVersion) {
         while self.generations.front().is_some_and(|generation| generation.newest <= oldest) {
             self.generations.pop_front();
         }
@@ -70,7 +70,7 @@ impl Resolver {
         self.generations.iter().map(Generation::len).sum()
     }
 
-    fn generation(&mut self, version: Version) -> &mut Generation {
+    fn generation(&mut self, version: StoreVersion) -> &mut Generation {
         if self.generations.back().is_none_or(|last| last.len() >= GENERATION_WRITES && last.newest < version)
         {
             self.generations.push_back(Generation::default());
@@ -87,7 +87,7 @@ impl Generation {
         self.keys.len() + self.ranges.0.len()
     }
 
-    fn has_newer(&self, since: Version, range: &KeyRange) -> bool {
+    fn has_newer(&self, since: StoreVersion, range: &KeyRange) -> bool {
         let mut keys = self.keys.range::<Bytes, _>(&range.begin..&range.end);
         keys.any(|(_, version)| *version > since) || self.ranges.has_newer(since, range)
     }
@@ -95,14 +95,14 @@ impl Generation {
 
 /// Written and cleared ranges: each version holds from its key up to the next key in the map.
 #[derive(Default)]
-struct Steps(BTreeMap<Bytes, Version>);
+struct Steps(BTreeMap<Bytes, StoreVersion>);
 
 impl Steps {
-    fn at(&self, key: &Bytes) -> Version {
+    fn at(&self, key: &Bytes) -> StoreVersion {
         self.0.range::<Bytes, _>(..=key).next_back().map_or(0, |(_, version)| *version)
     }
 
-    fn raise(&mut self, range: &KeyRange, version: Version) {
+    fn raise(&mut self, range: &KeyRange, version: StoreVersion) {
         let behind = self.at(&range.end);
         let inside: Vec<Bytes> =
             self.0.range::<Bytes, _>(&range.begin..&range.end).map(|(key, _)| key.clone()).collect();
@@ -113,7 +113,7 @@ impl Steps {
         self.0.entry(range.end.clone()).or_insert(behind);
     }
 
-    fn has_newer(&self, since: Version, range: &KeyRange) -> bool {
+    fn has_newer(&self, since: StoreVersion, range: &KeyRange) -> bool {
         if self.0.is_empty() {
             return false;
         }
@@ -163,7 +163,7 @@ mod tests {
         resolver.forget_until(20_000);
         assert!(resolver.len() <= 20_000 + GENERATION_WRITES, "{}", resolver.len());
         let all = [KeyRange::new([0], [1])];
-        assert_eq!(resolver.check(20_000, &all), Err(Error::Conflict));
+        assert_eq!(resolver.check(20_000, &all), Err(StoreError::Conflict));
         assert_eq!(resolver.check(40_000, &all), Ok(()));
         resolver.forget_until(40_000);
         assert_eq!(resolver.len(), 0);
@@ -177,7 +177,7 @@ mod tests {
             resolver.forget_until(0);
             assert!(resolver.generations.len() <= 4);
         }
-        assert_eq!(resolver.check(50_000, &[range("x", "y")]), Err(Error::TooOld));
+        assert_eq!(resolver.check(50_000, &[range("x", "y")]), Err(StoreError::TooOld));
         assert_eq!(resolver.check(99_000, &[range("x", "y")]), Ok(()));
     }
 }

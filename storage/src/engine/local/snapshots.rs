@@ -6,15 +6,15 @@ use std::{
 use bytes::Bytes;
 
 use super::backend::View;
-use crate::{error::Error, key::KeyRange, version::Version};
+use crate::{error::StoreError, key::KeyRange, version::StoreVersion};
 
 pub(super) struct Snapshot<V> {
-    pub(super) version: Version,
+    pub(super) version: StoreVersion,
     pub(super) view: V,
 }
 
 impl<V: View> View for Arc<Snapshot<V>> {
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, Error> {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         self.view.get(key)
     }
 
@@ -23,7 +23,7 @@ impl<V: View> View for Arc<Snapshot<V>> {
         range: &KeyRange,
         reverse: bool,
         each: &mut dyn FnMut(Bytes, Bytes) -> bool,
-    ) -> Result<(), Error> {
+    ) -> Result<(), StoreError> {
         self.view.scan(range, reverse, each)
     }
 }
@@ -33,11 +33,11 @@ pub(super) struct Snapshots<V>(Mutex<State<V>>);
 
 struct State<V> {
     current: Arc<Snapshot<V>>,
-    older: VecDeque<(Version, Weak<Snapshot<V>>)>,
+    older: VecDeque<(StoreVersion, Weak<Snapshot<V>>)>,
 }
 
 impl<V> Snapshots<V> {
-    pub(super) fn new(version: Version, view: V) -> Self {
+    pub(super) fn new(version: StoreVersion, view: V) -> Self {
         let current = Arc::new(Snapshot { version, view });
         Self(Mutex::new(State { current, older: VecDeque::new() }))
     }
@@ -47,7 +47,7 @@ impl<V> Snapshots<V> {
     }
 
     /// Returns the oldest version in use.
-    pub(super) fn publish(&self, version: Version, view: V) -> Version {
+    pub(super) fn publish(&self, version: StoreVersion, view: V) -> StoreVersion {
         let next = Arc::new(Snapshot { version, view });
         let mut state = self.lock();
         let last = std::mem::replace(&mut state.current, next);

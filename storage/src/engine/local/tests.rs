@@ -11,12 +11,12 @@ use super::{Backend, LocalEngine, Readiness, View, Write};
 use crate::{
     completion::{Commit, block_on},
     database::{Attempt, Database},
-    error::Error,
+    error::StoreError,
     host::System,
     key::KeyRange,
     retry::RetryPolicy,
     transaction::Transaction,
-    version::Version,
+    version::StoreVersion,
 };
 
 /// Keeps no keys; counts what is applied.
@@ -40,11 +40,11 @@ struct State {
 struct Nothing;
 
 impl View for Nothing {
-    fn get(&self, _: &[u8]) -> Result<Option<Bytes>, Error> {
+    fn get(&self, _: &[u8]) -> Result<Option<Bytes>, StoreError> {
         Ok(None)
     }
 
-    fn scan(&self, _: &KeyRange, _: bool, _: &mut dyn FnMut(Bytes, Bytes) -> bool) -> Result<(), Error> {
+    fn scan(&self, _: &KeyRange, _: bool, _: &mut dyn FnMut(Bytes, Bytes) -> bool) -> Result<(), StoreError> {
         Ok(())
     }
 }
@@ -68,7 +68,7 @@ impl Gate {
 impl Backend for Gate {
     type View = Nothing;
 
-    fn version(&self) -> Version {
+    fn version(&self) -> StoreVersion {
         self.version.load(Ordering::Relaxed)
     }
 
@@ -77,20 +77,20 @@ impl Backend for Gate {
     }
 
     fn readiness(&self) -> Readiness {
-        let refused = Error::DiskFull { free_bytes: 1, reserve_bytes: 2 };
+        let refused = StoreError::DiskFull { free_bytes: 1, reserve_bytes: 2 };
         if self.lock().refusing { Readiness::Refuse(refused) } else { Readiness::Ready }
     }
 
-    fn apply(&self, version: Version, writes: Vec<Write>) -> Result<(), Error> {
+    fn apply(&self, version: StoreVersion, writes: Vec<Write>) -> Result<(), StoreError> {
         self.change(|state| state.groups.push(writes.len()));
         let state = self.changed.wait_while(self.lock(), |state| state.closed).unwrap();
         self.version.store(version, Ordering::Relaxed);
-        if state.broken { Err(Error::Io("broken".into())) } else { Ok(()) }
+        if state.broken { Err(StoreError::Io("broken".into())) } else { Ok(()) }
     }
 
-    fn recover(&self) -> Result<(), Error> {
+    fn recover(&self) -> Result<(), StoreError> {
         self.recoveries.fetch_add(1, Ordering::Relaxed);
-        if self.lock().broken { Err(Error::Io("still broken".into())) } else { Ok(()) }
+        if self.lock().broken { Err(StoreError::Io("still broken".into())) } else { Ok(()) }
     }
 }
 
@@ -135,7 +135,7 @@ fn what_waits_is_bounded() {
     gate.wait_for_groups(1);
     // 100,000 bytes each: 64 MiB and one more are accepted, and the rest is refused at once.
     commits.extend((0..700).map(|_| writer(&database, 100_000).commit()));
-    assert_eq!(block_on(commits.pop().unwrap()), Err(Error::Busy));
+    assert_eq!(block_on(commits.pop().unwrap()), Err(StoreError::Busy));
     gate.change(|state| state.closed = false);
     let taken = commits.into_iter().map(block_on).filter(Result::is_ok).count();
     assert!((665..680).contains(&taken), "{taken}");
@@ -147,8 +147,8 @@ fn what_waits_is_bounded() {
 fn after_a_failure_writes_are_refused_until_it_recovered() {
     let (gate, database) = start();
     gate.change(|state| state.broken = true);
-    assert_eq!(block_on(writer(&database, 1).commit()), Err(Error::CommitUnknown));
-    assert_eq!(block_on(writer(&database, 1).commit()), Err(Error::Io("broken".into())));
+    assert_eq!(block_on(writer(&database, 1).commit()), Err(StoreError::CommitUnknown));
+    assert_eq!(block_on(writer(&database, 1).commit()), Err(StoreError::Io("broken".into())));
     let old = begin(&database);
     assert_eq!(block_on(old.get("k", Default::default())), Ok(None), "reads go on");
     gate.change(|state| state.broken = false);
@@ -159,7 +159,7 @@ fn after_a_failure_writes_are_refused_until_it_recovered() {
     assert!(gate.recoveries.load(Ordering::Relaxed) > 0);
     // Earlier reads cannot be checked any more.
     old.set("k", "v").unwrap();
-    assert_eq!(block_on(old.commit()), Err(Error::TooOld));
+    assert_eq!(block_on(old.commit()), Err(StoreError::TooOld));
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn the_body_is_told_that_an_attempt_may_have_committed() {
     let (gate, database) = start();
     gate.change(|state| state.broken = true);
     let mut attempts: Vec<Attempt> = Vec::new();
-    let result: Result<(), Error> = block_on(database.run(|transaction, attempt| {
+    let result: Result<(), StoreError> = block_on(database.run(|transaction, attempt| {
         attempts.push(attempt);
         async move {
             match attempt.maybe_committed {
@@ -186,7 +186,7 @@ fn a_refusal_ends_with_its_reason() {
     let (gate, database) = start();
     gate.change(|state| state.refusing = true);
     let refused = block_on(writer(&database, 1).commit());
-    assert_eq!(refused, Err(Error::DiskFull { free_bytes: 1, reserve_bytes: 2 }));
+    assert_eq!(refused, Err(StoreError::DiskFull { free_bytes: 1, reserve_bytes: 2 }));
     gate.change(|state| state.refusing = false);
     assert!(block_on(writer(&database, 1).commit()).is_ok());
     assert_eq!(gate.recoveries.load(Ordering::Relaxed), 0);
@@ -203,5 +203,5 @@ fn what_waits_when_the_store_is_closed_is_committed() {
     for commit in commits {
         block_on(commit).unwrap();
     }
-    assert_eq!(block_on(late.commit()), Err(Error::Closed));
+    assert_eq!(block_on(late.commit()), Err(StoreError::Closed));
 }

@@ -15,12 +15,12 @@ use super::{
 use crate::{
     completion::Completion,
     engine::stamped::Stamped,
-    error::Error,
+    error::StoreError,
     interface::{EngineTransaction, TransactionOption},
     key::KeyRange,
-    read::{Page, RangeOptions, Read},
+    read::{RangeOptions, RangePage, Read},
     reply::Reply,
-    version::{Committed, Version},
+    version::{Committed, StoreVersion},
 };
 
 pub(super) struct LocalTransaction<B: Backend> {
@@ -56,12 +56,12 @@ impl<B: Backend> LocalTransaction<B> {
         state.snapshot.get_or_insert_with(|| self.shared.snapshots.current()).clone()
     }
 
-    fn read_key(&self, key: &[u8], read: Read) -> Result<Option<Bytes>, Error> {
+    fn read_key(&self, key: &[u8], read: Read) -> Result<Option<Bytes>, StoreError> {
         let mut state = self.lock();
         let snapshot = self.snapshot(&mut state);
         let range = KeyRange::key(key);
         if state.buffer.is_unreadable(&range, snapshot.version) {
-            return Err(Error::Unreadable);
+            return Err(StoreError::Unreadable);
         }
         let addend = match state.buffer.seen(key) {
             Some(Op::Set(value)) => return Ok(Some(value)),
@@ -80,11 +80,11 @@ impl<B: Backend> LocalTransaction<B> {
         })
     }
 
-    fn read_range(&self, range: &KeyRange, options: RangeOptions) -> Result<Page, Error> {
+    fn read_range(&self, range: &KeyRange, options: RangeOptions) -> Result<RangePage, StoreError> {
         let mut state = self.lock();
         let snapshot = self.snapshot(&mut state);
         if state.buffer.is_unreadable(range, snapshot.version) {
-            return Err(Error::Unreadable);
+            return Err(StoreError::Unreadable);
         }
         let layer = Layer::of(&state.buffer, range, options.reverse);
         drop(state);
@@ -97,7 +97,7 @@ impl<B: Backend> LocalTransaction<B> {
 }
 
 impl<B: Backend> EngineTransaction for LocalTransaction<B> {
-    fn read_version(&self) -> Reply<'_, Version> {
+    fn read_version(&self) -> Reply<'_, StoreVersion> {
         let version = self.snapshot(&mut self.lock()).version;
         Reply::ready(Ok(version))
     }
@@ -106,7 +106,7 @@ impl<B: Backend> EngineTransaction for LocalTransaction<B> {
         Reply::ready(self.read_key(key, read))
     }
 
-    fn range<'a>(&'a self, range: KeyRange, options: RangeOptions) -> Reply<'a, Page> {
+    fn range<'a>(&'a self, range: KeyRange, options: RangeOptions) -> Reply<'a, RangePage> {
         Reply::ready(self.read_range(&range, options))
     }
 

@@ -10,7 +10,7 @@ use super::table::part;
 use crate::{
     engine::{embedded::store::VERSION_KEY, local::Write},
     limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX},
-    version::Version,
+    version::StoreVersion,
 };
 
 const START: u8 = 1;
@@ -33,14 +33,14 @@ const END_BYTES: usize = 1 + 8 + TRAILER.len();
 
 pub(super) struct Batch {
     pub(super) sequence: u64,
-    pub(super) version: Option<Version>,
+    pub(super) version: Option<StoreVersion>,
     pub(super) length: u64,
 }
 
 pub(in super::super) fn bytes_of(writes: &[Write]) -> u64 {
     let value = |write: &Write| write.value.as_ref().map_or(0, Bytes::len);
     let items: usize = writes.iter().map(|write| ITEM_BYTES + write.key.len() + value(write)).sum();
-    (START_BYTES + items + ITEM_BYTES + VERSION_KEY.len() + size_of::<Version>() + END_BYTES) as u64
+    (START_BYTES + items + ITEM_BYTES + VERSION_KEY.len() + size_of::<StoreVersion>() + END_BYTES) as u64
 }
 
 pub(super) fn read(from: &mut impl Read, scratch: &mut Vec<u8>) -> io::Result<Option<Batch>> {
@@ -61,10 +61,10 @@ pub(super) fn find(bytes: &[u8], sequence_after: u64) -> bool {
 }
 
 /// The version that an incomplete batch would have produced, as far as it can be read.
-pub(super) fn version_in(bytes: &[u8]) -> Option<Version> {
+pub(super) fn version_in(bytes: &[u8]) -> Option<StoreVersion> {
     let at = bytes.windows(VERSION_KEY.len()).rposition(|window| window == VERSION_KEY)?;
     let version = bytes.get(at + VERSION_KEY.len()..)?.first_chunk()?;
-    Some(Version::from_be_bytes(*version))
+    Some(StoreVersion::from_be_bytes(*version))
 }
 
 fn parse(from: &mut impl Read, scratch: &mut Vec<u8>) -> io::Result<Option<Batch>> {
@@ -93,7 +93,7 @@ fn parse(from: &mut impl Read, scratch: &mut Vec<u8>) -> io::Result<Option<Batch
         hasher.update(scratch);
         batch.length += (ITEM_BYTES + key + value) as u64;
         if head[1] == VALUE && scratch[..key] == *VERSION_KEY {
-            batch.version = scratch[key..].try_into().ok().map(Version::from_be_bytes);
+            batch.version = scratch[key..].try_into().ok().map(StoreVersion::from_be_bytes);
         }
     }
     let mut end = [0; END_BYTES];

@@ -14,7 +14,7 @@ use super::{
     batch::{self, Batch},
     damaged,
 };
-use crate::version::Version;
+use crate::version::StoreVersion;
 
 /// Higher numbers are newer, and the newest is written to.
 pub(super) struct File {
@@ -25,10 +25,10 @@ pub(super) struct File {
 #[derive(Default)]
 pub(in super::super) struct Found {
     /// Sequence number and version of the first batch.
-    pub(in super::super) first: Option<(u64, Version)>,
+    pub(in super::super) first: Option<(u64, StoreVersion)>,
     sequence: u64,
     /// 0 without a batch.
-    pub(in super::super) version: Version,
+    pub(in super::super) version: StoreVersion,
 }
 
 impl Found {
@@ -77,7 +77,7 @@ pub(super) fn are_blank(journals: &[File]) -> Result<bool, Fault> {
 
 /// Reads all journals in order, and cuts off an incomplete last write. `noted` is the last version known to have been
 /// acknowledged: damage to a commit up to it is an error.
-pub(super) fn check(journals: &[File], noted: Version) -> Result<Found, Fault> {
+pub(super) fn check(journals: &[File], noted: StoreVersion) -> Result<Found, Fault> {
     let mut read = Found::default();
     for (index, journal) in journals.iter().enumerate() {
         if let Some(next) = journals.get(index + 1)

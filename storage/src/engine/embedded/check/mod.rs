@@ -20,7 +20,7 @@ pub(super) use journal::Found;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::folder::{corrupt, refused};
-use crate::{error::OpenError, version::Version};
+use crate::{error::OpenError, version::StoreVersion};
 
 const MARKER: &str = "version";
 const MARKER_BYTES: &[u8] = b"FJL\x03";
@@ -37,7 +37,7 @@ enum Fault {
 }
 
 /// `noted` is the last version known to have been acknowledged, 0 when none is.
-pub(super) fn check(tables: &Path, noted: Version) -> Result<Found, OpenError> {
+pub(super) fn check(tables: &Path, noted: StoreVersion) -> Result<Found, OpenError> {
     let folder = tables.parent().unwrap_or(tables);
     look(tables, noted).map_err(|fault| match fault {
         Fault::Damaged(path, how) => {
@@ -48,7 +48,7 @@ pub(super) fn check(tables: &Path, noted: Version) -> Result<Found, OpenError> {
     })
 }
 
-fn look(tables: &Path, noted: Version) -> Result<Found, Fault> {
+fn look(tables: &Path, noted: StoreVersion) -> Result<Found, Fault> {
     let journals = journal::list(tables)?;
     let marker = tables.join(MARKER);
     match read(&marker)? {
@@ -100,7 +100,7 @@ fn forget(tables: &Path) -> Result<(), Fault> {
     }
 }
 
-pub(super) fn missing(noted: Version, found: Version) -> String {
+pub(super) fn missing(noted: StoreVersion, found: StoreVersion) -> String {
     format!(
         "commits up to {noted} were acknowledged and only those up to {found} are there; restore a backup, or delete \
          the file watermark to go on without them"
