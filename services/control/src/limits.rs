@@ -46,6 +46,8 @@ pub(crate) const NAME_CHARS_MAX: usize = 100;
 pub(crate) const AUDIT_TEXT_BYTES_MAX: usize = 1_024;
 /// Bound of one changed field in the audit log, whose entry is one value of the store: 100,000 bytes at most.
 pub(crate) const AUDIT_FIELD_BYTES_MAX: usize = 8_192;
+/// Bytes of the details of an audit entry, in JSON; longer ones are left out, and their size is noted.
+pub(crate) const AUDIT_DETAILS_BYTES_MAX: usize = 32 * 1024;
 /// How long operators can read the audit log and usage of a deleted organisation: as long as usage is stored.
 pub(crate) const FORMER_ORGANISATION_MS: u64 = USAGE_DAYS_MAX * DAY_MS;
 
@@ -150,6 +152,10 @@ pub(crate) const CLAIM_BYTES_MAX: usize = 4_096;
 /// A device that guesses the key of another one gets its password.
 pub(crate) const CLAIM_KEY_BYTES_MIN: usize = 32;
 pub(crate) const GROUPS_MAX: usize = 1_000;
+/// Bytes of all groups of a broker, in JSON: 1,000 groups of 20 rules.
+pub(crate) const GROUPS_BYTES_MAX: usize = 2 << 20;
+/// Bytes of all issuers, of all authorities, or of all webhooks of a broker, in JSON: eight authorities with long revocation lists.
+pub(crate) const PARTS_BYTES_MAX: usize = 8 << 20;
 /// Each message is sent to each webhook that matches.
 pub(crate) const WEBHOOKS_MAX: usize = 16;
 
@@ -170,6 +176,9 @@ pub(crate) const USAGE_HOURS_MAX: u64 = 31 * 24;
 pub(crate) const USAGE_DAYS_MAX: u64 = 400;
 /// Deleted brokers whose usage is read one by one. A sweep moves each to the ledger within half a minute.
 pub(crate) const FORMER_BROKERS_READ: usize = 1_000;
+/// Deleted brokers of an organisation that are not settled; a further deletion is refused. Less than [`FORMER_BROKERS_READ`], because
+/// deletions at the same time do not see each other.
+pub(crate) const FORMER_BROKERS_MAX: usize = 500;
 /// Tenants whose usage the operator API compares to find the loudest.
 pub(crate) const LOUDEST_LOOKED_AT: usize = 1_000;
 pub(crate) const LOUDEST_MAX: usize = 100;

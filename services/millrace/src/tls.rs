@@ -47,7 +47,8 @@ pub(crate) struct TlsArgs {
     wss_client_certificates: bool,
 
     /// Web pages that may open a WebSocket: "same-host", "any", or origins (scheme, host and port), which may connect beside
-    /// pages of the same host.
+    /// pages of the same host. At a loopback address the same host is localhost or the address, so name the origins behind a proxy on
+    /// this machine.
     #[arg(long, value_name = "ORIGIN", default_value = "same-host", value_delimiter = ',', value_parser = origin)]
     ws_origins: Vec<String>,
 

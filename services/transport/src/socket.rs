@@ -25,6 +25,10 @@ impl Socket {
         Ok(Self { tcp, tls: Some(Box::new(TlsSession::new(config)?)) })
     }
 
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.tcp.local_addr()
+    }
+
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.tcp.peer_addr()
     }

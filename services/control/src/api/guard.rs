@@ -7,6 +7,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
+use percent_encoding::percent_decode_str;
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -48,7 +49,10 @@ async fn note_denials(State(api): State<Api>, mut request: Request, next: Next) 
         return response;
     }
     let organisation = what.split_once("/organisations/").map_or("", |(_, rest)| rest);
-    let organisation = Uuid::try_parse(organisation.split('/').next().unwrap_or_default());
+    // Decoded as the router decodes it, so that an encoded id is recorded too.
+    let organisation =
+        percent_decode_str(organisation.split('/').next().unwrap_or_default()).decode_utf8_lossy();
+    let organisation = Uuid::try_parse(&organisation);
     if let (Some(caller), Ok(organisation)) = (known.0.get(), organisation)
         && api.rates().denial(caller.id())
         && let Err(error) = api.control().note_denied(caller, organisation, &what).await

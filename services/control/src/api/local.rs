@@ -91,6 +91,14 @@ pub(super) fn is_from_here(address: Option<IpAddr>, headers: &HeaderMap) -> bool
         && !forwards.iter().any(|name| headers.contains_key(*name))
 }
 
+/// Whether a request names this machine: its one `Host` is `localhost` or a loopback address, or it has none.
+#[must_use]
+pub fn is_loopback_host(headers: &HeaderMap) -> bool {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let is_ours = hosts.next().is_none_or(|host| host.to_str().is_ok_and(is_loopback_authority));
+    is_ours && hosts.next().is_none()
+}
+
 fn is_loopback_authority(authority: &str) -> bool {
     let Ok(authority) = authority.parse::<axum::http::uri::Authority>() else { return false };
     let host = authority.host().trim_start_matches('[').trim_end_matches(']');

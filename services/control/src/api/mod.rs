@@ -62,7 +62,7 @@ use crate::domain::{BrokerRef, Control, Page};
 use crate::live::Live;
 use crate::oidc::{OidcSettings, Provider};
 use budget::Budget;
-pub use local::LocalDoor;
+pub use local::{LocalDoor, is_loopback_host};
 pub use operator::{FabricState, OPERATOR_PATH, Operations, OwnPod, operator_openapi, operator_router};
 use problem::Problem;
 use rates::Rates;

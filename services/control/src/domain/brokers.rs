@@ -23,7 +23,7 @@ use super::{
     Caller, Control, Endpoints, Error, Once, Page, PageRequest, Permission, Result, access, authorise,
     ledger, setup,
 };
-use super::{Who, operator, plans, spend, tokens, web_sessions};
+use super::{Who, plans, spend, tokens, web_sessions};
 use crate::limits::BROKERS_MAX;
 use crate::secret;
 
@@ -120,7 +120,6 @@ impl Control {
         self.change(caller.into(), once, |change| async move {
             let tx = &change.tx;
             authorise(tx, caller, organisation, Permission::BrokersWrite, Read::Serializable).await?;
-            operator::is_open(tx, organisation).await?;
             spend::has_room(tx, organisation, change.now_ms).await?;
             let all = accounts::brokers_of(organisation.as_bytes());
             let count = all.page::<BrokerId>(tx, None, BROKERS_MAX, Read::Serializable).await?.items.len();
@@ -256,13 +255,10 @@ impl Control {
             if let Some(seen) = seen {
                 seen.check(Some(details.version))?;
             }
-            let (before, was_suspended) = (details.value.clone(), details.value.suspended);
+            let before = details.value.clone();
             let old = access::for_change(tx, at.organisation, broker.id).await?;
             let mut access = old.value.clone();
             edit(&mut details.value, &mut access)?;
-            if was_suspended && !details.value.suspended {
-                operator::is_open(tx, at.organisation).await?;
-            }
             catalog::describe(tx, &broker, &details.value).await?;
             if access != old.value {
                 access::put(tx, broker.id, &access).await?;
@@ -289,6 +285,7 @@ impl Control {
             let broker = find(tx, caller, at, Permission::BrokersWrite, Read::Serializable).await?;
             let details = broker.details()?;
             seen.check(Some(details.version))?;
+            ledger::has_room(tx, at.organisation).await?;
             touch(tx, broker.id)?;
             catalog::condemn(tx, &broker, change.now_ms)?;
             accounts::brokers_of(at.organisation.as_bytes()).clear(tx, at.name.as_bytes()).await?;

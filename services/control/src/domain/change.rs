@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use super::audit::{Actor, ActorKind};
 use super::{Control, Error, Permission, Result, Role, members};
-use crate::limits::{OWN_RECEIPT_MS, RECEIPT_MS};
+use crate::limits::{AUDIT_DETAILS_BYTES_MAX, OWN_RECEIPT_MS, RECEIPT_MS};
 use crate::secret::{self, Hash, NoEntropy, Purpose, Secret};
 
 /// The name of a request and a fingerprint of its content.
@@ -222,6 +222,9 @@ impl Change {
     }
 
     fn append(&self, log: Uuid, action: &str, target: &str, details: &Value) -> Result<()> {
+        let bytes = details.to_string().len();
+        let too_long = (bytes > AUDIT_DETAILS_BYTES_MAX).then(|| json!({ "left_out_bytes": bytes }));
+        let details = too_long.as_ref().unwrap_or(details);
         let entry = json!({
             "at_ms": self.now_ms, "actor": &*self.actor, "action": action, "target": target, "details": details,
         });

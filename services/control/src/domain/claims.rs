@@ -203,7 +203,7 @@ async fn check_open(tx: &Transaction, place: &Place, token: &ClaimToken, now_ms:
     if broker.details()?.value.suspended {
         return Err(no_devices());
     }
-    match operator::is_open(tx, place.organisation).await {
+    match operator::is_open(tx, place.organisation, Read::Serializable).await {
         Err(Error::Forbidden(_)) => Err(no_devices()),
         other => other,
     }

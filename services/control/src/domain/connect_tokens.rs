@@ -7,12 +7,14 @@ use millrace_access::connect_token::ConnectTokenClaims as Sealed;
 use millrace_access::model::{Action, Effect, Rule};
 use millrace_storage::Read;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::check::Fields;
 use super::{BrokerRef, Caller, Control, Error, LiveBroker, Once, Permission, Result, Visit, Who, brokers};
-use crate::limits::{CONNECT_TOKEN_RULES_MAX, CONNECT_TOKEN_S, CONNECT_TOKEN_S_MAX, CONNECT_TOKEN_S_MIN};
+use crate::limits::{
+    AUDIT_TEXT_BYTES_MAX, CONNECT_TOKEN_RULES_MAX, CONNECT_TOKEN_S, CONNECT_TOKEN_S_MAX, CONNECT_TOKEN_S_MIN,
+};
 use crate::secret::{self, Secret};
 
 /// Every broker accepts a client id of this length.
@@ -46,6 +48,12 @@ pub struct ConnectToken {
     pub expires_at_ms: u64,
 }
 
+/// The rules for the audit log, or their number if they are long: viewers may create many tokens.
+fn bounded(rules: &[Rule]) -> Value {
+    let text = json!(rules);
+    if text.to_string().len() <= AUDIT_TEXT_BYTES_MAX { text } else { json!(rules.len()) }
+}
+
 impl Control {
     /// Only this answer contains the password.
     pub(crate) async fn create_connect_token(
@@ -68,11 +76,13 @@ impl Control {
                 }
                 let broker = found.ok_or(Error::Internal("a connect token without rules"))?.id;
                 let expires_at_ms = change.now_ms + u64::from(expires_in_s) * 1_000;
-                let said = json!({ "client_id": client_id, "rules": rules, "expires_at_ms": expires_at_ms });
-                change.audit(at.organisation, "connect_token.create", &at.name, said)?;
+                let said = json!({ "client_id": client_id, "rules": bounded(rules), "expires_at_ms": expires_at_ms });
                 let (username, rules) = (format!("{prefix}{user}"), rules.clone());
-                let client_id = client_id.clone();
-                Ok((ConnectToken { username, client_id, rules, expires_at_ms }, broker))
+                let token = ConnectToken { username, client_id: client_id.clone(), rules, expires_at_ms };
+                // Rules that are too long are refused before anything is written.
+                self.seal(broker, user.clone(), &token)?;
+                change.audit(at.organisation, "connect_token.create", &at.name, said)?;
+                Ok((token, broker))
             })
             .await?;
         let secret = self.seal(broker, user.clone(), &shown)?;
@@ -106,7 +116,9 @@ impl Control {
             expires_at_ms: token.expires_at_ms,
         };
         let text = sealed.seal(&self.0.hash_keys);
-        text.map(Secret::from).ok_or_else(|| Error::field("rules", "are too long together: 8 KiB at most"))
+        text.map(Secret::from).ok_or_else(|| {
+            Error::field("rules", "are too long together: the token made of them has at most 16 KiB")
+        })
     }
 }
 

@@ -33,6 +33,13 @@ pub struct Invitation {
     pub created_at_ms: u64,
     /// Expiry, in unix milliseconds.
     pub expires_at_ms: u64,
+    /// Id of the person who made it; null: a server of an earlier version did not note it. It is void once this person may not give
+    /// the role any more.
+    #[serde(default)]
+    pub made_by: Option<Uuid>,
+    /// Id of the API token that made it; null: the person did. After deleting a leaked token, delete what it made.
+    #[serde(default)]
+    pub api_token: Option<Uuid>,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -91,13 +98,19 @@ impl Control {
                     all.page::<Record>(tx, None, INVITATIONS_MAX, Read::Serializable).await?.items.len();
                 room(count, INVITATIONS_MAX, "open invitations")?;
                 let (created_at_ms, expires_at_ms) = (change.now_ms, change.now_ms + INVITATION_MS);
-                let shown =
-                    Invitation { id, email: email.clone(), role: input.role, created_at_ms, expires_at_ms };
+                let (made_by, api_token) = (caller.person(), caller.api_token());
+                let (email, role) = (email.clone(), input.role);
+                let shown = Invitation { id, email, role, created_at_ms, expires_at_ms, made_by, api_token };
                 let hash = self.invitation_hash(&self.secret_of(once, id.as_bytes())?)?;
                 let record = Record { shown: shown.clone(), hash };
                 INVITATIONS.put(tx, &Place { organisation, id }, &record).await?;
                 expiring(&hash, expires_at_ms).schedule(tx)?;
-                change.audit(organisation, "invitation.create", email, json!({ "role": input.role }))?;
+                change.audit(
+                    organisation,
+                    "invitation.create",
+                    &shown.email,
+                    json!({ "role": input.role }),
+                )?;
                 Ok(shown)
             })
             .await?;
@@ -156,11 +169,27 @@ pub(super) async fn find(
 ) -> Result<(Uuid, Record)> {
     let found = INVITATIONS.find::<Invitation>(tx, hash, Read::Serializable).await?;
     let (organisation, record) = found.filter(|(_, it)| now_ms < it.shown.expires_at_ms).ok_or_else(gone)?;
+    if !is_in_force(tx, organisation, &record.shown).await? {
+        return Err(gone());
+    }
     if email.is_none_or(|email| email == record.shown.email) {
         return Ok((organisation, record));
     }
     let what = "this invitation is for another e-mail address: sign in with that one, or ask for an invitation for yours";
     Err(Error::Forbidden(what.into()))
+}
+
+/// Whether the inviter may still give the role: a member who was removed must not come back by an invitation of their own.
+async fn is_in_force(tx: &Transaction, organisation: Uuid, of: &Invitation) -> Result<bool> {
+    let Some(person) = of.made_by else { return Ok(true) };
+    match members::role(tx, organisation, person, Read::Serializable).await {
+        Ok(role) => {
+            let mut gives = Permission::ALL.into_iter().filter(|permission| of.role.may(*permission));
+            Ok(role.may(Permission::OrganisationWrite) && gives.all(|permission| role.may(permission)))
+        }
+        Err(Error::NotFound(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 pub(super) async fn take(change: &Change, hash: &Hash, user: Uuid) -> Result<Uuid> {

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::change::Change;
 use super::{Control, Error, Result};
-use crate::limits::FORMER_BROKERS_READ;
+use crate::limits::{FORMER_BROKERS_MAX, FORMER_BROKERS_READ};
 
 /// A deleted broker with usage that is not yet in the ledger.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -31,6 +31,21 @@ pub(super) async fn add(change: &Change, organisation: Uuid, id: BrokerId, creat
     accounts::former_brokers().put(&change.tx, &id.to_be_bytes(), &former).await?;
     accounts::former_brokers_of(organisation.as_bytes()).put(&change.tx, &id.to_be_bytes(), &()).await?;
     Ok(())
+}
+
+/// Every deleted broker is read for the usage of its organisation, so their number is limited until the sweep has settled them.
+///
+/// # Errors
+/// [`Error::Conflict`] while too many brokers of the organisation are deleted and not settled.
+pub(super) async fn has_room(tx: &Transaction, organisation: Uuid) -> Result<()> {
+    let all = accounts::former_brokers_of(organisation.as_bytes());
+    // A snapshot read, so that deletions do not conflict; some at once may pass together.
+    let count = all.page::<()>(tx, None, FORMER_BROKERS_MAX, Read::Snapshot).await?.items.len();
+    if count < FORMER_BROKERS_MAX {
+        return Ok(());
+    }
+    let what = "many brokers of this organisation were deleted just now, and their usage is being settled: try again in a minute";
+    Err(Error::Conflict(what.into()))
 }
 
 pub(super) async fn former(tx: &Transaction, organisation: Uuid) -> Result<Vec<(BrokerId, Former)>> {

@@ -248,7 +248,7 @@ impl Control {
 }
 
 /// Checks the caller's permission in an organisation. A caller outside of the organisation gets [`Error::NotFound`], a
-/// member without the permission [`Error::Forbidden`].
+/// member without the permission [`Error::Forbidden`]. Nobody changes anything in a suspended organisation.
 async fn authorise(
     tx: &Transaction,
     caller: &Caller,
@@ -262,7 +262,7 @@ async fn authorise(
         Who::Person { user, .. } => members::role(tx, organisation, *user, read).await?.may(permission),
     };
     if allowed {
-        return Ok(());
+        return if permission.is_write() { operator::is_open(tx, organisation, read).await } else { Ok(()) };
     }
     let name = serde_json::to_value(permission).ok();
     let name = name.as_ref().and_then(|name| name.as_str()).unwrap_or_default();

@@ -237,8 +237,10 @@ impl Control {
     }
 }
 
-pub(super) async fn is_open(tx: &Transaction, organisation: Uuid) -> Result<()> {
-    let found = organisations::find(tx, organisation, Read::Serializable).await?;
+/// # Errors
+/// [`Error::Forbidden`] with the reason for a suspended organisation.
+pub(super) async fn is_open(tx: &Transaction, organisation: Uuid, read: Read) -> Result<()> {
+    let found = organisations::find(tx, organisation, read).await?;
     match found.and_then(|found| found.value.suspended) {
         None => Ok(()),
         Some(Suspension { reason, .. }) => {

@@ -56,7 +56,7 @@ impl Control {
         self.change(caller.into(), once, |change| async move {
             for (own, role) in members::of_user(&change.tx, user, Read::Serializable).await? {
                 if role == Role::Owner {
-                    operator::is_open(&change.tx, own).await?;
+                    operator::is_open(&change.tx, own, Read::Serializable).await?;
                 }
             }
             create(&change, id, &input.name, user).await?;
@@ -116,7 +116,6 @@ impl Control {
             authorise(tx, caller, id, Permission::OrganisationWrite, Read::Serializable).await?;
             let found = find(tx, id, Read::Serializable).await?.ok_or(Error::NotFound("organisation"))?;
             seen.check(Some(found.version))?;
-            operator::is_open(tx, id).await?;
             if brokers::has_any(tx, id).await? {
                 return Err(Error::Conflict("it has brokers: delete them first".into()));
             }

@@ -20,7 +20,7 @@ use super::{
     BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, authorise, brokers,
     change::Change,
 };
-use crate::limits::GROUPS_MAX;
+use crate::limits::{GROUPS_BYTES_MAX, GROUPS_MAX, PARTS_BYTES_MAX};
 
 /// The version becomes the ETag.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +42,8 @@ pub enum Precondition {
 pub(crate) trait Part: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {
     const KIND: &'static str;
     const MAX: usize;
+    /// Bytes in JSON of all parts of this kind, because every pod that serves the broker holds them.
+    const BYTES_MAX: usize = PARTS_BYTES_MAX;
 
     fn all(broker: BrokerId) -> Collection;
     fn check(&self) -> Checked;
@@ -128,9 +130,23 @@ impl Control {
             part.settle(name, change.now_ms, old.as_ref().map(|old| &old.value));
             part.check()?;
             check_group(tx, broker.id, "group", part.group()).await?;
+            let others = all.page::<P>(tx, None, P::MAX, Read::Serializable).await?.items;
             if old.is_none() {
-                let count = all.page::<P>(tx, None, P::MAX, Read::Serializable).await?.items.len();
-                room(count, P::MAX, &format!("of this kind ({})", P::KIND))?;
+                room(others.len(), P::MAX, &format!("of this kind ({})", P::KIND))?;
+            }
+            let others =
+                others.iter().filter(|(other, _)| other != name.as_bytes()).map(|(_, other)| &other.value);
+            let mut bytes = 0;
+            for part in others.chain([&part]) {
+                bytes += bytes_of(part)?;
+            }
+            if bytes > P::BYTES_MAX {
+                let what = format!(
+                    "all parts of this kind ({}) of a broker have at most {} bytes together, as JSON",
+                    P::KIND,
+                    P::BYTES_MAX
+                );
+                return Err(Error::Conflict(what));
             }
             let version = all.put(tx, name.as_bytes(), &part).await?;
             let what = if old.is_none() { "create" } else { "change" };
@@ -175,6 +191,11 @@ fn seen<P: Part>(mut part: P, hides_secrets: bool) -> P {
     part
 }
 
+fn bytes_of(part: &impl Serialize) -> Result<usize> {
+    let text = serde_json::to_vec(part).map_err(|_| Error::Internal("a part cannot be written as JSON"))?;
+    Ok(text.len())
+}
+
 fn note<P: Part>(
     change: &Change,
     at: &BrokerRef,
@@ -205,6 +226,7 @@ pub(super) async fn check_group(
 impl Part for Group {
     const KIND: &'static str = "group";
     const MAX: usize = GROUPS_MAX;
+    const BYTES_MAX: usize = GROUPS_BYTES_MAX;
 
     fn all(broker: BrokerId) -> Collection {
         accounts::groups(broker)

@@ -36,6 +36,10 @@ pub struct Token {
     /// Older tokens have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_by: Option<Uuid>,
+    /// Id of the API token that made it, and which it does not outlive by time; null: the member did. After deleting a leaked token,
+    /// delete what it made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_token: Option<Uuid>,
 }
 
 /// The API token of a request.
@@ -58,7 +62,7 @@ pub struct NewToken {
     /// Permissions of the token. The caller must have each of them.
     #[schema(min_items = 1)]
     pub scopes: Vec<Permission>,
-    /// End of the token, in unix milliseconds. Left out: it has no end.
+    /// End of the token, in unix milliseconds. Left out: it has no end, or that of the API token that makes it.
     pub expires_at_ms: Option<u64>,
 }
 
@@ -123,19 +127,20 @@ impl Control {
                 let all = TOKENS.of(organisation);
                 let count = all.page::<Record>(tx, None, TOKENS_MAX, Read::Serializable).await?.items.len();
                 room(count, TOKENS_MAX, "API tokens")?;
+                let expires_at_ms = end_of(tx, caller, organisation, input.expires_at_ms).await?;
                 let shown = Token {
                     id,
                     name: input.name.clone(),
                     scopes: scopes.clone(),
                     created_at_ms: change.now_ms,
-                    expires_at_ms: input.expires_at_ms,
+                    expires_at_ms,
                     made_by: caller.person(),
+                    api_token: caller.api_token(),
                 };
                 let hash = self.token_hash(&self.token_of(once, id)?)?;
                 let record = Record { shown: shown.clone(), hash };
                 TOKENS.put(tx, &Place { organisation, id }, &record).await?;
-                let details =
-                    json!({ "name": input.name, "scopes": scopes, "expires_at_ms": input.expires_at_ms });
+                let details = json!({ "name": input.name, "scopes": scopes, "expires_at_ms": expires_at_ms });
                 change.audit(organisation, "token.create", &id.to_string(), details)?;
                 Ok(shown)
             })
@@ -230,6 +235,26 @@ pub(super) async fn still_there(tx: &Transaction, organisation: Uuid, id: Uuid, 
     let ends = |token: &Token| token.expires_at_ms.is_some_and(|at_ms| at_ms <= now_ms);
     let Some(record) = record.filter(|record| !ends(&record.value.shown)) else { return Err(gone) };
     in_force(tx, organisation, &record.value.shown).await?.map(drop).ok_or(gone)
+}
+
+/// The end of a new token: at the latest that of the API token that makes it, so that a token with an end cannot prolong itself.
+async fn end_of(
+    tx: &Transaction,
+    caller: &Caller,
+    organisation: Uuid,
+    wanted: Option<u64>,
+) -> Result<Option<u64>> {
+    let Some(id) = caller.api_token() else { return Ok(wanted) };
+    let Some(end_ms) = end(tx, organisation, id).await? else { return Ok(wanted) };
+    match wanted {
+        Some(at_ms) if at_ms > end_ms => {
+            let what = format!(
+                "is after the end of your API token or login, {end_ms}: sign in to the console for a later one"
+            );
+            Err(Error::field("expires_at_ms", what))
+        }
+        wanted => Ok(wanted.or(Some(end_ms))),
+    }
 }
 
 pub(super) async fn end(tx: &Transaction, organisation: Uuid, id: Uuid) -> Result<Option<u64>> {

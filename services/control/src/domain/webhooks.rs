@@ -15,7 +15,9 @@ use utoipa::ToSchema;
 
 use super::change::Change;
 use super::difference::without_secrets;
-use super::{BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Part, Permission, Result, brokers};
+use super::{
+    BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Part, Permission, Result, authorise, brokers,
+};
 use crate::limits::{PASSWORD_BYTES_MAX, ROTATION_OVERLAP_S_MAX, WEBHOOKS_MAX};
 use crate::secret::Secret;
 
@@ -277,6 +279,8 @@ impl Control {
         let after = page.after.as_deref().map(cursor).transpose()?;
         self.look(|tx| async move {
             let broker = find(&tx, caller, at, name, Permission::AccessRead, Read::Snapshot).await?;
+            // An event may have the payload of a message.
+            authorise(&tx, caller, at.organisation, Permission::MessagesRead, Read::Snapshot).await?;
             let (letters, more) = webhooks::letters(&tx, Hook { broker, name }, after, page.limit).await?;
             let items: Vec<DeadLetter> = letters.into_iter().map(Into::into).collect();
             let next = items.last().filter(|_| more).map(|last| last.id.clone().into_bytes());

@@ -79,7 +79,11 @@ impl Core {
     /// Returns the size of the handshake request, 0 when it is incomplete. `None`: the connection is being closed.
     fn handshake(&mut self, slot: u32, bytes: &[u8]) -> Option<usize> {
         let head_bytes_max = usize::from(self.process.limits.http_head_bytes_max);
-        let parsed = handshake::parse(bytes, head_bytes_max, &self.process.config.ws_origins);
+        let connection = &self.connections[slot as usize];
+        // The gateway's connections have the names of brokers, and TLS that a page cannot fake.
+        let is_loopback = connection.origin.is_none()
+            && connection.stream.local_addr().is_ok_and(|address| address.ip().is_loopback());
+        let parsed = handshake::parse(bytes, head_bytes_max, &self.process.config.ws_origins, is_loopback);
         let (response, head_len) = match parsed {
             Ok(None) => return Some(0),
             Ok(Some(upgrade)) => (upgrade.response, Some(upgrade.head_len)),

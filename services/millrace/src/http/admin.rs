@@ -5,8 +5,9 @@ use std::net::TcpListener;
 use std::sync::{Arc, PoisonError};
 
 use axum::Router;
-use axum::extract::State;
-use axum::http::header;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use millrace_telemetry::Queue;
@@ -37,9 +38,10 @@ pub(crate) fn start(
 ) -> std::io::Result<bool> {
     let has_pages = operator.is_some() && console::has_operator_pages();
     let shared = Shared { health: Health::of(running), running: Arc::clone(running), http, telemetry };
+    let is_loopback = listener.local_addr()?.ip().is_loopback();
     let mut app = Router::new()
         .route("/healthz", get(async |State(shared): State<Shared>| shared.health.answer()))
-        .route("/metrics", get(metrics))
+        .route("/metrics", get(metrics).layer(from_fn_with_state(is_loopback, own_name)))
         .with_state(shared);
     if let Some(operator) = operator {
         let threads = tokio::runtime::Builder::new_multi_thread()
@@ -61,6 +63,16 @@ pub(crate) fn start(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     spawn("admin", runtime, listener, Connections::new(limits), app)?;
     Ok(has_pages)
+}
+
+/// The metrics name brokers. A page whose domain has got the address 127.0.0.1 (DNS rebinding) must not read them.
+async fn own_name(State(is_loopback): State<bool>, request: Request, next: Next) -> Response {
+    if is_loopback && !millrace_control::is_loopback_host(request.headers()) {
+        let what =
+            "this port is for programs on this machine: ask for http://127.0.0.1 or http://localhost\n";
+        return (StatusCode::FORBIDDEN, what).into_response();
+    }
+    next.run(request).await
 }
 
 async fn metrics(State(shared): State<Shared>) -> Response {

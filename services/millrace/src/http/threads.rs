@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use crate::limits::STREAM_STALL_MAX;
 
-/// Ends the task when no receiver is left.
+/// Ends the task when its client has left.
 struct AbortOnDrop(AbortHandle);
 
 impl Drop for AbortOnDrop {
@@ -32,8 +32,11 @@ pub(super) fn on(threads: &Handle, router: Router) -> Router {
 }
 
 async fn run(State(threads): State<Handle>, request: Request, next: Next) -> Response {
+    let is_read = request.method().is_safe();
     let asked = threads.spawn(next.run(request));
-    let _ends_with_its_client = AbortOnDrop(asked.abort_handle());
+    // A change goes on without its client, because it may have several steps: its audit entry and its mails must not depend on
+    // whether somebody waits for the answer.
+    let _ends_with_its_client = is_read.then(|| AbortOnDrop(asked.abort_handle()));
     match asked.await {
         Ok(response) if response.body().size_hint().exact().is_none() => {
             streamed(&threads, response, STREAM_STALL_MAX)

@@ -8,7 +8,7 @@ const HEAD_BYTES_MAX: usize = 4096;
 
 fuzz_target!(|data: &[u8]| {
     let origins = Origins::These(vec!["https://app.example".into()]);
-    match parse(data, HEAD_BYTES_MAX, &origins) {
+    match parse(data, HEAD_BYTES_MAX, &origins, data.first().is_some_and(|byte| byte % 2 == 0)) {
         Ok(None) => assert!(data.len() < HEAD_BYTES_MAX),
         Ok(Some(upgrade)) => {
             assert!(upgrade.head_len <= data.len() && upgrade.head_len <= HEAD_BYTES_MAX);

@@ -2,6 +2,8 @@
 //! per-message compression costs a window of memory per connection. `Origin` is checked, because a web page must not reach a
 //! broker in its visitor's network without permission.
 
+use std::net::IpAddr;
+
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
@@ -39,7 +41,7 @@ pub struct HandshakeRefusal {
 /// Web pages that can open a WebSocket. Browsers name the page's origin; other clients need not name one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Origins {
-    /// Pages of the WebSocket's own host, whatever their scheme and port.
+    /// Pages of the WebSocket's own host, whatever their scheme and port. At a loopback address this host is `localhost`, or the address.
     #[default]
     SameHost,
     /// These origins, such as `https://app.example`, and the same host.
@@ -48,8 +50,12 @@ pub enum Origins {
 }
 
 impl Origins {
-    fn allow(&self, origin: &[u8], host: &[u8]) -> bool {
+    fn allow(&self, origin: &[u8], host: &[u8], is_loopback: bool) -> bool {
         let is_same_host = || {
+            // The owner of any domain can give it the address 127.0.0.1 (DNS rebinding): a page of that domain would be of the same host.
+            if is_loopback && !is_loopback_name(without_port(host)) {
+                return false;
+            }
             let after = origin.windows(3).position(|window| window == b"://").map(|at| &origin[at + 3..]);
             after.is_some_and(|of_origin| without_port(of_origin).eq_ignore_ascii_case(without_port(host)))
         };
@@ -63,6 +69,13 @@ impl Origins {
     }
 }
 
+fn is_loopback_name(host: &[u8]) -> bool {
+    let Ok(host) = std::str::from_utf8(host) else { return false };
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    host.eq_ignore_ascii_case("localhost")
+        || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
 fn without_port(authority: &[u8]) -> &[u8] {
     match authority.iter().rposition(|byte| matches!(byte, b':' | b']')) {
         Some(at) if authority[at] == b':' => &authority[..at],
@@ -70,7 +83,8 @@ fn without_port(authority: &[u8]) -> &[u8] {
     }
 }
 
-/// `Ok(None)` means that the request head is incomplete, never once `buf` has `head_bytes_max` bytes.
+/// `Ok(None)` means that the request head is incomplete, never once `buf` has `head_bytes_max` bytes. `is_loopback`: the connection
+/// was accepted at a loopback address.
 ///
 /// # Errors
 /// The request does not open an MQTT WebSocket; the error has the response.
@@ -78,6 +92,7 @@ pub fn parse(
     buf: &[u8],
     head_bytes_max: usize,
     origins: &Origins,
+    is_loopback: bool,
 ) -> Result<Option<Upgrade>, HandshakeRefusal> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut request = Request::new(&mut headers);
@@ -87,7 +102,7 @@ pub fn parse(
         Ok(_) | Err(Error::TooManyHeaders) => return Err(refuse(&TOO_LARGE)),
         Err(_) => return Err(refuse(&NOT_HTTP)),
     };
-    let key = check(&request, origins)?;
+    let key = check(&request, origins, is_loopback)?;
     let protocol = choose_protocol(&request).ok_or_else(|| refuse(&NO_PROTOCOL))?;
     let accept = accept(key);
     let response = format!(
@@ -97,7 +112,11 @@ pub fn parse(
     Ok(Some(Upgrade { head_len, response: response.into_bytes() }))
 }
 
-fn check<'b>(request: &Request<'_, 'b>, origins: &Origins) -> Result<&'b [u8], HandshakeRefusal> {
+fn check<'b>(
+    request: &Request<'_, 'b>,
+    origins: &Origins,
+    is_loopback: bool,
+) -> Result<&'b [u8], HandshakeRefusal> {
     if request.method != Some("GET") {
         return Err(refuse(&NOT_GET));
     }
@@ -111,7 +130,7 @@ fn check<'b>(request: &Request<'_, 'b>, origins: &Origins) -> Result<&'b [u8], H
     if !has_token(request, "upgrade", "websocket") || !has_token(request, "connection", "upgrade") {
         return Err(refuse(&NO_UPGRADE));
     }
-    if !values(request, "origin").all(|origin| origins.allow(origin, host)) {
+    if !values(request, "origin").all(|origin| origins.allow(origin, host, is_loopback)) {
         return Err(refuse(&FOREIGN_ORIGIN));
     }
     if only(request, "sec-websocket-version") != Some(b"13") {

@@ -5,7 +5,7 @@ use super::*;
 const MAX: usize = 8192;
 
 fn parse(buf: &[u8], head_bytes_max: usize) -> Result<Option<Upgrade>, HandshakeRefusal> {
-    super::parse(buf, head_bytes_max, &Origins::Any)
+    super::parse(buf, head_bytes_max, &Origins::Any, false)
 }
 
 /// The request of RFC 6455 section 1.2, for MQTT; `edit` is (what, by what).
@@ -146,9 +146,31 @@ fn pages_of_other_hosts_are_refused_unless_they_are_allowed() {
         let request = request(("http://example.com", origin)).replace("server.example.com", "HOST");
         let request = request.replacen("HOST", host, 1);
         let request = request.replace("HOST", "server.example.com");
-        let parsed = super::parse(request.as_bytes(), MAX, &origins);
+        let parsed = super::parse(request.as_bytes(), MAX, &origins, false);
         assert_eq!(parsed.is_ok(), allowed, "{host} {origin} {origins:?}");
     }
     let no_page = request(("Origin: http://example.com\r\n", ""));
-    assert!(super::parse(no_page.as_bytes(), MAX, &Origins::SameHost).is_ok());
+    assert!(super::parse(no_page.as_bytes(), MAX, &Origins::SameHost, false).is_ok());
+}
+
+/// The owner of `evil.example` gives it the address 127.0.0.1 once a browser has loaded its page.
+#[test]
+fn at_a_loopback_address_pages_of_other_names_are_refused() {
+    let these = || Origins::These(vec!["https://app.example".into()]);
+    for (host, origin, origins, allowed) in [
+        ("evil.example:8083", "http://evil.example:8000", Origins::SameHost, false),
+        ("evil.example:8083", "http://evil.example:8000", these(), false),
+        ("evil.example:8083", "http://evil.example:8000", Origins::Any, true),
+        ("localhost.evil.example", "http://localhost.evil.example", Origins::SameHost, false),
+        ("localhost:8083", "http://localhost:8080", Origins::SameHost, true),
+        ("127.0.0.1:8083", "http://127.0.0.1:8080", Origins::SameHost, true),
+        ("[::1]:8083", "http://[::1]:8080", Origins::SameHost, true),
+        ("mqtt.example", "https://app.example", these(), true),
+    ] {
+        let request = request(("http://example.com", origin)).replacen("server.example.com", host, 1);
+        let parsed = super::parse(request.as_bytes(), MAX, &origins, true);
+        assert_eq!(parsed.is_ok(), allowed, "{host} {origin} {origins:?}");
+    }
+    let no_page = request(("Origin: http://example.com\r\n", ""));
+    assert!(super::parse(no_page.as_bytes(), MAX, &Origins::SameHost, true).is_ok());
 }
