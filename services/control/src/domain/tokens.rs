@@ -314,6 +314,7 @@ mod tests {
             created_at_ms: 0,
             expires_at_ms: Some(1_000),
             made_by: None,
+            api_token: None,
         };
         let record = &Record { shown, hash: [7; 32] };
         let database = Database::memory();

@@ -8,7 +8,7 @@ use millrace_storage::Read;
 use serde_json::{Value, json};
 
 use crate::second_factor::Ann;
-use crate::tools::{PASSWORD, Region};
+use crate::tools::{Client, PASSWORD, Region};
 
 #[tokio::test]
 async fn the_first_person_comes_by_the_printed_link_once_and_gets_the_brokers_of_the_settings() {
@@ -220,6 +220,33 @@ async fn who_is_invited_joins_once_with_the_role_of_the_invitation() {
 
     bob.delete(&member).await.is(StatusCode::NO_CONTENT);
     bob.get(&broker).await.is(StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn an_invitation_is_void_once_its_maker_may_not_give_the_role() {
+    let region = Region::new().await;
+    let (ann, bob, eve) = (region.person().await, region.person().await, region.person().await);
+    let invite = async |by: &Client, email: &str, role: &str| {
+        let made = by.post(&ann.own("/invitations"), json!({ "email": email, "role": role })).await;
+        made.is(StatusCode::CREATED).text("/token").to_owned()
+    };
+    let of = async |one: &Client, what: &str| one.get("/me").await.text(what).to_owned();
+    let (email, bobs) =
+        (of(&eve, "/user/email").await, ann.own(&format!("/members/{}", of(&bob, "/user/id").await)));
+    let of_bob = invite(&ann, &of(&bob, "/user/email").await, "owner").await;
+    bob.post("/invitations/accept", json!({ "token": of_bob })).await.is(StatusCode::OK);
+    let (as_owner, as_viewer) = (invite(&bob, &email, "owner").await, invite(&bob, &email, "viewer").await);
+    ann.send(Method::PATCH, &bobs, Some(json!({ "role": "operator" }))).await.is(StatusCode::OK);
+    for token in [&as_owner, &as_viewer] {
+        eve.post("/invitations/accept", json!({ "token": token })).await.is(StatusCode::FORBIDDEN);
+    }
+    ann.send(Method::PATCH, &bobs, Some(json!({ "role": "owner" }))).await.is(StatusCode::OK);
+    eve.post("/invitations/accept", json!({ "token": as_viewer })).await.is(StatusCode::OK);
+    ann.delete(&ann.own(&format!("/members/{}", of(&eve, "/user/id").await)))
+        .await
+        .is(StatusCode::NO_CONTENT);
+    ann.delete(&bobs).await.is(StatusCode::NO_CONTENT);
+    eve.post("/invitations/accept", json!({ "token": as_owner })).await.is(StatusCode::FORBIDDEN);
 }
 
 #[tokio::test]

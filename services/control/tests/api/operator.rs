@@ -137,6 +137,13 @@ async fn a_suspended_tenant_is_stopped_until_it_is_resumed() {
     ann.post("/organisations", json!({ "name": "Elsewhere" })).await.is(StatusCode::FORBIDDEN);
     bob.post("/organisations", json!({ "name": "Elsewhere" })).await.is(StatusCode::CREATED);
     ann.delete(&ann.own("")).await.is(StatusCode::FORBIDDEN);
+    // Its members only read, and nothing of theirs is removed.
+    ann.delete(&one).await.is(StatusCode::FORBIDDEN);
+    ann.patch(&one, "*", json!({ "display_name": "x" })).await.is(StatusCode::FORBIDDEN);
+    ann.put(&format!("{one}/groups/g"), "*", json!({ "rules": [] })).await.is(StatusCode::FORBIDDEN);
+    let invite = json!({ "email": "carl@example.org", "role": "viewer" });
+    ann.post(&ann.own("/invitations"), invite).await.is(StatusCode::FORBIDDEN);
+    ann.get(&format!("{one}/groups")).await.is(StatusCode::OK);
     let log = ann.get(&ann.own("/audit")).await;
     let entries = log.body["items"].as_array().unwrap();
     let entry = entries.iter().find(|entry| entry["action"] == "organisation.suspend").unwrap();

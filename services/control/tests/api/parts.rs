@@ -9,6 +9,47 @@ use serde_json::{Value, json};
 use crate::tools::{AUTHORITY, Region};
 
 #[tokio::test]
+async fn groups_of_a_broker_are_bounded_in_bytes_together() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let rules: Vec<Value> = (0..100)
+        .map(|number| json!({ "effect": "deny", "action": "publish", "filter": format!("{number}/{}", "x".repeat(3_000)) }))
+        .collect();
+    let mut made = 0;
+    let refused = loop {
+        let answer = ann.put(&format!("{broker}/groups/g{made}"), "", json!({ "rules": rules })).await;
+        if answer.status != StatusCode::CREATED {
+            break answer;
+        }
+        made += 1;
+        assert!(made < 20, "groups are not bounded");
+    };
+    assert!(refused.is(StatusCode::CONFLICT).text("/detail").contains("bytes together"), "{refused:?}");
+    assert!(made > 2, "{made} groups fit");
+    ann.delete(&format!("{broker}/groups/g0")).await.is(StatusCode::NO_CONTENT);
+    ann.put(&format!("{broker}/groups/g{made}"), "", json!({ "rules": rules })).await.is(StatusCode::CREATED);
+}
+
+#[tokio::test]
+async fn a_connect_token_that_is_too_long_is_refused_without_an_audit_entry() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let rules = |bytes: usize| {
+        let rule = json!({ "effect": "allow", "action": "subscribe", "filter": "x".repeat(bytes) });
+        json!({ "rules": vec![rule; 50] })
+    };
+    for bytes in [1_760, 3_000] {
+        ann.post(&format!("{broker}/connect-tokens"), rules(bytes))
+            .await
+            .is(StatusCode::UNPROCESSABLE_ENTITY);
+    }
+    let log = ann.get(&ann.own("/audit")).await;
+    assert!(!log.is(StatusCode::OK).column("action").contains(&"connect_token.create"));
+}
+
+#[tokio::test]
 async fn each_kind_is_made_shown_replaced_and_deleted() {
     let ann = Region::new().await.person().await;
     let broker = ann.broker().await;

@@ -52,8 +52,13 @@ async fn a_token_makes_none_that_may_more_and_expires() {
     program.post(&ann.own("/tokens"), more).await.is(StatusCode::FORBIDDEN);
     let less = json!({ "name": "b", "scopes": ["brokers:read"] });
     program.post(&ann.own("/tokens"), less.clone()).await.is(StatusCode::CREATED);
+    let made = program.post(&ann.own("/tokens"), less.clone()).await;
+    assert_eq!(made.is(StatusCode::CREATED).body["expires_at_ms"], now + 1_000, "it does not prolong itself");
+    let later = json!({ "name": "b", "scopes": ["brokers:read"], "expires_at_ms": now + 1_001 });
+    program.post(&ann.own("/tokens"), later).await.is(StatusCode::UNPROCESSABLE_ENTITY);
     region.clock.move_on(1_000);
     program.post(&ann.own("/tokens"), less).await.is(StatusCode::UNAUTHORIZED);
+    ann.with_token(made.text("/secret")).get("/token").await.is(StatusCode::UNAUTHORIZED);
     for wrong in [json!([]), json!(["everything"])] {
         let body = json!({ "name": "c", "scopes": wrong });
         ann.post(&ann.own("/tokens"), body).await.is(StatusCode::UNPROCESSABLE_ENTITY);
@@ -83,8 +88,14 @@ async fn nobody_gives_a_role_that_may_more_than_they_may() {
     let path = ann.own(&format!("/members/{me}"));
     let denied = reader.patch(&path, "*", json!({ "role": "owner" })).await;
     assert!(denied.is(StatusCode::FORBIDDEN).text("/detail").contains(":write"));
+    // The same organisation, with its first character encoded.
+    let first = ann.organisation.as_bytes()[0];
+    let encoded = path.replace(&ann.organisation, &format!("%{first:02x}{}", &ann.organisation[1..]));
+    reader.patch(&encoded, "*", json!({ "role": "owner" })).await.is(StatusCode::FORBIDDEN);
     let log = ann.get(&ann.own("/audit")).await;
-    assert!(log.column("action").contains(&"denied"), "{log:?}");
+    let denied = log.column("action").into_iter().filter(|action| *action == "denied").count();
+    // Four refused invitations, and two changes of a member.
+    assert_eq!(denied, 6, "{log:?}");
 }
 
 /// Bob, who is a member of Ann's organisation with this role.

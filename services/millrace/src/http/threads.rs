@@ -71,6 +71,13 @@ fn streamed(threads: &Handle, response: Response, stall_max: Duration) -> Respon
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use axum::http::Method;
+    use axum::routing::any;
+    use tokio::sync::Notify;
+    use tower_service::Service as _;
+
     use super::*;
 
     #[tokio::test]
@@ -84,5 +91,28 @@ mod tests {
         let stalled = streamed(&Handle::current(), response, Duration::from_millis(10));
         assert_eq!(ended.recv().await, None);
         drop(stalled);
+    }
+
+    #[tokio::test]
+    async fn a_change_goes_on_without_its_client_and_a_read_ends() {
+        for (method, goes_on) in [(Method::POST, true), (Method::GET, false)] {
+            let (done, mut ended) = mpsc::channel(1);
+            let (begun, opened) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+            let (has_begun, open) = (Arc::clone(&begun), Arc::clone(&opened));
+            let handler = async move || {
+                has_begun.notify_one();
+                open.notified().await;
+                let _the_test_may_be_over = done.send(()).await;
+            };
+            let mut router = on(&Handle::current(), Router::new().route("/", any(handler)));
+            let request = Request::builder().method(method).uri("/").body(Body::empty()).unwrap();
+            let asked = tokio::spawn(router.call(request));
+            begun.notified().await;
+            asked.abort();
+            assert!(asked.await.is_err());
+            drop(router);
+            opened.notify_one();
+            assert_eq!(ended.recv().await.is_some(), goes_on);
+        }
     }
 }

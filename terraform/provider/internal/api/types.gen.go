@@ -542,6 +542,9 @@ type GroupSettings struct {
 
 // Invitation An open invitation.
 type Invitation struct {
+	// ApiToken Id of the API token that made it; null: the person did. After deleting a leaked token, delete what it made.
+	ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
+
 	// CreatedAtMs Creation time, in unix milliseconds.
 	CreatedAtMs int64 `json:"created_at_ms"`
 
@@ -551,6 +554,10 @@ type Invitation struct {
 	// ExpiresAtMs Expiry, in unix milliseconds.
 	ExpiresAtMs int64              `json:"expires_at_ms"`
 	Id          openapi_types.UUID `json:"id"`
+
+	// MadeBy Id of the person who made it; null: a server of an earlier version did not note it. It is void once this person may not give
+	// the role any more.
+	MadeBy *openapi_types.UUID `json:"made_by,omitempty"`
 
 	// Role Their role once they accept.
 	Role Role `json:"role"`
@@ -686,6 +693,9 @@ type ListClaimToken struct {
 type ListInvitation struct {
 	// Items The rows of the page.
 	Items []struct {
+		// ApiToken Id of the API token that made it; null: the person did. After deleting a leaked token, delete what it made.
+		ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
+
 		// CreatedAtMs Creation time, in unix milliseconds.
 		CreatedAtMs int64 `json:"created_at_ms"`
 
@@ -695,6 +705,10 @@ type ListInvitation struct {
 		// ExpiresAtMs Expiry, in unix milliseconds.
 		ExpiresAtMs int64              `json:"expires_at_ms"`
 		Id          openapi_types.UUID `json:"id"`
+
+		// MadeBy Id of the person who made it; null: a server of an earlier version did not note it. It is void once this person may not give
+		// the role any more.
+		MadeBy *openapi_types.UUID `json:"made_by,omitempty"`
 
 		// Role Their role once they accept.
 		Role Role `json:"role"`
@@ -732,6 +746,10 @@ type ListMember struct {
 type ListToken struct {
 	// Items The rows of the page.
 	Items []struct {
+		// ApiToken Id of the API token that made it, and which it does not outlive by time; null: the member did. After deleting a leaked token,
+		// delete what it made.
+		ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
+
 		// CreatedAtMs Creation time, in unix milliseconds.
 		CreatedAtMs int64 `json:"created_at_ms"`
 
@@ -835,6 +853,9 @@ type MadeCredential struct {
 
 // MadeInvitation An invitation with its secret.
 type MadeInvitation struct {
+	// ApiToken Id of the API token that made it; null: the person did. After deleting a leaked token, delete what it made.
+	ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
+
 	// CreatedAtMs Creation time, in unix milliseconds.
 	CreatedAtMs int64 `json:"created_at_ms"`
 
@@ -845,6 +866,10 @@ type MadeInvitation struct {
 	ExpiresAtMs int64              `json:"expires_at_ms"`
 	Id          openapi_types.UUID `json:"id"`
 
+	// MadeBy Id of the person who made it; null: a server of an earlier version did not note it. It is void once this person may not give
+	// the role any more.
+	MadeBy *openapi_types.UUID `json:"made_by,omitempty"`
+
 	// Role Their role once they accept.
 	Role Role `json:"role"`
 
@@ -854,6 +879,10 @@ type MadeInvitation struct {
 
 // MadeToken An API token with its secret.
 type MadeToken struct {
+	// ApiToken Id of the API token that made it, and which it does not outlive by time; null: the member did. After deleting a leaked token,
+	// delete what it made.
+	ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
+
 	// CreatedAtMs Creation time, in unix milliseconds.
 	CreatedAtMs int64 `json:"created_at_ms"`
 
@@ -977,7 +1006,7 @@ type NewSpendCap struct {
 
 // NewToken A new API token.
 type NewToken struct {
-	// ExpiresAtMs End of the token, in unix milliseconds. Left out: it has no end.
+	// ExpiresAtMs End of the token, in unix milliseconds. Left out: it has no end, or that of the API token that makes it.
 	ExpiresAtMs *int64 `json:"expires_at_ms,omitempty"`
 
 	// Name Name for people.
@@ -1198,6 +1227,10 @@ type SpendCap struct {
 
 // Token An API token, without its secret.
 type Token struct {
+	// ApiToken Id of the API token that made it, and which it does not outlive by time; null: the member did. After deleting a leaked token,
+	// delete what it made.
+	ApiToken *openapi_types.UUID `json:"api_token,omitempty"`
+
 	// CreatedAtMs Creation time, in unix milliseconds.
 	CreatedAtMs int64 `json:"created_at_ms"`
 
