@@ -336,7 +336,7 @@ impl Region {
                 self.asked_for_clients(from, number, broker, question);
             }
             PodNotice::Clients { number, answer } => self.clients_said(from, number, answer),
-            PodNotice::ClientTrace { number, report } => self.trace_said(number, report),
+            PodNotice::ClientTrace { number, report } => self.trace_said(from, number, report),
             // The broker is not open here.
             PodNotice::Message(_)
             | PodNotice::Retained { .. }
