@@ -5,8 +5,7 @@
 //! offers it to the traces of the client. Each trace takes `EVENTS_PER_SECOND` events and counts the rest. An event
 //! has no payload, no password and no authentication data.
 //!
-//! Another pod's trace is registered here too (`Traces::begin_for_pod`). Every trace ends unless it is renewed, so one whose reader
-//! stalls or whose pod is gone frees its place.
+//! Another pod's trace is registered here too (`Traces::begin_for_pod`). Every trace ends unless its reader renews it.
 
 mod event;
 mod scanner;
@@ -32,9 +31,7 @@ const TRACES_PER_CLIENT_MAX: usize = 4;
 const TRACES_MAX: usize = 1_000;
 /// A trace of another pod ends after this time, unless that pod renews it.
 const LEASE_MS: u64 = 30_000;
-/// A trace of this pod ends after this time, unless its reader renews it.
 const OWN_LEASE_MS: u64 = 120_000;
-/// How often traces that are over are looked for, at most.
 const PRUNED_EVERY_MS: u64 = 1_000;
 
 /// A line of a trace.
@@ -50,11 +47,10 @@ pub struct TraceReport {
 pub(crate) struct EventCount {
     /// When the pod began the trace, unix milliseconds.
     pub(crate) since_ms: u64,
-    /// Reported or left out.
     pub(crate) events: u64,
 }
 
-/// What one pod has reported of a trace.
+/// The reports of one pod about a trace.
 #[derive(Default)]
 struct Heard {
     since_ms: u64,
@@ -88,7 +84,6 @@ pub(crate) struct Tap {
     sink: Sink,
     rate: Mutex<Rate>,
     left_out: AtomicU64,
-    /// The pods that have reported.
     heard: Mutex<HashMap<PodId, Heard>>,
     /// Unix milliseconds.
     until_ms: AtomicU64,
@@ -158,7 +153,6 @@ impl Tap {
         heard.entry(pod).or_default().hear(count, reported)
     }
 
-    /// Returns false if the trace is over.
     pub(crate) fn renew(&self, now_ms: u64) -> bool {
         let is_there = !self.is_over(now_ms);
         if is_there {
@@ -236,7 +230,7 @@ impl Traces {
         let known = self.find(Some(pod), number);
         if let Some(tap) = known.filter(|tap| !tap.is_over(now_ms)) {
             tap.until_ms.store(until_ms, Ordering::Relaxed);
-            // Tells the pod also of reports that were lost.
+            // The report's count shows the pod whether earlier reports were lost.
             tap.tell(None);
             return ForPod::Renewed;
         }
@@ -297,7 +291,6 @@ impl Traces {
     pub(crate) fn said(&self, pod: PodId, number: u64, mut report: TraceReport, count: Option<EventCount>) {
         let Some(tap) = self.find(None, number) else { return };
         if let Some(count) = count {
-            // Also those that it has left out, with the reports that were lost.
             report.left_out = tap.hear(pod, count, report.event.is_some());
         }
         if report != TraceReport::default() {

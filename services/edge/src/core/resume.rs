@@ -26,6 +26,7 @@ use crate::connection_id::ConnectionId;
 use crate::encoding::record;
 use crate::incidents::{Kind, Note};
 use crate::jobs::{Attach, Attached, Detach, Page, Read, Reader, SessionKey, Write};
+use crate::quota::Limit;
 use crate::routes::Routes;
 
 /// A reading session gets no more pages while this many messages wait in it.
@@ -139,6 +140,20 @@ impl Core {
     pub(super) fn not_attached(&mut self, id: ConnectionId, (broker, client): &(Arc<Broker>, Arc<str>)) {
         if self.connection_of(id).is_some_and(|connection| connection.pending.take().is_some()) {
             self.refuse_other_user(id.slot, broker, client);
+        }
+        self.ask_for_next(broker, client);
+    }
+
+    pub(super) fn no_room(
+        &mut self,
+        id: ConnectionId,
+        (broker, client): &(Arc<Broker>, Arc<str>),
+        limit: Limit,
+    ) {
+        if self.connection_of(id).is_some_and(|connection| connection.pending.take().is_some()) {
+            self.broker_counters(broker).refused_stored_quota.add(1);
+            self.reached_by(broker, limit, Some(client), None);
+            self.refuse(id.slot, ReasonCode::QUOTA_EXCEEDED, limit.meaning());
         }
         self.ask_for_next(broker, client);
     }

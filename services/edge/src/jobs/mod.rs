@@ -249,7 +249,7 @@ pub(crate) struct PendingSubscribe {
     /// Granted filters of a session that is not persistent, if the store has to answer for them.
     pub(crate) in_memory: Vec<(Box<str>, ClientSubscription)>,
     pub(crate) is_refused: bool,
-    /// No client waits for it: it writes back the subscriptions that a refused SUBSCRIBE may have replaced.
+    /// It writes back the subscriptions that a refused SUBSCRIBE may have replaced, and no client waits for it.
     pub(crate) goes_back: bool,
     /// The SUBACK waits until other pods have confirmed this announcement of filters; 0: it waits for none.
     pub(crate) announced: u64,
