@@ -81,7 +81,8 @@ pub struct ConnectedClient {
     /// Bytes of these messages with topics and properties.
     #[serde(default)]
     pub bytes_out: u64,
-    /// At most [`FILTERS_MAX`] subscriptions and 64 KiB of them, in order of filters; empty in a page.
+    /// The first [`FILTERS_MAX`] subscriptions in order of filters, and at most 64 KiB of them; empty in a page. `subscriptions` counts
+    /// all.
     #[serde(default)]
     pub filters: Vec<ClientFilter>,
 }

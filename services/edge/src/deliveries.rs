@@ -19,6 +19,8 @@ pub(crate) struct Run {
     pub(crate) amount: Amount,
     /// `None`: the publisher is on another pod.
     pub(crate) from: Option<ConnectionId>,
+    /// As in [`Message::received_us`].
+    pub(crate) received_us: u32,
 }
 
 /// A message that the store has committed, for the persistent sessions of an event loop.

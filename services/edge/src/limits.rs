@@ -82,6 +82,10 @@ pub struct EdgeLimits {
     pub topic_levels_max: u16,
     /// Over [`TOPIC_BYTES_MAX`] the store has no key for a retained message.
     pub topic_bytes_max: u16,
+    /// Counts sessions that wait for their clients. Beyond it only clients that have a session may begin a persistent one.
+    pub stored_sessions_per_broker_max: u32,
+    /// Beyond it a CONNECT is refused with 0x97, unless its will is at most as large as the session's former one.
+    pub will_bytes_per_broker_max: u64,
     pub session_expiry_max_s: u32,
     pub session_expiry_v3_s: u32,
     /// Beyond it the oldest messages are dropped and counted. Without a store it counts one session, offline or over its
@@ -149,6 +153,8 @@ impl Default for EdgeLimits {
             subscriptions_per_session_max: 100_000,
             topic_levels_max: 128,
             topic_bytes_max: TOPIC_BYTES_MAX,
+            stored_sessions_per_broker_max: 1_000_000,
+            will_bytes_per_broker_max: 256 * 1024 * 1024,
             session_expiry_max_s: 90 * 24 * 3600,
             session_expiry_v3_s: 7 * 24 * 3600,
             queue_messages_max: 100_000,

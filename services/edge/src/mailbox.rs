@@ -19,6 +19,7 @@ use crate::home::HomeClaim;
 use crate::jobs::{
     Ack, Attached, Ids, Page, PendingSubscribe, Purge, SessionKey, StoredTraces, Subscribe, Unsubscribe,
 };
+use crate::quota::Limit;
 use crate::routes::Routes;
 
 pub(crate) enum Mail {
@@ -69,6 +70,8 @@ pub(crate) enum Mail {
     /// The session of a connection with its first page; `None`: it is unavailable now.
     Attached(ConnectionId, (Arc<Broker>, Arc<str>), Option<(Box<Attached>, Option<Page>)>),
     OfAnotherUser(ConnectionId, (Arc<Broker>, Arc<str>)),
+    /// The same, but the broker's stored sessions or wills are at a limit.
+    OverLimit(ConnectionId, (Arc<Broker>, Arc<str>), Limit),
     /// The subscriptions that are durable; `None` for each that is not.
     Subscribed(Box<Subscribe>, Vec<Option<Subscribed>>),
     /// Other pods know the filters of this SUBSCRIBE, which can now be acknowledged.

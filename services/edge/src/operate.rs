@@ -63,8 +63,9 @@ impl Edge {
     }
 
     /// Registers a trace of a client id on this pod. [`Edge::ask_clients`] with [`Question::Trace`] begins it on connected
-    /// clients and on other pods, which forget it unless they are asked again within 30 seconds. `tell` is called on threads that it
-    /// must not block. `None`: this pod has too many traces.
+    /// clients and on other pods, which forget it unless they are asked again within 30 seconds. This pod forgets it unless
+    /// [`Edge::renew_trace`] is called within two minutes. `tell` is called on threads that it must not block. `None`: this pod has too
+    /// many traces.
     pub fn trace_client(
         &self,
         broker: u64,
@@ -83,6 +84,12 @@ impl Edge {
             }
         };
         Some(ClientTrace { tap, on_end: Some(Box::new(on_end)) })
+    }
+
+    /// Keeps a trace for two more minutes. Returns false if it is over, because it was not renewed in time.
+    #[must_use]
+    pub fn renew_trace(&self, trace: &ClientTrace) -> bool {
+        trace.tap.renew(self.process.clock.unix_now_ms())
     }
 
     /// Opens an in-process MQTT connection to a broker, without a port. The client still sends a CONNECT and is authenticated.

@@ -136,6 +136,7 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
         counters: (0..cores).map(|_| CoreCounters::default()).collect(),
         loudest: Loudest::default(),
         turns: (0..cores).map(|_| AtomicU64::new(0)).collect(),
+        delivery_times: (0..cores).map(|_| Histogram::default()).collect(),
         turn_times: (0..cores).map(|_| Histogram::default()).collect(),
         connect_steps: (0..cores).map(|_| ConnectSteps::default()).collect(),
         work_max: (0..cores).map(|_| AtomicU64::new(0)).collect(),

@@ -97,6 +97,10 @@ limits! {
         "Levels of the longest topic or topic filter.";
     topic_bytes_max: u16 in 1..=TOPIC_BYTES_MAX, "BYTES",
         "Longest topic or topic filter.";
+    stored_sessions_per_broker_max: u32 in 1..=u32::MAX, "COUNT",
+        "Sessions of one broker that wait for their clients. Beyond it the server refuses a CONNECT that would begin another persistent session; clients return to their sessions.";
+    will_bytes_per_broker_max: u64 in 0..=i64::MAX as u64, "BYTES",
+        "Stored bytes of the wills of one broker's clients. Beyond it the server refuses a CONNECT whose will is larger than the former will of its session.";
     session_expiry_max_s: u32 in 0..=u32::MAX, "SECONDS",
         "Longest session expiry. The server announces it to 5.0 clients that ask for more.";
     session_expiry_v3_s: u32 in 0..=u32::MAX, "SECONDS",

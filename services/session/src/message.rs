@@ -36,6 +36,7 @@ pub struct Message {
     acknowledged: AtomicU32,
     /// Set for sampled messages only.
     trace: Option<Box<Trace>>,
+    received_us: u32,
     holders: Holders,
 }
 
@@ -96,6 +97,7 @@ impl Message {
             stored: OnceLock::new(),
             acknowledged: AtomicU32::new(0),
             trace: None,
+            received_us: 0,
             holders: Holders::default(),
         }
     }
@@ -115,6 +117,7 @@ impl Message {
             stored: OnceLock::new(),
             acknowledged: AtomicU32::new(0),
             trace: None,
+            received_us: 0,
             holders: Holders::default(),
         })
     }
@@ -142,6 +145,18 @@ impl Message {
     #[inline]
     pub fn trace(&self) -> Option<&Trace> {
         self.trace.as_deref()
+    }
+
+    /// When its PUBLISH was read, microseconds modulo 2^32, for a message whose delivery is timed; 0 for all others.
+    #[must_use]
+    pub fn received(mut self, at_us: u32) -> Self {
+        self.received_us = at_us;
+        self
+    }
+
+    #[inline]
+    pub fn received_us(&self) -> u32 {
+        self.received_us
     }
 
     /// `None` for a message that is not stored. Later calls have no effect.

@@ -5,7 +5,7 @@
 //! offers it to the traces of the client. Each trace takes `EVENTS_PER_SECOND` events and counts the rest. An event
 //! has no payload, no password and no authentication data.
 //!
-//! Another pod's trace is registered here too (`Traces::begin_for_pod`) and ends unless it is renewed.
+//! Another pod's trace is registered here too (`Traces::begin_for_pod`). Every trace ends unless its reader renews it.
 
 mod event;
 mod scanner;
@@ -31,6 +31,8 @@ const TRACES_PER_CLIENT_MAX: usize = 4;
 const TRACES_MAX: usize = 1_000;
 /// A trace of another pod ends after this time, unless that pod renews it.
 const LEASE_MS: u64 = 30_000;
+const OWN_LEASE_MS: u64 = 120_000;
+const PRUNED_EVERY_MS: u64 = 1_000;
 
 /// A line of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +40,35 @@ pub struct TraceReport {
     /// Events that were left out before this one.
     pub left_out: u64,
     pub event: Option<ClientTraceEvent>,
+}
+
+/// Events of a trace that a pod has had since it began the trace, sent with each of its reports. A report may be lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct EventCount {
+    /// When the pod began the trace, unix milliseconds.
+    pub(crate) since_ms: u64,
+    pub(crate) events: u64,
+}
+
+/// The reports of one pod about a trace.
+#[derive(Default)]
+struct Heard {
+    since_ms: u64,
+    /// Events that are reported, left out or lost.
+    known: u64,
+}
+
+impl Heard {
+    /// Returns the events that are neither reported nor known to be left out.
+    fn hear(&mut self, count: EventCount, reported: bool) -> u64 {
+        if self.since_ms != count.since_ms {
+            *self = Self { since_ms: count.since_ms, known: 0 };
+        }
+        self.known += u64::from(reported);
+        let lost = count.events.saturating_sub(self.known);
+        self.known += lost;
+        lost
+    }
 }
 
 /// Called on event loops, so it must not block.
@@ -53,6 +84,7 @@ pub(crate) struct Tap {
     sink: Sink,
     rate: Mutex<Rate>,
     left_out: AtomicU64,
+    heard: Mutex<HashMap<PodId, Heard>>,
     /// Unix milliseconds.
     until_ms: AtomicU64,
     is_over: AtomicBool,
@@ -113,9 +145,20 @@ impl Tap {
 
     fn tell(&self, event: Option<ClientTraceEvent>) {
         let left_out = self.left_out.swap(0, Ordering::Relaxed);
-        if left_out > 0 || event.is_some() {
-            (self.sink)(TraceReport { left_out, event });
+        (self.sink)(TraceReport { left_out, event });
+    }
+
+    fn hear(&self, pod: PodId, count: EventCount, reported: bool) -> u64 {
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.entry(pod).or_default().hear(count, reported)
+    }
+
+    pub(crate) fn renew(&self, now_ms: u64) -> bool {
+        let is_there = !self.is_over(now_ms);
+        if is_there {
+            self.until_ms.store(now_ms + OWN_LEASE_MS, Ordering::Relaxed);
         }
+        is_there
     }
 
     pub(crate) fn is_over(&self, now_ms: u64) -> bool {
@@ -136,6 +179,7 @@ pub(crate) struct Traces {
     /// False without traces, so that a CONNECT then takes no lock.
     any: AtomicBool,
     last: AtomicU64,
+    pruned_ms: AtomicU64,
     by_broker: Mutex<HashMap<u64, Vec<Arc<Tap>>>>,
 }
 
@@ -149,16 +193,29 @@ impl Traces {
         self.any.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn of(&self, broker: u64, client_id: &str) -> Vec<Arc<Tap>> {
-        let by_broker = self.lock();
+    /// The traces of a client. Forgets those that are over, so that [`Traces::any`] becomes false again.
+    pub(crate) fn of(&self, broker: u64, client_id: &str, now_ms: u64) -> Vec<Arc<Tap>> {
+        let mut by_broker = self.lock();
+        if now_ms >= self.pruned_ms.load(Ordering::Relaxed) + PRUNED_EVERY_MS {
+            self.pruned_ms.store(now_ms, Ordering::Relaxed);
+            self.prune(&mut by_broker, now_ms);
+        }
         let taps = by_broker.get(&broker).into_iter().flatten();
         taps.filter(|tap| *tap.client_id == *client_id).cloned().collect()
     }
 
-    /// Registers a trace of this pod. `None`: the pod has too many.
+    fn prune(&self, by_broker: &mut HashMap<u64, Vec<Arc<Tap>>>, now_ms: u64) {
+        by_broker.retain(|_, taps| {
+            taps.retain(|tap| !tap.is_over(now_ms));
+            !taps.is_empty()
+        });
+        self.any.store(!by_broker.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Registers a trace of this pod, which ends unless [`Tap::renew`] is called. `None`: the pod has too many.
     pub(crate) fn begin(&self, broker: u64, client_id: &str, now_ms: u64, sink: Sink) -> Option<Arc<Tap>> {
         let number = self.last.fetch_add(1, Ordering::Relaxed);
-        self.add(None, number, (broker, client_id), (now_ms, u64::MAX), sink)
+        self.add(None, number, (broker, client_id), (now_ms, now_ms + OWN_LEASE_MS), sink)
     }
 
     /// Registers a trace of another pod, or renews it.
@@ -173,6 +230,7 @@ impl Traces {
         let known = self.find(Some(pod), number);
         if let Some(tap) = known.filter(|tap| !tap.is_over(now_ms)) {
             tap.until_ms.store(until_ms, Ordering::Relaxed);
+            // The report's count shows the pod whether earlier reports were lost.
             tap.tell(None);
             return ForPod::Renewed;
         }
@@ -191,10 +249,7 @@ impl Traces {
         sink: Sink,
     ) -> Option<Arc<Tap>> {
         let mut by_broker = self.lock();
-        by_broker.retain(|_, taps| {
-            taps.retain(|tap| !tap.is_over(now_ms));
-            !taps.is_empty()
-        });
+        self.prune(&mut by_broker, now_ms);
         let of_client =
             by_broker.get(&broker).into_iter().flatten().filter(|tap| *tap.client_id == *client_id);
         if of_client.count() >= TRACES_PER_CLIENT_MAX
@@ -210,6 +265,7 @@ impl Traces {
             sink,
             rate: Mutex::default(),
             left_out: AtomicU64::new(0),
+            heard: Mutex::default(),
             until_ms: AtomicU64::new(until_ms),
             is_over: AtomicBool::new(false),
         });
@@ -231,9 +287,13 @@ impl Traces {
         self.any.store(!by_broker.is_empty(), Ordering::Relaxed);
     }
 
-    /// Another pod reports about a trace of this pod.
-    pub(crate) fn said(&self, number: u64, report: TraceReport) {
-        if let Some(tap) = self.find(None, number) {
+    /// Another pod reports about a trace of this pod. `count`: `None` from a pod of an older build.
+    pub(crate) fn said(&self, pod: PodId, number: u64, mut report: TraceReport, count: Option<EventCount>) {
+        let Some(tap) = self.find(None, number) else { return };
+        if let Some(count) = count {
+            report.left_out = tap.hear(pod, count, report.event.is_some());
+        }
+        if report != TraceReport::default() {
             (tap.sink)(report);
         }
     }
@@ -307,10 +367,10 @@ mod tests {
         let traces = Traces::default();
         assert!(!traces.any());
         let tap = traces.begin(1, "pump", 0, sink().0).unwrap();
-        assert!(traces.any() && Arc::ptr_eq(&traces.of(1, "pump")[0], &tap));
-        assert!(traces.of(2, "pump").is_empty() && traces.of(1, "other").is_empty());
+        assert!(traces.any() && Arc::ptr_eq(&traces.of(1, "pump", 0)[0], &tap));
+        assert!(traces.of(2, "pump", 0).is_empty() && traces.of(1, "other", 0).is_empty());
         traces.end(None, tap.number);
-        assert!(tap.is_over(0) && !traces.any() && traces.of(1, "pump").is_empty());
+        assert!(tap.is_over(0) && !traces.any() && traces.of(1, "pump", 0).is_empty());
     }
 
     #[test]
@@ -319,15 +379,47 @@ mod tests {
         let pod = PodId(7);
         let begin = |now_ms| traces.begin_for_pod((pod, 1), (1, "pump"), now_ms, sink().0);
         assert_eq!(begin(0), ForPod::Begun);
-        let tap = traces.of(1, "pump").pop().unwrap();
+        let tap = traces.of(1, "pump", 0).pop().unwrap();
         assert_eq!(begin(LEASE_MS), ForPod::Renewed);
-        assert_eq!(traces.of(1, "pump").len(), 1, "renewed, not doubled");
+        assert_eq!(traces.of(1, "pump", 0).len(), 1, "renewed, not doubled");
         assert!(!tap.is_over(2 * LEASE_MS) && tap.is_over(2 * LEASE_MS + 1));
         assert_eq!(begin(3 * LEASE_MS), ForPod::Begun, "begun again");
-        assert!(traces.of(1, "pump").len() == 1 && tap.is_over(3 * LEASE_MS));
+        assert!(traces.of(1, "pump", 0).len() == 1 && tap.is_over(3 * LEASE_MS));
         let own = traces.begin(1, "pump", 3 * LEASE_MS, sink().0).unwrap();
         traces.end(Some(pod), 1);
-        assert!(traces.of(1, "pump").iter().all(|tap| Arc::ptr_eq(tap, &own)));
+        assert!(traces.of(1, "pump", 0).iter().all(|tap| Arc::ptr_eq(tap, &own)));
+    }
+
+    #[test]
+    fn a_trace_of_this_pod_ends_unless_its_reader_renews_it() {
+        let traces = Traces::default();
+        let (sink, said) = sink();
+        let tap = traces.begin(1, "pump", 0, sink).unwrap();
+        assert!(tap.renew(OWN_LEASE_MS) && !tap.is_over(2 * OWN_LEASE_MS));
+        let late = 2 * OWN_LEASE_MS + 1;
+        assert!(traces.any() && traces.of(1, "pump", late).is_empty());
+        assert!(!traces.any(), "a CONNECT takes no lock any more");
+        assert!(!tap.renew(late));
+        drop(tap);
+        assert!(said.recv().is_err(), "the reader has its end");
+    }
+
+    #[test]
+    fn events_of_lost_reports_are_left_out() {
+        let traces = Traces::default();
+        let (sink, said) = sink();
+        let tap = traces.begin(1, "pump", 0, sink).unwrap();
+        let say = |pod, since_ms, events, has_event: bool| {
+            let report = TraceReport { left_out: 0, event: has_event.then(|| event(1)) };
+            traces.said(PodId(pod), tap.number, report, Some(EventCount { since_ms, events }));
+            said.try_recv().ok().map(|report| report.left_out)
+        };
+        assert_eq!(say(1, 5, 1, true), Some(0));
+        assert_eq!(say(1, 5, 4, true), Some(2), "the second and third one are lost");
+        assert_eq!(say(2, 5, 1, true), Some(0), "another pod has its own count");
+        assert_eq!(say(1, 5, 4, false), None, "renewed, and nothing is lost");
+        assert_eq!(say(1, 5, 7, false), Some(3), "the last ones are lost");
+        assert_eq!(say(1, 9, 1, true), Some(0), "the pod has begun the trace again");
     }
 
     #[test]

@@ -144,15 +144,18 @@ impl Core {
                 identifier: *identifier,
             }
         };
+        let mut first: Vec<(&str, &ClientSubscription)> = subscriptions.collect();
+        if first.len() > FILTERS_MAX {
+            first.select_nth_unstable_by_key(FILTERS_MAX, |(filter, _)| *filter);
+            first.truncate(FILTERS_MAX);
+        }
+        first.sort_unstable_by_key(|(filter, _)| *filter);
         let mut bytes = 0;
         let fits = |(filter, _): &(&str, &ClientSubscription)| {
             bytes += FILTER_FIELDS_BYTES + filter.bytes().map(json_bytes).sum::<usize>();
             bytes <= FILTERS_BYTES_MAX
         };
-        let mut filters: Vec<ClientFilter> =
-            subscriptions.take(FILTERS_MAX).take_while(fits).map(shown).collect();
-        filters.sort_unstable();
-        filters
+        first.into_iter().take_while(fits).map(shown).collect()
     }
 
     fn kick(&mut self, broker: &Arc<Broker>, client_id: &str) {

@@ -137,6 +137,17 @@ pub(crate) struct Partial {
     pub(crate) needed: usize,
 }
 
+impl Partial {
+    /// The buffer at most doubles, so its size follows what has arrived, not what the client has announced.
+    pub(super) fn append(&mut self, bytes: &[u8]) {
+        let len = self.bytes.len();
+        if self.bytes.capacity() - len < bytes.len() {
+            self.bytes.reserve_exact(self.needed.saturating_sub(len).min(len).max(bytes.len()));
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+}
+
 /// The contents of a CONNECT, copied out of its packet.
 pub(crate) struct Request {
     pub(crate) broker: Arc<Broker>,

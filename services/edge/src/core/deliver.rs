@@ -348,9 +348,13 @@ impl Core {
             true => 0,
             false => self.deliver_run_from(&run.routes, &run.bytes, run.is_v5, run.amount, publisher, 0),
         };
+        let received_us = run.received_us;
         if next < run.routes.receivers(self.index).len() {
-            let copies = Copies::Run { bytes: run.bytes.clone(), is_v5: run.is_v5, amount: run.amount };
+            let (bytes, is_v5, amount) = (run.bytes.clone(), run.is_v5, run.amount);
+            let copies = Copies::Run { bytes, is_v5, amount, received_us };
             self.put_off(&run.routes, copies, publisher, next);
+        } else {
+            self.note_delivery(received_us);
         }
     }
 
@@ -361,12 +365,16 @@ impl Core {
         is_v5: bool,
         amount: Amount,
         from: Option<ConnectionId>,
+        received_us: u32,
     ) {
         let publisher = Publisher::of(routes, from);
         let waits = self.fanouts.delays(routes.broker.id, publisher);
         let next = if waits { 0 } else { self.deliver_run_from(routes, bytes, is_v5, amount, publisher, 0) };
         if next < routes.receivers(self.index).len() {
-            self.put_off(routes, Copies::Run { bytes: bytes.into(), is_v5, amount }, publisher, next);
+            let bytes = bytes.into();
+            self.put_off(routes, Copies::Run { bytes, is_v5, amount, received_us }, publisher, next);
+        } else {
+            self.note_delivery(received_us);
         }
     }
 

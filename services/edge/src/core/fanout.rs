@@ -26,6 +26,7 @@ pub(super) enum Copies {
         bytes: Arc<[u8]>,
         is_v5: bool,
         amount: Amount,
+        received_us: u32,
     },
     One(Arc<Message>),
 }
@@ -170,8 +171,12 @@ impl Core {
     fn deliver_slice(&mut self, fanout: &Fanout) -> usize {
         let Fanout { routes, copies, publisher, next } = fanout;
         match copies {
-            Copies::Run { bytes, is_v5, amount } => {
-                self.deliver_run_from(routes, bytes, *is_v5, *amount, *publisher, *next)
+            Copies::Run { bytes, is_v5, amount, received_us } => {
+                let next = self.deliver_run_from(routes, bytes, *is_v5, *amount, *publisher, *next);
+                if next == routes.receivers(self.index).len() {
+                    self.note_delivery(*received_us);
+                }
+                next
             }
             Copies::One(message) => self.deliver_from(routes, message, *publisher, *next),
         }

@@ -9,12 +9,10 @@ use super::{Core, Ended, OutboundSlot, READ_BYTES, parts, work};
 use crate::metrics::ConnectStep;
 use crate::origin::Origin;
 
-/// From this many bytes of an incomplete packet on, the rest is read directly behind them instead of being copied
-/// there.
+/// From this many bytes of an incomplete packet on, the rest is appended to them instead of being copied together with them.
 const SHARED_MAX: usize = READ_BYTES / 2;
-/// Fewest and most bytes of one such read.
-const GROW_BYTES_MIN: usize = 16 * 1024;
-const GROW_BYTES_MAX: usize = 256 * 1024;
+/// Fewest bytes that such a read asks for.
+const READ_BYTES_MIN: usize = 16 * 1024;
 /// Progress of an incomplete packet that renews the keep alive, bytes. A client that sends a large packet over a slow
 /// network cannot send a PINGREQ.
 const PROGRESS_BYTES: usize = 1000;
@@ -58,6 +56,8 @@ impl Core {
         let result = connection.stream.read(&mut buffer[held..held + room]);
         if let Some(count) = self.after_read(slot, result, room) {
             self.connections[slot as usize].partial = None;
+            // A client that sends byte by byte has its incomplete packet copied each time, here and back.
+            self.spend_bytes(2 * held);
             let end = held + count;
             if let Some(rest) = self.digest(slot, &mut buffer[..end], held - raw) {
                 self.note_progress(slot, held, &rest);
@@ -134,22 +134,21 @@ impl Core {
         }
     }
 
-    /// Reads more of a large packet, into the buffer that holds it. The buffer at most doubles, so its size follows
-    /// what has arrived, not what the client has announced.
+    /// Reads more of a large packet and appends it, so that a read costs what has arrived and not what the packet has or misses.
     fn read_large(&mut self, slot: u32) {
         let connection = &mut self.connections[slot as usize];
         let Some(mut partial) = connection.partial.take() else { return };
+        let mut buffer = std::mem::take(&mut self.read_buffer);
         let held = partial.bytes.len();
-        let missing = partial.needed.saturating_sub(held).clamp(GROW_BYTES_MIN, held.min(GROW_BYTES_MAX));
-        partial.bytes.reserve_exact(missing);
-        partial.bytes.resize(held + missing, 0);
-        let result = connection.stream.read(&mut partial.bytes[held..]);
-        let count = self.after_read(slot, result, missing);
+        let room = partial.needed.saturating_sub(held).clamp(READ_BYTES_MIN, buffer.len());
+        let result = connection.stream.read(&mut buffer[..room]);
+        let count = self.after_read(slot, result, room);
+        partial.append(&buffer[..count.unwrap_or(0)]);
+        self.read_buffer = buffer;
         self.spend_bytes(count.unwrap_or(0));
         if !self.connections.contains(slot as usize) {
             return;
         }
-        partial.bytes.truncate(held + count.unwrap_or(0));
         if count.is_none() {
             self.connections[slot as usize].partial = Some(partial);
         } else if let Some(rest) = self.digest(slot, &mut partial.bytes, held - partial.raw) {

@@ -253,6 +253,9 @@ pub(crate) struct Core {
     tapped: HashMap<u32, Box<Tapped>, foldhash::fast::FixedState>,
     /// When the bytes being processed were read, microseconds; only kept where messages are traced.
     read_us: u64,
+    reads: u32,
+    /// When the present read was, if its first PUBLISH is timed; otherwise 0.
+    timed_us: u32,
     generation: u32,
     now_ms: Millis,
     now: Seconds,
@@ -316,6 +319,8 @@ impl Core {
             sampler: Sampler::new(process.config.tracer.as_deref(), cores),
             tapped: HashMap::default(),
             read_us: 0,
+            reads: 0,
+            timed_us: 0,
             generation: 0,
             now_ms: process.clock.now(),
             now: seconds(process.clock.now()),
@@ -534,6 +539,7 @@ impl Core {
                 Mail::Opened(name, found) => self.opened(&name, found),
                 Mail::Attached(connection, session, found) => self.attached(connection, session, found),
                 Mail::OfAnotherUser(connection, session) => self.not_attached(connection, &session),
+                Mail::OverLimit(connection, session, limit) => self.no_room(connection, &session, limit),
                 Mail::Subscribed(subscribe, subscribed) => {
                     self.subscribed_when_confirmed(subscribe, subscribed);
                 }

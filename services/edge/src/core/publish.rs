@@ -128,14 +128,16 @@ impl Core {
         }
         let from = self.id_of(slot);
         let bytes = &bytes[range];
+        let received_us = self.take_timed();
         let mut mailed: Option<Arc<[u8]>> = None;
         for (core, _) in &routes.cores {
             if *core == self.index {
-                self.deliver_run(&routes, bytes, is_v5, amount, Some(from));
+                self.deliver_run(&routes, bytes, is_v5, amount, Some(from), received_us);
                 continue;
             }
             let bytes = mailed.get_or_insert_with(|| bytes.into()).clone();
-            let run = Run { routes: routes.clone(), bytes, is_v5, amount, from: Some(from) };
+            let routes = routes.clone();
+            let run = Run { routes, bytes, is_v5, amount, from: Some(from), received_us };
             self.post(*core, Mail::Run(Box::new(run)));
             self.hold_up_for_mailbox(*core, from);
         }
@@ -391,7 +393,12 @@ impl Core {
         self.end(slot, Ended::Error(reason), true);
     }
 
-    fn message_of(&self, routes: &Routes, publish: &Publish<'_>, traced: Option<&Traced>) -> Arc<Message> {
+    fn message_of(
+        &mut self,
+        routes: &Routes,
+        publish: &Publish<'_>,
+        traced: Option<&Traced>,
+    ) -> Arc<Message> {
         let message = Message::new(
             routes.topic.clone(),
             publish.qos,
@@ -400,7 +407,7 @@ impl Core {
             publish.payload,
             self.now,
         );
-        Arc::new(message.traced(traced.map(|traced| traced.trace)))
+        Arc::new(message.traced(traced.map(|traced| traced.trace)).received(self.take_timed()))
     }
 
     fn routes_of(&mut self, slot: u32, topic: &str) -> Arc<Routes> {

@@ -6,7 +6,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use millrace_layers::Position;
 use millrace_layers::streams::Source;
-use millrace_layers::subscriptions::{NO_STREAM, StoredSubscription};
+use millrace_layers::subscriptions::{NO_STREAM, StoredOptions, StoredSubscription};
 use millrace_mqtt::topic::Filter;
 use millrace_mqtt::{QoS, ReasonCode, SubscribeOptions};
 use millrace_router::Target;
@@ -26,6 +26,7 @@ use crate::connection_id::ConnectionId;
 use crate::encoding::record;
 use crate::incidents::{Kind, Note};
 use crate::jobs::{Attach, Attached, Detach, Page, Read, Reader, SessionKey, Write};
+use crate::quota::Limit;
 use crate::routes::Routes;
 
 /// A reading session gets no more pages while this many messages wait in it.
@@ -143,6 +144,20 @@ impl Core {
         self.ask_for_next(broker, client);
     }
 
+    pub(super) fn no_room(
+        &mut self,
+        id: ConnectionId,
+        (broker, client): &(Arc<Broker>, Arc<str>),
+        limit: Limit,
+    ) {
+        if self.connection_of(id).is_some_and(|connection| connection.pending.take().is_some()) {
+            self.broker_counters(broker).refused_stored_quota.add(1);
+            self.reached_by(broker, limit, Some(client), None);
+            self.refuse(id.slot, ReasonCode::QUOTA_EXCEEDED, limit.meaning());
+        }
+        self.ask_for_next(broker, client);
+    }
+
     pub(super) fn refuse_other_user(&mut self, slot: u32, broker: &Arc<Broker>, client_id: &str) {
         let what = "this client identifier belongs to another user's session";
         self.broker_counters(broker).refused_authorization.add(1);
@@ -186,7 +201,7 @@ impl Core {
         session.is_stored = keeps;
         for stored in &subscriptions {
             if let Ok(filter) = std::str::from_utf8(&stored.filter) {
-                session.subscribe(filter, subscription_of(stored));
+                session.subscribe(filter, subscription_of(stored.options));
             }
         }
         let sources: Vec<FilterSource> = read.into_iter().map(|(source, _)| source).collect();
@@ -500,11 +515,11 @@ fn is_read(stored: &StoredSubscription) -> Option<(FilterSource, ClientSubscript
     let filter = std::str::from_utf8(&stored.filter).ok()?;
     let source = Source { stream: stored.stream, since: stored.since };
     let is_read = stored.stream != NO_STREAM && !filter.starts_with("$share/");
-    is_read.then(|| (FilterSource { filter: filter.into(), source }, subscription_of(stored)))
+    is_read.then(|| (FilterSource { filter: filter.into(), source }, subscription_of(stored.options)))
 }
 
-fn subscription_of(stored: &StoredSubscription) -> ClientSubscription {
-    let bits = stored.options.bits;
+pub(super) fn subscription_of(stored: StoredOptions) -> ClientSubscription {
+    let StoredOptions { bits, identifier } = stored;
     let options = SubscribeOptions {
         qos: QoS::from_bits(bits & 3).unwrap_or_default(),
         no_local: bits & 4 != 0,
@@ -512,7 +527,7 @@ fn subscription_of(stored: &StoredSubscription) -> ClientSubscription {
         // It matters only for the SUBSCRIBE itself.
         ..SubscribeOptions::default()
     };
-    ClientSubscription { options, identifier: stored.options.identifier }
+    ClientSubscription { options, identifier }
 }
 
 pub(super) fn place_of(in_flight: &millrace_session::InFlight) -> Option<Position> {

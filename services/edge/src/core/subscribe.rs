@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use millrace_layers::Position;
 use millrace_layers::limits::{NAME_BYTES_MAX, SUBSCRIPTIONS_MAX};
 use millrace_layers::streams::Source;
 use millrace_layers::subscriptions::{NO_STREAM, StoredOptions, Subscribed};
@@ -21,14 +22,14 @@ use super::deliver::Publisher;
 use super::fresh::Fresh;
 use super::persistent::FilterSource;
 use super::replay::{self};
-use super::resume::routed;
+use super::resume::{routed, subscription_of};
 use super::work::{self, Task};
 use super::{Core, Ended, LocalSession, OutboundSlot, parts};
 use crate::broker::Broker;
 use crate::incidents::{Kind, Note};
 use crate::jobs;
 use crate::jobs::replay::Replay;
-use crate::jobs::{Job, PendingSubscribe, Write};
+use crate::jobs::{Job, PendingSubscribe, SessionKey, Write};
 use crate::limits::SHARE_NAMES_PER_FILTER_MAX;
 use crate::metrics::BrokerCounters;
 use crate::quota::Limit;
@@ -53,9 +54,9 @@ pub(super) struct SubscribeInProgress {
     /// Results of the rules for the next filters.
     checked: SmallVec<[Checked; 4]>,
     reached: Option<Limit>,
-    /// Filters that the last turn granted, if the store has to answer: their indexes in `filters`, and whether they were new in the
-    /// session.
-    granted: Vec<(usize, bool)>,
+    /// Filters that the last turn granted, if the store has to answer: their indexes in `filters`, and the subscriptions that they
+    /// replace.
+    granted: Vec<(usize, Option<ClientSubscription>)>,
     /// Filters for the store, with their indexes in `filters`.
     stored: Vec<(Box<str>, StoredOptions, usize)>,
     /// Share names that were added on other pods' behalf, too.
@@ -64,6 +65,9 @@ pub(super) struct SubscribeInProgress {
     holds: bool,
     pending: PendingSubscribe,
 }
+
+/// A filter with the subscription that it has again, or none.
+type GoesBack = (Box<str>, Option<ClientSubscription>);
 
 /// The QoS that a subscription is granted, or why it is refused.
 type Checked = Result<QoS, (ReasonCode, &'static str)>;
@@ -140,7 +144,8 @@ impl SubscribeInProgress {
                     continue;
                 }
             };
-            let is_new = local.session.subscription(text).is_none();
+            let former = local.session.subscription(text).copied();
+            let is_new = former.is_none();
             let limit = if is_kept && text.len() > NAME_BYTES_MAX {
                 Some(Limit::ClientSubscriptions)
             } else if has_too_many_groups(edit, text) {
@@ -166,7 +171,7 @@ impl SubscribeInProgress {
                 self.stored.push((text.clone(), StoredOptions { bits, identifier }, place));
             }
             if is_kept || room.is_shared {
-                self.granted.push((place, is_new));
+                self.granted.push((place, former));
             }
             if room.is_shared && !is_kept && text.starts_with("$share/") {
                 self.shared.push(text.clone());
@@ -257,6 +262,32 @@ impl Room<'_> {
         } else {
             (self.all_bytes + added >= self.all_bytes_max).then_some(Limit::Filters)
         }
+    }
+}
+
+impl LocalSession {
+    /// Makes a persistent session read the streams of durable subscriptions. Returns whether any stream is new to it.
+    fn add_sources(
+        &mut self,
+        target: Target,
+        durable: Vec<(Box<str>, Subscribed)>,
+        handed_over: Position,
+    ) -> bool {
+        let Some(persistent) = &mut self.persistent else { return false };
+        let mut is_more = false;
+        for (filter, Subscribed { stream, since, .. }) in durable {
+            let is_read = stream != NO_STREAM && !filter.starts_with("$share/");
+            // The subscription may have ended meanwhile.
+            let subscription = self.session.subscription(&filter).filter(|_| is_read);
+            let (Some(subscription), Some(parsed)) = (subscription, Filter::parse(&filter)) else { continue };
+            self.broker.router.subscribe(parsed, routed(target, subscription, true));
+            let source = Source { stream, since };
+            if !persistent.has_source(&filter, source) {
+                persistent.add_source(FilterSource { filter, source }, handed_over);
+                is_more = true;
+            }
+        }
+        is_more
     }
 }
 
@@ -422,7 +453,7 @@ impl Core {
 
     /// The filters that the last turn granted wait for the store: until it has answered, no other answer ends them.
     fn expect_answer(&mut self, slot: u32, subscribe: &mut SubscribeInProgress) {
-        let SubscribeInProgress { filters, granted, pending, .. } = subscribe;
+        let SubscribeInProgress { filters, identifier, granted, pending, .. } = subscribe;
         if granted.is_empty() {
             return;
         }
@@ -436,11 +467,14 @@ impl Core {
         if pending.number == 0 {
             pending.number = unanswered.begin();
         }
-        for (place, is_new) in granted.drain(..) {
-            let (filter, _) = &filters[place];
-            unanswered.add(filter, is_new);
+        for (place, former) in granted.drain(..) {
+            let (filter, options) = &filters[place];
+            unanswered.add(filter, former);
             if is_in_memory {
-                pending.in_memory.push(filter.clone());
+                let qos = QoS::from_bits(pending.reasons[place].0).unwrap_or(options.qos);
+                let options = SubscribeOptions { qos, ..*options };
+                let granted = ClientSubscription { options, identifier: *identifier };
+                pending.in_memory.push((filter.clone(), granted));
             }
         }
     }
@@ -469,8 +503,8 @@ impl Core {
         }
         if stored.is_empty() && !pending.asks {
             if let Some(fresh) = &mut local.fresh {
-                for filter in std::mem::take(&mut pending.in_memory) {
-                    fresh.unanswered_by_store.remove(pending.number, &filter, true);
+                for (filter, granted) in std::mem::take(&mut pending.in_memory) {
+                    fresh.unanswered_by_store.remove(pending.number, &filter, Some(granted));
                 }
             }
             for (filter, _) in filters.iter().filter(|(filter, _)| filter.starts_with("$share/")) {
@@ -535,33 +569,42 @@ impl Core {
 
     /// Subscriptions are durable, or could not be stored.
     pub(super) fn subscribed(&mut self, subscribe: jobs::Subscribe, subscribed: &[Option<Subscribed>]) {
-        let jobs::Subscribe { target, filters, mut pending, .. } = subscribe;
+        let target = subscribe.target;
         let Some(local) = self.sessions.get_mut(target.slot as usize) else { return };
         if local.generation != target.generation {
             return;
         }
+        if subscribe.pending.goes_back {
+            return self.went_back(subscribe, subscribed);
+        }
+        let jobs::Subscribe { filters, mut pending, .. } = subscribe;
         let broker = local.broker.clone();
         let shared: Vec<Box<str>> =
             filters.iter().map(|(filter, ..)| filter.clone()).filter(|f| f.starts_with("$share/")).collect();
         let Some(persistent) = &mut local.persistent else {
             let slot = local.connection;
-            let mut refused: Vec<Box<str>> = Vec::new();
+            let mut go_back: Vec<GoesBack> = Vec::new();
             if let Some(Fresh { unanswered_by_store, .. }) = local.fresh.as_deref_mut() {
                 let mut ended: HashSet<Box<str>, foldhash::fast::RandomState> = HashSet::default();
-                for filter in std::mem::take(&mut pending.in_memory) {
-                    let answered = unanswered_by_store.remove(pending.number, &filter, !pending.is_refused);
+                for (filter, granted) in std::mem::take(&mut pending.in_memory) {
+                    let granted = (!pending.is_refused).then_some(granted);
+                    let answered = unanswered_by_store.remove(pending.number, &filter, granted);
+                    go_back.extend(answered.goes_back.map(|former| (filter.clone(), former)));
                     if answered.is_ended {
                         ended.insert(filter);
-                    } else if pending.is_refused && answered.is_last {
-                        refused.push(filter);
                     }
                 }
                 pending.replays.retain(|replay| !ended.contains(&replay.filter));
             }
+            self.go_back(target, &go_back);
             if pending.is_refused {
-                self.end_refused(target, &mut pending, &refused);
+                pending.replays.clear();
+                for reason in pending.reasons.iter_mut().filter(|reason| !reason.is_error()) {
+                    *reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
+                }
                 return self.answer_subscribe(slot, &pending);
             }
+            let Some(local) = self.sessions.get_mut(target.slot as usize) else { return };
             for filter in
                 local.session.subscriptions().map(|(filter, _)| filter.into()).collect::<Vec<Box<str>>>()
             {
@@ -570,43 +613,21 @@ impl Core {
             return self.answer_subscribe(slot, &pending);
         };
         let was_live = persistent.is_live();
-        let mut is_more = false;
-        let mut taken_back: Vec<Box<str>> = Vec::new();
+        let mut durable = Vec::new();
+        let mut go_back: Vec<GoesBack> = Vec::new();
         let mut ended: HashSet<Box<str>, foldhash::fast::RandomState> = HashSet::default();
-        for ((filter, _, place), subscribed) in filters.into_iter().zip(subscribed) {
-            let has_succeeded = subscribed.is_some() && !pending.is_refused;
-            let answered = persistent.unanswered_by_store.remove(pending.number, &filter, has_succeeded);
-            match subscribed.as_ref().filter(|_| has_succeeded) {
+        for ((filter, options, place), subscribed) in filters.into_iter().zip(subscribed) {
+            let subscribed = subscribed.as_ref().filter(|_| !pending.is_refused);
+            let granted = subscribed.map(|_| subscription_of(options));
+            let answered = persistent.unanswered_by_store.remove(pending.number, &filter, granted);
+            go_back.extend(answered.goes_back.map(|former| (filter.clone(), former)));
+            match subscribed {
                 Some(_) if answered.is_ended => drop(ended.insert(filter)),
                 // The later SUBSCRIBE has another stream, or none.
                 Some(_) if answered.is_outdated => {}
-                Some(Subscribed { stream, since, .. }) => {
-                    // It may have been given up meanwhile.
-                    let is_read = *stream != NO_STREAM && !filter.starts_with("$share/");
-                    if is_read && local.session.subscription(&filter).is_some() {
-                        if let (Some(subscription), Some(parsed)) =
-                            (local.session.subscription(&filter), Filter::parse(&filter))
-                        {
-                            broker.router.subscribe(parsed, routed(target, subscription, true));
-                        }
-                        let source = Source { stream: *stream, since: *since };
-                        if !persistent.has_source(&filter, source) {
-                            persistent.add_source(FilterSource { filter, source }, self.handed_over);
-                            is_more = true;
-                        }
-                    }
-                }
+                Some(subscribed) => durable.push((filter, *subscribed)),
                 None => {
                     pending.reasons[place] = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
-                    if answered.is_last {
-                        if local.session.unsubscribe(&filter)
-                            && let Some(parsed) = Filter::parse(&filter)
-                        {
-                            broker.router.unsubscribe(parsed, target);
-                        }
-                        // This SUBSCRIBE or an earlier one may be in the store, refused because its retained messages could not be read.
-                        taken_back.push(filter.clone());
-                    }
                     ended.insert(filter);
                 }
             }
@@ -615,11 +636,10 @@ impl Core {
             pending.replays.retain(|replay| !ended.contains(&replay.filter));
         }
         persistent.unanswered.push(pending);
-        if !taken_back.is_empty() {
-            let session = local.key();
-            let unsubscribe = jobs::Unsubscribe::new(session, target, taken_back, None, SmallVec::new());
-            self.jobs.push(Job { write: Write::Unsubscribe(Box::new(unsubscribe)), ack: None });
-        }
+        let is_more = local.add_sources(target, durable, self.handed_over);
+        let session = local.key();
+        self.go_back(target, &go_back);
+        self.write_back(session, target, go_back);
         if is_more && was_live {
             // Answered when the session is live again: then its client has nothing to wait for.
             self.hold_until_barrier(target.slot);
@@ -637,22 +657,60 @@ impl Core {
         }
     }
 
-    /// Ends new subscriptions of a session that is not persistent, because the store cannot answer which retained messages they get
-    /// (P6) or which other members share them. Older subscriptions of the SUBSCRIBE stay, and get the same reason code.
-    fn end_refused(&mut self, target: Target, pending: &mut PendingSubscribe, refused: &[Box<str>]) {
+    /// Undoes refused changes of subscriptions, because the store cannot answer which retained messages they get (P6), or which
+    /// other members share them.
+    fn go_back(&mut self, target: Target, go_back: &[GoesBack]) {
         let local = &mut self.sessions[target.slot as usize];
         let broker = local.broker.clone();
-        for reason in pending.reasons.iter_mut().filter(|reason| !reason.is_error()) {
-            *reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
-        }
-        pending.replays.clear();
-        for filter in refused {
-            local.session.unsubscribe(filter);
-            if let Some(filter) = Filter::parse(filter) {
-                broker.router.unsubscribe(filter, target);
+        for (filter, former) in go_back {
+            let Some(parsed) = Filter::parse(filter) else { continue };
+            if let Some(former) = former {
+                let persistent = local.persistent.as_deref();
+                let is_stored = persistent.is_some_and(|own| own.filters().any(|known| *known == **filter));
+                local.session.subscribe(filter, *former);
+                broker.router.subscribe(parsed, routed(target, former, is_stored));
+            } else {
+                local.session.unsubscribe(filter);
+                broker.router.unsubscribe(parsed, target);
             }
         }
-        self.tell_members(&broker, refused.iter().map(|filter| &**filter));
+        self.tell_members(&broker, go_back.iter().map(|(filter, _)| &**filter));
+    }
+
+    /// Writes the same to the store, which may have made the refused changes: it refuses a SUBSCRIBE also when the retained messages
+    /// cannot be read after its commit.
+    fn write_back(&mut self, session: SessionKey, target: Target, go_back: Vec<GoesBack>) {
+        let (mut ended, mut changed) = (Vec::new(), Vec::new());
+        for (filter, former) in go_back {
+            match former {
+                None => ended.push(filter),
+                Some(ClientSubscription { options, identifier }) => {
+                    let options = StoredOptions { bits: options.to_bits(Version::V5), identifier };
+                    changed.push((filter, options, 0));
+                }
+            }
+        }
+        if !ended.is_empty() {
+            let unsubscribe = jobs::Unsubscribe::new(session.clone(), target, ended, None, SmallVec::new());
+            self.jobs.push(Job { write: Write::Unsubscribe(Box::new(unsubscribe)), ack: None });
+        }
+        if !changed.is_empty() {
+            let pending = PendingSubscribe { goes_back: true, ..PendingSubscribe::new(PacketId::MIN) };
+            let subscribe = jobs::Subscribe::new(session, target, changed, Vec::new(), pending);
+            self.jobs.push(Job { write: Write::Subscribe(Box::new(subscribe)), ack: None });
+        }
+    }
+
+    /// The store has written back former subscriptions. One of QoS 0 may have got the stream of the refused SUBSCRIBE.
+    fn went_back(&mut self, subscribe: jobs::Subscribe, subscribed: &[Option<Subscribed>]) {
+        let target = subscribe.target;
+        let filters = subscribe.filters.into_iter().map(|(filter, ..)| filter);
+        let durable =
+            filters.zip(subscribed).filter_map(|(filter, stored)| Some((filter, (*stored)?))).collect();
+        let local = &mut self.sessions[target.slot as usize];
+        if local.persistent.is_some() && local.add_sources(target, durable, self.handed_over) {
+            self.hold_until_barrier(target.slot);
+        }
     }
 
     pub(super) fn answer_subscribes(&mut self, session: u32) {

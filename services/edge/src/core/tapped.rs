@@ -105,7 +105,8 @@ impl Core {
     }
 
     fn tap_now(&mut self, slot: u32, broker: u64, client_id: &str) {
-        let taps = self.process.brokers.traces.of(broker, client_id);
+        let now_ms = self.process.clock.unix_now_ms();
+        let taps = self.process.brokers.traces.of(broker, client_id, now_ms);
         if taps.is_empty() {
             return self.untap(slot);
         }

@@ -20,11 +20,37 @@ pub(super) struct Traced {
     qos: QoS,
 }
 
+/// The first PUBLISH of one in so many reads is timed. A prime number, because many clients alternate between two packets.
+const TIMED_READS: u32 = 17;
+
+/// Microseconds modulo 2^32, and never 0.
+fn low(micros: u64) -> u32 {
+    u32::try_from(micros & u64::from(u32::MAX)).unwrap_or_default().max(1)
+}
+
 impl Core {
     #[inline]
     pub(super) fn note_read(&mut self) {
-        if self.process.config.tracer.is_some() {
+        self.reads = self.reads.wrapping_add(1);
+        let is_timed = self.reads.is_multiple_of(TIMED_READS);
+        if is_timed || self.process.config.tracer.is_some() {
             self.read_us = self.process.clock.micros();
+        }
+        self.timed_us = if is_timed { low(self.read_us) } else { 0 };
+    }
+
+    /// The time for [`Message::received`] of the next message that the loop reads.
+    #[inline]
+    pub(super) fn take_timed(&mut self) -> u32 {
+        std::mem::take(&mut self.timed_us)
+    }
+
+    /// All receivers of this loop have a message or run that was read at `received_us`.
+    #[inline]
+    pub(super) fn note_delivery(&self, received_us: u32) {
+        if received_us != 0 {
+            let took_us = low(self.process.clock.micros()).wrapping_sub(received_us);
+            self.process.delivery_times[usize::from(self.index)].note(took_us.into());
         }
     }
 
@@ -104,6 +130,7 @@ impl Core {
         message: &Message,
         count: usize,
     ) {
+        self.note_delivery(message.received_us());
         if let (Some(began), Some(trace), Some(tracer)) =
             (began, message.trace(), &self.process.config.tracer)
         {

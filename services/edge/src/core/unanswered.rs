@@ -6,6 +6,8 @@
 
 use std::collections::HashMap;
 
+use millrace_session::ClientSubscription;
+
 #[derive(Default)]
 pub(super) struct Unanswered {
     /// Number of the last SUBSCRIBE; the first one is 1.
@@ -23,8 +25,10 @@ struct OfFilter {
     ended: u64,
     /// Number of the last SUBSCRIBE that has succeeded; 0: none.
     succeeded: u64,
-    /// No SUBSCRIBE has succeeded since the session has the subscription.
-    is_new: bool,
+    /// Number of the last SUBSCRIBE that was refused; 0: none.
+    refused: u64,
+    /// The subscription without the SUBSCRIBE packets that wait: the former one, or that of the last success.
+    confirmed: Option<ClientSubscription>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,8 +37,8 @@ pub(super) struct Answered {
     pub(super) is_ended: bool,
     /// A later SUBSCRIBE has succeeded.
     pub(super) is_outdated: bool,
-    /// The subscription ends if this SUBSCRIBE is refused: it is new, and no other SUBSCRIBE with it waits.
-    pub(super) is_last: bool,
+    /// The last SUBSCRIBE was refused and no other one waits: the subscription goes back to this, or ends.
+    pub(super) goes_back: Option<Option<ClientSubscription>>,
 }
 
 impl Unanswered {
@@ -44,12 +48,14 @@ impl Unanswered {
         self.last
     }
 
-    /// Adds a filter of the last SUBSCRIBE. `is_new`: the session did not have the subscription before.
-    pub(super) fn add(&mut self, filter: &str, is_new: bool) {
+    /// Adds a filter of the last SUBSCRIBE. `former`: the subscription that it replaces.
+    pub(super) fn add(&mut self, filter: &str, former: Option<ClientSubscription>) {
         let of = self.filters.entry(filter.into()).or_default();
+        if of.current == 0 {
+            of.confirmed = former;
+        }
         of.packets += 1;
         of.current += 1;
-        of.is_new |= is_new;
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -58,20 +64,30 @@ impl Unanswered {
 
     pub(super) fn end(&mut self, filter: &str) {
         if let Some(of) = self.filters.get_mut(filter) {
-            (of.ended, of.current, of.is_new) = (self.last, 0, false);
+            (of.ended, of.current) = (self.last, 0);
         }
     }
 
-    pub(super) fn remove(&mut self, number: u64, filter: &str, has_succeeded: bool) -> Answered {
+    /// `granted`: the subscription that the answered SUBSCRIBE has made.
+    pub(super) fn remove(
+        &mut self,
+        number: u64,
+        filter: &str,
+        granted: Option<ClientSubscription>,
+    ) -> Answered {
         let Some(of) = self.filters.get_mut(filter) else { return Answered::default() };
         let is_ended = number <= of.ended;
         of.packets -= 1;
         of.current -= u32::from(!is_ended);
-        if has_succeeded && !is_ended {
-            (of.succeeded, of.is_new) = (of.succeeded.max(number), false);
+        let is_outdated = of.succeeded > number;
+        if !is_ended && granted.is_none() {
+            of.refused = of.refused.max(number);
+        } else if !is_ended && !is_outdated {
+            (of.succeeded, of.confirmed) = (number, granted);
         }
-        let is_last = !is_ended && of.is_new && of.current == 0;
-        let answered = Answered { is_ended, is_outdated: of.succeeded > number, is_last };
+        let is_last_refused = of.refused > of.succeeded && of.current == 0;
+        let goes_back = (!is_ended && is_last_refused).then_some(of.confirmed);
+        let answered = Answered { is_ended, is_outdated, goes_back };
         if of.packets == 0 {
             self.filters.remove(filter);
             if self.filters.is_empty() {
@@ -84,14 +100,21 @@ impl Unanswered {
 
 #[cfg(test)]
 mod tests {
+    use millrace_mqtt::SubscribeOptions;
+
     use super::*;
 
-    const NEW: bool = true;
-    const OLD: bool = false;
+    const NEW: Option<ClientSubscription> = None;
+    const ENDS: Option<Option<ClientSubscription>> = Some(None);
 
-    fn subscribe(unanswered: &mut Unanswered, filters: &[(&str, bool)]) -> u64 {
+    /// A subscription that the identifier tells from others.
+    fn old(identifier: u32) -> Option<ClientSubscription> {
+        Some(ClientSubscription { options: SubscribeOptions::default(), identifier })
+    }
+
+    fn subscribe(unanswered: &mut Unanswered, filters: &[(&str, Option<ClientSubscription>)]) -> u64 {
         let number = unanswered.begin();
-        filters.iter().for_each(|(filter, is_new)| unanswered.add(filter, *is_new));
+        filters.iter().for_each(|(filter, former)| unanswered.add(filter, *former));
         number
     }
 
@@ -99,44 +122,57 @@ mod tests {
     fn answers_hold_until_an_unsubscribe_ends_their_filter() {
         let mut unanswered = Unanswered::default();
         let one = subscribe(&mut unanswered, &[("a", NEW), ("b", NEW)]);
-        let two = subscribe(&mut unanswered, &[("a", OLD)]);
+        let two = subscribe(&mut unanswered, &[("a", old(1))]);
         unanswered.end("a");
         unanswered.end("c");
         let three = subscribe(&mut unanswered, &[("a", NEW)]);
-        assert!(unanswered.remove(one, "a", false).is_ended);
-        assert_eq!(unanswered.remove(three, "a", false), Answered { is_last: true, ..Answered::default() });
-        assert!(unanswered.remove(two, "a", false).is_ended);
-        assert!(unanswered.remove(one, "b", false).is_last);
+        assert!(unanswered.remove(one, "a", None).is_ended);
+        assert_eq!(unanswered.remove(three, "a", None), Answered { goes_back: ENDS, ..Answered::default() });
+        assert!(unanswered.remove(two, "a", None).is_ended);
+        assert_eq!(unanswered.remove(one, "b", None).goes_back, ENDS);
         assert!(unanswered.is_empty());
         let four = subscribe(&mut unanswered, &[("a", NEW)]);
-        assert_eq!(unanswered.remove(four, "a", true), Answered::default());
+        assert_eq!(unanswered.remove(four, "a", old(4)), Answered::default());
     }
 
     #[test]
-    fn the_last_refusal_ends_a_new_subscription_and_no_success_before_it() {
-        for (was_there, succeeds, ends) in [(false, false, true), (false, true, false), (true, false, false)]
-        {
-            let mut unanswered = Unanswered::default();
-            let one = subscribe(&mut unanswered, &[("a", !was_there)]);
-            let two = subscribe(&mut unanswered, &[("a", OLD)]);
-            let answered = unanswered.remove(two, "a", succeeds);
-            assert!(!answered.is_last && !answered.is_outdated, "another one waits");
-            let answered = unanswered.remove(one, "a", false);
-            let expected = Answered { is_ended: false, is_outdated: succeeds, is_last: ends };
-            assert_eq!(answered, expected, "there before: {was_there}");
+    fn the_last_refusal_brings_back_what_the_store_has() {
+        for former in [NEW, old(9)] {
+            // The results of both packets, and what the subscription goes back to.
+            for (results, goes_back) in [
+                ([None, None], Some(former)),
+                ([None, old(2)], None),
+                ([old(1), None], Some(old(1))),
+                ([old(1), old(2)], None),
+            ] {
+                for order in [[0, 1], [1, 0]] {
+                    let mut unanswered = Unanswered::default();
+                    let one = subscribe(&mut unanswered, &[("a", former)]);
+                    let numbers = [one, subscribe(&mut unanswered, &[("a", old(1))])];
+                    let [first, last] =
+                        order.map(|index| unanswered.remove(numbers[index], "a", results[index]));
+                    assert_eq!(first.goes_back, None, "another one waits");
+                    assert_eq!(last.goes_back, goes_back, "{former:?} {results:?} {order:?}");
+                    assert_eq!(last.is_outdated, order == [1, 0] && results[1].is_some());
+                }
+            }
         }
     }
 
     #[test]
     fn a_subscribe_that_takes_several_turns_keeps_a_filter_that_an_earlier_one_is_refused() {
-        for (succeeds, ends) in [(true, false), (false, true)] {
+        for (granted, goes_back) in [(old(2), None), (None, ENDS)] {
             let mut unanswered = Unanswered::default();
             let one = subscribe(&mut unanswered, &[("a", NEW)]);
-            let two = subscribe(&mut unanswered, &[("a", OLD)]);
-            assert!(!unanswered.remove(one, "a", false).is_last, "the second one still adds filters");
+            let two = subscribe(&mut unanswered, &[("a", old(1))]);
+            assert_eq!(
+                unanswered.remove(one, "a", None).goes_back,
+                None,
+                "the second one still adds filters"
+            );
             unanswered.add("b", NEW);
-            assert_eq!(unanswered.remove(two, "a", succeeds).is_last, ends);
-            assert_eq!(unanswered.remove(two, "b", succeeds).is_last, ends);
+            assert_eq!(unanswered.remove(two, "a", granted).goes_back, goes_back);
+            assert_eq!(unanswered.remove(two, "b", granted).goes_back.is_some(), granted.is_none());
             assert!(unanswered.is_empty());
         }
     }

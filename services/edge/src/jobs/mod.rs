@@ -16,7 +16,7 @@ use millrace_layers::streams::{Source, StreamId};
 use millrace_layers::subscriptions::{StoredOptions, StoredSubscription, Subscribed};
 use millrace_mqtt::{PacketId, QoS, ReasonCode};
 use millrace_router::Target;
-use millrace_session::{Entry, InFlight, Message, Place};
+use millrace_session::{ClientSubscription, Entry, InFlight, Message, Place};
 use smallvec::SmallVec;
 
 use self::replay::Replay;
@@ -247,8 +247,10 @@ pub(crate) struct PendingSubscribe {
     /// Ends with the session for which they are read.
     pub(crate) asker: Weak<()>,
     /// Granted filters of a session that is not persistent, if the store has to answer for them.
-    pub(crate) in_memory: Vec<Box<str>>,
+    pub(crate) in_memory: Vec<(Box<str>, ClientSubscription)>,
     pub(crate) is_refused: bool,
+    /// It writes back the subscriptions that a refused SUBSCRIBE may have replaced, and no client waits for it.
+    pub(crate) goes_back: bool,
     /// The SUBACK waits until other pods have confirmed this announcement of filters; 0: it waits for none.
     pub(crate) announced: u64,
 }
@@ -268,6 +270,7 @@ impl PendingSubscribe {
             asker: Weak::new(),
             in_memory: Vec::new(),
             is_refused: false,
+            goes_back: false,
             announced: 0,
         }
     }

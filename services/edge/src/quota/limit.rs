@@ -23,6 +23,8 @@ pub(crate) enum Limit {
     ClientAliases,
     BrokerAliases,
     BrokerFilters,
+    BrokerSessions,
+    BrokerWills,
     Filters,
     Memory,
 }
@@ -49,6 +51,8 @@ impl Limit {
             Self::ClientAliases => "client.topic_alias_bytes",
             Self::BrokerAliases => "broker.topic_alias_bytes",
             Self::BrokerFilters => "broker.filter_bytes",
+            Self::BrokerSessions => "broker.stored_sessions",
+            Self::BrokerWills => "broker.will_bytes",
             Self::Filters => "server.filter_bytes",
             Self::Memory => "server.memory",
         }
@@ -99,6 +103,12 @@ impl Limit {
             Self::BrokerFilters => {
                 "the subscriptions of the broker take as much memory as they may: further ones are refused"
             }
+            Self::BrokerSessions => {
+                "the broker has as many stored sessions as it may have: clients without one are refused"
+            }
+            Self::BrokerWills => {
+                "the wills of the broker's clients take as many bytes as they may: clients with larger ones are refused"
+            }
             Self::Filters => {
                 "the subscriptions of all brokers take as much memory as they may: further ones are refused"
             }
@@ -127,6 +137,8 @@ impl Limit {
             Self::ClientAliases => &counters.limit_client_aliases,
             Self::BrokerAliases => &counters.limit_broker_aliases,
             Self::BrokerFilters => &counters.limit_broker_filters,
+            Self::BrokerSessions => &counters.limit_broker_sessions,
+            Self::BrokerWills => &counters.limit_broker_wills,
             Self::Filters => &counters.limit_filters,
             Self::Memory => &counters.limit_memory,
         }

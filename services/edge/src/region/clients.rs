@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use millrace_fabric::{PodId, To};
+use serde::{Deserialize, Serialize};
 
 use super::Region;
 use super::wire::PodNotice;
-use crate::client_traces::{ForPod, TraceReport};
+use crate::client_traces::{EventCount, ForPod, TraceReport};
 use crate::clients::{Answer, PodAnswer, Question};
 use crate::mailbox;
 
@@ -26,6 +27,14 @@ impl Inquiries {
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, AnswerSink>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A report as pods send it.
+#[derive(Serialize, Deserialize)]
+struct PodReport {
+    #[serde(flatten)]
+    report: TraceReport,
+    count: Option<EventCount>,
 }
 
 impl Region {
@@ -79,8 +88,12 @@ impl Region {
 
     fn begin_trace(&self, (pod, number): (PodId, u64), broker: u64, client_id: &str) -> ForPod {
         let me = self.me.clone();
+        let (since_ms, events) = (self.clock.unix_now_ms(), AtomicU64::new(0));
         let sink = move |report: TraceReport| {
             let Some(region) = me.upgrade() else { return };
+            let more = report.left_out + u64::from(report.event.is_some());
+            let events = events.fetch_add(more, Ordering::Relaxed) + more;
+            let report = PodReport { report, count: Some(EventCount { since_ms, events }) };
             let (Some(fabric), Ok(report)) = (region.fabric.get(), serde_json::to_vec(&report)) else {
                 return;
             };
@@ -90,9 +103,9 @@ impl Region {
         self.brokers.traces.begin_for_pod((pod, number), (broker, client_id), now_ms, Box::new(sink))
     }
 
-    pub(super) fn trace_said(&self, number: u64, report: &[u8]) {
-        if let Ok(report) = serde_json::from_slice(report) {
-            self.brokers.traces.said(number, report);
+    pub(super) fn trace_said(&self, pod: PodId, number: u64, report: &[u8]) {
+        if let Ok(PodReport { report, count }) = serde_json::from_slice(report) {
+            self.brokers.traces.said(pod, number, report, count);
         }
     }
 

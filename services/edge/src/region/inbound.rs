@@ -336,7 +336,7 @@ impl Region {
                 self.asked_for_clients(from, number, broker, question);
             }
             PodNotice::Clients { number, answer } => self.clients_said(from, number, answer),
-            PodNotice::ClientTrace { number, report } => self.trace_said(number, report),
+            PodNotice::ClientTrace { number, report } => self.trace_said(from, number, report),
             // The broker is not open here.
             PodNotice::Message(_)
             | PodNotice::Retained { .. }
@@ -381,7 +381,8 @@ impl Cores<'_> {
         let amount = amount_of_run(&routes.topic, bytes, is_v5);
         let bytes: Arc<[u8]> = bytes.into();
         for (core, _) in &routes.cores {
-            let run = Run { routes: routes.clone(), bytes: bytes.clone(), is_v5, amount, from: None };
+            let (routes, bytes) = (routes.clone(), bytes.clone());
+            let run = Run { routes, bytes, is_v5, amount, from: None, received_us: 0 };
             self.post(*core, Mail::Run(Box::new(run)));
         }
     }

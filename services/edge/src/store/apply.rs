@@ -28,6 +28,7 @@ use super::{
 use crate::broker::Broker;
 use crate::clock::{Clock, seconds};
 use crate::metering::Amount;
+use crate::quota::Limit;
 use crate::streams::TopicStreams;
 
 /// Bytes of whole messages that are stored with one session's packet ids: they must fit into one transaction.
@@ -111,6 +112,7 @@ pub(super) enum Outcome {
     /// Another pod has the session, and was asked to release it.
     Elsewhere(Bytes),
     OfAnotherUser,
+    OverLimit(Limit),
     /// One result for each filter, `None` for a refused one.
     Subscribed(Vec<Option<Subscribed>>),
 }
@@ -409,20 +411,21 @@ impl Applier<'_> {
         {
             return Ok(Outcome::Elsewhere(owner));
         }
+        let old = sessions::get(self.tx, id, Read::Serializable).await?;
+        let will_body = attach.will.as_ref().map(|(will, _)| Bytes::from(record::encode_will(will)));
+        let will_bytes = will_body.as_ref().map_or(0, Bytes::len) as u64;
+        if let Some(limit) = self.reaches(attach, id, old.as_ref(), will_bytes).await? {
+            return Ok(Outcome::OverLimit(limit));
+        }
         let before = subscriptions::list(self.tx, id).await?;
         // An existing session continues, even if the client wants it for this connection only.
         let now_ms = self.shared.clock.unix_now_ms();
-        let goes_on = !attach.clean
-            && sessions::get(self.tx, id, Read::Serializable)
-                .await?
-                .is_some_and(|record| !record.is_expired(now_ms));
+        let goes_on = !attach.clean && old.is_some_and(|record| !record.is_expired(now_ms));
         // With several pods, a session that ends with its connection needs an owner, too (P5).
         let keeps = attach.expiry_s > 0 || attach.will.is_some() || goes_on || self.shared.is_shared;
         let (will, attached) = if keeps {
-            let will = attach.will.as_ref().map(|(will, delay_s)| sessions::PendingWill {
-                delay_s: *delay_s,
-                body: record::encode_will(will).into(),
-            });
+            let delay_s = attach.will.as_ref().map_or(0, |(_, delay_s)| *delay_s);
+            let will = will_body.map(|body| sessions::PendingWill { delay_s, body });
             let request = sessions::Attach {
                 owner: Bytes::copy_from_slice(&self.shared.owner),
                 clean: attach.clean,
@@ -471,6 +474,32 @@ impl Applier<'_> {
             self.note_changes(broker, before.iter().map(|subscription| &*subscription.filter)).await?;
         }
         Ok(Outcome::Attached(Box::new(attached)))
+    }
+
+    /// The limit that a session, or its will, would exceed. A session that is in the store already, `old`, has room.
+    async fn reaches(
+        &self,
+        attach: &Attach,
+        id: SessionId<'_>,
+        old: Option<&sessions::Record>,
+        will_bytes: u64,
+    ) -> Result<Option<Limit>, LayerError> {
+        let is_more = attach.expiry_s > 0 && old.is_none();
+        if !is_more && will_bytes == 0 {
+            return Ok(None);
+        }
+        let (limits, held) = (&self.shared.limits, metering::held(self.tx, id.broker).await?);
+        if is_more && held.sessions >= limits.stored_sessions_per_broker_max.into() {
+            return Ok(Some(Limit::BrokerSessions));
+        }
+        if will_bytes == 0 || held.will_bytes + will_bytes <= limits.will_bytes_per_broker_max {
+            return Ok(None);
+        }
+        let former = match old {
+            Some(old) => sessions::will_bytes(self.tx, id, old).await?,
+            None => 0,
+        };
+        Ok((will_bytes > former).then_some(Limit::BrokerWills))
     }
 
     /// Whether the session is alive and belongs to another user. Any user may continue a session without a user, except

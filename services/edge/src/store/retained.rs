@@ -79,7 +79,7 @@ impl RetainedRead {
     fn bytes(&self) -> usize {
         let pending = &self.subscribe.pending;
         let replayed = pending.replays.iter().map(|replay| &*replay.filter);
-        let filters = replayed.chain(pending.in_memory.iter().map(|filter| &**filter));
+        let filters = replayed.chain(pending.in_memory.iter().map(|(filter, _)| &**filter));
         SUBSCRIBE_BYTES + filters.map(|filter| FILTER_BYTES + filter.len()).sum::<usize>()
     }
 

@@ -719,6 +719,10 @@ impl<'s> Writer<'s> {
                 let session = (attach.broker, attach.client);
                 self.post(attach.connection.core, Mail::OfAnotherUser(attach.connection, session));
             }
+            (Write::Attach(attach), Outcome::OverLimit(limit)) => {
+                let session = (attach.broker, attach.client);
+                self.post(attach.connection.core, Mail::OverLimit(attach.connection, session, limit));
+            }
             (Write::Attach(attach), _) => {
                 let session = (attach.broker, attach.client);
                 self.post(attach.connection.core, Mail::Attached(attach.connection, session, None));

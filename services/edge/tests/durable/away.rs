@@ -238,7 +238,7 @@ impl EngineTransaction for FarTransaction {
                 done.complete(Err(StoreError::Io("broken".into())));
             }
             Way::Contended if self.appends.load(Ordering::Relaxed) => {
-                done.complete(Err(StoreError::Conflict))
+                done.complete(Err(StoreError::Conflict));
             }
             Way::Poisoned if self.is_poisoned.load(Ordering::Relaxed) => {
                 done.complete(Err(StoreError::TransactionTooLarge));

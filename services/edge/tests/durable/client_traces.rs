@@ -6,7 +6,7 @@ use std::time::Duration;
 use millrace_edge::client_traces::{ClientTrace, ClientTraceEvent, PacketDirection, TraceReport};
 use millrace_edge::clients::{Answer, Question};
 use millrace_layers::{Store, catalog};
-use millrace_mqtt::{QoS, Version};
+use millrace_mqtt::{Properties, QoS, SubscribeOptions, Version};
 use millrace_storage::{Database, block_on};
 
 use crate::common::{Client, Server, publish_qos};
@@ -111,4 +111,19 @@ fn details_of_a_client_without_a_stored_session_have_its_filters_and_traffic() {
     assert_eq!((sent.messages_in, sent.bytes_in, sent.messages_out), (1, 6, 0));
     let page = Question::Page { after: None, search: "reader".into(), limit: 1 };
     assert!(ask(&server, id, page, 1).clients[0].filters.is_empty(), "a page names no filters");
+}
+
+#[test]
+fn details_of_a_client_with_many_filters_have_the_first_ones_in_order() {
+    let database = Database::memory();
+    let id = default_of(&database);
+    let server = Server::on(&database, |_| {});
+    let mut client = Client::connect(&server, Version::V5, "c");
+    let names: Vec<String> = (0..1_500).map(|number| format!("{number:04}")).collect();
+    let filters: Vec<_> = names.iter().map(|name| (&**name, SubscribeOptions::default())).collect();
+    client.subscribe_all(&filters, Properties::EMPTY);
+    let shown = ask(&server, id, Question::One("c".into()), 1).clients.pop().unwrap();
+    assert_eq!(shown.subscriptions, 1_500);
+    let first: Vec<_> = shown.filters.iter().map(|one| &*one.filter).collect();
+    assert!(first.len() > 100 && first == names[..first.len()], "{first:?}");
 }

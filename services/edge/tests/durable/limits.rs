@@ -7,14 +7,14 @@ use millrace_layers::incidents::{self, IncidentRecord, IncidentSearch, Kind};
 use millrace_mqtt::Version::{V5, V311};
 use millrace_mqtt::{
     Connect, Packet, PacketType, Properties, Property, Publish, QoS, ReasonCode, SubscribeOptions, Version,
-    encode,
+    Will, encode,
 };
 use millrace_storage::{Database, Transaction, block_on};
 
 use crate::access::{change, managed};
-use crate::common::{Client, Server, connect, id, list, publish, publish_qos};
+use crate::common::{Client, Server, connect, id, list, properties, publish, publish_qos, will};
 use crate::region::Net;
-use crate::steps::{VERSIONS, come_back, lasting, leave};
+use crate::steps::{VERSIONS, come_back, is_present, lasting, leave};
 use crate::tools::{Packets, counted, eventually, flood, metric, number_of, numbered, publish_all};
 
 const QUOTA: u8 = ReasonCode::QUOTA_EXCEEDED.0;
@@ -373,4 +373,67 @@ fn pods_share_a_rate_and_nothing_is_lost() {
         }
     });
     assert!(pods.iter().all(|pod| reached(pod, "broker.publishes_per_s") > 0));
+}
+
+#[test]
+fn a_broker_with_as_many_stored_sessions_as_it_may_have_refuses_others_until_one_expires() {
+    let (database, id) = managed(&access(Limits::default()));
+    let server = Server::on(&database, |config| config.limits.stored_sessions_per_broker_max = 1);
+    let expiring = |name| {
+        let expiry = [Property::SessionExpiryInterval(2)];
+        Connect { properties: properties(&expiry), clean_start: false, ..connect(V5, name) }
+    };
+    let leave_it = |connect| leave(&mut Client::open(&server, connect), true);
+    leave_it(expiring("first"));
+    for (version, reason) in [(V5, QUOTA), (V311, 3)] {
+        let (mut client, refused) = answer(&server, lasting(version, "second"));
+        assert_eq!(refused, reason, "{version:?}");
+        client.expect_close();
+    }
+    // Sessions in memory have room, and the first one goes on.
+    Client::connect(&server, V5, "second").disconnect();
+    let mut first = Client::open(&server, Connect { clean_start: false, ..lasting(V5, "first") });
+    assert!(is_present(&first));
+    leave(&mut first, true);
+    leave_it(Connect { clean_start: true, ..expiring("first") });
+    assert!(reached(&server, "broker.stored_sessions") == 2);
+    assert_eq!(metric(&server, "millrace_connects_refused_total", "reason=\"stored_quota\""), 2);
+    let told = told(&database, id, Kind::LimitReached);
+    assert!(told.iter().any(|incident| incident.client_id.as_deref() == Some("second")), "{told:?}");
+    let mut second = None;
+    let comes_in = || {
+        let (client, reason) = answer(&server, lasting(V5, "second"));
+        second = (reason == 0).then_some(client);
+        reason == 0
+    };
+    eventually(comes_in, || "the first session has not expired".into());
+}
+
+#[test]
+fn a_broker_whose_wills_take_as_many_bytes_as_they_may_refuses_larger_ones() {
+    const WILL: usize = 10_000;
+    let (database, _) = managed(&access(Limits::default()));
+    let server = Server::on(&database, |config| config.limits.will_bytes_per_broker_max = 3 * WILL as u64);
+    let payload = vec![7; WILL];
+    let delay = [Property::WillDelayInterval(3600)];
+    let with_will = |name, payload| {
+        let will = Will { properties: properties(&delay), ..will("gone", payload) };
+        Connect { will: Some(will), clean_start: false, ..lasting(V5, name) }
+    };
+    for name in ["a", "b"] {
+        leave(&mut Client::open(&server, with_will(name, &payload)), false);
+    }
+    let (_, refused) = answer(&server, with_will("c", &payload));
+    assert_eq!(refused, QUOTA);
+    assert_eq!(reached(&server, "broker.will_bytes"), 1);
+    // A session goes on with a will of the same size or without one, but not with a larger one.
+    let mut a = Client::open(&server, with_will("a", &payload));
+    assert!(is_present(&a));
+    leave(&mut a, false);
+    let larger = vec![7; 2 * WILL];
+    assert_eq!(answer(&server, with_will("b", &larger)).1, QUOTA);
+    let b = Client::open(&server, Connect { clean_start: false, ..lasting(V5, "b") });
+    assert!(is_present(&b));
+    // Its former will is gone, so there is room.
+    assert_eq!(answer(&server, with_will("c", &payload)).1, 0);
 }

@@ -261,3 +261,48 @@ fn a_refusal_leaves_a_filter_that_a_long_subscribe_has_added_again() {
         assert_eq!(take(&mut ann).payload, b"for ann", "lasts: {lasts}");
     }
 }
+
+#[test]
+fn a_refused_subscribe_leaves_the_former_subscription() {
+    for (lasts, former, refused) in [
+        (true, QoS::AtLeastOnce, QoS::AtMostOnce),
+        (true, QoS::AtMostOnce, QoS::AtLeastOnce),
+        (false, QoS::AtLeastOnce, QoS::AtMostOnce),
+        (false, QoS::AtMostOnce, QoS::AtLeastOnce),
+    ] {
+        let case = format!("lasts: {lasts}, {former:?}");
+        let far = Far::new();
+        let pods = [named(&far, "one"), named(&Far::over(far.near().clone()), "two")];
+        let connect = |lasts| if lasts { lasting(V5, "ann") } else { connect(V5, "ann") };
+        let _mended = Mended(far.clone());
+        let mut ann = Client::open(&pods[0], connect(lasts));
+        ann.subscribe("slow/+", former);
+        far.set(Way::Corrupt);
+        send_subscribe(&mut ann, 9, "slow/+", at(refused));
+        let (packet_id, reason) = answer(&mut ann);
+        assert!(packet_id == id(9) && reason.is_error(), "{case}: {reason:?}");
+        far.set(Way::Fine);
+        let said = |ann: &mut Client, pod: &Server, text: &str| {
+            say(pod, QoS::AtLeastOnce, "slow/a", &[text]);
+            let message = take(ann);
+            assert_eq!(
+                (String::from_utf8_lossy(message.payload), message.qos),
+                (text.into(), former),
+                "{case}"
+            );
+            if former > QoS::AtMostOnce {
+                acknowledge(ann, &message);
+            }
+        };
+        said(&mut ann, &pods[0], "one");
+        said(&mut ann, &pods[0], "two");
+        if lasts {
+            // The store has the former options, too.
+            ann.disconnect();
+            let mut ann = Client::open(&pods[1], Connect { clean_start: false, ..connect(true) });
+            assert!(ann.connack.as_ref().is_some_and(|connack| connack.session_present), "{case}");
+            said(&mut ann, &pods[1], "three");
+            assert_eq!(ann.unsubscribe(&["slow/+"]).reasons, [0], "{case}");
+        }
+    }
+}

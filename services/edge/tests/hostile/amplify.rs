@@ -549,3 +549,25 @@ fn a_slow_reader_costs_a_healthy_one_nothing() {
         assert!(dropped(&server, "busy_socket") > 0, "{}", counted(&server));
     }
 }
+
+#[test]
+fn each_byte_that_trickles_in_counts_for_the_incomplete_packet_that_is_copied() {
+    const HELD: usize = 60_000;
+    let server = one_loop();
+    let mut client = Client::connect(&server, V5, "trickles");
+    let payload = vec![0; HELD + 10];
+    let mut bytes = Vec::new();
+    encode::packet(&Packet::Publish(publish("t", &payload)), V5, &mut bytes);
+    let (first, rest) = bytes.split_at(HELD);
+    let read = || metric(&server, "millrace_received_bytes_total", "");
+    let before = read();
+    client.send_bytes(first);
+    eventually(|| read() >= before + HELD as u64, || "the packet is not read".into());
+    let copied = 2 * HELD as u64 / 512;
+    let work = metric(&server, "millrace_edge_turn_work_max", "");
+    assert!(work < copied, "{work} units of work before");
+    client.send_bytes(&rest[..1]);
+    expect_work_of_a_turn(&server, copied);
+    client.send_bytes(&rest[1..]);
+    client.ping();
+}

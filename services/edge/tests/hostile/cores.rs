@@ -6,8 +6,8 @@ use std::sync::Barrier;
 use millrace_mqtt::Version::{V5, V311};
 use millrace_mqtt::{Packet, Publish, QoS};
 
-use crate::common::{Client, Server, publish, publish_qos};
-use crate::tools::{Packets, counted, dropped, number_of, numbered, publish_all};
+use crate::common::{Client, Server, id, publish, publish_qos};
+use crate::tools::{Packets, counted, dropped, metric, number_of, numbered, publish_all};
 
 /// Clients enough to be on every core.
 const CLIENTS: usize = 6;
@@ -219,6 +219,26 @@ fn a_subscriber_sees_a_topic_that_changes_all_the_time_only_forwards() {
             publisher.publish(Publish { retain: true, ..message });
         }
     });
+}
+
+#[test]
+fn the_delivery_of_a_sample_of_messages_is_timed() {
+    for (threads, qos) in
+        [(1, QoS::AtMostOnce), (2, QoS::AtMostOnce), (2, QoS::AtLeastOnce), (1, QoS::ExactlyOnce)]
+    {
+        let server = Server::with(|config| config.threads = threads);
+        let mut subscribers = clients(&server, "subscriber");
+        subscribers.iter_mut().for_each(|subscriber| subscriber.subscribe("t", qos));
+        let mut publisher = Client::connect(&server, V5, "publisher");
+        let timed = || metric(&server, "millrace_edge_delivery_seconds_count", "");
+        // Each PUBLISH is read alone, so one in 17 is timed, on each loop with receivers.
+        for _ in 0..100 {
+            let packet_id = (qos > QoS::AtMostOnce).then(|| id(1));
+            publisher.publish(Publish { qos, packet_id, ..publish("t", b"x") });
+        }
+        let most = 100 * threads as u64;
+        assert!((2..most).contains(&timed()), "{} with {threads} loops, {qos:?}", timed());
+    }
 }
 
 impl Client {

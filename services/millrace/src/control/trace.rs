@@ -113,9 +113,11 @@ impl Open {
                 event = self.receiver.recv() => Some(event?),
                 _ = self.ticks.tick() => None,
             };
-            if event.is_none() && !self.renew() {
+            if event.is_none()
+                && let Err(reason) = self.renew()
+            {
                 self.is_over = true;
-                return Some((TraceEvent::End(TailEnd { reason: "the server is stopping".into() }), self));
+                return Some((TraceEvent::End(TailEnd { reason: reason.into() }), self));
             }
             let event = event.map(|event| {
                 self.shared.waiting_bytes.fetch_sub(weight(&event), Ordering::Relaxed);
@@ -132,17 +134,22 @@ impl Open {
         }
     }
 
-    /// Asks the other pods again from time to time, because they forget a trace of a pod that is gone. False: this server
-    /// is stopping.
-    fn renew(&mut self) -> bool {
+    /// Renews the trace, and asks the other pods again from time to time: all forget a trace whose reader stalls.
+    ///
+    /// # Errors
+    /// The reason for the end of the trace.
+    fn renew(&mut self) -> Result<(), &'static str> {
         let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(edge) = running.as_ref() else { return false };
+        let edge = running.as_ref().ok_or("the server is stopping")?;
+        if !edge.renew_trace(&self.trace) {
+            return Err("nothing was read for two minutes; trace the client again");
+        }
         self.ticked += 1;
         if self.ticked.is_multiple_of(RENEWED_EVERY_S) {
             // Nobody waits for the answers.
             drop(edge.ask_clients(self.broker, question(&self.trace), |_| {}));
         }
-        true
+        Ok(())
     }
 }
 

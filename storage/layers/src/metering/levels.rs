@@ -5,10 +5,10 @@
 //! level before a window as the present level less all changes since. So a broker without changes writes nothing while
 //! it holds something.
 
-use millrace_storage::Transaction;
+use millrace_storage::{Read, Transaction};
 
 use super::{WINDOW_MS, add_to, window_of};
-use crate::{BrokerId, error::LayerResult, tags, tuple::Key};
+use crate::{BrokerId, error::LayerResult, rows, tags, tuple::Key};
 
 /// A quantity that a broker holds; its numbers are in keys and never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,5 +57,35 @@ pub fn change(tx: &Transaction, broker: BrokerId, level: Level, more: i64, at_ms
 }
 
 pub(super) fn key(broker: BrokerId, level: Level) -> Key {
-    Key::new(broker, tags::USAGE_LEVEL).uint(level as u64)
+    key_of(broker, level as u64)
+}
+
+/// The number of a level that limits read and bills do not.
+const WILL_BYTES: u64 = 3;
+
+/// Present levels that count against limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Sessions that wait for their clients.
+    pub sessions: u64,
+    /// Bytes of stored wills, those of connected clients too.
+    pub will_bytes: u64,
+}
+
+/// Reads in a snapshot, so that the transaction does not conflict with other clients of the broker.
+pub async fn held(tx: &Transaction, broker: BrokerId) -> LayerResult<Held> {
+    let (sessions, wills) = (key(broker, Level::Sessions), key_of(broker, WILL_BYTES));
+    let sessions = rows::counter(tx, &sessions, Read::Snapshot).await?;
+    let will_bytes = rows::counter(tx, &wills, Read::Snapshot).await?;
+    // Wills of stores that did not count them make it negative.
+    let [sessions, will_bytes] = [sessions, will_bytes].map(|held| held.cast_signed().max(0).cast_unsigned());
+    Ok(Held { sessions, will_bytes })
+}
+
+pub(crate) fn change_will_bytes(tx: &Transaction, broker: BrokerId, more: i64) -> LayerResult<()> {
+    Ok(tx.atomic_add(key_of(broker, WILL_BYTES), more)?)
+}
+
+fn key_of(broker: BrokerId, number: u64) -> Key {
+    Key::new(broker, tags::USAGE_LEVEL).uint(number)
 }

@@ -15,7 +15,8 @@ mod tests;
 
 pub use flush::{Flush, Flushed, Said, begin, flush, forget};
 pub use fold::{Fold, fold};
-pub use levels::{Level, change};
+pub(crate) use levels::change_will_bytes;
+pub use levels::{Held, Level, change, held};
 pub use presence::{BrokerActivity, live};
 pub use read::{Window, used};
 

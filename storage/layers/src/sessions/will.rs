@@ -8,6 +8,7 @@ use crate::{
     SessionId,
     due::{self, Due, DueKind},
     error::LayerResult,
+    metering,
     rows::Blob,
     session_record::Record,
     tags,
@@ -22,6 +23,10 @@ pub struct PendingWill {
 }
 
 impl PendingWill {
+    fn bytes(&self) -> i64 {
+        i64::try_from(self.body.len()).unwrap_or(i64::MAX)
+    }
+
     /// Fires at the latest with the session's end.
     pub(super) fn fires_at_ms(&self, record: &Record) -> u64 {
         let delay_ms = u64::from(self.delay_s) * 1_000;
@@ -34,7 +39,16 @@ pub(super) async fn set(tx: &Transaction, id: SessionId<'_>, will: &PendingWill)
     let mut value = Vec::with_capacity(4 + will.body.len());
     value.put_u32(will.delay_s);
     value.put_slice(&will.body);
+    metering::change_will_bytes(tx, id.broker, will.bytes())?;
     blob(id).set(tx, &value.into()).await
+}
+
+/// The bytes of a session's will in [`metering::Held::will_bytes`]; 0 without a will.
+///
+/// # Errors
+/// The store's.
+pub async fn will_bytes(tx: &Transaction, id: SessionId<'_>, record: &Record) -> LayerResult<u64> {
+    Ok(get(tx, id, record).await?.map_or(0, |will| will.bytes().cast_unsigned()))
 }
 
 pub(super) async fn get(
@@ -59,6 +73,7 @@ pub(super) async fn clear(
     if record.is_detached() {
         due::cancel(tx, &Due::new(id, DueKind::Will, will.fires_at_ms(record)))?;
     }
+    metering::change_will_bytes(tx, id.broker, -will.bytes())?;
     blob(id).clear(tx).await
 }
 
