@@ -13,7 +13,7 @@ from pathlib import Path
 import paho.mqtt.client as paho
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
-from observe import HOST, Missing, get, stop, until
+from observe import HOST, Missing, get, program, stop, until
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
@@ -27,7 +27,8 @@ def alone():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if ALONE in os.environ:
         return
-    for how in (["unshare", "-rnm"], ["unshare", "-nm"]):
+    # Without a user namespace where that is allowed: lxcfs of a Machine mounts control groups.
+    for how in (["unshare", "-nm"], ["unshare", "-rnm"]):
         if shutil.which("unshare") and shutil.which("ip", path=f"{os.environ['PATH']}:/usr/sbin") and not subprocess.call(
             [*how, "true"], stderr=subprocess.DEVNULL
         ):
@@ -139,6 +140,57 @@ class Stack(Part):
     def start_part(self, part):
         command, settings, folder = self.again.pop(part)
         return Part(part, self.home / "logs" / f"{part}-again.log", command, settings, folder)
+
+
+class Machine:
+    """One CPU and some memory as a machine of its own: a control group. lxcfs shows its /proc/stat and /proc/meminfo."""
+
+    KINDS = ("memory", "cpuset", "cpu", "cpuacct")
+    FILES = ("stat", "meminfo")
+
+    def __init__(self, folder, memory_bytes):
+        lxcfs, home = program("lxcfs", how="apt-get install lxcfs"), Path("/sys/fs/cgroup")
+        self.memory_bytes = memory_bytes
+        self.groups = {kind: home / kind / folder.name for kind in self.KINDS}
+        try:
+            for group in self.groups.values():
+                group.mkdir()
+        except OSError as error:
+            raise Missing(f"a machine of its own needs root and the control groups {', '.join(self.KINDS)} (version 1): {error}") from None
+        self.put("memory", "memory.limit_in_bytes", memory_bytes)
+        self.put("cpuset", "cpuset.mems", (home / "cpuset/cpuset.mems").read_text())
+        self.put("cpuset", "cpuset.cpus", max(os.sched_getaffinity(0)))
+        # What else runs on this CPU leaves it to the machine.
+        self.put("cpu", "cpu.shares", 100_000)
+        self.proc = folder / "machine"
+        self.proc.mkdir()
+        command = [lxcfs, "--foreground", "--enable-cfs", f"--pidfile={folder / 'lxcfs.pid'}", self.proc]
+        self.lxcfs = Part("lxcfs", folder / "lxcfs.log", command)
+        until(lambda: (self.proc / "proc/stat").exists(), f"lxcfs does not start: {self.lxcfs.text()}")
+
+    def put(self, kind, name, value):
+        (self.groups[kind] / name).write_text(str(value))
+
+    @property
+    def enter(self):
+        """A command that runs another one on the machine."""
+        join = "; ".join(f"echo $$ >{group}/cgroup.procs" for group in self.groups.values())
+        return ["sh", "-ec", f'{join}; exec "$@"', "sh"]
+
+    @property
+    def see(self):
+        """The same, for a program that reads /proc."""
+        mounts = "; ".join(f"mount --bind {self.proc}/proc/{name} /proc/{name}" for name in self.FILES)
+        # Its first answer shows all CPUs, and the exporter would remember them.
+        first = "until [ $(grep -c '^cpu[0-9]' /proc/stat) = 1 ]; do sleep 0.2; done"
+        return [*self.enter, "unshare", "-m", "sh", "-ec", f'{mounts}; {first}; exec "$@"', "sh"]
+
+    def stop(self):
+        subprocess.run(["umount", "--lazy", self.proc], check=False)
+        self.lxcfs.stop()
+        for group in self.groups.values():
+            until(lambda group=group: not (group / "cgroup.procs").read_text(), f"{group} has processes")
+            group.rmdir()
 
 
 class Subscriber:

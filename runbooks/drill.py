@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "dashboards"), str(HERE / "drills")]
 from observe import HERE as DASHBOARDS  # noqa: E402
 from observe import HOST, Missing, Observe, get, program, until  # noqa: E402
-from stage import TOOLS, Part, Server, Stack, alone, folder, millrace  # noqa: E402
+from stage import TOOLS, Machine, Part, Server, Stack, alone, folder, millrace  # noqa: E402
 
 SPEED = float(os.environ.get("SPEED") or 12)
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -39,6 +39,7 @@ def shorter(text, speed):
         return f"{max(least, round(int(number) * SECONDS[unit] / speed))}s"
 
     text = re.sub(r"\[(\d+)([smhd])\]", lambda found: f"[{short(*found.groups(), WINDOW_SECONDS_MIN)}]", text)
+    text = re.sub(r"(\d+) \* 86400", lambda found: f"{int(found[1]) * 86400 / speed:g}", text)
     text = re.sub(r"(for: |offset )(\d+)([smhd])", lambda found: found[1] + short(found[2], found[3], FOR_SECONDS_MIN), text)
     return text
 
@@ -86,6 +87,17 @@ class Drill:
         self.say("a stack runs: three NATS servers, three pods, Envoy")
         self.watch()
         return stack
+
+    def machine(self, memory_bytes):
+        """A machine of its own, which the exporter shows from then on. It is made before its server."""
+        machine = self.keep(Machine(self.folder, memory_bytes))
+        self.say(f"a machine of its own: one CPU and {memory_bytes >> 20} MiB of memory, a control group that lxcfs shows")
+        return machine
+
+    def shows(self, machine):
+        self.observe.end("host")
+        self.observe.start_host(*machine.see)
+        self.until_value("node_memory_MemTotal_bytes", lambda values: values and values[0] < machine.memory_bytes * 1.01)
 
     def watch(self):
         rules = self.folder / "rules"

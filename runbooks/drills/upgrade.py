@@ -1,34 +1,85 @@
-"""A server is drained and replaced by the next build, and back, under QoS 1 load: no publish fails, every acknowledged message arrives.
+"""A server is drained and replaced by the next build, and back, under QoS 1 load: no publish fails, clients come back at a pace, every
+acknowledged message arrives, and what either build stored is read by the other.
 
 MILLRACE_NEXT names the next build, of another commit. Without it the same program is started again, and the drill says so.
 """
 
+import asyncio
+import collections
 import os
+import threading
+import time
 from pathlib import Path
 
 from observe import until
 from stage import Publisher, Subscriber, millrace
 
+# Idle clients beside those with messages, how many a second are disconnected, and how many may come back.
+CROWD, DRAIN_RATE, CONNECT_RATE = 300, 100, 100
+# With messages.
+CLIENTS = 4
 STARTS = 'changes(process_start_time_seconds{job="millrace"}[5m])'
+
+
+class Crowd:
+    """Clients that wait, and come back a second after their connection ended. `seconds` counts their CONNACK packets."""
+
+    def __init__(self):
+        self.connected, self.seconds, self.loop = 0, collections.Counter(), asyncio.new_event_loop()
+        self.tasks = [self.loop.create_task(self.client(number)) for number in range(CROWD)]
+        self.thread = threading.Thread(target=self.loop.run_until_complete, args=(asyncio.gather(*self.tasks, return_exceptions=True),), daemon=True)
+        self.thread.start()
+
+    async def client(self, number):
+        while True:
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", 1883)
+                writer.write(bytes.fromhex("1010") + b"\x00\x04MQTT\x04\x02\x00\x00\x00\x04" + f"{number:04}".encode())
+                if await reader.readexactly(4) == b"\x20\x02\x00\x00":
+                    self.seconds[int(time.monotonic())] += 1
+                    self.connected += 1
+                    await reader.read()
+                    self.connected -= 1
+                writer.close()
+            except (OSError, asyncio.IncompleteReadError):
+                pass
+            await asyncio.sleep(1)
+
+    def leave(self):
+        for task in self.tasks:
+            self.loop.call_soon_threadsafe(task.cancel)
+        self.thread.join(10)
 
 
 def run(drill):
     following = os.environ.get("MILLRACE_NEXT")
+    if following:
+        (drill.folder / "next").symlink_to(Path(following).resolve())
+        following = str(drill.folder / "next")
     builds = [following or str(millrace()), str(millrace())]
     if following:
         commits = [drill.run(f"{build} --version | grep ^commit:") for build in builds]
         drill.check("the next build is of another commit", commits[0] != commits[1])
     else:
         drill.say("SKIPPED: another build: MILLRACE_NEXT names none, so the same one starts again")
-    server = drill.server("--drain-max-s", "5")
+    rates = ("--drain-rate", str(DRAIN_RATE), "--connects-per-second-max", str(CONNECT_RATE), "--connects-burst", str(CONNECT_RATE))
+    server = drill.server("--drain-max-s", "10", *rates)
+    crowd = drill.keep(Crowd())
+    # A session that nobody reads until the end: both builds store for it.
+    Subscriber("away", "drill/#").leave()
     reader = drill.keep(Subscriber("reader", "drill/#"))
     writers = [drill.keep(Publisher(f"drill/{name}", rate=25)) for name in "abc"]
     drill.until_value("sum(rate(millrace_messages_received_total[10s]))", lambda values: values and values[0] > 20)
+    drill.until_value("sum(millrace_clients_connected)", lambda values: values == [CROWD + CLIENTS])
     drill.run("curl -sS http://127.0.0.1:8090/metrics | grep ^millrace_build_info")
     drill.calm()
     for number, (build, what) in enumerate(zip(builds, ("the next build", "the build before: both read what the other wrote")), 1):
         drill.say(f"ACT   SIGTERM, and start {what}")
+        crowd.seconds.clear()
+        began = time.monotonic()
         server.stop()
+        lasted = time.monotonic() - began
+        drill.check(f"the drain of {CROWD + CLIENTS} clients took {lasted:.1f} s: no more than {DRAIN_RATE} a second", lasted > CROWD / DRAIN_RATE - 1)
         drill.check(f"it ended by itself with code {server.process.returncode}", server.process.returncode == 0)
         server.command[0] = str(Path(build).resolve())
         server.start()
@@ -36,13 +87,18 @@ def run(drill):
         drill.run("curl -sS http://127.0.0.1:8080/healthz")
         # What was scraped before it ended says nothing of the clients that came back.
         drill.until_value(STARTS, lambda values, number=number: values and values[0] >= number)
-        drill.until_value("sum(millrace_clients_connected)", lambda values: values == [4])
-    drains = int(drill.run("grep -c 'draining: clients are disconnected' millrace.log"))
+        drill.until_value("sum(millrace_clients_connected)", lambda values: values == [CROWD + CLIENTS])
+        peak = max(crowd.seconds.values())
+        drill.check(f"at most {peak} clients came back within a second: {CONNECT_RATE}, and {CONNECT_RATE} at once after a quiet time", peak <= 2 * CONNECT_RATE)
+    drains = int(drill.run("grep -c 'draining: ' millrace.log"))
     drill.check(f"{drains} of {len(builds)} stops drained their clients", drains == len(builds))
     for writer in writers:
         writer.settle()
     sent = {f"{writer.topic} {number}" for writer in writers for number in writer.acknowledged}
     until(lambda: len(reader.got) >= len(sent), f"{len(reader.got)} of {len(sent)} messages arrived")
     refused = sum(len(writer.refused) for writer in writers)
+    away = drill.keep(Subscriber("away", "drill/#"))
+    until(lambda: len(away.got) >= len(sent), f"{len(away.got)} of {len(sent)} messages were stored")
+    drill.check(f"the session that was away got {len(away.got)} messages, which both builds had stored", True)
     drill.check(f"{len(sent)} messages were acknowledged, {refused} refused; {len(reader.got)} arrived", refused == 0)
     drill.calm()

@@ -3,13 +3,11 @@
 use std::fmt::Write;
 use std::fs;
 
-const UNKNOWN: &str = "unknown";
-
 /// Prometheus text format.
 pub(crate) fn text() -> String {
     let mut out = String::new();
     let features = if cfg!(feature = "foundationdb") { "foundationdb" } else { "" };
-    let revision = option_env!("MILLRACE_REVISION").unwrap_or(UNKNOWN);
+    let revision = env!("MILLRACE_COMMIT");
     let _ = writeln!(
         out,
         "# HELP millrace_build_info The build; the value is always 1.\n# TYPE millrace_build_info gauge\n\
@@ -129,5 +127,6 @@ mod tests {
         ] {
             assert!(text.contains(&format!("# TYPE {name} ")), "no {name} in\n{text}");
         }
+        assert!(text.contains(concat!("revision=\"", env!("MILLRACE_COMMIT"), "\"")), "{text}");
     }
 }

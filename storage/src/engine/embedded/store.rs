@@ -42,9 +42,14 @@ pub(super) const UNMERGED: u8 = 8;
 /// Unmerged new tables at which commits wait. fjall makes writers sleep at 30.
 const UNMERGED_MAX: usize = 24;
 
+/// Full memory tables' worth of writes in the open one at which commits wait. fjall's threads seal it, so it grows while all of
+/// them make or merge tables on a slow disk.
+const OPEN_MAX: u64 = 2;
+
 pub(super) struct Store {
     database: Database,
     keys: Keyspace,
+    memtable_bytes: u64,
     versions: Arc<Versions>,
 }
 
@@ -64,9 +69,13 @@ impl Store {
     }
 
     fn open_tables(tables: &Path, options: &Options) -> fjall::Result<Self> {
+        Self::open_with(tables, options, options.background_threads.max(1))
+    }
+
+    fn open_with(tables: &Path, options: &Options, threads: usize) -> fjall::Result<Self> {
         let database = Database::builder(tables)
             .cache_size(options.cache_bytes)
-            .worker_threads(options.background_threads.max(1))
+            .worker_threads_unchecked(threads)
             .manual_journal_persist(true)
             .open()?;
         let keys = database.keyspace("keys", || {
@@ -75,7 +84,7 @@ impl Store {
                 .max_memtable_size(options.memtable_bytes)
                 .compaction_strategy(Arc::new(Leveled::default().with_l0_threshold(UNMERGED)))
         })?;
-        Ok(Self { database, keys, versions: Arc::default() })
+        Ok(Self { database, keys, memtable_bytes: options.memtable_bytes, versions: Arc::default() })
     }
 
     fn check_versions(&self, journals: &Found, noted: StoreVersion) -> Result<(), String> {
@@ -157,7 +166,9 @@ impl Store {
     }
 
     pub(super) fn is_behind(&self) -> bool {
-        self.keys.sealed_memtable_count() > SEALED_MAX || self.keys.l0_table_count() > UNMERGED_MAX
+        self.keys.sealed_memtable_count() > SEALED_MAX
+            || self.keys.l0_table_count() > UNMERGED_MAX
+            || self.keys.tree.active_memtable().size() > self.memtable_bytes.saturating_mul(OPEN_MAX)
     }
 
     pub(super) fn start_flush(&self) -> Result<(), StoreError> {
@@ -241,5 +252,27 @@ fn reason_of(error: &fjall::Error) -> String {
         }
         fjall::Error::Storage(LsmError::Unrecoverable) => "a table is missing, or damaged at its end".into(),
         other => format!("its tables cannot be read: {other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commits_wait_while_no_thread_is_free_to_seal_the_open_memtable() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options { memtable_bytes: 1 << 20, ..Options::default() };
+        let store = Store::open_with(folder.path(), &options, 0).unwrap();
+        let write = |version: StoreVersion| {
+            let value = Some(Bytes::from(vec![0; 700 << 10]));
+            store
+                .apply(version, vec![Write { key: Bytes::from(version.to_be_bytes().to_vec()), value }])
+                .unwrap();
+        };
+        (1..=2).for_each(write);
+        assert!(!store.is_behind());
+        (3..=4).for_each(write);
+        assert!(store.is_behind());
     }
 }
