@@ -2,7 +2,7 @@
 # The deployment checks that need no cloud account: `make check-deploy`.
 #
 #   terraform/checks/check.sh            all
-#   terraform/checks/check.sh NAME...    some of: format shell commands packages image costs boot secrets database contract telemetry lint validate test policy
+#   terraform/checks/check.sh NAME...    some of: format shell commands packages image costs boot secrets artifacts database contract telemetry lint validate test policy
 #                                        chartpolicy negative chart drain kubernetes apply
 #
 # A tool that is not here is installed by tools.sh, or said to be missing: SKIPPED.
@@ -140,6 +140,26 @@ check_secrets() {
     [ "$made" = "$(cat "$folder/ca.crt" "$folder/nats-password" "$folder/gateway/tls.crt")" ] || fail "secrets.sh: a renewal replaces what must stay"
     rm -rf "$folder"
     echo "secrets.sh: ok"
+}
+
+# What artifacts.sh prints, and that a failed upload fails it, beside an aws that only writes down its arguments.
+check_artifacts() {
+    local folder=$work/artifacts name
+    rm -rf "$folder"
+    mkdir -p "$folder/bin" "$folder/programs"
+    for name in millrace_1_amd64.deb foundationdb-clients_7_amd64.deb foundationdb-server_7_amd64.deb nats-server envoy prometheus amazon-ssm-agent.deb; do
+        echo "$name" >"$folder/programs/$name"
+    done
+    # shellcheck disable=SC2016 # the variable is aws's
+    printf '#!/bin/sh\ncase $* in *%s*) exit 1 ;; esac\n' '"$REFUSED"' >"$folder/bin/aws"
+    chmod +x "$folder/bin/aws"
+    upload() { PATH=$folder/bin:$PATH REFUSED=$1 "$root/terraform/artifacts.sh" "$folder/programs" bucket; }
+    upload none >"$folder/list" || fail "artifacts.sh"
+    [ "$(grep -c 'sha256 = "[0-9a-f]\{64\}"' "$folder/list")" = 7 ] || fail "artifacts.sh does not list 7 programs"
+    for name in envoy amazon-ssm-agent; do
+        ! upload "/$name" >/dev/null 2>&1 || fail "artifacts.sh: a failed upload of $name is not noticed"
+    done
+    echo "artifacts.sh: ok"
 }
 
 # The database machine's script, beside programs that only write down their arguments.
@@ -283,7 +303,7 @@ check_drain() {
 
 check_kubernetes() { "$here/kubernetes.sh" || fail "kubernetes"; }
 
-all=(format shell commands packages image costs boot secrets database contract telemetry lint validate test policy chartpolicy negative chart drain kubernetes apply)
+all=(format shell commands packages image costs boot secrets artifacts database contract telemetry lint validate test policy chartpolicy negative chart drain kubernetes apply)
 [ $# -gt 0 ] || set -- "${all[@]}"
 for name in "$@"; do
     [[ " ${all[*]} " == *" $name "* ]] || fail "\"$name\" is unknown: ${all[*]} are allowed"
