@@ -37,12 +37,19 @@ object() {
     echo "{ key = \"$key\", sha256 = \"$sum\" }"
 }
 
-entry() { echo "  $1 = $(object "$2")"; }
+# The assignment fails with the upload; echo would not.
+entry() {
+    local line
+    line=$(object "$2")
+    echo "  $1 = $line"
+}
 
 # Debian's images have no agent of Session Manager.
 everywhere() {
     if [ -e "$folder/amazon-ssm-agent.deb" ]; then
-        echo "  everywhere = [$(object amazon-ssm-agent.deb)]"
+        local agent
+        agent=$(object amazon-ssm-agent.deb)
+        echo "  everywhere = [$agent]"
     else
         echo "artifacts: there is no amazon-ssm-agent.deb, so \`aws ssm start-session\` will not reach the machines" >&2
     fi

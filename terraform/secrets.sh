@@ -2,7 +2,7 @@
 # Makes a region's secrets and stores them: a certificate authority, a certificate for each kind of machine, the
 # password of NATS, the token of the operator API. Terraform's state has none of them.
 #
-#   terraform output -json region | terraform/secrets.sh make FOLDER      makes what is missing in FOLDER
+#   terraform output -json region | terraform/secrets.sh make FOLDER      makes what is missing in FOLDER, and renews what ends soon
 #   terraform output -json region | terraform/secrets.sh put FOLDER       stores it in AWS Secrets Manager
 #
 # FOLDER/secret-key, where it exists, goes to edge and control plane (has_secret_key of modules/region). Every other file that you put
@@ -13,6 +13,8 @@
 set -euo pipefail
 
 days=825
+# A certificate that ends within these days is made again, by the same authority, so both are good meanwhile.
+renew_days=400
 umask 077
 
 fail() {
@@ -30,17 +32,18 @@ authority() {
         -addext "basicConstraints=critical,CA:TRUE,pathlen:0" -addext "keyUsage=critical,keyCertSign,cRLSign" -out "$folder/ca.crt"
 }
 
-# certificate ROLE NAMES: for both ends of a connection, since FoundationDB's and NATS' servers are clients too.
+# certificate ROLE NAMES [USE]: for both ends of a connection, since FoundationDB's and NATS' servers are clients too.
 certificate() {
-    local to=$folder/$1
+    local to=$folder/$1 use=${3:-serverAuth,clientAuth}
     mkdir -p "$to"
-    [ ! -e "$to/tls.crt" ] || return 0
+    ! openssl x509 -in "$to/tls.crt" -noout -checkend $((renew_days * 86400)) >/dev/null 2>&1 || return 0
+    echo "makes the certificate of $1"
     openssl ecparam -name prime256v1 -genkey -noout -out "$to/ec.key"
     openssl pkcs8 -topk8 -nocrypt -in "$to/ec.key" -out "$to/tls.key"
     rm "$to/ec.key"
     openssl req -new -key "$to/tls.key" -subj "/O=Millrace/CN=$1" |
         openssl x509 -req -CA "$folder/ca.crt" -CAkey "$folder/ca.key" -CAcreateserial -sha256 -days "$days" -out "$to/tls.crt" \
-            -extfile <(printf 'subjectAltName=%s\nextendedKeyUsage=serverAuth,clientAuth\nkeyUsage=critical,digitalSignature\nbasicConstraints=critical,CA:FALSE\n' "$2") 2>/dev/null
+            -extfile <(printf 'subjectAltName=%s\nextendedKeyUsage=%s\nkeyUsage=critical,digitalSignature\nbasicConstraints=critical,CA:FALSE\n' "$2" "$use") 2>/dev/null
     cp "$folder/ca.crt" "$to/ca.crt"
 }
 
@@ -62,9 +65,12 @@ make_all() {
     tee "$folder/edge/operator-token" <"$folder/operator-token" >"$folder/control/operator-token"
     if [ -e "$folder/secret-key" ]; then tee "$folder/edge/secret-key" <"$folder/secret-key" >"$folder/control/secret-key"; fi
     mkdir -p "$folder/gateway"
-    if [ "$self_signed" = yes ] && [ ! -e "$folder/gateway/tls.crt" ]; then
+    # A certificate of another authority is never replaced.
+    if [ "$self_signed" = yes ] && { [ ! -e "$folder/gateway/tls.crt" ] || openssl verify -partial_chain -no_check_time \
+        -CAfile "$folder/ca.crt" "$folder/gateway/tls.crt" >/dev/null 2>&1; }; then
         domain=$(field domain)
-        certificate gateway "DNS:$domain,DNS:*.$domain"
+        # For servers only: FoundationDB and NATS must not take it as a client's.
+        certificate gateway "DNS:$domain,DNS:*.$domain" serverAuth
     fi
     [ -e "$folder/gateway/tls.key" ] || fail "there is no $folder/gateway/tls.crt and tls.key: put the certificate of *.$(field domain) there, or say --self-signed"
 }

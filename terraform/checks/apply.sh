@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Applies examples against moto, plans again without a difference, finds a drift, and destroys them.
+# Applies examples against moto, plans again without a difference, finds a drift, upgrades a machine, and destroys them.
 #
 #   terraform/checks/apply.sh [small production multi-region]
 set -euo pipefail
@@ -11,7 +11,7 @@ tools=$target/tools
 work=$target/deploy/apply
 : "${PORT:=24055}"
 mkdir -p "$work"
-# shellcheck disable=SC1091,SC2154 # moto.sh beside this one sets moto, example, zone
+# shellcheck disable=SC1091,SC2154 # moto.sh beside this one sets moto, copy, example, zone
 source "$here/moto.sh"
 
 fail() {
@@ -30,7 +30,7 @@ check() {
     grep '^Apply complete' "$work/apply.log" | sed "s/^/$1: /"
     tf plan -detailed-exitcode || { grep -E '^  +[~+#-]|^Error' "$work/plan.log" | head -40; fail "$1: the second plan is not empty"; }
     echo "$1: the second plan is empty"
-    [ "$1" != small ] || drift
+    [ "$1" != small ] || { drift; upgrade; }
     tf destroy -auto-approve -parallelism=20 || { tail -40 "$work/destroy.log"; fail "$1: destroy"; }
     grep '^Destroy complete' "$work/destroy.log" | sed "s/^/$1: /"
     echo "$1: $((SECONDS - begin)) s"
@@ -55,6 +55,29 @@ PY
     tf plan -detailed-exitcode || code=$?
     [ "$code" = 2 ] || fail "small: a rule that was taken away by hand is not seen"
     echo "small: a drift is seen: $(grep '^Plan:' "$work/plan.log")"
+}
+
+# shellcheck disable=SC2154 # prepare sets copy
+# New user data of NATS: a plan replaces no server, and names those that are older; -replace gives one server the new user data.
+upgrade() {
+    local nats='module.region.module.nats.aws_instance.this'
+    sed -i 's/^max_payload: 8MB$/max_payload: 4MB/' "$copy/terraform/modules/nats/files/nats.conf.tftpl"
+    tf apply -auto-approve || { tail -40 "$work/apply.log"; fail "small: apply of new user data"; }
+    ! grep -qF "$nats" <(grep -E 'Destroying|Creating' "$work/apply.log") || fail "small: new user data replaces all NATS machines at once"
+    grep -qF 'Older image or user data: nats-1, nats-2, nats-3.' "$work/apply.log" || fail "small: a plan does not name the machines with older user data"
+    # Not applied: moto keeps the address of a machine that is gone.
+    tf plan -out="$work/replace.plan" -replace "${nats}[\"nats-2\"]" || { tail -40 "$work/plan.log"; fail "small: -replace"; }
+    terraform -chdir="$example" show -json "$work/replace.plan" >"$work/replace.json"
+    python3 - "$work/replace.json" "${nats}[\"nats-2\"]" <<'PY' || fail "small: -replace"
+import json, sys
+
+changes = [it for it in json.load(open(sys.argv[1]))["resource_changes"] if it["change"]["actions"] != ["no-op"]]
+assert [it["address"] for it in changes] == [sys.argv[2]], f"-replace changes {[it['address'] for it in changes]}"
+change = changes[0]["change"]
+assert change["actions"] == ["delete", "create"], change["actions"]
+assert change["before"]["user_data_base64"] != change["after"]["user_data_base64"], "the replaced machine has no new user data"
+PY
+    echo "small: an upgrade replaces one machine after another"
 }
 
 [ -x "$tools/deploy-python/bin/moto_server" ] || "$here/tools.sh" python

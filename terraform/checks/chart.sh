@@ -245,18 +245,21 @@ render all "${cluster[@]}" --set telemetry.serviceMonitors=true --set telemetry.
     --set control.settings.smtp_host=smtp.example.org --set control.settings.smtp_tls=tls \
     --set control.settings.smtp_password_file=/etc/millrace/files/smtp-password
 render operator --set foundationdb.mode=operator --set nats.enabled=false --set 'nats.urls={tls://nats.example.org:4222}' \
-    --set edge.autoscaling.enabled=false --set gateway.service.type=ClusterIP --set networkPolicies.enabled=false
+    --set edge.autoscaling.enabled=false --set gateway.service.type=ClusterIP \
+    --set networkPolicies.enabled=false --set 'edge.gatewayFrom={10.244.0.0/16,10.245.0.0/16}'
+grep -q 'MILLRACE_GATEWAY_FROM, value: "10.244.0.0/16,10.245.0.0/16"' "$work/operator.yaml" || fail "the edge takes gateways of other networks"
 page
 # Values of a release of an older chart, which `helm upgrade --reuse-values` keeps.
 render older "${cluster[@]}" --set secretKey=null --set control.files=null --set control.proxies=null
 # Without an Ingress, a stranger behind a NodePort would choose its own address.
 ! grep -q MILLRACE_HTTP_PROXIES "$work/install.yaml" || fail "the server believes X-Forwarded-For without a proxy before it"
 refused "an Ingress without its networks" 'control.proxies is empty' "${cluster[@]}" --set control.ingress.enabled=true
+refused "no network policy and no networks of the gateways" 'edge.gatewayFrom is empty' "${cluster[@]}" --set networkPolicies.enabled=false
 refused "no cluster file for one" 'foundationdb.external.clusterFile is empty'
 
 for policies in true false; do
     refused "the port of gRPC for OTLP/HTTP" 'OTLP/HTTP' "${cluster[@]}" --set telemetry.otlpEndpoint=http://collector:4317 \
-        --set "networkPolicies.enabled=$policies"
+        --set "networkPolicies.enabled=$policies" --set 'edge.gatewayFrom={10.244.0.0/16}'
 done
 for kind in edge control; do
     refused "$kind.settings.drain_max_s, which the grace period of the pod does not follow" 'from drainSeconds' "${cluster[@]}" \

@@ -2,8 +2,8 @@
 # The deployment checks that need no cloud account: `make check-deploy`.
 #
 #   terraform/checks/check.sh            all
-#   terraform/checks/check.sh NAME...    some of: format shell commands packages image costs boot contract telemetry lint validate test policy
-#                                        negative chart drain kubernetes apply
+#   terraform/checks/check.sh NAME...    some of: format shell commands packages image costs boot secrets artifacts database contract telemetry lint validate test policy
+#                                        chartpolicy negative chart drain kubernetes apply
 #
 # A tool that is not here is installed by tools.sh, or said to be missing: SKIPPED.
 set -euo pipefail
@@ -35,9 +35,11 @@ has_terraform() {
 # init FOLDER: a data folder for each, so that they are made once.
 init() {
     export TF_DATA_DIR=$work/init/${1//\//-}
-    [ -e "$TF_DATA_DIR/modules/modules.json" ] && [ "$TF_DATA_DIR" -nt "$root/terraform/$1/main.tf" ] && return 0
+    # An init that failed leaves a part of the folder.
+    [ "$TF_DATA_DIR/done" -nt "$root/terraform/$1/main.tf" ] && return 0
     terraform -chdir="$root/terraform/$1" init -input=false -no-color -backend=false \
         ${TERRAFORM_PLUGINS:+-plugin-dir="$TERRAFORM_PLUGINS"} >"$work/init.log" 2>&1 || { tail -20 "$work/init.log"; fail "init of $1"; }
+    touch "$TF_DATA_DIR/done"
 }
 
 check_format() {
@@ -101,9 +103,101 @@ check_test() {
 
 check_boot() {
     has python3 || { echo "SKIPPED: tests of boot.py: python3 is not installed"; return 0; }
-    PYTHONDONTWRITEBYTECODE=1 python3 "$root/terraform/modules/machine/boot/aws_test.py" 2>"$work/boot.log" \
-        || { cat "$work/boot.log"; fail "aws_test.py"; }
-    echo "aws_test.py: ok"
+    local test
+    for test in aws_test.py boot_test.py; do
+        PATH=$PATH:/usr/sbin PYTHONDONTWRITEBYTECODE=1 python3 "$root/terraform/modules/machine/boot/$test" 2>"$work/boot.log" \
+            || { cat "$work/boot.log"; fail "$test"; }
+        grep '^Ran\|skipped' "$work/boot.log" | sed "s/^/$test: /"
+    done
+}
+
+# What secrets.sh makes: who may show which certificate, and who may read the files.
+check_secrets() {
+    local folder=$work/secrets region='{"nats_addresses": ["10.40.0.200"], "domain": "mqtt.example.org"}' role made
+    rm -rf "$folder"
+    "$root/terraform/secrets.sh" make "$folder" --self-signed <<<"$region" >/dev/null || fail "secrets.sh make"
+    made=$(find "$folder" -type f -exec sha256sum {} + | sort)
+    accepted() { openssl verify -purpose "$2" -CAfile "$folder/ca.crt" "$folder/$1/tls.crt" >/dev/null 2>&1; }
+    for role in foundationdb nats edge control; do
+        accepted "$role" sslclient || fail "secrets.sh: FoundationDB and NATS refuse the certificate of $role"
+    done
+    accepted gateway sslserver || fail "secrets.sh: devices refuse the gateway's certificate"
+    ! accepted gateway sslclient || fail "secrets.sh: the gateway's certificate opens FoundationDB and NATS"
+    [ -z "$(find "$folder" -perm /077)" ] || fail "secrets.sh: others may read $(find "$folder" -perm /077 | head -1)"
+    "$root/terraform/secrets.sh" make "$folder" --self-signed <<<"$region" >/dev/null || fail "secrets.sh make, again"
+    [ "$made" = "$(find "$folder" -type f -exec sha256sum {} + | sort)" ] || fail "secrets.sh: a second run makes other secrets"
+    # One that ends soon, one of another authority.
+    sed 's/^days=.*/days=30/; s/^renew_days=.*/renew_days=40000/' "$root/terraform/secrets.sh" >"$folder/short.sh"
+    bash "$folder/short.sh" make "$folder" --self-signed <<<"$region" >/dev/null || fail "secrets.sh make of short certificates"
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=other \
+        -keyout "$folder/gateway/tls.key" -out "$folder/gateway/tls.crt" 2>/dev/null
+    made=$(cat "$folder/ca.crt" "$folder/nats-password" "$folder/gateway/tls.crt")
+    "$root/terraform/secrets.sh" make "$folder" --self-signed <<<"$region" >/dev/null || fail "secrets.sh make, to renew"
+    for role in foundationdb nats edge control; do
+        openssl x509 -in "$folder/$role/tls.crt" -noout -checkend $((400 * 86400)) >/dev/null || fail "secrets.sh does not renew the certificate of $role"
+        accepted "$role" sslclient || fail "secrets.sh: the renewed certificate of $role is refused"
+    done
+    [ "$made" = "$(cat "$folder/ca.crt" "$folder/nats-password" "$folder/gateway/tls.crt")" ] || fail "secrets.sh: a renewal replaces what must stay"
+    rm -rf "$folder"
+    echo "secrets.sh: ok"
+}
+
+# What artifacts.sh prints, and that a failed upload fails it, beside an aws that only writes down its arguments.
+check_artifacts() {
+    local folder=$work/artifacts name
+    rm -rf "$folder"
+    mkdir -p "$folder/bin" "$folder/programs"
+    for name in millrace_1_amd64.deb foundationdb-clients_7_amd64.deb foundationdb-server_7_amd64.deb nats-server envoy prometheus amazon-ssm-agent.deb; do
+        echo "$name" >"$folder/programs/$name"
+    done
+    # shellcheck disable=SC2016 # the variable is aws's
+    printf '#!/bin/sh\ncase $* in *%s*) exit 1 ;; esac\n' '"$REFUSED"' >"$folder/bin/aws"
+    chmod +x "$folder/bin/aws"
+    upload() { PATH=$folder/bin:$PATH REFUSED=$1 "$root/terraform/artifacts.sh" "$folder/programs" bucket; }
+    upload none >"$folder/list" || fail "artifacts.sh"
+    [ "$(grep -c 'sha256 = "[0-9a-f]\{64\}"' "$folder/list")" = 7 ] || fail "artifacts.sh does not list 7 programs"
+    for name in envoy amazon-ssm-agent; do
+        ! upload "/$name" >/dev/null 2>&1 || fail "artifacts.sh: a failed upload of $name is not noticed"
+    done
+    echo "artifacts.sh: ok"
+}
+
+# The database machine's script, beside programs that only write down their arguments.
+check_database() {
+    has terraform || { echo "SKIPPED: the script of FoundationDB's machine: terraform is not installed"; return 0; }
+    local folder=$work/database
+    rm -rf "$folder"
+    mkdir -p "$folder/bin"
+    echo 'jsonencode(templatefile("millrace-foundationdb.sh.tftpl", { redundancy = "double", backup_url = "blobstore://backups", backup_days = 35 }))' |
+        TF_DATA_DIR=$work/console terraform -chdir="$root/terraform/modules/foundationdb/files" console |
+        python3 -c 'import json, sys; print(json.loads(json.loads(sys.stdin.read())))' >"$folder/script"
+    cat >"$folder/bin/fdbcli" <<'SH'
+#!/bin/sh
+echo "fdbcli $*" >>"$CALLS"
+echo 'The database is available.'
+SH
+    cat >"$folder/bin/fdbbackup" <<'SH'
+#!/bin/sh
+echo "fdbbackup $*" >>"$CALLS"
+case $* in
+"status "*) [ ! -e "$CALLS.started" ] || echo 'is in progress' ;;
+"start "*) touch "$CALLS.started" ;;
+*"$REFUSED"*) exit 1 ;;
+esac
+SH
+    printf '#!/bin/sh\n' >"$folder/bin/sleep"
+    chmod +x "$folder/bin/"*
+    # script REFUSED ARGUMENTS...: REFUSED is a flag that fdbbackup does not take.
+    script() { rm -f "$folder/calls"*; PATH=$folder/bin:$PATH CALLS=$folder/calls REFUSED=$1 timeout 20 bash "$folder/script" "${@:2}" >/dev/null; }
+    ! has shellcheck || shellcheck --shell=bash "$folder/script" || fail "shellcheck of millrace-foundationdb.sh.tftpl"
+    script none || fail "the script of FoundationDB's machine"
+    grep -q '^fdbbackup start .*-z .*-d blobstore://backups$' "$folder/calls" || fail "the script starts no continuous backup"
+    ! grep -q 'fdbbackup expire' "$folder/calls" || fail "the script removes backups at its start"
+    script none expire || fail "the script does not remove old backups"
+    grep -q '^fdbbackup expire -d blobstore://backups .*--delete-before-days 35$' "$folder/calls" || fail "the script removes backups of other days"
+    script --delete-before-days expire || fail "the script needs a flag that some versions of fdbbackup refuse"
+    ! script --delete expire || fail "systemd does not see that no backup was removed"
+    echo "millrace-foundationdb: ok"
 }
 
 policy() { LOG_LEVEL=ERROR nice "$tools/deploy-python/bin/checkov" --quiet --compact --skip-download "$@"; }
@@ -113,6 +207,24 @@ check_policy() {
     policy --directory "$root/terraform" --framework terraform --config-file "$root/terraform/.checkov.yaml" >"$work/policy.log" 2>&1 \
         || { cat "$work/policy.log"; fail "checkov: mend it, or accept it with a reason in terraform/.checkov.yaml"; }
     echo "checkov: ok, accepted findings and their reasons are in terraform/.checkov.yaml"
+}
+
+# The rendered chart, as checkov judges pods.
+check_chartpolicy() {
+    "$here/tools.sh" python chart
+    [ -x "$tools/helm" ] || { echo "SKIPPED: checkov of the chart: helm is not installed"; return 0; }
+    local folder=$work/chartpolicy
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    "$tools/helm" template region "$root/terraform/chart" --kube-version 1.36.3 --set foundationdb.external.clusterFile=a:b@10.0.0.1:4500:tls \
+        --set telemetry.serviceMonitors=true --set secretKey.secretName=key --set control.files.secretName=files \
+        --set control.ingress.enabled=true --set 'control.proxies={10.244.0.0/16}' >"$folder/all.yaml" 2>"$work/chartpolicy.log" \
+        || { grep -v walk.go "$work/chartpolicy.log"; fail "helm template"; }
+    policy --directory "$folder" --framework kubernetes --config-file "$here/checkov-chart.yaml" >"$work/chartpolicy.log" 2>&1 \
+        || { cat "$work/chartpolicy.log"; fail "checkov: mend the chart, or accept it with a reason in terraform/checks/checkov-chart.yaml"; }
+    # A folder without a pod passes, too.
+    grep -q '^kind: StatefulSet' "$folder/all.yaml" || fail "the rendered chart has no pods"
+    echo "checkov of the chart: ok, accepted findings and their reasons are in terraform/checks/checkov-chart.yaml"
 }
 
 check_apply() {
@@ -191,7 +303,7 @@ check_drain() {
 
 check_kubernetes() { "$here/kubernetes.sh" || fail "kubernetes"; }
 
-all=(format shell commands packages image costs boot contract telemetry lint validate test policy negative chart drain kubernetes apply)
+all=(format shell commands packages image costs boot secrets artifacts database contract telemetry lint validate test policy chartpolicy negative chart drain kubernetes apply)
 [ $# -gt 0 ] || set -- "${all[@]}"
 for name in "$@"; do
     [[ " ${all[*]} " == *" $name "* ]] || fail "\"$name\" is unknown: ${all[*]} are allowed"

@@ -81,8 +81,10 @@ enum Command {
     /// Accounts of people, for operators of a service.
     Accounts(remote::AccountsArgs),
     /// Copy all stored data into a new folder, also while the server runs.
+    #[command(after_help = inspect::COPY_HELP)]
     Backup(inspect::BackupArgs),
     /// Make a data folder from a backup.
+    #[command(after_help = inspect::COPY_HELP)]
     Restore(inspect::RestoreArgs),
     /// Copy all stored data from a data folder into a FoundationDB cluster, or back, while no server runs on either.
     #[command(after_help = migrate::HELP)]

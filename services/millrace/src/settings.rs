@@ -143,7 +143,9 @@ pub(crate) fn data_dir(
     }
     if set.is_none() && store.is_some_and(|store| store == "foundationdb") {
         return Err(Failure::Settings(
-            "store is foundationdb, and this looks into data folders only: name one with --data-dir".into(),
+            "store is foundationdb, and this works on data folders only: name one with --data-dir; fdbbackup and fdbrestore \
+             copy a cluster, see runbooks/backup-restore.md"
+                .into(),
         ));
     }
     let path = match set {

@@ -130,7 +130,7 @@ a map of names as in millrace.toml. A variable of OWN is refused there, because 
     "shutdown_grace_s" "graceSeconds, which the pod's grace period follows" "connections_max" "edge.connectionsPerPod"
     "region" "the name of the release" "nats_region" "the name of the release" "nats" "nats.urls"
     "endpoint_domain" "domain" "public_url" "domain" "server_reference" "domain"
-    "http_proxies" "control.proxies" "ws_origins" "edge.wsOrigins" "otlp_endpoint" "telemetry.otlpEndpoint"
+    "http_proxies" "control.proxies" "gateway_from" "edge.gatewayFrom" "ws_origins" "edge.wsOrigins" "otlp_endpoint" "telemetry.otlpEndpoint"
     "secret_key_file" "secretKey.secretName" "operator_token_file" "operatorToken.secretName" -}}
 {{- $taken := regexFindAll "MILLRACE_[A-Z0-9_]+" $own -1 | uniq -}}
 {{- $own }}

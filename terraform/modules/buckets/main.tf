@@ -3,7 +3,8 @@ data "aws_caller_identity" "here" {}
 locals {
   buckets = {
     artifacts = { key = var.kms_key_arn, expire_days = null }
-    backups   = { key = var.kms_key_arn, expire_days = var.backup_days }
+    # fdbbackup removes old backups. A rule by age would also remove the object that says that the backup exists.
+    backups = { key = var.kms_key_arn, expire_days = null }
     # Load balancers can write to buckets with S3's own key only.
     logs = { key = null, expire_days = 90 }
   }

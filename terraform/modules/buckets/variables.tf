@@ -8,16 +8,6 @@ variable "kms_key_arn" {
   description = "Key that artifacts and backups are encrypted with."
 }
 
-variable "backup_days" {
-  type        = number
-  default     = 35
-  description = "Days that a backup is kept."
-  validation {
-    condition     = var.backup_days >= 7
-    error_message = "backup_days must be at least 7: a shorter time loses the last good backup over a holiday."
-  }
-}
-
 variable "delete_with_content" {
   type        = bool
   default     = false

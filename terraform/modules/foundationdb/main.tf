@@ -15,6 +15,8 @@ locals {
   coordinators = slice(local.addresses, 0, var.machine_count >= 9 ? 9 : var.machine_count >= 6 ? 5 : 3)
   cluster_file = "millrace:millrace@${join(",", [for address in local.coordinators : "${address}:4500:tls"])}"
 
+  backup_url = "blobstore://@s3.${data.aws_region.here.name}.amazonaws.com/millrace?bucket=${var.backups.id}&region=${data.aws_region.here.name}&sc=1"
+
   # 4500 is the log, then come the storage processes, then one without data.
   last_port = 4501 + var.storage_processes
   disks     = { log = var.log_disk, storage = var.storage_disk }
@@ -37,9 +39,9 @@ module "machine" {
     "/var/lib/foundationdb/storage" = "foundationdb"
   }
   units = concat(
-    ["foundationdb.service"],
-    # One machine makes the database and looks after its backup.
-    each.key == "foundationdb-1" ? ["millrace-backup-credentials.timer", "millrace-foundationdb.service"] : [],
+    ["millrace-backup-credentials.timer", "foundationdb.service"],
+    # One machine makes the database, starts its backup and removes old backups. Every machine's agent writes the backup.
+    each.key == "foundationdb-1" ? ["millrace-foundationdb.service", "millrace-backup-expire.timer"] : [],
   )
   statements = [
     {
@@ -50,7 +52,7 @@ module "machine" {
     { sid = "ListBackups", actions = ["s3:ListBucket"], resources = [var.backups.arn] },
     { sid = "KeyOfBackups", actions = ["kms:GenerateDataKey"], resources = [var.kms_key_arn] },
   ]
-  files = {
+  files = merge({
     "/etc/foundationdb/fdb.cluster" = { content = "${local.cluster_file}\n" }
     "/etc/foundationdb/foundationdb.conf" = {
       content = templatefile("${path.module}/files/foundationdb.conf.tftpl", {
@@ -65,15 +67,28 @@ module "machine" {
     "/usr/local/sbin/millrace-foundationdb" = {
       mode = "0755"
       content = templatefile("${path.module}/files/millrace-foundationdb.sh.tftpl", {
-        redundancy = local.redundancy
-        backup_url = "blobstore://@s3.${data.aws_region.here.name}.amazonaws.com/millrace?bucket=${var.backups.id}&region=${data.aws_region.here.name}&sc=1"
+        redundancy  = local.redundancy
+        backup_days = var.backup_days
+        backup_url  = local.backup_url
       })
     }
-    "/etc/systemd/system/millrace-foundationdb.service"        = { content = file("${path.module}/files/millrace-foundationdb.service") }
-    "/etc/systemd/system/millrace-backup-credentials.service"  = { content = file("${path.module}/files/millrace-backup-credentials.service") }
-    "/etc/systemd/system/millrace-backup-credentials.timer"    = { content = file("${path.module}/files/millrace-backup-credentials.timer") }
+    # For people: fdbcli and fdbbackup in a login shell of root.
+    "/etc/profile.d/millrace-foundationdb.sh" = {
+      content = join("", [for name, value in {
+        FDB_TLS_CERTIFICATE_FILE = "/etc/foundationdb/tls/tls.crt"
+        FDB_TLS_KEY_FILE         = "/etc/foundationdb/tls/tls.key"
+        FDB_TLS_CA_FILE          = "/etc/foundationdb/tls/ca.crt"
+        FDB_BLOB_CREDENTIALS     = "/etc/foundationdb/blob-credentials.json"
+        BACKUP_URL               = local.backup_url
+      } : "export ${name}='${value}'\n"])
+    }
     "/etc/systemd/system/foundationdb.service.d/millrace.conf" = { content = file("${path.module}/files/foundationdb.conf") }
-  }
+    },
+    {
+      for name in fileset("${path.module}/files", "*.{service,timer}") :
+      "/etc/systemd/system/${name}" => { content = file("${path.module}/files/${name}") }
+    },
+  )
 }
 
 resource "aws_ebs_volume" "this" {
@@ -87,7 +102,9 @@ resource "aws_ebs_volume" "this" {
   throughput        = each.value.type == "gp3" ? each.value.throughput : null
   encrypted         = true
   kms_key_id        = var.kms_key_arn
-  tags              = { Name = "${var.name}-${each.key}" }
+  # Terraform can delete the disk of a protected region too; the snapshot stays.
+  final_snapshot = var.is_protected
+  tags           = { Name = "${var.name}-${each.key}" }
 }
 
 resource "aws_instance" "this" {
@@ -100,11 +117,12 @@ resource "aws_instance" "this" {
   vpc_security_group_ids      = [var.security_group_id]
   iam_instance_profile        = module.machine[each.key].instance_profile
   user_data_base64            = module.machine[each.key].user_data_base64
-  # A new machine takes the address and the disks of the old one; the README says how to do it one by one.
-  user_data_replace_on_change = true
   disable_api_termination     = var.is_protected
   ebs_optimized               = true
   monitoring                  = true
+
+  # A plan must not replace all machines at once. The output "outdated" names those to replace one after another with -replace.
+  lifecycle { ignore_changes = [ami, user_data_base64] }
 
   metadata_options {
     http_endpoint               = "enabled"

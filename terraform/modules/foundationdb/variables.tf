@@ -116,8 +116,18 @@ variable "backups" {
   description = "Bucket of the backups."
 }
 
+variable "backup_days" {
+  type        = number
+  default     = 35
+  description = "Days whose every moment can be restored."
+  validation {
+    condition     = var.backup_days >= 7
+    error_message = "backup_days must be at least 7: a shorter time loses the last good backup over a holiday."
+  }
+}
+
 variable "is_protected" {
   type        = bool
   default     = true
-  description = "Refuses to stop the machines through the API, so that a plan cannot replace all at once unseen."
+  description = "Refuses to end the machines through AWS's API and console, and keeps a snapshot of a disk that Terraform deletes."
 }

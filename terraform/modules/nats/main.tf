@@ -41,9 +41,11 @@ resource "aws_instance" "this" {
   vpc_security_group_ids      = [var.security_group_id]
   iam_instance_profile        = module.machine[each.key].instance_profile
   user_data_base64            = module.machine[each.key].user_data_base64
-  user_data_replace_on_change = true
   ebs_optimized               = true
   monitoring                  = true
+
+  # A plan must not replace all machines at once. The output "outdated" names those to replace one after another with -replace.
+  lifecycle { ignore_changes = [ami, user_data_base64] }
 
   metadata_options {
     http_endpoint               = "enabled"

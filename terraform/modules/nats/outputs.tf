@@ -12,3 +12,11 @@ output "cloud_config" {
   value       = { for name, machine in module.machine : name => machine.cloud_config }
   description = "User data of each server in plain text."
 }
+
+output "outdated" {
+  value = [
+    for name, machine in aws_instance.this : name
+    if machine.ami != var.ami_id || machine.user_data_base64 != module.machine[name].user_data_base64
+  ]
+  description = "Machines that run an older image or user data."
+}

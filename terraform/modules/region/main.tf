@@ -59,6 +59,13 @@ locals {
   }
 }
 
+check "machines_are_current" {
+  assert {
+    condition     = length(module.foundationdb.outdated) + length(module.nats.outdated) == 0
+    error_message = "Older image or user data: ${join(", ", concat(module.foundationdb.outdated, module.nats.outdated))}. Replace these machines one after another; terraform/README.md says how."
+  }
+}
+
 module "secrets" {
   source        = "../secrets"
   name          = var.name
@@ -69,7 +76,6 @@ module "buckets" {
   source              = "../buckets"
   name                = var.name
   kms_key_arn         = module.secrets.kms_key_arn
-  backup_days         = var.backup_days
   delete_with_content = !var.is_protected
 }
 
@@ -111,6 +117,7 @@ module "foundationdb" {
   log_disk          = merge(var.log_disk, { size_gib = 50 })
   storage_disk      = { size_gib = module.capacity.storage_disk_gib }
   backups           = module.buckets.backups
+  backup_days       = var.backup_days
   is_protected      = var.is_protected
 }
 

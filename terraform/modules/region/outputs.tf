@@ -44,6 +44,11 @@ output "machines" {
   description = "Number of machines of each kind."
 }
 
+output "outdated" {
+  value       = concat(module.foundationdb.outdated, module.nats.outdated)
+  description = "Machines of FoundationDB and NATS that run an older image or user data: replace one after another."
+}
+
 output "redundancy" {
   value       = module.foundationdb.redundancy
   description = "FoundationDB's redundancy mode."

@@ -163,13 +163,13 @@ variable "edge_ports" {
 variable "backup_days" {
   type        = number
   default     = 35
-  description = "Days that a backup is kept."
+  description = "Days whose every moment can be restored from the backup."
 }
 
 variable "is_protected" {
   type        = bool
   default     = true
-  description = "Keeps database, load balancers, secrets and full buckets from being deleted. Off for trials only."
+  description = "Keeps load balancers, secrets and full buckets from being deleted, and a snapshot of each disk of the database. Off for trials only."
 }
 
 variable "aws_endpoint" {

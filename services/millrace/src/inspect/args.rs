@@ -182,6 +182,9 @@ pub(super) enum RetainedCommand {
     },
 }
 
+pub(crate) const COPY_HELP: &str = "\
+A FoundationDB cluster is copied by fdbbackup and fdbrestore: see runbooks/backup-restore.md.";
+
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {
     /// The folder to make; it must not exist yet. A running server makes it, as its own user.
@@ -191,6 +194,9 @@ pub(crate) struct BackupArgs {
     /// Write one JSON object a line.
     #[arg(long)]
     pub(super) json: bool,
+    /// Refused: fdbbackup copies a cluster.
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub(super) fdb_cluster_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -202,4 +208,7 @@ pub(crate) struct RestoreArgs {
     /// Write one JSON object a line.
     #[arg(long)]
     pub(super) json: bool,
+    /// Refused: fdbrestore fills a cluster.
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub(super) fdb_cluster_file: Option<PathBuf>,
 }

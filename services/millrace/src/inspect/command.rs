@@ -123,6 +123,7 @@ pub(crate) fn retained(args: RetainedArgs) -> Result<(), Failure> {
 }
 
 pub(crate) fn backup(args: &BackupArgs) -> Result<(), Failure> {
+    refuse_cluster(args.fdb_cluster_file.as_deref())?;
     let target = absolute(&args.target)?;
     let request = Request::Backup { target: target.clone() };
     let source = open(&args.folder)?;
@@ -144,7 +145,19 @@ fn is_seen(target: &Path) -> Result<(), Failure> {
     }
 }
 
+fn refuse_cluster(file: Option<&Path>) -> Result<(), Failure> {
+    match file {
+        Some(_) => Err(Failure::Settings(
+            "this copies data folders only: fdbbackup and fdbrestore copy a FoundationDB cluster, see \
+             runbooks/backup-restore.md"
+                .into(),
+        )),
+        None => Ok(()),
+    }
+}
+
 pub(crate) fn restore(args: &RestoreArgs) -> Result<(), Failure> {
+    refuse_cluster(args.fdb_cluster_file.as_deref())?;
     let (source, target) = (absolute(&args.source)?, absolute(&data_dir(&args.folder)?)?);
     let mut printer = printer(style(args.json));
     let copied = copies::restore(&source, &target, &mut |row| printer.row(&row));

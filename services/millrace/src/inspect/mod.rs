@@ -22,6 +22,6 @@ mod streams;
 #[cfg(test)]
 mod testing;
 
-pub(crate) use args::{BackupArgs, RestoreArgs, RetainedArgs, SessionsArgs, StreamsArgs};
+pub(crate) use args::{BackupArgs, COPY_HELP, RestoreArgs, RetainedArgs, SessionsArgs, StreamsArgs};
 pub(crate) use command::{backup, restore, retained, sessions, streams};
 pub(crate) use source::is_missing;

@@ -43,3 +43,13 @@ run "buckets_with_content_are_not_deleted" {
     error_message = "a destroy must not take the backups with it"
   }
 }
+
+run "no_backup_is_removed_by_its_age_alone" {
+  command = plan
+  assert {
+    condition = alltrue([
+      for rule in aws_s3_bucket_lifecycle_configuration.this["backups"].rule : length(rule.expiration) == 0
+    ])
+    error_message = "fdbbackup must remove old backups: a container has objects that are written once"
+  }
+}

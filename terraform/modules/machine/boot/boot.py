@@ -31,13 +31,23 @@ def run(*command):
     subprocess.run(command, check=True)
 
 
+def is_empty(device):
+    """Whether a disk has no signature of any kind. One that cannot be read, or has several, is an error."""
+    code = subprocess.run(["blkid", "--probe", str(device)], stdout=subprocess.DEVNULL).returncode
+    if code not in (0, 2):
+        raise LookupError(f"blkid --probe {device} ends with {code}: a person must look at this disk")
+    with open(device, "rb") as file:
+        file.read(1)
+    return code == 2
+
+
 def mount(disk):
     """Mounts a disk, and makes a file system only where there is none."""
     device = pathlib.Path(disk["device"])
     while not device.exists():
         say(f"waiting for the disk {device}")
         time.sleep(RETRY_S)
-    if subprocess.run(["blkid", str(device)], stdout=subprocess.DEVNULL).returncode != 0:
+    if is_empty(device):
         run("mkfs.ext4", "-q", "-m", "1", str(device))
     pathlib.Path(disk["path"]).mkdir(parents=True, exist_ok=True)
     line = f"{device} {disk['path']} ext4 defaults,noatime,nofail 0 2\n"
@@ -111,7 +121,7 @@ def until_it_works(step, *arguments):
 
 def boot():
     for disk in CONFIG["disks"]:
-        mount(disk)
+        until_it_works(mount, disk)
     for user in CONFIG["users"]:
         subprocess.run(["systemd-sysusers", "-"], input=f"u {user} - {user}\n".encode(), check=True)
     for artifact in CONFIG["artifacts"]:

@@ -15,6 +15,15 @@ mock_provider "aws" {
   mock_data "aws_default_tags" {
     defaults = { tags = {} }
   }
+  # The user data names these, and a check compares it with the machines'.
+  mock_resource "aws_s3_bucket" {
+    override_during = plan
+    defaults        = { id = "millrace-test-bucket", arn = "arn:aws:s3:::millrace-test-bucket" }
+  }
+  mock_resource "aws_ebs_volume" {
+    override_during = plan
+    defaults        = { id = "vol-0123456789abcdef0" }
+  }
   mock_resource "aws_acm_certificate" {
     override_during = plan
     defaults = {
@@ -209,4 +218,39 @@ run "a_long_name_is_refused" {
     name = "millrace-production-europe"
   }
   expect_failures = [var.name]
+}
+
+run "a_machine_without_its_disks_does_not_write_to_the_root_disk" {
+  command = plan
+  assert {
+    condition     = length(module.foundationdb.disks) > 0 && strcontains(file("../foundationdb/files/foundationdb.conf"), "RequiresMountsFor=/var/lib/foundationdb/log /var/lib/foundationdb/storage\n")
+    error_message = "FoundationDB would begin an empty store"
+  }
+  assert {
+    condition     = output.prometheus != "" && strcontains(file("../telemetry/files/prometheus.service.tftpl"), "RequiresMountsFor=/var/lib/prometheus\n")
+    error_message = "Prometheus would fill the root disk"
+  }
+}
+
+run "a_protected_database_leaves_its_disks_as_snapshots" {
+  command = plan
+  variables {
+    is_protected = true
+  }
+  assert {
+    condition     = alltrue([for disk in module.foundationdb.disks : disk.final_snapshot && disk.encrypted])
+    error_message = "terraform destroy deletes the disks of the database"
+  }
+}
+
+run "nats_moves_its_clients_before_systemd_kills_it" {
+  command = plan
+  assert {
+    condition = length(module.nats.urls) > 0 && (
+      tonumber(regex("lame_duck_duration: \"(\\d+)s\"", file("../nats/files/nats.conf.tftpl"))[0]) +
+      tonumber(regex("lame_duck_grace_period: \"(\\d+)s\"", file("../nats/files/nats.conf.tftpl"))[0])
+      < tonumber(regex("TimeoutStopSec=(\\d+)", file("../nats/files/nats.service"))[0])
+    )
+    error_message = "nats-server is killed while its clients move"
+  }
 }
