@@ -15,6 +15,7 @@ mod budget;
 mod cookie;
 mod credentials;
 mod describe;
+mod export;
 mod extract;
 mod fleets;
 mod guard;
@@ -177,6 +178,7 @@ fn routes() -> OpenApiRouter<Api> {
         .merge(local::routes())
         .merge(region::routes())
         .merge(organisations::routes())
+        .merge(export::routes())
         .merge(tokens::routes())
         .merge(brokers::routes())
         .merge(access::routes())

@@ -8,6 +8,7 @@ mod brokers;
 mod contract;
 mod credentials;
 mod described;
+mod export;
 mod fleets;
 mod incidents;
 mod local;
