@@ -34,6 +34,8 @@ enum Command {
     Login(remote::LoginArgs),
     /// Revoke the login's token.
     Logout(remote::LogoutArgs),
+    /// Logins to several services or organisations: list, choose, remove.
+    Profiles(remote::ProfilesArgs),
     /// Make, show, change and delete brokers of a service.
     Brokers(remote::BrokersArgs),
     /// Users that may connect to a broker of a service, with their secrets.
@@ -108,6 +110,7 @@ pub(crate) fn run(args: Vec<OsString>) -> Result<(), Failure> {
         Command::Retained(args) => inspect::retained(args),
         Command::Login(args) => remote::login(&args),
         Command::Logout(args) => remote::logout(&args),
+        Command::Profiles(args) => remote::profiles(args),
         Command::Brokers(args) => remote::brokers(args),
         Command::Credentials(args) => remote::credentials(args),
         Command::ClaimTokens(args) => remote::claim_tokens(args),

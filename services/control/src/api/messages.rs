@@ -84,6 +84,7 @@ struct MessageProperties {
     /// Data that the responder repeats, in base64.
     correlation_data_base64: Option<String>,
     /// Seconds after which the message is no longer delivered.
+    #[schema(value_type = Option<u64>, maximum = 4_294_967_295_u64)]
     message_expiry_s: Option<u32>,
     user_properties: Vec<UserProperty>,
 }

@@ -15,6 +15,7 @@ mod budget;
 mod cookie;
 mod credentials;
 mod describe;
+mod export;
 mod extract;
 mod fleets;
 mod guard;
@@ -63,9 +64,13 @@ use crate::live::Live;
 use crate::oidc::{OidcSettings, Provider};
 use budget::Budget;
 pub use local::{LocalDoor, is_loopback_host};
-pub use operator::{FabricState, OPERATOR_PATH, Operations, OwnPod, operator_openapi, operator_router};
+pub use operator::{
+    FabricState, GatewayPeer, HealthCheck, OPERATOR_PATH, Operations, OwnPod, operator_openapi,
+    operator_router,
+};
 use problem::Problem;
 use rates::Rates;
+pub use request_id::unanswered;
 pub use request_metrics::RequestMetrics;
 use streams::Streams;
 
@@ -173,6 +178,7 @@ fn routes() -> OpenApiRouter<Api> {
         .merge(local::routes())
         .merge(region::routes())
         .merge(organisations::routes())
+        .merge(export::routes())
         .merge(tokens::routes())
         .merge(brokers::routes())
         .merge(access::routes())

@@ -9,11 +9,14 @@ use millrace_access::model::{
     Webhook, WebhookEvent,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use uuid::Uuid;
 
-use super::Api;
+use super::problem::Answer;
+use super::{Api, export};
+use crate::domain::{Page, Part};
 use crate::secret::is_not_shown;
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
@@ -43,7 +46,7 @@ macro_rules! parts {
      list $list:ident, get $get:ident, put $put:ident, delete $delete:ident) => {
         #[doc = concat!("Something that is set by name: ", $one, ".")]
         #[derive(Serialize, ToSchema)]
-        struct $shown {
+        pub(super) struct $shown {
             /// Its name, unique in its broker.
             name: String,
             /// Creation time, in unix milliseconds.
@@ -57,6 +60,10 @@ macro_rules! parts {
                 let (name, created_at_ms) = (record.name.clone(), record.created_at_ms);
                 Self { name, created_at_ms, settings: record.into() }
             }
+        }
+
+        impl Exported for $record {
+            type Shown = $shown;
         }
 
         mod $module {
@@ -135,6 +142,17 @@ macro_rules! parts {
             }
         }
     };
+}
+
+/// A page of parts as their lists show them, also without the secrets that only some callers may see.
+pub(super) fn without_secrets<P: Exported>(mut page: Page<P>) -> Answer<Page<Value>> {
+    page.items.iter_mut().for_each(P::hide_secrets);
+    let items = page.items.into_iter().map(P::Shown::from).collect();
+    export::values(Page { items, next: page.next })
+}
+
+pub(super) trait Exported: Part {
+    type Shown: From<Self> + Serialize;
 }
 
 parts!(groups: Group, GroupSettings, ShownGroup, "access", "groups", "group of credentials",

@@ -80,6 +80,10 @@ impl Problem {
         Self::of(known.copied().unwrap_or((status, "other", "It did not work")), detail)
     }
 
+    pub(crate) fn is(&self, status: StatusCode) -> bool {
+        self.status == status.as_u16()
+    }
+
     fn named(name: &str, detail: impl Into<String>) -> Self {
         let known = Self::KINDS.iter().find(|(_, of, _)| *of == name);
         Self::of(

@@ -92,6 +92,14 @@ impl From<WebhookAuth> for AccessWebhook {
 }
 
 impl AccessSettings {
+    pub(crate) fn without_secrets(mut self) -> Self {
+        if let Some(webhook) = &mut self.webhook {
+            // The URL may contain a token of the service.
+            webhook.url = without_secrets(&webhook.url);
+        }
+        self
+    }
+
     fn record(&self, old: &Access) -> Access {
         let Self { anonymous, passwords, scram, tokens, certificates, webhook, rules } = self.clone();
         let webhook = webhook.map(|webhook| webhook.record(old.webhook.as_ref()));

@@ -1,11 +1,11 @@
 //! The HTTP port for operators: health, metrics, the operator API and its pages. Tenants cannot reach it. The operator API
 //! reads the store on another thread, so that `/healthz` and `/metrics` never wait for the store.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, PoisonError};
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
@@ -40,7 +40,7 @@ pub(crate) fn start(
     let shared = Shared { health: Health::of(running), running: Arc::clone(running), http, telemetry };
     let is_loopback = listener.local_addr()?.ip().is_loopback();
     let mut app = Router::new()
-        .route("/healthz", get(async |State(shared): State<Shared>| shared.health.answer()))
+        .route("/healthz", get(health))
         .route("/metrics", get(metrics).layer(from_fn_with_state(is_loopback, own_name)))
         .with_state(shared);
     if let Some(operator) = operator {
@@ -73,6 +73,13 @@ async fn own_name(State(is_loopback): State<bool>, request: Request, next: Next)
         return (StatusCode::FORBIDDEN, what).into_response();
     }
     next.run(request).await
+}
+
+async fn health(
+    State(shared): State<Shared>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+) -> (StatusCode, String) {
+    shared.health.answer(peer.ip())
 }
 
 async fn metrics(State(shared): State<Shared>) -> Response {

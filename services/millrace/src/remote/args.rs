@@ -9,6 +9,10 @@ use crate::limits::whole_number;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ApiArgs {
+    /// Login to use, with its service and organisation [default: MILLRACE_PROFILE, or that of `millrace profiles use`].
+    #[arg(long, value_name = "NAME")]
+    pub(super) profile: Option<String>,
+
     /// URL of the service [default: MILLRACE_URL, or that of the login].
     #[arg(long, value_name = "URL")]
     pub(super) url: Option<String>,
@@ -57,6 +61,10 @@ pub(crate) struct LoginArgs {
     #[arg(long, value_name = "URL")]
     pub(super) url: String,
 
+    /// Name for this login, if you have several [default: MILLRACE_PROFILE, or the current one].
+    #[arg(long, value_name = "NAME")]
+    pub(super) profile: Option<String>,
+
     /// Your e-mail address [default: it is asked for].
     #[arg(long, value_name = "ADDRESS", conflicts_with = "token")]
     pub(super) email: Option<String>,
@@ -79,7 +87,11 @@ pub(crate) struct LoginArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct LogoutArgs {}
+pub(crate) struct LogoutArgs {
+    /// The login to end [default: MILLRACE_PROFILE, or the current one].
+    #[arg(long, value_name = "NAME")]
+    pub(super) profile: Option<String>,
+}
 
 /// Declares a command group: its arguments and its commands.
 macro_rules! nouns {

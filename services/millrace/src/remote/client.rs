@@ -185,6 +185,24 @@ impl Client {
         ask: &Ask,
         each: &mut dyn FnMut(&str, Value) -> Result<bool, Failure>,
     ) -> Result<(), Failure> {
+        let mut events = Events::default();
+        let is_wanted = self.parts(ask, &mut |piece| {
+            for (name, data) in events.read(piece) {
+                if !each(&name, data)? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })?;
+        if is_wanted { Err(Failure::Run("the stream has ended".into())) } else { Ok(()) }
+    }
+
+    /// Passes on an answer of any length until `each` says false. Returns true if the answer ended before.
+    pub(super) fn parts(
+        &self,
+        ask: &Ask,
+        each: &mut dyn FnMut(&[u8]) -> Result<bool, Failure>,
+    ) -> Result<bool, Failure> {
         let lost = |why: String| Failure::Run(format!("{} cannot be reached: {why}", self.base));
         let request = self.request(ask)?;
         self.runtime.block_on(async {
@@ -193,18 +211,16 @@ impl Client {
             if !head.status.is_success() {
                 let body = Limited::new(body, API_ANSWER_BYTES_MAX).collect().await;
                 let body = body.map_err(|error| lost(error.to_string()))?.to_bytes();
-                return read(&Response::from_parts(head, body)).map(drop).map_err(|refused| refused.failure);
+                let refused = read(&Response::from_parts(head, body));
+                return refused.map(|_| true).map_err(|refused| refused.failure);
             }
-            let mut events = Events::default();
             while let Some(frame) = body.frame().await {
                 let frame = frame.map_err(|error| lost(error.to_string()))?;
-                for (name, data) in events.read(frame.data_ref().map_or(&b""[..], |data| data)) {
-                    if !each(&name, data)? {
-                        return Ok(());
-                    }
+                if !each(frame.data_ref().map_or(&b""[..], |data| data))? {
+                    return Ok(false);
                 }
             }
-            Err(Failure::Run("the stream has ended".into()))
+            Ok(true)
         })
     }
 

@@ -1,11 +1,5 @@
 //! Logs the user in to a service. The login is an API token, stored where only the user can read it.
 
-use std::ffi::OsString;
-use std::fs;
-use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
-
 use http::{Method, header};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -14,6 +8,7 @@ use super::args::{ApiArgs, LoginArgs, LogoutArgs};
 use super::client::{Answer, Ask, CSRF_TOKEN, Client, LOG_IN_HINT};
 use super::input;
 use super::print::{Printer, say};
+use super::profiles::{File, Profiles, variable};
 use super::site::{Site, part};
 use crate::clock::now_ms;
 use crate::failure::Failure;
@@ -46,7 +41,9 @@ const SCOPES: [&str; 11] = [
 
 pub(crate) fn login(args: &LoginArgs) -> Result<(), Failure> {
     let url = checked(&args.url, args.insecure)?;
-    let file = file()?;
+    let file = File::find()?;
+    let mut profiles = file.read()?;
+    let name = profiles.name(args.profile.as_deref())?;
     let login = match (&args.organisation, args.token) {
         (Some(organisation), true) => {
             let token = variable("MILLRACE_TOKEN").map_or_else(|| input::secret("API token"), Ok)?;
@@ -56,23 +53,36 @@ pub(crate) fn login(args: &LoginArgs) -> Result<(), Failure> {
         }
         _ => sign_in(&url, args)?,
     };
-    let former = keep(&file, &login)?;
+    let said = format!("Logged in to {}; {} keeps the token.", login.url, file.path());
+    let former = profiles.put(&name, login);
+    file.write(&profiles)?;
     if let Some(former) = former {
         end_former(&former);
     }
-    say(&format!("Logged in to {}; {} keeps the token.", login.url, file.display()));
+    say(&said);
+    if profiles.current.as_ref() != Some(&name) {
+        say(&format!("Use it with --profile {name}, or always: `millrace profiles use {name}`."));
+    }
     Ok(())
 }
 
-pub(crate) fn logout(_: &LogoutArgs) -> Result<(), Failure> {
-    let file = file()?;
-    let login = read(&file)?.ok_or_else(|| Failure::Run("you are not logged in".into()))?;
+pub(crate) fn logout(args: &LogoutArgs) -> Result<(), Failure> {
+    let file = File::find()?;
+    let profiles = file.read()?;
+    let name = profiles.chosen(args.profile.as_deref());
+    let name = name.ok_or_else(|| Failure::Run("you are not logged in".into()))?;
+    remove(&file, profiles, &name)
+}
+
+/// Revokes the token of a profile, and removes the profile.
+pub(super) fn remove(file: &File, mut profiles: Profiles, name: &str) -> Result<(), Failure> {
+    let login = profiles.get(name)?.clone();
     if let Ok(count @ 1..) = open_claim_tokens(&login) {
         say(&format!("{} that this login made can take no more devices.", claim_tokens(count)));
     }
     let given_up = give_up(&login);
-    fs::remove_file(&file)
-        .map_err(|error| Failure::Run(format!("{} cannot be removed: {error}", file.display())))?;
+    profiles.remove(name);
+    file.write(&profiles)?;
     given_up.map_err(|failure| match failure {
         Failure::Run(why) => Failure::Run(format!(
             "you are logged out here, but the API token \"{}\" is still good: {why}; delete it in the console",
@@ -187,17 +197,20 @@ fn give_up(login: &Login) -> Result<(), Failure> {
 }
 
 impl Login {
-    /// From the flags, else the environment, else the stored login.
+    /// From the flags, else the environment, else the chosen profile. A profile that a flag names goes before the
+    /// environment.
     pub(super) fn find(args: &ApiArgs) -> Result<Self, Failure> {
-        let stored = read(&file()?)?;
+        let profiles = File::find()?.read()?;
+        let stored = profiles.chosen(args.profile.as_deref()).map(|name| profiles.get(&name)).transpose()?;
+        let has_profile = args.profile.is_some();
         let given = |flag: &Option<String>, name, stored: Option<&String>| {
-            flag.clone().or_else(|| variable(name)).or_else(|| stored.cloned())
+            let set = || variable(name).filter(|_| !has_profile);
+            flag.clone().or_else(set).or_else(|| stored.cloned())
         };
-        let url = given(&args.url, "MILLRACE_URL", stored.as_ref().map(|stored| &stored.url));
+        let url = given(&args.url, "MILLRACE_URL", stored.map(|stored| &stored.url));
         // A stored token is valid only for its own service.
-        let own = stored
-            .as_ref()
-            .filter(|stored| url.as_deref().is_none_or(|url| url.trim_end_matches('/') == stored.url));
+        let own =
+            stored.filter(|stored| url.as_deref().is_none_or(|url| url.trim_end_matches('/') == stored.url));
         let organisation =
             given(&args.organisation, "MILLRACE_ORGANISATION", own.map(|stored| &stored.organisation));
         let token = given(&None, "MILLRACE_TOKEN", own.map(|stored| &stored.token));
@@ -206,7 +219,7 @@ impl Login {
                 Ok(Self { url: checked(&url, true)?, organisation, token, token_id: None })
             }
             _ => Err(Failure::Run(
-                "you are not logged in: run `millrace login --url URL`, or set MILLRACE_URL, MILLRACE_ORGANISATION and MILLRACE_TOKEN"
+                "you are not logged in: run `millrace login --url URL`, choose a login with `millrace profiles use NAME`, or set MILLRACE_URL, MILLRACE_ORGANISATION and MILLRACE_TOKEN"
                     .into(),
             )),
         }
@@ -236,50 +249,8 @@ pub(super) fn checked(url: &str, insecure: bool) -> Result<String, Failure> {
     )))
 }
 
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
-}
-
-fn file() -> Result<PathBuf, Failure> {
-    let set =
-        |name: &str| std::env::var_os(name).filter(|value: &OsString| !value.is_empty()).map(PathBuf::from);
-    let folder = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")));
-    let folder = folder.ok_or_else(|| Failure::Run("neither HOME nor XDG_CONFIG_HOME is set".into()))?;
-    Ok(folder.join("millrace").join("login.json"))
-}
-
-fn read(file: &Path) -> Result<Option<Login>, Failure> {
-    let cannot = |why: String| {
-        Failure::Run(format!("{} cannot be read: {why}; remove it and log in again", file.display()))
-    };
-    match fs::read(file) {
-        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| cannot(error.to_string())),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(cannot(error.to_string())),
-    }
-}
-
-/// Returns the former login.
-fn keep(file: &Path, login: &Login) -> Result<Option<Login>, Failure> {
-    let former = read(file).ok().flatten();
-    let new = file.with_extension("new");
-    let write = || {
-        let folder = file.parent().ok_or(ErrorKind::InvalidInput)?;
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        // A leftover file keeps its own permissions.
-        let _ = fs::remove_file(&new);
-        let mut out = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-        out.write_all(&serde_json::to_vec(login)?)?;
-        fs::rename(&new, file)
-    };
-    write().map_err(|error| Failure::Run(format!("{} cannot be written: {error}", file.display())))?;
-    Ok(former)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
 
     #[test]
@@ -291,22 +262,6 @@ mod tests {
             assert!(checked(url, false).is_err(), "{url}");
         }
         assert_eq!(checked("http://a.example/", true).ok().as_deref(), Some("http://a.example"));
-    }
-
-    #[test]
-    fn what_is_kept_is_for_its_user_alone() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("millrace/login.json");
-        let login = |token: &str| Login {
-            url: "https://a".into(),
-            organisation: "o".into(),
-            token: token.into(),
-            token_id: None,
-        };
-        assert_eq!(keep(&file, &login("one")).ok(), Some(None));
-        assert_eq!(keep(&file, &login("two")).ok(), Some(Some(login("one"))));
-        assert_eq!(read(&file).ok(), Some(Some(login("two"))));
-        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     #[test]

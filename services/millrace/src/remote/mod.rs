@@ -1,7 +1,7 @@
 //! The service from the command line, over its HTTP API: `millrace login` and a command for each kind of object; `pub` and `sub`;
 //! and `sessions` and `retained` with `--api`.
 //!
-//! [`login()`] stores an API token of the user. [`client`] sends requests; [`site`] adds the organisation, pages, the broker and
+//! [`login()`] stores an API token of the user, in one of the [`mod@profiles`]. [`client`] sends requests; [`site`] adds the organisation, pages, the broker and
 //! versions. The other modules have the commands; [`mod@accounts`] is for operators. Secrets are read from the terminal or
 //! standard input, never from the command line, which others on the machine can see.
 
@@ -19,6 +19,7 @@ mod nouns;
 mod patience;
 mod people;
 mod print;
+mod profiles;
 mod site;
 mod stored;
 mod trace;
@@ -39,4 +40,5 @@ pub(crate) use nouns::{audit, brokers, clients, credentials, rules, usage, webho
 pub(crate) use people::{
     InvitationsArgs, MembersArgs, OrganisationsArgs, TokensArgs, invitations, members, organisations, tokens,
 };
+pub(crate) use profiles::{ProfilesArgs, profiles};
 pub(crate) use stored::{Stored, stored};

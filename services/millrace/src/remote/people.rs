@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use http::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::args::{ApiArgs, Limit, Sure};
 use super::print::{Fields, say};
@@ -60,6 +60,11 @@ enum OrganisationsCommand {
         /// The new name.
         #[arg(long, value_name = "TEXT")]
         name: String,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
+    /// Write everything that the organisation owns to standard output, without secrets: one JSON object a line.
+    Export {
         #[command(flatten)]
         api: ApiArgs,
     },
@@ -190,6 +195,20 @@ pub(crate) fn organisations(args: OrganisationsArgs) -> Result<(), Failure> {
         OrganisationsCommand::Update { name, api } => {
             let site = Site::open(&api)?;
             site.printer.details(&site.edit(Method::PATCH, "", |_| Ok(json!({ "name": name })))?)
+        }
+        OrganisationsCommand::Export { api } => {
+            let last = Site::open(&api)?.lines("/export", &mut std::io::stdout().lock())?;
+            let last: Value = serde_json::from_slice(&last).unwrap_or_default();
+            match last["kind"].as_str() {
+                Some("end") => Ok(()),
+                Some("error") => {
+                    let why = last["data"]["detail"].as_str().unwrap_or("the service had an error");
+                    Err(Failure::Run(format!("the export is incomplete: {why}")))
+                }
+                _ => Err(Failure::Run(
+                    "the export is incomplete, because the connection ended: try again".into(),
+                )),
+            }
         }
         OrganisationsCommand::Delete { sure, api } => {
             may_ask(sure.yes)?;

@@ -1,6 +1,8 @@
 //! A service and one of its organisations, by the user's arguments. Adds the organisation, pages, the broker and versions to
 //! requests.
 
+use std::io::Write;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{Method, header};
@@ -138,6 +140,23 @@ impl Site {
         each: &mut dyn FnMut(&str, Value) -> Result<bool, Failure>,
     ) -> Result<(), Failure> {
         self.client.events(&Ask::get(self.own(path)), each)
+    }
+
+    /// Writes an answer of any length, and returns its last line.
+    pub(super) fn lines(&self, path: &str, out: &mut dyn Write) -> Result<Vec<u8>, Failure> {
+        let mut last = Vec::new();
+        self.client.parts(&Ask::get(self.own(path)), &mut |piece| {
+            out.write_all(piece)
+                .map_err(|error| Failure::Run(format!("the answer cannot be written: {error}")))?;
+            for line in piece.split_inclusive(|byte| *byte == b'\n') {
+                if last.ends_with(b"\n") {
+                    last.clear();
+                }
+                last.extend_from_slice(line);
+            }
+            Ok(true)
+        })?;
+        Ok(last)
     }
 
     pub(super) fn act(&self, method: Method, path: &str) -> Result<Value, Failure> {

@@ -31,7 +31,7 @@ pub(crate) enum Stored<'a> {
 }
 
 pub(crate) fn stored(broker: &str, json: bool, what: Stored<'_>) -> Result<(), Failure> {
-    let site = Site::open(&ApiArgs { url: None, organisation: None, json })?;
+    let site = Site::open(&ApiArgs { profile: None, url: None, organisation: None, json })?;
     let broker = site.broker(Some(broker))?;
     let session = |client: &str| format!("{broker}/sessions/{}", client_part(client));
     let message = |topic: &str| format!("{broker}/retained/message?topic={}", part(topic));

@@ -342,7 +342,7 @@ run_browser() { limited node "$here/browser.mjs"; }
 # It starts a region twice.
 run_stack() { suite_seconds_max=600 limited bash -c 'python ../../../stack/tests/stack_test.py'; }
 run_api() {
-    API_HTTP=$OPEN_HTTP API_LOG=$OPEN_LOG PYTHONUNBUFFERED=1 limited "$cache/schemathesis/bin/python" "$here/api/api_test.py"
+    API_HTTP=$OPEN_HTTP API_LOG=$OPEN_LOG PYTHONUNBUFFERED=1 suite_seconds_max=480 limited "$cache/schemathesis/bin/python" "$here/api/api_test.py"
 }
 run_generated() { limited bash -c 'PYTHONPATH=$here PYTHONDONTWRITEBYTECODE=1 python3 "$here/generated_test.py"'; }
 run_tenant() { limited bash -c 'python tenant_test.py'; }

@@ -342,7 +342,8 @@ fn a_login_is_for_its_user_alone_and_ends_with_a_logout() {
     let (_data, server, ann) = logged_in();
     let kept = ann.settings.path().join("millrace/login.json");
     assert_eq!(std::fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);
-    let login: Value = serde_json::from_slice(&std::fs::read(&kept).unwrap()).unwrap();
+    let stored: Value = serde_json::from_slice(&std::fs::read(&kept).unwrap()).unwrap();
+    let login = &stored["profiles"]["default"];
     let of = |name: &str| login[name].as_str().unwrap().to_owned();
     let variables =
         [("url", "MILLRACE_URL"), ("organisation", "MILLRACE_ORGANISATION"), ("token", "MILLRACE_TOKEN")]
@@ -367,6 +368,54 @@ fn a_login_is_for_its_user_alone_and_ends_with_a_logout() {
     assert!(!kept.exists());
     ann.run("logout").badly(1, "not logged in");
     eve.run("brokers list").badly(1, "log in");
+}
+
+#[test]
+fn a_person_has_profiles_for_several_organisations() {
+    let (_data, server, ann) = logged_in();
+    let url = format!("http://{}", server.http);
+    let other = ann.run("tokens create other --scopes brokers:read --json").json().remove(0);
+    let organisation = ann.run("organisations show --json").json()[0]["id"].as_str().unwrap().to_owned();
+    let login = format!("login --url {url} --organisation {organisation} --token --profile reader");
+    let said = ann.run_with(&login, other["secret"].as_str().unwrap(), &[]).well();
+    assert!(said.err.contains("--profile reader"), "{said:?}");
+
+    let current = |terminal: &Terminal| {
+        let all = terminal.run("profiles list --json").json();
+        let names: Vec<_> = all.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect();
+        assert!(!all.iter().any(|one| one.to_string().contains("mlr_")), "{all:?}");
+        (names, all.iter().find(|one| one["current"] == true).map(|one| one["name"].clone()))
+    };
+    let both = vec!["default".to_owned(), "reader".to_owned()];
+    assert_eq!(current(&ann), (both.clone(), Some(json!("default"))));
+    // The token of the profile may only read.
+    ann.run("brokers create Plant").well();
+    ann.run("brokers list --profile reader").well();
+    ann.run("brokers create Other --profile reader").badly(1, "brokers:write");
+    let reader = [("MILLRACE_PROFILE", "reader")];
+    ann.run_with("brokers create Other", "", &reader).badly(1, "brokers:write");
+    ann.run_with("brokers create Other --profile default", "", &reader).well();
+    ann.run("brokers list --profile nobody").badly(1, "default, reader");
+    ann.run("profiles use nobody").badly(1, "default, reader");
+    ann.run("profiles use reader").well();
+    assert_eq!(current(&ann), (both, Some(json!("reader"))));
+    ann.run("brokers create Third").badly(1, "brokers:write");
+    ann.run("profiles remove reader").well();
+    assert_eq!(current(&ann), (vec!["default".to_owned()], None));
+    ann.run("brokers list").badly(1, "millrace profiles use");
+    ann.run("brokers list --profile default").well();
+}
+
+#[test]
+fn an_organisation_is_exported_without_secrets() {
+    let (_data, _server, ann) = logged_in();
+    ann.run("brokers create Plant").well();
+    ann.run("credentials create pump-7 --broker Plant").well();
+    let lines = ann.run("organisations export").json();
+    let of = |kind: &str| lines.iter().filter(|line| line["kind"] == kind).count();
+    assert_eq!((of("organisation"), of("member"), of("credential"), of("end")), (1, 1, 1, 1), "{lines:?}");
+    assert!(of("broker") >= 1 && of("audit_entry") >= 2, "{lines:?}");
+    assert_eq!(lines.last().unwrap()["kind"], "end");
 }
 
 #[test]

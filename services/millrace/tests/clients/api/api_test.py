@@ -29,6 +29,9 @@ SCOPES = [
     for what in ("organisation", "brokers", "access", "clients")
     for how in ("read", "write")
 ] + ["audit:read"]
+MESSAGES = ["messages:read", "messages:write"]
+# They end the run's own session.
+OWN_END = ["sign_out", "delete_account"]
 # What a wrong request may be answered with: 412 and 428 too, for its If-Match is looked at first.
 REFUSED = [400, 401, 403, 404, 405, 409, 412, 413, 415, 422, 428, 429]
 # What the others need is removed by these, so they come last.
@@ -49,7 +52,7 @@ XVqTuYvLKszJnux4p1FZ+Gm9zNQFu5bRF/JFzoECIQD8WNdxDobjbH9kEToW36f7
 -----END CERTIFICATE-----
 """
 # They do not end.
-ENDLESS = ["stream_metrics", "trace_client"]
+ENDLESS = ["stream_metrics", "trace_client", "tail"]
 
 
 def setup_token():
@@ -93,27 +96,36 @@ class Tenant:
             sys.exit(f"FAILED: {SUITE}: {answer.request.url}: {answer.status_code} {answer.text}")
         return answer.json() if answer.content else None
 
-    def settings(self):
-        # One token may ask so often and no more, so each run has its own.
-        token = self.made(self.session.post(self.tokens, json={"name": "tests", "scopes": SCOPES}))["secret"]
+    def by_token(self, scopes):
+        """The settings of a client with a token of its own: one token may ask only so often."""
+        token = self.made(self.session.post(self.tokens, json={"name": "tests", "scopes": scopes}))["secret"]
+        return f'[auth.openapi.token]\nbearer = "{token}"\n'
+
+    def by_session(self):
+        """The settings of a signed-in person. Without TLS the cookie has no prefix, so the description does not name it."""
+        cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in self.session.cookies)
+        csrf = self.session.headers["X-CSRF-Token"]
+        return f'[headers]\nCookie = "{cookies}"\nX-CSRF-Token = "{csrf}"\n'
+
+    def settings(self, caller):
         return (
             f'[parameters]\n"path.organisation" = "{self.organisation}"\n"path.broker" = "{self.broker}"\n'
-            f'"path.name" = "one"\n[auth.openapi.token]\nbearer = "{token}"\n'
+            f'"path.name" = "one"\n{caller}'
             f"[checks.missing_required_header]\nexpected-statuses = {REFUSED}\n"
             f"[checks.negative_data_rejection]\nexpected-statuses = {REFUSED}\n"
         )
 
 
-def run(tenant, what, choice):
+def run(tenant, what, choice, caller, checks=CHECKS):
     """Runs schemathesis over some of the operations."""
     with tempfile.TemporaryDirectory() as folder:
         settings = os.path.join(folder, "schemathesis.toml")
         with open(settings, "w") as file:
-            file.write(tenant.settings())
+            file.write(tenant.settings(caller))
         program = os.path.join(os.path.dirname(sys.executable), "schemathesis")
         command = [
             program, "--config-file", settings, "run", f"{tenant.api}/openapi.json", "--url", tenant.api,
-            "--phases", "examples,coverage", "--checks", CHECKS, "--seed", "1",
+            "--phases", "examples,coverage", "--checks", checks, "--seed", "1",
             "--workers", "1", "--generation-database", "none", "--no-color", *choice,
         ]
         ended = subprocess.run(command, cwd=folder, capture_output=True, text=True)
@@ -132,9 +144,18 @@ def main():
 
     others = each("--exclude-operation-id", LAST + ENDLESS)
     for part in PARTS:
-        run(tenant, part, ["--include-path-regex", part, *others])
-    run(tenant, "all the rest", ["--exclude-path-regex", "|".join(PARTS), *others])
-    run(tenant, "what removes much", each("--include-operation-id", LAST))
+        run(tenant, part, ["--include-path-regex", part, *others], tenant.by_token(SCOPES))
+    messages = ["--include-tag", "messages", *each("--exclude-operation-id", ENDLESS)]
+    run(tenant, "messages", messages, tenant.by_token(MESSAGES))
+    # The cookie is a plain header here, so schemathesis cannot leave it out to see whether it is needed.
+    of_session = ",".join(check for check in CHECKS.split(",") if check != "ignored_auth")
+    people = ["--include-tag", "people", "--exclude-path-regex", "/sign-|/password-reset", *each("--exclude-operation-id", OWN_END)]
+    run(tenant, "a signed-in person", people, tenant.by_session(), of_session)
+    organisations = ["--include-tag", "organisations", *each("--exclude-operation-id", LAST)]
+    run(tenant, "a signed-in person's organisations", organisations, tenant.by_session(), of_session)
+    rest = ["--exclude-path-regex", "|".join(PARTS), *others]
+    run(tenant, "all the rest", rest, tenant.by_token(SCOPES))
+    run(tenant, "what removes much", each("--include-operation-id", LAST), tenant.by_token(SCOPES))
 
 
 main()
