@@ -16,8 +16,8 @@ mod secret;
 mod webauthn;
 
 pub use api::{
-    ApiOptions, FabricState, LocalDoor, OPERATOR_PATH, Operations, OwnPod, PATH, RequestMetrics, openapi,
-    operator_openapi, operator_router, router,
+    ApiOptions, FabricState, GatewayPeer, HealthCheck, LocalDoor, OPERATOR_PATH, Operations, OwnPod, PATH,
+    RequestMetrics, openapi, operator_openapi, operator_router, router, unanswered,
 };
 pub use domain::*;
 pub use live::*;

@@ -161,6 +161,10 @@ pub(crate) const ERASED_KEYS: usize = 2_000;
 pub(crate) const ERASE_AFTER_MS: u64 = 5_000;
 /// Delay before the second erasure: servers that had the broker open may have written for a short time after the first.
 pub(crate) const ERASE_AGAIN_MS: u64 = 10 * 60 * 1_000;
+/// Brokers in one round of the sweep.
+pub(crate) const HISTORY_BROKERS: usize = 100;
+/// Time until servers have written the points of a minute that is over, milliseconds.
+pub(crate) const HISTORY_LATE_MS: u64 = 5_000;
 pub(crate) const SWEEP_EVERY: Duration = Duration::from_secs(30);
 pub(crate) const SWEPT_ROWS: usize = 500;
 

@@ -10,7 +10,7 @@ use futures_util::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::domain::{AccessQuestion, LiveBroker, Page, PageRequest, Visit};
+use crate::domain::{AccessQuestion, Drops, LiveBroker, Page, PageRequest, PubackLatency, Visit};
 
 pub type LiveAnswer<'a, T> = Pin<Box<dyn Future<Output = Result<T, LiveError>> + Send + 'a>>;
 
@@ -580,7 +580,7 @@ pub struct RetainedMessage {
 
 /// A broker's load, summed over all servers. Each server reports every two seconds; counters begin with the broker's
 /// creation.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub struct Metrics {
     /// Time of the sum, in unix milliseconds.
     pub at_ms: u64,
@@ -590,4 +590,11 @@ pub struct Metrics {
     pub bytes_in: u64,
     pub bytes_out: u64,
     pub dropped: u64,
+    /// Dropped messages by reason. `dropped` counts all of them but those of `stored_limit`.
+    pub drops: Drops,
+    /// Stored messages now. A message counts once for each filter for which it is stored.
+    pub stored_messages: u64,
+    pub stored_bytes: u64,
+    /// The last two minutes; null: no message was stored in this time.
+    pub puback: Option<PubackLatency>,
 }

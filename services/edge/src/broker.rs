@@ -17,7 +17,7 @@ use crate::home::{Home, Loads};
 use crate::incidents::Incidents;
 use crate::limits;
 use crate::metering::UsageCounter;
-use crate::metrics::BrokerCounters;
+use crate::metrics::{BrokerCounters, Histogram};
 use crate::quota::Quota;
 use crate::streams::Streams;
 
@@ -147,6 +147,8 @@ pub(crate) struct Broker {
     pub(crate) counters: Box<[BrokerCounters]>,
     /// Usage counters, one per core.
     pub(crate) meters: Box<[UsageCounter]>,
+    /// Times from a stored message to its PUBACK or PUBREC; the writer thread adds to it.
+    pub(crate) acknowledged: Histogram,
     /// Bytes of its jobs in the store's queue.
     pub(crate) unstored_bytes: AtomicUsize,
 }
@@ -175,6 +177,7 @@ impl Broker {
             is_over_cap: AtomicBool::new(false),
             counters: (0..cores + 2).map(|_| BrokerCounters::default()).collect(),
             meters: (0..cores).map(|_| UsageCounter::default()).collect(),
+            acknowledged: Histogram::default(),
             unstored_bytes: AtomicUsize::new(0),
         }
     }

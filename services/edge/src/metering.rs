@@ -8,8 +8,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use millrace_layers::metering::message_units;
-
+use millrace_layers::metering::{DROP_REASONS, LATENCY_BOUNDS_US, message_units};
 use millrace_session::Message;
 
 use crate::clock::Millis;
@@ -116,7 +115,10 @@ pub(crate) struct Reading {
     /// Including stored messages: messages and bytes.
     pub(crate) all_received: [u64; 2],
     pub(crate) messages_delivered: u64,
-    pub(crate) dropped: u64,
+    /// By [`DropCause`](millrace_layers::metering::DropCause).
+    pub(crate) drops: [u64; DROP_REASONS],
+    /// Acknowledged messages by [`LATENCY_BOUNDS_US`].
+    pub(crate) latencies: [u64; LATENCY_BOUNDS_US.len() + 1],
 }
 
 impl Reading {

@@ -8,6 +8,7 @@ mod loudest;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use millrace_layers::metering::{DROP_REASONS, DropCause};
 use millrace_mqtt::Version;
 
 pub(crate) use connect_steps::{ConnectStep, ConnectSteps, ConnectTimes};
@@ -229,15 +230,22 @@ impl CoreCounters {
 }
 
 impl BrokerCounters {
-    pub(crate) fn dropped(&self) -> u64 {
-        let reasons = [
+    /// By [`DropCause`](millrace_layers::metering::DropCause).
+    pub(crate) fn drops(&self) -> [u64; DROP_REASONS] {
+        [
             &self.dropped_busy,
             &self.dropped_queue,
             &self.dropped_memory,
             &self.dropped_expired,
             &self.dropped_too_large,
-        ];
-        reasons.into_iter().map(Count::get).sum()
+            &self.trimmed,
+        ]
+        .map(Count::get)
+    }
+
+    /// Without the messages that a limit of the store removed.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.drops()[..DropCause::StoredLimit as usize].iter().sum()
     }
 }
 

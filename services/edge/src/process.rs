@@ -22,6 +22,7 @@ use crate::memory::Memory;
 use crate::metrics::{
     self, BrokerCounters, ConnectSteps, CoreCounters, Count, Histogram, Loudest, Metric, Row,
 };
+use crate::recent_peers::RecentPeers;
 use crate::region::Region;
 use crate::reporters::Reporters;
 use crate::store::Store;
@@ -49,6 +50,10 @@ pub(crate) struct Process {
     pub(crate) addresses: Addresses,
     pub(crate) tls: Option<Tls>,
     pub(crate) notices: Notices,
+    /// Peers of the gateway port.
+    pub(crate) gateways: RecentPeers,
+    /// Peers that asked for the health of this process.
+    pub(crate) health_checks: RecentPeers,
     pub(crate) authenticator: Authenticator,
     /// Authenticates clients of managed brokers; set with a store.
     pub(crate) authentication: Option<AuthenticationService>,

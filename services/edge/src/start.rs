@@ -1,7 +1,7 @@
 //! Starts and stops the event loops of a process.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -28,6 +28,7 @@ use crate::mailbox::Mailbox;
 use crate::memory::Memory;
 use crate::metrics::{ConnectSteps, CoreCounters, Histogram, Loudest};
 use crate::process::{Notices, Process};
+use crate::recent_peers::{RecentPeer, RecentPeers};
 use crate::region::Region;
 use crate::reload::Reloader;
 use crate::reporters::Reporters;
@@ -130,6 +131,8 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
         addresses: Addresses::new(address_limits(&config.limits), config.unlimited_from.clone()),
         tls,
         notices: Notices::default(),
+        gateways: RecentPeers::default(),
+        health_checks: RecentPeers::default(),
         authenticator: Authenticator::start(&config.authentication, clock, &mailboxes)?,
         config,
         brokers,
@@ -257,6 +260,20 @@ impl Edge {
 
     pub fn gateway_addresses(&self) -> &[SocketAddr] {
         &self.gateway_addresses
+    }
+
+    /// Peers of these addresses: a peer that is not in `gateway_from` is refused.
+    pub fn gateway_peers(&self) -> Vec<(IpAddr, RecentPeer)> {
+        self.process.gateways.list()
+    }
+
+    /// Notes that a peer asked for [`Edge::health`].
+    pub fn note_health_check(&self, peer: IpAddr, is_healthy: bool) {
+        self.process.health_checks.note(peer, is_healthy, self.process.clock.unix_now_ms());
+    }
+
+    pub fn health_checks(&self) -> Vec<(IpAddr, RecentPeer)> {
+        self.process.health_checks.list()
     }
 
     /// In Prometheus text format.

@@ -11,16 +11,17 @@ pub(crate) mod connections;
 mod threads;
 
 use std::convert::Infallible;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{ConnectInfo, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use millrace_control::RequestMetrics;
+use millrace_edge::Edge;
 use tracing::error;
 
 use crate::console;
@@ -132,7 +133,7 @@ fn router(shared: Shared) -> Router {
     Router::new()
         .route("/", get(page))
         .route("/page.css", get(async || shown("text/css", STYLE)))
-        .route("/healthz", get(async |State(shared): State<Shared>| shared.health.answer()))
+        .route("/healthz", get(health))
         .fallback(nothing_here)
         .with_state(shared)
 }
@@ -142,9 +143,14 @@ impl Health {
         Self(Arc::clone(running))
     }
 
-    fn answer(&self) -> (StatusCode, String) {
+    fn answer(&self, peer: IpAddr) -> (StatusCode, String) {
         let running = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        match running.as_ref().map(|edge| edge.health().map(|()| edge.fabric_health())) {
+        let asked = |edge: &Edge| {
+            let health = edge.health();
+            edge.note_health_check(peer, health.is_ok());
+            health.map(|()| edge.fabric_health())
+        };
+        match running.as_ref().map(asked) {
             Some(Ok(None)) => (StatusCode::OK, "ok\n".into()),
             // A pod without NATS stays healthy, because taking it out would leave its clients without any pod.
             Some(Ok(Some(fabric))) => (StatusCode::OK, format!("ok\nNATS: {fabric}\n")),
@@ -152,6 +158,13 @@ impl Health {
             None => stopping(),
         }
     }
+}
+
+async fn health(
+    State(shared): State<Shared>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+) -> (StatusCode, String) {
+    shared.health.answer(peer.ip())
 }
 
 fn stopping() -> (StatusCode, String) {

@@ -336,6 +336,16 @@ fn operators_have_an_api_on_the_admin_port_alone() {
     }
     let own = ask(&server.admin, "/v1/operator/pod", "");
     assert!(own.contains(r#""name":"self""#) && own.contains("cache-control: no-store"), "{own}");
+    let health = |port: &str| ask(port, "/healthz", "");
+    assert!(
+        health(&server.http).starts_with("HTTP/1.1 200 ")
+            && health(&server.admin).starts_with("HTTP/1.1 200 ")
+    );
+    let own = ask(&server.admin, "/v1/operator/pod", "");
+    let checks = r#""health_checks":[{"address":"127.0.0.1","healthy":2,"unhealthy":0"#;
+    assert!(own.contains(checks) && own.contains(r#""gateway_peers":[]"#), "{own}");
+    let misspelt = ask(&server.admin, "/v1/operator/plans?curser=x", "");
+    assert!(misspelt.starts_with("HTTP/1.1 400 ") && misspelt.contains("curser"), "{misspelt}");
     assert!(ask(&server.http, "/operator.html", "").starts_with("HTTP/1.1 404 "));
     // Without a built console there are no pages.
     let page = ask(&server.admin, "/", "");

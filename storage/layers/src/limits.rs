@@ -59,6 +59,10 @@ pub const RETAINED_PAGE_BYTES: usize = 1 << 20;
 pub const INCIDENTS_MAX: usize = 1_000;
 /// Windows of usage of a broker: 400 days, so that a month can be compared with that of the year before.
 pub const USAGE_WINDOWS_KEPT: u64 = 400 * 24;
+/// Points of a minute in the history of a broker: an hour more than a day, so that a day can be read whole.
+pub const HISTORY_MINUTES_KEPT: u64 = 25 * 60;
+/// Points of an hour: a day more than 30 days.
+pub const HISTORY_HOURS_KEPT: u64 = 31 * 24;
 /// Dead letters of a webhook; above it the oldest are removed. A tenant can repair a service that fails for an hour,
 /// but an abandoned service must not fill the store, and one transaction can remove all.
 pub const HOOK_LETTERS_MAX: u32 = 1_000;

@@ -47,6 +47,7 @@ pub(crate) const USAGE_WINDOW: &[u8] = b"yw";
 pub(crate) const USAGE_LEVEL: &[u8] = b"yl";
 pub(crate) const USAGE_PRESENCE: &[u8] = b"yp";
 pub(crate) const USAGE_FLUSH: &[u8] = b"yf";
+pub(crate) const HISTORY: &[u8] = b"yh";
 pub(crate) const POD: &[u8] = b"p";
 pub(crate) const NOTICE: &[u8] = b"pn";
 pub(crate) const MARK: &[u8] = b"pm";
@@ -146,6 +147,7 @@ mod tests {
             USAGE_LEVEL,
             USAGE_PRESENCE,
             USAGE_FLUSH,
+            HISTORY,
             SPEND_CAP,
             FORMER_BROKER,
             FORMER_BROKER_OF,

@@ -18,10 +18,17 @@ pub enum Counter {
     DeliveredBytes = 7,
     /// Copies that did not reach a subscriber.
     DroppedMessages = 8,
+    DroppedBusySocket = 9,
+    DroppedQueueFull = 10,
+    DroppedQueueMemory = 11,
+    DroppedExpired = 12,
+    DroppedPacketTooLarge = 13,
+    /// Messages in streams now; a message counts once for each filter.
+    StoredMessages = 14,
 }
 
 impl Counter {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 14] = [
         Self::TrimmedEntries,
         Self::TrimmedBytes,
         Self::MissedEntries,
@@ -30,14 +37,24 @@ impl Counter {
         Self::DeliveredMessages,
         Self::DeliveredBytes,
         Self::DroppedMessages,
+        Self::DroppedBusySocket,
+        Self::DroppedQueueFull,
+        Self::DroppedQueueMemory,
+        Self::DroppedExpired,
+        Self::DroppedPacketTooLarge,
+        Self::StoredMessages,
     ];
 }
 
 pub fn add(tx: &Transaction, broker: BrokerId, counter: Counter, added: u64) -> LayerResult<()> {
-    if added == 0 {
+    change(tx, broker, counter, added.cast_signed())
+}
+
+pub(crate) fn change(tx: &Transaction, broker: BrokerId, counter: Counter, more: i64) -> LayerResult<()> {
+    if more == 0 {
         return Ok(());
     }
-    Ok(tx.atomic_add(key(broker, counter), added.cast_signed())?)
+    Ok(tx.atomic_add(key(broker, counter), more)?)
 }
 
 /// A snapshot read.

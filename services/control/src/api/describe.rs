@@ -7,7 +7,7 @@ use utoipa::openapi::path::{Operation, Parameter, ParameterIn};
 use utoipa::openapi::schema::Schema;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{
-    Components, ContentBuilder, InfoBuilder, License, Ref, RefOr, Response, ResponseBuilder,
+    Components, ContentBuilder, InfoBuilder, License, OpenApi, Ref, RefOr, Response, ResponseBuilder,
     SecurityRequirement, Server,
 };
 use utoipa::{PartialSchema, ToSchema};
@@ -56,14 +56,20 @@ pub(crate) fn complete(mut router: OpenApiRouter<Api>) -> OpenApiRouter<Api> {
     let both: SecurityRequirement = SecurityRequirement::new("cookie", [""; 0]).add("csrf", [""; 0]);
     api.security = Some(vec![SecurityRequirement::new("token", [""; 0]), both]);
     let components = api.components.get_or_insert_with(Components::new);
-    components.schemas.insert(Problem::name().into(), Problem::schema());
-    components.schemas.insert(WrongField::name().into(), WrongField::schema());
     let token = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("An API token")).build();
     components.add_security_scheme("token", SecurityScheme::Http(token));
     let key = |name: &str| ApiKeyValue::new(name);
     components.add_security_scheme("cookie", SecurityScheme::ApiKey(ApiKey::Cookie(key("__Host-millrace"))));
     components.add_security_scheme("csrf", SecurityScheme::ApiKey(ApiKey::Header(key(CSRF))));
     open_parts(components);
+    describe_answers(api);
+    router
+}
+
+pub(super) fn describe_answers(api: &mut OpenApi) {
+    let components = api.components.get_or_insert_with(Components::new);
+    components.schemas.insert(Problem::name().into(), Problem::schema());
+    components.schemas.insert(WrongField::name().into(), WrongField::schema());
     headers::declare(components);
     for (status, name, title) in Problem::KINDS {
         components.responses.insert(name.into(), RefOr::T(problem(status.as_u16(), title)));
@@ -84,7 +90,6 @@ pub(crate) fn complete(mut router: OpenApiRouter<Api>) -> OpenApiRouter<Api> {
             }
         }
     }
-    router
 }
 
 /// A schema that is part of another one cannot forbid the other parts' fields. The server still refuses unknown fields.

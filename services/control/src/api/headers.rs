@@ -15,13 +15,14 @@ use super::guard;
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// Operations that answer 201 and make nothing with a path of its own.
-const WITHOUT_PATH: [&str; 6] = [
+const WITHOUT_PATH: [&str; 7] = [
     "sign_up",
     "confirm_sign_up",
     "begin_second_factor",
     "create_connect_token",
     "create_credential_batch",
     "claim",
+    "make_reset_link",
 ];
 
 /// Ends of paths whose POST answers with a new version of the object before them.

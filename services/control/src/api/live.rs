@@ -20,7 +20,7 @@ use uuid::Uuid;
 use super::extract::{Auth, PageQuery, Paging, Path, Query, checked_search};
 use super::problem::Answer;
 use super::{Api, AtBroker, List, streams};
-use crate::domain::{BrokerRef, Caller, LiveBroker, Permission};
+use crate::domain::{BrokerRef, Caller, HistorySpan, HistoryStep, LiveBroker, MetricsHistory, Permission};
 use crate::limits::METRICS_EVERY;
 use crate::live::{
     Client, ClientDetails, Clients, Metrics, Retained, RetainedMessage, SessionDetails, SessionInfo,
@@ -38,6 +38,7 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(list_topics))
         .routes(routes!(get_retained, clear_retained))
         .routes(routes!(get_metrics))
+        .routes(routes!(get_metrics_history))
         .routes(routes!(stream_metrics))
 }
 
@@ -137,7 +138,9 @@ async fn get_client(
     Path(at): Path<AtClient>,
 ) -> Answer<Json<ClientDetails>> {
     let (at, client_id) = at.split();
+    let organisation = at.organisation;
     let broker = open(&api, &caller, at, Permission::ClientsRead).await?;
+    let _turn = api.budget().turn(organisation).await?;
     Ok(Json(api.live().client(&broker, &client_id).await?))
 }
 
@@ -151,6 +154,7 @@ async fn kick_client(
 ) -> Answer<StatusCode> {
     let (at, client_id) = at.split();
     let broker = open(&api, &caller, at.clone(), Permission::ClientsWrite).await?;
+    let _turn = api.budget().turn(at.organisation).await?;
     api.live().kick(&broker, &client_id).await?;
     api.control().note(&caller, &at, "client.kick", &client_id).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -172,7 +176,9 @@ async fn trace_client(
     // A trace shows topics, so its reader must also be allowed to read messages.
     let broker = open(&api, &caller, at.clone(), Permission::MessagesRead).await?;
     let share = api.streams().take(at.organisation, caller.person())?;
+    let turn = api.budget().turn(at.organisation).await?;
     let events = api.live().trace(&broker, &client_id).await?.map(|event| traced(&event));
+    drop(turn);
     let events = streams::while_allowed(&api, caller, at, Permission::MessagesRead, events, share);
     Ok(Sse::new(events).keep_alive(KeepAlive::default()))
 }
@@ -321,6 +327,37 @@ async fn get_metrics(
 ) -> Answer<Json<Metrics>> {
     let broker = open(&api, &caller, at.at(), Permission::ClientsRead).await?;
     Ok(Json(api.live().metrics(&broker).await?))
+}
+
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+struct HistoryQuery {
+    /// Start in unix milliseconds, rounded down to a whole step. Left out: an hour before `to` with `step=minute`, a day
+    /// with `ten_minutes`, a week with `hour`, 30 days with `day`.
+    #[param(maximum = 253_402_300_799_999_u64)]
+    from: Option<u64>,
+    /// End (exclusive) in unix milliseconds. Left out: now.
+    #[param(maximum = 253_402_300_799_999_u64)]
+    to: Option<u64>,
+    /// Length of a step: minutes are stored for a day, hours for 30 days.
+    #[serde(default)]
+    #[param(inline)]
+    step: HistoryStep,
+}
+
+/// The load of a broker over time: at most 25 hours of minutes, or 31 days of hours.
+#[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/metrics/history", tag = "clients",
+    params(AtBroker, HistoryQuery), responses((status = 200, description = "One point for each step", body = MetricsHistory)))]
+async fn get_metrics_history(
+    State(api): State<Api>,
+    Auth(caller): Auth,
+    Path(at): Path<AtBroker>,
+    Query(HistoryQuery { from, to, step }): Query<HistoryQuery>,
+) -> Answer<Json<MetricsHistory>> {
+    api.control().may(&caller, at.organisation, Permission::ClientsRead).await?;
+    let _turn = api.budget().turn(at.organisation).await?;
+    let span = HistorySpan { from_ms: from, to_ms: to, step };
+    Ok(Json(api.control().history(&caller, &at.at(), span).await?))
 }
 
 /// The load of a broker each second, as server-sent events. The data of each is the answer of `metrics`.

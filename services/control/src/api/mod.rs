@@ -63,9 +63,13 @@ use crate::live::Live;
 use crate::oidc::{OidcSettings, Provider};
 use budget::Budget;
 pub use local::LocalDoor;
-pub use operator::{FabricState, OPERATOR_PATH, Operations, OwnPod, operator_openapi, operator_router};
+pub use operator::{
+    FabricState, GatewayPeer, HealthCheck, OPERATOR_PATH, Operations, OwnPod, operator_openapi,
+    operator_router,
+};
 use problem::Problem;
 use rates::Rates;
+pub use request_id::unanswered;
 pub use request_metrics::RequestMetrics;
 use streams::Streams;
 

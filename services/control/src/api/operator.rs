@@ -24,7 +24,7 @@ use super::local::is_from_here;
 use super::organisations::AuditQuery;
 use super::problem::{Answer, Problem};
 use super::usage::UsageQuery;
-use super::{List, json};
+use super::{List, json, query};
 use crate::domain::{
     AuditEntry, Control, FormerTenant, Loudest, NewPlan, NewSuspension, OrganisationUsage, Page, PageRequest,
     Plan, PlanChoice, PodLease, ResetLink, ResetRequest, SecondFactorRemoval, Tenant, TenantBroker,
@@ -56,12 +56,39 @@ pub struct OwnPod {
     pub connections: u64,
     /// Addresses at which the pod expects a gateway. Empty: clients connect to it directly.
     pub gateway: Vec<String>,
+    /// The last 64 addresses that connected there.
+    pub gateway_peers: Vec<GatewayPeer>,
+    /// The last 64 addresses that asked `/healthz`, as gateways do every few seconds.
+    pub health_checks: Vec<HealthCheck>,
     /// The network to the other pods; null: the server runs alone.
     pub fabric: Option<FabricState>,
     /// Minimum rate of a drain, in clients per second; 0: all at once.
     pub drain_per_second: u32,
     /// Maximum duration of a drain, in seconds.
     pub drain_s_max: u64,
+}
+
+/// Connections of an address to the pod's gateway port since the pod started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct GatewayPeer {
+    pub address: String,
+    pub accepted: u64,
+    /// Connections that the pod closed because the address is not in `gateway_from`.
+    pub refused: u64,
+    /// Time of the last connection, in unix milliseconds.
+    pub last_at_ms: u64,
+}
+
+/// Requests of an address for the pod's health since the pod started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct HealthCheck {
+    pub address: String,
+    /// Requests that the pod answered with 200.
+    pub healthy: u64,
+    /// Requests that the pod answered with 503.
+    pub unhealthy: u64,
+    /// Time of the last request, in unix milliseconds.
+    pub last_at_ms: u64,
 }
 
 /// A pod's connection to the network between pods.
@@ -86,8 +113,14 @@ struct Inner {
 /// The operator API, to be nested at [`OPERATOR_PATH`].
 pub fn operator_router(control: Control, operations: Arc<dyn Operations>, token: Option<Secret>) -> Router {
     let operators = Operators(Arc::new(Inner { control, operations, token }));
-    let (router, _) = routes().split_for_parts();
+    let (router, described) = routes().split_for_parts();
+    let known = Arc::new(query::Known::of(&described, OPERATOR_PATH));
+    let check = move |request: Request, next: Next| {
+        let known = Arc::clone(&known);
+        async move { query::refuse_unknown(&known, request, next).await }
+    };
     router
+        .layer(from_fn(check))
         .fallback(super::nothing_here)
         .method_not_allowed_fallback(super::not_like_that)
         .layer(from_fn_with_state(operators.clone(), authenticate))
@@ -111,6 +144,7 @@ pub fn operator_openapi() -> utoipa::openapi::OpenApi {
     let components = described.components.get_or_insert_with(Components::new);
     let token = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("The operators' token"));
     components.add_security_scheme("token", SecurityScheme::Http(token.build()));
+    super::describe::describe_answers(&mut described);
     described
 }
 

@@ -6,9 +6,10 @@
 use axum::extract::{MatchedPath, Request};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use uuid::{Builder, Uuid};
 
+use super::problem::Problem;
 use crate::limits::CLIENT_REQUEST_ID_BYTES_MAX;
 use crate::secret::random;
 
@@ -25,11 +26,11 @@ pub(crate) fn current() -> Option<Uuid> {
 
 /// Middleware that gives the request its id, and logs an answer with a server error.
 pub(crate) async fn with_id(request: Request, next: Next) -> Response {
-    let id = random().map_or(Uuid::nil(), |bytes| Builder::from_random_bytes(bytes).into_uuid());
+    let id = new();
     let client_request_id = plain(request.headers()).map(str::to_owned);
     let method = request.method().clone();
     let path = request.extensions().get::<MatchedPath>().cloned();
-    let mut response = CURRENT.scope(id, next.run(request)).await;
+    let response = CURRENT.scope(id, next.run(request)).await;
     let status = response.status();
     if status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED {
         tracing::warn!(
@@ -41,6 +42,22 @@ pub(crate) async fn with_id(request: Request, next: Next) -> Response {
             "a request was answered with a server error"
         );
     }
+    named(response, id)
+}
+
+/// The answer to a request whose handler ended without one, because the server stops or has a bug.
+pub async fn unanswered() -> Response {
+    let id = new();
+    let response = CURRENT.scope(id, async { Problem::given_up().into_response() }).await;
+    tracing::warn!(request_id = %id, "a request ended without an answer");
+    named(response, id)
+}
+
+fn new() -> Uuid {
+    random().map_or(Uuid::nil(), |bytes| Builder::from_random_bytes(bytes).into_uuid())
+}
+
+fn named(mut response: Response, id: Uuid) -> Response {
     if let Ok(id) = HeaderValue::try_from(id.to_string()) {
         response.headers_mut().insert(REQUEST_ID, id);
     }
@@ -68,7 +85,6 @@ mod tests {
     use tracing::{Event, Metadata, Subscriber, span};
 
     use super::*;
-    use crate::api::problem::Problem;
     use crate::domain::Error;
 
     /// Records the fields of each event as a line.

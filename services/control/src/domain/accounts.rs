@@ -1,177 +1,37 @@
 //! People: signing up, in and out, and what they see of themselves.
 
-use millrace_layers::{accounts, documents::Document};
+mod password_proof;
+mod record;
+mod shapes;
+
+use millrace_layers::accounts;
 use millrace_storage::{Read, Transaction};
-use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
-use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::audit::{Actor, ActorKind};
 use super::change::Change;
 use super::check::Fields;
-use super::passkeys::{PasskeyAssertion, Purposed};
+use super::passkeys::Purposed;
 use super::second_factor::{Checked, Shown};
 use super::sign_ups::Wanted;
 use super::web_sessions::NewSession;
 use super::{
-    Caller, Control, Error, MailMessage, Once, RequestSource, Result, Role, SignUpBy, Who, invitations,
-    machine, members, organisations, second_factor, setup, web_sessions, web_sessions::shortened,
+    Caller, Control, Error, Once, RequestSource, Result, Role, SignUpBy, Who, invitations, machine, members,
+    organisations, second_factor, setup, web_sessions, web_sessions::shortened,
 };
 use crate::secret::{self, Hash, Purpose, Secret};
+pub(super) use record::{
+    Newcomer, UserRecord, by_email, create, found, get, has_password, is_there_one_with, put_new, shown,
+};
+use record::{hash_of, is_hash_of};
+pub use shapes::{Me, Membership, NewPassword, SignIn, SignUp, SignedIn, SignedUp, User, UserChange};
 
 const THERE_IS_AN_ACCOUNT: &str = "there is an account with this e-mail address: sign in";
-
-/// Request for a new account.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SignUp {
-    /// E-mail address, by which they sign in.
-    #[schema(example = "ann@example.org", format = Email, max_length = 254)]
-    pub email: String,
-    /// At least 15 characters.
-    #[schema(value_type = String, format = Password, min_length = 15, max_length = 1024)]
-    pub password: Secret,
-    /// Name of the person.
-    #[schema(example = "Ann", min_length = 1, max_length = 100)]
-    pub name: String,
-    /// Name of their new organisation; theirs if it is left out. Of no meaning with an invitation.
-    #[schema(min_length = 1, max_length = 100)]
-    pub organisation: Option<String>,
-    /// The secret of an invitation, or of the link that the first start prints.
-    #[schema(value_type = Option<String>, format = Password)]
-    pub token: Option<Secret>,
-}
-
-/// Request to sign in.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SignIn {
-    /// E-mail address.
-    pub email: String,
-    /// Password.
-    #[schema(value_type = String, format = Password)]
-    pub password: Secret,
-    /// The six digits that the device shows, or a recovery code: for an account with a second factor. It is sent when the answer without
-    /// it was `second-factor-required`.
-    #[schema(value_type = Option<String>, format = Password, example = "492039")]
-    pub code: Option<Secret>,
-    /// Instead of `code`: the answer of a passkey to the challenge in the answer `second-factor-required`.
-    pub passkey: Option<PasskeyAssertion>,
-}
-
-/// A new password.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct NewPassword {
-    /// The password until now.
-    #[schema(value_type = String, format = Password)]
-    pub current: Secret,
-    /// The new one: at least 15 characters.
-    #[schema(value_type = String, format = Password, min_length = 15, max_length = 1024)]
-    pub new: Secret,
-}
-
-/// A change of a person.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct UserChange {
-    /// Name of the person.
-    #[schema(min_length = 1, max_length = 100)]
-    pub name: String,
-}
-
-/// A person.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct User {
-    /// Their id.
-    pub id: Uuid,
-    /// E-mail address; null for the owner of this machine, who has none.
-    pub email: Option<String>,
-    /// Name of the person.
-    pub name: String,
-    /// When they signed up, in unix milliseconds.
-    pub created_at_ms: u64,
-}
-
-/// A person and what they belong to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Me {
-    /// The person.
-    pub user: User,
-    /// Their organisations.
-    pub organisations: Vec<Membership>,
-}
-
-/// An organisation that a person belongs to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Membership {
-    /// Its id.
-    pub id: Uuid,
-    /// Its name.
-    pub name: String,
-    /// Role of the person in it.
-    pub role: Role,
-}
-
-#[derive(Debug)]
-pub enum SignedUp {
-    /// The account is made.
-    In(Box<SignedIn>),
-    /// The account is made when the link in this mail is opened.
-    Asked(MailMessage),
-}
-
-#[derive(Debug)]
-pub struct SignedIn {
-    /// The secret of the web session, which the browser shows from now on.
-    pub secret: Secret,
-    /// The token that scripts of the page show with each change.
-    pub csrf: Secret,
-    pub expires_at_ms: u64,
-    pub me: Me,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct UserRecord {
-    pub(super) email: String,
-    pub(super) name: String,
-    /// PHC string of Argon2id; `None`: they sign in with a provider.
-    pub(super) password: Option<Secret>,
-    created_at_ms: u64,
-    /// A web session of another epoch has ended.
-    #[serde(default)]
-    pub(super) epoch: u64,
-}
-
-/// A password that a caller has shown, by the PHC string that it matched.
-pub(super) struct PasswordProof {
-    field: &'static str,
-    phc: Secret,
-}
-
-pub(super) struct Newcomer {
-    pub(super) id: Uuid,
-    pub(super) email: String,
-    pub(super) name: String,
-    /// PHC string of Argon2id.
-    pub(super) password: Option<Secret>,
-}
 
 impl User {
     pub(super) fn known_as(&self) -> &str {
         self.email.as_deref().unwrap_or(&self.name)
-    }
-}
-
-impl UserRecord {
-    fn known_as(self) -> String {
-        if self.email.is_empty() { self.name } else { self.email }
-    }
-
-    fn shown(self, id: Uuid) -> User {
-        let email = Some(self.email).filter(|email| !email.is_empty());
-        User { id, email, name: self.name, created_at_ms: self.created_at_ms }
     }
 }
 
@@ -457,46 +317,6 @@ impl Control {
     }
 }
 
-impl Control {
-    /// Checks the password of a person, which the request has in `field`. The hash takes long, so the transaction of the change has to
-    /// check that [`PasswordProof::holds`].
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] for another password, [`Error::Conflict`] for a person without a password.
-    pub(super) async fn check_password(
-        &self,
-        user: Uuid,
-        field: &'static str,
-        password: &Secret,
-    ) -> Result<PasswordProof> {
-        let record = self.look(|tx| async move { found(get(&tx, user, Read::Snapshot).await?) }).await?;
-        let none = || Error::Conflict("you have no password here: you sign in with your provider".into());
-        let phc = record.password.ok_or_else(none)?;
-        match self.verify_password(Some(phc.expose().to_owned()), password).await? {
-            true => Ok(PasswordProof { field, phc }),
-            false => Err(not_the_password(field)),
-        }
-    }
-}
-
-impl PasswordProof {
-    /// The caller's account, read in the transaction of a change. A reset may have committed while the password was hashed: then the
-    /// password that was shown is a wrong one, or the caller's web session has ended.
-    pub(super) async fn holds(&self, change: &Change, caller: &Caller) -> Result<UserRecord> {
-        let (user, sign_in) = person_of(caller)?;
-        web_sessions::still_there(&change.tx, sign_in, change.now_ms, Read::Serializable).await?;
-        let record = found(get(&change.tx, user, Read::Serializable).await?)?;
-        match is_hash_of(&record, self.phc.expose()) {
-            true => Ok(record),
-            false => Err(not_the_password(self.field)),
-        }
-    }
-}
-
-fn not_the_password(field: &str) -> Error {
-    Error::field(field, "is not your password")
-}
-
 pub(super) fn person_of(caller: &Caller) -> Result<(Uuid, &Hash)> {
     match &caller.who {
         Who::Person { user, sign_in, .. } => Ok((*user, sign_in)),
@@ -504,57 +324,6 @@ pub(super) fn person_of(caller: &Caller) -> Result<(Uuid, &Hash)> {
             Err(Error::Forbidden("this is for people: an API token is of an organisation".into()))
         }
     }
-}
-
-pub(super) async fn shown(tx: &Transaction, user: Uuid) -> Result<Option<User>> {
-    Ok(get(tx, user, Read::Snapshot).await?.map(|record| record.value.shown(user)))
-}
-
-pub(super) async fn create(change: &Change, newcomer: &Newcomer) -> Result<()> {
-    let (tx, email) = (&change.tx, &newcomer.email);
-    if is_there_one_with(tx, email).await? {
-        return Err(Error::Conflict(THERE_IS_AN_ACCOUNT.into()));
-    }
-    accounts::emails().put(tx, email.as_bytes(), &newcomer.id).await?;
-    put_new(change, newcomer).await
-}
-
-pub(super) async fn put_new(change: &Change, newcomer: &Newcomer) -> Result<()> {
-    let Newcomer { id, email, name, password } = newcomer;
-    let (email, name, password) = (email.clone(), name.clone(), password.clone());
-    let record = UserRecord { email, name, password, created_at_ms: change.now_ms, epoch: 0 };
-    accounts::users().put(&change.tx, id.as_bytes(), &record).await?;
-    Ok(())
-}
-
-pub(super) async fn is_there_one_with(tx: &Transaction, email: &str) -> Result<bool> {
-    Ok(accounts::emails().get::<Uuid>(tx, email.as_bytes(), Read::Serializable).await?.is_some())
-}
-
-pub(super) async fn has_password(tx: &Transaction, user: Uuid) -> Result<bool> {
-    Ok(found(get(tx, user, Read::Serializable).await?)?.password.is_some())
-}
-
-fn hash_of(record: &UserRecord) -> Option<String> {
-    record.password.as_ref().map(|password| password.expose().to_owned())
-}
-
-fn is_hash_of(record: &UserRecord, phc: &str) -> bool {
-    record.password.as_ref().is_some_and(|password| password.expose() == phc)
-}
-
-pub(super) async fn by_email(tx: &Transaction, email: &str) -> Result<Option<(Uuid, UserRecord)>> {
-    let id = accounts::emails().get::<Uuid>(tx, email.as_bytes(), Read::Snapshot).await?;
-    let Some(id) = id.map(|id| id.value) else { return Ok(None) };
-    Ok(get(tx, id, Read::Snapshot).await?.map(|record| (id, record.value)))
-}
-
-pub(super) async fn get(tx: &Transaction, user: Uuid, read: Read) -> Result<Option<Document<UserRecord>>> {
-    Ok(accounts::users().get(tx, user.as_bytes(), read).await?)
-}
-
-pub(super) fn found(record: Option<Document<UserRecord>>) -> Result<UserRecord> {
-    record.map(|record| record.value).ok_or(Error::NotFound("person"))
 }
 
 async fn me(tx: &Transaction, user: Uuid) -> Result<Me> {

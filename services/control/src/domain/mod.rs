@@ -24,6 +24,7 @@ mod endpoints;
 mod erase;
 mod error;
 mod former;
+mod history;
 mod incidents;
 mod invitations;
 mod ledger;
@@ -77,6 +78,9 @@ pub use delete_account::DeleteAccount;
 pub use endpoints::{Endpoint, Endpoints, Ports, Reach};
 pub use error::{Error, Result};
 pub use former::FormerTenant;
+pub use history::{
+    Drops, HistoryPoint, HistorySpan, HistoryStep, HistoryValues, MetricsHistory, PubackLatency,
+};
 pub use incidents::{Incident, IncidentKind};
 pub use invitations::{Invitation, NewInvitation};
 pub use members::{Member, MemberChange};

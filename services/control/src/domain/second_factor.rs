@@ -4,139 +4,42 @@
 //! The device's secret is sealed with the region's key. Recovery codes have 80 random bits, so a keyed hash without salt and rounds hides
 //! them. A code is spent in the transaction that takes it, so of two requests at once with the same code one is refused.
 
+mod checked;
+mod record;
+mod recovery;
+mod shapes;
+mod totp;
+
 use std::net::IpAddr;
 
 use millrace_layers::accounts;
 use millrace_layers::accounts::keys::Key;
-use millrace_storage::{Read, Transaction};
+use millrace_storage::Read;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use subtle::ConstantTimeEq as _;
-use totp_rs::{Builder, Secret as DeviceSecret, Totp};
-use utoipa::ToSchema;
+use totp_rs::Secret as DeviceSecret;
 use uuid::Uuid;
 
 use super::accounts::{audit_everywhere, by_email, person_of, shown};
 use super::audit::{Actor, ActorKind};
 use super::change::Change;
-use super::passkeys::{self, PasskeyAssertion, PasskeyRequest, Purposed, Stored};
+use super::passkeys::{Purposed, Stored};
 use super::{Caller, Control, Error, Once, Result, web_sessions};
-use crate::limits::{
-    RECOVERY_CODES, SECOND_FACTOR_PENDING_MS, WRONG_CODES_MAX, WRONG_CODES_MS, WRONG_FIRST_CODES_MAX,
-};
-use crate::secret::{self, Hash, Purpose, Sealed, Secret};
+use crate::limits::{SECOND_FACTOR_PENDING_MS, WRONG_FIRST_CODES_MAX};
+use crate::secret::{self, Sealed};
+pub(super) use checked::Checked;
+use record::in_force;
+pub(super) use record::{Factors, clear, clear_wrong_codes, get, is_enabled, put};
+use recovery::typed;
+pub(super) use shapes::Shown;
+pub use shapes::{DeviceKey, FirstCode, Proof, RecoveryCodes, SecondFactor, SecondFactorRemoval};
 
 /// The name of this service in authenticator apps.
 const ISSUER: &str = "Millrace";
 /// Bytes of a device's secret: what RFC 4226 section 4 advises.
 const SECRET_BYTES: usize = 20;
-/// Bytes of a recovery code: 16 letters and digits.
-const RECOVERY_CODE_BYTES: usize = 10;
-const ALPHABET: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
-
-/// The second factor of the caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct SecondFactor {
-    /// Whether signing in with the password asks for a second factor: a code of an authenticator app, or a passkey.
-    pub enabled: bool,
-    /// Since when the oldest of them is in force, in unix milliseconds; null: there is none.
-    pub enabled_at: Option<u64>,
-    /// Since when the authenticator app is in force, in unix milliseconds; null: there is none.
-    pub app_enabled_at: Option<u64>,
-    /// Number of passkeys.
-    pub passkeys: usize,
-    /// Recovery codes that were not used.
-    pub recovery_codes_left: usize,
-}
-
-/// The account whose second factor an operator removes.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SecondFactorRemoval {
-    /// E-mail address of the account.
-    #[schema(example = "ann@example.org", format = Email, max_length = 254)]
-    pub email: String,
-}
-
-/// The first code of a device.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct FirstCode {
-    /// The six digits that the device shows.
-    #[schema(value_type = String, format = Password, example = "492039")]
-    pub code: Secret,
-}
-
-/// A password, and the second factor of an account that has one: it shows that the request comes from the person.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Proof {
-    /// The password of the account.
-    #[schema(value_type = String, format = Password)]
-    pub password: Secret,
-    /// The six digits that the device shows, or a recovery code.
-    #[schema(value_type = Option<String>, format = Password, example = "492039", max_length = 64)]
-    pub code: Option<Secret>,
-    /// Instead of `code`: the answer of a passkey to the challenge of POST /me/passkeys/challenge.
-    pub passkey: Option<PasskeyAssertion>,
-}
-
-pub(super) struct Shown<'a> {
-    pub(super) code: Option<&'a Secret>,
-    pub(super) passkey: Option<&'a PasskeyAssertion>,
-    /// The challenge of the passkey must have this purpose.
-    pub(super) purpose: Purposed<'a>,
-}
-
-impl Proof {
-    pub(super) fn shown<'a>(&'a self, sign_in: &'a Hash) -> Shown<'a> {
-        let (code, passkey) = (self.code.as_ref(), self.passkey.as_ref());
-        Shown { code, passkey, purpose: Purposed::InSession(sign_in) }
-    }
-}
-
-/// The secret for a device. It is shown once, and in force when the first code is confirmed.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct DeviceKey {
-    /// The secret in Base32, to be typed in.
-    #[schema(value_type = String, example = "JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP")]
-    pub secret: Secret,
-    /// The same for authenticator apps, as a QR code shows it.
-    #[schema(value_type = String, example = "otpauth://totp/Millrace:ann%40example%2Eorg?secret=JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP&issuer=Millrace&algorithm=SHA1&digits=6&period=30")]
-    pub uri: Secret,
-}
-
-/// Recovery codes, which are shown once. Each replaces a code of the device or a passkey once.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct RecoveryCodes {
-    /// The codes. Empty if the account has some already, because a passkey came first.
-    #[schema(value_type = Vec<String>, example = json!(["k3vx-9m2c-t7qa-hd5w"]))]
-    pub recovery_codes: Vec<Secret>,
-}
-
-#[derive(Clone, Default, Serialize, Deserialize)]
-pub(super) struct Factors {
-    /// The secret of the device. A server from before passkeys cannot read a record without one, and then refuses the sign-in.
-    device: Option<Sealed>,
-    /// Key that hashes the recovery codes; records from before passkeys have none, see [`Self::with_recovery_key`].
-    #[serde(default)]
-    recovery_key: Option<u32>,
-    #[serde(default)]
-    pub(super) passkeys: Vec<Stored>,
-    /// Of the device; `None`: it waits for its first code, until `pending_until_ms`.
-    enabled_at_ms: Option<u64>,
-    pending_until_ms: u64,
-    /// Time step of the last code that was taken: it and those before are not taken again.
-    last_step: u64,
-    recovery: Vec<Hash>,
-    /// Wrong codes since `wrong_since_ms`, or since it waits for its first code.
-    wrong: u32,
-    wrong_since_ms: u64,
-    /// When a new password cleared the count last.
-    #[serde(default)]
-    cleared_at_ms: u64,
-}
 
 /// The part of the answer with recovery codes that the receipt stores.
 #[derive(Serialize, Deserialize)]
@@ -154,67 +57,6 @@ impl StoredCheck {
             Self::NoId(checked) => (checked, None),
         }
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Checked {
-    NotNeeded,
-    Missing,
-    Right,
-    /// The same, and the recovery codes from before stay.
-    RightWithOldCodes,
-    Wrong,
-    Passkey,
-    PasskeyWrong,
-    /// The signature counter of the passkey went back.
-    PasskeyCopied,
-    /// The passkey has answered, but the password was changed since its last use after the password.
-    PasskeyNeedsPassword,
-    /// Too many were wrong before, so this one was not looked at.
-    TooMany {
-        until_ms: u64,
-    },
-}
-
-impl Checked {
-    pub(super) fn passes(self) -> bool {
-        matches!(self, Self::NotNeeded | Self::Right | Self::RightWithOldCodes | Self::Passkey)
-    }
-
-    /// Whether a factor was shown, and refused.
-    pub(super) fn is_refusal(self) -> bool {
-        !self.passes() && self != Self::Missing
-    }
-
-    pub(super) fn at_sign_in(self, now_ms: u64, asked: Option<PasskeyRequest>) -> Result<()> {
-        match self {
-            Self::NotNeeded | Self::Right | Self::RightWithOldCodes | Self::Passkey => Ok(()),
-            Self::Missing => Err(Error::CodeNeeded(asked.map(Box::new))),
-            Self::Wrong => Err(Error::CodeWrong),
-            Self::PasskeyWrong | Self::PasskeyNeedsPassword => Err(Error::PasskeyWrong(PASSKEY_WRONG)),
-            Self::PasskeyCopied => Err(Error::PasskeyWrong(PASSKEY_COPIED)),
-            Self::TooMany { until_ms } => Err(too_many(until_ms, now_ms)),
-        }
-    }
-
-    pub(super) fn in_session(self, now_ms: u64) -> Result<()> {
-        match self {
-            Self::NotNeeded | Self::Right | Self::RightWithOldCodes | Self::Passkey => Ok(()),
-            Self::Missing => Err(Error::field("code", "is missing: your account has a second factor")),
-            Self::Wrong => Err(Error::field("code", "is not right, or was used before")),
-            Self::PasskeyWrong | Self::PasskeyNeedsPassword => Err(Error::field("passkey", PASSKEY_WRONG)),
-            Self::PasskeyCopied => Err(Error::field("passkey", PASSKEY_COPIED)),
-            Self::TooMany { until_ms } => Err(too_many(until_ms, now_ms)),
-        }
-    }
-}
-
-const PASSKEY_WRONG: &str =
-    "the answer of the passkey is not right, was used before, or came too late: try again";
-const PASSKEY_COPIED: &str = "the passkey may have been copied, because its signature counter went back: use another factor, and remove it";
-
-fn too_many(until_ms: u64, now_ms: u64) -> Error {
-    Error::TooManyCodes(until_ms.saturating_sub(now_ms).div_ceil(1_000).max(1))
 }
 
 impl Control {
@@ -507,185 +349,15 @@ impl Control {
         Ok(checked)
     }
 
-    fn take_step(&self, user: Uuid, record: &mut Factors, code: &Secret, now_ms: u64) -> Result<Checked> {
-        let until_ms = record.wrong_since_ms + WRONG_CODES_MS;
-        if until_ms <= now_ms {
-            (record.wrong, record.wrong_since_ms) = (0, now_ms);
-        } else if record.wrong >= WRONG_CODES_MAX {
-            return Ok(Checked::TooMany { until_ms });
-        }
-        Ok(match self.step_of(user, record, code, now_ms)?.filter(|step| *step > record.last_step) {
-            Some(step) => {
-                record.last_step = step;
-                Checked::Right
-            }
-            None => {
-                record.wrong += 1;
-                Checked::Wrong
-            }
-        })
-    }
-
-    /// The time step that a code of the device is of: the present one, or one beside it.
-    fn step_of(&self, user: Uuid, record: &Factors, code: &Secret, now_ms: u64) -> Result<Option<u64>> {
-        let device = record.device.as_ref().ok_or(Error::NotFound("authenticator app"))?;
-        let opened = device.open(self.key_with(device.key)?, user.as_bytes());
-        let device = opened.ok_or(Error::Internal("a second factor cannot be opened"))?;
-        Ok(totp(device).check(code.expose(), now_ms / 1_000))
-    }
-
-    /// The codes of a request: sent again, it gets the same. The receipt stores the random `id` of the set, so that a key
-    /// that is used again after its receipt has expired gives other codes.
-    pub(super) fn recovery_codes(&self, once: &Once, user: Uuid, id: Option<Uuid>) -> Result<RecoveryCodes> {
-        let code = |number: usize| {
-            let id = id.as_ref().map_or(&[][..], |id| id.as_bytes());
-            let made = [&b"recovery code"[..], user.as_bytes(), id, &number.to_be_bytes()].concat();
-            Ok(Secret::from(written(&self.bytes_of(once, &made)?).as_str()))
-        };
-        Ok(RecoveryCodes { recovery_codes: (0..RECOVERY_CODES).map(code).collect::<Result<_>>()? })
-    }
-
-    pub(super) fn put_recovery_codes(
-        &self,
-        record: &mut Factors,
-        user: Uuid,
-        codes: &[Secret],
-    ) -> Result<()> {
-        record.recovery_key = Some(self.key()?.id);
-        let hashes = codes.iter().map(|code| self.recovery_hash(user, record, &typed(code)));
-        record.recovery = hashes.collect::<Result<_>>()?;
-        Ok(())
-    }
-
-    fn recovery_hash(&self, user: Uuid, record: &Factors, code: &Secret) -> Result<Hash> {
-        let key = record.recovery_key.ok_or(Error::Internal("a second factor has no recovery codes"))?;
-        let key = self.key_with(key)?;
-        Ok(secret::hash(key, Purpose::RecoveryCode, &[user.as_bytes(), code.expose().as_bytes()]))
-    }
-
     fn key_with(&self, id: u32) -> Result<&Key> {
         let found = self.0.keys.iter().find(|key| key.id == id);
         found.ok_or(Error::Internal("the key of a second factor is not there"))
     }
 }
 
-fn totp(device: Vec<u8>) -> Totp {
-    Builder::new().with_secret(device).build_noncompliant()
-}
-
-/// A code as people type it: apps and our own page write it in groups.
-fn typed(code: &Secret) -> Secret {
-    let plain = code.expose().chars().filter(|char| !char.is_whitespace() && *char != '-');
-    let plain: String = plain.map(|char| char.to_ascii_lowercase()).collect();
-    plain.as_str().into()
-}
-
-/// 80 bits in four groups of letters and digits that cannot be mistaken for each other.
-fn written(bytes: &Hash) -> String {
-    let mut bits = bytes[..RECOVERY_CODE_BYTES].iter().fold(0_u128, |all, byte| all << 8 | u128::from(*byte));
-    let mut text = String::new();
-    for place in 0..RECOVERY_CODE_BYTES * 8 / 5 {
-        if place > 0 && place % 4 == 0 {
-            text.push('-');
-        }
-        text.push(char::from(ALPHABET[(bits & 31) as usize]));
-        bits >>= 5;
-    }
-    text
-}
-
-impl Factors {
-    /// In records from before passkeys the key of the device hashes the recovery codes. They stay valid without the device.
-    fn with_recovery_key(mut self) -> Self {
-        self.recovery_key = self.recovery_key.or(self.device.as_ref().map(|device| device.key));
-        self
-    }
-
-    /// Whether a sign-in with the password asks for a second factor.
-    pub(super) fn is_in_force(&self) -> bool {
-        self.enabled_at_ms.is_some() || !self.passkeys.is_empty()
-    }
-}
-
-async fn in_force(tx: &Transaction, user: Uuid, read: Read) -> Result<Option<Factors>> {
-    Ok(get(tx, user, read).await?.filter(Factors::is_in_force))
-}
-
-/// Without a factor in force the whole record goes, with its recovery codes.
-pub(super) async fn put(tx: &Transaction, user: Uuid, record: &Factors) -> Result<()> {
-    match record.is_in_force() {
-        true => accounts::second_factors().put(tx, user.as_bytes(), record).await.map(drop)?,
-        false => accounts::second_factors().clear(tx, user.as_bytes()).await?,
-    }
-    Ok(())
-}
-
-pub(super) async fn clear(tx: &Transaction, user: Uuid) -> Result<()> {
-    if let Some(record) = get(tx, user, Read::Serializable).await? {
-        passkeys::forget(tx, &record.passkeys).await?;
-    }
-    Ok(accounts::second_factors().clear(tx, user.as_bytes()).await?)
-}
-
-/// Clears the count of wrong codes, because somebody who knew the old password may have used it up. It does so once in [`WRONG_CODES_MS`]:
-/// otherwise somebody who can set the password again and again, such as a reader of the person's mail, could try codes without end.
-pub(super) async fn clear_wrong_codes(change: &Change, user: Uuid) -> Result<()> {
-    let Some(mut record) = in_force(&change.tx, user, Read::Serializable).await? else { return Ok(()) };
-    if record.cleared_at_ms + WRONG_CODES_MS <= change.now_ms {
-        (record.wrong, record.cleared_at_ms) = (0, change.now_ms);
-        accounts::second_factors().put(&change.tx, user.as_bytes(), &record).await?;
-    }
-    Ok(())
-}
-
-pub(super) async fn is_enabled(tx: &Transaction, user: Uuid) -> Result<bool> {
-    Ok(in_force(tx, user, Read::Serializable).await?.is_some())
-}
-
-pub(super) async fn get(tx: &Transaction, user: Uuid, read: Read) -> Result<Option<Factors>> {
-    let found = accounts::second_factors().get::<Factors>(tx, user.as_bytes(), read).await?;
-    Ok(found.map(|found| found.value.with_recovery_key()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_recovery_code_is_80_bits_in_groups_and_may_be_typed_in_any_case() {
-        let code = written(&[0xff; 32]);
-        assert_eq!(code, "9999-9999-9999-9999");
-        assert_eq!(written(&[0; 32]), "aaaa-aaaa-aaaa-aaaa");
-        assert_eq!(typed(&" AAAA-aaaa aaaa-AAAA\n".into()).expose(), "aaaaaaaaaaaaaaaa");
-    }
-
-    #[test]
-    fn recovery_codes_from_before_passkeys_have_the_key_of_the_device_also_without_it() {
-        let with_device = |recovery_key| {
-            let device = serde_json::from_value(json!({ "key": 3, "text": "" })).unwrap();
-            let record = Factors { device: Some(device), recovery_key, ..Factors::default() };
-            let mut record = serde_json::to_value(record).unwrap();
-            if recovery_key.is_none() {
-                record.as_object_mut().unwrap().remove("recovery_key");
-            }
-            serde_json::from_value::<Factors>(record).unwrap().with_recovery_key()
-        };
-        assert_eq!(with_device(Some(4)).recovery_key, Some(4));
-        let mut old = with_device(None);
-        old.device = None;
-        assert_eq!(old.with_recovery_key().recovery_key, Some(3));
-    }
-
-    #[test]
-    fn codes_are_those_of_rfc_6238() {
-        // Appendix B, whose codes have eight digits: the last six of them.
-        let totp = totp(b"12345678901234567890".to_vec());
-        for (time, code) in [(59, "287082"), (1_111_111_109, "081804"), (20_000_000_000, "353130")] {
-            assert_eq!(totp.check(code, time), Some(time / 30));
-            assert_eq!(totp.check(code, time + 30), Some(time / 30));
-            assert_eq!(totp.check(code, time + 60 + 30), None);
-        }
-    }
 
     #[test]
     fn a_receipt_of_a_server_whose_sets_had_no_id_can_be_read() {

@@ -13,6 +13,7 @@ use crate::limits::{SWEEP_EVERY, SWEPT_ROWS};
 impl Control {
     pub async fn keep_swept(&self) -> std::convert::Infallible {
         let mut rounds = tokio::time::interval(SWEEP_EVERY);
+        let mut history_from = None;
         loop {
             rounds.tick().await;
             if let Err(error) = self.sweep().await {
@@ -20,6 +21,10 @@ impl Control {
             }
             if let Err(error) = self.hold_caps().await {
                 warn!(%error, "spend caps could not be looked at; it is tried again");
+            }
+            match self.forget_history(history_from.as_deref()).await {
+                Ok(next) => history_from = next,
+                Err(error) => warn!(%error, "old metrics could not be removed; it is tried again"),
             }
             match self.erase().await {
                 Ok(0) => {}

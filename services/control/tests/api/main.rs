@@ -12,6 +12,7 @@ mod fleets;
 mod incidents;
 mod local;
 mod mail;
+mod metrics;
 mod oidc;
 mod operator;
 mod parts;

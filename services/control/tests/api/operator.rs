@@ -26,6 +26,8 @@ impl Operations for Process {
             is_draining: false,
             connections: 7,
             gateway: vec!["127.0.0.1:1884".into()],
+            gateway_peers: Vec::new(),
+            health_checks: Vec::new(),
             fabric: None,
             drain_per_second: 50,
             drain_s_max: 60,

@@ -85,7 +85,10 @@ impl Core {
             Speaks::Mqtt => (Transport::Tcp, COST),
             Speaks::WebSocket => (Transport::Handshake, COST),
             Speaks::Mqtts | Speaks::Wss => (Transport::Either, TLS_COST),
-            Speaks::Proxy if self.process.config.is_gateway(peer.ip()) => (Transport::Proxy, 0),
+            Speaks::Proxy if self.process.config.is_gateway(peer.ip()) => {
+                self.note_gateway(peer, true);
+                (Transport::Proxy, 0)
+            }
             Speaks::Proxy => return self.refuse_stranger_at_gateway(peer),
         };
         // The gateway's own address is not counted; the PROXY header has the client's.
@@ -114,7 +117,12 @@ impl Core {
         socket.inspect_err(|error| tracing::warn!(%error, "a TLS handshake cannot begin")).ok()
     }
 
+    fn note_gateway(&self, peer: SocketAddr, is_accepted: bool) {
+        self.process.gateways.note(peer.ip(), is_accepted, self.process.clock.unix_now_ms());
+    }
+
     fn refuse_stranger_at_gateway(&self, peer: SocketAddr) {
+        self.note_gateway(peer, false);
         self.counters().refused_proxy.add(1);
         if let Some(unlogged) = self.process.notices.not_the_gateway.occurred(self.now_ms) {
             tracing::info!(

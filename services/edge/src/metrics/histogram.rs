@@ -2,13 +2,9 @@
 
 use std::fmt::Write;
 
-use super::Count;
+use millrace_layers::metering::LATENCY_BOUNDS_US as BOUNDS_US;
 
-/// Upper bounds of the buckets, microseconds: from a short turn of an event loop to a store that hardly responds.
-const BOUNDS_US: [u64; 16] = [
-    50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 20_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
-    2_500_000, 10_000_000,
-];
+use super::Count;
 
 /// Only one thread adds to it.
 #[derive(Debug, Default)]
@@ -28,6 +24,11 @@ impl Histogram {
         let bucket = BOUNDS_US.partition_point(|bound| *bound < micros);
         self.buckets[bucket].add(n);
         self.sum_us.add(usize::try_from(micros).unwrap_or(usize::MAX).saturating_mul(n));
+    }
+
+    /// Adds the count of each bucket.
+    pub(crate) fn add_to(&self, counts: &mut [u64; BOUNDS_US.len() + 1]) {
+        counts.iter_mut().zip(&self.buckets).for_each(|(sum, bucket)| *sum += bucket.get());
     }
 
     pub(crate) fn write(out: &mut String, name: &str, help: &str, parts: &[Self]) {

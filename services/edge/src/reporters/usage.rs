@@ -1,4 +1,4 @@
-//! Adds usage counts to the store.
+//! Adds usage counts to the store, and writes the history of metrics with them.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use millrace_layers::metering::{self, Flush, Flushed, Said, WINDOW_MS, window_of};
+use millrace_layers::metering::{
+    self, DropCause, Flush, Flushed, NewPoint, Point, Resolution, Said, window_of,
+};
 use millrace_layers::{LayerError, Store};
 use millrace_storage::{StoreError, block_on_for};
 
@@ -50,7 +52,8 @@ struct Task {
     known: HashMap<u64, Known>,
     /// Flushes whose result is unknown; they are repeated unchanged.
     unsaid: Vec<(u64, Vec<Said>)>,
-    /// The start of the window that present counts belong to.
+    began_ms: u64,
+    /// Time of the last reading: present counts belong to its windows.
     since_ms: u64,
     stopped: Receiver<()>,
     gives_up_at: Option<u64>,
@@ -61,6 +64,24 @@ struct Task {
 struct Known {
     reading: Reading,
     window_ms: u64,
+    minute: Point,
+    hour: Point,
+    /// The last minute had a row: one more row shows that the broker is quiet now.
+    has_row: bool,
+}
+
+/// A time that one reading covers.
+#[derive(Clone, Copy)]
+struct Span {
+    from_ms: u64,
+    to_ms: u64,
+    is_leaving: bool,
+}
+
+impl Span {
+    fn ends(&self, resolution: Resolution) -> bool {
+        self.is_leaving || resolution.window_of(self.from_ms) != resolution.window_of(self.to_ms)
+    }
 }
 
 impl Task {
@@ -77,6 +98,7 @@ impl Task {
             number: 0,
             known: HashMap::new(),
             unsaid: Vec::new(),
+            began_ms: clock.unix_now_ms(),
             since_ms: clock.unix_now_ms(),
             stopped,
             gives_up_at: None,
@@ -87,8 +109,9 @@ impl Task {
     /// A killed process loses the usage since the last flush, in the tenant's favour.
     fn run(&mut self, every_ms: u64) {
         loop {
-            let left_ms = WINDOW_MS - self.clock.unix_now_ms() % WINDOW_MS;
-            // A flush must not span two windows.
+            let minute_ms = Resolution::Minute.window_ms();
+            let left_ms = minute_ms - self.clock.unix_now_ms() % minute_ms;
+            // A flush must not span two minutes.
             let wait = Duration::from_millis(left_ms.min(every_ms));
             let is_stopped = self.stopped.recv_timeout(wait) == Err(RecvTimeoutError::Disconnected);
             self.is_leaving = is_stopped;
@@ -123,16 +146,18 @@ impl Task {
     }
 
     fn read(&mut self) {
-        let at_ms = std::mem::replace(&mut self.since_ms, self.clock.unix_now_ms());
+        let to_ms = self.clock.unix_now_ms();
+        let from_ms = std::mem::replace(&mut self.since_ms, to_ms);
+        let span = Span { from_ms, to_ms, is_leaving: self.is_leaving };
         let brokers = self.brokers.all();
-        let said: Vec<Said> = brokers.iter().filter_map(|broker| self.read_broker(broker, at_ms)).collect();
+        let said: Vec<Said> = brokers.iter().filter_map(|broker| self.read_broker(broker, span)).collect();
         for said in said.chunks(BROKERS_AT_ONCE) {
             self.number += 1;
             self.unsaid.push((self.number, said.to_vec()));
         }
     }
 
-    fn read_broker(&mut self, broker: &Broker, at_ms: u64) -> Option<Said> {
+    fn read_broker(&mut self, broker: &Broker, span: Span) -> Option<Said> {
         let mut reading = Reading::default();
         let now = self.clock.now();
         broker.meters.iter().for_each(|meter| reading.add(meter, now));
@@ -140,16 +165,20 @@ impl Task {
             // Including clients whose disconnection was not counted in time.
             reading.connections = 0;
         }
-        reading.dropped = broker.counters.iter().map(BrokerCounters::dropped).sum();
+        for drops in broker.counters.iter().map(BrokerCounters::drops) {
+            reading.drops.iter_mut().zip(drops).for_each(|(sum, drops)| *sum += drops);
+        }
+        broker.acknowledged.add_to(&mut reading.latencies);
         let known = self.known.entry(broker.id).or_default();
         let old = std::mem::replace(&mut known.reading, reading);
-        if old == reading {
+        let points = known.points(&counted(&reading, &old), span, self.began_ms);
+        if old == reading && points.is_empty() {
             return None;
         }
-        let window_ms = window_of(at_ms);
+        let window_ms = window_of(span.from_ms);
         let is_new = std::mem::replace(&mut known.window_ms, window_ms) != window_ms;
         let said = since(&reading, &old);
-        Some(Said { broker: broker.id, at_ms, is_new, ..said })
+        Some(Said { broker: broker.id, at_ms: span.from_ms, is_new, points, ..said })
     }
 
     fn say(&mut self) -> Result<(), LayerError> {
@@ -199,10 +228,64 @@ impl Task {
     }
 }
 
+impl Known {
+    /// Counts towards the present minute and hour, and returns the rows to write at their ends.
+    fn points(&mut self, counted: &Point, span: Span, began_ms: u64) -> Vec<NewPoint> {
+        let mut points = Vec::new();
+        self.minute.add(counted);
+        self.hour.add(counted);
+        if !span.ends(Resolution::Minute) {
+            return points;
+        }
+        let has_more = !self.minute.is_empty();
+        if has_more || self.has_row {
+            points.push(row(Resolution::Minute, self.minute, span, began_ms));
+        }
+        // The hour's row is written with each row of a minute, and once more when the hour is over.
+        let is_over = span.ends(Resolution::Hour);
+        if !self.hour.is_empty() && (!points.is_empty() || is_over) {
+            points.push(row(Resolution::Hour, self.hour, span, began_ms));
+        }
+        self.has_row = has_more;
+        self.minute = Point::default();
+        if is_over {
+            self.hour = Point::default();
+        }
+        points
+    }
+}
+
+fn row(resolution: Resolution, point: Point, span: Span, began_ms: u64) -> NewPoint {
+    let from_ms = resolution.window_of(span.from_ms);
+    let begin_ms = began_ms.saturating_sub(from_ms);
+    let end_ms = span.to_ms.saturating_sub(from_ms).min(resolution.window_ms());
+    NewPoint { resolution, from_ms, point: Point { begin_ms, end_ms, ..point } }
+}
+
+/// The counts between two readings, for the history.
+fn counted(now: &Reading, old: &Reading) -> Point {
+    let mut point = Point {
+        // A connection may have ended just before the last reading assumed.
+        connected_ms: now.connected_ms.wrapping_sub(old.connected_ms).cast_signed().max(0).cast_unsigned(),
+        messages_in: now.all_received[0].wrapping_sub(old.all_received[0]),
+        messages_out: now.messages_delivered.wrapping_sub(old.messages_delivered),
+        bytes_in: now.all_received[1].wrapping_sub(old.all_received[1]),
+        bytes_out: now.delivered[1].wrapping_sub(old.delivered[1]),
+        latencies: now.latencies,
+        drops: now.drops,
+        ..Point::default()
+    };
+    point.latencies.iter_mut().zip(old.latencies).for_each(|(count, old)| *count -= old.min(*count));
+    point.drops.iter_mut().zip(old.drops).for_each(|(count, old)| *count -= old.min(*count));
+    point
+}
+
 /// The counts between two readings, as the store adds them up.
 fn since(now: &Reading, old: &Reading) -> Said {
     let more = |now: u64, old: u64| now.wrapping_sub(old);
     let signed = |now, old| more(now, old).cast_signed();
+    let dropped: [u64; DropCause::StoredLimit as usize] =
+        std::array::from_fn(|reason| more(now.drops[reason], old.drops[reason]));
     Said {
         units: [
             signed(now.connected_ms, old.connected_ms),
@@ -216,8 +299,9 @@ fn since(now: &Reading, old: &Reading) -> Said {
             more(now.all_received[1], old.all_received[1]),
             more(now.messages_delivered, old.messages_delivered),
             more(now.delivered[1], old.delivered[1]),
-            more(now.dropped, old.dropped),
+            dropped.into_iter().sum(),
         ],
+        drops: dropped,
         connections: now.connections,
         ..Said::default()
     }

@@ -459,6 +459,8 @@ impl<'s> Writer<'s> {
         let Applied { outcomes, .. } = self.settle(applied, stamp);
         let mut acks: Vec<Vec<Ack>> = self.mail.iter().map(|_| Vec::new()).collect();
         self.trace_committed(&batch);
+        // Each job counts with the age of the oldest one.
+        let age_us = self.shared.writes.taken_age_us();
         for (job, outcome) in batch.into_iter().zip(outcomes) {
             if let Outcome::Refused(error) = &outcome {
                 tracing::warn!(%error, "a message is refused: the store can never hold it");
@@ -490,6 +492,9 @@ impl<'s> Writer<'s> {
                     );
                 }
                 if let Some(ack) = job.ack {
+                    if ack.qos > QoS::AtMostOnce {
+                        publish.routes.broker.acknowledged.note(age_us);
+                    }
                     acks[usize::from(ack.connection.core)].push(ack);
                 }
             } else if let Write::Mark { core, fence, .. } = job.write {
@@ -501,8 +506,7 @@ impl<'s> Writer<'s> {
         }
         let acknowledged = acks.iter().map(Vec::len).sum();
         if acknowledged > 0 {
-            // Each job counts with the age of the oldest one.
-            self.shared.acknowledged.note_many(self.shared.writes.taken_age_us(), acknowledged);
+            self.shared.acknowledged.note_many(age_us, acknowledged);
         }
         for (core, acks) in acks.into_iter().enumerate().filter(|(_, acks)| !acks.is_empty()) {
             self.stored[core] = acks;

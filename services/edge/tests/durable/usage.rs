@@ -1,7 +1,7 @@
 //! What brokers have used is exactly what their clients have sent and got.
 
 use millrace_layers::catalog::{self, Details};
-use millrace_layers::metering::{self, WINDOW_MS, Window, message_units};
+use millrace_layers::metering::{self, Point, Resolution, WINDOW_MS, Window, message_units};
 use millrace_layers::{BrokerId, Store, accounts, streams};
 use millrace_mqtt::Version::{V5, V311};
 use millrace_mqtt::{Packet, Publish, QoS, ReasonCode, encode};
@@ -263,6 +263,42 @@ fn usage_of_several_pods_adds_up() {
     let used = used(&database);
     assert_eq!((used.messages_in, used.messages_delivered), (6, 12));
     assert_eq!(live().connections, 0);
+}
+
+#[test]
+fn the_history_of_a_broker_is_the_sum_of_what_its_pods_counted() {
+    let database = Database::memory();
+    let began_ms = now_ms();
+    let pods = ["one", "two"].map(|name| pod_at(&database, name, 1, None));
+    let mut reader = Client::open(&pods[0], lasting(V5, "reader"));
+    reader.subscribe("a", QoS::AtLeastOnce);
+    for pod in &pods {
+        say(pod, QoS::AtLeastOnce, "a", &["1", "2", "3"]);
+    }
+    // The last message stays in the store.
+    for _ in 0..5 {
+        let message = take(&mut reader);
+        acknowledge(&mut reader, &message);
+    }
+    reader.ping();
+    drop(reader);
+    drop(pods);
+    let store = Store::new(database.clone());
+    let id = broker(&store);
+    for resolution in Resolution::ALL {
+        let read = store.run(async |tx| {
+            let to_ms = now_ms() + resolution.window_ms();
+            metering::history(&tx, id, resolution, began_ms, to_ms).await
+        });
+        let mut sum = Point::default();
+        block_on(read).unwrap().iter().for_each(|(_, point)| sum.add(point));
+        assert_eq!((sum.messages_in, sum.messages_out), (6, 6), "{resolution:?}");
+        assert_eq!(sum.latencies.iter().sum::<u64>(), 6, "each message was acknowledged after its commit");
+        assert!(sum.connected_ms > 0 && sum.bytes_in == 12 && sum.bytes_out == 12, "{sum:?}");
+        let least_ms = sum.connected_ms / 10;
+        assert!((least_ms..=now_ms() - began_ms).contains(&sum.measured_ms), "{sum:?}");
+        assert!(sum.stored_messages >= 1 && sum.stored_bytes > 0, "{sum:?}");
+    }
 }
 
 /// Says that a spend cap of the broker was reached, as the control plane does.

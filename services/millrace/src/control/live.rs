@@ -7,10 +7,11 @@ use std::time::Duration;
 use futures_util::stream::BoxStream;
 use millrace_control::{
     AccessQuestion, ClientDetails, Clients, Live, LiveAnswer, LiveBroker, LiveError, Metrics, Page,
-    PageRequest, PublishRequest, Published, Retained, RetainedMessage, SessionDetails, SessionInfo,
-    StoredMessages, TailEvent, TestedAction, TopicBranch, TraceEvent, Visit,
+    PageRequest, PubackLatency, PublishRequest, Published, Retained, RetainedMessage, SessionDetails,
+    SessionInfo, StoredMessages, TailEvent, TestedAction, TopicBranch, TraceEvent, Visit,
 };
-use millrace_layers::{Store, limits::NAME_BYTES_MAX, metering};
+use millrace_layers::metering::{self, Point, Resolution};
+use millrace_layers::{Store, limits::NAME_BYTES_MAX};
 use millrace_storage::{Database, Host as _, System, Transaction};
 use tokio::task::spawn_blocking;
 
@@ -110,7 +111,15 @@ impl Live for Edge {
     fn metrics<'a>(&'a self, broker: &'a LiveBroker) -> LiveAnswer<'a, Metrics> {
         Box::pin(async move {
             let (id, at_ms) = (broker.id, crate::clock::now_ms());
-            let live = self.run(|tx| async move { metering::live(&tx, id, at_ms).await }).await?;
+            let (live, puback) = self
+                .run(|tx| async move {
+                    let from_ms = at_ms.saturating_sub(2 * Resolution::Minute.window_ms());
+                    let last = metering::history(&tx, id, Resolution::Minute, from_ms, at_ms).await?;
+                    let mut sum = Point::default();
+                    last.iter().for_each(|(_, point)| sum.add(point));
+                    Ok((metering::live(&tx, id, at_ms).await?, PubackLatency::of(&sum)))
+                })
+                .await?;
             Ok(Metrics {
                 at_ms,
                 connections: live.connections,
@@ -119,6 +128,10 @@ impl Live for Edge {
                 bytes_in: live.bytes_in,
                 bytes_out: live.bytes_out,
                 dropped: live.dropped,
+                drops: live.drops.into(),
+                stored_messages: live.stored_messages,
+                stored_bytes: live.stored_bytes,
+                puback,
             })
         })
     }

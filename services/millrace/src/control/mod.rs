@@ -15,17 +15,17 @@ mod tail;
 mod trace;
 
 use std::io::Write as _;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, PoisonError};
 
 use axum::Router;
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use millrace_control::{
-    ApiOptions, Clock, Control, Currency, FabricState, LocalDoor, OidcSettings, Operations, OwnPod, Price,
-    Secret, SignUpBy,
+    ApiOptions, Clock, Control, Currency, FabricState, GatewayPeer, HealthCheck, LocalDoor, OidcSettings,
+    Operations, OwnPod, Price, Secret, SignUpBy,
 };
-use millrace_edge::DrainRate;
+use millrace_edge::{DrainRate, RecentPeer};
 use millrace_layers::accounts::keys;
 use millrace_storage::{Database, block_on};
 use millrace_telemetry::SECRET_TARGET;
@@ -280,6 +280,8 @@ impl Operations for Process {
             is_draining: edge.is_draining(),
             connections: edge.connections(),
             gateway: edge.gateway_addresses().iter().map(ToString::to_string).collect(),
+            gateway_peers: edge.gateway_peers().into_iter().map(gateway_peer).collect(),
+            health_checks: edge.health_checks().into_iter().map(health_check).collect(),
             fabric,
             drain_per_second: self.pace.per_second,
             drain_s_max: self.pace.at_most.as_secs(),
@@ -294,6 +296,16 @@ impl Operations for Process {
         // The drain goes on in the event loops.
         running.as_ref().map(|edge| edge.drain(&self.pace)).is_some()
     }
+}
+
+fn gateway_peer((address, peer): (IpAddr, RecentPeer)) -> GatewayPeer {
+    let RecentPeer { accepted, refused, last_at_ms } = peer;
+    GatewayPeer { address: address.to_string(), accepted, refused, last_at_ms }
+}
+
+fn health_check((address, peer): (IpAddr, RecentPeer)) -> HealthCheck {
+    let RecentPeer { accepted: healthy, refused: unhealthy, last_at_ms } = peer;
+    HealthCheck { address: address.to_string(), healthy, unhealthy, last_at_ms }
 }
 
 /// Grants access without an account to this machine alone, until the server ends.

@@ -1,12 +1,12 @@
 //! The HTTP port for operators: health, metrics, the operator API and its pages. Tenants cannot reach it. The operator API
 //! reads the store on another thread, so that `/healthz` and `/metrics` never wait for the store.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, PoisonError};
 
 use axum::Router;
-use axum::extract::State;
-use axum::http::header;
+use axum::extract::{ConnectInfo, State};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use millrace_telemetry::Queue;
@@ -37,10 +37,8 @@ pub(crate) fn start(
 ) -> std::io::Result<bool> {
     let has_pages = operator.is_some() && console::has_operator_pages();
     let shared = Shared { health: Health::of(running), running: Arc::clone(running), http, telemetry };
-    let mut app = Router::new()
-        .route("/healthz", get(async |State(shared): State<Shared>| shared.health.answer()))
-        .route("/metrics", get(metrics))
-        .with_state(shared);
+    let mut app =
+        Router::new().route("/healthz", get(health)).route("/metrics", get(metrics)).with_state(shared);
     if let Some(operator) = operator {
         let threads = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -61,6 +59,13 @@ pub(crate) fn start(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     spawn("admin", runtime, listener, Connections::new(limits), app)?;
     Ok(has_pages)
+}
+
+async fn health(
+    State(shared): State<Shared>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+) -> (StatusCode, String) {
+    shared.health.answer(peer.ip())
 }
 
 async fn metrics(State(shared): State<Shared>) -> Response {

@@ -6,9 +6,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use tokio::runtime::Handle;
@@ -39,7 +38,7 @@ async fn run(State(threads): State<Handle>, request: Request, next: Next) -> Res
             streamed(&threads, response, STREAM_STALL_MAX)
         }
         Ok(response) => response,
-        Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+        Err(_) => millrace_control::unanswered().await,
     }
 }
 
@@ -68,7 +67,24 @@ fn streamed(threads: &Handle, response: Response, stall_max: Duration) -> Respon
 
 #[cfg(test)]
 mod tests {
+    use axum::body::to_bytes;
+    use axum::http::StatusCode;
+    use axum::routing::get;
+    use tower::ServiceExt as _;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_request_whose_handler_panics_has_an_answer_with_an_id() {
+        let router = Router::new().route("/", get(async || -> &'static str { panic!("a bug") }));
+        let request = Request::get("/").body(Body::empty()).unwrap();
+        let response = on(&Handle::current(), router).oneshot(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let id = response.headers()["x-request-id"].clone();
+        let body = to_bytes(response.into_body(), 10_000).await.unwrap();
+        let problem: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(problem["request_id"], id.to_str().unwrap());
+    }
 
     #[tokio::test]
     async fn an_answer_that_is_not_read_ends() {

@@ -5,7 +5,7 @@
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{KeyRange, Read, Transaction};
 
-use super::{Unit, WINDOW_MS, add, presence, window, window_of, windows};
+use super::{DROP_REASONS, NewPoint, Unit, WINDOW_MS, add, history, presence, window, window_of, windows};
 use crate::{
     BrokerId,
     error::LayerResult,
@@ -26,7 +26,7 @@ pub struct Flush<'p> {
 }
 
 /// Usage that a pod has counted for a broker since its last flush.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Said {
     pub broker: BrokerId,
     /// A time in the window of this usage, unix milliseconds.
@@ -38,6 +38,10 @@ pub struct Said {
     pub connections: u64,
     /// The pod's first flush for this broker in this window.
     pub is_new: bool,
+    /// By [`super::DropCause`], without the last one: the trim counts the messages that it removes.
+    pub drops: [u64; DROP_REASONS - 1],
+    /// Rows of the history that are complete, or new.
+    pub points: Vec<NewPoint>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +62,16 @@ const COUNTERS: [Counter; 5] = [
     Counter::DeliveredMessages,
     Counter::DeliveredBytes,
     Counter::DroppedMessages,
+];
+
+/// By [`super::DropCause`].
+pub(super) const REASONS: [Counter; DROP_REASONS] = [
+    Counter::DroppedBusySocket,
+    Counter::DroppedQueueFull,
+    Counter::DroppedQueueMemory,
+    Counter::DroppedExpired,
+    Counter::DroppedPacketTooLarge,
+    Counter::TrimmedEntries,
 ];
 
 /// Makes this process run as the pod; flushes of an earlier process are refused from now on.
@@ -91,8 +105,12 @@ async fn write(tx: &Transaction, flush: &Flush<'_>, said: &Said) -> LayerResult<
     for (unit, added) in UNITS.into_iter().zip(said.units) {
         add(tx, broker, unit, said.at_ms, added)?;
     }
-    for (counter, added) in COUNTERS.into_iter().zip(said.counters) {
+    let counters = COUNTERS.into_iter().zip(said.counters);
+    for (counter, added) in counters.chain(REASONS.into_iter().zip(said.drops)) {
         usage::add(tx, broker, counter, added)?;
+    }
+    for point in &said.points {
+        history::write(tx, broker, flush.incarnation, point).await?;
     }
     presence::say(tx, broker, flush.pod, said.connections, flush.now_ms)?;
     if said.is_new {

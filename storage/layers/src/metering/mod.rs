@@ -6,6 +6,7 @@
 
 mod flush;
 mod fold;
+mod history;
 mod levels;
 mod presence;
 mod read;
@@ -15,6 +16,9 @@ mod tests;
 
 pub use flush::{Flush, Flushed, Said, begin, flush, forget};
 pub use fold::{Fold, fold};
+pub use history::{
+    DROP_REASONS, DropCause, LATENCY_BOUNDS_US, NewPoint, Point, Resolution, forget_history, history, stored,
+};
 pub use levels::{Level, change};
 pub use presence::{BrokerActivity, live};
 pub use read::{Window, used};

@@ -3,6 +3,7 @@
 use bytes::{Buf, BufMut};
 use millrace_storage::{KeyValue, Read, Transaction};
 
+use super::{DROP_REASONS, flush::REASONS, history};
 use crate::{
     BrokerId,
     error::LayerResult,
@@ -25,6 +26,10 @@ pub struct BrokerActivity {
     pub bytes_in: u64,
     pub bytes_out: u64,
     pub dropped: u64,
+    /// By [`super::DropCause`].
+    pub drops: [u64; DROP_REASONS],
+    pub stored_messages: u64,
+    pub stored_bytes: u64,
 }
 
 /// A snapshot read.
@@ -37,6 +42,11 @@ pub async fn live(tx: &Transaction, broker: BrokerId, now_ms: u64) -> LayerResul
         }
     }
     let count = async |counter| usage::get(tx, broker, counter).await;
+    let mut drops = [0; DROP_REASONS];
+    for (drops, counter) in drops.iter_mut().zip(REASONS) {
+        *drops = count(counter).await?;
+    }
+    let (stored_messages, stored_bytes) = history::stored(tx, broker).await?;
     Ok(BrokerActivity {
         connections,
         messages_in: count(Counter::PublishedMessages).await?,
@@ -44,6 +54,9 @@ pub async fn live(tx: &Transaction, broker: BrokerId, now_ms: u64) -> LayerResul
         bytes_in: count(Counter::PublishedBytes).await?,
         bytes_out: count(Counter::DeliveredBytes).await?,
         dropped: count(Counter::DroppedMessages).await?,
+        drops,
+        stored_messages,
+        stored_bytes,
     })
 }
 

@@ -19,6 +19,89 @@ fn said(units: [i64; 5]) -> Said {
         counters: [3, 30, 4, 40, 5],
         connections: 7,
         is_new: true,
+        drops: [1, 2, 0, 0, 2],
+        points: Vec::new(),
+    }
+}
+
+const MINUTE_MS: u64 = 60_000;
+
+fn row(resolution: Resolution, from_ms: u64, point: Point) -> Said {
+    Said {
+        points: vec![NewPoint { resolution, from_ms, point }],
+        ..Said { broker: BROKER, ..Said::default() }
+    }
+}
+
+fn minutes(database: &Database, from_ms: u64, to_ms: u64) -> Vec<(u64, Point)> {
+    run(database, async |tx| history(tx, BROKER, Resolution::Minute, from_ms, to_ms).await)
+}
+
+#[test]
+fn rows_of_several_processes_add_up_and_a_repeated_row_replaces_itself() {
+    let database = database();
+    let mut latencies = [0; LATENCY_BOUNDS_US.len() + 1];
+    latencies[4] = 99;
+    latencies[16] = 1;
+    let (begin_ms, end_ms) = (10_000, 60_000);
+    let one =
+        Point { begin_ms, end_ms, messages_in: 300, connected_ms: 60_000, latencies, ..Point::default() };
+    let other = Point { begin_ms: 5_000, end_ms: 8_000, drops: [0, 1, 0, 0, 0, 7], ..one };
+    for (number, (pod, point)) in (0..).zip([(b"one", one), (b"two", other), (b"one", one)]) {
+        run(&database, async |tx| begin(tx, pod, u64::from(pod[0])));
+        let flush = Flush { pod, incarnation: u64::from(pod[0]), number: 1 + number, now_ms: MONTH_MS };
+        tell(&database, flush, &[row(Resolution::Minute, MONTH_MS, point)]);
+    }
+    let found = minutes(&database, MONTH_MS + 59_999, MONTH_MS + MINUTE_MS);
+    let [(MONTH_MS, sum)] = found[..] else { panic!("{found:?}") };
+    assert_eq!((sum.messages_in, sum.connected_ms, sum.drops), (600, 120_000, [0, 1, 0, 0, 0, 7]));
+    assert_eq!(sum.measured_ms, 3_000 + 50_000, "time that two processes measure counts once");
+    assert_eq!(sum.latency_us(0.5), Some(753));
+    assert_eq!(sum.latency_us(0.999), Some(10_000_000), "the last class begins there");
+    assert_eq!(Point::default().latency_us(0.5), None);
+    assert_eq!(minutes(&database, MONTH_MS - MINUTE_MS, MONTH_MS), []);
+    assert_eq!(minutes(&database, MONTH_MS + MINUTE_MS, MONTH_MS + 9 * MINUTE_MS), []);
+}
+
+#[test]
+fn a_row_has_every_number_that_was_counted() {
+    let database = database();
+    run(&database, async |tx| begin(tx, POD, 1));
+    let mut point = Point {
+        begin_ms: 1,
+        end_ms: 60_000,
+        measured_ms: 59_999,
+        connected_ms: u64::MAX,
+        messages_in: 127,
+        messages_out: 128,
+        bytes_in: 16_384,
+        bytes_out: 1,
+        ..Point::default()
+    };
+    for (number, of) in (1..).zip(point.latencies.iter_mut().chain(&mut point.drops)) {
+        *of = number << (number % 50);
+    }
+    tell(&database, word(1, 1), &[row(Resolution::Minute, MONTH_MS, point)]);
+    let sum = Point { begin_ms: 0, end_ms: 0, ..point };
+    assert_eq!(minutes(&database, MONTH_MS, MONTH_MS + MINUTE_MS), [(MONTH_MS, sum)]);
+    assert!(!point.is_empty() && Point { begin_ms: 1, end_ms: 2, ..Point::default() }.is_empty());
+}
+
+#[test]
+fn old_points_go_and_a_broker_without_old_points_is_left_alone() {
+    let database = database();
+    run(&database, async |tx| begin(tx, POD, 1));
+    let point = Point { end_ms: 1, messages_in: 1, ..Point::default() };
+    let kept = Resolution::ALL.map(|one| (one, MONTH_MS - one.kept_ms()));
+    for (number, (resolution, oldest_ms)) in (1..).zip(kept) {
+        let rows = [oldest_ms - resolution.window_ms(), oldest_ms].map(|at| row(resolution, at, point));
+        tell(&database, word(1, number), &rows);
+    }
+    let sweep = || run(&database, async |tx| forget_history(tx, BROKER, MONTH_MS).await);
+    assert_eq!((sweep(), sweep()), (true, false));
+    for (resolution, oldest_ms) in kept {
+        let left = run(&database, async |tx| history(tx, BROKER, resolution, 0, MONTH_MS).await);
+        assert_eq!(left.into_iter().map(|(at, _)| at).collect::<Vec<_>>(), [oldest_ms]);
     }
 }
 
@@ -62,6 +145,9 @@ fn a_word_is_added_once_however_often_it_is_said() {
         bytes_in: 60,
         bytes_out: 80,
         dropped: 10,
+        drops: [2, 4, 0, 0, 4, 0],
+        stored_messages: 0,
+        stored_bytes: 0,
     };
     assert_eq!(live, expected);
 }
@@ -116,7 +202,7 @@ fn windows_that_are_too_old_go() {
     let kept_ms = crate::limits::USAGE_WINDOWS_KEPT * WINDOW_MS;
     let old = Said { at_ms: MONTH_MS - kept_ms - WINDOW_MS, ..said([1; 5]) };
     let kept = Said { at_ms: MONTH_MS - kept_ms, ..said([1; 5]) };
-    tell(&database, word(1, 1), &[old, kept]);
+    tell(&database, word(1, 1), &[old.clone(), kept]);
     tell(&database, word(1, 2), &[said([1; 5])]);
     let all = run(&database, async |tx| used(tx, BROKER, old.at_ms, MONTH_MS + 1, MONTH_MS).await);
     let used: Vec<u64> =

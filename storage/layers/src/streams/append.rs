@@ -13,6 +13,7 @@ use crate::{
     metering::{self, Level},
     rows,
     tuple::Key,
+    usage::{self, Counter},
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -75,13 +76,16 @@ pub struct Added(HashMap<(BrokerId, StreamId), Totals>);
 
 impl Added {
     pub fn write(&self, tx: &Transaction) -> LayerResult<()> {
-        let mut bytes: HashMap<BrokerId, u64> = HashMap::new();
+        let mut brokers: HashMap<BrokerId, Totals> = HashMap::new();
         for ((broker, stream), added) in &self.0 {
             totals::add(tx, *broker, *stream, *added)?;
-            *bytes.entry(*broker).or_default() += added.bytes;
+            let sum = brokers.entry(*broker).or_default();
+            sum.entries += added.entries;
+            sum.bytes += added.bytes;
         }
         let now_ms = tx.unix_ms();
-        bytes.into_iter().try_for_each(|(broker, bytes)| {
+        brokers.into_iter().try_for_each(|(broker, Totals { entries, bytes })| {
+            usage::change(tx, broker, Counter::StoredMessages, entries.cast_signed())?;
             metering::change(tx, broker, Level::Bytes, bytes.cast_signed(), now_ms)
         })
     }

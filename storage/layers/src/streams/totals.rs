@@ -9,6 +9,7 @@ use crate::{
     metering::{self, Level},
     rows, tags,
     tuple::{Elements, Key},
+    usage::{self, Counter},
 };
 
 /// Entries and the bytes of their bodies.
@@ -79,6 +80,7 @@ pub(super) fn remove(
         return Ok(());
     }
     tx.atomic_add(keys::totals(broker, stream), removed.packed().wrapping_neg())?;
+    usage::change(tx, broker, Counter::StoredMessages, removed.entries.cast_signed().wrapping_neg())?;
     metering::change(tx, broker, Level::Bytes, removed.bytes.cast_signed().wrapping_neg(), tx.unix_ms())
 }
 

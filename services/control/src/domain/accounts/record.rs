@@ -1,0 +1,97 @@
+//! The stored record of a person: reading it, making it, and its index by e-mail address.
+
+use millrace_layers::{accounts, documents::Document};
+use millrace_storage::{Read, Transaction};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::super::change::Change;
+use super::super::{Error, Result};
+use super::{THERE_IS_AN_ACCOUNT, User};
+use crate::secret::Secret;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in crate::domain) struct UserRecord {
+    pub(in crate::domain) email: String,
+    pub(in crate::domain) name: String,
+    /// PHC string of Argon2id; `None`: they sign in with a provider.
+    pub(in crate::domain) password: Option<Secret>,
+    pub(super) created_at_ms: u64,
+    /// A web session of another epoch has ended.
+    #[serde(default)]
+    pub(in crate::domain) epoch: u64,
+}
+
+pub(in crate::domain) struct Newcomer {
+    pub(in crate::domain) id: Uuid,
+    pub(in crate::domain) email: String,
+    pub(in crate::domain) name: String,
+    /// PHC string of Argon2id.
+    pub(in crate::domain) password: Option<Secret>,
+}
+
+impl UserRecord {
+    pub(super) fn known_as(self) -> String {
+        if self.email.is_empty() { self.name } else { self.email }
+    }
+
+    pub(super) fn shown(self, id: Uuid) -> User {
+        let email = Some(self.email).filter(|email| !email.is_empty());
+        User { id, email, name: self.name, created_at_ms: self.created_at_ms }
+    }
+}
+
+pub(in crate::domain) async fn shown(tx: &Transaction, user: Uuid) -> Result<Option<User>> {
+    Ok(get(tx, user, Read::Snapshot).await?.map(|record| record.value.shown(user)))
+}
+
+pub(in crate::domain) async fn create(change: &Change, newcomer: &Newcomer) -> Result<()> {
+    let (tx, email) = (&change.tx, &newcomer.email);
+    if is_there_one_with(tx, email).await? {
+        return Err(Error::Conflict(THERE_IS_AN_ACCOUNT.into()));
+    }
+    accounts::emails().put(tx, email.as_bytes(), &newcomer.id).await?;
+    put_new(change, newcomer).await
+}
+
+pub(in crate::domain) async fn put_new(change: &Change, newcomer: &Newcomer) -> Result<()> {
+    let Newcomer { id, email, name, password } = newcomer;
+    let (email, name, password) = (email.clone(), name.clone(), password.clone());
+    let record = UserRecord { email, name, password, created_at_ms: change.now_ms, epoch: 0 };
+    accounts::users().put(&change.tx, id.as_bytes(), &record).await?;
+    Ok(())
+}
+
+pub(in crate::domain) async fn is_there_one_with(tx: &Transaction, email: &str) -> Result<bool> {
+    Ok(accounts::emails().get::<Uuid>(tx, email.as_bytes(), Read::Serializable).await?.is_some())
+}
+
+pub(in crate::domain) async fn has_password(tx: &Transaction, user: Uuid) -> Result<bool> {
+    Ok(found(get(tx, user, Read::Serializable).await?)?.password.is_some())
+}
+
+pub(super) fn hash_of(record: &UserRecord) -> Option<String> {
+    record.password.as_ref().map(|password| password.expose().to_owned())
+}
+
+pub(super) fn is_hash_of(record: &UserRecord, phc: &str) -> bool {
+    record.password.as_ref().is_some_and(|password| password.expose() == phc)
+}
+
+pub(in crate::domain) async fn by_email(tx: &Transaction, email: &str) -> Result<Option<(Uuid, UserRecord)>> {
+    let id = accounts::emails().get::<Uuid>(tx, email.as_bytes(), Read::Snapshot).await?;
+    let Some(id) = id.map(|id| id.value) else { return Ok(None) };
+    Ok(get(tx, id, Read::Snapshot).await?.map(|record| (id, record.value)))
+}
+
+pub(in crate::domain) async fn get(
+    tx: &Transaction,
+    user: Uuid,
+    read: Read,
+) -> Result<Option<Document<UserRecord>>> {
+    Ok(accounts::users().get(tx, user.as_bytes(), read).await?)
+}
+
+pub(in crate::domain) fn found(record: Option<Document<UserRecord>>) -> Result<UserRecord> {
+    record.map(|record| record.value).ok_or(Error::NotFound("person"))
+}

@@ -1,0 +1,118 @@
+//! Requests and answers about people and their sign-ins, as the API shows them.
+
+use super::super::passkeys::PasskeyAssertion;
+use super::super::{MailMessage, Role};
+use crate::secret::Secret;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// Request for a new account.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SignUp {
+    /// E-mail address, by which they sign in.
+    #[schema(example = "ann@example.org", format = Email, max_length = 254)]
+    pub email: String,
+    /// At least 15 characters.
+    #[schema(value_type = String, format = Password, min_length = 15, max_length = 1024)]
+    pub password: Secret,
+    /// Name of the person.
+    #[schema(example = "Ann", min_length = 1, max_length = 100)]
+    pub name: String,
+    /// Name of their new organisation; theirs if it is left out. Of no meaning with an invitation.
+    #[schema(min_length = 1, max_length = 100)]
+    pub organisation: Option<String>,
+    /// The secret of an invitation, or of the link that the first start prints.
+    #[schema(value_type = Option<String>, format = Password)]
+    pub token: Option<Secret>,
+}
+
+/// Request to sign in.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SignIn {
+    /// E-mail address.
+    pub email: String,
+    /// Password.
+    #[schema(value_type = String, format = Password)]
+    pub password: Secret,
+    /// The six digits that the device shows, or a recovery code: for an account with a second factor. It is sent when the answer without
+    /// it was `second-factor-required`.
+    #[schema(value_type = Option<String>, format = Password, example = "492039")]
+    pub code: Option<Secret>,
+    /// Instead of `code`: the answer of a passkey to the challenge in the answer `second-factor-required`.
+    pub passkey: Option<PasskeyAssertion>,
+}
+
+/// A new password.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewPassword {
+    /// The password until now.
+    #[schema(value_type = String, format = Password)]
+    pub current: Secret,
+    /// The new one: at least 15 characters.
+    #[schema(value_type = String, format = Password, min_length = 15, max_length = 1024)]
+    pub new: Secret,
+}
+
+/// A change of a person.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UserChange {
+    /// Name of the person.
+    #[schema(min_length = 1, max_length = 100)]
+    pub name: String,
+}
+
+/// A person.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct User {
+    /// Their id.
+    pub id: Uuid,
+    /// E-mail address; null for the owner of this machine, who has none.
+    pub email: Option<String>,
+    /// Name of the person.
+    pub name: String,
+    /// When they signed up, in unix milliseconds.
+    pub created_at_ms: u64,
+}
+
+/// A person and what they belong to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Me {
+    /// The person.
+    pub user: User,
+    /// Their organisations.
+    pub organisations: Vec<Membership>,
+}
+
+/// An organisation that a person belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Membership {
+    /// Its id.
+    pub id: Uuid,
+    /// Its name.
+    pub name: String,
+    /// Role of the person in it.
+    pub role: Role,
+}
+
+#[derive(Debug)]
+pub enum SignedUp {
+    /// The account is made.
+    In(Box<SignedIn>),
+    /// The account is made when the link in this mail is opened.
+    Asked(MailMessage),
+}
+
+#[derive(Debug)]
+pub struct SignedIn {
+    /// The secret of the web session, which the browser shows from now on.
+    pub secret: Secret,
+    /// The token that scripts of the page show with each change.
+    pub csrf: Secret,
+    pub expires_at_ms: u64,
+    pub me: Me,
+}

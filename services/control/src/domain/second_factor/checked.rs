@@ -1,0 +1,66 @@
+//! The result of checking a shown factor, and the errors that it becomes at a sign-in and in a session.
+
+use super::super::passkeys::PasskeyRequest;
+use super::super::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::domain) enum Checked {
+    NotNeeded,
+    Missing,
+    Right,
+    /// The same, and the recovery codes from before stay.
+    RightWithOldCodes,
+    Wrong,
+    Passkey,
+    PasskeyWrong,
+    /// The signature counter of the passkey went back.
+    PasskeyCopied,
+    /// The passkey has answered, but the password was changed since its last use after the password.
+    PasskeyNeedsPassword,
+    /// Too many were wrong before, so this one was not looked at.
+    TooMany {
+        until_ms: u64,
+    },
+}
+
+impl Checked {
+    pub(in crate::domain) fn passes(self) -> bool {
+        matches!(self, Self::NotNeeded | Self::Right | Self::RightWithOldCodes | Self::Passkey)
+    }
+
+    /// Whether a factor was shown, and refused.
+    pub(in crate::domain) fn is_refusal(self) -> bool {
+        !self.passes() && self != Self::Missing
+    }
+
+    pub(in crate::domain) fn at_sign_in(self, now_ms: u64, asked: Option<PasskeyRequest>) -> Result<()> {
+        match self {
+            Self::NotNeeded | Self::Right | Self::RightWithOldCodes | Self::Passkey => Ok(()),
+            Self::Missing => Err(Error::CodeNeeded(asked.map(Box::new))),
+            Self::Wrong => Err(Error::CodeWrong),
+            Self::PasskeyWrong | Self::PasskeyNeedsPassword => Err(Error::PasskeyWrong(PASSKEY_WRONG)),
+            Self::PasskeyCopied => Err(Error::PasskeyWrong(PASSKEY_COPIED)),
+            Self::TooMany { until_ms } => Err(too_many(until_ms, now_ms)),
+        }
+    }
+
+    pub(in crate::domain) fn in_session(self, now_ms: u64) -> Result<()> {
+        match self {
+            Self::NotNeeded | Self::Right | Self::RightWithOldCodes | Self::Passkey => Ok(()),
+            Self::Missing => Err(Error::field("code", "is missing: your account has a second factor")),
+            Self::Wrong => Err(Error::field("code", "is not right, or was used before")),
+            Self::PasskeyWrong | Self::PasskeyNeedsPassword => Err(Error::field("passkey", PASSKEY_WRONG)),
+            Self::PasskeyCopied => Err(Error::field("passkey", PASSKEY_COPIED)),
+            Self::TooMany { until_ms } => Err(too_many(until_ms, now_ms)),
+        }
+    }
+}
+
+const PASSKEY_WRONG: &str =
+    "the answer of the passkey is not right, was used before, or came too late: try again";
+const PASSKEY_COPIED: &str = "the passkey may have been copied, because its signature counter went back: use another factor, and remove it";
+
+fn too_many(until_ms: u64, now_ms: u64) -> Error {
+    Error::TooManyCodes(until_ms.saturating_sub(now_ms).div_ceil(1_000).max(1))
+}
