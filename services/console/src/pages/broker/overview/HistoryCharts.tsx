@@ -132,6 +132,7 @@ function Charts({ history, seconds, step, incidents, limits }: ChartsProps) {
           title={`Refused and dropped ${STEPS[step]}`}
           format={si}
           series={[...refused, ...dropped]}
+          isNamed={refused.length + reasons.length > 0}
         />
       </div>
       <Text size="xs" c="dimmed" mt="sm">

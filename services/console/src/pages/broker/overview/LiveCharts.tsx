@@ -94,6 +94,7 @@ export function LiveCharts({ live, seconds, limits }: LiveChartsProps) {
           ...DROPS[reason],
           values: rate(({ drops }) => drops[reason]),
         }))}
+        isNamed={reasons.length > 0}
       />
     </div>
   )
