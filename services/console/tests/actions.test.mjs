@@ -231,6 +231,37 @@ test('webhooks: added, called, signed by a new key beside the old one, and delet
   }
 })
 
+test('webhooks: the log names a refused request, and its event is sent again', async () => {
+  let status = 422
+  const service = createServer((request, response) => {
+    request.resume()
+    response.writeHead(status).end()
+  })
+  service.listen(0, '127.0.0.1')
+  await once(service, 'listening')
+  const hook = { url: `http://127.0.0.1:${service.address().port}/hook`, events: ['connect'] }
+  try {
+    await owner.put(`${at}/webhooks/strict`, hook)
+    await on(`/b/${broker}/webhooks?webhook=strict`, async (tab) => {
+      await tab.getByText('No request yet').waitFor()
+      await click(tab, 'Send test event')
+      const log = tab.getByRole('table', { name: 'Deliveries' })
+      const refused = log.getByRole('row', { name: /The answer was 422/ })
+      await refused.getByRole('button').click()
+      const drawer = tab.getByRole('dialog', { name: 'Delivery' })
+      await drawer.getByText('millrace.webhook.test').first().waitFor()
+      status = 204
+      await click(drawer, 'Send again')
+      await log.getByRole('row', { name: /Taken, status 204/ }).waitFor()
+      await tab.getByText('No dead letter').waitFor()
+    })
+  } finally {
+    await owner.ask('DELETE', `${at}/webhooks/strict`, undefined, { 'if-match': '*' })
+    service.closeAllConnections()
+    service.close()
+  }
+})
+
 test('usage: a range, a spend cap, and the numbers as a file', async () => {
   await on(`/b/${broker}/usage`, async (tab) => {
     await tab.getByText('24 h', { exact: true }).click()

@@ -8,6 +8,7 @@ import { createServer, request } from 'node:http'
 import { extname, join } from 'node:path'
 
 const NONCE = '__CSP_NONCE__'
+const FOREVER = 'public, max-age=31536000, immutable'
 const KINDS = {
   '.js': 'text/javascript; charset=utf-8',
   '.css': 'text/css; charset=utf-8',
@@ -34,7 +35,9 @@ export async function front(folder, ports, page = 'index.html') {
     const file = join(folder, pathname)
     const kind = KINDS[extname(pathname)]
     if (kind && file.startsWith(folder) && existsSync(file)) {
-      outgoing.writeHead(200, { 'content-type': kind }).end(readFileSync(file))
+      // As the server does: names below assets have the hash of their content.
+      const cached = pathname.startsWith('/assets/') && { 'cache-control': FOREVER }
+      outgoing.writeHead(200, { 'content-type': kind, ...cached }).end(readFileSync(file))
     } else if (isPage(incoming, pathname)) {
       const nonce = randomBytes(16).toString('base64').replaceAll('=', '')
       const headers = {
@@ -59,6 +62,8 @@ function forward(incoming, outgoing, port) {
   const { method, url, headers } = incoming
   const onward = request({ host: '127.0.0.1', port, method, path: url, headers, agent: false }, (answer) => {
     outgoing.writeHead(answer.statusCode, answer.headers)
+    // A stream of events is open before its first event.
+    outgoing.flushHeaders()
     answer.pipe(outgoing)
     answer.on('error', () => outgoing.destroy())
   })

@@ -4,6 +4,7 @@ import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import mqtt from 'mqtt'
 import { launch, withSession } from './browser.mjs'
+import { WITHOUT_SESSION } from './pages.mjs'
 
 /** Every wait ends with its condition; this is for those that never come. */
 const MS_MAX = 60_000
@@ -96,4 +97,26 @@ function luminance(color) {
 export async function settled(tab) {
   await tab.getByRole('heading', { level: 1 }).first().waitFor()
   await tab.waitForFunction(() => document.querySelector('[aria-busy=true]') === null)
+}
+
+/** Pages that are looked at side by side: while one waits for its data, the other one is drawn. */
+const LANES = 2
+
+/** Looks at each page with visitors of a lane's own; `visitors` makes them. What they complain about is returned. */
+export async function eachPage(pages, visitors, look) {
+  const waiting = Object.entries(pages)
+  const complaints = []
+  const lane = async () => {
+    const [member, guest] = await visitors()
+    for (let next = waiting.shift(); next; next = waiting.shift()) {
+      const [page, path] = next
+      await look({ page, path, visitor: WITHOUT_SESSION.has(page) ? guest : member })
+    }
+    for (const visitor of [member, guest]) {
+      complaints.push(...visitor.complaints)
+      await visitor.context.close()
+    }
+  }
+  await Promise.all(Array.from({ length: LANES }, lane))
+  return complaints
 }

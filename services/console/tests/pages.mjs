@@ -8,6 +8,7 @@ export function pagesOf({ organisation, tenant, admin }) {
     'broker-new': '/brokers/new',
     overview: '/b/default',
     'overview-minute': '/b/default?range=1m',
+    'overview-hour': '/b/default?range=1h',
     'overview-day': '/b/default?range=24h',
     'overview-tenant': `/b/${tenant}?range=7d`,
     connect: '/b/default/connect',

@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import { demo } from './demo.mjs'
-import { disabledContrast, Harness, serious, settled } from './harness.mjs'
-import { pagesOf, WITHOUT_SESSION } from './pages.mjs'
+import { disabledContrast, eachPage, Harness, serious, settled } from './harness.mjs'
+import { pagesOf } from './pages.mjs'
 
 let world
 let harness
@@ -19,6 +19,8 @@ after(async () => {
   await world?.stop()
 })
 
+const pages = () => pagesOf({ ...world, admin: world.server.admin })
+
 const READERS = [
   { name: 'light, 1440 px', colorScheme: 'light', viewport: { width: 1440, height: 900 } },
   { name: 'dark, 390 px', colorScheme: 'dark', viewport: { width: 390, height: 844 } },
@@ -28,12 +30,16 @@ const SHIFT_MAX = 0.1
 
 for (const { name, ...reader } of READERS) {
   test(`${name}: axe finds nothing serious, nothing is cut or jumps, no page complains`, async () => {
-    const member = await harness.visitor(world.api, { ...reader, reducedMotion: 'reduce' })
-    const guest = await harness.visitor(undefined, { ...reader, reducedMotion: 'reduce' })
-    for (const { context } of [member, guest]) await context.addInitScript(countShifts)
+    const visitors = async () => {
+      const both = [world.api, undefined].map((api) =>
+        harness.visitor(api, { ...reader, reducedMotion: 'reduce' }),
+      )
+      const made = await Promise.all(both)
+      for (const { context } of made) await context.addInitScript(countShifts)
+      return made
+    }
     const found = []
-    for (const [page, path] of Object.entries(pagesOf({ ...world, admin: world.server.admin }))) {
-      const { tab } = WITHOUT_SESSION.has(page) ? guest : member
+    const complaints = await eachPage(pages(), visitors, async ({ page, path, visitor: { tab } }) => {
       await tab.goto(new URL(path, world.server.url).href)
       await settled(tab)
       found.push(...(await serious(tab)).map((one) => `${page}: ${one}`))
@@ -43,11 +49,9 @@ for (const { name, ...reader } of READERS) {
       found.push(...cut.map((text) => `${page} cuts ${text}`))
       const { sum, moved } = await tab.evaluate(() => window.shifts)
       if (sum > SHIFT_MAX) found.push(`${page} shifts by ${sum.toFixed(3)}: ${moved.join('; ')}`)
-    }
+    })
     assert.deepEqual(found, [])
-    assert.deepEqual([...member.complaints, ...guest.complaints], [])
-    await member.context.close()
-    await guest.context.close()
+    assert.deepEqual(complaints, [])
   })
 }
 
@@ -89,12 +93,9 @@ test('390 px: each snippet is seen whole', async () => {
 })
 
 test('each page says that the server is away, and takes it back', async () => {
-  const member = await harness.visitor(world.api)
-  const guest = await harness.visitor()
-  for (const [page, path] of Object.entries(pagesOf({ ...world, admin: world.server.admin }))) {
-    const { tab, context } = WITHOUT_SESSION.has(page) ? guest : member
-    const url = new URL(path, world.server.url).href
-    await tab.goto(url)
+  const visitors = () => Promise.all([harness.visitor(world.api), harness.visitor()])
+  const complaints = await eachPage(pages(), visitors, async ({ page, path, visitor: { tab, context } }) => {
+    await tab.goto(new URL(path, world.server.url).href)
     await settled(tab)
     const bar = tab.getByText(/^The server stopped answering/)
     await context.setOffline(true)
@@ -103,9 +104,8 @@ test('each page says that the server is away, and takes it back', async () => {
     await bar.waitFor().catch(() => assert.fail(`${page} does not say that the server is away`))
     await context.setOffline(false)
     await bar.waitFor({ state: 'detached' })
-  }
-  await member.context.close()
-  await guest.context.close()
+  })
+  assert.deepEqual(complaints, [])
 })
 
 for (const { name, ...reader } of READERS) {
@@ -126,13 +126,12 @@ test('compact tables: rows are lower, cut no text, and stay so after a reload', 
   const { tab, context, complaints } = await harness.visitor(world.api, {
     viewport: { width: 1440, height: 900 },
   })
-  const pages = pagesOf({ ...world, admin: world.server.admin })
   const rowHeight = () =>
     tab
       .getByRole('row')
       .nth(1)
       .evaluate((row) => row.getBoundingClientRect().height)
-  await tab.goto(new URL(pages.clients, world.server.url).href)
+  await tab.goto(new URL(pages().clients, world.server.url).href)
   await tab.getByRole('row').nth(1).waitFor()
   const spacious = await rowHeight()
   await tab.getByRole('button', { name: 'Use compact tables' }).click()
@@ -155,7 +154,7 @@ test('compact tables: rows are lower, cut no text, and stay so after a reload', 
     'org-tokens',
     'org-audit',
   ]) {
-    await tab.goto(new URL(pages[page], world.server.url).href)
+    await tab.goto(new URL(pages()[page], world.server.url).href)
     await settled(tab)
     await tab.getByRole('row').nth(1).waitFor()
     found.push(...(await serious(tab)).map((one) => `${page}: ${one}`))

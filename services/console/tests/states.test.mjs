@@ -4,8 +4,8 @@
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
 import { demo } from './demo.mjs'
-import { Harness, settled } from './harness.mjs'
-import { pagesOf, WITHOUT_SESSION } from './pages.mjs'
+import { eachPage, Harness, settled } from './harness.mjs'
+import { pagesOf } from './pages.mjs'
 
 let world
 let harness
@@ -56,15 +56,17 @@ async function hold(tab) {
 }
 
 test('each page holds the place of its data, says when it failed, and shows it after another try', async () => {
-  const member = await harness.visitor(world.api)
-  const guest = await harness.visitor()
-  if (process.env.MS_MAX)
-    for (const { context } of [member, guest]) context.setDefaultTimeout(Number(process.env.MS_MAX))
+  const visitors = async () => {
+    const both = await Promise.all([harness.visitor(world.api), harness.visitor()])
+    if (process.env.MS_MAX)
+      for (const { context } of both) context.setDefaultTimeout(Number(process.env.MS_MAX))
+    return both
+  }
   const found = []
   let failed = 0
-  for (const [page, path] of Object.entries(pagesOf({ ...world, admin: world.server.admin }))) {
-    if (page === UNSEEN || (ONLY && !ONLY.includes(page))) continue
-    const { context } = WITHOUT_SESSION.has(page) ? guest : member
+  const pages = pagesOf({ ...world, admin: world.server.admin })
+  const complaints = await eachPage(pages, visitors, async ({ page, path, visitor: { context } }) => {
+    if (page === UNSEEN || (ONLY && !ONLY.includes(page))) return
     const tab = await context.newPage()
     const { held, letGo } = await hold(tab)
     const note = (what) => () => {
@@ -95,10 +97,8 @@ test('each page holds the place of its data, says when it failed, and shows it a
     if (held.asked > 0) await again.waitFor({ state: 'detached' }).catch(note('stays failed'))
     await settled(tab)
     await tab.close()
-  }
+  })
   assert.deepEqual(found, [])
   assert.ok(ONLY || failed > 20, `only ${failed} pages asked for data`)
-  assert.deepEqual([...member.complaints, ...guest.complaints], [])
-  await member.context.close()
-  await guest.context.close()
+  assert.deepEqual(complaints, [])
 })

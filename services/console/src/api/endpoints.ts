@@ -33,7 +33,8 @@ export function endpointOf(
     tls: Boolean(endpoints.mqtts),
     wsUrl: socket?.url ?? null,
     userPrefix: user_prefix ?? '',
-    isOpen: !user_prefix && isLoopback(host),
+    // A name below a domain of endpoints is the name of one broker, even where that domain is this machine's own.
+    isOpen: !user_prefix && isLoopback(host) && !host.endsWith('.localhost'),
     caPem: ca_pem ?? null,
   }
 }

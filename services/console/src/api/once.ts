@@ -26,6 +26,9 @@ function outcomeOf(error: unknown): Outcome {
   }
 }
 
+/** Whether no answer arrived, or one that leaves open what the server has done. */
+export const isLost = (error: unknown) => outcomeOf(error) === 'lost'
+
 /** Whether the server has answered a request and done nothing. Another error leaves open what it has done. */
 export const isRefused = (error: unknown) => outcomeOf(error) === 'refused'
 

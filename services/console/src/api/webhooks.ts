@@ -5,6 +5,7 @@ import { api, body, everything, type Schemas } from './client'
 export type Webhook = Schemas['ShownWebhook']
 export type WebhookSettings = Schemas['WebhookSettings']
 export type DeadLetter = Schemas['DeadLetter']
+export type Delivery = Schemas['WebhookDelivery']
 
 const AT = '/organisations/{organisation}/brokers/{broker}/webhooks'
 const ROWS_MAX = 1000
@@ -50,6 +51,15 @@ export const deadLettersQuery = (path: BrokerPath, name: string) =>
           ),
         ROWS_MAX,
       ),
+  })
+
+/** The last attempts, the latest first. */
+export const deliveriesQuery = (path: BrokerPath, name: string) =>
+  queryOptions({
+    queryKey: ['b', path.broker, 'deliveries', name],
+    refetchInterval: 5_000,
+    queryFn: async ({ signal }) =>
+      (await body(api.GET(`${AT}/{name}/deliveries`, { params: { path: { ...path, name } }, signal }))).items,
   })
 
 export const testWebhook = (path: BrokerPath, name: string) =>

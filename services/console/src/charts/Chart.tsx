@@ -9,10 +9,12 @@ interface ChartProps extends Omit<PlotProps, 'onHover' | 'height' | 'sync'> {
   title: string
   height?: number
   sync?: string
+  /** Names the series even if there is one alone, because the title does not. */
+  isNamed?: boolean
 }
 
 /** A chart with its name, and the numbers under the crosshair, or the latest. */
-export function Chart({ title, height = 160, sync = 'page', ...plot }: ChartProps) {
+export function Chart({ title, height = 160, sync = 'page', isNamed = false, ...plot }: ChartProps) {
   const [hovered, setHovered] = useState<number | null>(null)
   const { series, format } = plot
   return (
@@ -26,7 +28,7 @@ export function Chart({ title, height = 160, sync = 'page', ...plot }: ChartProp
             const value = hovered === null ? values.findLast((one) => one !== null) : values[hovered]
             return (
               <span key={label} className={classes.item}>
-                {series.length > 1 && (
+                {(isNamed || series.length > 1) && (
                   <>
                     <i style={{ background: `var(${color})` }} />
                     <span>{label}</span>

@@ -21,7 +21,13 @@ const sample = (at_ms: number, connections = 1) => ({
   bytes_in: 4,
   bytes_out: 5,
   dropped: 6,
+  stored_messages: 7,
+  stored_bytes: 8,
+  drops: { busy_socket: 1, queue_full: 2, queue_memory: 0, expired: 3, packet_too_large: 0, stored_limit: 4 },
+  puback: connections === 1 ? null : { messages: 5, p50_ms: 0.5, p99_ms: 2.5 },
 })
+const zeros = (at_ms: number, ...puback: unknown[]) =>
+  JSON.stringify([at_ms, ...Array(14).fill(0), ...puback])
 
 test('what was written is read, but for samples that no chart shows any more', () => {
   const store = new FakeStorage()
@@ -37,8 +43,9 @@ test.each([
   '{}',
   '[1]',
   '[[1,2]]',
-  '[[1,2,3,4,5,6,null]]',
-  `[[${NOW},1,1,1,1,1,1],[${NOW - 1},1,1,1,1,1,1]]`,
+  `[${zeros(NOW, 0, 0, null)}]`,
+  `[${zeros(NOW, null, null)}]`,
+  `[${zeros(NOW, 0, 0, 0)},${zeros(NOW - 1, 0, 0, 0)}]`,
 ])('unreadable content is nothing: %s', (text) => {
   const store = new FakeStorage()
   store.setItem('millrace.metrics plant', text)

@@ -1,12 +1,13 @@
 // The samples that a tab has received, in the session storage of the tab: a reload keeps the charts.
 
 import type { Schemas } from '../api/client'
+import { DROP_REASONS } from '../lib/drops'
 
 type Sample = Schemas['Metrics']
 
-/** Half an hour, a sample each second: as much as the charts show. */
-export const SAMPLES_MAX = 1800
-/** Brokers whose samples a tab stores. Each takes up to 300 kB of the 5 MB that browsers allow. */
+/** Ten minutes, a sample each second: more than the live charts show. */
+export const SAMPLES_MAX = 600
+/** Brokers whose samples a tab stores. Each takes up to 100 kB of the 5 MB that browsers allow. */
 export const BROKERS_MAX = 8
 const PREFIX = 'millrace.metrics '
 const FIELDS = [
@@ -17,7 +18,30 @@ const FIELDS = [
   'bytes_in',
   'bytes_out',
   'dropped',
+  'stored_messages',
+  'stored_bytes',
 ] as const
+const COLUMNS = FIELDS.length + DROP_REASONS.length
+/** Columns at the end that are null while no message was stored. */
+const PUBACK = ['messages', 'p50_ms', 'p99_ms'] as const
+
+type Row = (number | null)[]
+
+const rowOf = (sample: Sample): Row => [
+  ...FIELDS.map((field) => sample[field]),
+  ...DROP_REASONS.map((reason) => sample.drops[reason]),
+  ...PUBACK.map((field) => sample.puback?.[field] ?? null),
+]
+
+function sampleOf(row: Row): Sample {
+  const named = <T extends string>(names: readonly T[], from: number) =>
+    Object.fromEntries(names.map((name, at) => [name, row[from + at]])) as Record<T, number>
+  return {
+    ...named(FIELDS, 0),
+    drops: named(DROP_REASONS, FIELDS.length),
+    puback: row.at(-1) === null ? null : named(PUBACK, COLUMNS),
+  }
+}
 
 type Store = Pick<Storage, 'getItem' | 'setItem' | 'removeItem' | 'key' | 'length'>
 
@@ -30,7 +54,7 @@ export function sessionStore(): Store | null {
   }
 }
 
-/** Samples of the last half hour, oldest first. Anything unreadable counts as nothing. */
+/** Samples of the last minutes, oldest first. Anything unreadable counts as nothing. */
 export function readSeen(store: Store | null, broker: string, now: number): Sample[] {
   let rows: unknown
   try {
@@ -39,13 +63,18 @@ export function readSeen(store: Store | null, broker: string, now: number): Samp
     return []
   }
   if (!Array.isArray(rows) || !rows.every(isRow)) return []
-  const samples = rows.map((row) => Object.fromEntries(FIELDS.map((field, at) => [field, row[at]])) as Sample)
+  const samples = rows.map(sampleOf)
   const isOrdered = samples.every(({ at_ms }, at) => at === 0 || at_ms >= (samples[at - 1]?.at_ms ?? 0))
   return isOrdered ? samples.filter(({ at_ms }) => at_ms > now - SAMPLES_MAX * 1000) : []
 }
 
-const isRow = (row: unknown): row is number[] =>
-  Array.isArray(row) && row.length === FIELDS.length && row.every(Number.isFinite)
+function isRow(row: unknown): row is Row {
+  if (!Array.isArray(row) || row.length !== COLUMNS + PUBACK.length) return false
+  const [counts, puback] = [row.slice(0, COLUMNS), row.slice(COLUMNS)]
+  return (
+    counts.every(Number.isFinite) && (puback.every(Number.isFinite) || puback.every((one) => one === null))
+  )
+}
 
 /** Stores the samples of brokers. When a tab has seen more than `BROKERS_MAX` brokers, some are left out. */
 export function writeSeen(store: Store | null, seen: ReadonlyMap<string, readonly Sample[]>) {
@@ -58,7 +87,7 @@ export function writeSeen(store: Store | null, seen: ReadonlyMap<string, readonl
   for (const name of others.slice(BROKERS_MAX - names.size)) store.removeItem(name)
   try {
     for (const [broker, samples] of latest) {
-      const rows = samples.slice(-SAMPLES_MAX).map((sample) => FIELDS.map((field) => sample[field]))
+      const rows = samples.slice(-SAMPLES_MAX).map(rowOf)
       store.setItem(PREFIX + broker, JSON.stringify(rows))
     }
   } catch {

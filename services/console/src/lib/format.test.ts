@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { bytes, duration, money, plural, relative, si } from './format'
+import { bytes, duration, milliseconds, money, plural, relative, si } from './format'
 
 test.each([
   [0, '0'],
@@ -53,3 +53,11 @@ test('counts have their noun, money two digits', () => {
   expect(plural(18_204, 'message')).toBe('18,204 messages')
   expect(money(1_500_000)).toBe('1.50')
 })
+
+test.each([
+  [0, '0 ms'],
+  [0.25, '0.3 ms'],
+  [12, '12.0 ms'],
+  [999.94, '999.9 ms'],
+  [1500, '1.5 s'],
+])('milliseconds of %d are %s', (value, expected) => expect(milliseconds(value)).toBe(expected))

@@ -21,6 +21,10 @@ export const si = (value: number) => scaled(value, 1000, SI).join('')
 /** 2048 is "2.0 KiB". */
 export const bytes = (value: number) => scaled(value, 1024, BINARY).join(' ')
 
+/** 0.25 is "0.3 ms", 1500 is "1.5 s". */
+export const milliseconds = (value: number) =>
+  value >= 999.95 ? `${(value / 1000).toFixed(1)} s` : `${value === 0 ? 0 : value.toFixed(1)} ms`
+
 /** 18204 is "18,204". */
 export const count = (value: number) => value.toLocaleString('en-US')
 

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import type { Schemas } from '../api/client'
-import { averageConnections, beginOf, countsOf, edgesOf, reasonsOf, shownRange, stepsOf } from './history'
+import { beginOf, countsOf, edgesOf, reasonsOf, seriesOf, shownRange, stepsOf } from './history'
 
 const HOUR = 3_600_000
 const used = (of: Partial<Schemas['Used']>): Schemas['Used'] => ({
@@ -34,18 +34,10 @@ test('the last window ends now, and before the broker was created there is a gap
   expect(stepsOf(windows, 1.2 * HOUR, ({ messages_in }) => messages_in)).toEqual([null, 3, 5, 5])
 })
 
-test('connections are averaged over the part of a window that is over', () => {
-  const half = window(2, { connected_session_minutes: 60 })
-  expect(averageConnections(half.used, half, 0, 2.5 * HOUR)).toBe(2)
-  expect(averageConnections(half.used, half, 0, 9 * HOUR)).toBe(1)
-  expect(averageConnections(half.used, half, 0, 2 * HOUR)).toBe(0)
-})
-
-test('in the first hour the chart begins at the creation, and averages count from there', () => {
+test('in the first hour the chart begins at the creation', () => {
   const since = 167.5 * HOUR
   const now = since + HOUR / 4
-  const hour = window(167, { connected_session_minutes: 30 })
-  expect(averageConnections(hour.used, hour, since, now)).toBe(2)
+  const hour = window(167)
   expect(edgesOf([window(166), hour], since, now)).toEqual([166 * 3600, since / 1000, now / 1000])
   const week = { from: 0, to: 168 * HOUR }
   expect(shownRange(week, since, now)).toEqual([since / 1000, now / 1000])
@@ -62,11 +54,44 @@ test('a broker without a creation time begins with its first used window', () =>
   expect(beginOf(7, windows)).toBe(7)
 })
 
-test('incidents are counted in the window in which they were last seen', () => {
+test('incidents are counted in the step in which they were last seen', () => {
   const incidents = [incident(2.6, 'a', 9), incident(2.5, 'a'), incident(1.5, 'a', 4), incident(-1, 'b')]
-  expect(countsOf(incidents, [0, 3600, 7200, 9000], 0)).toEqual([0, 4, 10, 10])
-  expect(countsOf(incidents, [0, 3600, 7200, 9000], HOUR)).toEqual([null, 4, 10, 10])
+  expect(countsOf(incidents, [0, 3600, 7200, 10_800], 0)).toEqual([0, 4, 10])
+  expect(countsOf(incidents, [0, 3600, 7200, 10_800], HOUR)).toEqual([null, 4, 10])
+  // After the end of the last step.
+  expect(countsOf(incidents, [0, 3600, 7200], 0)).toEqual([0, 4])
   expect(countsOf([], [], 0)).toEqual([])
+})
+
+test('a step that nobody measured is a gap, and rates count the measured time alone', () => {
+  const drops = {
+    busy_socket: 0,
+    queue_full: 0,
+    queue_memory: 0,
+    expired: 0,
+    packet_too_large: 0,
+    stored_limit: 0,
+  }
+  const values = {
+    measured_ms: 30_000,
+    connections: 2.5,
+    messages_in: 60,
+    messages_out: 0,
+    bytes_in: 0,
+    bytes_out: 0,
+    stored_messages: 0,
+    stored_bytes: 0,
+    drops,
+    puback: null,
+  }
+  const points = [{ from_ms: 0 }, { from_ms: 60_000, values }, { from_ms: 120_000, values: null }]
+  const series = seriesOf({ step: 'minute', step_ms: 60_000, points })
+  expect(series.times).toEqual([30, 90, 150])
+  expect(series.edges).toEqual([0, 60, 120, 180])
+  expect(series.of(({ connections }) => connections)).toEqual([null, 2.5, null])
+  expect(series.of(({ puback }) => puback?.p99_ms)).toEqual([null, null, null])
+  expect(series.perSecond(({ messages_in }) => messages_in)).toEqual([null, 2, null])
+  expect(seriesOf({ step: 'minute', step_ms: 60_000, points: [] }).edges).toEqual([])
 })
 
 test('reasons are added up, the most frequent first', () => {

@@ -7,6 +7,7 @@ export const INCIDENTS_KEPT_MS = 7 * 86_400_000
 
 type Window = Schemas['UsageWindow']
 type Used = Schemas['Used']
+type HistoryValues = Schemas['HistoryValues']
 type Incident = Schemas['Incident']
 
 /** When a broker began to be used. The broker of a server without accounts has no creation time (0): its first used window
@@ -51,30 +52,44 @@ export function stepsOf(
   return values.length === 0 ? [] : [...values, values.at(-1) ?? null]
 }
 
-/** Connections at once, on average over the part of a window in which the broker was there. */
-export function averageConnections(
-  used: Used,
-  { from_ms, to_ms }: Window,
-  since: number,
-  now: number,
-): number {
-  const minutes = (Math.min(to_ms, now) - Math.max(from_ms, since)) / 60_000
-  return minutes <= 0 ? 0 : used.connected_session_minutes / minutes
+/** Numbers of a history for charts. */
+export interface Series {
+  /** The middle of each step, in unix seconds: its values are averages. */
+  times: number[]
+  /** The starts of the steps and the end of the last one, in unix seconds. */
+  edges: number[]
+  /** A number for each step. Null: nobody measured, or there was nothing to measure. */
+  of: (value: (values: HistoryValues) => number | null | undefined) => (number | null)[]
+  /** A counter of a step as a rate. */
+  perSecond: (counter: (values: HistoryValues) => number) => (number | null)[]
 }
 
-/** How many incidents fell between each edge and the next, as a value for each edge; the last window has no end yet. Null
- * before `since`. */
+export function seriesOf({ points, step_ms }: Schemas['MetricsHistory']): Series {
+  const starts = points.map(({ from_ms }) => from_ms / 1000)
+  const step = step_ms / 1000
+  const of: Series['of'] = (value) => points.map(({ values }) => (values ? (value(values) ?? null) : null))
+  return {
+    times: starts.map((start) => start + step / 2),
+    edges: starts.length === 0 ? [] : [...starts, (starts.at(-1) ?? 0) + step],
+    of,
+    perSecond: (counter) =>
+      of((values) => (values.measured_ms > 0 ? (counter(values) * 1000) / values.measured_ms : null)),
+  }
+}
+
+/** How many incidents fell into each step, between an edge and the next. Null before `since`, when nobody counted. */
 export function countsOf(
   incidents: readonly Incident[],
   edges: readonly number[],
   since: number,
 ): (number | null)[] {
-  const counts: (number | null)[] = edges.map((edge) => (edge * 1000 < since ? null : 0))
+  const starts = edges.slice(0, -1)
+  const end = (edges.at(-1) ?? 0) * 1000
+  const counts: (number | null)[] = starts.map((start) => (start * 1000 < since ? null : 0))
   for (const { last_at_ms, count } of incidents) {
-    const at = edges.slice(0, -1).findLastIndex((edge) => edge * 1000 <= last_at_ms)
-    if (at >= 0) counts[at] = (counts[at] ?? 0) + count
+    const at = starts.findLastIndex((start) => start * 1000 <= last_at_ms)
+    if (at >= 0 && last_at_ms < end) counts[at] = (counts[at] ?? 0) + count
   }
-  if (counts.length > 1) counts[counts.length - 1] = counts[counts.length - 2] ?? 0
   return counts
 }
 

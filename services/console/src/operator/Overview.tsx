@@ -8,7 +8,7 @@ import { Page, Panel } from '../ui/Page'
 import { type Column, Rows } from '../ui/Rows'
 import { Facts, Stat, Stats } from '../ui/Stat'
 import { Empty, Loaded } from '../ui/State'
-import { Time } from '../ui/Time'
+import { Time, useNow } from '../ui/Time'
 import ui from '../ui/ui.module.css'
 import { usedColumns } from '../ui/usedColumns'
 import { Drain } from './Drain'
@@ -268,14 +268,49 @@ function FabricState({ pod: { fabric } }: { pod: OwnPod }) {
   return <Mark color={fabric.is_connected ? 'good' : 'bad'}>{fabric.state}</Mark>
 }
 
-function Gateway({ pod: { gateway }, refused }: { pod: OwnPod; refused: number }) {
+/** A gateway asks for the health of a pod every few seconds, and sends no clients to a pod that it cannot ask. */
+const GATEWAY_SILENT_MS = 60_000
+
+function GatewayState({ pod: { gateway_peers, health_checks } }: { pod: OwnPod }) {
+  const now = useNow()
+  const last = Math.max(0, ...[...gateway_peers, ...health_checks].map(({ last_at_ms }) => last_at_ms))
+  if (last === 0) return <Mark color="warn">no gateway has come yet</Mark>
+  if (now - last > GATEWAY_SILENT_MS)
+    return (
+      <Mark color="warn">
+        no gateway has come since <Time at={last} />
+      </Mark>
+    )
+  return <Mark color="good">a gateway is there</Mark>
+}
+
+function Gateway({ pod, refused }: { pod: OwnPod; refused: number }) {
+  const { gateway, gateway_peers, health_checks } = pod
   if (gateway.length === 0) return 'None: clients connect to this server directly.'
   return (
     <>
-      Expected at <span className="mono">{gateway.join(', ')}</span>.{' '}
+      <GatewayState pod={pod} />
       {refused > 0 && (
-        <Mark color="warn">{plural(refused, 'connection')} without a PROXY protocol header refused.</Mark>
+        <div>
+          <Mark color="warn">{plural(refused, 'connection')} without a PROXY protocol header refused</Mark>
+        </div>
       )}
+      {gateway_peers.map(({ address, accepted, refused: closed, last_at_ms }) => (
+        <div key={address}>
+          <span className="mono">{address}</span>: {plural(accepted, 'connection')}, the last{' '}
+          <Time at={last_at_ms} />
+          {closed > 0 && <Mark color="warn"> {count(closed)} refused: not in gateway_from</Mark>}
+        </div>
+      ))}
+      {health_checks.map(({ address, unhealthy, last_at_ms }) => (
+        <div key={address}>
+          <span className="mono">{address}</span> asks for the health, the last time <Time at={last_at_ms} />
+          {unhealthy > 0 && `; ${count(unhealthy)} times it was told to send nobody`}
+        </div>
+      ))}
+      <div>
+        Expected at <span className="mono">{gateway.join(', ')}</span>
+      </div>
     </>
   )
 }

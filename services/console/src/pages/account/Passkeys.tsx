@@ -2,7 +2,7 @@ import { Anchor, Button, Group, Modal, Text, TextInput } from '@mantine/core'
 import { useDisclosure } from '@mantine/hooks'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { type ReactNode, useState } from 'react'
-import { isRefused, useOnce } from '../../api/once'
+import { isLost, isRefused, useOnce } from '../../api/once'
 import {
   addPasskey,
   canUsePasskeys,
@@ -113,21 +113,22 @@ function Add({ onAdded, onCancel }: AddProps) {
   const [password, setPassword] = useState('')
   const [code, setCode] = useState('')
   const { hasPasskey, isReady } = useFactor()
-  const [unanswered, setUnanswered] = useState<NewPasskey | null>(null)
+  const [unsent, setUnsent] = useState<Unsent | null>(null)
   const send = useOnce(addPasskey)
   const add = async () => {
-    const passkey = unanswered ?? (await newPasskey(name, { password, code, hasPasskey }))
+    const passkey = unsent?.passkey ?? (await newPasskey(name, { password, code, hasPasskey }))
     try {
       return await send(passkey)
     } catch (error) {
-      setUnanswered(isRefused(error) ? null : passkey)
+      const mayBeAdded = isLost(error) || (unsent?.mayBeAdded ?? false)
+      setUnsent(isRefused(error) ? null : { passkey, mayBeAdded })
       throw error
     }
   }
   return (
     <Form
-      verb={unanswered ? 'Send again' : 'Add passkey'}
-      isDisabled={!unanswered && (name.trim() === '' || password === '' || !isReady(code))}
+      verb={unsent ? 'Send again' : 'Add passkey'}
+      isDisabled={!unsent && (name.trim() === '' || password === '' || !isReady(code))}
       act={add}
       onDone={({ recovery_codes }) => {
         done(
@@ -140,8 +141,8 @@ function Add({ onAdded, onCancel }: AddProps) {
       onCancel={onCancel}
     >
       {(wrong) =>
-        unanswered ? (
-          <Unanswered name={unanswered.name} />
+        unsent ? (
+          <SendAgain {...unsent} />
         ) : (
           <>
             <Name value={name} onChange={setName} error={wrong.name} />
@@ -154,11 +155,18 @@ function Add({ onAdded, onCancel }: AddProps) {
   )
 }
 
-const Unanswered = ({ name }: { name: string }) => (
+/** A passkey of the device that the server may not have. */
+interface Unsent {
+  passkey: NewPasskey
+  /** An answer was lost, so the server may have added the passkey. */
+  mayBeAdded: boolean
+}
+
+const SendAgain = ({ passkey: { name }, mayBeAdded }: Unsent) => (
   <Text size="sm">
-    Your device made the passkey {name}, but the answer of the server did not arrive. Send the passkey again:
-    the server adds it once, and its answer holds your recovery codes. If you cancel and the passkey is in the
-    list below, make new recovery codes under Second factor.
+    {mayBeAdded
+      ? `Your device made the passkey ${name}, but the answer of the server did not arrive. Send the passkey again: the server adds it once, and its answer holds your recovery codes. If you cancel and the passkey is in the list below, make new recovery codes under Second factor.`
+      : `Your device made the passkey ${name}, but the server has not added it, for the reason below. Send the passkey again when that is over. If you cancel, delete the passkey from your device.`}
   </Text>
 )
 

@@ -23,6 +23,9 @@ import { SessionDetails } from './SessionDetails'
 import { Trace } from './Trace'
 import { WhyNot } from './WhyNot'
 
+/** Between the heights with and without a connection, so that neither moves a narrow page far. */
+const CONNECTION_PX = 260
+
 const INCIDENTS_SHOWN = 50
 const FILTERS_SHOWN = 200
 
@@ -152,7 +155,7 @@ function Connection({ id }: { id: string }) {
           The broker has no connection with this client id. Its last refusal is explained below.
         </Empty>
       ) : (
-        <Loaded query={query} height={380}>
+        <Loaded query={query} height={CONNECTION_PX}>
           {(client) =>
             client && (
               <Facts

@@ -1,10 +1,8 @@
 import { Button, SegmentedControl } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
-import { useMemo } from 'react'
 import { useBroker } from '../../api/brokers'
 import { incidentsQuery } from '../../api/live'
-import { spanOf } from '../../api/usage'
 import { type Live, useLiveMetrics } from '../../charts/metrics'
 import { rates } from '../../charts/rates'
 import { count, si } from '../../lib/format'
@@ -14,7 +12,7 @@ import { Loaded } from '../../ui/State'
 import { useNow } from '../../ui/Time'
 import ui from '../../ui/ui.module.css'
 import { FirstRun } from './FirstRun'
-import { HistoryCharts } from './overview/HistoryCharts'
+import { HistoryCharts, type HistoryStep } from './overview/HistoryCharts'
 import { LastEvents } from './overview/LastEvents'
 import { LiveCharts } from './overview/LiveCharts'
 import { Reasons } from './overview/Reasons'
@@ -24,29 +22,28 @@ interface Range {
   label: string
   said: string
   seconds: number
-  /** Seen second by second while the page is open; the others come from what was metered. */
-  isLive: boolean
+  /** Of the stored history. Null: seen second by second while the page is open. */
+  step: HistoryStep | null
 }
 
 const RANGES: Range[] = [
-  { value: '1m', label: '1 min', said: 'the last minute', seconds: 60, isLive: true },
-  { value: '5m', label: '5 min', said: 'the last 5 minutes', seconds: 300, isLive: true },
-  { value: '30m', label: '30 min', said: 'the last 30 minutes', seconds: 1800, isLive: true },
-  { value: '24h', label: '24 h', said: 'the last 24 hours', seconds: 86_400, isLive: false },
-  { value: '7d', label: '7 d', said: 'the last 7 days', seconds: 7 * 86_400, isLive: false },
+  { value: '1m', label: '1 min', said: 'the last minute', seconds: 60, step: null },
+  { value: '5m', label: '5 min', said: 'the last 5 minutes', seconds: 300, step: null },
+  { value: '1h', label: '1 h', said: 'the last hour', seconds: 3600, step: 'minute' },
+  { value: '24h', label: '24 h', said: 'the last 24 hours', seconds: 86_400, step: 'ten_minutes' },
+  { value: '7d', label: '7 d', said: 'the last 7 days', seconds: 7 * 86_400, step: 'hour' },
   {
     value: '30d',
     label: '30 d',
     said: 'the last 7 days: incidents are kept no longer',
     seconds: 30 * 86_400,
-    isLive: false,
+    step: 'hour',
   },
 ]
 const [, FIVE_MINUTES] = RANGES
 /** The API keeps as many. */
 const INCIDENTS_MAX = 1000
 const INCIDENTS_MS = 10_000
-const HOUR_MS = 3_600_000
 
 /** What a broker does now, and what it did over minutes, hours and days. */
 export function Overview() {
@@ -56,8 +53,6 @@ export function Overview() {
   const live = useLiveMetrics(path)
   const now = useNow()
   const range = RANGES.find(({ value }) => value === asked) ?? (FIVE_MINUTES as Range)
-  const hour = Math.floor(now / HOUR_MS)
-  const span = useMemo(() => spanOf(range.value, hour * HOUR_MS), [range.value, hour])
   const incidents = useQuery({ ...incidentsQuery(path, {}, INCIDENTS_MAX), refetchInterval: INCIDENTS_MS })
   const limits = broker.limits.broker
   return (
@@ -84,10 +79,15 @@ export function Overview() {
           />
         }
       >
-        {range.isLive ? (
-          <LiveCharts live={live} seconds={range.seconds} limits={limits} />
+        {range.step ? (
+          <HistoryCharts
+            seconds={range.seconds}
+            step={range.step}
+            incidents={incidents.data?.items ?? []}
+            limits={limits}
+          />
         ) : (
-          <HistoryCharts span={span} incidents={incidents.data?.items ?? []} limits={limits} />
+          <LiveCharts live={live} seconds={range.seconds} limits={limits} />
         )}
       </Panel>
       <div className={`${ui.two} ${ui.twoBottom}`}>

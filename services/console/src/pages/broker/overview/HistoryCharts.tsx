@@ -1,56 +1,83 @@
 import { Text } from '@mantine/core'
-import { keepPreviousData, useQuery } from '@tanstack/react-query'
+import { useQuery } from '@tanstack/react-query'
 import { useBroker } from '../../../api/brokers'
+import type { Schemas } from '../../../api/client'
 import type { Incident } from '../../../api/live'
-import { type Span, usageQuery, type Window } from '../../../api/usage'
+import { metricsHistoryQuery } from '../../../api/metricsHistory'
 import { Chart } from '../../../charts/Chart'
 import classes from '../../../charts/chart.module.css'
-import { bytes, si } from '../../../lib/format'
-import {
-  averageConnections,
-  beginOf,
-  countsOf,
-  edgesOf,
-  INCIDENTS_KEPT_MS,
-  shownRange,
-  stepsOf,
-} from '../../../lib/history'
+import { DROP_REASONS, DROPS } from '../../../lib/drops'
+import { bytes, milliseconds, si } from '../../../lib/format'
+import { countsOf, INCIDENTS_KEPT_MS, seriesOf, shownRange } from '../../../lib/history'
 import { KIND_NAMES, KINDS } from '../../../lib/incidents'
 import { Loaded } from '../../../ui/State'
 import { useNow } from '../../../ui/Time'
 import type { ShownLimits } from './LiveCharts'
 
-const CHARTS_PX = 400
-const DASHES = [undefined, [6, 3], [2, 3], [8, 3, 2, 3], [12, 4]]
+/** Three rows of charts. */
+const CHARTS_PX = 620
+const DASHES = [undefined, [6, 3], [2, 3], [8, 3, 2, 3]]
+
+const STEPS = {
+  minute: 'a minute',
+  ten_minutes: 'in 10 minutes',
+  hour: 'an hour',
+  day: 'a day',
+}
+export type HistoryStep = keyof typeof STEPS
 
 interface HistoryChartsProps {
-  span: Span
+  seconds: number
+  step: HistoryStep
   incidents: Incident[]
   limits: ShownLimits | undefined
 }
 
-/** Hours or days of the past, from what the server has metered. */
-export function HistoryCharts({ span, incidents, limits }: HistoryChartsProps) {
+/** Hours or days of the past, from what the servers have stored each minute and each hour. */
+export function HistoryCharts(props: HistoryChartsProps) {
   const { path } = useBroker()
-  const query = useQuery({ ...usageQuery(path, span), placeholderData: keepPreviousData })
+  const query = useQuery(metricsHistoryQuery(path, props.seconds, props.step))
   return (
     <Loaded query={query} height={CHARTS_PX}>
-      {({ windows }) => <Charts windows={windows} span={span} incidents={incidents} limits={limits} />}
+      {(history) => <Charts {...props} history={history} />}
     </Loaded>
   )
 }
 
-function Charts({ windows, span, incidents, limits }: HistoryChartsProps & { windows: Window[] }) {
+interface ChartsProps extends HistoryChartsProps {
+  history: Schemas['MetricsHistory']
+}
+
+function Charts({ history, seconds, step, incidents, limits }: ChartsProps) {
   const { broker } = useBroker()
   const now = Math.floor(useNow() / 30_000) * 30_000
-  const since = beginOf(broker.created_at_ms, windows)
-  const times = edgesOf(windows, since, now)
-  const range = shownRange(span, since, now)
-  const every = span.step === 'hour' ? 'an hour' : 'a day'
-  const shared = { times, range, isStepped: true, sync: 'history' }
+  const asked = { from: now - seconds * 1000, to: now }
+  const measured = history.points.find(({ values }) => values)
+  // The broker of a server without accounts has no creation time (0).
+  const since = broker.created_at_ms || (measured?.from_ms ?? 0)
+  const { times, edges, of, perSecond } = seriesOf(history)
+  const shared = { times, range: shownRange(asked, since, now), sync: 'history' }
+  const kinds = KIND_NAMES.filter(
+    (kind) => kind !== 'messages_dropped' && incidents.some((one) => one.kind === kind),
+  )
+  const reasons = DROP_REASONS.filter((reason) =>
+    history.points.some(({ values }) => values && values.drops[reason] > 0),
+  )
   // Before that, nobody knows how many there were: a gap, and no zero.
   const incidentsSince = Math.max(since, now - INCIDENTS_KEPT_MS)
-  const seen = KIND_NAMES.filter((kind) => incidents.some((one) => one.kind === kind))
+  const refused = kinds.map((kind, at) => ({
+    label: KINDS[kind].label.toLowerCase(),
+    values: countsOf(
+      incidents.filter((one) => one.kind === kind),
+      edges,
+      incidentsSince,
+    ),
+    color: KINDS[kind].color,
+    dash: DASHES[at],
+  }))
+  const dropped = (reasons.length > 0 || refused.length > 0 ? reasons : DROP_REASONS.slice(0, 1)).map(
+    (reason) => ({ ...DROPS[reason], values: of(({ drops }) => drops[reason]) }),
+  )
   return (
     <>
       <div className={classes.grid}>
@@ -59,27 +86,18 @@ function Charts({ windows, span, incidents, limits }: HistoryChartsProps & { win
           title="Connections, on average"
           format={si}
           limit={limits?.connections}
-          series={[
-            {
-              label: 'connections',
-              values: stepsOf(windows, since, (used, window) => averageConnections(used, window, since, now)),
-              color: '--c1',
-            },
-          ]}
+          series={[{ label: 'connections', values: of(({ connections }) => connections), color: '--c1' }]}
         />
         <Chart
           {...shared}
-          title={`Messages ${every}`}
+          title="Messages a second"
           format={si}
+          limit={limits?.publishes_per_s}
           series={[
-            {
-              label: 'published',
-              values: stepsOf(windows, since, (used) => used.messages_in),
-              color: '--c1',
-            },
+            { label: 'published', values: perSecond(({ messages_in }) => messages_in), color: '--c1' },
             {
               label: 'delivered',
-              values: stepsOf(windows, since, (used) => used.messages_delivered),
+              values: perSecond(({ messages_out }) => messages_out),
               color: '--c2',
               dash: [6, 3],
             },
@@ -87,37 +105,40 @@ function Charts({ windows, span, incidents, limits }: HistoryChartsProps & { win
         />
         <Chart
           {...shared}
-          title={`Bytes ${every}`}
+          title="Bytes a second"
           format={bytes}
           series={[
-            { label: 'in', values: stepsOf(windows, since, (used) => used.bytes_in), color: '--c3' },
-            {
-              label: 'out',
-              values: stepsOf(windows, since, (used) => used.bytes_out),
-              color: '--c4',
-              dash: [6, 3],
-            },
+            { label: 'in', values: perSecond(({ bytes_in }) => bytes_in), color: '--c3' },
+            { label: 'out', values: perSecond(({ bytes_out }) => bytes_out), color: '--c4', dash: [6, 3] },
           ]}
         />
         <Chart
           {...shared}
-          title={`Refused and dropped ${every}${span.from < now - INCIDENTS_KEPT_MS ? ', last 7 days' : ''}`}
+          title="Time to PUBACK"
+          format={milliseconds}
+          series={[
+            { label: 'median', values: of(({ puback }) => puback?.p50_ms), color: '--c7' },
+            { label: '99 %', values: of(({ puback }) => puback?.p99_ms), color: '--c2', dash: [6, 3] },
+          ]}
+        />
+        <Chart
+          {...shared}
+          title="Backlog: stored messages"
           format={si}
-          series={(seen.length > 0 ? seen : (['messages_dropped'] as const)).map((kind, at) => ({
-            label: KINDS[kind].label.toLowerCase(),
-            values: countsOf(
-              incidents.filter((one) => one.kind === kind),
-              times,
-              incidentsSince,
-            ),
-            color: KINDS[kind].color,
-            dash: DASHES[at],
-          }))}
+          series={[{ label: 'stored', values: of(({ stored_messages }) => stored_messages), color: '--c6' }]}
+        />
+        <Chart
+          {...shared}
+          title={`Refused and dropped ${STEPS[step]}`}
+          format={si}
+          series={[...refused, ...dropped]}
+          isNamed={refused.length + reasons.length > 0}
         />
       </div>
       <Text size="xs" c="dimmed" mt="sm">
-        Messages are counted in units of 4 KiB, as usage is. Incidents are kept for seven days.
-        {since > span.from && ' The charts begin with the broker.'}
+        A gap: no client was connected and nothing was published, or no server measured.
+        {seconds * 1000 > INCIDENTS_KEPT_MS && ' Refusals are kept for seven days.'}
+        {since > asked.from && ' The charts begin with the broker.'}
       </Text>
     </>
   )

@@ -2,7 +2,8 @@ import { Chart } from '../../../charts/Chart'
 import classes from '../../../charts/chart.module.css'
 import type { Live } from '../../../charts/metrics'
 import { rates } from '../../../charts/rates'
-import { bytes, si } from '../../../lib/format'
+import { DROP_REASONS, DROPS } from '../../../lib/drops'
+import { bytes, milliseconds, si } from '../../../lib/format'
 
 /** Limits that a chart of the broker shows as a line. */
 export interface ShownLimits {
@@ -26,6 +27,8 @@ export function LiveCharts({ live, seconds, limits }: LiveChartsProps) {
   const times = samples.map((sample) => sample.at_ms / 1000)
   const rate = (counter: (sample: Live['samples'][number]) => number) => rates(samples, counter)
   const shared = { times, range }
+  const [first, last] = [samples[0], samples.at(-1)]
+  const reasons = DROP_REASONS.filter((reason) => first && last && last.drops[reason] !== first.drops[reason])
   return (
     <div className={classes.grid}>
       <Chart
@@ -63,9 +66,35 @@ export function LiveCharts({ live, seconds, limits }: LiveChartsProps) {
       />
       <Chart
         {...shared}
+        title="Time to PUBACK, of 2 minutes"
+        format={milliseconds}
+        series={[
+          { label: 'median', values: samples.map(({ puback }) => puback?.p50_ms ?? null), color: '--c7' },
+          {
+            label: '99 %',
+            values: samples.map(({ puback }) => puback?.p99_ms ?? null),
+            color: '--c2',
+            dash: [6, 3],
+          },
+        ]}
+      />
+      <Chart
+        {...shared}
+        title="Backlog: stored messages"
+        format={si}
+        series={[
+          { label: 'stored', values: samples.map(({ stored_messages }) => stored_messages), color: '--c6' },
+        ]}
+      />
+      <Chart
+        {...shared}
         title="Dropped messages a second"
         format={si}
-        series={[{ label: 'dropped', values: rate(({ dropped }) => dropped), color: '--c5' }]}
+        series={(reasons.length > 0 ? reasons : DROP_REASONS.slice(0, 1)).map((reason) => ({
+          ...DROPS[reason],
+          values: rate(({ drops }) => drops[reason]),
+        }))}
+        isNamed={reasons.length > 0}
       />
     </div>
   )

@@ -9,7 +9,6 @@ import {
   deadLettersQuery,
   deleteWebhook,
   removeDeadLetters,
-  retryDeadLetters,
   statusQuery,
   testWebhook,
   type Webhook,
@@ -24,11 +23,13 @@ import { type Column, Rows } from '../../../ui/Rows'
 import { Facts, Stat, Stats } from '../../../ui/Stat'
 import { Empty, Loaded } from '../../../ui/State'
 import { Time } from '../../../ui/Time'
+import { Deliveries } from './Deliveries'
 import { SigningKey } from './SigningKey'
+import { useRetry } from './useRetry'
 
 type Status = Schemas['WebhookStatus']
 
-/** How a webhook gets on, and what it has refused. */
+/** How a webhook gets on, its last requests, and the events that its service refused. */
 export function WebhookPage({ webhook, onEdit }: { webhook: Webhook; onEdit: () => void }) {
   const { path, can } = useBroker()
   const query = useQuery(statusQuery(path, webhook.name))
@@ -62,8 +63,9 @@ export function WebhookPage({ webhook, onEdit }: { webhook: Webhook; onEdit: () 
                 ]}
               />
             </Panel>
-            <SigningKey name={webhook.name} status={status} />
+            <Deliveries name={webhook.name} />
             <DeadLetters name={webhook.name} />
+            <SigningKey name={webhook.name} status={status} />
           </>
         )}
       </Loaded>
@@ -77,9 +79,7 @@ function Numbers({ status }: { status: Status }) {
     <>
       {failing_since_ms && last_failure && (
         <Alert color="red" variant="light" mb="md" title="Your service does not accept events">
-          {reasonSaid(last_failure.reason)}
-          {last_failure.status ? `, status ${last_failure.status}` : ''}. Failing since{' '}
-          <Time at={failing_since_ms} />
+          {reasonSaid(last_failure.reason)}. Failing since <Time at={failing_since_ms} />
           {next_attempt_at_ms && (
             <>
               , next attempt <Time at={next_attempt_at_ms} />
@@ -180,7 +180,7 @@ const columns: Column<DeadLetter>[] = [
     width: 'minmax(0, 1fr)',
     cell: ({ failure, is_retried }) => {
       if (is_retried) return 'is sent again'
-      return failure ? `${reasonSaid(failure.reason)}${failure.status ? ` ${failure.status}` : ''}` : '–'
+      return failure ? reasonSaid(failure.reason) : '–'
     },
   },
   {
@@ -202,14 +202,7 @@ function DeadLetters({ name }: { name: string }) {
     setOpen(null)
     void client.invalidateQueries({ queryKey: ['b', path.broker] })
   }
-  const retrying = useMutation({
-    mutationFn: (id: string | undefined) => retryDeadLetters(path, name, id),
-    onSuccess: () => {
-      done('The server sends the events again.')
-      again()
-    },
-    onError: failed,
-  })
+  const retrying = useRetry(name, () => setOpen(null))
   const items = query.data?.items ?? []
   const actions = can('access:write') && items.length > 0 && (
     <>
