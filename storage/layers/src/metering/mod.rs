@@ -19,6 +19,7 @@ pub use fold::{Fold, fold};
 pub use history::{
     DROP_REASONS, DropCause, LATENCY_BOUNDS_US, NewPoint, Point, Resolution, forget_history, history, stored,
 };
+pub(crate) use levels::change_messages;
 pub use levels::{Level, change};
 pub use presence::{BrokerActivity, live};
 pub use read::{Window, used};
