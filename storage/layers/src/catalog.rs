@@ -248,7 +248,7 @@ mod tests {
             Ok(())
         });
         let erased = || run(&database, async |tx| erase(tx, broker.id, 5).await);
-        assert_eq!([erased(), erased(), erased()], [5, 3, 0]);
+        assert_eq!([erased(), erased(), erased(), erased()], [5, 5, 3, 0]);
         run(&database, async |tx| forget(tx, broker.id));
         run(&database, async |tx| {
             assert_eq!(condemned(tx, 0, 9).await?, []);

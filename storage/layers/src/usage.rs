@@ -23,12 +23,10 @@ pub enum Counter {
     DroppedQueueMemory = 11,
     DroppedExpired = 12,
     DroppedPacketTooLarge = 13,
-    /// Messages in streams now; a message counts once for each filter.
-    StoredMessages = 14,
 }
 
 impl Counter {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 13] = [
         Self::TrimmedEntries,
         Self::TrimmedBytes,
         Self::MissedEntries,
@@ -42,19 +40,14 @@ impl Counter {
         Self::DroppedQueueMemory,
         Self::DroppedExpired,
         Self::DroppedPacketTooLarge,
-        Self::StoredMessages,
     ];
 }
 
 pub fn add(tx: &Transaction, broker: BrokerId, counter: Counter, added: u64) -> LayerResult<()> {
-    change(tx, broker, counter, added.cast_signed())
-}
-
-pub(crate) fn change(tx: &Transaction, broker: BrokerId, counter: Counter, more: i64) -> LayerResult<()> {
-    if more == 0 {
+    if added == 0 {
         return Ok(());
     }
-    Ok(tx.atomic_add(key(broker, counter), more)?)
+    Ok(tx.atomic_add(key(broker, counter), added.cast_signed())?)
 }
 
 /// A snapshot read.

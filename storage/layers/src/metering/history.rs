@@ -10,11 +10,10 @@ use millrace_storage::{KeyRange, RangeOptions, Read, Transaction};
 use super::levels::{self, Level};
 use crate::{
     BrokerId,
-    error::LayerResult,
+    error::{LayerError, LayerResult},
     limits::{HISTORY_HOURS_KEPT, HISTORY_MINUTES_KEPT},
     rows, tags,
     tuple::{Elements, Key},
-    usage::{self, Counter},
 };
 
 /// Upper bounds of the classes of latencies, microseconds: from a short turn of an event loop to a store that hardly
@@ -259,10 +258,11 @@ pub(super) async fn write(
 
 /// Messages in the streams of a broker and their bytes; a message counts once for each filter. A snapshot read.
 pub async fn stored(tx: &Transaction, broker: BrokerId) -> LayerResult<(u64, u64)> {
-    let level = rows::counter(tx, &levels::key(broker, Level::Bytes), Read::Snapshot).await?;
-    let messages = usage::get(tx, broker, Counter::StoredMessages).await?;
-    let of = |number: u64| number.cast_signed().max(0).cast_unsigned();
-    Ok((of(messages), of(level)))
+    let count = async |key| {
+        let count = rows::counter(tx, &key, Read::Snapshot).await?;
+        Ok::<_, LayerError>(count.cast_signed().max(0).cast_unsigned())
+    };
+    Ok((count(levels::messages(broker)).await?, count(levels::key(broker, Level::Bytes)).await?))
 }
 
 /// Removes points that are too old; whether there were any. Reads first, so that a broker without old points writes

@@ -56,6 +56,18 @@ pub fn change(tx: &Transaction, broker: BrokerId, level: Level, more: i64, at_ms
     add_to(tx, broker, window_ms, level.code(Part::Rest), more.wrapping_mul(level.ticks_left(at_ms)))
 }
 
+/// Number of the row that counts messages in streams; a message counts once for each filter. It is not billed, so it
+/// has no windows.
+const MESSAGES: u64 = 100;
+
+pub(crate) fn change_messages(tx: &Transaction, broker: BrokerId, more: i64) -> LayerResult<()> {
+    Ok(tx.atomic_add(messages(broker), more)?)
+}
+
+pub(super) fn messages(broker: BrokerId) -> Key {
+    Key::new(broker, tags::USAGE_LEVEL).uint(MESSAGES)
+}
+
 pub(super) fn key(broker: BrokerId, level: Level) -> Key {
     key_of(broker, level as u64)
 }

@@ -13,7 +13,6 @@ use crate::{
     metering::{self, Level},
     rows,
     tuple::Key,
-    usage::{self, Counter},
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +84,7 @@ impl Added {
         }
         let now_ms = tx.unix_ms();
         brokers.into_iter().try_for_each(|(broker, Totals { entries, bytes })| {
-            usage::change(tx, broker, Counter::StoredMessages, entries.cast_signed())?;
+            metering::change_messages(tx, broker, entries.cast_signed())?;
             metering::change(tx, broker, Level::Bytes, bytes.cast_signed(), now_ms)
         })
     }

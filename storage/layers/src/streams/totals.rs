@@ -9,7 +9,6 @@ use crate::{
     metering::{self, Level},
     rows, tags,
     tuple::{Elements, Key},
-    usage::{self, Counter},
 };
 
 /// Entries and the bytes of their bodies.
@@ -80,7 +79,7 @@ pub(super) fn remove(
         return Ok(());
     }
     tx.atomic_add(keys::totals(broker, stream), removed.packed().wrapping_neg())?;
-    usage::change(tx, broker, Counter::StoredMessages, removed.entries.cast_signed().wrapping_neg())?;
+    metering::change_messages(tx, broker, removed.entries.cast_signed().wrapping_neg())?;
     metering::change(tx, broker, Level::Bytes, removed.bytes.cast_signed().wrapping_neg(), tx.unix_ms())
 }
 
