@@ -17,7 +17,9 @@ use super::accounts::{person_of, shown as shown_person};
 use super::by_secret::{self, BySecret, Place};
 use super::change::Change;
 use super::check::{Fields, room};
-use super::{Caller, Control, Error, Once, Page, PageRequest, Permission, Result, Role, authorise, members};
+use super::{
+    Caller, Control, Error, Once, Page, PageRequest, Permission, Result, Role, authorise, members, operator,
+};
 use crate::limits::{INVITATION_MS, INVITATIONS_MAX};
 use crate::secret::{Hash, Purpose, Secret};
 
@@ -196,6 +198,7 @@ pub(super) async fn take(change: &Change, hash: &Hash, user: Uuid) -> Result<Uui
     let tx = &change.tx;
     let email = shown_person(tx, user).await?.and_then(|user| user.email);
     let (organisation, record) = find(tx, hash, email.as_deref(), change.now_ms).await?;
+    operator::is_open(tx, organisation, Read::Serializable).await?;
     members::add(change, organisation, user, record.shown.role).await?;
     let details = json!({ "invitation": record.shown.email, "role": record.shown.role });
     change.audit(organisation, "invitation.accept", &user.to_string(), details)?;

@@ -140,7 +140,8 @@ impl Control {
             for part in others.chain([&part]) {
                 bytes += bytes_of(part)?;
             }
-            if bytes > P::BYTES_MAX {
+            let before = old.as_ref().map(|old| bytes_of(&old.value)).transpose()?.unwrap_or(0);
+            if bytes > P::BYTES_MAX && bytes_of(&part)? > before {
                 let what = format!(
                     "all parts of this kind ({}) of a broker have at most {} bytes together, as JSON",
                     P::KIND,

@@ -82,7 +82,7 @@ impl Core {
         let connection = &self.connections[slot as usize];
         // The gateway's connections have the names of brokers, and TLS that a page cannot fake.
         let is_loopback = connection.origin.is_none()
-            && connection.stream.local_addr().is_ok_and(|address| address.ip().is_loopback());
+            && connection.stream.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback());
         let parsed = handshake::parse(bytes, head_bytes_max, &self.process.config.ws_origins, is_loopback);
         let (response, head_len) = match parsed {
             Ok(None) => return Some(0),

@@ -38,7 +38,7 @@ pub(crate) fn start(
 ) -> std::io::Result<bool> {
     let has_pages = operator.is_some() && console::has_operator_pages();
     let shared = Shared { health: Health::of(running), running: Arc::clone(running), http, telemetry };
-    let is_loopback = listener.local_addr()?.ip().is_loopback();
+    let is_loopback = listener.local_addr()?.ip().to_canonical().is_loopback();
     let mut app = Router::new()
         .route("/healthz", get(health))
         .route("/metrics", get(metrics).layer(from_fn_with_state(is_loopback, own_name)))

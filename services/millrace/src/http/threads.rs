@@ -1,6 +1,7 @@
 //! Runs the API on threads of its own, so that pages and `/healthz` never wait for it. The thread of the HTTP port
 //! still reads the requests and writes the answers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -11,11 +12,11 @@ use axum::response::Response;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use crate::limits::STREAM_STALL_MAX;
+use crate::limits::{CHANGES_MAX, STREAM_STALL_MAX};
 
 /// Ends the task when its client has left.
 struct AbortOnDrop(AbortHandle);
@@ -26,17 +27,38 @@ impl Drop for AbortOnDrop {
     }
 }
 
-pub(super) fn on(threads: &Handle, router: Router) -> Router {
-    router.layer(from_fn_with_state(threads.clone(), run))
+#[derive(Clone)]
+struct Threads {
+    handle: Handle,
+    /// Room for changes, which outlive the connections that bound other requests.
+    changes: Arc<Semaphore>,
 }
 
-async fn run(State(threads): State<Handle>, request: Request, next: Next) -> Response {
-    let is_read = request.method().is_safe();
-    let asked = threads.spawn(next.run(request));
-    // A change goes on without its client, because it may have several steps: its audit entry and its mails must not depend on
-    // whether somebody waits for the answer.
-    let _ends_with_its_client = is_read.then(|| AbortOnDrop(asked.abort_handle()));
-    match asked.await {
+pub(super) fn on(threads: &Handle, router: Router) -> Router {
+    let threads = Threads { handle: threads.clone(), changes: Arc::new(Semaphore::new(CHANGES_MAX)) };
+    router.layer(from_fn_with_state(threads, run))
+}
+
+async fn run(
+    State(Threads { handle: threads, changes }): State<Threads>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let asked = if request.method().is_safe() {
+        let asked = threads.spawn(next.run(request));
+        let _ends_with_its_client = AbortOnDrop(asked.abort_handle());
+        asked.await
+    } else {
+        // A change goes on without its client, because it may have several steps: its audit entry and its mails must not depend on
+        // whether somebody waits for the answer.
+        let Ok(place) = changes.try_acquire_owned() else { return millrace_control::unanswered().await };
+        let asked = threads.spawn(async move {
+            let _until_it_ends = place;
+            next.run(request).await
+        });
+        asked.await
+    };
+    match asked {
         Ok(response) if response.body().size_hint().exact().is_none() => {
             streamed(&threads, response, STREAM_STALL_MAX)
         }
@@ -70,8 +92,6 @@ fn streamed(threads: &Handle, response: Response, stall_max: Duration) -> Respon
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use axum::body::to_bytes;
     use axum::http::{Method, StatusCode};
     use axum::routing::{any, get};

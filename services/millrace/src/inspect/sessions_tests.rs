@@ -52,18 +52,20 @@ fn what_waits_is_counted_up_to_a_limit() {
     let place = place(folder.path(), None);
     let stream = subscribed(&place.layers, "c", "a");
     let body = Bytes::from_static(b"12345");
-    place
-        .run(|tx| {
-            let (stream, body) = ([stream], &body);
+    let (half, all) = (WAITING_MAX as u16 / 2, WAITING_MAX as u16);
+    for numbers in [0..=half, half + 1..=all] {
+        let appended = place.run(|tx| {
+            let (stream, body, numbers) = ([stream], &body, numbers.clone());
             async move {
-                for number in 0..=WAITING_MAX as u16 {
+                for number in numbers {
                     let publish = streams::NewEntry { place: number, now_ms: 5, body };
                     streams::append(&tx, 1, &stream, publish)?;
                 }
                 Ok(())
             }
-        })
-        .unwrap();
+        });
+        appended.unwrap();
+    }
     let request = Request::ShowSession { broker: "default".into(), client_id: "c".into() };
     let [Row::SessionDetails(details)] = &rows(&place, &request).unwrap()[..] else { panic!() };
     let session = &details.session;

@@ -201,8 +201,13 @@ impl Login {
     /// environment.
     pub(super) fn find(args: &ApiArgs) -> Result<Self, Failure> {
         let profiles = File::find()?.read()?;
-        let stored = profiles.chosen(args.profile.as_deref()).map(|name| profiles.get(&name)).transpose()?;
         let has_profile = args.profile.is_some();
+        let is_complete = ["MILLRACE_URL", "MILLRACE_ORGANISATION", "MILLRACE_TOKEN"]
+            .iter()
+            .all(|name| variable(name).is_some());
+        // The environment goes before a profile that it names.
+        let chosen = profiles.chosen(args.profile.as_deref()).filter(|_| has_profile || !is_complete);
+        let stored = chosen.map(|name| profiles.get(&name)).transpose()?;
         let given = |flag: &Option<String>, name, stored: Option<&String>| {
             let set = || variable(name).filter(|_| !has_profile);
             flag.clone().or_else(set).or_else(|| stored.cloned())

@@ -73,7 +73,7 @@ fn is_loopback_name(host: &[u8]) -> bool {
     let Ok(host) = std::str::from_utf8(host) else { return false };
     let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     host.eq_ignore_ascii_case("localhost")
-        || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+        || address.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 fn without_port(authority: &[u8]) -> &[u8] {

@@ -19,8 +19,8 @@ pub use fold::{Fold, fold};
 pub use history::{
     DROP_REASONS, DropCause, LATENCY_BOUNDS_US, NewPoint, Point, Resolution, forget_history, history, stored,
 };
-pub(crate) use levels::{change_messages, change_will_bytes};
 pub use levels::{Held, Level, change, held};
+pub(crate) use levels::{change_messages, change_will_bytes};
 pub use presence::{BrokerActivity, live};
 pub use read::{Window, used};
 

@@ -86,8 +86,14 @@ impl Cell {
             self.settling.store(store.is_flushing(), Ordering::Relaxed);
         }
         let settling = self.settling.load(Ordering::Relaxed);
+        if store.is_open_full()
+            && !store.is_behind()
+            && let Err(error) = store.start_flush()
+        {
+            return Readiness::Failed(error);
+        }
         match room {
-            _ if settling || store.is_behind() => Readiness::Behind,
+            _ if settling || store.is_behind() || store.is_open_full() => Readiness::Behind,
             Room::Cleanup(error) | Room::None(error) => match self.space.make_room(store, self.version()) {
                 Ok(()) => Readiness::Low(error),
                 Err(error) => Readiness::Failed(error),

@@ -42,7 +42,7 @@ pub(super) const UNMERGED: u8 = 8;
 /// Unmerged new tables at which commits wait. fjall makes writers sleep at 30.
 const UNMERGED_MAX: usize = 24;
 
-/// Full memory tables' worth of writes in the open one at which commits wait. fjall's threads seal it, so it grows while all of
+/// Full memory tables' worth of writes in the open one at which the commit thread seals it. fjall's threads do it earlier, unless all of
 /// them make or merge tables on a slow disk.
 const OPEN_MAX: u64 = 2;
 
@@ -166,9 +166,13 @@ impl Store {
     }
 
     pub(super) fn is_behind(&self) -> bool {
-        self.keys.sealed_memtable_count() > SEALED_MAX
-            || self.keys.l0_table_count() > UNMERGED_MAX
-            || self.keys.tree.active_memtable().size() > self.memtable_bytes.saturating_mul(OPEN_MAX)
+        self.keys.sealed_memtable_count() > SEALED_MAX || self.keys.l0_table_count() > UNMERGED_MAX
+    }
+
+    /// The open memtable must be sealed with [`Store::start_flush`]. fjall does it only after a write, and not after reading the journal
+    /// of a process before, so nobody else may do it.
+    pub(super) fn is_open_full(&self) -> bool {
+        self.keys.tree.active_memtable().size() > self.memtable_bytes.saturating_mul(OPEN_MAX)
     }
 
     pub(super) fn start_flush(&self) -> Result<(), StoreError> {
@@ -259,20 +263,27 @@ fn reason_of(error: &fjall::Error) -> String {
 mod tests {
     use super::*;
 
+    fn write(store: &Store, version: StoreVersion) {
+        let value = Some(Bytes::from(vec![0; 700 << 10]));
+        store
+            .apply(version, vec![Write { key: Bytes::from(version.to_be_bytes().to_vec()), value }])
+            .unwrap();
+    }
+
     #[test]
-    fn commits_wait_while_no_thread_is_free_to_seal_the_open_memtable() {
+    fn an_open_memtable_that_no_thread_seals_is_noticed_and_sealed() {
         let folder = tempfile::tempdir().unwrap();
         let options = Options { memtable_bytes: 1 << 20, ..Options::default() };
         let store = Store::open_with(folder.path(), &options, 0).unwrap();
-        let write = |version: StoreVersion| {
-            let value = Some(Bytes::from(vec![0; 700 << 10]));
-            store
-                .apply(version, vec![Write { key: Bytes::from(version.to_be_bytes().to_vec()), value }])
-                .unwrap();
-        };
-        (1..=2).for_each(write);
-        assert!(!store.is_behind());
-        (3..=4).for_each(write);
-        assert!(store.is_behind());
+        (1..=2).for_each(|version| write(&store, version));
+        assert!(!store.is_open_full());
+        (3..=4).for_each(|version| write(&store, version));
+        assert!(store.is_open_full());
+        drop(store);
+        // Also after a restart, which reads all of the journal into the open memtable.
+        let store = Store::open_with(folder.path(), &options, 0).unwrap();
+        assert!(store.is_open_full());
+        store.start_flush().unwrap();
+        assert!(!store.is_open_full() && store.is_flushing());
     }
 }
