@@ -280,6 +280,7 @@ fn the_history_of_a_broker_is_the_sum_of_what_its_pods_counted() {
         let message = take(&mut reader);
         acknowledge(&mut reader, &message);
     }
+    take(&mut reader);
     reader.ping();
     drop(reader);
     drop(pods);
