@@ -206,7 +206,7 @@ impl Session {
         self.outbox.as_ref().map_or(0, |outbox| outbox.queue_bytes())
     }
 
-    /// Packet ids of the client's QoS 2 messages that await PUBREL and are not in the store; a detach stores them.
+    /// Packet ids of the client's QoS 2 messages that await PUBREL, without the ids that the store has already.
     pub fn received_unkept(&self) -> impl Iterator<Item = PacketId> {
         self.inbound.not_stored()
     }
