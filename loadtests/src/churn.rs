@@ -2,7 +2,7 @@
 //! brokers differ in the first, and the second is mostly the kernel's.
 
 use crate::broker::Broker;
-use crate::crowd::{Crowd, Errand, Limits};
+use crate::crowd::{Crowd, Limits, VisitPlan};
 use crate::failure::{Failure, Outcome};
 use crate::link::Link;
 use crate::meter::Measurement;
@@ -23,7 +23,7 @@ pub(crate) fn run(case: Case, settings: &Settings, broker: &Broker) -> Outcome<R
     let crowd = Crowd {
         broker: broker.address,
         population: Population::new(settings.connects, 1),
-        errand: Errand { clean_session: true, stays: true, ..Errand::default() },
+        plan: VisitPlan { clean_session: true, stays: true, ..VisitPlan::default() },
         credentials: settings.credentials()?,
         at_once: settings.window.unwrap_or(CONCURRENT),
         limits: Limits::new(settings.seconds, settings.timeout, settings.seconds + settings.timeout),

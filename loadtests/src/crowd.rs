@@ -19,7 +19,7 @@ use crate::population::Population;
 use crate::procfs;
 use crate::receipts::Faults;
 use crate::settings::{Credentials, Settings};
-pub(crate) use crate::visit::Errand;
+pub(crate) use crate::visit::VisitPlan;
 use crate::visit::{Step, Visit};
 
 const EVENTS_PER_TURN: usize = 1024;
@@ -61,7 +61,7 @@ impl Limits {
 pub(crate) struct Crowd {
     pub(crate) broker: SocketAddr,
     pub(crate) population: Population,
-    pub(crate) errand: Errand,
+    pub(crate) plan: VisitPlan,
     pub(crate) credentials: Credentials,
     pub(crate) at_once: u32,
     pub(crate) limits: Limits,
@@ -81,23 +81,23 @@ pub(crate) struct Attendance {
 impl Population {
     /// Each session connects, subscribes and disconnects.
     pub(crate) fn make(&self, settings: &Settings, broker: &Broker) -> Outcome<Attendance> {
-        self.visit(Errand { subscribe: true, ..Errand::default() }, settings, broker)
+        self.visit(VisitPlan { subscribe: true, ..VisitPlan::default() }, settings, broker)
     }
 
     /// For a broker that goes on running.
     pub(crate) fn end(&self, settings: &Settings, broker: &Broker) -> Outcome<()> {
         if broker.stays() {
-            self.visit(Errand { clean_session: true, ..Errand::default() }, settings, broker)?;
+            self.visit(VisitPlan { clean_session: true, ..VisitPlan::default() }, settings, broker)?;
         }
         Ok(())
     }
 
     /// Every session visits once, many at the same time.
-    pub(crate) fn visit(&self, errand: Errand, settings: &Settings, broker: &Broker) -> Outcome<Attendance> {
+    pub(crate) fn visit(&self, plan: VisitPlan, settings: &Settings, broker: &Broker) -> Outcome<Attendance> {
         let crowd = Crowd {
             broker: broker.address,
             population: *self,
-            errand,
+            plan,
             credentials: Credentials::default(),
             at_once: settings.window.unwrap_or(AT_ONCE),
             limits: Limits::new(settings.seconds_max, settings.timeout, settings.population_quiet_seconds()),
@@ -127,11 +127,10 @@ impl Crowd {
         Ok(gathering.attendance)
     }
 
-    fn hello(&self, session: u32) -> Vec<u8> {
+    fn first_packets(&self, session: u32) -> Vec<u8> {
         let client_id = self.population.client_id(session);
-        let mut bytes =
-            packet::connect_as(&client_id, self.errand.clean_session, self.credentials.of(session));
-        if self.errand.subscribe {
+        let mut bytes = packet::connect_as(&client_id, self.plan.clean_session, self.credentials.of(session));
+        if self.plan.subscribe {
             // A client need not wait for CONNACK (section 3.1.4 of the standard).
             let filter = self.population.topic(self.population.group_of(session));
             bytes.extend_from_slice(&packet::subscribe(1, &filter, 1));
@@ -216,14 +215,14 @@ impl Gathering<'_> {
         self.progress_ns = self.now_ns;
         let crowd = self.crowd;
         let session = visit.session;
-        let hello = || crowd.hello(session);
+        let first_packets = || crowd.first_packets(session);
         let knocked = !visit.is_connected();
-        let step = visit.advance(event, &crowd.errand, hello, &mut self.buffer, self.now_ns);
-        if knocked && (visit.is_connected() || step != Step::GoesOn) {
+        let step = visit.advance(event, &crowd.plan, first_packets, &mut self.buffer, self.now_ns);
+        if knocked && (visit.is_connected() || step != Step::Continues) {
             self.knocking -= 1;
         }
         match step {
-            Step::GoesOn => self.places[place] = Some(visit),
+            Step::Continues => self.places[place] = Some(visit),
             step => {
                 self.free.push(place);
                 self.end(visit, step == Step::Done);
@@ -234,16 +233,15 @@ impl Gathering<'_> {
     fn end(&mut self, mut visit: Visit, done: bool) {
         let attendance = &mut self.attendance;
         attendance.delivered += u64::from(visit.delivered());
-        attendance.faults.add(visit.faults(&self.crowd.errand));
+        attendance.faults.add(visit.faults(&self.crowd.plan));
         if let Some(latency_ns) = visit.latency_ns() {
             attendance.latency.record(latency_ns);
         }
         // The slot's next visit must not get later events of a link that stays.
-        let kept =
-            !self.crowd.errand.stays || self.poll.registry().deregister(&mut visit.link.stream).is_ok();
+        let kept = !self.crowd.plan.stays || self.poll.registry().deregister(&mut visit.link.stream).is_ok();
         if done && kept {
             attendance.done += 1;
-            if self.crowd.errand.stays {
+            if self.crowd.plan.stays {
                 attendance.staying.push(visit.link);
             }
         } else {

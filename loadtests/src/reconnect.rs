@@ -3,7 +3,7 @@
 
 use crate::broker::Broker;
 use crate::churn::{CONCURRENT, leave};
-use crate::crowd::{Crowd, Errand, Limits};
+use crate::crowd::{Crowd, Limits, VisitPlan};
 use crate::failure::{Failure, Outcome};
 use crate::meter::Measurement;
 use crate::population::Population;
@@ -30,7 +30,7 @@ pub(crate) fn run(case: Case, sessions: u32, settings: &Settings, broker: &Broke
     let crowd = Crowd {
         broker: broker.address,
         population,
-        errand: Errand { resumes: true, stays: true, ..Errand::default() },
+        plan: VisitPlan { resumes: true, stays: true, ..VisitPlan::default() },
         credentials: Credentials::default(),
         at_once: settings.window.unwrap_or(CONCURRENT),
         limits: Limits::new(settings.seconds_max, settings.timeout, settings.population_quiet_seconds()),

@@ -1,7 +1,7 @@
 //! `resume`: very many persistent sessions return to a backlog each; every message is checked.
 
 use crate::broker::Broker;
-use crate::crowd::Errand;
+use crate::crowd::VisitPlan;
 use crate::failure::{Failure, Outcome};
 use crate::meter::Measurement;
 use crate::population::{Filling, Population};
@@ -31,13 +31,13 @@ pub(crate) fn run(case: Case, sessions: u32, settings: &Settings, broker: &Broke
     let memory_before = broker.settled_memory();
     broker.reset_peak();
     let meter = Measurement::start_with(broker, memory_before)?;
-    let errand = Errand {
+    let plan = VisitPlan {
         resumes: true,
         backlog: settings.backlog,
         payload_bytes: settings.payload_bytes as usize,
-        ..Errand::default()
+        ..VisitPlan::default()
     };
-    let back = population.visit(errand, settings, broker)?;
+    let back = population.visit(plan, settings, broker)?;
     let cost = meter.stop_at_rest()?;
     population.end(settings, broker)?;
 

@@ -1,5 +1,5 @@
-//! Makes the table of `docs/settings.md` from the definition of the command line. `MILLRACE_README=write cargo test
-//! -p millrace` writes it.
+//! Checks that `docs/settings.md` agrees with the command line: its table lists every setting, and its example is accepted.
+//! `MILLRACE_README=write cargo test -p millrace readme` writes the table into the page.
 
 use crate::args::serve_command;
 
@@ -11,18 +11,19 @@ fn table() -> String {
     let mut table = String::from("| setting | value | default | what for |\n|---|---|---|---|\n");
     for argument in serve_command().get_arguments() {
         let name = argument.get_id().as_str();
-        if matches!(name, "config" | "help" | "version") {
+        let is_setting = !matches!(name, "config" | "help" | "version");
+        if !is_setting {
             continue;
         }
         let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
-        // The description has a default that depends on other settings.
-        let (help, depends) = match help.split_once(" [default: ") {
+        // A default that depends on other settings is not known to clap; the help text ends with it instead.
+        let (help, dependent_default) = match help.split_once(" [default: ") {
             Some((help, default)) => (help.to_owned(), default.trim_end_matches(['.', ']']).to_owned()),
             None => (help, String::new()),
         };
         let default: Vec<_> =
             argument.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
-        let default = if default.is_empty() { depends } else { format!("`{}`", default.join(",")) };
+        let default = if default.is_empty() { dependent_default } else { format!("`{}`", default.join(",")) };
         let value = argument.get_value_names().unwrap_or_default().join(" ").to_lowercase();
         let help = help.replace('|', "\\|");
         table += &format!("| `{name}` | {value} | {default} | {help} |\n");

@@ -1,4 +1,5 @@
-//! A session: the state that survives a network connection (MQTT 5.0 section 4.1).
+//! A session: the state that survives a network connection (MQTT 5.0 section 4.1). `delivery.rs` queues and sends the session's
+//! messages; this file has the subscriptions, the will, and what the caller stores, restores or gives to other sessions.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::{Delivery, Message, Place, Seconds};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientSubscription {
     pub options: SubscribeOptions,
-    /// 0 for none.
+    /// Subscription Identifier; 0 without one.
     pub identifier: u32,
 }
 
@@ -30,15 +31,15 @@ pub struct Session {
     pub expiry_s: u32,
     pub will: Option<Box<SessionWill>>,
     subscriptions: Option<Box<Subscriptions>>,
-    /// The store has the session and its messages, so a QoS 2 packet id must be stored before it is used, see
-    /// [`Session::take_reserved`]. The queue is not limited here, because the caller reads the store only as fast as the client
-    /// takes messages.
+    /// The store has the session, so a packet id must be stored before a QoS 2 message is sent with it, see
+    /// [`Session::take_reserved`]. The queue's limits hold only for QoS 0, because the caller reads other messages from the store
+    /// only as fast as the client takes them.
     pub is_stored: bool,
     pub(crate) inbound: Inbound,
     pub(crate) outbox: Option<Box<Outbox>>,
 }
 
-/// The hash is seeded, because clients choose filters.
+/// Clients choose the filters, so the hash is seeded: otherwise a client could choose filters that collide.
 type Subscriptions = HashMap<Box<str>, ClientSubscription, foldhash::fast::RandomState>;
 
 impl Session {
@@ -60,7 +61,7 @@ impl Session {
         &self.client_id
     }
 
-    /// The key is the whole filter, share name included. True when it is new.
+    /// Adds or replaces the subscription of a filter with its `$share/name/`; true when the filter is new to the session.
     pub fn subscribe(&mut self, filter: &str, subscription: ClientSubscription) -> bool {
         self.subscriptions.get_or_insert_default().insert(filter.into(), subscription).is_none()
     }
@@ -73,7 +74,6 @@ impl Session {
         self.subscriptions.as_ref()?.get(filter)
     }
 
-    /// Filters include share names; the order is arbitrary.
     pub fn subscriptions(&self) -> impl Iterator<Item = (&str, &ClientSubscription)> {
         self.subscriptions
             .iter()
@@ -85,28 +85,28 @@ impl Session {
         self.subscriptions.as_ref().map_or(0, |all| all.len())
     }
 
-    /// Excludes unacknowledged messages.
+    /// Number of queued messages, which have no packet id yet.
     pub fn waiting(&self) -> usize {
         self.outbox.as_ref().map_or(0, |outbox| outbox.queue_len())
     }
 
-    /// Messages sent and not acknowledged on the present connection.
+    /// Number of messages sent on the present connection that count against the client's Receive Maximum.
     pub fn unacknowledged(&self) -> usize {
         self.outbox.as_ref().map_or(0, |outbox| outbox.window())
     }
 
-    /// Retained messages wait to be sent; live messages are queued after them.
+    /// True while retained messages wait to be sent; live messages are queued after them.
     pub fn is_replaying(&self) -> bool {
         self.outbox.as_ref().is_some_and(|outbox| outbox.replays() > 0)
     }
 
-    /// Opens a replay point for retained messages after the present queue. Later messages wait until [`Session::end_replay`]. The
-    /// caller looks up the retained messages only as the client takes them, because they can be many.
+    /// Adds a replay point at the end of the queue: [`Session::pump`] stops there until [`Session::end_replay`]. Meanwhile the caller
+    /// inserts retained messages, which can be many, so it looks them up only as the client takes them.
     pub fn begin_replay(&mut self) {
         self.outbox().open_replay();
     }
 
-    /// [`Session::pump`] has reached a replay point: call [`Session::replay`] next.
+    /// True when [`Session::pump`] has reached a replay point: call [`Session::replay`] or [`Session::end_replay`] next.
     pub fn wants_replay(&self) -> bool {
         self.outbox.as_ref().is_some_and(|outbox| outbox.is_at_replay())
     }
@@ -120,16 +120,17 @@ impl Session {
         self.outbox().close_replay();
     }
 
+    /// A new QoS 1 or 2 message must be queued, because earlier messages are not sent yet.
     pub fn has_backlog(&self) -> bool {
         self.outbox.as_ref().is_some_and(|outbox| !outbox.is_caught_up())
     }
 
-    /// The QoS 2 id is between PUBLISH and PUBREL.
+    /// True from the client's QoS 2 PUBLISH with this packet id until the server's PUBCOMP.
     pub fn is_receiving(&self, id: PacketId) -> bool {
         self.inbound.get(id).is_some()
     }
 
-    /// [`Session::pump`] then sends unacknowledged messages again.
+    /// Begins a new connection, on which [`Session::pump`] sends the unacknowledged messages again.
     //= [MQTT-3.1.2-5] v5
     //= [MQTT-3.1.2-4] v3.1.1
     pub fn resume(&mut self) {
@@ -138,7 +139,8 @@ impl Session {
         }
     }
 
-    /// The messages in flight must be in the order of their packet ids; the received ids are of QoS 2.
+    /// Makes a session from stored state: `in_flight` in the order in which the packet ids were assigned, and in `received` the ids
+    /// of the client's QoS 2 messages without PUBREL.
     pub fn restored(
         client_id: Arc<str>,
         in_flight: Vec<(PacketId, InFlight)>,
@@ -154,8 +156,8 @@ impl Session {
         session
     }
 
-    /// QoS 2 packet ids that the caller of a stored session must store; then [`Session::confirm`] lets [`Session::pump`] send the
-    /// messages.
+    /// Returns new QoS 2 packet ids and their messages, which [`Session::pump`] sends after the caller has stored the ids and called
+    /// [`Session::confirm`] for each.
     //= [MQTT-4.3.3-2] v5
     pub fn take_reserved(&mut self) -> Vec<(PacketId, Entry)> {
         self.outbox.as_mut().map_or_else(Vec::new, |outbox| outbox.take_reserved())
@@ -171,7 +173,8 @@ impl Session {
         }
     }
 
-    /// Unacknowledged messages in the order of sending, then messages that were never sent.
+    /// Returns the unacknowledged messages in the order of sending, and apart from them the messages that were never sent: first
+    /// those with a reserved packet id, then the queue.
     pub fn in_flight(&self) -> (Vec<(PacketId, InFlight)>, Vec<&Entry>) {
         let Some(outbox) = &self.outbox else { return (Vec::new(), Vec::new()) };
         let (sent, mut unsent) = outbox.in_flight();
@@ -179,7 +182,7 @@ impl Session {
         (sent, unsent)
     }
 
-    /// Unacknowledged messages, sent or queued.
+    /// Messages that the client has not acknowledged by PUBACK or PUBREC: first those with a packet id, then the queue.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.outbox.iter().flat_map(|outbox| outbox.entries())
     }
@@ -192,7 +195,7 @@ impl Session {
         self.outbox.as_ref().and_then(|outbox| outbox.place_of(id))
     }
 
-    /// Removes messages from the end of the queue until `unwanted` returns false.
+    /// Removes messages from the end of the queue while `unwanted` returns true.
     pub fn cut_queue(&mut self, unwanted: impl Fn(&Entry) -> bool) {
         if let Some(outbox) = &mut self.outbox {
             outbox.cut_queue(unwanted);
@@ -203,18 +206,19 @@ impl Session {
         self.outbox.as_ref().map_or(0, |outbox| outbox.queue_bytes())
     }
 
-    /// QoS 2 packet ids of received messages that the store does not have.
+    /// Packet ids of the client's QoS 2 messages that await PUBREL, without the ids that the store has already.
     pub fn received_unkept(&self) -> impl Iterator<Item = PacketId> {
         self.inbound.not_stored()
     }
 
-    /// Records that a QoS 2 message of the client and its packet id are stored. False when the client has abandoned the id
-    /// meanwhile.
+    /// Records that the store has a QoS 2 message of the client and also its packet id. False when the client has released the id
+    /// meanwhile, so that the caller must delete the id from the store.
     pub fn keep_received(&mut self, id: PacketId) -> bool {
         self.inbound.receive(id, true)
     }
 
-    /// Records, without a connection, that a QoS 2 message of the client was stored or refused.
+    /// Records, without an answer to the client, that the store has a QoS 2 message but not its packet id, or that the server has
+    /// refused the message.
     pub fn received(&mut self, id: PacketId, stored: bool) {
         if stored {
             self.inbound.receive(id, false);
@@ -223,22 +227,24 @@ impl Session {
         }
     }
 
-    /// The messages are for other members of the groups.
+    /// Removes and returns the queued messages of shared subscriptions, which other members get while this client is offline.
     pub fn take_shared(&mut self) -> Vec<Entry> {
         self.outbox.as_mut().map_or_else(Vec::new, |outbox| outbox.take_waiting(|entry| entry.shared != 0))
     }
 
-    /// Returns the messages for other members of its shared subscriptions, in order, and the settled ones as
-    /// [`Session::take_settled`] does.
+    /// Ends the session, and returns the messages that other members of its shared subscriptions must get, in order, and the
+    /// result of [`Session::take_settled`].
     pub fn into_legacy(self) -> (Vec<Entry>, Vec<(u64, Place)>) {
         self.outbox.map_or_else(Default::default, |outbox| outbox.into_legacy())
     }
 
-    /// Subscription and position of shared messages that the client has acknowledged since the last call.
+    /// Returns subscription and position of each shared message that no other member must get: acknowledged, sent with QoS 0, or
+    /// dropped since the last call.
     pub fn take_settled(&mut self) -> Vec<(u64, Place)> {
         self.outbox.as_mut().map_or_else(Vec::new, |outbox| outbox.take_settled())
     }
 
+    /// When to publish the will of a connection that ended at `ended`: after its delay, but not later than the session's end.
     pub fn will_due(&self, ended: Seconds) -> Option<Seconds> {
         let will = self.will.as_ref()?;
         //= [MQTT-3.1.3-9] v5
@@ -249,7 +255,7 @@ impl Session {
         self.outbox.get_or_insert_default()
     }
 
-    /// Frees memory that an idle session does not need. Call it occasionally, not for every message.
+    /// Frees the outbox of an idle session; not for every message, because the next message allocates a new outbox.
     pub fn shrink(&mut self) {
         // The outbox holds the next packet id, which can restart at 1 once no message is unacknowledged.
         if self.outbox.as_ref().is_some_and(|outbox| outbox.is_idle()) {

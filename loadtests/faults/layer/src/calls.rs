@@ -7,7 +7,7 @@ use libc::{iovec, mode_t, off_t, size_t, ssize_t, timespec};
 use millrace_faults::control::Field;
 use millrace_faults::log::RecordKind;
 
-use crate::recorder::{Recorder, Tracked, forget, recorder, tracked};
+use crate::recorder::{Recorder, Tracked, recorder, tracked, untrack};
 use crate::system::{self, call, fail};
 
 const NANOS: i64 = 1_000_000_000;
@@ -25,14 +25,14 @@ unsafe fn open_in(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t
     let open = || unsafe { call!(SYS_openat, folder, path, flags, mode) };
     let Some(recorder) = recorder() else { return int(open()) };
     // Only these change anything, and another call may wait long, such as for the other end of a pipe.
-    let _order = (flags & (libc::O_CREAT | libc::O_TRUNC) != 0).then(|| recorder.order());
+    let _order = (flags & (libc::O_CREAT | libc::O_TRUNC) != 0).then(|| recorder.lock_order());
     let is_new = flags & libc::O_CREAT != 0 && !system::exists(folder, path);
     let fd = int(open());
     if fd < 0 {
         return fd;
     }
-    forget(fd);
-    if let Some(Tracked { inode, is_folder: false }) = recorder.follow(fd) {
+    untrack(fd);
+    if let Some(Tracked { inode, is_folder: false }) = recorder.track(fd) {
         if is_new || flags & libc::O_TMPFILE == libc::O_TMPFILE {
             recorder.record(RecordKind::Create, inode, 0, &[]);
         } else if flags & libc::O_TRUNC != 0 {
@@ -54,7 +54,7 @@ fn write_to(fd: c_int, bytes: &[u8], offset: Option<u64>) -> ssize_t {
         }
     };
     let (Some(file), Some(recorder)) = (tracked(fd), recorder()) else { return ssize(write(bytes)) };
-    let _order = recorder.order();
+    let _order = recorder.lock_order();
     let bytes = match recorder.panel.admit(bytes.len()) {
         Ok(fits) => &bytes[..fits],
         Err(errno) => return ssize(fail(errno)),
@@ -93,15 +93,15 @@ fn sync(fd: c_int, number: c_long) -> c_int {
         // SAFETY: both calls have no pointers.
         return int(unsafe { libc::syscall(number, fd) });
     };
-    let begun = recorder.order();
+    let begun = recorder.lock_order();
     if file.is_folder {
-        recorder.record_names(fd, file.inode);
+        recorder.record_folder_names(fd, file.inode);
     }
     let log_bytes = recorder.log_bytes();
     let fails = recorder.panel.sync_fails();
     drop(begun);
     recorder.panel.take_time();
-    let _order = recorder.order();
+    let _order = recorder.lock_order();
     if fails {
         recorder.record(RecordKind::Lost, file.inode, log_bytes, &[]);
         return int(fail(libc::EIO));
@@ -116,7 +116,7 @@ fn resize(fd: c_int, length: off_t) -> c_int {
     // SAFETY: it has no pointers.
     let resize = || unsafe { call!(SYS_ftruncate, fd, length) };
     let (Some(file), Some(recorder)) = (tracked(fd), recorder()) else { return int(resize()) };
-    let _order = recorder.order();
+    let _order = recorder.lock_order();
     // A hole takes no space.
     if let Err(errno) = recorder.panel.admit(0) {
         return int(fail(errno));
@@ -133,14 +133,14 @@ unsafe fn make_folder(folder: c_int, path: *const c_char, mode: mode_t) -> c_int
     let result = int(unsafe { call!(SYS_mkdirat, folder, path, mode) });
     if let (0, Some(recorder)) = (result, recorder()) {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
-        let _order = recorder.order();
+        let _order = recorder.lock_order();
         // SAFETY: the caller's arguments, and a file that is closed once.
         unsafe {
             let fd = int(call!(SYS_openat, folder, path, flags));
-            if let Some(made) = recorder.follow(fd) {
+            if let Some(made) = recorder.track(fd) {
                 recorder.record(RecordKind::CreateFolder, made.inode, 0, &[]);
             }
-            forget(fd);
+            untrack(fd);
             call!(SYS_close, fd);
         }
     }
@@ -149,7 +149,7 @@ unsafe fn make_folder(folder: c_int, path: *const c_char, mode: mode_t) -> c_int
 
 fn duplicated(fd: c_int, second: c_int) -> c_int {
     if let (Some(recorder), true) = (recorder(), second >= 0) {
-        recorder.copy(fd, second);
+        recorder.track_duplicate(fd, second);
     }
     second
 }
@@ -205,7 +205,7 @@ replace! {
         open_in(libc::AT_FDCWD, path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode)
     }
     fn close(fd: c_int) -> c_int {
-        forget(fd);
+        untrack(fd);
         int(call!(SYS_close, fd))
     }
     fn dup(fd: c_int) -> c_int { duplicated(fd, int(call!(SYS_dup, fd))) }

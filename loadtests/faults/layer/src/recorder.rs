@@ -1,4 +1,5 @@
-//! Which open files are on the disk, and the log of what happens to them.
+//! Tracks which file descriptors of the program belong to the folder under test (`FAULTS_ROOT`), and appends what the
+//! program does to these files and folders to the log (`FAULTS_LOG`).
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,20 +11,20 @@ use millrace_faults::log::{RecordHeader, RecordKind};
 use crate::panel::Panel;
 use crate::system::{self, call};
 
-/// Files with higher numbers are not followed; [`Field::Blind`] says so.
-const FDS: usize = 1 << 16;
-const PATH_BYTES: usize = 4_096;
-const NAMES_BYTES: usize = 64 * 1024;
-const FOLDER: u64 = 1 << 63;
+/// Descriptors from this number on are not tracked: [`Field::Blind`] then says that the log is incomplete.
+const FDS_MAX: usize = 1 << 16;
+const PATH_MAX: usize = 4_096;
+const GETDENTS_BYTES: usize = 64 * 1024;
+const FOLDER_BIT: u64 = 1 << 63;
 
-/// By number of the open file: inode number, with [`FOLDER`] for a folder; 0 is not on the disk.
-static OPEN: [AtomicU64; FDS] = [const { AtomicU64::new(0) }; FDS];
+/// For each descriptor the inode number of its file, with [`FOLDER_BIT`] for a folder; 0 when the file is not tracked.
+static INODES: [AtomicU64; FDS_MAX] = [const { AtomicU64::new(0) }; FDS_MAX];
 
 pub(crate) struct Recorder {
     root: &'static [u8],
     pub(crate) panel: Panel,
     log: Option<c_int>,
-    /// A call and its record happen under it, so that the log has the order of the calls.
+    /// Locked while a file is changed and the change is recorded, so that the log has the order of the changes.
     order: Mutex<()>,
 }
 
@@ -33,20 +34,20 @@ pub(crate) struct Tracked {
     pub(crate) is_folder: bool,
 }
 
-/// `None` in a program that was started without a disk.
+/// `None` in a program that was started without `FAULTS_ROOT` or `FAULTS_CONTROL`: its calls go straight to the kernel.
 pub(crate) fn recorder() -> Option<&'static Recorder> {
     static RECORDER: OnceLock<Option<Recorder>> = OnceLock::new();
     RECORDER.get_or_init(Recorder::start).as_ref()
 }
 
 pub(crate) fn tracked(fd: c_int) -> Option<Tracked> {
-    let number = OPEN.get(usize::try_from(fd).ok()?)?.load(Relaxed);
-    (number != 0).then_some(Tracked { inode: number & !FOLDER, is_folder: number & FOLDER != 0 })
+    let inode = INODES.get(usize::try_from(fd).ok()?)?.load(Relaxed);
+    (inode != 0).then_some(Tracked { inode: inode & !FOLDER_BIT, is_folder: inode & FOLDER_BIT != 0 })
 }
 
-pub(crate) fn forget(fd: c_int) {
-    if let Some(open) = usize::try_from(fd).ok().and_then(|at| OPEN.get(at)) {
-        open.store(0, Relaxed);
+pub(crate) fn untrack(fd: c_int) {
+    if let Some(inode) = usize::try_from(fd).ok().and_then(|at| INODES.get(at)) {
+        inode.store(0, Relaxed);
     }
 }
 
@@ -60,31 +61,32 @@ impl Recorder {
         Some(Self { root, panel, log, order: Mutex::new(()) })
     }
 
-    pub(crate) fn order(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn lock_order(&self) -> MutexGuard<'_, ()> {
         self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn follow(&self, fd: c_int) -> Option<Tracked> {
-        let mut path = [0; PATH_BYTES];
+    /// Tracks a descriptor whose path is the folder under test or below that folder.
+    pub(crate) fn track(&self, fd: c_int) -> Option<Tracked> {
+        let mut path = [0; PATH_MAX];
         let length = system::path_of(fd, &mut path);
         let below = path[..length].strip_prefix(self.root)?;
         if !(below.is_empty() || below.starts_with(b"/")) {
             return None;
         }
         let (inode, is_folder) = system::identity(fd)?;
-        match OPEN.get(usize::try_from(fd).ok()?) {
-            Some(open) => open.store(inode | if is_folder { FOLDER } else { 0 }, Relaxed),
+        match INODES.get(usize::try_from(fd).ok()?) {
+            Some(tracked) => tracked.store(inode | if is_folder { FOLDER_BIT } else { 0 }, Relaxed),
             None => drop(self.panel.count(Field::Blind)),
         }
         Some(Tracked { inode, is_folder })
     }
 
-    pub(crate) fn copy(&self, fd: c_int, second: c_int) {
-        let (Ok(fd), Ok(second)) = (usize::try_from(fd), usize::try_from(second)) else { return };
-        let number = OPEN.get(fd).map_or(0, |open| open.load(Relaxed));
-        match OPEN.get(second) {
-            Some(open) => open.store(number, Relaxed),
-            None if number != 0 => drop(self.panel.count(Field::Blind)),
+    pub(crate) fn track_duplicate(&self, fd: c_int, duplicate: c_int) {
+        let (Ok(fd), Ok(duplicate)) = (usize::try_from(fd), usize::try_from(duplicate)) else { return };
+        let inode = INODES.get(fd).map_or(0, |inode| inode.load(Relaxed));
+        match INODES.get(duplicate) {
+            Some(tracked) => tracked.store(inode, Relaxed),
+            None if inode != 0 => drop(self.panel.count(Field::Blind)),
             None => {}
         }
     }
@@ -102,9 +104,9 @@ impl Recorder {
         }
     }
 
-    pub(crate) fn record_names(&self, fd: c_int, inode: u64) {
+    pub(crate) fn record_folder_names(&self, fd: c_int, inode: u64) {
         let mut names = Vec::new();
-        let mut part = [0_u8; NAMES_BYTES];
+        let mut part = [0_u8; GETDENTS_BYTES];
         system::position(fd, 0, libc::SEEK_SET);
         loop {
             // SAFETY: the kernel writes at most the given length.

@@ -1,9 +1,10 @@
-//! Relations of topic filters: whether one matches everything that another matches, and whether they have a topic in common.
+//! Compares the topic filter of an access rule with a filter or topic of a client: [`covers`] is whether the rule matches every
+//! topic that the client's filter matches, [`overlaps`] whether both filters match some topic.
 //!
-//! The filter of a rule may contain the placeholders `%c` (client id) and `%u` (user name) within its levels. They are compared
-//! in place, without allocation. Both filters must be valid, the second one without share name.
+//! The rule may contain the placeholders `%c` (client id) and `%u` (user name), which are compared with their values in place,
+//! without allocation. Both filters must be valid, and the client's filter must not have its `$share/name/`.
 
-/// Values of the placeholders, without `/`, `+` and `#`.
+/// Values of the placeholders that a rule uses must not contain `/`, `+` or `#`; `Compiled::reach` decides such rules itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Values<'a> {
     pub(super) client_id: &'a str,
@@ -11,16 +12,16 @@ pub(super) struct Values<'a> {
 }
 
 pub(super) fn covers(rule: &str, filter: &str, values: Values<'_>) -> bool {
-    if apart_by_dollar(rule, filter) {
+    if is_disjoint_by_dollar(rule, filter) {
         return false;
     }
-    let mut levels = unrolled(filter).split('/');
+    let mut levels = without_empty_topic(filter).split('/');
     for level in rule.split('/') {
         match (level, levels.next()) {
             ("#", _) => return true,
             (_, None | Some("#")) => return false,
             ("+", Some(_)) => {}
-            (level, Some(other)) if equal(level, other, values) => {}
+            (level, Some(other)) if is_same_level(level, other, values) => {}
             _ => return false,
         }
     }
@@ -28,22 +29,23 @@ pub(super) fn covers(rule: &str, filter: &str, values: Values<'_>) -> bool {
 }
 
 pub(super) fn overlaps(rule: &str, filter: &str, values: Values<'_>) -> bool {
-    if apart_by_dollar(rule, filter) {
+    if is_disjoint_by_dollar(rule, filter) {
         return false;
     }
-    let (mut ours, mut theirs) = (unrolled(rule).split('/'), unrolled(filter).split('/'));
+    let mut rule_levels = without_empty_topic(rule).split('/');
+    let mut filter_levels = without_empty_topic(filter).split('/');
     loop {
-        match (ours.next(), theirs.next()) {
+        match (rule_levels.next(), filter_levels.next()) {
             (Some("#"), _) | (_, Some("#")) | (None, None) => return true,
             (Some("+"), Some(_)) | (Some(_), Some("+")) => {}
-            (Some(level), Some(other)) if equal(level, other, values) => {}
+            (Some(level), Some(other)) if is_same_level(level, other, values) => {}
             _ => return false,
         }
     }
 }
 
-/// An equivalent filter that spells out the levels which `#` needs at least, because no topic is empty.
-fn unrolled(filter: &str) -> &str {
+/// Returns an equivalent filter with `+` for the level that `#` must match in these two filters, because no topic is empty.
+fn without_empty_topic(filter: &str) -> &str {
     match filter {
         "#" => "+/#",
         "/#" => "/+/#",
@@ -51,22 +53,22 @@ fn unrolled(filter: &str) -> &str {
     }
 }
 
-/// No topic is common to two filters when one starts with `$` and the other with a wildcard.
-fn apart_by_dollar(a: &str, b: &str) -> bool {
+/// A filter that begins with a wildcard matches no topic that begins with `$`, so these filters have no topic in common.
+fn is_disjoint_by_dollar(a: &str, b: &str) -> bool {
     //= [MQTT-4.7.2-1] v5 v3.1.1
     let (wild, dollar) = (|f: &str| f.starts_with(['+', '#']), |f: &str| f.starts_with('$'));
     wild(a) && dollar(b) || dollar(a) && wild(b)
 }
 
-fn equal(level: &str, other: &str, values: Values<'_>) -> bool {
-    let Some((plain, after)) = level.split_once('%') else { return level == other };
-    let Some(other) = other.strip_prefix(plain) else { return false };
+fn is_same_level(level: &str, other: &str, values: Values<'_>) -> bool {
+    let Some((literal, after)) = level.split_once('%') else { return level == other };
+    let Some(other) = other.strip_prefix(literal) else { return false };
     let (value, after) = match after.as_bytes().first() {
         Some(b'c') => (values.client_id, &after[1..]),
         Some(b'u') => (values.user, &after[1..]),
         _ => ("%", after),
     };
-    other.strip_prefix(value).is_some_and(|other| equal(after, other, values))
+    other.strip_prefix(value).is_some_and(|other| is_same_level(after, other, values))
 }
 
 #[cfg(test)]
@@ -91,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    const NOBODY: Values<'_> = Values { client_id: "c1", user: "bob" };
+    const BOB: Values<'_> = Values { client_id: "c1", user: "bob" };
 
     /// All topics of up to four levels; the filters below have up to three, so a level is left for `#`. The
     /// level `z` is in no filter: only a wildcard can match it.
@@ -160,8 +162,8 @@ mod tests {
             ("100%", "100%", true, true),
             ("%d", "%d", true, true),
         ] {
-            assert_eq!(covers(rule, filter, NOBODY), cover, "{rule} covers {filter}");
-            assert_eq!(overlaps(rule, filter, NOBODY), overlap, "{rule} overlaps {filter}");
+            assert_eq!(covers(rule, filter, BOB), cover, "{rule} covers {filter}");
+            assert_eq!(overlaps(rule, filter, BOB), overlap, "{rule} overlaps {filter}");
         }
     }
 
@@ -175,8 +177,8 @@ mod tests {
                 let both = || ours.iter().zip(theirs);
                 let cover = both().all(|(ours, theirs)| *ours || !theirs);
                 let overlap = both().any(|(ours, theirs)| *ours && *theirs);
-                assert_eq!(covers(rule, filter, NOBODY), cover, "{rule} covers {filter}");
-                assert_eq!(overlaps(rule, filter, NOBODY), overlap, "{rule} overlaps {filter}");
+                assert_eq!(covers(rule, filter, BOB), cover, "{rule} covers {filter}");
+                assert_eq!(overlaps(rule, filter, BOB), overlap, "{rule} overlaps {filter}");
             }
         }
     }
@@ -191,8 +193,8 @@ mod tests {
             let end = |levels: &[String], hash| levels.join("/") + if hash { "/#" } else { "" };
             let (rule, filter) = (end(&rule, hash[0]), end(&filter, hash[1]));
             let plain = rule.replace("%c", "c1").replace("%u", "bob");
-            prop_assert_eq!(covers(&rule, &filter, NOBODY), covers(&plain, &filter, NOBODY));
-            prop_assert_eq!(overlaps(&rule, &filter, NOBODY), overlaps(&plain, &filter, NOBODY));
+            prop_assert_eq!(covers(&rule, &filter, BOB), covers(&plain, &filter, BOB));
+            prop_assert_eq!(overlaps(&rule, &filter, BOB), overlaps(&plain, &filter, BOB));
         }
 
         #[test]
@@ -201,8 +203,8 @@ mod tests {
             topic in "(a|b|\\$a|)(/(a|b|)){0,6}",
         ) {
             prop_assume!(!topic.is_empty() && !filter.is_empty());
-            prop_assert_eq!(covers(&filter, &topic, NOBODY), matches(&filter, &topic));
-            prop_assert_eq!(overlaps(&filter, &topic, NOBODY), matches(&filter, &topic));
+            prop_assert_eq!(covers(&filter, &topic, BOB), matches(&filter, &topic));
+            prop_assert_eq!(overlaps(&filter, &topic, BOB), matches(&filter, &topic));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The tasks of the fabric's thread.
+//! Runs the connection to NATS on the fabric's thread: `joining` subscribes and passes received messages to the core, `sending`
+//! publishes the frames of the outbox, and `keeping` runs the timers and handles changes of the connection.
 
 mod joining;
 mod keeping;
@@ -12,7 +13,7 @@ use tokio::time::{Duration, timeout};
 
 use crate::shared::Shared;
 
-/// Returns the reason when the fabric ended by itself.
+/// Runs until the user stops the fabric, or until a task fails: the error is the reason. Then sends what is still queued.
 pub(crate) async fn run(
     shared: &Arc<Shared>,
     servers: Vec<ServerAddr>,
@@ -29,33 +30,33 @@ pub(crate) async fn run(
     };
     if shared.link.is_connected() {
         let stop_ms = shared.limits.stop_ms.into();
-        // The task continues at its present point, because it may hold a batch that the NATS client had no room for.
+        // The same future of `sending` sends the rest, because it may hold a batch that the NATS client had no room for.
         shared.last.notify_one();
-        let last = async {
+        let send_rest = async {
             tokio::select! {
                 _ = sending => {}
                 () = shared.link.until(false) => {}
             }
         };
-        // Messages that could not be sent by then are lost.
-        let _ = timeout(Duration::from_millis(stop_ms), last).await;
+        // Messages that are not sent within `stop_ms` are lost.
+        let _ = timeout(Duration::from_millis(stop_ms), send_rest).await;
     }
     ended
 }
 
-/// Returns at once: the connection is made in the background.
+/// Returns before NATS answers: the client connects in the background, and asks `shared.link` for the server of each attempt.
 async fn connect(
     shared: &Arc<Shared>,
     servers: Vec<ServerAddr>,
     options: ConnectOptions,
 ) -> Result<Client, async_nats::ConnectError> {
-    let (events, choices) = (shared.link.clone(), shared.link.clone());
+    let (on_event, on_reconnect) = (shared.link.clone(), shared.link.clone());
     options
         .event_callback(move |event| {
-            events.event(&event);
+            on_event.event(&event);
             std::future::ready(())
         })
-        .reconnect_to_server_callback(move |pool, _| std::future::ready(choices.choose(&pool)))
+        .reconnect_to_server_callback(move |pool, _| std::future::ready(on_reconnect.choose(&pool)))
         .connect(servers)
         .await
 }

@@ -1,10 +1,12 @@
-//! Sessions: owner, epoch, expiry, cursor, and the will of the connection.
+//! Persistent sessions in the store: a record with owner, epoch and expiry, a cursor (the position up to which the
+//! client has acknowledged all messages), and the will of the connection. A will that a function returns fires, so
+//! the caller must publish it in the same transaction.
 //!
-//! Every [`attach`] gives the session a new epoch, which its owner shows to [`fence`] before it writes. `fence` reads
-//! the record serializably, so a replaced owner writes nothing more, even if it is replaced at this moment.
+//! Every [`attach`] gives the session a new epoch, which the owner passes to [`fence`] in each transaction that
+//! writes the session. `fence` reads the record serializably, so a transaction of a replaced owner fails or conflicts.
 //!
-//! The cursor has a row of its own: checkpoints come often, and must not conflict with other transactions of the
-//! owner, which all read the record.
+//! The cursor has a row of its own, so that the frequent [`checkpoint`]s do not conflict with the owner's other
+//! transactions, which all read the record.
 
 mod attach;
 mod end;

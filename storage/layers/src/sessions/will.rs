@@ -1,5 +1,5 @@
-//! The will of a session's connection, stored with the connection so that it fires after a pod's death. The transaction
-//! that publishes the will also removes it, so that it fires once.
+//! The will of a session's connection, stored when the client connects, so that it fires even if the pod dies. The
+//! transaction that deletes a will to fire it must also publish its body, so that the will fires exactly once.
 
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{Read, Transaction};
@@ -17,17 +17,18 @@ use crate::{
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingWill {
-    /// From the connection's end.
+    /// Seconds from the connection's end until the will fires.
     pub delay_s: u32,
     pub body: Bytes,
 }
 
 impl PendingWill {
-    fn bytes(&self) -> i64 {
+    fn body_bytes(&self) -> i64 {
         i64::try_from(self.body.len()).unwrap_or(i64::MAX)
     }
 
-    /// Fires at the latest with the session's end.
+    /// Unix milliseconds at which the will of a detached session fires: after its delay, or when the session expires,
+    /// if that is earlier.
     pub(super) fn fires_at_ms(&self, record: &Record) -> u64 {
         let delay_ms = u64::from(self.delay_s) * 1_000;
         let at_ms = record.detached_at_ms.saturating_add(delay_ms);
@@ -39,16 +40,13 @@ pub(super) async fn set(tx: &Transaction, id: SessionId<'_>, will: &PendingWill)
     let mut value = Vec::with_capacity(4 + will.body.len());
     value.put_u32(will.delay_s);
     value.put_slice(&will.body);
-    metering::change_will_bytes(tx, id.broker, will.bytes())?;
+    metering::change_will_bytes(tx, id.broker, will.body_bytes())?;
     blob(id).set(tx, &value.into()).await
 }
 
-/// The bytes of a session's will in [`metering::Held::will_bytes`]; 0 without a will.
-///
-/// # Errors
-/// The store's.
+/// Returns the bytes that a session's will adds to [`metering::Held::will_bytes`]; 0 without a will.
 pub async fn will_bytes(tx: &Transaction, id: SessionId<'_>, record: &Record) -> LayerResult<u64> {
-    Ok(get(tx, id, record).await?.map_or(0, |will| will.bytes().cast_unsigned()))
+    Ok(get(tx, id, record).await?.map_or(0, |will| will.body_bytes().cast_unsigned()))
 }
 
 pub(super) async fn get(
@@ -63,7 +61,7 @@ pub(super) async fn get(
     Ok(Some(PendingWill { delay_s: body.try_get_u32()?, body }))
 }
 
-/// Also removes its due time.
+/// Deletes the will, and also its row in [`due`] if the session is detached.
 pub(super) async fn clear(
     tx: &Transaction,
     id: SessionId<'_>,
@@ -73,11 +71,11 @@ pub(super) async fn clear(
     if record.is_detached() {
         due::cancel(tx, &Due::new(id, DueKind::Will, will.fires_at_ms(record)))?;
     }
-    metering::change_will_bytes(tx, id.broker, -will.bytes())?;
+    metering::change_will_bytes(tx, id.broker, -will.body_bytes())?;
     blob(id).clear(tx).await
 }
 
-/// The session ends, so the will fires now.
+/// Deletes the will of a session that ends, and returns its body, because the will then fires whatever its delay is.
 pub(super) async fn take(tx: &Transaction, id: SessionId<'_>, record: &Record) -> LayerResult<Option<Bytes>> {
     let Some(will) = get(tx, id, record).await? else { return Ok(None) };
     clear(tx, id, record, &will).await?;

@@ -1,4 +1,5 @@
-//! Removes filters that a race left without subscribers.
+//! Removes filters that still have a stream although all subscribers have left: many left at the same time, and each
+//! saw the others as remaining subscribers (see `members.rs`).
 
 use bytes::Buf;
 use millrace_storage::{RangeOptions, Read, Transaction, after};
@@ -16,11 +17,12 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SweptFilters {
     pub removed: usize,
-    /// The next step begins after it; `None` at the end.
+    /// The last stream that was checked, for `from` of the next [`sweep`]; `None` when no stream is left to check.
     pub next: Option<StreamId>,
 }
 
-/// Reads up to `limit` streams after `from` and removes those without subscribers.
+/// Checks up to `limit` streams with ids after `from` in a snapshot, which conflicts with no join or leave, and removes
+/// those whose number of subscribers is still 0 in a serializable read.
 pub async fn sweep(
     tx: &Transaction,
     broker: BrokerId,
@@ -36,7 +38,7 @@ pub async fn sweep(
     let mut swept = SweptFilters::default();
     for mut row in page.items {
         let stream = Elements::after(&prefix, &row.key)?.uint()?;
-        if row.value.try_get_i64_le()? <= 0 && remove(tx, broker, stream).await? {
+        if row.value.try_get_i64_le()? <= 0 && remove_if_unused(tx, broker, stream).await? {
             swept.removed += 1;
         }
         swept.next = page.more.then_some(stream);
@@ -44,7 +46,7 @@ pub async fn sweep(
     Ok(swept)
 }
 
-async fn remove(tx: &Transaction, broker: BrokerId, stream: StreamId) -> LayerResult<bool> {
+async fn remove_if_unused(tx: &Transaction, broker: BrokerId, stream: StreamId) -> LayerResult<bool> {
     let key = members::count_key(broker, stream);
     if rows::counter(tx, &key, Read::Serializable).await?.cast_signed() > 0 {
         return Ok(false);
