@@ -1,3 +1,5 @@
+//! Hands the result of a commit from an engine to the submitter, through a callback or a future.
+
 use std::{
     future::Future,
     pin::{Pin, pin},
@@ -9,13 +11,14 @@ use std::{
 
 use crate::{clock::instant, error::StoreError, version::Committed};
 
-/// An engine completes it once, when the commit is decided; dropping it reports [`StoreError::CommitUnknown`].
+/// Reports the result of one commit, once; a completion that is dropped before reports [`StoreError::CommitUnknown`].
 pub struct Completion(Option<Callback>);
 
 type Callback = Box<dyn FnOnce(Result<Committed, StoreError>) + Send>;
 
 impl Completion {
-    /// Calls `callback` on the engine's thread, so the callback must be short and must not block.
+    /// Calls `callback` on the thread that completes or drops this completion: an engine's thread, or the submitting thread before
+    /// its call returns. The callback must be short and must not block.
     pub fn call(callback: impl FnOnce(Result<Committed, StoreError>) + Send + 'static) -> Self {
         Self(Some(Box::new(callback)))
     }
@@ -55,7 +58,7 @@ fn finish(state: &Mutex<State>, result: Result<Committed, StoreError>) {
     }
 }
 
-/// The future of a submitted commit. Dropping it loses only the result: the commit goes on.
+/// The result of a submitted commit, which goes on if this future is dropped.
 #[must_use = "the result of a commit decides what may be acknowledged"]
 pub struct Commit(Arc<Mutex<State>>);
 
@@ -85,7 +88,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs a future on this thread until it is done: for tests, tools and threads without an executor.
+/// Blocks this thread until the future is done, for tests, tools and threads without an executor.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);
@@ -98,7 +101,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// As [`block_on`], but for at most `wait`; the caller may poll an unfinished future again.
+/// As [`block_on`], but returns `None` after `wait`; the future can then be polled again.
 pub fn block_on_for<F: Future>(mut future: Pin<&mut F>, wait: Duration) -> Option<F::Output> {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);

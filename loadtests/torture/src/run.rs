@@ -1,4 +1,5 @@
-//! A run: kills the server, starts it again, lets the clients reconnect, and lets them finish at the end.
+//! A run: starts the server and the clients, kills and restarts the server again and again, lets the clients finish, and has the
+//! checker judge the recorded history.
 
 use std::process::Command;
 use std::time::Duration;
@@ -17,33 +18,30 @@ use crate::stage::{Phase, Stage};
 use millrace_torture::checker::{self, CheckRule, Verdict};
 use millrace_torture::history::{End, Event, History};
 
-/// Longest wait for the sockets before the clients' plans are checked, ms.
+/// Longest wait for the sockets before every client acts again, ms.
 const TURN_MS: u64 = 5;
 const EVENTS_MAX: usize = 256;
 /// Time between all clients being connected and the kill, ms.
 const KILL_AFTER_MS: std::ops::Range<u64> = 50..1_500;
-/// One kill in this many comes while the clients reconnect, this soon after the start.
+/// After one restart in this many, the next kill comes so soon (ms) that it hits reconnecting clients.
 const HASTY_EVERY: u32 = 8;
 const HASTY_MS: std::ops::Range<u64> = 0..40;
-/// About the duration of a kill with its restart, ms. Subscriptions that begin during the run are planned with it.
+/// Estimated time between two kills, ms, which spreads late subscriptions over the run.
 const ROUND_MS: u64 = 1_000;
 const CONNECT_MS_MAX: u64 = 30_000;
-/// Time in which the sockets of a killed server must end, ms.
-const DEATH_MS_MAX: u64 = 5_000;
-/// Time in which a connection that was taken over, or that sent DISCONNECT, must be closed, ms.
+const SOCKETS_END_MS_MAX: u64 = 5_000;
+/// Time in which the server must close a connection that was taken over, ms; after a DISCONNECT it may take longer.
 const GHOST_MS_MAX: u64 = 10_000;
-/// A killed store must accept messages again within this time, ms.
+/// Time in which a killed store must accept messages again, ms.
 const STORE_BACK_MS_MAX: u64 = 30_000;
-/// Enough acknowledgements to prove that the store is back: more than can have been in flight.
-const STORE_BACK_ACKNOWLEDGED: usize = 50;
-/// Every request must be answered within this time at the end, ms.
+/// Acknowledgements that prove that the store is back: more than the 108 messages that all publishers can have in flight.
+const STORE_BACK_ACKNOWLEDGED: usize = 128;
+/// Longest wait for the clients' open exchanges before the closing phase, ms.
 const SETTLE_MS_MAX: u64 = 60_000;
-/// Time without events after which nothing more is expected at the end, ms.
+/// Time without events that ends the closing phase, ms.
 const QUIET_MS: u64 = 2_000;
-/// A planted failure must happen within this time, ms: the clients publish all the time.
-const HAPPENS_MS_MAX: u64 = 60_000;
-/// The server must store again within this time after the disk was healed, ms.
-const HEALED_MS_MAX: u64 = 60_000;
+const FAILURE_HAPPENS_MS_MAX: u64 = 60_000;
+const STORES_AFTER_HEALING_MS_MAX: u64 = 60_000;
 /// Time from a failure to a kill or to the healing of the disk, ms.
 const TROUBLE_MS: std::ops::Range<u64> = 0..1_500;
 const HAZARDS: [Hazard; 3] = [Hazard::WriteError, Hazard::SyncError, Hazard::FullDisk];
@@ -54,8 +52,11 @@ pub(crate) struct Plan {
     pub(crate) kills: u32,
     pub(crate) pods: usize,
     pub(crate) seed: u64,
+    /// Duration of the traffic in a run without kills.
     pub(crate) calm_ms: u64,
+    /// Time since the start of the program after which no further kill comes.
     pub(crate) ends_ms: u64,
+    /// Further time without events that the run waits for missing messages at its end.
     pub(crate) patience_ms: u64,
     pub(crate) kill_store: Option<Vec<String>>,
     pub(crate) hazards: HazardArgs,
@@ -64,7 +65,7 @@ pub(crate) struct Plan {
 pub(crate) struct Run {
     home: Home,
     servers: Vec<Option<Server>>,
-    /// How often each pod was started under another name.
+    /// How often each pod got a new name, which makes other pods recover its sessions.
     renamed: Vec<u32>,
     stage: Stage,
     clients: Vec<Client>,
@@ -75,7 +76,7 @@ pub(crate) struct Run {
     rng: Rng,
 }
 
-/// The server must hide a kill of the store, except for a delay.
+/// Runs the command that kills and restarts the store (`--fdb-kill`).
 fn kill_store(command: &[String]) -> Outcome<()> {
     let what = "killing the store";
     let [program, arguments @ ..] = command else { return Err(Failure::new(what)) };
@@ -90,7 +91,7 @@ impl Run {
         let clients = scenario::clients(&mut stage, plan.seed, storm_ms);
         let poll = Poll::new().during("making a poll")?;
         let (ghosts, events) = (Vec::new(), Events::with_capacity(EVENTS_MAX));
-        // Independent of the clients' random numbers.
+        // Another seed than the clients' makes the kills independent of the clients' actions.
         let rng = Rng::with_seed(!plan.seed);
         let servers = (0..plan.pods).map(|_| None).collect();
         let renamed = vec![0; plan.pods];
@@ -102,21 +103,19 @@ impl Run {
         &self.stage.history
     }
 
-    /// `say` gets one line for each kill.
     pub(crate) fn go(&mut self, plan: &Plan, say: &mut dyn FnMut(&str)) -> Outcome<Verdict> {
         self.start()?;
-        let back_ms = self.everybody_connects()?;
+        let back_ms = self.await_clients()?;
         say(&format!("{} clients connected in {back_ms} ms", self.clients.len()));
         let mut calm_ms = self.rng.u64(KILL_AFTER_MS);
         for kill in 1..=plan.kills {
             self.until(calm_ms, |_| false)?;
             if let Some(command) = plan.kill_store.as_deref().filter(|_| kill % 2 == 0) {
                 kill_store(command)?;
-                // The server stores in order of arrival, so everything acknowledged earlier is then stored.
-                let before = self.stage.acknowledged;
-                self.until(STORE_BACK_MS_MAX, |run| {
-                    run.stage.acknowledged >= before + STORE_BACK_ACKNOWLEDGED
-                })?;
+                let enough = self.stage.acknowledged + STORE_BACK_ACKNOWLEDGED;
+                if !self.until(STORE_BACK_MS_MAX, |run| run.stage.acknowledged >= enough)? {
+                    return Err(Failure::new("no messages are stored after the store was restarted"));
+                }
                 calm_ms = self.rng.u64(KILL_AFTER_MS);
                 let Stage { acknowledged, received, .. } = self.stage;
                 say(&format!(
@@ -125,7 +124,7 @@ impl Run {
                 ));
                 continue;
             }
-            let planted = self.disturb()?;
+            let planted = self.plant_hazards()?;
             self.kill()?;
             let lost = self.home.hazards.as_mut().map_or(Ok(String::new()), Hazards::after_kill)?;
             let start_ms = self.start()?;
@@ -134,7 +133,7 @@ impl Run {
                 "not waited for".to_owned()
             } else {
                 calm_ms = self.rng.u64(KILL_AFTER_MS);
-                format!("all connected in {} ms", self.everybody_connects()?)
+                format!("all connected in {} ms", self.await_clients()?)
             };
             let Stage { acknowledged, received, now_ms, .. } = self.stage;
             let what = [planted, lost].into_iter().filter(|what| !what.is_empty()).map(|what| what + "; ");
@@ -152,7 +151,7 @@ impl Run {
             self.until(plan.calm_ms, |_| false)?;
         }
         if self.home.hazards.as_ref().map_or(Ok(false), Hazards::catch_up)? {
-            // A server reads the time of day when it starts.
+            // Only a restart makes the server read the new time of day.
             self.kill()?;
             self.start()?;
         }
@@ -164,11 +163,11 @@ impl Run {
             hazards.finish()?;
         }
         if plan.hazards.moves_clock() {
-            // A delay that spans a restart ends by the time of day, which may have jumped ahead.
+            // A restarted server publishes a delayed will by the time of day, which may have jumped ahead.
             verdict.violations.retain(|violation| violation.rule != CheckRule::WillEarly);
         }
         if plan.kill_store.is_some() || plan.hazards.allows_refusals() {
-            // A server without its store refuses clients, and says so.
+            // A server whose store fails may refuse messages and close connections.
             verdict
                 .violations
                 .retain(|violation| !matches!(violation.rule, CheckRule::Refused | CheckRule::Closed));
@@ -194,9 +193,9 @@ impl Run {
         self.home.hazards.as_ref().map(Hazards::counts)
     }
 
-    /// Plants failures and waits until the planted one has happened. Half of the kills come then, the others once the
-    /// disk is healed and the server stores again.
-    fn disturb(&mut self) -> Outcome<String> {
+    /// Plants the hazards that the options ask for, and waits until a failure of the disk has happened. In half of the calls it also
+    /// heals the disk, and waits until the server acknowledges messages again.
+    fn plant_hazards(&mut self) -> Outcome<String> {
         let Some(hazards) = &mut self.home.hazards else { return Ok(String::new()) };
         let before = HAZARDS.map(|hazard| hazards.happened(hazard).unwrap_or_default());
         let (hazard, mut said) = hazards.plant()?;
@@ -209,7 +208,7 @@ impl Run {
                 .as_ref()
                 .is_some_and(|hazards| hazards.happened(hazard).is_ok_and(|now| now > before))
         };
-        if !self.until(HAPPENS_MS_MAX, happened)? {
+        if !self.until(FAILURE_HAPPENS_MS_MAX, happened)? {
             return Err(Failure::new(format!("planted, and did not happen: {said}")));
         }
         let trouble_ms = self.rng.u64(TROUBLE_MS);
@@ -218,9 +217,8 @@ impl Run {
             if let Some(hazards) = &self.home.hazards {
                 hazards.heal()?;
             }
-            let before = self.stage.acknowledged;
-            let enough = before + STORE_BACK_ACKNOWLEDGED;
-            if !self.until(HEALED_MS_MAX, |run| run.stage.acknowledged >= enough)? {
+            let enough = self.stage.acknowledged + STORE_BACK_ACKNOWLEDGED;
+            if !self.until(STORES_AFTER_HEALING_MS_MAX, |run| run.stage.acknowledged >= enough)? {
                 return Err(Failure::new(format!(
                     "no messages are stored after the disk was healed: {said}"
                 )));
@@ -241,17 +239,17 @@ impl Run {
         if self.servers.len() > 1 && self.rng.bool() {
             self.renamed[pod] += 1;
         }
-        // Packets that the server had sent are still in the sockets, and count.
-        let gone = self.until(DEATH_MS_MAX, |run| {
+        // Clients read to the end of their sockets, because packets that the server sent before the kill count as received.
+        let gone = self.until(SOCKETS_END_MS_MAX, |run| {
             run.ghosts.iter().all(|ghost| ghost.link.pod != pod)
                 && run.clients.iter().all(|client| !client.is_at(pod))
         })?;
         if gone { Ok(()) } else { Err(Failure::new("the sockets of the killed server do not end")) }
     }
 
-    fn everybody_connects(&mut self) -> Outcome<u64> {
+    fn await_clients(&mut self) -> Outcome<u64> {
         let begin_ms = self.stage.now_ms;
-        // Each client that was connected once counts, because clients come and go.
+        // Waits until each client was connected once, because clients disconnect on purpose.
         let mut waiting: Vec<bool> =
             self.clients.iter().map(|client| !client.is_where_it_wants(&self.stage)).collect();
         let all = self.until(CONNECT_MS_MAX, |run| {
@@ -269,12 +267,12 @@ impl Run {
         Err(Failure::new(format!("no CONNACK within {CONNECT_MS_MAX} ms for {names}")))
     }
 
-    /// Clients finish their open exchanges, then the run waits for everything in flight.
+    /// Stops new messages, waits for open exchanges and late deliveries, and once more for `patience_ms` if messages are missing.
     fn finish(&mut self, plan: &Plan) -> Outcome<Verdict> {
         self.stage.phase = Phase::Finale;
         self.stage.record(Event::Finale);
         let settled = |run: &mut Self| run.clients.iter().all(|client| client.is_settled(&run.stage));
-        // Requests that are still open then are reported as unanswered.
+        // The checker reports requests that stay open as unanswered.
         self.until(SETTLE_MS_MAX, settled)?;
         self.stage.phase = Phase::Closing;
         let ends_ms = self.stage.now_ms + CLOSING_MS_MAX;
@@ -295,7 +293,7 @@ impl Run {
         }
     }
 
-    /// Turns until the condition holds or the time is over. Returns whether it holds.
+    /// Runs the clients until the condition holds, and returns false if the time is over first.
     fn until(&mut self, at_most_ms: u64, mut done: impl FnMut(&mut Self) -> bool) -> Outcome<bool> {
         let ends_ms = clock::now_ms() + at_most_ms;
         loop {
@@ -309,6 +307,7 @@ impl Run {
         }
     }
 
+    /// One round: waits for the sockets, checks that the servers run, and lets every client act.
     fn turn(&mut self) -> Outcome<()> {
         let waited = self.poll.poll(&mut self.events, Some(Duration::from_millis(TURN_MS)));
         match waited {
@@ -332,11 +331,12 @@ impl Run {
         for client in &mut self.clients {
             client.turn(&mut self.stage, self.poll.registry(), &mut self.ghosts);
         }
-        self.lay_ghosts();
+        self.drain_ghosts();
         Ok(())
     }
 
-    fn lay_ghosts(&mut self) {
+    /// Reads the connections that their clients have left, until the server closes them.
+    fn drain_ghosts(&mut self) {
         let stage = &mut self.stage;
         let takes_over_in_time = self.takes_over_in_time;
         self.ghosts.retain_mut(|ghost| {
@@ -353,7 +353,7 @@ impl Run {
         });
     }
 
-    /// The record of a run that stopped early must be complete.
+    /// Ends all connections and servers, so that the history of a failed run is complete, too.
     pub(crate) fn stop(&mut self) {
         for connection in self.clients.iter().filter_map(Client::connection) {
             self.stage.record(Event::Ended { connection, end: End::Cut });

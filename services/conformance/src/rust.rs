@@ -1,17 +1,18 @@
-//! Just enough of Rust's syntax to find comments and test code.
+//! Finds line comments and test code in the text of a Rust file, with just enough syntax to ignore strings and block comments. A
+//! file that does not compile gives no error, only fewer comments and tests.
 
 use std::ops::Range;
 
 pub(crate) struct Source {
-    /// The source with comments, strings and characters blanked; positions are unchanged.
+    /// The source with comments, strings and characters replaced by spaces, so that byte positions are unchanged.
     code: Vec<u8>,
+    /// Byte ranges of line comments; a citation in a block comment is not recorded.
     pub(crate) comments: Vec<Range<usize>>,
-    /// Functions marked as tests, with everything between mark and body, and bodies of `proptest!`.
+    /// Byte ranges of `proptest!` blocks, and of test functions without `#[ignore]` from their first attribute on.
     tests: Vec<Range<usize>>,
 }
 
 impl Source {
-    /// A source that does not compile gives no error, only fewer comments and tests.
     pub(crate) fn of(text: &str) -> Self {
         let bytes = text.as_bytes();
         let mut source = Self { code: bytes.to_vec(), comments: Vec::new(), tests: Vec::new() };
@@ -25,7 +26,7 @@ impl Source {
                 }
                 [b'/', b'*', ..] => block_comment(bytes, at),
                 [b'"', ..] => string(bytes, at),
-                [b'r', b'"' | b'#', ..] if !word_before(bytes, at) => raw_string(bytes, at),
+                [b'r', b'"' | b'#', ..] if !identifier_before(bytes, at) => raw_string(bytes, at),
                 [b'\'', ..] => character(bytes, at),
                 _ => {
                     at += 1;
@@ -43,7 +44,7 @@ impl Source {
         source
     }
 
-    /// A citation belongs to a test inside it, or before it with only comments and attributes between.
+    /// Whether a citation at this position is inside a test, or before a test with only comments and attributes between.
     pub(crate) fn is_test(&self, at: usize) -> bool {
         self.tests.iter().any(|test| test.contains(&at) || self.attributes_only(at..test.start))
     }
@@ -68,7 +69,7 @@ impl Source {
                     let start = at;
                     let mut test = false;
                     let mut ignored = false;
-                    // Reads all attributes, because the one that ignores a test may stand on either side.
+                    // Reads all attributes, because `#[ignore]` may stand before or after `#[test]`.
                     while self.code.get(at) == Some(&b'#') {
                         let end = self.attribute_end(at);
                         let attribute = String::from_utf8_lossy(&self.code[at..end]);
@@ -87,7 +88,7 @@ impl Source {
                         at = end;
                     }
                 }
-                code if code.starts_with(b"proptest!") && !word_before(&self.code, at) => {
+                code if code.starts_with(b"proptest!") && !identifier_before(&self.code, at) => {
                     let end = closing(&self.code, find(&self.code, at, b"{"));
                     self.tests.push(at..end);
                     at = end;
@@ -107,7 +108,7 @@ fn find(bytes: &[u8], at: usize, what: &[u8]) -> usize {
     rest.windows(what.len()).position(|window| window == what).map_or(bytes.len(), |found| at + found)
 }
 
-/// The position after the bracket.
+/// The position after the bracket or brace that closes the one at `at`.
 fn closing(code: &[u8], at: usize) -> usize {
     let Some(&open) = code.get(at) else { return code.len() };
     let close = if open == b'[' { b']' } else { b'}' };
@@ -125,7 +126,7 @@ fn closing(code: &[u8], at: usize) -> usize {
     code.len()
 }
 
-fn word_before(bytes: &[u8], at: usize) -> bool {
+fn identifier_before(bytes: &[u8], at: usize) -> bool {
     let before = at.checked_sub(1).map(|before| bytes[before]);
     // `br"..."` is a raw string too.
     let before = if before == Some(b'b') { at.checked_sub(2).map(|before| bytes[before]) } else { before };
@@ -168,7 +169,7 @@ fn raw_string(bytes: &[u8], at: usize) -> usize {
     (find(bytes, open + 1, &end) + end.len()).min(bytes.len())
 }
 
-/// The end of a character, or of the tick of a lifetime.
+/// The position after a character literal, or after the tick of a lifetime.
 fn character(bytes: &[u8], at: usize) -> usize {
     match &bytes[at + 1..] {
         [b'\\', ..] => (find(bytes, at + 3, b"'") + 1).min(bytes.len()),

@@ -1,9 +1,10 @@
-//! The protocol logic of a fabric, without NATS, threads or clocks. Events come in; frames go to the outbox, messages and
-//! notifications to the sink.
+//! The protocol logic of a fabric, without NATS, threads or clocks. Received frames, changes of the connection and the time
+//! come in; frames go to the outbox, and messages, gaps and notifications to the sink.
 //!
-//! A pod that joins a receiver announces it to all others (`Joined`). From then on each of them sends to it, answers with its
-//! position (`Answer`), and sends a heartbeat to the joined receivers in order with its messages. Once all have answered, the pod
-//! knows the next number of every sender and notices every later loss. The same happens after each reconnect.
+//! A pod that joins a receiver sends `Joined` to all other pods. Each other pod then sends its messages for the receiver, answers
+//! with the number of the next one (`Answer`), and sends a heartbeat in order with the messages. Once every live pod has answered,
+//! the joining pod knows the next number of each sender, so it must report every later loss as a gap. Pods join again after each
+//! reconnect.
 
 use std::sync::Arc;
 
@@ -20,13 +21,15 @@ use crate::limits::FabricLimits;
 use crate::outbox::{Destination, Outbox};
 use crate::sink::Sink;
 
+/// Interval of dropping silent senders and incomplete parts from the inbox: short beside their limits, which are 10 s and more.
 const SWEEP_MS: u64 = 8_000;
 
 struct Pod {
     name: String,
+    /// Time of the last Hello, or of this pod's reconnect if that was later.
     last_seen_at: Millis,
     epoch: u32,
-    /// The pod has sent something recently.
+    /// False after [`FabricLimits::pod_gone_ms`] without a Hello; other frames do not count.
     is_alive: bool,
     /// The pod has answered with its positions for every join, or began while this pod listened.
     is_known: bool,
@@ -44,9 +47,10 @@ pub(crate) struct Core {
     pods: HashMap<PodId, Pod>,
     is_connected: bool,
     was_connected: bool,
+    /// Sent in each Hello: how often this pod began its numbers anew, after outages longer than [`FabricLimits::outage_ms_max`].
     epoch: u32,
     disconnected_at: Option<Millis>,
-    /// Time by which the earlier pods have announced themselves.
+    /// No join is confirmed before this time, because earlier pods may not have announced themselves to this pod.
     settled_at: Millis,
     hello_at: Millis,
     sweep_at: Millis,
@@ -91,7 +95,7 @@ impl Core {
         self.pods.values_mut().for_each(|pod| pod.last_seen_at = now);
         self.settled_at = now + u64::from(self.limits.settle_ms);
         if starts_anew {
-            // The others may not have noticed the outage: this pod's earlier numbers are no longer valid.
+            // `Bye` makes the other pods forget this pod's numbers, because they may not have noticed the outage.
             self.epoch += 1;
             self.bye();
             self.inbox.doubt_all();
@@ -109,7 +113,7 @@ impl Core {
         self.outbox.disconnected();
     }
 
-    /// True when the caller must subscribe at NATS.
+    /// Returns true when the caller must subscribe at NATS, and then call [`Self::subscribed`].
     pub(crate) fn join(&mut self, to: To, now: Millis) -> bool {
         let is_new = self.inbox.join(to);
         if is_new {
@@ -146,12 +150,12 @@ impl Core {
             Content::Hello { asks, is_fresh, epoch, name } => {
                 self.pod_seen(from, &name, (is_fresh, epoch), now);
                 if asks {
-                    // The pod was disconnected and may have missed something.
+                    // The pod was disconnected and may have missed this pod's announcements.
                     self.hello(Destination::ControlOf(from), false, false);
-                    self.remind(from);
+                    self.repeat_announcements(from);
                 }
             }
-            Content::Bye => self.leaves(from, now),
+            Content::Bye => self.remove_pod(from, now),
             Content::Joined { announcement, list } => {
                 let positions = self.outbox.wanted(&list);
                 let frame = frame::answer(self.own, announcement, &positions);
@@ -161,7 +165,7 @@ impl Core {
                 let from = (from, self.is_known(from));
                 if let Some(list) = self.joins.answered(announcement, from.0) {
                     self.inbox.answered(from, (announcement, list), &positions, now);
-                    self.finish(now);
+                    self.end_joins(now);
                 }
             }
             Content::Batch { .. } | Content::Part { .. } => self.counts.malformed.add(1),
@@ -175,8 +179,8 @@ impl Core {
                 self.hello_at = now + u64::from(self.limits.hello_ms);
                 self.hello(Destination::Control, false, false);
             }
-            self.miss(now);
-            self.finish(now);
+            self.mark_gone(now);
+            self.end_joins(now);
         }
         while let Some(to) = self.joins.overdue(now) {
             self.inbox.report(to);
@@ -216,16 +220,16 @@ impl Core {
 
     fn pod_seen(&mut self, pod: PodId, name: &str, (is_fresh, epoch): (bool, u32), now: Millis) {
         if self.pods.get(&pod).is_some_and(|known| known.epoch != epoch) {
-            self.leaves(pod, now);
+            self.remove_pod(pod, now);
         }
         if let Some(known) = self.pods.get_mut(&pod) {
             known.last_seen_at = now;
             if !std::mem::replace(&mut known.is_alive, true) {
                 self.sink.pod_came(pod, name, false);
                 self.count_pods();
-                // Announcements made meanwhile did not wait for this pod.
+                // Announcements made while the pod was gone did not wait for its answer.
                 self.joins.pod_found(pod);
-                self.remind(pod);
+                self.repeat_announcements(pod);
             }
             return;
         }
@@ -242,23 +246,24 @@ impl Core {
             self.sink.pod_came(pod, name, epoch == 0);
             self.inbox.began(pod, epoch == 0);
         } else if now >= self.settled_at {
-            // The pod existed before, but its first message arrives only now.
+            // The Hello of an earlier pod came late: confirmed joins lack its answer, so they are announced again.
             self.joins.clear();
             self.announce(&self.inbox.all_subscribed(), now);
             return;
         }
         self.joins.pod_found(pod);
-        self.remind(pod);
+        self.repeat_announcements(pod);
     }
 
-    fn remind(&self, pod: PodId) {
+    fn repeat_announcements(&self, pod: PodId) {
         for (number, list) in self.joins.unanswered(pod) {
             self.outbox.control(Destination::ControlOf(pod), frame::joined(self.own, number, list));
         }
     }
 
-    /// Removes pods that were silent for too long.
-    fn miss(&mut self, now: Millis) {
+    /// Marks pods as gone that sent no Hello in time, and removes known pods only after an outage so long that they must return
+    /// with another epoch.
+    fn mark_gone(&mut self, now: Millis) {
         let gone_ms = u64::from(self.limits.pod_gone_ms);
         let forgotten_ms = gone_ms + 2 * u64::from(self.limits.outage_ms_max);
         let mut gone = Vec::new();
@@ -267,25 +272,24 @@ impl Core {
             if silent_ms >= gone_ms && std::mem::take(&mut pod.is_alive) {
                 gone.push((*id, pod.is_known));
             }
-            // A pod that answers after the longer time has restarted.
             silent_ms < if pod.is_known { forgotten_ms } else { gone_ms }
         });
-        gone.into_iter().for_each(|(pod, is_known)| self.gone(pod, is_known, now));
+        gone.into_iter().for_each(|(pod, is_known)| self.report_gone(pod, is_known, now));
     }
 
-    fn leaves(&mut self, pod: PodId, now: Millis) {
+    fn remove_pod(&mut self, pod: PodId, now: Millis) {
         if let Some(Pod { is_alive: true, is_known, .. }) = self.pods.remove(&pod) {
-            self.gone(pod, is_known, now);
+            self.report_gone(pod, is_known, now);
         }
     }
 
-    fn gone(&mut self, pod: PodId, is_known: bool, now: Millis) {
+    fn report_gone(&mut self, pod: PodId, is_known: bool, now: Millis) {
         self.count_pods();
         self.joins.pod_gone(pod);
         if is_known {
             self.sink.pod_gone(pod);
         }
-        self.finish(now);
+        self.end_joins(now);
     }
 
     fn count_pods(&self) {
@@ -305,13 +309,13 @@ impl Core {
         }
     }
 
-    fn finish(&mut self, now: Millis) {
+    fn end_joins(&mut self, now: Millis) {
         if now < self.settled_at {
             return;
         }
         let outcome = self.joins.outcome(now);
         if !outcome.complete.is_empty() {
-            // Forgotten pods have not confirmed these joins, so a pod that returns must be asked again.
+            // A gone pod has not confirmed these joins, so it must count as unknown when it returns.
             self.pods.retain(|_, pod| pod.is_alive);
         }
         for mut announcement in outcome.again {
@@ -322,12 +326,11 @@ impl Core {
             }
             self.joins.again(announcement, now);
         }
-        // Reported before the joins that end now, so that a joining user knows which pods exist.
+        // Pods are reported before joins, so that the user knows which pods a confirmed join includes.
         for (id, pod) in &mut self.pods {
             if !pod.is_known && !self.joins.waits_for(*id) {
                 pod.is_known = true;
                 self.inbox.began(*id, true);
-                // A loss could go unnoticed until now.
                 self.sink.pod_came(*id, &pod.name, false);
             }
         }

@@ -1,14 +1,13 @@
-//! A library for `LD_PRELOAD` that stands between a program and its disk. It records what the program writes below one
-//! folder, in the order in which it writes, and fails calls as the control file says. [`millrace_faults`] has the
-//! formats and replays the log.
+//! An `LD_PRELOAD` library that replaces the C library's file and clock calls in a program under test. It appends each write and
+//! sync below one folder to a log, in the order of the calls. As the control file says, it fails writes and syncs, delays syncs
+//! and shifts the time of day. [`millrace_faults`] has both formats, and replays the log to simulate a loss of power.
 //!
-//! Renames, links and removals are not intercepted, because some programs make them without the C library. Instead,
-//! each sync of a folder records the names that the folder has then. Contents are followed
-//! by inode number, whatever the name is. The driver compares the files with the log after each loss of power, which
-//! finds a program whose writes bypass the C library.
+//! Renames, links and removals are not replaced, because some programs make them without the C library. Instead, each sync of a
+//! folder records the names in the folder, and the log identifies files by inode number. The driver compares the files with the
+//! log at each loss of power, which reveals writes that bypassed the C library.
 //!
-//! Syncs do not reach the disk: whether they are recorded decides what is durable. The layer's own calls go straight
-//! to the kernel, so it never intercepts itself. It must never allocate much, wait for the program, or know the driver.
+//! A sync below the folder never reaches the disk, because the replay of the log decides what is durable. The layer makes system
+//! calls directly, so that it never intercepts itself. It must never allocate much, wait for the program, or know the driver.
 #![cfg(all(target_os = "linux", target_pointer_width = "64"))]
 
 mod calls;

@@ -139,7 +139,7 @@ impl Control {
             catalog::describe(tx, &broker, &details).await?;
             let ceiling = plans::of(tx, organisation).await?;
             access::put(tx, broker.id, &Access { ceiling, ..Access::default() }).await?;
-            setup::own(&change, organisation, name, broker.id).await?;
+            setup::add_broker(&change, organisation, name, broker.id).await?;
             change.audit(
                 organisation,
                 "broker.create",

@@ -1,4 +1,5 @@
-//! The first person of a region signs up with a link, which each start prints while nobody has an account.
+//! Setup of a region: each start of a server prints a link until [`is_complete`], and the first person who signs up with a
+//! link gets the brokers of the server's settings.
 
 use millrace_layers::{
     BrokerId,
@@ -17,10 +18,10 @@ use crate::secret::{self, Hash, Purpose, Secret};
 
 const SETUP: &[u8] = b"setup";
 
-/// A limit, because one transaction adopts all brokers of the server's settings.
+/// Brokers that one transaction reads to adopt them; brokers after these stay without an organisation.
 const ADOPTED_MAX: usize = 1_000;
 
-/// Several servers may start together, and each prints a link.
+/// Links valid at once, because several servers may start together; one more invalidates the oldest.
 const LINKS_MAX: usize = 16;
 
 #[derive(Serialize, Deserialize)]
@@ -30,13 +31,13 @@ struct Link {
 }
 
 impl Control {
-    /// A secret with which the first person signs up; `None` once a person has an account.
+    /// Stores a new link and returns its secret, or `None` once setup is complete.
     pub async fn setup(&self) -> Result<Option<Secret>> {
         let (secret, now_ms) = (secret::generate()?, self.now_ms());
         let hash = self.setup_hash(&secret)?;
         let is_open = self
             .look(|tx| async move {
-                if is_taken(&tx).await? {
+                if is_complete(&tx).await? {
                     return Ok(false);
                 }
                 let mut links = links(&tx).await?;
@@ -53,17 +54,17 @@ impl Control {
 
     pub(super) async fn is_setup(&self, tx: &Transaction, secret: &Secret, now_ms: u64) -> Result<bool> {
         let hash = self.setup_hash(secret)?;
-        let is_it = |link: &Link| is_same(&link.hash, &hash) && now_ms < link.expires_at_ms;
-        Ok(links(tx).await?.iter().any(is_it))
+        let is_valid = |link: &Link| is_same(&link.hash, &hash) && now_ms < link.expires_at_ms;
+        Ok(links(tx).await?.iter().any(is_valid))
     }
 
-    /// Checks the secret, and invalidates all links if it is valid.
+    /// If the secret is that of a valid link, invalidates all links and returns true.
     pub(super) async fn take_setup(&self, change: &Change, secret: &Secret) -> Result<bool> {
-        let is_one = self.is_setup(&change.tx, secret, change.now_ms).await?;
-        if is_one {
+        let is_valid = self.is_setup(&change.tx, secret, change.now_ms).await?;
+        if is_valid {
             settings().clear(&change.tx, SETUP).await?;
         }
-        Ok(is_one)
+        Ok(is_valid)
     }
 
     fn setup_hash(&self, secret: &Secret) -> Result<Hash> {
@@ -71,9 +72,9 @@ impl Control {
     }
 }
 
-/// Whether the organisation that has the broker `default` has a member besides the owner of this machine. An account
-/// alone does not count, because a stranger may have signed up.
-async fn is_taken(tx: &Transaction) -> Result<bool> {
+/// Whether the organisation of the broker `default` has a member besides the owner of this machine. An account alone does
+/// not count, because a stranger may have signed up, unless the region has no such broker.
+async fn is_complete(tx: &Transaction) -> Result<bool> {
     let Some(default) = catalog::get(tx, catalog::DEFAULT, Read::Serializable).await? else {
         return machine::is_anybody_else_there(tx).await;
     };
@@ -95,7 +96,7 @@ async fn links(tx: &Transaction) -> Result<Vec<Link>> {
     Ok(settings().get(tx, SETUP, Read::Serializable).await?.map_or_else(Vec::new, |links| links.value))
 }
 
-/// Gives the brokers of the server's settings, which belong to no organisation, to this one.
+/// Gives the organisation the brokers of the server's settings, which belong to no organisation yet.
 pub(super) async fn adopt(change: &Change, organisation: Uuid) -> Result<()> {
     let tx = &change.tx;
     for broker in catalog::list(tx, None, ADOPTED_MAX).await? {
@@ -108,13 +109,13 @@ pub(super) async fn adopt(change: &Change, organisation: Uuid) -> Result<()> {
         details.display_name.clone_from(&name);
         details.by_settings = true;
         catalog::describe(tx, &broker, &details).await?;
-        own(change, organisation, &name, broker.id).await?;
+        add_broker(change, organisation, &name, broker.id).await?;
         change.audit(organisation, "broker.adopt", &name, json!({}))?;
     }
     Ok(())
 }
 
-pub(super) async fn own(change: &Change, organisation: Uuid, name: &str, id: BrokerId) -> Result<()> {
+pub(super) async fn add_broker(change: &Change, organisation: Uuid, name: &str, id: BrokerId) -> Result<()> {
     accounts::brokers_of(organisation.as_bytes()).put(&change.tx, name.as_bytes(), &id).await?;
     Ok(())
 }

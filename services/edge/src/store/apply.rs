@@ -176,7 +176,7 @@ impl Applier<'_> {
             Write::Checkpoint(checkpoint) => self.checkpoint(checkpoint).await,
             Write::Detach(detach) => self.detach(detach).await,
             Write::Purge(purge) => self.purge(purge).await,
-            Write::Webhooks(broker) => self.webhooks(broker).await.map(|()| Outcome::Done),
+            Write::Webhooks(broker) => self.sync_webhooks(broker).await.map(|()| Outcome::Done),
             Write::Grown(..)
             | Write::Mark { .. }
             | Write::Shared(_)

@@ -209,7 +209,7 @@ fn abandon(
                 let record = sessions::get(applier.tx, id, millrace_storage::Read::Snapshot).await?;
                 pods::tell(applier.tx, owner, id, record.map_or(0, |record| record.epoch))?;
             }
-            applier.tell_abandoned(&broker, id, owner).await?;
+            applier.queue_server_lost(&broker, id, owner).await?;
             if let Some(will) = sessions::abandon(applier.tx, id, owner, now_ms).await? {
                 applier.will(&broker, &will).await?;
             }

@@ -1,5 +1,5 @@
-//! The queues of webhooks: created and removed as the records of their brokers change. Growth of a queue wakes the task
-//! that delivers its events.
+//! Makes the stored queues of webhooks follow the webhook records of the control plane, and queues the disconnect events of
+//! dead pods; [`crate::webhooks`] delivers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::{Job, Write};
 use crate::broker::Broker;
 use crate::webhooks::Kind;
 
-/// More than any broker may have; the control plane limits the number.
+/// Webhook records in one read: more than the control plane allows a broker, so that one read has them all.
 const PAGE: usize = 100;
 
 impl Writer<'_> {
@@ -30,14 +30,14 @@ impl Writer<'_> {
 }
 
 impl Applier<'_> {
-    pub(super) async fn webhooks(&self, broker: &Arc<Broker>) -> Result<(), LayerError> {
+    pub(super) async fn sync_webhooks(&self, broker: &Arc<Broker>) -> Result<(), LayerError> {
         self.catch_up(&[broker]).await?;
         let all = accounts::webhooks(broker.id);
         let page = all.page::<Webhook>(self.tx, None, PAGE, Read::Serializable).await?;
         let wanted: Vec<Wanted> = page.items.iter().map(|(_, document)| wanted(&document.value)).collect();
         let synced = webhooks::sync(self.tx, broker.id, &wanted).await?;
         for Wanted { name, .. } in wanted.iter().filter(|wanted| !wanted.filters.is_empty()) {
-            // Events may have waited while it was disabled.
+            // The delivery task dropped the webhook from the list of queued webhooks if it was disabled, whatever waited.
             webhooks::note(self.tx, Hook { broker: broker.id, name })?;
         }
         for (name, filter) in synced.refused {
@@ -48,8 +48,9 @@ impl Applier<'_> {
 }
 
 impl Applier<'_> {
-    /// Queues events for sessions whose connection ended with its pod.
-    pub(super) async fn tell_abandoned(
+    /// Queues a disconnect event for a session that was connected to the dead pod `owner`; to be called before
+    /// [`sessions::abandon`], which detaches the session.
+    pub(super) async fn queue_server_lost(
         &self,
         broker: &Arc<Broker>,
         id: SessionId<'_>,
@@ -60,8 +61,8 @@ impl Applier<'_> {
         }
         let stored = broker.streams.matches(Kind::Disconnect.topic());
         let record = sessions::get(self.tx, id, Read::Serializable).await?;
-        let had = record.is_some_and(|record| record.owner == owner && !record.is_detached());
-        if stored.hooks.is_empty() || !had {
+        let was_connected = record.is_some_and(|record| record.owner == owner && !record.is_detached());
+        if stored.hooks.is_empty() || !was_connected {
             return Ok(());
         }
         let client_id = String::from_utf8_lossy(id.client);
@@ -70,7 +71,7 @@ impl Applier<'_> {
     }
 }
 
-/// The topics of a webhook's queue: those of its filters, and those of its other events.
+/// The topics whose messages are the webhook's events, where each other kind of event has a topic of its own.
 fn wanted(webhook: &Webhook) -> Wanted {
     let mut filters = BTreeSet::new();
     if webhook.enabled {

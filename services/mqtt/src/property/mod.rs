@@ -1,4 +1,4 @@
-//! Properties of MQTT 5.0 (section 2.2.2).
+//! Properties of MQTT 5.0 (section 2.2.2): checked once when a packet is decoded, kept as bytes, and decoded by [`PropertyIter`].
 
 mod validate;
 
@@ -52,13 +52,12 @@ impl<'a> Properties<'a> {
         self.0.is_empty()
     }
 
-    /// In wire format, without the length prefix.
     #[inline]
     pub const fn as_bytes(&self) -> &'a [u8] {
         self.0
     }
 
-    /// `bytes` must be of [`Properties::as_bytes`] or [`Property::encode`].
+    /// Checks nothing: other bytes than those of [`Properties::as_bytes`] or [`Property::encode`] may end the iteration early.
     #[inline]
     pub const fn from_validated(bytes: &'a [u8]) -> Self {
         Self(bytes)
@@ -96,7 +95,6 @@ impl<'a> Iterator for PropertyIter<'a> {
 
     fn next(&mut self) -> Option<Property<'a>> {
         let mut reader = Reader::new(self.0);
-        // Validated bytes always decode. Other bytes (`from_validated` trusts its caller) end the iteration.
         let property = if reader.is_empty() { None } else { Property::read(&mut reader).ok() };
         self.0 = if property.is_some() { reader.rest() } else { &[] };
         property
@@ -106,7 +104,7 @@ impl<'a> Iterator for PropertyIter<'a> {
 impl std::iter::FusedIterator for PropertyIter<'_> {}
 
 impl<'a> Property<'a> {
-    /// Checks lengths and strings, not the value.
+    /// Checks identifier, length and UTF-8; `validate` checks the range of the value.
     fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
         Ok(match r.u8()? {
             0x01 => Self::PayloadFormatIndicator(r.u8()?),
@@ -175,8 +173,8 @@ impl<'a> Property<'a> {
         }
     }
 
-    /// Appends identifier and value. Longer values are cut to the wire's limits: 65,535 bytes for a string or binary value,
-    /// 268,435,455 for a subscription identifier.
+    /// Appends identifier and value. Above the wire's limits, debug builds panic. Release builds cut a string or binary value to
+    /// 65,535 bytes (a string between two characters, so it stays valid UTF-8) and lower a subscription identifier to 268,435,455.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(self.id());
         match *self {

@@ -1,10 +1,17 @@
-//! Maps FoundationDB's errors to the store's.
+//! Maps FoundationDB's error codes to [`StoreError`] and [`ConnectError`].
 
 use std::{path::PathBuf, time::Duration};
 
 use ::foundationdb::FdbError;
 
 use crate::{error::StoreError, limits::PREFIX_BYTES_MAX};
+
+const CANCELLED: i32 = 1025;
+const TIMED_OUT: i32 = 1031;
+/// The cluster changed to a version that another loaded client library speaks.
+const CLUSTER_VERSION_CHANGED: i32 = 1039;
+const OPERATION_CANCELLED: i32 = 1101;
+const API_VERSION_NOT_SUPPORTED: i32 = 2203;
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -36,37 +43,36 @@ pub enum ConnectError {
 impl From<FdbError> for ConnectError {
     fn from(error: FdbError) -> Self {
         match error.code() {
-            2203 => Self::OldLibrary,
+            API_VERSION_NOT_SUPPORTED => Self::OldLibrary,
             code => Self::Refused { code, reason: error.message() },
         }
     }
 }
 
-/// The error of anything but a commit.
-pub(super) fn of_read(error: FdbError) -> StoreError {
+/// Maps the error of any call except a commit.
+pub(super) fn of_call(error: FdbError) -> StoreError {
     match error.code() {
-        // Timed out, or the cluster changed to a version that another loaded library speaks.
-        1031 | 1039 => StoreError::Unavailable(error.message().into()),
-        _ => of_both(error),
+        TIMED_OUT | CLUSTER_VERSION_CHANGED => StoreError::Unavailable(error.message().into()),
+        _ => of_any(error),
     }
 }
 
+/// Maps the error of a commit, and of its versionstamp: no error may deny a commit that FoundationDB made.
 pub(super) fn of_commit(error: FdbError) -> StoreError {
     match error.code() {
-        // Cancelled or timed out, which should not happen: the result is unknown.
-        1025 | 1031 | 1101 => StoreError::CommitUnknown,
+        CANCELLED | TIMED_OUT | OPERATION_CANCELLED => StoreError::CommitUnknown,
         _ if error.is_maybe_committed() => StoreError::CommitUnknown,
-        _ => of_both(error),
+        _ => of_any(error),
     }
 }
 
-fn of_both(error: FdbError) -> StoreError {
+fn of_any(error: FdbError) -> StoreError {
     match error.code() {
         1007 => StoreError::TooOld,
         1020 => StoreError::Conflict,
-        1025 | 2017 => StoreError::Used,
+        CANCELLED | 2017 => StoreError::Used,
         1036 => StoreError::Unreadable,
-        // Proxies out of memory, and throttling.
+        // A proxy is out of memory (1042, 1078), or the cluster throttles the transaction.
         1042 | 1051 | 1078 | 1213 | 1223 | 1235 => StoreError::Busy,
         2101 => StoreError::TransactionTooLarge,
         _ if error.is_retryable() => StoreError::Unavailable(error.message().into()),

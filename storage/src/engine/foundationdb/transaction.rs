@@ -45,7 +45,7 @@ struct State {
 
 impl FdbTransaction {
     pub(super) fn begin(shared: Arc<Shared>) -> Self {
-        let transaction = shared.database.create_trx().map_err(error::of_read);
+        let transaction = shared.database.create_trx().map_err(error::of_call);
         let state = State { transaction, version: None, writes: 0, stamped: StampedKeys::default() };
         Self { shared, state: Mutex::new(state) }
     }
@@ -87,7 +87,7 @@ impl FdbTransaction {
 
     fn failed(&self, failure: fdb::FdbError) -> StoreError {
         self.shared.counters.read_failures.add(1);
-        error::of_read(failure)
+        error::of_call(failure)
     }
 
     /// Requests as many rows as one server sends at once; also returns the writes before the request.
@@ -163,7 +163,7 @@ impl State {
         if let Ok(transaction) = &self.transaction
             && let Err(failure) = what(transaction)
         {
-            self.transaction = Err(error::of_read(failure));
+            self.transaction = Err(error::of_call(failure));
         }
     }
 }
@@ -278,9 +278,9 @@ impl EngineTransaction for FdbTransaction {
 async fn commit(open: fdb::Transaction) -> Result<Committed, StoreError> {
     // A transaction that has read nothing requests its version now, while nothing else is under way that could take too
     // long.
-    open.get_read_version().await.map_err(error::of_read)?;
+    open.get_read_version().await.map_err(error::of_call)?;
     // From here on the commit waits without a timeout, see the module's docs.
-    open.set_option(FdbOption::Timeout(0)).map_err(error::of_read)?;
+    open.set_option(FdbOption::Timeout(0)).map_err(error::of_call)?;
     let stamp = open.get_versionstamp();
     let _committed = open.commit().await.map_err(|failure| error::of_commit(failure.into()))?;
     match stamp.await {

@@ -53,7 +53,7 @@ impl<B: Backend> Committer<B> {
     pub(super) fn run(mut self) {
         let shared = self.shared.clone();
         let _end = End(&shared);
-        while let Some(group) = shared.queue.group(self.patience()) {
+        while let Some(group) = shared.queue.take_group(self.patience()) {
             match &self.failure {
                 Some(failure) => {
                     shared.refuse(group, &failure.error);
@@ -114,7 +114,7 @@ impl<B: Backend> Committer<B> {
 
     fn wait_for_backend(&mut self) {
         let began = instant();
-        self.shared.queue.gather(BEHIND_PAUSE);
+        self.shared.queue.pause(BEHIND_PAUSE);
         self.shared.counters.stall_micros.add(micros(began.elapsed()));
     }
 

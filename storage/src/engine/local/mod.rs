@@ -96,7 +96,7 @@ impl<B: Backend> Engine for LocalEngine<B> {
     }
 
     fn stats(&self) -> Vec<Stat> {
-        let (count, bytes) = self.shared.queue.waiting();
+        let (count, bytes) = self.shared.queue.count_and_bytes();
         self.shared.counters.waiting.set(count as u64);
         self.shared.counters.waiting_bytes.set(bytes as u64);
         let mut stats = self.shared.counters.list();

@@ -1,4 +1,5 @@
-//! Transactions queued for the commit thread, within limits of number and bytes.
+//! The queue of transactions to the commit thread: any thread pushes or gets an error at once, and the commit thread takes
+//! groups in the order of arrival.
 
 use std::{
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
@@ -8,16 +9,16 @@ use std::{
 use super::request::Request;
 use crate::error::StoreError;
 
-/// Most queued bytes of writes; beyond it commits are refused as busy, which bounds memory when the disk is slower than
-/// the writers.
+/// From so many bytes of writes or [`WAITING_MAX`] transactions on, a commit fails with [`StoreError::Busy`], which bounds memory
+/// when the disk is slower than the writers.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
 const WAITING_MAX: usize = 100_000;
 
-/// Bytes of one group before its last transaction, which bounds how long the first transaction waits for the others.
+/// From so many bytes on a group is closed, because its first transaction waits until the whole group is written.
 const GROUP_BYTES_MAX: usize = 8 << 20;
 
-/// The number of a transaction in its group must fit the versionstamp.
+/// The versionstamp has 16 bits for the number of a transaction in its group.
 const GROUP_MAX: usize = 1 << 16;
 
 #[derive(Default)]
@@ -53,13 +54,13 @@ impl Queue {
         Ok(())
     }
 
-    pub(super) fn waiting(&self) -> (usize, usize) {
+    pub(super) fn count_and_bytes(&self) -> (usize, usize) {
         let state = self.lock();
         (state.waiting.len(), state.bytes)
     }
 
-    /// Empty when no transaction came within `patience`; `None` after the end.
-    pub(super) fn group(&self, patience: Option<Duration>) -> Option<Vec<Request>> {
+    /// Waits for the next group. It is empty after `patience` without a transaction, and `None` once the queue is closed and empty.
+    pub(super) fn take_group(&self, patience: Option<Duration>) -> Option<Vec<Request>> {
         let mut state = self.lock();
         while state.waiting.is_empty() {
             if state.closed {
@@ -80,8 +81,9 @@ impl Queue {
         Some(state.take_group())
     }
 
-    pub(super) fn gather(&self, patience: Duration) {
-        drop(self.arrived.wait_timeout(self.lock(), patience));
+    /// Sleeps for `time` without taking a group, or until a transaction arrives in the empty queue, or the queue is closed.
+    pub(super) fn pause(&self, time: Duration) {
+        drop(self.arrived.wait_timeout(self.lock(), time));
     }
 
     pub(super) fn close(&self) {
