@@ -260,13 +260,25 @@ async fn authorise(
     permission: Permission,
     read: Read,
 ) -> Result<()> {
+    permits(tx, caller, organisation, permission, read).await?;
+    if permission.is_write() { operator::is_open(tx, organisation, read).await } else { Ok(()) }
+}
+
+/// As [`authorise`], also in a suspended organisation.
+async fn permits(
+    tx: &Transaction,
+    caller: &Caller,
+    organisation: Uuid,
+    permission: Permission,
+    read: Read,
+) -> Result<()> {
     let allowed = match &caller.who {
         Who::Token { organisation: own, scopes, .. } if *own == organisation => scopes.contains(&permission),
         Who::Token { .. } => return Err(Error::NotFound("organisation")),
         Who::Person { user, .. } => members::role(tx, organisation, *user, read).await?.may(permission),
     };
     if allowed {
-        return if permission.is_write() { operator::is_open(tx, organisation, read).await } else { Ok(()) };
+        return Ok(());
     }
     let name = serde_json::to_value(permission).ok();
     let name = name.as_ref().and_then(|name| name.as_str()).unwrap_or_default();

@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use super::check::room;
 use super::difference::{difference, with};
 use super::{
-    BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, authorise, brokers,
-    change::Change,
+    BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, brokers, change::Change,
+    permits,
 };
 use crate::limits::{GROUPS_BYTES_MAX, GROUPS_MAX, PARTS_BYTES_MAX};
 
@@ -182,7 +182,7 @@ impl Control {
 
 /// Whether secrets are removed from the answer: the caller may read parts and may not change them.
 async fn hides_secrets(tx: &Transaction, caller: &Caller, at: &BrokerRef) -> bool {
-    authorise(tx, caller, at.organisation, Permission::AccessWrite, Read::Snapshot).await.is_err()
+    permits(tx, caller, at.organisation, Permission::AccessWrite, Read::Snapshot).await.is_err()
 }
 
 fn seen<P: Part>(mut part: P, hides_secrets: bool) -> P {
