@@ -1,6 +1,8 @@
 //! Routes that act as an MQTT client: connect tokens for a page, publishing, and the live tail.
 
 use std::convert::Infallible;
+use std::fmt;
+use std::marker::PhantomData;
 
 use axum::Json;
 use axum::extract::State;
@@ -10,7 +12,9 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use futures_util::stream::{Stream, StreamExt as _};
 use millrace_access::model::{Action, Effect, Rule};
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -70,7 +74,7 @@ struct NewMessage {
     #[serde(default)]
     retain: bool,
     /// Properties of MQTT 5.0.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object")]
     properties: MessageProperties,
 }
 
@@ -91,6 +95,25 @@ struct MessageProperties {
 
 fn one() -> u8 {
     1
+}
+
+/// Reads a struct from an object alone: serde would also take a list of its fields in order.
+fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+    struct Object<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(map))
+        }
+    }
+
+    deserializer.deserialize_map(Object(PhantomData))
 }
 
 /// Publishes a message. With QoS 1 and 2, the answer comes when the message is stored, like a PUBACK. A repeated

@@ -70,11 +70,11 @@ typescript_client() {
 }
 
 python_client() {
-    is_new python "$here"/python/* "$here/requirements.txt" || return 0
+    is_new python "$here"/python/* "$here/python.yaml" "$here/requirements.txt" || return 0
     cp "$here"/python/* "$work/python"
     # The generator formats with ruff, which is in the same folder. A warning is an operation that it left out.
     PATH=$work/generators/bin:$PATH quiet openapi-python-client generate --path "$openapi" \
-        --output-path "$work/python/millrace" --meta none --fail-on-warning
+        --output-path "$work/python/millrace" --meta none --fail-on-warning --config "$here/python.yaml"
     (cd "$work/python" && quiet "$work/generators/bin/python" -c '
 import importlib, pkgutil, millrace
 for it in pkgutil.walk_packages(millrace.__path__, "millrace."):
