@@ -20,8 +20,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 const SETTLED_LOOKS: u32 = 5;
 const SETTLE_LOOK_MS: u64 = 200;
 const SETTLE_LOOKS_MAX: u32 = 75;
-/// A broker is at rest when it used at most this much in each of several measurements; some brokers wake up without
-/// cause.
+/// A broker is at rest when it used at most this much in each of several measurements; some brokers
+/// wake up without cause.
 const REST_CPU_SECONDS: f64 = 0.002;
 const REST_LOOKS: u32 = 5;
 const REST_LOOK_MS: u64 = 100;

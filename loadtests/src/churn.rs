@@ -1,5 +1,5 @@
-//! `connect`: opens connections, some concurrently, and then closes all. Opening and closing are measured apart:
-//! brokers differ in the first, and the second is mostly the kernel's.
+//! `connect`: opens connections, some concurrently, and then closes all. Opening and closing are
+//! measured apart: brokers differ in the first, and the second is mostly the kernel's.
 
 use crate::broker::Broker;
 use crate::crowd::{Crowd, Limits, VisitPlan};

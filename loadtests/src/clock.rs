@@ -1,4 +1,5 @@
-//! The one module that reads the machine's clock and waits on it: latencies and deadlines are its purpose.
+//! The one module that reads the machine's clock and waits on it: latencies and deadlines are its
+//! purpose.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -11,7 +12,8 @@ pub(crate) fn now_ns() -> u64 {
     u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Between two polls of something that the kernel offers no event for: a port, a process, its memory.
+/// Between two polls of something that the kernel offers no event for: a port, a process, its
+/// memory.
 #[expect(
     clippy::disallowed_methods,
     reason = "polling /proc and another process's port has no event to wait on"

@@ -1,4 +1,5 @@
-//! Very many visits to a broker, a limited number of them at a time. A visit is one short connection of one session.
+//! Very many visits to a broker, a limited number of them at a time. A visit is one short
+//! connection of one session.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -28,12 +29,13 @@ const READ_BYTES: usize = 64 * 1024;
 const WAIT: Duration = Duration::from_millis(20);
 /// Visits open at a time; each needs a descriptor of the broker, too.
 const AT_ONCE_MAX: u32 = 15_000;
-/// Visits that wait for their CONNACK: below the smallest listen backlog of the brokers compared. A broker with a
-/// full backlog drops connections, which are tried again after a second.
+/// Visits that wait for their CONNACK: below the smallest listen backlog of the brokers compared. A
+/// broker with a full backlog drops connections, which are tried again after a second.
 const KNOCKING_MAX: usize = 90;
 /// Default of [`Crowd::at_once`] for a visit of a whole population.
 const AT_ONCE: u32 = 500;
-/// Linux's number for a connection that is still being made; the standard library has no name for it.
+/// Linux's number for a connection that is still being made; the standard library has no name for
+/// it.
 const EINPROGRESS: i32 = 115;
 
 /// The first two are on the clock of [`clock::now_ns`].

@@ -1,8 +1,9 @@
-//! Measures whether one tenant affects another: the latency of a steady publisher alone, beside a neighbour at its
-//! limit, and beside a neighbour that tries ten times its limit. Both are brokers of one server, which takes the
-//! driver for its gateway.
+//! Measures whether one tenant affects another: the latency of a steady publisher alone, beside a
+//! neighbour at its limit, and beside a neighbour that tries ten times its limit. Both are brokers
+//! of one server, which takes the driver for its gateway.
 //!
-//! In production the neighbour's clients would run on other machines. So its threads have the lowest priority here.
+//! In production the neighbour's clients would run on other machines. So its threads have the
+//! lowest priority here.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -71,7 +72,8 @@ pub(crate) struct Fairness {
 
 #[derive(Default)]
 struct Seen {
-    /// One entry per phase. The report uses the median, so that a single disturbed phase does not count.
+    /// One entry per phase. The report uses the median, so that a single disturbed phase does not
+    /// count.
     latency: Vec<Percentiles>,
     sent: u64,
     delivered: u64,
@@ -216,7 +218,8 @@ impl Neighbour {
 
 /// Threads that the calling thread starts later inherit the priority.
 fn stand_back() {
-    // On Linux this affects the calling thread. If it fails, both phases with a neighbour show higher figures.
+    // On Linux this affects the calling thread. If it fails, both phases with a neighbour show
+    // higher figures.
     let _ = setpriority_process(None, NICE);
 }
 

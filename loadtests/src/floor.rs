@@ -1,6 +1,7 @@
-//! The least that a broker can do: an epoll loop that copies bytes from publishers to subscribers without checking or
-//! storing anything. No broker is faster, so it shows the kernel's part of a figure, and whether the driver is fast
-//! enough. It speaks MQTT 3.1.1 with QoS 0 and 1, exact topics and a last level of `+`, and is no broker.
+//! The least that a broker can do: an epoll loop that copies bytes from publishers to subscribers
+//! without checking or storing anything. No broker is faster, so it shows the kernel's part of a
+//! figure, and whether the driver is fast enough. It speaks MQTT 3.1.1 with QoS 0 and 1, exact
+//! topics and a last level of `+`, and is no broker.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;

@@ -49,7 +49,8 @@ fn open(index: u32, subscribe: bool, broker: &Broker) -> Outcome<TcpStream> {
     hello.open(broker.address)
 }
 
-/// Each connection takes a descriptor of this process and one of the broker, which has the same limit.
+/// Each connection takes a descriptor of this process and one of the broker, which has the same
+/// limit.
 fn check_descriptors(connections: u32) -> Outcome<()> {
     let most = procfs::connections_max();
     if connections as usize > most {

@@ -11,8 +11,8 @@ use crate::failure::{Failure, Outcome, While};
 use crate::packet;
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The kernel would let the send buffer grow to megabytes, and a flood would then measure how long a slow broker
-/// takes to empty it.
+/// The kernel would let the send buffer grow to megabytes, and a flood would then measure how long
+/// a slow broker takes to empty it.
 const SEND_BUFFER_BYTES: usize = 128 * 1024;
 /// The ports are below those that the kernel hands out.
 const CONNECTIONS_PER_SOURCE: u32 = 30_000;
@@ -20,10 +20,11 @@ const FIRST_PORT: u32 = 2048;
 /// A port may be in use by a listener on all addresses.
 const TRIES_MAX: u32 = 100;
 
-/// Source address in 127.0.0.0/8 and port of connection `number` of process `pid`. One address has too few ports for
-/// the large scenarios, and a port that closed first is blocked for a minute. So every process and every few thousand
-/// connections have addresses of their own. The port is fixed, too, because the kernel would search tens of thousands
-/// of used ports for a free one, and that would be most of the measured cost of a reconnect.
+/// Source address in 127.0.0.0/8 and port of connection `number` of process `pid`. One address has
+/// too few ports for the large scenarios, and a port that closed first is blocked for a minute. So
+/// every process and every few thousand connections have addresses of their own. The port is fixed,
+/// too, because the kernel would search tens of thousands of used ports for a free one, and that
+/// would be most of the measured cost of a reconnect.
 fn source(pid: u32, number: u32) -> SocketAddr {
     let address = number / CONNECTIONS_PER_SOURCE;
     let bytes = [16 + pid % 200, pid / 200 % 250, 2 + address % 250];
@@ -54,8 +55,8 @@ pub(crate) struct Hello<'a> {
 }
 
 impl Hello<'_> {
-    /// Connects and waits for the broker's answers. Reads no byte more, so that later messages stay in the socket for
-    /// the measured part of the run.
+    /// Connects and waits for the broker's answers. Reads no byte more, so that later messages stay
+    /// in the socket for the measured part of the run.
     pub(crate) fn open(&self, broker: SocketAddr) -> Outcome<TcpStream> {
         self.try_open(broker).during(&format!("client {} to {broker}", self.client_id))
     }

@@ -1,5 +1,5 @@
-//! `mqttload` measures any MQTT broker on this machine by its CPU time, and checks every delivery. It knows no broker's
-//! internals: it starts a process, speaks MQTT 3.1.1 to it and reads /proc.
+//! `mqttload` measures any MQTT broker on this machine by its CPU time, and checks every delivery.
+//! It knows no broker's internals: it starts a process, speaks MQTT 3.1.1 to it and reads /proc.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
 mod broker;
@@ -70,8 +70,8 @@ enum Task {
     Run(Single),
     /// Scenarios against several brokers in turn: a Markdown table of medians and ratios.
     Compare(Several),
-    /// The latency of one tenant, alone and beside a tenant that sends ten times its limit; `fairness.sh` starts the server for
-    /// it.
+    /// The latency of one tenant, alone and beside a tenant that sends ten times its limit;
+    /// `fairness.sh` starts the server for it.
     Fairness(Fairness),
     /// Hostile clients, and how long friendly ones wait beside them.
     Hostile(Hostile),
@@ -85,7 +85,8 @@ enum Task {
 #[derive(Args)]
 struct Single {
     scenario: Scenario,
-    /// millrace, mosquitto, rumqttd, floor, or NAME=COMMAND with {port}, {http_port}, {config} and {dir} filled in.
+    /// millrace, mosquitto, rumqttd, floor, or NAME=COMMAND with {port}, {http_port}, {config} and
+    /// {dir} filled in.
     #[arg(long, default_value = "millrace", conflicts_with = "pid")]
     broker: String,
     /// A broker that runs already, by its process id; needs --port.
@@ -100,7 +101,8 @@ struct Single {
     /// Other pods, by their process ids: their CPU counts as the broker's.
     #[arg(long, requires = "pid", value_delimiter = ',')]
     pods: Vec<u32>,
-    /// Further processes that serve the broker, such as nats=PID,store=PID; their CPU is reported separately.
+    /// Further processes that serve the broker, such as nats=PID,store=PID; their CPU is reported
+    /// separately.
     #[arg(long, requires = "pid", value_delimiter = ',', value_parser = beside)]
     beside: Vec<(String, u32)>,
     /// Print JSON.

@@ -10,7 +10,8 @@ pub(crate) struct Cost {
     pub(crate) wall_seconds: f64,
     pub(crate) server_cpu_seconds: f64,
     pub(crate) driver_cpu_seconds: f64,
-    /// Bytes that the broker made the kernel write to disks, in whole pages: a page written twice counts twice.
+    /// Bytes that the broker made the kernel write to disks, in whole pages: a page written twice
+    /// counts twice.
     pub(crate) written_bytes: u64,
     pub(crate) memory_before: Memory,
     pub(crate) memory_after: Memory,
@@ -49,8 +50,8 @@ impl<'a> Measurement<'a> {
         })
     }
 
-    /// Waits until the broker uses no more CPU, and counts the work that it did after its last answer. Wall time and the
-    /// driver's CPU time are those before the wait.
+    /// Waits until the broker uses no more CPU, and counts the work that it did after its last
+    /// answer. Wall time and the driver's CPU time are those before the wait.
     pub(crate) fn stop_at_rest(&self) -> Outcome<Cost> {
         let now = self.stop()?;
         self.broker.rested_cpu_seconds()?;
@@ -64,7 +65,8 @@ impl Cost {
         self.server_cpu_seconds * 1e6 / count.max(1) as f64
     }
 
-    /// Microseconds of the driver's CPU per item. It must be well below the broker's, or the driver is the bottleneck.
+    /// Microseconds of the driver's CPU per item. It must be well below the broker's, or the driver
+    /// is the bottleneck.
     pub(crate) fn driver_us_each(&self, count: u64) -> f64 {
         self.driver_cpu_seconds * 1e6 / count.max(1) as f64
     }

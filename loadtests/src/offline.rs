@@ -1,5 +1,5 @@
-//! `offline-sessions`: the cost of very many offline sessions, and of a publish to all of them. With one filter for
-//! all sessions, a publish need not cost more than a publish to one session.
+//! `offline-sessions`: the cost of very many offline sessions, and of a publish to all of them.
+//! With one filter for all sessions, a publish need not cost more than a publish to one session.
 
 use crate::broker::Broker;
 use crate::failure::{Failure, Outcome};
@@ -18,7 +18,8 @@ const TRIAL: u32 = 10;
 const WINDOW: u32 = 100;
 /// Bytes by which a broker may grow in a trial without queueing anything.
 const TRIAL_NOISE_BYTES: f64 = 1e6;
-/// In each round, a broker that queues a copy for each session may grow by this share of the memory that is left.
+/// In each round, a broker that queues a copy for each session may grow by this share of the memory
+/// that is left.
 const MEMORY_SHARE: f64 = 0.2;
 
 struct Round {
@@ -86,7 +87,8 @@ pub(crate) fn run(case: Case, sessions: u32, settings: &Settings, broker: &Broke
     Ok(report)
 }
 
-/// The number of publishes that time and memory allow, by the cost of a trial. `None` after a trial that did not end.
+/// The number of publishes that time and memory allow, by the cost of a trial. `None` after a trial
+/// that did not end.
 fn affordable(trial: &Round, settings: &Settings) -> Option<u32> {
     if trial.timed_out || trial.faults.any() || trial.acked == 0 {
         return None;

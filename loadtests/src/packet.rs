@@ -1,5 +1,5 @@
-//! Encodes and decodes the few MQTT 3.1.1 packets that the driver needs: no sockets, no clock, no allocation per
-//! message.
+//! Encodes and decodes the few MQTT 3.1.1 packets that the driver needs: no sockets, no clock, no
+//! allocation per message.
 
 pub(crate) const DISCONNECT: [u8; 2] = [0xE0, 0];
 /// Fixed in MQTT 3.1.1.
@@ -70,7 +70,8 @@ fn packet(first: u8, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Stands at the beginning of each payload, so that receivers can check the order and measure the latency.
+/// Stands at the beginning of each payload, so that receivers can check the order and measure the
+/// latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) publisher: u32,

@@ -1,5 +1,5 @@
-//! The flow of messages in a scenario: publishers, receivers, windows, sessions. [`Plan::of`] derives it from the name of
-//! the scenario and the command line; the engine carries it out.
+//! The flow of messages in a scenario: publishers, receivers, windows, sessions. [`Plan::of`]
+//! derives it from the name of the scenario and the command line; the engine carries it out.
 
 use crate::engine::SendWindow;
 use crate::publisher::WINDOW_MAX;
@@ -20,7 +20,8 @@ pub(crate) enum Sessions {
     Online,
     /// Persistent; the receivers are offline and do not return.
     Offline,
-    /// Persistent; the receivers are offline during the publishing, which is not measured, and return in the run.
+    /// Persistent; the receivers are offline during the publishing, which is not measured, and
+    /// return in the run.
     Returning,
 }
 
@@ -38,8 +39,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// `--window` replaces the scenario's default: the acknowledgement window at QoS 1, the send window otherwise. 0 lifts
-    /// the send window. `None`: the scenario has code of its own.
+    /// `--window` replaces the scenario's default: the acknowledgement window at QoS 1, the send
+    /// window otherwise. 0 lifts the send window. `None`: the scenario has code of its own.
     pub(crate) fn of(scenario: Scenario, settings: &Settings) -> Option<Self> {
         let acks = |default: u32| Some(settings.window.unwrap_or(default).clamp(1, WINDOW_MAX));
         let own = |default: u32| match settings.window.unwrap_or(default) {

@@ -1,4 +1,5 @@
-//! Very many persistent sessions: their names, and publishers that fill their queues. `crowd` lets the sessions connect.
+//! Very many persistent sessions: their names, and publishers that fill their queues. `crowd` lets
+//! the sessions connect.
 
 use std::ops::Range;
 

@@ -6,8 +6,8 @@ use crate::report::{Report, short};
 use crate::scenario::{Case, Scenario};
 use crate::table::{Cell, median};
 
-/// A table for each scenario with figures of its own, then the cost of a publish by the number of sessions. `cells` has a row
-/// for each case and a column for each broker of `names`.
+/// A table for each scenario with figures of its own, then the cost of a publish by the number of
+/// sessions. `cells` has a row for each case and a column for each broker of `names`.
 pub(crate) fn tables(cases: &[Case], names: &[&str], cells: &[Vec<Cell>]) -> String {
     let mut scenarios: Vec<Scenario> = cases.iter().map(|case| case.scenario).collect();
     scenarios.dedup();

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, Outcome, While};
 
-/// `{port}`, `{http_port}`, `{config}` and `{dir}` stand for the port to listen on, the port of /metrics, a
-/// configuration file written by the driver, and an empty folder of this run.
+/// `{port}`, `{http_port}`, `{config}` and `{dir}` stand for the port to listen on, the port of
+/// /metrics, a configuration file written by the driver, and an empty folder of this run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BrokerSpec {
     pub(crate) name: String,
@@ -43,8 +43,8 @@ const SERVER_FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 /// rumqttd knows the format by the ending; mosquitto takes any.
 pub(crate) const CONFIG_FILE: &str = "broker.toml";
 
-/// No limits, logs and delays, on loopback. The database is on, because the scenarios with persistent sessions need
-/// it; mosquitto does not write it during a run.
+/// No limits, logs and delays, on loopback. The database is on, because the scenarios with
+/// persistent sessions need it; mosquitto does not write it during a run.
 const MOSQUITTO_CONFIG: &str = "\
 listener {port} 127.0.0.1
 allow_anonymous true

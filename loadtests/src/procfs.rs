@@ -87,7 +87,8 @@ pub(crate) fn own_cpu_seconds() -> f64 {
 }
 
 impl Stat {
-    /// Takes the larger of two figures: ticks round down, and the scheduler's finer clock forgets threads that ended.
+    /// Takes the larger of two figures: ticks round down, and the scheduler's finer clock forgets
+    /// threads that ended.
     fn cpu_seconds(self, pid: &str) -> f64 {
         let own = self.own_ticks as f64 / TICKS_PER_SECOND;
         own.max(threads_seconds(pid)) + self.reaped_ticks as f64 / TICKS_PER_SECOND
@@ -140,7 +141,8 @@ pub(crate) fn reset_peak(root: u32) {
     }
 }
 
-/// Bytes that a process and its children made the kernel write to disks; 0 where the kernel does not report it.
+/// Bytes that a process and its children made the kernel write to disks; 0 where the kernel does
+/// not report it.
 pub(crate) fn written_bytes(root: u32) -> u64 {
     let io = |pid: u32| fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
     tree(root).iter().filter_map(|(pid, _)| number_after(&io(*pid), "write_bytes:")).sum()

@@ -15,7 +15,8 @@ pub(crate) struct Receiver {
 pub(crate) struct Ledger {
     /// By receiver and publisher: each receiver has a row of its publishers.
     receipts: Vec<Receipts>,
-    /// [`Receipts::reach`] of each, adjacent in memory, because the windows read a thousand of them in a turn.
+    /// [`Receipts::reach`] of each, adjacent in memory, because the windows read a thousand of them
+    /// in a turn.
     reach: Vec<u32>,
     pub(crate) delivered: u64,
     pub(crate) stray: u64,

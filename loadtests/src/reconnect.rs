@@ -1,5 +1,5 @@
-//! `reconnect`: persistent sessions without a backlog reconnect and stay, as after a restart of the network in front of
-//! a broker.
+//! `reconnect`: persistent sessions without a backlog reconnect and stay, as after a restart of the
+//! network in front of a broker.
 
 use crate::broker::Broker;
 use crate::churn::{CONCURRENT, leave};

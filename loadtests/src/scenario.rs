@@ -21,13 +21,15 @@ pub(crate) enum Scenario {
     FaninQos0,
     /// Many publishers to one subscriber, QoS 1, each publisher waiting for its PUBACK.
     FaninQos1,
-    /// Persistent sessions, subscribers offline, QoS 1: each publisher waits for its PUBACK; counts acknowledged publishes.
+    /// Persistent sessions, subscribers offline, QoS 1: each publisher waits for its PUBACK; counts
+    /// acknowledged publishes.
     DurablePublishClosed,
     /// Persistent sessions, subscribers offline, QoS 1: counts acknowledged publishes.
     DurablePublish,
     /// Persistent sessions: deliveries after the subscribers come back.
     DurableDrain,
-    /// Persistent sessions, subscribers online, QoS 1: the next message after PUBACK and delivery of the last.
+    /// Persistent sessions, subscribers online, QoS 1: the next message after PUBACK and delivery
+    /// of the last.
     DurableOnlineClosed,
     /// Persistent sessions, subscribers online, QoS 1.
     DurableOnline,
@@ -93,8 +95,8 @@ impl Scenario {
         )
     }
 
-    /// The project's first target. Connects have a goal in microseconds that depends on their authentication, and
-    /// scenarios without a figure of another broker have none.
+    /// The project's first target. Connects have a goal in microseconds that depends on their
+    /// authentication, and scenarios without a figure of another broker have none.
     pub(crate) fn target(self) -> Option<Target> {
         match self {
             Self::Idle => Some(Target::Ratio(1.0)),
@@ -117,8 +119,8 @@ impl Scenario {
         }
     }
 
-    /// Default numbers of persistent sessions, in a run and in a comparison; some brokers need time with the square of
-    /// the number.
+    /// Default numbers of persistent sessions, in a run and in a comparison; some brokers need time
+    /// with the square of the number.
     pub(crate) fn default_sessions(self, compared: bool) -> &'static [u32] {
         match (self, compared) {
             (Self::OfflineSessions, false) => &[1_000_000],

@@ -9,7 +9,8 @@ use crate::failure::{Failure, Outcome, While};
 
 /// Time without progress after which missing messages are lost, in scenarios with traffic.
 const TRAFFIC_QUIET_SECONDS: f64 = 2.0;
-/// The same for scenarios in which a broker may write a whole database, or serve a million sessions, before it answers.
+/// The same for scenarios in which a broker may write a whole database, or serve a million
+/// sessions, before it answers.
 const POPULATION_QUIET_SECONDS: f64 = 30.0;
 
 /// Size and duration.
@@ -33,32 +34,36 @@ pub(crate) struct Settings {
     /// Connects of `connect`, at most.
     #[arg(long, default_value_t = 30_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) connects: u32,
-    /// File with a user name, a space and a password in each line, for the clients of `connect` in turn.
+    /// File with a user name, a space and a password in each line, for the clients of `connect` in
+    /// turn.
     #[arg(long)]
     credentials: Option<PathBuf>,
-    /// Persistent sessions of `offline-sessions`, `resume` and `reconnect`; several numbers, separated by
-    /// commas, are run one after the other [default: 1000000, 200000 and 18000; less in `compare`].
+    /// Persistent sessions of `offline-sessions`, `resume` and `reconnect`; several numbers,
+    /// separated by commas, are run one after the other [default: 1000000, 200000 and 18000; less
+    /// in `compare`].
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=20_000_000))]
     pub(crate) sessions: Vec<u32>,
     /// Queued messages of each session of `resume`.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) backlog: u32,
-    /// Most publishes to the one filter of `offline-sessions`: so many one by one, then as many in a window.
+    /// Most publishes to the one filter of `offline-sessions`: so many one by one, then as many in
+    /// a window.
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) publishes: u32,
-    /// Seconds for making sessions, and for reconnecting them; afterwards the run goes on with the sessions that it
-    /// has, and reports that.
+    /// Seconds for making sessions, and for reconnecting them; afterwards the run goes on with the
+    /// sessions that it has, and reports that.
     #[arg(long, default_value_t = 300.0)]
     pub(crate) seconds_max: f64,
     /// Counters of the broker's /metrics with this in their name are reported for each publish of
     /// `offline-sessions`, if its command line has {http_port}.
     #[arg(long, default_value = "store")]
     pub(crate) metrics: String,
-    /// Messages in flight, or connections under way, instead of the scenario's own number; 0 lifts the limit of a
-    /// QoS 0 scenario.
+    /// Messages in flight, or connections under way, instead of the scenario's own number; 0 lifts
+    /// the limit of a QoS 0 scenario.
     #[arg(long)]
     pub(crate) window: Option<u32>,
-    /// Most messages in one write of a publisher. Large batches favour brokers that pass on whole reads.
+    /// Most messages in one write of a publisher. Large batches favour brokers that pass on whole
+    /// reads.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) batch: u32,
     /// Bytes of a payload; the first 16 carry the driver's stamp.
@@ -67,8 +72,8 @@ pub(crate) struct Settings {
     /// Messages published in a run, at most.
     #[arg(long, default_value_t = 50_000_000)]
     pub(crate) messages: u64,
-    /// Seconds without a delivery or an answer after which the rest counts as lost [default: 2; 30 in scenarios with
-    /// `--sessions`].
+    /// Seconds without a delivery or an answer after which the rest counts as lost [default: 2; 30
+    /// in scenarios with `--sessions`].
     #[arg(long)]
     quiet_seconds: Option<f64>,
     /// Seconds that a run may take beyond the sending; then it ends with its results so far.

@@ -18,7 +18,8 @@ use crate::session;
 use crate::settings::Settings;
 use crate::tally::Tally;
 
-/// Most queued messages of one session, because a broker may have a limit and silently drop the rest.
+/// Most queued messages of one session, because a broker may have a limit and silently drop the
+/// rest.
 const QUEUED_MAX: u64 = 50_000;
 
 struct Traffic<'a> {

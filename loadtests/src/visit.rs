@@ -1,5 +1,6 @@
-//! One short connection of a session, driven by socket events: CONNECT, a SUBSCRIBE if planned, and the messages that
-//! the broker has queued for the session; then DISCONNECT, or the connection stays open.
+//! One short connection of a session, driven by socket events: CONNECT, a SUBSCRIBE if planned, and
+//! the messages that the broker has queued for the session; then DISCONNECT, or the connection
+//! stays open.
 
 use mio::event::Event;
 
@@ -88,7 +89,8 @@ impl Visit {
         faults
     }
 
-    /// Handles one event of the socket; the first writable event sends `first_packets`, CONNECT and SUBSCRIBE.
+    /// Handles one event of the socket; the first writable event sends `first_packets`, CONNECT and
+    /// SUBSCRIBE.
     pub(crate) fn advance(
         &mut self,
         event: &Event,
@@ -108,7 +110,8 @@ impl Visit {
             }
         }
         if self.stage != Stage::Connecting && event.is_readable() {
-            // No event comes after the one for the end of the stream, so all bytes before the end are read now.
+            // No event comes after the one for the end of the stream, so all bytes before the end
+            // are read now.
             let to_the_end = event.is_read_closed();
             return self.read(plan, buffer, now_ns, to_the_end);
         }
@@ -143,7 +146,8 @@ impl Visit {
         }
     }
 
-    /// Returns false if the broker has refused CONNECT or SUBSCRIBE, or the packet is malformed: the visit has failed.
+    /// Returns false if the broker has refused CONNECT or SUBSCRIBE, or the packet is malformed:
+    /// the visit has failed.
     fn handle(&mut self, frame: Frame<'_>, plan: &VisitPlan, answer: &mut Vec<u8>) -> bool {
         match frame.kind() {
             packet::CONNACK => {
@@ -181,7 +185,8 @@ impl Visit {
         }
     }
 
-    /// Sends the PUBACKs in `answer`, and after the last message DISCONNECT unless the connection stays.
+    /// Sends the PUBACKs in `answer`, and after the last message DISCONNECT unless the connection
+    /// stays.
     fn reply(&mut self, plan: &VisitPlan, mut answer: Vec<u8>, now_ns: u64) -> Step {
         let complete = self.stage == Stage::Waiting && self.is_complete(plan);
         if complete {

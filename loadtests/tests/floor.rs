@@ -1,5 +1,5 @@
-//! The driver against its own floor: every scenario runs, counts its messages and finds no fault. The exit code reports
-//! scenarios that cannot run.
+//! The driver against its own floor: every scenario runs, counts its messages and finds no fault.
+//! The exit code reports scenarios that cannot run.
 #![allow(clippy::unwrap_used, reason = "the functions around the tests may fail like the tests")]
 
 use std::process::{Command, Output};

@@ -1,4 +1,5 @@
-//! The scenarios about persistent sessions against a broker that keeps them: all come back, and nothing is missing.
+//! The scenarios about persistent sessions against a broker that keeps them: all come back, and
+//! nothing is missing.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "the functions around the tests are tests too")]
 
 use std::process::Command;

@@ -73,7 +73,8 @@ fn console() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Files by their path on the HTTP port. The server searches the table, so the paths are sorted as strings.
+/// Files by their path on the HTTP port. The server searches the table, so the paths are sorted as
+/// strings.
 fn collect(folder: &Path, at: &str, files: &mut BTreeMap<String, PathBuf>) -> Result<(), Box<dyn Error>> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;

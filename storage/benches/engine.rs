@@ -1,7 +1,9 @@
-//! The cost of durable appends on the embedded engine: CPU of the whole process with flushes and merges, and the time
-//! to the acknowledgement. `cargo bench -p millrace-storage --bench engine -- [<records> [<row>]]`
+//! The cost of durable appends on the embedded engine: CPU of the whole process with flushes and
+//! merges, and the time to the acknowledgement. `cargo bench -p millrace-storage --bench engine --
+//! [<records> [<row>]]`
 //!
-//! With the feature `foundationdb`, on the cluster of `FDB_CLUSTER_FILE` instead; then it is the CPU of the client.
+//! With the feature `foundationdb`, on the cluster of `FDB_CLUSTER_FILE` instead; then it is the
+//! CPU of the client.
 #![allow(clippy::print_stdout)]
 
 use std::{
@@ -32,7 +34,8 @@ enum Also {
     Nothing,
     /// Streams are read and cleared behind.
     Trim,
-    /// Each record counts in its stream's total, and a key that says where it belongs is read: what a publish does.
+    /// Each record counts in its stream's total, and a key that says where it belongs is read: what
+    /// a publish does.
     CountAndRead,
 }
 
@@ -155,7 +158,8 @@ fn append(database: &Database, scenario: &Scenario, sequence: &mut u64) -> Commi
         *sequence += 1;
     }
     if scenario.also == Also::Trim && number.is_multiple_of(10) {
-        // All that the store has of one stream: about as much as was appended to it since it was cleared last.
+        // All that the store has of one stream: about as much as was appended to it since it was
+        // cleared last.
         let behind = number / 10 % scenario.streams;
         let newest = [&stream(behind)[..], &transaction_version(&transaction)].concat();
         transaction.clear_range(KeyRange::new(stream(behind), newest)).expect("a range");

@@ -1,5 +1,5 @@
-//! The cost of reads and deletions on the embedded engine, with a million small rows in it: CPU of the whole process.
-//! `cargo bench -p millrace-storage --bench reads -- [<rows>]`
+//! The cost of reads and deletions on the embedded engine, with a million small rows in it: CPU of
+//! the whole process. `cargo bench -p millrace-storage --bench reads -- [<rows>]`
 #![allow(clippy::print_stdout, clippy::disallowed_methods)]
 
 use std::{fs, time::Duration};

@@ -11,14 +11,16 @@ use std::{
 
 use crate::{clock::instant, error::StoreError, version::Committed};
 
-/// Reports the result of one commit, once; a completion that is dropped before reports [`StoreError::CommitUnknown`].
+/// Reports the result of one commit, once; a completion that is dropped before reports
+/// [`StoreError::CommitUnknown`].
 pub struct Completion(Option<Callback>);
 
 type Callback = Box<dyn FnOnce(Result<Committed, StoreError>) + Send>;
 
 impl Completion {
-    /// Calls `callback` on the thread that completes or drops this completion: an engine's thread, or the submitting thread before
-    /// its call returns. The callback must be short and must not block.
+    /// Calls `callback` on the thread that completes or drops this completion: an engine's thread,
+    /// or the submitting thread before its call returns. The callback must be short and must not
+    /// block.
     pub fn call(callback: impl FnOnce(Result<Committed, StoreError>) + Send + 'static) -> Self {
         Self(Some(Box::new(callback)))
     }

@@ -1,12 +1,14 @@
 //! Copies all keys of a store into another one, between engines, too.
 //!
-//! A copy is a comparison that writes the differences: it goes through both stores in key order, page by page. So an
-//! interrupted copy continues where it stopped, and a last comparison without a difference proves that both stores are equal.
-//! The source must have no writers; the comparison detects any that it has. Until the copy has ended, the target has a key that
+//! A copy is a comparison that writes the differences: it goes through both stores in key order,
+//! page by page. So an interrupted copy continues where it stopped, and a last comparison without a
+//! difference proves that both stores are equal. The source must have no writers; the comparison
+//! detects any that it has. Until the copy has ended, the target has a key that
 //! [`copy_is_unfinished`] finds, so that no server starts on half of a store.
 //!
-//! Keys that hold a versionstamp stay as they are. So the target's versions must come after all of the source's, or new messages
-//! would sort before stored ones: see [`CopyError::VersionsBehind`] and [`crate::Embedded::create_after`].
+//! Keys that hold a versionstamp stay as they are. So the target's versions must come after all of
+//! the source's, or new messages would sort before stored ones: see [`CopyError::VersionsBehind`]
+//! and [`crate::Embedded::create_after`].
 
 use bytes::Bytes;
 
@@ -15,15 +17,16 @@ use crate::{
     after, limits::KEY_SPACE_END,
 };
 
-/// Its value is the id of the running copy and the key before which all is copied. The layers' keys are tuples, whose first
-/// byte is less, so a copy does not collide with them.
+/// Its value is the id of the running copy and the key before which all is copied. The layers' keys
+/// are tuples, whose first byte is less, so a copy does not collide with them.
 const UNFINISHED_KEY: &[u8] = b"\xfecopy";
 const ID_BYTES: usize = 8;
 
 /// With [`crate::limits::PAGE_BYTES_MAX`] it keeps the writes of a page within one transaction.
 const PAGE_ROWS: usize = 1_000;
 
-/// Comparisons that still find differences after the copy, before the source is taken to have writers.
+/// Comparisons that still find differences after the copy, before the source is taken to have
+/// writers.
 const COMPARISONS_MAX: u32 = 3;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,7 +67,8 @@ pub async fn copy_is_unfinished(database: &Database) -> Result<bool, StoreError>
     Ok(unfinished_at(database).await?.is_some())
 }
 
-/// Makes `target`, which is empty or the target of an interrupted copy, equal to `source`. Calls `progress` after each page.
+/// Makes `target`, which is empty or the target of an interrupted copy, equal to `source`. Calls
+/// `progress` after each page.
 ///
 /// # Errors
 /// See [`CopyError`].
@@ -105,8 +109,8 @@ async fn unfinished_at(database: &Database) -> Result<Option<Bytes>, StoreError>
     database.run(async |tx, _| tx.get(UNFINISHED_KEY, Read::Snapshot).await).await
 }
 
-/// The key to go on from; `None` when the target has data of its own. A copy that still runs ends, because the stored id is no
-/// longer its own.
+/// The key to go on from; `None` when the target has data of its own. A copy that still runs ends,
+/// because the stored id is no longer its own.
 async fn begin(target: &Database, id: u64) -> Result<Option<Bytes>, StoreError> {
     target
         .run(async |tx, _| {

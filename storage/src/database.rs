@@ -20,9 +20,11 @@ pub struct Database {
 pub struct Attempt {
     /// 1 for the first attempt.
     pub number: u32,
-    /// Earlier attempts that ended with [`StoreError::Conflict`] or [`StoreError::TooOld`]: less work may succeed.
+    /// Earlier attempts that ended with [`StoreError::Conflict`] or [`StoreError::TooOld`]: less
+    /// work may succeed.
     pub conflicts: u32,
-    /// An earlier attempt may have committed. A transaction that must not happen twice checks this first.
+    /// An earlier attempt may have committed. A transaction that must not happen twice checks this
+    /// first.
     pub maybe_committed: bool,
 }
 
@@ -44,11 +46,13 @@ impl Database {
         Self { engine, host, retry }
     }
 
-    /// Calls `body` and commits, and repeats both after a retryable error, with growing random waits in between. Returns the
-    /// result of `body` once it is durable. `body` may run many times, so its only effects must be those of its transaction.
+    /// Calls `body` and commits, and repeats both after a retryable error, with growing random
+    /// waits in between. Returns the result of `body` once it is durable. `body` may run many
+    /// times, so its only effects must be those of its transaction.
     ///
     /// # Errors
-    /// The error of `body`, or the store's error when it is not retryable or the attempts are used up.
+    /// The error of `body`, or the store's error when it is not retryable or the attempts are used
+    /// up.
     pub fn run<T, E, F, Body>(&self, body: F) -> impl Future<Output = Result<T, E>> + use<T, E, F, Body>
     where
         E: TransactionFailure,
@@ -69,8 +73,8 @@ impl Database {
         F: FnMut(Transaction, Attempt) -> Body,
         Body: Future<Output = Result<T, E>>,
     {
-        // The future owns everything, and `body` is not an async closure, because the future of an async closure cannot
-        // be sent to another thread yet.
+        // The future owns everything, and `body` is not an async closure, because the future of an
+        // async closure cannot be sent to another thread yet.
         let this = self.clone();
         async move {
             let mut attempt = Attempt { number: 1, conflicts: 0, maybe_committed: false };
@@ -121,8 +125,8 @@ impl Database {
         self.engine.stats()
     }
 
-    /// Begins a transaction without retries, for [`Database::run`], tests of engines, and event loops that retry
-    /// themselves.
+    /// Begins a transaction without retries, for [`Database::run`], tests of engines, and event
+    /// loops that retry themselves.
     #[must_use]
     pub fn begin_unretried(&self) -> Transaction {
         Transaction::new(self.engine.begin(), self.host.clone())

@@ -12,8 +12,8 @@ pub enum StoreError {
     /// The transaction is older than the store keeps versions for.
     #[error("the transaction is too old")]
     TooOld,
-    /// The store failed during the commit: the transaction may or may not be durable. Only a transaction that checks this, or may
-    /// happen twice, can retry.
+    /// The store failed during the commit: the transaction may or may not be durable. Only a
+    /// transaction that checks this, or may happen twice, can retry.
     #[error("it is not known whether the transaction committed")]
     CommitUnknown,
     #[error("the commit queue is full")]
@@ -21,7 +21,8 @@ pub enum StoreError {
     /// The store recovers from a failure of its disk, or the cluster cannot be reached.
     #[error("the store is not available: {0}")]
     Unavailable(String),
-    /// Less disk space is free than the reserve: writes are refused until more is free, reads go on.
+    /// Less disk space is free than the reserve: writes are refused until more is free, reads go
+    /// on.
     #[error("the disk is nearly full: {free_bytes} bytes are free, {reserve_bytes} are kept in reserve")]
     DiskFull { free_bytes: u64, reserve_bytes: u64 },
     #[error("the disk failed: {0}")]
@@ -42,7 +43,8 @@ pub enum StoreError {
     TransactionTooLarge,
     #[error("the range ends before it begins")]
     InvertedRange,
-    /// A read of keys that this transaction sets with a versionstamp, which exists only after the commit.
+    /// A read of keys that this transaction sets with a versionstamp, which exists only after the
+    /// commit.
     #[error("versionstamped keys cannot be read in the transaction that sets them")]
     Unreadable,
 }

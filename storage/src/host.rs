@@ -1,5 +1,5 @@
-//! The store's environment: time, randomness, and a way to wait. Tests and simulations bring their own, so that a
-//! seed reproduces a run.
+//! The store's environment: time, randomness, and a way to wait. Tests and simulations bring their
+//! own, so that a seed reproduces a run.
 
 use std::{
     future::Future,

@@ -1,4 +1,5 @@
-//! The interface of an engine. [`crate::Transaction`] checks limits and key space before it calls one.
+//! The interface of an engine. [`crate::Transaction`] checks limits and key space before it calls
+//! one.
 
 use bytes::Bytes;
 
@@ -15,8 +16,9 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TransactionOption {
-    /// The transaction makes room: it deletes more than it writes, as a trim or the end of a session does. The embedded engine
-    /// still accepts it when the disk is nearly full, see [`crate::Options::disk_reserve_bytes`].
+    /// The transaction makes room: it deletes more than it writes, as a trim or the end of a
+    /// session does. The embedded engine still accepts it when the disk is nearly full, see
+    /// [`crate::Options::disk_reserve_bytes`].
     Cleanup,
 }
 
@@ -57,7 +59,7 @@ pub trait EngineTransaction: Send + Sync {
         let _ = option;
     }
 
-    /// Commits; nothing is called after it. The completion gets the result when the transaction is durable or has
-    /// failed.
+    /// Commits; nothing is called after it. The completion gets the result when the transaction is
+    /// durable or has failed.
     fn commit(&self, done: Completion);
 }

@@ -1,25 +1,27 @@
 //! The store: an ordered, transactional key-value interface and the engines under it.
 //!
-//! Keys and values are bytes; keys are ordered as bytes. A [`Transaction`] reads at one version, sees its own writes, and commits
-//! only if everything that it read is unchanged: strictly serializable and optimistic, as in FoundationDB.
+//! Keys and values are bytes; keys are ordered as bytes. A [`Transaction`] reads at one version,
+//! sees its own writes, and commits only if everything that it read is unchanged: strictly
+//! serializable and optimistic, as in FoundationDB.
 //!
-//! Two engines give the same answers: FoundationDB for a region (the feature `foundationdb`), and [`Embedded`] for one machine. A
-//! third one in memory, [`Database::memory`], is for tests. [`Database::run`] runs transactions and is the only place that
-//! retries them.
+//! Two engines give the same answers: FoundationDB for a region (the feature `foundationdb`), and
+//! [`Embedded`] for one machine. A third one in memory, [`Database::memory`], is for tests.
+//! [`Database::run`] runs transactions and is the only place that retries them.
 //!
-//! This crate must never know MQTT, sockets, pods or a runtime: its futures run under any executor, [`block_on`] included. Time
-//! and randomness come from a [`Host`].
+//! This crate must never know MQTT, sockets, pods or a runtime: its futures run under any executor,
+//! [`block_on`] included. Time and randomness come from a [`Host`].
 //!
 //! # FoundationDB
 //!
-//! The feature `foundationdb` adds `FoundationDb::open`, for a cluster of version 7.4. It is off by default because it links with
-//! FoundationDB's client library, `libfdb_c`: `services/millrace/docs/operations.md` says how to get it, and `make test-fdb` runs
-//! the tests on a cluster. `engine/foundationdb/mod.rs` explains its rules.
+//! The feature `foundationdb` adds `FoundationDb::open`, for a cluster of version 7.4. It is off by
+//! default because it links with FoundationDB's client library, `libfdb_c`:
+//! `services/millrace/docs/operations.md` says how to get it, and `make test-fdb` runs the tests on
+//! a cluster. `engine/foundationdb/mod.rs` explains its rules.
 //!
 //! # The embedded engine
 //!
-//! It is fjall, an LSM tree in safe Rust. `storage/benches/README.md` has the comparison with redb, and the costs of commits and
-//! reads.
+//! It is fjall, an LSM tree in safe Rust. `storage/benches/README.md` has the comparison with redb,
+//! and the costs of commits and reads.
 #![allow(missing_docs, reason = "a comment says only what name and type do not")]
 
 mod clock;

@@ -48,7 +48,8 @@ pub struct KeyValue {
 pub struct RangePage {
     /// In the order of the read.
     pub items: Vec<KeyValue>,
-    /// The range may continue after the last item: a page may end before its limit, see [`crate::limits::PAGE_BYTES_MAX`].
+    /// The range may continue after the last item: a page may end before its limit, see
+    /// [`crate::limits::PAGE_BYTES_MAX`].
     pub more: bool,
 }
 

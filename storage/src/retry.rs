@@ -9,8 +9,8 @@ pub struct RetryPolicy {
     pub delay_first: Duration,
     /// Longest wait before any attempt; default 500 ms.
     pub delay_max: Duration,
-    /// Time after the first attempt at which an unavailable store ([`crate::StoreError::Unavailable`]) is not tried again;
-    /// default 10 s.
+    /// Time after the first attempt at which an unavailable store
+    /// ([`crate::StoreError::Unavailable`]) is not tried again; default 10 s.
     pub away_max: Duration,
 }
 
@@ -26,7 +26,8 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Random between nothing and the bound (full jitter), so that transactions that conflicted do not meet again.
+    /// Random between nothing and the bound (full jitter), so that transactions that conflicted do
+    /// not meet again.
     pub(crate) fn delay(&self, attempts: u32, random: u64) -> Duration {
         let doubled = self.delay_first.saturating_mul(1 << (attempts.saturating_sub(1)).min(20));
         let bound = doubled.min(self.delay_max);

@@ -1,4 +1,5 @@
-//! Numbers about an engine for `/metrics`: names, kinds and values, so that no other crate need know the engine.
+//! Numbers about an engine for `/metrics`: names, kinds and values, so that no other crate need
+//! know the engine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

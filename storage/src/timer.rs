@@ -1,5 +1,5 @@
-//! Waits without a runtime: one thread wakes futures when their time has come. It starts with the first wait and ends
-//! when nothing waits.
+//! Waits without a runtime: one thread wakes futures when their time has come. It starts with the
+//! first wait and ends when nothing waits.
 
 use std::{
     cmp::Reverse,

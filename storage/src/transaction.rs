@@ -20,10 +20,12 @@ use crate::{
     version::{Committed, StoreVersion, Versionstamp},
 };
 
-/// Reads at one version, sees its own writes, commits all or nothing. Writes are buffered, and invisible to others before the
-/// commit. A write fails when it exceeds a limit of [`crate::limits`].
+/// Reads at one version, sees its own writes, commits all or nothing. Writes are buffered, and
+/// invisible to others before the commit. A write fails when it exceeds a limit of
+/// [`crate::limits`].
 ///
-/// Dropping a transaction discards it. Clones are the same transaction; several reads may be awaited together.
+/// Dropping a transaction discards it. Clones are the same transaction; several reads may be
+/// awaited together.
 #[derive(Clone)]
 pub struct Transaction(Arc<Inner>);
 
@@ -53,8 +55,8 @@ impl Transaction {
     }
 
     /// # Errors
-    /// [`StoreError::Unreadable`] for keys that this transaction sets with a versionstamp, [`StoreError::TooOld`], a limit, or a
-    /// failure of the engine.
+    /// [`StoreError::Unreadable`] for keys that this transaction sets with a versionstamp,
+    /// [`StoreError::TooOld`], a limit, or a failure of the engine.
     pub fn get(&self, key: impl AsRef<[u8]>, read: Read) -> Reply<'_, Option<Bytes>> {
         let key = key.as_ref();
         let bytes = if read == Read::Serializable { limits::cost(key.len(), 0) } else { 0 };
@@ -64,11 +66,12 @@ impl Transaction {
         }
     }
 
-    /// A page of the keys of `range`. To continue after a page, read again from after its last key (with `reverse`: to
-    /// before it).
+    /// A page of the keys of `range`. To continue after a page, read again from after its last key
+    /// (with `reverse`: to before it).
     ///
     /// # Errors
-    /// As [`Transaction::get`]; also when the range touches keys that this transaction sets with a versionstamp.
+    /// As [`Transaction::get`]; also when the range touches keys that this transaction sets with a
+    /// versionstamp.
     pub fn range(&self, range: KeyRange, options: RangeOptions) -> Reply<'_, RangePage> {
         let bytes = if options.read == Read::Serializable { range_cost(&range) } else { 0 };
         match check_range(&range).and_then(|()| self.0.check_open()).and_then(|()| self.0.add_bytes(bytes)) {
@@ -99,8 +102,8 @@ impl Transaction {
         self.write_range(range, EngineTransaction::clear_range)
     }
 
-    /// Adds `addend` to the integer at `key` (eight bytes, little-endian, wrapping; a missing one is 0) without
-    /// reading it, so two transactions that add do not conflict.
+    /// Adds `addend` to the integer at `key` (eight bytes, little-endian, wrapping; a missing one
+    /// is 0) without reading it, so two transactions that add do not conflict.
     pub fn atomic_add(&self, key: impl AsRef<[u8]>, addend: i64) -> Result<(), StoreError> {
         let key = key.as_ref();
         check_key(key)?;
@@ -109,8 +112,9 @@ impl Transaction {
         Ok(())
     }
 
-    /// Sets the key `prefix`, commit versionstamp, `user_bytes`, `suffix`: later commits have later keys, and within one
-    /// transaction the user bytes order them. Such writes do not conflict with each other.
+    /// Sets the key `prefix`, commit versionstamp, `user_bytes`, `suffix`: later commits have later
+    /// keys, and within one transaction the user bytes order them. Such writes do not conflict with
+    /// each other.
     pub fn set_versionstamped_key(
         &self,
         prefix: impl AsRef<[u8]>,
@@ -134,9 +138,9 @@ impl Transaction {
         Ok(())
     }
 
-    /// Makes this transaction conflict with later commits that write in `range`, as if it had read the range. A
-    /// transaction that has read nothing may get its version only at the commit; [`Transaction::read_version`] sets
-    /// it earlier.
+    /// Makes this transaction conflict with later commits that write in `range`, as if it had read
+    /// the range. A transaction that has read nothing may get its version only at the commit;
+    /// [`Transaction::read_version`] sets it earlier.
     pub fn add_read_conflict_range(&self, range: KeyRange) -> Result<(), StoreError> {
         self.write_range(range, EngineTransaction::add_read_conflict_range)
     }
@@ -156,15 +160,16 @@ impl Transaction {
         self.0.engine.set_option(option);
     }
 
-    /// Submits the commit at once; the future only returns its result, and may be awaited, polled by an event loop, or waited for
-    /// with [`crate::block_on`].
+    /// Submits the commit at once; the future only returns its result, and may be awaited, polled
+    /// by an event loop, or waited for with [`crate::block_on`].
     pub fn commit(self) -> Commit {
         let (done, commit) = Completion::future();
         self.commit_to(done);
         commit
     }
 
-    /// Commits, and calls `done` with the result on the engine's thread, so `done` must be short and must not block.
+    /// Commits, and calls `done` with the result on the engine's thread, so `done` must be short
+    /// and must not block.
     pub fn commit_then(self, done: impl FnOnce(Result<Committed, StoreError>) + Send + 'static) {
         self.commit_to(Completion::call(done));
     }
@@ -207,7 +212,8 @@ impl Inner {
         if self.used.swap(true, Ordering::AcqRel) { Err(StoreError::Used) } else { Ok(()) }
     }
 
-    /// After a refusal every further write and the commit fail, because a commit without the refused write would be wrong.
+    /// After a refusal every further write and the commit fail, because a commit without the
+    /// refused write would be wrong.
     fn add_bytes(&self, bytes: usize) -> Result<(), StoreError> {
         if self.used.load(Ordering::Acquire) {
             return Err(StoreError::Used);
@@ -234,8 +240,8 @@ fn check_value(value: &[u8]) -> Result<(), StoreError> {
     if value.len() <= limits::VALUE_BYTES_MAX { Ok(()) } else { Err(StoreError::ValueTooLarge(value.len())) }
 }
 
-/// The ends of a range are not keys: the beginning may be empty, the end may be that of the key space, and both may be one byte
-/// longer than the longest key.
+/// The ends of a range are not keys: the beginning may be empty, the end may be that of the key
+/// space, and both may be one byte longer than the longest key.
 fn check_range(range: &KeyRange) -> Result<(), StoreError> {
     for end in [&range.begin, &range.end] {
         if end.len() > limits::KEY_BYTES_MAX + 1 || **end > *limits::KEY_SPACE_END {

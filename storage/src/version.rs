@@ -3,7 +3,8 @@ use std::fmt;
 /// A state of the store: every commit that is visible at a version is visible at all later ones.
 pub type StoreVersion = u64;
 
-/// The position of a transaction in commit order: commit version and number within it, as ten bytes that sort.
+/// The position of a transaction in commit order: commit version and number within it, as ten bytes
+/// that sort.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Versionstamp(pub [u8; Self::LEN]);
 

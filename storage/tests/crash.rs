@@ -1,8 +1,8 @@
 //! Acknowledged transactions survive SIGKILL, whole ones only.
 //!
-//! A child process commits from several threads and says on a pipe what was acknowledged; it is killed at a random
-//! acknowledgement, again and again on one folder. After each kill all that it said must be there.
-//! `MILLRACE_CRASH_ROUNDS` sets how often (10), `MILLRACE_SEED` the seed.
+//! A child process commits from several threads and says on a pipe what was acknowledged; it is
+//! killed at a random acknowledgement, again and again on one folder. After each kill all that it
+//! said must be there. `MILLRACE_CRASH_ROUNDS` sets how often (10), `MILLRACE_SEED` the seed.
 #![allow(clippy::unwrap_used)]
 
 mod common;

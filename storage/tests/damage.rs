@@ -1,5 +1,5 @@
-//! Files that are not what was written: it is said, or does not matter, and never costs what else is there.
-//! `MILLRACE_DAMAGE_BYTES` sets how many bytes of each file are tried (25); 0: all.
+//! Files that are not what was written: it is said, or does not matter, and never costs what else
+//! is there. `MILLRACE_DAMAGE_BYTES` sets how many bytes of each file are tried (25); 0: all.
 #![allow(clippy::unwrap_used)]
 
 mod common;

@@ -1,5 +1,6 @@
-//! A cluster that speaks TLS. `FDB_TEST_TLS` is a folder with its cluster file and certificates: `make test-fdb` makes one.
-//! Certificates are settings of the whole process, so each test is run by itself.
+//! A cluster that speaks TLS. `FDB_TEST_TLS` is a folder with its cluster file and certificates:
+//! `make test-fdb` makes one. Certificates are settings of the whole process, so each test is run
+//! by itself.
 #![cfg(feature = "foundationdb")]
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 

@@ -1,4 +1,5 @@
-//! A disk that gets full: nothing is lost, what makes room is still taken, and the store recovers by itself.
+//! A disk that gets full: nothing is lost, what makes room is still taken, and the store recovers
+//! by itself.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -71,7 +72,8 @@ fn with_little_room_only_what_makes_room_is_written() {
     assert_eq!(get(&database, "l").unwrap().unwrap(), "v");
 }
 
-/// Deletes what a stream has, in pieces as a trim does: a row is written with each, and a counter counts.
+/// Deletes what a stream has, in pieces as a trim does: a row is written with each, and a counter
+/// counts.
 fn trim(database: &Database, first: usize, count: usize) -> Result<(), StoreError> {
     commit(database, |tx| {
         tx.set_option(TransactionOption::Cleanup);

@@ -1,4 +1,5 @@
-//! Commits on a cluster whose result is lost: a transaction that looks for its own marker before it repeats takes effect once.
+//! Commits on a cluster whose result is lost: a transaction that looks for its own marker before it
+//! repeats takes effect once.
 #![cfg(feature = "foundationdb")]
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
@@ -63,7 +64,8 @@ impl World {
         Self { database, done: AtomicU64::new(0), doubts: AtomicU64::new(0) }
     }
 
-    /// Each thread goes on while `more` says so of its number of transactions; meanwhile `beside` is done.
+    /// Each thread goes on while `more` says so of its number of transactions; meanwhile `beside`
+    /// is done.
     fn run(&self, more: impl Fn(u64) -> bool + Sync, beside: impl FnOnce()) {
         thread::scope(|scope| {
             for number in 0..THREADS {
@@ -79,8 +81,8 @@ impl World {
         });
     }
 
-    /// Neither an append nor an addition shows that it was done. So the transaction leaves a marker, and looks for it
-    /// when in doubt.
+    /// Neither an append nor an addition shows that it was done. So the transaction leaves a
+    /// marker, and looks for it when in doubt.
     fn append_once(&self, mark: &str) {
         let mark = format!("done/{mark}");
         let run = self.database.run(|tx, attempt| {

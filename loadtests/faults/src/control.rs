@@ -1,4 +1,5 @@
-//! The control file: failures to plant, and counters. The program under test maps it, the driver reads and writes it.
+//! The control file: failures to plant, and counters. The program under test maps it, the driver
+//! reads and writes it.
 
 use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 
@@ -57,7 +58,8 @@ impl FaultControl {
         Ok(u64::from_ne_bytes(bytes))
     }
 
-    /// The write after `after` more writes fails with EIO, and so do the following writes, `count` in all.
+    /// The write after `after` more writes fails with EIO, and so do the following writes, `count`
+    /// in all.
     pub fn fail_writes(&self, after: u64, count: u64) -> io::Result<()> {
         let from = self.get(Field::Writes)? + after;
         self.set(Field::WriteFailsUntil, from + count)?;

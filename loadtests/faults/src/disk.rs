@@ -20,7 +20,8 @@ use crate::{
 pub enum Names {
     /// As of the last sync of the folder, which is all that POSIX promises.
     Synced,
-    /// All names, also of files whose content is lost, as a file system may leave them that writes its journal just in time.
+    /// All names, also of files whose content is lost, as a file system may leave them that writes
+    /// its journal just in time.
     Current,
 }
 
@@ -45,15 +46,16 @@ pub struct Loss {
     pub unsynced: usize,
     /// Unsynced writes that reached the disk all the same.
     pub survived: usize,
-    /// Files that differ from the log. One is possible, because a kill may come between a call and its record; more mean that the
-    /// layer missed calls.
+    /// Files that differ from the log. One is possible, because a kill may come between a call and
+    /// its record; more mean that the layer missed calls.
     pub different: Vec<PathBuf>,
     /// Files that a synced folder names and that the log has no record of: the layer missed calls.
     pub unknown: usize,
 }
 
 impl Disk {
-    /// Makes an empty disk in `folder`. Without `records_power` it can inject failures, but not lose power.
+    /// Makes an empty disk in `folder`. Without `records_power` it can inject failures, but not
+    /// lose power.
     pub fn new(folder: &Path, records_power: bool) -> io::Result<Self> {
         let path = |name| folder.join(name);
         let (root, durable, control_path) = (path("disk"), path("durable"), path("control"));
@@ -94,8 +96,8 @@ impl Disk {
         File::options().write(true).open(&self.log)?.set_len(whole as u64)
     }
 
-    /// Discards data that was not durable. The program must have ended. `rng` decides which unsynced writes survive; without it
-    /// none does.
+    /// Discards data that was not durable. The program must have ended. `rng` decides which
+    /// unsynced writes survive; without it none does.
     pub fn lose_power(&mut self, rng: Option<&mut Rng>, names: Names) -> io::Result<Loss> {
         let log = fs::read(&self.log)?;
         let mut fixed = Rng::with_seed(0);

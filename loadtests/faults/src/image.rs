@@ -52,7 +52,8 @@ struct FolderState {
     pending: Option<(u64, Entries)>,
 }
 
-/// Inode numbers of the folder before the log began, with the paths of the same files among the durable ones.
+/// Inode numbers of the folder before the log began, with the paths of the same files among the
+/// durable ones.
 #[derive(Debug, Default)]
 pub(crate) struct Inventory {
     files: HashMap<u64, PathBuf>,

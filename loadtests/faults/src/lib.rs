@@ -1,7 +1,7 @@
 //! A disk that loses power, fails and fills up.
 //!
-//! A program under test runs with the layer (`millrace-faults-layer`, preloaded with `LD_PRELOAD`), which intercepts
-//! its file calls below one folder:
+//! A program under test runs with the layer (`millrace-faults-layer`, preloaded with `LD_PRELOAD`),
+//! which intercepts its file calls below one folder:
 //!
 //! ```text
 //! program -> layer -> kernel        the folder, as the program sees it
@@ -10,9 +10,10 @@
 //!             log                   writes and syncs, in order
 //! ```
 //!
-//! After the program was killed, [`Disk::lose_power`] replays the [`log`] over what was durable before: file contents
-//! as of their last sync, names as of the last sync of their folder, and any part of the unsynced writes that a seed
-//! chooses. The folder then holds what a disk holds after a loss of power.
+//! After the program was killed, [`Disk::lose_power`] replays the [`log`] over what was durable
+//! before: file contents as of their last sync, names as of the last sync of their folder, and any
+//! part of the unsynced writes that a seed chooses. The folder then holds what a disk holds after a
+//! loss of power.
 //!
 //! This crate never knows MQTT or any program under test.
 

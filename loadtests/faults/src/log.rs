@@ -1,6 +1,8 @@
-//! The log that the layer writes: one record for each write and sync, in the order in which they took place.
+//! The log that the layer writes: one record for each write and sync, in the order in which they
+//! took place.
 
-/// A header is four little-endian numbers of 64 bits: kind, file, argument, and how many bytes follow.
+/// A header is four little-endian numbers of 64 bits: kind, file, argument, and how many bytes
+/// follow.
 pub const HEADER_BYTES: usize = 32;
 
 /// Files and folders have their inode numbers.

@@ -1,4 +1,5 @@
-//! One blocking MQTT client, friendly or hostile. Every wait has an end, so a server that never answers stops nobody.
+//! One blocking MQTT client, friendly or hostile. Every wait has an end, so a server that never
+//! answers stops nobody.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -39,7 +40,8 @@ pub(super) fn dial(from: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
     dial_with(from, to, None)
 }
 
-/// `receive_bytes` is the size of the receive buffer: with a small one, the server soon notices a client that does not read.
+/// `receive_bytes` is the size of the receive buffer: with a small one, the server soon notices a
+/// client that does not read.
 pub(super) fn dial_with(
     from: Ipv4Addr,
     to: SocketAddr,

@@ -1,7 +1,7 @@
 //! Friendly clients that run beside an attack and record how long they wait.
 //!
-//! They send by the clock, not after the last answer. So a server that stands still for four seconds shows as two
-//! hundred messages that waited, not as one.
+//! They send by the clock, not after the last answer. So a server that stands still for four
+//! seconds shows as two hundred messages that waited, not as one.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -43,8 +43,8 @@ pub(super) enum Kind {
     /// Publishes to its own persistent session with QoS 1, and waits for each PUBACK.
     Durable,
     Dialer,
-    /// Not a client of the server: sends bytes from one thread to another, to measure how long the machine lets a
-    /// thread wait.
+    /// Not a client of the server: sends bytes from one thread to another, to measure how long the
+    /// machine lets a thread wait.
     Machine,
 }
 

@@ -1,8 +1,9 @@
-//! Hostile clients. Each attack runs against a server of its own, while friendly clients of the attacked broker and
-//! of another broker measure how long they wait. An attack must leave no memory or open files behind.
+//! Hostile clients. Each attack runs against a server of its own, while friendly clients of the
+//! attacked broker and of another broker measure how long they wait. An attack must leave no memory
+//! or open files behind.
 //!
-//! Attacks know MQTT and sockets, and nothing of the server's inside. `attacks` lists them, `run` runs one, `report`
-//! prints.
+//! Attacks know MQTT and sockets, and nothing of the server's inside. `attacks` lists them, `run`
+//! runs one, `report` prints.
 
 mod attacks;
 mod client;
@@ -25,11 +26,12 @@ use crate::failure::{Failure, Outcome};
 use attacks::Attack;
 use report::Row;
 
-/// Attacks that the server does not withstand yet, one name a line. They are shown, and do not fail the run.
+/// Attacks that the server does not withstand yet, one name a line. They are shown, and do not fail
+/// the run.
 const KNOWN: &str = include_str!("known.txt");
 
-/// Other work on a CI machine can make the friendly clients wait as long as an attack does. A server without budgets
-/// fails each attempt.
+/// Other work on a CI machine can make the friendly clients wait as long as an attack does. A
+/// server without budgets fails each attempt.
 const SHORT_ATTEMPTS: usize = 3;
 
 /// Which attacks, against which server.
@@ -99,8 +101,8 @@ impl Hostile {
         self.judge(&rows)
     }
 
-    /// Repeats an attack of the short version until the server withstands it, at most `SHORT_ATTEMPTS` times. Returns
-    /// `None` when the attack could not be run.
+    /// Repeats an attack of the short version until the server withstands it, at most
+    /// `SHORT_ATTEMPTS` times. Returns `None` when the attack could not be run.
     fn attempts(&self, attack: &'static Attack, known: bool) -> Option<Row> {
         let most = if self.short && !known { SHORT_ATTEMPTS } else { 1 };
         let mut last = None;

@@ -1,4 +1,5 @@
-//! Encodes MQTT 5.0 packets with every field that a hostile client wants to choose. No sockets, no clock.
+//! Encodes MQTT 5.0 packets with every field that a hostile client wants to choose. No sockets, no
+//! clock.
 
 pub(super) const CONNACK: u8 = 2;
 pub(super) const PUBLISH: u8 = 3;

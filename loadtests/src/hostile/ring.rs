@@ -1,4 +1,5 @@
-//! The surroundings of an attack: the server, hostile clients and threads, and notes for the report.
+//! The surroundings of an attack: the server, hostile clients and threads, and notes for the
+//! report.
 
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::{Mutex, PoisonError};
@@ -12,8 +13,8 @@ use super::verdict::{Bound, Check};
 use crate::clock;
 use crate::failure::{Outcome, While};
 
-/// The priority of hostile threads. Their clients would be on machines of their own, so the server goes first. They
-/// must not starve on a busy machine either, because then they attack nobody.
+/// The priority of hostile threads. Their clients would be on machines of their own, so the server
+/// goes first. They must not starve on a busy machine either, because then they attack nobody.
 const NICE: i32 = 5;
 
 const MEMORY_LOOKS: u32 = 8;
@@ -119,6 +120,7 @@ impl<'s> Ring<'s> {
 
 /// Lowers the priority of the calling thread and of the threads that it starts.
 pub(super) fn stand_back() {
-    // On Linux the priority belongs to the calling thread. Where it cannot be set, the figures are higher.
+    // On Linux the priority belongs to the calling thread. Where it cannot be set, the figures are
+    // higher.
     let _ = setpriority_process(None, NICE);
 }

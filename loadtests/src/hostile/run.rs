@@ -1,5 +1,5 @@
-//! Runs one attack: friendly clients start, the attack runs, the hostile clients leave, and the figures are compared
-//! with their limits.
+//! Runs one attack: friendly clients start, the attack runs, the hostile clients leave, and the
+//! figures are compared with their limits.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,8 +22,8 @@ const SETTLE_MS_MAX: u64 = 8_000;
 const LOOK_EVERY_MS: u64 = 100;
 const SETTLE_LOOKS_MIN: u64 = 5;
 
-/// Friendly clients: of another broker (`other`), of the attacked broker (`same`), with durable publishes, with new
-/// connections, and a thread that does not use the server (`machine`).
+/// Friendly clients: of another broker (`other`), of the attacked broker (`same`), with durable
+/// publishes, with new connections, and a thread that does not use the server (`machine`).
 pub(super) struct Friends {
     other: Friend,
     same: Friend,

@@ -162,7 +162,8 @@ impl Drop for Server {
     }
 }
 
-/// The factor by which the machine slowed down the server's busiest thread, because other threads had the CPU.
+/// The factor by which the machine slowed down the server's busiest thread, because other threads
+/// had the CPU.
 pub(super) fn stretch(before: &[(u32, f64, f64)], after: &[(u32, f64, f64)]) -> f64 {
     let start = |id: u32| {
         before.iter().find(|(other, ..)| *other == id).map_or((0.0, 0.0), |(_, ran, waited)| (*ran, *waited))

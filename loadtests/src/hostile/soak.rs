@@ -1,7 +1,7 @@
 //! Random attacks against one server for a long time, several at once, beside friendly clients.
 //!
-//! The friendly clients must lose nothing, and memory must be flat. After each round the hostile clients leave, and
-//! the remaining memory is compared with that after the first rounds.
+//! The friendly clients must lose nothing, and memory must be flat. After each round the hostile
+//! clients leave, and the remaining memory is compared with that after the first rounds.
 
 use std::path::Path;
 
@@ -28,7 +28,8 @@ const REST_MS: u64 = 2_000;
 const TURN_METRIC: &str = "millrace_edge_turn_seconds";
 
 /// # Errors
-/// The friendly clients lost or waited too much, memory grew, a turn took too long, or the server ended.
+/// The friendly clients lost or waited too much, memory grew, a turn took too long, or the server
+/// ended.
 pub(super) fn run(program: &Path, more: &[String], minutes: f64, seed: u64) -> Outcome<()> {
     println!("seed {seed}");
     let mut server = Server::start(program, &Setup::default(), more)?;
@@ -125,7 +126,8 @@ impl Worst {
     }
 }
 
-/// Runs attacks at once. Returns the failures of attacks that could not be run, which are no fault of the server.
+/// Runs attacks at once. Returns the failures of attacks that could not be run, which are no fault
+/// of the server.
 fn round(server: &Server, attacks: &[&'static Attack], round: usize) -> String {
     let failed = std::thread::scope(|scope| {
         let strike = |place: usize, attack: &'static Attack| {

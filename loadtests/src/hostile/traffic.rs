@@ -1,4 +1,5 @@
-//! Steps that many attacks share: read and discard, publish as fast as the server reads, send many messages at once.
+//! Steps that many attacks share: read and discard, publish as fast as the server reads, send many
+//! messages at once.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,7 +16,8 @@ use crate::failure::{Failure, Outcome};
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const READ_BYTES: usize = 256 * 1024;
-/// Most bytes that arrive after the end of an attack: messages of the friendly client of the same broker.
+/// Most bytes that arrive after the end of an attack: messages of the friendly client of the same
+/// broker.
 const TRICKLE_BYTES: u64 = 4096;
 
 pub(super) struct Sink {
@@ -82,8 +84,8 @@ fn swallow(mut stream: TcpStream, bytes_a_second: Option<u64>, count: &AtomicU64
     }
 }
 
-/// Repeats `bytes` for `seconds`, and returns how often. A write that the server does not read is given up after a
-/// while.
+/// Repeats `bytes` for `seconds`, and returns how often. A write that the server does not read is
+/// given up after a while.
 pub(super) fn flood(stream: &mut TcpStream, bytes: &[u8], seconds: f64) -> u64 {
     let until_ns = clock::now_ns() + clock::seconds_ns(seconds);
     let mut times = 0;

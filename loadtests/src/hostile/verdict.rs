@@ -30,12 +30,12 @@ pub(super) const WANTED: Wanted = Wanted {
     log_lines_s: 10,
 };
 
-/// For an attack that writes much to the store: the store keeps its memtables and its block cache, at most 64 MiB
-/// each.
+/// For an attack that writes much to the store: the store keeps its memtables and its block cache,
+/// at most 64 MiB each.
 pub(super) const STORED: Wanted = Wanted { stays_mib: 144, ..WANTED };
 
-/// For CI, where other work shares the machine. The limits are far below the figures of a server without budgets, and
-/// above those of a busy machine.
+/// For CI, where other work shares the machine. The limits are far below the figures of a server
+/// without budgets, and above those of a busy machine.
 pub(super) const LOOSE: Wanted = Wanted {
     other_ms: 300,
     same_ms: 0,

@@ -1,4 +1,5 @@
-//! Failures of the machine under the server: power, disk and clock. The disk itself is in `millrace_faults`.
+//! Failures of the machine under the server: power, disk and clock. The disk itself is in
+//! `millrace_faults`.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -28,7 +29,8 @@ const DIFFERENT_MAX: usize = 1;
 /// Failures to plant. Without any, the server runs on the machine's own disk.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct HazardArgs {
-    /// Each kill is a loss of power: unsynced writes of the server are lost, all of them or a random part.
+    /// Each kill is a loss of power: unsynced writes of the server are lost, all of them or a
+    /// random part.
     #[arg(long)]
     power_loss: bool,
     /// Before each kill a write or a sync fails.
@@ -207,8 +209,9 @@ impl Hazards {
         ))
     }
 
-    /// Sets the clock to a time at which every will is due, and returns true if the clock had jumped. Due times are
-    /// stored by the time of day, so a clock that was set back by an hour would delay them by an hour.
+    /// Sets the clock to a time at which every will is due, and returns true if the clock had
+    /// jumped. Due times are stored by the time of day, so a clock that was set back by an hour
+    /// would delay them by an hour.
     pub(crate) fn catch_up(&self) -> Outcome<bool> {
         if self.args.clock_jumps {
             self.set(Field::ClockNanos, CATCH_UP_NANOS)?;

@@ -53,8 +53,8 @@ impl Link {
         self.outbox.extend_from_slice(bytes);
     }
 
-    /// Writes as much as the socket takes. Ignores a broken socket: the next read returns the answers that are still in it,
-    /// and then the end.
+    /// Writes as much as the socket takes. Ignores a broken socket: the next read returns the
+    /// answers that are still in it, and then the end.
     pub(crate) fn flush(&mut self) {
         while !self.outbox.is_empty() {
             match self.stream.write(&self.outbox) {

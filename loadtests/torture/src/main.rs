@@ -1,6 +1,7 @@
-//! `torture` kills an MQTT broker again and again while clients publish, subscribe, connect and disconnect. It checks
-//! that no acknowledged message is lost, doubled or out of order. It knows no broker's internals: it starts a
-//! process, speaks MQTT 3.1.1 and 5.0 to it, and records everything.
+//! `torture` kills an MQTT broker again and again while clients publish, subscribe, connect and
+//! disconnect. It checks that no acknowledged message is lost, doubled or out of order. It knows no
+//! broker's internals: it starts a process, speaks MQTT 3.1.1 and 5.0 to it, and records
+//! everything.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
 mod client;
@@ -50,10 +51,12 @@ struct Cli {
     /// More arguments of `millrace serve`, such as --millrace-arg=--threads=1.
     #[arg(long)]
     millrace_arg: Vec<String>,
-    /// Keep the server's data in the FoundationDB cluster of this file, below a prefix of this run alone.
+    /// Keep the server's data in the FoundationDB cluster of this file, below a prefix of this run
+    /// alone.
     #[arg(long)]
     fdb_cluster_file: Option<PathBuf>,
-    /// Processes that share the cluster, of which one is killed at a time; their network is a --millrace-arg=--nats=URL.
+    /// Processes that share the cluster, of which one is killed at a time; their network is a
+    /// --millrace-arg=--nats=URL.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=20))]
     pods: u8,
     /// Every other kill is of the cluster: by this command and its arguments, which start it again.

@@ -1,5 +1,5 @@
-//! A run: starts the server and the clients, kills and restarts the server again and again, lets the clients finish, and has the
-//! checker judge the recorded history.
+//! A run: starts the server and the clients, kills and restarts the server again and again, lets
+//! the clients finish, and has the checker judge the recorded history.
 
 use std::process::Command;
 use std::time::Duration;
@@ -23,18 +23,21 @@ const TURN_MS: u64 = 5;
 const EVENTS_MAX: usize = 256;
 /// Time between all clients being connected and the kill, ms.
 const KILL_AFTER_MS: std::ops::Range<u64> = 50..1_500;
-/// After one restart in this many, the next kill comes so soon (ms) that it hits reconnecting clients.
+/// After one restart in this many, the next kill comes so soon (ms) that it hits reconnecting
+/// clients.
 const HASTY_EVERY: u32 = 8;
 const HASTY_MS: std::ops::Range<u64> = 0..40;
 /// Estimated time between two kills, ms, which spreads late subscriptions over the run.
 const ROUND_MS: u64 = 1_000;
 const CONNECT_MS_MAX: u64 = 30_000;
 const SOCKETS_END_MS_MAX: u64 = 5_000;
-/// Time in which the server must close a connection that was taken over, ms; after a DISCONNECT it may take longer.
+/// Time in which the server must close a connection that was taken over, ms; after a DISCONNECT it
+/// may take longer.
 const GHOST_MS_MAX: u64 = 10_000;
 /// Time in which a killed store must accept messages again, ms.
 const STORE_BACK_MS_MAX: u64 = 30_000;
-/// Acknowledgements that prove that the store is back: more than the 108 messages that all publishers can have in flight.
+/// Acknowledgements that prove that the store is back: more than the 108 messages that all
+/// publishers can have in flight.
 const STORE_BACK_ACKNOWLEDGED: usize = 128;
 /// Longest wait for the clients' open exchanges before the closing phase, ms.
 const SETTLE_MS_MAX: u64 = 60_000;
@@ -163,7 +166,8 @@ impl Run {
             hazards.finish()?;
         }
         if plan.hazards.moves_clock() {
-            // A restarted server publishes a delayed will by the time of day, which may have jumped ahead.
+            // A restarted server publishes a delayed will by the time of day, which may have jumped
+            // ahead.
             verdict.violations.retain(|violation| violation.rule != CheckRule::WillEarly);
         }
         if plan.kill_store.is_some() || plan.hazards.allows_refusals() {
@@ -193,8 +197,9 @@ impl Run {
         self.home.hazards.as_ref().map(Hazards::counts)
     }
 
-    /// Plants the hazards that the options ask for, and waits until a failure of the disk has happened. In half of the calls it also
-    /// heals the disk, and waits until the server acknowledges messages again.
+    /// Plants the hazards that the options ask for, and waits until a failure of the disk has
+    /// happened. In half of the calls it also heals the disk, and waits until the server
+    /// acknowledges messages again.
     fn plant_hazards(&mut self) -> Outcome<String> {
         let Some(hazards) = &mut self.home.hazards else { return Ok(String::new()) };
         let before = HAZARDS.map(|hazard| hazards.happened(hazard).unwrap_or_default());
@@ -235,11 +240,13 @@ impl Run {
         if let Some(server) = self.servers[pod].take() {
             server.kill()?;
         }
-        // Other pods recover a pod that does not return; a pod that returns recovers its own sessions.
+        // Other pods recover a pod that does not return; a pod that returns recovers its own
+        // sessions.
         if self.servers.len() > 1 && self.rng.bool() {
             self.renamed[pod] += 1;
         }
-        // Clients read to the end of their sockets, because packets that the server sent before the kill count as received.
+        // Clients read to the end of their sockets, because packets that the server sent before the
+        // kill count as received.
         let gone = self.until(SOCKETS_END_MS_MAX, |run| {
             run.ghosts.iter().all(|ghost| ghost.link.pod != pod)
                 && run.clients.iter().all(|client| !client.is_at(pod))
@@ -267,7 +274,8 @@ impl Run {
         Err(Failure::new(format!("no CONNACK within {CONNECT_MS_MAX} ms for {names}")))
     }
 
-    /// Stops new messages, waits for open exchanges and late deliveries, and once more for `patience_ms` if messages are missing.
+    /// Stops new messages, waits for open exchanges and late deliveries, and once more for
+    /// `patience_ms` if messages are missing.
     fn finish(&mut self, plan: &Plan) -> Outcome<Verdict> {
         self.stage.phase = Phase::Finale;
         self.stage.record(Event::Finale);

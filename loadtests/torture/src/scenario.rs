@@ -1,5 +1,6 @@
-//! The clients of a run: publishers, subscribers, clients with wills (`mortal`), and clients that subscribe anew to retained
-//! messages (`probe`). Their names say what they do, because the report of a broken promise names them.
+//! The clients of a run: publishers, subscribers, clients with wills (`mortal`), and clients that
+//! subscribe anew to retained messages (`probe`). Their names say what they do, because the report
+//! of a broken promise names them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use crate::client::{Client, Habit, Identity, Mortal, Probe, Publisher, Role, Sub
 use crate::stage::Stage;
 use millrace_torture::history::ClientInfo;
 
-/// Publishers with a persistent session. [`TRANSIENT_PUBLISHERS`] have none and publish with QoS 1 only.
+/// Publishers with a persistent session. [`TRANSIENT_PUBLISHERS`] have none and publish with QoS 1
+/// only.
 const PUBLISHERS: u32 = 5;
 const TRANSIENT_PUBLISHERS: u32 = 2;
 const TOPICS: u32 = 4;
@@ -27,7 +29,8 @@ const FEW_PACKET_IDS: u16 = 16;
 /// Subscriptions of each subscriber that begin later in the run.
 const LATE_WISHES: usize = 3;
 
-/// The same seed makes the same clients. `storm_ms` is the approximate duration of the traffic before the final checks.
+/// The same seed makes the same clients. `storm_ms` is the approximate duration of the traffic
+/// before the final checks.
 pub(crate) fn clients(stage: &mut Stage, seed: u64, storm_ms: u64) -> Vec<Client> {
     let mut cast = Cast { stage, rng: Rng::with_seed(seed), clients: Vec::new(), storm_ms };
     cast.publishers();

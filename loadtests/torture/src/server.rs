@@ -1,4 +1,5 @@
-//! The broker under test: one process, or several on one store, killed and restarted on the same data.
+//! The broker under test: one process, or several on one store, killed and restarted on the same
+//! data.
 
 use std::fs::{self, OpenOptions};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -138,7 +139,8 @@ impl Home {
                 command.args(["serve", "--ws-listen=off", "--http-listen=off"]);
                 command.arg(format!("--mqtt-listen={address}"));
                 match cluster {
-                    // A pod under the same name recovers its own sessions, as a server does from its folder.
+                    // A pod under the same name recovers its own sessions, as a server does from
+                    // its folder.
                     Some(Cluster { file, prefix }) => command
                         .args(["--store=foundationdb", "--pod", pod, "--fdb-prefix", prefix])
                         .arg("--fdb-cluster-file")
@@ -191,7 +193,8 @@ fn find(name: &str) -> Outcome<PathBuf> {
     found.ok_or_else(|| Failure::new(format!("there is no program {name}")))
 }
 
-/// Only this process uses the loopback address, so reconnecting clients find no other server while this one is down.
+/// Only this process uses the loopback address, so reconnecting clients find no other server while
+/// this one is down.
 fn free_address() -> std::io::Result<SocketAddr> {
     let [_, second, third, fourth] = std::process::id().to_be_bytes();
     let address = Ipv4Addr::new(127, 224 | second & 31, third, fourth.clamp(2, 254));

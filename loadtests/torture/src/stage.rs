@@ -12,7 +12,8 @@ pub(crate) enum Phase {
     Storm,
     /// Clients publish nothing new: they connect, stay, and finish open exchanges.
     Finale,
-    /// Every request is answered. Retained messages are checked once more; wills and late deliveries are awaited.
+    /// Every request is answered. Retained messages are checked once more; wills and late
+    /// deliveries are awaited.
     Closing,
 }
 
@@ -21,7 +22,8 @@ pub(crate) struct Stage {
     pub(crate) now_ms: u64,
     pub(crate) phase: Phase,
     pub(crate) up: Vec<(usize, SocketAddr)>,
-    /// A new subscriber must receive the retained message of these topics, because their PUBACK or PUBCOMP arrived.
+    /// A new subscriber must receive the retained message of these topics, because their PUBACK or
+    /// PUBCOMP arrived.
     pub(crate) retained: BTreeSet<Arc<str>>,
     /// For the line of progress.
     pub(crate) acknowledged: usize,

@@ -2,7 +2,8 @@
 
 use std::process::Command;
 
-/// mosquitto writes its sessions and messages when it ends in order, or every half hour: a SIGKILL loses them.
+/// mosquitto writes its sessions and messages when it ends in order, or every half hour: a SIGKILL
+/// loses them.
 #[test]
 fn a_broker_that_loses_what_it_acknowledged_is_found_out() {
     let installed = ["/usr/sbin/mosquitto", "/usr/local/sbin/mosquitto", "/usr/bin/mosquitto"];

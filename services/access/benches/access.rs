@@ -1,7 +1,8 @@
-//! What letting a client in costs, and what a decision about a topic costs. `cargo bench -p millrace-access`
+//! What letting a client in costs, and what a decision about a topic costs. `cargo bench -p
+//! millrace-access`
 //!
-//! The aim is 16,000 connects a second on one machine; the numbers are of one core. Each begins where the edge does: with the
-//! record as the store has it, or the token as it came.
+//! The aim is 16,000 connects a second on one machine; the numbers are of one core. Each begins
+//! where the edge does: with the record as the store has it, or the token as it came.
 
 #![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::unwrap_used)]
 

@@ -1,8 +1,9 @@
-//! Connect tokens: short-lived MQTT passwords that the control plane signs, such as for a page of the console.
+//! Connect tokens: short-lived MQTT passwords that the control plane signs, such as for a page of
+//! the console.
 //!
-//! A token carries its broker, user name, client id, rules and expiry under a keyed hash (`HashKeys`). Nothing is stored per
-//! token, so a check reads only the region's keys. A token cannot be revoked before its expiry; closing the broker disconnects
-//! its clients.
+//! A token carries its broker, user name, client id, rules and expiry under a keyed hash
+//! (`HashKeys`). Nothing is stored per token, so a check reads only the region's keys. A token
+//! cannot be revoked before its expiry; closing the broker disconnects its clients.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -61,7 +62,8 @@ impl ConnectTokenClaims {
         (token.len() <= BYTES_MAX).then_some(token)
     }
 
-    /// Only the newest key counts: tokens last an hour at most, so a new key costs at most a new token.
+    /// Only the newest key counts: tokens last an hour at most, so a new key costs at most a new
+    /// token.
     pub fn open(keys: &HashKeys, token: &[u8]) -> Result<Self, ConnectTokenRefusal> {
         let read = || {
             let text = std::str::from_utf8(token).ok().filter(|text| text.len() <= BYTES_MAX)?;

@@ -1,14 +1,17 @@
-//! Authentication of a CONNECT: which method decides, and which rules apply to the client afterwards.
+//! Authentication of a CONNECT: which method decides, and which rules apply to the client
+//! afterwards.
 //!
-//! Each call on a [`ConnectAuthentication`] returns the next [`AuthenticationStep`] until the client is accepted or refused;
-//! the caller reads credentials, hashes passwords, fetches keys and calls the webhook.
+//! Each call on a [`ConnectAuthentication`] returns the next [`AuthenticationStep`] until the
+//! client is accepted or refused; the caller reads credentials, hashes passwords, fetches keys and
+//! calls the webhook.
 //!
-//! The methods run in this order: certificate, token, password, webhook. The first method that knows the client decides. A client
-//! that presents nothing is anonymous. A certificate of another authority and a token of an unknown issuer are ignored, unless a
-//! certificate is required.
+//! The methods run in this order: certificate, token, password, webhook. The first method that
+//! knows the client decides. A client that presents nothing is anonymous. A certificate of another
+//! authority and a token of an unknown issuer are ignored, unless a certificate is required.
 //!
-//! [`BrokerAccess::review`] derives the rules of an accepted client from its [`Standing`] at CONNECT and again after every change
-//! of the records, so a change applies to connected and new clients alike.
+//! [`BrokerAccess::review`] derives the rules of an accepted client from its [`Standing`] at
+//! CONNECT and again after every change of the records, so a change applies to connected and new
+//! clients alike.
 
 mod broker;
 mod steps;
@@ -30,7 +33,8 @@ pub enum Method {
     ConnectToken,
 }
 
-/// The authenticated identity of a client, which together with the stored records determines its rules.
+/// The authenticated identity of a client, which together with the stored records determines its
+/// rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
     pub method: Method,
@@ -49,8 +53,8 @@ pub struct Grant {
     pub until_ms: Option<u64>,
 }
 
-/// The tenant can see the text; the client sees only "bad user name or password" or "not authorized", except for
-/// [`AccessRefusal::is_passing`].
+/// The tenant can see the text; the client sees only "bad user name or password" or "not
+/// authorized", except for [`AccessRefusal::is_passing`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessRefusal {
     #[error("the broker does not take anonymous clients")]
@@ -85,7 +89,8 @@ pub enum AccessRefusal {
     MethodGone,
     #[error("the client's token, or the webhook's permission, has expired")]
     Over,
-    /// The record of the client's group is missing or invalid: half of the rules would allow too much.
+    /// The record of the client's group is missing or invalid: half of the rules would allow too
+    /// much.
     #[error("the client's group {0:?} is not there, or its rules cannot be read")]
     Group(Box<str>),
     #[error("the rules of the client's credential cannot be read")]

@@ -1,4 +1,5 @@
-//! Parsers of the password file and the rules file of a single machine, which people edit. Nothing here opens a file.
+//! Parsers of the password file and the rules file of a single machine, which people edit. Nothing
+//! here opens a file.
 
 pub mod passwords;
 pub mod rules;

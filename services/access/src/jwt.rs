@@ -1,11 +1,13 @@
-//! JSON web tokens (JWT, RFC 7519) as passwords: issuers, signature checks, claims, and when to fetch keys.
+//! JSON web tokens (JWT, RFC 7519) as passwords: issuers, signature checks, claims, and when to
+//! fetch keys.
 //!
-//! An [`Issuer`] is compiled from its record. [`Issuer::verify`] takes the record's own keys ([`Issuer::keys`]), or the
-//! [`KeySet`] (JWKS, RFC 7517) that the caller fetched last; this module does no I/O.
+//! An [`Issuer`] is compiled from its record. [`Issuer::verify`] takes the record's own keys
+//! ([`Issuer::keys`]), or the [`KeySet`] (JWKS, RFC 7517) that the caller fetched last; this module
+//! does no I/O.
 //!
-//! The algorithm of the *key* checks the signature, and the token and the record must both name that algorithm: a token cannot
-//! choose how it is checked (RFC 8725 section 3.1). `exp` is required. Only the compact form of JWS is accepted, without
-//! extensions.
+//! The algorithm of the *key* checks the signature, and the token and the record must both name
+//! that algorithm: a token cannot choose how it is checked (RFC 8725 section 3.1). `exp` is
+//! required. Only the compact form of JWS is accepted, without extensions.
 
 mod claims;
 mod issuer;

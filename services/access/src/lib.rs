@@ -1,4 +1,5 @@
-//! Authentication and authorization of MQTT clients: who a client is, and what it can publish and subscribe to.
+//! Authentication and authorization of MQTT clients: who a client is, and what it can publish and
+//! subscribe to.
 //!
 //! - [`model`]: the records that the control plane stores and the edge reads.
 //! - [`rules`]: authorization of publishes and subscriptions.
@@ -12,8 +13,8 @@
 //! - [`webhook`]: the request to a tenant's HTTP service, and the meaning of its response.
 //! - [`files`]: the password file and the rules file of a single machine.
 //!
-//! This crate never knows sockets, the store, threads or the machine's clock. Time and randomness are arguments, and the
-//! caller does all I/O.
+//! This crate never knows sockets, the store, threads or the machine's clock. Time and randomness
+//! are arguments, and the caller does all I/O.
 
 #![allow(missing_docs, reason = "a comment says only what name and type do not")]
 

@@ -1,4 +1,5 @@
-//! Limits of access records: constants rather than settings, because they bound the cost of one CONNECT.
+//! Limits of access records: constants rather than settings, because they bound the cost of one
+//! CONNECT.
 
 /// Longest user name, bytes: fits device names, certificate fields and e-mail addresses.
 pub const USER_BYTES_MAX: usize = 256;
@@ -13,11 +14,13 @@ pub const PEM_BYTES_MAX: usize = 1024 * 1024;
 pub const AUTHORITIES_MAX: usize = 8;
 /// Shortest secret of HS256, bytes (RFC 7518 section 3.2).
 pub const HS256_SECRET_BYTES_MIN: usize = 32;
-/// Largest clock difference of issuer and edge, seconds: a longer leeway would undo the expiry of tokens.
+/// Largest clock difference of issuer and edge, seconds: a longer leeway would undo the expiry of
+/// tokens.
 pub const LEEWAY_S_MAX: u32 = 600;
 /// Clients give up their CONNECT after about 10 s.
 pub const WEBHOOK_TIMEOUT_MS_MAX: u32 = 8_000;
-/// Longest lifetime of a cached webhook response, seconds: until then a client that the tenant locked out can reconnect.
+/// Longest lifetime of a cached webhook response, seconds: until then a client that the tenant
+/// locked out can reconnect.
 pub const WEBHOOK_CACHE_S_MAX: u32 = 3_600;
 /// Smallest PBKDF2 iteration count of a SCRAM verifier (RFC 7677 section 4).
 pub const SCRAM_ITERATIONS_MIN: u32 = 4_096;
@@ -35,7 +38,8 @@ pub const KEY_SET_AGE_S_MIN: u32 = 300;
 pub const KEY_SET_INTERVAL_S_MIN: u32 = 30;
 /// Longest interval of fetches after failures, seconds; it doubles from [`KEY_SET_INTERVAL_S_MIN`].
 pub const KEY_SET_INTERVAL_S_MAX: u32 = 600;
-/// How long expired keys are used while fetches fail, seconds, so that an issuer which is down for a night locks nobody out.
+/// How long expired keys are used while fetches fail, seconds, so that an issuer which is down for
+/// a night locks nobody out.
 pub const KEY_SET_STALE_S_MAX: u32 = 24 * 3_600;
 /// A fetch without a result by then counts as lost, seconds; longer than [`KEY_SET_TIMEOUT_MS`].
 pub const KEY_SET_FETCH_S_MAX: u32 = 30;
@@ -43,15 +47,16 @@ pub const KEY_SET_FETCH_S_MAX: u32 = 30;
 pub const KEY_SET_TIMEOUT_MS: u32 = 5_000;
 /// Largest key set, bytes: 64 keys, each with a chain of certificates.
 pub const KEY_SET_BYTES_MAX: usize = 512 * 1024;
-/// PBKDF2 rounds of a new SCRAM verifier, and of the fake verifiers of unknown users. RFC 7677 section 4 advises a tenth of a
-/// second on a modern machine, which a client that does not cache its key pays at every connect.
+/// PBKDF2 rounds of a new SCRAM verifier, and of the fake verifiers of unknown users. RFC 7677
+/// section 4 advises a tenth of a second on a modern machine, which a client that does not cache
+/// its key pays at every connect.
 pub const SCRAM_ITERATIONS: u32 = 100_000;
 /// Longest SCRAM message of a client, bytes: names, a nonce and a proof.
 pub const SCRAM_MESSAGE_BYTES_MAX: usize = 2_048;
 /// Largest webhook response, bytes; rules are its longest part.
 pub const WEBHOOK_ANSWER_BYTES_MAX: usize = 64 * 1024;
-/// Longest lifetime of a cached webhook refusal, seconds: a newly permitted client must not wait long, but one that retries at
-/// once must not cause a call each time.
+/// Longest lifetime of a cached webhook refusal, seconds: a newly permitted client must not wait
+/// long, but one that retries at once must not cause a call each time.
 pub const WEBHOOK_REFUSED_S_MAX: u32 = 10;
 /// Smallest packet limit of a client, bytes: a SUBSCRIBE must fit.
 pub const PACKET_BYTES_MIN: u64 = 128;

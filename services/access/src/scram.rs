@@ -1,5 +1,6 @@
-//! SCRAM-SHA-256 (RFC 5802, RFC 7677) as enhanced authentication of MQTT 5.0 (section 4.12). The client proves that it knows the
-//! password without sending it, and the server proves that it knows the client's verifier.
+//! SCRAM-SHA-256 (RFC 5802, RFC 7677) as enhanced authentication of MQTT 5.0 (section 4.12). The
+//! client proves that it knows the password without sending it, and the server proves that it knows
+//! the client's verifier.
 //!
 //! | packet | carries | here |
 //! |---|---|---|
@@ -8,8 +9,9 @@
 //! | AUTH 0x18 | client-final-message | [`Enhanced::proceed`] |
 //! | CONNACK, or AUTH 0x00 | server-final-message | [`Enhanced::proceed`] returns it |
 //!
-//! An unknown user gets a fake salt that never changes and fails at the proof, like a user with a wrong password, so that the
-//! exchange does not reveal which users exist. Channel binding is not offered, because TLS ends at the gateway.
+//! An unknown user gets a fake salt that never changes and fails at the proof, like a user with a
+//! wrong password, so that the exchange does not reveal which users exist. Channel binding is not
+//! offered, because TLS ends at the gateway.
 
 mod enhanced;
 mod exchange;

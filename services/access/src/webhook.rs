@@ -1,16 +1,17 @@
-//! The authentication webhook: the request to a tenant's service about a client, and the meaning of its response. The HTTP call
-//! is not here.
+//! The authentication webhook: the request to a tenant's service about a client, and the meaning of
+//! its response. The HTTP call is not here.
 //!
-//! The edge POSTs a [`WebhookQuestion`] as JSON, signed ([`sign`]) in the header [`SIGNATURE_HEADER`]. The service responds with 200 and
-//! JSON:
+//! The edge POSTs a [`WebhookQuestion`] as JSON, signed ([`sign`]) in the header
+//! [`SIGNATURE_HEADER`]. The service responds with 200 and JSON:
 //!
 //! ```json
 //! { "result": "allow", "user": "pump-7", "group": "pumps", "expires_at_ms": 1780272000000,
 //!   "rules": [{ "effect": "allow", "action": "publish", "filter": "pumps/%c/#" }] }
 //! ```
 //!
-//! Every field but `result` (`allow` or `deny`) is optional. 401 and 403 mean `deny`. Any other response, or none in time, is a
-//! failure: the client gets "server unavailable", so that it tries again, and nothing is cached.
+//! Every field but `result` (`allow` or `deny`) is optional. 401 and 403 mean `deny`. Any other
+//! response, or none in time, is a failure: the client gets "server unavailable", so that it tries
+//! again, and nothing is cached.
 
 mod cache;
 
@@ -127,8 +128,8 @@ impl WebhookAnswer {
     }
 }
 
-/// Returns `t=<unix seconds>,v1=<hexadecimal HMAC-SHA-256 of "<unix seconds>.<body>">`. The receiver should refuse old timestamps
-/// to prevent replay.
+/// Returns `t=<unix seconds>,v1=<hexadecimal HMAC-SHA-256 of "<unix seconds>.<body>">`. The
+/// receiver should refuse old timestamps to prevent replay.
 #[must_use]
 pub fn sign(key: &HiddenText, now_s: u64, body: &[u8]) -> String {
     sign_with([key], now_s, body)

@@ -1,10 +1,11 @@
 //! Checks of client certificates against a broker's own authorities (RFC 5280).
 //!
-//! The TLS handshake at the gateway proves that the client has the key of its certificate. This module checks the issuer, the
-//! purpose, the validity dates and the revocation lists, and extracts the user name.
+//! The TLS handshake at the gateway proves that the client has the key of its certificate. This
+//! module checks the issuer, the purpose, the validity dates and the revocation lists, and extracts
+//! the user name.
 //!
-//! An outdated revocation list still revokes, and the other certificates stay valid: a forgotten renewal must not lock out all
-//! devices at once.
+//! An outdated revocation list still revokes, and the other certificates stay valid: a forgotten
+//! renewal must not lock out all devices at once.
 
 mod authority;
 mod names;

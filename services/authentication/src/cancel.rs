@@ -6,8 +6,8 @@ use std::sync::{Arc, Weak};
 #[derive(Debug, Default)]
 pub struct Pending(Arc<()>);
 
-/// Belongs to a request, which is skipped once the [`Pending`] is dropped, unless its check has begun. The default is never
-/// cancelled.
+/// Belongs to a request, which is skipped once the [`Pending`] is dropped, unless its check has
+/// begun. The default is never cancelled.
 #[derive(Clone, Debug, Default)]
 pub struct Cancellation(Option<Weak<()>>);
 

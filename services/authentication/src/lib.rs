@@ -1,8 +1,8 @@
 //! Password checks on threads of their own, because each takes tens of milliseconds.
 //!
-//! A caller submits a request and gets one result, at once or on the sender that it passed at the start. `millrace-access`
-//! orders the authentication methods and says what they mean. This crate knows nothing of event loops, sockets, MQTT or the
-//! store.
+//! A caller submits a request and gets one result, at once or on the sender that it passed at the
+//! start. `millrace-access` orders the authentication methods and says what they mean. This crate
+//! knows nothing of event loops, sockets, MQTT or the store.
 
 #![allow(missing_docs, reason = "a comment says only what name and type do not")]
 

@@ -1,7 +1,7 @@
 //! Checks the citations of MQTT statements in the sources against the lists of the standards.
 //!
-//! The report says per version which statements are proven, implemented, excepted and missing. The program looks at nothing of
-//! the code around a citation but whether it is a test.
+//! The report says per version which statements are proven, implemented, excepted and missing. The
+//! program looks at nothing of the code around a citation but whether it is a test.
 
 mod citations;
 mod report;

@@ -1,14 +1,17 @@
-//! Finds line comments and test code in the text of a Rust file, with just enough syntax to ignore strings and block comments. A
-//! file that does not compile gives no error, only fewer comments and tests.
+//! Finds line comments and test code in the text of a Rust file, with just enough syntax to ignore
+//! strings and block comments. A file that does not compile gives no error, only fewer comments and
+//! tests.
 
 use std::ops::Range;
 
 pub(crate) struct Source {
-    /// The source with comments, strings and characters replaced by spaces, so that byte positions are unchanged.
+    /// The source with comments, strings and characters replaced by spaces, so that byte positions
+    /// are unchanged.
     code: Vec<u8>,
     /// Byte ranges of line comments; a citation in a block comment is not recorded.
     pub(crate) comments: Vec<Range<usize>>,
-    /// Byte ranges of `proptest!` blocks, and of test functions without `#[ignore]` from their first attribute on.
+    /// Byte ranges of `proptest!` blocks, and of test functions without `#[ignore]` from their
+    /// first attribute on.
     tests: Vec<Range<usize>>,
 }
 
@@ -44,7 +47,8 @@ impl Source {
         source
     }
 
-    /// Whether a citation at this position is inside a test, or before a test with only comments and attributes between.
+    /// Whether a citation at this position is inside a test, or before a test with only comments
+    /// and attributes between.
     pub(crate) fn is_test(&self, at: usize) -> bool {
         self.tests.iter().any(|test| test.contains(&at) || self.attributes_only(at..test.start))
     }
@@ -69,7 +73,8 @@ impl Source {
                     let start = at;
                     let mut test = false;
                     let mut ignored = false;
-                    // Reads all attributes, because `#[ignore]` may stand before or after `#[test]`.
+                    // Reads all attributes, because `#[ignore]` may stand before or after
+                    // `#[test]`.
                     while self.code.get(at) == Some(&b'#') {
                         let end = self.attribute_end(at);
                         let attribute = String::from_utf8_lossy(&self.code[at..end]);

@@ -23,15 +23,16 @@ impl fmt::Display for PodId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum To {
     Broker(u64),
-    /// One of the pods that joined this group of a broker; a batch goes to one pod as a whole. Batches to groups are not
-    /// numbered, so gaps go unnoticed.
+    /// One of the pods that joined this group of a broker; a batch goes to one pod as a whole.
+    /// Batches to groups are not numbered, so gaps go unnoticed.
     Group {
         broker: u64,
         /// Unique within the broker.
         group: u64,
     },
     Pod(PodId),
-    /// One pod, for a broker that it joined. Each broker has its own numbers and queue, so that no broker delays another.
+    /// One pod, for a broker that it joined. Each broker has its own numbers and queue, so that no
+    /// broker delays another.
     At {
         pod: PodId,
         broker: u64,
@@ -67,9 +68,9 @@ pub(crate) enum Echo {
     Nobody(u64),
 }
 
-/// The subjects of a region: `mr.<region>.` and
-/// `b.<broker>`, `g.<broker>.<group>`, `p.<pod>`, `p.<pod>.<broker>` (one subscription for all brokers), `a` (all pods), `c` (pods
-/// among themselves, all), `c.<pod>.a` (one), `c.<pod>.e.…` (answers of the server), `n` (nobody).
+/// The subjects of a region: `mr.<region>.` and `b.<broker>`, `g.<broker>.<group>`, `p.<pod>`,
+/// `p.<pod>.<broker>` (one subscription for all brokers), `a` (all pods), `c` (pods among
+/// themselves, all), `c.<pod>.a` (one), `c.<pod>.e.…` (answers of the server), `n` (nobody).
 #[derive(Debug)]
 pub(crate) struct Subjects {
     prefix: String,

@@ -1,10 +1,12 @@
-//! The protocol logic of a fabric, without NATS, threads or clocks. Received frames, changes of the connection and the time
-//! come in; frames go to the outbox, and messages, gaps and notifications to the sink.
+//! The protocol logic of a fabric, without NATS, threads or clocks. Received frames, changes of the
+//! connection and the time come in; frames go to the outbox, and messages, gaps and notifications
+//! to the sink.
 //!
-//! A pod that joins a receiver sends `Joined` to all other pods. Each other pod then sends its messages for the receiver, answers
-//! with the number of the next one (`Answer`), and sends a heartbeat in order with the messages. Once every live pod has answered,
-//! the joining pod knows the next number of each sender, so it must report every later loss as a gap. Pods join again after each
-//! reconnect.
+//! A pod that joins a receiver sends `Joined` to all other pods. Each other pod then sends its
+//! messages for the receiver, answers with the number of the next one (`Answer`), and sends a
+//! heartbeat in order with the messages. Once every live pod has answered, the joining pod knows
+//! the next number of each sender, so it must report every later loss as a gap. Pods join again
+//! after each reconnect.
 
 use std::sync::Arc;
 
@@ -21,7 +23,8 @@ use crate::limits::FabricLimits;
 use crate::outbox::{Destination, Outbox};
 use crate::sink::Sink;
 
-/// Interval of dropping silent senders and incomplete parts from the inbox: short beside their limits, which are 10 s and more.
+/// Interval of dropping silent senders and incomplete parts from the inbox: short beside their
+/// limits, which are 10 s and more.
 const SWEEP_MS: u64 = 8_000;
 
 struct Pod {
@@ -47,10 +50,12 @@ pub(crate) struct Core {
     pods: HashMap<PodId, Pod>,
     is_connected: bool,
     was_connected: bool,
-    /// Sent in each Hello: how often this pod began its numbers anew, after outages longer than [`FabricLimits::outage_ms_max`].
+    /// Sent in each Hello: how often this pod began its numbers anew, after outages longer than
+    /// [`FabricLimits::outage_ms_max`].
     epoch: u32,
     disconnected_at: Option<Millis>,
-    /// No join is confirmed before this time, because earlier pods may not have announced themselves to this pod.
+    /// No join is confirmed before this time, because earlier pods may not have announced
+    /// themselves to this pod.
     settled_at: Millis,
     hello_at: Millis,
     sweep_at: Millis,
@@ -95,7 +100,8 @@ impl Core {
         self.pods.values_mut().for_each(|pod| pod.last_seen_at = now);
         self.settled_at = now + u64::from(self.limits.settle_ms);
         if starts_anew {
-            // `Bye` makes the other pods forget this pod's numbers, because they may not have noticed the outage.
+            // `Bye` makes the other pods forget this pod's numbers, because they may not have
+            // noticed the outage.
             self.epoch += 1;
             self.bye();
             self.inbox.doubt_all();
@@ -246,7 +252,8 @@ impl Core {
             self.sink.pod_came(pod, name, epoch == 0);
             self.inbox.began(pod, epoch == 0);
         } else if now >= self.settled_at {
-            // The Hello of an earlier pod came late: confirmed joins lack its answer, so they are announced again.
+            // The Hello of an earlier pod came late: confirmed joins lack its answer, so they are
+            // announced again.
             self.joins.clear();
             self.announce(&self.inbox.all_subscribed(), now);
             return;
@@ -261,8 +268,8 @@ impl Core {
         }
     }
 
-    /// Marks pods as gone that sent no Hello in time, and removes known pods only after an outage so long that they must return
-    /// with another epoch.
+    /// Marks pods as gone that sent no Hello in time, and removes known pods only after an outage
+    /// so long that they must return with another epoch.
     fn mark_gone(&mut self, now: Millis) {
         let gone_ms = u64::from(self.limits.pod_gone_ms);
         let forgotten_ms = gone_ms + 2 * u64::from(self.limits.outage_ms_max);
@@ -315,7 +322,8 @@ impl Core {
         }
         let outcome = self.joins.outcome(now);
         if !outcome.complete.is_empty() {
-            // A gone pod has not confirmed these joins, so it must count as unknown when it returns.
+            // A gone pod has not confirmed these joins, so it must count as unknown when it
+            // returns.
             self.pods.retain(|_, pod| pod.is_alive);
         }
         for mut announcement in outcome.again {
@@ -326,7 +334,8 @@ impl Core {
             }
             self.joins.again(announcement, now);
         }
-        // Pods are reported before joins, so that the user knows which pods a confirmed join includes.
+        // Pods are reported before joins, so that the user knows which pods a confirmed join
+        // includes.
         for (id, pod) in &mut self.pods {
             if !pod.is_known && !self.joins.waits_for(*id) {
                 pod.is_known = true;

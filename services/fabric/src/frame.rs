@@ -9,8 +9,8 @@
 //! | 5 joined | announcement (8), receivers |
 //! | 6 answer | announcement (8), positions: receiver, generation (8), number (8) |
 //!
-//! Numbers are a generation (8), the number of the first message (8) and the count of messages (4). A batch without
-//! messages announces the next number.
+//! Numbers are a generation (8), the number of the first message (8) and the count of messages (4).
+//! A batch without messages announces the next number.
 
 use bytes::{Buf, BufMut, Bytes, TryGetError};
 
@@ -127,8 +127,8 @@ pub(crate) fn cut(
     })
 }
 
-/// `asks`: the others must answer with a hello. `is_fresh`: messages that the sender sent before no longer count, as at the
-/// start of each `epoch`.
+/// `asks`: the others must answer with a hello. `is_fresh`: messages that the sender sent before no
+/// longer count, as at the start of each `epoch`.
 pub(crate) fn hello(from: PodId, asks: bool, is_fresh: bool, epoch: u32, name: &str) -> Bytes {
     let mut frame = start(HELLO, from, 5 + name.len());
     frame.put_u8(u8::from(asks) | u8::from(is_fresh) << 1);

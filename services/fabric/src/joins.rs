@@ -1,5 +1,5 @@
-//! Joins that some other pods have not confirmed yet. A pod announces the receivers that it joins, and waits until every other pod
-//! has answered the announcement.
+//! Joins that some other pods have not confirmed yet. A pod announces the receivers that it joins,
+//! and waits until every other pod has answered the announcement.
 
 use std::collections::VecDeque;
 
@@ -31,7 +31,8 @@ pub(crate) struct Joins {
 #[derive(Default)]
 pub(crate) struct Outcome {
     pub(crate) complete: Vec<Announcement>,
-    /// Some pods did not answer in time. The repetition has the same number, because their answers may just be late.
+    /// Some pods did not answer in time. The repetition has the same number, because their answers
+    /// may just be late.
     pub(crate) again: Vec<Announcement>,
     /// Some pods never answered.
     pub(crate) failed: Vec<Announcement>,

@@ -1,4 +1,5 @@
-//! Settings of the connection to NATS. They are checked when the fabric starts, and [`SettingsError`] says what to set instead.
+//! Settings of the connection to NATS. They are checked when the fabric starts, and
+//! [`SettingsError`] says what to set instead.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,7 +11,8 @@ use crate::limits::FabricLimits;
 pub struct Settings {
     /// `nats://host:port` or `tls://host:port`; servers that these announce are ignored.
     pub servers: Vec<String>,
-    /// Letters, digits, `-` and `_`, 64 at most. Pods of other regions on the same servers are ignored.
+    /// Letters, digits, `-` and `_`, 64 at most. Pods of other regions on the same servers are
+    /// ignored.
     pub region: String,
     pub pod: PodId,
     /// For people, 128 bytes at most, shown by NATS and by other pods.

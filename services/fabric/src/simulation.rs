@@ -1,5 +1,6 @@
-//! Pods on a simulated NATS of two servers. Everything that can overtake does, connections break, and a seed repeats the run. The
-//! test compares the received messages of each pod with the messages that were sent to it.
+//! Pods on a simulated NATS of two servers. Everything that can overtake does, connections break,
+//! and a seed repeats the run. The test compares the received messages of each pod with the
+//! messages that were sent to it.
 
 mod check;
 mod nats;
@@ -102,7 +103,8 @@ fn step(rng: &mut Rng, nats: &mut Nats, pods: &mut [Pod], place: usize, now: Mil
     if plan.breaks > 0 && pod.is_connected && rng.usize(..plan.breaks) == 0 {
         pod.disconnect(nats, now);
         if rng.bool() {
-            // Immediately, at the other server: messages still on the route may arrive later than the following ones.
+            // Immediately, at the other server: messages still on the route may arrive later than
+            // the following ones.
             pod.connect(nats, 1 - pod.server, now);
         }
     }
@@ -277,7 +279,8 @@ fn a_join_is_confirmed_although_each_answer_comes_after_the_next_try() {
     pods[1].join(to, 1000);
     let mut rng = Rng::with_seed(1);
     for now in (1000..10_000).step_by(1500) {
-        // The joining pod asks, and only then receives the other pod's answer to the earlier question.
+        // The joining pod asks, and only then receives the other pod's answer to the earlier
+        // question.
         for place in [1, 0] {
             turn(&mut pods[place], &mut nats, &mut rng, now);
         }
@@ -320,7 +323,8 @@ fn a_loss_shows_when_what_came_first_came_between_two_answers() {
     for now in (1000..80_000).step_by(500) {
         turn(&mut pods[1], &mut nats, &mut rng, now);
     }
-    // One pod was forgotten and returns. It is asked twice, and sends something after its first answer.
+    // One pod was forgotten and returns. It is asked twice, and sends something after its first
+    // answer.
     let now = 80_000;
     let (sender, receiver) = pods.split_at_mut(1);
     let (sender, receiver) = (&mut sender[0], &mut receiver[0]);

@@ -1,6 +1,6 @@
-//! A mailbox carries batches of work from any thread to one event loop; it knows neither the work nor how the loop sleeps.
-//! The loop takes all waiting work once per turn and announces when it is about to sleep; a thread that delivers work to a
-//! sleeping loop wakes it.
+//! A mailbox carries batches of work from any thread to one event loop; it knows neither the work
+//! nor how the loop sleeps. The loop takes all waiting work once per turn and announces when it is
+//! about to sleep; a thread that delivers work to a sleeping loop wakes it.
 //!
 //! `make loom` runs the tests in every order in which the threads can meet.
 
@@ -76,7 +76,8 @@ impl<M, W: Wake> Mailbox<M, W> {
     }
 
     pub fn wake(&self) -> bool {
-        // `sleep` sets the flag before it locks, so either this thread sees the flag or the loop sees the mail.
+        // `sleep` sets the flag before it locks, so either this thread sees the flag or the loop
+        // sees the mail.
         let sleeps = self.sleeping.swap(false, Ordering::SeqCst);
         if sleeps && let Err(error) = self.waker.wake() {
             tracing::error!(%error, "could not wake an event loop; its work waits for its next timer");
@@ -89,7 +90,8 @@ impl<M, W: Wake> Mailbox<M, W> {
         let mut waiting = self.waiting();
         std::mem::swap(&mut waiting.mail, into);
         waiting.bytes = 0;
-        // Stored while the lock is held, so that it does not overwrite bytes that another thread adds next.
+        // Stored while the lock is held, so that it does not overwrite bytes that another thread
+        // adds next.
         self.bytes.store(0, Ordering::Relaxed);
     }
 

@@ -1,5 +1,5 @@
-//! Threads that deliver work while a loop takes it: with `--cfg loom` in every order of their steps, otherwise a few
-//! thousand times in whatever order they run.
+//! Threads that deliver work while a loop takes it: with `--cfg loom` in every order of their
+//! steps, otherwise a few thousand times in whatever order they run.
 
 #![allow(clippy::unwrap_used, reason = "a lock whose holder panicked has failed the test already")]
 

@@ -1,5 +1,6 @@
-//! Every setting of `millrace serve` but the limits, with unit, default and description. Settings are declared here
-//! alone; the TOML file and the environment use the same names (see [`crate::settings`]).
+//! Every setting of `millrace serve` but the limits, with unit, default and description. Settings
+//! are declared here alone; the TOML file and the environment use the same names (see
+//! [`crate::settings`]).
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -56,8 +57,8 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) tls: TlsArgs,
 
-    /// Addresses for the gateway, or "off": MQTT or WebSocket behind a PROXY protocol v2 header with the client's address,
-    /// server name and certificate.
+    /// Addresses for the gateway, or "off": MQTT or WebSocket behind a PROXY protocol v2 header
+    /// with the client's address, server name and certificate.
     #[arg(long, value_name = "IP:PORT", default_value = "off", value_delimiter = ',')]
     #[arg(value_parser = listen)]
     pub(crate) gateway_listen: Vec<Listen>,
@@ -67,17 +68,19 @@ pub(crate) struct ServeArgs {
     #[arg(value_parser = network)]
     pub(crate) gateway_from: Vec<IpNet>,
 
-    /// Address for HTTP: the start page, /healthz, which asks for no password, and with a store the API; or "off".
+    /// Address for HTTP: the start page, /healthz, which asks for no password, and with a store the
+    /// API; or "off".
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8080", value_parser = listen)]
     pub(crate) http_listen: Listen,
 
-    /// Address for operators: /healthz and /metrics, which ask for no password, and with a store the operator API, which asks for
-    /// operator_token; or "off" [default: 127.0.0.1 and a port 10 above that of http_listen].
+    /// Address for operators: /healthz and /metrics, which ask for no password, and with a store
+    /// the operator API, which asks for operator_token; or "off" [default: 127.0.0.1 and a port 10
+    /// above that of http_listen].
     #[arg(long, value_name = "IP:PORT", value_parser = listen)]
     pub(crate) admin_listen: Option<Listen>,
 
-    /// File with the token of the operator API, at least 32 characters. Without it the API serves only programs on this machine,
-    /// and does not exist where admin_listen is not on loopback.
+    /// File with the token of the operator API, at least 32 characters. Without it the API serves
+    /// only programs on this machine, and does not exist where admin_listen is not on loopback.
     #[arg(long, value_name = "FILE", value_parser = operator_token)]
     pub(crate) operator_token_file: Option<OperatorToken>,
 
@@ -86,8 +89,8 @@ pub(crate) struct ServeArgs {
     #[arg(value_parser = whole_number::<usize>(1, 1_000_000))]
     pub(crate) http_connections_max: usize,
 
-    /// Connections of http_listen from one address, or from one IPv6 network of 64 bits; not for http_proxies. Beyond it a new
-    /// connection is closed at once, and counted.
+    /// Connections of http_listen from one address, or from one IPv6 network of 64 bits; not for
+    /// http_proxies. Beyond it a new connection is closed at once, and counted.
     #[arg(long, value_name = "COUNT", default_value_t = 256)]
     #[arg(value_parser = whole_number::<usize>(1, 1_000_000))]
     pub(crate) http_connections_per_address: usize,
@@ -98,8 +101,9 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) outgoing: OutgoingArgs,
 
-    /// Brokers that the server makes at the start if they are missing, beside "default". The first part of the server name that
-    /// the gateway passes on selects a client's broker; without a gateway the user name "NAME/USER" does.
+    /// Brokers that the server makes at the start if they are missing, beside "default". The first
+    /// part of the server name that the gateway passes on selects a client's broker; without a
+    /// gateway the user name "NAME/USER" does.
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = broker_name)]
     pub(crate) brokers: Vec<String>,
 
@@ -108,7 +112,8 @@ pub(crate) struct ServeArgs {
     #[arg(value_parser = whole_number::<usize>(0, 1024))]
     pub(crate) threads: usize,
 
-    /// Accept clients without user name and password [default: true on loopback without a password file, else false].
+    /// Accept clients without user name and password [default: true on loopback without a password
+    /// file, else false].
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     #[arg(value_parser = yes_or_no)]
     pub(crate) allow_anonymous: Option<bool>,
@@ -121,8 +126,9 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) rules_file: Option<PathBuf>,
 
-    /// Lowest level that is logged: error, warn, info, debug, trace or off; or per part, such as "warn,millrace_edge=debug".
-    /// "info,millrace::connections=debug" adds a line for each client that connects or disconnects.
+    /// Lowest level that is logged: error, warn, info, debug, trace or off; or per part, such as
+    /// "warn,millrace_edge=debug". "info,millrace::connections=debug" adds a line for each client
+    /// that connects or disconnects.
     #[arg(long, value_name = "LEVEL", default_value = "info", value_parser = crate::logs::filter)]
     pub(crate) log_level: String,
 
@@ -133,7 +139,8 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) telemetry: TelemetryArgs,
 
-    /// Clients a second that the server disconnects on SIGTERM, before it stops; 0 disconnects all at once, as SIGINT does.
+    /// Clients a second that the server disconnects on SIGTERM, before it stops; 0 disconnects all
+    /// at once, as SIGINT does.
     #[arg(long, value_name = "COUNT", default_value_t = 1000)]
     #[arg(value_parser = whole_number::<u32>(0, u32::MAX))]
     pub(crate) drain_rate: u32,
@@ -143,12 +150,13 @@ pub(crate) struct ServeArgs {
     #[arg(value_parser = whole_number::<u64>(0, 86_400))]
     pub(crate) drain_max_s: u64,
 
-    /// Server Reference that 5.0 clients get when the server stops, such as "mqtt.example:8883" [default: none, and the
-    /// reason is Server shutting down].
+    /// Server Reference that 5.0 clients get when the server stops, such as "mqtt.example:8883"
+    /// [default: none, and the reason is Server shutting down].
     #[arg(long, value_name = "HOST:PORT", value_parser = server_reference)]
     pub(crate) server_reference: Option<String>,
 
-    /// Seconds that a stopping server waits for its clients to take the bytes that are already queued for them.
+    /// Seconds that a stopping server waits for its clients to take the bytes that are already
+    /// queued for them.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     #[arg(value_parser = whole_number::<u64>(0, 3600))]
     pub(crate) shutdown_grace_s: u64,
@@ -175,8 +183,8 @@ fn operator_token(file: &str) -> Result<OperatorToken, String> {
     }
 }
 
-/// A server reference as section 4.11 of MQTT 5.0 recommends: several servers with spaces between them; the names are
-/// not checked.
+/// A server reference as section 4.11 of MQTT 5.0 recommends: several servers with spaces between
+/// them; the names are not checked.
 fn server_reference(text: &str) -> Result<String, String> {
     let fits = (1..=SERVER_REFERENCE_BYTES_MAX).contains(&text.len());
     if fits && text.split(' ').all(|one| !one.is_empty() && one.chars().all(|char| !char.is_control())) {

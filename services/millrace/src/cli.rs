@@ -88,7 +88,8 @@ enum Command {
     /// Make a data folder from a backup.
     #[command(after_help = inspect::COPY_HELP)]
     Restore(inspect::RestoreArgs),
-    /// Copy all stored data from a data folder into a FoundationDB cluster, or back, while no server runs on either.
+    /// Copy all stored data from a data folder into a FoundationDB cluster, or back, while no
+    /// server runs on either.
     #[command(after_help = migrate::HELP)]
     Migrate(migrate::MigrateArgs),
     /// Check a settings file, or print one to start from.

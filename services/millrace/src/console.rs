@@ -1,6 +1,6 @@
-//! The web console on the HTTP port, and the pages of operators on the admin port. Their files are part of the binary. A path that a
-//! browser opens and that nothing else serves gets the page, whose script shows the right view. This module knows only the prefixes
-//! of the APIs.
+//! The web console on the HTTP port, and the pages of operators on the admin port. Their files are
+//! part of the binary. A path that a browser opens and that nothing else serves gets the page,
+//! whose script shows the right view. This module knows only the prefixes of the APIs.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -55,7 +55,8 @@ pub(crate) fn around(app: Router, sockets: Sockets) -> Router {
     with_page(app, PAGE, sockets)
 }
 
-/// The pages of operators come before the routes of `app`, if they were built; they use the operator API only.
+/// The pages of operators come before the routes of `app`, if they were built; they use the
+/// operator API only.
 pub(crate) fn around_operators(app: Router) -> Router {
     with_page(app, OPERATOR_PAGE, Sockets { ws: Vec::new(), gateway: None })
 }
@@ -159,7 +160,8 @@ fn page(site: &Site, host: Option<&str>) -> Response {
     (headers, text.replace(NONCE, &nonce)).into_response()
 }
 
-/// The Content-Security-Policy, which allows connections only to the HTTP port and the WebSocket listeners.
+/// The Content-Security-Policy, which allows connections only to the HTTP port and the WebSocket
+/// listeners.
 fn policy(nonce: &str, sockets: &Sockets, host: Option<&str>) -> String {
     let own = sockets.ws.iter().map(|ws| format!(" ws://{}:{}", reachable(*ws, host), ws.port()));
     let sockets: String = own.chain(sockets.gateway.iter().map(|gateway| format!(" {gateway}"))).collect();

@@ -1,5 +1,6 @@
-//! `millrace dev-certs`: certificates for a gateway on a developer's machine. Never use them for anything that others
-//! can reach, because the keys of both certificate authorities are beside them.
+//! `millrace dev-certs`: certificates for a gateway on a developer's machine. Never use them for
+//! anything that others can reach, because the keys of both certificate authorities are beside
+//! them.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -21,14 +22,15 @@ const HOSTS: [&str; 5] = ["localhost", "local.test", "*.local.test", "127.0.0.1"
 /// Apple's systems take no server certificate that is valid for more than 825 days.
 const VALID: Duration = Duration::from_secs(800 * 24 * 3600);
 
-/// Makes a certificate authority with a server certificate (ca, tls), and one with a client certificate (client-ca,
-/// client), each as .crt and .key.
+/// Makes a certificate authority with a server certificate (ca, tls), and one with a client
+/// certificate (client-ca, client), each as .crt and .key.
 #[derive(Debug, Args)]
 pub(crate) struct DevCertsArgs {
     /// Folder for the files, created when it is missing.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Another host name or address of the server, beside localhost, *.local.test, 127.0.0.1 and ::1.
+    /// Another host name or address of the server, beside localhost, *.local.test, 127.0.0.1 and
+    /// ::1.
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
     /// Common name of the client certificate.

@@ -1,5 +1,5 @@
-//! The HTTP ports. The public port has pages, `/healthz` and the API of the control plane; the admin port ([`admin`])
-//! has health and metrics.
+//! The HTTP ports. The public port has pages, `/healthz` and the API of the control plane; the
+//! admin port ([`admin`]) has health and metrics.
 //!
 //! ```text
 //! everybody ── http_listen ──> thread "http": pages, /healthz ──> threads "api": the API
@@ -152,7 +152,8 @@ impl Health {
         };
         match running.as_ref().map(asked) {
             Some(Ok(None)) => (StatusCode::OK, "ok\n".into()),
-            // A pod without NATS stays healthy, because taking it out would leave its clients without any pod.
+            // A pod without NATS stays healthy, because taking it out would leave its clients
+            // without any pod.
             Some(Ok(Some(fabric))) => (StatusCode::OK, format!("ok\nNATS: {fabric}\n")),
             Some(Err(what)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{what}\n")),
             None => stopping(),

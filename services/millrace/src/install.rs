@@ -1,5 +1,6 @@
-//! Prints the files that a package installs beside the program (completions, man pages, an example settings file), and the
-//! version. Everything comes from the definition of the command line, so it cannot be outdated.
+//! Prints the files that a package installs beside the program (completions, man pages, an example
+//! settings file), and the version. Everything comes from the definition of the command line, so it
+//! cannot be outdated.
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,5 +1,5 @@
-//! The limits of the edge as flags. Names, types and defaults come from `millrace_edge::Limits`; a limit that is
-//! missing here does not compile.
+//! The limits of the edge as flags. Names, types and defaults come from `millrace_edge::Limits`; a
+//! limit that is missing here does not compile.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -47,7 +47,8 @@ pub(crate) const LETTERS_MAX: usize = 1_000;
 /// How long the mail server may take for one step.
 pub(crate) const SMTP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The largest packet of the protocol: one byte, four bytes of remaining length, and the most that these can express.
+/// The largest packet of the protocol: one byte, four bytes of remaining length, and the most that
+/// these can express.
 const PACKET_BYTES_MAX: u32 = 5 + 268_435_455;
 
 limits! {
@@ -151,7 +152,8 @@ limits! {
 pub(crate) const API_THREADS: usize = 4;
 /// An endless answer ends when its client does not read for this time.
 pub(crate) const STREAM_STALL_MAX: Duration = Duration::from_secs(30);
-/// Changes by the API that run at the same time, each with a body of at most 1 MiB; further ones get 503.
+/// Changes by the API that run at the same time, each with a body of at most 1 MiB; further ones
+/// get 503.
 pub(crate) const CHANGES_MAX: usize = 256;
 /// Time for the head of a request, also of the next request on an open connection.
 pub(crate) const HTTP_HEAD_TIME: Duration = Duration::from_secs(30);
@@ -165,11 +167,13 @@ pub(crate) const ADMIN_CONNECTIONS_MAX: usize = 128;
 /// Distance from the HTTP port to the default admin port.
 pub(crate) const ADMIN_PORT_ABOVE: u16 = 10;
 
-/// Bytes of an answer of an API. A page of 200 rows, each with the largest webhook or certificate, is smaller.
+/// Bytes of an answer of an API. A page of 200 rows, each with the largest webhook or certificate,
+/// is smaller.
 pub(crate) const API_ANSWER_BYTES_MAX: usize = 64 << 20;
 /// The API itself ends a request after 30 seconds.
 pub(crate) const API_PATIENCE_S: u64 = 40;
-/// Longest line with a secret on standard input, bytes: a password of 65,535 bytes and the end of the line.
+/// Longest line with a secret on standard input, bytes: a password of 65,535 bytes and the end of
+/// the line.
 pub(crate) const SECRET_BYTES_MAX: u64 = 65_537;
 
 #[derive(Clone, Debug)]

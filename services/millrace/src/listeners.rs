@@ -1,4 +1,5 @@
-//! The addresses at which a pod listens for clients, and the host by which somebody else reaches one.
+//! The addresses at which a pod listens for clients, and the host by which somebody else reaches
+//! one.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -23,8 +24,8 @@ impl Addresses {
     }
 }
 
-/// The host part of `at`; for "all addresses" the name that the browser used. A name with a character that no host name has is
-/// not repeated, because the page would show it.
+/// The host part of `at`; for "all addresses" the name that the browser used. A name with a
+/// character that no host name has is not repeated, because the page would show it.
 pub(crate) fn reachable(at: SocketAddr, asked: Option<&str>) -> String {
     match at.ip() {
         ip if ip.is_unspecified() => asked.and_then(host_name).unwrap_or("127.0.0.1").to_owned(),

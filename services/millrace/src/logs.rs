@@ -33,8 +33,8 @@ pub(crate) fn start(level: &str, format: LogFormat, collector: Option<LogLayer>)
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .with_writer(std::io::stderr)
-        // Otherwise a line that cannot be written would end in a panic, and the broker must outlive the reader of its
-        // log.
+        // Otherwise a line that cannot be written would end in a panic, and the broker must outlive
+        // the reader of its log.
         .log_internal_errors(false);
     let lines = match format {
         LogFormat::Text => lines.boxed(),

@@ -1,5 +1,5 @@
-//! The Millrace program: a server made of settings, an edge and HTTP ports, and commands that look into a store or
-//! use a service's API. It knows nothing of MQTT itself.
+//! The Millrace program: a server made of settings, an edge and HTTP ports, and commands that look
+//! into a store or use a service's API. It knows nothing of MQTT itself.
 
 mod args;
 mod cli;

@@ -1,8 +1,9 @@
 //! `millrace migrate`: from one machine's data folder to a region's FoundationDB cluster, and back.
 //!
-//! The keys are the same on both engines, so a migration copies them unchanged and then compares both stores:
-//! [`millrace_storage::copy`]. No server may run on either store meanwhile. The lock of a data folder shows a running server; the
-//! leases that pods renew show the servers of a cluster.
+//! The keys are the same on both engines, so a migration copies them unchanged and then compares
+//! both stores: [`millrace_storage::copy`]. No server may run on either store meanwhile. The lock
+//! of a data folder shows a running server; the leases that pods renew show the servers of a
+//! cluster.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -34,8 +35,8 @@ const CLUSTER: &str = "foundationdb";
 /// A running pod renews its lease several times meanwhile.
 const LEASE_WATCHED: Duration = Duration::from_secs(6);
 
-/// A new folder's versions begin so far after the source's: a cluster counts about a million a second, also while a
-/// migration is interrupted. This is 19 hours.
+/// A new folder's versions begin so far after the source's: a cluster counts about a million a
+/// second, also while a migration is interrupted. This is 19 hours.
 const VERSIONS_AHEAD: u64 = 1 << 36;
 
 const PODS_MAX: usize = 10_000;
@@ -158,7 +159,8 @@ fn failure(error: &CopyError) -> Failure {
             "name an empty folder, or another --fdb-prefix; nothing was changed".to_owned()
         }
         CopyError::SourceUnfinished => "run the migration that was interrupted to its end first".to_owned(),
-        // A folder is made behind the source's version, so the target is a cluster, or a folder of an earlier try.
+        // A folder is made behind the source's version, so the target is a cluster, or a folder of
+        // an earlier try.
         CopyError::VersionsBehind { source_version, .. } => format!(
             "run `fdbcli --exec \"advanceversion {}\"` for a cluster, or name a new folder; then run this again",
             source_version.saturating_add(1)

@@ -7,8 +7,9 @@ use millrace_edge::fabric::{Credentials, NatsTls, Settings};
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct NatsArgs {
-    /// NATS servers that connect the processes that share a store, such as nats://nats-1:4222 or tls://nats-1:4222. Without them
-    /// the processes exchange only stored messages, within a second.
+    /// NATS servers that connect the processes that share a store, such as nats://nats-1:4222 or
+    /// tls://nats-1:4222. Without them the processes exchange only stored messages, within a
+    /// second.
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     nats: Vec<String>,
 
@@ -46,7 +47,8 @@ pub(crate) struct NatsArgs {
 }
 
 impl NatsArgs {
-    /// `None` without a network; `pod` is the name of this process among the processes that share a store.
+    /// `None` without a network; `pod` is the name of this process among the processes that share a
+    /// store.
     pub(crate) fn fabric(self, pod: Option<&str>) -> Result<Option<Settings>, String> {
         let [first, ..] = &self.nats[..] else {
             let set = self.set();

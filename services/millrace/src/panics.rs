@@ -1,5 +1,6 @@
-//! Ends the process after a panic of a thread that others rely on, so that the service manager restarts it. A server
-//! without one of its event loops would look healthy from outside, and its clients would wait for ever.
+//! Ends the process after a panic of a thread that others rely on, so that the service manager
+//! restarts it. A server without one of its event loops would look healthy from outside, and its
+//! clients would wait for ever.
 
 use std::any::Any;
 use std::panic::PanicHookInfo;

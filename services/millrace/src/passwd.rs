@@ -1,5 +1,5 @@
-//! `millrace passwd` adds, changes or deletes one user of a password file. `millrace_access` hashes passwords and
-//! writes the lines, and the edge reads the file with it.
+//! `millrace passwd` adds, changes or deletes one user of a password file. `millrace_access` hashes
+//! passwords and writes the lines, and the edge reads the file with it.
 
 use std::io::{IsTerminal, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -14,7 +14,8 @@ use crate::failure::Failure;
 /// Longest password, bytes: the limit of a CONNECT packet.
 const PASSWORD_BYTES_MAX: usize = 65_535;
 
-/// Asks for the password twice on the terminal, or reads its one line from standard input when that is no terminal.
+/// Asks for the password twice on the terminal, or reads its one line from standard input when that
+/// is no terminal.
 #[derive(Debug, Args)]
 pub(crate) struct PasswdArgs {
     /// The password file; created when there is none.

@@ -1,4 +1,5 @@
-//! Metrics of the process and of its build, under the names of Prometheus' client libraries. Empty without `/proc`.
+//! Metrics of the process and of its build, under the names of Prometheus' client libraries. Empty
+//! without `/proc`.
 
 use std::fmt::Write;
 use std::fs;
@@ -58,7 +59,8 @@ impl Process {
         Self::parse(&stat, booted_at)
     }
 
-    /// The columns of proc(5), counted from the state after the program's name, which may contain spaces.
+    /// The columns of proc(5), counted from the state after the program's name, which may contain
+    /// spaces.
     #[allow(clippy::cast_precision_loss)]
     fn parse(stat: &str, booted_at: Option<f64>) -> Option<Self> {
         let columns: Vec<_> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
@@ -79,8 +81,8 @@ fn booted_at(stat: &str) -> Option<f64> {
     stat.lines().find_map(|line| line.strip_prefix("btime "))?.parse().ok()
 }
 
-/// Linux reports the number as the folder's size since 6.2. Older kernels get no metric, because listing a million
-/// files takes a second.
+/// Linux reports the number as the folder's size since 6.2. Older kernels get no metric, because
+/// listing a million files takes a second.
 #[allow(clippy::cast_precision_loss)]
 fn open_files() -> Option<f64> {
     let size = fs::metadata("/proc/self/fd").ok()?.len();

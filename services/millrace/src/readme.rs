@@ -1,5 +1,6 @@
-//! Checks that `docs/settings.md` agrees with the command line: its table lists every setting, and its example is accepted.
-//! `MILLRACE_README=write cargo test -p millrace readme` writes the table into the page.
+//! Checks that `docs/settings.md` agrees with the command line: its table lists every setting, and
+//! its example is accepted. `MILLRACE_README=write cargo test -p millrace readme` writes the table
+//! into the page.
 
 use crate::args::serve_command;
 
@@ -16,7 +17,8 @@ fn table() -> String {
             continue;
         }
         let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
-        // A default that depends on other settings is not known to clap; the help text ends with it instead.
+        // A default that depends on other settings is not known to clap; the help text ends with it
+        // instead.
         let (help, dependent_default) = match help.split_once(" [default: ") {
             Some((help, default)) => (help.to_owned(), default.trim_end_matches(['.', ']']).to_owned()),
             None => (help, String::new()),

@@ -1,5 +1,5 @@
-//! The edge of this process, for the parts that ask it, and the changes that it must make itself because it has the changed data in
-//! memory.
+//! The edge of this process, for the parts that ask it, and the changes that it must make itself
+//! because it has the changed data in memory.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -13,15 +13,15 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The methods block, so each request calls them on a thread of its own.
 pub(crate) trait Live: Send + Sync {
-    /// Ends a session on any pod: closes its connection, publishes its will, removes its data. Returns whether there
-    /// was one.
+    /// Ends a session on any pod: closes its connection, publishes its will, removes its data.
+    /// Returns whether there was one.
     ///
     /// # Errors
     /// A sentence that says why not and what to do.
     fn purge_session(&self, broker: &str, client_id: &str) -> Result<bool, String>;
 
-    /// Removes the retained message of a topic. Returns whether there was one. The store may follow a little later,
-    /// in the order of the calls.
+    /// Removes the retained message of a topic. Returns whether there was one. The store may follow
+    /// a little later, in the order of the calls.
     ///
     /// # Errors
     /// As above.

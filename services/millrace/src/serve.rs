@@ -133,7 +133,8 @@ fn is_turning(running: &Running) -> bool {
     edge.as_ref().is_some_and(|edge| edge.health().is_ok())
 }
 
-/// Disconnects clients at the drain rate, and logs how many are left; the HTTP port goes on meanwhile.
+/// Disconnects clients at the drain rate, and logs how many are left; the HTTP port goes on
+/// meanwhile.
 fn drain(running: &Running, pace: &DrainRate) {
     let edge = || running.read().unwrap_or_else(PoisonError::into_inner);
     let Some(draining) = edge().as_ref().map(|edge| edge.drain(pace)) else { return };
@@ -189,8 +190,8 @@ struct Https {
 }
 
 impl Https {
-    /// Binds all public ports before the first admin port: from eleven pods on, the default admin port of one pod is
-    /// the public port of another.
+    /// Binds all public ports before the first admin port: from eleven pods on, the default admin
+    /// port of one pod is the public port of another.
     fn bind_all(pods: &[pods::Pod], settings: &Settings) -> Result<Vec<Self>, Failure> {
         let public = |pod: &pods::Pod| pod.http_listen.map(|at| bind(at, "http-listen")).transpose();
         let public: Vec<_> = pods.iter().map(public).collect::<Result<_, _>>()?;
@@ -287,7 +288,8 @@ fn admin(path: &Path, store: Embedded, running: &Running) -> Option<inspect::soc
         .ok()
 }
 
-/// Receives SIGHUP and the first signal that ends the process; the second such signal ends it at once.
+/// Receives SIGHUP and the first signal that ends the process; the second such signal ends it at
+/// once.
 fn signals() -> std::io::Result<Signals> {
     let second = Arc::new(AtomicBool::new(false));
     for signal in TERM_SIGNALS {

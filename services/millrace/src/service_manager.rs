@@ -1,5 +1,5 @@
-//! Notifies systemd (sd_notify) that the server is ready, stops, or is alive because every event loop runs.
-//! `WatchdogSec=` kills and restarts a server whose loops hang.
+//! Notifies systemd (sd_notify) that the server is ready, stops, or is alive because every event
+//! loop runs. `WatchdogSec=` kills and restarts a server whose loops hang.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -102,7 +102,8 @@ mod tests {
         assert_eq!(received(&manager), "READY=1");
         assert_eq!(received(&manager), "WATCHDOG=1");
         alive.store(false, Ordering::Relaxed);
-        // Notifications from before the change may still arrive; then nothing for ten times as long.
+        // Notifications from before the change may still arrive; then nothing for ten times as
+        // long.
         manager.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
         let mut buffer = [0; 64];
         let mut late = 0;

@@ -1,5 +1,6 @@
-//! Merges flags, environment and settings file into one checked [`Settings`]. A value from the environment or the
-//! file goes through the parser of its flag, so names, types and errors are the same everywhere.
+//! Merges flags, environment and settings file into one checked [`Settings`]. A value from the
+//! environment or the file goes through the parser of its flag, so names, types and errors are the
+//! same everywhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -58,7 +59,8 @@ pub(crate) struct AdminListen {
 }
 
 impl AdminListen {
-    /// The port above that of the HTTP port, unless a setting names one; beyond the last port it is any free port.
+    /// The port above that of the HTTP port, unless a setting names one; beyond the last port it is
+    /// any free port.
     fn of(said: Option<Listen>, http: Option<SocketAddr>) -> Option<Self> {
         let beside = |port: u16| if port == 0 { 0 } else { port.checked_add(ADMIN_PORT_ABOVE).unwrap_or(0) };
         match (said, http) {
@@ -73,8 +75,8 @@ impl AdminListen {
 }
 
 impl Settings {
-    /// Only programs on this machine can reach the server: every listener is on a loopback address, and no gateway or proxy
-    /// stands before one.
+    /// Only programs on this machine can reach the server: every listener is on a loopback address,
+    /// and no gateway or proxy stands before one.
     pub(crate) fn is_local(&self) -> bool {
         let is_loopback = |at: &SocketAddr| at.ip().to_canonical().is_loopback();
         let edge = &self.edge;
@@ -87,8 +89,8 @@ impl Settings {
     }
 }
 
-/// Completes the command line `args` from `environment` and the file. Also returns `MILLRACE_` variables that are no
-/// setting; container platforms set some of their own, so they are no error.
+/// Completes the command line `args` from `environment` and the file. Also returns `MILLRACE_`
+/// variables that are no setting; container platforms set some of their own, so they are no error.
 pub(crate) fn load(
     args: Vec<OsString>,
     environment: impl Iterator<Item = (String, String)>,
@@ -166,7 +168,8 @@ pub(crate) fn environment() -> impl Iterator<Item = (String, String)> {
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
 }
 
-/// Maps names of settings to values. An empty variable counts as unset, because scripts and compose files leave such variables.
+/// Maps names of settings to values. An empty variable counts as unset, because scripts and compose
+/// files leave such variables.
 fn variables(environment: impl Iterator<Item = (String, String)>) -> BTreeMap<String, String> {
     environment
         .filter(|(_, value)| !value.is_empty())

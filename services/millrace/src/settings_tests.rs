@@ -137,7 +137,8 @@ fn a_variable_that_is_no_setting_is_told_and_an_empty_one_is_unset() {
 
 #[test]
 fn nobody_unknown_is_let_in_from_outside_unless_that_was_said() {
-    // Flags, then the result: (anonymous clients may connect, open to everybody), or a part of the error.
+    // Flags, then the result: (anonymous clients may connect, open to everybody), or a part of the
+    // error.
     type Case<'a> = (&'a [&'a str], Result<(bool, bool), &'a str>);
     let cases: [Case; 21] = [
         (&[], Ok((true, false))),

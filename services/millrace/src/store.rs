@@ -18,47 +18,51 @@ mod cluster;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StoreArgs {
-    /// Store of durable data: embedded, a folder of this process (data_dir); or foundationdb, a cluster that several processes
-    /// share, in a binary that is built with the feature.
+    /// Store of durable data: embedded, a folder of this process (data_dir); or foundationdb, a
+    /// cluster that several processes share, in a binary that is built with the feature.
     #[arg(long, value_name = "STORE", default_value = "embedded")]
     pub(crate) store: StoreKind,
 
-    /// Folder for durable data (sessions, messages, wills), created when it is missing; or "off": all data is lost when the
-    /// process ends.
+    /// Folder for durable data (sessions, messages, wills), created when it is missing; or "off":
+    /// all data is lost when the process ends.
     #[arg(long, value_name = "DIR", default_value = "./data")]
     pub(crate) data_dir: PathBuf,
 
     #[command(flatten)]
     cluster: ClusterArgs,
 
-    /// Name of this process among the processes that share a store; no two running processes may have the same name. A process
-    /// that keeps its name recovers its own sessions when it starts again [default: the host's name and a random part].
+    /// Name of this process among the processes that share a store; no two running processes may
+    /// have the same name. A process that keeps its name recovers its own sessions when it starts
+    /// again [default: the host's name and a random part].
     #[arg(long, value_name = "NAME", value_parser = pod_name)]
     pod: Option<String>,
 
-    /// Pods in this one process, to try several pods without FoundationDB: they share the data folder and are named pod-1,
-    /// pod-2 and so on. The first pod has the ports of the settings; each further pod has the ports of the one before it plus
-    /// one.
+    /// Pods in this one process, to try several pods without FoundationDB: they share the data
+    /// folder and are named pod-1, pod-2 and so on. The first pod has the ports of the settings;
+    /// each further pod has the ports of the one before it plus one.
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = whole_number::<u16>(1, 16))]
     pub(crate) pods: u16,
 }
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ClusterArgs {
-    /// FoundationDB: the file that names the cluster's coordinators. It must be writable, because they may change [default:
-    /// /etc/foundationdb/fdb.cluster].
+    /// FoundationDB: the file that names the cluster's coordinators. It must be writable, because
+    /// they may change [default: /etc/foundationdb/fdb.cluster].
     #[arg(long, value_name = "FILE")]
     fdb_cluster_file: Option<PathBuf>,
 
-    /// FoundationDB: prefix of the keys of this store, for several stores in one cluster [default: millrace].
+    /// FoundationDB: prefix of the keys of this store, for several stores in one cluster [default:
+    /// millrace].
     #[arg(long, value_name = "NAME", value_parser = prefix)]
     fdb_prefix: Option<String>,
 
-    /// FoundationDB: certificate that this server shows, PEM; for clusters whose addresses end with ":tls".
+    /// FoundationDB: certificate that this server shows, PEM; for clusters whose addresses end with
+    /// ":tls".
     #[arg(long, value_name = "FILE")]
     fdb_tls_cert: Option<PathBuf>,
 
-    /// FoundationDB: key of that certificate, PEM. Its password comes from the variable FDB_TLS_PASSWORD.
+    /// FoundationDB: key of that certificate, PEM. Its password comes from the variable
+    /// FDB_TLS_PASSWORD.
     #[arg(long, value_name = "FILE")]
     fdb_tls_key: Option<PathBuf>,
 
@@ -66,7 +70,8 @@ pub(crate) struct ClusterArgs {
     #[arg(long, value_name = "FILE")]
     fdb_tls_ca: Option<PathBuf>,
 
-    /// FoundationDB: conditions that the cluster's certificates must meet, such as "Check.Valid=1,S.CN=fdb.example.org".
+    /// FoundationDB: conditions that the cluster's certificates must meet, such as
+    /// "Check.Valid=1,S.CN=fdb.example.org".
     #[arg(long, value_name = "RULES")]
     fdb_tls_verify: Option<String>,
 }
@@ -100,8 +105,8 @@ const WITHOUT_FOUNDATIONDB: &str = "store is foundationdb, and this millrace was
     --release -p millrace --features foundationdb`, see services/millrace/docs/operations.md";
 
 impl StoreArgs {
-    /// Also returns the name of this process, or of its first pod, among the processes that share the store;
-    /// `says_data_dir`: a setting names the folder.
+    /// Also returns the name of this process, or of its first pod, among the processes that share
+    /// the store; `says_data_dir`: a setting names the folder.
     pub(crate) fn place(self, says_data_dir: bool) -> Result<(Place, Option<String>), String> {
         let mut fdb_settings = self.cluster.given().chain([("pod", self.pod.is_some())]);
         if self.store == StoreKind::Embedded {

@@ -18,24 +18,26 @@ const END_MAX: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TelemetryArgs {
-    /// OpenTelemetry collector that receives metrics, traces and log lines over OTLP/HTTP, such as http://127.0.0.1:4318; "off"
-    /// or an empty text sends nothing. The server drops and counts data that the collector does not take in time.
+    /// OpenTelemetry collector that receives metrics, traces and log lines over OTLP/HTTP, such as
+    /// http://127.0.0.1:4318; "off" or an empty text sends nothing. The server drops and counts
+    /// data that the collector does not take in time.
     #[arg(long, value_name = "URL", default_value = "off", value_parser = endpoint)]
     pub(crate) otlp_endpoint: Collector,
 
-    /// Seconds between two exports of metrics. Set 0, which exports none, where a scrape reads /metrics: both together would
-    /// count twice.
+    /// Seconds between two exports of metrics. Set 0, which exports none, where a scrape reads
+    /// /metrics: both together would count twice.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     #[arg(value_parser = whole_number::<u16>(0, 3600))]
     pub(crate) otlp_interval_s: u16,
 
-    /// Share of the messages that the server traces, from 0 to 1. Each traced message costs CPU. With 0 the server traces only
-    /// messages whose publishers ask for it with a sampled traceparent.
+    /// Share of the messages that the server traces, from 0 to 1. Each traced message costs CPU.
+    /// With 0 the server traces only messages whose publishers ask for it with a sampled
+    /// traceparent.
     #[arg(long, value_name = "RATIO", default_value_t = 0.0, value_parser = ratio)]
     pub(crate) trace_ratio: f64,
 
-    /// Most traced messages a second. Messages whose publishers ask for it take at most half, those of one broker a quarter. 0
-    /// traces none.
+    /// Most traced messages a second. Messages whose publishers ask for it take at most half, those
+    /// of one broker a quarter. 0 traces none.
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     #[arg(value_parser = whole_number::<u32>(0, 100_000))]
     pub(crate) traces_per_second_max: u32,
@@ -166,7 +168,8 @@ impl SpanSink for Spans {
     }
 }
 
-/// The names follow OpenTelemetry's conventions for resources; `http` is the address that Prometheus scrapes.
+/// The names follow OpenTelemetry's conventions for resources; `http` is the address that
+/// Prometheus scrapes.
 pub(crate) fn source(
     pod: Option<&str>,
     http: Option<SocketAddr>,

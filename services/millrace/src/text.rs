@@ -16,7 +16,8 @@ pub(crate) fn escape(bytes: &[u8]) -> String {
                 '\r' => out += "\\r",
                 '\t' => out += "\\t",
                 char if char.is_ascii_control() => out += &format!("\\x{:02x}", u32::from(char)),
-                // Characters that the standard library escapes, too: controls, direction marks, unassigned ones.
+                // Characters that the standard library escapes, too: controls, direction marks,
+                // unassigned ones.
                 char if !char.is_ascii() && char.escape_debug().len() > 1 => {
                     out += &format!("\\U{:08x}", u32::from(char));
                 }
@@ -105,7 +106,8 @@ pub(crate) fn time(at_ms: u64, now_ms: u64) -> String {
 /// UTC, to the second.
 pub(crate) fn rfc3339(unix_ms: u64) -> String {
     let (days, seconds) = (unix_ms / 86_400_000, unix_ms / 1_000 % 86_400);
-    // Years that begin in March have their leap day at the end; 400 of them always have 146097 days.
+    // Years that begin in March have their leap day at the end; 400 of them always have 146097
+    // days.
     let shifted = days + 719_468;
     let (era, day) = (shifted / 146_097, shifted % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;

@@ -19,12 +19,13 @@ pub(crate) struct TlsArgs {
     #[arg(long, value_name = "IP:PORT", value_delimiter = ',', value_parser = listen)]
     mqtts_listen: Vec<Listen>,
 
-    /// Addresses for MQTT over WebSocket over TLS (path /mqtt), or "off" [default: 127.0.0.1:8443 when a certificate is set].
+    /// Addresses for MQTT over WebSocket over TLS (path /mqtt), or "off" [default: 127.0.0.1:8443
+    /// when a certificate is set].
     #[arg(long, value_name = "IP:PORT", value_delimiter = ',', value_parser = listen)]
     wss_listen: Vec<Listen>,
 
-    /// Folder with the server's certificate chain tls.crt and its key tls.key, as `millrace dev-certs` makes them. The files
-    /// are read again when they change.
+    /// Folder with the server's certificate chain tls.crt and its key tls.key, as `millrace
+    /// dev-certs` makes them. The files are read again when they change.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["tls_cert", "tls_key"])]
     tls_dir: Option<PathBuf>,
 
@@ -36,8 +37,9 @@ pub(crate) struct TlsArgs {
     #[arg(long, value_name = "FILE")]
     tls_key: Option<PathBuf>,
 
-    /// Authorities of client certificates, PEM: only clients with a certificate of one of them can connect to mqtts_listen
-    /// [default: a client may show any certificate or none, and its broker's own authorities decide].
+    /// Authorities of client certificates, PEM: only clients with a certificate of one of them can
+    /// connect to mqtts_listen [default: a client may show any certificate or none, and its
+    /// broker's own authorities decide].
     #[arg(long, value_name = "FILE")]
     tls_client_ca: Option<PathBuf>,
 
@@ -46,13 +48,14 @@ pub(crate) struct TlsArgs {
     #[arg(default_value = "false", value_parser = yes_or_no, action = clap::ArgAction::Set)]
     wss_client_certificates: bool,
 
-    /// Web pages that may open a WebSocket: "same-host", "any", or origins (scheme, host and port), which may connect beside
-    /// pages of the same host. At a loopback address the same host is localhost or the address, so name the origins behind a proxy on
-    /// this machine.
+    /// Web pages that may open a WebSocket: "same-host", "any", or origins (scheme, host and port),
+    /// which may connect beside pages of the same host. At a loopback address the same host is
+    /// localhost or the address, so name the origins behind a proxy on this machine.
     #[arg(long, value_name = "ORIGIN", default_value = "same-host", value_delimiter = ',', value_parser = origin)]
     ws_origins: Vec<String>,
 
-    /// Networks whose addresses have no limits per address, such as that of a proxy that connects many clients.
+    /// Networks whose addresses have no limits per address, such as that of a proxy that connects
+    /// many clients.
     #[arg(long, value_name = "NETWORK", default_value = "127.0.0.0/8,::1/128", value_delimiter = ',')]
     #[arg(value_parser = network)]
     unlimited_from: Vec<IpNet>,

@@ -1,4 +1,5 @@
-//! Kinds of values that several settings take, with their parsers. A parser's error says what is allowed.
+//! Kinds of values that several settings take, with their parsers. A parser's error says what is
+//! allowed.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,4 +1,5 @@
-//! The API of the built program, over a real socket: the first account, its broker, and the effects on store and edge.
+//! The API of the built program, over a real socket: the first account, its broker, and the effects
+//! on store and edge.
 #![allow(clippy::unwrap_used, reason = "helpers of tests, where a panic is the failure")]
 
 #[path = "control/cli.rs"]
@@ -135,7 +136,8 @@ impl Server {
         (ann, format!("/organisations/{}", me["organisations"][0]["id"].as_str().unwrap()))
     }
 
-    /// Signs in by the link that the server prints at its start. Returns the path of the organisation, too.
+    /// Signs in by the link that the server prints at its start. Returns the path of the
+    /// organisation, too.
     fn machine_owner(&mut self) -> (Browser, String) {
         let mut line = String::new();
         self.out.read_line(&mut line).unwrap();

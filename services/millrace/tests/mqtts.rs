@@ -1,4 +1,5 @@
-//! The built program with TLS and no gateway: client certificates, and the client rumqttc over mqtts.
+//! The built program with TLS and no gateway: client certificates, and the client rumqttc over
+//! mqtts.
 #![allow(clippy::unwrap_used, reason = "helpers of tests, where a panic is the failure")]
 
 use std::fs;
@@ -151,12 +152,13 @@ fn only_clients_with_a_certificate_of_the_authority_that_is_there_now_are_let_in
     assert_eq!(pong, [0xD0, 0]);
 }
 
-/// Listens for one connection without TLS, and passes its bytes on over TLS: rumqttc's own TLS needs a crate that nobody
-/// maintains. Returns the port.
+/// Listens for one connection without TLS, and passes its bytes on over TLS: rumqttc's own TLS
+/// needs a crate that nobody maintains. Returns the port.
 fn tunnel(mut tls: Stream) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    // While the handshake goes on, a write reads too, and would fail when nothing comes within `LOOK`.
+    // While the handshake goes on, a write reads too, and would fail when nothing comes within
+    // `LOOK`.
     tls.conn.complete_io(&mut tls.sock).unwrap();
     std::thread::spawn(move || {
         let (mut plain, _) = listener.accept().unwrap();

@@ -10,8 +10,8 @@ use rumqttc::v5::mqttbytes::v5 as packets;
 
 /// Longest wait of a test.
 const WAIT: Duration = Duration::from_secs(60);
-/// More than any test leaves unread, because a full queue to the client's event loop would block the test's only
-/// thread.
+/// More than any test leaves unread, because a full queue to the client's event loop would block
+/// the test's only thread.
 const REQUESTS: usize = 10_000;
 
 /// A server on a free port, ended with the test.
@@ -273,7 +273,8 @@ macro_rules! version {
                     mortal().cut();
                     assert_eq!(sub.take(1)[0].topic, "will");
                     mortal().close();
-                    // The broker's answer to the same client id shows that it has ended the earlier connection.
+                    // The broker's answer to the same client id shows that it has ended the earlier
+                    // connection.
                     open(&server, "mortal").publish("end", b"", QoS::AtLeastOnce, false);
                     assert_eq!(sub.take_until("end"), []);
                 }

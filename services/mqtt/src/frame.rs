@@ -12,12 +12,13 @@ pub struct Frame<'a> {
     pub size: usize,
 }
 
-/// Finds one whole packet at the start of `buf`. `Ok(Err(needed))` means that it is incomplete: it needs `needed` bytes in all
-/// (always more than `buf.len()`; a lower bound while the fixed header is incomplete).
+/// Finds one whole packet at the start of `buf`. `Ok(Err(needed))` means that it is incomplete: it
+/// needs `needed` bytes in all (always more than `buf.len()`; a lower bound while the fixed header
+/// is incomplete).
 ///
 /// # Errors
-/// A remaining length of more than four bytes, a first byte that no version allows, and a packet over `packet_size_max` bytes.
-/// All are found as soon as the fixed header is complete.
+/// A remaining length of more than four bytes, a first byte that no version allows, and a packet
+/// over `packet_size_max` bytes. All are found as soon as the fixed header is complete.
 #[inline]
 pub fn frame(buf: &[u8], packet_size_max: u32) -> Result<Result<Frame<'_>, usize>, DecodeError> {
     let Some((&first, rest)) = buf.split_first() else { return Ok(Err(2)) };

@@ -1,7 +1,9 @@
-//! MQTT 3.1, 3.1.1 and 5.0 packets: incremental zero-copy decoding, encoding into shared buffers, strict validation.
+//! MQTT 3.1, 3.1.1 and 5.0 packets: incremental zero-copy decoding, encoding into shared buffers,
+//! strict validation.
 //!
-//! [`frame()`] finds a packet in a stream, [`decode()`] turns it into a [`Packet`] that borrows from the bytes, [`mod@encode`]
-//! turns packets into bytes. This crate knows nothing of sockets, clocks, sessions or routing.
+//! [`frame()`] finds a packet in a stream, [`decode()`] turns it into a [`Packet`] that borrows
+//! from the bytes, [`mod@encode`] turns packets into bytes. This crate knows nothing of sockets,
+//! clocks, sessions or routing.
 
 #![allow(missing_docs, reason = "a comment says only what name and type do not")]
 

@@ -4,7 +4,8 @@ use std::fmt;
 
 use crate::PacketType;
 
-/// A reason code of MQTT 5.0 (section 2.4), or the return code of a 3.x CONNACK or SUBACK with the same byte.
+/// A reason code of MQTT 5.0 (section 2.4), or the return code of a 3.x CONNACK or SUBACK with the
+/// same byte.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ReasonCode(pub u8);
 
@@ -144,8 +145,9 @@ impl ReasonCode {
         }
     }
 
-    /// The 3.x CONNACK return code with the same meaning; a 3.x return code (0 to 5) stays as it is. `None` when no return code
-    /// fits: 3.1.1 then requires to close the connection without a CONNACK.
+    /// The 3.x CONNACK return code with the same meaning; a 3.x return code (0 to 5) stays as it
+    /// is. `None` when no return code fits: 3.1.1 then requires to close the connection without a
+    /// CONNACK.
     pub const fn to_return_code(self) -> Option<Self> {
         match self.0 {
             0..=5 => Some(self),

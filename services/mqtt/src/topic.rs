@@ -11,8 +11,8 @@ pub fn is_valid_name(topic: &str) -> bool {
     !topic.is_empty() && topic.len() <= FIELD_BYTES_MAX && has_name_chars(topic)
 }
 
-/// Compares blocks of a fixed size without an early exit, which compiles to vector code, because every PUBLISH runs this and
-/// nearly all topics are valid.
+/// Compares blocks of a fixed size without an early exit, which compiles to vector code, because
+/// every PUBLISH runs this and nearly all topics are valid.
 #[inline]
 pub(crate) fn has_name_chars(topic: &str) -> bool {
     const BLOCK: usize = 16;
@@ -66,8 +66,9 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// Checks a filter of a SUBSCRIBE or UNSUBSCRIBE, a valid string, by section 4.7. In 5.0 a shared subscription without a share
-/// name or without a filter is a protocol error; 3.x has no shared subscriptions, so `$share/g` is a normal filter there.
+/// Checks a filter of a SUBSCRIBE or UNSUBSCRIBE, a valid string, by section 4.7. In 5.0 a shared
+/// subscription without a share name or without a filter is a protocol error; 3.x has no shared
+/// subscriptions, so `$share/g` is a normal filter there.
 pub(crate) fn check_filter(text: &str, version: Version) -> Result<(), DecodeError> {
     if !is_valid_filter(text) {
         return Err(DecodeError::TopicFilter);
@@ -101,7 +102,8 @@ fn is_valid_filter(filter: &str) -> bool {
     true
 }
 
-/// The plain definition of section 4.7, for tests and rare paths; the router has a trie. `filter` is without share name.
+/// The plain definition of section 4.7, for tests and rare paths; the router has a trie. `filter`
+/// is without share name.
 pub fn matches(filter: &str, topic: &str) -> bool {
     //= [MQTT-4.7.2-1] v5 v3.1.1
     if topic.starts_with('$') && filter.starts_with(['+', '#']) {

@@ -10,7 +10,8 @@ pub(crate) const FIELD_BYTES_MAX: usize = u16::MAX as usize;
 
 const CUT: DecodeError = DecodeError::Malformed("a field is cut short");
 
-/// Reads fields from the front of the bytes of one packet. Every method consumes what it reads, or fails without panic.
+/// Reads fields from the front of the bytes of one packet. Every method consumes what it reads, or
+/// fails without panic.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a>(&'a [u8]);
 
@@ -96,8 +97,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Rust's `str` is exactly the standard's well-formed UTF-8: no surrogates, nothing overlong, and U+FEFF is a character like any
-/// other.
+/// Rust's `str` is exactly the standard's well-formed UTF-8: no surrogates, nothing overlong, and
+/// U+FEFF is a character like any other.
 #[inline]
 pub(crate) fn utf8(bytes: &[u8]) -> Result<&str, DecodeError> {
     //= [MQTT-1.5.4-1] v5
@@ -165,7 +166,8 @@ pub(crate) fn put_string(text: &str, out: &mut Vec<u8>) {
     put_binary(fit(text).as_bytes(), out);
 }
 
-/// Cuts `text` to the length of a string field, between two characters, so that the packet stays well formed.
+/// Cuts `text` to the length of a string field, between two characters, so that the packet stays
+/// well formed.
 #[inline]
 pub(crate) fn fit(text: &str) -> &str {
     if text.len() <= FIELD_BYTES_MAX { text } else { &text[..text.floor_char_boundary(FIELD_BYTES_MAX)] }

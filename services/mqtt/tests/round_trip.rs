@@ -1,4 +1,5 @@
-//! An encoded packet decodes to the same packet, however its bytes arrive, and no bytes break the decoder.
+//! An encoded packet decodes to the same packet, however its bytes arrive, and no bytes break the
+//! decoder.
 
 mod common;
 
@@ -15,7 +16,8 @@ fn read(bytes: &[u8], version: Version) -> Result<Packet<'_>, DecodeError> {
     }
 }
 
-/// Decodes what may be a packet, and checks that what decodes is written and read again as the same packet.
+/// Decodes what may be a packet, and checks that what decodes is written and read again as the same
+/// packet.
 fn read_any(buf: &[u8], version: Version) {
     let Ok(Ok(found)) = frame(buf, NO_LIMIT) else { return };
     let _ = decode(found.first, found.body, None);

@@ -9,8 +9,8 @@ use hyper::body::Body;
 
 use crate::CallError;
 
-/// Each part is copied. A part holds the buffer in which it was received, so the parts of a server that sends single bytes would
-/// take kilobytes each.
+/// Each part is copied. A part holds the buffer in which it was received, so the parts of a server
+/// that sends single bytes would take kilobytes each.
 pub(crate) async fn read<B>(mut body: B, bytes_max: usize) -> Result<Bytes, CallError>
 where
     B: Body<Data = Bytes> + Unpin,

@@ -26,7 +26,8 @@ pub struct CallSettings {
     /// Networks that can be called although they are not public, with `http` too.
     pub allow: Vec<IpNet>,
     pub plain_http: bool,
-    /// Trusted authorities in addition to the system's (`SSL_CERT_FILE`, `SSL_CERT_DIR` or the usual paths).
+    /// Trusted authorities in addition to the system's (`SSL_CERT_FILE`, `SSL_CERT_DIR` or the
+    /// usual paths).
     pub roots: Vec<CertificateDer<'static>>,
 }
 
@@ -57,8 +58,8 @@ impl HttpClient {
         Self { pool, permits: Arc::new(Permits::new(CALLS)) }
     }
 
-    /// Needs a tokio runtime with time and I/O. Dropping the future cancels the call and closes its connection. A response of any
-    /// status is `Ok`.
+    /// Needs a tokio runtime with time and I/O. Dropping the future cancels the call and closes its
+    /// connection. A response of any status is `Ok`.
     pub async fn call(&self, call: Call<'_>) -> Result<Response, CallError> {
         let until = Instant::now() + call.timeout;
         let answer_bytes_max = call.answer_bytes_max;
@@ -99,7 +100,8 @@ fn tls(more: Vec<CertificateDer<'static>>) -> ClientConfig {
         .with_no_client_auth()
 }
 
-/// The [`Connector`] puts a [`CallError`] into the chain of causes; a connection error without one comes from TLS.
+/// The [`Connector`] puts a [`CallError`] into the chain of causes; a connection error without one
+/// comes from TLS.
 fn failed(error: legacy::Error) -> CallError {
     let is_connect = error.is_connect();
     let mut cause: Option<&(dyn StdError + 'static)> = error.source();

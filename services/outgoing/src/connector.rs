@@ -1,4 +1,5 @@
-//! Connects to exactly the addresses that it has checked, so that a DNS name cannot change in between.
+//! Connects to exactly the addresses that it has checked, so that a DNS name cannot change in
+//! between.
 
 use std::error::Error as StdError;
 use std::future::Future;

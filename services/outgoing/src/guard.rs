@@ -6,8 +6,9 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::CallError;
 
-/// IPv4 that is not the public internet: the special purposes of IANA's registry (RFC 6890) that are not "globally reachable",
-/// multicast, reserved networks, and the one public-looking address of a cloud's own service.
+/// IPv4 that is not the public internet: the special purposes of IANA's registry (RFC 6890) that
+/// are not "globally reachable", multicast, reserved networks, and the one public-looking address
+/// of a cloud's own service.
 const CLOSED_V4: [Ipv4Net; 16] = [
     v4([0, 0, 0, 0], 8),
     v4([10, 0, 0, 0], 8),
@@ -27,7 +28,8 @@ const CLOSED_V4: [Ipv4Net; 16] = [
     v4([240, 0, 0, 0], 4),
 ];
 
-/// The only allocated IPv6 space. Loopback, unique local, link-local, multicast and IPv4-compatible addresses are outside.
+/// The only allocated IPv6 space. Loopback, unique local, link-local, multicast and IPv4-compatible
+/// addresses are outside.
 const OPEN_V6: Ipv6Net = v6([0x2000, 0, 0], 3);
 
 /// Special networks within [`OPEN_V6`]: protocols (Teredo among them), documentation.

@@ -1,8 +1,10 @@
 //! HTTP calls to URLs that tenants gave.
 //!
-//! A process has one [`HttpClient`]. It does not follow redirects and refuses URLs with credentials. It connects only to the
-//! public internet, whatever name or literal hides the address, unless the operator has allowed the network. Calls, connections
-//! and responses are bounded ([`limits`]), also by host, so that one tenant's slow service does not take the capacity of all.
+//! A process has one [`HttpClient`]. It does not follow redirects and refuses URLs with
+//! credentials. It connects only to the public internet, whatever name or literal hides the
+//! address, unless the operator has allowed the network. Calls, connections and responses are
+//! bounded ([`limits`]), also by host, so that one tenant's slow service does not take the capacity
+//! of all.
 //!
 //! This crate never knows brokers, tenants or the store.
 

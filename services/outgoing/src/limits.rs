@@ -20,7 +20,8 @@ pub const CONNECT_MAX: Duration = Duration::from_secs(10);
 pub const ADDRESS_MAX: Duration = Duration::from_secs(3);
 pub const ADDRESSES_MAX: usize = 4;
 pub const RESOLVED_MAX: usize = 32;
-/// Concurrent name lookups. Each blocks a thread of the runtime until the system's resolver gives up.
+/// Concurrent name lookups. Each blocks a thread of the runtime until the system's resolver gives
+/// up.
 pub const LOOKUPS_MAX: usize = 256;
 /// Concurrent lookups of one zone: exhausting all lookups takes 64 zones with slow name servers.
 pub const LOOKUPS_PER_ZONE_MAX: usize = 4;

@@ -1,6 +1,6 @@
-//! Resolves names. The system's resolver blocks a thread until it gives up, so each zone has a share of the threads, and no
-//! caller waits longer than [`LOOKUP_MAX`]. The share belongs to the zone rather than the tenant, because one fetch of a key set
-//! serves several tenants.
+//! Resolves names. The system's resolver blocks a thread until it gives up, so each zone has a
+//! share of the threads, and no caller waits longer than [`LOOKUP_MAX`]. The share belongs to the
+//! zone rather than the tenant, because one fetch of a key set serves several tenants.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};

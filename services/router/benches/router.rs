@@ -1,4 +1,5 @@
-//! The cost of a match, a change and a subscription. `cargo bench -p millrace-router [-- [<part>] [<subscriptions>]]`
+//! The cost of a match, a change and a subscription. `cargo bench -p millrace-router [-- [<part>]
+//! [<subscriptions>]]`
 
 #![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::unwrap_used)]
 
@@ -207,7 +208,8 @@ fn retained(count: u32) {
     });
 }
 
-/// Each part runs in a process of its own, so that the memory of one is not the free memory of the next.
+/// Each part runs in a process of its own, so that the memory of one is not the free memory of the
+/// next.
 fn main() {
     let arguments: Vec<_> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let number = |text: &String| text.parse::<u32>().ok();

@@ -14,8 +14,9 @@ use crate::subscription::{Subscription, Target};
 pub struct ShareGroup {
     name: CompactString,
     filter: CompactString,
-    /// Address of the member served last, shared by all snapshots of the group. It is an address rather than a count, so that
-    /// members who join or leave do not change the turns of the others.
+    /// Address of the member served last, shared by all snapshots of the group. It is an address
+    /// rather than a count, so that members who join or leave do not change the turns of the
+    /// others.
     turn: Arc<AtomicU64>,
     online: Map<Subscription>,
     offline: Map<Subscription>,

@@ -1,12 +1,12 @@
-//! Finds the receivers of a message: subscription tries with `+`, `#`, `$share` and `$`-topics, and the same trie for retained
-//! messages.
+//! Finds the receivers of a message: subscription tries with `+`, `#`, `$share` and `$`-topics, and
+//! the same trie for retained messages.
 //!
-//! Reads and writes never wait for each other. A [`Router`] publishes immutable [`Snapshot`]s; a writer copies the path that it
-//! changes (a few nodes, however large the broker) and publishes a new root. A core can cache a match as long as
-//! [`Router::generation`] stays the same.
+//! Reads and writes never wait for each other. A [`Router`] publishes immutable [`Snapshot`]s; a
+//! writer copies the path that it changes (a few nodes, however large the broker) and publishes a
+//! new root. A core can cache a match as long as [`Router::generation`] stays the same.
 //!
-//! This crate knows nothing of packets, sockets, clocks, sessions or the store. Callers pass valid filters and topics
-//! (`millrace_mqtt::topic`).
+//! This crate knows nothing of packets, sockets, clocks, sessions or the store. Callers pass valid
+//! filters and topics (`millrace_mqtt::topic`).
 
 #![allow(missing_docs, reason = "a comment says only what name and type do not")]
 

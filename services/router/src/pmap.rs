@@ -1,7 +1,9 @@
-//! A persistent map: cloning is O(1), a change copies O(log n), and nodes that only the writer holds change in place.
+//! A persistent map: cloning is O(1), a change copies O(log n), and nodes that only the writer
+//! holds change in place.
 //!
-//! The map is a hash trie. Most maps of a broker have at most two entries, so the small forms take at most one allocation. Beyond
-//! [`Entry::LEAF_MAX`] a leaf becomes a branch of 16, by the next four bits of the entry's address.
+//! The map is a hash trie. Most maps of a broker have at most two entries, so the small forms take
+//! at most one allocation. Beyond [`Entry::LEAF_MAX`] a leaf becomes a branch of 16, by the next
+//! four bits of the entry's address.
 
 use std::mem;
 use std::sync::Arc;
@@ -12,14 +14,16 @@ use crate::seed::Seed;
 
 pub(crate) trait Entry: Clone {
     type Key: Ord + ?Sized;
-    /// A leaf with more entries becomes a branch; at least 2, because a change copies the whole leaf.
+    /// A leaf with more entries becomes a branch; at least 2, because a change copies the whole
+    /// leaf.
     const LEAF_MAX: usize;
     fn key(&self) -> &Self::Key;
     /// The address of the key, highest bits first: a hash, or an order-preserving number.
     fn address(key: &Self::Key, seed: &Seed) -> u64;
 }
 
-/// Branches below this depth would have no bits of the address left; a leaf there grows without limit.
+/// Branches below this depth would have no bits of the address left; a leaf there grows without
+/// limit.
 const DEPTH_MAX: u32 = 16;
 
 type Leaf<T> = SmallVec<[T; 2]>;
@@ -89,7 +93,8 @@ impl<T> Map<T> {
         }
     }
 
-    /// The entry with the lowest address above `after`. The map must have been built with the same `address`.
+    /// The entry with the lowest address above `after`. The map must have been built with the same
+    /// `address`.
     pub(crate) fn next_after(&self, after: u64, address: impl Fn(&T) -> u64 + Copy) -> Option<&T> {
         self.next_at(Some(after), 0, address)
     }
@@ -257,8 +262,8 @@ impl<T: Entry> Map<T> {
                 let branch = Arc::make_mut(branch);
                 let removed = branch.slots[slot(address)].remove_at(key, address << 4)?;
                 branch.len -= 1;
-                // Half of a leaf, so that an entry which is added and removed again does not build and destroy a branch each
-                // time.
+                // Half of a leaf, so that an entry which is added and removed again does not build
+                // and destroy a branch each time.
                 if branch.len <= T::LEAF_MAX / 2 {
                     let mut entries: Leaf<T> = branch.slots.iter().flat_map(Self::iter).cloned().collect();
                     entries.sort_unstable_by(|a, b| a.key().cmp(b.key()));

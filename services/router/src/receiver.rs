@@ -44,8 +44,8 @@ impl Receiver {
         self.qos = self.qos.max(other.qos);
         // No Local excludes one subscription only; another subscription can still want the message.
         self.no_local &= other.no_local;
-        // The single copy carries one RETAIN flag. A cleared flag would be wrong for a subscription with Retain As Published,
-        // while the others can ignore a set flag.
+        // The single copy carries one RETAIN flag. A cleared flag would be wrong for a subscription
+        // with Retain As Published, while the others can ignore a set flag.
         self.retain_as_published |= other.retain_as_published;
         self.kept = self.kept.saturating_add(other.kept.into());
         if other.identifier != 0 {

@@ -1,4 +1,5 @@
-//! The last changes of a broker's subscriptions, so that a cached match survives changes that do not concern its topic.
+//! The last changes of a broker's subscriptions, so that a cached match survives changes that do
+//! not concern its topic.
 
 use std::collections::VecDeque;
 
@@ -54,7 +55,8 @@ impl Recent {
         }
     }
 
-    /// True when all changes after generation `from` up to `through` are remembered, and none concerns `topic`.
+    /// True when all changes after generation `from` up to `through` are remembered, and none
+    /// concerns `topic`.
     pub(crate) fn spare(&self, topic: &str, from: u64, through: u64) -> bool {
         let newer = self.filters.iter().rev().take_while(|(generation, _)| *generation > from);
         self.since <= from

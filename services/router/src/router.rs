@@ -28,7 +28,8 @@ pub struct Router {
     total: OnceLock<Arc<AtomicU64>>,
 }
 
-/// Memory of a subscription in its session and in the router, bytes. The filter and the trie's nodes are extra.
+/// Memory of a subscription in its session and in the router, bytes. The filter and the trie's
+/// nodes are extra.
 const SUBSCRIPTION_BYTES: usize = 160;
 
 #[derive(Clone, Debug)]
@@ -97,8 +98,8 @@ impl Router {
         }
     }
 
-    /// False when it replaced a subscription of the same target, filter and share name. A member of a shared subscription starts
-    /// online.
+    /// False when it replaced a subscription of the same target, filter and share name. A member of
+    /// a shared subscription starts online.
     pub fn subscribe(&self, filter: Filter<'_>, subscription: Subscription) -> bool {
         self.edit(|edit| edit.subscribe(filter, subscription))
     }
@@ -112,14 +113,16 @@ impl Router {
         self.edit(|edit| edit.set_online(filter, target, online));
     }
 
-    /// Makes changes as one batch, which is cheaper than single changes; no snapshot shows a part of it, and an
-    /// unchanged tree is not published. Other writers wait, and `f` must not call this router.
+    /// Makes changes as one batch, which is cheaper than single changes; no snapshot shows a part
+    /// of it, and an unchanged tree is not published. Other writers wait, and `f` must not call
+    /// this router.
     pub fn edit<R>(&self, f: impl FnOnce(&mut Edit<'_>) -> R) -> R {
         self.edit_published_by(f, |publish| publish()).0
     }
 
-    /// Like [`Router::edit`], but the caller publishes: `publisher` gets a function that does so, and may call it under a lock of
-    /// its own. Nobody then waits for that lock while `f` runs. `publisher` must not call this router.
+    /// Like [`Router::edit`], but the caller publishes: `publisher` gets a function that does so,
+    /// and may call it under a lock of its own. Nobody then waits for that lock while `f` runs.
+    /// `publisher` must not call this router.
     pub fn edit_published_by<R, P>(
         &self,
         f: impl FnOnce(&mut Edit<'_>) -> R,
@@ -144,17 +147,19 @@ impl Router {
             total.fetch_add((tree.bytes as u64).wrapping_sub(before as u64), Ordering::Relaxed);
         }
         drop(tree);
-        // Dropped after the locks are released, because dropping the last reference to a snapshot can take long.
+        // Dropped after the locks are released, because dropping the last reference to a snapshot
+        // can take long.
         drop(old);
         (result, published)
     }
 
-    /// The writer notes the changes, swaps the snapshot, then stores the generation; a reader loads the generation (acquire)
-    /// before the snapshot. So a reader of generation n gets snapshot n or a later one, and a cache filled from an older
-    /// snapshot has an older number.
+    /// The writer notes the changes, swaps the snapshot, then stores the generation; a reader loads
+    /// the generation (acquire) before the snapshot. So a reader of generation n gets snapshot n or
+    /// a later one, and a cache filled from an older snapshot has an older number.
     ///
-    /// Both stores are sequentially consistent and done before the writer's call returns. A later load sees them in any thread
-    /// that was notified of the change (by a SUBACK, a channel, a lock) or that follows in the order of all such operations.
+    /// Both stores are sequentially consistent and done before the writer's call returns. A later
+    /// load sees them in any thread that was notified of the change (by a SUBACK, a channel, a
+    /// lock) or that follows in the order of all such operations.
     fn publish(&self, tree: &Tree, changed: Changed) -> Arc<Snapshot> {
         let generation = self.generation.load(Ordering::Relaxed) + 1;
         self.recent.lock().unwrap_or_else(PoisonError::into_inner).note(generation, changed);
@@ -163,14 +168,16 @@ impl Router {
         old
     }
 
-    /// The number of the newest snapshot, whose matches are valid; see also [`Router::still_valid`].
+    /// The number of the newest snapshot, whose matches are valid; see also
+    /// [`Router::still_valid`].
     #[inline]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// True if no filter that changed from generation `matched` to `now` matches `topic`, so that a cached match is still
-    /// valid. False when some of the changes are forgotten; `now` must have been published.
+    /// True if no filter that changed from generation `matched` to `now` matches `topic`, so that a
+    /// cached match is still valid. False when some of the changes are forgotten; `now` must have
+    /// been published.
     pub fn still_valid(&self, topic: &str, matched: u64, now: u64) -> bool {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         recent.spare(topic, matched, now)
@@ -227,7 +234,8 @@ impl Snapshot {
         self.matches_counted(topic, limits, &mut 0)
     }
 
-    /// Like [`Snapshot::matches`], but adds the visited nodes to `visited`, also when the match is too large.
+    /// Like [`Snapshot::matches`], but adds the visited nodes to `visited`, also when the match is
+    /// too large.
     pub fn matches_counted(&self, topic: &str, limits: MatchLimits, visited: &mut usize) -> Option<Matched> {
         let mut found: SmallVec<[&Map<Subscription>; 12]> = SmallVec::new();
         let mut groups = Vec::new();
@@ -277,7 +285,8 @@ impl Edit<'_> {
             None => set.and_then(|set| set.subscribers.get(&target, seed)).map(|old| (old, true)),
             Some(name) => set.and_then(|set| set.group(name, seed)?.get(target, seed)),
         };
-        // A client that repeats its subscription at each reconnect must not invalidate the caches of all cores.
+        // A client that repeats its subscription at each reconnect must not invalidate the caches
+        // of all cores.
         if old == Some((&subscription, true)) {
             return false;
         }

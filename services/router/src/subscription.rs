@@ -21,9 +21,10 @@ impl Target {
         u128::from(self.core) << 64 | u128::from(self.slot) << 32 | u128::from(self.generation)
     }
 
-    /// 64 bits in the order of targets. Cores and slots are small numbers, so both are encoded as length and digits (base 16):
-    /// neighbours share a prefix, and no prefix is a run of zeros, which would cost a map one branch per digit. The low bits of
-    /// the generation fill the rest; targets with the same address differ in their key.
+    /// 64 bits in the order of targets. Cores and slots are small numbers, so both are encoded as
+    /// length and digits (base 16): neighbours share a prefix, and no prefix is a run of zeros,
+    /// which would cost a map one branch per digit. The low bits of the generation fill the rest;
+    /// targets with the same address differ in their key.
     pub(crate) fn address(self) -> u64 {
         let mut free = 64;
         let mut address = 0;

@@ -60,7 +60,8 @@ impl<V: Clone> TopicTree<V> {
         next.len += usize::from(old.is_none());
         let last = self.published.swap(Arc::new(next));
         drop(writer);
-        // Dropped after the lock is released, because dropping the last reference to a snapshot can take long.
+        // Dropped after the lock is released, because dropping the last reference to a snapshot can
+        // take long.
         drop(last);
         old.map(|(value, _)| value)
     }
@@ -153,9 +154,9 @@ enum Led<V: Clone> {
     },
 }
 
-/// A walk over the values of matching topics, in arbitrary order. It can pause after every node, so that the caller can spread it
-/// over many turns. It owns its snapshot, which keeps all values of that moment in memory, until the caller lets go of it
-/// ([`Walk::let_go`]).
+/// A walk over the values of matching topics, in arbitrary order. It can pause after every node, so
+/// that the caller can spread it over many turns. It owns its snapshot, which keeps all values of
+/// that moment in memory, until the caller lets go of it ([`Walk::let_go`]).
 #[derive(Debug)]
 pub struct Walk<V: Clone> {
     snapshot: Option<Arc<TreeSnapshot<V>>>,
@@ -176,7 +177,8 @@ impl<V: Clone> Walk<V> {
         Self { snapshot: Some(snapshot), filter: filter.into(), has_begun: false, open, marks, until }
     }
 
-    /// Drops the snapshot, and with it the values that were replaced since. The walk goes on with [`Walk::go_on`].
+    /// Drops the snapshot, and with it the values that were replaced since. The walk goes on with
+    /// [`Walk::go_on`].
     pub fn let_go(&mut self) {
         let Some(snapshot) = self.snapshot.take() else { return };
         let address = |child: &Arc<TreeNode<V>>| Arc::<TreeNode<V>>::address(child.level(), &snapshot.seed);
@@ -197,8 +199,8 @@ impl<V: Clone> Walk<V> {
         self.snapshot.is_none()
     }
 
-    /// Goes on in a later snapshot of the same tree, after the last node. Topics that were removed or changed since the walk
-    /// began are left out.
+    /// Goes on in a later snapshot of the same tree, after the last node. Topics that were removed
+    /// or changed since the walk began are left out.
     pub fn go_on(&mut self, snapshot: Arc<TreeSnapshot<V>>) {
         if self.snapshot.is_some() {
             return;
@@ -249,7 +251,8 @@ impl<V: Clone> Walk<V> {
         self.descend(snapshot, child, rest, false)
     }
 
-    /// Follows the levels without wildcards from `node`, and queues the children that a wildcard leads to.
+    /// Follows the levels without wildcards from `node`, and queues the children that a wildcard
+    /// leads to.
     fn descend(
         &mut self,
         snapshot: &TreeSnapshot<V>,

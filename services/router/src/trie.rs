@@ -1,7 +1,8 @@
-//! A persistent trie over topic levels. A node holds the content of the filter that ends there: its subscribers, or the retained
-//! message of a topic.
+//! A persistent trie over topic levels. A node holds the content of the filter that ends there: its
+//! subscribers, or the retained message of a topic.
 //!
-//! No function recurses over levels, because a filter can have 65,535 of them and would overflow the stack.
+//! No function recurses over levels, because a filter can have 65,535 of them and would overflow
+//! the stack.
 
 use std::mem;
 use std::ops::ControlFlow;
@@ -112,7 +113,8 @@ impl<C: Content> Node<C> {
         Some(&node.content)
     }
 
-    /// Creates missing nodes of `filter` and copies shared ones; call [`Node::prune`] if the content stays empty.
+    /// Creates missing nodes of `filter` and copies shared ones; call [`Node::prune`] if the
+    /// content stays empty.
     pub(crate) fn make(&mut self, filter: &str, seed: &Seed) -> &mut C {
         self.make_counted(filter, seed, &mut 0)
     }
@@ -205,7 +207,8 @@ impl<C: Content> Node<C> {
         step: impl Fn(S, &str) -> S,
         mut visit: impl FnMut(S, &C, bool),
     ) {
-        // The unvisited children along the path: one iterator per level, however many children a level has.
+        // The unvisited children along the path: one iterator per level, however many children a
+        // level has.
         let mut open = Vec::new();
         let mut next = Some((self, start));
         loop {
@@ -230,13 +233,15 @@ impl<C: Content> Node<C> {
         }
     }
 
-    /// Visits the content of every filter that matches `topic`, until `visit` breaks or `nodes_max` nodes were visited. Returns
-    /// whether the walk was complete. Adds the visited nodes to `visited`.
+    /// Visits the content of every filter that matches `topic`, until `visit` breaks or `nodes_max`
+    /// nodes were visited. Returns whether the walk was complete. Adds the visited nodes to
+    /// `visited`.
     ///
-    /// Filters such as `{a,+}/{a,+}/...` double the walk with each level. Without a bound one subscriber could stop the
-    /// publishing thread.
+    /// Filters such as `{a,+}/{a,+}/...` double the walk with each level. Without a bound one
+    /// subscriber could stop the publishing thread.
     //= [MQTT-4.7.3-4] v5 v3.1.1
-    // Levels are compared as bytes, without normalisation or case folding, and an empty level is a level.
+    // Levels are compared as bytes, without normalisation or case folding, and an empty level is a
+    // level.
     pub(crate) fn matching<'a>(
         &'a self,
         topic: &str,

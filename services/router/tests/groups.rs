@@ -65,7 +65,8 @@ fn turns_go_on_while_others_come_and_go() {
     let router = router(60);
     let mut counts = BTreeMap::new();
     for round in 0..60 {
-        // In each round one of the upper half leaves, somewhere in the middle of the turns, or comes back.
+        // In each round one of the upper half leaves, somewhere in the middle of the turns, or
+        // comes back.
         for step in 0..group(&router).len() {
             if step == 17 {
                 let slot = 30 + round * 7 % 30;

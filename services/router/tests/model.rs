@@ -269,7 +269,8 @@ enum Change<'a> {
     Online(Filter<'a>, Target, bool),
 }
 
-/// Makes one step in the model and, through `change`, in the router; both must agree on what there was.
+/// Makes one step in the model and, through `change`, in the router; both must agree on what there
+/// was.
 fn apply(step: &Step, model: &mut Model, change: impl FnOnce(Change<'_>) -> bool) {
     let nth = |index: &prop::sample::Index, model: &Model| {
         (!model.is_empty()).then(|| index.get(&model.keys().collect::<Vec<_>>()).to_owned().clone())

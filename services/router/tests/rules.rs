@@ -293,7 +293,8 @@ fn a_match_has_bounds() {
         matched.map(|matched| matched.receivers.len())
     };
     assert_eq!(matches(1 << 10, 1 << 11), Some(1));
-    // A match that finds nothing has visited all the same nodes, and one that gives up those before the bound.
+    // A match that finds nothing has visited all the same nodes, and one that gives up those before
+    // the bound.
     for (nodes_max, expected, found) in [(1 << 11, (1 << 11) - 1, Some(true)), (100, 100, None)] {
         let (mut visited, limits) = (7, MatchLimits { filters_max: 1 << 10, nodes_max });
         let matched = snapshot.matches_counted("a/a/a/a/a/a/a/a/a/a/z", limits, &mut visited);

@@ -1,4 +1,5 @@
-//! The exporting thread: it polls the queues, sends batches, retries, and pauses while the collector fails.
+//! The exporting thread: it polls the queues, sends batches, retries, and pauses while the
+//! collector fails.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +23,8 @@ use crate::{logs, request};
 /// Producers do not wake the thread, because that would be a system call per span.
 const POLL: Duration = Duration::from_millis(200);
 const BATCH_MAX: usize = 512;
-/// Batches of a turn: a full queue and the batch that is sent again. Producers that never stop must not delay metrics.
+/// Batches of a turn: a full queue and the batch that is sent again. Producers that never stop must
+/// not delay metrics.
 const SPAN_BATCHES_MAX: usize = SPANS_MAX.div_ceil(BATCH_MAX) + 1;
 const RECORD_BATCHES_MAX: usize = RECORDS_MAX.div_ceil(BATCH_MAX) + 1;
 /// First and longest pause after a failed request.
@@ -46,7 +48,8 @@ pub struct OtlpSettings {
 /// A part of the process with an identity of its own, such as a pod.
 pub struct TelemetrySource {
     pub attributes: Vec<(&'static str, Value)>,
-    /// Returns metrics in Prometheus text, or `None` once the source has ended. The exporting thread calls it.
+    /// Returns metrics in Prometheus text, or `None` once the source has ended. The exporting
+    /// thread calls it.
     pub metrics: Box<dyn Fn() -> Option<String> + Send>,
 }
 
@@ -67,8 +70,8 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Fails when the thread cannot be started, or when an `https` endpoint needs the system's certificate authorities and they
-    /// cannot be read.
+    /// Fails when the thread cannot be started, or when an `https` endpoint needs the system's
+    /// certificate authorities and they cannot be read.
     pub fn start(settings: OtlpSettings, inbox: Inbox) -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

@@ -16,15 +16,16 @@ const TEXT_BYTES_MAX: usize = 8192;
 /// This crate logs that telemetry cannot be sent, so its own events are not exported.
 const OWN_TARGET: &str = env!("CARGO_CRATE_NAME");
 
-/// Target of events that contain secrets for the operator who started the process. They are not exported.
+/// Target of events that contain secrets for the operator who started the process. They are not
+/// exported.
 pub const SECRET_TARGET: &str = "millrace::secret";
 
 thread_local! {
     static IS_EXPORTER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Excludes the calling thread's events from the export. The exporter's HTTP client logs each request at debug, so exporting
-/// those lines would cause the next request.
+/// Excludes the calling thread's events from the export. The exporter's HTTP client logs each
+/// request at debug, so exporting those lines would cause the next request.
 pub(crate) fn exclude_this_thread() {
     IS_EXPORTER.set(true);
 }

@@ -1,5 +1,6 @@
-//! Converts metrics in Prometheus text to OTLP, by the rules of the collector's own Prometheus receiver: names stay, counters
-//! become cumulative monotonic sums. Both forms come from one text, so a pushed metric and a scraped one cannot differ.
+//! Converts metrics in Prometheus text to OTLP, by the rules of the collector's own Prometheus
+//! receiver: names stay, counters become cumulative monotonic sums. Both forms come from one text,
+//! so a pushed metric and a scraped one cannot differ.
 
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;

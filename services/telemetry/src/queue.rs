@@ -1,4 +1,5 @@
-//! Bounded queues between producers and the exporting thread, and counters of exported and dropped items.
+//! Bounded queues between producers and the exporting thread, and counters of exported and dropped
+//! items.
 
 use std::fmt::Write;
 use std::sync::Arc;

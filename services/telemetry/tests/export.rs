@@ -19,7 +19,8 @@ use tracing_subscriber::layer::SubscriberExt;
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAGE: &str = "# HELP x_total X.\n# TYPE x_total counter\nx_total{reason=\"a\"} 3\n";
 
-/// Answers each request with the next of `statuses`, then with 200, and passes on path and body of each.
+/// Answers each request with the next of `statuses`, then with 200, and passes on path and body of
+/// each.
 fn collector(statuses: &'static [&'static str]) -> (SocketAddr, Receiver<(String, Vec<u8>)>) {
     collector_that(statuses, |_| ())
 }
@@ -41,7 +42,8 @@ fn collector_that(
     (address, requests)
 }
 
-/// One request of a connection: the connection ends with the answer, so that one thread can serve all.
+/// One request of a connection: the connection ends with the answer, so that one thread can serve
+/// all.
 fn answer<'s>(
     mut stream: TcpStream,
     statuses: &mut impl Iterator<Item = &'s &'s str>,
@@ -171,7 +173,8 @@ fn metrics_spans_and_log_lines_arrive() {
 fn the_exporters_own_log_lines_are_not_exported_and_metrics_go_on() {
     let (address, requests) = collector(&[]);
     let (queue, inbox) = queue();
-    // The only subscriber that also sees the exporter's threads. It has no filter, so it passes every level.
+    // The only subscriber that also sees the exporter's threads. It has no filter, so it passes
+    // every level.
     let subscriber = tracing_subscriber::registry().with(LogLayer(queue.clone()));
     tracing::subscriber::set_global_default(subscriber).unwrap();
     // With a name, the client also logs from the thread that resolves it.

@@ -1,5 +1,5 @@
-//! CPU time of the server's side of a TLS 1.3 handshake, full and resumed, and memory of an idle session. In one thread, without
-//! sockets:
+//! CPU time of the server's side of a TLS 1.3 handshake, full and resumed, and memory of an idle
+//! session. In one thread, without sockets:
 //!
 //!     cargo run --release -p millrace-transport --example tls_cost
 #![allow(

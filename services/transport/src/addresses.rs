@@ -1,7 +1,8 @@
 //! Limits per address: connections at once, and their rate.
 //!
-//! An IPv4 address counts as itself, an IPv6 address as its /64, which is what one customer of a provider has. The event loops
-//! share one table, because the kernel spreads the connections of one address over all of them.
+//! An IPv4 address counts as itself, an IPv6 address as its /64, which is what one customer of a
+//! provider has. The event loops share one table, because the kernel spreads the connections of one
+//! address over all of them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,7 +13,8 @@ use ipnet::IpNet;
 
 use crate::Millis;
 
-/// Parts of the table, each with a lock of its own, so that loops which accept at the same time rarely meet.
+/// Parts of the table, each with a lock of its own, so that loops which accept at the same time
+/// rarely meet.
 const SHARDS: usize = 16;
 const SWEEP_LEN_MIN: usize = 1024;
 
@@ -142,8 +144,8 @@ impl Addresses {
 }
 
 impl Shard {
-    /// Forgets addresses without connections whose cost is paid for. The part must double in between, so a new entry costs
-    /// about one visit.
+    /// Forgets addresses without connections whose cost is paid for. The part must double in
+    /// between, so a new entry costs about one visit.
     fn sweep(&mut self, now: Millis) {
         if self.entries.len() < self.sweep_len.max(SWEEP_LEN_MIN) {
             return;

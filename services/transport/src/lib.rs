@@ -4,8 +4,8 @@
 //! listeners ── accept ──> addresses (limits per address) ──> PROXY header ──> WebSocket ──> bytes of MQTT
 //! ```
 //!
-//! The caller passes the time in and takes results out; no part starts a thread or writes a log line. This crate knows no MQTT
-//! packet, session, broker or event loop.
+//! The caller passes the time in and takes results out; no part starts a thread or writes a log
+//! line. This crate knows no MQTT packet, session, broker or event loop.
 
 #![allow(missing_docs, reason = "a comment says only what name and type do not")]
 

@@ -1,7 +1,8 @@
 //! The listening sockets of one event loop.
 //!
-//! An accept that fails because the process is out of files or memory pauses that listener alone, while connections wait in the
-//! kernel's backlog. [`Listeners::retry`] ends the pause, on a timer of the caller.
+//! An accept that fails because the process is out of files or memory pauses that listener alone,
+//! while connections wait in the kernel's backlog. [`Listeners::retry`] ends the pause, on a timer
+//! of the caller.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,10 +14,11 @@ use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
 /// Length of the kernel's queue of connections to accept, per listener and event loop.
 const BACKLOG: i32 = 4096;
-/// Connections accepted from one listener in one turn: accepting a full backlog takes longer than a turn may.
+/// Connections accepted from one listener in one turn: accepting a full backlog takes longer than a
+/// turn may.
 const ACCEPTS_MAX: u32 = 256;
-/// Silence after which a peer is probed, seconds; four unanswered probes end the connection. Without it, a vanished
-/// peer without MQTT keep alive would keep its connection for ever.
+/// Silence after which a peer is probed, seconds; four unanswered probes end the connection.
+/// Without it, a vanished peer without MQTT keep alive would keep its connection for ever.
 const KEEPALIVE_S: u64 = 300;
 const PROBE_S: u64 = 30;
 const PROBES: u32 = 4;
@@ -151,8 +153,9 @@ fn is_about_one_connection(error: &io::Error) -> bool {
     )
 }
 
-/// The first socket of an address binds alone (`joins` is false): another program on the port is an error, and port 0 gets a
-/// free port. Further sockets of the same server then join it, one for each core.
+/// The first socket of an address binds alone (`joins` is false): another program on the port is an
+/// error, and port 0 gets a free port. Further sockets of the same server then join it, one for
+/// each core.
 pub fn listen(address: SocketAddr, joins: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -169,7 +172,8 @@ pub fn listen(address: SocketAddr, joins: bool) -> io::Result<Socket> {
             .with_retries(PROBES),
     )?;
     socket.bind(&address.into())?;
-    // The kernel compares SO_REUSEPORT when a socket binds: other sockets can join from here on, and none could before.
+    // The kernel compares SO_REUSEPORT when a socket binds: other sockets can join from here on,
+    // and none could before.
     socket.set_reuse_port(true)?;
     socket.listen(BACKLOG)?;
     Ok(socket)

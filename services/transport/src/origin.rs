@@ -1,5 +1,5 @@
-//! The origin of a client: its address, server name and certificate, from its TLS handshake with this process or from the
-//! gateway's PROXY header.
+//! The origin of a client: its address, server name and certificate, from its TLS handshake with
+//! this process or from the gateway's PROXY header.
 
 use std::fmt;
 use std::fmt::Write;
@@ -24,7 +24,8 @@ pub struct Origin {
     pub certificate: Option<Box<Certificate>>,
 }
 
-/// The client signed the handshake, so it has the key of this certificate; the issuer is not checked yet.
+/// The client signed the handshake, so it has the key of this certificate; the issuer is not
+/// checked yet.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Certificate {
     pub fingerprint: Box<str>,

@@ -1,12 +1,13 @@
-//! PROXY protocol, version 2 (haproxy's `proxy-protocol.txt`, section 2.2), as the gateway sends it.
+//! PROXY protocol, version 2 (haproxy's `proxy-protocol.txt`, section 2.2), as the gateway sends
+//! it.
 //!
-//! The caller must make sure that the peer is the gateway before it believes a header. The checksum (TLV 0x03) is not
-//! checked: TCP has its own, and the gateway sends none.
+//! The caller must make sure that the peer is the gateway before it believes a header. The checksum
+//! (TLV 0x03) is not checked: TCP has its own, and the gateway sends none.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Largest header: 16 fixed bytes and 16 KiB, which fits a certificate of 8 KiB with its details. A larger limit would let an
-/// unknown peer make the edge hold 64 KiB.
+/// Largest header: 16 fixed bytes and 16 KiB, which fits a certificate of 8 KiB with its details. A
+/// larger limit would let an unknown peer make the edge hold 64 KiB.
 pub const HEADER_BYTES_MAX: usize = 16 + 16 * 1024;
 
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
@@ -52,8 +53,8 @@ pub enum ProxyError {
     Twice(u8),
 }
 
-/// `Ok(None)` means that the header is incomplete, never once `buf` has [`HEADER_BYTES_MAX`] bytes. An error is found as soon as
-/// possible, before the header is complete.
+/// `Ok(None)` means that the header is incomplete, never once `buf` has [`HEADER_BYTES_MAX`] bytes.
+/// An error is found as soon as possible, before the header is complete.
 pub fn parse(buf: &[u8]) -> Result<Option<Header<'_>>, ProxyError> {
     let Some((&signature, after)) = buf.split_first_chunk() else { return begins(buf).map(|()| None) };
     if signature != SIGNATURE {
@@ -100,7 +101,8 @@ fn addresses(family: u8, body: &[u8]) -> Result<(Option<SocketAddr>, &[u8]), Pro
         return Err(ProxyError::Family);
     }
     match family >> 4 {
-        // The length of an address without family is undefined, so the following bytes cannot be found.
+        // The length of an address without family is undefined, so the following bytes cannot be
+        // found.
         0 => Ok((None, &[])),
         1 => {
             let (block, tlvs) = body.split_first_chunk::<12>().ok_or(ProxyError::Addresses)?;
@@ -123,8 +125,8 @@ fn address(ip: impl Into<IpAddr>, port: [u8; 2]) -> SocketAddr {
     SocketAddr::new(ip.into(), u16::from_be_bytes(port))
 }
 
-/// Further fields of type, length and value, each checked to be complete. The gateway writes `-` for an unknown value, which
-/// becomes `None`, as an empty value and invalid UTF-8 do.
+/// Further fields of type, length and value, each checked to be complete. The gateway writes `-`
+/// for an unknown value, which becomes `None`, as an empty value and invalid UTF-8 do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tlvs<'a>(&'a [u8]);
 
@@ -156,8 +158,8 @@ impl<'a> Tlvs<'a> {
         self.text(AUTHORITY)
     }
 
-    /// SHA-256 of the client's certificate, hexadecimal, 0xE0. It proves nothing: the edge must check the chain against the
-    /// broker's own CA.
+    /// SHA-256 of the client's certificate, hexadecimal, 0xE0. It proves nothing: the edge must
+    /// check the chain against the broker's own CA.
     pub fn fingerprint(&self) -> Option<&'a str> {
         self.text(FINGERPRINT)
     }

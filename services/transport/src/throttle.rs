@@ -4,7 +4,8 @@ use crate::Millis;
 
 const BETWEEN_MS: Millis = 60_000;
 
-/// Limits the log to one line a minute about an event that strangers can cause as often as they like. All event loops share it.
+/// Limits the log to one line a minute about an event that strangers can cause as often as they
+/// like. All event loops share it.
 #[derive(Debug, Default)]
 pub struct Throttle {
     next_at: AtomicU64,
@@ -12,7 +13,8 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// `Some`, with the number of events since the last log line, when the caller must log this one.
+    /// `Some`, with the number of events since the last log line, when the caller must log this
+    /// one.
     pub fn occurred(&self, now: Millis) -> Option<u64> {
         let next_at = self.next_at.load(Ordering::Relaxed);
         let is_due = now >= next_at

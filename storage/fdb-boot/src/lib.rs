@@ -1,6 +1,6 @@
-//! Starts and stops the network thread of FoundationDB's client library, which a process may start once and must stop
-//! before it exits. Calling the library is `unsafe`, because only this crate enforces that order. The crate never knows keys,
-//! transactions or settings of ours.
+//! Starts and stops the network thread of FoundationDB's client library, which a process may start
+//! once and must stop before it exits. Calling the library is `unsafe`, because only this crate
+//! enforces that order. The crate never knows keys, transactions or settings of ours.
 #![cfg(feature = "foundationdb")]
 
 use std::sync::{Mutex, PoisonError};
@@ -35,14 +35,16 @@ impl From<FdbError> for BootError {
 // SAFETY: this is how C17, 7.22.4.2, declares it; it may be called at any time.
 #[allow(unsafe_code)]
 unsafe extern "C" {
-    /// The C library calls `function` when the process exits, before functions that were registered earlier.
+    /// The C library calls `function` when the process exits, before functions that were registered
+    /// earlier.
     safe fn atexit(function: extern "C" fn()) -> std::ffi::c_int;
 }
 
 /// Starts the network thread, which [`stop`] ends, at the latest when the process exits.
 ///
 /// # Errors
-/// It was called before, the library is older than the API version, or the library refuses an option.
+/// It was called before, the library is older than the API version, or the library refuses an
+/// option.
 pub fn start(options: Vec<NetworkOption>) -> Result<(), BootError> {
     let mut state = NETWORK.lock().unwrap_or_else(PoisonError::into_inner);
     if !matches!(*state, State::New) {
@@ -55,16 +57,16 @@ pub fn start(options: Vec<NetworkOption>) -> Result<(), BootError> {
     }
     let registered = atexit(stop_at_exit) == 0;
     assert!(registered, "the C library takes a function to call at the exit");
-    // SAFETY: the returned value must be dropped before the process exits. `stop` drops it, and the C library calls
-    // `stop` when `main` returns and from `exit`; `abort` and signals run nothing.
+    // SAFETY: the returned value must be dropped before the process exits. `stop` drops it, and the
+    // C library calls `stop` when `main` returns and from `exit`; `abort` and signals run nothing.
     #[allow(unsafe_code)]
     let stops = unsafe { network.boot() }?;
     *state = State::Runs(stops);
     Ok(())
 }
 
-/// Waits for the network thread; operations under way then never end. Call it at the end of `main`, while the
-/// library's static data still exists.
+/// Waits for the network thread; operations under way then never end. Call it at the end of `main`,
+/// while the library's static data still exists.
 pub fn stop() {
     let stops = std::mem::replace(&mut *NETWORK.lock().unwrap_or_else(PoisonError::into_inner), State::Over);
     drop(stops);

@@ -1,5 +1,5 @@
-//! Entry points of the simulator. It runs everything on one thread: this workload's instances, each with a simulated
-//! process, the cluster, and its faults.
+//! Entry points of the simulator. It runs everything on one thread: this workload's instances, each
+//! with a simulated process, the cluster, and its faults.
 
 use std::{
     cell::RefCell,
@@ -158,7 +158,8 @@ impl Drop for Workload {
     }
 }
 
-// SAFETY: the macro exports functions by the names that the simulator looks for, and no other code has these names.
+// SAFETY: the macro exports functions by the names that the simulator looks for, and no other code
+// has these names.
 #[allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
 mod registered {
     use foundationdb_simulation::register_workload;

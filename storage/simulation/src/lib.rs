@@ -1,9 +1,10 @@
-//! A workload for FoundationDB's simulator: pods take sessions from each other, publish, read, trim, share and die, while the
-//! simulator breaks the cluster below them. Afterwards a check compares all answers with the promises of a broker (P1 to P8).
+//! A workload for FoundationDB's simulator: pods take sessions from each other, publish, read,
+//! trim, share and die, while the simulator breaks the cluster below them. Afterwards a check
+//! compares all answers with the promises of a broker (P1 to P8).
 //!
-//! The workload takes its whole environment from a [`millrace_storage::Host`], so a seed replays a run. With the feature
-//! `foundationdb` it is a library that `fdbserver -r simulation` loads; without it the tests run it over the store in memory. See
-//! README.md.
+//! The workload takes its whole environment from a [`millrace_storage::Host`], so a seed replays a
+//! run. With the feature `foundationdb` it is a library that `fdbserver -r simulation` loads;
+//! without it the tests run it over the store in memory. See README.md.
 //!
 //! This crate must never know packets, sockets or threads, and never read the machine's clock.
 
@@ -36,7 +37,8 @@ pub async fn prepare(database: &Database, world: &World, history: &Shared) {
     history.borrow_mut().violated("the store cannot be set up".into());
 }
 
-/// Runs pods for as long as the plan says. `place` distinguishes them from those of other instances.
+/// Runs pods for as long as the plan says. `place` distinguishes them from those of other
+/// instances.
 pub async fn work(database: &Database, world: &World, history: &Shared, plan: RunPlan, place: &str) {
     let places: Vec<String> = (0..plan.pods).map(|number| format!("{place}.{number}")).collect();
     let lives = |place| Box::pin(pod::lives(database, world, history, plan, place)) as tasks::Local<'_>;

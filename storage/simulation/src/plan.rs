@@ -1,5 +1,5 @@
-//! The simulated world: brokers, clients, topics and filters, few enough to collide all the time; and the planted
-//! faults.
+//! The simulated world: brokers, clients, topics and filters, few enough to collide all the time;
+//! and the planted faults.
 
 use std::str::FromStr;
 

@@ -1,4 +1,5 @@
-//! The initial state: brokers, and in each a session that sees all messages, and one that keeps the groups alive.
+//! The initial state: brokers, and in each a session that sees all messages, and one that keeps the
+//! groups alive.
 
 use millrace_layers::{LayerResult, streams};
 use millrace_storage::Database;

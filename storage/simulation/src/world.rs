@@ -1,4 +1,5 @@
-//! The workload's environment: time, waits and random numbers from one host, so that a seed gives the same run.
+//! The workload's environment: time, waits and random numbers from one host, so that a seed gives
+//! the same run.
 
 use std::{sync::Arc, time::Duration};
 

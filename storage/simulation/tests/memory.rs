@@ -1,4 +1,5 @@
-//! The workload over the store in memory: it finds nothing where nothing is wrong, and what is planted.
+//! The workload over the store in memory: it finds nothing where nothing is wrong, and what is
+//! planted.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::sync::Arc;

@@ -46,8 +46,8 @@ impl StampedKeys {
         self.all.is_empty()
     }
 
-    /// A cleared range deletes a future key only if it covers all stamps, because a new stamp is greater than all stamps in the
-    /// store.
+    /// A cleared range deletes a future key only if it covers all stamps, because a new stamp is
+    /// greater than all stamps in the store.
     pub(super) fn clear_range(&mut self, range: &KeyRange) {
         if self.all.is_empty() {
             return;

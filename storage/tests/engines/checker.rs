@@ -1,5 +1,5 @@
-//! Checks a recorded history for strict serializability: that all transactions could have run one after another, in an
-//! order that agrees with the time at which each began and ended.
+//! Checks a recorded history for strict serializability: that all transactions could have run one
+//! after another, in an order that agrees with the time at which each began and ended.
 //!
 //! The versionstamps give the order, so the checker only replays it and compares.
 
@@ -88,7 +88,8 @@ fn check_time(placed: &[Placed<'_>]) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs the commits one after another: each must see just what the one before left. Gives the state after each version.
+/// Runs the commits one after another: each must see just what the one before left. Gives the state
+/// after each version.
 fn replay(placed: &[Placed<'_>]) -> Result<BTreeMap<StoreVersion, State>, String> {
     let mut state = State::new();
     let mut states = BTreeMap::from([(0, State::new())]);

@@ -13,7 +13,8 @@ mod retries;
 mod stamps;
 mod support;
 
-/// The suite for the engine that `$open` opens: it is given the clock and returns the store with what must live as long.
+/// The suite for the engine that `$open` opens: it is given the clock and returns the store with
+/// what must live as long.
 macro_rules! suite {
     ($engine:ident, $open:path) => {
         mod $engine {

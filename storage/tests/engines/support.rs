@@ -1,4 +1,5 @@
-//! Helpers of the engine tests: the engines, a clock that a test advances, and seeded random numbers.
+//! Helpers of the engine tests: the engines, a clock that a test advances, and seeded random
+//! numbers.
 
 use std::{
     any::Any,

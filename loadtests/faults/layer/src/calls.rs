@@ -24,7 +24,8 @@ unsafe fn open_in(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t
     // SAFETY: the caller's arguments.
     let open = || unsafe { call!(SYS_openat, folder, path, flags, mode) };
     let Some(recorder) = recorder() else { return int(open()) };
-    // Only these change anything, and another call may wait long, such as for the other end of a pipe.
+    // Only these change anything, and another call may wait long, such as for the other end of a
+    // pipe.
     let _order = (flags & (libc::O_CREAT | libc::O_TRUNC) != 0).then(|| recorder.lock_order());
     let is_new = flags & libc::O_CREAT != 0 && !system::exists(folder, path);
     let fd = int(open());

@@ -12,7 +12,8 @@ pub(crate) struct Panel(&'static [AtomicU64]);
 impl Panel {
     pub(crate) fn map(fd: c_int) -> Option<Self> {
         let place = system::map(fd, CONTROL_BYTES)?;
-        // SAFETY: the memory is mapped for good, aligned to a page, and both processes use whole numbers of 64 bits.
+        // SAFETY: the memory is mapped for good, aligned to a page, and both processes use whole
+        // numbers of 64 bits.
         Some(Self(unsafe { std::slice::from_raw_parts(place.cast::<AtomicU64>(), CONTROL_BYTES / 8) }))
     }
 

@@ -1,5 +1,5 @@
-//! Tracks which file descriptors of the program belong to the folder under test (`FAULTS_ROOT`), and appends what the
-//! program does to these files and folders to the log (`FAULTS_LOG`).
+//! Tracks which file descriptors of the program belong to the folder under test (`FAULTS_ROOT`),
+//! and appends what the program does to these files and folders to the log (`FAULTS_LOG`).
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,20 +11,23 @@ use millrace_faults::log::{RecordHeader, RecordKind};
 use crate::panel::Panel;
 use crate::system::{self, call};
 
-/// Descriptors from this number on are not tracked: [`Field::Blind`] then says that the log is incomplete.
+/// Descriptors from this number on are not tracked: [`Field::Blind`] then says that the log is
+/// incomplete.
 const FDS_MAX: usize = 1 << 16;
 const PATH_MAX: usize = 4_096;
 const GETDENTS_BYTES: usize = 64 * 1024;
 const FOLDER_BIT: u64 = 1 << 63;
 
-/// For each descriptor the inode number of its file, with [`FOLDER_BIT`] for a folder; 0 when the file is not tracked.
+/// For each descriptor the inode number of its file, with [`FOLDER_BIT`] for a folder; 0 when the
+/// file is not tracked.
 static INODES: [AtomicU64; FDS_MAX] = [const { AtomicU64::new(0) }; FDS_MAX];
 
 pub(crate) struct Recorder {
     root: &'static [u8],
     pub(crate) panel: Panel,
     log: Option<c_int>,
-    /// Locked while a file is changed and the change is recorded, so that the log has the order of the changes.
+    /// Locked while a file is changed and the change is recorded, so that the log has the order of
+    /// the changes.
     order: Mutex<()>,
 }
 
@@ -34,7 +37,8 @@ pub(crate) struct Tracked {
     pub(crate) is_folder: bool,
 }
 
-/// `None` in a program that was started without `FAULTS_ROOT` or `FAULTS_CONTROL`: its calls go straight to the kernel.
+/// `None` in a program that was started without `FAULTS_ROOT` or `FAULTS_CONTROL`: its calls go
+/// straight to the kernel.
 pub(crate) fn recorder() -> Option<&'static Recorder> {
     static RECORDER: OnceLock<Option<Recorder>> = OnceLock::new();
     RECORDER.get_or_init(Recorder::start).as_ref()

@@ -1,5 +1,6 @@
-//! The layer with a program that writes plain files, and with the store. Each test starts this test program a second time
-//! with the layer in `LD_PRELOAD`, kills it, simulates a loss of power, and checks the files that are left.
+//! The layer with a program that writes plain files, and with the store. Each test starts this test
+//! program a second time with the layer in `LD_PRELOAD`, kills it, simulates a loss of power, and
+//! checks the files that are left.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::{
@@ -56,7 +57,8 @@ fn write_files(folder: &Path) {
     announce("done");
 }
 
-/// Writes one key after the other, and prints each key once its write is acknowledged. Repeats a refused write.
+/// Writes one key after the other, and prints each key once its write is acknowledged. Repeats a
+/// refused write.
 fn write_keys(folder: &Path) {
     let store = Embedded::open(folder, Options { memtable_bytes: 1 << 20, ..Options::default() }).unwrap();
     let database = store.database();
@@ -183,7 +185,8 @@ fn unsynced_writes_may_survive() {
     assert!(seen.contains(&"synced".len()) && seen.contains(&whole), "{seen:?}");
 }
 
-/// Opens the store as the program left it, and returns how many of the acknowledged keys are missing.
+/// Opens the store as the program left it, and returns how many of the acknowledged keys are
+/// missing.
 fn missing(disk: &Disk, last: &str) -> Result<usize, String> {
     let store = Embedded::open(disk.root().join("data"), Options::default());
     let database: Database = store.map_err(|error| error.to_string())?.database();
@@ -227,8 +230,8 @@ fn a_store_on_a_disk_whose_syncs_do_nothing_is_found_out() {
     assert_ne!(missing(&disk, &last), Ok(0));
 }
 
-/// The process ends between the failed sync and the store's recovery. The next process reads data from the page cache that is
-/// not on the disk.
+/// The process ends between the failed sync and the store's recovery. The next process reads data
+/// from the page cache that is not on the disk.
 #[test]
 fn a_store_that_is_opened_after_a_failed_sync_keeps_everything_over_a_later_loss_of_power() {
     let folder = tempfile::tempdir().unwrap();
@@ -248,7 +251,8 @@ fn a_store_that_is_opened_after_a_failed_sync_keeps_everything_over_a_later_loss
     assert_eq!(missing(&disk, &last), Ok(0));
 }
 
-/// After a failed sync Linux forgets that pages are not on the disk, and the next sync succeeds without them.
+/// After a failed sync Linux forgets that pages are not on the disk, and the next sync succeeds
+/// without them.
 #[test]
 fn a_store_whose_sync_failed_keeps_everything_over_a_later_loss_of_power() {
     for seed in 0..2 {

@@ -1,4 +1,5 @@
-//! Connections that begin and do not go on. The attacks measure what each costs before any client is authenticated.
+//! Connections that begin and do not go on. The attacks measure what each costs before any client
+//! is authenticated.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,5 +1,6 @@
-//! Attacks with many sessions, with wills, and with acknowledgements that a client never sends. An attack notes what it did;
-//! `verdict` judges it by the waits of friendly clients and by [`Wanted`].
+//! Attacks with many sessions, with wills, and with acknowledgements that a client never sends. An
+//! attack notes what it did; `verdict` judges it by the waits of friendly clients and by
+//! [`Wanted`].
 
 use super::Attack;
 use crate::clock;
@@ -12,7 +13,8 @@ use crate::hostile::traffic::{Sink, wait_until_quiet};
 use crate::hostile::verdict::{STORED, WANTED, Wanted};
 
 pub(super) const ATTACKS: &[Attack] = &[
-    // The bound on log lines shows a server that tries the refused write of the will again and again.
+    // The bound on log lines shows a server that tries the refused write of the will again and
+    // again.
     Attack::account("will-topic", "a retained will whose topic has 5,000 bytes", will_topic)
         .wanted(Wanted { log_lines_s: 1, ..WANTED })
         .short()

@@ -30,7 +30,8 @@ pub(super) const ATTACKS: &[Attack] = &[
         "one address that opens 2,000 connections to a server that may open 1,024 files",
         |ring| hold(ring, ring.server.mqtt),
     )
-    // By default the addresses of this machine have no limit, because a proxy here speaks for many clients.
+    // By default the addresses of this machine have no limit, because a proxy here speaks for many
+    // clients.
     .with(|| Setup {
         open_files: Some(1_024),
         arguments: &["--unlimited-from=192.0.2.0/24"],
@@ -92,7 +93,8 @@ fn open_files(ring: &Ring<'_>) -> Outcome<()> {
     Ok(())
 }
 
-/// Holds as many connections as the server has descriptors. Other clients must still be able to connect.
+/// Holds as many connections as the server has descriptors. Other clients must still be able to
+/// connect.
 fn hold(ring: &Ring<'_>, to: SocketAddr) -> Outcome<()> {
     let streams: Vec<TcpStream> = (0..2_000).map_while(|_| dial(Ring::address(0), to).ok()).collect();
     clock::pause_ms(3_000);

@@ -1,4 +1,5 @@
-//! Work caused by filters: in the SUBSCRIBE itself, and in each publish that walks or matches the filters.
+//! Work caused by filters: in the SUBSCRIBE itself, and in each publish that walks or matches the
+//! filters.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

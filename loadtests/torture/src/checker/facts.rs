@@ -1,4 +1,5 @@
-//! Indexes of a history by message, session and connection. Positions are indexes of [`History::events`].
+//! Indexes of a history by message, session and connection. Positions are indexes of
+//! [`History::events`].
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,8 +16,8 @@ pub(crate) struct Publish {
     pub(crate) publications: usize,
     /// PUBACK (QoS 1) or PUBREC (QoS 2).
     pub(crate) acknowledged: Option<usize>,
-    /// PUBACK (QoS 1) or PUBCOMP (QoS 2). The message is certainly forwarded only then, because a server may wait for
-    /// PUBREL.
+    /// PUBACK (QoS 1) or PUBCOMP (QoS 2). The message is certainly forwarded only then, because a
+    /// server may wait for PUBREL.
     pub(crate) completed: Option<usize>,
     pub(crate) refused: Option<usize>,
 }
@@ -38,7 +39,8 @@ pub(crate) struct Delivery {
     pub(crate) connection: ConnectionId,
     pub(crate) message: MessageId,
     pub(crate) qos: u8,
-    /// A correct receiver passes the message to its application; otherwise its packet id was still in use at QoS 2.
+    /// A correct receiver passes the message to its application; otherwise its packet id was still
+    /// in use at QoS 2.
     pub(crate) fresh: bool,
 }
 
@@ -105,8 +107,8 @@ impl<'a> Facts<'a> {
         self.history.events[at].at_ms
     }
 
-    /// Milliseconds between two events in which the store answered: acknowledgements arrived without a gap over
-    /// `apart_ms`.
+    /// Milliseconds between two events in which the store answered: acknowledgements arrived
+    /// without a gap over `apart_ms`.
     pub(crate) fn store_answers_ms(&self, after: usize, before: usize, apart_ms: u64) -> u64 {
         let first = self.stored.partition_point(|at| *at <= after);
         let (mut answers_ms, mut last_ms) = (0, self.at_ms(after));

@@ -1,11 +1,11 @@
 //! Nothing acknowledged is lost (P1, P2, P3).
 //!
-//! The server owes a message to a persistent session if its SUBACK came before the message was first sent, and the
-//! message was acknowledged. Not owed:
+//! The server owes a message to a persistent session if its SUBACK came before the message was
+//! first sent, and the message was acknowledged. Not owed:
 //! - an unacknowledged message, which may have arrived or not;
-//! - a message that a session had not received when it sent UNSUBSCRIBE, because a server may drop what it has not
-//!   begun to send (3.10.4). But if a later message of the same publisher and topic did arrive before that
-//!   UNSUBSCRIBE, over the same filter, the earlier one was skipped.
+//! - a message that a session had not received when it sent UNSUBSCRIBE, because a server may drop
+//!   what it has not begun to send (3.10.4). But if a later message of the same publisher and topic
+//!   did arrive before that UNSUBSCRIBE, over the same filter, the earlier one was skipped.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -105,7 +105,8 @@ impl Progress {
         Self(by_source)
     }
 
-    /// The highest sequence number of the message's publisher and topic that was received before an event.
+    /// The highest sequence number of the message's publisher and topic that was received before an
+    /// event.
     fn before(&self, at: usize, message: &SentMessage) -> Option<u32> {
         let furthest = self.0.get(&(message.publisher, message.topic.to_string()))?;
         let next = furthest.partition_point(|(received, _)| *received < at);

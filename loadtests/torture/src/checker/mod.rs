@@ -1,7 +1,8 @@
-//! Checks a history against MQTT and the broker's promises, one rule in each module. Each module opens with the
-//! exceptions of its rule.
+//! Checks a history against MQTT and the broker's promises, one rule in each module. Each module
+//! opens with the exceptions of its rule.
 //!
-//! A rule is as strict as the standard and no stricter: where a kill allows two outcomes, both pass.
+//! A rule is as strict as the standard and no stricter: where a kill allows two outcomes, both
+//! pass.
 
 mod answers;
 mod connections;

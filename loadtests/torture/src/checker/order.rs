@@ -1,8 +1,10 @@
-//! Messages of one publisher, on one topic, at one QoS, arrive in the order in which they were sent (P4).
+//! Messages of one publisher, on one topic, at one QoS, arrive in the order in which they were sent
+//! (P4).
 //!
-//! Only first deliveries count: after a reconnect, QoS 1 allows "1, 2, 3, 2, 3, 4" (4.6), and never "1, 3, 2". A
-//! publisher that resends after a reconnect keeps its order, so its sequence numbers are the order. That holds also if
-//! the server refused the first copy: it must then refuse later messages until the publisher sends them again.
+//! Only first deliveries count: after a reconnect, QoS 1 allows "1, 2, 3, 2, 3, 4" (4.6), and never
+//! "1, 3, 2". A publisher that resends after a reconnect keeps its order, so its sequence numbers
+//! are the order. That holds also if the server refused the first copy: it must then refuse later
+//! messages until the publisher sends them again.
 
 use std::collections::{HashMap, HashSet};
 
@@ -23,7 +25,8 @@ pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
             let source = (message.publisher, &*message.topic, delivery.qos);
             let (highest, at) = furthest.entry(source).or_insert((message.sequence, delivery.at));
             let publish = facts.publish(message.id);
-            // The first copy of a resent message may have reached the server before the subscription.
+            // The first copy of a resent message may have reached the server before the
+            // subscription.
             let was_owed_first = publish.sends <= 1
                 || session.spans_for(&message.topic).iter().any(|span| {
                     span.acknowledged.is_some_and(|at| publish.first_sent.is_none_or(|first| at < first))

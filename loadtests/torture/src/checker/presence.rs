@@ -4,8 +4,9 @@
 //! - after a SUBACK or PUBREC: the session then has durable state (P1, P2), with kills or without;
 //! - after a CONNACK, if the server was not killed since.
 //!
-//! A CONNACK alone promises nothing over a kill, because a session without state has nothing to lose. It must be 0 with
-//! clean start, for a client that is not persistent, and for one that never sent a CONNECT before.
+//! A CONNACK alone promises nothing over a kill, because a session without state has nothing to
+//! lose. It must be 0 with clean start, for a client that is not persistent, and for one that never
+//! sent a CONNECT before.
 
 use std::collections::HashMap;
 

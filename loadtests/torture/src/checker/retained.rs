@@ -1,8 +1,10 @@
-//! A new subscriber gets the last completed retained message of each topic (PUBACK, PUBCOMP), or a later one (P6).
+//! A new subscriber gets the last completed retained message of each topic (PUBACK, PUBCOMP), or a
+//! later one (P6).
 //!
-//! Each retained topic has one publisher. A message that was sent and not completed may be the retained one or not. A
-//! message older than the last completed one before the SUBSCRIBE must not arrive, unless its publisher resent it
-//! later. A missing topic counts once the subscriber has waited long enough.
+//! Each retained topic has one publisher. A message that was sent and not completed may be the
+//! retained one or not. A message older than the last completed one before the SUBSCRIBE must not
+//! arrive, unless its publisher resent it later. A missing topic counts once the subscriber has
+//! waited long enough.
 
 use std::collections::BTreeMap;
 

@@ -2,10 +2,10 @@
 //!
 //! A delivery needs a subscription that
 //! - was sent before the delivery;
-//! - whose UNSUBACK, if there was one, arrived after the message was first sent: no new message is added after it
-//!   [MQTT-3.10.4-3], but queued ones may still be sent;
-//! - whose SUBSCRIBE was sent before PUBACK or PUBCOMP arrived for the message: earlier messages are not for it (except
-//!   retained ones, which have another rule).
+//! - whose UNSUBACK, if there was one, arrived after the message was first sent: no new message is
+//!   added after it [MQTT-3.10.4-3], but queued ones may still be sent;
+//! - whose SUBSCRIBE was sent before PUBACK or PUBCOMP arrived for the message: earlier messages
+//!   are not for it (except retained ones, which have another rule).
 //!
 //! Its QoS is at most that of the message and of the best such subscription.
 

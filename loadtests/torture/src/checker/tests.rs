@@ -108,7 +108,8 @@ fn messages_of_one_topic_in_another_order_are_found() {
             *message = Ok(id);
         }
     }
-    // The packet id that comes again after the kill is then that of the other message, which was complete.
+    // The packet id that comes again after the kill is then that of the other message, which was
+    // complete.
     let again = good
         .events()
         .iter()

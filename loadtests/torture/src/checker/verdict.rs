@@ -10,15 +10,18 @@ const KILLS_SHOWN_MAX: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CheckRule {
-    /// An acknowledged message never reached a session that held a subscription before it was sent (P1, P2, P3).
+    /// An acknowledged message never reached a session that held a subscription before it was sent
+    /// (P1, P2, P3).
     Missing,
     /// A QoS 2 message reached the application of one session more than once.
     Twice,
-    /// A QoS 1 message arrived again on the same connection, although no client resent it [MQTT-4.4.0-1].
+    /// A QoS 1 message arrived again on the same connection, although no client resent it
+    /// [MQTT-4.4.0-1].
     Repeated,
     /// A packet id was used for another message before its exchange was complete [MQTT-2.2.1-4].
     IdReused,
-    /// Messages of one publisher on one topic came in another order than they were sent (P4) [MQTT-4.6.0-6].
+    /// Messages of one publisher on one topic came in another order than they were sent (P4)
+    /// [MQTT-4.6.0-6].
     Order,
     /// A delivery that no client sent, or that no subscription covers.
     Stray,
@@ -40,7 +43,8 @@ pub enum CheckRule {
     WillTwice,
     /// A will was published that must not be, or too early [MQTT-3.14.4-3] [MQTT-3.1.3-9].
     WillWrong,
-    /// A delayed will was published too early or though its session had come back, and the server was killed during the delay.
+    /// A delayed will was published too early or though its session had come back, and the server
+    /// was killed during the delay.
     WillEarly,
     /// A publish or subscription had no answer at the end.
     Unanswered,

@@ -1,5 +1,5 @@
-//! The checker's rules about wills. Each test builds a history with or without a fault, and names the rules that the checker
-//! must report as broken.
+//! The checker's rules about wills. Each test builds a history with or without a fault, and names
+//! the rules that the checker must report as broken.
 
 use super::check;
 use super::story::Story;

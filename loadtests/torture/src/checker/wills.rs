@@ -1,28 +1,33 @@
 //! A will is published once for each connection that ends without a clean DISCONNECT (P7).
 //!
-//! Each CONNECT has a will of its own, so "lost" and "twice" can be distinguished. Persistent sessions that held a
-//! subscription before that CONNECT receive it. The verdict on a will is one of:
-//! - owed: CONNACK was received, and the connection ended by a closed socket, DISCONNECT 0x04, a takeover or a kill;
-//!   with a delay, if the client never came back.
-//! - forbidden: the connection lives; or it ended by a clean DISCONNECT, which the server has read (it closed its
-//!   side) and had [`DISCARD_SETTLES_MS`] to store before a kill, in which the store answered; or the client resumed
-//!   its session (CONNACK, session present) before the delay could have passed [MQTT-3.1.3-9].
-//! - either, but never twice: CONNACK did not arrive; the client returned at about the end of the delay, or its
-//!   session was gone by then; a kill came before a clean DISCONNECT was settled, so the server may not know it.
-//! - not too early: after the connection's end, and after the delay, unless a new connection ended the session.
+//! Each CONNECT has a will of its own, so "lost" and "twice" can be distinguished. Persistent
+//! sessions that held a subscription before that CONNECT receive it. The verdict on a will is one
+//! of:
+//! - owed: CONNACK was received, and the connection ended by a closed socket, DISCONNECT 0x04, a
+//!   takeover or a kill; with a delay, if the client never came back.
+//! - forbidden: the connection lives; or it ended by a clean DISCONNECT, which the server has read
+//!   (it closed its side) and had [`DISCARD_SETTLES_MS`] to store before a kill, in which the store
+//!   answered; or the client resumed its session (CONNACK, session present) before the delay could
+//!   have passed [MQTT-3.1.3-9].
+//! - either, but never twice: CONNACK did not arrive; the client returned at about the end of the
+//!   delay, or its session was gone by then; a kill came before a clean DISCONNECT was settled, so
+//!   the server may not know it.
+//! - not too early: after the connection's end, and after the delay, unless a new connection ended
+//!   the session.
 //!
-//! "Twice" is exact at QoS 2. At QoS 1 it means twice on one connection, because a redelivery after a reconnect of
-//! the subscriber looks the same.
+//! "Twice" is exact at QoS 2. At QoS 1 it means twice on one connection, because a redelivery after
+//! a reconnect of the subscriber looks the same.
 
 use super::facts::{Connection, Delivery, Facts, Session};
 use super::verdict::{CheckRule, Verdict};
 use crate::history::{ConnectionId, End, MessageKind, SentMessage};
 
-/// A server that closed its side after DISCONNECT must have stored within this time that the will is discarded. MQTT has no
-/// acknowledgement of a DISCONNECT, so this limit is ours rather than the standard's.
+/// A server that closed its side after DISCONNECT must have stored within this time that the will
+/// is discarded. MQTT has no acknowledgement of a DISCONNECT, so this limit is ours rather than the
+/// standard's.
 const DISCARD_SETTLES_MS: u64 = 1_000;
-/// Without any acknowledgement for this time the store counts as unreachable: it may be killed, too, and no history
-/// records that.
+/// Without any acknowledgement for this time the store counts as unreachable: it may be killed,
+/// too, and no history records that.
 const STORE_ANSWERS_WITHIN_MS: u64 = 250;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -164,7 +169,8 @@ fn too_early(
     (early && !disturbed).then_some("before its delay had passed")
 }
 
-/// A delay that spans a restart ends by the time of day, which a jump changes. Any other will has no such excuse.
+/// A delay that spans a restart ends by the time of day, which a jump changes. Any other will has
+/// no such excuse.
 fn misfired(facts: &Facts<'_>, made: &Connection, will: &SentMessage, first: &Delivery) -> CheckRule {
     let is_clean = matches!(made.end, Some((_, End::Disconnect)));
     let restarted = ended_at(facts, made).and_then(|ended| facts.kill_between(ended, first.at));

@@ -1,4 +1,5 @@
-//! A client's connections: it connects, disconnects and returns. Its role decides its actions in between.
+//! A client's connections: it connects, disconnects and returns. Its role decides its actions in
+//! between.
 
 mod mortal;
 mod probe;
@@ -151,7 +152,8 @@ impl Client {
         if let Some(link) = &mut self.link {
             link.inbox = inbox;
         }
-        // The client leaves a server that breaks the stream. The record says that the server closed the connection.
+        // The client leaves a server that breaks the stream. The record says that the server closed
+        // the connection.
         if reading == Reading::Ended || !whole || reason.is_some() {
             self.link = None;
             self.lost(stage, connection, End::ByServer(reason));

@@ -1,4 +1,5 @@
-//! A client that leaves wills. Each life is a new client id, and each connection has a will of its own.
+//! A client that leaves wills. Each life is a new client id, and each connection has a will of its
+//! own.
 
 use std::ops::Range;
 use std::sync::Arc;

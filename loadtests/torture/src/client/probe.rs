@@ -1,4 +1,5 @@
-//! A client without a session that subscribes to the retained messages again and again, and checks them.
+//! A client without a session that subscribes to the retained messages again and again, and checks
+//! them.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -104,7 +104,8 @@ impl Publisher {
             (Ack::PubAck, 1, _) => PublishAnswer::PubAck,
             (Ack::PubRec, 2, false) => PublishAnswer::PubRec,
             (Ack::PubComp, 2, true) => PublishAnswer::PubComp,
-            // An unexpected answer. Without the expected one the message counts as unanswered at the end.
+            // An unexpected answer. Without the expected one the message counts as unanswered at
+            // the end.
             _ => return,
         };
         io.stage.record(Event::Answered { connection: io.link.connection, message, answer });
@@ -122,8 +123,9 @@ impl Publisher {
 }
 
 impl Role for Publisher {
-    /// With its session present, the client resends all unanswered messages in order (4.4). Otherwise its own state
-    /// is void [MQTT-3.2.2-5], and it publishes unacknowledged messages again.
+    /// With its session present, the client resends all unanswered messages in order (4.4).
+    /// Otherwise its own state is void [MQTT-3.2.2-5], and it publishes unacknowledged messages
+    /// again.
     fn connected(&mut self, io: &mut Io<'_>, session_present: bool) {
         if !session_present {
             self.flights.retain(|flight| !flight.received);

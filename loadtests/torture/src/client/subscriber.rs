@@ -1,7 +1,7 @@
 //! Holds a persistent session: subscribes, receives and acknowledges at a speed of its own.
 //!
-//! The checker replays the history to find unreleased QoS 2 packet ids, and so what an application would receive. The
-//! answers on the wire are the same for a new PUBLISH and a repeated one.
+//! The checker replays the history to find unreleased QoS 2 packet ids, and so what an application
+//! would receive. The answers on the wire are the same for a new PUBLISH and a repeated one.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;

@@ -31,8 +31,8 @@ pub struct BrokerAccess {
 }
 
 impl BrokerAccess {
-    /// Also returns the findings, each with the record's name in front of the field: an invalid record authenticates nobody and
-    /// does not affect the others.
+    /// Also returns the findings, each with the record's name in front of the field: an invalid
+    /// record authenticates nobody and does not affect the others.
     ///
     /// # Errors
     /// The findings of the broker's own rules, without which every client is refused.
@@ -68,7 +68,8 @@ impl BrokerAccess {
         &self.issuers
     }
 
-    /// `credential` is that of the client's user name; an error says why the client must be disconnected.
+    /// `credential` is that of the client's user name; an error says why the client must be
+    /// disconnected.
     pub fn review(
         &self,
         standing: &Standing,

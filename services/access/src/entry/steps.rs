@@ -29,12 +29,14 @@ pub trait KeySets {
 pub enum AuthenticationStep<'a> {
     /// Read the credential of this user name for [`ConnectAuthentication::credential`].
     Credential(Box<str>),
-    /// Check the password against these hashes with [`crate::secrets::chosen::verify`] for [`ConnectAuthentication::hashed`].
+    /// Check the password against these hashes with [`crate::secrets::chosen::verify`] for
+    /// [`ConnectAuthentication::hashed`].
     Hash(Vec<&'a str>),
-    /// The token's key is missing from these issuers' key sets. If [`jwt::Refresh`] allows a fetch now, fetch and begin again;
-    /// otherwise refuse.
+    /// The token's key is missing from these issuers' key sets. If [`jwt::Refresh`] allows a fetch
+    /// now, fetch and begin again; otherwise refuse.
     Keys(Vec<&'a Issuer>),
-    /// Call the webhook for [`ConnectAuthentication::webhook`], with the user that the client's certificate names.
+    /// Call the webhook for [`ConnectAuthentication::webhook`], with the user that the client's
+    /// certificate names.
     Webhook(Option<Box<str>>),
     Accept(Box<(Standing, Grant)>),
     Refuse(AccessRefusal),
@@ -123,8 +125,9 @@ impl ConnectAuthentication {
         self.known(broker, credential, now_ms)
     }
 
-    /// Starts for a client that proved by SCRAM that it knows the password of a credential. Its certificate still counts, and
-    /// decides if it names the user. The method uses only the client id and the certificate of `shown`.
+    /// Starts for a client that proved by SCRAM that it knows the password of a credential. Its
+    /// certificate still counts, and decides if it names the user. The method uses only the client
+    /// id and the certificate of `shown`.
     pub fn proven<'a>(
         &mut self,
         broker: &BrokerAccess,
@@ -224,7 +227,8 @@ impl ConnectAuthentication {
                         until_ms: None,
                     }));
                 }
-                // A refusal by an authority that issued the certificate explains more than "unknown issuer".
+                // A refusal by an authority that issued the certificate explains more than "unknown
+                // issuer".
                 Err(x509::CertificateRefusal::UnknownIssuer) => {}
                 Err(refusal) => refused = refusal,
             }

@@ -1,4 +1,5 @@
-//! Authentication of clients by each method, from CONNECT to the answer, and the rules that they get.
+//! Authentication of clients by each method, from CONNECT to the answer, and the rules that they
+//! get.
 
 use std::collections::HashMap;
 use std::sync::Arc;

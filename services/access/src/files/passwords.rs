@@ -1,7 +1,8 @@
 //! The password file: `user:hash` lines, as `millrace passwd` writes them.
 //!
-//! The hash is a PHC string of Argon2id. It has no colon, so the last colon of a line ends the user name, which may contain
-//! colons (a MAC address, say). Blank lines and lines that start with `#` are skipped.
+//! The hash is a PHC string of Argon2id. It has no colon, so the last colon of a line ends the user
+//! name, which may contain colons (a MAC address, say). Blank lines and lines that start with `#`
+//! are skipped.
 
 use std::collections::HashMap;
 
@@ -44,14 +45,15 @@ impl PasswordFile {
         self.0.iter().map(|(user, phc)| (&**user, &**phc))
     }
 
-    /// For an unknown user, verify [`dummy`](crate::secrets::chosen::dummy) and refuse, so that the response time does not reveal whether the user
-    /// exists.
+    /// For an unknown user, verify [`dummy`](crate::secrets::chosen::dummy) and refuse, so that the
+    /// response time does not reveal whether the user exists.
     pub fn lookup(&self, user: &str) -> Option<&str> {
         self.0.get(user).map(|phc| &**phc)
     }
 }
 
-/// Adds, replaces (`Some` hash) or deletes (`None`) one user's line; all other lines stay, also comments and invalid ones.
+/// Adds, replaces (`Some` hash) or deletes (`None`) one user's line; all other lines stay, also
+/// comments and invalid ones.
 pub fn edit(text: &str, user: &str, phc: Option<&str>) -> Result<String, UserError> {
     check_user(user)?;
     let mut out = String::with_capacity(text.len() + 128);

@@ -1,7 +1,8 @@
 //! The file of access rules.
 //!
-//! Each line is a rule; `#` starts a comment line. Without a matching rule access is denied, unless the file has no rules at
-//! all: then everything is allowed. [`crate::rules`] defines when a rule applies.
+//! Each line is a rule; `#` starts a comment line. Without a matching rule access is denied, unless
+//! the file has no rules at all: then everything is allowed. [`crate::rules`] defines when a rule
+//! applies.
 //!
 //! ```text
 //! # what  action     user        topic filter
@@ -13,11 +14,11 @@
 //! ```
 //!
 //! - action: `publish`, `subscribe`, or `all` for both.
-//! - user: a user name, `*` for everybody, `$anonymous` for clients without a user name. A name with spaces cannot be written
-//!   here: use `*` and `%u`.
-//! - topic filter: the rest of the line, so it may contain spaces. `%c` stands for the client id, `%u` for the user name. A
-//!   filter that starts with a wildcard does not match topics that start with `$`, as in MQTT. Shared subscriptions are judged by
-//!   the filter behind `$share/<name>/`.
+//! - user: a user name, `*` for everybody, `$anonymous` for clients without a user name. A name
+//!   with spaces cannot be written here: use `*` and `%u`.
+//! - topic filter: the rest of the line, so it may contain spaces. `%c` stands for the client id,
+//!   `%u` for the user name. A filter that starts with a wildcard does not match topics that start
+//!   with `$`, as in MQTT. Shared subscriptions are judged by the filter behind `$share/<name>/`.
 
 use super::{FileError, lines};
 use crate::model::rule::check_filter;

@@ -40,7 +40,8 @@ impl Issuer {
         }
     }
 
-    /// False when the unverified token names another issuer, so that this issuer's keys need not be tried.
+    /// False when the unverified token names another issuer, so that this issuer's keys need not be
+    /// tried.
     #[must_use]
     pub fn may_have_issued(&self, token: &JsonWebToken<'_>) -> bool {
         let is_named =

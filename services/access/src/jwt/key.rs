@@ -45,7 +45,8 @@ pub(super) struct Jwk {
 }
 
 impl Key {
-    /// `None` for a key set. An error names the field of [`JwtKey`], and the problem with its remedy.
+    /// `None` for a key set. An error names the field of [`JwtKey`], and the problem with its
+    /// remedy.
     pub(super) fn of(key: &JwtKey) -> Result<Option<Self>, (&'static str, &'static str)> {
         Ok(Some(match key {
             JwtKey::Secret { secret, base64 } => {
@@ -80,7 +81,8 @@ impl Key {
         const KIND: &str = "the key is neither RSA of 2048 to 8192 bits nor EC on P-256";
         match info.parsed() {
             Ok(PublicKey::RSA(rsa)) => Self::rsa(rsa.modulus, rsa.exponent).ok_or(KIND),
-            // A point of another curve with this size fails at the signature check, because it is not on P-256.
+            // A point of another curve with this size fails at the signature check, because it is
+            // not on P-256.
             Ok(PublicKey::EC(point)) => point.data().try_into().map(Self::Es256).map_err(|_| KIND),
             _ => Err(KIND),
         }

@@ -24,7 +24,8 @@ struct Document {
 }
 
 impl KeySet {
-    /// Skips encryption keys, unsupported kinds, and symmetric keys, because everyone who can read the set could sign with them.
+    /// Skips encryption keys, unsupported kinds, and symmetric keys, because everyone who can read
+    /// the set could sign with them.
     pub fn parse(json: &[u8]) -> Result<Self, KeySetError> {
         let document: Document = serde_json::from_slice(json)?;
         let jwks = document.keys.into_iter().filter_map(|jwk| serde_json::from_value::<Jwk>(jwk).ok());

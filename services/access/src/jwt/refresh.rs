@@ -3,10 +3,12 @@ use crate::limits::{
     KEY_SET_INTERVAL_S_MIN, KEY_SET_STALE_S_MAX,
 };
 
-/// Decides when to fetch the key set of one issuer: when it is missing, when it is old, and when a token names an unknown key.
+/// Decides when to fetch the key set of one issuer: when it is missing, when it is old, and when a
+/// token names an unknown key.
 ///
-/// Fetches for unknown keys and retries after failures are spaced out, so that neither invented key ids nor an unreachable issuer
-/// causes a storm of fetches. Times are seconds of any monotonic clock.
+/// Fetches for unknown keys and retries after failures are spaced out, so that neither invented key
+/// ids nor an unreachable issuer causes a storm of fetches. Times are seconds of any monotonic
+/// clock.
 #[derive(Clone, Debug, Default)]
 pub struct Refresh {
     had_s: Option<u64>,
@@ -22,8 +24,8 @@ impl Refresh {
         self.is_wanted = true;
     }
 
-    /// True once per fetch; the caller then fetches and calls [`Refresh::fetched`]. Call it for each token, or every few seconds
-    /// while clients are connected.
+    /// True once per fetch; the caller then fetches and calls [`Refresh::fetched`]. Call it for
+    /// each token, or every few seconds while clients are connected.
     pub fn need_fetch(&mut self, now_s: u64) -> bool {
         let since = |at: u64| now_s.saturating_sub(at);
         let is_old = self.had_s.is_none_or(|at| since(at) >= self.age_s.into());

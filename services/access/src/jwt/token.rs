@@ -27,7 +27,8 @@ struct Header {
 
 impl<'a> JsonWebToken<'a> {
     /// # Errors
-    /// [`TokenRefusal::Malformed`], or [`TokenRefusal::Algorithm`] for algorithms that are never accepted, such as `none`.
+    /// [`TokenRefusal::Malformed`], or [`TokenRefusal::Algorithm`] for algorithms that are never
+    /// accepted, such as `none`.
     pub fn parse(password: &'a [u8]) -> Result<Self, TokenRefusal> {
         if password.len() > TOKEN_BYTES_MAX {
             return Err(TokenRefusal::Malformed);

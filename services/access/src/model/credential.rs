@@ -8,8 +8,8 @@ use super::rule::Rule;
 use crate::limits::{SCRAM_ITERATIONS_MAX, SCRAM_ITERATIONS_MIN};
 use crate::phc;
 
-/// A user of a broker. Users named by certificates, tokens and webhooks need none; if they have one, its group, rules, `enabled`
-/// and `expires_at_ms` apply to them.
+/// A user of a broker. Users named by certificates, tokens and webhooks need none; if they have
+/// one, its group, rules, `enabled` and `expires_at_ms` apply to them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Credential {

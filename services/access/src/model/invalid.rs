@@ -106,7 +106,8 @@ impl Findings {
     }
 }
 
-/// A character without width, or one that turns the direction of the text: a name that contains it looks like another name.
+/// A character without width, or one that turns the direction of the text: a name that contains it
+/// looks like another name.
 #[must_use]
 pub fn is_invisible(letter: char) -> bool {
     matches!(letter,

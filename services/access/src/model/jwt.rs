@@ -11,7 +11,8 @@ use crate::limits::{HS256_SECRET_BYTES_MIN, LEEWAY_S_MAX};
 pub struct JwtIssuer {
     pub name: String,
     pub enabled: bool,
-    /// Algorithms that its tokens may be signed with. The key determines which of them applies, never the token.
+    /// Algorithms that its tokens may be signed with. The key determines which of them applies,
+    /// never the token.
     pub algorithms: Vec<JwtAlgorithm>,
     pub key: JwtKey,
     /// The required `iss`; `None`: any.
@@ -23,7 +24,8 @@ pub struct JwtIssuer {
     pub leeway_s: u32,
     /// Name of the [`super::Group`] of its users, unless their credential names another.
     pub group: Option<String>,
-    /// Disconnects clients when their token expires. A 5.0 client with enhanced authentication can send a new token before.
+    /// Disconnects clients when their token expires. A 5.0 client with enhanced authentication can
+    /// send a new token before.
     pub disconnect_at_expiry: bool,
     pub created_at_ms: u64,
 }

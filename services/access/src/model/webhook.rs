@@ -16,9 +16,11 @@ pub struct WebhookAuth {
     pub signing_key: Option<HiddenText>,
     /// After this time the client is refused as if the service were unreachable, milliseconds.
     pub timeout_ms: u32,
-    /// Lifetime of a response for the same client and password, seconds. 0: every connect calls the service.
+    /// Lifetime of a response for the same client and password, seconds. 0: every connect calls the
+    /// service.
     pub cache_s: u32,
-    /// Name of the [`super::Group`] of its users, unless the response or a credential names another.
+    /// Name of the [`super::Group`] of its users, unless the response or a credential names
+    /// another.
     pub group: Option<String>,
 }
 

@@ -4,7 +4,8 @@ use super::filter::{Values, covers, overlaps};
 use super::permissions::ClientIdentity;
 use crate::model::{Action, Effect, Invalid, Rule};
 
-/// The compiled rules of one owner (a credential, a group, a broker, a file), shared by its clients.
+/// The compiled rules of one owner (a credential, a group, a broker, a file), shared by its
+/// clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleList(Box<[Compiled]>);
 
@@ -137,8 +138,8 @@ impl Compiled {
     }
 }
 
-/// The length of the levels before the first wildcard or placeholder. It excludes the slash behind them, because `a/#` also
-/// matches `a`.
+/// The length of the levels before the first wildcard or placeholder. It excludes the slash behind
+/// them, because `a/#` also matches `a`.
 fn literal(filter: &str) -> usize {
     match filter.find(['+', '#', '%']) {
         Some(special) => filter[..special].rfind('/').unwrap_or(0),

@@ -1,4 +1,5 @@
-//! Explains an authorization decision: the same decision as [`super::Permissions`], with the rule that made it.
+//! Explains an authorization decision: the same decision as [`super::Permissions`], with the rule
+//! that made it.
 
 use std::sync::Arc;
 

@@ -1,10 +1,13 @@
-//! Compares the topic filter of an access rule with a filter or topic of a client: [`covers`] is whether the rule matches every
-//! topic that the client's filter matches, [`overlaps`] whether both filters match some topic.
+//! Compares the topic filter of an access rule with a filter or topic of a client: [`covers`] is
+//! whether the rule matches every topic that the client's filter matches, [`overlaps`] whether both
+//! filters match some topic.
 //!
-//! The rule may contain the placeholders `%c` (client id) and `%u` (user name), which are compared with their values in place,
-//! without allocation. Both filters must be valid, and the client's filter must not have its `$share/name/`.
+//! The rule may contain the placeholders `%c` (client id) and `%u` (user name), which are compared
+//! with their values in place, without allocation. Both filters must be valid, and the client's
+//! filter must not have its `$share/name/`.
 
-/// Values of the placeholders that a rule uses must not contain `/`, `+` or `#`; `Compiled::reach` decides such rules itself.
+/// Values of the placeholders that a rule uses must not contain `/`, `+` or `#`; `Compiled::reach`
+/// decides such rules itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Values<'a> {
     pub(super) client_id: &'a str,
@@ -44,7 +47,8 @@ pub(super) fn overlaps(rule: &str, filter: &str, values: Values<'_>) -> bool {
     }
 }
 
-/// Returns an equivalent filter with `+` for the level that `#` must match in these two filters, because no topic is empty.
+/// Returns an equivalent filter with `+` for the level that `#` must match in these two filters,
+/// because no topic is empty.
 fn without_empty_topic(filter: &str) -> &str {
     match filter {
         "#" => "+/#",
@@ -53,7 +57,8 @@ fn without_empty_topic(filter: &str) -> &str {
     }
 }
 
-/// A filter that begins with a wildcard matches no topic that begins with `$`, so these filters have no topic in common.
+/// A filter that begins with a wildcard matches no topic that begins with `$`, so these filters
+/// have no topic in common.
 fn is_disjoint_by_dollar(a: &str, b: &str) -> bool {
     //= [MQTT-4.7.2-1] v5 v3.1.1
     let (wild, dollar) = (|f: &str| f.starts_with(['+', '#']), |f: &str| f.starts_with('$'));
@@ -95,8 +100,8 @@ mod tests {
 
     const BOB: Values<'_> = Values { client_id: "c1", user: "bob" };
 
-    /// All topics of up to four levels; the filters below have up to three, so a level is left for `#`. The
-    /// level `z` is in no filter: only a wildcard can match it.
+    /// All topics of up to four levels; the filters below have up to three, so a level is left for
+    /// `#`. The level `z` is in no filter: only a wildcard can match it.
     fn topics() -> Vec<String> {
         let mut all: Vec<String> = ["a", "b", "z", "", "$a"].map(str::to_owned).into();
         let mut longest = all.clone();

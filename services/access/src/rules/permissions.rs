@@ -11,8 +11,8 @@ pub struct ClientIdentity<'a> {
     pub id: &'a str,
 }
 
-/// Decides what one client can publish and subscribe to. Built when the client connects and again when rules change; a decision
-/// takes time linear in the number of rules and allocates nothing.
+/// Decides what one client can publish and subscribe to. Built when the client connects and again
+/// when rules change; a decision takes time linear in the number of rules and allocates nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Permissions(SmallVec<[Arc<RuleList>; 1]>);
 

@@ -6,7 +6,8 @@ use super::exchange::{Exchange, FakeKey, NONCE_BYTES};
 use super::message::First;
 use crate::model::ScramVerifier;
 
-/// The enhanced authentication of one connection, repeated ones included; after a refusal it accepts nothing more.
+/// The enhanced authentication of one connection, repeated ones included; after a refusal it
+/// accepts nothing more.
 #[derive(Default)]
 pub struct Enhanced {
     user: Option<Box<str>>,
@@ -36,13 +37,15 @@ impl Enhanced {
         Self { user: Some(user.into()), state: State::Idle }
     }
 
-    /// True when the client's next message is for [`Enhanced::proceed`], false when it is for [`Enhanced::begin`].
+    /// True when the client's next message is for [`Enhanced::proceed`], false when it is for
+    /// [`Enhanced::begin`].
     #[must_use]
     pub fn is_challenged(&self) -> bool {
         matches!(self.state, State::Challenged(_))
     }
 
-    /// Takes the first message, of a CONNECT or an AUTH 0x19, and returns the user whose verifier [`Enhanced::found`] needs.
+    /// Takes the first message, of a CONNECT or an AUTH 0x19, and returns the user whose verifier
+    /// [`Enhanced::found`] needs.
     pub fn begin(&mut self, data: &[u8]) -> Result<&str, ScramRefusal> {
         if !matches!(self.take(), State::Idle) {
             return Err(ScramRefusal::Order);
@@ -58,8 +61,8 @@ impl Enhanced {
         }
     }
 
-    /// Returns the data of an AUTH 0x18. `verifier` is `None` for an unknown or disabled user, which the client cannot notice;
-    /// `random` must be unpredictable.
+    /// Returns the data of an AUTH 0x18. `verifier` is `None` for an unknown or disabled user,
+    /// which the client cannot notice; `random` must be unpredictable.
     ///
     /// # Errors
     /// [`ScramRefusal::Order`] when no lookup was under way.

@@ -11,8 +11,8 @@ use crate::model::{HiddenBytes, ScramVerifier};
 
 pub const NONCE_BYTES: usize = 18;
 
-/// Derives the salts of unknown users. The key must never change, because a changing salt would reveal that the user does not
-/// exist.
+/// Derives the salts of unknown users. The key must never change, because a changing salt would
+/// reveal that the user does not exist.
 #[derive(Clone)]
 pub struct FakeKey(pub [u8; 32]);
 
@@ -61,7 +61,8 @@ impl Exchange {
 }
 
 impl FakeKey {
-    /// With one key for all brokers, a tenant could learn from its own broker what the fake salt of a name looks like.
+    /// With one key for all brokers, a tenant could learn from its own broker what the fake salt of
+    /// a name looks like.
     #[must_use]
     pub fn of_broker(region: &[u8; 32], broker: u64) -> Self {
         Self(hmac(region, &broker.to_be_bytes()))

@@ -48,7 +48,8 @@ fn the_example_of_the_standard_goes_as_written_there() {
     assert_eq!((&*accepted.user, str::from_utf8(&accepted.data)), ("user", Ok(ACCEPTED)));
 }
 
-/// The client of the PostgreSQL drivers. It leaves the user name empty, for the server has it already.
+/// The client of the PostgreSQL drivers. It leaves the user name empty, for the server has it
+/// already.
 fn client(
     enhanced: &mut Enhanced,
     password: &str,

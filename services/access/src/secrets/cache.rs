@@ -1,12 +1,13 @@
 const WAYS: usize = 4;
 
-/// Remembers which passwords were verified recently, so that a reconnecting client does not cost an Argon2 hash each time (tens
-/// of milliseconds and 19 MiB).
+/// Remembers which passwords were verified recently, so that a reconnecting client does not cost an
+/// Argon2 hash each time (tens of milliseconds and 19 MiB).
 ///
-/// An entry is a hash of user, password and stored hash, under a key that exists only in this process. A changed stored hash is
-/// another entry, so a new password file needs no clearing.
+/// An entry is a hash of user, password and stored hash, under a key that exists only in this
+/// process. A changed stored hash is another entry, so a new password file needs no clearing.
 ///
-/// A new entry evicts the oldest of its four slots, so only a client with a correct password can evict another one.
+/// A new entry evicts the oldest of its four slots, so only a client with a correct password can
+/// evict another one.
 #[derive(Debug)]
 pub struct VerifiedCache {
     hasher: blake3::Hasher,
@@ -22,7 +23,8 @@ struct Entry {
 }
 
 impl VerifiedCache {
-    /// Creates at least `entries` slots (0: it remembers nothing) that expire after `ttl_s` seconds; `key` must be random.
+    /// Creates at least `entries` slots (0: it remembers nothing) that expire after `ttl_s`
+    /// seconds; `key` must be random.
     pub fn new(key: &[u8; 32], entries: usize, ttl_s: u32) -> Self {
         let sets = vec![[Entry::default(); WAYS]; entries.div_ceil(WAYS)];
         Self { hasher: blake3::Hasher::new_keyed(key), sets: sets.into(), ttl_s }

@@ -4,7 +4,8 @@ use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher as _, PasswordVerifier as _};
 use argon2::{Algorithm, Argon2, Params, Version};
 
-/// Memory of a new hash, KiB: with [`PASSES`] and [`LANES`] the smallest cost that OWASP recommends for Argon2id.
+/// Memory of a new hash, KiB: with [`PASSES`] and [`LANES`] the smallest cost that OWASP recommends
+/// for Argon2id.
 const MEMORY_KIB: u32 = 19_456;
 const PASSES: u32 = 2;
 const LANES: u32 = 1;
@@ -32,7 +33,8 @@ fn hash_with(params: Params, password: &[u8], salt: &[u8; SALT_BYTES]) -> Result
     Ok(hash.to_string())
 }
 
-/// Takes tens of milliseconds and the memory that the hash asks for, so it must not run on an event loop.
+/// Takes tens of milliseconds and the memory that the hash asks for, so it must not run on an event
+/// loop.
 #[must_use]
 pub fn verify(phc: &str, password: &[u8]) -> bool {
     PasswordHash::new(phc).is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok())

@@ -31,8 +31,8 @@ pub fn is_likely(password: &[u8]) -> bool {
 pub struct HashKeys(BTreeMap<u32, [u8; 32]>);
 
 impl HashKeys {
-    /// Takes random keys by their ids; `None` without a key. The highest id hashes new secrets; an old key must stay until no
-    /// credential names it.
+    /// Takes random keys by their ids; `None` without a key. The highest id hashes new secrets; an
+    /// old key must stay until no credential names it.
     #[must_use]
     pub fn new(keys: impl IntoIterator<Item = (u32, [u8; 32])>) -> Option<Self> {
         let keys: BTreeMap<_, _> = keys.into_iter().collect();
@@ -53,7 +53,8 @@ impl HashKeys {
         (id, keyed(key, &[purpose, text].concat()))
     }
 
-    /// Accepts the newest key only, because a key from before the operator's secret can be read in a copy of the store.
+    /// Accepts the newest key only, because a key from before the operator's secret can be read in
+    /// a copy of the store.
     #[must_use]
     pub(crate) fn is_signed(&self, key: u32, purpose: &[u8], text: &[u8], hash: &[u8; 32]) -> bool {
         let signed = |key| HiddenBytes(keyed(key, &[purpose, text].concat()));

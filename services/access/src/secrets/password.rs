@@ -12,12 +12,14 @@ pub enum PasswordCheck<'a> {
     Slow(SmallVec<[&'a str; 2]>),
 }
 
-/// Checks a password against the secret of a credential, and against its previous secret until the rotation ends.
+/// Checks a password against the secret of a credential, and against its previous secret until the
+/// rotation ends.
 ///
-/// The time of a refusal does not reveal which users exist. A guess in the form of a generated secret is refused at once, so that a
-/// fleet whose secrets were revoked costs little; only a user with a chosen password differs. Any other wrong password costs a slow
-/// hash: that of the user, or a dummy one. The caller should also cache wrong passwords: otherwise clients that retry with one cost
-/// as much as an attacker's guesses.
+/// The time of a refusal does not reveal which users exist. A guess in the form of a generated
+/// secret is refused at once, so that a fleet whose secrets were revoked costs little; only a user
+/// with a chosen password differs. Any other wrong password costs a slow hash: that of the user, or
+/// a dummy one. The caller should also cache wrong passwords: otherwise clients that retry with one
+/// cost as much as an attacker's guesses.
 #[must_use]
 pub fn check<'a>(
     credential: Option<&'a Credential>,

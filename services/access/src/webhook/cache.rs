@@ -4,10 +4,11 @@ use super::{WebhookAnswer, WebhookQuestion};
 use crate::limits::WEBHOOK_REFUSED_S_MAX;
 use crate::model::WebhookAuth;
 
-/// Caches the response about a client with the same names and password. An entry's key is a keyed hash, so no password is in
-/// memory.
+/// Caches the response about a client with the same names and password. An entry's key is a keyed
+/// hash, so no password is in memory.
 ///
-/// When the younger of two generations is full, the older is dropped: the size is bounded without a list of ages.
+/// When the younger of two generations is full, the older is dropped: the size is bounded without a
+/// list of ages.
 #[derive(Debug)]
 pub struct AnswerCache {
     key: [u8; 32],
@@ -41,7 +42,8 @@ impl AnswerCache {
         (now_s < entry.until_s).then_some(&entry.answer)
     }
 
-    /// Remembers a response as long as the record says, a refusal for [`WEBHOOK_REFUSED_S_MAX`] at most, a failure never.
+    /// Remembers a response as long as the record says, a refusal for [`WEBHOOK_REFUSED_S_MAX`] at
+    /// most, a failure never.
     pub fn insert(
         &mut self,
         webhook: &WebhookAuth,

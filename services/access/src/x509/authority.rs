@@ -28,7 +28,8 @@ struct Anchor {
 }
 
 impl Authority {
-    /// The self-issued certificates of the record are the trust anchors, or all of them if none is self-issued.
+    /// The self-issued certificates of the record are the trust anchors, or all of them if none is
+    /// self-issued.
     pub fn new(record: ClientCa) -> Result<Self, Vec<Invalid>> {
         record.validate()?;
         let invalid =

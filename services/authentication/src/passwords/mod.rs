@@ -7,8 +7,8 @@
 //! fair queue: brokers take turns, then addresses, then users ──> threads ──> results
 //! ```
 //!
-//! While others wait, an address that guesses passwords gets at most every second check. Results are cached under keyed hashes:
-//! right passwords for minutes, wrong ones for seconds.
+//! While others wait, an address that guesses passwords gets at most every second check. Results
+//! are cached under keyed hashes: right passwords for minutes, wrong ones for seconds.
 
 mod cache;
 mod counters;

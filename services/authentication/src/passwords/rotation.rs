@@ -74,8 +74,8 @@ impl<K: Eq + Hash + Clone, Q: Turns + Default> Turns for Rotation<K, Q> {
     }
 }
 
-/// The jobs of one user at one address, taken from both ends in turn. A new client does not wait for a long queue, and the oldest
-/// client still gets its result.
+/// The jobs of one user at one address, taken from both ends in turn. A new client does not wait
+/// for a long queue, and the oldest client still gets its result.
 pub(super) struct Ends<J> {
     jobs: VecDeque<J>,
     oldest_next: bool,

@@ -1,6 +1,7 @@
 use std::net::IpAddr;
 
-/// The unit of fairness: one IPv4 address, or a /64 of IPv6, because providers commonly give one host a whole /64.
+/// The unit of fairness: one IPv4 address, or a /64 of IPv6, because providers commonly give one
+/// host a whole /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientSource(u64);
 

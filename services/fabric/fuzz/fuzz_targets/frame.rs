@@ -1,4 +1,5 @@
-//! No bytes panic the decoder of frames, and what decodes is written and read again as the same frame.
+//! No bytes panic the decoder of frames, and what decodes is written and read again as the same
+//! frame.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

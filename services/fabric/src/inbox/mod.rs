@@ -109,7 +109,8 @@ impl Inbox {
             positions.iter().map(|position| (position.to, *position)).collect();
         for to in list {
             let Some(interest) = self.interests.get_mut(to) else { continue };
-            // This pod knows the sender's numbers already, and the heartbeats behind the answer show every loss.
+            // This pod knows the sender's numbers already, and the heartbeats behind the answer
+            // show every loss.
             let knows_all = interest.is_complete && is_known;
             if interest.announcement != announcement || knows_all || !to.is_numbered() {
                 continue;
@@ -130,8 +131,8 @@ impl Inbox {
         }
     }
 
-    /// Called when `pod` begins or has answered every announcement: this pod listens to all of its later messages. Without
-    /// `counts`, messages already received from `pod` may be older.
+    /// Called when `pod` begins or has answered every announcement: this pod listens to all of its
+    /// later messages. Without `counts`, messages already received from `pod` may be older.
     pub(crate) fn began(&mut self, pod: PodId, counts: bool) {
         let mut gaps = Vec::new();
         for (to, interest) in self.interests.iter_mut().filter(|(_, interest)| interest.is_complete) {
@@ -182,7 +183,8 @@ impl Inbox {
         }
     }
 
-    /// This pod was disconnected for so long that the others have forgotten the numbers of their messages to it.
+    /// This pod was disconnected for so long that the others have forgotten the numbers of their
+    /// messages to it.
     pub(crate) fn doubt_all(&mut self) {
         self.parts_bytes = 0;
         for interest in self.interests.values_mut() {

@@ -14,12 +14,13 @@ pub(super) struct Track {
     pub(super) last_seen_at: Millis,
 }
 
-/// The number from which on all messages must arrive. The sender need not send earlier ones, because it had not learned of the
-/// join.
+/// The number from which on all messages must arrive. The sender need not send earlier ones,
+/// because it had not learned of the join.
 #[derive(Debug)]
 enum Since {
     Number(u64),
-    /// The sender has not answered yet: the missing ranges so far, each up to a number that arrived.
+    /// The sender has not answered yet: the missing ranges so far, each up to a number that
+    /// arrived.
     Unknown(Vec<(u64, u64)>),
 }
 
@@ -32,7 +33,8 @@ pub(super) enum Arrival {
 }
 
 impl Track {
-    /// Starts at the first batch of a sender; with `knows_all`, every earlier message is known or missing.
+    /// Starts at the first batch of a sender; with `knows_all`, every earlier message is known or
+    /// missing.
     pub(super) fn new(numbers: Numbers, knows_all: bool, now: Millis) -> (Self, Arrival) {
         let since = if knows_all { Since::Number(0) } else { Since::Unknown(Vec::new()) };
         let mut track = Self { generation: numbers.generation, next: 0, since, last_seen_at: now };
@@ -76,14 +78,14 @@ impl Track {
         Arrival::Take { missing }
     }
 
-    /// This pod was disconnected for so long that the sender may have forgotten it; earlier messages are still not accepted
-    /// twice.
+    /// This pod was disconnected for so long that the sender may have forgotten it; earlier
+    /// messages are still not accepted twice.
     pub(super) fn doubt(&mut self) {
         self.since = Since::Unknown(Vec::new());
     }
 
-    /// Takes the sender's position when it learned of the join; `None` if it had sent nothing. Returns the number of later
-    /// messages that are missing.
+    /// Takes the sender's position when it learned of the join; `None` if it had sent nothing.
+    /// Returns the number of later messages that are missing.
     pub(super) fn answered(&mut self, position: Option<Position>) -> u64 {
         let Since::Unknown(holes) = &mut self.since else { return 0 };
         let holes = std::mem::take(holes);

@@ -13,7 +13,8 @@ use async_nats::{ConnectOptions, ServerAddr};
 use crate::limits::FabricLimits;
 use crate::settings::{Credentials, NatsTls, Settings, SettingsError};
 
-/// Commands queued between this crate and the NATS client; more commands stay in the outbox, which counts them.
+/// Commands queued between this crate and the NATS client; more commands stay in the outbox, which
+/// counts them.
 const COMMANDS: usize = 64;
 /// Messages of one subscription between the NATS client and this crate.
 const MESSAGES: usize = 64 * 1024;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// Longest wait before the first try after a lost connection, so that a server's clients do not all come at once.
+/// Longest wait before the first try after a lost connection, so that a server's clients do not all
+/// come at once.
 const SPREAD_MS: u64 = 50;
 /// Wait before all servers are tried for the second time.
 const WAIT_MS_MIN: u64 = 100;

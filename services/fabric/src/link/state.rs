@@ -158,7 +158,8 @@ impl Link {
         self.echoed.send_replace(number);
     }
 
-    /// Waits until the server has answered this probe, and so has received everything sent before it.
+    /// Waits until the server has answered this probe, and so has received everything sent before
+    /// it.
     pub(crate) async fn until_echoed(&self, number: u64) {
         let _ = self.echoed.subscribe().wait_for(|last| *last >= number).await;
     }

@@ -1,7 +1,8 @@
 //! The outbox: any thread adds messages, and the fabric's thread takes them.
 //!
-//! A thread copies a message into the open batch of its receiver and numbers it under one lock, for about as long as the copy
-//! takes. A dropped message has a number, too, so its receivers notice the gap.
+//! A thread copies a message into the open batch of its receiver and numbers it under one lock, for
+//! about as long as the copy takes. A dropped message has a number, too, so its receivers notice
+//! the gap.
 
 mod state;
 mod stream;
@@ -23,7 +24,8 @@ use state::State;
 pub enum Sent {
     /// The next round of sending includes the message.
     Queued,
-    /// The server reported within the last seconds that no other pod listens, and no pod has joined since; nothing was copied.
+    /// The server reported within the last seconds that no other pod listens, and no pod has joined
+    /// since; nothing was copied.
     Unwanted,
     /// The receivers notice a gap, except those of a group.
     Dropped(Dropped),
@@ -99,7 +101,8 @@ impl Outbox {
         sent
     }
 
-    /// Returns true when nobody listens to `to`; `messages` then get their numbers without being sent.
+    /// Returns true when nobody listens to `to`; `messages` then get their numbers without being
+    /// sent.
     pub(crate) fn unwanted(&self, to: To, messages: u32) -> bool {
         let unwanted = to.is_only(self.own) || self.lock().unwanted(to, messages);
         if unwanted {
@@ -135,7 +138,8 @@ impl Outbox {
         self.lock().no_responders(to, probe);
     }
 
-    /// A pod has joined these receivers. Returns the position of each, and announces it in order with the messages.
+    /// A pod has joined these receivers. Returns the position of each, and announces it in order
+    /// with the messages.
     pub(crate) fn wanted(&self, list: &[To]) -> Vec<Position> {
         let mut state = self.lock();
         let positions = list.iter().filter_map(|to| state.wanted(*to)).collect();
@@ -143,7 +147,8 @@ impl Outbox {
         positions
     }
 
-    /// Announces the number of messages to quiet receivers, and forgets receivers that were quiet for long.
+    /// Announces the number of messages to quiet receivers, and forgets receivers that were quiet
+    /// for long.
     pub(crate) fn tick(&self, now: Millis) {
         loop {
             let mut state = self.lock();
@@ -159,7 +164,8 @@ impl Outbox {
         self.lock().disconnected();
     }
 
-    /// NATS accepts messages of this size. With `starts_anew`, the queued messages and their numbers are too old.
+    /// NATS accepts messages of this size. With `starts_anew`, the queued messages and their
+    /// numbers are too old.
     pub(crate) fn connected(&self, now: Millis, starts_anew: bool, payload_max: usize) {
         let mut state = self.lock();
         state.connected(now, starts_anew, payload_max);

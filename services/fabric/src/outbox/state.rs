@@ -13,7 +13,8 @@ use crate::limits::FabricLimits;
 use super::stream::Stream;
 use super::{Destination, Dropped, Outgoing, Sent};
 
-/// Intervals of checks of a receiver without new messages, in heartbeats; after the last one it is forgotten.
+/// Intervals of checks of a receiver without new messages, in heartbeats; after the last one it is
+/// forgotten.
 const STAGES: [u64; 4] = [1, 3, 12, 48];
 /// Receivers checked while the lock is held once.
 const LOOKS_MAX: usize = 1024;
@@ -34,14 +35,15 @@ pub(super) struct State {
     generations: u64,
     probes: u64,
     is_connected: bool,
-    /// Nothing is numbered before the first connection, because other pods must first learn that this pod begins.
+    /// Nothing is numbered before the first connection, because other pods must first learn that
+    /// this pod begins.
     was_connected: bool,
     is_stopped: bool,
     is_asleep: bool,
     /// The queue was full; it accepts messages again when a quarter has left.
     is_full: bool,
-    /// Largest frame to a group, which cannot be sent in parts because each part would go to another
-    /// pod.
+    /// Largest frame to a group, which cannot be sent in parts because each part would go to
+    /// another pod.
     group_frame_bytes_max: usize,
 }
 
@@ -96,7 +98,8 @@ impl State {
         let refused = match () {
             () if is_too_large => Some(Dropped::TooLarge),
             () if self.is_full || is_over => {
-                // Only a frame that leaves ends the full state, so an empty queue does not enter it.
+                // Only a frame that leaves ends the full state, so an empty queue does not enter
+                // it.
                 self.is_full = self.bytes > 0;
                 Some(if self.is_connected { Dropped::QueueFull } else { Dropped::Outage })
             }
@@ -140,7 +143,8 @@ impl State {
         self.ready.push_back(outgoing);
     }
 
-    /// Returns true when there is nothing to send. The next thread that adds something then wakes the sender.
+    /// Returns true when there is nothing to send. The next thread that adds something then wakes
+    /// the sender.
     pub(super) fn fell_asleep(&mut self) -> bool {
         self.is_asleep = !self.has_work();
         self.is_asleep

@@ -69,7 +69,8 @@ fn window(
     let mut before = None;
     let mut reported = 0;
     let mut is_vague = false;
-    // Fails only at the end, because a later notification can excuse the violation: the fabric reports doubts late.
+    // Fails only at the end, because a later notification can excuse the violation: the fabric
+    // reports doubts late.
     let mut wrong = Ok(());
     // The fabric promises nothing about a pod before it reports that the pod came.
     let mut is_there = false;

@@ -121,8 +121,8 @@ impl Nats {
         false
     }
 
-    /// Returns whether a pod gets the message. With `may_route` the other server gets it too; a message that came from there goes no
-    /// further, as with NATS.
+    /// Returns whether a pod gets the message. With `may_route` the other server gets it too; a
+    /// message that came from there goes no further, as with NATS.
     fn publish(
         &mut self,
         rng: &mut Rng,

@@ -139,8 +139,8 @@ async fn listen_to_fabrics(shared: Arc<Shared>, mut subscriber: Subscriber) {
     }
 }
 
-/// A task that takes all waiting messages before other tasks run. The connection reads many messages in one turn and would
-/// otherwise fill the channel between them.
+/// A task that takes all waiting messages before other tasks run. The connection reads many
+/// messages in one turn and would otherwise fill the channel between them.
 fn spawn(shared: Arc<Shared>, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
     let watched = async move {
         let _watch = Watch(shared);
@@ -149,7 +149,8 @@ fn spawn(shared: Arc<Shared>, task: impl Future<Output = ()> + Send + 'static) -
     tokio::spawn(coop::unconstrained(watched)).abort_handle()
 }
 
-/// Ends the fabric when a task panics, because a receiver that disappeared unnoticed would be worse.
+/// Ends the fabric when a task panics, because a receiver that disappeared unnoticed would be
+/// worse.
 struct Watch(Arc<Shared>);
 
 impl Drop for Watch {

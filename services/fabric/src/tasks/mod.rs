@@ -1,5 +1,6 @@
-//! Runs the connection to NATS on the fabric's thread: `joining` subscribes and passes received messages to the core, `sending`
-//! publishes the frames of the outbox, and `keeping` runs the timers and handles changes of the connection.
+//! Runs the connection to NATS on the fabric's thread: `joining` subscribes and passes received
+//! messages to the core, `sending` publishes the frames of the outbox, and `keeping` runs the
+//! timers and handles changes of the connection.
 
 mod joining;
 mod keeping;
@@ -13,7 +14,8 @@ use tokio::time::{Duration, timeout};
 
 use crate::shared::Shared;
 
-/// Runs until the user stops the fabric, or until a task fails: the error is the reason. Then sends what is still queued.
+/// Runs until the user stops the fabric, or until a task fails: the error is the reason. Then sends
+/// what is still queued.
 pub(crate) async fn run(
     shared: &Arc<Shared>,
     servers: Vec<ServerAddr>,
@@ -30,7 +32,8 @@ pub(crate) async fn run(
     };
     if shared.link.is_connected() {
         let stop_ms = shared.limits.stop_ms.into();
-        // The same future of `sending` sends the rest, because it may hold a batch that the NATS client had no room for.
+        // The same future of `sending` sends the rest, because it may hold a batch that the NATS
+        // client had no room for.
         shared.last.notify_one();
         let send_rest = async {
             tokio::select! {
@@ -44,7 +47,8 @@ pub(crate) async fn run(
     ended
 }
 
-/// Returns before NATS answers: the client connects in the background, and asks `shared.link` for the server of each attempt.
+/// Returns before NATS answers: the client connects in the background, and asks `shared.link` for
+/// the server of each attempt.
 async fn connect(
     shared: &Arc<Shared>,
     servers: Vec<ServerAddr>,

@@ -50,8 +50,8 @@ async fn until_taken(shared: &Shared, client: &Client) -> Result<(), String> {
     Ok(())
 }
 
-/// Sends a probe to a subject without a listener. The server's answer gives the round-trip time, and proves that the server has
-/// everything sent before.
+/// Sends a probe to a subject without a listener. The server's answer gives the round-trip time,
+/// and proves that the server has everything sent before.
 pub(super) async fn echo(shared: &Shared, client: &Client) -> Result<u64, PublishError> {
     let number = shared.link.echo();
     let reply = shared.subjects.echo(&Echo::Nobody(number));

@@ -1,5 +1,5 @@
-//! The cost of a message. Prints figures: `cargo test --release -p millrace-fabric --test real bench -- --ignored
-//! --nocapture`.
+//! The cost of a message. Prints figures: `cargo test --release -p millrace-fabric --test real
+//! bench -- --ignored --nocapture`.
 
 use std::fs;
 use std::sync::Arc;
@@ -84,7 +84,8 @@ fn per_second(messages: u64, time: Duration) -> String {
     format!("{:6.2} M/s", messages as f64 / time.as_secs_f64() / 1e6)
 }
 
-/// Sends `messages` of `bytes` bytes, `burst` at a time and so many of those a second (0: as many as are taken).
+/// Sends `messages` of `bytes` bytes, `burst` at a time and so many of those a second (0: as many
+/// as are taken).
 fn one_to_one(name: &str, bytes: usize, messages: u64, burst: u64, bursts_per_s: u32) {
     let server = Server::start("");
     let [(a, _), (_b, sink)] = pair(&server);

@@ -81,7 +81,8 @@ fn one_of_a_group_gets_each_message_wherever_it_is() {
     let servers = cluster();
     let pods = pods(&servers);
     pods.iter().for_each(|pod| pod.join(GROUP));
-    // The sender is a member on its own server: what its server might give to it must go to another.
+    // The sender is a member on its own server: what its server might give to it must go to
+    // another.
     for number in 0..3000 {
         assert_eq!(pods[0].send(GROUP, number, 2000), Sent::Queued);
     }

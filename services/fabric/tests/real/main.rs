@@ -1,4 +1,5 @@
-//! Fabrics on real NATS servers, on loopback and free ports. Without nats-server, which is installed with Go, they are skipped.
+//! Fabrics on real NATS servers, on loopback and free ports. Without nats-server, which is
+//! installed with Go, they are skipped.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,

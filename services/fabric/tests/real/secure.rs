@@ -11,7 +11,8 @@ use crate::support::{Pod, Server, know_each_other, needs_nats};
 
 const BROKER: To = To::Broker(7);
 
-/// An authority, a server's certificate for 127.0.0.1, one for another name, and one for pods, in files.
+/// An authority, a server's certificate for 127.0.0.1, one for another name, and one for pods, in
+/// files.
 struct Certificates(TempDir);
 
 impl Certificates {

@@ -13,7 +13,8 @@ use tokio::sync::mpsc::{self, Receiver};
 use super::live::Edge;
 use crate::clock::now_ms;
 
-/// Longest wait for pods: a hundred times what a pod with a million connections takes for its part of a page.
+/// Longest wait for pods: a hundred times what a pod with a million connections takes for its part
+/// of a page.
 const PATIENCE: Duration = Duration::from_secs(3);
 const PODS_MAX: usize = 1_000;
 const NEVER: u32 = u32::MAX;
@@ -64,7 +65,8 @@ async fn one(
     )))
 }
 
-/// Begins a trace on every pod. Returns the client, if it is connected, and the pods that do not answer.
+/// Begins a trace on every pod. Returns the client, if it is connected, and the pods that do not
+/// answer.
 pub(super) async fn begin_trace(
     edge: &Edge,
     broker: BrokerId,
@@ -85,7 +87,8 @@ struct Inquiry {
 
 impl Inquiry {
     async fn begin(edge: &Edge, broker: BrokerId, question: Question) -> Result<Self, LiveError> {
-        // Pods with a valid lease in the store count, so that the answer names a pod that the network does not reach.
+        // Pods with a valid lease in the store count, so that the answer names a pod that the
+        // network does not reach.
         let leases = edge.run(|tx| async move { pods::list(&tx, PODS_MAX).await }).await?;
         let alive = leases.into_iter().filter(|pod| pod.until_ms >= now_ms());
         let mut unanswered: BTreeSet<_> =

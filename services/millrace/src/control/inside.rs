@@ -1,5 +1,5 @@
-//! An MQTT client of the edge in this process, without a socket. The API publishes and reads through it, so MQTT's
-//! limits, counters and promises hold for the API, too.
+//! An MQTT client of the edge in this process, without a socket. The API publishes and reads
+//! through it, so MQTT's limits, counters and promises hold for the API, too.
 
 use std::sync::PoisonError;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The part of the API that needs this process: it reads stored data from the store, and asks the running edge for changes of
-//! data that the edge has in memory.
+//! The part of the API that needs this process: it reads stored data from the store, and asks the
+//! running edge for changes of data that the edge has in memory.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;

@@ -18,9 +18,9 @@ use crate::limits::{LETTERS_MAX, SMTP_TIMEOUT};
 /// The server that sends mail.
 #[derive(Clone, Debug, Args)]
 pub(super) struct SmtpArgs {
-    /// SMTP: host of the server that sends mail to people. With it, people confirm their e-mail address by a mailed link when
-    /// they sign up, reset a forgotten password by a mailed link, and get invitations by mail. It needs public_url and smtp_from
-    /// [default: no mail is sent].
+    /// SMTP: host of the server that sends mail to people. With it, people confirm their e-mail
+    /// address by a mailed link when they sign up, reset a forgotten password by a mailed link, and
+    /// get invitations by mail. It needs public_url and smtp_from [default: no mail is sent].
     #[arg(long, value_name = "HOST")]
     smtp_host: Option<String>,
 
@@ -146,8 +146,8 @@ struct Delayed {
     failed: usize,
 }
 
-/// Sends e-mails as they come. An e-mail that the mail server defers waits until it is due, while the others go on: one address
-/// must not delay everybody else's mail.
+/// Sends e-mails as they come. An e-mail that the mail server defers waits until it is due, while
+/// the others go on: one address must not delay everybody else's mail.
 #[allow(clippy::disallowed_methods, reason = "the thread has no clock but the system's")]
 fn send_all(transport: &SmtpTransport, from: &Mailbox, emails: &Receiver<MailMessage>) {
     let mut delayed: Vec<Delayed> = Vec::new();
@@ -253,8 +253,8 @@ mod tests {
         }
     }
 
-    /// Answers one client as an SMTP server does: RCPT by what `rcpt` says. Returns what the client has said until it quits or a mail
-    /// is taken.
+    /// Answers one client as an SMTP server does: RCPT by what `rcpt` says. Returns what the client
+    /// has said until it quits or a mail is taken.
     fn serve(listener: &TcpListener, rcpt: impl Fn(&str) -> &'static [u8]) -> String {
         let (stream, _) = listener.accept().unwrap();
         let mut out = stream.try_clone().unwrap();

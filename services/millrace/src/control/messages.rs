@@ -46,7 +46,8 @@ struct Reader {
 }
 
 impl Reader {
-    /// Keeps only acknowledgements of the messages at `positions`, because a session can have thousands of others.
+    /// Keeps only acknowledgements of the messages at `positions`, because a session can have
+    /// thousands of others.
     fn new(
         client_id: Option<String>,
         mut progress: Progress,
@@ -106,7 +107,8 @@ pub(super) async fn list(
     let mut items = Vec::with_capacity(found.len());
     for (entry, message) in &found {
         items.push(shown(entry, message, &streams, &subscribers, now_ms));
-        // With many subscribers each message takes milliseconds of a thread that answers other requests too.
+        // With many subscribers each message takes milliseconds of a thread that answers other
+        // requests too.
         tokio::task::yield_now().await;
     }
     Ok(StoredMessages { items, filters, incomplete: incomplete || is_cut })
@@ -250,7 +252,8 @@ fn shown(
     }
 }
 
-/// Receivers by reference, because there may be tens of thousands and only [`RECEIVERS_MAX`] are copied.
+/// Receivers by reference, because there may be tens of thousands and only [`RECEIVERS_MAX`] are
+/// copied.
 struct Receivers<'a>(Vec<Receiver<'a>>);
 
 struct Receiver<'a> {
@@ -330,7 +333,8 @@ mod tests {
         let positions = HashSet::from([at(5)]);
         let mut subscribers = Subscribers::new();
         for number in 0..150_u32 {
-            // Odd ones acknowledged out of order, and are offline; the last ten subscribed after the message.
+            // Odd ones acknowledged out of order, and are offline; the last ten subscribed after
+            // the message.
             let acknowledged = if number % 2 == 1 { vec![at(9), at(5), at(7)] } else { Vec::new() };
             let progress = Progress { cursor: at(1), acknowledged };
             let reader = Reader::new(Some(format!("c{number:03}")), progress, &positions, number % 2 == 0);

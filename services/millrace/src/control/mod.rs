@@ -1,5 +1,5 @@
-//! The control plane in this process: its settings, its routes for the HTTP ports, and its connection to the running
-//! edge.
+//! The control plane in this process: its settings, its routes for the HTTP ports, and its
+//! connection to the running edge.
 
 mod clients;
 mod inside;
@@ -42,12 +42,13 @@ use crate::values::{network, public_url};
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ControlArgs {
-    /// URL of the HTTP port for people, a scheme and a host; with https their cookies are for TLS only
-    /// [default: http:// and http_listen].
+    /// URL of the HTTP port for people, a scheme and a host; with https their cookies are for TLS
+    /// only [default: http:// and http_listen].
     #[arg(long, value_name = "URL", value_parser = public_url)]
     pub(crate) public_url: Option<String>,
 
-    /// Proxies before the HTTP port. The server takes a request's address from their X-Forwarded-For.
+    /// Proxies before the HTTP port. The server takes a request's address from their
+    /// X-Forwarded-For.
     #[arg(long, value_name = "NETWORK", value_delimiter = ',', value_parser = network)]
     pub(crate) http_proxies: Vec<IpNet>,
 
@@ -55,25 +56,29 @@ pub(crate) struct ControlArgs {
     #[arg(long, value_name = "WHO", default_value = "invited")]
     pub(crate) sign_up: WhoSignsUp,
 
-    /// Price of a million units of usage, in millionths of your currency, for spend caps: such as messages_in=1000000. Units are
-    /// those of the API, with bytes for both directions; units without a price cost nothing.
+    /// Price of a million units of usage, in millionths of your currency, for spend caps: such as
+    /// messages_in=1000000. Units are those of the API, with bytes for both directions; units
+    /// without a price cost nothing.
     #[arg(long, value_name = "UNIT=MICROS", value_delimiter = ',')]
     pub(crate) price: Vec<Price>,
 
-    /// Currency of the prices, by its ISO 4217 code, such as EUR. The API and the console show it beside each cost.
+    /// Currency of the prices, by its ISO 4217 code, such as EUR. The API and the console show it
+    /// beside each cost.
     #[arg(long, value_name = "CODE")]
     pub(crate) currency: Option<Currency>,
 
     #[command(flatten)]
     pub(crate) reach: reach::ReachArgs,
 
-    /// File with a secret of at least 32 characters, kept apart from the store and its backups. The server makes a key of the
-    /// region with it. Without the file, a copy of the store cannot check secrets that were hashed with that key, and cannot
-    /// forge connect tokens. Set it before the first start. If you set it later, the region stops for a moment (see
-    /// runbooks/rotate-keys.md), people sign in again, and API tokens and invitations must be made again. The older key then
-    /// stays readable in the store: a copy of the store can check device secrets that were hashed with it until you rotate them,
-    /// but cannot forge connect tokens with it. Every process on the store needs the same file; without it a server does not
-    /// start [default: none].
+    /// File with a secret of at least 32 characters, kept apart from the store and its backups. The
+    /// server makes a key of the region with it. Without the file, a copy of the store cannot check
+    /// secrets that were hashed with that key, and cannot forge connect tokens. Set it before the
+    /// first start. If you set it later, the region stops for a moment (see
+    /// runbooks/rotate-keys.md), people sign in again, and API tokens and invitations must be made
+    /// again. The older key then stays readable in the store: a copy of the store can check device
+    /// secrets that were hashed with it until you rotate them, but cannot forge connect tokens with
+    /// it. Every process on the store needs the same file; without it a server does not start
+    /// [default: none].
     #[arg(long, value_name = "FILE", value_parser = secret_key)]
     secret_key_file: Option<SecretKey>,
 
@@ -220,7 +225,8 @@ impl Plane {
         async move { control.keep_swept().await }
     }
 
-    /// Prints the link that signs in the owner of this machine, unless another machine can reach the server.
+    /// Prints the link that signs in the owner of this machine, unless another machine can reach
+    /// the server.
     pub(crate) fn print_link(&self, http: SocketAddr) {
         let Some(door) = &self.options.local else { return };
         let link = format!("{}/#local={}", self.base(http), door.token.expose());

@@ -7,8 +7,9 @@ use millrace_control::{OidcSettings, PATH, oidc_issuer};
 
 #[derive(Clone, Debug, Args)]
 pub(super) struct OidcArgs {
-    /// OpenID Connect: URL of a provider with which people may also sign in, exactly as the provider writes it in "iss". Allow it
-    /// to redirect to public_url followed by /api/v1/sign-in/oidc/callback.
+    /// OpenID Connect: URL of a provider with which people may also sign in, exactly as the
+    /// provider writes it in "iss". Allow it to redirect to public_url followed by
+    /// /api/v1/sign-in/oidc/callback.
     #[arg(long, value_name = "URL", value_parser = oidc_issuer)]
     oidc_issuer: Option<String>,
 

@@ -13,8 +13,8 @@ pub(crate) struct ReachArgs {
     #[arg(long, value_name = "NAME", default_value = "local", value_parser = region)]
     region: String,
 
-    /// Domain of the brokers behind a gateway: the broker "acme" is at acme.DOMAIN, over TLS. Without it the API names the
-    /// addresses that this process listens on.
+    /// Domain of the brokers behind a gateway: the broker "acme" is at acme.DOMAIN, over TLS.
+    /// Without it the API names the addresses that this process listens on.
     #[arg(long, value_name = "DOMAIN", value_parser = domain)]
     endpoint_domain: Option<String>,
 
@@ -26,8 +26,8 @@ pub(crate) struct ReachArgs {
     #[arg(long, value_name = "PORT", default_value_t = 443)]
     endpoint_wss_port: u16,
 
-    /// File with the authority that issued the gateway's certificate, PEM: the API shows it to clients
-    /// [default: a public authority].
+    /// File with the authority that issued the gateway's certificate, PEM: the API shows it to
+    /// clients [default: a public authority].
     #[arg(long, value_name = "FILE", value_parser = pem)]
     endpoint_ca_file: Option<Pem>,
 }

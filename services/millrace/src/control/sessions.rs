@@ -17,7 +17,8 @@ use super::live::Edge;
 use crate::clock::now_ms;
 use crate::text::name;
 
-/// Queued messages that a list counts, in each session and altogether, because counting means reading them.
+/// Queued messages that a list counts, in each session and altogether, because counting means
+/// reading them.
 const WAITING_IN_LIST_MAX: usize = 1_000;
 const WAITING_OF_LIST_MAX: usize = 5_000;
 /// Queued messages that are counted for a session shown alone.
@@ -42,8 +43,8 @@ pub(super) async fn list(
     let mut left = WAITING_OF_LIST_MAX;
     for (client, _) in &clients {
         let id = SessionId { broker, client };
-        // Each session has a transaction of its own, because all together may take longer than a transaction may. A
-        // session that ended meanwhile is left out.
+        // Each session has a transaction of its own, because all together may take longer than a
+        // transaction may. A session that ended meanwhile is left out.
         let max = share(left);
         if let Some(found) = edge.run(|tx| async move { look::session(&tx, id, max).await }).await? {
             left = left.saturating_sub(usize::try_from(found.waiting.totals.entries).unwrap_or(max));

@@ -1,7 +1,7 @@
 //! Streams a broker's messages to a browser while clients publish them.
 //!
-//! A task reads as fast as the edge sends. It drops and counts messages that the browser does not take in time, so a
-//! slow browser costs [`QUEUE_BYTES`] and delays no other client.
+//! A task reads as fast as the edge sends. It drops and counts messages that the browser does not
+//! take in time, so a slow browser costs [`QUEUE_BYTES`] and delays no other client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -1,7 +1,8 @@
 //! Streams the packets of one client to a browser.
 //!
-//! The event loops of all pods report each packet, see [`millrace_edge::client_traces`]. A report that the browser does
-//! not take in time is dropped and counted, so a slow browser costs [`QUEUE_BYTES`] and delays no client.
+//! The event loops of all pods report each packet, see [`millrace_edge::client_traces`]. A report
+//! that the browser does not take in time is dropped and counted, so a slow browser costs
+//! [`QUEUE_BYTES`] and delays no client.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -134,7 +135,8 @@ impl Open {
         }
     }
 
-    /// Renews the trace, and asks the other pods again from time to time: all forget a trace whose reader stalls.
+    /// Renews the trace, and asks the other pods again from time to time: all forget a trace whose
+    /// reader stalls.
     ///
     /// # Errors
     /// The reason for the end of the trace.

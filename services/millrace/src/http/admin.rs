@@ -1,5 +1,6 @@
-//! The HTTP port for operators: health, metrics, the operator API and its pages. Tenants cannot reach it. The operator API
-//! reads the store on another thread, so that `/healthz` and `/metrics` never wait for the store.
+//! The HTTP port for operators: health, metrics, the operator API and its pages. Tenants cannot
+//! reach it. The operator API reads the store on another thread, so that `/healthz` and `/metrics`
+//! never wait for the store.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, PoisonError};
@@ -65,7 +66,8 @@ pub(crate) fn start(
     Ok(has_pages)
 }
 
-/// The metrics name brokers. A page whose domain has got the address 127.0.0.1 (DNS rebinding) must not read them.
+/// The metrics name brokers. A page whose domain has got the address 127.0.0.1 (DNS rebinding) must
+/// not read them.
 async fn own_name(State(is_loopback): State<bool>, request: Request, next: Next) -> Response {
     if is_loopback && !millrace_control::is_loopback_host(request.headers()) {
         let what =

@@ -1,8 +1,9 @@
 //! Limits the connections of an HTTP port, in number and in idle time.
 //!
-//! A connection beyond a limit is closed and counted, so that strangers cannot use up the memory and the descriptors that MQTT
-//! needs. At the limit, a new connection replaces the one that has been idle for longest, so silent strangers cannot keep out
-//! clients with requests. A connection is idle until a whole request has arrived, with its body.
+//! A connection beyond a limit is closed and counted, so that strangers cannot use up the memory
+//! and the descriptors that MQTT needs. At the limit, a new connection replaces the one that has
+//! been idle for longest, so silent strangers cannot keep out clients with requests. A connection
+//! is idle until a whole request has arrived, with its body.
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
@@ -39,7 +40,8 @@ pub(crate) struct Connections {
 #[derive(Debug, Default)]
 struct Open {
     all: usize,
-    /// Evicted connections that another thread still holds, because it has not dropped their request yet.
+    /// Evicted connections that another thread still holds, because it has not dropped their
+    /// request yet.
     closing: usize,
     by_address: HashMap<IpAddr, usize>,
     /// Connections without a request under way, longest idle first.
@@ -88,8 +90,8 @@ impl Connections {
                     // Evicted connections close before the next one is accepted.
                     tokio::task::yield_now().await;
                 }
-                // Without free descriptors the connection stays in the queue, and accepting it would fail again at
-                // once.
+                // Without free descriptors the connection stays in the queue, and accepting it
+                // would fail again at once.
                 Err(error) => {
                     tracing::debug!(%error, "the HTTP port could not accept a connection, and tries again: are there too many open files?");
                     tokio::time::sleep(HTTP_ACCEPT_PAUSE).await;
@@ -110,7 +112,8 @@ impl Connections {
             return None;
         }
         if open.all - open.closing >= self.limits.all {
-            // Even if no evicted connection is closed in time, there are never more than twice as many as allowed.
+            // Even if no evicted connection is closed in time, there are never more than twice as
+            // many as allowed.
             let idle = if open.closing < self.limits.all { open.idle.pop_first() } else { None };
             let Some((_, idle)) = idle else {
                 self.refused.fetch_add(1, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Runs the API on threads of its own, so that pages and `/healthz` never wait for it. The thread of the HTTP port
-//! still reads the requests and writes the answers.
+//! Runs the API on threads of its own, so that pages and `/healthz` never wait for it. The thread
+//! of the HTTP port still reads the requests and writes the answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,8 +49,8 @@ async fn run(
         let _ends_with_its_client = AbortOnDrop(asked.abort_handle());
         asked.await
     } else {
-        // A change goes on without its client, because it may have several steps: its audit entry and its mails must not depend on
-        // whether somebody waits for the answer.
+        // A change goes on without its client, because it may have several steps: its audit entry
+        // and its mails must not depend on whether somebody waits for the answer.
         let Ok(place) = changes.try_acquire_owned() else { return millrace_control::unanswered().await };
         let asked = threads.spawn(async move {
             let _until_it_ends = place;
@@ -67,7 +67,8 @@ async fn run(
     }
 }
 
-/// Makes the parts of an endless answer on the other threads. At most one part waits for the client, at most for `stall_max`.
+/// Makes the parts of an endless answer on the other threads. At most one part waits for the
+/// client, at most for `stall_max`.
 fn streamed(threads: &Handle, response: Response, stall_max: Duration) -> Response {
     let (head, body) = response.into_parts();
     let (send, receive) = mpsc::channel::<Result<Bytes, axum::Error>>(1);
@@ -79,8 +80,8 @@ fn streamed(threads: &Handle, response: Response, stall_max: Duration) -> Respon
                 () = send.closed() => return,
             };
             let Some(part) = part else { return };
-            // The body checks between its parts whether the client is still authorized, so a client that does not
-            // read must not keep the answer open.
+            // The body checks between its parts whether the client is still authorized, so a client
+            // that does not read must not keep the answer open.
             if !matches!(timeout(stall_max, send.send(part)).await, Ok(Ok(()))) {
                 return;
             }

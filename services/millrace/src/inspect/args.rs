@@ -8,7 +8,8 @@ use crate::limits::whole_number;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Folder {
-    /// The data folder [default: what `millrace serve` would take: MILLRACE_DATA_DIR, the settings file, ./data].
+    /// The data folder [default: what `millrace serve` would take: MILLRACE_DATA_DIR, the settings
+    /// file, ./data].
     #[arg(long, value_name = "DIR")]
     pub(super) data_dir: Option<PathBuf>,
 
@@ -168,7 +169,8 @@ pub(super) enum RetainedCommand {
         #[command(flatten)]
         remote: Remote,
     },
-    /// Remove the retained message of a topic, or all that match a filter. Subscribers are not notified.
+    /// Remove the retained message of a topic, or all that match a filter. Subscribers are not
+    /// notified.
     Purge {
         /// The topic or filter.
         filter: String,

@@ -17,7 +17,8 @@ use crate::text;
 
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
-/// Copies one version into the new folder `target`, while writes go on; only one backup runs at a time.
+/// Copies one version into the new folder `target`, while writes go on; only one backup runs at a
+/// time.
 pub(super) fn backup(place: &Place, target: &Path, out: Out<'_>) -> Result<(), Ended> {
     let _one = match place.one_backup.try_lock() {
         Err(TryLockError::WouldBlock) => {
@@ -41,7 +42,8 @@ pub(super) fn restore(backup: &Path, target: &Path, out: Out<'_>) -> Result<(), 
             target.display()
         )));
     }
-    // The finished copy is renamed to the target, so the target must be gone; only an empty folder is removed.
+    // The finished copy is renamed to the target, so the target must be gone; only an empty folder
+    // is removed.
     if target.exists() {
         fs::remove_dir(target).map_err(|error| {
             Ended::Failed(format!(

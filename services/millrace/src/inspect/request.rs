@@ -1,5 +1,5 @@
-//! Requests to the process that has a data folder open. On the socket each is one line of JSON. A list continues after the key
-//! `after`.
+//! Requests to the process that has a data folder open. On the socket each is one line of JSON. A
+//! list continues after the key `after`.
 
 use std::path::PathBuf;
 

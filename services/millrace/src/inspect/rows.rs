@@ -1,5 +1,5 @@
-//! Rows of answers: one row is one JSON object, on the socket and with `--json`. Times are unix milliseconds. Invalid
-//! UTF-8 in a name, which no client can send, is replaced.
+//! Rows of answers: one row is one JSON object, on the socket and with `--json`. Times are unix
+//! milliseconds. Invalid UTF-8 in a name, which no client can send, is replaced.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -41,8 +41,8 @@ pub(crate) struct Session {
     pub(crate) expiry_s: Option<u32>,
     pub(crate) expires_at_ms: Option<u64>,
     pub(crate) subscriptions: usize,
-    /// Unacknowledged messages after the cursor; messages of shared subscriptions wait in their group and do not
-    /// count.
+    /// Unacknowledged messages after the cursor; messages of shared subscriptions wait in their
+    /// group and do not count.
     pub(crate) waiting: u64,
     /// The count ended at its limit.
     pub(crate) waiting_is_more: bool,

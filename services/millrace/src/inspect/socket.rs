@@ -1,7 +1,8 @@
 //! The connection to a running server: a socket in its data folder that only its user can open.
 //!
-//! A request is one line of JSON. The answer has many lines: rows, then `end` or `failed`, so the client notices a truncated
-//! answer. HTTP would need a runtime and a client library. The store's reads block, so each request has a thread of its own.
+//! A request is one line of JSON. The answer has many lines: rows, then `end` or `failed`, so the
+//! client notices a truncated answer. HTTP would need a runtime and a client library. The store's
+//! reads block, so each request has a thread of its own.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
@@ -102,7 +103,8 @@ fn reachable(folder: &Path, name: &str) -> io::Result<(PathBuf, Option<File>)> {
     Ok((format!("/proc/self/fd/{}/{name}", open.as_raw_fd()).into(), Some(open)))
 }
 
-/// Replaces the socket of an earlier server, because the lock of the folder proves that no other server runs.
+/// Replaces the socket of an earlier server, because the lock of the folder proves that no other
+/// server runs.
 fn bind(folder: &Path) -> io::Result<UnixListener> {
     let making = folder.join(MAKING);
     if let Err(error) = fs::remove_dir_all(&making)

@@ -1,4 +1,5 @@
-//! Finds the process that has the data folder open: this process, or a running server. Passes requests to it.
+//! Finds the process that has the data folder open: this process, or a running server. Passes
+//! requests to it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -25,7 +26,8 @@ impl Source {
                 folder.display()
             )));
         }
-        // Opening makes files. The folder's owner could not change them later if this is another user.
+        // Opening makes files. The folder's owner could not change them later if this is another
+        // user.
         if let Some(owner) = other_owner(folder) {
             return match socket::connect(folder) {
                 Ok(_) => Ok(Self::Running(folder.into())),

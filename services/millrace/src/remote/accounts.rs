@@ -21,7 +21,8 @@ pub(crate) struct AccountsArgs {
 enum AccountsCommand {
     /// Make a link with which a person chooses a new password, once and within an hour.
     ///
-    /// Give it to nobody but the person: whoever opens it has the account, unless that has a second factor.
+    /// Give it to nobody but the person: whoever opens it has the account, unless that has a second
+    /// factor.
     ResetLink {
         /// E-mail address of the account.
         email: String,
@@ -31,7 +32,8 @@ enum AccountsCommand {
         /// File with the operators' token, where the server has operator_token_file.
         #[arg(long, value_name = "FILE")]
         operator_token_file: Option<PathBuf>,
-        /// Allow HTTP without TLS to another machine; anybody on the way can then read the link and the token.
+        /// Allow HTTP without TLS to another machine; anybody on the way can then read the link and
+        /// the token.
         #[arg(long)]
         insecure: bool,
     },

@@ -9,7 +9,8 @@ use crate::limits::whole_number;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ApiArgs {
-    /// Login to use, with its service and organisation [default: MILLRACE_PROFILE, or that of `millrace profiles use`].
+    /// Login to use, with its service and organisation [default: MILLRACE_PROFILE, or that of
+    /// `millrace profiles use`].
     #[arg(long, value_name = "NAME")]
     pub(super) profile: Option<String>,
 
@@ -52,9 +53,9 @@ pub(super) struct Sure {
 
 /// `millrace login`.
 ///
-/// Asks for the password, or reads its one line from standard input when that is no terminal. Makes an API token and
-/// stores it in the folder for your settings, where only you can read it. Scripts set MILLRACE_URL,
-/// MILLRACE_ORGANISATION and MILLRACE_TOKEN instead of logging in.
+/// Asks for the password, or reads its one line from standard input when that is no terminal. Makes
+/// an API token and stores it in the folder for your settings, where only you can read it. Scripts
+/// set MILLRACE_URL, MILLRACE_ORGANISATION and MILLRACE_TOKEN instead of logging in.
 #[derive(Debug, Args)]
 pub(crate) struct LoginArgs {
     /// URL of the service, such as `https://console.example.org`.
@@ -207,11 +208,13 @@ pub(super) enum CredentialsCommand {
         /// Let the devices connect with any client id, not only with their user name.
         #[arg(long, requires = "count")]
         unbound: bool,
-        /// Make one for each line of this file, - for standard input: a user name and, after a comma, its only client id.
+        /// Make one for each line of this file, - for standard input: a user name and, after a
+        /// comma, its only client id.
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
-        /// Name of this run. A run that is repeated with the same name, devices and group within a day shows the same
-        /// secrets. Without this option the command makes a name, and prints it if it fails.
+        /// Name of this run. A run that is repeated with the same name, devices and group within a
+        /// day shows the same secrets. Without this option the command makes a name, and prints it
+        /// if it fails.
         #[arg(long, value_name = "KEY", conflicts_with = "user", value_parser = is_key(1))]
         idempotency_key: Option<String>,
         /// Read an existing password of devices from standard input, or ask for it.
@@ -321,8 +324,9 @@ pub(super) enum ClientsCommand {
         #[command(flatten)]
         of: OfBroker,
     },
-    /// Show the packets of a client as they come and go, with refusals, drops and their reasons, but no payloads. At most 500
-    /// a second, until it is interrupted. The client need not be connected.
+    /// Show the packets of a client as they come and go, with refusals, drops and their reasons,
+    /// but no payloads. At most 500 a second, until it is interrupted. The client need not be
+    /// connected.
     Trace {
         /// The client id.
         client: String,

@@ -197,7 +197,8 @@ impl Client {
         if is_wanted { Err(Failure::Run("the stream has ended".into())) } else { Ok(()) }
     }
 
-    /// Passes on an answer of any length until `each` says false. Returns true if the answer ended before.
+    /// Passes on an answer of any length until `each` says false. Returns true if the answer ended
+    /// before.
     pub(super) fn parts(
         &self,
         ask: &Ask,

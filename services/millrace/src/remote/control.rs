@@ -36,7 +36,8 @@ enum LimitsCommand {
     },
     /// Set limits of a broker; the others stay.
     Set {
-        /// Limits such as broker.connections=500 or client.publishes_per_s=10; without a value the server's own limit counts.
+        /// Limits such as broker.connections=500 or client.publishes_per_s=10; without a value the
+        /// server's own limit counts.
         #[arg(value_name = "LIMIT=NUMBER", required = true)]
         limits: Vec<String>,
         #[command(flatten)]

@@ -87,8 +87,8 @@ enum ClaimTokensCommand {
 
 /// `millrace claim`.
 ///
-/// Exchanges a claim token for the credential of a device, and prints how to connect. Asks for the token, or reads its
-/// one line from standard input when that is no terminal. It needs no login.
+/// Exchanges a claim token for the credential of a device, and prints how to connect. Asks for the
+/// token, or reads its one line from standard input when that is no terminal. It needs no login.
 #[derive(Debug, Args)]
 pub(crate) struct ClaimArgs {
     /// The user name of the device; it begins with the prefix of the claim token.
@@ -99,8 +99,8 @@ pub(crate) struct ClaimArgs {
     /// Allow HTTP without TLS to another machine; anybody on the way can then read the password.
     #[arg(long)]
     insecure: bool,
-    /// Random name of this claim. A claim that is repeated with the same name within a day gives the same password. Without
-    /// this option the command makes a name, and prints it if it fails.
+    /// Random name of this claim. A claim that is repeated with the same name within a day gives
+    /// the same password. Without this option the command makes a name, and prints it if it fails.
     #[arg(long, value_name = "KEY", value_parser = is_key(CLAIM_KEY_MIN))]
     idempotency_key: Option<String>,
     /// Write the answer as one JSON object.
@@ -162,8 +162,9 @@ pub(crate) fn claim(args: &ClaimArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes credentials, in requests of up to 1,000, and prints the credentials of each as soon as it is answered. A failure
-/// that leaves unseen credentials names them, and the key by which a repeated command shows them.
+/// Makes credentials, in requests of up to 1,000, and prints the credentials of each as soon as it
+/// is answered. A failure that leaves unseen credentials names them, and the key by which a
+/// repeated command shows them.
 pub(super) fn create_many(
     site: &Site,
     broker: &str,
@@ -210,7 +211,8 @@ fn said(Ended { failure, unseen }: Ended<'_>, shown: usize, all: usize, key: &st
     })
 }
 
-/// `make` also gets the number of the batch. Returns how many were shown, and the failure that ended it.
+/// `make` also gets the number of the batch. Returns how many were shown, and the failure that
+/// ended it.
 fn in_batches<'a>(
     devices: &'a [Value],
     mut make: impl FnMut(usize, &[Value]) -> Result<Vec<Value>, Refused>,
@@ -243,8 +245,8 @@ pub(super) fn numbered(prefix: &str, from: u64, count: u64, is_bound: bool) -> V
     (from..from.saturating_add(count)).map(device).collect()
 }
 
-/// Devices of a file, `-` for standard input: each line has a user name and, after a comma, a client id if the device
-/// is bound to one.
+/// Devices of a file, `-` for standard input: each line has a user name and, after a comma, a
+/// client id if the device is bound to one.
 pub(super) fn of_file(file: &Path) -> Result<Vec<Value>, Failure> {
     let failed =
         |error: std::io::Error| Failure::Settings(format!("{} cannot be read: {error}", file.display()));

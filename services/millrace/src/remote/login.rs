@@ -1,4 +1,5 @@
-//! Logs the user in to a service. The login is an API token, stored where only the user can read it.
+//! Logs the user in to a service. The login is an API token, stored where only the user can read
+//! it.
 
 use http::{Method, header};
 use serde::{Deserialize, Serialize};
@@ -147,7 +148,8 @@ fn organisation(session: &Value, wanted: Option<&str>) -> Result<String, Failure
     }
 }
 
-/// Deletes the API token of a former login, unless devices still need claim tokens that end with it.
+/// Deletes the API token of a former login, unless devices still need claim tokens that end with
+/// it.
 fn end_former(former: &Login) {
     let Some(id) = &former.token_id else { return };
     match open_claim_tokens(former) {
@@ -197,8 +199,8 @@ fn give_up(login: &Login) -> Result<(), Failure> {
 }
 
 impl Login {
-    /// From the flags, else the environment, else the chosen profile. A profile that a flag names goes before the
-    /// environment.
+    /// From the flags, else the environment, else the chosen profile. A profile that a flag names
+    /// goes before the environment.
     pub(super) fn find(args: &ApiArgs) -> Result<Self, Failure> {
         let profiles = File::find()?.read()?;
         let has_profile = args.profile.is_some();
@@ -237,7 +239,8 @@ impl Login {
     }
 }
 
-/// Returns a scheme and a host. The token gives full access, so the host needs TLS or must be this machine.
+/// Returns a scheme and a host. The token gives full access, so the host needs TLS or must be this
+/// machine.
 pub(super) fn checked(url: &str, insecure: bool) -> Result<String, Failure> {
     let url = crate::values::public_url(url)
         .map_err(|what| Failure::Settings(format!("\"{url}\" is no address of a service: {what}")))?;

@@ -1,4 +1,5 @@
-//! `millrace pub` and `millrace sub`: messages of a broker over the API, with the login of the other commands.
+//! `millrace pub` and `millrace sub`: messages of a broker over the API, with the login of the
+//! other commands.
 
 use std::io::{self, Read as _, Write as _};
 
@@ -36,7 +37,8 @@ pub(crate) struct PubArgs {
 
 /// `millrace sub`.
 ///
-/// Shows messages as they are published until it is interrupted, at most 500 a second. It keeps no session at the broker.
+/// Shows messages as they are published until it is interrupted, at most 500 a second. It keeps no
+/// session at the broker.
 #[derive(Debug, Args)]
 pub(crate) struct SubArgs {
     /// The topic filter.
@@ -112,7 +114,8 @@ pub(crate) fn subscribe(args: &SubArgs) -> Result<(), Failure> {
     })
 }
 
-/// One line of topic and payload, with control characters escaped, so that a message cannot write to the terminal by itself.
+/// One line of topic and payload, with control characters escaped, so that a message cannot write
+/// to the terminal by itself.
 fn line(message: &Value) -> String {
     let topic = text::escape(message["topic"].as_str().unwrap_or_default().as_bytes());
     let encoded = message["payload_base64"].as_str().and_then(|text| BASE64_STANDARD.decode(text).ok());

@@ -1,9 +1,10 @@
-//! The service from the command line, over its HTTP API: `millrace login` and a command for each kind of object; `pub` and `sub`;
-//! and `sessions` and `retained` with `--api`.
+//! The service from the command line, over its HTTP API: `millrace login` and a command for each
+//! kind of object; `pub` and `sub`; and `sessions` and `retained` with `--api`.
 //!
-//! [`login()`] stores an API token of the user, in one of the [`mod@profiles`]. [`client`] sends requests; [`site`] adds the organisation, pages, the broker and
-//! versions. The other modules have the commands; [`mod@accounts`] is for operators. Secrets are read from the terminal or
-//! standard input, never from the command line, which others on the machine can see.
+//! [`login()`] stores an API token of the user, in one of the [`mod@profiles`]. [`client`] sends
+//! requests; [`site`] adds the organisation, pages, the broker and versions. The other modules have
+//! the commands; [`mod@accounts`] is for operators. Secrets are read from the terminal or standard
+//! input, never from the command line, which others on the machine can see.
 
 mod access;
 mod accounts;

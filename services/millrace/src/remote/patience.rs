@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::client::Refused;
 
-/// Repeats of a request that the server refuses for the moment, and after which time it wants it again.
+/// Repeats of a request that the server refuses for the moment, and after which time it wants it
+/// again.
 const REPEATS_MAX: usize = 20;
 /// Longest wait before such a repeat, seconds.
 const REPEAT_AFTER_S_MAX: u64 = 120;

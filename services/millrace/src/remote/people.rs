@@ -63,7 +63,8 @@ enum OrganisationsCommand {
         #[command(flatten)]
         api: ApiArgs,
     },
-    /// Write everything that the organisation owns to standard output, without secrets: one JSON object a line.
+    /// Write everything that the organisation owns to standard output, without secrets: one JSON
+    /// object a line.
     Export {
         #[command(flatten)]
         api: ApiArgs,

@@ -1,5 +1,5 @@
-//! Prints answers of the API, for people or as JSON. The name of a field gives its unit: `_ms` is a time, `_s` a
-//! duration, `_per_s` a rate, `_bytes` bytes, `_micros` money.
+//! Prints answers of the API, for people or as JSON. The name of a field gives its unit: `_ms` is a
+//! time, `_s` a duration, `_per_s` a rate, `_bytes` bytes, `_micros` money.
 
 use std::io::{self, ErrorKind, Write};
 

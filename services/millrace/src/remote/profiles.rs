@@ -1,4 +1,5 @@
-//! Profiles: the logins of one user to several services or organisations, in one file that only the user can read.
+//! Profiles: the logins of one user to several services or organisations, in one file that only the
+//! user can read.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -90,7 +91,8 @@ pub(crate) fn profiles(args: ProfilesArgs) -> Result<(), Failure> {
 }
 
 impl Profiles {
-    /// The profile of a command: that of its flag, else of MILLRACE_PROFILE, else the current one. `None`: there is none.
+    /// The profile of a command: that of its flag, else of MILLRACE_PROFILE, else the current one.
+    /// `None`: there is none.
     pub(super) fn chosen(&self, flag: Option<&str>) -> Option<String> {
         let named = flag.map(str::to_owned).or_else(|| variable("MILLRACE_PROFILE"));
         named.or_else(|| self.current.clone())

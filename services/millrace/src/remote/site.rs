@@ -1,5 +1,5 @@
-//! A service and one of its organisations, by the user's arguments. Adds the organisation, pages, the broker and versions to
-//! requests.
+//! A service and one of its organisations, by the user's arguments. Adds the organisation, pages,
+//! the broker and versions to requests.
 
 use std::io::Write;
 
@@ -40,7 +40,8 @@ pub(super) fn part(text: &str) -> String {
     utf8_percent_encode(text, PLAIN).to_string()
 }
 
-/// Escapes a client id for a path. Clients of HTTP resolve `.` and `..`, also when they are escaped.
+/// Escapes a client id for a path. Clients of HTTP resolve `.` and `..`, also when they are
+/// escaped.
 pub(super) fn client_part(id: &str) -> String {
     match id {
         "." => "base64:Lg".into(),

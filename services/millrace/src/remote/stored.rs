@@ -1,4 +1,5 @@
-//! `millrace sessions` and `millrace retained` with `--api`: they show a service's data instead of a data folder's.
+//! `millrace sessions` and `millrace retained` with `--api`: they show a service's data instead of
+//! a data folder's.
 
 use http::Method;
 

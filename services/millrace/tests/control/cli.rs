@@ -216,7 +216,8 @@ fn a_new_login_leaves_the_claim_tokens_of_the_former_one_and_a_logout_says_that_
     assert_eq!(ann.run("tokens list --json").json().len(), 2);
 }
 
-/// Returns the address of a proxy that loses the first answers, after the server has performed the requests.
+/// Returns the address of a proxy that loses the first answers, after the server has performed the
+/// requests.
 fn forgetful(server: &Server, lost: usize) -> std::net::SocketAddr {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, upstream) = (listener.local_addr().unwrap(), server.http.clone());

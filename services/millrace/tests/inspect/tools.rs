@@ -57,7 +57,8 @@ fn program(args: &[&str]) -> Command {
     command
 }
 
-/// Runs a command on a data folder, from the folder beside it; the words of `command` are separated by spaces.
+/// Runs a command on a data folder, from the folder beside it; the words of `command` are separated
+/// by spaces.
 pub(crate) fn millrace(folder: &Path, command: &str) -> Said {
     let args: Vec<&str> = command.split(' ').collect();
     let beside = folder.parent().filter(|parent| parent.exists()).unwrap_or(Path::new("."));
@@ -251,7 +252,8 @@ impl Client {
         assert_eq!(self.0.read(&mut [0; 1]).unwrap(), 0);
     }
 
-    /// Subscribes to a topic, and reads its retained message if there is one; PINGRESP marks the end.
+    /// Subscribes to a topic, and reads its retained message if there is one; PINGRESP marks the
+    /// end.
     pub(crate) fn retained(&mut self, topic: &str) -> Option<Vec<u8>> {
         let mut packet = vec![0x82, 5 + topic.len() as u8, 0, 1, 0, topic.len() as u8];
         packet.extend_from_slice(topic.as_bytes());

@@ -6,7 +6,8 @@ use millrace_mqtt::{Frame, Packet, Properties, Version, connect_version, decode,
 
 fuzz_target!(|data: &[u8]| {
     let _ = connect_version(data);
-    // The bytes as a stream; and as one packet, so that a wrong remaining length does not hide the rest.
+    // The bytes as a stream; and as one packet, so that a wrong remaining length does not hide the
+    // rest.
     if let Ok(Ok(frame)) = frame(data, u32::MAX) {
         in_every_version(frame);
     }

@@ -1,9 +1,9 @@
 //! Encodes packets. Every function appends one whole packet to `out`.
 //!
-//! A string or binary field has at most 65,535 bytes, a packet at most 268,435,455 bytes after its fixed header. A longer field
-//! is cut (a string between two characters), so that the packet stays well formed; a debug build panics, because it is the
-//! caller's mistake. Nothing else is checked: properties and topics must come from decoded packets or from a caller that follows
-//! their rules.
+//! A string or binary field has at most 65,535 bytes, a packet at most 268,435,455 bytes after its
+//! fixed header. A longer field is cut (a string between two characters), so that the packet stays
+//! well formed; a debug build panics, because it is the caller's mistake. Nothing else is checked:
+//! properties and topics must come from decoded packets or from a caller that follows their rules.
 
 mod connect;
 mod publish;
@@ -17,8 +17,8 @@ use crate::{
 pub use publish::PublishHead;
 pub use subscribe::{subscribe, subscribe_ack, unsubscribe};
 
-/// Leaves out fields that `version` does not have (properties, reasons). A CONNECT has its own version. An AUTH is written for
-/// 5.0 only.
+/// Leaves out fields that `version` does not have (properties, reasons). A CONNECT has its own
+/// version. An AUTH is written for 5.0 only.
 pub fn packet(packet: &Packet<'_>, version: Version, out: &mut Vec<u8>) {
     match packet {
         Packet::Connect(p) => connect::connect(p, out),
@@ -79,7 +79,8 @@ pub fn ack(kind: PacketType, ack: &Ack<'_>, version: Version, out: &mut Vec<u8>)
     }
 }
 
-/// Appends an acknowledgement with success and no properties: four bytes, the same in every version.
+/// Appends an acknowledgement with success and no properties: four bytes, the same in every
+/// version.
 #[inline]
 pub fn plain_ack(kind: PacketType, packet_id: PacketId, out: &mut Vec<u8>) {
     debug_assert!(

@@ -15,8 +15,8 @@ pub struct PublishHead<'a> {
     pub topic: &'a str,
     /// Set exactly when `qos` is above 0.
     pub packet_id: Option<PacketId>,
-    /// Written only for 5.0. `properties` come first, then `more`, so that the shared properties of a message and those of one
-    /// receiver need not be joined first.
+    /// Written only for 5.0. `properties` come first, then `more`, so that the shared properties of
+    /// a message and those of one receiver need not be joined first.
     pub properties: Properties<'a>,
     pub more: Properties<'a>,
     pub payload_len: usize,

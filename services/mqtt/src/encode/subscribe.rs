@@ -39,7 +39,8 @@ pub fn unsubscribe<'a>(
     }
 }
 
-/// Appends a SUBACK or UNSUBACK. A 3.x UNSUBACK has no reasons; in a 3.x SUBACK every error becomes 0x80, its only failure code.
+/// Appends a SUBACK or UNSUBACK. A 3.x UNSUBACK has no reasons; in a 3.x SUBACK every error becomes
+/// 0x80, its only failure code.
 pub fn subscribe_ack(
     kind: PacketType,
     packet_id: PacketId,

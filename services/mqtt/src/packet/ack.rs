@@ -6,7 +6,8 @@ use crate::{
     wire::Reader,
 };
 
-/// PUBACK, PUBREC, PUBREL, PUBCOMP (sections 3.4 to 3.7). 3.x has the packet id only; its reason is success.
+/// PUBACK, PUBREC, PUBREL, PUBCOMP (sections 3.4 to 3.7). 3.x has the packet id only; its reason is
+/// success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack<'a> {
     pub packet_id: PacketId,

@@ -12,9 +12,10 @@ use crate::{
 pub struct Connect<'a> {
     /// All later packets of the connection have this version.
     pub version: Version,
-    /// The client is a bridge to another server: the highest bit of the protocol level, in 3.1 and 3.1.1 only. The standard has
-    /// no such bit. mosquitto sets it by default, and other servers apply No Local and Retain As Published to all its
-    /// subscriptions, because 3.x has no options for them.
+    /// The client is a bridge to another server: the highest bit of the protocol level, in 3.1 and
+    /// 3.1.1 only. The standard has no such bit. mosquitto sets it by default, and other servers
+    /// apply No Local and Retain As Published to all its subscriptions, because 3.x has no options
+    /// for them.
     pub is_bridge: bool,
     /// Clean Start (5.0) or Clean Session (3.x).
     pub clean_start: bool,

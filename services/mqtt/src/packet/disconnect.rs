@@ -51,7 +51,8 @@ pub(super) fn decode_auth(body: &[u8], version: Version) -> Result<Auth<'_>, Dec
     let (properties, seen) = read_properties(&mut r, &Allowed::AUTH)?;
     r.end()?;
     let auth = Auth { reason, properties };
-    // Section 3.15.2.2.2 always requires the method; section 3.15.2.1 lets a plain success leave out everything.
+    // Section 3.15.2.2.2 always requires the method; section 3.15.2.1 lets a plain success leave
+    // out everything.
     if auth != success && !seen.has_authentication_method() {
         return Err(DecodeError::Protocol("AUTH without an authentication method"));
     }

@@ -57,8 +57,8 @@ impl Packet<'_> {
     }
 }
 
-/// Decodes one packet of either direction; the session decides which a server may get. Before the CONNECT `version` is `None`,
-/// and any other packet is a protocol error.
+/// Decodes one packet of either direction; the session decides which a server may get. Before the
+/// CONNECT `version` is `None`, and any other packet is a protocol error.
 #[inline]
 pub fn decode<'a>(first: u8, body: &'a [u8], version: Option<Version>) -> Result<Packet<'a>, DecodeError> {
     match version {
@@ -140,7 +140,8 @@ const FLAGS_3_1: Flags = {
     flags
 };
 
-/// Fails for a packet type or flags that no version has: 3.1 allows everything that the others allow.
+/// Fails for a packet type or flags that no version has: 3.1 allows everything that the others
+/// allow.
 #[inline]
 pub(crate) const fn check_first_byte(first: u8) -> Result<(), DecodeError> {
     check(first, &FLAGS_3_1)

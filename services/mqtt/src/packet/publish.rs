@@ -13,7 +13,8 @@ pub struct Publish<'a> {
     /// Perhaps a retransmission.
     pub dup: bool,
     pub qos: QoS,
-    /// Inbound: store the message as the topic's retained message. Outbound: the message was a retained one.
+    /// Inbound: store the message as the topic's retained message. Outbound: the message was a
+    /// retained one.
     pub retain: bool,
     /// Empty only with a topic alias (5.0).
     pub topic: &'a str,

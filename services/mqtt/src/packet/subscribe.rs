@@ -17,8 +17,8 @@ pub struct Subscribe<'a> {
     pub filters: SubscribeFilters<'a>,
 }
 
-/// The valid filters and options of a SUBSCRIBE. In 3.x a filter may begin with `$share/` without being a shared subscription,
-/// such as `$share/g`; [`crate::topic::Filter::parse`] decides.
+/// The valid filters and options of a SUBSCRIBE. In 3.x a filter may begin with `$share/` without
+/// being a shared subscription, such as `$share/g`; [`crate::topic::Filter::parse`] decides.
 #[derive(Clone, Debug, Eq)]
 pub struct SubscribeFilters<'a>(pub(crate) &'a [u8], pub(crate) Version);
 

@@ -1,4 +1,5 @@
-//! Properties of MQTT 5.0 (section 2.2.2): checked once when a packet is decoded, kept as bytes, and decoded by [`PropertyIter`].
+//! Properties of MQTT 5.0 (section 2.2.2): checked once when a packet is decoded, kept as bytes,
+//! and decoded by [`PropertyIter`].
 
 mod validate;
 
@@ -9,7 +10,8 @@ use crate::{
 
 pub(crate) use validate::{Allowed, read_properties};
 
-/// Validated properties of one packet, in wire format without the length prefix. 3.x packets have none.
+/// Validated properties of one packet, in wire format without the length prefix. 3.x packets have
+/// none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Properties<'a>(pub(crate) &'a [u8]);
 
@@ -57,7 +59,8 @@ impl<'a> Properties<'a> {
         self.0
     }
 
-    /// Checks nothing: other bytes than those of [`Properties::as_bytes`] or [`Property::encode`] may end the iteration early.
+    /// Checks nothing: other bytes than those of [`Properties::as_bytes`] or [`Property::encode`]
+    /// may end the iteration early.
     #[inline]
     pub const fn from_validated(bytes: &'a [u8]) -> Self {
         Self(bytes)
@@ -173,8 +176,9 @@ impl<'a> Property<'a> {
         }
     }
 
-    /// Appends identifier and value. Above the wire's limits, debug builds panic. Release builds cut a string or binary value to
-    /// 65,535 bytes (a string between two characters, so it stays valid UTF-8) and lower a subscription identifier to 268,435,455.
+    /// Appends identifier and value. Above the wire's limits, debug builds panic. Release builds
+    /// cut a string or binary value to 65,535 bytes (a string between two characters, so it stays
+    /// valid UTF-8) and lower a subscription identifier to 268,435,455.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(self.id());
         match *self {

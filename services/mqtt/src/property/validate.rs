@@ -85,7 +85,8 @@ fn validate(bytes: &[u8], allowed: &Allowed) -> Result<IdSet, DecodeError> {
     let mut seen = IdSet::NONE;
     let mut r = Reader::new(bytes);
     while let Some(&id) = r.rest().first() {
-        // Section 2.2.2.2 makes a property of another packet malformed, and each packet's section a repeat an error.
+        // Section 2.2.2.2 makes a property of another packet malformed, and each packet's section a
+        // repeat an error.
         if !allowed.once.has(id) {
             return Err(DecodeError::Malformed("a property that this packet cannot have"));
         }

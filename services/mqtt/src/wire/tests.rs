@@ -52,7 +52,8 @@ fn strings_are_well_formed_utf8_without_nul() {
         // U+D800 and U+DFFF, which are surrogates.
         (b"\0\x03\xED\xA0\x80", false),
         (b"\0\x03\xED\xBF\xBF", false),
-        // `/` in two bytes, a lone continuation, a character cut short, a byte that UTF-8 never has.
+        // `/` in two bytes, a lone continuation, a character cut short, a byte that UTF-8 never
+        // has.
         (b"\0\x02\xC0\xAF", false),
         (b"\0\x01\x80", false),
         (b"\0\x02\xE2\x82", false),

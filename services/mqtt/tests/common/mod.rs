@@ -1,5 +1,5 @@
-//! Strategies for every packet of every version. They leak what a packet borrows, so that packets are `'static`: a
-//! test run makes some megabytes of them.
+//! Strategies for every packet of every version. They leak what a packet borrows, so that packets
+//! are `'static`: a test run makes some megabytes of them.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use millrace_mqtt::{

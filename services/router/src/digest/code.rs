@@ -1,15 +1,17 @@
-//! Filters and topics as numbers. Pods of different builds must compute the same numbers, so the hash is XXH3, whose
-//! values are fixed, without a seed. A tenant that constructs collisions only gets needless messages of its own.
+//! Filters and topics as numbers. Pods of different builds must compute the same numbers, so the
+//! hash is XXH3, whose values are fixed, without a seed. A tenant that constructs collisions only
+//! gets needless messages of its own.
 
 use millrace_mqtt::topic::Filter;
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Levels of a filter that the code distinguishes. A longer filter with wildcards counts as one that ends with `#` after them.
+/// Levels of a filter that the code distinguishes. A longer filter with wildcards counts as one
+/// that ends with `#` after them.
 const LEVELS_MAX: u32 = 32;
 
-/// The mask of `+` (32 bits), the number of levels (6), and the flags below; never 0. All filters without wildcards share one
-/// shape.
+/// The mask of `+` (32 bits), the number of levels (6), and the flags below; never 0. All filters
+/// without wildcards share one shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape(u64);
 

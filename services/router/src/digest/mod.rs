@@ -1,9 +1,10 @@
 //! Digests: summaries of a pod's filters for publishing pods, in about two bytes a filter.
 //!
-//! A filter is a *shape* (number of levels, positions of `+`, whether it ends with `#`) and a hash of its other levels. All
-//! filters without wildcards share one shape. One Bloom filter holds the hashes, so a topic costs one lookup per shape. A
-//! positive answer is wrong about once in three hundred per shape; a negative answer is always right. With too many shapes or
-//! filters there is no digest, and everything may match.
+//! A filter is a *shape* (number of levels, positions of `+`, whether it ends with `#`) and a hash
+//! of its other levels. All filters without wildcards share one shape. One Bloom filter holds the
+//! hashes, so a topic costs one lookup per shape. A positive answer is wrong about once in three
+//! hundred per shape; a negative answer is always right. With too many shapes or filters there is
+//! no digest, and everything may match.
 
 mod code;
 
@@ -20,13 +21,16 @@ use crate::set::Set;
 pub const SHAPES_MAX: usize = 32;
 /// Bits per filter of a new digest; a third of them is room for new filters.
 const BITS: usize = 16;
-/// Bits per filter below which a digest must be rebuilt: one topic in 270 then matches falsely, for each shape.
+/// Bits per filter below which a digest must be rebuilt: one topic in 270 then matches falsely, for
+/// each shape.
 const BITS_LEAST: usize = 12;
-/// 4 MiB of bits, enough for 2.8 million filters of one broker, as many as a full pod's clients have.
+/// 4 MiB of bits, enough for 2.8 million filters of one broker, as many as a full pod's clients
+/// have.
 const BITS_MAX: usize = 32 << 20;
 /// Filters of the largest digest: with more, one topic in four matches falsely.
 const FILTERS_MAX: usize = BITS_MAX / 4;
-/// Bits set per filter: the optimum for 8 to 10 bits per filter, and hardly worse than more at 12 to 16.
+/// Bits set per filter: the optimum for 8 to 10 bits per filter, and hardly worse than more at 12
+/// to 16.
 const PROBES: u64 = 6;
 const WORDS_MIN: usize = 8;
 
@@ -53,7 +57,8 @@ impl Digest {
         }
     }
 
-    /// Returns false when the digest already matched the filter. Only one thread at a time may insert.
+    /// Returns false when the digest already matched the filter. Only one thread at a time may
+    /// insert.
     ///
     /// # Errors
     /// There is one shape or one filter too many. The earlier filters remain.
@@ -144,7 +149,8 @@ impl Digest {
         self.positions(hash).all(|(word, bit)| self.bits[word].load(Ordering::Relaxed) & bit != 0)
     }
 
-    /// The bits of a hash, derived from its two halves, which is as good as independent hashes (Kirsch and Mitzenmacher).
+    /// The bits of a hash, derived from its two halves, which is as good as independent hashes
+    /// (Kirsch and Mitzenmacher).
     fn positions(&self, hash: u64) -> impl Iterator<Item = (usize, u64)> {
         let bits = self.bits.len() as u64 * 64;
         let (start, step) = (hash >> 32, hash | 1);
@@ -157,7 +163,8 @@ impl Digest {
 }
 
 impl Snapshot {
-    /// The digest of all plain filters and of the shared ones for which `counts` is true, with room for `spare` more.
+    /// The digest of all plain filters and of the shared ones for which `counts` is true, with room
+    /// for `spare` more.
     pub fn digest(&self, counts: impl Fn(&ShareGroup) -> bool, spare: usize) -> Result<Digest, TooMany> {
         let mut filters = 0;
         self.walk(

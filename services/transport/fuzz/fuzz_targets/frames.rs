@@ -1,4 +1,5 @@
-//! No bytes panic the decoder of WebSocket frames, and a stream means the same in one read and in many.
+//! No bytes panic the decoder of WebSocket frames, and a stream means the same in one read and in
+//! many.
 #![no_main]
 
 use std::ops::ControlFlow;

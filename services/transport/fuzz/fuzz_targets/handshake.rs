@@ -13,7 +13,8 @@ fuzz_target!(|data: &[u8]| {
         Ok(Some(upgrade)) => {
             assert!(upgrade.head_len <= data.len() && upgrade.head_len <= HEAD_BYTES_MAX);
             assert!(upgrade.response.starts_with(b"HTTP/1.1 101 "));
-            // No byte of the client stands in the answer but those of its protocol, which are among two.
+            // No byte of the client stands in the answer but those of its protocol, which are among
+            // two.
             let lines = upgrade.response.iter().filter(|byte| **byte == b'\n').count();
             assert_eq!(lines, 6);
         }

@@ -15,7 +15,8 @@ use rustls::{DEFAULT_VERSIONS, Error, RootCertStore};
 use super::resolver::Resolver;
 use super::verifier::Verifier;
 
-/// Protocols that a client can request (ALPN): MQTT by its registered name and by that of AWS devices, and WebSocket.
+/// Protocols that a client can request (ALPN): MQTT by its registered name and by that of AWS
+/// devices, and WebSocket.
 const PROTOCOLS: [&[u8]; 3] = [b"mqtt", b"x-amzn-mqtt-ca", b"http/1.1"];
 /// A device has one connection, so it needs one ticket; each resumption issues a new one.
 const TICKETS: usize = 1;
@@ -52,8 +53,8 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// Reads the files. Tickets of `before` stay valid while the client authorities are the same. After an error the caller can
-    /// keep the old configuration.
+    /// Reads the files. Tickets of `before` stay valid while the client authorities are the same.
+    /// After an error the caller can keep the old configuration.
     pub fn load(files: &Files, before: Option<&Self>) -> Result<Self, LoadError> {
         let provider = Arc::new(default_provider());
         let refused = |error| LoadError::Refused {

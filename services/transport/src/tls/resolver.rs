@@ -7,8 +7,8 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 thread_local! {
-    /// The server name in the ClientHello that this thread processed last. The unbuffered API of rustls passes it only to the
-    /// certificate resolver.
+    /// The server name in the ClientHello that this thread processed last. The unbuffered API of
+    /// rustls passes it only to the certificate resolver.
     static ASKED: RefCell<Option<Box<str>>> = const { RefCell::new(None) };
 }
 

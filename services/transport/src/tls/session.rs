@@ -1,5 +1,5 @@
-//! One TLS connection over a socket that does not block. Reads and writes behave as those of the socket: `WouldBlock` while no
-//! progress is possible, a short read when the socket has no more.
+//! One TLS connection over a socket that does not block. Reads and writes behave as those of the
+//! socket: `WouldBlock` while no progress is possible, a short read when the socket has no more.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice, Read, Write};
@@ -16,7 +16,8 @@ use super::resolver::take_asked;
 
 /// Ciphertext read at once, beside the rest of an incomplete record, bytes.
 const READ_BYTES: usize = 64 * 1024;
-/// Longest input that rustls may need before it makes progress, bytes: a message of the handshake and its records.
+/// Longest input that rustls may need before it makes progress, bytes: a message of the handshake
+/// and its records.
 const INCOMPLETE_MAX: usize = 80 * 1024;
 /// Plaintext that is encrypted at once, bytes: four records.
 const WRITE_BYTES: usize = 64 * 1024;

@@ -9,8 +9,9 @@ use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, 
 /// Bytes of the longest certificate chain, which the session holds while the client is connected.
 const CHAIN_BYTES_MAX: usize = 16 * 1024;
 
-/// Verifies that a client has the key of its certificate, and accepts clients without one. The edge checks the issuer, with the
-/// authorities of the client's broker. With `authorities` a certificate of one of them is required.
+/// Verifies that a client has the key of its certificate, and accepts clients without one. The edge
+/// checks the issuer, with the authorities of the client's broker. With `authorities` a certificate
+/// of one of them is required.
 #[derive(Debug)]
 pub(super) struct Verifier {
     pub(super) provider: Arc<CryptoProvider>,

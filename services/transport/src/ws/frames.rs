@@ -1,13 +1,15 @@
 //! WebSocket frames (RFC 6455 section 5) on the server's side.
 //!
-//! The decoder works in the read buffer: it unmasks in place and closes the gaps of frame headers, so that MQTT gets one run of
-//! bytes and nothing is allocated. Lengths need not have their shortest form, because every form is unambiguous.
+//! The decoder works in the read buffer: it unmasks in place and closes the gaps of frame headers,
+//! so that MQTT gets one run of bytes and nothing is allocated. Lengths need not have their
+//! shortest form, because every form is unambiguous.
 
 use std::ops::{ControlFlow, Range};
 
 pub const CONTROL_BYTES_MAX: usize = 125;
 
-/// `code` of [`ControlFrame::Close`] and [`close`] when the frame has none (RFC 6455 section 7.4.1).
+/// `code` of [`ControlFrame::Close`] and [`close`] when the frame has none (RFC 6455 section
+/// 7.4.1).
 pub const CLOSE_WITHOUT_CODE: u16 = 1005;
 
 /// The code of a close without complaint (RFC 6455 section 7.4.1).
@@ -56,7 +58,8 @@ pub enum ControlFrame<'a> {
     /// The caller answers with [`pong`] and the same payload.
     Ping(&'a [u8]),
     Pong,
-    /// The caller handles the data before the frame, then answers with [`close`] and the same code. Later bytes are ignored.
+    /// The caller handles the data before the frame, then answers with [`close`] and the same code.
+    /// Later bytes are ignored.
     Close(u16),
 }
 
@@ -64,8 +67,9 @@ pub enum ControlFrame<'a> {
 pub struct Decoded {
     /// `buf[..data]` are bytes of MQTT.
     pub data: usize,
-    /// Bytes of an incomplete frame header or control frame, at most 138, or all bytes behind the control frame at which the
-    /// caller broke off. They follow the data without a gap and end the buffer; the caller puts them before the next read.
+    /// Bytes of an incomplete frame header or control frame, at most 138, or all bytes behind the
+    /// control frame at which the caller broke off. They follow the data without a gap and end the
+    /// buffer; the caller puts them before the next read.
     pub rest: Range<usize>,
 }
 
@@ -80,14 +84,15 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Decodes `buf`, whose first bytes are the `rest` of the last call. Payload is returned before its frame is complete.
-    /// `control` may break off behind each control frame.
+    /// Decodes `buf`, whose first bytes are the `rest` of the last call. Payload is returned before
+    /// its frame is complete. `control` may break off behind each control frame.
     ///
-    /// `data_max` is the longest data frame, bytes. It does not limit MQTT packets: one may span frames, and a frame may hold
-    /// many.
+    /// `data_max` is the longest data frame, bytes. It does not limit MQTT packets: one may span
+    /// frames, and a frame may hold many.
     ///
     /// # Errors
-    /// The connection must end: send [`close`] with [`FrameError::close_code`]. Earlier bytes of the same buffer are lost.
+    /// The connection must end: send [`close`] with [`FrameError::close_code`]. Earlier bytes of
+    /// the same buffer are lost.
     pub fn decode(
         &mut self,
         buf: &mut [u8],
@@ -183,7 +188,8 @@ struct Head {
 }
 
 impl Head {
-    /// `None` when the header is incomplete. A header without mask is read completely, too, so that it can be refused.
+    /// `None` when the header is incomplete. A header without mask is read completely, too, so that
+    /// it can be refused.
     fn read(bytes: &[u8]) -> Option<Self> {
         let (&[first, second], after) = bytes.split_first_chunk()?;
         let (payload, after) = match second & 0x7F {

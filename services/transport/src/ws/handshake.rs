@@ -1,6 +1,7 @@
-//! The HTTP request that opens a WebSocket (RFC 6455 section 4.2), and the response. No extension is accepted, because
-//! per-message compression costs a window of memory per connection. `Origin` is checked, because a web page must not reach a
-//! broker in its visitor's network without permission.
+//! The HTTP request that opens a WebSocket (RFC 6455 section 4.2), and the response. No extension
+//! is accepted, because per-message compression costs a window of memory per connection. `Origin`
+//! is checked, because a web page must not reach a broker in its visitor's network without
+//! permission.
 
 use std::net::IpAddr;
 
@@ -17,7 +18,8 @@ const HEADERS_MAX: usize = 64;
 /// The suffix of the key in RFC 6455 section 1.3.
 const KEY_SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// Accepts keys whose last character has bits beyond the 16 bytes, as the example key of RFC 6455 section 1.3 does.
+/// Accepts keys whose last character has bits beyond the 16 bytes, as the example key of RFC 6455
+/// section 1.3 does.
 const KEY_BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
@@ -38,10 +40,12 @@ pub struct HandshakeRefusal {
     pub reason: &'static str,
 }
 
-/// Web pages that can open a WebSocket. Browsers name the page's origin; other clients need not name one.
+/// Web pages that can open a WebSocket. Browsers name the page's origin; other clients need not
+/// name one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Origins {
-    /// Pages of the WebSocket's own host, whatever their scheme and port. At a loopback address this host is `localhost`, or the address.
+    /// Pages of the WebSocket's own host, whatever their scheme and port. At a loopback address
+    /// this host is `localhost`, or the address.
     #[default]
     SameHost,
     /// These origins, such as `https://app.example`, and the same host.
@@ -52,7 +56,8 @@ pub enum Origins {
 impl Origins {
     fn allow(&self, origin: &[u8], host: &[u8], is_loopback: bool) -> bool {
         let is_same_host = || {
-            // The owner of any domain can give it the address 127.0.0.1 (DNS rebinding): a page of that domain would be of the same host.
+            // The owner of any domain can give it the address 127.0.0.1 (DNS rebinding): a page of
+            // that domain would be of the same host.
             if is_loopback && !is_loopback_name(without_port(host)) {
                 return false;
             }
@@ -83,8 +88,8 @@ fn without_port(authority: &[u8]) -> &[u8] {
     }
 }
 
-/// `Ok(None)` means that the request head is incomplete, never once `buf` has `head_bytes_max` bytes. `is_loopback`: the connection
-/// was accepted at a loopback address.
+/// `Ok(None)` means that the request head is incomplete, never once `buf` has `head_bytes_max`
+/// bytes. `is_loopback`: the connection was accepted at a loopback address.
 ///
 /// # Errors
 /// The request does not open an MQTT WebSocket; the error has the response.
@@ -161,7 +166,8 @@ fn accept(key: &[u8]) -> String {
     STANDARD.encode(hash.finalize())
 }
 
-/// The path of a request target, which may be an absolute URL (RFC 9112 section 3.2.2) with a query.
+/// The path of a request target, which may be an absolute URL (RFC 9112 section 3.2.2) with a
+/// query.
 fn path(target: &str) -> &str {
     let target = target.split('?').next().unwrap_or_default();
     match target.split_once("://") {

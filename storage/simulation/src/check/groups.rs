@@ -1,4 +1,5 @@
-//! No message of a shared subscription is lost. Claims themselves check that no message is with two pods.
+//! No message of a shared subscription is lost. Claims themselves check that no message is with two
+//! pods.
 
 use super::Violations;
 use crate::{history::PodHistory, plan::matches};

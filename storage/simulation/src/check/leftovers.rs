@@ -7,7 +7,8 @@ use millrace_storage::{KeyRange, RangeOptions, after};
 
 use crate::pod::Pod;
 
-/// Kinds of keys that a broker has for as long as it is there: the catalog, versions and changes of the filter index, usage.
+/// Kinds of keys that a broker has for as long as it is there: the catalog, versions and changes of
+/// the filter index, usage.
 const STAYS: [&str; 9] = ["k", "ki", "kn", "xv", "xl", "xn", "y", "yw", "yl"];
 
 pub(super) async fn check(checker: &Pod) -> LayerResult<()> {

@@ -1,5 +1,5 @@
-//! The check after all pods have ended: first the contents of the store, as one more pod sees them; then whether the
-//! whole history is consistent.
+//! The check after all pods have ended: first the contents of the store, as one more pod sees them;
+//! then whether the whole history is consistent.
 
 mod groups;
 mod leftovers;

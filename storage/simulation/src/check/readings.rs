@@ -1,8 +1,8 @@
-//! Reads are complete: they return every matching message since the subscription, except those that a limit trimmed and
-//! counted (P1, P2, P3), and nothing else (P8).
+//! Reads are complete: they return every matching message since the subscription, except those that
+//! a limit trimmed and counted (P1, P2, P3), and nothing else (P8).
 //!
-//! A session's life begins when it is made and ends when it expires or is removed. Each pod that owns it during that life has
-//! a tenure.
+//! A session's life begins when it is made and ends when it expires or is removed. Each pod that
+//! owns it during that life has a tenure.
 
 use std::{collections::BTreeMap, ops::Bound};
 
@@ -52,8 +52,8 @@ fn accepted(history: &PodHistory) -> BTreeMap<u64, Position> {
     accepted
 }
 
-/// A session need not have advanced over a reading: another pod repeats the readings of a pod that has lost the
-/// session.
+/// A session need not have advanced over a reading: another pod repeats the readings of a pod that
+/// has lost the session.
 fn counts(reading: &Reading, tenure: &Tenure, accepted: Option<&Position>) -> bool {
     tenure.pod == CHECKER || accepted.is_some_and(|cursor| reading.through <= *cursor)
 }

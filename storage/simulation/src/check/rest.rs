@@ -24,13 +24,14 @@ const PAGE: ReadLimit = ReadLimit { entries: 50, bytes: 1_000_000 };
 /// Later than everything that is due.
 const MUCH_LATER_MS: u64 = 1_000_000_000_000;
 
-/// Recovers all pods' sessions, reads every session to its end, and ends it; then nothing may be left. May be repeated
-/// after a failure.
+/// Recovers all pods' sessions, reads every session to its end, and ends it; then nothing may be
+/// left. May be repeated after a failure.
 pub(super) async fn look(checker: &Pod) -> LayerResult<()> {
     recover(checker).await?;
     let brokers = checker.brokers.clone();
     for broker in &brokers {
-        // The session that sees everything comes last, because taking a session can publish its will.
+        // The session that sees everything comes last, because taking a session can publish its
+        // will.
         for client in CLIENTS.into_iter().chain([KEEPER, AUDIT]) {
             let mut mine = checker.attach(*broker, client, STAYS).await?;
             while checker.read_page(&mut mine, PAGE).await? {}

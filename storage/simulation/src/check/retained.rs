@@ -1,4 +1,5 @@
-//! The retained message of a topic is the last one in commit order (P6), also as of a subscription's own commit.
+//! The retained message of a topic is the last one in commit order (P6), also as of a
+//! subscription's own commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -13,7 +13,8 @@ pub(crate) struct Sending {
     pub(crate) packet: u16,
     pub(crate) message: MessageId,
     pub(crate) stage: Stage,
-    /// The life of the session that it is sent in; another life of the session does not know the message.
+    /// The life of the session that it is sent in; another life of the session does not know the
+    /// message.
     pub(crate) life: u64,
 }
 

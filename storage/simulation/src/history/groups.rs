@@ -1,5 +1,5 @@
-//! Shared subscriptions: the pod that has each message. Two pods never have the same one, unless one of them was taken
-//! for dead. An acknowledged message is never given to another member.
+//! Shared subscriptions: the pod that has each message. Two pods never have the same one, unless
+//! one of them was taken for dead. An acknowledged message is never given to another member.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,8 @@ impl Groups {
 }
 
 impl PodHistory {
-    /// Others may now get the pod's messages: another pod recovers them, or the pod releases them itself.
+    /// Others may now get the pod's messages: another pod recovers them, or the pod releases them
+    /// itself.
     pub(crate) fn recovers(&mut self, pod: &str) {
         let event = self.next();
         self.groups.recovered.insert(pod.into(), event);

@@ -76,7 +76,8 @@ impl Messages {
     }
 }
 
-/// The stored body of a message: its number and derived bytes, either few or so many that they are stored apart.
+/// The stored body of a message: its number and derived bytes, either few or so many that they are
+/// stored apart.
 pub(crate) fn body(id: MessageId) -> Bytes {
     let filler = match id % 32 {
         7 if id % 5 == 2 => 100_000,

@@ -1,5 +1,5 @@
-//! Background work of a pod: it renews its lease, recovers the sessions of dead pods, fires wills, ends sessions, keeps
-//! streams short, and removes unreferenced rows.
+//! Background work of a pod: it renews its lease, recovers the sessions of dead pods, fires wills,
+//! ends sessions, keeps streams short, and removes unreferenced rows.
 
 use bytes::Bytes;
 use millrace_layers::{
@@ -95,7 +95,8 @@ impl Pod {
         Ok(late)
     }
 
-    /// Publishes a will in the transaction that took it. The planted fault uses another transaction.
+    /// Publishes a will in the transaction that took it. The planted fault uses another
+    /// transaction.
     async fn fire(&self, tx: &Transaction, will: &Bytes, place: &mut u16, late: &mut Vec<MessageId>) -> Done {
         *place += 1;
         if self.plant == Some(Plant::Wills) {

@@ -1,5 +1,5 @@
-//! A pod uses the store as an edge does, step after step, but without connections. It may die at any await, or stay
-//! silent for longer than its lease.
+//! A pod uses the store as an edge does, step after step, but without connections. It may die at
+//! any await, or stay silent for longer than its lease.
 
 mod duties;
 mod groups;
@@ -189,7 +189,8 @@ impl Pod {
     }
 }
 
-/// Successive pods of one instance: each dies after a while, and the next one has its name or another.
+/// Successive pods of one instance: each dies after a while, and the next one has its name or
+/// another.
 pub(crate) async fn lives(database: &Database, world: &World, history: &Shared, plan: RunPlan, place: &str) {
     let end_ms = world.now_ms() + plan.seconds * 1_000;
     let mut generation = 0;

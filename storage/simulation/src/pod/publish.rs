@@ -128,7 +128,8 @@ impl Pod {
             Retain::No => {}
         }
         let streams = self.look_up(tx, broker, &message.topic).await?;
-        // The stream of the session that sees everything has two partitions; others have one, and are read in any case.
+        // The stream of the session that sees everything has two partitions; others have one, and
+        // are read in any case.
         let partition =
             |stream: &StreamRef| u8::from(message.publisher % 2 == 1 && self.is_wide(broker, stream.stream));
         let streams: Vec<_> =

@@ -18,7 +18,8 @@ use crate::{
     version::StoreVersion,
 };
 
-/// The partial copy of a failed backup is in a folder whose name ends with `.partial`, and may be deleted.
+/// The partial copy of a failed backup is in a folder whose name ends with `.partial`, and may be
+/// deleted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreError {
@@ -37,8 +38,8 @@ pub enum RestoreError {
 }
 
 impl Embedded {
-    /// Copies all keys of one version into a new, compact data folder while this one stays in use. Checks every block that it
-    /// reads.
+    /// Copies all keys of one version into a new, compact data folder while this one stays in use.
+    /// Checks every block that it reads.
     ///
     /// # Errors
     /// The folder `to` exists or cannot be written, or a key cannot be read.
@@ -60,8 +61,8 @@ impl Embedded {
         sync_folder(parent.unwrap_or(Path::new("."))).map_err(moved)
     }
 
-    /// Makes a data folder without keys, whose commits come after `version`, as the target of a copy of a store of that version.
-    /// A folder that has commits stays as it is.
+    /// Makes a data folder without keys, whose commits come after `version`, as the target of a
+    /// copy of a store of that version. A folder that has commits stays as it is.
     ///
     /// # Errors
     /// The folder is in use, not a data folder, or cannot be written.

@@ -1,8 +1,8 @@
 //! Holds fjall's store, which can be closed and opened again while others read it.
 //!
-//! fjall accepts no write after a failed write or sync, because the kernel may have dropped the data. After a failure the
-//! journals are written again, and the store is opened again, which reads them back. Before the first commit is accepted, all
-//! memory is written into new tables.
+//! fjall accepts no write after a failed write or sync, because the kernel may have dropped the
+//! data. After a failure the journals are written again, and the store is opened again, which reads
+//! them back. Before the first commit is accepted, all memory is written into new tables.
 
 use std::sync::{
     Arc, PoisonError, RwLock, RwLockReadGuard,

@@ -8,7 +8,8 @@ use std::{
 
 use crate::error::OpenError;
 
-/// Format 1 has tables of fjall 3 in `tables`, one keyspace `keys`, and the version at `\xff/version`.
+/// Format 1 has tables of fjall 3 in `tables`, one keyspace `keys`, and the version at
+/// `\xff/version`.
 const FORMAT: u32 = 1;
 
 const FORMAT_PREFIX: &str = "millrace-store ";
@@ -23,8 +24,8 @@ pub(super) struct Folder {
 }
 
 impl Drop for Folder {
-    /// Unlocks the file explicitly: closing it is not enough while a child process that is just starting has a copy
-    /// of it.
+    /// Unlocks the file explicitly: closing it is not enough while a child process that is just
+    /// starting has a copy of it.
     fn drop(&mut self) {
         if let Err(error) = self.lock.unlock() {
             // Closing the file, which follows, unlocks it as well.
@@ -35,7 +36,8 @@ impl Drop for Folder {
 
 impl Folder {
     pub(super) fn open(path: &Path) -> Result<Self, OpenError> {
-        // The format file is written after all parents are synced, so a missing one may mean an unfinished start.
+        // The format file is written after all parents are synced, so a missing one may mean an
+        // unfinished start.
         if !path.join(FORMAT_FILE).exists() {
             create(path, &mut sync_folder).map_err(|error| refused(path, error))?;
         }
@@ -75,9 +77,9 @@ impl Folder {
     }
 }
 
-/// A folder survives a loss of power once its parent is synced, so `create` calls `sync` for the parent of each new
-/// folder. A start that was killed may have left the deepest existing folder without that sync, so `create` syncs its
-/// parent as well.
+/// A folder survives a loss of power once its parent is synced, so `create` calls `sync` for the
+/// parent of each new folder. A start that was killed may have left the deepest existing folder
+/// without that sync, so `create` syncs its parent as well.
 fn create(path: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
     let above = match path.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
@@ -97,15 +99,16 @@ fn create(path: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Res
     }
 }
 
-/// No earlier start can have made such a folder: the server may not open its parent, or the parent's file system is read-only or
-/// cannot sync folders.
+/// No earlier start can have made such a folder: the server may not open its parent, or the
+/// parent's file system is read-only or cannot sync folders.
 fn is_of_others(error: &io::Error) -> bool {
     use ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
     matches!(error.kind(), InvalidInput | PermissionDenied | ReadOnlyFilesystem | Unsupported)
 }
 
-/// Deepest folders first. fjall removes folders in the background, so a folder may be gone when its turn comes. fjall
-/// could not have opened its tables if a folder that denies access were one of them.
+/// Deepest folders first. fjall removes folders in the background, so a folder may be gone when its
+/// turn comes. fjall could not have opened its tables if a folder that denies access were one of
+/// them.
 fn sync_below(path: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
     for entry in fs::read_dir(path)? {
         let synced = entry.and_then(|entry| {

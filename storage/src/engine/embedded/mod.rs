@@ -1,12 +1,13 @@
 //! The engine of one machine: a data folder.
 //!
-//! Group commit: one thread takes the queued transactions, checks them, writes one batch into fjall's journal and syncs it with
-//! one fdatasync. Only then does it make the batch visible and acknowledge it. The journal and every table carry checksums
-//! (xxh3); `check` verifies the files before fjall opens them, because fjall repairs by truncating. Damage inside a table is
-//! reported when it is read.
+//! Group commit: one thread takes the queued transactions, checks them, writes one batch into
+//! fjall's journal and syncs it with one fdatasync. Only then does it make the batch visible and
+//! acknowledge it. The journal and every table carry checksums (xxh3); `check` verifies the files
+//! before fjall opens them, because fjall repairs by truncating. Damage inside a table is reported
+//! when it is read.
 //!
-//! Known limits: a cleared range costs the commit thread a read and a tombstone for each present key. A merge that reads a
-//! damaged block fails each time, and so do writes for a moment.
+//! Known limits: a cleared range costs the commit thread a read and a tombstone for each present
+//! key. A merge that reads a damaged block fails each time, and so do writes for a moment.
 
 mod backup;
 mod cell;
@@ -49,7 +50,8 @@ impl Embedded {
     /// Opens a data folder, or makes one in an empty or missing folder.
     ///
     /// # Errors
-    /// The folder is in use, of a newer format, damaged, not a data folder, or cannot be read and written.
+    /// The folder is in use, of a newer format, damaged, not a data folder, or cannot be read and
+    /// written.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, OpenError> {
         let folder = Folder::open(path.as_ref())?;
         let io = |source| OpenError::Io { path: path.as_ref().into(), source };

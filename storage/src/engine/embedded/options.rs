@@ -5,13 +5,13 @@ use std::{fmt, io, path::Path, sync::Arc};
 pub struct Options {
     /// Memory for blocks that were read from tables; default 64 MiB.
     pub cache_bytes: u64,
-    /// Writes in memory before they become a table; up to five times as much when writes outrun the making of tables.
-    /// A folder keeps the value that it was made with. Default 64 MiB.
+    /// Writes in memory before they become a table; up to five times as much when writes outrun the
+    /// making of tables. A folder keeps the value that it was made with. Default 64 MiB.
     pub memtable_bytes: u64,
     /// Free disk space below which only transactions that make room are accepted
-    /// ([`crate::TransactionOption::Cleanup`]); below a quarter of it, none. A merge writes new tables before it
-    /// deletes the old ones: sixteen times `memtable_bytes` at worst. A merge without that space fails, loses nothing,
-    /// and is retried. Default 256 MiB.
+    /// ([`crate::TransactionOption::Cleanup`]); below a quarter of it, none. A merge writes new
+    /// tables before it deletes the old ones: sixteen times `memtable_bytes` at worst. A merge
+    /// without that space fails, loses nothing, and is retried. Default 256 MiB.
     pub disk_reserve_bytes: u64,
     /// Threads that make and merge tables; default 2.
     pub background_threads: usize,

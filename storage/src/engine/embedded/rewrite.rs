@@ -1,8 +1,9 @@
-//! Writes the journals once more after a failed write or sync, and at each start, because the process before may have ended in
-//! between.
+//! Writes the journals once more after a failed write or sync, and at each start, because the
+//! process before may have ended in between.
 //!
-//! Linux marks a page as clean although writing it failed: it can be read, and the next sync succeeds without it. After
-//! a loss of power a commit behind that hole would make the journal damaged in its middle.
+//! Linux marks a page as clean although writing it failed: it can be read, and the next sync
+//! succeeds without it. After a loss of power a commit behind that hole would make the journal
+//! damaged in its middle.
 
 use std::{
     fs::{self, File},

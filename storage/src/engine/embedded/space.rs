@@ -1,8 +1,9 @@
 //! Disk space: decides which writes are accepted, and makes room.
 //!
-//! A deletion frees nothing by itself. It is one more small write, which must reach a table and be merged with the table that
-//! has the key; only then the old table is deleted. A full disk gets no new writes that would fill a table and start a merge.
-//! So while space is short, this module has memory written into tables again and again until fjall merges them.
+//! A deletion frees nothing by itself. It is one more small write, which must reach a table and be
+//! merged with the table that has the key; only then the old table is deleted. A full disk gets no
+//! new writes that would fill a table and start a merge. So while space is short, this module has
+//! memory written into tables again and again until fjall merges them.
 
 use std::{
     path::Path,
@@ -22,7 +23,8 @@ const CLEANUP_PART: u64 = 4;
 
 const MERGE_EVERY: Duration = Duration::from_secs(1);
 
-/// fjall merges [`UNMERGED`] tables together, and notices with two more that the old ones are unused.
+/// fjall merges [`UNMERGED`] tables together, and notices with two more that the old ones are
+/// unused.
 const TABLES: u8 = UNMERGED + 2;
 
 pub(super) enum Room {

@@ -30,20 +30,20 @@ use crate::{
 /// Sorts after all keys of users.
 pub(super) const VERSION_KEY: &[u8] = b"\xff/version";
 
-/// Unwritten memory tables at which commits wait. fjall makes writers sleep at four, where the commit thread could
-/// not notice a failure.
+/// Unwritten memory tables at which commits wait. fjall makes writers sleep at four, where the
+/// commit thread could not notice a failure.
 const SEALED_MAX: usize = 2;
 
-/// New tables that are merged together. Twice fjall's default, because entries that are soon trimmed from a stream need not be
-/// merged at all: 4.2 instead of 5.4 microseconds for each of 3 million appends to 1000 streams. More would make reads merge
-/// more tables.
+/// New tables that are merged together. Twice fjall's default, because entries that are soon
+/// trimmed from a stream need not be merged at all: 4.2 instead of 5.4 microseconds for each of 3
+/// million appends to 1000 streams. More would make reads merge more tables.
 pub(super) const UNMERGED: u8 = 8;
 
 /// Unmerged new tables at which commits wait. fjall makes writers sleep at 30.
 const UNMERGED_MAX: usize = 24;
 
-/// Full memory tables' worth of writes in the open one at which the commit thread seals it. fjall's threads do it earlier, unless all of
-/// them make or merge tables on a slow disk.
+/// Full memory tables' worth of writes in the open one at which the commit thread seals it. fjall's
+/// threads do it earlier, unless all of them make or merge tables on a slow disk.
 const OPEN_MAX: u64 = 2;
 
 pub(super) struct Store {
@@ -108,7 +108,8 @@ impl Store {
         self.versions.open_view(&self.database)
     }
 
-    /// Frees memory and tables that no view reads. True when some can be freed later, without another write.
+    /// Frees memory and tables that no view reads. True when some can be freed later, without
+    /// another write.
     pub(super) fn free(&self) -> bool {
         self.versions.free(&self.keys) || self.is_working()
     }
@@ -169,8 +170,8 @@ impl Store {
         self.keys.sealed_memtable_count() > SEALED_MAX || self.keys.l0_table_count() > UNMERGED_MAX
     }
 
-    /// The open memtable must be sealed with [`Store::start_flush`]. fjall does it only after a write, and not after reading the journal
-    /// of a process before, so nobody else may do it.
+    /// The open memtable must be sealed with [`Store::start_flush`]. fjall does it only after a
+    /// write, and not after reading the journal of a process before, so nobody else may do it.
     pub(super) fn is_open_full(&self) -> bool {
         self.keys.tree.active_memtable().size() > self.memtable_bytes.saturating_mul(OPEN_MAX)
     }

@@ -1,9 +1,10 @@
 //! Frees versions of the store that no view reads.
 //!
-//! fjall adds a version with each flush and each compaction. A version keeps its memtables in memory and its tables on disk.
-//! fjall removes the oldest versions, up to the one that the oldest snapshot reads, and does so only at the next flush or
-//! compaction. So a flushed memtable stays in memory until the next one is full, and a long transaction keeps every memtable that
-//! is flushed meanwhile.
+//! fjall adds a version with each flush and each compaction. A version keeps its memtables in
+//! memory and its tables on disk. fjall removes the oldest versions, up to the one that the oldest
+//! snapshot reads, and does so only at the next flush or compaction. So a flushed memtable stays in
+//! memory until the next one is full, and a long transaction keeps every memtable that is flushed
+//! meanwhile.
 
 use std::{
     any::Any,
@@ -23,11 +24,11 @@ struct State {
     /// Number of open views by their sequence numbers.
     views: BTreeMap<SeqNo, usize>,
     active: Option<(u64, Memtable)>,
-    /// Memtables that are not written any more. The reference keeps fjall from freeing their entries under the lock that each
-    /// commit takes; a thread of its own frees them.
+    /// Memtables that are not written any more. The reference keeps fjall from freeing their
+    /// entries under the lock that each commit takes; a thread of its own frees them.
     sealed: Vec<Memtable>,
-    /// A version could not be removed. From then on only versions before the oldest view are removed, which keeps the history in
-    /// order.
+    /// A version could not be removed. From then on only versions before the oldest view are
+    /// removed, which keeps the history in order.
     has_failed: bool,
 }
 
@@ -62,7 +63,8 @@ impl Drop for OpenView {
 
 impl Versions {
     pub(super) fn open_view(self: &Arc<Self>, database: &Database) -> OpenView {
-        // Under the lock, or `free` could remove the version of a snapshot that is not in `views` yet.
+        // Under the lock, or `free` could remove the version of a snapshot that is not in `views`
+        // yet.
         let mut state = self.lock();
         let snapshot = database.snapshot();
         *state.views.entry(snapshot.seqno()).or_default() += 1;
@@ -111,7 +113,8 @@ impl State {
         for (sequence, version) in sequences.iter().zip(&wanted) {
             if let Err(error) = versions.maintenance(keys.path(), *sequence) {
                 tracing::warn!(%error, "the file of an old version of the store could not be removed, and takes disk space until a restart");
-                // Readers look from the end. There they find all versions in order, whatever was removed before the error.
+                // Readers look from the end. There they find all versions in order, whatever was
+                // removed before the error.
                 if !self.has_failed {
                     wanted.into_iter().for_each(|version| versions.append_version(version));
                 }

@@ -1,8 +1,9 @@
 //! The last acknowledged version, stored beside the tables and journals.
 //!
-//! fjall assumes that a journal ends at the first invalid record, as a crash leaves it, so damage there would silently drop
-//! everything after it. The commit thread therefore notes the version here after each group, without a sync: the note survives
-//! the process, and after a loss of power it may be older than the durable version, never newer.
+//! fjall assumes that a journal ends at the first invalid record, as a crash leaves it, so damage
+//! there would silently drop everything after it. The commit thread therefore notes the version
+//! here after each group, without a sync: the note survives the process, and after a loss of power
+//! it may be older than the durable version, never newer.
 
 use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 

@@ -57,7 +57,8 @@ pub(super) fn of_call(error: FdbError) -> StoreError {
     }
 }
 
-/// Maps the error of a commit, and of its versionstamp: no error may deny a commit that FoundationDB made.
+/// Maps the error of a commit, and of its versionstamp: no error may deny a commit that
+/// FoundationDB made.
 pub(super) fn of_commit(error: FdbError) -> StoreError {
     match error.code() {
         CANCELLED | TIMED_OUT | OPERATION_CANCELLED => StoreError::CommitUnknown,

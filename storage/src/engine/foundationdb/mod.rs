@@ -1,23 +1,26 @@
 //! The engine of a region: a FoundationDB cluster, in which a store has the keys below a prefix.
 //!
-//! FoundationDB has the interface's semantics; this module only maps keys, errors and futures. The client library's
-//! network thread wakes the futures, so they run under any executor, and very many at once on one thread.
+//! FoundationDB has the interface's semantics; this module only maps keys, errors and futures. The
+//! client library's network thread wakes the futures, so they run under any executor, and very many
+//! at once on one thread.
 //!
-//! - **Commits are not timed out.** FoundationDB reports "unknown" only when the attempt cannot commit any more,
-//!   while an attempt that a timeout gave up may still commit later, behind its second attempt. So reads have a
-//!   timeout, and a commit waits for its answer, however long the cluster is unreachable.
-//! - **Automatic idempotency is not used.** The transaction option that looks up whether an unknown commit happened
-//!   is, in 7.4, "experimental and not recommended for use in production"; [`crate::Attempt::maybe_committed`] serves
-//!   instead.
-//! - **A range read requests one row more than its page, and reads on.** FoundationDB ends an answer where one server
-//!   does (80 kB, the end of a shard), and reports that there may be more whenever a limit was reached; the interface
-//!   reports whether there is more.
-//! - **Versionstamped keys are handed over at the commit.** Until its read version is known, FoundationDB takes such
-//!   a key for the one with stamp 0: clearing older keys would remove it, too, and older keys could not be read.
+//! - **Commits are not timed out.** FoundationDB reports "unknown" only when the attempt cannot
+//!   commit any more, while an attempt that a timeout gave up may still commit later, behind its
+//!   second attempt. So reads have a timeout, and a commit waits for its answer, however long the
+//!   cluster is unreachable.
+//! - **Automatic idempotency is not used.** The transaction option that looks up whether an unknown
+//!   commit happened is, in 7.4, "experimental and not recommended for use in production";
+//!   [`crate::Attempt::maybe_committed`] serves instead.
+//! - **A range read requests one row more than its page, and reads on.** FoundationDB ends an
+//!   answer where one server does (80 kB, the end of a shard), and reports that there may be more
+//!   whenever a limit was reached; the interface reports whether there is more.
+//! - **Versionstamped keys are handed over at the commit.** Until its read version is known,
+//!   FoundationDB takes such a key for the one with stamp 0: clearing older keys would remove it,
+//!   too, and older keys could not be read.
 //!
-//! Known limits: a process has one set of network settings (TLS, trace) for all clusters. With several client
-//! libraries loaded (for upgrades without a restart), a commit during the change of version is unknown and may still
-//! be under way.
+//! Known limits: a process has one set of network settings (TLS, trace) for all clusters. With
+//! several client libraries loaded (for upgrades without a restart), a commit during the change of
+//! version is unknown and may still be under way.
 
 mod counters;
 mod error;
@@ -50,8 +53,8 @@ use counters::Counters;
 use space::Space;
 use transaction::FdbTransaction;
 
-/// A store in a FoundationDB cluster. The connection closes when this and all its [`Database`]s and transactions are
-/// dropped.
+/// A store in a FoundationDB cluster. The connection closes when this and all its [`Database`]s and
+/// transactions are dropped.
 #[derive(Clone)]
 pub struct FoundationDb(Arc<Shared>);
 
@@ -63,11 +66,12 @@ struct Shared {
 }
 
 impl FoundationDb {
-    /// Opens a store without contacting the cluster, see [`FoundationDb::prepare`]. While the cluster cannot be
-    /// reached, reads end with [`crate::StoreError::Unavailable`].
+    /// Opens a store without contacting the cluster, see [`FoundationDb::prepare`]. While the
+    /// cluster cannot be reached, reads end with [`crate::StoreError::Unavailable`].
     ///
     /// # Errors
-    /// The cluster file, the prefix or the client library is not usable, or other network settings are in use.
+    /// The cluster file, the prefix or the client library is not usable, or other network settings
+    /// are in use.
     pub fn open(options: &ClusterOptions) -> Result<Self, ConnectError> {
         let space = Space::new(&options.prefix)?;
         let path = options.cluster_file.as_deref().map(check_cluster_file).transpose()?;
@@ -81,8 +85,9 @@ impl FoundationDb {
         Ok(Self(Arc::new(Shared { database, space, counters: Counters::default(), host })))
     }
 
-    /// Opens a store over a database that FoundationDB's simulator has opened, and whose network it runs. Then nothing
-    /// here starts a thread or reads the machine's clock; time comes from `host`.
+    /// Opens a store over a database that FoundationDB's simulator has opened, and whose network it
+    /// runs. Then nothing here starts a thread or reads the machine's clock; time comes from
+    /// `host`.
     ///
     /// # Errors
     /// The prefix is invalid, or the client library refuses it.

@@ -14,8 +14,8 @@ use super::error::ConnectError;
 /// The first store that a process opens sets them for all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetworkOptions {
-    /// Certificates, for servers whose addresses in the cluster file end with `:tls`. The library's environment
-    /// variables, such as `FDB_TLS_CERTIFICATE_FILE`, replace a field that is `None`.
+    /// Certificates, for servers whose addresses in the cluster file end with `:tls`. The library's
+    /// environment variables, such as `FDB_TLS_CERTIFICATE_FILE`, replace a field that is `None`.
     pub tls: ClusterTls,
     /// A folder for the library's trace files; by default none are written.
     pub trace_folder: Option<PathBuf>,
@@ -30,7 +30,8 @@ pub struct ClusterTls {
     pub key_password: Option<String>,
     /// The authorities of servers, PEM.
     pub ca_file: Option<PathBuf>,
-    /// Conditions that a server's certificate must meet, such as `Check.Valid=1,S.CN=fdb.example.org`.
+    /// Conditions that a server's certificate must meet, such as
+    /// `Check.Valid=1,S.CN=fdb.example.org`.
     pub verify_peers: Option<String>,
 }
 
@@ -79,8 +80,8 @@ pub(super) fn start(options: &NetworkOptions) -> Result<(), ConnectError> {
     Ok(())
 }
 
-/// Stops FoundationDB's network thread at the end of `main`, which otherwise stops while the library is unloaded. Unfinished
-/// operations then never end, and no store can be opened any more.
+/// Stops FoundationDB's network thread at the end of `main`, which otherwise stops while the
+/// library is unloaded. Unfinished operations then never end, and no store can be opened any more.
 pub fn stop() {
     *RUNS_WITH.lock().unwrap_or_else(PoisonError::into_inner) = None;
     millrace_fdb_boot::stop();

@@ -21,8 +21,9 @@ use crate::{
 struct Scratch(FoundationDb);
 
 impl FoundationDb {
-    /// Opens an empty store with keys of its own for a test, so tests can share a cluster. The environment variable
-    /// `FDB_CLUSTER_FILE` must name the cluster, so that no test runs on a default cluster by accident.
+    /// Opens an empty store with keys of its own for a test, so tests can share a cluster. The
+    /// environment variable `FDB_CLUSTER_FILE` must name the cluster, so that no test runs on a
+    /// default cluster by accident.
     ///
     /// # Errors
     /// As [`FoundationDb::open`].

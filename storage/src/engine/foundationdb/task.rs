@@ -8,8 +8,8 @@ use std::{
     task::{Context, Wake, Waker},
 };
 
-/// Runs the first step of a future here, and each later step on the thread that woke it. That is the client library's network
-/// thread, so steps must be short.
+/// Runs the first step of a future here, and each later step on the thread that woke it. That is
+/// the client library's network thread, so steps must be short.
 pub(super) fn spawn(future: impl Future<Output = ()> + Send + 'static) {
     Arc::new(Task { wakes: AtomicUsize::new(0), future: Mutex::new(Some(Box::pin(future))) }).wake();
 }
@@ -81,7 +81,8 @@ mod tests {
 
     #[test]
     fn no_wake_of_another_thread_is_lost() {
-        /// Is done at the last of `left` wakes, each of a thread of its own that waits for the step to be under way.
+        /// Is done at the last of `left` wakes, each of a thread of its own that waits for the step
+        /// to be under way.
         fn step(left: usize, done: SyncSender<()>) {
             let mut left = left;
             spawn(std::future::poll_fn(move |context| {

@@ -90,7 +90,8 @@ impl FdbTransaction {
         error::of_call(failure)
     }
 
-    /// Requests as many rows as one server sends at once; also returns the writes before the request.
+    /// Requests as many rows as one server sends at once; also returns the writes before the
+    /// request.
     fn rows(&self, range: &KeyRange, options: RangeOptions) -> Result<(Rows, u64), StoreError> {
         let (begin, end) = self.shared.space.ends(range);
         let option = RangeOption {
@@ -135,8 +136,9 @@ impl FdbTransaction {
         }
     }
 
-    /// Adds the read conflict of a page; returns false if there were writes in the meantime. Keys that the transaction
-    /// wrote count as not read, so the conflict of keys read before the write would be lost.
+    /// Adds the read conflict of a page; returns false if there were writes in the meantime. Keys
+    /// that the transaction wrote count as not read, so the conflict of keys read before the write
+    /// would be lost.
     fn add_conflict(&self, answered: &KeyRange, writes: u64) -> bool {
         let mut state = self.lock();
         let (begin, end) = self.shared.space.ends(answered);
@@ -148,7 +150,8 @@ impl FdbTransaction {
     }
 }
 
-/// The additional row shows whether there is more. It is not part of the answer, so it must not conflict.
+/// The additional row shows whether there is more. It is not part of the answer, so it must not
+/// conflict.
 fn one_more(options: RangeOptions) -> RangeOptions {
     RangeOptions { limit: options.limit.saturating_add(1), ..options }.snapshot()
 }
@@ -276,8 +279,8 @@ impl EngineTransaction for FdbTransaction {
 }
 
 async fn commit(open: fdb::Transaction) -> Result<Committed, StoreError> {
-    // A transaction that has read nothing requests its version now, while nothing else is under way that could take too
-    // long.
+    // A transaction that has read nothing requests its version now, while nothing else is under way
+    // that could take too long.
     open.get_read_version().await.map_err(error::of_call)?;
     // From here on the commit waits without a timeout, see the module's docs.
     open.set_option(FdbOption::Timeout(0)).map_err(error::of_call)?;

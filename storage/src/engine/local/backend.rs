@@ -1,5 +1,5 @@
-//! The interface between the commit thread and the place where keys and values are: a data folder, or a map for
-//! tests.
+//! The interface between the commit thread and the place where keys and values are: a data folder,
+//! or a map for tests.
 
 use bytes::Bytes;
 
@@ -33,11 +33,12 @@ pub(crate) trait Backend: Send + Sync + 'static {
         Readiness::Ready
     }
 
-    /// Makes the writes, whose keys are distinct, durable together, then visible to new views. After an error nobody knows
-    /// whether they are durable, and the backend must recover.
+    /// Makes the writes, whose keys are distinct, durable together, then visible to new views.
+    /// After an error nobody knows whether they are durable, and the backend must recover.
     fn apply(&self, version: StoreVersion, writes: Vec<Write>) -> Result<(), StoreError>;
 
-    /// Frees data that only closed views have read. True when some of it can be freed later, without another write.
+    /// Frees data that only closed views have read. True when some of it can be freed later,
+    /// without another write.
     fn free(&self) -> bool {
         false
     }

@@ -1,5 +1,5 @@
-//! The commit thread: takes the queued transactions as one group, checks each, writes and syncs once, and reports to
-//! all. The next group gathers during the sync.
+//! The commit thread: takes the queued transactions as one group, checks each, writes and syncs
+//! once, and reports to all. The next group gathers during the sync.
 
 use std::{
     sync::Arc,
@@ -33,7 +33,8 @@ pub(super) struct Committer<B: Backend> {
     known: Known,
     version: StoreVersion,
     failure: Option<Failure>,
-    /// The backend refused a write, and is asked again even without new transactions because it may be making room.
+    /// The backend refused a write, and is asked again even without new transactions because it may
+    /// be making room.
     short: bool,
     /// The backend may have something to free.
     unfreed: bool,
@@ -96,7 +97,8 @@ impl<B: Backend> Committer<B> {
                         group.into_iter().partition(|request| request.cleanup);
                     self.shared.refuse(rest, &error);
                     if cleanups.is_empty() {
-                        // Merged tables are deleted once no snapshot uses them, and a snapshot in use keeps its tables.
+                        // Merged tables are deleted once no snapshot uses them, and a snapshot in
+                        // use keeps its tables.
                         self.publish();
                         self.shared.backend.free();
                         return;

@@ -1,7 +1,7 @@
 //! Ranges that were cleared and not written to since.
 //!
-//! A stream is trimmed by clearing a range from its beginning again and again. Without this record, each clear would read every
-//! earlier tombstone.
+//! A stream is trimmed by clearing a range from its beginning again and again. Without this record,
+//! each clear would read every earlier tombstone.
 
 use crate::{engine::range_set::RangeSet, key::KeyRange};
 

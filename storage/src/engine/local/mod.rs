@@ -1,5 +1,6 @@
-//! The common part of the engines of one machine: transactions that buffer their writes, conflict checks in memory, and
-//! a thread that commits queued transactions in groups. A [`Backend`] only stores keys and values.
+//! The common part of the engines of one machine: transactions that buffer their writes, conflict
+//! checks in memory, and a thread that commits queued transactions in groups. A [`Backend`] only
+//! stores keys and values.
 
 mod backend;
 mod buffer;
@@ -109,7 +110,8 @@ impl<B: Backend> Drop for LocalEngine<B> {
     fn drop(&mut self) {
         self.shared.queue.close();
         if let Some(thread) = self.thread.take() {
-            // A completion on the engine's own thread may hold the last handle; a thread cannot join itself.
+            // A completion on the engine's own thread may hold the last handle; a thread cannot
+            // join itself.
             if thread.thread().id() != thread::current().id() && thread.join().is_err() {
                 tracing::error!("the commit thread of the store ended in a panic");
             }

@@ -18,7 +18,8 @@ use crate::{
     version::{StoreVersion, Versionstamp},
 };
 
-/// The memory of the commit thread across groups: recent writes for conflict checks, cleared ranges and sums of counters.
+/// The memory of the commit thread across groups: recent writes for conflict checks, cleared ranges
+/// and sums of counters.
 pub(super) struct Known {
     pub(super) resolver: Resolver,
     pub(super) emptied: Emptied,
@@ -53,8 +54,8 @@ impl Known {
 pub(super) struct Overlay<'a, V> {
     view: &'a V,
     version: StoreVersion,
-    /// Keys with a stamp of this group. They are new and distinct, so they stay unsorted until a cleared range may
-    /// contain some of them.
+    /// Keys with a stamp of this group. They are new and distinct, so they stay unsorted until a
+    /// cleared range may contain some of them.
     appended: Vec<(Bytes, Bytes)>,
     keys: BTreeMap<Bytes, Option<Bytes>>,
     /// The appended keys were moved into `keys`.

@@ -1,5 +1,5 @@
-//! The queue of transactions to the commit thread: any thread pushes or gets an error at once, and the commit thread takes
-//! groups in the order of arrival.
+//! The queue of transactions to the commit thread: any thread pushes or gets an error at once, and
+//! the commit thread takes groups in the order of arrival.
 
 use std::{
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
@@ -9,13 +9,14 @@ use std::{
 use super::request::Request;
 use crate::error::StoreError;
 
-/// From so many bytes of writes or [`WAITING_MAX`] transactions on, a commit fails with [`StoreError::Busy`], which bounds memory
-/// when the disk is slower than the writers.
+/// From so many bytes of writes or [`WAITING_MAX`] transactions on, a commit fails with
+/// [`StoreError::Busy`], which bounds memory when the disk is slower than the writers.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
 const WAITING_MAX: usize = 100_000;
 
-/// From so many bytes on a group is closed, because its first transaction waits until the whole group is written.
+/// From so many bytes on a group is closed, because its first transaction waits until the whole
+/// group is written.
 const GROUP_BYTES_MAX: usize = 8 << 20;
 
 /// The versionstamp has 16 bits for the number of a transaction in its group.
@@ -59,7 +60,8 @@ impl Queue {
         (state.waiting.len(), state.bytes)
     }
 
-    /// Waits for the next group. It is empty after `patience` without a transaction, and `None` once the queue is closed and empty.
+    /// Waits for the next group. It is empty after `patience` without a transaction, and `None`
+    /// once the queue is closed and empty.
     pub(super) fn take_group(&self, patience: Option<Duration>) -> Option<Vec<Request>> {
         let mut state = self.lock();
         while state.waiting.is_empty() {
@@ -81,7 +83,8 @@ impl Queue {
         Some(state.take_group())
     }
 
-    /// Sleeps for `time` without taking a group, or until a transaction arrives in the empty queue, or the queue is closed.
+    /// Sleeps for `time` without taking a group, or until a transaction arrives in the empty queue,
+    /// or the queue is closed.
     pub(super) fn pause(&self, time: Duration) {
         drop(self.arrived.wait_timeout(self.lock(), time));
     }

@@ -19,8 +19,8 @@ pub(super) struct Request {
     pub(super) done: Completion,
 }
 
-/// The state that a transaction read. It is held until the check, because the resolver remembers the writes since the
-/// oldest state in use.
+/// The state that a transaction read. It is held until the check, because the resolver remembers
+/// the writes since the oldest state in use.
 pub(super) struct Base {
     pub(super) version: StoreVersion,
     pub(super) _held: Arc<dyn Any + Send + Sync>,

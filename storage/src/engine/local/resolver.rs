@@ -1,4 +1,5 @@
-//! Decides whether a transaction's reads have changed: remembers which keys were written at which versions.
+//! Decides whether a transaction's reads have changed: remembers which keys were written at which
+//! versions.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -9,8 +10,9 @@ use bytes::Bytes;
 
 use crate::{error::StoreError, key::KeyRange, version::StoreVersion};
 
-/// Most remembered writes, about 100 bytes each, which bounds memory while a transaction stays open under load. Beyond it the
-/// oldest generation is forgotten, and transactions that read before its last write are too old.
+/// Most remembered writes, about 100 bytes each, which bounds memory while a transaction stays open
+/// under load. Beyond it the oldest generation is forgotten, and transactions that read before its
+/// last write are too old.
 const WRITES_MAX: usize = 2_000_000;
 
 const GENERATION_WRITES: usize = 8_192;

@@ -28,7 +28,8 @@ impl<V: View> View for Arc<Snapshot<V>> {
     }
 }
 
-/// The states that transactions read, and the oldest one in use; transactions that begin to read share the newest state.
+/// The states that transactions read, and the oldest one in use; transactions that begin to read
+/// share the newest state.
 pub(super) struct Snapshots<V>(Mutex<State<V>>);
 
 struct State<V> {

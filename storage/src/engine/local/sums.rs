@@ -1,5 +1,5 @@
-//! Values of counters that were added to lately, so that the commit thread need not read them from the store for the
-//! next addition.
+//! Values of counters that were added to lately, so that the commit thread need not read them from
+//! the store for the next addition.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! A transaction of a local engine: reads a snapshot with its own writes on top, and remembers its reads.
+//! A transaction of a local engine: reads a snapshot with its own writes on top, and remembers its
+//! reads.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -21,7 +21,8 @@ macro_rules! needs_nats {
 }
 pub(crate) use needs_nats;
 
-/// One of the few tests that run at the same time: each has several threads and processes that are busy.
+/// One of the few tests that run at the same time: each has several threads and processes that are
+/// busy.
 pub(crate) struct Turn;
 
 static TURNS: (Mutex<usize>, Condvar) = (Mutex::new(3), Condvar::new());

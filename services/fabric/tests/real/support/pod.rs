@@ -9,7 +9,8 @@ use millrace_fabric::{Batch, Fabric, FabricLimits, Gap, Health, PodId, Sent, Set
 /// Longer than anything should take, on a busy machine too.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(120);
 
-/// FabricLimits that make a test short where nothing is slow, and that a machine which is busy with other things does not reach.
+/// FabricLimits that make a test short where nothing is slow, and that a machine which is busy with
+/// other things does not reach.
 fn limits() -> FabricLimits {
     FabricLimits {
         hello_ms: 500,

@@ -13,8 +13,8 @@ use tempfile::TempDir;
 /// The version that is tested, `v1.2.3`.
 const VERSION: &str = include_str!("../../../nats-server.version");
 
-/// Whether nats-server is there; installs it where this workspace builds if it can. Says so, whatever the test harness hides, if
-/// it is not.
+/// Whether nats-server is there; installs it where this workspace builds if it can. Says so,
+/// whatever the test harness hides, if it is not.
 pub(crate) fn is_installed() -> bool {
     program().is_some()
 }
@@ -130,7 +130,8 @@ impl Drop for Server {
     }
 }
 
-/// Starts a server and waits until it says that it is ready. The ports are as it says. Fails with its log.
+/// Starts a server and waits until it says that it is ready. The ports are as it says. Fails with
+/// its log.
 fn spawn(folder: &Path, port: i32, config: &str) -> Result<(Child, u16, u16), String> {
     let path = folder.join("nats.conf");
     fs::write(&path, format!("host: 127.0.0.1\nport: {port}\n{config}\n")).unwrap();

@@ -5,7 +5,8 @@ const HEAD_5: &[u8] = b"\0\x04MQTT\x05";
 const HEAD_311: &[u8] = b"\0\x04MQTT\x04";
 const HEAD_31: &[u8] = b"\0\x06MQIsdp\x03";
 
-/// A CONNECT with these flags, keep alive 60, and what follows it (for 5.0 without the property length).
+/// A CONNECT with these flags, keep alive 60, and what follows it (for 5.0 without the property
+/// length).
 fn connect(version: Version, flags: u8, payload: &[u8]) -> Vec<u8> {
     match version {
         V5 => packet(0x10, &[HEAD_5, &[flags, 0, 60, 0], payload]),

@@ -1,5 +1,5 @@
-//! One batch of a journal, as fjall 3 writes it: a start with the number of items, the items, and an end with their
-//! checksum. Integers are little-endian.
+//! One batch of a journal, as fjall 3 writes it: a start with the number of items, the items, and
+//! an end with their checksum. Integers are little-endian.
 
 use std::io::{self, ErrorKind, Read};
 
@@ -25,7 +25,8 @@ const KINDS: u8 = 3;
 /// A start has its tag, the number of items and the sequence number, which no checksum covers.
 const START_BYTES: usize = 1 + 4 + 8;
 
-/// An item has its tag, kind, compression, keyspace, and the lengths of key, value and stored value before them.
+/// An item has its tag, kind, compression, keyspace, and the lengths of key, value and stored value
+/// before them.
 const ITEM_BYTES: usize = 1 + 1 + 1 + 8 + 2 + 4 + 4;
 
 /// An end has its tag, the checksum and the trailer.

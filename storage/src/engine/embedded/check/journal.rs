@@ -1,7 +1,8 @@
 //! Checks that the journals are complete, except for the last write of a process that was killed.
 //!
-//! A group is synced before the next is written, so a crash can damage only the last batch of the last journal.
-//! Anything else is corruption: an incomplete batch before a complete one, or one that was acknowledged.
+//! A group is synced before the next is written, so a crash can damage only the last batch of the
+//! last journal. Anything else is corruption: an incomplete batch before a complete one, or one
+//! that was acknowledged.
 
 use std::{
     fs::{self, File as OpenFile},
@@ -75,8 +76,8 @@ pub(super) fn are_blank(journals: &[File]) -> Result<bool, Fault> {
     Ok(true)
 }
 
-/// Reads all journals in order, and cuts off an incomplete last write. `noted` is the last version known to have been
-/// acknowledged: damage to a commit up to it is an error.
+/// Reads all journals in order, and cuts off an incomplete last write. `noted` is the last version
+/// known to have been acknowledged: damage to a commit up to it is an error.
 pub(super) fn check(journals: &[File], noted: StoreVersion) -> Result<Found, Fault> {
     let mut read = Found::default();
     for (index, journal) in journals.iter().enumerate() {
@@ -115,8 +116,8 @@ fn cut(journal: &Path, at: u64) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Reads a journal up to the first incomplete batch. Returns the bytes after it, unless they are space that was never
-/// written.
+/// Reads a journal up to the first incomplete batch. Returns the bytes after it, unless they are
+/// space that was never written.
 fn check_one(journal: &File, read: &mut Found) -> Result<Option<(u64, Vec<u8>)>, Fault> {
     let path = &journal.path;
     let failed = |error| Fault::Io(path.clone(), error);

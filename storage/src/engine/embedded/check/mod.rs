@@ -1,10 +1,11 @@
-//! Checks fjall's files before fjall opens them. It changes only a final incomplete write, which no acknowledged commit
-//! can contain.
+//! Checks fjall's files before fjall opens them. It changes only a final incomplete write, which no
+//! acknowledged commit can contain.
 //!
-//! fjall assumes that a journal ends at the first invalid record, as a crash leaves it, and truncates the rest. It
-//! deletes the tables that its list of tables does not name, without checking that list, and makes a new store where a
-//! small file is missing. So one damaged byte could cost everything after it; this check reports it instead. fjall
-//! would also refuse a final write of which some sectors are missing, as a loss of power leaves it.
+//! fjall assumes that a journal ends at the first invalid record, as a crash leaves it, and
+//! truncates the rest. It deletes the tables that its list of tables does not name, without
+//! checking that list, and makes a new store where a small file is missing. So one damaged byte
+//! could cost everything after it; this check reports it instead. fjall would also refuse a final
+//! write of which some sectors are missing, as a loss of power leaves it.
 
 pub(super) mod batch;
 mod journal;

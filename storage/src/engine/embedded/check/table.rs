@@ -1,5 +1,5 @@
-//! Checks fjall's tables and its list of them, as far as it is needed before fjall opens them: both end with a table
-//! of contents and its checksum, which fjall reads before it checks it.
+//! Checks fjall's tables and its list of them, as far as it is needed before fjall opens them: both
+//! end with a table of contents and its checksum, which fjall reads before it checks it.
 
 use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 
@@ -16,7 +16,8 @@ const TRAILER_BYTES: usize = TRAILER_MAGIC.len() + 16 + 8 + 8;
 /// More contents than any file has: a few parts, each with a short name.
 const CONTENTS_MAX: u64 = 1 << 16;
 
-/// An entry of the list has a table's number, the kind of its checksum, the checksum, and a sequence number.
+/// An entry of the list has a table's number, the kind of its checksum, the checksum, and a
+/// sequence number.
 const ENTRY_BYTES: usize = 8 + 1 + 16 + 8;
 
 pub(super) fn check(list: &Path, tables: &Path) -> Result<(), Fault> {
