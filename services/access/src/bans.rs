@@ -1,4 +1,5 @@
-//! The bans of one broker, indexed for the check of a CONNECT: see [`Ban`].
+//! Answers at a CONNECT whether a client is banned: the [`Ban`]s of one broker, indexed by client
+//! id, user and network.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,7 +15,8 @@ pub struct Bans {
     networks: Vec<(IpNet, u64)>,
 }
 
-/// A field is `None` while it is unknown.
+/// The client to check. A field is `None` while it is unknown, and then no ban of that kind
+/// applies.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Suspect<'a> {
     pub client_id: Option<&'a str>,
@@ -23,7 +25,7 @@ pub struct Suspect<'a> {
 }
 
 impl Bans {
-    /// Invalid records are returned and ban nobody.
+    /// Returns invalid records, which ban nobody, apart.
     #[must_use]
     pub fn new(records: Vec<Ban>) -> (Self, Vec<Invalid>) {
         let (mut bans, mut wrong) = (Self::default(), Vec::new());
@@ -52,7 +54,6 @@ impl Bans {
         self.clients.is_empty() && self.users.is_empty() && self.networks.is_empty()
     }
 
-    /// The check then needs the client's address.
     #[must_use]
     pub fn has_networks(&self) -> bool {
         !self.networks.is_empty()

@@ -1,9 +1,9 @@
-//! Connect tokens: short-lived MQTT passwords that the control plane signs, such as for a page of
-//! the console.
+//! Connect tokens: short-lived MQTT passwords that the control plane signs, for example for a page
+//! of the console.
 //!
 //! A token carries its broker, user name, client id, rules and expiry under a keyed hash
-//! (`HashKeys`). Nothing is stored per token, so a check reads only the region's keys. A token
-//! cannot be revoked before its expiry; closing the broker disconnects its clients.
+//! (`HashKeys`). Nothing is stored for a token, so checking one reads only the region's keys. A
+//! token cannot be revoked before its expiry; closing the broker disconnects its clients.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,23 +12,24 @@ use serde::{Deserialize, Serialize};
 use crate::model::Rule;
 use crate::secrets::generated::HashKeys;
 
-/// Prefix of every connect token, so that secret scanners recognise leaked ones.
+/// Secret scanners recognise leaked tokens by this prefix.
 pub const PREFIX: &str = "mct_";
-/// Longest token, bytes: bounds what a stranger can make the server decode.
+/// Bytes of the longest token: bounds what the server decodes for a stranger.
 const BYTES_MAX: usize = 16 * 1024;
-/// Keeps hashes of tokens apart from hashes of secrets.
+/// Separates hashes of tokens from hashes of secrets, which use the same keys.
 const PURPOSE: &[u8] = b"millrace connect token v1\0";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectTokenClaims {
-    /// A new broker of the same name has another number.
+    /// The broker's number, not its name: a deleted broker's tokens are no use at a new broker of
+    /// the same name.
     #[serde(rename = "b")]
     pub broker: u64,
     #[serde(rename = "u")]
     pub user: String,
     #[serde(rename = "c")]
     pub client_id: String,
-    /// All that the client can do: the broker's other rules do not apply.
+    /// All rules of the client, because those of the broker do not apply.
     #[serde(rename = "r")]
     pub rules: Vec<Rule>,
     #[serde(rename = "e")]
@@ -53,7 +54,7 @@ pub fn is_likely(password: &[u8]) -> bool {
 }
 
 impl ConnectTokenClaims {
-    /// `None` when the text would be too long.
+    /// `None` when the token would exceed [`BYTES_MAX`].
     #[must_use]
     pub fn seal(&self, keys: &HashKeys) -> Option<String> {
         let claims = URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).ok()?);
@@ -62,7 +63,7 @@ impl ConnectTokenClaims {
         (token.len() <= BYTES_MAX).then_some(token)
     }
 
-    /// Only the newest key counts: tokens last an hour at most, so a new key costs at most a new
+    /// Accepts the newest key only: tokens live an hour at most, so a new key costs clients a new
     /// token.
     pub fn open(keys: &HashKeys, token: &[u8]) -> Result<Self, ConnectTokenRefusal> {
         let read = || {

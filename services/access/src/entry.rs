@@ -1,17 +1,15 @@
-//! Authentication of a CONNECT: which method decides, and which rules apply to the client
-//! afterwards.
+//! Authentication of a CONNECT: which method decides, and which rules then apply to the client.
 //!
-//! Each call on a [`ConnectAuthentication`] returns the next [`AuthenticationStep`] until the
-//! client is accepted or refused; the caller reads credentials, hashes passwords, fetches keys and
+//! Each call on a [`ConnectAuthentication`] returns the next [`AuthenticationStep`], until the
+//! client is accepted or refused. The caller reads credentials, hashes passwords, fetches keys and
 //! calls the webhook.
 //!
 //! The methods run in this order: certificate, token, password, webhook. The first method that
 //! knows the client decides. A client that presents nothing is anonymous. A certificate of another
 //! authority and a token of an unknown issuer are ignored, unless a certificate is required.
 //!
-//! [`BrokerAccess::review`] derives the rules of an accepted client from its [`Standing`] at
-//! CONNECT and again after every change of the records, so a change applies to connected and new
-//! clients alike.
+//! [`BrokerAccess::review`] derives an accepted client's rules from its [`Standing`] at CONNECT and
+//! after every change of the records. So a change applies to connected and new clients alike.
 
 mod broker;
 mod steps;
@@ -33,17 +31,16 @@ pub enum Method {
     ConnectToken,
 }
 
-/// The authenticated identity of a client, which together with the stored records determines its
-/// rules.
+/// The proven identity of a client; with the stored records it determines the client's rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
     pub method: Method,
     pub user: Option<Box<str>>,
-    /// Rules of its token or of the webhook's answer, which precede all others.
+    /// Rules of the client's token or of the webhook's answer, which precede all others.
     pub rules: Option<std::sync::Arc<RuleList>>,
-    /// Unless the user's credential names another group.
+    /// The group that the method named, unless the user's credential names another.
     pub group: Option<Box<str>>,
-    /// When its token or the webhook's permission expires, unix milliseconds.
+    /// Unix milliseconds at which the client's token or the webhook's permission expires.
     pub until_ms: Option<u64>,
 }
 
@@ -53,8 +50,8 @@ pub struct Grant {
     pub until_ms: Option<u64>,
 }
 
-/// The tenant can see the text; the client sees only "bad user name or password" or "not
-/// authorized", except for [`AccessRefusal::is_passing`].
+/// The tenant sees the text; the client sees only "bad user name or password" or "not authorized",
+/// except for [`AccessRefusal::is_passing`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessRefusal {
     #[error("the broker does not take anonymous clients")]
@@ -89,8 +86,8 @@ pub enum AccessRefusal {
     MethodGone,
     #[error("the client's token, or the webhook's permission, has expired")]
     Over,
-    /// The record of the client's group is missing or invalid: half of the rules would allow too
-    /// much.
+    /// The record of the client's group is missing or invalid, and the other rules alone could
+    /// allow too much.
     #[error("the client's group {0:?} is not there, or its rules cannot be read")]
     Group(Box<str>),
     #[error("the rules of the client's credential cannot be read")]
@@ -98,7 +95,7 @@ pub enum AccessRefusal {
 }
 
 impl AccessRefusal {
-    /// The cause is temporary: the client gets "server unavailable", so that it tries again.
+    /// True when the cause is temporary: the client gets "server unavailable" and tries again.
     #[must_use]
     pub fn is_passing(&self) -> bool {
         matches!(self, Self::WebhookFailed(_) | Self::NoKeys)

@@ -1,5 +1,5 @@
-//! Parsers of the password file and the rules file of a single machine, which people edit. Nothing
-//! here opens a file.
+//! Parsers of the two files by which a single machine authenticates clients: passwords and rules.
+//! People edit them, so errors name the line; the caller reads the files.
 
 pub mod passwords;
 pub mod rules;
@@ -7,7 +7,6 @@ pub mod rules;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct FileError {
-    /// Counted from 1.
     pub line: usize,
     pub what: String,
 }

@@ -1,13 +1,11 @@
 //! JSON web tokens (JWT, RFC 7519) as passwords: issuers, signature checks, claims, and when to
 //! fetch keys.
-//!
 //! An [`Issuer`] is compiled from its record. [`Issuer::verify`] takes the record's own keys
-//! ([`Issuer::keys`]), or the [`KeySet`] (JWKS, RFC 7517) that the caller fetched last; this module
-//! does no I/O.
+//! ([`Issuer::keys`]), or the [`KeySet`] (JWKS, RFC 7517) that the caller fetched last.
 //!
-//! The algorithm of the *key* checks the signature, and the token and the record must both name
-//! that algorithm: a token cannot choose how it is checked (RFC 8725 section 3.1). `exp` is
-//! required. Only the compact form of JWS is accepted, without extensions.
+//! The *key* determines the algorithm of the signature check, and the token and the record must
+//! both name the same algorithm. A token therefore cannot choose how it is checked (RFC 8725
+//! section 3.1). `exp` is required. Only the compact form of JWS is accepted, without extensions.
 
 mod claims;
 mod issuer;
@@ -22,14 +20,14 @@ pub use key_set::{KeySet, KeySetError};
 pub use refresh::Refresh;
 pub use token::JsonWebToken;
 
-/// The tenant can see the text, the client cannot.
+/// The tenant sees the text, the client does not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenRefusal {
     #[error("the password is not a JWT in compact form, or it is too long, or has critical extensions")]
     Malformed,
     #[error("the token's alg is not one that the issuer's record allows for its key")]
     Algorithm,
-    /// The caller of an issuer with a key set then calls [`Refresh::unknown`].
+    /// When the issuer has a key set, the caller then calls [`Refresh::unknown`].
     #[error("the issuer has no key of the token's kid")]
     UnknownKey,
     #[error("the token's signature is wrong")]

@@ -13,7 +13,7 @@
 //! - [`webhook`]: the request to a tenant's HTTP service, and the meaning of its response.
 //! - [`files`]: the password file and the rules file of a single machine.
 //!
-//! This crate never knows sockets, the store, threads or the machine's clock. Time and randomness
+//! This crate must not know sockets, the store, threads or the machine's clock. Time and randomness
 //! are arguments, and the caller does all I/O.
 
 #![allow(missing_docs, reason = "a comment says only what name and type do not")]

@@ -1,68 +1,70 @@
-//! Limits of access records: constants rather than settings, because they bound the cost of one
-//! CONNECT.
+//! Limits of access records. They are constants rather than settings, because they bound what one
+//! CONNECT costs.
 
-/// Longest user name, bytes: fits device names, certificate fields and e-mail addresses.
+/// Longest user name, bytes: device names, fields of certificates and e-mail addresses fit.
 pub const USER_BYTES_MAX: usize = 256;
 pub const NAME_BYTES_MAX: usize = 64;
-/// A publish is compared with up to all rules of a list, about 20 ns each.
+/// Comparing a publish with one rule takes about 20 ns, and a publish may be compared with every
+/// rule.
 pub const RULES_MAX: usize = 100;
-/// Longest URL, bytes, as browsers and proxies accept it.
+/// Longest URL, bytes: as long as browsers and proxies accept.
 pub const URL_BYTES_MAX: usize = 2_048;
 /// Largest PEM of a key, a CA chain or a revocation list, bytes: about 25,000 revoked certificates.
 pub const PEM_BYTES_MAX: usize = 1024 * 1024;
-/// Issuers or CAs to try per client, because each may cost a signature check.
+/// Issuers and CAs of a broker, because each may cost a signature check for each client.
 pub const AUTHORITIES_MAX: usize = 8;
 /// Shortest secret of HS256, bytes (RFC 7518 section 3.2).
 pub const HS256_SECRET_BYTES_MIN: usize = 32;
-/// Largest clock difference of issuer and edge, seconds: a longer leeway would undo the expiry of
-/// tokens.
+/// Largest clock difference of issuer and edge, seconds, by which tokens outlive their expiry.
 pub const LEEWAY_S_MAX: u32 = 600;
-/// Clients give up their CONNECT after about 10 s.
+/// Clients give up a CONNECT after about 10 s, so a longer wait would be in vain.
 pub const WEBHOOK_TIMEOUT_MS_MAX: u32 = 8_000;
-/// Longest lifetime of a cached webhook response, seconds: until then a client that the tenant
-/// locked out can reconnect.
+/// Longest lifetime of a cached webhook response, seconds: until then a client can reconnect that
+/// the tenant locked out.
 pub const WEBHOOK_CACHE_S_MAX: u32 = 3_600;
 /// Smallest PBKDF2 iteration count of a SCRAM verifier (RFC 7677 section 4).
 pub const SCRAM_ITERATIONS_MIN: u32 = 4_096;
 pub const SCRAM_ITERATIONS_MAX: u32 = 1_000_000;
-/// Longest token, bytes, as proxies accept it in a header.
+/// Longest token, bytes: as long as proxies accept in a header.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
 pub const KEYS_MAX: usize = 64;
 /// Lifetime of a key set, seconds, if its HTTP response has no `max-age` (RFC 9111).
 pub const KEY_SET_AGE_S: u32 = 3_600;
 /// Longest lifetime of a key set, seconds, whatever `max-age` says: a withdrawn key must expire.
 pub const KEY_SET_AGE_S_MAX: u32 = 24 * 3_600;
-/// Shortest lifetime of a key set, seconds, whatever `max-age` says: it bounds the rate of fetches.
+/// Shortest lifetime of a key set, seconds, whatever `max-age` says: a bound on the rate of
+/// fetches.
 pub const KEY_SET_AGE_S_MIN: u32 = 300;
-/// Shortest interval of fetches, seconds, however many tokens name unknown keys.
+/// Shortest interval between two fetches, seconds, however many tokens name unknown keys.
 pub const KEY_SET_INTERVAL_S_MIN: u32 = 30;
-/// Longest interval of fetches after failures, seconds; it doubles from [`KEY_SET_INTERVAL_S_MIN`].
+/// Longest interval between failing fetches, seconds; it doubles from [`KEY_SET_INTERVAL_S_MIN`].
 pub const KEY_SET_INTERVAL_S_MAX: u32 = 600;
-/// How long expired keys are used while fetches fail, seconds, so that an issuer which is down for
-/// a night locks nobody out.
+/// How long expired keys are used while fetches fail, seconds: an issuer may be down for a night
+/// without locking anybody out.
 pub const KEY_SET_STALE_S_MAX: u32 = 24 * 3_600;
-/// A fetch without a result by then counts as lost, seconds; longer than [`KEY_SET_TIMEOUT_MS`].
+/// A fetch without a result counts as lost after this many seconds; longer than
+/// [`KEY_SET_TIMEOUT_MS`].
 pub const KEY_SET_FETCH_S_MAX: u32 = 30;
-/// Longest fetch of a key set, milliseconds; clients wait for it.
+/// Timeout of a fetch, milliseconds; clients wait for it in their CONNECT.
 pub const KEY_SET_TIMEOUT_MS: u32 = 5_000;
 /// Largest key set, bytes: 64 keys, each with a chain of certificates.
 pub const KEY_SET_BYTES_MAX: usize = 512 * 1024;
 /// PBKDF2 rounds of a new SCRAM verifier, and of the fake verifiers of unknown users. RFC 7677
-/// section 4 advises a tenth of a second on a modern machine, which a client that does not cache
-/// its key pays at every connect.
+/// section 4 advises a tenth of a second on a modern machine, which a client pays at every connect
+/// unless it caches its key.
 pub const SCRAM_ITERATIONS: u32 = 100_000;
 /// Longest SCRAM message of a client, bytes: names, a nonce and a proof.
 pub const SCRAM_MESSAGE_BYTES_MAX: usize = 2_048;
-/// Largest webhook response, bytes; rules are its longest part.
+/// Largest webhook response, bytes: its longest part is rules.
 pub const WEBHOOK_ANSWER_BYTES_MAX: usize = 64 * 1024;
-/// Longest lifetime of a cached webhook refusal, seconds: a newly permitted client must not wait
-/// long, but one that retries at once must not cause a call each time.
+/// Longest lifetime of a cached webhook refusal, seconds: a client that was just permitted must not
+/// wait long, and one that retries at once must not cause a call each time.
 pub const WEBHOOK_REFUSED_S_MAX: u32 = 10;
-/// Smallest packet limit of a client, bytes: a SUBSCRIBE must fit.
+/// Smallest packet limit of a client, bytes, so that a SUBSCRIBE fits.
 pub const PACKET_BYTES_MIN: u64 = 128;
-/// Events in one webhook request: HTTP servers accept the resulting body size by default.
+/// Events in one webhook request: HTTP servers accept a body of that size by default.
 pub const WEBHOOK_BATCH_MAX: u16 = 100;
-/// Bans of a broker, which each of its pods holds in memory and compares one by one at a CONNECT.
+/// Bans of a broker, which each of its pods keeps in memory and compares one by one at a CONNECT.
 pub const BANS_MAX: usize = 1_000;
 /// Longest client id in a ban, bytes: the default limit of client ids.
 pub const BANNED_CLIENT_ID_BYTES_MAX: usize = 1_024;

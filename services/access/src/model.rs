@@ -1,13 +1,14 @@
 //! The records that the control plane stores and the edge reads, as JSON: one [`Access`] per
 //! broker, [`Credential`]s by user name, and [`Group`]s, [`JwtIssuer`]s and [`ClientCa`]s by name.
+//! Times are unix milliseconds.
 //!
-//! Decoding is tolerant: a missing field has its default and an unknown field is skipped. A new
-//! field therefore needs a default that means what the record meant before. An unknown *variant*
-//! fails, and a record that cannot be read authenticates nobody. The control plane validates before
-//! it stores, so readers need not validate again.
+//! Decoding is tolerant: a missing field gets its default, and an unknown field is skipped. A new
+//! field therefore needs a default that means what older records meant. An unknown *variant* fails,
+//! and an unreadable record authenticates nobody. The control plane validates before it stores, so
+//! readers need not.
 //!
-//! No `Debug` output shows a secret, but the JSON contains hashes and keys: it belongs into the
-//! store only. Times are unix milliseconds.
+//! No `Debug` output shows a secret. The JSON contains hashes and keys, so it belongs in the store
+//! only.
 
 mod access;
 pub(crate) mod ban;

@@ -10,10 +10,10 @@
 //!
 //! A subscription is judged as a whole, because messages are not checked again at delivery. An
 //! `allow` rule applies when its filter covers the subscription (`a/#` covers `a/b/+`). A `deny`
-//! rule applies as soon as both match a common topic. So after `deny private/#` a subscription to
-//! `#` is refused even if `allow #` follows: a wider filter cannot bypass a `deny`. An earlier
-//! `allow` rule that matches some of the topics lowers the granted QoS of the whole subscription to
-//! its own.
+//! rule applies as soon as some topic matches both, so that a wider filter cannot bypass it: after
+//! `deny private/#` a subscription to `#` is refused, even if `allow #` follows. An `allow` rule
+//! that matches only some of the topics does not decide, but its QoS is the most that a later rule
+//! can grant.
 //!
 //! A client id or user name that is empty, starts with `$` or contains `/`, `+` or `#` could make a
 //! placeholder match other topics than intended. For such a client an `allow` rule with that

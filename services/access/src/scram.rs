@@ -9,9 +9,8 @@
 //! | AUTH 0x18 | client-final-message | [`Enhanced::proceed`] |
 //! | CONNACK, or AUTH 0x00 | server-final-message | [`Enhanced::proceed`] returns it |
 //!
-//! An unknown user gets a fake salt that never changes and fails at the proof, like a user with a
-//! wrong password, so that the exchange does not reveal which users exist. Channel binding is not
-//! offered, because TLS ends at the gateway.
+//! An unknown user gets a fake salt that never changes, and fails at the proof like a user with a
+//! wrong password. Channel binding is not offered, because TLS ends at the gateway.
 
 mod enhanced;
 mod exchange;
@@ -24,7 +23,7 @@ pub use verifier::verifier;
 
 pub const METHOD: &str = "SCRAM-SHA-256";
 
-/// The client sees "not authorized" (0x87), except for [`ScramRefusal::Order`].
+/// The client gets "not authorized" (0x87), except for [`ScramRefusal::Order`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScramRefusal {
     #[error("the authentication data is not a SCRAM message of this step")]
@@ -36,7 +35,7 @@ pub enum ScramRefusal {
     Proof,
     #[error("a re-authentication must be of the same user")]
     OtherUser,
-    /// A protocol error (0x82).
+    /// The client gets a protocol error (0x82).
     #[error("the AUTH packet does not belong to this step of the exchange")]
     Order,
 }

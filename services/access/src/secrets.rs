@@ -1,8 +1,7 @@
-//! Hashes that passwords are checked against.
+//! Hashes of secrets and passwords, and the checks against them.
 //!
-//! - [`generated`]: secrets that the control plane generates. They have full entropy, so a fast
-//!   keyed hash protects them as well as a slow one, and a storm of reconnects does not become a
-//!   storm of password hashing.
+//! - [`generated`]: secrets that the control plane generates. They are random, so a fast keyed hash
+//!   protects them as well as a slow one, and a storm of reconnects costs little.
 //! - [`chosen`]: passwords that people choose, hashed with Argon2id.
 //! - [`password`]: checks a password against either kind.
 //! - [`VerifiedCache`]: passwords that were verified recently.

@@ -1,5 +1,5 @@
 //! The authentication webhook: the request to a tenant's service about a client, and the meaning of
-//! its response. The HTTP call is not here.
+//! its response. The caller makes the HTTP call.
 //!
 //! The edge POSTs a [`WebhookQuestion`] as JSON, signed ([`sign`]) in the header
 //! [`SIGNATURE_HEADER`]. The service responds with 200 and JSON:
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Every field but `result` (`allow` or `deny`) is optional. 401 and 403 mean `deny`. Any other
-//! response, or none in time, is a failure: the client gets "server unavailable", so that it tries
-//! again, and nothing is cached.
+//! response, or none in time, is a failure: the client gets "server unavailable" and tries again,
+//! and nothing is cached.
 
 mod cache;
 
@@ -29,14 +29,14 @@ use crate::model::{HiddenText, Rule};
 use crate::rules::RuleList;
 
 pub const SIGNATURE_HEADER: &str = "millrace-signature";
-/// In the order of the signatures.
+/// Numbers of the signing keys, in the order of the signatures.
 pub const SIGNATURE_KEYS_HEADER: &str = "millrace-signature-keys";
 
-/// The request body, which must not be logged because it contains the password.
+/// The body of the request, which must not be logged because it contains the password.
 #[derive(Serialize)]
 pub struct WebhookQuestion<'a> {
     pub broker: &'a str,
-    /// Empty when the server is to choose one.
+    /// Empty when the client asks the server to assign a client id.
     pub client_id: &'a str,
     pub user: Option<&'a str>,
     #[serde(flatten)]
@@ -62,9 +62,9 @@ pub enum WebhookAnswer {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {
-    /// `None`: the user name of CONNECT.
+    /// `None` keeps the user name of the CONNECT.
     pub user: Option<Box<str>>,
-    /// `None`: the group of the webhook's record.
+    /// `None` keeps the group of the webhook's record.
     pub group: Option<Box<str>>,
     pub rules: Option<RuleList>,
     pub expires_at_ms: Option<u64>,
@@ -128,14 +128,14 @@ impl WebhookAnswer {
     }
 }
 
-/// Returns `t=<unix seconds>,v1=<hexadecimal HMAC-SHA-256 of "<unix seconds>.<body>">`. The
-/// receiver should refuse old timestamps to prevent replay.
+/// Returns `t=<unix seconds>,v1=<hexadecimal HMAC-SHA-256 of "<unix seconds>.<body>">`. A receiver
+/// prevents replay by refusing old times.
 #[must_use]
 pub fn sign(key: &HiddenText, now_s: u64, body: &[u8]) -> String {
     sign_with([key], now_s, body)
 }
 
-/// One `v1=` for each key, in the order of the keys; a receiver needs to verify only one of them.
+/// Writes one `v1=` for each key, in their order, of which a receiver needs to verify only one.
 #[must_use]
 pub fn sign_with<'a>(keys: impl IntoIterator<Item = &'a HiddenText>, now_s: u64, body: &[u8]) -> String {
     use std::fmt::Write as _;

@@ -1,23 +1,23 @@
 //! Checks of client certificates against a broker's own authorities (RFC 5280).
 //!
 //! The TLS handshake at the gateway proves that the client has the key of its certificate. This
-//! module checks the issuer, the purpose, the validity dates and the revocation lists, and extracts
-//! the user name.
+//! module checks the issuer, the purpose, the dates and the revocation lists, and extracts the user
+//! name.
 //!
-//! An outdated revocation list still revokes, and the other certificates stay valid: a forgotten
-//! renewal must not lock out all devices at once.
+//! An outdated revocation list still revokes, and does not invalidate other certificates: a
+//! forgotten renewal must not lock out all devices at once.
 
 mod authority;
 mod names;
 
 pub use authority::{Authority, chain};
 
-/// The tenant can see the text, the client cannot.
+/// The tenant sees the text, the client does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateRefusal {
     #[error("the certificate cannot be read")]
     Malformed,
-    /// Such a certificate has no extensions, which say its purpose.
+    /// A certificate of version 1 has no extensions, so it does not say its purpose.
     #[error("the certificate is of version 1: make one of version 3 (openssl x509 -req -extfile ...)")]
     Version,
     #[error("the certificate is not of this authority, or an intermediate certificate is missing")]

@@ -6,26 +6,27 @@ pub enum DecodeError {
     /// range.
     #[error("malformed packet: {0}")]
     Malformed(&'static str),
-    /// The packet is well formed but not allowed here: a property twice, a packet type that a
-    /// server never gets.
+    /// The packet is well formed but not allowed here, such as a property twice or a packet type
+    /// that only servers send.
     #[error("protocol error: {0}")]
     Protocol(&'static str),
     #[error("unsupported protocol version")]
     UnsupportedVersion,
-    /// Found before anything is allocated for it.
+    /// Found as soon as the fixed header is complete, so that no memory is allocated for the
+    /// packet.
     #[error("packet of {size} bytes is over the limit of {limit}")]
     TooLarge {
         /// Bytes of the whole packet.
         size: u32,
         limit: u32,
     },
-    /// The topic name is empty (3.x; in 5.0 an empty one without alias is a protocol error) or has
-    /// a wildcard.
+    /// The topic name is empty in 3.x, or has a wildcard. In 5.0 an empty name without an alias is
+    /// a [`DecodeError::Protocol`].
     #[error("malformed topic name")]
     TopicName,
     #[error("malformed topic filter")]
     TopicFilter,
-    /// The session checks for an alias over the maximum.
+    /// The decoder knows no alias maximum: the session refuses an alias above it.
     #[error("topic alias 0")]
     TopicAlias,
 }
@@ -33,8 +34,8 @@ pub enum DecodeError {
 impl DecodeError {
     pub const fn reason(self) -> ReasonCode {
         match self {
-            // 0x8F and 0x90 are for well-formed names and filters that the server does not accept
-            // (section 2.4).
+            // Section 2.4 keeps 0x8F and 0x90 for well-formed names and filters that the server
+            // does not accept.
             //= [MQTT-4.13.1-1] v5
             Self::Malformed(_) | Self::TopicName | Self::TopicFilter => ReasonCode::MALFORMED_PACKET,
             Self::Protocol(_) => ReasonCode::PROTOCOL_ERROR,

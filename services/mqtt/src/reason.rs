@@ -133,7 +133,7 @@ impl ReasonCode {
             }
             //= [MQTT-3.11.3-2] v5
             T::UnsubAck => matches!(self.0, 0x00 | 0x11 | 0x80 | 0x83 | 0x87 | 0x8F | 0x91),
-            // Section 2.4 allows 0x8C in DISCONNECT, the table of section 3.14 does not.
+            // The table of section 3.14 omits 0x8C, which section 2.4 allows in DISCONNECT.
             //= [MQTT-3.14.2-1] v5
             T::Disconnect => matches!(
                 self.0,
@@ -145,9 +145,8 @@ impl ReasonCode {
         }
     }
 
-    /// The 3.x CONNACK return code with the same meaning; a 3.x return code (0 to 5) stays as it
-    /// is. `None` when no return code fits: 3.1.1 then requires to close the connection without a
-    /// CONNACK.
+    /// The CONNACK return code of 3.x with the same meaning; a return code (0 to 5) is returned
+    /// unchanged. `None` when none fits: 3.1.1 then requires the server to close without a CONNACK.
     pub const fn to_return_code(self) -> Option<Self> {
         match self.0 {
             0..=5 => Some(self),

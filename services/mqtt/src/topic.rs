@@ -3,7 +3,8 @@
 use crate::wire::FIELD_BYTES_MAX;
 use crate::{DecodeError, Version};
 
-/// A client can publish to such a topic: not empty, at most 65,535 bytes, no wildcard, no U+0000.
+/// True for a topic that a client may publish to: not empty, at most 65,535 bytes, without
+/// wildcards and U+0000.
 #[inline]
 pub fn is_valid_name(topic: &str) -> bool {
     //= [MQTT-4.7.3-1] v5 v3.1.1
@@ -11,8 +12,8 @@ pub fn is_valid_name(topic: &str) -> bool {
     !topic.is_empty() && topic.len() <= FIELD_BYTES_MAX && has_name_chars(topic)
 }
 
-/// Compares blocks of a fixed size without an early exit, which compiles to vector code, because
-/// every PUBLISH runs this and nearly all topics are valid.
+/// Every PUBLISH runs this check, and nearly all topics are valid. Comparing blocks of a fixed size
+/// without an early exit compiles to vector code.
 #[inline]
 pub(crate) fn has_name_chars(topic: &str) -> bool {
     const BLOCK: usize = 16;
@@ -39,7 +40,7 @@ pub struct Filter<'a> {
 }
 
 impl<'a> Filter<'a> {
-    /// `None` when it breaks a rule of section 4.7 or 4.8.2.
+    /// `None` when `text` breaks a rule of section 4.7 or 4.8.2.
     pub fn parse(text: &'a str) -> Option<Self> {
         //= [MQTT-4.7.3-3] v5 v3.1.1
         //= [MQTT-4.7.3-2] v5 v3.1.1
@@ -66,8 +67,8 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// Checks a filter of a SUBSCRIBE or UNSUBSCRIBE, a valid string, by section 4.7. In 5.0 a shared
-/// subscription without a share name or without a filter is a protocol error; 3.x has no shared
+/// Checks a filter of a SUBSCRIBE or UNSUBSCRIBE (section 4.7) that is a valid string. In 5.0 a
+/// shared subscription without share name or filter is a protocol error. 3.x has no shared
 /// subscriptions, so `$share/g` is a normal filter there.
 pub(crate) fn check_filter(text: &str, version: Version) -> Result<(), DecodeError> {
     if !is_valid_filter(text) {
@@ -102,8 +103,8 @@ fn is_valid_filter(filter: &str) -> bool {
     true
 }
 
-/// The plain definition of section 4.7, for tests and rare paths; the router has a trie. `filter`
-/// is without share name.
+/// Matches by the plain definition of section 4.7, for tests and rare paths; publishing uses the
+/// router's trie. `filter` has no `$share` and no share name.
 pub fn matches(filter: &str, topic: &str) -> bool {
     //= [MQTT-4.7.2-1] v5 v3.1.1
     if topic.starts_with('$') && filter.starts_with(['+', '#']) {
@@ -114,7 +115,7 @@ pub fn matches(filter: &str, topic: &str) -> bool {
     let (mut filter, mut topic) = (filter.split('/'), topic.split('/'));
     loop {
         match (filter.next(), topic.next()) {
-            // Also with no level left in the topic: `sport/#` matches `sport`.
+            // Reached with no level left in the topic, too: `sport/#` matches `sport`.
             (Some("#"), _) | (None, None) => return true,
             (Some("+"), Some(_)) => {}
             (Some(wanted), Some(level)) if wanted == level => {}

@@ -54,7 +54,7 @@ pub enum PacketType {
 }
 
 impl PacketType {
-    /// Takes the high four bits of a first byte; `None` for 0 and above 15.
+    /// `bits` are the high four bits of a packet's first byte; `None` for 0 and above 15.
     pub const fn from_bits(bits: u8) -> Option<Self> {
         Some(match bits {
             1 => Self::Connect,
@@ -81,7 +81,7 @@ impl PacketType {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
 pub enum RetainHandling {
-    /// At every SUBSCRIBE.
+    /// After every SUBSCRIBE.
     #[default]
     Send = 0,
     /// Only for a new subscription.

@@ -5,13 +5,13 @@ use crate::DecodeError;
 /// Largest variable byte integer, and so the largest remaining length.
 pub(crate) const VAR_INT_MAX: u32 = 268_435_455;
 
-/// Longest string or binary field, bytes: its length prefix has two bytes.
+/// Bytes of the longest string or binary field, because its length prefix has two bytes.
 pub(crate) const FIELD_BYTES_MAX: usize = u16::MAX as usize;
 
 const CUT: DecodeError = DecodeError::Malformed("a field is cut short");
 
-/// Reads fields from the front of the bytes of one packet. Every method consumes what it reads, or
-/// fails without panic.
+/// Reads fields from the front of a packet's bytes. A method consumes what it reads, or fails; none
+/// panics.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a>(&'a [u8]);
 
@@ -73,7 +73,7 @@ impl<'a> Reader<'a> {
         self.take(len.into())
     }
 
-    /// Section 1.5.4.
+    /// Checks what section 1.5.4 requires: UTF-8 without U+0000.
     #[inline]
     pub(crate) fn string(&mut self) -> Result<&'a str, DecodeError> {
         let text = utf8(self.binary()?)?;
@@ -97,7 +97,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Rust's `str` is exactly the standard's well-formed UTF-8: no surrogates, nothing overlong, and
+/// Rust's `str` is what the standard calls well-formed UTF-8: no surrogates, no overlong forms, and
 /// U+FEFF is a character like any other.
 #[inline]
 pub(crate) fn utf8(bytes: &[u8]) -> Result<&str, DecodeError> {
@@ -108,7 +108,7 @@ pub(crate) fn utf8(bytes: &[u8]) -> Result<&str, DecodeError> {
     std::str::from_utf8(bytes).map_err(|_| DecodeError::Malformed("a string is not UTF-8"))
 }
 
-/// Returns the integer and its length; `None` when it is incomplete.
+/// Returns the integer and its length in bytes; `None` while `buf` ends within the integer.
 #[inline]
 pub(crate) fn read_var_int(buf: &[u8]) -> Result<Option<(u32, usize)>, DecodeError> {
     let Some(&byte) = buf.first() else { return Ok(None) };
@@ -140,7 +140,7 @@ pub(crate) const fn var_int_len(value: usize) -> usize {
     }
 }
 
-/// Uses the fewest bytes. A value over [`VAR_INT_MAX`] has no encoding and is cut to it.
+/// Writes the shortest encoding. A value over [`VAR_INT_MAX`] has no encoding and is lowered to it.
 #[inline]
 pub(crate) fn put_var_int(value: usize, out: &mut Vec<u8>) {
     debug_assert!(value <= VAR_INT_MAX as usize, "{value} is over the largest variable byte integer");
@@ -166,7 +166,7 @@ pub(crate) fn put_string(text: &str, out: &mut Vec<u8>) {
     put_binary(fit(text).as_bytes(), out);
 }
 
-/// Cuts `text` to the length of a string field, between two characters, so that the packet stays
+/// Cuts `text` between two characters to the length of a string field, so that the packet stays
 /// well formed.
 #[inline]
 pub(crate) fn fit(text: &str) -> &str {

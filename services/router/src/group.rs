@@ -1,4 +1,4 @@
-//! Shared subscriptions: one message goes to one member.
+//! Shared subscriptions: the members of a group take turns, and each message goes to one of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,9 +14,8 @@ use crate::subscription::{Subscription, Target};
 pub struct ShareGroup {
     name: CompactString,
     filter: CompactString,
-    /// Address of the member served last, shared by all snapshots of the group. It is an address
-    /// rather than a count, so that members who join or leave do not change the turns of the
-    /// others.
+    /// Address of the member that was served last, shared by all snapshots of the group. With an
+    /// index instead, a member that joins or leaves would change whose turn is next.
     turn: Arc<AtomicU64>,
     online: Map<Subscription>,
     offline: Map<Subscription>,
@@ -27,7 +26,7 @@ impl ShareGroup {
         Self {
             name: name.into(),
             filter: filter.into(),
-            // Greater than every address, so the first member is first.
+            // Above every address, so that the first member is served first.
             turn: Arc::new(AtomicU64::new(u64::MAX)),
             online: Map::Empty,
             offline: Map::Empty,
@@ -38,7 +37,7 @@ impl ShareGroup {
         &self.name
     }
 
-    /// Without `$share` and share name.
+    /// The topic filter alone, without `$share` and share name.
     pub fn filter(&self) -> &str {
         &self.filter
     }
@@ -55,7 +54,7 @@ impl ShareGroup {
         self.online.len()
     }
 
-    /// Picks the next member in turn; an offline member only when none is online.
+    /// Picks the next online member in turn, or the next offline member when none is online.
     //= [MQTT-4.8.2-3] v5
     // The receiver has the member's own QoS.
     pub fn pick(&self) -> Option<Receiver> {
@@ -74,7 +73,7 @@ impl ShareGroup {
         self.online.iter().any(|member| counts(member.target))
     }
 
-    /// Like [`ShareGroup::pick`], but skips `target`, which cannot take the message now.
+    /// Like [`ShareGroup::pick`], but skips `target`, which cannot take the message at this moment.
     pub fn pick_except(&self, target: Target) -> Option<Receiver> {
         let may = |other| other != target;
         self.take_turn(&self.online, may).or_else(|| self.take_turn(&self.offline, may))

@@ -8,7 +8,7 @@ use crate::subscription::Subscription;
 
 #[derive(Clone, Debug, Default)]
 pub struct Matched {
-    /// Ordered by target, one entry per target.
+    /// Sorted by target; a target with several matching subscriptions has one entry.
     pub receivers: Box<[Receiver]>,
     pub groups: Box<[Arc<ShareGroup>]>,
 }
@@ -19,13 +19,13 @@ impl Matched {
         match found {
             [only] => {
                 receivers.extend(only.iter().map(Receiver::from));
-                // Already sorted, except for successive users of one slot.
+                // Sorted already, except for several generations of one slot.
                 receivers.sort_by_key(|receiver| receiver.target.order());
             }
             _ => {
                 let mut all: Vec<&Subscription> = Vec::with_capacity(receivers.capacity());
                 all.extend(found.iter().flat_map(|map| map.iter()));
-                // This sort finds the sorted runs, one per filter, and merges them.
+                // The standard library's sort finds the runs, one for each filter, and merges them.
                 all.sort_by_key(|subscription| subscription.target.order());
                 for subscription in all {
                     match receivers.last_mut() {

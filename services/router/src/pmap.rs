@@ -1,9 +1,9 @@
-//! A persistent map: cloning is O(1), a change copies O(log n), and nodes that only the writer
-//! holds change in place.
+//! A persistent map: a clone costs O(1) and shares all nodes with the original; a change copies
+//! O(log n) nodes. The writer changes nodes in place that no clone shares.
 //!
 //! The map is a hash trie. Most maps of a broker have at most two entries, so the small forms take
-//! at most one allocation. Beyond [`Entry::LEAF_MAX`] a leaf becomes a branch of 16, by the next
-//! four bits of the entry's address.
+//! at most one allocation. A leaf that exceeds [`Entry::LEAF_MAX`] becomes a branch with 16 slots,
+//! chosen by the next four bits of the entry's address.
 
 use std::mem;
 use std::sync::Arc;
@@ -14,16 +14,17 @@ use crate::seed::Seed;
 
 pub(crate) trait Entry: Clone {
     type Key: Ord + ?Sized;
-    /// A leaf with more entries becomes a branch; at least 2, because a change copies the whole
-    /// leaf.
+    /// Entries of the largest leaf, at least 2; small for entries that are costly to clone, because
+    /// a change copies the whole leaf.
     const LEAF_MAX: usize;
     fn key(&self) -> &Self::Key;
-    /// The address of the key, highest bits first: a hash, or an order-preserving number.
+    /// The bits that place the key in the trie, highest first: a hash, or a number in the order of
+    /// keys.
     fn address(key: &Self::Key, seed: &Seed) -> u64;
 }
 
-/// Branches below this depth would have no bits of the address left; a leaf there grows without
-/// limit.
+/// A branch below this depth would have no bits of the address left, so a leaf there may grow
+/// without limit.
 const DEPTH_MAX: u32 = 16;
 
 type Leaf<T> = SmallVec<[T; 2]>;
@@ -66,14 +67,13 @@ impl<T> Map<T> {
         }
     }
 
-    /// In the order of addresses, within a leaf in the order of keys.
     pub(crate) fn iter(&self) -> Iter<'_, T> {
         let mut iter = Iter { entries: [].iter(), branches: SmallVec::new() };
         iter.enter(self);
         iter
     }
 
-    /// Passes the entries that no other map shares to `give`, and drops the others.
+    /// Passes the entries that no other map shares to `give`, and drops the rest.
     pub(crate) fn into_sole(self, give: &mut impl FnMut(T)) {
         match self {
             Self::Empty => {}
@@ -122,7 +122,7 @@ impl<T: Entry> Map<T> {
     pub(crate) fn get(&self, key: &T::Key, seed: &Seed) -> Option<&T> {
         let mut map = self;
         if let Self::Branch(_) = map {
-            // Small maps need no hash.
+            // A small map is searched by key, without a hash.
             let mut address = T::address(key, seed);
             while let Self::Branch(branch) = map {
                 map = &branch.slots[slot(address)];
@@ -155,7 +155,7 @@ impl<T: Entry> Map<T> {
         }
     }
 
-    /// The flag is true when the entry was created.
+    /// The flag is true when `make` created the entry.
     pub(crate) fn get_or_insert(
         &mut self,
         key: &T::Key,
@@ -205,7 +205,8 @@ impl<T: Entry> Map<T> {
         }
     }
 
-    /// Makes room for one more entry: the map is then empty, a leaf that is not full, or a branch.
+    /// Makes room for one more entry: afterwards the map is empty, a leaf that is not full, or a
+    /// branch.
     fn make_room(&mut self, seed: &Seed, depth: u32) {
         match self {
             Self::One(_) => {
@@ -237,7 +238,7 @@ impl<T: Entry> Map<T> {
     }
 
     pub(crate) fn remove(&mut self, key: &T::Key, seed: &Seed) -> Option<T> {
-        // Removing a missing key must not copy a path.
+        // Without this check, removing a missing key would copy a path.
         self.get(key, seed)?;
         self.remove_at(key, T::address(key, seed))
     }
@@ -262,8 +263,8 @@ impl<T: Entry> Map<T> {
                 let branch = Arc::make_mut(branch);
                 let removed = branch.slots[slot(address)].remove_at(key, address << 4)?;
                 branch.len -= 1;
-                // Half of a leaf, so that an entry which is added and removed again does not build
-                // and destroy a branch each time.
+                // A branch becomes a leaf only at half a leaf's size. Otherwise adding and removing
+                // one entry would build and destroy a branch each time.
                 if branch.len <= T::LEAF_MAX / 2 {
                     let mut entries: Leaf<T> = branch.slots.iter().flat_map(Self::iter).cloned().collect();
                     entries.sort_unstable_by(|a, b| a.key().cmp(b.key()));

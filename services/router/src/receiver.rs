@@ -10,9 +10,9 @@ pub struct Receiver {
     pub qos: QoS,
     pub no_local: bool,
     pub retain_as_published: bool,
-    /// Number of its matching subscriptions that are persistent.
+    /// How many of the session's matching subscriptions are persistent.
     pub kept: u16,
-    /// Identifiers of all matching subscriptions, possibly with repeats.
+    /// Identifiers of all matching subscriptions; an identifier may repeat.
     pub identifiers: SmallVec<[u32; 1]>,
 }
 
@@ -35,14 +35,14 @@ impl From<&Subscription> for Receiver {
 }
 
 impl Receiver {
-    /// Adds another subscription of the same session: one copy serves all of them.
+    /// Adds another matching subscription of the same session, because one copy serves all of them.
     //= [MQTT-3.3.4-2] v5
     //= [MQTT-3.3.4-3] v5
     //= [MQTT-3.3.4-4] v5
     //= [MQTT-3.3.5-1] v3.1.1
     pub(crate) fn merge(&mut self, other: &Subscription) {
         self.qos = self.qos.max(other.qos);
-        // No Local excludes one subscription only; another subscription can still want the message.
+        // No Local applies to one subscription; another of the session may still want the message.
         self.no_local &= other.no_local;
         // The single copy carries one RETAIN flag. A cleared flag would be wrong for a subscription
         // with Retain As Published, while the others can ignore a set flag.

@@ -1,5 +1,5 @@
-//! The last changes of a broker's subscriptions, so that a cached match survives changes that do
-//! not concern its topic.
+//! Remembers which filters changed last in a broker, so that a cached match stays valid when only
+//! unrelated filters changed.
 
 use std::collections::VecDeque;
 
@@ -7,11 +7,11 @@ use compact_str::CompactString;
 use millrace_mqtt::topic;
 use smallvec::SmallVec;
 
-/// Searching this many filters costs less than a match.
+/// Searching this many filters still costs less than matching the topic again.
 const FILTERS_MAX: usize = 16;
 const FILTER_BYTES_MAX: usize = 128;
 
-/// The filters that one edit changed, unless they are too many or too long to remember.
+/// The filters that one edit changed; too many or too long ones set `is_too_much` instead.
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
     filters: SmallVec<[CompactString; 2]>,
@@ -32,10 +32,10 @@ impl Changed {
     }
 }
 
-/// Changes by the generation of the snapshot that they made.
+/// Changed filters, each with the generation of the snapshot that shows the change.
 #[derive(Debug, Default)]
 pub(crate) struct Recent {
-    /// All changes after this generation are remembered.
+    /// No change after this generation was forgotten.
     since: u64,
     filters: VecDeque<(u64, CompactString)>,
 }
@@ -55,8 +55,8 @@ impl Recent {
         }
     }
 
-    /// True when all changes after generation `from` up to `through` are remembered, and none
-    /// concerns `topic`.
+    /// True when no change after generation `from` up to `through` was forgotten, and none of them
+    /// matches `topic`.
     pub(crate) fn spare(&self, topic: &str, from: u64, through: u64) -> bool {
         let newer = self.filters.iter().rev().take_while(|(generation, _)| *generation > from);
         self.since <= from

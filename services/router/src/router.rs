@@ -1,4 +1,5 @@
-//! The subscriptions of one broker.
+//! The subscriptions of one broker: writers change a tree under a lock, readers use its last
+//! published snapshot.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +20,7 @@ use crate::trie::{Content, Node};
 
 #[derive(Debug)]
 pub struct Router {
-    /// The tree of the writers; the published snapshot is a (cheap) clone.
+    /// Publishing clones the writers' tree, which is cheap.
     tree: Mutex<Tree>,
     published: ArcSwap<Snapshot>,
     generation: AtomicU64,
@@ -28,8 +29,8 @@ pub struct Router {
     total: OnceLock<Arc<AtomicU64>>,
 }
 
-/// Memory of a subscription in its session and in the router, bytes. The filter and the trie's
-/// nodes are extra.
+/// Estimated bytes of a subscription in its session and here, without its filter and nodes of the
+/// trie.
 const SUBSCRIPTION_BYTES: usize = 160;
 
 #[derive(Clone, Debug)]
@@ -48,7 +49,7 @@ pub struct Snapshot {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatchLimits {
-    /// Filters that can match one topic; each share name of a filter counts.
+    /// Filters that may match one topic, where each share name of a filter counts as a filter.
     pub filters_max: usize,
     pub nodes_max: usize,
 }
@@ -90,7 +91,7 @@ impl Router {
         }
     }
 
-    /// Also adds the bytes of this router to `total`; only the first call has an effect.
+    /// Adds the bytes of this router to `total` from now on; only the first call has an effect.
     pub fn count_in(&self, total: &Arc<AtomicU64>) {
         let tree = self.tree.lock().unwrap_or_else(PoisonError::into_inner);
         if self.total.set(total.clone()).is_ok() {
@@ -98,8 +99,8 @@ impl Router {
         }
     }
 
-    /// False when it replaced a subscription of the same target, filter and share name. A member of
-    /// a shared subscription starts online.
+    /// False when the subscription replaced another of the same target, filter and share name. A
+    /// member of a shared subscription starts online.
     pub fn subscribe(&self, filter: Filter<'_>, subscription: Subscription) -> bool {
         self.edit(|edit| edit.subscribe(filter, subscription))
     }
@@ -108,27 +109,28 @@ impl Router {
         self.edit(|edit| edit.unsubscribe(filter, target))
     }
 
-    /// Ignores subscriptions that are not shared.
+    /// Has no effect on a subscription that is not shared.
     pub fn set_online(&self, filter: Filter<'_>, target: Target, online: bool) {
         self.edit(|edit| edit.set_online(filter, target, online));
     }
 
-    /// Makes changes as one batch, which is cheaper than single changes; no snapshot shows a part
-    /// of it, and an unchanged tree is not published. Other writers wait, and `f` must not call
-    /// this router.
+    /// Makes several changes at once, which is cheaper than single changes. A snapshot shows all of
+    /// them or none, and without a change none is published. Other writers wait, and `f` must not
+    /// call this router.
     pub fn edit<R>(&self, f: impl FnOnce(&mut Edit<'_>) -> R) -> R {
         self.edit_published_by(f, |publish| publish()).0
     }
 
-    /// Like [`Router::edit`], but the caller publishes: `publisher` gets a function that does so,
-    /// and may call it under a lock of its own. Nobody then waits for that lock while `f` runs.
-    /// `publisher` must not call this router.
+    /// Like [`Router::edit`], but lets the caller publish under a lock of its own, which is not
+    /// held while `f` runs: `publisher` gets a function that publishes. `publisher` must not call
+    /// this router.
     pub fn edit_published_by<R, P>(
         &self,
         f: impl FnOnce(&mut Edit<'_>) -> R,
         publisher: impl FnOnce(&mut dyn FnMut()) -> P,
     ) -> (R, P) {
-        // Each single change leaves a complete tree, even when a batch panics between two of them.
+        // A poisoned lock is safe to take: a batch that panics between two changes leaves a
+        // complete tree.
         let mut tree = self.tree.lock().unwrap_or_else(PoisonError::into_inner);
         let before = tree.bytes;
         let mut edit = Edit { tree: &mut tree, changed: Changed::default() };
@@ -147,19 +149,17 @@ impl Router {
             total.fetch_add((tree.bytes as u64).wrapping_sub(before as u64), Ordering::Relaxed);
         }
         drop(tree);
-        // Dropped after the locks are released, because dropping the last reference to a snapshot
-        // can take long.
+        // Dropping the last reference to a snapshot can take long, so no lock is held here.
         drop(old);
         (result, published)
     }
 
-    /// The writer notes the changes, swaps the snapshot, then stores the generation; a reader loads
+    /// The writer notes the changes, swaps the snapshot, then stores the generation. A reader loads
     /// the generation (acquire) before the snapshot. So a reader of generation n gets snapshot n or
-    /// a later one, and a cache filled from an older snapshot has an older number.
+    /// a later one, and a cache never claims a newer generation than its snapshot.
     ///
-    /// Both stores are sequentially consistent and done before the writer's call returns. A later
-    /// load sees them in any thread that was notified of the change (by a SUBACK, a channel, a
-    /// lock) or that follows in the order of all such operations.
+    /// Both stores are sequentially consistent and happen before the call returns. A thread that
+    /// learns of the change afterwards, by a SUBACK, a channel or a lock, therefore sees them.
     fn publish(&self, tree: &Tree, changed: Changed) -> Arc<Snapshot> {
         let generation = self.generation.load(Ordering::Relaxed) + 1;
         self.recent.lock().unwrap_or_else(PoisonError::into_inner).note(generation, changed);
@@ -168,16 +168,15 @@ impl Router {
         old
     }
 
-    /// The number of the newest snapshot, whose matches are valid; see also
-    /// [`Router::still_valid`].
+    /// The generation of the newest snapshot; see also [`Router::still_valid`].
     #[inline]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// True if no filter that changed from generation `matched` to `now` matches `topic`, so that a
-    /// cached match is still valid. False when some of the changes are forgotten; `now` must have
-    /// been published.
+    /// True if no filter that changed after generation `matched` up to `now` matches `topic`, so
+    /// that a cached match holds. False when some of these changes are forgotten. `now` must be
+    /// published.
     pub fn still_valid(&self, topic: &str, matched: u64, now: u64) -> bool {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         recent.spare(topic, matched, now)
@@ -192,7 +191,6 @@ impl Router {
         self.published.load().subscriptions()
     }
 
-    /// About the memory of the subscriptions, in their sessions and here, bytes.
     pub fn bytes(&self) -> usize {
         self.published.load().tree.bytes
     }
@@ -229,13 +227,13 @@ impl Snapshot {
         self.tree.root.walk(start, step, visit);
     }
 
-    /// `topic` must be valid. `None` when the topic exceeds `limits`.
+    /// Finds all receivers of `topic`, which must be valid. `None` when the topic exceeds `limits`.
     pub fn matches(&self, topic: &str, limits: MatchLimits) -> Option<Matched> {
         self.matches_counted(topic, limits, &mut 0)
     }
 
-    /// Like [`Snapshot::matches`], but adds the visited nodes to `visited`, also when the match is
-    /// too large.
+    /// Like [`Snapshot::matches`], and adds the number of visited nodes to `visited`, even when the
+    /// match exceeds `limits`.
     pub fn matches_counted(&self, topic: &str, limits: MatchLimits, visited: &mut usize) -> Option<Matched> {
         let mut found: SmallVec<[&Map<Subscription>; 12]> = SmallVec::new();
         let mut groups = Vec::new();
@@ -260,12 +258,11 @@ impl Snapshot {
 }
 
 impl Edit<'_> {
-    /// Includes this edit.
     pub fn bytes(&self) -> usize {
         self.tree.bytes
     }
 
-    /// Number of share names on `filter`, which is given without `$share` and share name.
+    /// Number of share names that `filter` (without `$share` and share name) has.
     pub fn groups(&self, filter: &str) -> usize {
         self.tree.root.find(filter, &self.tree.seed).map_or(0, Set::groups_len)
     }
@@ -276,7 +273,7 @@ impl Edit<'_> {
     }
 
     //= [MQTT-3.8.4-3] v5 v3.1.1
-    // No match sees a state between the old and the new subscription.
+    // The new subscription replaces the old one in one step, so that no match falls between them.
     pub fn subscribe(&mut self, filter: Filter<'_>, subscription: Subscription) -> bool {
         let Tree { root, seed, .. } = &mut *self.tree;
         let target = subscription.target;

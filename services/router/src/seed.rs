@@ -3,8 +3,8 @@ use std::hash::{BuildHasher, Hasher};
 use foldhash::SharedSeed;
 use foldhash::quality::SeedableRandomState;
 
-/// Clients choose the topic levels, so the seed of their hash is random outside of tests and
-/// simulations: a tenant cannot prepare collisions.
+/// The seed of the hash of topic levels. It is random, except in tests and simulations, because
+/// clients choose the levels and could otherwise prepare collisions.
 #[derive(Clone, Debug)]
 pub(crate) struct Seed(SeedableRandomState);
 

@@ -6,7 +6,8 @@ use crate::seed::Seed;
 use crate::subscription::{Subscription, Target};
 use crate::trie::Content;
 
-/// Every node of the trie has a set, so the rare parts are behind a pointer.
+/// The subscribers of one filter; every node of the trie has a set, so the rare groups are behind a
+/// pointer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Set {
     pub(crate) subscribers: Map<Subscription>,

@@ -10,21 +10,22 @@ use crate::seed::Seed;
 pub struct Target {
     pub core: u16,
     pub slot: u32,
-    /// Distinguishes successive users of one slot.
+    /// Counts the sessions that used the slot, so that a late message for a former session is not
+    /// mistaken for the present one's.
     pub generation: u32,
 }
 
 impl Target {
-    /// The order of targets as one number, which compares faster than three.
+    /// A number in the order of targets, because comparing one number is faster than three.
     #[inline]
     pub(crate) fn order(self) -> u128 {
         u128::from(self.core) << 64 | u128::from(self.slot) << 32 | u128::from(self.generation)
     }
 
-    /// 64 bits in the order of targets. Cores and slots are small numbers, so both are encoded as
-    /// length and digits (base 16): neighbours share a prefix, and no prefix is a run of zeros,
-    /// which would cost a map one branch per digit. The low bits of the generation fill the rest;
-    /// targets with the same address differ in their key.
+    /// 64 bits in the order of targets. Cores and slots are small numbers, so each is encoded as
+    /// its length and its digits (base 16). Neighbours then share a prefix, and no prefix is a run
+    /// of zeros, which would cost a map one branch per digit. The low bits of the generation fill
+    /// the rest; targets with the same address differ in their key.
     pub(crate) fn address(self) -> u64 {
         let mut free = 64;
         let mut address = 0;
@@ -51,7 +52,7 @@ pub struct Subscription {
     pub qos: QoS,
     pub no_local: bool,
     pub retain_as_published: bool,
-    /// The subscription is persistent; only the caller uses this.
+    /// The subscription is persistent; the router only counts it, in [`crate::Receiver::kept`].
     pub kept: bool,
     /// 0 for none.
     pub identifier: u32,
@@ -59,7 +60,7 @@ pub struct Subscription {
 
 impl Entry for Subscription {
     type Key = Target;
-    // Plain bytes, so copying a full leaf is one short memcpy.
+    // Entries are plain bytes, so that copying a full leaf is one short memcpy.
     const LEAF_MAX: usize = 32;
 
     #[inline]

@@ -1,4 +1,4 @@
-//! An index of values by topic name that can be searched by topic filter, for retained messages.
+//! An index by topic name that is searched by topic filter: the retained messages of a broker.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,7 +18,7 @@ pub struct TopicTree<V: Clone> {
 pub struct TreeSnapshot<V: Clone> {
     root: Arc<TreeNode<V>>,
     len: usize,
-    /// Number of the last insertion.
+    /// Counts the insertions into the tree, so that a walk can leave out later values.
     number: u64,
     seed: Seed,
 }
@@ -42,7 +42,7 @@ impl<V: Clone> TopicTree<V> {
         Self::with(Seed::random())
     }
 
-    /// Visits in the same order in every process, for simulations.
+    /// Walks visit values in the same order in every process, for simulations.
     pub fn with_seed(seed: u64) -> Self {
         Self::with(Seed::fixed(seed))
     }
@@ -60,8 +60,7 @@ impl<V: Clone> TopicTree<V> {
         next.len += usize::from(old.is_none());
         let last = self.published.swap(Arc::new(next));
         drop(writer);
-        // Dropped after the lock is released, because dropping the last reference to a snapshot can
-        // take long.
+        // Dropping the last reference to a snapshot can take long, so the lock is released before.
         drop(last);
         old.map(|(value, _)| value)
     }
@@ -133,7 +132,8 @@ struct Open<V: Clone> {
     hide_dollar: bool,
 }
 
-/// [`Open`] without its node. `level` is the level of the child at `after`.
+/// [`Open`] without its node, while a walk has no snapshot; `level` is the level of the child at
+/// `after`.
 #[derive(Debug)]
 struct Mark {
     level: Option<Box<str>>,
@@ -146,7 +146,7 @@ struct Mark {
 enum Led<V: Clone> {
     Nowhere,
     End(Arc<TreeNode<V>>),
-    /// To a node whose children a wildcard stands for. `rest` follows the wildcard.
+    /// To a node whose children match a wildcard; `rest` is the filter after that wildcard.
     Wildcard {
         parent: Arc<TreeNode<V>>,
         rest: Rest,
@@ -154,31 +154,30 @@ enum Led<V: Clone> {
     },
 }
 
-/// A walk over the values of matching topics, in arbitrary order. It can pause after every node, so
-/// that the caller can spread it over many turns. It owns its snapshot, which keeps all values of
-/// that moment in memory, until the caller lets go of it ([`Walk::let_go`]).
+/// A walk over the values of matching topics, in arbitrary order. The caller may pause after every
+/// node, and so spread the walk over many turns. The walk holds a snapshot, which keeps all values
+/// of that moment in memory until [`Walk::let_go`].
 #[derive(Debug)]
 pub struct Walk<V: Clone> {
     snapshot: Option<Arc<TreeSnapshot<V>>>,
     filter: Box<str>,
     has_begun: bool,
     open: Vec<Open<V>>,
-    /// The path to go on at, while there is no snapshot.
+    /// Where to go on while the walk holds no snapshot.
     marks: Vec<Mark>,
-    /// Values that were inserted later are left out.
+    /// The number of the last insertion before the walk began; values of later insertions are left
+    /// out.
     until: u64,
 }
 
 impl<V: Clone> Walk<V> {
-    /// `filter` must be without share name.
     pub fn new(snapshot: Arc<TreeSnapshot<V>>, filter: &str) -> Self {
         let until = snapshot.number;
         let (open, marks) = (Vec::new(), Vec::new());
         Self { snapshot: Some(snapshot), filter: filter.into(), has_begun: false, open, marks, until }
     }
 
-    /// Drops the snapshot, and with it the values that were replaced since. The walk goes on with
-    /// [`Walk::go_on`].
+    /// Drops the snapshot and the values that were replaced since; continue with [`Walk::go_on`].
     pub fn let_go(&mut self) {
         let Some(snapshot) = self.snapshot.take() else { return };
         let address = |child: &Arc<TreeNode<V>>| Arc::<TreeNode<V>>::address(child.level(), &snapshot.seed);
@@ -199,8 +198,8 @@ impl<V: Clone> Walk<V> {
         self.snapshot.is_none()
     }
 
-    /// Goes on in a later snapshot of the same tree, after the last node. Topics that were removed
-    /// or changed since the walk began are left out.
+    /// Continues after the last visited node, in a later snapshot of the same tree. Leaves out
+    /// topics that were removed or changed since the walk began.
     pub fn go_on(&mut self, snapshot: Arc<TreeSnapshot<V>>) {
         if self.snapshot.is_some() {
             return;
@@ -218,7 +217,7 @@ impl<V: Clone> Walk<V> {
         self.snapshot = Some(snapshot);
     }
 
-    /// [`Step::Done`] also while there is no snapshot.
+    /// Visits one node; [`Step::Done`] at the end, and also without a snapshot.
     pub fn step(&mut self) -> Step<V> {
         let Some(snapshot) = self.snapshot.take() else { return Step::Done };
         let step = self.step_in(&snapshot);
@@ -251,8 +250,8 @@ impl<V: Clone> Walk<V> {
         self.descend(snapshot, child, rest, false)
     }
 
-    /// Follows the levels without wildcards from `node`, and queues the children that a wildcard
-    /// leads to.
+    /// Follows the levels from `node` to the next wildcard, and queues the children that match the
+    /// wildcard.
     fn descend(
         &mut self,
         snapshot: &TreeSnapshot<V>,
@@ -282,7 +281,6 @@ impl<V: Clone> Walk<V> {
     }
 }
 
-/// Follows the levels of a filter from `node` to its next wildcard.
 fn lead<V: Clone>(
     snapshot: &TreeSnapshot<V>,
     filter: &str,

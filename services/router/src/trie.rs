@@ -1,8 +1,7 @@
-//! A persistent trie over topic levels. A node holds the content of the filter that ends there: its
+//! A persistent trie over topic levels. A node holds the content of the filter that ends there:
 //! subscribers, or the retained message of a topic.
 //!
-//! No function recurses over levels, because a filter can have 65,535 of them and would overflow
-//! the stack.
+//! No function recurses over levels, because a filter of 65,535 levels would overflow the stack.
 
 use std::mem;
 use std::ops::ControlFlow;
@@ -18,7 +17,7 @@ pub(crate) trait Content: Clone + Default {
     fn is_empty(&self) -> bool;
 }
 
-/// Every node except the root leads to content.
+/// Every node but the root has content, or a node below it has.
 #[derive(Clone, Debug)]
 pub(crate) struct Node<C> {
     level: CompactString,
@@ -30,13 +29,13 @@ pub(crate) struct Node<C> {
 #[derive(Clone, Debug, Default)]
 struct Wild<C> {
     plus: Option<Arc<Node<C>>>,
-    /// Content of the filter that ends with `#` below this level.
+    /// Content of the filter that ends with `#` right below this node.
     many: C,
 }
 
 impl<C> Entry for Arc<Node<C>> {
     type Key = str;
-    // Copying an entry touches the counter in its node, so leaves are short.
+    // Cloning an entry writes to the reference count in its node, so leaves are short.
     const LEAF_MAX: usize = 4;
 
     #[inline]
@@ -50,10 +49,9 @@ impl<C> Entry for Arc<Node<C>> {
     }
 }
 
-/// About the memory of a node with its map entry and wildcards, bytes.
 fn node_bytes(level: &str) -> usize {
     const NODE_BYTES: usize = 128;
-    // The node holds a short level itself.
+    // `CompactString` holds a short level without an allocation.
     NODE_BYTES + if level.len() > size_of::<CompactString>() { level.len() } else { 0 }
 }
 
@@ -113,7 +111,7 @@ impl<C: Content> Node<C> {
         Some(&node.content)
     }
 
-    /// Creates missing nodes of `filter` and copies shared ones; call [`Node::prune`] if the
+    /// Creates the missing nodes of `filter` and copies shared ones; call [`Node::prune`] if the
     /// content stays empty.
     pub(crate) fn make(&mut self, filter: &str, seed: &Seed) -> &mut C {
         self.make_counted(filter, seed, &mut 0)
@@ -161,7 +159,6 @@ impl<C: Content> Node<C> {
         }
     }
 
-    /// Removes the empty nodes of `filter` and returns their memory, bytes.
     pub(crate) fn prune(&mut self, filter: &str, seed: &Seed) -> usize {
         let levels = || filter.split('/').filter(|level| *level != "#");
         let mut keep = 0;
@@ -200,15 +197,16 @@ impl<C: Content> Node<C> {
         bytes
     }
 
-    /// `step` folds the levels of a filter one after the other; `true` means with `#` below them.
+    /// Visits the content of every filter. `step` folds the levels of a filter one after the other;
+    /// the flag of `visit` is true for the filter with `#` added.
     pub(crate) fn walk<S: Copy>(
         &self,
         start: S,
         step: impl Fn(S, &str) -> S,
         mut visit: impl FnMut(S, &C, bool),
     ) {
-        // The unvisited children along the path: one iterator per level, however many children a
-        // level has.
+        // The children that are still to be visited, one iterator per level, however many children
+        // a level has.
         let mut open = Vec::new();
         let mut next = Some((self, start));
         loop {
@@ -233,12 +231,11 @@ impl<C: Content> Node<C> {
         }
     }
 
-    /// Visits the content of every filter that matches `topic`, until `visit` breaks or `nodes_max`
-    /// nodes were visited. Returns whether the walk was complete. Adds the visited nodes to
-    /// `visited`.
+    /// Visits the content of every filter that matches `topic`, and adds the visited nodes to
+    /// `visited`. Returns false when `visit` broke off or `nodes_max` nodes were visited.
     ///
-    /// Filters such as `{a,+}/{a,+}/...` double the walk with each level. Without a bound one
-    /// subscriber could stop the publishing thread.
+    /// A subscriber with filters such as `{a,+}/{a,+}/...` doubles the walk with each level.
+    /// Without the bound this subscriber could stop the publishing thread.
     //= [MQTT-4.7.3-4] v5 v3.1.1
     // Levels are compared as bytes, without normalisation or case folding, and an empty level is a
     // level.
@@ -253,7 +250,7 @@ impl<C: Content> Node<C> {
         //= [MQTT-4.7.2-1] v5 v3.1.1
         // Only wildcards of the root could match the level with the `$`.
         let mut hidden = topic.starts_with('$');
-        // Pending `+` branches: the node below each, and the rest of the topic there.
+        // `+` branches still to be visited: the node below each, and the rest of the topic there.
         let mut open: SmallVec<[(&'a Self, Option<&str>); 12]> = SmallVec::new();
         let mut next = Some((self, Some(topic)));
         let visited_max = visited.saturating_add(nodes_max);
@@ -289,7 +286,7 @@ impl<C: Content> Node<C> {
     }
 }
 
-/// Without this, dropping a long chain of nodes would use one stack frame per level.
+/// Drops the nodes in a loop, because a long chain would otherwise use one stack frame per level.
 impl<C> Drop for Node<C> {
     fn drop(&mut self) {
         if self.children.is_empty() && self.wild.is_none() {

@@ -31,11 +31,9 @@ pub struct BrokerAccess {
 }
 
 impl BrokerAccess {
-    /// Also returns the findings, each with the record's name in front of the field: an invalid
-    /// record authenticates nobody and does not affect the others.
+    /// Also returns the invalid records, named in front of the field; they authenticate nobody.
     ///
-    /// # Errors
-    /// The findings of the broker's own rules, without which every client is refused.
+    /// # Errors The broker's own rules are invalid, so every client must be refused.
     pub fn new(records: Records) -> Result<(Self, Vec<Invalid>), Vec<Invalid>> {
         let rules = Arc::new(RuleList::compile(&records.access.rules)?);
         let mut wrong = Vec::new();
@@ -68,8 +66,8 @@ impl BrokerAccess {
         &self.issuers
     }
 
-    /// `credential` is that of the client's user name; an error says why the client must be
-    /// disconnected.
+    /// Derives the rules of a client that was accepted with `standing`; `credential` is that of its
+    /// user name. An error says why the client must be disconnected.
     pub fn review(
         &self,
         standing: &Standing,

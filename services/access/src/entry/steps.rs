@@ -1,4 +1,5 @@
-//! The state machine that authenticates one CONNECT.
+//! The state machine that authenticates one CONNECT. It names each step, and the caller carries it
+//! out and returns with the result.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ pub struct Shown<'a> {
     pub client_id: &'a str,
     pub user: Option<&'a str>,
     pub password: Option<&'a [u8]>,
-    /// DER; the TLS handshake has proven that the client has the key.
+    /// In DER; the TLS handshake has proven that the client has the certificate's key.
     pub certificate: Option<&'a [u8]>,
 }
 
@@ -32,11 +33,11 @@ pub enum AuthenticationStep<'a> {
     /// Check the password against these hashes with [`crate::secrets::chosen::verify`] for
     /// [`ConnectAuthentication::hashed`].
     Hash(Vec<&'a str>),
-    /// The token's key is missing from these issuers' key sets. If [`jwt::Refresh`] allows a fetch
-    /// now, fetch and begin again; otherwise refuse.
+    /// No key set of these issuers has the token's key. If [`jwt::Refresh`] allows a fetch now,
+    /// fetch and begin again; otherwise refuse.
     Keys(Vec<&'a Issuer>),
-    /// Call the webhook for [`ConnectAuthentication::webhook`], with the user that the client's
-    /// certificate names.
+    /// Call the webhook for [`ConnectAuthentication::webhook`], and name the user of the client's
+    /// certificate in the request.
     Webhook(Option<Box<str>>),
     Accept(Box<(Standing, Grant)>),
     Refuse(AccessRefusal),
@@ -44,9 +45,9 @@ pub enum AuthenticationStep<'a> {
 
 #[derive(Debug, Default)]
 pub struct ConnectAuthentication {
-    /// The identity found so far; the credential of its user name is not read yet.
+    /// The identity found so far, while its user's credential is being read.
     standing: Option<Standing>,
-    /// The user that its certificate names, when another method decides.
+    /// The user that the client's certificate names, while another method decides.
     certificate_user: Option<Box<str>>,
     client_id: Box<str>,
 }
@@ -125,9 +126,9 @@ impl ConnectAuthentication {
         self.known(broker, credential, now_ms)
     }
 
-    /// Starts for a client that proved by SCRAM that it knows the password of a credential. Its
-    /// certificate still counts, and decides if it names the user. The method uses only the client
-    /// id and the certificate of `shown`.
+    /// Starts with a client that proved by SCRAM that it knows the password of `credential`. Its
+    /// certificate still counts, and decides if it names the user. The password of `shown` is
+    /// ignored.
     pub fn proven<'a>(
         &mut self,
         broker: &BrokerAccess,
@@ -227,8 +228,8 @@ impl ConnectAuthentication {
                         until_ms: None,
                     }));
                 }
-                // A refusal by an authority that issued the certificate explains more than "unknown
-                // issuer".
+                // The refusal of the authority that issued the certificate explains more than
+                // "unknown issuer".
                 Err(x509::CertificateRefusal::UnknownIssuer) => {}
                 Err(refusal) => refused = refusal,
             }
@@ -274,7 +275,7 @@ impl ConnectAuthentication {
         lack.or(refused.map(|refusal| AuthenticationStep::Refuse(AccessRefusal::Token(refusal))))
     }
 
-    /// The user's credential, if there is one, may add rules.
+    /// The user may also have a credential, whose rules then apply, so it is read next.
     fn identified<'a>(&mut self, standing: Standing) -> AuthenticationStep<'a> {
         let user = standing.user.clone().unwrap_or_default();
         self.standing = Some(standing);

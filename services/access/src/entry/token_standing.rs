@@ -1,4 +1,4 @@
-//! The standing of a client that authenticates with a connect token.
+//! Derives the [`Standing`] of a client that shows a connect token.
 
 use std::sync::Arc;
 

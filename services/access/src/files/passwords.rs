@@ -45,15 +45,16 @@ impl PasswordFile {
         self.0.iter().map(|(user, phc)| (&**user, &**phc))
     }
 
-    /// For an unknown user, verify [`dummy`](crate::secrets::chosen::dummy) and refuse, so that the
-    /// response time does not reveal whether the user exists.
+    /// Returns the user's hash. For an unknown user, verify
+    /// [`dummy`](crate::secrets::chosen::dummy) and refuse, so that the response time does not
+    /// reveal that the user is unknown.
     pub fn lookup(&self, user: &str) -> Option<&str> {
         self.0.get(user).map(|phc| &**phc)
     }
 }
 
-/// Adds, replaces (`Some` hash) or deletes (`None`) one user's line; all other lines stay, also
-/// comments and invalid ones.
+/// Returns `text` with one user's line added or replaced (`Some` hash), or deleted (`None`). Other
+/// lines stay, even comments and invalid lines.
 pub fn edit(text: &str, user: &str, phc: Option<&str>) -> Result<String, UserError> {
     check_user(user)?;
     let mut out = String::with_capacity(text.len() + 128);

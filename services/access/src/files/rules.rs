@@ -25,7 +25,7 @@ use crate::model::rule::check_filter;
 use crate::model::{Action, Effect, Rule};
 use crate::rules::{Compiled, RuleList, Who};
 
-/// One invalid line fails the whole file, because half of the rules could allow too much.
+/// An invalid line fails the whole file, because the other rules alone could allow too much.
 pub fn parse(text: &str) -> Result<RuleList, FileError> {
     lines(text).map(|(line, text)| rule(text).map_err(|what| FileError { line, what })).collect()
 }

@@ -1,4 +1,5 @@
-//! Claims of a token whose signature was checked (RFC 7519 section 4.1).
+//! Reads the claims of a token whose signature was checked (RFC 7519 section 4.1), and refuses a
+//! token that is expired or for others.
 
 use serde_json::{Map, Value};
 
@@ -10,7 +11,7 @@ use crate::rules::RuleList;
 pub struct Identity {
     pub user: Box<str>,
     pub client_id: Option<Box<str>>,
-    /// They precede all other rules.
+    /// Rules that precede all others.
     pub rules: Option<RuleList>,
     pub expires_at_s: u64,
 }
@@ -64,10 +65,10 @@ fn is_for(aud: Option<&Value>, audience: &[String]) -> bool {
     }
 }
 
-/// The last second that RFC 3339 can express, so that a sum of a time and a leeway never overflows.
+/// The last second that RFC 3339 can express: with this maximum, adding a leeway never overflows.
 const TIME_S_MAX: u64 = 253_402_300_799;
 
-/// May have a fraction.
+/// A time may have a fraction, which is dropped.
 fn time(claims: &Map<String, Value>, name: &str) -> Result<Option<u64>, TokenRefusal> {
     let Some(value) = claims.get(name) else { return Ok(None) };
     let seconds = value.as_u64().or_else(|| value.as_f64().map(|seconds| seconds as u64));
@@ -79,7 +80,7 @@ fn text<'a>(claims: &'a Map<String, Value>, name: &str) -> Result<Option<&'a str
     value.as_str().map(Some).ok_or_else(|| claim(name))
 }
 
-/// One invalid rule fails the token, because half of the rules could allow too much.
+/// An invalid rule fails the token, because the other rules alone could allow too much.
 fn rules(claims: &Map<String, Value>, name: &str) -> Result<Option<RuleList>, TokenRefusal> {
     let Some(value) = claims.get(name) else { return Ok(None) };
     let rules: Vec<Rule> = serde_json::from_value(value.clone()).map_err(|_| claim(name))?;

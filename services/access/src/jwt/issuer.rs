@@ -26,7 +26,7 @@ impl Issuer {
         &self.record
     }
 
-    /// `None` when the keys are fetched from [`Issuer::key_set_url`].
+    /// `None` when the keys must be fetched from [`Issuer::key_set_url`].
     #[must_use]
     pub fn keys(&self) -> Option<&KeySet> {
         self.keys.as_ref()
@@ -40,8 +40,8 @@ impl Issuer {
         }
     }
 
-    /// False when the unverified token names another issuer, so that this issuer's keys need not be
-    /// tried.
+    /// False when the token, which is still unverified, names another issuer: trying this issuer's
+    /// keys would be in vain.
     #[must_use]
     pub fn may_have_issued(&self, token: &JsonWebToken<'_>) -> bool {
         let is_named =

@@ -1,4 +1,5 @@
-//! Public keys and shared secrets that check signatures.
+//! The public key or shared secret that checks a token's signature, read from a PEM, a JWK or the
+//! record.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -16,9 +17,9 @@ use x509_parser::x509::SubjectPublicKeyInfo;
 use crate::limits::HS256_SECRET_BYTES_MIN;
 use crate::model::{JwtAlgorithm, JwtKey};
 
-/// Uncompressed: 4, x, y.
+/// An uncompressed point of P-256: the byte 4, then x and y.
 const POINT_BYTES: usize = 65;
-/// RFC 7518 section 3.3.
+/// The shortest RSA key that RFC 7518 section 3.3 allows.
 const RSA_BITS_MIN: usize = 2_048;
 const RSA_BITS_MAX: usize = 8_192;
 
@@ -29,7 +30,7 @@ pub(super) enum Key {
     Es256([u8; POINT_BYTES]),
 }
 
-/// The used members of a JWK (RFC 7517 section 4, RFC 7518 section 6).
+/// The members of a JWK that are used (RFC 7517 section 4, RFC 7518 section 6).
 #[derive(Deserialize)]
 pub(super) struct Jwk {
     kty: String,
@@ -45,8 +46,8 @@ pub(super) struct Jwk {
 }
 
 impl Key {
-    /// `None` for a key set. An error names the field of [`JwtKey`], and the problem with its
-    /// remedy.
+    /// `None` when the record names a key set; an error is the field of [`JwtKey`] and what to
+    /// change.
     pub(super) fn of(key: &JwtKey) -> Result<Option<Self>, (&'static str, &'static str)> {
         Ok(Some(match key {
             JwtKey::Secret { secret, base64 } => {
@@ -81,8 +82,8 @@ impl Key {
         const KIND: &str = "the key is neither RSA of 2048 to 8192 bits nor EC on P-256";
         match info.parsed() {
             Ok(PublicKey::RSA(rsa)) => Self::rsa(rsa.modulus, rsa.exponent).ok_or(KIND),
-            // A point of another curve with this size fails at the signature check, because it is
-            // not on P-256.
+            // A point of this size on another curve is accepted here and fails every signature
+            // check.
             Ok(PublicKey::EC(point)) => point.data().try_into().map(Self::Es256).map_err(|_| KIND),
             _ => Err(KIND),
         }

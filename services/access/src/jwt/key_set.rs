@@ -1,4 +1,4 @@
-//! The set of keys (JWKS) that checks an issuer's tokens.
+//! The set of keys (JWKS) that check the tokens of one issuer.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -24,7 +24,7 @@ struct Document {
 }
 
 impl KeySet {
-    /// Skips encryption keys, unsupported kinds, and symmetric keys, because everyone who can read
+    /// Skips encryption keys, unsupported kinds, and symmetric keys, because everybody who reads
     /// the set could sign with them.
     pub fn parse(json: &[u8]) -> Result<Self, KeySetError> {
         let document: Document = serde_json::from_slice(json)?;

@@ -3,12 +3,11 @@ use crate::limits::{
     KEY_SET_INTERVAL_S_MIN, KEY_SET_STALE_S_MAX,
 };
 
-/// Decides when to fetch the key set of one issuer: when it is missing, when it is old, and when a
+/// Decides when to fetch the key set of one issuer: while it is missing, when it is old, and when a
 /// token names an unknown key.
 ///
-/// Fetches for unknown keys and retries after failures are spaced out, so that neither invented key
-/// ids nor an unreachable issuer causes a storm of fetches. Times are seconds of any monotonic
-/// clock.
+/// Minimum intervals between fetches keep invented key ids and unreachable issuers from causing a
+/// storm of fetches. Times are seconds of any monotonic clock.
 #[derive(Clone, Debug, Default)]
 pub struct Refresh {
     had_s: Option<u64>,
@@ -24,8 +23,8 @@ impl Refresh {
         self.is_wanted = true;
     }
 
-    /// True once per fetch; the caller then fetches and calls [`Refresh::fetched`]. Call it for
-    /// each token, or every few seconds while clients are connected.
+    /// True once for each fetch: the caller then fetches, and calls [`Refresh::fetched`]. Call this
+    /// for each token, or every few seconds while clients are connected.
     pub fn need_fetch(&mut self, now_s: u64) -> bool {
         let since = |at: u64| now_s.saturating_sub(at);
         let is_old = self.had_s.is_none_or(|at| since(at) >= self.age_s.into());
@@ -41,7 +40,7 @@ impl Refresh {
         true
     }
 
-    /// `came` is true for a readable key set; `age_s` is the `max-age` of the HTTP response.
+    /// `came` says whether a readable key set came; `age_s` is the `max-age` of the HTTP response.
     pub fn fetched(&mut self, now_s: u64, came: bool, age_s: Option<u32>) {
         self.is_under_way = false;
         if came {
@@ -59,7 +58,7 @@ impl Refresh {
         })
     }
 
-    /// While a fetch is running, a token with an unknown key can be retried afterwards.
+    /// While this is true, wait with a token of an unknown key and try again after the fetch.
     #[must_use]
     pub fn is_under_way(&self) -> bool {
         self.is_under_way

@@ -1,4 +1,4 @@
-//! Parser of the three parts of a token (RFC 7515 section 7.1).
+//! Splits a token into its three parts and decodes them (RFC 7515 section 7.1).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,7 +9,7 @@ use super::TokenRefusal;
 use crate::limits::TOKEN_BYTES_MAX;
 use crate::model::JwtAlgorithm;
 
-/// A parsed token, untrusted until its signature is checked.
+/// A parsed token; nothing in it is to be trusted before its signature is checked.
 pub struct JsonWebToken<'a> {
     pub(super) algorithm: JwtAlgorithm,
     pub(super) key: Option<String>,
@@ -57,7 +57,7 @@ impl<'a> JsonWebToken<'a> {
 
     #[must_use]
     pub fn is_likely(password: &[u8]) -> bool {
-        // "{\"" in base64.
+        // `{"` in base64.
         password.starts_with(b"eyJ") && password.iter().filter(|byte| **byte == b'.').count() == 2
     }
 }

@@ -16,10 +16,10 @@ pub struct Access {
     pub tokens: bool,
     pub certificates: CertificateUse,
     pub webhook: Option<WebhookAuth>,
-    /// Rules of all clients; they come last.
+    /// Rules of all clients, which follow all other rules.
     pub rules: Vec<Rule>,
     pub limits: Limits,
-    /// The most that limits may be, by the plan of the tenant; `None`: no plan.
+    /// The most that the tenant's plan allows of each limit; `None` without a plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<Limits>,
 }
@@ -41,7 +41,7 @@ pub enum CertificateUse {
 }
 
 impl Access {
-    /// The limits that count: none is above the plan's.
+    /// The limits that apply: the broker's own, but none above the plan's.
     #[must_use]
     pub fn limits_in_force(&self) -> Limits {
         self.ceiling.as_ref().map_or_else(|| self.limits.clone(), |ceiling| self.limits.within(ceiling))

@@ -8,30 +8,30 @@ use super::rule::Rule;
 use crate::limits::{SCRAM_ITERATIONS_MAX, SCRAM_ITERATIONS_MIN};
 use crate::phc;
 
-/// A user of a broker. Users named by certificates, tokens and webhooks need none; if they have
-/// one, its group, rules, `enabled` and `expires_at_ms` apply to them.
+/// A user of a broker. A user named by a certificate, token or webhook needs no record; if there is
+/// one, its group, rules, `enabled` and `expires_at_ms` apply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Credential {
     pub user: String,
-    /// `None`: every password is wrong.
+    /// `None` refuses every password.
     pub secret: Option<Secret>,
-    /// The secret before the last rotation, which devices may still use.
+    /// The secret before the last rotation, which devices may use until it ends.
     pub previous_secret: Option<PreviousSecret>,
     /// The SCRAM-SHA-256 verifier of the password in `secret`, replaced together with it.
     pub scram: Option<ScramVerifier>,
-    /// Name of the [`Group`] whose rules follow these.
+    /// Name of the [`Group`] whose rules follow the user's own.
     pub group: Option<String>,
     pub rules: Vec<Rule>,
-    /// False: new clients of this user are refused and connected ones are disconnected.
+    /// False refuses new clients of this user and disconnects connected ones.
     pub enabled: bool,
-    /// From then on the credential counts as disabled, unix milliseconds.
+    /// Unix milliseconds after which the credential counts as disabled.
     pub expires_at_ms: Option<u64>,
     pub created_at_ms: u64,
-    /// The only client id that can use this credential.
+    /// The only client id that may use this credential; `None` for any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_id: Option<String>,
-    /// Id of the claim token by which a device made it.
+    /// Id of the claim token by which a device made the credential.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim_token: Option<String>,
 }
@@ -40,7 +40,7 @@ pub struct Credential {
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Secret {
     Generated {
-        /// Id of the region's key that made the hash, so that the key can be rotated.
+        /// Id of the region's key that made the hash, so that keys can be rotated.
         #[serde(default)]
         key: u32,
         hash: HiddenBytes<32>,

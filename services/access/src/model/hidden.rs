@@ -1,4 +1,4 @@
-//! Values that neither logs nor error messages show.
+//! Values that logs and error messages must not show.
 
 use std::fmt;
 
@@ -8,17 +8,17 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use subtle::ConstantTimeEq as _;
 
-/// Text that `Debug` does not show but JSON does, such as a hash or a key.
+/// Text such as a hash or a key, which JSON shows and `Debug` does not.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct HiddenText(Box<str>);
 
-/// Bytes that `Debug` does not show, compared in constant time, base64 in JSON.
+/// Bytes compared in constant time, which JSON shows in base64 and `Debug` does not.
 #[derive(Clone, Copy)]
 pub struct HiddenBytes<const N: usize>(pub [u8; N]);
 
 impl HiddenText {
-    /// The caller must keep the text out of logs.
+    /// Returns the text, which the caller must keep out of logs.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -64,7 +64,7 @@ impl<const N: usize> Serialize for HiddenBytes<N> {
 }
 
 impl<'de, const N: usize> Deserialize<'de> for HiddenBytes<N> {
-    /// The errors do not quote the input.
+    /// Errors do not quote the input, which may be a secret.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
         let bytes = STANDARD.decode(text.as_bytes()).map_err(|_| D::Error::custom("not base64"))?;

@@ -1,4 +1,5 @@
-//! Findings of validation, field by field.
+//! Collects what is wrong with a record, field by field, so that a tenant sees all mistakes at
+//! once.
 
 use std::fmt;
 
@@ -106,8 +107,8 @@ impl Findings {
     }
 }
 
-/// A character without width, or one that turns the direction of the text: a name that contains it
-/// looks like another name.
+/// True for characters without width and those that turn the direction of text, because a name with
+/// one of them looks like another name.
 #[must_use]
 pub fn is_invisible(letter: char) -> bool {
     matches!(letter,

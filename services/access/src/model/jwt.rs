@@ -139,7 +139,7 @@ impl Default for JwtIssuer {
     }
 }
 
-/// An invalid key: the empty secret is too short.
+/// An invalid key: an empty secret, which is shorter than validation allows.
 impl Default for JwtKey {
     fn default() -> Self {
         Self::Pem { pem: String::new() }

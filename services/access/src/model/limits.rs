@@ -46,7 +46,7 @@ pub struct ClientLimits {
     pub packet_bytes: Option<u64>,
 }
 
-/// Each limit with its name, of two sets of them.
+/// Pairs each limit of two sets with its name.
 macro_rules! pairs {
     ($one:expr, $other:expr, $of:ident: $($name:ident),+) => {
         [$((concat!(stringify!($of), ".", stringify!($name)), &mut $one.$of.$name, $other.$of.$name)),+]
@@ -61,7 +61,7 @@ impl Limits {
         limits
     }
 
-    /// The limits that differ from those of `before`; the others are `None`.
+    /// The limits that differ from `before`; the other limits are `None`.
     #[must_use]
     pub fn changed_since(&self, before: &Self) -> Self {
         let mut changed = self.clone();
@@ -114,7 +114,7 @@ impl Limits {
             ("client.publish_bytes_per_s", client.publish_bytes_per_s),
         ];
         for (field, rate) in rates {
-            // A rate of 0 would block its clients for ever.
+            // A rate of 0 would block the clients for ever.
             findings.require(rate != Some(0), field, "is 0: a rate is at least 1");
         }
         let packet = client.packet_bytes.unwrap_or(PACKET_BYTES_MIN);

@@ -5,8 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::invalid::{Checked, Findings};
 use crate::limits::RULES_MAX;
 
-/// A rule of a list. The first one of the action whose filter applies decides; see `rules` for when
-/// that is.
+/// A rule of a list. The first one of the action whose filter applies decides; see `rules` for when that is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Rule {
@@ -17,8 +16,8 @@ pub struct Rule {
     /// An `allow` rule lets messages be published with RETAIN. Of no meaning otherwise.
     #[serde(default = "yes")]
     pub retain: bool,
-    /// The highest QoS (0, 1, 2) that an `allow` rule lets messages be published with, and grants
-    /// to a subscription. Of no meaning otherwise.
+    /// The highest QoS (0, 1, 2) that an `allow` rule lets messages be published with, and grants to a subscription. Of no meaning
+    /// otherwise.
     #[serde(default = "two")]
     pub qos_max: u8,
 }

@@ -7,17 +7,19 @@ use super::hidden::HiddenText;
 use super::invalid::{Checked, Findings};
 use crate::limits::{RULES_MAX, WEBHOOK_BATCH_MAX, WEBHOOK_CACHE_S_MAX, WEBHOOK_TIMEOUT_MS_MAX};
 
-/// Authenticates clients that no other method knows.
+/// The tenant's HTTP service that authenticates clients which no other method knows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WebhookAuth {
     pub url: String,
-    /// HMAC-SHA-256 of the body, by which the service authenticates the edge; `None`: not signed.
+    /// Signs the body with HMAC-SHA-256, so that the service can verify that the edge sent it;
+    /// `None` signs nothing.
     pub signing_key: Option<HiddenText>,
-    /// After this time the client is refused as if the service were unreachable, milliseconds.
+    /// Milliseconds after which the edge gives up the call and refuses the client, as if the
+    /// service were unreachable.
     pub timeout_ms: u32,
-    /// Lifetime of a response for the same client and password, seconds. 0: every connect calls the
-    /// service.
+    /// Seconds for which the same client and password get the cached response. 0 calls the service
+    /// at every connect.
     pub cache_s: u32,
     /// Name of the [`super::Group`] of its users, unless the response or a credential names
     /// another.
@@ -45,7 +47,7 @@ impl Default for WebhookAuth {
     }
 }
 
-/// A receiver of a broker's events.
+/// A tenant's HTTP service that receives a broker's events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Webhook {
@@ -53,16 +55,16 @@ pub struct Webhook {
     pub url: String,
     pub events: Vec<WebhookEvent>,
     pub filters: Vec<String>,
-    /// HMAC-SHA-256 of the body; `None`: not signed.
+    /// Signs the body with HMAC-SHA-256; `None` signs nothing.
     pub signing_key: Option<HiddenText>,
-    /// Number of `signing_key`: each new key of a webhook has the next one.
+    /// Number of `signing_key`. Each new key of a webhook has the next number.
     pub key_number: u32,
-    /// The key before the last rotation, which signs too until its end.
+    /// The key before the last rotation, which signs as well until the rotation ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub previous_key: Option<PreviousKey>,
-    /// Events in one request. 1: each request is one object; more: an array of up to this many.
+    /// Most events in one request. With 1 the body is one object, otherwise an array.
     pub batch_max: u16,
-    /// False: events are neither sent nor queued.
+    /// False neither sends nor queues events.
     pub enabled: bool,
     pub created_at_ms: u64,
 }

@@ -11,8 +11,8 @@ pub struct ClientCa {
     pub enabled: bool,
     /// PEM: the authority's own certificates, and intermediate ones that clients do not send.
     pub pem: String,
-    /// PEM of its revocation lists (X509 CRL), each signed by its authority; `None`: nothing is
-    /// revoked.
+    /// PEM of the authority's revocation lists (X509 CRL), each signed by that authority; `None`
+    /// revokes nothing.
     pub revoked: Option<String>,
     pub user: CertificateUser,
     /// Name of the [`super::Group`] of its users, unless their credential names another.

@@ -4,8 +4,8 @@ use super::filter::{Values, covers, overlaps};
 use super::permissions::ClientIdentity;
 use crate::model::{Action, Effect, Invalid, Rule};
 
-/// The compiled rules of one owner (a credential, a group, a broker, a file), shared by its
-/// clients.
+/// The compiled rules of one owner (a credential, a group, a broker, a file). The owner's clients
+/// share them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleList(Box<[Compiled]>);
 
@@ -18,9 +18,8 @@ pub(crate) struct Compiled {
     pub(super) qos_max: QoS,
     who: Who,
     filter: Box<str>,
-    /// Length of the literal prefix of every matching topic: comparing it settles most rules.
+    /// Length of the literal prefix that every matching topic has: comparing it settles most rules.
     literal: usize,
-    /// Precomputed, because every publish reads it.
     with_client: bool,
     with_user: bool,
 }
@@ -99,7 +98,7 @@ impl Compiled {
             Reach::Everything => true,
             Reach::Filter(values) => {
                 let literal = &self.filter.as_bytes()[..self.literal];
-                // A topic name is a filter that matches only itself.
+                // A topic name is a filter that matches only itself, so covering it is matching it.
                 topic.as_bytes().starts_with(literal) && covers(&self.filter, topic, values)
             }
         }
@@ -138,8 +137,8 @@ impl Compiled {
     }
 }
 
-/// The length of the levels before the first wildcard or placeholder. It excludes the slash behind
-/// them, because `a/#` also matches `a`.
+/// The length of the levels before the first wildcard or placeholder, without the slash after them,
+/// because `a/#` also matches `a`.
 fn literal(filter: &str) -> usize {
     match filter.find(['+', '#', '%']) {
         Some(special) => filter[..special].rfind('/').unwrap_or(0),
@@ -147,7 +146,7 @@ fn literal(filter: &str) -> usize {
     }
 }
 
-/// A plain value is part of one topic level, and cannot begin a topic with `$`.
+/// A plain value is part of one topic level, and does not begin with `$`.
 fn is_plain(value: &str) -> bool {
     !value.is_empty() && !value.starts_with('$') && !value.contains(['/', '+', '#'])
 }

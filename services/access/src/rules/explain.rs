@@ -1,5 +1,5 @@
-//! Explains an authorization decision: the same decision as [`super::Permissions`], with the rule
-//! that made it.
+//! Explains an authorization decision: decides as [`super::Permissions`] does, and names the rule
+//! that decided.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use super::permissions::{ClientIdentity, RuleRefusal};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked<'a> {
-    /// `topic` is a valid name without wildcard.
+    /// `topic` must be a valid name.
     Publish { topic: &'a str, retain: bool, qos: QoS },
-    /// `filter` is valid and without `$share/<name>/`.
+    /// `filter` must be valid and without `$share/<name>/`.
     Subscribe { filter: &'a str, qos: QoS },
 }
 
-/// Index of the list, and index of the rule in that list.
+/// Index of a list, and index of a rule in that list.
 pub type RulePosition = (usize, usize);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,8 @@ pub fn explain(lists: &[Arc<RuleList>], client: ClientIdentity<'_>, asked: Asked
     Explained { outcome: Err(RuleRefusal::Topic), by: None }
 }
 
-/// `None` when the rule does not apply. A rule can lower the QoS that a later rule grants.
+/// `None` when the rule does not decide. A rule that does not decide can still lower `granted`, the
+/// QoS that a later rule grants.
 fn decision(
     rule: &Compiled,
     client: ClientIdentity<'_>,

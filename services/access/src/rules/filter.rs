@@ -1,13 +1,13 @@
-//! Compares the topic filter of an access rule with a filter or topic of a client: [`covers`] is
-//! whether the rule matches every topic that the client's filter matches, [`overlaps`] whether both
-//! filters match some topic.
+//! Compares the topic filter of an access rule with a client's filter or topic. [`covers`]: the
+//! rule matches every topic that the client's filter matches. [`overlaps`]: some topic matches
+//! both.
 //!
-//! The rule may contain the placeholders `%c` (client id) and `%u` (user name), which are compared
+//! The rule may contain the placeholders `%c` (client id) and `%u` (user name). They are compared
 //! with their values in place, without allocation. Both filters must be valid, and the client's
 //! filter must not have its `$share/name/`.
 
-/// Values of the placeholders that a rule uses must not contain `/`, `+` or `#`; `Compiled::reach`
-/// decides such rules itself.
+/// A value that the rule uses must not contain `/`, `+` or `#`; `Compiled::reach` decides those
+/// rules itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Values<'a> {
     pub(super) client_id: &'a str,
@@ -47,8 +47,8 @@ pub(super) fn overlaps(rule: &str, filter: &str, values: Values<'_>) -> bool {
     }
 }
 
-/// Returns an equivalent filter with `+` for the level that `#` must match in these two filters,
-/// because no topic is empty.
+/// Returns an equivalent filter with `+` for a level that `#` cannot skip here, because no topic is
+/// empty.
 fn without_empty_topic(filter: &str) -> &str {
     match filter {
         "#" => "+/#",
@@ -57,8 +57,8 @@ fn without_empty_topic(filter: &str) -> &str {
     }
 }
 
-/// A filter that begins with a wildcard matches no topic that begins with `$`, so these filters
-/// have no topic in common.
+/// True when one filter begins with a wildcard and the other with `$`: a wildcard never matches a
+/// topic that begins with `$`.
 fn is_disjoint_by_dollar(a: &str, b: &str) -> bool {
     //= [MQTT-4.7.2-1] v5 v3.1.1
     let (wild, dollar) = (|f: &str| f.starts_with(['+', '#']), |f: &str| f.starts_with('$'));

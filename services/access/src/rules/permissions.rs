@@ -11,8 +11,8 @@ pub struct ClientIdentity<'a> {
     pub id: &'a str,
 }
 
-/// Decides what one client can publish and subscribe to. Built when the client connects and again
-/// when rules change; a decision takes time linear in the number of rules and allocates nothing.
+/// The topics that one client may publish and subscribe to, built at its CONNECT and again when
+/// rules change. A decision takes time linear in the number of rules, and allocates nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Permissions(SmallVec<[Arc<RuleList>; 1]>);
 
@@ -27,7 +27,7 @@ pub enum RuleRefusal {
 }
 
 impl Permissions {
-    /// Takes the client's lists in the order of precedence.
+    /// `lists` come in the order of precedence.
     pub fn new(lists: impl IntoIterator<Item = Arc<RuleList>>) -> Self {
         Self(lists.into_iter().filter(|list| !list.is_empty()).collect())
     }
@@ -38,7 +38,7 @@ impl Permissions {
         self.0.is_empty()
     }
 
-    /// `topic` must be a valid name without wildcard.
+    /// `topic` must be a valid name.
     #[inline]
     pub fn publish(
         &self,
@@ -54,7 +54,7 @@ impl Permissions {
         decide_publish(rules, client, topic, retain, qos)
     }
 
-    /// Returns the granted QoS; `filter` must be valid and without `$share/<name>/`.
+    /// Returns the granted QoS. `filter` must be valid and without `$share/<name>/`.
     pub fn subscribe(&self, client: ClientIdentity<'_>, filter: &str, qos: QoS) -> Result<QoS, RuleRefusal> {
         if self.is_everything() {
             return Ok(qos);

@@ -6,8 +6,8 @@ use super::exchange::{Exchange, FakeKey, NONCE_BYTES};
 use super::message::First;
 use crate::model::ScramVerifier;
 
-/// The enhanced authentication of one connection, repeated ones included; after a refusal it
-/// accepts nothing more.
+/// The enhanced authentication of one connection, from its CONNECT through every re-authentication;
+/// a refusal ends it.
 #[derive(Default)]
 pub struct Enhanced {
     user: Option<Box<str>>,
@@ -26,25 +26,25 @@ enum State {
 #[derive(Debug, PartialEq, Eq)]
 pub struct ScramAccepted {
     pub user: Box<str>,
-    /// The authentication data of the final CONNACK or AUTH.
+    /// Authentication data for the final CONNACK or AUTH.
     pub data: Vec<u8>,
 }
 
 impl Enhanced {
-    /// Re-authentication of `user`, who cannot change.
+    /// Starts a re-authentication of `user`; another user is refused.
     #[must_use]
     pub fn anew(user: &str) -> Self {
         Self { user: Some(user.into()), state: State::Idle }
     }
 
-    /// True when the client's next message is for [`Enhanced::proceed`], false when it is for
-    /// [`Enhanced::begin`].
+    /// True when [`Enhanced::proceed`] takes the client's next message, false when
+    /// [`Enhanced::begin`] does.
     #[must_use]
     pub fn is_challenged(&self) -> bool {
         matches!(self.state, State::Challenged(_))
     }
 
-    /// Takes the first message, of a CONNECT or an AUTH 0x19, and returns the user whose verifier
+    /// Takes the first message, from a CONNECT or an AUTH 0x19. Returns the user whose verifier
     /// [`Enhanced::found`] needs.
     pub fn begin(&mut self, data: &[u8]) -> Result<&str, ScramRefusal> {
         if !matches!(self.take(), State::Idle) {
@@ -61,11 +61,11 @@ impl Enhanced {
         }
     }
 
-    /// Returns the data of an AUTH 0x18. `verifier` is `None` for an unknown or disabled user,
+    /// Returns the data for an AUTH 0x18. `verifier` is `None` for an unknown or disabled user,
     /// which the client cannot notice; `random` must be unpredictable.
     ///
     /// # Errors
-    /// [`ScramRefusal::Order`] when no lookup was under way.
+    /// [`ScramRefusal::Order`] when no lookup is under way.
     pub fn found(
         &mut self,
         verifier: Option<&ScramVerifier>,
@@ -95,7 +95,7 @@ impl Enhanced {
         Ok(ScramAccepted { user, data })
     }
 
-    /// Leaves the state `Over`, so that a caller that fails does not have to set it.
+    /// Leaves the state `Over` behind, which is right for a caller that fails.
     fn take(&mut self) -> State {
         std::mem::replace(&mut self.state, State::Over)
     }

@@ -20,7 +20,7 @@ pub(super) struct Exchange {
     pub(super) user: Box<str>,
     gs2_header: Box<str>,
     nonce: String,
-    /// Both first messages, which the proof signs.
+    /// Both first messages, which the client's proof covers.
     signed: String,
     verifier: ScramVerifier,
     is_known: bool,
@@ -61,8 +61,8 @@ impl Exchange {
 }
 
 impl FakeKey {
-    /// With one key for all brokers, a tenant could learn from its own broker what the fake salt of
-    /// a name looks like.
+    /// With one key for all brokers, a tenant could learn at its own broker what the fake salt of a
+    /// name looks like.
     #[must_use]
     pub fn of_broker(region: &[u8; 32], broker: u64) -> Self {
         Self(hmac(region, &broker.to_be_bytes()))

@@ -9,7 +9,7 @@ use crate::limits::{SCRAM_MESSAGE_BYTES_MAX, USER_BYTES_MAX};
 /// `client-first-message`: `n,,n=user,r=nonce`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct First {
-    /// The client's final message repeats it.
+    /// The client's final message must repeat the header.
     pub(super) gs2_header: Box<str>,
     pub(super) bare: Box<str>,
     pub(super) user: Box<str>,

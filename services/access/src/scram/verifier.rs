@@ -7,16 +7,16 @@ use crate::model::{HiddenBytes, ScramVerifier};
 
 const ROUNDS: NonZeroU32 = NonZeroU32::new(SCRAM_ITERATIONS).expect("not zero");
 
-/// Derives the stored verifier of a password, in tens of milliseconds: too long for an event loop;
-/// `salt` must be random.
+/// Derives the verifier to store for a password; `salt` must be random. Takes tens of milliseconds,
+/// too long for an event loop.
 #[must_use]
 pub fn verifier(password: &str, salt: [u8; 16]) -> ScramVerifier {
     derive(password, salt, ROUNDS)
 }
 
 pub(super) fn derive(password: &str, salt: [u8; 16], iterations: NonZeroU32) -> ScramVerifier {
-    // A password that SASLprep rejects is used unchanged, as most implementations do: client and
-    // server must agree.
+    // A password that SASLprep rejects is used unchanged, as most implementations do, because
+    // client and server must agree.
     let prepared = stringprep::saslprep(password).unwrap_or(password.into());
     let mut salted = [0; 32];
     pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, iterations, &salt, prepared.as_bytes(), &mut salted);

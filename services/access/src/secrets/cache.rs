@@ -3,11 +3,9 @@ const WAYS: usize = 4;
 /// Remembers which passwords were verified recently, so that a reconnecting client does not cost an
 /// Argon2 hash each time (tens of milliseconds and 19 MiB).
 ///
-/// An entry is a hash of user, password and stored hash, under a key that exists only in this
-/// process. A changed stored hash is another entry, so a new password file needs no clearing.
-///
-/// A new entry evicts the oldest of its four slots, so only a client with a correct password can
-/// evict another one.
+/// An entry is a hash of user, password and stored hash under a key of this process. A changed
+/// stored hash makes another entry, so a new password file needs no clearing. Only verified
+/// passwords become entries, so attackers without a correct password evict nobody.
 #[derive(Debug)]
 pub struct VerifiedCache {
     hasher: blake3::Hasher,
@@ -17,14 +15,14 @@ pub struct VerifiedCache {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
-    /// Zero marks an empty slot; a hash of zero is not remembered.
+    /// 0 marks an empty slot; a tag of 0 is not remembered.
     tag: u128,
     since_s: u32,
 }
 
 impl VerifiedCache {
-    /// Creates at least `entries` slots (0: it remembers nothing) that expire after `ttl_s`
-    /// seconds; `key` must be random.
+    /// Makes at least `entries` slots, which expire after `ttl_s` seconds; with 0 entries nothing
+    /// is remembered. `key` must be random.
     pub fn new(key: &[u8; 32], entries: usize, ttl_s: u32) -> Self {
         let sets = vec![[Entry::default(); WAYS]; entries.div_ceil(WAYS)];
         Self { hasher: blake3::Hasher::new_keyed(key), sets: sets.into(), ttl_s }
@@ -38,7 +36,7 @@ impl VerifiedCache {
                 .is_some_and(|at| self.sets[at].iter().any(|e| e.tag == tag && self.is_fresh(e, now_s)))
     }
 
-    /// Call it only after [`super::chosen::verify`] accepted the password.
+    /// Call this only after [`super::chosen::verify`] accepted the password.
     pub fn insert(&mut self, user: &str, password: &[u8], phc: &str, now_s: u32) {
         let tag = self.tag(user, password, phc);
         let Some(at) = self.set(tag) else { return };
@@ -58,7 +56,7 @@ impl VerifiedCache {
         (tag >> 64).checked_rem(self.sets.len() as u128).map(|at| at as usize)
     }
 
-    /// Length prefixes keep different inputs from hashing alike.
+    /// Length prefixes make different inputs hash differently.
     fn tag(&self, user: &str, password: &[u8], phc: &str) -> u128 {
         let mut hasher = self.hasher.clone();
         for part in [user.as_bytes(), password, phc.as_bytes()] {

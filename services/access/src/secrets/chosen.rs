@@ -1,4 +1,4 @@
-//! Passwords that people choose, as PHC strings of Argon2id.
+//! Hashes passwords that people choose, as PHC strings of Argon2id.
 
 use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher as _, PasswordVerifier as _};
@@ -13,7 +13,7 @@ const LANES: u32 = 1;
 /// Salt of a new hash, bytes, as in the reference implementation.
 pub const SALT_BYTES: usize = 16;
 
-/// A hash that costs as much as [`hash`] and that no known password has.
+/// No known password has this hash, and verifying it costs as much as verifying one of [`hash`].
 const DUMMY: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
@@ -40,7 +40,7 @@ pub fn verify(phc: &str, password: &[u8]) -> bool {
     PasswordHash::new(phc).is_ok_and(|hash| Argon2::default().verify_password(password, &hash).is_ok())
 }
 
-/// For an unknown user, so that the response time is that of a known one.
+/// The hash to verify for an unknown user, so that the response takes as long as for a known user.
 #[must_use]
 pub fn dummy() -> &'static str {
     DUMMY

@@ -1,4 +1,5 @@
-//! Secrets that the control plane generates.
+//! Secrets that the control plane generates for devices, and the keyed hashes that are stored of
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +8,13 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::model::{HiddenBytes, Secret};
 
-/// Random bytes of a secret: 192 bits, so that guessing is hopeless even against a fast hash.
+/// Random bytes of a secret: with 192 bits, guessing is hopeless even against a fast hash.
 pub const RANDOM_BYTES: usize = 24;
 
-/// Prefix of every secret, so that secret scanners recognise leaked ones.
+/// Secret scanners recognise leaked secrets by this prefix.
 pub const PREFIX: &str = "mr_";
 
-/// 35 characters that need no quoting anywhere; the secret is shown once and never stored.
+/// Returns 35 characters that need no quoting anywhere; the secret is shown once and never stored.
 #[must_use]
 pub fn generate(random: &[u8; RANDOM_BYTES]) -> String {
     format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(random))
@@ -26,13 +27,14 @@ pub fn is_likely(password: &[u8]) -> bool {
     random.is_some_and(|random| random.len() == RANDOM_BYTES / 3 * 4 && random.iter().all(is_letter))
 }
 
-/// The region's hash keys, without which a copy of the hashes does not suffice to guess secrets.
+/// The region's hash keys, without which a copy of the stored hashes does not suffice to guess
+/// secrets.
 #[derive(Clone, Default)]
 pub struct HashKeys(BTreeMap<u32, [u8; 32]>);
 
 impl HashKeys {
-    /// Takes random keys by their ids; `None` without a key. The highest id hashes new secrets; an
-    /// old key must stay until no credential names it.
+    /// `keys` are random, by their ids; `None` when empty. The highest id hashes new secrets, and
+    /// an old key must stay until no credential names it.
     #[must_use]
     pub fn new(keys: impl IntoIterator<Item = (u32, [u8; 32])>) -> Option<Self> {
         let keys: BTreeMap<_, _> = keys.into_iter().collect();
@@ -41,20 +43,20 @@ impl HashKeys {
 
     #[must_use]
     pub fn hash(&self, secret: &[u8]) -> Secret {
-        // `new` requires a key.
+        // [`HashKeys::new`] requires a key, so the zeros are never used.
         let (id, key) = self.0.last_key_value().map_or((0, &[0; 32]), |(id, key)| (*id, key));
         Secret::Generated { key: id, hash: HiddenBytes(keyed(key, secret)) }
     }
 
-    /// `purpose` separates kinds of text, such as tokens and secrets.
+    /// `purpose` makes hashes of different kinds of text differ, such as of tokens and secrets.
     #[must_use]
     pub(crate) fn sign(&self, purpose: &[u8], text: &[u8]) -> (u32, [u8; 32]) {
         let (id, key) = self.0.last_key_value().map_or((0, &[0; 32]), |(id, key)| (*id, key));
         (id, keyed(key, &[purpose, text].concat()))
     }
 
-    /// Accepts the newest key only, because a key from before the operator's secret can be read in
-    /// a copy of the store.
+    /// Accepts the newest key only, because a copy of the store reveals the key that was used
+    /// before the operator configured one.
     #[must_use]
     pub(crate) fn is_signed(&self, key: u32, purpose: &[u8], text: &[u8], hash: &[u8; 32]) -> bool {
         let signed = |key| HiddenBytes(keyed(key, &[purpose, text].concat()));
@@ -62,7 +64,7 @@ impl HashKeys {
         newest.is_some_and(|(_, key)| signed(key) == HiddenBytes(*hash))
     }
 
-    /// Takes a tenth of a microsecond, in constant time.
+    /// Takes a tenth of a microsecond; the comparison is in constant time.
     #[must_use]
     pub fn verify(&self, key: u32, hash: &HiddenBytes<32>, secret: &[u8]) -> bool {
         self.0.get(&key).is_some_and(|key| HiddenBytes(keyed(key, secret)) == *hash)

@@ -8,18 +8,18 @@ use crate::model::{Credential, Secret};
 pub enum PasswordCheck<'a> {
     Right,
     Wrong,
-    /// The password is right when [`chosen::verify`] accepts one of these hashes.
+    /// The password is right if [`chosen::verify`] accepts one of these hashes.
     Slow(SmallVec<[&'a str; 2]>),
 }
 
-/// Checks a password against the secret of a credential, and against its previous secret until the
-/// rotation ends.
+/// Checks a password against the secret of a credential, and until a rotation ends against the
+/// previous secret, too.
 ///
 /// The time of a refusal does not reveal which users exist. A guess in the form of a generated
 /// secret is refused at once, so that a fleet whose secrets were revoked costs little; only a user
 /// with a chosen password differs. Any other wrong password costs a slow hash: that of the user, or
-/// a dummy one. The caller should also cache wrong passwords: otherwise clients that retry with one
-/// cost as much as an attacker's guesses.
+/// a dummy. The caller should cache wrong passwords, because clients that retry one cost as much as
+/// an attacker.
 #[must_use]
 pub fn check<'a>(
     credential: Option<&'a Credential>,

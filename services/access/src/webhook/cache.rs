@@ -4,11 +4,9 @@ use super::{WebhookAnswer, WebhookQuestion};
 use crate::limits::WEBHOOK_REFUSED_S_MAX;
 use crate::model::WebhookAuth;
 
-/// Caches the response about a client with the same names and password. An entry's key is a keyed
-/// hash, so no password is in memory.
-///
-/// When the younger of two generations is full, the older is dropped: the size is bounded without a
-/// list of ages.
+/// Caches what the webhook answered about a client with the same names and password. Keys are keyed
+/// hashes, so no password stays in memory. When the younger of two generations is full, the older
+/// is dropped, which bounds the size without a list of ages.
 #[derive(Debug)]
 pub struct AnswerCache {
     key: [u8; 32],
@@ -42,7 +40,7 @@ impl AnswerCache {
         (now_s < entry.until_s).then_some(&entry.answer)
     }
 
-    /// Remembers a response as long as the record says, a refusal for [`WEBHOOK_REFUSED_S_MAX`] at
+    /// Remembers an answer as long as the record says, a refusal for [`WEBHOOK_REFUSED_S_MAX`] at
     /// most, a failure never.
     pub fn insert(
         &mut self,
@@ -66,7 +64,7 @@ impl AnswerCache {
         self.young.insert(tag, entry);
     }
 
-    /// Covers the URL, and the request without the address, which changes.
+    /// A keyed hash of the URL and the request. The address is left out, because it changes.
     #[must_use]
     pub fn tag(&self, webhook: &WebhookAuth, question: &WebhookQuestion<'_>) -> Option<[u8; 16]> {
         let asked = WebhookQuestion {
@@ -77,7 +75,7 @@ impl AnswerCache {
             certificate_user: question.certificate_user,
             address: None,
         };
-        // JSON keeps different inputs from reading alike.
+        // JSON encodes different inputs differently.
         let input = serde_json::to_vec(&(&webhook.url, asked)).ok()?;
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         hasher.update(&input);

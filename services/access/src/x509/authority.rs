@@ -19,7 +19,7 @@ pub struct Authority {
     revoked: Vec<CertRevocationList<'static>>,
 }
 
-/// The library does not check the dates of a trust anchor.
+/// A trust anchor with its dates, because the library does not check them.
 #[derive(Debug)]
 struct Anchor {
     trusted: TrustAnchor<'static>,
@@ -28,7 +28,7 @@ struct Anchor {
 }
 
 impl Authority {
-    /// The self-issued certificates of the record are the trust anchors, or all of them if none is
+    /// The trust anchors are the self-issued certificates of the record, or all of them if none is
     /// self-issued.
     pub fn new(record: ClientCa) -> Result<Self, Vec<Invalid>> {
         record.validate()?;
@@ -56,7 +56,8 @@ impl Authority {
         &self.record
     }
 
-    /// `chain` begins with the client's own certificate; `now_s` is unix seconds.
+    /// Returns the user name. `chain` begins with the client's own certificate; `now_s` is unix
+    /// seconds.
     pub fn verify(&self, chain: &[CertificateDer<'_>], now_s: u64) -> Result<Box<str>, CertificateRefusal> {
         let (der, more) = chain.split_first().ok_or(CertificateRefusal::Malformed)?;
         let certificate = EndEntityCert::try_from(der).map_err(|error| refusal(&error))?;
@@ -103,7 +104,7 @@ fn revocation_lists(pem: &str) -> Option<Vec<CertRevocationList<'static>>> {
 fn anchor(der: &CertificateDer<'_>) -> Result<(Anchor, bool), &'static str> {
     const WRONG: &str = "one of its certificates cannot be read";
     let (_, certificate) = X509Certificate::from_der(der).map_err(|_| WRONG)?;
-    // Without this check, the holder of a device's key could issue certificates for others.
+    // Without this check, whoever has a device's key could issue certificates for others.
     let signs = certificate.key_usage().map_err(|_| WRONG)?.is_none_or(|usage| usage.value.key_cert_sign());
     if !certificate.is_ca() || !signs {
         return Err("one of its certificates is not of an authority (CA:TRUE, keyCertSign)");

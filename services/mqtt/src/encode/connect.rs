@@ -66,8 +66,8 @@ fn binary_len(bytes: &[u8]) -> usize {
     2 + bytes.len().min(FIELD_BYTES_MAX)
 }
 
-/// For 3.x a reason of 5.0 becomes the equivalent return code, or "server unavailable". A refusal
-/// never says that a session is present.
+/// In 3.x a reason of 5.0 becomes the return code of the same meaning, or "server unavailable" when
+/// none has it. A refusal never says that a session is present.
 pub(super) fn connack(connack: &ConnAck<'_>, version: Version, out: &mut Vec<u8>) {
     let first = first_byte(PacketType::ConnAck);
     //= [MQTT-3.2.2-6] v5

@@ -1,9 +1,10 @@
 //! Encodes packets. Every function appends one whole packet to `out`.
 //!
 //! A string or binary field has at most 65,535 bytes, a packet at most 268,435,455 bytes after its
-//! fixed header. A longer field is cut (a string between two characters), so that the packet stays
-//! well formed; a debug build panics, because it is the caller's mistake. Nothing else is checked:
-//! properties and topics must come from decoded packets or from a caller that follows their rules.
+//! fixed header. An encoder cuts a longer field (a string between two characters), so that the
+//! packet stays well formed. A debug build panics instead, because a longer field is the caller's
+//! mistake. The encoders check nothing else: take properties and topics from decoded packets, or
+//! follow the rules for them.
 
 mod connect;
 mod publish;
@@ -17,8 +18,8 @@ use crate::{
 pub use publish::PublishHead;
 pub use subscribe::{subscribe, subscribe_ack, unsubscribe};
 
-/// Leaves out fields that `version` does not have (properties, reasons). A CONNECT has its own
-/// version. An AUTH is written for 5.0 only.
+/// Leaves out the fields (properties, reasons) that `version` does not have. A CONNECT is written
+/// for its own version, an AUTH always for 5.0.
 pub fn packet(packet: &Packet<'_>, version: Version, out: &mut Vec<u8>) {
     match packet {
         Packet::Connect(p) => connect::connect(p, out),
@@ -65,7 +66,7 @@ pub fn packet(packet: &Packet<'_>, version: Version, out: &mut Vec<u8>) {
     }
 }
 
-/// In 5.0 a success without properties leaves the reason out.
+/// A success without properties has no reason code in 5.0.
 pub fn ack(kind: PacketType, ack: &Ack<'_>, version: Version, out: &mut Vec<u8>) {
     if version != Version::V5 || (ack.reason == ReasonCode::SUCCESS && ack.properties.is_empty()) {
         return plain_ack(kind, ack.packet_id, out);
@@ -79,8 +80,7 @@ pub fn ack(kind: PacketType, ack: &Ack<'_>, version: Version, out: &mut Vec<u8>)
     }
 }
 
-/// Appends an acknowledgement with success and no properties: four bytes, the same in every
-/// version.
+/// Appends a successful acknowledgement without properties: the same four bytes in every version.
 #[inline]
 pub fn plain_ack(kind: PacketType, packet_id: PacketId, out: &mut Vec<u8>) {
     debug_assert!(

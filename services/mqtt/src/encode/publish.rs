@@ -1,4 +1,5 @@
-//! Encodes the head of a PUBLISH once for many receivers, who share the payload.
+//! Encodes the head of a PUBLISH, which is all but its payload: receivers share the payload's
+//! bytes, and only their heads differ.
 
 use super::{put_header, put_var_int};
 use crate::{
@@ -15,15 +16,16 @@ pub struct PublishHead<'a> {
     pub topic: &'a str,
     /// Set exactly when `qos` is above 0.
     pub packet_id: Option<PacketId>,
-    /// Written only for 5.0. `properties` come first, then `more`, so that the shared properties of
-    /// a message and those of one receiver need not be joined first.
+    /// Written only for 5.0: `properties` (the message's, shared by all receivers), then `more`
+    /// (one receiver's). Two fields spare joining them for each receiver.
     pub properties: Properties<'a>,
     pub more: Properties<'a>,
     pub payload_len: usize,
 }
 
 impl PublishHead<'_> {
-    /// Includes the payload. A packet over 268,435,460 bytes cannot be written.
+    /// The size of the whole packet with its payload, bytes. A packet over 268,435,460 bytes cannot
+    /// be written.
     #[inline]
     pub fn packet_size(&self, version: Version) -> usize {
         let body_len = self.body_len(version);

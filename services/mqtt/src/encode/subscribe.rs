@@ -6,7 +6,7 @@ use crate::{
     wire::{fit, put_string},
 };
 
-/// At least one filter.
+/// `filters` must not be empty.
 pub fn subscribe<'a>(
     packet_id: PacketId,
     properties: Properties<'_>,
@@ -23,7 +23,7 @@ pub fn subscribe<'a>(
     }
 }
 
-/// At least one filter.
+/// `filters` must not be empty.
 pub fn unsubscribe<'a>(
     packet_id: PacketId,
     properties: Properties<'_>,

@@ -1,4 +1,4 @@
-//! Decodes PUBACK, PUBREC, PUBREL and PUBCOMP.
+//! Decodes the acknowledgements of a PUBLISH: PUBACK, PUBREC, PUBREL and PUBCOMP.
 
 use crate::{
     DecodeError, PacketId, PacketType, Properties, ReasonCode, Version,
@@ -6,8 +6,7 @@ use crate::{
     wire::Reader,
 };
 
-/// PUBACK, PUBREC, PUBREL, PUBCOMP (sections 3.4 to 3.7). 3.x has the packet id only; its reason is
-/// success.
+/// Sections 3.4 to 3.7. A 3.x acknowledgement has only a packet id, and is decoded as a success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack<'a> {
     pub packet_id: PacketId,

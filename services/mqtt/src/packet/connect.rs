@@ -47,12 +47,13 @@ pub struct ConnAck<'a> {
     pub properties: Properties<'a>,
 }
 
-/// Helps to answer a CONNECT that cannot be decoded. `None` for an unknown version.
+/// Returns the version of a CONNECT that cannot be decoded, so that its refusal is written in that
+/// version. `None` for an unknown version.
 pub fn connect_version(body: &[u8]) -> Option<Version> {
     read_version(&mut Reader::new(body)).ok().map(|(version, _)| version)
 }
 
-/// The flag is true for a bridge.
+/// The second value is true for a bridge.
 fn read_version(r: &mut Reader<'_>) -> Result<(Version, bool), DecodeError> {
     //= [MQTT-3.1.2-1] v5 v3.1.1
     //= [MQTT-3.1.2-2] v5 v3.1.1
@@ -129,7 +130,7 @@ pub(super) fn decode(body: &[u8]) -> Result<Connect<'_>, DecodeError> {
     let client_id = r.string()?;
     //= [MQTT-3.1.2-9] v5 v3.1.1
     let will = flags.will.map(|(qos, retain)| decode_will(&mut r, qos, retain, version)).transpose()?;
-    // 3.1 lets the remaining length prevail over these two flags, so the fields may be missing.
+    // In 3.1 the remaining length counts more than these two flags, so the fields may be missing.
     let here = |r: &Reader<'_>, flag: bool| flag && !(version == Version::V31 && r.is_empty());
     //= [MQTT-3.1.2-16] v5
     //= [MQTT-3.1.2-17] v5

@@ -15,7 +15,7 @@ pub use disconnect::{Auth, Disconnect};
 pub use publish::Publish;
 pub use subscribe::{SubAck, Subscribe, SubscribeFilters, UnsubAck, Unsubscribe, UnsubscribeFilters};
 
-/// Borrows from the bytes that it was decoded from.
+/// The fields borrow from the bytes that [`decode`] was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Packet<'a> {
     Connect(Connect<'a>),
@@ -57,8 +57,9 @@ impl Packet<'_> {
     }
 }
 
-/// Decodes one packet of either direction; the session decides which a server may get. Before the
-/// CONNECT `version` is `None`, and any other packet is a protocol error.
+/// Decodes one packet, whether a client or a server sends it; the session decides which packets a
+/// server may receive. `version` is `None` before the CONNECT, when any other packet is a protocol
+/// error.
 #[inline]
 pub fn decode<'a>(first: u8, body: &'a [u8], version: Option<Version>) -> Result<Packet<'a>, DecodeError> {
     match version {
@@ -140,8 +141,8 @@ const FLAGS_3_1: Flags = {
     flags
 };
 
-/// Fails for a packet type or flags that no version has: 3.1 allows everything that the others
-/// allow.
+/// Fails for a packet type or flags that no version allows. Checking 3.1 is enough, because 3.1
+/// allows everything that the other versions allow.
 #[inline]
 pub(crate) const fn check_first_byte(first: u8) -> Result<(), DecodeError> {
     check(first, &FLAGS_3_1)

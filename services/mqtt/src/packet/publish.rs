@@ -1,4 +1,4 @@
-//! Decodes PUBLISH: the hot path, so without allocation and with few branches.
+//! Decodes PUBLISH. This is the hot path, so it allocates nothing and branches little.
 
 use crate::{
     DecodeError, PacketId, Properties, QoS, Version,
@@ -10,13 +10,13 @@ use crate::{
 /// Section 3.3.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Publish<'a> {
-    /// Perhaps a retransmission.
+    /// The sender may have sent the packet before (DUP).
     pub dup: bool,
     pub qos: QoS,
-    /// Inbound: store the message as the topic's retained message. Outbound: the message was a
-    /// retained one.
+    /// From a client: the server shall retain the message. From the server: the message was
+    /// retained when the client subscribed.
     pub retain: bool,
-    /// Empty only with a topic alias (5.0).
+    /// Empty only in 5.0, when a topic alias stands for the topic.
     pub topic: &'a str,
     /// Set exactly when `qos` is above 0.
     pub packet_id: Option<PacketId>,
@@ -35,7 +35,7 @@ pub(super) fn decode(first: u8, body: &[u8], version: Version) -> Result<Publish
         if version != Version::V31 {
             return Err(DecodeError::Malformed("DUP with QoS 0"));
         }
-        // 3.1 gives DUP no meaning at QoS 0 and forbids nothing.
+        // 3.1 forbids nothing here, and gives DUP no meaning at QoS 0.
         dup = false;
     }
     let mut r = Reader::new(body);

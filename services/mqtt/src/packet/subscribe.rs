@@ -13,16 +13,16 @@ use crate::{
 pub struct Subscribe<'a> {
     pub packet_id: PacketId,
     pub properties: Properties<'a>,
-    /// At least one.
+    /// Never empty.
     pub filters: SubscribeFilters<'a>,
 }
 
-/// The valid filters and options of a SUBSCRIBE. In 3.x a filter may begin with `$share/` without
-/// being a shared subscription, such as `$share/g`; [`crate::topic::Filter::parse`] decides.
+/// The filters and options of a SUBSCRIBE, all valid. A 3.x filter such as `$share/g` begins like a
+/// shared subscription without being one: [`crate::topic::Filter::parse`] decides.
 #[derive(Clone, Debug, Eq)]
 pub struct SubscribeFilters<'a>(pub(crate) &'a [u8], pub(crate) Version);
 
-/// Compared by meaning: in 3.1 different bytes can encode the same options.
+/// Compares meanings, because different bytes can encode the same options in 3.1.
 impl PartialEq for SubscribeFilters<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.1 == other.1 && self.clone().eq(other.clone())
@@ -30,12 +30,12 @@ impl PartialEq for SubscribeFilters<'_> {
 }
 
 impl<'a> SubscribeFilters<'a> {
-    /// In wire format.
+    /// The filters and options as they stood on the wire.
     pub const fn as_bytes(&self) -> &'a [u8] {
         self.0
     }
 
-    /// `bytes` must be of [`SubscribeFilters::as_bytes`], with the same version.
+    /// `bytes` must come from [`SubscribeFilters::as_bytes`] of a packet of the same version.
     pub const fn from_validated(bytes: &'a [u8], version: Version) -> Self {
         Self(bytes, version)
     }
@@ -54,7 +54,7 @@ impl<'a> Iterator for SubscribeFilters<'a> {
 
 impl FusedIterator for SubscribeFilters<'_> {}
 
-/// Section 3.9: a reason code for each filter.
+/// Section 3.9: one reason code for each filter of the SUBSCRIBE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubAck<'a> {
     pub packet_id: PacketId,
@@ -67,7 +67,7 @@ pub struct SubAck<'a> {
 pub struct Unsubscribe<'a> {
     pub packet_id: PacketId,
     pub properties: Properties<'a>,
-    /// At least one.
+    /// Never empty.
     pub filters: UnsubscribeFilters<'a>,
 }
 
@@ -75,12 +75,12 @@ pub struct Unsubscribe<'a> {
 pub struct UnsubscribeFilters<'a>(pub(crate) &'a [u8]);
 
 impl<'a> UnsubscribeFilters<'a> {
-    /// In wire format.
+    /// The filters as they stood on the wire.
     pub const fn as_bytes(&self) -> &'a [u8] {
         self.0
     }
 
-    /// `bytes` must be of [`UnsubscribeFilters::as_bytes`].
+    /// `bytes` must come from [`UnsubscribeFilters::as_bytes`].
     pub const fn from_validated(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -99,7 +99,7 @@ impl<'a> Iterator for UnsubscribeFilters<'a> {
 
 impl FusedIterator for UnsubscribeFilters<'_> {}
 
-/// Section 3.11: a reason code for each filter; none for 3.x.
+/// Section 3.11: one reason code for each filter of the UNSUBSCRIBE; none in 3.x.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnsubAck<'a> {
     pub packet_id: PacketId,

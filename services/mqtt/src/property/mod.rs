@@ -1,5 +1,5 @@
-//! Properties of MQTT 5.0 (section 2.2.2): checked once when a packet is decoded, kept as bytes,
-//! and decoded by [`PropertyIter`].
+//! Properties of MQTT 5.0 (section 2.2.2). The decoder checks them once and keeps their bytes;
+//! [`PropertyIter`] decodes them again whenever somebody asks.
 
 mod validate;
 
@@ -10,8 +10,8 @@ use crate::{
 
 pub(crate) use validate::{Allowed, read_properties};
 
-/// Validated properties of one packet, in wire format without the length prefix. 3.x packets have
-/// none.
+/// Validated properties of one packet, as on the wire, without their length prefix. Always empty in
+/// 3.x.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Properties<'a>(pub(crate) &'a [u8]);
 
@@ -59,8 +59,8 @@ impl<'a> Properties<'a> {
         self.0
     }
 
-    /// Checks nothing: other bytes than those of [`Properties::as_bytes`] or [`Property::encode`]
-    /// may end the iteration early.
+    /// Does not check `bytes`, which must come from [`Properties::as_bytes`] or
+    /// [`Property::encode`]; iterating over other bytes may end early.
     #[inline]
     pub const fn from_validated(bytes: &'a [u8]) -> Self {
         Self(bytes)
@@ -107,7 +107,7 @@ impl<'a> Iterator for PropertyIter<'a> {
 impl std::iter::FusedIterator for PropertyIter<'_> {}
 
 impl<'a> Property<'a> {
-    /// Checks identifier, length and UTF-8; `validate` checks the range of the value.
+    /// Checks identifier, length and UTF-8; the module `validate` checks the range of the value.
     fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
         Ok(match r.u8()? {
             0x01 => Self::PayloadFormatIndicator(r.u8()?),
@@ -176,9 +176,9 @@ impl<'a> Property<'a> {
         }
     }
 
-    /// Appends identifier and value. Above the wire's limits, debug builds panic. Release builds
-    /// cut a string or binary value to 65,535 bytes (a string between two characters, so it stays
-    /// valid UTF-8) and lower a subscription identifier to 268,435,455.
+    /// Appends identifier and value. A value above the wire's limits panics in a debug build. A
+    /// release build cuts a string or binary value to 65,535 bytes (a string between two
+    /// characters) and lowers a subscription identifier to 268,435,455.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(self.id());
         match *self {

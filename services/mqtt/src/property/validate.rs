@@ -37,7 +37,8 @@ impl IdSet {
 /// The allowed properties of a packet type, or of the will (table 2-4).
 pub(crate) struct Allowed {
     once: IdSet,
-    /// A PUBLISH of the server names every subscription that matched.
+    /// A PUBLISH from the server names every subscription that matched, so this property may
+    /// repeat.
     many_subscription_ids: bool,
 }
 
@@ -67,7 +68,7 @@ impl Allowed {
     }
 }
 
-/// Also returns the set of identifiers.
+/// Returns the properties and the set of their identifiers.
 #[inline]
 pub(crate) fn read_properties<'a>(
     r: &mut Reader<'a>,
@@ -85,8 +86,8 @@ fn validate(bytes: &[u8], allowed: &Allowed) -> Result<IdSet, DecodeError> {
     let mut seen = IdSet::NONE;
     let mut r = Reader::new(bytes);
     while let Some(&id) = r.rest().first() {
-        // Section 2.2.2.2 makes a property of another packet malformed, and each packet's section a
-        // repeat an error.
+        // A property of another packet type is malformed (section 2.2.2.2), a repeated property is
+        // a protocol error (the section of each packet).
         if !allowed.once.has(id) {
             return Err(DecodeError::Malformed("a property that this packet cannot have"));
         }
@@ -115,7 +116,7 @@ fn check_value(property: Property<'_>) -> Result<(), DecodeError> {
         P::SharedSubscriptionAvailable(2..) => "shared subscription available over 1",
         P::ReceiveMaximum(0) => "receive maximum 0",
         P::MaximumPacketSize(0) => "maximum packet size 0",
-        // Section 3.3.4 gives this protocol error a reason code of its own.
+        // Section 3.3.4 gives this error a reason code of its own.
         //= [MQTT-3.3.2-8] v5
         P::TopicAlias(0) => return Err(DecodeError::TopicAlias),
         P::SubscriptionIdentifier(0) => "subscription identifier 0",

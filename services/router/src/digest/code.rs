@@ -1,17 +1,17 @@
-//! Filters and topics as numbers. Pods of different builds must compute the same numbers, so the
-//! hash is XXH3, whose values are fixed, without a seed. A tenant that constructs collisions only
-//! gets needless messages of its own.
+//! Encodes filters and topics as numbers for a digest. Pods of different builds must compute the
+//! same numbers, so the hash is XXH3 without a seed, whose values never change. A tenant that
+//! constructs collisions only gets needless messages of its own.
 
 use millrace_mqtt::topic::Filter;
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Levels of a filter that the code distinguishes. A longer filter with wildcards counts as one
-/// that ends with `#` after them.
+/// Levels of a filter that the code distinguishes; a longer filter with wildcards counts as its
+/// first levels followed by `#`.
 const LEVELS_MAX: u32 = 32;
 
-/// The mask of `+` (32 bits), the number of levels (6), and the flags below; never 0. All filters
-/// without wildcards share one shape.
+/// From the low bits: which levels are `+` (32 bits), the number of levels (6 bits), and the flags
+/// below; never 0. All filters without wildcards share one shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape(u64);
 
@@ -104,7 +104,7 @@ pub(super) struct Path {
     levels: u32,
     mask: u32,
     is_wild: bool,
-    /// The hash of the first [`LEVELS_MAX`] levels, once the filter has more.
+    /// The hash of the first [`LEVELS_MAX`] levels, set once the filter has more.
     head: u64,
 }
 
@@ -123,7 +123,7 @@ impl Path {
         self
     }
 
-    /// With `many`, the code is that of the filter with `/#` added.
+    /// `many` adds `/#` to the filter.
     pub(super) fn code(self, many: bool, shared: bool) -> Code {
         let (shape, hash) = match () {
             () if !self.is_wild && !many => (Shape(EXACT), self.hash),
@@ -170,7 +170,7 @@ fn join(hash: u64, level: u64) -> u64 {
     mixed ^ mixed >> 32
 }
 
-/// Spreads a hash over all bits (the end of MurmurHash3).
+/// Spreads a hash over all bits; the steps are the end of MurmurHash3.
 fn finish(hash: u64, shape: Shape) -> u64 {
     let mut mixed = hash ^ shape.0.rotate_left(17);
     mixed = (mixed ^ mixed >> 33).wrapping_mul(0xFF51_AFD7_ED55_8CCD);

@@ -1,10 +1,11 @@
-//! Digests: summaries of a pod's filters for publishing pods, in about two bytes a filter.
+//! Digests: a pod summarises its subscribers' filters, so that other pods send it only messages
+//! that may match. A digest takes about two bytes a filter.
 //!
 //! A filter is a *shape* (number of levels, positions of `+`, whether it ends with `#`) and a hash
 //! of its other levels. All filters without wildcards share one shape. One Bloom filter holds the
-//! hashes, so a topic costs one lookup per shape. A positive answer is wrong about once in three
-//! hundred per shape; a negative answer is always right. With too many shapes or filters there is
-//! no digest, and everything may match.
+//! hashes, so a topic costs one lookup per shape. A lookup finds a filter that is not there about
+//! once in 300 times, and never misses a filter. A pod with too many shapes or filters has no
+//! digest, and gets every message.
 
 mod code;
 
@@ -17,27 +18,26 @@ use crate::group::ShareGroup;
 use crate::router::Snapshot;
 use crate::set::Set;
 
-/// Devices use few shapes; only a malicious tenant uses more.
+/// Devices use few shapes; only a malicious tenant exceeds this.
 pub const SHAPES_MAX: usize = 32;
-/// Bits per filter of a new digest; a third of them is room for new filters.
+/// Bits per filter of a new digest; a quarter of them is room for new filters.
 const BITS: usize = 16;
-/// Bits per filter below which a digest must be rebuilt: one topic in 270 then matches falsely, for
-/// each shape.
+/// A digest with fewer bits per filter must be rebuilt: at this size one topic in 270 matches
+/// falsely, for each shape.
 const BITS_LEAST: usize = 12;
-/// 4 MiB of bits, enough for 2.8 million filters of one broker, as many as a full pod's clients
-/// have.
+/// 4 MiB of bits hold 2.8 million filters of one broker, as many as the clients of a full pod have.
 const BITS_MAX: usize = 32 << 20;
-/// Filters of the largest digest: with more, one topic in four matches falsely.
+/// Filters of the largest digest: with more, over one topic in four would match falsely.
 const FILTERS_MAX: usize = BITS_MAX / 4;
-/// Bits set per filter: the optimum for 8 to 10 bits per filter, and hardly worse than more at 12
-/// to 16.
+/// Bits set per filter: the optimum for 8 to 10 bits per filter, and little worse than the optimum
+/// at 12 to 16.
 const PROBES: u64 = 6;
 const WORDS_MIN: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooMany;
 
-/// Any thread can read while one thread inserts.
+/// Any number of threads may read while one thread inserts.
 #[derive(Debug)]
 pub struct Digest {
     shapes: [AtomicU64; SHAPES_MAX],
@@ -57,11 +57,9 @@ impl Digest {
         }
     }
 
-    /// Returns false when the digest already matched the filter. Only one thread at a time may
-    /// insert.
+    /// False when the digest already matched the filter. Only one thread at a time may insert.
     ///
-    /// # Errors
-    /// There is one shape or one filter too many. The earlier filters remain.
+    /// # Errors The digest has too many shapes or filters for another; the earlier filters remain.
     pub fn insert(&self, code: Code) -> Result<bool, TooMany> {
         let slot = self.shapes().position(|shape| shape == code.shape());
         let is_new_shape = slot.is_none();
@@ -79,7 +77,7 @@ impl Digest {
         Ok(changed)
     }
 
-    /// `shared` includes filters of shared subscriptions.
+    /// With `shared`, filters of shared subscriptions count, too.
     #[must_use]
     pub fn may_match(&self, topic: &TopicCode, shared: bool) -> bool {
         self.shapes()
@@ -109,7 +107,8 @@ impl Digest {
         self.bits.len() == other.bits.len() && shapes(self) == shapes(other) && bits(self) == bits(other)
     }
 
-    /// Encodes the number of shapes (1 byte), the shapes (8 each) and the bits, all big-endian.
+    /// Appends the number of shapes (1 byte), the shapes (8 bytes each) and the bits, all
+    /// big-endian.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let shapes: Vec<u64> = self.shapes().map(Shape::bits).collect();
         out.reserve(1 + 8 * (shapes.len() + self.bits.len()));
@@ -150,7 +149,7 @@ impl Digest {
     }
 
     /// The bits of a hash, derived from its two halves, which is as good as independent hashes
-    /// (Kirsch and Mitzenmacher).
+    /// (Kirsch and Mitzenmacher, 2006).
     fn positions(&self, hash: u64) -> impl Iterator<Item = (usize, u64)> {
         let bits = self.bits.len() as u64 * 64;
         let (start, step) = (hash >> 32, hash | 1);
@@ -163,8 +162,8 @@ impl Digest {
 }
 
 impl Snapshot {
-    /// The digest of all plain filters and of the shared ones for which `counts` is true, with room
-    /// for `spare` more.
+    /// The digest of all plain filters and of the shared filters for which `counts` returns true,
+    /// with room for `spare` more filters.
     pub fn digest(&self, counts: impl Fn(&ShareGroup) -> bool, spare: usize) -> Result<Digest, TooMany> {
         let mut filters = 0;
         self.walk(
