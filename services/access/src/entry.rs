@@ -5,7 +5,7 @@
 //! calls the webhook.
 //!
 //! The methods run in this order: certificate, token, password, webhook. The first method that
-//! knows the client decides. A client that presents nothing is anonymous. A certificate of another
+//! knows the client decides; a client that presents nothing is anonymous. A certificate of another
 //! authority and a token of an unknown issuer are ignored, unless a certificate is required.
 //!
 //! [`BrokerAccess::review`] derives an accepted client's rules from its [`Standing`] at CONNECT and

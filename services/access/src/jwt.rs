@@ -5,7 +5,8 @@
 //!
 //! The *key* determines the algorithm of the signature check, and the token and the record must
 //! both name the same algorithm. A token therefore cannot choose how it is checked (RFC 8725
-//! section 3.1). `exp` is required. Only the compact form of JWS is accepted, without extensions.
+//! section 3.1). `exp` is required, and only the compact form of JWS without extensions is
+//! accepted.
 
 mod claims;
 mod issuer;

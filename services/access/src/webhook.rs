@@ -1,5 +1,5 @@
 //! The authentication webhook: the request to a tenant's service about a client, and the meaning of
-//! its response. The caller makes the HTTP call.
+//! its response; the caller makes the HTTP call.
 //!
 //! The edge POSTs a [`WebhookQuestion`] as JSON, signed ([`sign`]) in the header
 //! [`SIGNATURE_HEADER`]. The service responds with 200 and JSON:

@@ -2,7 +2,7 @@
 //!
 //! A caller submits a request and gets one result, at once or on the sender that it passed at the
 //! start. `millrace-access` orders the authentication methods and says what they mean. This crate
-//! knows nothing of event loops, sockets, MQTT or the store.
+//! must not know event loops, sockets, MQTT or the store.
 
 #![allow(missing_docs, reason = "a comment says only what name and type do not")]
 

@@ -10,13 +10,13 @@ use crate::standards::Standard;
 pub(crate) struct Citation {
     pub(crate) version: &'static str,
     pub(crate) id: String,
-    /// `path:line`.
+    /// Where the citation is, as `path:line`.
     pub(crate) place: String,
     /// A test cites it.
     pub(crate) proof: bool,
 }
 
-/// An `Err` has a sentence for each wrong citation.
+/// An error is a sentence for each wrong citation.
 pub(crate) fn of(path: &Path, text: &str, standards: &[Standard]) -> Result<Vec<Citation>, Vec<String>> {
     let mut found = Vec::new();
     let mut errors = Vec::new();
@@ -35,7 +35,7 @@ pub(crate) fn of(path: &Path, text: &str, standards: &[Standard]) -> Result<Vec<
     if errors.is_empty() { Ok(found) } else { Err(errors) }
 }
 
-/// By citation: position (last byte of `//=`), text, and whether a test contains it.
+/// For each citation: its position (the last byte of `//=`), its text, and whether it is in a test.
 fn comments<'a>(path: &Path, text: &'a str) -> Vec<(usize, &'a str, bool)> {
     let in_tests = path.components().any(|part| part.as_os_str() == "tests" || part.as_os_str() == "test");
     if path.extension().is_some_and(|ending| ending == "rs") {
@@ -64,7 +64,7 @@ fn comments<'a>(path: &Path, text: &'a str) -> Vec<(usize, &'a str, bool)> {
     marked
 }
 
-/// (version, id) pairs.
+/// Returns pairs of version and id.
 fn parse(text: &str, standards: &[Standard]) -> Result<Vec<(&'static str, String)>, String> {
     let mut ids = Vec::new();
     let mut versions = Vec::new();

@@ -1,7 +1,8 @@
-//! Checks the citations of MQTT statements in the sources against the lists of the standards.
+//! Checks the citations of MQTT statements in the sources against the standards' lists of
+//! statements.
 //!
-//! The report says per version which statements are proven, implemented, excepted and missing. The
-//! program looks at nothing of the code around a citation but whether it is a test.
+//! For each version it reports which statements are proven, implemented, excepted and missing. Of
+//! the code around a citation it only looks whether it is a test.
 
 mod citations;
 mod report;

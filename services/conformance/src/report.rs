@@ -1,4 +1,4 @@
-//! The report of one version: proven, implemented, excepted and missing statements.
+//! The report about one version: which statements are proven, implemented, excepted or missing.
 
 use std::fmt::Write;
 
@@ -55,7 +55,7 @@ impl<'a> Report<'a> {
         })
     }
 
-    /// Counts, and a line for each exception that a test cites.
+    /// Counts, and a line for each exception that is no longer needed because a test cites it.
     pub(crate) fn summary(&self) -> String {
         let counts: Vec<_> = State::ALL
             .iter()

@@ -1,12 +1,12 @@
-//! Finds line comments and test code in the text of a Rust file, with just enough syntax to ignore
-//! strings and block comments. A file that does not compile gives no error, only fewer comments and
-//! tests.
+//! Finds line comments and test code in the text of a Rust file, with just enough syntax to skip
+//! strings and block comments. A file that does not compile is no error: fewer comments and tests
+//! are found in it.
 
 use std::ops::Range;
 
 pub(crate) struct Source {
-    /// The source with comments, strings and characters replaced by spaces, so that byte positions
-    /// are unchanged.
+    /// The source, with comments, strings and characters replaced by spaces so that byte positions
+    /// stay.
     code: Vec<u8>,
     /// Byte ranges of line comments; a citation in a block comment is not recorded.
     pub(crate) comments: Vec<Range<usize>>,
@@ -47,8 +47,8 @@ impl Source {
         source
     }
 
-    /// Whether a citation at this position is inside a test, or before a test with only comments
-    /// and attributes between.
+    /// True for a position in a test, and before a test with only comments and attributes in
+    /// between.
     pub(crate) fn is_test(&self, at: usize) -> bool {
         self.tests.iter().any(|test| test.contains(&at) || self.attributes_only(at..test.start))
     }
@@ -73,8 +73,7 @@ impl Source {
                     let start = at;
                     let mut test = false;
                     let mut ignored = false;
-                    // Reads all attributes, because `#[ignore]` may stand before or after
-                    // `#[test]`.
+                    // `#[ignore]` may come before or after `#[test]`, so all attributes are read.
                     while self.code.get(at) == Some(&b'#') {
                         let end = self.attribute_end(at);
                         let attribute = String::from_utf8_lossy(&self.code[at..end]);

@@ -6,9 +6,9 @@ const CLIENT_ONLY: &str = "binds the client: ";
 
 #[derive(Debug)]
 pub(crate) struct Standard {
-    /// As citations write it.
+    /// The version as citations write it.
     pub(crate) version: &'static str,
-    /// For people.
+    /// The version as the report writes it.
     pub(crate) name: &'static str,
     pub(crate) statements: Vec<Statement>,
 }
@@ -17,7 +17,7 @@ pub(crate) struct Standard {
 pub(crate) struct Statement {
     /// For example `MQTT-3.1.2-3`.
     pub(crate) id: &'static str,
-    /// By the list, or by the exception's reason.
+    /// True when only clients are bound, as the list or the exception's reason says.
     pub(crate) client_only: bool,
     /// The reason why no test of this server proves the statement.
     pub(crate) exception: Option<&'static str>,

@@ -1,4 +1,4 @@
-//! Finds the sources that can have citations.
+//! Finds the source files that may have citations.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ const SKIPPED: [&str; 3] = ["target", "node_modules", "__pycache__"];
 
 const ENDINGS: [&str; 7] = ["rs", "py", "mjs", "js", "ts", "go", "sh"];
 
-/// Sorted. Hidden folders and links are skipped.
+/// Returns the files in order, without hidden folders and links.
 pub(crate) fn sources(root: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders = vec![root.to_path_buf()];

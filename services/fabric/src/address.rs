@@ -1,8 +1,8 @@
-//! Receivers of messages, and their NATS subjects.
+//! Receivers of messages (a pod, a broker, a group), and their NATS subjects.
 
 use std::fmt;
 
-/// One run of a pod: a restarted process has another id.
+/// One run of a pod: after a restart it has another id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PodId(pub u64);
 
@@ -19,20 +19,20 @@ impl fmt::Display for PodId {
     }
 }
 
-/// A pod never gets its own messages.
+/// The receivers of a message; the sending pod is never among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum To {
     Broker(u64),
     /// One of the pods that joined this group of a broker; a batch goes to one pod as a whole.
-    /// Batches to groups are not numbered, so gaps go unnoticed.
+    /// These batches have no numbers, so a loss goes unnoticed.
     Group {
         broker: u64,
         /// Unique within the broker.
         group: u64,
     },
     Pod(PodId),
-    /// One pod, for a broker that it joined. Each broker has its own numbers and queue, so that no
-    /// broker delays another.
+    /// One pod, about a broker that it joined. Each broker has its own numbers and queue, so that
+    /// no broker delays another.
     At {
         pod: PodId,
         broker: u64,
@@ -60,17 +60,18 @@ impl To {
     }
 }
 
-/// Subjects to which the server replies when a message has no listener.
+/// A subject to which the NATS server replies when a message has no listener.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Echo {
     Probe(To, u64),
-    /// A message that has no listener on purpose.
+    /// The message has no listener on purpose: it measures the round-trip time.
     Nobody(u64),
 }
 
-/// The subjects of a region: `mr.<region>.` and `b.<broker>`, `g.<broker>.<group>`, `p.<pod>`,
-/// `p.<pod>.<broker>` (one subscription for all brokers), `a` (all pods), `c` (pods among
-/// themselves, all), `c.<pod>.a` (one), `c.<pod>.e.…` (answers of the server), `n` (nobody).
+/// The subjects of a region, which begin with `mr.<region>.`: `b.<broker>`, `g.<broker>.<group>`,
+/// `p.<pod>`, `p.<pod>.<broker>` (one subscription covers all brokers), `a` (all pods), `c`
+/// (control messages to all pods), `c.<pod>.a` (to one pod), `c.<pod>.e.…` (replies of the server),
+/// `n` (nobody).
 #[derive(Debug)]
 pub(crate) struct Subjects {
     prefix: String,
@@ -107,7 +108,7 @@ impl Subjects {
         Some(To::At { pod: self.own, broker: broker.parse().ok()? })
     }
 
-    /// All control messages to this pod, and the echoes.
+    /// All control messages to this pod, and the server's replies.
     pub(crate) fn own_control(&self) -> String {
         format!("{}c.{}.>", self.prefix, self.own)
     }
@@ -116,7 +117,7 @@ impl Subjects {
         format!("{}n", self.prefix)
     }
 
-    /// For the permissions of a NATS user.
+    /// All subjects, for the permissions of a NATS user.
     pub(crate) fn all(&self) -> String {
         format!("{}>", self.prefix)
     }

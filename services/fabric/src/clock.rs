@@ -1,4 +1,4 @@
-//! The one place that reads a clock.
+//! The only place in this crate that reads a clock.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Fast maps with the same order in each run of a test.
+//! Maps with a fast hash. In tests they have the same order in each run.
 
 #[cfg(test)]
 type Hasher = foldhash::fast::FixedState;

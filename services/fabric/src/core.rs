@@ -1,12 +1,12 @@
-//! The protocol logic of a fabric, without NATS, threads or clocks. Received frames, changes of the
-//! connection and the time come in; frames go to the outbox, and messages, gaps and notifications
-//! to the sink.
+//! The protocol of a fabric, without NATS, threads or clocks. Received frames, changes of the
+//! connection and the time come in. Frames go to the outbox; messages, gaps and notifications go to
+//! the sink.
 //!
-//! A pod that joins a receiver sends `Joined` to all other pods. Each other pod then sends its
-//! messages for the receiver, answers with the number of the next one (`Answer`), and sends a
-//! heartbeat in order with the messages. Once every live pod has answered, the joining pod knows
-//! the next number of each sender, so it must report every later loss as a gap. Pods join again
-//! after each reconnect.
+//! A pod that joins a receiver sends `Joined` to all other pods. From then on each of these sends
+//! its messages for the receiver. It answers with the number of the next message (`Answer`), and
+//! sends a heartbeat in order with the messages. Once every live pod has answered, the joining pod
+//! knows the next number of each sender, so every later loss shows as a gap. Pods join again after
+//! each reconnect.
 
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ use crate::limits::FabricLimits;
 use crate::outbox::{Destination, Outbox};
 use crate::sink::Sink;
 
-/// Interval of dropping silent senders and incomplete parts from the inbox: short beside their
-/// limits, which are 10 s and more.
+/// Interval of dropping silent senders and incomplete batches from the inbox; short beside their
+/// limits of 10 s and more.
 const SWEEP_MS: u64 = 8_000;
 
 struct Pod {
@@ -32,9 +32,10 @@ struct Pod {
     /// Time of the last Hello, or of this pod's reconnect if that was later.
     last_seen_at: Millis,
     epoch: u32,
-    /// False after [`FabricLimits::pod_gone_ms`] without a Hello; other frames do not count.
+    /// False after [`FabricLimits::pod_gone_ms`] without a Hello, whatever other frames came.
     is_alive: bool,
-    /// The pod has answered with its positions for every join, or began while this pod listened.
+    /// The pod has answered every join, or it began while this pod listened, so all its later
+    /// losses show.
     is_known: bool,
 }
 
@@ -50,12 +51,12 @@ pub(crate) struct Core {
     pods: HashMap<PodId, Pod>,
     is_connected: bool,
     was_connected: bool,
-    /// Sent in each Hello: how often this pod began its numbers anew, after outages longer than
-    /// [`FabricLimits::outage_ms_max`].
+    /// How often this pod began its numbers anew, after outages longer than
+    /// [`FabricLimits::outage_ms_max`]; sent in each Hello.
     epoch: u32,
     disconnected_at: Option<Millis>,
-    /// No join is confirmed before this time, because earlier pods may not have announced
-    /// themselves to this pod.
+    /// No join is confirmed before this time, because some pods may not have announced themselves
+    /// yet.
     settled_at: Millis,
     hello_at: Millis,
     sweep_at: Millis,
@@ -100,8 +101,8 @@ impl Core {
         self.pods.values_mut().for_each(|pod| pod.last_seen_at = now);
         self.settled_at = now + u64::from(self.limits.settle_ms);
         if starts_anew {
-            // `Bye` makes the other pods forget this pod's numbers, because they may not have
-            // noticed the outage.
+            // The other pods may not have noticed the outage; `Bye` makes them forget this pod's
+            // numbers.
             self.epoch += 1;
             self.bye();
             self.inbox.doubt_all();
@@ -119,7 +120,7 @@ impl Core {
         self.outbox.disconnected();
     }
 
-    /// Returns true when the caller must subscribe at NATS, and then call [`Self::subscribed`].
+    /// True when the caller must subscribe at NATS and then call [`Self::subscribed`].
     pub(crate) fn join(&mut self, to: To, now: Millis) -> bool {
         let is_new = self.inbox.join(to);
         if is_new {
@@ -252,8 +253,8 @@ impl Core {
             self.sink.pod_came(pod, name, epoch == 0);
             self.inbox.began(pod, epoch == 0);
         } else if now >= self.settled_at {
-            // The Hello of an earlier pod came late: confirmed joins lack its answer, so they are
-            // announced again.
+            // This Hello of an earlier pod came late. Confirmed joins lack that pod's answer, so
+            // they are announced again.
             self.joins.clear();
             self.announce(&self.inbox.all_subscribed(), now);
             return;
@@ -268,8 +269,8 @@ impl Core {
         }
     }
 
-    /// Marks pods as gone that sent no Hello in time, and removes known pods only after an outage
-    /// so long that they must return with another epoch.
+    /// Marks pods as gone that sent no Hello in time. A known pod is removed only after an outage
+    /// so long that it must return with another epoch.
     fn mark_gone(&mut self, now: Millis) {
         let gone_ms = u64::from(self.limits.pod_gone_ms);
         let forgotten_ms = gone_ms + 2 * u64::from(self.limits.outage_ms_max);
@@ -322,7 +323,7 @@ impl Core {
         }
         let outcome = self.joins.outcome(now);
         if !outcome.complete.is_empty() {
-            // A gone pod has not confirmed these joins, so it must count as unknown when it
+            // A pod that is gone has not confirmed these joins, so it must be unknown when it
             // returns.
             self.pods.retain(|_, pod| pod.is_alive);
         }
@@ -334,8 +335,7 @@ impl Core {
             }
             self.joins.again(announcement, now);
         }
-        // Pods are reported before joins, so that the user knows which pods a confirmed join
-        // includes.
+        // Reports pods before joins, so that the user knows which pods a confirmed join covers.
         for (id, pod) in &mut self.pods {
             if !pod.is_known && !self.joins.waits_for(*id) {
                 pod.is_known = true;

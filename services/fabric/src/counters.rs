@@ -1,3 +1,5 @@
+//! Counts what the fabric sends, receives and loses, for the metrics page.
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Debug, Default)]

@@ -1,3 +1,6 @@
+//! The handle of a pod's connection to the other pods. It starts the thread that runs the
+//! connection.
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -15,16 +18,16 @@ use crate::shared::{Shared, Wishes};
 use crate::sink::Sink;
 use crate::tasks;
 
-/// Any thread can call all methods, and none blocks. Dropping it sends the queued messages, for a
-/// second at most, and says goodbye.
+/// A pod's connection to the other pods. Any thread may call any method, and none blocks. Dropping
+/// it sends the queued messages, for a second at most, and says goodbye.
 pub struct Fabric {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Fabric {
-    /// NATS need not be reachable; [`Fabric::health`] reports the connection. Fails for invalid
-    /// settings only.
+    /// Fails for invalid settings only. NATS need not be reachable: [`Fabric::health`] says whether
+    /// it is.
     pub fn start(settings: Settings, sink: Arc<dyn Sink>) -> Result<Self, SettingsError> {
         let (servers, client_options) = options::check(&settings)?;
         let Settings { pod, region, pod_name, limits, .. } = settings;
@@ -81,9 +84,9 @@ impl Fabric {
         self.shared.subjects.own()
     }
 
-    /// Receives messages of other pods to a broker, to this pod about a broker, or to a group, once
-    /// [`Sink::joined`] is called. False at the limit of joins. Messages to this pod and to all
-    /// pods always arrive.
+    /// Starts to receive messages of other pods to a broker, to this pod about a broker, or to a
+    /// group. They arrive from [`Sink::joined`] on. False at the limit of joins. Messages to this
+    /// pod and to all pods need no join.
     #[must_use]
     pub fn join(&self, to: To) -> bool {
         matches!(to, To::Pod(_) | To::Pods) || self.shared.wish(to, true)
@@ -96,15 +99,15 @@ impl Fabric {
         }
     }
 
-    /// `pieces` are the parts of one message. The order is that in which the same thread sent to
-    /// the same receiver.
+    /// `pieces` are the parts of one message. Messages of one thread to one receiver keep their
+    /// order.
     pub fn send(&self, to: To, pieces: &[&[u8]]) -> Sent {
         self.shared.outbox.send(to, pieces)
     }
 
-    /// True when no other pod listens, so that the caller need not build `messages`. The caller
-    /// must then not send them: this call numbers them, so that a listening pod that was
-    /// disconnected notices its loss.
+    /// True when no other pod listens, so that the caller need not build `messages` and must not
+    /// send them. This call gives them numbers, so that a listening pod that was disconnected
+    /// notices the loss.
     #[must_use]
     pub fn unwanted(&self, to: To, messages: u32) -> bool {
         self.shared.outbox.unwanted(to, messages)

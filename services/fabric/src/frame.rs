@@ -10,7 +10,7 @@
 //! | 6 answer | announcement (8), positions: receiver, generation (8), number (8) |
 //!
 //! Numbers are a generation (8), the number of the first message (8) and the count of messages (4).
-//! A batch without messages announces the next number.
+//! A batch without messages is a heartbeat, which says the next number.
 
 use bytes::{Buf, BufMut, Bytes, TryGetError};
 
@@ -22,7 +22,7 @@ pub(crate) const HEAD: usize = 30;
 const PART_HEAD: usize = HEAD + 4;
 /// Bytes before each message.
 pub(crate) const LENGTH: usize = 4;
-/// Receivers in one announcement: its answer fits into any NATS message.
+/// Receivers in one announcement, so that the answer fits into any NATS message.
 pub(crate) const ANNOUNCED_MAX: usize = 1000;
 
 const BATCH: u8 = 1;
@@ -34,7 +34,8 @@ const ANSWER: u8 = 6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Numbers {
-    /// Numbers start at 0 in each generation, and later generations are greater. 0: not numbered.
+    /// Each generation starts at 0, and a later generation is greater; generation 0 is not
+    /// numbered.
     pub(crate) generation: u64,
     pub(crate) first: u64,
     pub(crate) count: u32,
@@ -96,7 +97,7 @@ pub(crate) fn add(batch: &mut Vec<u8>, pieces: &[&[u8]], length: usize) {
     }
 }
 
-/// Fills in the head of the batch, which was unknown when the batch was opened.
+/// Fills in the head of the batch, which was not known when the batch was opened.
 pub(crate) fn close(mut batch: Vec<u8>, from: PodId, numbers: Numbers) -> Bytes {
     head(&mut &mut batch[..HEAD], BATCH, from, numbers);
     batch.into()
@@ -127,8 +128,8 @@ pub(crate) fn cut(
     })
 }
 
-/// `asks`: the others must answer with a hello. `is_fresh`: messages that the sender sent before no
-/// longer count, as at the start of each `epoch`.
+/// With `asks`, the others must answer with a Hello. With `is_fresh`, earlier messages of this
+/// sender no longer count, as at the start of each `epoch`.
 pub(crate) fn hello(from: PodId, asks: bool, is_fresh: bool, epoch: u32, name: &str) -> Bytes {
     let mut frame = start(HELLO, from, 5 + name.len());
     frame.put_u8(u8::from(asks) | u8::from(is_fresh) << 1);

@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Health {
     pub connected: bool,
-    /// The server of the connection, or the last one that was tried, as `host:port`.
+    /// The server of the connection, or the last server that was tried, as `host:port`.
     pub server: Option<String>,
-    /// Time of the last change.
+    /// When `connected` or `problem` changed last.
     pub since: Instant,
     /// Connections after the first one.
     pub reconnects: u64,
     /// Round-trip time to the server, measured every few seconds.
     pub rtt: Option<Duration>,
     pub pods: usize,
-    /// The problem and its remedy.
+    /// The problem and what to do about it.
     pub problem: Option<String>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn explain_connect(server: &str, error: &str) -> String {
     format!("{server}: {advice} ({error})")
 }
 
-/// `None` when there is nothing to do.
+/// Explains an error that the operator must act on; `None` for any other.
 pub(crate) fn explain_server(error: &str, subjects: &str) -> Option<String> {
     let lower = error.to_lowercase();
     if lower.contains("permissions violation") {

@@ -1,14 +1,15 @@
-//! Joins that some other pods have not confirmed yet. A pod announces the receivers that it joins,
-//! and waits until every other pod has answered the announcement.
+//! Joins that some pods have not confirmed yet. A pod announces the receivers that it joins, and
+//! waits until every other pod has answered the announcement.
 
 use std::collections::VecDeque;
 
 use crate::address::{PodId, To};
 use crate::clock::Millis;
 
-/// Time for an answer, milliseconds, until the announcement is repeated.
+/// Milliseconds to wait for answers before the announcement is repeated.
 const ANSWER_MS_MAX: u64 = 1000;
-/// Repetitions: with the longest outage they end before a sender forgets a receiver.
+/// Repetitions of an announcement. Even with the longest outage they end before a sender forgets a
+/// receiver.
 const TRIES_MAX: u32 = 20;
 
 #[derive(Debug)]
@@ -31,8 +32,8 @@ pub(crate) struct Joins {
 #[derive(Default)]
 pub(crate) struct Outcome {
     pub(crate) complete: Vec<Announcement>,
-    /// Some pods did not answer in time. The repetition has the same number, because their answers
-    /// may just be late.
+    /// Some pods did not answer in time. The repetition keeps its number, because their answers may
+    /// just be late.
     pub(crate) again: Vec<Announcement>,
     /// Some pods never answered.
     pub(crate) failed: Vec<Announcement>,
@@ -49,24 +50,24 @@ impl Joins {
         self.next
     }
 
-    /// Waits once more for the pods that have not answered.
+    /// Repeats an announcement to the pods that have not answered.
     pub(crate) fn again(&mut self, announcement: Announcement, now: Millis) {
         self.open.push(Announcement { since: now, tries: announcement.tries + 1, ..announcement });
     }
 
-    /// The caller announces everything again.
+    /// Forgets all announcements; the caller announces everything again.
     pub(crate) fn clear(&mut self) {
         self.open.clear();
     }
 
-    /// The receivers of an announcement that `from` answers.
+    /// Returns the receivers of the announcement that `from` answers.
     pub(crate) fn answered(&mut self, number: u64, from: PodId) -> Option<&[To]> {
         let announcement = self.open.iter_mut().find(|announcement| announcement.number == number)?;
         announcement.waits_for.retain(|pod| *pod != from);
         Some(&announcement.list)
     }
 
-    /// The pod was unknown when the announcements were made.
+    /// Waits for `pod`, too, which was unknown when the announcements were made.
     pub(crate) fn pod_found(&mut self, pod: PodId) {
         for announcement in &mut self.open {
             if !announcement.waits_for.contains(&pod) {
@@ -105,7 +106,7 @@ impl Joins {
         outcome
     }
 
-    /// Takes a join that must be reported now, whatever the answers.
+    /// Takes a join that must be reported by now, whatever was answered.
     pub(crate) fn overdue(&mut self, now: Millis) -> Option<To> {
         let (_, to) = self.unreported.pop_front_if(|(at, _)| *at <= now)?;
         Some(to)

@@ -5,8 +5,8 @@
 //! user <── Sink (messages, gaps, joins) ── core, inbox (checks numbers) <─────┘
 //! ```
 //!
-//! A message can be lost, but never unnoticed: the user gets a [`Gap`] and reads the store instead.
-//! This crate knows nothing of MQTT or the store.
+//! A message can be lost, but not unnoticed: the user gets a [`Gap`] and reads the store instead.
+//! This crate must not know MQTT or the store.
 
 #![allow(missing_docs, reason = "a comment says only what name and type do not")]
 

@@ -2,55 +2,54 @@
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FabricLimits {
-    /// Shortest interval of sending rounds, microseconds: messages of that time share a batch. The
-    /// first message after a pause leaves at once. 200 µs are 5,000 rounds a second at most, and
-    /// less than a network's own delay.
+    /// Shortest interval of sending rounds, microseconds. Messages of that time share a batch; the
+    /// first message after a pause leaves at once. 200 µs allow 5,000 rounds a second, and are less
+    /// than a network's own delay.
     pub linger_us: u32,
-    /// Bytes of one batch; a longer message is a batch of its own. Larger batches save nothing more
+    /// Bytes of a batch; a longer message is a batch of its own. Longer batches would save nothing
     /// and delay other messages.
     pub batch_bytes_max: u32,
-    /// Bytes of one NATS message (less when the server accepts less); longer batches are sent in
+    /// Bytes of one NATS message, fewer if the server accepts fewer. Longer batches are sent in
     /// parts.
     pub part_bytes_max: u32,
     pub message_bytes_max: u32,
-    /// Bytes queued for sending; above it messages are dropped, because a live copy that late is of
-    /// little use.
+    /// Bytes queued for sending. Further messages are dropped, because a live copy that comes so
+    /// late is of little use.
     pub queue_bytes_max: u32,
     /// Bytes queued for one receiver, so that no broker takes the whole queue.
     pub queue_bytes_per_receiver_max: u32,
     /// Bytes queued while NATS is disconnected: enough for a server that moves its clients.
     pub outage_bytes_max: u32,
-    /// Receivers with numbered messages at the same time (about 150 bytes each, forgotten after a
-    /// minute without messages). Messages to more receivers are dropped.
+    /// Receivers with numbered messages at one time, about 150 bytes each; messages to more
+    /// receivers are dropped. A receiver is forgotten after a minute without messages.
     pub streams_max: u32,
     /// Joined brokers and groups (about 6 KiB each here, 2 KiB on the server), and pods' own parts
     /// of a broker (about 150 bytes here).
     pub joins_max: u32,
-    /// Other pods; those above it are not noticed.
+    /// Other pods; any more are ignored.
     pub pods_max: u32,
-    /// Bytes of messages of which only some parts have arrived.
+    /// Bytes of batches that have not arrived with all parts.
     pub parts_bytes_max: u32,
-    /// After this time without a message a heartbeat announces the number of messages,
-    /// milliseconds; again after four and sixteen times as much. After 64 times as much the
-    /// receiver is forgotten.
+    /// Milliseconds without a message after which a heartbeat says how many there were; repeated
+    /// after 4 and 16 times as long. After 64 times as long the receiver is forgotten.
     pub heartbeat_ms: u32,
-    /// Interval of a pod's signs of life, milliseconds.
+    /// Interval of Hellos, by which a pod shows that it is alive, milliseconds.
     pub hello_ms: u32,
-    /// After this time without a sign of life a pod is gone, milliseconds.
+    /// Milliseconds without a Hello after which a pod counts as gone.
     pub pod_gone_ms: u32,
-    /// Longest time until a join is reported, confirmed or not, milliseconds.
+    /// Milliseconds after which a join is reported, confirmed or not.
     pub join_wait_ms: u32,
-    /// Time after connecting in which other pods announce themselves, milliseconds; no join is
+    /// Milliseconds after connecting in which the other pods announce themselves. No join is
     /// confirmed before.
     pub settle_ms: u32,
-    /// Longest outage of this pod after which numbers still show every loss, milliseconds; after a
-    /// longer one every join is in doubt. Less than half of 64 heartbeats.
+    /// Longest outage of this pod after which numbers still show every loss, milliseconds. After a
+    /// longer outage every join is in doubt. Must be less than 32 heartbeats.
     pub outage_ms_max: u32,
     pub connect_timeout_ms: u32,
-    /// Longest wait before a failed server is tried again, milliseconds; it starts at 100 ms and
+    /// Longest wait before a failed server is tried again, milliseconds. It starts at 100 ms and
     /// doubles.
     pub reconnect_ms_max: u32,
-    /// Interval of pings to the server, milliseconds; the third without an answer ends the
+    /// Interval of pings to the server, milliseconds. The third ping without an answer ends the
     /// connection.
     pub ping_ms: u32,
     /// Time to send the queued messages at the end, milliseconds.

@@ -1,4 +1,4 @@
-//! A pause of microseconds; the runtime's own timers count milliseconds.
+//! A pause of microseconds, for the sending rounds. The runtime's own timers count milliseconds.
 
 use std::io;
 use std::time::{Duration, Instant};

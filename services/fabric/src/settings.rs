@@ -1,5 +1,5 @@
-//! Settings of the connection to NATS. They are checked when the fabric starts, and
-//! [`SettingsError`] says what to set instead.
+//! Settings of the connection to NATS, checked when the fabric starts. A [`SettingsError`] says
+//! what to set instead.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,10 +15,10 @@ pub struct Settings {
     /// ignored.
     pub region: String,
     pub pod: PodId,
-    /// For people, 128 bytes at most, shown by NATS and by other pods.
+    /// A name for people, which NATS and other pods show; 128 bytes at most.
     pub pod_name: String,
     pub credentials: Credentials,
-    /// Without it, TLS is used only when the server requires it, with the system's authorities.
+    /// `None` uses TLS only when the server requires it, with the system's authorities.
     pub tls: Option<NatsTls>,
     pub limits: FabricLimits,
 }
@@ -67,7 +67,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// The files are read again at each connect.
+/// Files for TLS, which are read again at each connect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NatsTls {
     /// Certificates of NATS' authorities (PEM); `None` means the system's.

@@ -22,14 +22,14 @@ pub(crate) struct Shared {
     pub(crate) link: Arc<Link>,
     pub(crate) sink: Arc<dyn Sink>,
     pub(crate) clock: Clock,
-    /// Only the fabric's thread locks it, and calls the sink while it holds the lock.
+    /// Only the fabric's thread takes this lock, and it holds the lock while it calls the sink.
     pub(crate) core: Mutex<Core>,
     pub(crate) wishes: Mutex<Wishes>,
     pub(crate) wished: Notify,
     pub(crate) stop: Notify,
-    /// Send the queued messages, then end.
+    /// Asks the fabric's thread to send the queued messages and then end.
     pub(crate) last: Notify,
-    /// The server has asked its clients to move to another one.
+    /// The server has asked its clients to move to another server.
     pub(crate) moves: Notify,
     pub(crate) failed: Notify,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Shared {
 #[derive(Default)]
 pub(crate) struct Wishes {
     joined: HashSet<To>,
-    /// Unhandled changes: join (true) or leave.
+    /// Changes that are not handled yet: join (true) or leave.
     changes: HashMap<To, bool>,
 }
 

@@ -1,6 +1,5 @@
-//! Pods on a simulated NATS of two servers. Everything that can overtake does, connections break,
-//! and a seed repeats the run. The test compares the received messages of each pod with the
-//! messages that were sent to it.
+//! Pods on a simulated NATS of two servers: everything that can overtake does, connections break,
+//! and a seed repeats a run. The test compares what each pod received with what was sent to it.
 
 mod check;
 mod nats;
@@ -21,20 +20,20 @@ use pod::Pod;
 struct Plan {
     pods: usize,
     steps: usize,
-    /// One step in so many breaks a connection; 0: never.
+    /// One step in this many breaks a connection; 0 breaks none.
     breaks: usize,
-    /// One step in so many begins or ends a join.
+    /// One step in this many begins or ends a join.
     joins: usize,
     /// The longest simulated time of a step, milliseconds.
     step_ms_max: u64,
 }
 
-/// Long enough for all heartbeats, milliseconds.
+/// Milliseconds long enough for all heartbeats.
 const CALM_MS: Millis = 40_000;
 
 fn run(seed: u64, plan: Plan) {
     let mut rng = Rng::with_seed(seed);
-    // Time advances in leaps here, so an answer may take seconds.
+    // Simulated time advances in leaps, so an answer may take seconds.
     let mut limits = FabricLimits {
         batch_bytes_max: 400,
         settle_ms: 5_000,

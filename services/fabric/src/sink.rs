@@ -1,4 +1,4 @@
-//! The user's side of a fabric.
+//! The interface through which the user of a fabric gets its messages and events.
 
 use bytes::Bytes;
 
@@ -6,24 +6,24 @@ use crate::address::{PodId, To};
 use crate::frame::LENGTH;
 use crate::health::Health;
 
-/// Receives messages and events on the fabric's thread, which receives nothing else meanwhile: pass
-/// the message to its thread and return. It can call the fabric.
+/// Called on the fabric's thread, which receives nothing else meanwhile: pass the message to a
+/// thread of yours and return. A sink may call the fabric.
 pub trait Sink: Send + Sync + 'static {
     /// Messages of one pod, in the order in which it sent them to this receiver.
     fn receive(&self, batch: &Batch);
 
-    /// Messages are lost: earlier ones were passed before this call, later ones follow.
+    /// Messages are lost; earlier messages were passed before this call, later messages follow.
     fn gap(&self, gap: &Gap);
 
-    /// A broker (as such, or at this pod) or group is joined. Also called for [`To::Pods`] and this
-    /// pod itself. With `complete`, every message that a present pod sends to it from now on
-    /// arrives, or a gap is reported. Otherwise NATS or a pod has not confirmed the join in time,
-    /// and may do so later.
+    /// A broker (as such, or at this pod) or a group is joined; also called for [`To::Pods`] and
+    /// this pod itself. With `complete`, every message to it that a present pod sends from now on
+    /// arrives, or a gap is reported. Otherwise NATS or some pod has not confirmed the join in
+    /// time, and may do so later.
     fn joined(&self, to: To, complete: bool) {
         let _ = (to, complete);
     }
 
-    /// Another pod has appeared or returned; unless it `is_new`, its earlier messages may be
+    /// Another pod has appeared or returned. Unless it `is_new`, earlier messages of it may be
     /// missing.
     fn pod_came(&self, pod: PodId, name: &str, is_new: bool) {
         let _ = (pod, name, is_new);
@@ -42,12 +42,12 @@ pub trait Sink: Send + Sync + 'static {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// The sender; `None` means any pod. This pod was then disconnected for long: the gap is
-    /// reported on reconnect, and again when all pods have confirmed this pod's joins. From then on
+    /// The sender. `None` stands for any pod: this pod was disconnected for long. That gap is
+    /// reported on reconnect, and again when all pods have confirmed this pod's joins; from then on
     /// messages arrive, or another gap is reported.
     pub from: Option<PodId>,
     pub to: To,
-    /// `None` if it is unknown and perhaps zero.
+    /// `None` if the number is unknown, and perhaps 0.
     pub missing: Option<u64>,
 }
 
@@ -56,7 +56,7 @@ pub struct Batch {
     pub(crate) from: PodId,
     pub(crate) to: To,
     pub(crate) count: u32,
-    /// Encoded as in a frame, and checked.
+    /// Messages with their lengths, as in a frame, and checked.
     pub(crate) body: Bytes,
 }
 
@@ -87,8 +87,8 @@ impl Batch {
         Messages { body: &self.body, left: self.count }
     }
 
-    /// Keeps a message of [`Batch::messages`] without a copy. The whole buffer, 64 KiB or more,
-    /// then stays in memory: copy a short message that lives long.
+    /// Keeps a message of [`Batch::messages`] without a copy. The whole buffer of 64 KiB or more
+    /// stays in memory, so copy a short message that lives long.
     #[must_use]
     pub fn share(&self, message: &[u8]) -> Bytes {
         self.body.slice_ref(message)

@@ -1,6 +1,6 @@
-//! A mailbox carries batches of work from any thread to one event loop; it knows neither the work
-//! nor how the loop sleeps. The loop takes all waiting work once per turn and announces when it is
-//! about to sleep; a thread that delivers work to a sleeping loop wakes it.
+//! A mailbox carries batches of work from any thread to one event loop. The loop takes all waiting
+//! work once per turn, and announces when it is about to sleep; a thread that delivers work to a
+//! sleeping loop wakes it. The mailbox must not know what the work is, nor how the loop sleeps.
 //!
 //! `make loom` runs the tests in every order in which the threads can meet.
 
@@ -23,8 +23,7 @@ use std::sync::{
 pub trait Wake {
     /// Ends the current sleep, or the next one if the loop is awake.
     ///
-    /// # Errors
-    /// The system refused the wake-up; the loop then sleeps until its timer.
+    /// # Errors The system refused to wake the loop, which then sleeps until its next timer.
     fn wake(&self) -> io::Result<()>;
 }
 
@@ -37,7 +36,7 @@ impl Wake for mio::Waker {
 #[derive(Debug)]
 pub struct Mailbox<M, W> {
     waiting: Mutex<Waiting<M>>,
-    /// For readers that do not lock.
+    /// For readers that take no lock.
     bytes: AtomicUsize,
     sleeping: AtomicBool,
     waker: W,
@@ -60,7 +59,7 @@ impl<M, W: Wake> Mailbox<M, W> {
         }
     }
 
-    /// Empties `batch`; true when it had to wake the loop.
+    /// Moves all of `batch` into the mailbox; true when the loop had to be woken.
     pub fn deliver(&self, batch: &mut Vec<M>, bytes: usize) -> bool {
         {
             let mut waiting = self.waiting();
@@ -90,12 +89,11 @@ impl<M, W: Wake> Mailbox<M, W> {
         let mut waiting = self.waiting();
         std::mem::swap(&mut waiting.mail, into);
         waiting.bytes = 0;
-        // Stored while the lock is held, so that it does not overwrite bytes that another thread
-        // adds next.
+        // Stored under the lock, so that bytes which another thread adds next are not overwritten.
         self.bytes.store(0, Ordering::Relaxed);
     }
 
-    /// Returns false when work is waiting.
+    /// Announces that the loop is about to sleep; false when work is waiting, and then it must not.
     pub fn sleep(&self) -> bool {
         self.sleeping.store(true, Ordering::SeqCst);
         if self.waiting().mail.is_empty() {

@@ -1,3 +1,5 @@
+//! The reasons why a packet is not decoded, and the reason code that each gets in a DISCONNECT.
+
 use crate::ReasonCode;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

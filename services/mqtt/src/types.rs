@@ -1,3 +1,5 @@
+//! Small types that several packets share: versions, QoS, packet types, subscription options.
+
 use std::num::NonZeroU16;
 
 /// A packet identifier (MQTT 5.0 section 2.2.1).

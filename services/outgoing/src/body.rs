@@ -1,4 +1,4 @@
-//! Reads the body of an answer.
+//! Reads the body of an HTTP response, up to a limit.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use hyper::body::Body;
 
 use crate::CallError;
 
-/// Each part is copied. A part holds the buffer in which it was received, so the parts of a server
-/// that sends single bytes would take kilobytes each.
+/// Copies each part. Without a copy a part would hold the whole buffer in which it was received,
+/// kilobytes for each byte of a server that sends single bytes.
 pub(crate) async fn read<B>(mut body: B, bytes_max: usize) -> Result<Bytes, CallError>
 where
     B: Body<Data = Bytes> + Unpin,

@@ -1,3 +1,5 @@
+//! A call and its response, and the checks of the URL.
+
 use std::time::Duration;
 
 use bytes::Bytes;

@@ -1,3 +1,5 @@
+//! The HTTP client: it joins connection pool, guard, limits and TLS.
+
 use std::error::Error as StdError;
 use std::sync::Arc;
 
@@ -23,7 +25,7 @@ use crate::{Call, CallError, Response};
 
 #[derive(Clone, Debug, Default)]
 pub struct CallSettings {
-    /// Networks that can be called although they are not public, with `http` too.
+    /// Networks that may be called although they are not public, by `http` too.
     pub allow: Vec<IpNet>,
     pub plain_http: bool,
     /// Trusted authorities in addition to the system's (`SSL_CERT_FILE`, `SSL_CERT_DIR` or the
@@ -58,8 +60,8 @@ impl HttpClient {
         Self { pool, permits: Arc::new(Permits::new(CALLS)) }
     }
 
-    /// Needs a tokio runtime with time and I/O. Dropping the future cancels the call and closes its
-    /// connection. A response of any status is `Ok`.
+    /// Makes one call, on a tokio runtime with time and I/O. Dropping the future cancels the call
+    /// and closes its connection. A response of any status is `Ok`.
     pub async fn call(&self, call: Call<'_>) -> Result<Response, CallError> {
         let until = Instant::now() + call.timeout;
         let answer_bytes_max = call.answer_bytes_max;
@@ -100,7 +102,7 @@ fn tls(more: Vec<CertificateDer<'static>>) -> ClientConfig {
         .with_no_client_auth()
 }
 
-/// The [`Connector`] puts a [`CallError`] into the chain of causes; a connection error without one
+/// The [`Connector`] puts a [`CallError`] into the chain of causes. A connection error without one
 /// comes from TLS.
 fn failed(error: legacy::Error) -> CallError {
     let is_connect = error.is_connect();

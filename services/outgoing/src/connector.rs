@@ -1,5 +1,5 @@
-//! Connects to exactly the addresses that it has checked, so that a DNS name cannot change in
-//! between.
+//! Connects to exactly the addresses that the guard has checked, so that a name cannot resolve to
+//! another address in between.
 
 use std::error::Error as StdError;
 use std::future::Future;
@@ -82,7 +82,7 @@ impl Shared {
         let addresses = self.guard.pass(&found, is_https)?;
         let permit = self.connections.clone().acquire_owned().await.map_err(|_| CallError::Busy)?;
         let stream = connect_to_one(&addresses).await.map_err(connect)?;
-        // A request is one small packet that must not wait for more.
+        // A request is one small packet, so waiting for more to send with it only delays it.
         stream.set_nodelay(true).map_err(connect)?;
         Ok(Stream::new(stream, permit))
     }

@@ -1,4 +1,4 @@
-//! Decides which addresses can be called, so that tenants cannot reach private networks.
+//! Decides which addresses may be called, so that a tenant's URL cannot reach a private network.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -6,9 +6,9 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::CallError;
 
-/// IPv4 that is not the public internet: the special purposes of IANA's registry (RFC 6890) that
-/// are not "globally reachable", multicast, reserved networks, and the one public-looking address
-/// of a cloud's own service.
+/// IPv4 outside of the public internet: networks that IANA's registry (RFC 6890) calls not globally
+/// reachable, multicast, reserved networks, and the one public address that a cloud uses for its
+/// own service.
 const CLOSED_V4: [Ipv4Net; 16] = [
     v4([0, 0, 0, 0], 8),
     v4([10, 0, 0, 0], 8),
@@ -29,15 +29,16 @@ const CLOSED_V4: [Ipv4Net; 16] = [
 ];
 
 /// The only allocated IPv6 space. Loopback, unique local, link-local, multicast and IPv4-compatible
-/// addresses are outside.
+/// addresses are outside of it.
 const OPEN_V6: Ipv6Net = v6([0x2000, 0, 0], 3);
 
-/// Special networks within [`OPEN_V6`]: protocols (Teredo among them), documentation.
+/// Special networks within [`OPEN_V6`]: protocols such as Teredo, and documentation.
 const CLOSED_V6: [Ipv6Net; 3] = [v6([0x2001, 0, 0], 23), v6([0x2001, 0xdb8, 0], 32), v6([0x3fff, 0, 0], 20)];
 
-/// Maps IPv4 into the last four bytes (NAT64, RFC 6052). A network's own prefix cannot be known.
+/// NAT64 (RFC 6052): the last four bytes are an IPv4 address. Other prefixes for NAT64 cannot be
+/// known.
 const NAT64: Ipv6Net = v6([0x64, 0xff9b, 0], 96);
-/// Maps IPv4 behind the first two bytes (6to4, RFC 3056).
+/// 6to4 (RFC 3056): an IPv4 address follows the first two bytes.
 const SIX_TO_FOUR: Ipv6Net = v6([0x2002, 0, 0], 16);
 
 #[derive(Debug)]

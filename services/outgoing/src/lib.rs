@@ -1,12 +1,11 @@
-//! HTTP calls to URLs that tenants gave.
+//! HTTP calls to URLs that tenants gave: key sets, webhooks, single sign-on.
 //!
-//! A process has one [`HttpClient`]. It does not follow redirects and refuses URLs with
-//! credentials. It connects only to the public internet, whatever name or literal hides the
-//! address, unless the operator has allowed the network. Calls, connections and responses are
-//! bounded ([`limits`]), also by host, so that one tenant's slow service does not take the capacity
-//! of all.
+//! A process has one [`HttpClient`]. It connects only to the public internet, whatever name or
+//! literal hides the address, unless the operator allowed the network. It follows no redirects and
+//! refuses URLs with credentials. Calls, connections and responses are bounded ([`limits`]), in
+//! total and by host, so that one tenant's slow service does not take the capacity of all.
 //!
-//! This crate never knows brokers, tenants or the store.
+//! This crate must not know brokers, tenants or the store.
 
 #![allow(missing_docs, reason = "a comment says only what name and type do not")]
 

@@ -1,30 +1,35 @@
+//! Limits of all calls: constants, because together they bound memory, threads and file
+//! descriptors.
+
 use std::time::Duration;
 
 /// Longest URL, bytes, as browsers and proxies accept it.
 pub const URL_BYTES_MAX: usize = 2_048;
-/// Calls in progress, each with a response in memory of a few KiB as a rule.
+/// Calls in progress; as a rule each holds a response of a few KiB.
 pub const CALLS_MAX: usize = 1_024;
-/// Calls in progress to one host and port: 1,280 a second if the service responds in 50 ms.
+/// Calls in progress to one host and port: 1,280 a second if each takes 50 ms.
 pub const CALLS_PER_HOST_MAX: usize = 64;
-/// Calls in progress or queued, to one host and port; the client refuses more at once.
+/// Calls in progress or queued to one host and port; further calls fail at once.
 pub const WAITING_PER_HOST_MAX: usize = 1_024;
 /// Like [`WAITING_PER_HOST_MAX`], for all hosts.
 pub const WAITING_MAX: usize = 16_384;
 /// Connections, idle ones included: a file descriptor and some 20 KiB each.
 pub const CONNECTIONS_MAX: usize = 2_048;
 pub const IDLE_PER_HOST_MAX: usize = 16;
-/// Busy services reuse a connection within this time, and few servers close it sooner.
+/// How long an unused connection stays open. Busy services reuse it sooner, and few servers close
+/// it sooner.
 pub const IDLE_MAX: Duration = Duration::from_secs(15);
 /// Longest connection attempt, with TLS, unless the call's own timeout is shorter.
 pub const CONNECT_MAX: Duration = Duration::from_secs(10);
 pub const ADDRESS_MAX: Duration = Duration::from_secs(3);
 pub const ADDRESSES_MAX: usize = 4;
 pub const RESOLVED_MAX: usize = 32;
-/// Concurrent name lookups. Each blocks a thread of the runtime until the system's resolver gives
-/// up.
+/// Concurrent name lookups, because each blocks a thread of the runtime until the system's resolver
+/// gives up.
 pub const LOOKUPS_MAX: usize = 256;
-/// Concurrent lookups of one zone: exhausting all lookups takes 64 zones with slow name servers.
+/// Concurrent lookups of one zone: only 64 zones with slow name servers together exhaust all
+/// lookups.
 pub const LOOKUPS_PER_ZONE_MAX: usize = 4;
-/// Longest lookup of a name, with the time in the queue.
+/// Longest lookup of a name, the time in the queue included.
 pub const LOOKUP_MAX: Duration = Duration::from_secs(5);
 pub const HEAD_BYTES_MAX: usize = 32 * 1024;

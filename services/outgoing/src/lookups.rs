@@ -1,6 +1,6 @@
-//! Resolves names. The system's resolver blocks a thread until it gives up, so each zone has a
+//! Resolves names. The system's resolver blocks a thread until it gives up, so each zone gets a
 //! share of the threads, and no caller waits longer than [`LOOKUP_MAX`]. The share belongs to the
-//! zone rather than the tenant, because one fetch of a key set serves several tenants.
+//! zone rather than the tenant, because several tenants may share one fetch of a key set.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -58,7 +58,7 @@ impl Lookups {
     }
 }
 
-/// Guessed from its labels.
+/// The registered domain of a host, guessed from its labels.
 fn zone(host: &str) -> String {
     let host = host.trim_end_matches('.').to_lowercase();
     let mut labels = host.rsplit('.');

@@ -57,8 +57,8 @@ impl Permits {
         Self { limits, all: Arc::new(Semaphore::new(limits.all)), hosts: Mutex::default() }
     }
 
-    /// `None` when the queue is full. The host's permit comes first, so that callers of a slow host
-    /// hold no global permit.
+    /// `None` when the queue is full. Takes the host's permit first, so that callers of a slow host
+    /// hold no global permit while they wait.
     pub(crate) async fn take(self: &Arc<Self>, host: &str) -> Option<Permit> {
         let (noted, permits) = self.note(host)?;
         let host = permits.acquire_owned().await.ok()?;

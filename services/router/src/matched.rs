@@ -1,3 +1,5 @@
+//! The result of matching a topic: the sessions and groups that get the message.
+
 use std::ops::Range;
 use std::sync::Arc;
 

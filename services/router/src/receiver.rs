@@ -1,3 +1,5 @@
+//! Merges the matching subscriptions of one session into one receiver.
+
 use millrace_mqtt::QoS;
 use smallvec::SmallVec;
 

@@ -1,3 +1,5 @@
+//! The content of a node of the subscription trie: subscribers and share groups of one filter.
+
 use std::sync::Arc;
 
 use crate::group::ShareGroup;

@@ -1,3 +1,5 @@
+//! The collector's URL, and the URL of each signal below it.
+
 use std::fmt;
 use std::str::FromStr;
 

@@ -1,5 +1,5 @@
-//! The exporting thread: it polls the queues, sends batches, retries, and pauses while the
-//! collector fails.
+//! The exporting thread: it polls the queues, sends batches, repeats failed requests, and pauses
+//! while the collector fails.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,18 +20,19 @@ use crate::queue::{Inbox, RECORDS_MAX, SPANS_MAX};
 use crate::sender::{Failed, Sender};
 use crate::{logs, request};
 
-/// Producers do not wake the thread, because that would be a system call per span.
+/// Interval of looking at the queues. Producers do not wake the thread, because that would cost a
+/// system call for each span.
 const POLL: Duration = Duration::from_millis(200);
 const BATCH_MAX: usize = 512;
-/// Batches of a turn: a full queue and the batch that is sent again. Producers that never stop must
-/// not delay metrics.
+/// Batches in one turn: a full queue, and one batch that is repeated. Without this bound, busy
+/// producers could delay metrics for ever.
 const SPAN_BATCHES_MAX: usize = SPANS_MAX.div_ceil(BATCH_MAX) + 1;
 const RECORD_BATCHES_MAX: usize = RECORDS_MAX.div_ceil(BATCH_MAX) + 1;
 /// First and longest pause after a failed request.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// A batch is dropped after failing for this long.
 const RETRY_FOR: Duration = Duration::from_secs(60);
-/// Limits the log lines about a failing collector.
+/// Shortest interval of log lines about a failing collector.
 const BETWEEN_LINES: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -39,17 +40,17 @@ pub struct OtlpSettings {
     pub endpoint: CollectorEndpoint,
     /// Metrics are not exported without it.
     pub interval: Option<Duration>,
-    /// How long dropping the exporter waits for the collector to take the queued items.
+    /// How long dropping the exporter waits for the collector to take what is queued.
     pub end_max: Duration,
-    /// At least one. Log lines are sent under the first.
+    /// Must not be empty. Log records are sent under the first source.
     pub sources: Vec<TelemetrySource>,
 }
 
 /// A part of the process with an identity of its own, such as a pod.
 pub struct TelemetrySource {
     pub attributes: Vec<(&'static str, Value)>,
-    /// Returns metrics in Prometheus text, or `None` once the source has ended. The exporting
-    /// thread calls it.
+    /// Returns metrics in Prometheus text, or `None` once the source has ended. Runs on the
+    /// exporting thread.
     pub metrics: Box<dyn Fn() -> Option<String> + Send>,
 }
 
@@ -62,7 +63,7 @@ impl fmt::Debug for TelemetrySource {
     }
 }
 
-/// Dropping it sends the queued items once and ends the thread.
+/// Dropping it tries once to send what is queued, then ends the thread.
 #[derive(Debug)]
 pub struct Exporter {
     stop: Arc<Notify>,
@@ -105,7 +106,7 @@ fn run(runtime: &Runtime, mut thread: Thread, stop: &Notify) {
         }
         thread.last_turn().await;
     };
-    // A request in flight may outlast `end_max`, so the deadline runs beside the turns.
+    // A request in flight may take longer than `end_max`, so the deadline is a future of its own.
     let deadline = async {
         stop.notified().await;
         stopping.notify_one();
@@ -194,11 +195,12 @@ impl Thread {
         if points == 0 {
             return;
         }
-        // Metrics are cumulative, so the next export replaces a failed one.
+        // A failed export is not repeated: metrics are cumulative, so the next export says the
+        // same.
         self.send(Signal::Metrics, &request::of_metrics(all), points, true).await;
     }
 
-    /// True when the queue may have more.
+    /// True when the queue may hold more spans.
     async fn send_spans(&mut self) -> bool {
         let Some(pending) = take(&mut self.spans, || self.inbox.spans.try_iter().take(BATCH_MAX).collect())
         else {

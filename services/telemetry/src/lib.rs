@@ -1,9 +1,9 @@
 //! Exports metrics, traces and logs of this process over OTLP/HTTP, as protobuf.
 //!
-//! In: metrics in Prometheus text; spans; events of `tracing`. Out: requests to one OpenTelemetry
-//! Collector, from one thread. Producers put spans and log records into bounded queues and never
-//! wait: a full queue drops items and counts them. This crate knows nothing of MQTT, brokers or the
-//! store.
+//! Metrics in Prometheus text, spans, and events of `tracing` come in. Requests to one
+//! OpenTelemetry Collector go out, from one thread. Producers put spans and log records into
+//! bounded queues and never wait: a full queue drops items and counts them. This crate must not
+//! know MQTT, brokers or the store.
 
 #![allow(missing_docs, reason = "a comment says only what name and type do not")]
 

@@ -11,21 +11,21 @@ use tracing_subscriber::layer::Context;
 use crate::items::{Record, Value, unix_ns};
 use crate::queue::Queue;
 
-/// Longest message or field, bytes; the rest is cut off.
+/// Bytes of the longest message or field; the rest is cut off.
 const TEXT_BYTES_MAX: usize = 8192;
 /// This crate logs that telemetry cannot be sent, so its own events are not exported.
 const OWN_TARGET: &str = env!("CARGO_CRATE_NAME");
 
-/// Target of events that contain secrets for the operator who started the process. They are not
-/// exported.
+/// Target of events with secrets for the operator who started the process, such as a first
+/// password; they are never exported.
 pub const SECRET_TARGET: &str = "millrace::secret";
 
 thread_local! {
     static IS_EXPORTER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Excludes the calling thread's events from the export. The exporter's HTTP client logs each
-/// request at debug, so exporting those lines would cause the next request.
+/// Excludes the calling thread's events. The exporter's HTTP client logs each request at debug, so
+/// exporting these events would cause the next request.
 pub(crate) fn exclude_this_thread() {
     IS_EXPORTER.set(true);
 }
@@ -37,7 +37,7 @@ pub struct LogLayer(pub Queue);
 impl<S: Subscriber> Layer<S> for LogLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let metadata = event.metadata();
-        // A thread that ends has no thread-local values any more.
+        // A thread that is ending has no thread-local values any more.
         let is_exporter = IS_EXPORTER.try_with(Cell::get).unwrap_or(false);
         if is_exporter || metadata.target().starts_with(OWN_TARGET) || metadata.target() == SECRET_TARGET {
             return;

@@ -1,6 +1,6 @@
 //! Converts metrics in Prometheus text to OTLP, by the rules of the collector's own Prometheus
-//! receiver: names stay, counters become cumulative monotonic sums. Both forms come from one text,
-//! so a pushed metric and a scraped one cannot differ.
+//! receiver: names stay, and counters become cumulative monotonic sums. One text is the source of
+//! both forms, so a pushed metric equals a scraped one.
 
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
@@ -121,7 +121,7 @@ impl<'t> Family<'t> {
             } else if sample.name.ends_with("_count") {
                 point.count = whole(sample.value);
             } else if let Some(bound) = bound {
-                // Prometheus buckets include all smaller ones; OTLP buckets do not.
+                // A Prometheus bucket includes all smaller ones, an OTLP bucket does not.
                 let below: u64 = point.bucket_counts.iter().sum();
                 point.bucket_counts.push(whole(sample.value).saturating_sub(below));
                 point.explicit_bounds.extend(bound.parse::<f64>().ok().filter(|bound| bound.is_finite()));

@@ -1,4 +1,4 @@
-//! Bounded queues between producers and the exporting thread, and counters of exported and dropped
+//! Bounded queues from producers to the exporting thread, with counters of exported and dropped
 //! items.
 
 use std::fmt::Write;
@@ -12,11 +12,11 @@ use crate::items::{Record, Signal, TraceSpan};
 pub(crate) const SPANS_MAX: usize = 4096;
 pub(crate) const RECORDS_MAX: usize = 2048;
 
-/// Items of one signal by result. An item of metrics is a data point.
+/// Counts the items of one signal by what became of them; an item of metrics is a data point.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) exported: AtomicU64,
-    /// The collector refused them, or failed until the retry time ended.
+    /// The collector refused these items, or failed until the retries ended.
     pub(crate) failed: AtomicU64,
     queue_full: AtomicU64,
 }
@@ -62,7 +62,7 @@ pub struct Inbox {
     pub(crate) counters: Arc<Counters>,
 }
 
-/// [`crate::Exporter::start`] takes the inbox.
+/// Makes a queue; its inbox is for [`crate::Exporter::start`].
 #[must_use]
 pub fn queue() -> (Queue, Inbox) {
     let (spans, spans_out) = sync_channel(SPANS_MAX);

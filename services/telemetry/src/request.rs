@@ -61,7 +61,7 @@ pub(crate) fn of_spans(spans: Vec<TraceSpan>, resources: &[Resource]) -> ExportT
     ExportTraceServiceRequest { resource_spans: used.map(of_source).collect() }
 }
 
-/// Log lines belong to the process, so they have the resource of its first source.
+/// Log records belong to the process as a whole, so they go under its first source.
 pub(crate) fn of_records(records: Vec<Record>, resource: &Resource) -> ExportLogsServiceRequest {
     let log_records = records.into_iter().map(LogRecord::from).collect();
     let scope_logs = vec![ScopeLogs { scope: scope(), log_records, schema_url: String::new() }];

@@ -17,7 +17,7 @@ use crate::endpoint::CollectorEndpoint;
 use crate::items::Signal;
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Largest response that is read, bytes.
+/// Bytes of the longest response that is read.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Sender {
         Ok(Self { http, endpoint })
     }
 
-    /// Returns how many items the collector refused.
+    /// Sends one request; returns how many of its items the collector refused.
     pub(crate) async fn send(&self, signal: Signal, body: &impl Message) -> Result<u64, Failed> {
         let request = Request::builder()
             .method(Method::POST)
@@ -75,7 +75,7 @@ impl Sender {
     }
 }
 
-/// The innermost error: the outer ones only say that a request failed.
+/// The innermost error, because the outer errors only say that a request failed.
 fn cause(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), cause)
 }

@@ -1,8 +1,8 @@
-//! Limits per address: connections at once, and their rate.
+//! Limits per address: open connections, and the rate of new ones.
 //!
-//! An IPv4 address counts as itself, an IPv6 address as its /64, which is what one customer of a
-//! provider has. The event loops share one table, because the kernel spreads the connections of one
-//! address over all of them.
+//! An IPv4 address counts as itself, an IPv6 address as its /64, which is what a provider gives one
+//! customer. All event loops share one table, because the kernel spreads the connections of an
+//! address over them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,8 +13,8 @@ use ipnet::IpNet;
 
 use crate::Millis;
 
-/// Parts of the table, each with a lock of its own, so that loops which accept at the same time
-/// rarely meet.
+/// Parts of the table with a lock each, so that loops accepting at the same time rarely wait for
+/// each other.
 const SHARDS: usize = 16;
 const SWEEP_LEN_MIN: usize = 1024;
 
@@ -22,7 +22,7 @@ const SWEEP_LEN_MIN: usize = 1024;
 pub struct AddressLimits {
     pub connections_max: u32,
     pub cost_per_second_max: u32,
-    /// Cost that is admitted at once after a quiet time.
+    /// Cost that an address may spend at once after it was quiet.
     pub burst: u32,
 }
 
@@ -30,7 +30,7 @@ pub struct AddressLimits {
 pub struct Networks(pub Vec<IpNet>);
 
 impl Default for Networks {
-    /// This machine, where a proxy or a test connects many clients.
+    /// Loopback addresses, because a proxy or a test on this machine connects many clients.
     fn default() -> Self {
         Self([IpAddr::from([127, 0, 0, 0]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])].map(loopback).to_vec())
     }
@@ -45,11 +45,10 @@ impl Networks {
 }
 
 fn loopback(address: IpAddr) -> IpNet {
-    // Both lengths are within their families.
     IpNet::new_assert(address, if address.is_ipv4() { 8 } else { 128 })
 }
 
-/// The address that a connection counts for, in eight bytes, because every connection stores one.
+/// The address that a connection counts for, in eight bytes because every connection stores one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address(u64);
 
@@ -58,7 +57,7 @@ impl Address {
 
     fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
-            // Below the /64 of every IPv6 address that is routed.
+            // No clash: every IPv6 network that is routed is a greater number.
             IpAddr::V4(v4) => Self(u64::from(u32::from(v4))),
             IpAddr::V6(v6) => Self((u128::from(v6) >> 64) as u64),
         }
@@ -74,7 +73,7 @@ pub enum Refused {
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
     open: u32,
-    /// Time at which all cost so far is paid for, microseconds (GCRA's theoretical arrival time).
+    /// Microseconds at which all cost so far is paid for (GCRA's theoretical arrival time).
     paid_at: u64,
 }
 
@@ -96,7 +95,8 @@ impl Addresses {
         Self { limits, unlimited, shards: Default::default() }
     }
 
-    /// The caller must pass the returned address to [`Addresses::release`] later.
+    /// Counts a connection; the caller must pass the returned address to [`Addresses::release`]
+    /// when it closes.
     ///
     /// # Errors
     /// The address is over a limit, and nothing must be released.
@@ -137,15 +137,16 @@ impl Addresses {
     }
 
     fn shard(&self, address: Address) -> MutexGuard<'_, Shard> {
-        // Neighbours differ in their last bits, and the lower bits of an IPv6 network are often 0.
+        // Mixes the bits, because neighbours differ in the last bits, which are often 0 for IPv6
+        // networks.
         let at = (address.0 ^ (address.0 >> 16) ^ (address.0 >> 32)) as usize % SHARDS;
         self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Shard {
-    /// Forgets addresses without connections whose cost is paid for. The part must double in
-    /// between, so a new entry costs about one visit.
+    /// Forgets addresses without connections whose cost is paid for. A shard is swept when it has
+    /// doubled, so a new entry costs about one visit.
     fn sweep(&mut self, now: Millis) {
         if self.entries.len() < self.sweep_len.max(SWEEP_LEN_MIN) {
             return;

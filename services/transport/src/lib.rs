@@ -1,11 +1,12 @@
-//! From a listening socket to bytes of MQTT.
+//! Turns connections of listening sockets into bytes of MQTT: accepting, limits, PROXY headers,
+//! TLS, WebSocket.
 //!
 //! ```text
 //! listeners ── accept ──> addresses (limits per address) ──> PROXY header ──> WebSocket ──> bytes of MQTT
 //! ```
 //!
-//! The caller passes the time in and takes results out; no part starts a thread or writes a log
-//! line. This crate knows no MQTT packet, session, broker or event loop.
+//! Connections and the time come in, results go out; no part starts a thread or writes a log line.
+//! This crate must not know MQTT packets, sessions, brokers or event loops.
 
 #![allow(missing_docs, reason = "a comment says only what name and type do not")]
 

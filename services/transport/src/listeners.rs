@@ -1,8 +1,8 @@
 //! The listening sockets of one event loop.
 //!
-//! An accept that fails because the process is out of files or memory pauses that listener alone,
-//! while connections wait in the kernel's backlog. [`Listeners::retry`] ends the pause, on a timer
-//! of the caller.
+//! When the process is out of files or memory, accepting fails, and only that listener pauses: its
+//! connections wait in the kernel's backlog. [`Listeners::retry`] ends the pause; the caller calls
+//! it on a timer.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,11 +14,12 @@ use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
 /// Length of the kernel's queue of connections to accept, per listener and event loop.
 const BACKLOG: i32 = 4096;
-/// Connections accepted from one listener in one turn: accepting a full backlog takes longer than a
-/// turn may.
+/// Connections accepted from one listener in one turn, because accepting a full backlog would take
+/// too long for one turn.
 const ACCEPTS_MAX: u32 = 256;
-/// Silence after which a peer is probed, seconds; four unanswered probes end the connection.
-/// Without it, a vanished peer without MQTT keep alive would keep its connection for ever.
+/// Seconds of silence after which the kernel probes a peer; four unanswered probes end the
+/// connection. Otherwise a client that vanished and has no MQTT keep alive would stay connected for
+/// ever.
 const KEEPALIVE_S: u64 = 300;
 const PROBE_S: u64 = 30;
 const PROBES: u32 = 4;
@@ -61,7 +62,7 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// A listener's token is the `first` of [`Listeners::register`] plus its index in `all`.
+    /// The token of listener `n` is `first` of [`Listeners::register`] plus `n`.
     pub fn new(all: Vec<Listener>) -> Self {
         Self { all, has_timer: false }
     }
@@ -141,7 +142,7 @@ impl Listener {
     }
 }
 
-/// The error of `accept` is about the connection rather than the listener (accept(2)).
+/// True when `accept` failed because of the connection rather than the listener (accept(2)).
 fn is_about_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -153,9 +154,8 @@ fn is_about_one_connection(error: &io::Error) -> bool {
     )
 }
 
-/// The first socket of an address binds alone (`joins` is false): another program on the port is an
-/// error, and port 0 gets a free port. Further sockets of the same server then join it, one for
-/// each core.
+/// The first socket of an address must bind alone (`joins` is false): then a port in use is an
+/// error, and port 0 gets a free port. The server's other sockets join it, one for each core.
 pub fn listen(address: SocketAddr, joins: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
@@ -172,8 +172,8 @@ pub fn listen(address: SocketAddr, joins: bool) -> io::Result<Socket> {
             .with_retries(PROBES),
     )?;
     socket.bind(&address.into())?;
-    // The kernel compares SO_REUSEPORT when a socket binds: other sockets can join from here on,
-    // and none could before.
+    // The kernel compares SO_REUSEPORT when a socket binds. Set after the bind, it lets other
+    // sockets join this one, while this one could join none.
     socket.set_reuse_port(true)?;
     socket.listen(BACKLOG)?;
     Ok(socket)

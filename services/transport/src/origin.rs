@@ -1,5 +1,5 @@
-//! The origin of a client: its address, server name and certificate, from its TLS handshake with
-//! this process or from the gateway's PROXY header.
+//! The origin of a client: its address, server name and certificate. They come from the TLS
+//! handshake with this process, or from the gateway's PROXY header.
 
 use std::fmt;
 use std::fmt::Write;
@@ -18,18 +18,19 @@ const NAME_BYTES_MAX: usize = 253;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     pub address: Option<SocketAddr>,
-    /// The server name of its TLS handshake (SNI), in lower case; `None` for an invalid host name.
+    /// The server name of the client's TLS handshake (SNI), in lower case; `None` if it is no valid
+    /// host name.
     pub server_name: Option<Box<str>>,
-    /// Its certificate, dropped once the CONNECT is accepted.
+    /// The client's certificate, dropped once the CONNECT is accepted.
     pub certificate: Option<Box<Certificate>>,
 }
 
-/// The client signed the handshake, so it has the key of this certificate; the issuer is not
+/// A certificate whose key the client has, because it signed the handshake. Its issuer is not
 /// checked yet.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Certificate {
     pub fingerprint: Box<str>,
-    /// Its subject as RFC 2253 writes it, if the gateway sends it.
+    /// The certificate's subject as RFC 2253 writes it, if the gateway sends it.
     pub subject: Option<Box<str>>,
     pub der: Option<Box<[u8]>>,
 }
@@ -74,7 +75,7 @@ impl fmt::Debug for Certificate {
     }
 }
 
-/// Checks the name, because clients can write anything into their handshake.
+/// `None` for an invalid name, because a client can write anything into its handshake.
 fn host_name(name: &str) -> Option<Box<str>> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     (name.len() <= NAME_BYTES_MAX && name.bytes().all(is_allowed)).then(|| name.to_ascii_lowercase().into())

@@ -1,13 +1,13 @@
 //! PROXY protocol, version 2 (haproxy's `proxy-protocol.txt`, section 2.2), as the gateway sends
 //! it.
 //!
-//! The caller must make sure that the peer is the gateway before it believes a header. The checksum
-//! (TLV 0x03) is not checked: TCP has its own, and the gateway sends none.
+//! Before it believes a header, the caller must make sure that the peer is the gateway. The
+//! checksum (TLV 0x03) is ignored: TCP has its own, and the gateway sends none.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Largest header: 16 fixed bytes and 16 KiB, which fits a certificate of 8 KiB with its details. A
-/// larger limit would let an unknown peer make the edge hold 64 KiB.
+/// Largest header: 16 fixed bytes and 16 KiB, enough for a certificate of 8 KiB with its details.
+/// The format allows 64 KiB, which unknown peers could make the edge hold.
 pub const HEADER_BYTES_MAX: usize = 16 + 16 * 1024;
 
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
@@ -24,7 +24,7 @@ const KNOWN: [u8; 5] = [AUTHORITY, FINGERPRINT, SUBJECT, TLS_DETAILS, CERTIFICAT
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header<'a> {
     pub size: usize,
-    /// `None` when the gateway sends no address, or one that is not IP.
+    /// `None` when the gateway sends no IP address.
     pub source: Option<SocketAddr>,
     /// The gateway speaks for itself (a health check), not for a client.
     pub local: bool,
@@ -53,8 +53,8 @@ pub enum ProxyError {
     Twice(u8),
 }
 
-/// `Ok(None)` means that the header is incomplete, never once `buf` has [`HEADER_BYTES_MAX`] bytes.
-/// An error is found as soon as possible, before the header is complete.
+/// `Ok(None)` means that the header is incomplete, which never happens once `buf` has
+/// [`HEADER_BYTES_MAX`] bytes. An error shows as early as possible, before the header is complete.
 pub fn parse(buf: &[u8]) -> Result<Option<Header<'_>>, ProxyError> {
     let Some((&signature, after)) = buf.split_first_chunk() else { return begins(buf).map(|()| None) };
     if signature != SIGNATURE {
@@ -96,13 +96,12 @@ fn begins(buf: &[u8]) -> Result<(), ProxyError> {
 }
 
 fn addresses(family: u8, body: &[u8]) -> Result<(Option<SocketAddr>, &[u8]), ProxyError> {
-    // The listener determines the transport; a datagram address is valid, too.
+    // A datagram address is accepted, too, because the listener determines the transport.
     if family & 0x0F > 2 {
         return Err(ProxyError::Family);
     }
     match family >> 4 {
-        // The length of an address without family is undefined, so the following bytes cannot be
-        // found.
+        // An address without family has no defined length, so nothing after it can be found.
         0 => Ok((None, &[])),
         1 => {
             let (block, tlvs) = body.split_first_chunk::<12>().ok_or(ProxyError::Addresses)?;
@@ -125,8 +124,8 @@ fn address(ip: impl Into<IpAddr>, port: [u8; 2]) -> SocketAddr {
     SocketAddr::new(ip.into(), u16::from_be_bytes(port))
 }
 
-/// Further fields of type, length and value, each checked to be complete. The gateway writes `-`
-/// for an unknown value, which becomes `None`, as an empty value and invalid UTF-8 do.
+/// Further fields of type, length and value, all complete. An unknown value (`-`), an empty value
+/// and invalid UTF-8 become `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tlvs<'a>(&'a [u8]);
 
@@ -158,8 +157,8 @@ impl<'a> Tlvs<'a> {
         self.text(AUTHORITY)
     }
 
-    /// SHA-256 of the client's certificate, hexadecimal, 0xE0. It proves nothing: the edge must
-    /// check the chain against the broker's own CA.
+    /// SHA-256 of the client's certificate in hexadecimal (0xE0). It does not authenticate the
+    /// client: the edge must check the chain against the broker's own CA.
     pub fn fingerprint(&self) -> Option<&'a str> {
         self.text(FINGERPRINT)
     }
@@ -168,12 +167,12 @@ impl<'a> Tlvs<'a> {
         self.text(SUBJECT)
     }
 
-    /// Further details of the TLS connection in the gateway's own format, 0xE2.
+    /// More about the TLS connection, in the gateway's own format (0xE2).
     pub fn tls_details(&self) -> Option<&'a str> {
         self.text(TLS_DETAILS)
     }
 
-    /// The client's certificate as percent-encoded PEM, 0xE3.
+    /// The client's certificate as percent-encoded PEM (0xE3).
     pub fn certificate(&self) -> Option<&'a str> {
         self.text(CERTIFICATE)
     }

@@ -33,22 +33,22 @@ impl Socket {
         self.tcp.peer_addr()
     }
 
-    /// The packets of a TLS handshake cost far more than others.
+    /// True during a TLS handshake, whose packets cost far more than others.
     pub fn is_handshaking(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
-    /// A read returns data although the kernel has none.
+    /// True when a read returns data that the kernel no longer has.
     pub fn has_unread(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.has_unread())
     }
 
-    /// A flush is needed although the caller has nothing to write.
+    /// True when a flush is needed, even if the caller has nothing to write.
     pub fn has_unsent(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.has_unsent())
     }
 
-    /// `Some` only once.
+    /// `Some` once, after the handshake.
     pub fn take_peer(&mut self) -> Option<Peer> {
         self.tls.as_mut()?.take_peer()
     }

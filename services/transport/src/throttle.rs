@@ -4,8 +4,8 @@ use crate::Millis;
 
 const BETWEEN_MS: Millis = 60_000;
 
-/// Limits the log to one line a minute about an event that strangers can cause as often as they
-/// like. All event loops share it.
+/// Limits log lines about an event that strangers can cause as often as they like to one a minute.
+/// All event loops share it.
 #[derive(Debug, Default)]
 pub struct Throttle {
     next_at: AtomicU64,
@@ -13,8 +13,8 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    /// `Some`, with the number of events since the last log line, when the caller must log this
-    /// one.
+    /// `Some` when the caller must log this event, with the number of events that were not logged
+    /// before it.
     pub fn occurred(&self, now: Millis) -> Option<u64> {
         let next_at = self.next_at.load(Ordering::Relaxed);
         let is_due = now >= next_at

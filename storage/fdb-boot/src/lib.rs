@@ -1,6 +1,6 @@
-//! Starts and stops the network thread of FoundationDB's client library, which a process may start
-//! once and must stop before it exits. Calling the library is `unsafe`, because only this crate
-//! enforces that order. The crate never knows keys, transactions or settings of ours.
+//! Starts and stops the network thread of FoundationDB's client library. A process may start it
+//! once, and must stop it before it exits; calling the library is `unsafe` because it relies on
+//! that. This crate must not know keys, transactions or settings.
 #![cfg(feature = "foundationdb")]
 
 use std::sync::{Mutex, PoisonError};
@@ -35,8 +35,7 @@ impl From<FdbError> for BootError {
 // SAFETY: this is how C17, 7.22.4.2, declares it; it may be called at any time.
 #[allow(unsafe_code)]
 unsafe extern "C" {
-    /// The C library calls `function` when the process exits, before functions that were registered
-    /// earlier.
+    /// The C library calls `function` at the exit, before functions that were registered earlier.
     safe fn atexit(function: extern "C" fn()) -> std::ffi::c_int;
 }
 

@@ -1,5 +1,5 @@
-//! The state machine that authenticates one CONNECT. It names each step, and the caller carries it
-//! out and returns with the result.
+//! The state machine that authenticates one CONNECT: it names each step, and the caller carries the
+//! step out and returns with the result.
 
 use std::sync::Arc;
 

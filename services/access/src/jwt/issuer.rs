@@ -1,3 +1,5 @@
+//! An issuer of tokens, compiled from its record.
+
 use super::claims::{Identity, check};
 use super::key::Key;
 use super::{JsonWebToken, KeySet, TokenRefusal};

@@ -1,3 +1,5 @@
+//! The stored record of a broker's authentication methods, rules and limits.
+
 use serde::{Deserialize, Serialize};
 
 use super::invalid::{Checked, Findings};

@@ -1,3 +1,4 @@
+
 use serde::{Deserialize, Serialize};
 
 use super::invalid::{Checked, Findings};

@@ -1,3 +1,6 @@
+//! Access rules, compiled so that a decision allocates nothing and most rules are settled by a
+//! prefix.
+
 use millrace_mqtt::QoS;
 
 use super::filter::{Values, covers, overlaps};

@@ -10,9 +10,7 @@ use super::permissions::{ClientIdentity, RuleRefusal};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked<'a> {
-    /// `topic` must be a valid name.
     Publish { topic: &'a str, retain: bool, qos: QoS },
-    /// `filter` must be valid and without `$share/<name>/`.
     Subscribe { filter: &'a str, qos: QoS },
 }
 

@@ -1,8 +1,8 @@
 //! Compares the topic filter of an access rule with a client's filter or topic. [`covers`]: the
-//! rule matches every topic that the client's filter matches. [`overlaps`]: some topic matches
+//! rule matches every topic that the client's filter matches; [`overlaps`]: some topic matches
 //! both.
 //!
-//! The rule may contain the placeholders `%c` (client id) and `%u` (user name). They are compared
+//! The rule may contain the placeholders `%c` (client id) and `%u` (user name), which are compared
 //! with their values in place, without allocation. Both filters must be valid, and the client's
 //! filter must not have its `$share/name/`.
 

@@ -8,7 +8,7 @@ use crate::model::{Credential, Secret};
 pub enum PasswordCheck<'a> {
     Right,
     Wrong,
-    /// The password is right if [`chosen::verify`] accepts one of these hashes.
+    /// The password is right if [`chosen::verify`] accepts one of these.
     Slow(SmallVec<[&'a str; 2]>),
 }
 

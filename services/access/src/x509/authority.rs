@@ -56,7 +56,7 @@ impl Authority {
         &self.record
     }
 
-    /// Returns the user name. `chain` begins with the client's own certificate; `now_s` is unix
+    /// Returns the user name; `chain` begins with the client's own certificate, and `now_s` is unix
     /// seconds.
     pub fn verify(&self, chain: &[CertificateDer<'_>], now_s: u64) -> Result<Box<str>, CertificateRefusal> {
         let (der, more) = chain.split_first().ok_or(CertificateRefusal::Malformed)?;

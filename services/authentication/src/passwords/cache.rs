@@ -1,3 +1,5 @@
+//! Remembers the results of password checks.
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use millrace_access::secrets::VerifiedCache;

@@ -1,3 +1,5 @@
+//! Counts the results of password checks, for metrics.
+
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! While others wait, an address that guesses passwords gets at most every second check. Results
-//! are cached under keyed hashes: right passwords for minutes, wrong ones for seconds.
+//! are cached under keyed hashes: right passwords for minutes, wrong passwords for seconds.
 
 mod cache;
 mod counters;
@@ -34,7 +34,7 @@ pub struct Request<C> {
     pub source: ClientSource,
     pub user: Box<str>,
     pub password: Box<[u8]>,
-    /// PHC strings. A rotation with an overlap has two.
+    /// PHC strings; there are two while a rotated secret still counts.
     pub hashes: Vec<Box<str>>,
     pub cancellation: Cancellation,
     pub context: C,
@@ -58,7 +58,7 @@ pub type Sender<C> = Box<dyn Fn(CheckedPassword<C>) + Send + Sync>;
 /// Seconds of a monotonic clock.
 pub type SecondsClock = Box<dyn Fn() -> u32 + Send + Sync>;
 
-/// Its threads end when it is dropped.
+/// Dropping it ends its threads.
 pub struct Checker<C: Send + 'static> {
     shared: Arc<Shared<C>>,
     threads: Vec<JoinHandle<()>>,
@@ -143,7 +143,7 @@ impl<C> Shared<C> {
                 self.counters.cancelled();
                 continue;
             }
-            // The same password may have been checked since it was queued.
+            // Another request may have checked the same password while this one waited.
             let known = self.remembered.find(&request, (self.clock)());
             let outcome =
                 known.inspect(|_| self.counters.remembered()).unwrap_or_else(|| self.verify(&request));

@@ -33,9 +33,9 @@ impl<J> FairQueue<J> {
         Self { limits, state: Mutex::new(state), came: Condvar::new() }
     }
 
-    /// A broker's jobs can fill as many slots as they leave free: half of the queue at most, so
-    /// that a newcomer always finds room. The same holds for an address within its broker's limit;
-    /// at that limit, the address evicts its own oldest job.
+    /// Queues a job while the broker's jobs are fewer than the free slots, so that one broker takes
+    /// half of the queue at most and a newcomer finds room. The same holds for an address within
+    /// its broker's limit; at that limit, the address evicts its own oldest job.
     pub(super) fn push(&self, broker: u64, source: ClientSource, user: &str, job: J) -> Pushed<J> {
         let mut state = self.lock();
         let jobs = &mut state.jobs;

@@ -1,4 +1,5 @@
-//! Round-robin queues that can be nested.
+//! Round-robin queues, nested: a broker's queue holds the queues of its addresses, and theirs hold
+//! the queues of users.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -74,7 +75,7 @@ impl<K: Eq + Hash + Clone, Q: Turns + Default> Turns for Rotation<K, Q> {
     }
 }
 
-/// The jobs of one user at one address, taken from both ends in turn. A new client does not wait
+/// The jobs of one user at one address, taken from both ends in turn: a new client does not wait
 /// for a long queue, and the oldest client still gets its result.
 pub(super) struct Ends<J> {
     jobs: VecDeque<J>,

@@ -1,4 +1,5 @@
-//! The inbox: checks numbers, joins parts, and passes messages to the sink.
+//! The inbox: checks the numbers of received batches, joins batches that came in parts, and passes
+//! messages and gaps to the sink.
 
 mod parts;
 mod track;
@@ -17,9 +18,10 @@ use crate::sink::{Batch, Gap, Sink};
 use parts::{Joined, Parts};
 use track::{Arrival, Track};
 
-/// After this many silent heartbeats a sender has forgotten the receiver (it does after 64).
+/// Silent heartbeats after which this pod forgets a sender; the sender forgets the receiver after
+/// 64.
 const FORGET_HEARTBEATS: u64 = 128;
-/// An incomplete set of parts is dropped after this time, milliseconds.
+/// Milliseconds after which an incomplete batch is dropped.
 const PARTS_MS_MAX: u64 = 10_000;
 
 pub(crate) struct Inbox {
@@ -33,9 +35,9 @@ pub(crate) struct Inbox {
 #[derive(Default)]
 struct Interest {
     announcement: u64,
-    /// All others have confirmed the join, so the numbers of an unknown sender start at 0.
+    /// All other pods have confirmed the join, so an unknown sender's numbers start at 0.
     is_complete: bool,
-    /// The join was confirmed before a long outage of this pod.
+    /// This pod was disconnected for long after the join was confirmed.
     is_doubtful: bool,
     /// The pod has subscribed at NATS, or will after reconnecting.
     is_subscribed: bool,
@@ -49,7 +51,7 @@ impl Inbox {
         Self { limits, counts, sink, interests: HashMap::default(), parts_bytes: 0 }
     }
 
-    /// False for a repeated join, which is reported to its user again.
+    /// False when the receiver was joined already; the join is then reported again.
     pub(crate) fn join(&mut self, to: To) -> bool {
         match self.interests.get(&to) {
             None => {
@@ -97,7 +99,7 @@ impl Inbox {
         }
     }
 
-    /// `is_known`: the pod had answered before.
+    /// With `is_known`, the pod had answered before.
     pub(crate) fn answered(
         &mut self,
         (from, is_known): (PodId, bool),
@@ -109,8 +111,8 @@ impl Inbox {
             positions.iter().map(|position| (position.to, *position)).collect();
         for to in list {
             let Some(interest) = self.interests.get_mut(to) else { continue };
-            // This pod knows the sender's numbers already, and the heartbeats behind the answer
-            // show every loss.
+            // Nothing to learn: this pod knows the sender's numbers, and the heartbeats after the
+            // answer show every loss.
             let knows_all = interest.is_complete && is_known;
             if interest.announcement != announcement || knows_all || !to.is_numbered() {
                 continue;
@@ -131,8 +133,8 @@ impl Inbox {
         }
     }
 
-    /// Called when `pod` begins or has answered every announcement: this pod listens to all of its
-    /// later messages. Without `counts`, messages already received from `pod` may be older.
+    /// `pod` has begun, or has answered every announcement, so this pod gets all its later
+    /// messages. Without `counts`, messages received from `pod` so far may be older.
     pub(crate) fn began(&mut self, pod: PodId, counts: bool) {
         let mut gaps = Vec::new();
         for (to, interest) in self.interests.iter_mut().filter(|(_, interest)| interest.is_complete) {
@@ -151,10 +153,10 @@ impl Inbox {
                 continue;
             }
             interest.is_complete = true;
-            // A pod that has not answered is gone.
+            // A pod that has not answered by now is gone.
             interest.senders.iter_mut().for_each(|(_, track)| _ = track.answered(None));
             if std::mem::take(&mut interest.is_doubtful) {
-                // Until now a loss could go unnoticed.
+                // Until now a loss could have gone unnoticed.
                 self.vague_gap(None, *to);
             }
             self.report(*to);
@@ -172,7 +174,7 @@ impl Inbox {
         }
     }
 
-    /// The pod's messages may be missing.
+    /// A pod did not answer the announcement, so its messages may be missing.
     pub(crate) fn unanswered(&self, from: PodId, announcement: u64, list: &[To]) {
         for to in list {
             if let Some(interest) = self.interests.get(to)
@@ -190,7 +192,7 @@ impl Inbox {
         for interest in self.interests.values_mut() {
             interest.senders.iter_mut().for_each(|(_, track)| track.doubt());
             interest.parts.clear();
-            // A pod that has not answered yet may have any position.
+            // A pod that has not answered yet may be at any number.
             interest.is_doubtful |= std::mem::take(&mut interest.is_complete);
         }
         for (to, _) in self.interests.iter().filter(|(_, interest)| interest.is_doubtful) {
@@ -198,7 +200,8 @@ impl Inbox {
         }
     }
 
-    /// `is_known`: the sender has answered with its positions, or began while this pod listened.
+    /// With `is_known`, the sender has answered with its positions, or began while this pod
+    /// listened.
     pub(crate) fn receive(&mut self, to: To, frame: Frame, is_known: bool, now: Millis) {
         let from = (frame.from, is_known);
         let Some(interest) = self.interests.get_mut(&to) else { return };
@@ -285,7 +288,7 @@ impl Inbox {
         }
     }
 
-    /// Drops senders that have forgotten this pod.
+    /// Drops senders that must have forgotten this pod.
     pub(crate) fn sweep(&mut self, now: Millis) {
         let silent_ms = FORGET_HEARTBEATS * u64::from(self.limits.heartbeat_ms);
         for interest in self.interests.values_mut() {

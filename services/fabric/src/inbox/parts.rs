@@ -1,4 +1,4 @@
-//! A batch that arrives in parts.
+//! A batch that arrives in parts, because it is longer than one NATS message may be.
 
 use bytes::Bytes;
 

@@ -1,9 +1,9 @@
-//! Tracks the position of one sender, to find lost messages.
+//! Tracks the numbers of one sender, to find lost messages.
 
 use crate::clock::Millis;
 use crate::frame::{Numbers, Position};
 
-/// Holes remembered for one sender; the oldest are forgotten.
+/// Missing ranges remembered for one sender; the oldest are forgotten first.
 const HOLES_MAX: usize = 16;
 
 #[derive(Debug)]
@@ -14,27 +14,27 @@ pub(super) struct Track {
     pub(super) last_seen_at: Millis,
 }
 
-/// The number from which on all messages must arrive. The sender need not send earlier ones,
-/// because it had not learned of the join.
+/// The number from which on every message must arrive. The sender sends earlier messages only by
+/// chance, because it did not know of the join.
 #[derive(Debug)]
 enum Since {
     Number(u64),
-    /// The sender has not answered yet: the missing ranges so far, each up to a number that
-    /// arrived.
+    /// Unknown until the sender answers. Meanwhile these ranges are missing, each up to a number
+    /// that arrived.
     Unknown(Vec<(u64, u64)>),
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
-    /// The batch counts, and `missing` messages before it are lost.
+    /// The batch counts; `missing` messages before it are lost.
     Take { missing: u64 },
-    /// The batch was reported as missing, because a later one overtook it.
+    /// The batch is not used: it was reported as missing when a later batch overtook it.
     Late,
 }
 
 impl Track {
-    /// Starts at the first batch of a sender; with `knows_all`, every earlier message is known or
-    /// missing.
+    /// Starts at the first batch of a sender. With `knows_all`, every earlier message was expected,
+    /// so it is missing.
     pub(super) fn new(numbers: Numbers, knows_all: bool, now: Millis) -> (Self, Arrival) {
         let since = if knows_all { Since::Number(0) } else { Since::Unknown(Vec::new()) };
         let mut track = Self { generation: numbers.generation, next: 0, since, last_seen_at: now };
@@ -55,7 +55,7 @@ impl Track {
         if self.is_late(numbers) {
             return Arrival::Late;
         }
-        // A sender that had forgotten this receiver restarts at 0.
+        // A sender that had forgotten this receiver starts again at 0.
         if numbers.generation > self.generation {
             self.next = 0;
             match &mut self.since {
@@ -78,14 +78,14 @@ impl Track {
         Arrival::Take { missing }
     }
 
-    /// This pod was disconnected for so long that the sender may have forgotten it; earlier
-    /// messages are still not accepted twice.
+    /// This pod was disconnected for so long that the sender may have forgotten it. A message is
+    /// still not accepted twice.
     pub(super) fn doubt(&mut self) {
         self.since = Since::Unknown(Vec::new());
     }
 
-    /// Takes the sender's position when it learned of the join; `None` if it had sent nothing.
-    /// Returns the number of later messages that are missing.
+    /// Takes the position at which the sender learned of the join; `None` if the sender had sent
+    /// nothing. Returns how many later messages are missing.
     pub(super) fn answered(&mut self, position: Option<Position>) -> u64 {
         let Since::Unknown(holes) = &mut self.since else { return 0 };
         let holes = std::mem::take(holes);
@@ -95,7 +95,7 @@ impl Track {
                 return 0;
             }
             Some(position) if position.generation == self.generation => position.next,
-            // The received messages were sent after the answer.
+            // All received messages were sent after the answer.
             Some(_) | None => 0,
         };
         self.since = Since::Number(since);

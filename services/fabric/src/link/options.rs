@@ -13,13 +13,13 @@ use async_nats::{ConnectOptions, ServerAddr};
 use crate::limits::FabricLimits;
 use crate::settings::{Credentials, NatsTls, Settings, SettingsError};
 
-/// Commands queued between this crate and the NATS client; more commands stay in the outbox, which
-/// counts them.
+/// Commands queued between this crate and the NATS client. Further commands stay in the outbox,
+/// which counts them.
 const COMMANDS: usize = 64;
 /// Messages of one subscription between the NATS client and this crate.
 const MESSAGES: usize = 64 * 1024;
 
-/// Finds every error that shows without a server.
+/// Checks the settings, and finds every error that shows without a server.
 pub(crate) fn check(settings: &Settings) -> Result<(Vec<ServerAddr>, ConnectOptions), SettingsError> {
     check_limits(&settings.limits)?;
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
@@ -36,7 +36,8 @@ pub(crate) fn check(settings: &Settings) -> Result<(Vec<ServerAddr>, ConnectOpti
         return Err(SettingsError::NoServer);
     }
     let servers = settings.servers.iter().map(|server| address(server)).collect::<Result<_, _>>()?;
-    // A server may require TLS. A provider that the process installed earlier is as good.
+    // A server may require TLS. If the process has installed another provider before, that one is
+    // as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let options = base(settings);
     let options = credentials(options, &settings.credentials)?;
@@ -115,7 +116,7 @@ fn credentials(options: ConnectOptions, credentials: &Credentials) -> Result<Con
     })
 }
 
-/// Reads the files only to refuse unusable ones early.
+/// Reads the files only to refuse unusable files early; the client reads them again.
 fn secure(options: ConnectOptions, tls: &NatsTls) -> Result<ConnectOptions, SettingsError> {
     let mut options = options.require_tls(true);
     let mut roots = RootCertStore::empty();

@@ -1,9 +1,9 @@
-//! Chooses the next server and the wait before it.
+//! Chooses the server to connect to next, and how long to wait before.
 
 use std::time::Duration;
 
-/// Longest wait before the first try after a lost connection, so that a server's clients do not all
-/// come at once.
+/// Longest wait before the first try after a lost connection, so that a failed server's clients do
+/// not all arrive at once.
 const SPREAD_MS: u64 = 50;
 /// Wait before all servers are tried for the second time.
 const WAIT_MS_MIN: u64 = 100;

@@ -1,4 +1,4 @@
-//! Derives the state of the connection from the events of the NATS client.
+//! The state of the connection, derived from the events of the NATS client.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -16,10 +16,10 @@ pub(crate) struct Link {
     counts: Arc<Counts>,
     inner: Mutex<Inner>,
     connected: watch::Sender<bool>,
-    /// The last probe of the round-trip time that the server has answered.
+    /// The number of the last round-trip probe that the server has answered.
     echoed: watch::Sender<u64>,
     pub(crate) changed: Notify,
-    /// Subjects that the NATS user needs permissions for, shown when the server denies one.
+    /// Subjects that the NATS user needs permission for; shown when the server denies one.
     subjects: String,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct News {
     pub(crate) transitions: Vec<bool>,
     /// The server asks its clients to leave.
     pub(crate) is_lame: bool,
-    /// `Some` when it has changed.
+    /// Set when it has changed.
     pub(crate) health: Option<Health>,
 }
 
@@ -84,7 +84,7 @@ impl Link {
     }
 
     pub(crate) async fn until(&self, connected: bool) {
-        // Fails only when the sender is gone, and this object owns it.
+        // Cannot fail: this object owns the sender.
         let _ = self.connected.subscribe().wait_for(|now| *now == connected).await;
     }
 
@@ -123,7 +123,7 @@ impl Link {
             }
             Event::SlowConsumer(_) => self.counts.slow_consumer.add(1),
             Event::ServerError(error) => self.server_error(error),
-            // `choose` gets the details of other errors.
+            // For other errors, `choose` gets the details.
             Event::ClientError(ClientError::Other(error)) if error.to_lowercase().contains("dns") => {
                 let mut inner = self.lock();
                 let server = inner.health.server.clone().unwrap_or_default();
@@ -133,7 +133,7 @@ impl Link {
         }
     }
 
-    /// Compares with the client's own state, in case an event was lost.
+    /// Compares with the client's own state, in case that an event was lost.
     pub(crate) fn check(&self, connected: bool) {
         if connected != self.is_connected() {
             self.transition(connected);
@@ -158,8 +158,8 @@ impl Link {
         self.echoed.send_replace(number);
     }
 
-    /// Waits until the server has answered this probe, and so has received everything sent before
-    /// it.
+    /// Waits until the server has answered this probe, and therefore has everything that was sent
+    /// before it.
     pub(crate) async fn until_echoed(&self, number: u64) {
         let _ = self.echoed.subscribe().wait_for(|last| *last >= number).await;
     }
@@ -223,7 +223,7 @@ impl Link {
     }
 }
 
-/// Leaves out parts that may be secret.
+/// The server's address without parts that may be secret.
 fn show(server: &Server) -> String {
     format!("{}:{}", server.addr.host(), server.addr.port())
 }

@@ -1,8 +1,8 @@
-//! The outbox: any thread adds messages, and the fabric's thread takes them.
+//! The outbox: any thread adds messages, and the fabric's thread sends them.
 //!
-//! A thread copies a message into the open batch of its receiver and numbers it under one lock, for
-//! about as long as the copy takes. A dropped message has a number, too, so its receivers notice
-//! the gap.
+//! A thread copies its message into the open batch of the receiver and numbers it, under one lock
+//! that it holds for about as long as the copy takes. A dropped message has a number, too, so that
+//! receivers notice the gap.
 
 mod state;
 mod stream;
@@ -24,10 +24,10 @@ use state::State;
 pub enum Sent {
     /// The next round of sending includes the message.
     Queued,
-    /// The server reported within the last seconds that no other pod listens, and no pod has joined
-    /// since; nothing was copied.
+    /// Nothing was copied: within the last seconds the server reported that no other pod listens,
+    /// and no pod has joined since.
     Unwanted,
-    /// The receivers notice a gap, except those of a group.
+    /// The message is dropped, and receivers notice the gap, except those of a group.
     Dropped(Dropped),
 }
 
@@ -39,7 +39,7 @@ pub enum Dropped {
     ReceiverFull,
     /// NATS is disconnected, and the queue for outages is full.
     Outage,
-    /// Longer than a message can be; for a group, longer than one NATS message.
+    /// The message is longer than a message may be, or, to a group, longer than one NATS message.
     TooLarge,
     /// Too many receivers have messages at the same time.
     TooManyStreams,
@@ -58,7 +58,7 @@ pub(crate) struct Outgoing {
     pub(crate) destination: Destination,
     pub(crate) frame: Bytes,
     pub(crate) numbers: Option<Numbers>,
-    /// The server must report under this number when nobody listens.
+    /// Ask the server to report under this number when nobody listens.
     pub(crate) probe: Option<u64>,
 }
 
@@ -76,7 +76,7 @@ impl Outbox {
         Self { own, limits, counts, state: Mutex::new(state), filled: Notify::new() }
     }
 
-    /// Blocks only while other threads add messages.
+    /// Waits only for other threads that are adding messages.
     pub(crate) fn send(&self, to: To, pieces: &[&[u8]]) -> Sent {
         if to.is_only(self.own) {
             self.counts.unwanted.add(1);
@@ -101,8 +101,7 @@ impl Outbox {
         sent
     }
 
-    /// Returns true when nobody listens to `to`; `messages` then get their numbers without being
-    /// sent.
+    /// True when nobody listens to `to`; `messages` then get numbers without being sent.
     pub(crate) fn unwanted(&self, to: To, messages: u32) -> bool {
         let unwanted = to.is_only(self.own) || self.lock().unwanted(to, messages);
         if unwanted {
@@ -111,14 +110,14 @@ impl Outbox {
         unwanted
     }
 
-    /// The frame follows everything sent before.
+    /// Queues a frame after everything that was sent before.
     pub(crate) fn control(&self, destination: Destination, frame: Bytes) {
         let mut state = self.lock();
         state.push(Outgoing { destination, frame, numbers: None, probe: None });
         self.filled(state);
     }
 
-    /// Waits until there is something to send and a connection.
+    /// Waits for something to send and for a connection.
     pub(crate) async fn wait(&self) {
         while self.lock().fell_asleep() {
             self.filled.notified().await;
@@ -138,7 +137,7 @@ impl Outbox {
         self.lock().no_responders(to, probe);
     }
 
-    /// A pod has joined these receivers. Returns the position of each, and announces it in order
+    /// A pod has joined these receivers: returns the position of each, and announces it in order
     /// with the messages.
     pub(crate) fn wanted(&self, list: &[To]) -> Vec<Position> {
         let mut state = self.lock();
@@ -147,8 +146,7 @@ impl Outbox {
         positions
     }
 
-    /// Announces the number of messages to quiet receivers, and forgets receivers that were quiet
-    /// for long.
+    /// Sends heartbeats to quiet receivers, and forgets receivers that were quiet for long.
     pub(crate) fn tick(&self, now: Millis) {
         loop {
             let mut state = self.lock();
@@ -164,8 +162,8 @@ impl Outbox {
         self.lock().disconnected();
     }
 
-    /// NATS accepts messages of this size. With `starts_anew`, the queued messages and their
-    /// numbers are too old.
+    /// Connected to a server that accepts messages of `payload_max` bytes. With `starts_anew`, the
+    /// queued messages and their numbers are too old to be sent.
     pub(crate) fn connected(&self, now: Millis, starts_anew: bool, payload_max: usize) {
         let mut state = self.lock();
         state.connected(now, starts_anew, payload_max);
@@ -180,7 +178,7 @@ impl Outbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the sending task, if it sleeps and has something to send.
+    /// Wakes the sending task if it sleeps and has something to send.
     fn filled(&self, mut state: MutexGuard<'_, State>) {
         let wakes = state.wakes();
         drop(state);

@@ -13,12 +13,12 @@ use crate::limits::FabricLimits;
 use super::stream::Stream;
 use super::{Destination, Dropped, Outgoing, Sent};
 
-/// Intervals of checks of a receiver without new messages, in heartbeats; after the last one it is
+/// Intervals of looking at a quiet receiver, in heartbeats. After the last interval the receiver is
 /// forgotten.
 const STAGES: [u64; 4] = [1, 3, 12, 48];
-/// Receivers checked while the lock is held once.
+/// Receivers to look at before the lock is released.
 const LOOKS_MAX: usize = 1024;
-/// Receivers per millisecond that get a heartbeat after an outage.
+/// Heartbeats per millisecond after an outage.
 const REASSURED_PER_MS: u64 = 100;
 
 pub(super) struct State {
@@ -29,21 +29,21 @@ pub(super) struct State {
     ready: VecDeque<Outgoing>,
     /// Receivers with an open batch, and new ones.
     dirty: Vec<To>,
-    /// Receivers by the time of their next check, for each of [`STAGES`].
+    /// Receivers by the time of the next look, one queue for each of [`STAGES`].
     due: [VecDeque<(Millis, To)>; STAGES.len()],
     bytes: usize,
     generations: u64,
     probes: u64,
     is_connected: bool,
-    /// Nothing is numbered before the first connection, because other pods must first learn that
+    /// Nothing is numbered before the first connection, because other pods must learn first that
     /// this pod begins.
     was_connected: bool,
     is_stopped: bool,
     is_asleep: bool,
-    /// The queue was full; it accepts messages again when a quarter has left.
+    /// The queue was full, and accepts messages again once a quarter of it has left.
     is_full: bool,
-    /// Largest frame to a group, which cannot be sent in parts because each part would go to
-    /// another pod.
+    /// Bytes of the largest frame to a group. It cannot be sent in parts, because each part would
+    /// go to another pod.
     group_frame_bytes_max: usize,
 }
 
@@ -98,8 +98,7 @@ impl State {
         let refused = match () {
             () if is_too_large => Some(Dropped::TooLarge),
             () if self.is_full || is_over => {
-                // Only a frame that leaves ends the full state, so an empty queue does not enter
-                // it.
+                // Only a leaving frame ends the full state, so an empty queue must not enter it.
                 self.is_full = self.bytes > 0;
                 Some(if self.is_connected { Dropped::QueueFull } else { Dropped::Outage })
             }
@@ -143,8 +142,8 @@ impl State {
         self.ready.push_back(outgoing);
     }
 
-    /// Returns true when there is nothing to send. The next thread that adds something then wakes
-    /// the sender.
+    /// True when there is nothing to send. The next thread that adds something must then wake the
+    /// sender.
     pub(super) fn fell_asleep(&mut self) -> bool {
         self.is_asleep = !self.has_work();
         self.is_asleep
@@ -164,7 +163,7 @@ impl State {
                 stream.is_dirty = false;
                 stream.close(to, self.own, &mut self.ready);
                 if !std::mem::replace(&mut stream.is_scheduled, true) {
-                    // The next tick, which knows the time, checks it.
+                    // Due at once: the next tick, which knows the time, looks at it.
                     self.due[0].push_front((0, to));
                 }
             }
@@ -223,7 +222,7 @@ impl State {
         looks == 0
     }
 
-    /// Checks a receiver that may have had no message for a while.
+    /// Looks at a receiver that may have had no message for a while.
     fn look(&mut self, to: To, stage: usize, now: Millis) {
         let Some(stream) = self.streams.get_mut(&to) else { return };
         let was_active = std::mem::take(&mut stream.is_active) || stream.waiting > 0;
@@ -232,7 +231,7 @@ impl State {
             self.streams.remove(&to);
             return;
         };
-        // A group gets no probe, because a message that was sent for it would be lost.
+        // A quiet group gets no probe, because the message that carries the probe would be lost.
         if to.is_numbered() {
             stream.probes = true;
             if !was_active || std::mem::take(&mut stream.is_quiet) {
@@ -256,7 +255,7 @@ impl State {
         if starts_anew {
             self.start_anew();
         }
-        // Messages in flight when the connection broke may be lost: announce how many there were.
+        // Messages in flight may be lost, so heartbeats say how many there were.
         self.due.iter_mut().for_each(VecDeque::clear);
         for (place, (to, stream)) in (0u64..).zip(&mut self.streams) {
             stream.is_scheduled = true;
@@ -265,7 +264,7 @@ impl State {
         }
     }
 
-    /// All others have dropped this pod.
+    /// All other pods have dropped this pod's numbers.
     fn start_anew(&mut self) {
         self.close_batches();
         for outgoing in self.ready.drain(..) {

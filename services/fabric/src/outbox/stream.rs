@@ -1,4 +1,4 @@
-//! The numbered messages to one receiver.
+//! The messages to one receiver: their numbers, and the open batch.
 
 use std::collections::VecDeque;
 
@@ -8,22 +8,22 @@ use crate::frame::{self, HEAD, LENGTH, Numbers, Position};
 use super::{Destination, Outgoing};
 
 pub(super) struct Stream {
-    /// 0: not numbered.
+    /// 0 for a receiver whose messages have no numbers.
     generation: u64,
-    /// Nobody listens, as the server has reported: messages are numbered but not sent.
+    /// The server has reported that nobody listens: messages get numbers but are not sent.
     pub(super) is_quiet: bool,
-    /// Messages were added since the last check.
+    /// Messages were added since the last look.
     pub(super) is_active: bool,
     /// The next frame asks the server whether anybody listens.
     pub(super) probes: bool,
     pub(super) is_full: bool,
     pub(super) is_dirty: bool,
     pub(super) is_scheduled: bool,
-    /// Answers to probes up to this one are out of date.
+    /// Answers to probes up to this number are out of date.
     wanted_at: u64,
     open_count: u32,
     next: u64,
-    /// The batch that messages are added to; empty when there is none.
+    /// The batch that messages are added to; empty if there is none.
     open: Vec<u8>,
     pub(super) waiting: usize,
 }
@@ -47,7 +47,7 @@ impl Stream {
     }
 
     pub(super) fn skip(&mut self, messages: u32, to: To, own: PodId, ready: &mut VecDeque<Outgoing>) {
-        // Numbers within a batch have no holes.
+        // A batch must have consecutive numbers, so the open one ends here.
         self.close(to, own, ready);
         self.next += u64::from(messages);
     }
@@ -99,7 +99,7 @@ impl Stream {
         });
     }
 
-    /// Follows the queued messages.
+    /// The heartbeat is queued after the messages that it counts.
     pub(super) fn heartbeat(&mut self, to: To, own: PodId, ready: &mut VecDeque<Outgoing>) {
         self.close(to, own, ready);
         let frame = frame::heartbeat(own, self.generation, self.next);
@@ -116,7 +116,7 @@ impl Stream {
         self.waiting = self.waiting.saturating_sub(bytes);
     }
 
-    /// Somebody has listened since this probe.
+    /// Somebody listens, at least since this probe was sent.
     pub(super) fn wanted(&mut self, to: To, probe: u64) -> Option<Position> {
         self.is_quiet = false;
         self.wanted_at = probe;

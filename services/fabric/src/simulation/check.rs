@@ -1,4 +1,4 @@
-//! Compares received messages with sent ones.
+//! Compares the messages that a pod received with the messages that were sent to it.
 
 use std::collections::HashSet;
 
@@ -55,7 +55,7 @@ fn windows(seen: &[(Stamp, Seen)]) -> Vec<(usize, To)> {
     asked.collect()
 }
 
-/// Checks one join against one sender's messages; `sent` has a stamp for each message.
+/// Checks one join against one sender's messages; `sent` has a stamp for each.
 fn window(
     seen: &[(Stamp, Seen)],
     start: usize,
@@ -65,14 +65,14 @@ fn window(
     is_lossless: bool,
 ) -> Result<(), String> {
     let mut next = 0;
-    // Set by a complete join: the number of messages sent before it, which need not arrive.
+    // How many messages were sent before the complete join, and need not arrive.
     let mut before = None;
     let mut reported = 0;
     let mut is_vague = false;
-    // Fails only at the end, because a later notification can excuse the violation: the fabric
-    // reports doubts late.
+    // Reported only at the end, because the fabric reports doubts late: a later notification can
+    // excuse the violation.
     let mut wrong = Ok(());
-    // The fabric promises nothing about a pod before it reports that the pod came.
+    // The fabric promises nothing about a pod that it has not reported yet.
     let mut is_there = false;
     for (_, event) in &seen[..start] {
         match *event {
@@ -140,7 +140,7 @@ fn window(
         .map_err(|wrong| format!("in the end, {wrong}"))
 }
 
-/// Fails when a missing message up to `index` was not reported.
+/// Fails when a message up to `index` is missing and was not reported.
 fn covered(next: u64, before: Option<u64>, index: u64, reported: u64, is_vague: bool) -> Result<(), String> {
     let Some(before) = before else { return Ok(()) };
     let missing = index.saturating_sub(next.max(before))..=index - next;

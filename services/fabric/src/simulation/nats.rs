@@ -1,4 +1,4 @@
-//! Two NATS servers with a route between them.
+//! A simulated NATS of two servers with a route between them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -48,7 +48,7 @@ enum Routed {
 #[derive(Default)]
 struct Server {
     subscriptions: BTreeMap<Subject, BTreeSet<PodId>>,
-    /// Interest that the other server has announced.
+    /// Subjects that the other server has announced listeners for.
     remote: BTreeSet<Subject>,
     route: VecDeque<Routed>,
 }
@@ -79,7 +79,7 @@ impl Nats {
         }
     }
 
-    /// Its server takes one command of a pod; false when there is none.
+    /// The pod's server takes one command of it; false when there is none.
     pub(super) fn serve(&mut self, rng: &mut Rng, pod: &mut Pod) -> bool {
         let Some(up) = pod.wire.pop_front() else { return false };
         match up {
@@ -121,8 +121,8 @@ impl Nats {
         false
     }
 
-    /// Returns whether a pod gets the message. With `may_route` the other server gets it too; a
-    /// message that came from there goes no further, as with NATS.
+    /// Returns whether a pod gets the message. With `may_route` the other server gets it, too. A
+    /// message from the other server goes no further, as in NATS.
     fn publish(
         &mut self,
         rng: &mut Rng,

@@ -31,7 +31,7 @@ pub(super) enum Seen {
     Gap(Gap),
     Came(PodId, bool),
     Gone(PodId),
-    /// Events from here to `Connected` concern the outage that has ended.
+    /// Events from here to `Connected` belong to the outage that just ended.
     Connecting,
     Connected,
     Disconnected,

@@ -1,4 +1,4 @@
-//! Subscribes at NATS to the receivers that the user wants, and passes their messages to the core.
+//! Subscribes at NATS to the receivers that the user joined, and passes their messages to the core.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::address::{Echo, To};
 use crate::collections::HashMap;
 use crate::shared::Shared;
 
-/// The queue group of all groups; their subjects distinguish them.
+/// The NATS queue group that all groups share, because their subjects differ.
 const QUEUE: &str = "g";
-/// Joins between two checks for new wishes.
+/// Joins handled before new joins and leaves are looked at.
 const JOINS_AT_ONCE: usize = 500;
-/// How long the NATS client can block a subscription before new wishes are checked.
+/// How long a subscription may block before new joins and leaves are looked at.
 const SUBSCRIBE_WAIT: Duration = Duration::from_millis(100);
 
-/// Joined receivers with the listening task; `None` while it waits for NATS.
+/// Joined receivers with the task that listens; `None` while a receiver waits for NATS.
 type Tasks = HashMap<To, Option<AbortHandle>>;
 
 pub(super) async fn run(shared: &Arc<Shared>, client: &Client) -> Result<(), String> {
@@ -74,7 +74,7 @@ async fn subscribe(
         && let Some(to) = waiting.pop_front()
     {
         let Some(task @ None) = tasks.get_mut(&to) else { continue };
-        // Covered by this pod's subscription for all brokers.
+        // This pod's one subscription for all brokers covers it.
         if matches!(to, To::At { .. }) {
             done.push(to);
             continue;
@@ -139,8 +139,8 @@ async fn listen_to_fabrics(shared: Arc<Shared>, mut subscriber: Subscriber) {
     }
 }
 
-/// A task that takes all waiting messages before other tasks run. The connection reads many
-/// messages in one turn and would otherwise fill the channel between them.
+/// Spawns a task that takes all waiting messages before other tasks run. The connection reads many
+/// messages in one turn, which would otherwise fill the channel.
 fn spawn(shared: Arc<Shared>, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
     let watched = async move {
         let _watch = Watch(shared);
@@ -149,8 +149,7 @@ fn spawn(shared: Arc<Shared>, task: impl Future<Output = ()> + Send + 'static) -
     tokio::spawn(coop::unconstrained(watched)).abort_handle()
 }
 
-/// Ends the fabric when a task panics, because a receiver that disappeared unnoticed would be
-/// worse.
+/// Ends the fabric when a task panics, because a receiver that stopped unnoticed would be worse.
 struct Watch(Arc<Shared>);
 
 impl Drop for Watch {

@@ -1,4 +1,4 @@
-//! Runs periodic work, and handles changes of the connection.
+//! Runs the timers, and handles changes of the connection.
 
 use std::time::Duration;
 
@@ -14,9 +14,10 @@ use super::sending;
 const TICK: Duration = Duration::from_millis(100);
 /// Interval of round-trip measurements, milliseconds.
 const ECHO_EVERY_MS: Millis = 5000;
-/// Time for passing a probe to the NATS client.
+/// How long passing a probe to the NATS client may take.
 const ECHO_WAIT: Duration = Duration::from_millis(50);
-/// Longest time in which pods leave a server that asks for it, milliseconds.
+/// Milliseconds within which pods leave a server that asks its clients to go; each pod picks a
+/// random moment.
 const MOVE_MS_MAX: Millis = 2000;
 
 pub(super) async fn run(shared: &Shared, client: &Client) {
@@ -62,7 +63,7 @@ pub(super) async fn run(shared: &Shared, client: &Client) {
         }
         if echo_at <= now {
             echo_at = now + ECHO_EVERY_MS;
-            // A failure only costs one measurement.
+            // A failure costs only one measurement.
             let _ = timeout(ECHO_WAIT, sending::echo(shared, client)).await;
         }
     }

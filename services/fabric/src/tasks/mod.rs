@@ -14,8 +14,8 @@ use tokio::time::{Duration, timeout};
 
 use crate::shared::Shared;
 
-/// Runs until the user stops the fabric, or until a task fails: the error is the reason. Then sends
-/// what is still queued.
+/// Runs until the user stops the fabric, and then sends what is still queued; or until a task
+/// fails, and then the error is the reason.
 pub(crate) async fn run(
     shared: &Arc<Shared>,
     servers: Vec<ServerAddr>,
@@ -32,8 +32,8 @@ pub(crate) async fn run(
     };
     if shared.link.is_connected() {
         let stop_ms = shared.limits.stop_ms.into();
-        // The same future of `sending` sends the rest, because it may hold a batch that the NATS
-        // client had no room for.
+        // The future of `sending` goes on and sends the rest, because it may hold a batch that the
+        // NATS client had no room for.
         shared.last.notify_one();
         let send_rest = async {
             tokio::select! {
@@ -47,7 +47,7 @@ pub(crate) async fn run(
     ended
 }
 
-/// Returns before NATS answers: the client connects in the background, and asks `shared.link` for
+/// Returns before NATS answers. The client connects in the background, and asks `shared.link` for
 /// the server of each attempt.
 async fn connect(
     shared: &Arc<Shared>,

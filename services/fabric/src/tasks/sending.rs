@@ -1,4 +1,4 @@
-//! Sends frames of the outbox to NATS.
+//! Sends the frames of the outbox to NATS.
 
 use std::time::Duration;
 
@@ -43,15 +43,15 @@ async fn last(shared: &Shared, client: &Client) -> Result<(), String> {
     until_taken(shared, client).await
 }
 
-/// Waits until the server has everything; closing the connection earlier would lose it.
+/// Waits until the server has everything, because closing earlier would lose it.
 async fn until_taken(shared: &Shared, client: &Client) -> Result<(), String> {
     let number = echo(shared, client).await.map_err(|error| error.to_string())?;
     shared.link.until_echoed(number).await;
     Ok(())
 }
 
-/// Sends a probe to a subject without a listener. The server's answer gives the round-trip time,
-/// and proves that the server has everything sent before.
+/// Sends a probe to a subject without a listener. The server's reply gives the round-trip time, and
+/// proves that the server has everything sent before.
 pub(super) async fn echo(shared: &Shared, client: &Client) -> Result<u64, PublishError> {
     let number = shared.link.echo();
     let reply = shared.subjects.echo(&Echo::Nobody(number));
@@ -59,7 +59,7 @@ pub(super) async fn echo(shared: &Shared, client: &Client) -> Result<u64, Publis
     Ok(number)
 }
 
-/// Moves to another server once this one has everything.
+/// Moves to another server, once the present one has everything.
 async fn move_on(shared: &Shared, client: &Client) {
     tokio::select! {
         _ = until_taken(shared, client) => {}
@@ -95,7 +95,7 @@ async fn publish(shared: &Shared, client: &Client, outgoing: Outgoing) -> Result
     let subject = Subject::from(subject);
     let mut reply = reply.map(Subject::from);
     let result = match numbers {
-        // Parts of a message to a group would each go to another pod.
+        // A message to a group is not cut, because each part would go to another pod.
         Some(numbers) if frame.len() > part_bytes_max && numbers.generation > 0 => {
             let mut result = Ok(());
             for part in frame::cut(&frame, shared.subjects.own(), numbers, part_bytes_max) {

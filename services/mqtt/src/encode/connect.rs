@@ -1,3 +1,5 @@
+//! Encodes CONNECT and CONNACK.
+
 use super::{first_byte, properties_len, put_header, put_properties};
 use crate::{
     ConnAck, Connect, PacketType, ReasonCode, Version, Will,

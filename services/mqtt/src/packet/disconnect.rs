@@ -1,3 +1,5 @@
+//! Decodes DISCONNECT and AUTH.
+
 use crate::{
     DecodeError, PacketType, Properties, ReasonCode, Version,
     property::{Allowed, read_properties},

@@ -1,3 +1,6 @@
+//! Decodes SUBSCRIBE, SUBACK, UNSUBSCRIBE and UNSUBACK. Filters stay as bytes, and are decoded
+//! again by iterators.
+
 use std::iter::FusedIterator;
 
 use crate::{

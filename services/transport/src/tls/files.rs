@@ -15,19 +15,20 @@ use rustls::{DEFAULT_VERSIONS, Error, RootCertStore};
 use super::resolver::Resolver;
 use super::verifier::Verifier;
 
-/// Protocols that a client can request (ALPN): MQTT by its registered name and by that of AWS
-/// devices, and WebSocket.
+/// Protocols that a client may request (ALPN): MQTT by its registered name, MQTT as AWS devices
+/// name it, and WebSocket.
 const PROTOCOLS: [&[u8]; 3] = [b"mqtt", b"x-amzn-mqtt-ca", b"http/1.1"];
-/// A device has one connection, so it needs one ticket; each resumption issues a new one.
+/// Tickets for each handshake: a device has one connection, and each resumption issues a new
+/// ticket.
 const TICKETS: usize = 1;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
     pub certificate: PathBuf,
     pub key: PathBuf,
-    /// PEM; if set, every MQTT client must present a certificate of one of these authorities.
+    /// PEM file; if set, an MQTT client must present a certificate of one of these authorities.
     pub client_authorities: Option<PathBuf>,
-    /// Requests certificates on WebSocket listeners, too, so that browsers ask their user for one.
+    /// Requests certificates on WebSocket listeners, too; browsers then ask their user for one.
     pub asks_browsers: bool,
 }
 
@@ -48,13 +49,13 @@ pub struct Servers {
     pub devices: Arc<ServerConfig>,
     pub browsers: Arc<ServerConfig>,
     ticketer: Arc<dyn ProducesTickets>,
-    /// The bytes of the client authorities, because a change makes older tickets invalid.
+    /// The bytes of the client authorities. When they change, older tickets become invalid.
     authorities: Option<Vec<u8>>,
 }
 
 impl Servers {
-    /// Reads the files. Tickets of `before` stay valid while the client authorities are the same.
-    /// After an error the caller can keep the old configuration.
+    /// Reads the files; tickets of `before` stay valid while the client authorities stay the same.
+    /// After an error the caller can go on with the old configuration.
     pub fn load(files: &Files, before: Option<&Self>) -> Result<Self, LoadError> {
         let provider = Arc::new(default_provider());
         let refused = |error| LoadError::Refused {

@@ -1,7 +1,7 @@
-//! TLS of this process: certificates from files, and sessions without a buffer while they are idle.
-//! A [`TlsSession`](session::TlsSession) reads ciphertext through a buffer that all connections of
-//! a thread share. It keeps only the bytes of an incomplete record, and bytes that the socket did
-//! not take.
+//! TLS within this process: certificates from files, and sessions that own no buffer while they are
+//! idle. All connections of a thread share one buffer for ciphertext. A
+//! [`TlsSession`](session::TlsSession) keeps only the bytes of an incomplete record, and bytes that
+//! the socket did not take.
 
 pub mod files;
 mod resolver;

@@ -1,4 +1,4 @@
-//! Returns the server's certificate and records the requested server name.
+//! Gives rustls the server's certificate, and records which server name the client asked for.
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! One TLS connection over a socket that does not block. Reads and writes behave as those of the
-//! socket: `WouldBlock` while no progress is possible, a short read when the socket has no more.
+//! One TLS connection over a non-blocking socket. Reads and writes behave like those of the socket:
+//! `WouldBlock` without progress, and a short read when the socket has no more data.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice, Read, Write};
@@ -14,12 +14,12 @@ use rustls::unbuffered::{
 
 use super::resolver::take_asked;
 
-/// Ciphertext read at once, beside the rest of an incomplete record, bytes.
+/// Bytes of ciphertext read at once, after the rest of an incomplete record.
 const READ_BYTES: usize = 64 * 1024;
-/// Longest input that rustls may need before it makes progress, bytes: a message of the handshake
-/// and its records.
+/// Bytes that rustls may need before it makes progress: the longest handshake message with its
+/// records.
 const INCOMPLETE_MAX: usize = 80 * 1024;
-/// Plaintext that is encrypted at once, bytes: four records.
+/// Bytes of plaintext encrypted at once: four records.
 const WRITE_BYTES: usize = 64 * 1024;
 
 struct Scratch {
@@ -125,7 +125,7 @@ impl TlsSession {
                 Ok(More::Perhaps) => {}
                 Ok(More::No) if filled > 0 => return Ok(filled),
                 Ok(More::No) => return Err(io::ErrorKind::WouldBlock.into()),
-                // The data before the error is returned; the next read finds the error again.
+                // Data before the error is returned first; the next read finds the error again.
                 Err(_) if filled > 0 => return Ok(filled),
                 Err(error) => return Err(error),
             }
@@ -153,7 +153,7 @@ impl TlsSession {
         scratch.resize(INCOMPLETE_MAX + READ_BYTES, 0);
         let held = self.incomplete.len();
         scratch[..held].copy_from_slice(&self.incomplete);
-        // Plaintext is shorter than its ciphertext, so it fits unless there is hardly any room.
+        // Plaintext is shorter than its ciphertext, so it fits, unless `into` has hardly any room.
         let room = (into.len() - *filled).clamp(1024, READ_BYTES);
         let count = match socket.read(&mut scratch[held..held + room]) {
             Ok(0) => {
@@ -166,7 +166,7 @@ impl TlsSession {
             Err(error) => return Err(error),
         };
         let processed = self.process(&mut scratch[..held + count], into, filled);
-        // An alert with the reason is sent even when the handshake has failed.
+        // Sent even after a failed handshake, because the alert says why it failed.
         let sent = self.send(socket);
         let left = processed?;
         sent?;
@@ -231,12 +231,11 @@ impl TlsSession {
 
     fn encode_alert(&mut self) {
         if let Ok(ConnectionState::EncodeTlsData(mut data)) = self.tls.process_tls_records(&mut []).state {
-            // An alert that cannot be encoded is skipped.
             let _ = encode(&mut self.unsent, |out| data.encode(out));
         }
     }
 
-    /// Returns the number of bytes taken, which is all of them unless the socket is busy.
+    /// Returns the number of bytes taken: all of them, unless the socket is busy.
     pub fn write(&mut self, socket: &mut impl Write, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         self.flush(socket)?;
         let (mut total, mut pieces) = (0, slices.iter().map(|slice| &**slice));
@@ -309,7 +308,6 @@ impl TlsSession {
             && let Ok(ConnectionState::WriteTraffic(mut traffic)) =
                 self.tls.process_tls_records(&mut []).state
         {
-            // The peer notices the end without it, too.
             let _ = encode(&mut self.unsent, |out| traffic.queue_close_notify(out));
         }
         let _ = self.send(socket);

@@ -6,12 +6,12 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
-/// Bytes of the longest certificate chain, which the session holds while the client is connected.
+/// Bytes of the longest certificate chain; the session holds it while the client is connected.
 const CHAIN_BYTES_MAX: usize = 16 * 1024;
 
-/// Verifies that a client has the key of its certificate, and accepts clients without one. The edge
-/// checks the issuer, with the authorities of the client's broker. With `authorities` a certificate
-/// of one of them is required.
+/// Verifies that a client has the key of its certificate; a client may come without one. With
+/// `authorities` a certificate of one of these is required; otherwise the edge checks the issuer
+/// later, with the authorities of the client's broker.
 #[derive(Debug)]
 pub(super) struct Verifier {
     pub(super) provider: Arc<CryptoProvider>,

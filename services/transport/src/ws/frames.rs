@@ -1,21 +1,22 @@
 //! WebSocket frames (RFC 6455 section 5) on the server's side.
 //!
-//! The decoder works in the read buffer: it unmasks in place and closes the gaps of frame headers,
-//! so that MQTT gets one run of bytes and nothing is allocated. Lengths need not have their
-//! shortest form, because every form is unambiguous.
+//! The decoder works in the read buffer: it unmasks in place and closes the gaps that frame headers
+//! leave, so that MQTT gets one run of bytes and nothing is allocated. It accepts lengths in longer
+//! forms than needed, because they are unambiguous.
 
 use std::ops::{ControlFlow, Range};
 
 pub const CONTROL_BYTES_MAX: usize = 125;
 
-/// `code` of [`ControlFrame::Close`] and [`close`] when the frame has none (RFC 6455 section
-/// 7.4.1).
+/// Stands for a close frame without a code, in [`ControlFrame::Close`] and [`close`] (RFC 6455
+/// section 7.4.1).
 pub const CLOSE_WITHOUT_CODE: u16 = 1005;
 
 /// The code of a close without complaint (RFC 6455 section 7.4.1).
 pub const NORMAL_CLOSE: u16 = 1000;
 
-/// Ends the connection; counters use the variant names as reasons.
+/// A violation of the protocol, which ends the connection. Counters use the variant names as
+/// reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     #[error("the client sent a websocket text frame; MQTT packets go into binary frames")]
@@ -52,7 +53,7 @@ impl FrameError {
     }
 }
 
-/// A control frame, reported between the data before and after it.
+/// A control frame, reported between the data before it and the data after it.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ControlFrame<'a> {
     /// The caller answers with [`pong`] and the same payload.
@@ -67,28 +68,28 @@ pub enum ControlFrame<'a> {
 pub struct Decoded {
     /// `buf[..data]` are bytes of MQTT.
     pub data: usize,
-    /// Bytes of an incomplete frame header or control frame, at most 138, or all bytes behind the
-    /// control frame at which the caller broke off. They follow the data without a gap and end the
-    /// buffer; the caller puts them before the next read.
+    /// Bytes that the caller must put before the next read; they end the buffer. They belong to an
+    /// incomplete frame header or control frame (138 at most), or follow the control frame at which
+    /// the caller broke off.
     pub rest: Range<usize>,
 }
 
 #[derive(Debug, Default)]
 pub struct Decoder {
-    /// Payload bytes of the present data frame that have not arrived yet.
+    /// Payload bytes of the current data frame that have not arrived yet.
     left: u64,
-    /// Rotated so that its first byte belongs to the next byte of payload.
+    /// Rotated so that its first byte belongs to the next payload byte.
     mask: [u8; 4],
     fragmented: bool,
     closed: bool,
 }
 
 impl Decoder {
-    /// Decodes `buf`, whose first bytes are the `rest` of the last call. Payload is returned before
-    /// its frame is complete. `control` may break off behind each control frame.
+    /// Decodes `buf`, which begins with the `rest` of the last call. Payload is returned before its
+    /// frame is complete. `control` may break off after each control frame.
     ///
-    /// `data_max` is the longest data frame, bytes. It does not limit MQTT packets: one may span
-    /// frames, and a frame may hold many.
+    /// `data_max` bounds a data frame, in bytes, but not MQTT packets: a packet may span frames,
+    /// and a frame may hold many packets.
     ///
     /// # Errors
     /// The connection must end: send [`close`] with [`FrameError::close_code`]. Earlier bytes of
@@ -188,7 +189,7 @@ struct Head {
 }
 
 impl Head {
-    /// `None` when the header is incomplete. A header without mask is read completely, too, so that
+    /// `None` while the header is incomplete. A header without a mask is read to its end, so that
     /// it can be refused.
     fn read(bytes: &[u8]) -> Option<Self> {
         let (&[first, second], after) = bytes.split_first_chunk()?;
@@ -214,7 +215,7 @@ impl Head {
     }
 }
 
-/// Eight bytes at a time, which the compiler turns into vector instructions.
+/// Takes eight bytes at a time, which compiles to vector instructions.
 fn unmask(bytes: &mut [u8], mask: [u8; 4]) {
     let [a, b, c, d] = mask;
     let wide = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);
@@ -245,7 +246,7 @@ fn control_frame(opcode: u8, payload: &[u8]) -> Result<ControlFrame<'_>, FrameEr
     }
 }
 
-/// The header of an unmasked, unfragmented binary frame; the payload follows it.
+/// Appends the head of a binary frame; the payload must follow.
 pub fn header(payload_len: usize, out: &mut Vec<u8>) {
     //= [MQTT-6.0.0-1] v5 v3.1.1
     out.push(FIN | BINARY);
@@ -262,7 +263,7 @@ pub fn header(payload_len: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Cuts the reason to the frame size. [`CLOSE_WITHOUT_CODE`] makes an empty frame.
+/// Appends a close frame with as much of `reason` as fits. [`CLOSE_WITHOUT_CODE`] makes it empty.
 pub fn close(code: u16, reason: &str, out: &mut Vec<u8>) {
     if code == CLOSE_WITHOUT_CODE {
         return out.extend_from_slice(&[FIN | CLOSE, 0]);

@@ -1,7 +1,6 @@
 //! The HTTP request that opens a WebSocket (RFC 6455 section 4.2), and the response. No extension
-//! is accepted, because per-message compression costs a window of memory per connection. `Origin`
-//! is checked, because a web page must not reach a broker in its visitor's network without
-//! permission.
+//! is accepted, because compression needs a window of memory for each connection. `Origin` is
+//! checked, because a web page must not reach a broker in its visitor's network without permission.
 
 use std::net::IpAddr;
 
@@ -18,7 +17,7 @@ const HEADERS_MAX: usize = 64;
 /// The suffix of the key in RFC 6455 section 1.3.
 const KEY_SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// Accepts keys whose last character has bits beyond the 16 bytes, as the example key of RFC 6455
+/// Accepts a key whose last character has bits beyond the 16 bytes, as the example in RFC 6455
 /// section 1.3 does.
 const KEY_BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
@@ -28,24 +27,24 @@ const KEY_BASE64: GeneralPurpose = GeneralPurpose::new(
 #[derive(Debug, PartialEq, Eq)]
 pub struct Upgrade {
     pub head_len: usize,
-    /// The whole response (101), to send before any frame.
+    /// The whole response (101), which must be sent before any frame.
     pub response: Vec<u8>,
 }
 
-/// Send `response`, then close.
+/// The request is refused: send `response`, then close.
 #[derive(Debug, PartialEq, Eq)]
 pub struct HandshakeRefusal {
-    /// A whole HTTP response whose text explains the remedy.
+    /// A whole HTTP response whose text says what to do.
     pub response: Vec<u8>,
     pub reason: &'static str,
 }
 
-/// Web pages that can open a WebSocket. Browsers name the page's origin; other clients need not
-/// name one.
+/// The web pages that may open a WebSocket. A browser names the origin of its page; other clients
+/// need not name one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Origins {
     /// Pages of the WebSocket's own host, whatever their scheme and port. At a loopback address
-    /// this host is `localhost`, or the address.
+    /// this host is `localhost` or the address.
     #[default]
     SameHost,
     /// These origins, such as `https://app.example`, and the same host.
@@ -56,8 +55,8 @@ pub enum Origins {
 impl Origins {
     fn allow(&self, origin: &[u8], host: &[u8], is_loopback: bool) -> bool {
         let is_same_host = || {
-            // The owner of any domain can give it the address 127.0.0.1 (DNS rebinding): a page of
-            // that domain would be of the same host.
+            // Anybody can let a domain of his own resolve to 127.0.0.1 (DNS rebinding). A page of
+            // that domain would then be of the same host.
             if is_loopback && !is_loopback_name(without_port(host)) {
                 return false;
             }
@@ -88,11 +87,12 @@ fn without_port(authority: &[u8]) -> &[u8] {
     }
 }
 
-/// `Ok(None)` means that the request head is incomplete, never once `buf` has `head_bytes_max`
-/// bytes. `is_loopback`: the connection was accepted at a loopback address.
+/// `Ok(None)` means that the request head is incomplete, which never happens once `buf` has
+/// `head_bytes_max` bytes. `is_loopback` says that the connection was accepted at a loopback
+/// address.
 ///
 /// # Errors
-/// The request does not open an MQTT WebSocket; the error has the response.
+/// The request does not open an MQTT WebSocket; the error has the response to send.
 pub fn parse(
     buf: &[u8],
     head_bytes_max: usize,
@@ -142,7 +142,7 @@ fn check<'b>(
         return Err(refuse(&OTHER_VERSION));
     }
     let key = only(request, "sec-websocket-key").ok_or_else(|| refuse(&BAD_KEY))?;
-    // One byte more than a key, because the decoder asks for room by its estimate.
+    // One byte more than a key, because the decoder demands room for its own estimate.
     let mut decoded = [0; 18];
     match KEY_BASE64.decode_slice(key, &mut decoded) {
         Ok(16) => Ok(key),
@@ -150,7 +150,7 @@ fn check<'b>(
     }
 }
 
-/// A 3.1 client may know only the older name.
+/// Prefers `mqtt`; a 3.1 client may know only the older name.
 fn choose_protocol(request: &Request<'_, '_>) -> Option<&'static str> {
     //= [MQTT-6.0.0-3] v5 v3.1.1
     //= [MQTT-6.0.0-4] v5 v3.1.1
