@@ -1,4 +1,4 @@
-//! The machine's monotonic clock. No other module reads it.
+//! Reads the machine's monotonic clock; no other module of this crate reads it.
 
 use std::time::Instant;
 

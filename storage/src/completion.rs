@@ -11,16 +11,16 @@ use std::{
 
 use crate::{clock::instant, error::StoreError, version::Committed};
 
-/// Reports the result of one commit, once; a completion that is dropped before reports
+/// Reports the result of one commit, once. Dropping it unused reports
 /// [`StoreError::CommitUnknown`].
 pub struct Completion(Option<Callback>);
 
 type Callback = Box<dyn FnOnce(Result<Committed, StoreError>) + Send>;
 
 impl Completion {
-    /// Calls `callback` on the thread that completes or drops this completion: an engine's thread,
-    /// or the submitting thread before its call returns. The callback must be short and must not
-    /// block.
+    /// Calls `callback` on the thread that completes or drops this completion. That is an engine's
+    /// thread, or the submitting thread before its call returns, so the callback must be short and
+    /// must not block.
     pub fn call(callback: impl FnOnce(Result<Committed, StoreError>) + Send + 'static) -> Self {
         Self(Some(Box::new(callback)))
     }
@@ -103,7 +103,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// As [`block_on`], but returns `None` after `wait`; the future can then be polled again.
+/// Like [`block_on`], but returns `None` after `wait`; the future can be polled again afterwards.
 pub fn block_on_for<F: Future>(mut future: Pin<&mut F>, wait: Duration) -> Option<F::Output> {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);

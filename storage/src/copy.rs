@@ -1,14 +1,14 @@
-//! Copies all keys of a store into another one, between engines, too.
+//! Copies all keys of one store into another, also between engines.
 //!
 //! A copy is a comparison that writes the differences: it goes through both stores in key order,
 //! page by page. So an interrupted copy continues where it stopped, and a last comparison without a
 //! difference proves that both stores are equal. The source must have no writers; the comparison
-//! detects any that it has. Until the copy has ended, the target has a key that
-//! [`copy_is_unfinished`] finds, so that no server starts on half of a store.
+//! detects any. Until the copy has ended, the target has a key that [`copy_is_unfinished`] finds,
+//! so that no server starts on half of a store.
 //!
-//! Keys that hold a versionstamp stay as they are. So the target's versions must come after all of
-//! the source's, or new messages would sort before stored ones: see [`CopyError::VersionsBehind`]
-//! and [`crate::Embedded::create_after`].
+//! Keys that hold a versionstamp are copied unchanged. So the target's versions must come after all
+//! of the source's; otherwise new messages would sort before stored ones. See
+//! [`CopyError::VersionsBehind`] and [`crate::Embedded::create_after`].
 
 use bytes::Bytes;
 
@@ -17,15 +17,16 @@ use crate::{
     after, limits::KEY_SPACE_END,
 };
 
-/// Its value is the id of the running copy and the key before which all is copied. The layers' keys
-/// are tuples, whose first byte is less, so a copy does not collide with them.
+/// The value of this key is the id of the running copy, then the key before which all is copied.
+/// The layers' keys are tuples, whose first byte is smaller, so a copy does not overwrite this key.
 const UNFINISHED_KEY: &[u8] = b"\xfecopy";
 const ID_BYTES: usize = 8;
 
-/// With [`crate::limits::PAGE_BYTES_MAX`] it keeps the writes of a page within one transaction.
+/// Rows of a page: with [`crate::limits::PAGE_BYTES_MAX`], the writes of a page fit one
+/// transaction.
 const PAGE_ROWS: usize = 1_000;
 
-/// Comparisons that still find differences after the copy, before the source is taken to have
+/// Comparisons after the copy that may find differences; one more shows that the source has
 /// writers.
 const COMPARISONS_MAX: u32 = 3;
 
@@ -34,11 +35,11 @@ pub struct CopyProgress {
     pub keys: u64,
     pub bytes: u64,
     pub changed: u64,
-    /// The pass comes after the one that copied all keys.
+    /// True after the pass that copied all keys, while stores are compared.
     pub is_comparing: bool,
 }
 
-/// An interrupted copy keeps the copied keys, and the same call goes on after them.
+/// A copy that failed keeps the copied keys, and the same call continues after them.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CopyError {
@@ -46,7 +47,7 @@ pub enum CopyError {
     NotEmpty,
     #[error("the source is itself the target of a copy that has not ended")]
     SourceUnfinished,
-    /// Versionstamps of new messages would sort before those of copied ones.
+    /// New versionstamps of the target would sort before copied ones.
     #[error("the target is at version {target}, and the source is already at {source_version}")]
     VersionsBehind { source_version: StoreVersion, target: StoreVersion },
     #[error("the source changed while it was copied")]
@@ -109,8 +110,8 @@ async fn unfinished_at(database: &Database) -> Result<Option<Bytes>, StoreError>
     database.run(async |tx, _| tx.get(UNFINISHED_KEY, Read::Snapshot).await).await
 }
 
-/// The key to go on from; `None` when the target has data of its own. A copy that still runs ends,
-/// because the stored id is no longer its own.
+/// Returns the key to continue from; `None` when the target has data of its own. Another copy that
+/// still runs into the target ends, because the stored id is no longer its own.
 async fn begin(target: &Database, id: u64) -> Result<Option<Bytes>, StoreError> {
     target
         .run(async |tx, _| {
@@ -219,7 +220,7 @@ fn end_of(page: &RangePage) -> Bytes {
     }
 }
 
-/// `None` deletes the key.
+/// Returns the writes that make `there` equal to `wanted`; `None` deletes a key.
 fn differences(wanted: &[KeyValue], there: &[KeyValue]) -> Vec<(Bytes, Option<Bytes>)> {
     let mut writes = Vec::new();
     let mut there = there.iter().filter(|row| row.key != UNFINISHED_KEY).peekable();

@@ -1,4 +1,4 @@
-//! The store for its users, and the one place that retries transactions.
+//! The handle through which users reach a store, and the only place that retries transactions.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -15,22 +15,23 @@ pub struct Database {
     retry: RetryPolicy,
 }
 
-/// The state of the retries, for a transaction's closure.
+/// The earlier attempts of a transaction, for its closure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// 1 for the first attempt.
     pub number: u32,
-    /// Earlier attempts that ended with [`StoreError::Conflict`] or [`StoreError::TooOld`]: less
-    /// work may succeed.
+    /// Earlier attempts that ended with [`StoreError::Conflict`] or [`StoreError::TooOld`]; after
+    /// several, a transaction that does less may succeed.
     pub conflicts: u32,
-    /// An earlier attempt may have committed. A transaction that must not happen twice checks this
-    /// first.
+    /// An earlier attempt may have committed, so a transaction that must not happen twice checks
+    /// this first.
     pub maybe_committed: bool,
 }
 
 /// An error that a transaction's closure may end with.
 pub trait TransactionFailure: From<StoreError> {
-    /// Decides whether the transaction is retried.
+    /// The store's error that ended the transaction, if one did; it decides whether the transaction
+    /// is retried.
     fn store_error(&self) -> Option<&StoreError>;
 }
 
@@ -46,9 +47,9 @@ impl Database {
         Self { engine, host, retry }
     }
 
-    /// Calls `body` and commits, and repeats both after a retryable error, with growing random
-    /// waits in between. Returns the result of `body` once it is durable. `body` may run many
-    /// times, so its only effects must be those of its transaction.
+    /// Calls `body`, commits, and returns the result of `body` once the commit is durable. After a
+    /// retryable error repeats both, with growing random waits in between. `body` may run many
+    /// times, so it must have no effects but those of its transaction.
     ///
     /// # Errors
     /// The error of `body`, or the store's error when it is not retryable or the attempts are used
@@ -73,7 +74,7 @@ impl Database {
         F: FnMut(Transaction, Attempt) -> Body,
         Body: Future<Output = Result<T, E>>,
     {
-        // The future owns everything, and `body` is not an async closure, because the future of an
+        // The future owns everything, and `body` is no async closure, because the future of an
         // async closure cannot be sent to another thread yet.
         let this = self.clone();
         async move {
@@ -125,7 +126,7 @@ impl Database {
         self.engine.stats()
     }
 
-    /// Begins a transaction without retries, for [`Database::run`], tests of engines, and event
+    /// Begins a transaction that is not retried: for [`Database::run`], tests of engines, and event
     /// loops that retry themselves.
     #[must_use]
     pub fn begin_unretried(&self) -> Transaction {

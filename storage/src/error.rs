@@ -9,20 +9,20 @@ use crate::limits::KEY_BYTES_MAX;
 pub enum StoreError {
     #[error("the transaction conflicts with one that committed after it had read")]
     Conflict,
-    /// The transaction is older than the store keeps versions for.
+    /// The transaction is older than the versions that the store still keeps.
     #[error("the transaction is too old")]
     TooOld,
-    /// The store failed during the commit: the transaction may or may not be durable. Only a
-    /// transaction that checks this, or may happen twice, can retry.
+    /// The store failed during the commit, so the transaction may or may not be durable. Retry it
+    /// only if it checks this, or may happen twice.
     #[error("it is not known whether the transaction committed")]
     CommitUnknown,
     #[error("the commit queue is full")]
     Busy,
-    /// The store recovers from a failure of its disk, or the cluster cannot be reached.
+    /// The store is recovering from a failure of its disk, or the cluster cannot be reached.
     #[error("the store is not available: {0}")]
     Unavailable(String),
-    /// Less disk space is free than the reserve: writes are refused until more is free, reads go
-    /// on.
+    /// Less disk space is free than the reserve: writes are refused until more is free, and reads
+    /// go on.
     #[error("the disk is nearly full: {free_bytes} bytes are free, {reserve_bytes} are kept in reserve")]
     DiskFull { free_bytes: u64, reserve_bytes: u64 },
     #[error("the disk failed: {0}")]
@@ -43,14 +43,14 @@ pub enum StoreError {
     TransactionTooLarge,
     #[error("the range ends before it begins")]
     InvertedRange,
-    /// A read of keys that this transaction sets with a versionstamp, which exists only after the
+    /// The transaction read keys that it sets with a versionstamp, which exists only after the
     /// commit.
     #[error("versionstamped keys cannot be read in the transaction that sets them")]
     Unreadable,
 }
 
 impl StoreError {
-    /// The same transaction may succeed when it is run again from its beginning.
+    /// True when the same transaction may succeed if it is run again from its beginning.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(
@@ -59,7 +59,7 @@ impl StoreError {
         )
     }
 
-    /// The transaction may have committed in spite of the error.
+    /// True when the transaction may have committed in spite of the error.
     #[must_use]
     pub fn is_maybe_committed(&self) -> bool {
         *self == Self::CommitUnknown

@@ -1,5 +1,5 @@
-//! The store's environment: time, randomness, and a way to wait. Tests and simulations bring their
-//! own, so that a seed reproduces a run.
+//! The environment of the store: time, randomness, and a way to wait. Tests and simulations bring
+//! their own, so that a seed reproduces a run.
 
 use std::{
     future::Future,
@@ -14,15 +14,15 @@ use crate::{clock::instant, timer::Timer};
 pub type Pause = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 pub trait Host: Send + Sync + 'static {
-    /// Never goes back.
+    /// The monotonic time since some fixed moment.
     fn now(&self) -> Duration;
 
-    /// The time of day in unix milliseconds; a host without one counts from its fixed moment.
+    /// The time of day in unix milliseconds, or the time since the host's own start.
     fn unix_ms(&self) -> u64 {
         u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Spreads retries.
+    /// A random number, which spreads retries.
     fn random(&self) -> u64;
 
     fn pause(&self, duration: Duration) -> Pause;

@@ -1,5 +1,5 @@
-//! The interface of an engine. [`crate::Transaction`] checks limits and key space before it calls
-//! one.
+//! The interface that an engine implements; [`crate::Transaction`] checks limits and key space
+//! before it calls an engine.
 
 use bytes::Bytes;
 
@@ -12,18 +12,18 @@ use crate::{
     version::StoreVersion,
 };
 
-/// Set before the commit.
+/// Options of a transaction, set before its commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TransactionOption {
     /// The transaction makes room: it deletes more than it writes, as a trim or the end of a
-    /// session does. The embedded engine still accepts it when the disk is nearly full, see
+    /// session does. The embedded engine accepts it even when the disk is nearly full, see
     /// [`crate::Options::disk_reserve_bytes`].
     Cleanup,
 }
 
 pub trait Engine: Send + Sync + 'static {
-    /// The transaction gets its read version with its first read.
+    /// Begins a transaction, which gets its read version with its first read.
     fn begin(&self) -> Box<dyn EngineTransaction>;
 
     fn stats(&self) -> Vec<Stat> {
@@ -31,14 +31,15 @@ pub trait Engine: Send + Sync + 'static {
     }
 }
 
-/// Methods mean the same as those of [`crate::Transaction`].
+/// One transaction of an engine, with methods that mean the same as those of
+/// [`crate::Transaction`].
 pub trait EngineTransaction: Send + Sync {
-    /// Includes every commit that was acknowledged before the first call.
+    /// A version that includes every commit acknowledged before the first call.
     fn read_version(&self) -> Reply<'_, StoreVersion>;
 
     fn get<'a>(&'a self, key: &[u8], read: Read) -> Reply<'a, Option<Bytes>>;
 
-    /// A page from the beginning of the range, or with `reverse` from its end.
+    /// Reads a page from the beginning of the range, or with `reverse` from its end.
     fn range<'a>(&'a self, range: KeyRange, options: RangeOptions) -> Reply<'a, RangePage>;
 
     fn set(&self, key: Bytes, value: Bytes);
@@ -59,7 +60,7 @@ pub trait EngineTransaction: Send + Sync {
         let _ = option;
     }
 
-    /// Commits; nothing is called after it. The completion gets the result when the transaction is
-    /// durable or has failed.
+    /// Commits; no other method is called afterwards. The completion gets the result when the
+    /// transaction is durable or has failed.
     fn commit(&self, done: Completion);
 }

@@ -1,6 +1,8 @@
+//! Ranges of keys.
+
 use bytes::Bytes;
 
-/// Includes `begin` and excludes `end`.
+/// Keys from `begin` up to but without `end`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange {
     pub begin: Bytes,
@@ -19,8 +21,8 @@ impl KeyRange {
         Self { begin: end.slice(..end.len() - 1), end }
     }
 
-    /// All keys that begin with `prefix`, and `prefix` itself. An empty prefix, or one of only 0xff
-    /// bytes, is the whole key space.
+    /// All keys that begin with `prefix`, `prefix` included. An empty prefix, or one of only 0xff
+    /// bytes, gives the whole key space.
     #[must_use]
     pub fn prefix(prefix: impl AsRef<[u8]>) -> Self {
         let begin = Bytes::copy_from_slice(prefix.as_ref());

@@ -8,7 +8,7 @@
 //! [`Embedded`] for one machine. A third one in memory, [`Database::memory`], is for tests.
 //! [`Database::run`] runs transactions and is the only place that retries them.
 //!
-//! This crate must never know MQTT, sockets, pods or a runtime: its futures run under any executor,
+//! This crate must not know MQTT, sockets, pods or a runtime: its futures run under any executor,
 //! [`block_on`] included. Time and randomness come from a [`Host`].
 //!
 //! # FoundationDB
@@ -20,8 +20,8 @@
 //!
 //! # The embedded engine
 //!
-//! It is fjall, an LSM tree in safe Rust. `storage/benches/README.md` has the comparison with redb,
-//! and the costs of commits and reads.
+//! It uses fjall, an LSM tree in safe Rust. `storage/benches/README.md` compares fjall with redb,
+//! and has the costs of commits and reads.
 #![allow(missing_docs, reason = "a comment says only what name and type do not")]
 
 mod clock;

@@ -1,14 +1,16 @@
+//! The options and results of reads.
+
 use bytes::Bytes;
 
 use crate::key::{KeyRange, after};
 
-/// Whether a later commit to the keys read makes the transaction conflict.
+/// Decides whether a later commit to the keys read makes the transaction conflict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Read {
-    /// The result still holds at the commit.
+    /// Conflicts, so the result still holds at the commit.
     #[default]
     Serializable,
-    /// The result held at the read version.
+    /// Does not conflict; the result held at the read version.
     Snapshot,
 }
 
@@ -26,7 +28,7 @@ impl RangeOptions {
         Self { limit, reverse: false, read: Read::Serializable }
     }
 
-    /// The last key comes first.
+    /// The last keys of the range, the very last one first.
     #[must_use]
     pub fn last(limit: usize) -> Self {
         Self { reverse: true, ..Self::first(limit) }
@@ -46,9 +48,9 @@ pub struct KeyValue {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RangePage {
-    /// In the order of the read.
+    /// In the order of the read, which `reverse` turns round.
     pub items: Vec<KeyValue>,
-    /// The range may continue after the last item: a page may end before its limit, see
+    /// The range may have keys after the last item, because a page may end before its limit: see
     /// [`crate::limits::PAGE_BYTES_MAX`].
     pub more: bool,
 }

@@ -6,10 +6,10 @@ use std::{
 
 use crate::error::StoreError;
 
-/// The future of a read; an engine with its data in memory answers at once, without an allocation.
+/// The result of a read; an engine with its data in memory answers at once, without an allocation.
 #[must_use = "a read does nothing until it is awaited"]
 pub enum Reply<'a, T> {
-    /// `None` once it was taken.
+    /// `None` once the result was taken.
     Ready(Option<Result<T, StoreError>>),
     Later(Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>),
 }

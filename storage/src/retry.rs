@@ -1,16 +1,16 @@
 use std::time::Duration;
 
-/// Bounds of the retries of one transaction.
+/// How often and how long one transaction is retried.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryPolicy {
-    /// The first attempt included; default 50.
+    /// Attempts, the first one included; default 50.
     pub attempts_max: u32,
-    /// Longest wait before the second attempt (default 1 ms); it doubles with each further one.
+    /// Longest wait before the second attempt (default 1 ms); it doubles with each further attempt.
     pub delay_first: Duration,
     /// Longest wait before any attempt; default 500 ms.
     pub delay_max: Duration,
-    /// Time after the first attempt at which an unavailable store
-    /// ([`crate::StoreError::Unavailable`]) is not tried again; default 10 s.
+    /// How long after the first attempt an unavailable store ([`crate::StoreError::Unavailable`])
+    /// is still tried; default 10 s.
     pub away_max: Duration,
 }
 
@@ -26,8 +26,8 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Random between nothing and the bound (full jitter), so that transactions that conflicted do
-    /// not meet again.
+    /// A random wait up to the bound (full jitter), so that transactions that conflicted do not
+    /// meet again.
     pub(crate) fn delay(&self, attempts: u32, random: u64) -> Duration {
         let doubled = self.delay_first.saturating_mul(1 << (attempts.saturating_sub(1)).min(20));
         let bound = doubled.min(self.delay_max);

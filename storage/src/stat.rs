@@ -1,4 +1,4 @@
-//! Numbers about an engine for `/metrics`: names, kinds and values, so that no other crate need
+//! Numbers about an engine for `/metrics`: names, kinds and values, so that other crates need not
 //! know the engine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ impl StatKind {
     }
 }
 
-/// Numbers of the same name differ in their labels and are adjacent.
+/// One number; numbers of the same name differ in their labels and are adjacent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stat {
     /// Name, with its base unit at the end: seconds, bytes, or a ratio of 1.
@@ -34,7 +34,8 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Counters are integers (microseconds, thousandths), metrics are in base units.
+    /// Counters count whole microseconds or thousandths; this converts them to the base unit of a
+    /// metric.
     #[allow(clippy::cast_precision_loss)]
     pub(crate) fn new(
         name: &'static str,

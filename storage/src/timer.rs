@@ -1,4 +1,4 @@
-//! Waits without a runtime: one thread wakes futures when their time has come. It starts with the
+//! A timer without a runtime: one thread wakes futures when their time has come. It starts with the
 //! first wait and ends when nothing waits.
 
 use std::{
@@ -67,7 +67,7 @@ impl Future for Sleep {
             return Poll::Ready(());
         }
         if first && !set(&self.timer, Wait { due: self.due, alarm }) {
-            // Without a timer thread, an early end is better than none.
+            // No thread could be started; to wait too short is better than never to end.
             return Poll::Ready(());
         }
         Poll::Pending

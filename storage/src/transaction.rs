@@ -1,3 +1,6 @@
+//! A transaction as its users see it: checks limits and key space, and counts bytes, before it
+//! calls the engine.
+
 use std::{
     sync::{
         Arc,
@@ -20,12 +23,12 @@ use crate::{
     version::{Committed, StoreVersion, Versionstamp},
 };
 
-/// Reads at one version, sees its own writes, commits all or nothing. Writes are buffered, and
-/// invisible to others before the commit. A write fails when it exceeds a limit of
-/// [`crate::limits`].
+/// A transaction reads at one version, sees its own writes, and commits all or nothing. Its writes
+/// are buffered, and invisible to others before the commit. A write fails when it exceeds a limit
+/// of [`crate::limits`].
 ///
-/// Dropping a transaction discards it. Clones are the same transaction; several reads may be
-/// awaited together.
+/// Dropping a transaction discards it. Clones are the same transaction, and several of its reads
+/// may be awaited together.
 #[derive(Clone)]
 pub struct Transaction(Arc<Inner>);
 
@@ -43,7 +46,7 @@ impl Transaction {
         Self(Arc::new(Inner { engine, host, began, bytes, used }))
     }
 
-    /// Begins to read, unless a read did so before.
+    /// Fixes the version at which the transaction reads, unless an earlier read did so.
     ///
     /// # Errors
     /// [`StoreError::TooOld`], or a failure of the engine.
@@ -66,12 +69,12 @@ impl Transaction {
         }
     }
 
-    /// A page of the keys of `range`. To continue after a page, read again from after its last key
-    /// (with `reverse`: to before it).
+    /// Reads a page of `range`. To go on, read again from after the last key (with `reverse`: up to
+    /// before it).
     ///
     /// # Errors
-    /// As [`Transaction::get`]; also when the range touches keys that this transaction sets with a
-    /// versionstamp.
+    /// As [`Transaction::get`], and [`StoreError::Unreadable`] when the range touches keys that
+    /// this transaction sets with a versionstamp.
     pub fn range(&self, range: KeyRange, options: RangeOptions) -> Reply<'_, RangePage> {
         let bytes = if options.read == Read::Serializable { range_cost(&range) } else { 0 };
         match check_range(&range).and_then(|()| self.0.check_open()).and_then(|()| self.0.add_bytes(bytes)) {
@@ -103,7 +106,8 @@ impl Transaction {
     }
 
     /// Adds `addend` to the integer at `key` (eight bytes, little-endian, wrapping; a missing one
-    /// is 0) without reading it, so two transactions that add do not conflict.
+    /// is 0). The transaction does not read the integer, so two transactions that add do not
+    /// conflict.
     pub fn atomic_add(&self, key: impl AsRef<[u8]>, addend: i64) -> Result<(), StoreError> {
         let key = key.as_ref();
         check_key(key)?;
@@ -112,9 +116,9 @@ impl Transaction {
         Ok(())
     }
 
-    /// Sets the key `prefix`, commit versionstamp, `user_bytes`, `suffix`: later commits have later
-    /// keys, and within one transaction the user bytes order them. Such writes do not conflict with
-    /// each other.
+    /// Sets the key that consists of `prefix`, the commit's versionstamp, `user_bytes` and
+    /// `suffix`. Later commits have later keys, and `user_bytes` order the keys of one transaction.
+    /// These writes do not conflict with each other.
     pub fn set_versionstamped_key(
         &self,
         prefix: impl AsRef<[u8]>,
@@ -138,14 +142,14 @@ impl Transaction {
         Ok(())
     }
 
-    /// Makes this transaction conflict with later commits that write in `range`, as if it had read
-    /// the range. A transaction that has read nothing may get its version only at the commit;
-    /// [`Transaction::read_version`] sets it earlier.
+    /// Makes later commits into `range` conflict with this transaction, as if it had read the
+    /// range. A transaction that reads nothing may get its version only at the commit;
+    /// [`Transaction::read_version`] fixes it earlier.
     pub fn add_read_conflict_range(&self, range: KeyRange) -> Result<(), StoreError> {
         self.write_range(range, EngineTransaction::add_read_conflict_range)
     }
 
-    /// Makes transactions that read in `range` conflict, as if this one had written it.
+    /// Makes transactions that read `range` conflict, as if this transaction had written it.
     pub fn add_write_conflict_range(&self, range: KeyRange) -> Result<(), StoreError> {
         self.write_range(range, EngineTransaction::add_write_conflict_range)
     }
@@ -155,13 +159,13 @@ impl Transaction {
         self.0.host.unix_ms()
     }
 
-    /// No option changes the result of a read or a write.
+    /// Sets an option; none changes the result of a read or a write.
     pub fn set_option(&self, option: TransactionOption) {
         self.0.engine.set_option(option);
     }
 
-    /// Submits the commit at once; the future only returns its result, and may be awaited, polled
-    /// by an event loop, or waited for with [`crate::block_on`].
+    /// Submits the commit at once; the future only returns the result, when awaited, polled by an
+    /// event loop, or waited for with [`crate::block_on`].
     pub fn commit(self) -> Commit {
         let (done, commit) = Completion::future();
         self.commit_to(done);
@@ -212,8 +216,8 @@ impl Inner {
         if self.used.swap(true, Ordering::AcqRel) { Err(StoreError::Used) } else { Ok(()) }
     }
 
-    /// After a refusal every further write and the commit fail, because a commit without the
-    /// refused write would be wrong.
+    /// A commit without a refused write would be wrong, so after a refusal every further write
+    /// fails, and so does the commit.
     fn add_bytes(&self, bytes: usize) -> Result<(), StoreError> {
         if self.used.load(Ordering::Acquire) {
             return Err(StoreError::Used);
@@ -240,7 +244,7 @@ fn check_value(value: &[u8]) -> Result<(), StoreError> {
     if value.len() <= limits::VALUE_BYTES_MAX { Ok(()) } else { Err(StoreError::ValueTooLarge(value.len())) }
 }
 
-/// The ends of a range are not keys: the beginning may be empty, the end may be that of the key
+/// The ends of a range need not be keys: the beginning may be empty, the end may be that of the key
 /// space, and both may be one byte longer than the longest key.
 fn check_range(range: &KeyRange) -> Result<(), StoreError> {
     for end in [&range.begin, &range.end] {

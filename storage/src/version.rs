@@ -1,17 +1,19 @@
+//! Versions of a store, and positions in commit order.
+
 use std::fmt;
 
-/// A state of the store: every commit that is visible at a version is visible at all later ones.
+/// Names a state of the store: a commit that is visible at a version is visible at all later ones.
 pub type StoreVersion = u64;
 
-/// The position of a transaction in commit order: commit version and number within it, as ten bytes
-/// that sort.
+/// The position of a transaction in commit order: the commit version and the transaction's number
+/// at this version, as ten bytes that sort.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Versionstamp(pub [u8; Self::LEN]);
 
 impl Versionstamp {
     pub const LEN: usize = 10;
 
-    /// The stamp of the transaction with this number among those that committed at `version`.
+    /// `number` counts the transactions that committed at `version`.
     #[must_use]
     pub fn new(version: StoreVersion, number: u16) -> Self {
         let mut bytes = [0; Self::LEN];

@@ -1,4 +1,4 @@
-//! Keys in a map: the same transactions as on disk, for tests.
+//! Keeps keys in a map, for tests: transactions behave as on disk.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl Database {
-    /// A store in memory, for tests: it copies all keys at each commit.
+    /// A store in memory, for tests, because it copies all keys at each commit.
     #[must_use]
     pub fn memory() -> Self {
         Self::memory_on(Arc::new(System::new()))

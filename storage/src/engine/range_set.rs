@@ -1,4 +1,4 @@
-//! Ranges of keys without overlaps.
+//! A set of key ranges that do not overlap.
 
 use std::{collections::BTreeMap, ops::Bound};
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::key::{KeyRange, after};
 
-/// Adjacent ranges are joined.
+/// The ranges by their beginnings; adjacent ranges are joined.
 #[derive(Clone, Default)]
 pub(super) struct RangeSet(BTreeMap<Bytes, Bytes>);
 

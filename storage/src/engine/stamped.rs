@@ -1,4 +1,4 @@
-//! Keys of an open transaction that get the versionstamp of its commit.
+//! Keys of an open transaction that will get the versionstamp of its commit.
 
 use bytes::Bytes;
 
@@ -20,7 +20,7 @@ impl Stamped {
         (self.template.into(), self.value)
     }
 
-    /// All keys that it can become by a commit after `read_version`.
+    /// All keys that this one may become if the transaction commits after `read_version`.
     fn possible(&self, read_version: StoreVersion) -> KeyRange {
         let prefix = &self.template[..self.offset];
         let first = Versionstamp::new(read_version.saturating_add(1), 0);

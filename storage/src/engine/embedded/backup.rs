@@ -1,4 +1,4 @@
-//! Copies of a data folder: a backup while it is in use, and the restore.
+//! Backs up a data folder while it is in use, and restores it.
 
 use std::{
     fs, io,
@@ -18,8 +18,8 @@ use crate::{
     version::StoreVersion,
 };
 
-/// The partial copy of a failed backup is in a folder whose name ends with `.partial`, and may be
-/// deleted.
+/// The reason why a backup or restore failed. Its partial copy is in a folder whose name ends with
+/// `.partial`, and may be deleted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreError {
@@ -61,8 +61,8 @@ impl Embedded {
         sync_folder(parent.unwrap_or(Path::new("."))).map_err(moved)
     }
 
-    /// Makes a data folder without keys, whose commits come after `version`, as the target of a
-    /// copy of a store of that version. A folder that has commits stays as it is.
+    /// Makes a data folder without keys whose commits come after `version`, as the target for
+    /// copying a store of that version. Leaves a folder alone that has commits.
     ///
     /// # Errors
     /// The folder is in use, not a data folder, or cannot be written.

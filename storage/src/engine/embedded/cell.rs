@@ -1,8 +1,8 @@
-//! Holds fjall's store, which can be closed and opened again while others read it.
+//! Holds fjall's store, and can close it and open it again while others read.
 //!
 //! fjall accepts no write after a failed write or sync, because the kernel may have dropped the
-//! data. After a failure the journals are written again, and the store is opened again, which reads
-//! them back. Before the first commit is accepted, all memory is written into new tables.
+//! data. So after a failure this module writes the journals again, and opens the store again, which
+//! reads them back. Before it accepts the first commit, it has all memory written into new tables.
 
 use std::sync::{
     Arc, PoisonError, RwLock, RwLockReadGuard,
@@ -34,7 +34,7 @@ pub(super) struct Cell {
     shared: Arc<Shared>,
     version: AtomicU64,
     watermark: Watermark,
-    /// The store was opened again, and its journal is not in tables yet.
+    /// The store was opened again, and the contents of its journals are not in tables yet.
     settling: AtomicBool,
     space: Space,
     counters: Counters,
@@ -55,7 +55,7 @@ struct Slot {
 impl Cell {
     pub(super) fn open(folder: Folder, options: Options) -> Result<Self, OpenError> {
         let watermark = Watermark::open(folder.path()).map_err(|error| refused(folder.path(), error))?;
-        // The process before may have ended after a failed sync.
+        // An earlier process may have ended after a failed sync.
         rewrite_journals(&folder.tables()).map_err(|error| refused(folder.path(), error))?;
         let store = Store::open(&folder.tables(), &options, watermark.read())?;
         folder.sync_all().map_err(|error| refused(folder.path(), error))?;
@@ -194,7 +194,7 @@ impl Backend for Cell {
     }
 
     fn recover(&self) -> Result<(), StoreError> {
-        // As long as the disk accepts nothing, the old store still serves reads.
+        // The old store serves reads until the disk accepts writes.
         if let Room::None(error) = self.room()? {
             return Err(error);
         }

@@ -1,4 +1,4 @@
-//! The data folder itself: its lock, its format, and the meaning of its errors.
+//! The data folder: its lock, its format, and what its errors mean.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -19,16 +19,16 @@ const FORMAT_NEW: &str = "format.new";
 
 pub(super) struct Folder {
     path: PathBuf,
-    /// The system unlocks it when the process ends, however that happens.
+    /// The system releases the lock when the process ends, however it ends.
     lock: File,
 }
 
 impl Drop for Folder {
-    /// Unlocks the file explicitly: closing it is not enough while a child process that is just
-    /// starting has a copy of it.
+    /// Unlocks the file before it is closed: a child process that is just starting may have a copy
+    /// of it, and closing alone would leave it locked.
     fn drop(&mut self) {
         if let Err(error) = self.lock.unlock() {
-            // Closing the file, which follows, unlocks it as well.
+            // Closing the file, which follows, unlocks it, too.
             debug_assert!(false, "unlocking the data folder: {error}");
         }
     }
@@ -36,12 +36,12 @@ impl Drop for Folder {
 
 impl Folder {
     pub(super) fn open(path: &Path) -> Result<Self, OpenError> {
-        // The format file is written after all parents are synced, so a missing one may mean an
-        // unfinished start.
+        // The format file is written after all parents are synced; without it, an earlier start may
+        // not have ended.
         if !path.join(FORMAT_FILE).exists() {
             create(path, &mut sync_folder).map_err(|error| refused(path, error))?;
         }
-        // Read before the lock file is made, so that a folder of something else stays as it is.
+        // Read before the lock file is made, so that a folder of another program stays as it is.
         let format = read_format(path)?;
         let lock = lock(path)?;
         if format.is_none() && read_format(path)?.is_none() {
@@ -58,7 +58,7 @@ impl Folder {
         self.path.join("tables")
     }
 
-    /// fjall does not sync each folder that it makes.
+    /// Syncs all folders, because fjall does not sync each folder that it makes.
     pub(super) fn sync_all(&self) -> io::Result<()> {
         self.sync_all_with(&mut sync_folder)
     }
@@ -78,8 +78,8 @@ impl Folder {
 }
 
 /// A folder survives a loss of power once its parent is synced, so `create` calls `sync` for the
-/// parent of each new folder. A start that was killed may have left the deepest existing folder
-/// without that sync, so `create` syncs its parent as well.
+/// parent of each new folder. An earlier start that was killed may have made the deepest existing
+/// folder without that sync, so its parent is synced, too.
 fn create(path: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
     let above = match path.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
@@ -99,16 +99,16 @@ fn create(path: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Res
     }
 }
 
-/// No earlier start can have made such a folder: the server may not open its parent, or the
+/// True when no earlier start can have made the folder: the server may not open its parent, or the
 /// parent's file system is read-only or cannot sync folders.
 fn is_of_others(error: &io::Error) -> bool {
     use ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem, Unsupported};
     matches!(error.kind(), InvalidInput | PermissionDenied | ReadOnlyFilesystem | Unsupported)
 }
 
-/// Deepest folders first. fjall removes folders in the background, so a folder may be gone when its
-/// turn comes. fjall could not have opened its tables if a folder that denies access were one of
-/// them.
+/// Syncs the deepest folders first. A folder may be gone when its turn comes, because fjall removes
+/// folders in the background. A folder that denies access is skipped: fjall could not have opened
+/// its tables there.
 fn sync_below(path: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
     for entry in fs::read_dir(path)? {
         let synced = entry.and_then(|entry| {
@@ -146,7 +146,7 @@ fn read_format(path: &Path) -> Result<Option<u32>, OpenError> {
     }
 }
 
-/// The folder has only files of an unfinished start.
+/// True when the folder has nothing but files of an unfinished start.
 fn is_new(path: &Path) -> io::Result<bool> {
     for entry in fs::read_dir(path)? {
         let name = entry?.file_name();

@@ -1,13 +1,13 @@
 //! The engine of one machine: a data folder.
 //!
-//! Group commit: one thread takes the queued transactions, checks them, writes one batch into
-//! fjall's journal and syncs it with one fdatasync. Only then does it make the batch visible and
-//! acknowledge it. The journal and every table carry checksums (xxh3); `check` verifies the files
-//! before fjall opens them, because fjall repairs by truncating. Damage inside a table is reported
-//! when it is read.
+//! One thread takes the queued transactions, checks them, writes them as one batch into fjall's
+//! journal, and syncs it with one fdatasync (group commit). Only then it makes the batch visible
+//! and acknowledges it. The journal and every table carry checksums (xxh3). `check` verifies the
+//! files before fjall opens them, because fjall repairs by truncating. Damage inside a table is
+//! reported when it is read.
 //!
-//! Known limits: a cleared range costs the commit thread a read and a tombstone for each present
-//! key. A merge that reads a damaged block fails each time, and so do writes for a moment.
+//! Known limits: for a cleared range, the commit thread reads and deletes each present key. A merge
+//! of tables that meets a damaged block fails each time, and writes fail for a moment with it.
 
 mod backup;
 mod cell;
@@ -38,8 +38,7 @@ use crate::{
 use cell::Cell;
 use folder::Folder;
 
-/// An open data folder, which closes when this and all its [`Database`]s and transactions are
-/// dropped.
+/// An open data folder. It closes when this and all its [`Database`]s and transactions are dropped.
 #[derive(Clone)]
 pub struct Embedded {
     engine: Arc<LocalEngine<Cell>>,

@@ -1,17 +1,18 @@
 use std::{fmt, io, path::Path, sync::Arc};
 
-/// All sizes are in bytes.
+/// Settings of the embedded engine; all sizes are in bytes.
 #[derive(Clone)]
 pub struct Options {
-    /// Memory for blocks that were read from tables; default 64 MiB.
+    /// Memory for blocks that were read from tables. Default 64 MiB.
     pub cache_bytes: u64,
-    /// Writes in memory before they become a table; up to five times as much when writes outrun the
-    /// making of tables. A folder keeps the value that it was made with. Default 64 MiB.
+    /// Writes in memory before they become a table, and up to five times as much while writes come
+    /// faster than tables are made. A folder keeps the value that it was made with. Default 64 MiB.
     pub memtable_bytes: u64,
     /// Free disk space below which only transactions that make room are accepted
-    /// ([`crate::TransactionOption::Cleanup`]); below a quarter of it, none. A merge writes new
-    /// tables before it deletes the old ones: sixteen times `memtable_bytes` at worst. A merge
-    /// without that space fails, loses nothing, and is retried. Default 256 MiB.
+    /// ([`crate::TransactionOption::Cleanup`]); below a quarter of it, none. It must fit the new
+    /// tables of a merge, which are written before the old ones are deleted: sixteen times
+    /// `memtable_bytes` at worst. Without that space a merge fails, loses nothing, and is retried.
+    /// Default 256 MiB.
     pub disk_reserve_bytes: u64,
     /// Threads that make and merge tables; default 2.
     pub background_threads: usize,

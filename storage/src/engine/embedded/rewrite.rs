@@ -1,9 +1,9 @@
-//! Writes the journals once more after a failed write or sync, and at each start, because the
-//! process before may have ended in between.
+//! Writes the journals once more after a failed write or sync, and at each start, because an
+//! earlier process may have ended in between.
 //!
-//! Linux marks a page as clean although writing it failed: it can be read, and the next sync
-//! succeeds without it. After a loss of power a commit behind that hole would make the journal
-//! damaged in its middle.
+//! Linux marks a page as clean even if writing it failed: the page can be read, and the next sync
+//! succeeds without it. A later commit would then follow a hole, and after a loss of power the
+//! journal would be damaged in its middle.
 
 use std::{
     fs::{self, File},
@@ -28,7 +28,7 @@ pub(super) fn rewrite_journals(tables: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A part of zeros is space that was reserved and never written.
+/// Parts of zeros stay unwritten, because they are space that was reserved and never used.
 fn rewrite(path: &Path) -> io::Result<()> {
     let mut file = File::options().read(true).write(true).open(path)?;
     let (mut part, hole) = (vec![0; PART_BYTES], vec![0; PART_BYTES]);

@@ -1,9 +1,9 @@
-//! Disk space: decides which writes are accepted, and makes room.
+//! Decides which writes are accepted while disk space is short, and makes room.
 //!
-//! A deletion frees nothing by itself. It is one more small write, which must reach a table and be
-//! merged with the table that has the key; only then the old table is deleted. A full disk gets no
-//! new writes that would fill a table and start a merge. So while space is short, this module has
-//! memory written into tables again and again until fjall merges them.
+//! A deletion alone frees nothing. It is one more small write, which must reach a table and be
+//! merged with the table that has the key; only then the old table is deleted. On a full disk no
+//! new writes come that would fill a table and start a merge. So while space is short, this module
+//! has memory written into tables again and again until fjall merges them.
 
 use std::{
     path::Path,
@@ -18,13 +18,13 @@ use super::{
 };
 use crate::{clock::instant, error::StoreError, version::StoreVersion};
 
-/// The part of the reserve for writes that make room.
+/// This part of the reserve (a quarter) is free for writes that make room.
 const CLEANUP_PART: u64 = 4;
 
 const MERGE_EVERY: Duration = Duration::from_secs(1);
 
-/// fjall merges [`UNMERGED`] tables together, and notices with two more that the old ones are
-/// unused.
+/// Tables to make: fjall merges [`UNMERGED`] tables together, and notices with two more that the
+/// old ones are unused.
 const TABLES: u8 = UNMERGED + 2;
 
 pub(super) enum Room {
@@ -73,7 +73,7 @@ impl Space {
         }
     }
 
-    /// The write may have deleted keys, so tables are made again to free their space.
+    /// This write may have deleted keys, so tables are made again to free their space.
     pub(super) fn wrote(&self) {
         if self.low.load(Ordering::Relaxed) {
             self.to_make.store(TABLES, Ordering::Relaxed);

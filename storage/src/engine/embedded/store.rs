@@ -1,4 +1,4 @@
-//! The part of fjall that this engine uses.
+//! Wraps the part of fjall that this engine uses.
 
 use std::{
     io::ErrorKind,
@@ -27,23 +27,23 @@ use crate::{
     version::StoreVersion,
 };
 
-/// Sorts after all keys of users.
+/// The key of the last version; it sorts after all keys of users.
 pub(super) const VERSION_KEY: &[u8] = b"\xff/version";
 
-/// Unwritten memory tables at which commits wait. fjall makes writers sleep at four, where the
-/// commit thread could not notice a failure.
+/// Sealed memtables at which commits wait: at four, fjall would make writers sleep, and the commit
+/// thread could not notice a failure.
 const SEALED_MAX: usize = 2;
 
-/// New tables that are merged together. Twice fjall's default, because entries that are soon
-/// trimmed from a stream need not be merged at all: 4.2 instead of 5.4 microseconds for each of 3
-/// million appends to 1000 streams. More would make reads merge more tables.
+/// New tables that are merged together: twice fjall's default, because entries that are soon
+/// trimmed from a stream then need no merge. Of 3 million appends to 1000 streams, each takes 4.2
+/// instead of 5.4 microseconds. With more, reads would search more tables.
 pub(super) const UNMERGED: u8 = 8;
 
-/// Unmerged new tables at which commits wait. fjall makes writers sleep at 30.
+/// Unmerged new tables at which commits wait, before fjall makes writers sleep at 30.
 const UNMERGED_MAX: usize = 24;
 
-/// Full memory tables' worth of writes in the open one at which the commit thread seals it. fjall's
-/// threads do it earlier, unless all of them make or merge tables on a slow disk.
+/// Memtables' worth of writes at which the commit thread seals the open memtable. fjall's threads
+/// seal it earlier, unless all of them make or merge tables on a slow disk.
 const OPEN_MAX: u64 = 2;
 
 pub(super) struct Store {
@@ -54,7 +54,8 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// `noted` is the last version known to be acknowledged; every version up to it must be there.
+    /// `noted` is the last version known to be acknowledged; the store must have every version up
+    /// to it.
     pub(super) fn open(tables: &Path, options: &Options, noted: StoreVersion) -> Result<Self, OpenError> {
         let folder = tables.parent().unwrap_or(tables);
         let journals = check(tables, noted)?;
@@ -91,7 +92,7 @@ impl Store {
         if let Some((sequence, version)) = journals.first
             && self.keys.tree.get_highest_persisted_seqno().is_none_or(|persisted| persisted < sequence)
         {
-            // The tables do not contain the journals yet.
+            // The journals are not in the tables yet.
             let before = self.keys.tree.get(VERSION_KEY, sequence);
             let before = before.map_err(|error| reason_of(&error.into()))?;
             let before = version_of(before.as_deref()).map_err(|error| error.to_string())?;
@@ -108,7 +109,7 @@ impl Store {
         self.versions.open_view(&self.database)
     }
 
-    /// Frees memory and tables that no view reads. True when some can be freed later, without
+    /// Frees memory and tables that no view reads; true when more can be freed later, without
     /// another write.
     pub(super) fn free(&self) -> bool {
         self.versions.free(&self.keys) || self.is_working()
@@ -170,8 +171,9 @@ impl Store {
         self.keys.sealed_memtable_count() > SEALED_MAX || self.keys.l0_table_count() > UNMERGED_MAX
     }
 
-    /// The open memtable must be sealed with [`Store::start_flush`]. fjall does it only after a
-    /// write, and not after reading the journal of a process before, so nobody else may do it.
+    /// True when the open memtable must be sealed with [`Store::start_flush`]. fjall seals only
+    /// after a write, and not after it has read the journal of an earlier process, so the caller
+    /// may have to.
     pub(super) fn is_open_full(&self) -> bool {
         self.keys.tree.active_memtable().size() > self.memtable_bytes.saturating_mul(OPEN_MAX)
     }

@@ -1,10 +1,10 @@
 //! Frees versions of the store that no view reads.
 //!
 //! fjall adds a version with each flush and each compaction. A version keeps its memtables in
-//! memory and its tables on disk. fjall removes the oldest versions, up to the one that the oldest
-//! snapshot reads, and does so only at the next flush or compaction. So a flushed memtable stays in
-//! memory until the next one is full, and a long transaction keeps every memtable that is flushed
-//! meanwhile.
+//! memory and its tables on disk. fjall removes old versions, up to the one that the oldest
+//! snapshot reads, only at the next flush or compaction. So a flushed memtable would stay in memory
+//! until the next one is full, and a long transaction would keep every memtable that is flushed
+//! meanwhile. This module removes such versions earlier.
 
 use std::{
     any::Any,
@@ -21,11 +21,11 @@ pub(super) struct Versions(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    /// Number of open views by their sequence numbers.
+    /// Number of open views at each sequence number.
     views: BTreeMap<SeqNo, usize>,
     active: Option<(u64, Memtable)>,
-    /// Memtables that are not written any more. The reference keeps fjall from freeing their
-    /// entries under the lock that each commit takes; a thread of its own frees them.
+    /// Memtables that are written to no more. This reference keeps fjall from freeing their entries
+    /// under the lock that every commit takes; a thread of its own frees them.
     sealed: Vec<Memtable>,
     /// A version could not be removed. From then on only versions before the oldest view are
     /// removed, which keeps the history in order.
@@ -63,15 +63,15 @@ impl Drop for OpenView {
 
 impl Versions {
     pub(super) fn open_view(self: &Arc<Self>, database: &Database) -> OpenView {
-        // Under the lock, or `free` could remove the version of a snapshot that is not in `views`
-        // yet.
+        // Under the lock, because `free` could otherwise remove the version of this snapshot before
+        // `views` has it.
         let mut state = self.lock();
         let snapshot = database.snapshot();
         *state.views.entry(snapshot.seqno()).or_default() += 1;
         OpenView { snapshot, versions: self.clone() }
     }
 
-    /// True when something is left that can be freed later.
+    /// True when more can be freed later.
     pub(super) fn free(&self, keys: &Keyspace) -> bool {
         let mut state = self.lock();
         state.note_active(keys);
@@ -113,8 +113,8 @@ impl State {
         for (sequence, version) in sequences.iter().zip(&wanted) {
             if let Err(error) = versions.maintenance(keys.path(), *sequence) {
                 tracing::warn!(%error, "the file of an old version of the store could not be removed, and takes disk space until a restart");
-                // Readers look from the end. There they find all versions in order, whatever was
-                // removed before the error.
+                // Readers look from the end, and there find all versions in order, whatever was
+                // removed before.
                 if !self.has_failed {
                     wanted.into_iter().for_each(|version| versions.append_version(version));
                 }
@@ -127,7 +127,7 @@ impl State {
                 read.push(version.clone());
             }
         }
-        // Only the newest is left, so the others go before it.
+        // Only the newest version is left, so the others go before it.
         if read.len() > 1 {
             let mut read = read.into_iter();
             read.next().into_iter().for_each(|version| versions.replace_latest_version(version));

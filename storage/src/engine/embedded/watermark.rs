@@ -1,9 +1,9 @@
-//! The last acknowledged version, stored beside the tables and journals.
+//! Notes the last acknowledged version beside the tables and journals.
 //!
-//! fjall assumes that a journal ends at the first invalid record, as a crash leaves it, so damage
-//! there would silently drop everything after it. The commit thread therefore notes the version
-//! here after each group, without a sync: the note survives the process, and after a loss of power
-//! it may be older than the durable version, never newer.
+//! fjall takes the first invalid record for the end of a journal, as a crash leaves it. Damage
+//! there would silently drop everything after it; the note shows that something is missing. The
+//! commit thread writes the note after each group, without a sync. So it survives the process, and
+//! after a loss of power it may be older than the durable version, never newer.
 
 use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 
@@ -20,7 +20,7 @@ impl Watermark {
         options.open(folder.join(NAME)).map(Self)
     }
 
-    /// 0 without a complete note.
+    /// Returns 0 if there is no complete note.
     pub(super) fn read(&self) -> StoreVersion {
         let mut bytes = [0; 16];
         let read = self.0.read_exact_at(&mut bytes, 0);
@@ -29,7 +29,7 @@ impl Watermark {
         if read.is_ok() && check == !version { version } else { 0 }
     }
 
-    /// A failure does not fail the commit: no promise relies on the note.
+    /// A failure does not fail the commit, because no promise relies on the note.
     pub(super) fn note(&self, version: StoreVersion) {
         let noted = u128::from(version) << 64 | u128::from(!version);
         if let Err(error) = self.0.write_all_at(&noted.to_be_bytes(), 0) {

@@ -1,4 +1,4 @@
-//! Maps FoundationDB's error codes to [`StoreError`] and [`ConnectError`].
+//! Translates FoundationDB's error codes into [`StoreError`] and [`ConnectError`].
 
 use std::{path::PathBuf, time::Duration};
 
@@ -8,7 +8,7 @@ use crate::{error::StoreError, limits::PREFIX_BYTES_MAX};
 
 const CANCELLED: i32 = 1025;
 const TIMED_OUT: i32 = 1031;
-/// The cluster changed to a version that another loaded client library speaks.
+/// The cluster was upgraded to a version that another loaded client library speaks.
 const CLUSTER_VERSION_CHANGED: i32 = 1039;
 const OPERATION_CANCELLED: i32 = 1101;
 const API_VERSION_NOT_SUPPORTED: i32 = 2203;
@@ -57,8 +57,8 @@ pub(super) fn of_call(error: FdbError) -> StoreError {
     }
 }
 
-/// Maps the error of a commit, and of its versionstamp: no error may deny a commit that
-/// FoundationDB made.
+/// Maps the error of a commit or of its versionstamp, and never denies a commit that FoundationDB
+/// made.
 pub(super) fn of_commit(error: FdbError) -> StoreError {
     match error.code() {
         CANCELLED | TIMED_OUT | OPERATION_CANCELLED => StoreError::CommitUnknown,

@@ -1,5 +1,5 @@
-//! A key that identifies a store below a prefix, and its format. The key sorts after all keys of
-//! the store, where users' transactions cannot reach it.
+//! A key that says which format the store below a prefix has. It sorts after all keys of the store,
+//! where users' transactions cannot reach it.
 
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ const FORMAT_PREFIX: &str = "millrace-store ";
 const KEY: &[u8] = b"\xff/format";
 
 impl FoundationDb {
-    /// Checks that the cluster has a store of a readable format, and makes one below an empty
-    /// prefix. Retries for about `patience`, and lets a read that is then under way end.
+    /// Checks that the cluster has a store of a readable format, and makes one if the prefix has no
+    /// keys. Retries for about `patience`; a read that is then under way may take longer.
     ///
     /// # Errors
     /// The cluster does not answer, or has other keys there.

@@ -1,26 +1,26 @@
-//! The engine of a region: a FoundationDB cluster, in which a store has the keys below a prefix.
+//! The engine of a region: a FoundationDB cluster, in which a store has all keys below a prefix.
 //!
 //! FoundationDB has the interface's semantics; this module only maps keys, errors and futures. The
-//! client library's network thread wakes the futures, so they run under any executor, and very many
-//! at once on one thread.
+//! client library's network thread wakes the futures, so they run under any executor, very many at
+//! once on one thread.
 //!
-//! - **Commits are not timed out.** FoundationDB reports "unknown" only when the attempt cannot
-//!   commit any more, while an attempt that a timeout gave up may still commit later, behind its
-//!   second attempt. So reads have a timeout, and a commit waits for its answer, however long the
-//!   cluster is unreachable.
-//! - **Automatic idempotency is not used.** The transaction option that looks up whether an unknown
-//!   commit happened is, in 7.4, "experimental and not recommended for use in production";
+//! - **Commits have no timeout.** An attempt that a timeout gave up may still commit later, after
+//!   its second attempt. FoundationDB itself reports "unknown" only when the attempt cannot commit
+//!   any more. So reads have a timeout, and a commit waits for its answer, however long the cluster
+//!   is unreachable.
+//! - **Automatic idempotency is not used.** This option, which looks up whether an unknown commit
+//!   happened, is in 7.4 "experimental and not recommended for use in production".
 //!   [`crate::Attempt::maybe_committed`] serves instead.
 //! - **A range read requests one row more than its page, and reads on.** FoundationDB ends an
-//!   answer where one server does (80 kB, the end of a shard), and reports that there may be more
-//!   whenever a limit was reached; the interface reports whether there is more.
-//! - **Versionstamped keys are handed over at the commit.** Until its read version is known,
-//!   FoundationDB takes such a key for the one with stamp 0: clearing older keys would remove it,
-//!   too, and older keys could not be read.
+//!   answer where one server ends (80 kB, the end of a shard), and after a limit says only that
+//!   there may be more; the interface says whether there is more.
+//! - **Versionstamped keys are given to the library at the commit.** Until its read version is
+//!   known, the library takes such a key for the key with stamp 0. Clearing older keys would remove
+//!   it, and older keys could not be read.
 //!
-//! Known limits: a process has one set of network settings (TLS, trace) for all clusters. With
-//! several client libraries loaded (for upgrades without a restart), a commit during the change of
-//! version is unknown and may still be under way.
+//! Known limits: a process has one set of network settings (TLS, trace) for all clusters. While
+//! several client libraries are loaded, for upgrades without a restart, a commit during the change
+//! of version is unknown and may still be under way.
 
 mod counters;
 mod error;
@@ -85,8 +85,8 @@ impl FoundationDb {
         Ok(Self(Arc::new(Shared { database, space, counters: Counters::default(), host })))
     }
 
-    /// Opens a store over a database that FoundationDB's simulator has opened, and whose network it
-    /// runs. Then nothing here starts a thread or reads the machine's clock; time comes from
+    /// Opens a store over a database that FoundationDB's simulator opened; the simulator runs the
+    /// network. So nothing here starts a thread or reads the machine's clock, and time comes from
     /// `host`.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ impl FoundationDb {
         self.database_on(Arc::new(System::new()), RetryPolicy::default())
     }
 
-    /// Only `retry` applies; the client library's own retry is off.
+    /// Only `retry` decides about retries, because the client library's own are off.
     #[must_use]
     pub fn database_on(&self, host: Arc<dyn Host>, retry: RetryPolicy) -> Database {
         Database::new(Arc::new(self.clone()), host, retry)
@@ -119,7 +119,7 @@ fn set_read_timeout(database: &fdb::Database, timeout: Duration) -> Result<(), C
     Ok(database.set_option(DatabaseOption::TransactionTimeout(milliseconds))?)
 }
 
-/// Reads the file first, because the library does not explain why it cannot.
+/// Checks that the file can be read, because the library does not explain why it cannot.
 fn check_cluster_file(path: &Path) -> Result<&str, ConnectError> {
     let wrong = |source| ConnectError::ClusterFile { path: path.into(), source };
     std::fs::File::open(path).map_err(wrong)?;

@@ -1,4 +1,4 @@
-//! The client library's network thread, of which a process has one.
+//! The client library's network thread; a process has one.
 
 use std::{
     fmt,
@@ -11,11 +11,12 @@ use millrace_fdb_boot::BootError;
 
 use super::error::ConnectError;
 
-/// The first store that a process opens sets them for all.
+/// Settings of the network thread, which the first store of a process sets for all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetworkOptions {
-    /// Certificates, for servers whose addresses in the cluster file end with `:tls`. The library's
-    /// environment variables, such as `FDB_TLS_CERTIFICATE_FILE`, replace a field that is `None`.
+    /// Certificates, needed for servers whose addresses in the cluster file end with `:tls`. For a
+    /// field that is `None`, the library's environment variable counts, such as
+    /// `FDB_TLS_CERTIFICATE_FILE`.
     pub tls: ClusterTls,
     /// A folder for the library's trace files; by default none are written.
     pub trace_folder: Option<PathBuf>,
@@ -64,7 +65,7 @@ impl NetworkOptions {
 
 static RUNS_WITH: Mutex<Option<NetworkOptions>> = Mutex::new(None);
 
-/// Does nothing if the network runs with these settings already.
+/// Has no effect if the network already runs with these settings.
 pub(super) fn start(options: &NetworkOptions) -> Result<(), ConnectError> {
     let mut runs_with = RUNS_WITH.lock().unwrap_or_else(PoisonError::into_inner);
     match &*runs_with {
@@ -80,8 +81,9 @@ pub(super) fn start(options: &NetworkOptions) -> Result<(), ConnectError> {
     Ok(())
 }
 
-/// Stops FoundationDB's network thread at the end of `main`, which otherwise stops while the
-/// library is unloaded. Unfinished operations then never end, and no store can be opened any more.
+/// Stops the network thread. Call it at the end of `main`, because the thread would otherwise run
+/// while the library is unloaded. Unfinished operations then never end, and no store can be opened
+/// any more.
 pub fn stop() {
     *RUNS_WITH.lock().unwrap_or_else(PoisonError::into_inner) = None;
     millrace_fdb_boot::stop();

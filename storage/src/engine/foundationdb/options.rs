@@ -5,21 +5,21 @@ use crate::limits;
 
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
-    /// The file that names the coordinators. The library rewrites it when they change, so it must
-    /// be writable. By default that of the environment variable `FDB_CLUSTER_FILE`, `fdb.cluster`
-    /// in the working directory, or `/etc/foundationdb/fdb.cluster`.
+    /// The file that names the coordinators; the library rewrites it when they change, so it must
+    /// be writable. By default the file named by `FDB_CLUSTER_FILE`, `fdb.cluster` in the working
+    /// directory, or `/etc/foundationdb/fdb.cluster`.
     pub cluster_file: Option<PathBuf>,
     /// Prefix of all keys of this store in the cluster: 1 to [`limits::PREFIX_BYTES_MAX`] bytes,
-    /// not beginning with 0xff. No prefix of a store may begin with that of another one. Default
+    /// not beginning with 0xff. The prefix of a store must not begin with that of another. Default
     /// `millrace/`.
     pub prefix: Vec<u8>,
-    /// Age of a transaction at which its reads end with [`crate::StoreError::Unavailable`]. Commits
+    /// Age of a transaction at which its reads end with [`crate::StoreError::Unavailable`]; commits
     /// wait. Default [`limits::TRANSACTION_AGE_MAX`].
     pub read_timeout: Duration,
-    /// The id of this process's data center, so that reads go to servers there if the cluster has
-    /// some; default none.
+    /// The id of this process's data center; reads then go to servers there, if there are some.
+    /// Default none.
     pub datacenter: Option<String>,
-    /// The same for all clusters of a process.
+    /// Must be the same for all clusters of a process.
     pub network: NetworkOptions,
 }
 

@@ -17,13 +17,12 @@ use crate::{
     stat::Stat,
 };
 
-/// Dropping it clears the keys and blocks, so completions must not hold the last handle.
+/// Dropping it clears the keys, which blocks, so a completion must not hold the last handle.
 struct Scratch(FoundationDb);
 
 impl FoundationDb {
-    /// Opens an empty store with keys of its own for a test, so tests can share a cluster. The
-    /// environment variable `FDB_CLUSTER_FILE` must name the cluster, so that no test runs on a
-    /// default cluster by accident.
+    /// Opens an empty store with keys of its own, so that tests can share a cluster.
+    /// `FDB_CLUSTER_FILE` must be set, so that no test runs on a default cluster by accident.
     ///
     /// # Errors
     /// As [`FoundationDb::open`].

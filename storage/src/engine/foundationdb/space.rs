@@ -1,4 +1,4 @@
-//! Maps keys of a store to keys of the cluster.
+//! Maps keys of a store to keys of the cluster, by adding the store's prefix.
 
 use bytes::Bytes;
 

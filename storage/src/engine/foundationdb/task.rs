@@ -1,3 +1,5 @@
+//! Runs futures on the client library's network thread, without a runtime.
+
 use std::{
     future::Future,
     pin::Pin,
@@ -8,21 +10,21 @@ use std::{
     task::{Context, Wake, Waker},
 };
 
-/// Runs the first step of a future here, and each later step on the thread that woke it. That is
-/// the client library's network thread, so steps must be short.
+/// Runs the first step of a future on this thread, and each later step on the thread that woke it.
+/// That is the client library's network thread, so steps must be short.
 pub(super) fn spawn(future: impl Future<Output = ()> + Send + 'static) {
     Arc::new(Task { wakes: AtomicUsize::new(0), future: Mutex::new(Some(Box::pin(future))) }).wake();
 }
 
 struct Task {
-    /// Unanswered wakes; it stays above 0 when the future is done.
+    /// Wakes not handled yet; stays above 0 once the future is done.
     wakes: AtomicUsize,
     future: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
 }
 
 impl Wake for Task {
     fn wake(self: Arc<Self>) {
-        // The thread that runs a step, maybe this one, handles a wake during the step.
+        // The thread that runs a step, which may be this one, also handles wakes during the step.
         if self.wakes.fetch_add(1, Ordering::AcqRel) > 0 {
             return;
         }

@@ -1,3 +1,5 @@
+//! A transaction on a cluster: maps the interface to the client library's calls.
+
 use std::{
     future::Future,
     pin::Pin,
@@ -25,7 +27,7 @@ use crate::{
     version::{Committed, StoreVersion, Versionstamp},
 };
 
-/// No commit version: the transaction wrote nothing.
+/// The error code of a transaction without a commit version, because it wrote nothing.
 const NO_COMMIT_VERSION: i32 = 2021;
 
 type Rows = Pin<Box<dyn Future<Output = FdbResult<FdbValues>> + Send>>;
@@ -36,7 +38,7 @@ pub(super) struct FdbTransaction {
 }
 
 struct State {
-    /// `Err` after the commit, or after a failure.
+    /// `Err` once the transaction has committed or failed.
     transaction: Result<fdb::Transaction, StoreError>,
     version: Option<StoreVersion>,
     writes: u64,
@@ -90,8 +92,8 @@ impl FdbTransaction {
         error::of_call(failure)
     }
 
-    /// Requests as many rows as one server sends at once; also returns the writes before the
-    /// request.
+    /// Requests as many rows as one server sends at once; also returns the count of writes before
+    /// it.
     fn rows(&self, range: &KeyRange, options: RangeOptions) -> Result<(Rows, u64), StoreError> {
         let (begin, end) = self.shared.space.ends(range);
         let option = RangeOption {
@@ -136,9 +138,9 @@ impl FdbTransaction {
         }
     }
 
-    /// Adds the read conflict of a page; returns false if there were writes in the meantime. Keys
-    /// that the transaction wrote count as not read, so the conflict of keys read before the write
-    /// would be lost.
+    /// Adds the read conflict of a page. Keys that the transaction wrote count as not read, so the
+    /// conflict of keys read before the write would be lost. Therefore returns false if there were
+    /// writes since the request.
     fn add_conflict(&self, answered: &KeyRange, writes: u64) -> bool {
         let mut state = self.lock();
         let (begin, end) = self.shared.space.ends(answered);
@@ -150,8 +152,7 @@ impl FdbTransaction {
     }
 }
 
-/// The additional row shows whether there is more. It is not part of the answer, so it must not
-/// conflict.
+/// The additional row only shows whether there is more, so reading it must not conflict.
 fn one_more(options: RangeOptions) -> RangeOptions {
     RangeOptions { limit: options.limit.saturating_add(1), ..options }.snapshot()
 }
@@ -161,7 +162,7 @@ impl State {
         self.transaction.as_ref().map_err(Clone::clone)
     }
 
-    /// A refused call shows as the error of the commit.
+    /// A failed call makes the commit fail with its error.
     fn try_do(&mut self, what: impl FnOnce(&fdb::Transaction) -> FdbResult<()>) {
         if let Ok(transaction) = &self.transaction
             && let Err(failure) = what(transaction)
@@ -171,7 +172,7 @@ impl State {
     }
 }
 
-// A read is under way as soon as the library is called, before it is awaited.
+// The library begins a read when it is called, before the read is awaited.
 impl EngineTransaction for FdbTransaction {
     fn read_version(&self) -> Reply<'_, StoreVersion> {
         Reply::Later(Box::pin(self.version()))
@@ -271,7 +272,7 @@ impl EngineTransaction for FdbTransaction {
             let result = commit(open).await;
             let took = shared.host.now().saturating_sub(began);
             shared.counters.ended(&result, took);
-            // The task that waits for the end may then close the store.
+            // The task that waits for the result may close the store, so this handle goes first.
             drop(shared);
             done.complete(result);
         });
@@ -279,10 +280,10 @@ impl EngineTransaction for FdbTransaction {
 }
 
 async fn commit(open: fdb::Transaction) -> Result<Committed, StoreError> {
-    // A transaction that has read nothing requests its version now, while nothing else is under way
+    // A transaction that has read nothing gets its version now, while nothing else is under way
     // that could take too long.
     open.get_read_version().await.map_err(error::of_call)?;
-    // From here on the commit waits without a timeout, see the module's docs.
+    // From here on the commit waits without a timeout; the module's documentation says why.
     open.set_option(FdbOption::Timeout(0)).map_err(error::of_call)?;
     let stamp = open.get_versionstamp();
     let _committed = open.commit().await.map_err(|failure| error::of_commit(failure.into()))?;

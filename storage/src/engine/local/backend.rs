@@ -1,5 +1,5 @@
-//! The interface between the commit thread and the place where keys and values are: a data folder,
-//! or a map for tests.
+//! The interface between the commit thread and a backend, which has the keys and values: a data
+//! folder, or a map for tests.
 
 use bytes::Bytes;
 
@@ -20,11 +20,11 @@ pub(crate) enum Readiness {
     Failed(StoreError),
 }
 
-/// Only the commit thread writes.
+/// The place of the keys and values, to which only the commit thread writes.
 pub(crate) trait Backend: Send + Sync + 'static {
     type View: View;
 
-    /// The last applied version, also of an earlier process.
+    /// The last applied version, which an earlier process may have applied.
     fn version(&self) -> StoreVersion;
 
     fn view(&self) -> Self::View;
@@ -33,12 +33,12 @@ pub(crate) trait Backend: Send + Sync + 'static {
         Readiness::Ready
     }
 
-    /// Makes the writes, whose keys are distinct, durable together, then visible to new views.
-    /// After an error nobody knows whether they are durable, and the backend must recover.
+    /// Makes the writes durable together, then visible to new views; their keys are distinct. After
+    /// an error it is unknown whether they are durable, and the backend must recover.
     fn apply(&self, version: StoreVersion, writes: Vec<Write>) -> Result<(), StoreError>;
 
-    /// Frees data that only closed views have read. True when some of it can be freed later,
-    /// without another write.
+    /// Frees data that only closed views have read; true when more can be freed later, without
+    /// another write.
     fn free(&self) -> bool {
         false
     }
@@ -47,7 +47,7 @@ pub(crate) trait Backend: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Older views may answer [`StoreError::TooOld`] afterwards.
+    /// Makes the backend usable after an error; older views may answer [`StoreError::TooOld`] then.
     fn recover(&self) -> Result<(), StoreError> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The writes of a transaction, and their effect on its own reads.
+//! Buffers the writes of a transaction, and shows their effect on its own reads.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(super) enum Op {
 
 #[derive(Default)]
 pub(super) struct Buffer {
-    /// Keys written since the last clear of a range that covers them.
+    /// Keys written since a cleared range covered them.
     keys: BTreeMap<Bytes, Op>,
     cleared: RangeSet,
     stamped: StampedKeys,
@@ -85,7 +85,7 @@ impl Buffer {
         self.stamped.is_unreadable(range, read_version)
     }
 
-    /// Applied in this order, the changes give the result that the transaction saw.
+    /// Returns the changes in the order that gives the result which the transaction saw.
     pub(super) fn into_mutations(self) -> Vec<Mutation> {
         let stamped = self.stamped.into_vec();
         let mut mutations = Vec::with_capacity(self.keys.len() + stamped.len() + 1);
@@ -100,7 +100,7 @@ impl Buffer {
     }
 }
 
-/// FoundationDB's rule: a value of another length is cut, or filled with zeros, to eight bytes.
+/// As in FoundationDB, a value of another length is cut or filled with zeros to eight bytes.
 pub(super) fn add(value: Option<Bytes>, addend: i64) -> Bytes {
     let mut bytes = [0; size_of::<i64>()];
     if let Some(value) = value {

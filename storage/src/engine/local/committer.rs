@@ -1,5 +1,5 @@
 //! The commit thread: takes the queued transactions as one group, checks each, writes and syncs
-//! once, and reports to all. The next group gathers during the sync.
+//! once, and reports to all, while the next group gathers.
 
 use std::{
     sync::Arc,
@@ -33,8 +33,8 @@ pub(super) struct Committer<B: Backend> {
     known: Known,
     version: StoreVersion,
     failure: Option<Failure>,
-    /// The backend refused a write, and is asked again even without new transactions because it may
-    /// be making room.
+    /// The backend refused a write for lack of space; it is asked again even without new
+    /// transactions, because it may be making room.
     short: bool,
     /// The backend may have something to free.
     unfreed: bool,
@@ -80,7 +80,8 @@ impl<B: Backend> Committer<B> {
             match readiness {
                 Readiness::Ready if group.is_empty() => {
                     if self.unfreed {
-                        // The current view may be the last one of an old version.
+                        // The current view may be the last view of an old version, so a new one
+                        // replaces it.
                         self.publish();
                         self.unfreed = self.shared.backend.free();
                     }
@@ -97,8 +98,8 @@ impl<B: Backend> Committer<B> {
                         group.into_iter().partition(|request| request.cleanup);
                     self.shared.refuse(rest, &error);
                     if cleanups.is_empty() {
-                        // Merged tables are deleted once no snapshot uses them, and a snapshot in
-                        // use keeps its tables.
+                        // Merged tables are deleted once no snapshot uses them, so a new view
+                        // replaces the current one.
                         self.publish();
                         self.shared.backend.free();
                         return;
@@ -137,7 +138,7 @@ impl<B: Backend> Committer<B> {
             let stamp = Versionstamp::new(self.version, number);
             accepted.push((stamp, request.done));
             self.known.wrote(self.version, &request.write_conflicts);
-            // A failed overlay may be incomplete, so none of the group is written.
+            // A failed overlay may be incomplete, so nothing of the group is written.
             if let Err(error) = overlay.add(request.mutations, stamp, &mut self.known) {
                 self.known.undo();
                 self.version -= 1;
@@ -187,9 +188,9 @@ impl<B: Backend> Committer<B> {
             Ok(()) => {
                 tracing::info!("the store has recovered, and accepts writes again");
                 self.failure = None;
-                // The last assigned version may be lost; its transactions were never acknowledged.
+                // The last assigned version may be lost; its transactions were not acknowledged.
                 self.version = self.shared.backend.version();
-                // Remembered values may come from reads through the closed store.
+                // Remembered values may come from reads through the store that is now closed.
                 self.known = Known::new(self.version);
                 self.shared.snapshots.publish(self.version, self.shared.backend.view());
             }
@@ -198,7 +199,8 @@ impl<B: Backend> Committer<B> {
     }
 }
 
-/// Closes the queue however the thread ends, so that no transaction waits for a missing thread.
+/// Closes the queue however the thread ends, so that no transaction waits for a thread that is
+/// gone.
 struct End<'a, B: Backend>(&'a Shared<B>);
 
 impl<B: Backend> Drop for End<'_, B> {

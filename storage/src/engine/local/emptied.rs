@@ -1,11 +1,11 @@
-//! Ranges that were cleared and not written to since.
+//! Remembers ranges that were cleared and not written to since.
 //!
-//! A stream is trimmed by clearing a range from its beginning again and again. Without this record,
+//! A stream is trimmed by clearing a range from its beginning again and again. Without this memory,
 //! each clear would read every earlier tombstone.
 
 use crate::{engine::range_set::RangeSet, key::KeyRange};
 
-/// About 150 bytes each; beyond it all ranges are forgotten, which costs only time.
+/// Ranges of about 150 bytes each; with more, all are forgotten, which costs only time.
 const RANGES_MAX: usize = 200_000;
 
 #[derive(Default)]

@@ -1,4 +1,4 @@
-//! A range as a transaction sees it: the store's keys with its own writes laid over them.
+//! Reads a range as a transaction sees it: the store's keys with its own writes laid over them.
 
 use bytes::Bytes;
 

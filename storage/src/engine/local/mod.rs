@@ -110,8 +110,8 @@ impl<B: Backend> Drop for LocalEngine<B> {
     fn drop(&mut self) {
         self.shared.queue.close();
         if let Some(thread) = self.thread.take() {
-            // A completion on the engine's own thread may hold the last handle; a thread cannot
-            // join itself.
+            // A completion that runs on the engine's own thread may hold the last handle, and a
+            // thread cannot join itself.
             if thread.thread().id() != thread::current().id() && thread.join().is_err() {
                 tracing::error!("the commit thread of the store ended in a panic");
             }

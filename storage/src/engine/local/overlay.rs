@@ -1,4 +1,4 @@
-//! The result of a group of commits: each key once, in its state after the last of them.
+//! The result of a group of commits: each written key once, in its state after the last commit.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +18,8 @@ use crate::{
     version::{StoreVersion, Versionstamp},
 };
 
-/// The memory of the commit thread across groups: recent writes for conflict checks, cleared ranges
-/// and sums of counters.
+/// The commit thread's memory from group to group: recent writes for conflict checks, cleared
+/// ranges, and sums of counters.
 pub(super) struct Known {
     pub(super) resolver: Resolver,
     pub(super) emptied: Emptied,
@@ -54,8 +54,8 @@ impl Known {
 pub(super) struct Overlay<'a, V> {
     view: &'a V,
     version: StoreVersion,
-    /// Keys with a stamp of this group. They are new and distinct, so they stay unsorted until a
-    /// cleared range may contain some of them.
+    /// New, distinct keys with a stamp of this group; they stay unsorted until a cleared range may
+    /// contain some of them.
     appended: Vec<(Bytes, Bytes)>,
     keys: BTreeMap<Bytes, Option<Bytes>>,
     /// The appended keys were moved into `keys`.
@@ -119,7 +119,7 @@ impl<'a, V: View> Overlay<'a, V> {
         }
     }
 
-    /// Each key becomes a deletion of its own, because the backend has no deletion of ranges.
+    /// Deletes each key by itself, because the backend cannot delete a range.
     fn clear_range(&mut self, range: &KeyRange, emptied: &mut Emptied) -> Result<(), StoreError> {
         if !self.in_order {
             self.in_order = true;
@@ -138,7 +138,7 @@ impl<'a, V: View> Overlay<'a, V> {
     }
 
     pub(super) fn into_writes(mut self) -> Vec<Write> {
-        // In sorted order each insertion is beside the last, so its memory is in the caches.
+        // Sorted keys are inserted side by side, so their memory is in the caches.
         self.appended.sort_unstable();
         let appended = self.appended.into_iter().map(|(key, value)| Write { key, value: Some(value) });
         let keys = self.keys.into_iter().map(|(key, value)| Write { key, value });

@@ -9,17 +9,17 @@ use std::{
 use super::request::Request;
 use crate::error::StoreError;
 
-/// From so many bytes of writes or [`WAITING_MAX`] transactions on, a commit fails with
+/// From this many bytes of writes or [`WAITING_MAX`] transactions on, a commit fails with
 /// [`StoreError::Busy`], which bounds memory when the disk is slower than the writers.
 const WAITING_BYTES_MAX: usize = 64 << 20;
 
 const WAITING_MAX: usize = 100_000;
 
-/// From so many bytes on a group is closed, because its first transaction waits until the whole
+/// From this many bytes on a group is closed, because its first transaction waits until the whole
 /// group is written.
 const GROUP_BYTES_MAX: usize = 8 << 20;
 
-/// The versionstamp has 16 bits for the number of a transaction in its group.
+/// The versionstamp has 16 bits for a transaction's number in its group.
 const GROUP_MAX: usize = 1 << 16;
 
 #[derive(Default)]
@@ -60,8 +60,8 @@ impl Queue {
         (state.waiting.len(), state.bytes)
     }
 
-    /// Waits for the next group. It is empty after `patience` without a transaction, and `None`
-    /// once the queue is closed and empty.
+    /// Waits for the next group. Returns an empty one after `patience` without a transaction, and
+    /// `None` once the queue is closed and empty.
     pub(super) fn take_group(&self, patience: Option<Duration>) -> Option<Vec<Request>> {
         let mut state = self.lock();
         while state.waiting.is_empty() {
@@ -83,8 +83,8 @@ impl Queue {
         Some(state.take_group())
     }
 
-    /// Sleeps for `time` without taking a group, or until a transaction arrives in the empty queue,
-    /// or the queue is closed.
+    /// Sleeps for `time` without taking a group; ends early when a transaction arrives in the empty
+    /// queue or the queue is closed.
     pub(super) fn pause(&self, time: Duration) {
         drop(self.arrived.wait_timeout(self.lock(), time));
     }

@@ -1,4 +1,4 @@
-//! A transaction in the queue to the commit thread.
+//! A transaction on its way to the commit thread.
 
 use std::{any::Any, sync::Arc};
 
@@ -7,11 +7,11 @@ use bytes::Bytes;
 use crate::{completion::Completion, engine::stamped::Stamped, key::KeyRange, version::StoreVersion};
 
 pub(super) struct Request {
-    /// `None` when nothing was read.
+    /// The state that was read; `None` when nothing was read.
     pub(super) base: Option<Base>,
-    /// Must be unchanged since `base`.
+    /// Ranges that must be unchanged since `base`.
     pub(super) reads: Vec<KeyRange>,
-    /// Conflict with later readers as the mutations do.
+    /// Ranges that conflict with later readers although nothing is written to them.
     pub(super) write_conflicts: Vec<KeyRange>,
     pub(super) mutations: Vec<Mutation>,
     pub(super) cleanup: bool,
@@ -19,8 +19,8 @@ pub(super) struct Request {
     pub(super) done: Completion,
 }
 
-/// The state that a transaction read. It is held until the check, because the resolver remembers
-/// the writes since the oldest state in use.
+/// The state that a transaction read, held until the check, because the resolver remembers writes
+/// since the oldest state in use.
 pub(super) struct Base {
     pub(super) version: StoreVersion,
     pub(super) _held: Arc<dyn Any + Send + Sync>,

@@ -1,5 +1,4 @@
-//! Decides whether a transaction's reads have changed: remembers which keys were written at which
-//! versions.
+//! Decides whether a transaction conflicts: remembers which keys were written at which versions.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -11,20 +10,21 @@ use bytes::Bytes;
 use crate::{error::StoreError, key::KeyRange, version::StoreVersion};
 
 /// Most remembered writes, about 100 bytes each, which bounds memory while a transaction stays open
-/// under load. Beyond it the oldest generation is forgotten, and transactions that read before its
-/// last write are too old.
+/// under load. Beyond it the oldest generation is forgotten; transactions that read before its last
+/// write are then too old.
 const WRITES_MAX: usize = 2_000_000;
 
 const GENERATION_WRITES: usize = 8_192;
 
 pub(super) struct Resolver {
-    /// A transaction that read before this version is too old, because later writes were forgotten.
+    /// A transaction that read before this version is too old, because writes after it were
+    /// forgotten.
     floor: StoreVersion,
     generations: VecDeque<Generation>,
     writes_max: usize,
 }
 
-/// Writes of successive versions, which are forgotten together.
+/// Writes of successive versions that are forgotten together.
 #[derive(Default)]
 struct Generation {
     newest: StoreVersion,
@@ -56,7 +56,7 @@ impl Resolver {
         }
     }
 
-    /// Every open or future transaction must read at `oldest` or later.
+    /// Forgets old writes; every open or future transaction must read at `oldest` or later.
     pub(super) fn forget_until(&mut self, oldest: StoreVersion) {
         while self.generations.front().is_some_and(|generation| generation.newest <= oldest) {
             self.generations.pop_front();
@@ -95,7 +95,7 @@ impl Generation {
     }
 }
 
-/// Written and cleared ranges: each version holds from its key up to the next key in the map.
+/// Written and cleared ranges: a version holds from its key up to the next key in the map.
 #[derive(Default)]
 struct Steps(BTreeMap<Bytes, StoreVersion>);
 

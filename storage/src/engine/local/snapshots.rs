@@ -28,8 +28,8 @@ impl<V: View> View for Arc<Snapshot<V>> {
     }
 }
 
-/// The states that transactions read, and the oldest one in use; transactions that begin to read
-/// share the newest state.
+/// The states that transactions read, with the oldest in use. Transactions that begin to read share
+/// the newest state.
 pub(super) struct Snapshots<V>(Mutex<State<V>>);
 
 struct State<V> {
@@ -47,14 +47,14 @@ impl<V> Snapshots<V> {
         self.lock().current.clone()
     }
 
-    /// Returns the oldest version in use.
+    /// Publishes a new state, and returns the oldest version in use.
     pub(super) fn publish(&self, version: StoreVersion, view: V) -> StoreVersion {
         let next = Arc::new(Snapshot { version, view });
         let mut state = self.lock();
         let last = std::mem::replace(&mut state.current, next);
         state.older.push_back((last.version, Arc::downgrade(&last)));
         drop(state);
-        // The view closes outside of the lock.
+        // The last handle closes the view, which must not happen under the lock.
         drop(last);
         let mut state = self.lock();
         while state.older.front().is_some_and(|(_, snapshot)| snapshot.strong_count() == 0) {

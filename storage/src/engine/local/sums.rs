@@ -1,4 +1,4 @@
-//! Values of counters that were added to lately, so that the commit thread need not read them from
+//! Remembers counters that were added to lately, so that the commit thread need not read them from
 //! the store for the next addition.
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::key::KeyRange;
 
-/// About 150 bytes each; beyond it all counters are forgotten, which costs only time.
+/// Counters of about 150 bytes each; with more, all are forgotten, which costs only time.
 const SUMS_MAX: usize = 100_000;
 
 #[derive(Default)]

@@ -1,5 +1,5 @@
-//! A transaction of a local engine: reads a snapshot with its own writes on top, and remembers its
-//! reads.
+//! A transaction of a local engine: it reads a snapshot with its own writes on top, and remembers
+//! what it read.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -133,7 +133,7 @@ impl<B: Backend> EngineTransaction for LocalTransaction<B> {
 
     fn add_read_conflict_range(&self, range: KeyRange) {
         let mut state = self.lock();
-        // The conflict is relative to the read version, so there must be one.
+        // The conflict counts from the read version, so this fixes one.
         self.snapshot(&mut state);
         state.reads.push(range);
     }

@@ -1,5 +1,5 @@
-//! One batch of a journal, as fjall 3 writes it: a start with the number of items, the items, and
-//! an end with their checksum. Integers are little-endian.
+//! Reads one batch of a journal as fjall 3 writes it: a start with the number of items, the items,
+//! and an end with their checksum. Integers are little-endian.
 
 use std::io::{self, ErrorKind, Read};
 
@@ -61,7 +61,7 @@ pub(super) fn find(bytes: &[u8], sequence_after: u64) -> bool {
     })
 }
 
-/// The version that an incomplete batch would have produced, as far as it can be read.
+/// The version that an incomplete batch would have produced, if that much of it can be read.
 pub(super) fn version_in(bytes: &[u8]) -> Option<StoreVersion> {
     let at = bytes.windows(VERSION_KEY.len()).rposition(|window| window == VERSION_KEY)?;
     let version = bytes.get(at + VERSION_KEY.len()..)?.first_chunk()?;

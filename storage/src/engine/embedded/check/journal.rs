@@ -1,8 +1,8 @@
 //! Checks that the journals are complete, except for the last write of a process that was killed.
 //!
-//! A group is synced before the next is written, so a crash can damage only the last batch of the
-//! last journal. Anything else is corruption: an incomplete batch before a complete one, or one
-//! that was acknowledged.
+//! A group of commits is synced before the next is written, so a crash can damage only the last
+//! batch of the last journal. Anything else is corruption: an incomplete batch with a complete one
+//! after it, or an incomplete batch that was acknowledged.
 
 use std::{
     fs::{self, File as OpenFile},
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::version::StoreVersion;
 
-/// Higher numbers are newer, and the newest is written to.
+/// A journal: higher numbers are newer, and only the newest is written to.
 pub(super) struct File {
     number: u64,
     path: PathBuf,
@@ -28,15 +28,15 @@ pub(in super::super) struct Found {
     /// Sequence number and version of the first batch.
     pub(in super::super) first: Option<(u64, StoreVersion)>,
     sequence: u64,
-    /// 0 without a batch.
+    /// 0 if there is no batch.
     pub(in super::super) version: StoreVersion,
 }
 
 impl Found {
-    /// Returns false if the batch cannot be the next.
+    /// False if the batch cannot be the next one.
     fn take(&mut self, batch: &Batch) -> bool {
         let version = batch.version.unwrap_or(self.version);
-        // A batch that only makes a table has the version of the batch before it.
+        // A batch that only makes a table repeats the version of the batch before it.
         let follows =
             batch.sequence > self.sequence && (version == self.version || version == self.version + 1);
         if self.first.is_some() && !follows {
@@ -64,7 +64,7 @@ pub(super) fn list(tables: &Path) -> Result<Vec<File>, Fault> {
     Ok(journals)
 }
 
-/// Whether no journal has a byte other than zero, as after a start that was killed.
+/// True when the journals have no byte but zeros, as after a start that was killed.
 pub(super) fn are_blank(journals: &[File]) -> Result<bool, Fault> {
     for journal in journals {
         let failed = |error| Fault::Io(journal.path.clone(), error);
@@ -77,7 +77,7 @@ pub(super) fn are_blank(journals: &[File]) -> Result<bool, Fault> {
 }
 
 /// Reads all journals in order, and cuts off an incomplete last write. `noted` is the last version
-/// known to have been acknowledged: damage to a commit up to it is an error.
+/// known to be acknowledged; damage up to it is an error.
 pub(super) fn check(journals: &[File], noted: StoreVersion) -> Result<Found, Fault> {
     let mut read = Found::default();
     for (index, journal) in journals.iter().enumerate() {
@@ -117,7 +117,7 @@ fn cut(journal: &Path, at: u64) -> io::Result<()> {
 }
 
 /// Reads a journal up to the first incomplete batch. Returns the bytes after it, unless they are
-/// space that was never written.
+/// space that was reserved and never written.
 fn check_one(journal: &File, read: &mut Found) -> Result<Option<(u64, Vec<u8>)>, Fault> {
     let path = &journal.path;
     let failed = |error| Fault::Io(path.clone(), error);

@@ -1,11 +1,11 @@
-//! Checks fjall's files before fjall opens them. It changes only a final incomplete write, which no
-//! acknowledged commit can contain.
+//! Checks fjall's files before fjall opens them. It changes nothing but a final incomplete write,
+//! which no acknowledged commit can contain.
 //!
-//! fjall assumes that a journal ends at the first invalid record, as a crash leaves it, and
-//! truncates the rest. It deletes the tables that its list of tables does not name, without
-//! checking that list, and makes a new store where a small file is missing. So one damaged byte
-//! could cost everything after it; this check reports it instead. fjall would also refuse a final
-//! write of which some sectors are missing, as a loss of power leaves it.
+//! fjall takes the first invalid record for the end of a journal, as a crash leaves it, and
+//! truncates the rest. It deletes tables that its list of tables does not name, without checking
+//! the list, and it makes a new store where a small file is missing. So one damaged byte could cost
+//! everything after it; this check reports it instead. Without this check, fjall would also refuse
+//! a final write that lacks some sectors, as a loss of power leaves it.
 
 pub(super) mod batch;
 mod journal;
@@ -37,7 +37,7 @@ enum Fault {
     Io(PathBuf, io::Error),
 }
 
-/// `noted` is the last version known to have been acknowledged, 0 when none is.
+/// `noted` is the last version known to be acknowledged, or 0.
 pub(super) fn check(tables: &Path, noted: StoreVersion) -> Result<Found, OpenError> {
     let folder = tables.parent().unwrap_or(tables);
     look(tables, noted).map_err(|fault| match fault {
@@ -73,7 +73,7 @@ fn look(tables: &Path, noted: StoreVersion) -> Result<Found, Fault> {
 fn check_list(keyspace: &Path, must_be: bool) -> Result<(), Fault> {
     let current = keyspace.join(CURRENT);
     let Some(bytes) = read(&current)? else {
-        // The process ended while it made this keyspace. fjall makes it again.
+        // The process ended while it made this keyspace, and fjall makes it again.
         return if must_be { Err(damaged(&current, "is missing")) } else { Ok(()) };
     };
     let parts = bytes.split_at_checked(8).and_then(|(id, rest)| {

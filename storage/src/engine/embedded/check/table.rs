@@ -1,5 +1,5 @@
-//! Checks fjall's tables and its list of them, as far as it is needed before fjall opens them: both
-//! end with a table of contents and its checksum, which fjall reads before it checks it.
+//! Checks the ends of fjall's tables and of its list of tables. Both end with a table of contents
+//! and its checksum, and fjall reads the contents before it checks them.
 
 use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 
@@ -13,7 +13,7 @@ const CONTENTS_MAGIC: &[u8] = b"TOC!";
 /// A trailer has its magic, and the checksum, offset and length of the contents.
 const TRAILER_BYTES: usize = TRAILER_MAGIC.len() + 16 + 8 + 8;
 
-/// More contents than any file has: a few parts, each with a short name.
+/// Bytes of contents that no file exceeds: a few parts, each with a short name.
 const CONTENTS_MAX: u64 = 1 << 16;
 
 /// An entry of the list has a table's number, the kind of its checksum, the checksum, and a
@@ -56,7 +56,7 @@ fn parse(bytes: &mut &[u8]) -> Option<Vec<u64>> {
     Some(numbers)
 }
 
-/// Leaves out the magic; `None` if the table of contents is damaged.
+/// Returns the contents without their magic; `None` if they are damaged.
 fn contents(file: &File) -> io::Result<Option<Vec<u8>>> {
     let Some(end) = file.metadata()?.len().checked_sub(TRAILER_BYTES as u64) else { return Ok(None) };
     let mut trailer = [0; TRAILER_BYTES];
