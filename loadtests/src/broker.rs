@@ -1,4 +1,5 @@
-//! The broker under test: a process that ends with the run, or one that is only observed.
+//! The broker under test: a process that this run starts and ends, or a running process that it
+//! only observes.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -16,12 +17,12 @@ const START_SECONDS: f64 = 30.0;
 const STOP_SECONDS: f64 = 5.0;
 const LOOK_EVERY_MS: u64 = 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
-/// Memory counts as settled after this many equal measurements.
+/// Equal measurements after which memory counts as settled.
 const SETTLED_LOOKS: u32 = 5;
 const SETTLE_LOOK_MS: u64 = 200;
 const SETTLE_LOOKS_MAX: u32 = 75;
-/// A broker is at rest when it used at most this much in each of several measurements; some brokers
-/// wake up without cause.
+/// CPU seconds below which a broker counts as at rest, in each of several measurements; some
+/// brokers wake up without cause.
 const REST_CPU_SECONDS: f64 = 0.002;
 const REST_LOOKS: u32 = 5;
 const REST_LOOK_MS: u64 = 100;
@@ -40,9 +41,9 @@ pub(crate) struct Broker {
 
 #[derive(Default)]
 pub(crate) struct Others {
-    /// Their CPU counts as the broker's.
+    /// Other pods, whose CPU counts as the broker's.
     pub(crate) pods: Vec<u32>,
-    /// Their CPU is reported separately, by name.
+    /// Processes whose CPU is reported separately, by name.
     pub(crate) beside: Vec<(String, u32)>,
 }
 
@@ -53,7 +54,7 @@ struct Owned {
 }
 
 impl Broker {
-    /// On a free port of 127.0.0.1; returns once the broker accepts connections.
+    /// Starts the broker on a free port of 127.0.0.1; returns once it accepts connections.
     pub(crate) fn start(spec: &BrokerSpec) -> Outcome<Self> {
         let program = spec.program()?;
         let places = Places {
@@ -127,7 +128,8 @@ impl Broker {
         procfs::reset_peak(self.pid);
     }
 
-    /// The broker is asked to save first. `None` if its folder is not known.
+    /// Bytes of the broker's saved state, which it is asked to save first. `None` if its folder is
+    /// not known.
     pub(crate) fn saved_bytes(&self) -> Outcome<Option<u64>> {
         let Some(owned) = &self.owned else { return Ok(None) };
         if owned.saves_on_signal {
@@ -138,7 +140,7 @@ impl Broker {
         Ok(Some(procfs::folder_bytes(&owned.folder)))
     }
 
-    /// Waits for rest first, because work may still be under way.
+    /// CPU seconds of the broker once it is at rest, because work may still be under way.
     pub(crate) fn rested_cpu_seconds(&self) -> Outcome<f64> {
         let mut last = self.cpu_seconds()?;
         let mut same = 0;
@@ -197,7 +199,8 @@ impl Drop for Broker {
     }
 }
 
-/// SIGTERM, then SIGKILL. The child is not reaped before, so its pid is still its own.
+/// Sends SIGTERM, then SIGKILL. The pid is certainly the child's, because the child is not reaped
+/// before.
 fn stop(child: &mut Child) {
     let pid = child.id().to_string();
     let asked = Command::new("kill").args(["-TERM", &pid]).stderr(Stdio::null()).status();

@@ -1,5 +1,5 @@
-//! `connect`: opens connections, some concurrently, and then closes all. Opening and closing are
-//! measured apart: brokers differ in the first, and the second is mostly the kernel's.
+//! `connect`: opens connections, some at a time, then closes all. Opening and closing are measured
+//! apart, because brokers differ in opening, and closing is mostly the kernel's work.
 
 use crate::broker::Broker;
 use crate::crowd::{Crowd, Limits, VisitPlan};
@@ -60,7 +60,7 @@ pub(crate) fn run(case: Case, settings: &Settings, broker: &Broker) -> Outcome<R
     Ok(report)
 }
 
-/// Returns the number of connections that the broker had visibly closed before.
+/// Closes the connections; returns how many the broker had closed before.
 pub(crate) fn leave(links: Vec<Link>) -> u64 {
     let mut closed = 0;
     for mut link in links {

@@ -1,5 +1,5 @@
-//! The one module that reads the machine's clock and waits on it: latencies and deadlines are its
-//! purpose.
+//! The only module that reads the machine's clock and waits on it, because latencies and deadlines
+//! need it.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -12,8 +12,7 @@ pub(crate) fn now_ns() -> u64 {
     u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Between two polls of something that the kernel offers no event for: a port, a process, its
-/// memory.
+/// Interval of polling what the kernel has no event for: a port, a process, its memory.
 #[expect(
     clippy::disallowed_methods,
     reason = "polling /proc and another process's port has no event to wait on"

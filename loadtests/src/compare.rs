@@ -25,7 +25,7 @@ pub(crate) struct Comparison {
 }
 
 impl Comparison {
-    /// Rounds are the outer loop, so that a noisy minute does not hit one broker alone.
+    /// Runs each scenario once per round, so that a noisy minute does not hit one broker alone.
     pub(crate) fn run(mut self, settings: &Settings) -> Outcome<()> {
         self.brokers.retain(|spec| match spec.program() {
             Ok(_) => true,

@@ -1,5 +1,5 @@
-//! Very many visits to a broker, a limited number of them at a time. A visit is one short
-//! connection of one session.
+//! Makes very many visits to a broker, a limited number at a time. A visit is one short connection
+//! of one session.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -29,8 +29,9 @@ const READ_BYTES: usize = 64 * 1024;
 const WAIT: Duration = Duration::from_millis(20);
 /// Visits open at a time; each needs a descriptor of the broker, too.
 const AT_ONCE_MAX: u32 = 15_000;
-/// Visits that wait for their CONNACK: below the smallest listen backlog of the brokers compared. A
-/// broker with a full backlog drops connections, which are tried again after a second.
+/// Visits that wait for their CONNACK: fewer than the smallest listen backlog of the brokers
+/// compared. With a full backlog a broker drops connections, and the kernel tries them again only
+/// after a second.
 const KNOCKING_MAX: usize = 90;
 /// Default of [`Crowd::at_once`] for a visit of a whole population.
 const AT_ONCE: u32 = 500;
@@ -38,7 +39,7 @@ const AT_ONCE: u32 = 500;
 /// it.
 const EINPROGRESS: i32 = 115;
 
-/// The first two are on the clock of [`clock::now_ns`].
+/// Times; the first two are on the clock of [`clock::now_ns`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     begin_until_ns: u64,
@@ -74,7 +75,7 @@ pub(crate) struct Attendance {
     pub(crate) begun: u32,
     pub(crate) delivered: u64,
     pub(crate) faults: Faults,
-    /// From CONNECT to the last message that is due.
+    /// Time from CONNECT to the last message that is due.
     pub(crate) latency: Histogram,
     pub(crate) staying: Vec<Link>,
     pub(crate) timed_out: bool,
@@ -86,7 +87,7 @@ impl Population {
         self.visit(VisitPlan { subscribe: true, ..VisitPlan::default() }, settings, broker)
     }
 
-    /// For a broker that goes on running.
+    /// Ends all sessions, for a broker that goes on running.
     pub(crate) fn end(&self, settings: &Settings, broker: &Broker) -> Outcome<()> {
         if broker.stays() {
             self.visit(VisitPlan { clean_session: true, ..VisitPlan::default() }, settings, broker)?;
@@ -94,7 +95,7 @@ impl Population {
         Ok(())
     }
 
-    /// Every session visits once, many at the same time.
+    /// Lets every session visit once, many at a time.
     pub(crate) fn visit(&self, plan: VisitPlan, settings: &Settings, broker: &Broker) -> Outcome<Attendance> {
         let crowd = Crowd {
             broker: broker.address,
@@ -239,7 +240,7 @@ impl Gathering<'_> {
         if let Some(latency_ns) = visit.latency_ns() {
             attendance.latency.record(latency_ns);
         }
-        // The slot's next visit must not get later events of a link that stays.
+        // A link that stays must give its slot's later visit no events.
         let kept = !self.crowd.plan.stays || self.poll.registry().deregister(&mut visit.link.stream).is_ok();
         if done && kept {
             attendance.done += 1;
@@ -251,7 +252,7 @@ impl Gathering<'_> {
         }
     }
 
-    /// A complete session counts, and missing messages are lost.
+    /// Ends all open visits: complete ones count, and missing messages are lost.
     fn give_up(&mut self) {
         self.attendance.timed_out = true;
         let under_way: Vec<Visit> = self.places.iter_mut().filter_map(Option::take).collect();

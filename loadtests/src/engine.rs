@@ -1,4 +1,4 @@
-//! The event loop of one thread: publishers, receivers, windows, and the end of a run.
+//! The event loop of one driver thread: publishers, receivers, windows, and the end of a run.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ const EVENTS_PER_TURN: usize = 1024;
 /// The longest wait for an event; deadlines are checked this often.
 const WAIT_MS_MAX: u64 = 20;
 
-/// Limits a publisher by its receivers.
+/// Bounds a publisher's messages in flight by what its receivers got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendWindow {
     Free,
-    /// At most this many messages in front of the ledger row of the publisher's own receiver.
+    /// At most this many messages more than the publisher's own receiver has.
     OwnReceiver(u32),
-    /// At most this many messages in front of the slowest row.
+    /// At most this many messages more than the slowest receiver has.
     SlowestReceiver(u32),
 }
 
@@ -32,9 +32,9 @@ pub(crate) enum SendWindow {
 pub(crate) struct Bounds {
     pub(crate) send_ns: u64,
     pub(crate) messages_max: u32,
-    /// Missing messages are lost after this time without progress.
+    /// Nanoseconds without progress after which missing messages count as lost.
     pub(crate) quiet_ns: u64,
-    /// The run ends at this time in any state.
+    /// When the run ends in any case.
     pub(crate) hard_ns: u64,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Engine {
     pub(crate) receivers: Vec<Receiver>,
     pub(crate) send_window: SendWindow,
     pub(crate) bounds: Bounds,
-    /// By publisher: messages sent before this run that have not arrived.
+    /// For each publisher, messages sent before this run that have not arrived.
     pub(crate) sent_before: Vec<u32>,
     pub(crate) payload_bytes: usize,
     pub(crate) measure_latency: bool,
@@ -56,9 +56,9 @@ struct Run {
     ack_latency: Option<Histogram>,
     /// The first ledger row of each receiver.
     rows: Vec<usize>,
-    /// May be able to send.
+    /// Publishers that may be able to send.
     ready: Vec<usize>,
-    /// Their sockets held more than one read.
+    /// Receivers whose sockets held more than one read.
     unread: Vec<usize>,
     buffer: Vec<u8>,
     batch: Vec<u8>,

@@ -2,8 +2,8 @@
 //! neighbour at its limit, and beside a neighbour that tries ten times its limit. Both are brokers
 //! of one server, which takes the driver for its gateway.
 //!
-//! In production the neighbour's clients would run on other machines. So its threads have the
-//! lowest priority here.
+//! The neighbour's threads have the lowest priority here, because in production its clients would
+//! run on other machines.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -21,11 +21,11 @@ use crate::failure::{Failure, Outcome, While};
 use crate::latency::{Histogram, Percentiles};
 use crate::packet::{self, PublishTemplate, Stamp, next_frame};
 
-/// Timeout of a read, after which the reader checks whether the run is over.
+/// Timeout of a read, after which the reader looks whether the run is over.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(10);
 const READ_BYTES: usize = 64 * 1024;
-/// The neighbour's last messages may still be on their way.
+/// Waits until the neighbour's last messages have arrived.
 const PAUSE_MS: u64 = 1_000;
 const TOPIC: &str = "fair";
 const NICE: i32 = 19;
@@ -194,7 +194,7 @@ impl Neighbour {
             let (template, done, tried) = (fairness.template(), done.clone(), tried.clone());
             Ok(spawn(move || {
                 stand_back();
-                // Setting `done` ends the publisher, also in the middle of a write.
+                // Setting `done` ends the publisher, even in the middle of a write.
                 let sent = publish(&stream, &template, rate, u64::MAX, &done).unwrap_or(0);
                 tried.fetch_add(sent, Ordering::Relaxed);
             }))
@@ -218,8 +218,8 @@ impl Neighbour {
 
 /// Threads that the calling thread starts later inherit the priority.
 fn stand_back() {
-    // On Linux this affects the calling thread. If it fails, both phases with a neighbour show
-    // higher figures.
+    // On Linux this sets the calling thread's priority. If it fails, both phases with a neighbour
+    // show higher figures.
     let _ = setpriority_process(None, NICE);
 }
 
@@ -301,7 +301,7 @@ fn is_pause(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
-/// Receives and acknowledges until `done` is set. Returns their latencies and their number.
+/// Receives and acknowledges until `done` is set; returns the latencies and how many there were.
 fn read(mut stream: &TcpStream, done: &AtomicBool) -> (Histogram, u64) {
     let (mut latency, mut delivered) = (Histogram::new(), 0);
     let (mut buffer, mut end, mut acks) = (vec![0; READ_BYTES], 0, Vec::new());
@@ -326,7 +326,8 @@ fn read(mut stream: &TcpStream, done: &AtomicBool) -> (Histogram, u64) {
         }
         buffer.copy_within(at..end, 0);
         end -= at;
-        // Acknowledgements that the socket does not take are lost; the run fails then anyway.
+        // A failure is ignored: acknowledgements that the socket does not take are missing, and
+        // then the run fails.
         let _ = stream.write_all(&acks);
         acks.clear();
     }

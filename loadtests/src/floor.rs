@@ -1,7 +1,7 @@
-//! The least that a broker can do: an epoll loop that copies bytes from publishers to subscribers
-//! without checking or storing anything. No broker is faster, so it shows the kernel's part of a
-//! figure, and whether the driver is fast enough. It speaks MQTT 3.1.1 with QoS 0 and 1, exact
-//! topics and a last level of `+`, and is no broker.
+//! The least that a broker can do: an epoll loop that copies bytes from publishers to subscribers,
+//! and checks and stores nothing. No broker is faster, so its figures show the kernel's part, and
+//! whether the driver is fast enough. It understands MQTT 3.1.1 with QoS 0 and 1, exact topics and
+//! a last level of `+`.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -27,10 +27,10 @@ struct Floor {
     listener: TcpListener,
     links: Vec<Option<Link>>,
     free: Vec<usize>,
-    /// Written at the end of the turn.
+    /// Bytes that are written at the end of the turn.
     out: Vec<Vec<u8>>,
     dirty: Vec<usize>,
-    /// To be read again, because the socket has more or the link was paused.
+    /// Links to read again, because the socket has more or the link was paused.
     again: Vec<usize>,
     subscribers: HashMap<Vec<u8>, Vec<usize>>,
 }
@@ -93,7 +93,7 @@ impl Floor {
     }
 
     fn waiting_bytes(&self) -> usize {
-        // Adds up only when links are pending, so that an idle or fast run pays nothing.
+        // Added up only when links are pending, so that other runs pay nothing.
         if self.again.is_empty() { 0 } else { self.links.iter().flatten().map(Link::waiting_bytes).sum() }
     }
 
@@ -185,7 +185,7 @@ impl Floor {
             let parent = topic.iter().rposition(|b| *b == b'/').map_or(0, |slash| slash + 1);
             self.subscribers.get([&topic[..parent], b"+"].concat().as_slice())
         });
-        // Receivers get the publisher's packet id: in pairs it is unique enough.
+        // Receivers get the publisher's packet id, which is unique enough for pairs.
         for to in found.into_iter().flatten() {
             let out = &mut self.out[*to];
             if out.is_empty() {

@@ -1,4 +1,4 @@
-//! A histogram of latencies with a fixed size and less than 1 % of error.
+//! A histogram of latencies with a fixed size and an error below 1 %.
 
 /// Buckets in each power of two: the middle of a bucket is within 1 % of every value in it.
 const BUCKETS_PER_OCTAVE: usize = 128;
@@ -48,7 +48,7 @@ impl Histogram {
         })
     }
 
-    /// The lowest bucket with at least this share of the values at or below it.
+    /// The lowest bucket such that at least this share of the values is in it or below.
     fn at_per_mille(&self, per_mille: u64) -> Option<u64> {
         let rank = (self.total * per_mille).div_ceil(1000).max(1);
         let mut below = 0;
@@ -65,7 +65,8 @@ fn bucket(ns: u64) -> usize {
     if octave == 0 {
         return ns as usize;
     }
-    // From the second octave on the top bit is always set, so only the upper half of each is used.
+    // From the second octave on the top bit is always set, so only the upper half of an octave's
+    // buckets is used.
     octave as usize * BUCKETS_PER_OCTAVE + (ns >> octave) as usize
 }
 

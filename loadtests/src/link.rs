@@ -1,4 +1,4 @@
-//! One MQTT connection of the driver. Opening it blocks, everything after does not.
+//! One MQTT connection of the driver. Opening it blocks; nothing after that does.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
@@ -11,20 +11,20 @@ use crate::failure::{Failure, Outcome, While};
 use crate::packet;
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The kernel would let the send buffer grow to megabytes, and a flood would then measure how long
-/// a slow broker takes to empty it.
+/// Bytes of the send buffer. The kernel would let it grow to megabytes, and a flood would then
+/// measure how long a slow broker takes to empty it.
 const SEND_BUFFER_BYTES: usize = 128 * 1024;
-/// The ports are below those that the kernel hands out.
+/// Ports of one source address, all below those that the kernel hands out.
 const CONNECTIONS_PER_SOURCE: u32 = 30_000;
 const FIRST_PORT: u32 = 2048;
-/// A port may be in use by a listener on all addresses.
+/// Ports to try, because a listener on all addresses may use one.
 const TRIES_MAX: u32 = 100;
 
-/// Source address in 127.0.0.0/8 and port of connection `number` of process `pid`. One address has
-/// too few ports for the large scenarios, and a port that closed first is blocked for a minute. So
-/// every process and every few thousand connections have addresses of their own. The port is fixed,
-/// too, because the kernel would search tens of thousands of used ports for a free one, and that
-/// would be most of the measured cost of a reconnect.
+/// Source address in 127.0.0.0/8 and source port of connection `number` of process `pid`. An
+/// address has too few ports for the large scenarios, and blocks a port for a minute that it closed
+/// first. So every process, and every few thousand connections, get an address of their own. The
+/// port is chosen here, because the kernel would search tens of thousands of used ports for a free
+/// one, which would be most of the measured cost of a reconnect.
 fn source(pid: u32, number: u32) -> SocketAddr {
     let address = number / CONNECTIONS_PER_SOURCE;
     let bytes = [16 + pid % 200, pid / 200 % 250, 2 + address % 250];
@@ -55,8 +55,8 @@ pub(crate) struct Hello<'a> {
 }
 
 impl Hello<'_> {
-    /// Connects and waits for the broker's answers. Reads no byte more, so that later messages stay
-    /// in the socket for the measured part of the run.
+    /// Connects and waits for the broker's answers. Reads not a byte more, so that messages stay in
+    /// the socket for the measured part of the run.
     pub(crate) fn open(&self, broker: SocketAddr) -> Outcome<TcpStream> {
         self.try_open(broker).during(&format!("client {} to {broker}", self.client_id))
     }
@@ -96,7 +96,7 @@ pub(crate) enum Filled {
 pub(crate) struct Link {
     pub(crate) stream: mio::net::TcpStream,
     carry: Vec<u8>,
-    /// The socket did not take the bytes from `pending_at` on.
+    /// Bytes that the socket did not take yet, from `pending_at` on.
     pending: Vec<u8>,
     pending_at: usize,
     /// False from a short write until the socket is writable again.
@@ -177,7 +177,7 @@ impl Link {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// These bytes must be written before anything else.
+    /// Keeps bytes that must be written before anything else.
     pub(crate) fn hold(&mut self, rest: &[u8]) {
         self.pending.extend_from_slice(rest);
     }
@@ -198,7 +198,8 @@ impl Link {
             self.pending_at = 0;
             pending.clear();
         } else if self.pending_at > pending.len() / 2 {
-            // Moving the rest only when it is the smaller part keeps the cost of a byte constant.
+            // Moved only once the rest is the smaller part, which keeps the cost of a byte
+            // constant.
             pending.drain(..self.pending_at);
             self.pending_at = 0;
         }

@@ -1,5 +1,6 @@
 //! `mqttload` measures any MQTT broker on this machine by its CPU time, and checks every delivery.
-//! It knows no broker's internals: it starts a process, speaks MQTT 3.1.1 to it and reads /proc.
+//! It must not know a broker's inside: it starts a process, speaks MQTT 3.1.1 to it and reads
+//! /proc.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
 mod broker;

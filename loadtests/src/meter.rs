@@ -50,8 +50,8 @@ impl<'a> Measurement<'a> {
         })
     }
 
-    /// Waits until the broker uses no more CPU, and counts the work that it did after its last
-    /// answer. Wall time and the driver's CPU time are those before the wait.
+    /// Waits until the broker uses no more CPU, so that its work after the last answer counts, too.
+    /// Wall time and the driver's CPU time are those before the wait.
     pub(crate) fn stop_at_rest(&self) -> Outcome<Cost> {
         let now = self.stop()?;
         self.broker.rested_cpu_seconds()?;
@@ -65,8 +65,8 @@ impl Cost {
         self.server_cpu_seconds * 1e6 / count.max(1) as f64
     }
 
-    /// Microseconds of the driver's CPU per item. It must be well below the broker's, or the driver
-    /// is the bottleneck.
+    /// Microseconds of the driver's CPU for each item. Well below the broker's, or the driver is
+    /// the bottleneck.
     pub(crate) fn driver_us_each(&self, count: u64) -> f64 {
         self.driver_cpu_seconds * 1e6 / count.max(1) as f64
     }

@@ -1,4 +1,4 @@
-//! Reads a broker's own counters from its /metrics in Prometheus' text format.
+//! Reads a broker's own counters from /metrics, in Prometheus' text format.
 
 use std::borrow::Cow;
 use std::io::{Read, Write};
@@ -38,7 +38,7 @@ pub(crate) fn growth(before: &Counters, after: &Counters) -> Counters {
     grown.filter(|(_, by)| *by > 0.0).collect()
 }
 
-/// Only names that end in `_total` only grow.
+/// Reads only names that end in `_total`, because only these never fall.
 fn parse(text: &str, part: &str) -> Counters {
     let counter = |line: &str| {
         let (series, value) = line.rsplit_once(' ')?;

@@ -13,13 +13,13 @@ use crate::report::{Better, Figure, Report};
 use crate::scenario::Case;
 use crate::settings::Settings;
 
-/// Publishes before the measured ones; their cost limits the number of measured publishes.
+/// Publishes of the trial, whose cost decides how many publishes are measured.
 const TRIAL: u32 = 10;
 const WINDOW: u32 = 100;
 /// Bytes by which a broker may grow in a trial without queueing anything.
 const TRIAL_NOISE_BYTES: f64 = 1e6;
-/// In each round, a broker that queues a copy for each session may grow by this share of the memory
-/// that is left.
+/// Share of the free memory by which a broker may grow in a round, if it queues a copy for each
+/// session.
 const MEMORY_SHARE: f64 = 0.2;
 
 struct Round {
@@ -48,7 +48,7 @@ pub(crate) fn run(case: Case, sessions: u32, settings: &Settings, broker: &Broke
     let allowed = affordable(&trial, settings);
     let one_by_one = allowed.map(|n| publish(population, 1, n, settings, broker)).transpose()?;
     let window = settings.window.unwrap_or(WINDOW);
-    // A window that is never full would measure nothing.
+    // The window must be smaller, because a window that is never full would measure nothing.
     let allowed = allowed.filter(|n| *n > window);
     let piped = allowed.map(|n| publish(population, window, n, settings, broker)).transpose()?;
     population.end(settings, broker)?;
@@ -59,7 +59,7 @@ pub(crate) fn run(case: Case, sessions: u32, settings: &Settings, broker: &Broke
         faults.add(round.faults);
         timed_out |= round.timed_out;
     }
-    // A trial that did not end is the only result.
+    // If the trial did not end, it is the only result.
     let closed = one_by_one.unwrap_or(trial);
     let value = closed.cost.server_us_each(closed.acked);
     let figure = Figure { name: "us_per_publish", unit: "µs CPU/publish", value, better: Better::Less };
@@ -87,8 +87,8 @@ pub(crate) fn run(case: Case, sessions: u32, settings: &Settings, broker: &Broke
     Ok(report)
 }
 
-/// The number of publishes that time and memory allow, by the cost of a trial. `None` after a trial
-/// that did not end.
+/// The number of publishes that time and memory allow, by the cost of the trial; `None` if the
+/// trial did not end.
 fn affordable(trial: &Round, settings: &Settings) -> Option<u32> {
     if trial.timed_out || trial.faults.any() || trial.acked == 0 {
         return None;

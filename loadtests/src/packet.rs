@@ -8,7 +8,7 @@ pub(crate) const CONNACK_BYTES: usize = 4;
 pub(crate) const SUBACK_BYTES: usize = 5;
 pub(crate) const STAMP_BYTES: usize = 16;
 
-/// Long enough that no run sends a PINGREQ, and not zero because some brokers refuse zero.
+/// Seconds: so long that no run sends a PINGREQ, and not 0 because some brokers refuse 0.
 const KEEP_ALIVE_SECONDS: u16 = 3600;
 const REMAINING_LENGTH_BYTES_MAX: usize = 4;
 

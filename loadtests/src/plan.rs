@@ -1,5 +1,5 @@
 //! The flow of messages in a scenario: publishers, receivers, windows, sessions. [`Plan::of`]
-//! derives it from the name of the scenario and the command line; the engine carries it out.
+//! derives it from the scenario's name and the command line; the engine carries it out.
 
 use crate::engine::SendWindow;
 use crate::publisher::WINDOW_MAX;
@@ -89,12 +89,12 @@ impl Plan {
             Scenario::FaninQos1 => {
                 Some(Self { qos: 1, ack_window: acks(1), measure_latency: true, ..fan_in })
             }
-            // Nothing is delivered, so only acknowledgements have a latency.
+            // Nothing is delivered, so latency is that of acknowledgements.
             Scenario::DurablePublishClosed => {
                 Some(Self { sessions: Sessions::Offline, ack_window: acks(1), ..durable })
             }
             Scenario::DurablePublish => Some(Self { sessions: Sessions::Offline, ..durable }),
-            // The age of a queued message is no property of the broker.
+            // No latency: the age of a queued message says nothing about the broker.
             Scenario::DurableDrain => {
                 Some(Self { sessions: Sessions::Returning, measure_latency: false, ..durable })
             }

@@ -16,7 +16,7 @@ use crate::tally::Tally;
 /// Sessions numbered from 0, in groups that share a filter without wildcards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Population {
-    /// Distinguishes this run's names from others on the same broker.
+    /// Makes this run's names differ from those of other runs on the same broker.
     pub(crate) run: u32,
     pub(crate) sessions: u32,
     pub(crate) group: u32,

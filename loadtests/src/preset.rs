@@ -37,10 +37,10 @@ pub(crate) struct Places {
     pub(crate) folder: PathBuf,
 }
 
-/// Servers are often there, and these folders are often missing in a user's PATH.
+/// Searched for servers, because these folders are often missing in a user's PATH.
 const SERVER_FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
-/// rumqttd knows the format by the ending; mosquitto takes any.
+/// rumqttd knows the format by the ending; mosquitto accepts any name.
 pub(crate) const CONFIG_FILE: &str = "broker.toml";
 
 /// No limits, logs and delays, on loopback. The database is on, because the scenarios with
@@ -175,7 +175,7 @@ fn preset(name: &str, millrace_bin: &Path, millrace_args: &str) -> Outcome<Vec<S
     }
 }
 
-/// Quotes protect spaces.
+/// Splits a command line at spaces that are not in quotes.
 fn words(command: &str) -> Outcome<Vec<String>> {
     let mut found = Vec::new();
     let mut word: Option<String> = None;

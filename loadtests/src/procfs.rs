@@ -6,14 +6,14 @@ use std::path::Path;
 
 use crate::failure::{Failure, Outcome};
 
-/// The length of a tick on all architectures of interest.
+/// Ticks of the kernel's CPU times, the same on all architectures of interest.
 const TICKS_PER_SECOND: f64 = 100.0;
 pub(crate) const TICK_SECONDS: f64 = 1.0 / TICKS_PER_SECOND;
 
 /// The unit of block counts in `stat`, on every file system.
 const DISK_BLOCK_BYTES: u64 = 512;
 
-/// Descriptors the driver and the broker need beside their connections.
+/// Descriptors that the driver and the broker need beside their connections.
 const SPARE_DESCRIPTORS: usize = 500;
 
 /// Fields of `/proc/<pid>/stat`, for the whole process with all threads.
@@ -81,7 +81,7 @@ pub(crate) fn cpu_seconds(root: u32) -> Outcome<f64> {
     Ok(tree.iter().map(|(pid, stat)| stat.cpu_seconds(&pid.to_string())).sum())
 }
 
-/// Without children.
+/// CPU time of this process without its children.
 pub(crate) fn own_cpu_seconds() -> f64 {
     stat("self").map_or(0.0, |s| Stat { reaped_ticks: 0, ..s }.cpu_seconds("self"))
 }

@@ -16,8 +16,8 @@ pub(crate) struct Publisher {
     pub(crate) queued: bool,
 }
 
-/// The PUBACKs of one publisher arrive in the order of the publishes [MQTT-4.6.0-2], so a count
-/// identifies the next one.
+/// The acknowledgements of one publisher. PUBACKs arrive in the order of the publishes
+/// [MQTT-4.6.0-2], so a count identifies the next one.
 struct Acks {
     window: u32,
     /// Packet ids wrap around here: a multiple of the window, so an id names its slot in `sent_ns`.
@@ -70,8 +70,8 @@ impl Publisher {
         self.acks.as_ref().map_or(u32::MAX, |a| a.window - (self.sent - a.acked).min(a.window))
     }
 
-    /// Sends at most `allowed` messages in one write. Returns true if the batch was full and the
-    /// socket took all of it, so that more can be sent without waiting for an event.
+    /// Sends at most `allowed` messages in one write. True if the batch was full and the socket
+    /// took all of it, so that more can be sent without waiting for an event.
     pub(crate) fn push(&mut self, allowed: u32, batch: &mut Vec<u8>, now_ns: u64) -> bool {
         if !self.link.flush() || !self.link.writable {
             return false;

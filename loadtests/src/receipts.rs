@@ -1,6 +1,6 @@
 //! Checks that a receiver gets every sequence number of a publisher once and in order.
 
-/// All zero for a correct broker.
+/// Errors of a run by kind; a correct broker has zeros only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Faults {
     pub(crate) lost: u64,
@@ -50,7 +50,7 @@ impl Receipts {
     pub(crate) fn record(&mut self, sequence: u32) -> bool {
         let word = (sequence / u64::BITS) as usize;
         if word >= self.seen.len() {
-            // Doubling keeps the growth out of the cost of a delivery.
+            // Grows by doubling, so that a delivery hardly pays for it.
             self.seen.resize((word + 1).next_power_of_two(), 0);
         }
         let bit = 1u64 << (sequence % u64::BITS);

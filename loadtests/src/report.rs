@@ -71,7 +71,7 @@ impl Report {
         self.extra.iter().find(|(other, _)| other == name).map(|(_, value)| *value)
     }
 
-    /// The broker claims to store before it acknowledges, but wrote nothing.
+    /// True if the broker claims to store before it acknowledges, but wrote nothing.
     pub(crate) fn belies_its_promise(&self) -> bool {
         let promised = self.fsync == Fsync::BeforePuback && self.case.scenario.stores_messages();
         promised && self.count > 0 && self.cost.written_bytes == 0

@@ -53,7 +53,7 @@ pub(crate) struct Case {
 }
 
 impl Scenario {
-    /// The default of `compare`.
+    /// The scenarios that `compare` runs by default.
     pub(crate) const LIVE: [Self; 8] = [
         Self::Idle,
         Self::Connect,
@@ -95,8 +95,8 @@ impl Scenario {
         )
     }
 
-    /// The project's first target. Connects have a goal in microseconds that depends on their
-    /// authentication, and scenarios without a figure of another broker have none.
+    /// The project's first target. A connect has a goal in microseconds, which depends on the
+    /// authentication; scenarios without a figure of another broker have none.
     pub(crate) fn target(self) -> Option<Target> {
         match self {
             Self::Idle => Some(Target::Ratio(1.0)),
@@ -119,7 +119,7 @@ impl Scenario {
         }
     }
 
-    /// Default numbers of persistent sessions, in a run and in a comparison; some brokers need time
+    /// Default numbers of persistent sessions, fewer in a comparison because some brokers need time
     /// with the square of the number.
     pub(crate) fn default_sessions(self, compared: bool) -> &'static [u32] {
         match (self, compared) {

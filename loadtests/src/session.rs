@@ -1,4 +1,4 @@
-//! Ends a connection properly: the broker has seen DISCONNECT before the next step begins.
+//! Ends a connection in order: the broker has read DISCONNECT before the next step begins.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -8,7 +8,7 @@ use crate::failure::{Failure, Outcome, While};
 use crate::packet;
 
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Gives up on a broker that keeps sending.
+/// Reads after which a broker that keeps sending is given up.
 const READS_MAX: usize = 10_000;
 
 /// Waits until the broker has closed.

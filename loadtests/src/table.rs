@@ -43,7 +43,7 @@ impl Cell {
         self.failures.is_empty() && !self.faults().any() && !self.reports.iter().any(doubtful)
     }
 
-    /// With a sign when the median cannot be trusted.
+    /// The text of a cell, with a sign if its median cannot be trusted.
     pub(crate) fn text(&self) -> String {
         let Some(figure) = self.figure() else {
             return if self.failures.is_empty() { "-".into() } else { "**failed**".into() };

@@ -17,8 +17,8 @@ pub(crate) struct Tally {
 impl Tally {
     pub(crate) fn add(&mut self, other: Self) {
         for (mine, theirs) in self.sent.iter_mut().zip(other.sent) {
-            // Only one thread sends for a publisher; the others have the number from before the
-            // run.
+            // Only one thread sends for a publisher; the other threads have the number from before
+            // the run.
             *mine = theirs.max(*mine);
         }
         self.acked += other.acked;

@@ -18,8 +18,7 @@ use crate::session;
 use crate::settings::Settings;
 use crate::tally::Tally;
 
-/// Most queued messages of one session, because a broker may have a limit and silently drop the
-/// rest.
+/// Queued messages of a session, because a broker may have a limit and drop the rest silently.
 const QUEUED_MAX: u64 = 50_000;
 
 struct Traffic<'a> {
@@ -127,7 +126,8 @@ impl Traffic<'_> {
         Hello { client_id, clean_session: clean, subscription }.open(self.broker)
     }
 
-    /// Only publishes without receivers, only receives without publishers.
+    /// Runs the engines. With publishers only nothing is received, with receivers only nothing is
+    /// sent.
     fn run_engines(
         &self,
         publishers: Vec<TcpStream>,
@@ -147,7 +147,7 @@ impl Traffic<'_> {
         Ok(sum)
     }
 
-    /// Splits only pairs: the links of one subscriber or publisher stay together.
+    /// Splits pairs among threads; the links of a single subscriber or publisher stay together.
     fn engines(
         &self,
         publishers: Vec<TcpStream>,

@@ -110,8 +110,7 @@ impl Visit {
             }
         }
         if self.stage != Stage::Connecting && event.is_readable() {
-            // No event comes after the one for the end of the stream, so all bytes before the end
-            // are read now.
+            // The end of the stream is the last event, so all bytes before it are read now.
             let to_the_end = event.is_read_closed();
             return self.read(plan, buffer, now_ns, to_the_end);
         }

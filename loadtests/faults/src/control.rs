@@ -1,9 +1,9 @@
-//! The control file: failures to plant, and counters. The program under test maps it, the driver
-//! reads and writes it.
+//! The control file, by which the driver plants failures in a running program and reads counters.
+//! The program maps it.
 
 use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 
-/// Environment variables with the paths of the folder, the log and the control file.
+/// Environment variables that hold the paths of the folder, the log and the control file.
 pub const VARIABLES: [&str; 3] = ["FAULTS_ROOT", "FAULTS_LOG", "FAULTS_CONTROL"];
 
 pub const CONTROL_BYTES: usize = FIELDS * 8;
@@ -14,7 +14,7 @@ const FIELDS: usize = 32;
 pub enum Field {
     /// Bytes that may still be written; `u64::MAX` is no limit.
     SpaceBytes = 0,
-    /// Number of the first write that fails with EIO, and of the one after the last.
+    /// Number of the first write that fails with EIO, and of the first that succeeds again.
     WriteFailsFrom = 1,
     WriteFailsUntil = 2,
     SyncFailsFrom = 3,
@@ -32,7 +32,7 @@ pub enum Field {
     SyncErrors = 19,
     FullErrors = 20,
     ClockReads = 21,
-    /// Not zero: the layer could not follow a file, so the log is incomplete.
+    /// Not 0 when the layer could not follow a file, so the log is incomplete.
     Blind = 22,
 }
 
@@ -72,7 +72,8 @@ impl FaultControl {
         self.set(Field::SyncFailsFrom, from)
     }
 
-    /// Writes and syncs succeed again, and the disk has room. Latency and clock stay.
+    /// Lets writes and syncs succeed again, and gives the disk room. Latency and clock stay as they
+    /// are.
     pub fn heal(&self) -> io::Result<()> {
         for field in [Field::WriteFailsUntil, Field::SyncFailsUntil] {
             self.set(field, 0)?;

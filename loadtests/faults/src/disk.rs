@@ -18,21 +18,21 @@ use crate::{
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
-    /// As of the last sync of the folder, which is all that POSIX promises.
+    /// The names as of the last sync of the folder, which is all that POSIX promises.
     Synced,
-    /// All names, also of files whose content is lost, as a file system may leave them that writes
-    /// its journal just in time.
+    /// All names, even of files whose content is lost, as if the file system had just written its
+    /// journal.
     Current,
 }
 
 #[derive(Debug)]
 pub struct Disk {
     root: PathBuf,
-    /// A copy of `root` as of the last loss of power.
+    /// A copy of `root` as it was after the last loss of power.
     durable: PathBuf,
     /// The next `durable` while it is written.
     next: PathBuf,
-    /// Writes and syncs since then, from the layer.
+    /// Writes and syncs since the last loss of power, recorded by the layer.
     log: PathBuf,
     scratch: PathBuf,
     control_path: PathBuf,
@@ -44,12 +44,13 @@ pub struct Disk {
 #[derive(Debug)]
 pub struct Loss {
     pub unsynced: usize,
-    /// Unsynced writes that reached the disk all the same.
+    /// Unsynced writes that reached the disk by chance.
     pub survived: usize,
-    /// Files that differ from the log. One is possible, because a kill may come between a call and
-    /// its record; more mean that the layer missed calls.
+    /// Files that differ from the log. One may differ, because a kill may come between a call and
+    /// its record; more show that the layer missed calls.
     pub different: Vec<PathBuf>,
-    /// Files that a synced folder names and that the log has no record of: the layer missed calls.
+    /// Files that a synced folder names and the log does not know, which shows that the layer
+    /// missed calls.
     pub unknown: usize,
 }
 
@@ -61,7 +62,7 @@ impl Disk {
         let (root, durable, control_path) = (path("disk"), path("durable"), path("control"));
         fs::create_dir(&root)?;
         fs::create_dir(&durable)?;
-        // The layer compares paths, so this one has no links.
+        // Without links, because the layer compares paths.
         let root = fs::canonicalize(root)?;
         let control = FaultControl::create(&control_path)?;
         let inventory = Inventory::of(&root, &durable)?;
@@ -96,8 +97,8 @@ impl Disk {
         File::options().write(true).open(&self.log)?.set_len(whole as u64)
     }
 
-    /// Discards data that was not durable. The program must have ended. `rng` decides which
-    /// unsynced writes survive; without it none does.
+    /// Discards data that was not durable; the program must have ended. `rng` decides which
+    /// unsynced writes survive, and without it none does.
     pub fn lose_power(&mut self, rng: Option<&mut Rng>, names: Names) -> io::Result<Loss> {
         let log = fs::read(&self.log)?;
         let mut fixed = Rng::with_seed(0);

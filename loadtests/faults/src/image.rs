@@ -1,4 +1,4 @@
-//! Replays a log into the content of a disk after a loss of power.
+//! Replays a log into the content that a disk has after a loss of power.
 
 use std::{
     collections::HashMap,
@@ -27,7 +27,7 @@ enum Change<'a> {
     Resize(u64),
 }
 
-/// A change with its offset in the log.
+/// A change, and where it is in the log.
 type Pending<'a> = (u64, Change<'a>);
 
 #[derive(Default)]
@@ -102,7 +102,7 @@ pub(crate) struct Image<'a> {
 }
 
 impl<'a> Image<'a> {
-    /// `rng` decides which writes of a failed sync reach the disk all the same.
+    /// `rng` decides which writes of a failed sync reach the disk by chance.
     pub(crate) fn replay(inventory: &Inventory, log: &'a [u8], rng: &mut Rng) -> Self {
         let mut image = Self {
             files: Vec::new(),
@@ -204,7 +204,7 @@ impl<'a> Image<'a> {
         self.files.iter().map(|file| file.pending.len()).sum()
     }
 
-    /// Returns how many unsynced writes reached the disk.
+    /// Lets unsynced writes reach the disk by chance; returns how many did.
     pub(crate) fn survive(&mut self, rng: &mut Rng) -> usize {
         self.files.iter_mut().map(|file| file.survive(rng)).sum()
     }
@@ -224,7 +224,7 @@ impl<'a> Image<'a> {
         Ok(())
     }
 
-    /// The folder gets the names that `seen` has now, and the durable contents.
+    /// Writes a folder with the names that `seen` has now, and the durable contents.
     pub(crate) fn write_current(&self, seen: &Path, target: &Path) -> io::Result<()> {
         fs::create_dir(target)?;
         each(seen, &mut |entry, is_folder| {
@@ -285,7 +285,7 @@ impl FolderState {
 }
 
 impl<'a> FileState<'a> {
-    /// Changes before `before` leave the cache: to the disk, if `kept`.
+    /// Takes the changes before `before` out of the cache; they reach the disk if `kept` says so.
     fn settle(&mut self, before: u64, mut kept: impl FnMut(&Change<'a>) -> bool) {
         let synced = self.pending.partition_point(|(place, _)| *place < before);
         let synced = self.pending.drain(..synced).map(|(_, change)| change);
@@ -315,7 +315,7 @@ impl<'a> FileState<'a> {
 
     fn write_durable(&self, target: &Path) -> io::Result<()> {
         match &self.base {
-            // Durable files are never written in place, so both may be the same.
+            // A link suffices, because durable files are never written in place.
             Some(base) if self.durable.is_empty() => fs::hard_link(base, target),
             _ => self.write(target, &self.durable),
         }

@@ -15,7 +15,7 @@
 //! part of the unsynced writes that a seed chooses. The folder then holds what a disk holds after a
 //! loss of power.
 //!
-//! This crate never knows MQTT or any program under test.
+//! This crate must not know MQTT or any program under test.
 
 #![allow(missing_docs, reason = "a comment says only what name and type do not")]
 

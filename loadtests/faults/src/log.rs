@@ -5,20 +5,20 @@
 /// follow.
 pub const HEADER_BYTES: usize = 32;
 
-/// Files and folders have their inode numbers.
+/// Records name files and folders by inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordKind {
-    /// The file is new and empty. An inode number may be used again after a removal.
+    /// A file is new and empty. The number of a removed file may be used again.
     Create = 1,
     CreateFolder = 2,
-    /// Argument: the offset. The bytes follow.
+    /// A write: the argument is the offset, the bytes follow.
     Write = 3,
     Resize = 4,
     /// The names in a folder that is about to be synced, as the kernel's `linux_dirent64`.
     Names = 5,
-    /// Everything of the file before the offset `argument` of the log is durable.
+    /// Changes of this file before the offset `argument` of the log are durable.
     Sync = 6,
-    /// A sync failed, so no later sync makes these writes durable, as on Linux.
+    /// A sync failed: as on Linux, no later sync makes these writes durable.
     Lost = 7,
 }
 

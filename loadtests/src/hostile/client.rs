@@ -12,7 +12,7 @@ use crate::clock;
 use crate::failure::{Failure, Outcome, While};
 use crate::packet::next_frame;
 
-/// A server that has not read for this long is given up.
+/// How long a write may take before the server is given up.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest wait for an answer, seconds.
 pub(super) const ANSWER_S: f64 = 20.0;
@@ -40,8 +40,8 @@ pub(super) fn dial(from: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
     dial_with(from, to, None)
 }
 
-/// `receive_bytes` is the size of the receive buffer: with a small one, the server soon notices a
-/// client that does not read.
+/// A small receive buffer (`receive_bytes`) lets the server notice soon that the client does not
+/// read.
 pub(super) fn dial_with(
     from: Ipv4Addr,
     to: SocketAddr,
@@ -117,7 +117,7 @@ impl Client {
         }
     }
 
-    /// Discards the packets before the first one of this kind; a DISCONNECT ends the wait.
+    /// Waits for a packet of this kind and discards those before it; a DISCONNECT ends the wait.
     pub(super) fn wait_for(&mut self, kind: u8, seconds: f64) -> Option<Packet> {
         let until_ns = clock::now_ns() + clock::seconds_ns(seconds);
         loop {
@@ -148,7 +148,7 @@ impl Client {
     }
 
     pub(super) fn is_closed(&mut self) -> bool {
-        // A DISCONNECT may come before the end.
+        // Reads to the end, because a DISCONNECT may come before it.
         while self.read(clock::now_ns() + 1_000_000).is_some() {}
         self.closed
     }

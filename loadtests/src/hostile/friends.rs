@@ -16,9 +16,9 @@ use crate::failure::{Failure, Outcome};
 
 const EVERY_NS: u64 = 20_000_000;
 const DIAL_EVERY_MS: u64 = 100;
-/// Messages on their way may still arrive after the end, seconds.
+/// Seconds to wait at the end for messages on their way.
 const DRAIN_SECONDS: f64 = 15.0;
-/// A friendly client stops sending at this many unanswered messages.
+/// Unanswered messages at which a friendly client stops sending.
 const UNANSWERED_MAX: usize = 800;
 const SESSION_EXPIRY_S: u32 = 3600;
 
@@ -31,7 +31,7 @@ pub(super) struct Wait {
 #[derive(Default)]
 pub(super) struct Seen {
     pub(super) waits: Vec<Wait>,
-    /// Messages that never came back, or refused connects.
+    /// Messages that never came back, or connects that were refused.
     pub(super) lost: u64,
     pub(super) cut: bool,
 }
@@ -89,7 +89,7 @@ impl Friend {
 
 fn round_trips(mut client: Client, topic: &str, qos: u8, done: &AtomicBool) -> Seen {
     let mut seen = Seen::default();
-    // Send time by packet id or sequence number; `None` once the message came back.
+    // When each packet id or sequence number was sent; `None` once the message came back.
     let mut sent: Vec<Option<u64>> = Vec::new();
     let (mut unanswered, mut undelivered) = (0, 0usize);
     let mut due_ns = clock::now_ns();

@@ -1,4 +1,4 @@
-//! The few HTTP requests that the attacks need, each over a connection of its own.
+//! The few HTTP requests that attacks need, each over a connection of its own.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Finds the text wherever the field stands in the JSON.
+    /// The text of a field, wherever it stands in the JSON.
     pub(super) fn field(&self, name: &str) -> Option<&str> {
         let (_, rest) = self.text.split_once(&format!("\"{name}\":\""))?;
         rest.split('"').next()
@@ -50,7 +50,7 @@ fn request(to: SocketAddr, text: &str) -> Option<Answer> {
     stream.set_read_timeout(Some(TIMEOUT)).ok()?;
     stream.write_all(text.as_bytes()).ok()?;
     let mut text = Vec::new();
-    // A server that closes early has answered completely.
+    // An error is ignored: a server that closes early has answered completely.
     let _ = stream.read_to_end(&mut text);
     let text = String::from_utf8_lossy(&text).into_owned();
     let status = text.split(' ').nth(1)?.parse().ok()?;

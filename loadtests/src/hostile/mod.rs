@@ -1,9 +1,9 @@
-//! Hostile clients. Each attack runs against a server of its own, while friendly clients of the
-//! attacked broker and of another broker measure how long they wait. An attack must leave no memory
-//! or open files behind.
+//! Attacks a server with hostile clients. Each attack runs against a server of its own, while
+//! friendly clients of the attacked broker and of another broker measure how long they wait. An
+//! attack must leave no memory or open files behind.
 //!
-//! Attacks know MQTT and sockets, and nothing of the server's inside. `attacks` lists them, `run`
-//! runs one, `report` prints.
+//! `attacks` lists the attacks, `run` runs one, `report` prints the results. Attacks must not know
+//! the server's inside, only MQTT and sockets.
 
 mod attacks;
 mod client;
@@ -30,8 +30,8 @@ use report::Row;
 /// the run.
 const KNOWN: &str = include_str!("known.txt");
 
-/// Other work on a CI machine can make the friendly clients wait as long as an attack does. A
-/// server without budgets fails each attempt.
+/// Attempts of an attack in the short version, because other work on a CI machine can make friendly
+/// clients wait, too. A server without budgets fails every attempt.
 const SHORT_ATTEMPTS: usize = 3;
 
 /// Which attacks, against which server.
@@ -140,7 +140,7 @@ impl Hostile {
             rows.iter().filter(of).map(|row| row.name).collect::<Vec<_>>().join(", ")
         };
         let mended = names(&|row| row.known && row.holds());
-        // A server may withstand an attack of the short version and not the full one.
+        // Only a full run shows that a known attack is mended, because the short version is weaker.
         if !self.short && !mended.is_empty() {
             println!(
                 "Withstood although listed in loadtests/src/hostile/known.txt (remove them there): {mended}"

@@ -27,7 +27,7 @@ pub(super) struct Connect {
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
     pub(super) clean: bool,
-    /// 0 turns the keep alive off.
+    /// Seconds; 0 turns the keep alive off.
     pub(super) keep_alive_s: u16,
     pub(super) properties: Vec<u8>,
     pub(super) will: Option<Will>,
@@ -45,7 +45,7 @@ pub(super) struct Will {
 impl Connect {
     /// The user name selects the broker.
     pub(super) fn new(broker: &str, client_id: &str) -> Self {
-        // A user name that ends after the broker's name makes the client anonymous.
+        // A user name that ends after the broker's name and a slash makes the client anonymous.
         let (user, client_id) = (Some(format!("{broker}/")), client_id.to_owned());
         Self { client_id, user, clean: true, ..Self::default() }
     }
@@ -91,7 +91,7 @@ impl Connect {
     }
 }
 
-/// Identifier 0 is none.
+/// Identifier 0 sends none.
 pub(super) fn subscribe<F: AsRef<str>>(packet_id: u16, filters: &[F], qos: u8, identifier: u32) -> Vec<u8> {
     let mut body = packet_id.to_be_bytes().to_vec();
     let mut properties = Vec::new();

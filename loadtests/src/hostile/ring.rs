@@ -1,5 +1,4 @@
-//! The surroundings of an attack: the server, hostile clients and threads, and notes for the
-//! report.
+//! The means of an attack: the server, hostile clients and threads, and notes for the report.
 
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::{Mutex, PoisonError};
@@ -13,8 +12,9 @@ use super::verdict::{Bound, Check};
 use crate::clock;
 use crate::failure::{Outcome, While};
 
-/// The priority of hostile threads. Their clients would be on machines of their own, so the server
-/// goes first. They must not starve on a busy machine either, because then they attack nobody.
+/// Priority of hostile threads: lower than the server's, because their clients would be on other
+/// machines. A much lower priority would starve them on a busy machine, and then they attack
+/// nobody.
 const NICE: i32 = 5;
 
 const MEMORY_LOOKS: u32 = 8;
@@ -39,7 +39,8 @@ impl<'s> Ring<'s> {
         if self.short { short } else { full }
     }
 
-    /// A thousand clients have a thousand addresses in several networks, as a botnet has.
+    /// The address of a hostile client: a thousand clients have a thousand addresses in several
+    /// networks, as a botnet has.
     pub(super) fn address(number: usize) -> Ipv4Addr {
         Ipv4Addr::new(127, 66, (number / 250 % 250) as u8, (number % 250 + 2) as u8)
     }
@@ -70,7 +71,7 @@ impl<'s> Ring<'s> {
         dial(Self::address(number), self.server.mqtt).during("opening a stranger's connection")
     }
 
-    /// Records how far the attack came, so that a reader sees that it was an attack.
+    /// Records how far the attack got, so that a reader sees that it was one.
     pub(super) fn note(&self, text: impl Into<String>) {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(text.into());
     }
@@ -94,7 +95,7 @@ impl<'s> Ring<'s> {
 
     /// Compares the memory of each connected, unauthenticated client with the promised limit.
     pub(super) fn check_bytes_each(&self, what: &'static str, before_kb: u64, strangers: usize, most: f64) {
-        // A busy server reads the clients' bytes a little later.
+        // Measured several times, because a busy server reads the clients' bytes a little later.
         let mut most_kb = 0;
         for _ in 0..MEMORY_LOOKS {
             clock::pause_ms(MEMORY_LOOK_MS);
@@ -120,7 +121,6 @@ impl<'s> Ring<'s> {
 
 /// Lowers the priority of the calling thread and of the threads that it starts.
 pub(super) fn stand_back() {
-    // On Linux the priority belongs to the calling thread. Where it cannot be set, the figures are
-    // higher.
+    // On Linux this sets the calling thread's priority. If it fails, the figures are higher.
     let _ = setpriority_process(None, NICE);
 }

@@ -13,11 +13,11 @@ use super::verdict::{Bound, Check, Waits, Wanted};
 use crate::clock;
 use crate::failure::{Failure, Outcome};
 
-/// The friendly clients run alone before the attack, ms.
+/// Milliseconds for which the friendly clients run alone before the attack.
 const BEFORE_MS: u64 = 700;
-/// As above, in the short version, ms.
+/// The same in the short version.
 const BEFORE_SHORT_MS: u64 = 300;
-/// Longest wait for memory to fall once the hostile clients have left, ms.
+/// Milliseconds to wait at most for memory to fall once the hostile clients have left.
 const SETTLE_MS_MAX: u64 = 8_000;
 const LOOK_EVERY_MS: u64 = 100;
 const SETTLE_LOOKS_MIN: u64 = 5;
@@ -41,7 +41,7 @@ pub(super) struct FriendWaits {
     pub(super) machine: Waits,
     pub(super) lost: u64,
     pub(super) refused: u64,
-    /// By this factor the machine slowed the server down.
+    /// The factor by which the machine slowed down the server.
     pub(super) stretch: f64,
 }
 
@@ -90,7 +90,8 @@ pub(super) fn attack(attack: &'static Attack, program: &Path, more: &[String], s
     let seconds = clock::ns_seconds(clock::now_ns() - from_ns);
     let (mut checks, notes) = ring.into_findings();
     let wanted = if short { attack.wanted.loosened() } else { attack.wanted };
-    // Cleaning up after the hostile clients is work, too, for which other clients may wait.
+    // Included in the attack, because other clients may wait while the server cleans up after the
+    // hostile ones.
     settle(&server, before.rss_kb + wanted.stays_mib * 1024);
     let until_ns = clock::now_ns();
     let peak = Usage { rss_kb: server.memory().peak_kb, open_files: files_peak };
@@ -152,7 +153,8 @@ fn settle(server: &Server, below_kb: u64) {
 
 fn judge(waits: &FriendWaits, wanted: &Wanted, usage: [Usage; 3], log_lines_s: f64, by: By) -> Vec<Check> {
     let [before, peak, after] = usage;
-    // The limits leave out the machine's part: it lets every thread wait, and a busy thread longer.
+    // The machine's part is added to each limit: it lets every thread wait, and a busy thread
+    // longer.
     let allowed = |ms: u64| Bound::AtMost(ms as f64 * waits.stretch + waits.machine.worst_ms);
     let mib = |usage: Usage| (usage.rss_kb as f64 - before.rss_kb as f64) / 1024.0;
     let limited = [

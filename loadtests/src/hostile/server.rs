@@ -15,21 +15,21 @@ use crate::procfs::{self, Memory};
 
 const START_SECONDS: f64 = 30.0;
 const LOOK_EVERY_MS: u64 = 20;
-/// The waiting time of a thread that ran less is not meaningful.
+/// CPU seconds that a thread must have run for its waiting time to mean anything.
 const BUSY_SECONDS: f64 = 0.02;
 const TAIL_LINES: usize = 10;
 
 /// The hostile clients belong to the first broker, the friendly clients to the second.
 pub(super) const ATTACKED: &str = "attacked";
 pub(super) const FRIENDLY: &str = "friendly";
-/// The password file has these when [`Setup::passwords`] is set.
+/// User and password in the file when [`Setup::passwords`] is set.
 pub(super) const USER: &str = "ann";
 pub(super) const PASSWORD: &str = "a sentence for nobody";
 
-/// Differences from a server with defaults.
+/// How the server differs from one with defaults.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Setup {
-    /// Soft and hard.
+    /// Soft and hard limit of open files.
     pub(super) open_files: Option<u32>,
     /// Checks clients with a user name against a password file.
     pub(super) passwords: bool,
@@ -197,7 +197,7 @@ fn fresh_folder() -> Outcome<PathBuf> {
     Ok(folder)
 }
 
-/// The ports belong to this process alone, because no other test uses its loopback address.
+/// No other test uses this process's loopback address, so free ports stay free.
 fn free_addresses() -> std::io::Result<[SocketAddr; 6]> {
     let [_, second, third, fourth] = std::process::id().to_be_bytes();
     let address = Ipv4Addr::new(127, 192 | second & 31, third, fourth.clamp(2, 254));

@@ -14,15 +14,15 @@ use crate::clock;
 use crate::failure::{Failure, Outcome};
 
 const AT_ONCE: usize = 3;
-/// By then the server has allocated all that it reuses.
+/// Rounds after which the server has allocated all that it reuses.
 const WARM_ROUNDS: usize = 5;
-/// Growth of memory from the warm rounds to the last ones, MiB.
+/// Growth of memory from the warm rounds to the last rounds, MiB.
 const GROWTH_MIB_MAX: f64 = 64.0;
-/// Longest turn of the event loop, s. The server's histogram has a bucket that ends there.
+/// Longest turn of the event loop, seconds; the server's histogram has a bucket that ends there.
 const TURN_S_MAX: f64 = 0.02;
-/// On a machine with a larger stretch, a long turn is not the server's fault.
+/// Stretch of the machine above which a long turn is not the server's fault.
 const QUIET_STRETCH: f64 = 1.5;
-/// Longest wait of a client of another broker, ms.
+/// Longest wait of a client of another broker, milliseconds.
 const WAIT_MS_MAX: f64 = 50.0;
 const REST_MS: u64 = 2_000;
 const TURN_METRIC: &str = "millrace_edge_turn_seconds";
@@ -117,7 +117,7 @@ struct Worst {
 
 impl Worst {
     fn add(&mut self, waits: &FriendWaits) {
-        // Subtracts the machine's part, see [`FriendWaits`].
+        // Without the machine's part, see [`FriendWaits`].
         let own_ms = (waits.other.worst_ms - waits.machine.worst_ms) / waits.stretch.max(1.0);
         self.wait_ms = self.wait_ms.max(own_ms);
         self.stretch = self.stretch.max(waits.stretch);
@@ -153,7 +153,7 @@ fn choose(random: &mut Random) -> Vec<&'static Attack> {
         .collect()
 }
 
-/// The memory of the last rounds less that of the first ones, MiB.
+/// How much more memory the last rounds left than the first rounds, MiB.
 fn growth(left_mib: &[f64]) -> f64 {
     let late = &left_mib[left_mib.len().min(WARM_ROUNDS)..];
     let third = late.len() / 3;
@@ -168,7 +168,7 @@ fn growth(left_mib: &[f64]) -> f64 {
     median(&late[late.len() - third..]) - median(&late[..third])
 }
 
-/// Turns of the event loops, and the number of too long ones.
+/// Counts the turns of the event loops, and those that took too long.
 fn turns(server: &Server) -> Option<(u64, u64)> {
     parse_turns(&http::get(server.admin, "/metrics")?.text)
 }
@@ -187,7 +187,8 @@ fn parse_turns(metrics: &str) -> Option<(u64, u64)> {
     Some((all, all.saturating_sub(sum(&is_bound)?)))
 }
 
-/// xorshift64: good enough to choose attacks, and the same for a seed on every machine.
+/// xorshift64, which is good enough to choose attacks and gives the same numbers for a seed on
+/// every machine.
 struct Random(u64);
 
 impl Random {

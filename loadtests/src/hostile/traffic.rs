@@ -16,7 +16,7 @@ use crate::failure::{Failure, Outcome};
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const READ_BYTES: usize = 256 * 1024;
-/// Most bytes that arrive after the end of an attack: messages of the friendly client of the same
+/// Most bytes that may still arrive after an attack: messages of the friendly client of the same
 /// broker.
 const TRICKLE_BYTES: u64 = 4096;
 
@@ -84,8 +84,8 @@ fn swallow(mut stream: TcpStream, bytes_a_second: Option<u64>, count: &AtomicU64
     }
 }
 
-/// Repeats `bytes` for `seconds`, and returns how often. A write that the server does not read is
-/// given up after a while.
+/// Repeats `bytes` for `seconds`; returns how often. Gives up a write that the server does not read
+/// for long.
 pub(super) fn flood(stream: &mut TcpStream, bytes: &[u8], seconds: f64) -> u64 {
     let until_ns = clock::now_ns() + clock::seconds_ns(seconds);
     let mut times = 0;
@@ -99,7 +99,7 @@ pub(super) fn messages(topic: &str, count: usize, payload_bytes: usize) -> Vec<u
     Publish { topic, payload: &vec![b'x'; payload_bytes], ..Publish::default() }.bytes().repeat(count)
 }
 
-/// All topics with this number of levels: 2^levels with two choices.
+/// All topics with this number of levels: 2^levels for two choices.
 pub(super) fn combinations(levels: u32, choices: [&str; 2]) -> Vec<String> {
     let level = |number: usize, at: u32| choices[number >> at & 1];
     (0..1usize << levels)

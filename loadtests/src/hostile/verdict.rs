@@ -2,7 +2,7 @@
 
 use super::friends::{Seen, Wait};
 
-/// The limits of an attack. A limit of 0 is none.
+/// The limits of an attack; 0 means no limit.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted {
     /// Longest wait of a friendly QoS 0 client of another broker.
@@ -13,9 +13,9 @@ pub(super) struct Wanted {
     pub(super) durable_ms: u64,
     /// Longest wait from connect to CONNACK of a friendly client of another broker.
     pub(super) dial_ms: u64,
-    /// Memory above that before the attack, once the hostile clients have left.
+    /// Memory that may stay once the hostile clients have left, above that before the attack.
     pub(super) stays_mib: u64,
-    /// Memory during the attack above that before it.
+    /// Memory during the attack, above that before it.
     pub(super) peak_mib: u64,
     pub(super) log_lines_s: u64,
 }
@@ -30,12 +30,12 @@ pub(super) const WANTED: Wanted = Wanted {
     log_lines_s: 10,
 };
 
-/// For an attack that writes much to the store: the store keeps its memtables and its block cache,
-/// at most 64 MiB each.
+/// For an attack that writes much to the store, which keeps its memtables and its block cache, at
+/// most 64 MiB each.
 pub(super) const STORED: Wanted = Wanted { stays_mib: 144, ..WANTED };
 
-/// For CI, where other work shares the machine. The limits are far below the figures of a server
-/// without budgets, and above those of a busy machine.
+/// For CI, where other work shares the machine: limits above the figures of a busy machine, and far
+/// below those of a server without budgets.
 pub(super) const LOOSE: Wanted = Wanted {
     other_ms: 300,
     same_ms: 0,
@@ -47,7 +47,7 @@ pub(super) const LOOSE: Wanted = Wanted {
 };
 
 impl Wanted {
-    /// Each limit is the looser one of the two.
+    /// Takes the looser limit of each pair.
     pub(super) fn loosened(self) -> Self {
         let pick = |own: u64, loose: u64| if own == 0 { 0 } else { own.max(loose) };
         Self {

@@ -1,4 +1,4 @@
-//! The one module that reads the machine's clock and waits on it.
+//! The only module that reads the machine's clock and waits on it.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ pub(crate) fn now_ms() -> u64 {
     u64::try_from(origin.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The kernel offers no event for another process's port.
+/// For another process's port, because the kernel has no event for it.
 #[expect(clippy::disallowed_methods, reason = "a port that is not open yet has no event to wait on")]
 pub(crate) fn pause_ms(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));

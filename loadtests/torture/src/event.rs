@@ -38,7 +38,7 @@ pub enum PublishAnswer {
     Refused(u8),
 }
 
-/// Sent packets count when they are queued for the socket, received packets when they are complete.
+/// A sent packet counts when it is queued for the socket, a received packet when it is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     ConnectSent {
@@ -98,7 +98,7 @@ pub enum Event {
     },
     Received {
         connection: ConnectionId,
-        /// The text of a payload that no client sent is an `Err`.
+        /// `Err` with the text of a payload that no client sent.
         message: Result<MessageId, Box<str>>,
         qos: u8,
         dup: bool,

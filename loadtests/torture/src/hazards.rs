@@ -12,7 +12,7 @@ use millrace_faults::{Disk, FaultControl, Names};
 use crate::failure::{Failure, Outcome, While};
 
 const LAYER: &str = "libmillrace_faults_layer.so";
-/// Healthy syncs take this long, so that kills find writes between their call and their sync.
+/// Longest healthy sync, so that kills find writes between their call and their sync.
 const SYNC_MICROS_MAX: u64 = 3_000;
 const SLOW_SYNC_MICROS: [(u64, u64); 3] = [(5_000, 30_000), (20_000, 100_000), (200_000, 600_000)];
 const FAILS_AFTER_WRITES: u64 = 60;
@@ -21,9 +21,10 @@ const FAILURES_MAX: u64 = 4;
 const SPACE_BYTES_MAX: u64 = 400_000;
 const NANOS: i64 = 1_000_000_000;
 const CLOCK_NANOS: [i64; 4] = [0, 30 * NANOS, -3_600 * NANOS, -30 * NANOS];
-/// At the end the clock is set later than at any time of the run, by more than any will is delayed.
+/// The clock's final setting: later than any time of the run, by more than any will is delayed.
 const CATCH_UP_NANOS: u64 = 60_000_000_000;
-/// Files that may differ from the log for each kill: it may come between a call and its record.
+/// Files that may differ from the log at each kill, because the kill may come between a call and
+/// its record.
 const DIFFERENT_MAX: usize = 1;
 
 /// Failures to plant. Without any, the server runs on the machine's own disk.
@@ -209,9 +210,9 @@ impl Hazards {
         ))
     }
 
-    /// Sets the clock to a time at which every will is due, and returns true if the clock had
-    /// jumped. Due times are stored by the time of day, so a clock that was set back by an hour
-    /// would delay them by an hour.
+    /// Sets the clock so late that every will is due; true if the clock had jumped. Due times are
+    /// stored by the time of day, so a clock that was set back by an hour would delay wills by an
+    /// hour.
     pub(crate) fn catch_up(&self) -> Outcome<bool> {
         if self.args.clock_jumps {
             self.set(Field::ClockNanos, CATCH_UP_NANOS)?;
@@ -254,7 +255,7 @@ impl Hazards {
 }
 
 impl HazardArgs {
-    /// A server whose disk fails may refuse clients.
+    /// True when a failing disk excuses that the server refuses clients.
     pub(crate) fn allows_refusals(&self) -> bool {
         self.io_errors || self.full_disk
     }
@@ -263,7 +264,7 @@ impl HazardArgs {
         self.clock_jumps
     }
 
-    /// Taking a session over needs the store.
+    /// True when takeovers may be slow, because taking a session over needs the store.
     pub(crate) fn delays_takeovers(&self) -> bool {
         self.allows_refusals() || self.slow_disk
     }

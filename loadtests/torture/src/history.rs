@@ -9,7 +9,7 @@ pub use crate::event::{ClientId, ConnectionId, End, Event, MessageId, PublishAns
 const PADDING_BYTES_MAX: u32 = 400;
 /// One message in this many is padded with [`LARGE_PADDING_BYTES`] instead.
 const LARGE_EVERY: u32 = 97;
-/// Does not fit into one read, or one value of a small page.
+/// Bytes of a large payload: more than one read, or one value of a small page, holds.
 const LARGE_PADDING_BYTES: u32 = 9_000;
 
 #[derive(Clone, Debug)]
@@ -33,11 +33,11 @@ pub enum MessageKind {
 #[derive(Clone, Debug)]
 pub struct SentMessage {
     pub id: MessageId,
-    /// Publishes the message, or leaves it as a will.
+    /// The client that publishes the message or leaves it as a will.
     pub publisher: ClientId,
     pub topic: Arc<str>,
     pub qos: u8,
-    /// Among the messages of this publisher to this topic.
+    /// Number among the messages of this publisher to this topic.
     pub sequence: u32,
     pub kind: MessageKind,
 }
@@ -121,7 +121,7 @@ impl History {
         self.connections[connection.0 as usize]
     }
 
-    /// `None` unless topic and every byte are as they were sent.
+    /// `None` unless the topic and every byte are as they were sent.
     #[must_use]
     pub fn identify(&self, topic: &[u8], payload: &[u8]) -> Option<MessageId> {
         let digits = payload.strip_prefix(b"m")?.split(|byte| *byte == b' ').next()?;

@@ -10,7 +10,7 @@ use mio::{Interest, Registry, Token};
 use millrace_torture::history::ConnectionId;
 
 const READ_BYTES: usize = 16 * 1024;
-/// Bounds a turn, so that one busy socket does not delay the others.
+/// Reads in one turn, so that a busy socket does not delay the others.
 const READS_MAX: usize = 16;
 /// A listening server on loopback accepts a connection at once.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -23,7 +23,7 @@ pub(crate) struct Link {
     outbox: Vec<u8>,
     /// The poll reported data, and reading has not reached its end.
     pub(crate) readable: bool,
-    /// A slow client reads nothing before then.
+    /// Until then a slow client reads nothing.
     pub(crate) paused_until_ms: u64,
 }
 
@@ -53,8 +53,8 @@ impl Link {
         self.outbox.extend_from_slice(bytes);
     }
 
-    /// Writes as much as the socket takes. Ignores a broken socket: the next read returns the
-    /// answers that are still in it, and then the end.
+    /// Writes as much as the socket takes. Ignores a broken socket, because the next read returns
+    /// the answers that are still in it, and then the end.
     pub(crate) fn flush(&mut self) {
         while !self.outbox.is_empty() {
             match self.stream.write(&self.outbox) {

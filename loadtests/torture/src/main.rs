@@ -1,6 +1,6 @@
 //! `torture` kills an MQTT broker again and again while clients publish, subscribe, connect and
-//! disconnect. It checks that no acknowledged message is lost, doubled or out of order. It knows no
-//! broker's internals: it starts a process, speaks MQTT 3.1.1 and 5.0 to it, and records
+//! disconnect. It checks that no acknowledged message is lost, doubled or out of order. It must not
+//! know a broker's inside: it starts a process, speaks MQTT 3.1.1 and 5.0 to it, and records
 //! everything.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 

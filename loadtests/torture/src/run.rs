@@ -21,23 +21,23 @@ use millrace_torture::history::{End, Event, History};
 /// Longest wait for the sockets before every client acts again, ms.
 const TURN_MS: u64 = 5;
 const EVENTS_MAX: usize = 256;
-/// Time between all clients being connected and the kill, ms.
+/// Milliseconds from the moment when all clients are connected to the kill.
 const KILL_AFTER_MS: std::ops::Range<u64> = 50..1_500;
-/// After one restart in this many, the next kill comes so soon (ms) that it hits reconnecting
-/// clients.
+/// After one restart in this many, the next kill comes within this time (ms), so that it hits
+/// reconnecting clients.
 const HASTY_EVERY: u32 = 8;
 const HASTY_MS: std::ops::Range<u64> = 0..40;
 /// Estimated time between two kills, ms, which spreads late subscriptions over the run.
 const ROUND_MS: u64 = 1_000;
 const CONNECT_MS_MAX: u64 = 30_000;
 const SOCKETS_END_MS_MAX: u64 = 5_000;
-/// Time in which the server must close a connection that was taken over, ms; after a DISCONNECT it
-/// may take longer.
+/// Milliseconds in which the server must close a connection that was taken over; after a DISCONNECT
+/// it may take longer.
 const GHOST_MS_MAX: u64 = 10_000;
 /// Time in which a killed store must accept messages again, ms.
 const STORE_BACK_MS_MAX: u64 = 30_000;
 /// Acknowledgements that prove that the store is back: more than the 108 messages that all
-/// publishers can have in flight.
+/// publishers together have in flight.
 const STORE_BACK_ACKNOWLEDGED: usize = 128;
 /// Longest wait for the clients' open exchanges before the closing phase, ms.
 const SETTLE_MS_MAX: u64 = 60_000;
@@ -94,7 +94,7 @@ impl Run {
         let clients = scenario::clients(&mut stage, plan.seed, storm_ms);
         let poll = Poll::new().during("making a poll")?;
         let (ghosts, events) = (Vec::new(), Events::with_capacity(EVENTS_MAX));
-        // Another seed than the clients' makes the kills independent of the clients' actions.
+        // The seed differs from the clients' seed, so that kills do not depend on what clients do.
         let rng = Rng::with_seed(!plan.seed);
         let servers = (0..plan.pods).map(|_| None).collect();
         let renamed = vec![0; plan.pods];
@@ -154,7 +154,7 @@ impl Run {
             self.until(plan.calm_ms, |_| false)?;
         }
         if self.home.hazards.as_ref().map_or(Ok(false), Hazards::catch_up)? {
-            // Only a restart makes the server read the new time of day.
+            // A restart, because only then the server reads the new time of day.
             self.kill()?;
             self.start()?;
         }
@@ -166,8 +166,8 @@ impl Run {
             hazards.finish()?;
         }
         if plan.hazards.moves_clock() {
-            // A restarted server publishes a delayed will by the time of day, which may have jumped
-            // ahead.
+            // After a restart the server publishes a delayed will by the time of day, which may
+            // have jumped ahead.
             verdict.violations.retain(|violation| violation.rule != CheckRule::WillEarly);
         }
         if plan.kill_store.is_some() || plan.hazards.allows_refusals() {
@@ -256,7 +256,8 @@ impl Run {
 
     fn await_clients(&mut self) -> Outcome<u64> {
         let begin_ms = self.stage.now_ms;
-        // Waits until each client was connected once, because clients disconnect on purpose.
+        // Each client must have been connected once; all at one time is impossible, because clients
+        // disconnect on purpose.
         let mut waiting: Vec<bool> =
             self.clients.iter().map(|client| !client.is_where_it_wants(&self.stage)).collect();
         let all = self.until(CONNECT_MS_MAX, |run| {

@@ -1,6 +1,6 @@
 //! The clients of a run: publishers, subscribers, clients with wills (`mortal`), and clients that
-//! subscribe anew to retained messages (`probe`). Their names say what they do, because the report
-//! of a broken promise names them.
+//! subscribe anew to retained messages (`probe`). The report of a broken promise names them, so
+//! their names say what they do.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const MORTALS: u32 = 6;
 const SHARING: u32 = 4;
 /// Messages of one publisher in flight: below every server's default Receive Maximum.
 const WINDOWS: Range<usize> = 4..13;
-/// Every other publisher has so few packet ids that each is used again at once.
+/// Packet ids of every other publisher: so few that each is used again at once.
 const FEW_PACKET_IDS: u16 = 16;
 /// Subscriptions of each subscriber that begin later in the run.
 const LATE_WISHES: usize = 3;
@@ -89,7 +89,7 @@ impl Cast<'_> {
         let slow = || Habit { ack_delay_ms: 0..60, pause_ms: 50..400, ..Habit::new(600..3_000, 0..400) };
         let habits = [steady(), flappy(), rare(), slow()];
 
-        // All data, by each kind of client.
+        // Subscribers to all data, one for each habit.
         for (at, habit) in habits.iter().enumerate() {
             self.subscriber(&format!("all-{at}"), vec![early("data/#", 2)], habit.clone());
         }
@@ -97,14 +97,14 @@ impl Cast<'_> {
             let wishes = vec![early("data/p0/+", 1), early("data/+/t0", 2)];
             self.subscriber(&format!("sharing-{at}"), wishes, habits[at as usize % habits.len()].clone());
         }
-        // Exact filters, and one topic by three filters of different QoS.
+        // Subscribers with exact filters, and with one topic by three filters of different QoS.
         for (at, habit) in habits.iter().enumerate() {
             let own = format!("data/p{at}/t{at}");
             let mut wishes = vec![early(&own, 2), early(&format!("data/p{at}/#"), 1), early("data/+/t3", 1)];
             wishes.push(Wish { toggles: true, ..early(&format!("data/p{}/t0", at + 1), 2) });
             self.subscriber(&format!("exact-{at}"), wishes, habit.clone());
         }
-        // Subscriptions that toggle, alone.
+        // Subscribers that toggle a subscription, and have no other.
         for (at, habit) in [steady(), flappy()].into_iter().enumerate() {
             let wish = |filter: &str, qos| Wish { toggles: true, ..early(filter, qos) };
             let wishes = vec![wish("data/p2/+", 1), wish("data/p3/t0", 2), wish("data/p5/#", 1)];

@@ -19,7 +19,7 @@ const START_MS_MAX: u64 = 60_000;
 const LOOK_EVERY_MS: u64 = 5;
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 const TAIL_LINES: usize = 20;
-/// Servers are often there, and these folders are often missing in a user's PATH.
+/// Searched for servers, because these folders are often missing in a user's PATH.
 const SERVER_FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
 /// Mosquitto writes its persistent state only when it ends in order, or every half hour.
@@ -90,7 +90,8 @@ impl Home {
         let log = OpenOptions::new().create(true).append(true).open(self.log_path());
         let log = log.during("opening the server's log")?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        // Only this program gets Ctrl-C, and then ends the server.
+        // In a process group of its own, so that Ctrl-C reaches only this program, which then ends
+        // the server.
         command.process_group(0);
         let child = command.spawn().during(&format!("starting {}", command.get_program().display()))?;
         let mut server = Server { child, address };
@@ -193,8 +194,8 @@ fn find(name: &str) -> Outcome<PathBuf> {
     found.ok_or_else(|| Failure::new(format!("there is no program {name}")))
 }
 
-/// Only this process uses the loopback address, so reconnecting clients find no other server while
-/// this one is down.
+/// A loopback address of this process alone, so that reconnecting clients find no other server
+/// while this one is down.
 fn free_address() -> std::io::Result<SocketAddr> {
     let [_, second, third, fourth] = std::process::id().to_be_bytes();
     let address = Ipv4Addr::new(127, 224 | second & 31, third, fourth.clamp(2, 254));

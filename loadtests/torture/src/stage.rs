@@ -12,7 +12,7 @@ pub(crate) enum Phase {
     Storm,
     /// Clients publish nothing new: they connect, stay, and finish open exchanges.
     Finale,
-    /// Every request is answered. Retained messages are checked once more; wills and late
+    /// Every request is answered. Retained messages are checked once more, and wills and late
     /// deliveries are awaited.
     Closing,
 }

@@ -100,7 +100,7 @@ enum Command {
     Man(install::ManArgs),
 }
 
-/// `args` begins with the program's name.
+/// Runs a command line; `args` begins with the program's name.
 pub(crate) fn run(args: Vec<OsString>) -> Result<(), Failure> {
     let matches = Cli::command().try_get_matches_from(&args)?;
     match Cli::from_arg_matches(&matches)?.command {

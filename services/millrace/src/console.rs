@@ -1,6 +1,7 @@
-//! The web console on the HTTP port, and the pages of operators on the admin port. Their files are
-//! part of the binary. A path that a browser opens and that nothing else serves gets the page,
-//! whose script shows the right view. This module knows only the prefixes of the APIs.
+//! Serves the web console on the HTTP port, and the pages of operators on the admin port. The files
+//! are part of the binary. A path that a browser opens and that nothing else serves gets the page,
+//! whose script shows the right view. Of the APIs this module knows only the prefixes of their
+//! paths.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,13 +24,13 @@ struct File {
     brotli: Option<&'static [u8]>,
 }
 
-/// Made by build.rs; empty without a built console.
+/// build.rs makes this list; it is empty without a built console.
 const FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/console.rs"));
 
-/// The page of tenants, and that of operators; neither port serves the other one's.
+/// The page of tenants, and the page of operators. Neither port serves the other's page.
 const PAGE: &str = "/index.html";
 const OPERATOR_PAGE: &str = "/operator.html";
-/// Vite names these files by their contents.
+/// Vite names these files by a hash of their contents, so browsers may cache them for ever.
 const ASSETS: &str = "/assets/";
 /// Placeholder in the page that a nonce replaces.
 const NONCE: &str = "__CSP_NONCE__";
@@ -50,13 +51,12 @@ const SECURITY: [(HeaderName, &str); 5] = [
     ),
 ];
 
-/// The console sees each request before `app`.
+/// Puts the console before `app`, so that it sees each request first.
 pub(crate) fn around(app: Router, sockets: Sockets) -> Router {
     with_page(app, PAGE, sockets)
 }
 
-/// The pages of operators come before the routes of `app`, if they were built; they use the
-/// operator API only.
+/// Puts the pages of operators before `app`, if they were built. They use the operator API only.
 pub(crate) fn around_operators(app: Router) -> Router {
     with_page(app, OPERATOR_PAGE, Sockets { ws: Vec::new(), gateway: None })
 }
@@ -106,7 +106,7 @@ fn find(path: &str) -> Option<&'static File> {
     FILES.binary_search_by(|file| file.path.cmp(path)).ok().map(|found| &FILES[found])
 }
 
-/// Only a browser that opens a page asks for HTML.
+/// True for a browser that opens a page: nothing else asks for HTML.
 fn wants_page(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
     accept.is_some_and(|accept| accept.contains("text/html"))
@@ -128,7 +128,7 @@ fn asset(path: &str, headers: &HeaderMap) -> Response {
     response
 }
 
-/// `br`, but not `br;q=0`.
+/// True for `br`, but not for `br;q=0`.
 fn is_brotli(coding: &str) -> bool {
     let mut parts = coding.split(';').map(str::trim);
     parts.next() == Some("br") && !parts.any(|part| matches!(part, "q=0" | "q=0.0" | "q=0.00" | "q=0.000"))
@@ -144,7 +144,7 @@ fn content_type(path: &str) -> &'static str {
     }
 }
 
-/// The nonce is for the style elements of the page's components.
+/// The nonce lets the page's components add style elements.
 fn page(site: &Site, host: Option<&str>) -> Response {
     let mut bytes = [0; NONCE_BYTES];
     let text = find(site.page).and_then(|file| std::str::from_utf8(file.plain).ok());

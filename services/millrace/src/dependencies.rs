@@ -1,3 +1,4 @@
-//! An empty program: to link it, cargo compiles the libraries of `millrace`.
+//! An empty program. Building it compiles the libraries of `millrace`, so that `make run` can do
+//! that while npm builds the console.
 
 fn main() {}

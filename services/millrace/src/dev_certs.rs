@@ -88,7 +88,7 @@ fn params(name: &str, hosts: Vec<String>) -> Result<CertificateParams, rcgen::Er
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.use_authority_key_identifier_extension = true;
     let now = SystemTime::now();
-    // Clocks differ between machines.
+    // Valid since an hour, because clocks differ between machines.
     params.not_before = (now - Duration::from_secs(3600)).into();
     params.not_after = (now + VALID).into();
     Ok(params)
@@ -122,7 +122,7 @@ fn signed(
     Ok(())
 }
 
-/// Replaces the file as a whole; only its owner may read a key.
+/// Replaces the file as a whole; the mode lets only the owner read a key.
 fn write(file: &Path, text: &str) -> std::io::Result<()> {
     let is_key = file.extension().is_some_and(|extension| extension == "key");
     let new = file.with_extension(if is_key { "key.new" } else { "crt.new" });

@@ -1,15 +1,15 @@
-//! The failure of a command: its sentence and its exit code.
+//! How a command fails: a sentence for people, and an exit code.
 
 use std::io::Write;
 use std::process::ExitCode;
 
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Wrong command line, help or version.
+    /// The command line is wrong, or asks for help or the version.
     Usage(clap::Error),
-    /// Wrong settings; the text says what to do.
+    /// A setting is wrong; the text says what to do.
     Settings(String),
-    /// A command that failed; the text says what to do.
+    /// The command failed; the text says what to do.
     Run(String),
 }
 
@@ -18,7 +18,8 @@ impl Failure {
     pub(crate) fn report(self) -> ExitCode {
         let (sentence, code) = match self {
             Self::Usage(error) => {
-                // Help and version arrive here, too: they go to stdout and are no failure.
+                // Help and version come here as errors, too: clap prints them to stdout, and they
+                // are no failure.
                 let _ = error.print();
                 return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
             }

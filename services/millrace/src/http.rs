@@ -37,7 +37,7 @@ const SIGN_UP_SCRIPT: &str = include_str!("pages/sign-up.js");
 const CONFIRM: &str = include_str!("pages/confirm.html");
 const CONFIRM_SCRIPT: &str = include_str!("pages/confirm.js");
 
-/// The page makes an account with the secret behind `#`.
+/// Path of the page that makes an account with the secret after `#`.
 pub(crate) const SIGN_UP_PATH: &str = "/sign-up";
 
 /// Metrics of the HTTP ports of a pod.
@@ -100,7 +100,7 @@ pub(crate) fn start(
         // The console is one more client of the API.
         app = console::around(app, console::Sockets { ws: at.ws.clone(), gateway: api.gateway_socket });
         threads.spawn(api.upkeep);
-        // The threads end with the process.
+        // The threads run until the process ends.
         std::mem::forget(threads);
     }
     spawn("http", runtime, listener, connections, app)
@@ -152,7 +152,7 @@ impl Health {
         };
         match running.as_ref().map(asked) {
             Some(Ok(None)) => (StatusCode::OK, "ok\n".into()),
-            // A pod without NATS stays healthy, because taking it out would leave its clients
+            // A pod without NATS stays healthy: taking it out of service would leave its clients
             // without any pod.
             Some(Ok(Some(fabric))) => (StatusCode::OK, format!("ok\nNATS: {fabric}\n")),
             Some(Err(what)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{what}\n")),
@@ -184,7 +184,7 @@ async fn page(State(shared): State<Shared>, headers: HeaderMap) -> Response {
     shown("text/html", render(&shared.at, host))
 }
 
-/// The browser loads nothing from other hosts, and sends no referrer.
+/// A page with headers that let the browser load nothing from other hosts and send no referrer.
 fn shown(kind: &str, text: impl Into<String>) -> Response {
     let security = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; \
                     form-action 'none'; frame-ancestors 'none'";

@@ -1,5 +1,4 @@
-//! The addresses at which a pod listens for clients, and the host by which somebody else reaches
-//! one.
+//! The addresses at which a pod listens for clients, and the host by which others reach them.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -24,8 +23,8 @@ impl Addresses {
     }
 }
 
-/// The host part of `at`; for "all addresses" the name that the browser used. A name with a
-/// character that no host name has is not repeated, because the page would show it.
+/// The host of `at`; for "all addresses" the name that the browser used. Only valid host names are
+/// repeated, because the page shows the name.
 pub(crate) fn reachable(at: SocketAddr, asked: Option<&str>) -> String {
     match at.ip() {
         ip if ip.is_unspecified() => asked.and_then(host_name).unwrap_or("127.0.0.1").to_owned(),
@@ -34,7 +33,7 @@ pub(crate) fn reachable(at: SocketAddr, asked: Option<&str>) -> String {
     }
 }
 
-/// The host as clients take it in an argument of its own: an IPv6 address has no brackets there.
+/// The host as an argument of its own, where an IPv6 address has no brackets.
 pub(crate) fn bare(host: &str) -> String {
     host.trim_matches(['[', ']']).to_owned()
 }

@@ -15,7 +15,8 @@ pub(crate) enum LogFormat {
 }
 
 pub(crate) fn filter(text: &str) -> Result<String, String> {
-    // The syntax reads a bare name as a part of the program; here it can only be a misspelt level.
+    // The filter's syntax takes a bare name for a part of the program; here it can only be a
+    // misspelt level.
     let levels = ["error", "warn", "info", "debug", "trace", "off"];
     let known = |word: &str| levels.contains(&word);
     let fits = text
@@ -27,13 +28,13 @@ pub(crate) fn filter(text: &str) -> Result<String, String> {
     Err(format!("{} is allowed, or per part such as \"warn,millrace_edge=debug\"", levels.join(", ")))
 }
 
-/// Earlier lines are lost.
+/// Starts logging; earlier lines are lost.
 pub(crate) fn start(level: &str, format: LogFormat, collector: Option<LogLayer>) {
     let lines = fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .with_writer(std::io::stderr)
-        // Otherwise a line that cannot be written would end in a panic, and the broker must outlive
+        // Otherwise a log line that cannot be written would end in a panic. The broker must outlive
         // the reader of its log.
         .log_internal_errors(false);
     let lines = match format {

@@ -29,14 +29,14 @@ Example:
 The source stays as it is. The target is empty at first; after an interruption, run the same command
 again. When the command has ended, both stores are equal.";
 
-/// Names the cluster of --fdb-cluster-file; a folder of this name is ./foundationdb.
+/// Stands for the cluster of --fdb-cluster-file; a folder of this name is written ./foundationdb.
 const CLUSTER: &str = "foundationdb";
 
-/// A running pod renews its lease several times meanwhile.
+/// Long enough for a running pod to renew its lease several times.
 const LEASE_WATCHED: Duration = Duration::from_secs(6);
 
-/// A new folder's versions begin so far after the source's: a cluster counts about a million a
-/// second, also while a migration is interrupted. This is 19 hours.
+/// How far a new folder's versions begin after the source's. A cluster counts about a million a
+/// second, also while a migration is interrupted, so this is good for 19 hours.
 const VERSIONS_AHEAD: u64 = 1 << 36;
 
 const PODS_MAX: usize = 10_000;
@@ -100,7 +100,7 @@ fn migrate(source: &Place, target: &Place) -> Result<(), Failure> {
         let version = version.map_err(|error| Failure::Run(format!("the source cannot be read: {error}")))?;
         Embedded::create_after(folder, version.saturating_add(VERSIONS_AHEAD)).map_err(
             |error| match error {
-                // Says what to do about it.
+                // Its text says what to do.
                 RestoreError::Open(_) => {
                     open(target).err().unwrap_or_else(|| Failure::Run(error.to_string()))
                 }
@@ -113,7 +113,8 @@ fn migrate(source: &Place, target: &Place) -> Result<(), Failure> {
     let copied = block_on(copy(&from.database(), &to.database(), &mut |seen| progress.show(seen)));
     let seen = copied.map_err(|error| failure(&error))?;
     if let Place::Cluster(_) = source {
-        // A pod that was started during the copy may write after the comparison.
+        // Checked again, because a pod that was started during the copy may write after the
+        // comparison.
         refuse_running(&Store::new(from.database()), LEASE_WATCHED)?;
     }
     say(&format!("Both stores are equal: {}, {}.", keys(seen.keys), text::bytes(seen.bytes)));
@@ -159,8 +160,8 @@ fn failure(error: &CopyError) -> Failure {
             "name an empty folder, or another --fdb-prefix; nothing was changed".to_owned()
         }
         CopyError::SourceUnfinished => "run the migration that was interrupted to its end first".to_owned(),
-        // A folder is made behind the source's version, so the target is a cluster, or a folder of
-        // an earlier try.
+        // A new folder begins after the source's version, so the target is a cluster, or a folder
+        // of an earlier attempt.
         CopyError::VersionsBehind { source_version, .. } => format!(
             "run `fdbcli --exec \"advanceversion {}\"` for a cluster, or name a new folder; then run this again",
             source_version.saturating_add(1)
@@ -173,7 +174,7 @@ fn failure(error: &CopyError) -> Failure {
     Failure::Run(format!("{error}{cause}: {advice}"))
 }
 
-/// A closed stderr does not end the migration.
+/// Prints a line, and goes on if stderr is closed.
 fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -8,9 +8,9 @@ use std::thread;
 
 use tracing::error;
 
-/// Exit code after a panic (sysexits.h: an internal error).
+/// Exit code after a panic: internal error (sysexits.h).
 const INTERNAL_ERROR: i32 = 70;
-/// On this thread a panic ends only one request.
+/// A panic on the thread of this name ends only one request.
 const HTTP: &str = "http";
 
 /// Called once, after logging has started.

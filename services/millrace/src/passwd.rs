@@ -31,7 +31,7 @@ pub(crate) struct PasswdArgs {
 }
 
 pub(crate) fn run(args: &PasswdArgs) -> Result<(), Failure> {
-    // Follows a link, so that the link stays a link.
+    // Resolves a link, so that the link stays a link.
     let file = std::fs::canonicalize(&args.file).unwrap_or_else(|_| args.file.clone());
     let failed =
         |what: &str, error: std::io::Error| Failure::Run(format!("{} {what}: {error}", file.display()));

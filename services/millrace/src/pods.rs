@@ -14,7 +14,7 @@ pub(crate) struct Pod {
     pub(crate) admin_listen: Option<AdminListen>,
 }
 
-/// The first pod has the settings as they are; a single pod keeps its name.
+/// The first pod has the settings unchanged; a single pod keeps its name.
 pub(crate) fn all(settings: &Settings) -> Result<Vec<Pod>, String> {
     let first = Pod {
         edge: settings.edge.clone(),
@@ -29,7 +29,7 @@ pub(crate) fn all(settings: &Settings) -> Result<Vec<Pod>, String> {
 }
 
 impl Pod {
-    /// Another pod with a name of its own and higher ports; `None` if there is no such port.
+    /// Another pod, with a name of its own and higher ports; `None` if there are no such ports.
     fn with_number(&self, number: u16) -> Option<Self> {
         let of_all = |all: &[SocketAddr]| all.iter().map(|at| counted_up(*at, number)).collect::<Option<_>>();
         let name = numbered_pod(number);

@@ -1,17 +1,18 @@
-//! The edge of this process, for the parts that ask it, and the changes that it must make itself
-//! because it has the changed data in memory.
+//! The running edge of this process, for the parts that ask it, and the changes that only it can
+//! make because it has the data in memory.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use millrace_edge::Edge;
 
-/// The edge, shared by the HTTP ports and the end of the process, which takes it out.
+/// The edge, shared by the HTTP ports. The end of the process takes it out.
 pub(crate) type Running = Arc<RwLock<Option<Edge>>>;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The methods block, so each request calls them on a thread of its own.
+/// Changes by the running edge. The methods block, so each request calls them on a thread of its
+/// own.
 pub(crate) trait Live: Send + Sync {
     /// Ends a session on any pod: closes its connection, publishes its will, removes its data.
     /// Returns whether there was one.
@@ -32,7 +33,7 @@ impl Live for Running {
     fn purge_session(&self, broker: &str, client_id: &str) -> Result<bool, String> {
         let running = self.read().unwrap_or_else(PoisonError::into_inner);
         let answer = running.as_ref().map(|edge| edge.purge_session(broker, client_id));
-        // Released, because other requests need the server, too.
+        // Released early, because other requests need it, too.
         drop(running);
         let stopping = || "the server is stopping".to_owned();
         answer.ok_or_else(stopping)??.recv_timeout(PATIENCE).map_err(|_| stopping())?

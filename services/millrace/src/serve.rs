@@ -31,7 +31,7 @@ const DRAIN_PROGRESS: Duration = Duration::from_secs(3);
 /// Time to close the store, after drain and grace.
 const STOP_SPARE: Duration = Duration::from_secs(30);
 
-/// Returns after a signal; `ignored` are environment variables that are no setting.
+/// Runs the server until a signal; `ignored` are environment variables that are no setting.
 pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure> {
     let telemetry = Telemetry::new(&settings.telemetry);
     logs::start(&settings.log_level, settings.log_format, telemetry.log_layer());
@@ -39,7 +39,7 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
     if !ignored.is_empty() {
         warn!(names = %ignored.join(", "), "environment variables that name no setting are ignored: check their spelling");
     }
-    // Before the listeners open, so that no signal is lost.
+    // Registered before the listeners open, so that no signal is lost.
     let mut signals =
         signals().map_err(|error| Failure::Run(format!("signals cannot be received: {error}")))?;
     raise_open_files();
@@ -63,7 +63,7 @@ pub(crate) fn run(settings: &Settings, ignored: &[String]) -> Result<(), Failure
     let queue = telemetry.queue().cloned();
     let sources = started.iter().map(|pod| pod.telemetry_source(queue.clone())).collect();
     let exporter = telemetry.start(sources).map_err(Failure::Run)?;
-    // Before the server reports that it is ready.
+    // Opened before the server reports that it is ready.
     let admin = match (&settings.store, &store, started.first()) {
         (Place::Folder(path), Some(Opened::Folder(store)), Some(first)) => {
             admin(path, store.clone(), &first.running)
@@ -127,13 +127,13 @@ fn end(signals: &mut Signals, started: &[Started]) -> Option<i32> {
     None
 }
 
-/// A pod whose loops hang is not alive.
+/// False when an event loop hangs.
 fn is_turning(running: &Running) -> bool {
     let edge = running.read().unwrap_or_else(PoisonError::into_inner);
     edge.as_ref().is_some_and(|edge| edge.health().is_ok())
 }
 
-/// Disconnects clients at the drain rate, and logs how many are left; the HTTP port goes on
+/// Disconnects clients at the drain rate, and logs how many are left. The HTTP port goes on
 /// meanwhile.
 fn drain(running: &Running, pace: &DrainRate) {
     let edge = || running.read().unwrap_or_else(PoisonError::into_inner);
@@ -190,7 +190,7 @@ struct Https {
 }
 
 impl Https {
-    /// Binds all public ports before the first admin port: from eleven pods on, the default admin
+    /// Binds all public ports before the first admin port. From eleven pods on, the default admin
     /// port of one pod is the public port of another.
     fn bind_all(pods: &[pods::Pod], settings: &Settings) -> Result<Vec<Self>, Failure> {
         let public = |pod: &pods::Pod| pod.http_listen.map(|at| bind(at, "http-listen")).transpose();
@@ -213,7 +213,7 @@ fn bind_admin(admin: AdminListen) -> Result<(TcpListener, SocketAddr), Failure> 
     }
 }
 
-/// The event loops start before the HTTP ports.
+/// Starts a pod: the event loops first, then the HTTP ports.
 fn start(
     edge: millrace_edge::Config,
     https: Https,
@@ -288,19 +288,19 @@ fn admin(path: &Path, store: Embedded, running: &Running) -> Option<inspect::soc
         .ok()
 }
 
-/// Receives SIGHUP and the first signal that ends the process; the second such signal ends it at
-/// once.
+/// Registers SIGHUP and the signals that end the process. A second such signal ends it at once.
 fn signals() -> std::io::Result<Signals> {
     let second = Arc::new(AtomicBool::new(false));
     for signal in TERM_SIGNALS {
-        // In this order, because the first signal must find the flag unset, and sets it.
+        // In this order: the first signal must find the flag unset, and sets it.
         signal_hook::flag::register_conditional_shutdown(*signal, 1, Arc::clone(&second))?;
         signal_hook::flag::register(*signal, Arc::clone(&second))?;
     }
     Signals::new(TERM_SIGNALS.iter().chain([&SIGHUP]))
 }
 
-/// A connection is an open file, and shells start programs with a low limit.
+/// Raises the limit of open files: each connection is one, and shells start programs with a low
+/// limit.
 fn raise_open_files() {
     match rlimit::increase_nofile_limit(u64::MAX) {
         Ok(open_files_max) => info!(open_files_max, "the limit of open files, which bounds the connections"),

@@ -1,5 +1,5 @@
 //! Notifies systemd (sd_notify) that the server is ready, stops, or is alive because every event
-//! loop runs. `WatchdogSec=` kills and restarts a server whose loops hang.
+//! loop runs. With `WatchdogSec=`, systemd kills and restarts a server whose loops hang.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -47,7 +47,8 @@ impl ServiceManager {
         Ok(Self { socket, watchdog })
     }
 
-    /// Asks for `at_most` where `TimeoutStopSec=` is shorter; the watchdog rests meanwhile.
+    /// Announces the stop, and asks for `at_most` where `TimeoutStopSec=` is shorter. The watchdog
+    /// rests meanwhile.
     pub(crate) fn stopping(self, at_most: Duration) {
         let _ =
             self.socket.send(format!("STOPPING=1\nEXTEND_TIMEOUT_USEC={}", at_most.as_micros()).as_bytes());

@@ -47,7 +47,7 @@ pub(crate) struct Settings {
     /// Applies on SIGTERM.
     pub(crate) drain: millrace_edge::DrainRate,
     pub(crate) shutdown_grace: Duration,
-    /// Any client on the network may connect, and the operator has confirmed it.
+    /// Any client on the network may connect, and the operator has confirmed that.
     pub(crate) open_to_everybody: bool,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct AdminListen {
 }
 
 impl AdminListen {
-    /// The port above that of the HTTP port, unless a setting names one; beyond the last port it is
+    /// The port above that of the HTTP port, unless a setting names one. Above the last port it is
     /// any free port.
     fn of(said: Option<Listen>, http: Option<SocketAddr>) -> Option<Self> {
         let beside = |port: u16| if port == 0 { 0 } else { port.checked_add(ADMIN_PORT_ABOVE).unwrap_or(0) };
@@ -75,8 +75,8 @@ impl AdminListen {
 }
 
 impl Settings {
-    /// Only programs on this machine can reach the server: every listener is on a loopback address,
-    /// and no gateway or proxy stands before one.
+    /// True when only programs on this machine can reach the server: every listener is on a
+    /// loopback address, and no gateway or proxy stands in front.
     pub(crate) fn is_local(&self) -> bool {
         let is_loopback = |at: &SocketAddr| at.ip().to_canonical().is_loopback();
         let edge = &self.edge;
@@ -89,8 +89,8 @@ impl Settings {
     }
 }
 
-/// Completes the command line `args` from `environment` and the file. Also returns `MILLRACE_`
-/// variables that are no setting; container platforms set some of their own, so they are no error.
+/// Completes the command line `args` from the environment and the file. Also returns `MILLRACE_`
+/// variables that are no setting: container platforms set some of their own, so they are no error.
 pub(crate) fn load(
     args: Vec<OsString>,
     environment: impl Iterator<Item = (String, String)>,
@@ -117,7 +117,7 @@ pub(crate) fn load(
         };
         let flag = OsString::from(format!("--{}={value}", name.replace('_', "-")));
         check(name, &value, &flag, &source)?;
-        // Right after the command's name, because a `--` could stand behind the last argument.
+        // Inserted right after the command's name, because the last argument may follow a `--`.
         completed.insert(2, flag);
     }
     let ignored =
@@ -168,8 +168,8 @@ pub(crate) fn environment() -> impl Iterator<Item = (String, String)> {
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
 }
 
-/// Maps names of settings to values. An empty variable counts as unset, because scripts and compose
-/// files leave such variables.
+/// Settings by name, with the values of their variables. An empty variable counts as unset, because
+/// scripts and compose files leave such variables.
 fn variables(environment: impl Iterator<Item = (String, String)>) -> BTreeMap<String, String> {
     environment
         .filter(|(_, value)| !value.is_empty())
@@ -291,7 +291,7 @@ fn combine(args: ServeArgs, says_data_dir: bool) -> Result<Settings, String> {
                 .into(),
         );
     }
-    // The gateway's clients are other machines, even if the gateway is this one.
+    // The gateway's clients are on other machines, even if the gateway is on this one.
     let exposed = gateway_listen.first().or_else(|| {
         mqtt_listen
             .iter()

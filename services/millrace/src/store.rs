@@ -84,7 +84,7 @@ pub(crate) enum StoreKind {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// All data ends with the process.
+    /// Data that ends with the process.
     Memory,
     Folder(PathBuf),
     Cluster(Cluster),
@@ -226,7 +226,7 @@ impl Place {
     }
 }
 
-/// An earlier version made data folders that other users of the machine can read.
+/// Closes a data folder that an earlier version made readable for other users of the machine.
 fn close_to_others(path: &Path) {
     let Ok(metadata) = std::fs::metadata(path) else { return };
     if metadata.permissions().mode() & 0o077 == 0 {
@@ -259,12 +259,12 @@ fn open_folder(path: &Path) -> Result<Embedded, Failure> {
         let cause = std::error::Error::source(&error).map_or_else(String::new, |cause| format!(" ({cause})"));
         Failure::Run(format!("{error}{cause}: {advice}"))
     })?;
-    // A folder that is no store belongs to somebody else, and its mode stays as it is.
+    // A folder that is no store belongs to somebody else, so its mode stays.
     close_to_others(path);
     Ok(opened)
 }
 
-/// The name of a pod that shares its process with others; numbers begin at 0.
+/// The name of a pod that shares its process with others; `number` begins at 0.
 pub(crate) fn numbered_pod(number: u16) -> String {
     format!("pod-{}", number + 1)
 }

@@ -141,7 +141,7 @@ impl SpanSink for Spans {
             _ => SpanKind::Internal,
         };
         let count = i64::try_from(span.count).unwrap_or(i64::MAX);
-        // OpenTelemetry's conventions for messaging, where they have a name.
+        // Names follow OpenTelemetry's conventions for messaging, where these have one.
         let mut attributes = vec![
             ("messaging.system", Value::Text("mqtt".into())),
             ("messaging.destination.name", Value::Text(span.topic.into())),
@@ -168,8 +168,8 @@ impl SpanSink for Spans {
     }
 }
 
-/// The names follow OpenTelemetry's conventions for resources; `http` is the address that
-/// Prometheus scrapes.
+/// Attributes of a pod, named by OpenTelemetry's conventions for resources. `http` is the address
+/// that Prometheus scrapes.
 pub(crate) fn source(
     pod: Option<&str>,
     http: Option<SocketAddr>,
@@ -178,7 +178,7 @@ pub(crate) fn source(
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let instance = match (pod, http) {
         (Some(name), _) => name.to_owned(),
-        // As Prometheus names a scraped page.
+        // The form in which Prometheus names a scraped page.
         (None, Some(http)) => format!("{host}:{}", http.port()),
         (None, None) => host.clone(),
     };

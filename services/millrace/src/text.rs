@@ -5,7 +5,7 @@ pub(crate) fn name(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Visible characters only; bash reads the others between `$'` and `'`.
+/// Leaves visible characters only, and escapes the others as bash reads them between `$'` and `'`.
 pub(crate) fn escape(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -31,12 +31,12 @@ pub(crate) fn escape(bytes: &[u8]) -> String {
     out
 }
 
-/// With an ellipsis when bytes are left out.
+/// The beginning of a text, with an ellipsis if something is left out.
 pub(crate) fn head(bytes: &[u8], most: usize) -> String {
     if bytes.len() <= most {
         return escape(bytes);
     }
-    // Cuts between characters: further bytes of a character are 0b10......
+    // Cuts between characters: a character's further bytes are 0b10xxxxxx.
     let back = bytes[..=most].iter().rev().take(4).position(|byte| byte & 0xc0 != 0x80).unwrap_or(0);
     escape(&bytes[..most - back]) + "…"
 }

@@ -1,5 +1,5 @@
-//! Entry points of the simulator. It runs everything on one thread: this workload's instances, each
-//! with a simulated process, the cluster, and its faults.
+//! The functions that the simulator calls. It runs everything on one thread: this workload's
+//! instances, each with a simulated process, the cluster, and its faults.
 
 use std::{
     cell::RefCell,
@@ -26,7 +26,7 @@ const CHECK_SECONDS: f64 = 20_000.0;
 thread_local! {
     /// All simulated processes are in this one, so that they can share one history.
     static HISTORY: Shared = Shared::default();
-    /// Pointers of the simulator, which cannot leave this thread.
+    /// The simulator's pointers, which must not leave this thread.
     static CONTEXTS: RefCell<BTreeMap<u64, WorkloadContext>> = const { RefCell::new(BTreeMap::new()) };
 }
 

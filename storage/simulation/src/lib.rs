@@ -6,7 +6,7 @@
 //! run. With the feature `foundationdb` it is a library that `fdbserver -r simulation` loads;
 //! without it the tests run it over the store in memory. See README.md.
 //!
-//! This crate must never know packets, sockets or threads, and never read the machine's clock.
+//! This crate must not know packets, sockets or threads, nor read the machine's clock.
 
 mod check;
 #[cfg(feature = "foundationdb")]

@@ -1,5 +1,5 @@
-//! The simulated world: brokers, clients, topics and filters, few enough to collide all the time;
-//! and the planted faults.
+//! The simulated world, and the planted faults. Brokers, clients, topics and filters are so few
+//! that they collide all the time.
 
 use std::str::FromStr;
 

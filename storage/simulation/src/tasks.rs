@@ -30,8 +30,8 @@ pub(crate) async fn until(future: impl Future<Output = ()>, end: impl Future<Out
     .await;
 }
 
-/// Polls again when it was woken during a poll. The simulator's executor forgets such a wake:
-/// dropping a transaction can end a read of another one at once.
+/// Polls again after a wake during a poll, which the simulator's executor forgets: dropping a
+/// transaction can end another's read at once.
 pub(crate) async fn steady<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let flag = Arc::new(Flag { woken: AtomicBool::new(false), outer: Mutex::new(None) });

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use millrace_storage::Host;
 
-/// The first moment, in unix milliseconds: 0 means "never" in some rows.
+/// The run's first moment in unix milliseconds; not 0, which means "never" in some rows.
 const BEGIN_MS: u64 = 1_000_000;
 
 /// Host of a run, with helpers for waits and random numbers.

@@ -1,4 +1,5 @@
-//! The functions of the C library that are replaced.
+//! The C library's functions that the layer replaces: each makes the system call, fails or delays
+//! it as planted, and records it.
 
 use std::ffi::{c_char, c_int, c_long, c_void};
 use std::sync::OnceLock;
@@ -24,8 +25,8 @@ unsafe fn open_in(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t
     // SAFETY: the caller's arguments.
     let open = || unsafe { call!(SYS_openat, folder, path, flags, mode) };
     let Some(recorder) = recorder() else { return int(open()) };
-    // Only these change anything, and another call may wait long, such as for the other end of a
-    // pipe.
+    // Only these flags change anything. Without them the call is not ordered, because it may wait
+    // long, such as for the other end of a pipe.
     let _order = (flags & (libc::O_CREAT | libc::O_TRUNC) != 0).then(|| recorder.lock_order());
     let is_new = flags & libc::O_CREAT != 0 && !system::exists(folder, path);
     let fd = int(open());
@@ -118,7 +119,6 @@ fn resize(fd: c_int, length: off_t) -> c_int {
     let resize = || unsafe { call!(SYS_ftruncate, fd, length) };
     let (Some(file), Some(recorder)) = (tracked(fd), recorder()) else { return int(resize()) };
     let _order = recorder.lock_order();
-    // A hole takes no space.
     if let Err(errno) = recorder.panel.admit(0) {
         return int(fail(errno));
     }

@@ -1,4 +1,4 @@
-//! The control file, mapped: which failures are planted, and counters.
+//! The mapped control file: the planted failures, and counters.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -25,7 +25,7 @@ impl Panel {
         self.0[field as usize].fetch_add(1, Relaxed)
     }
 
-    /// Returns the error of the next write of `bytes`, or how many of them fit.
+    /// Decides about the next write: returns its error, or how many of `bytes` fit on the disk.
     pub(crate) fn admit(&self, bytes: usize) -> Result<usize, c_int> {
         let number = self.count(Field::Writes);
         if (self.get(Field::WriteFailsFrom)..self.get(Field::WriteFailsUntil)).contains(&number) {
@@ -41,7 +41,7 @@ impl Panel {
             self.count(Field::FullErrors);
             return Err(libc::ENOSPC);
         }
-        // The driver may give room meanwhile, which must not be overwritten.
+        // The driver may add room meanwhile, which must not be overwritten.
         let space = &self.0[Field::SpaceBytes as usize];
         let _ = space.compare_exchange(left, left - fits as u64, Relaxed, Relaxed);
         Ok(fits)

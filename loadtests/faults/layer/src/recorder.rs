@@ -26,7 +26,7 @@ pub(crate) struct Recorder {
     root: &'static [u8],
     pub(crate) panel: Panel,
     log: Option<c_int>,
-    /// Locked while a file is changed and the change is recorded, so that the log has the order of
+    /// Held while a file is changed and the change is recorded, so that the log has the order of
     /// the changes.
     order: Mutex<()>,
 }

@@ -41,8 +41,8 @@ pub(crate) fn identity(fd: c_int) -> Option<(u64, bool)> {
         .then_some((stat.st_ino, kind == libc::S_IFDIR))
 }
 
-/// Returns the length of the path, 0 if it is unknown, without an allocation within the program's
-/// call.
+/// Returns the length of the path, or 0 if it is unknown; allocates nothing, because it runs within
+/// a call of the program.
 pub(crate) fn path_of(fd: c_int, path: &mut [u8]) -> usize {
     let mut link = [0_u8; 32];
     let text = b"/proc/self/fd/";

@@ -1,5 +1,5 @@
-//! Connections that begin and do not go on. The attacks measure what each costs before any client
-//! is authenticated.
+//! Attacks by connections that begin and do not go on: they measure what each connection costs
+//! before a client is authenticated.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! The HTTP port: idle and slow connections, sign-ins, and lists that cost much.
+//! Attacks on the HTTP port: idle and slow connections, sign-ins, and lists that cost much.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -173,7 +173,7 @@ fn session_lists(ring: &Ring<'_>) -> Outcome<()> {
 }
 
 fn silent_webhook(ring: &Ring<'_>) -> Outcome<()> {
-    // Connections stay in its backlog, because the test accepts none.
+    // Connections stay in the listener's backlog, because the test accepts none.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).during("listening")?;
     let address = listener.local_addr().during("listening")?;
     let tenant = Tenant::new(ring, "hooked")?;

@@ -43,7 +43,7 @@ pub(super) struct Attack {
     pub(super) wanted: Wanted,
     /// Also runs with `--short`.
     pub(super) is_short: bool,
-    /// Can run beside other attacks against one server, again and again.
+    /// The attack can run beside others against one server, again and again.
     pub(super) is_for_soak: bool,
     pub(super) run: Run,
 }

@@ -1,4 +1,4 @@
-//! Wrong passwords, and right passwords that queue behind them.
+//! Attacks by wrong passwords, and by right passwords that queue behind them.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! Clients that read slowly or not at all, and the data that the server holds for them.
+//! Attacks by clients that read slowly or not at all, and so make the server hold data for them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -72,7 +72,7 @@ fn slow_reader(ring: &Ring<'_>) -> Outcome<()> {
     let batch = messages("news", 64, 1_000);
     let measure = |name: &str| -> Outcome<f64> {
         let mut publisher = ring.client(name)?;
-        // The first moment only fills buffers.
+        // At first the flood only fills buffers.
         flood(&mut publisher.stream, &batch, 0.3);
         let before = healthy.bytes();
         flood(&mut publisher.stream, &batch, seconds);
@@ -176,7 +176,7 @@ fn wide_fanout(ring: &Ring<'_>) -> Outcome<()> {
         client.subscribe(&["wide"], 0);
     }
     let mut publisher = ring.client("publisher")?;
-    // The messages of one subscriber fit into its socket, so that the subscriber need not read.
+    // So few messages that each subscriber's socket holds them, and no subscriber need read.
     publisher.send(&messages("wide", 2_000, 100));
     let is_read = finish(&mut publisher, 30.0);
     ring.note(format!("{} subscribers, all publishes read: {is_read}", clients.len()));

@@ -1,4 +1,4 @@
-//! Work and memory caused by retained messages.
+//! Attacks that cause work and memory by retained messages.
 
 use super::Attack;
 use crate::clock;

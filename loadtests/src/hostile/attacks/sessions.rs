@@ -13,7 +13,7 @@ use crate::hostile::traffic::{Sink, wait_until_quiet};
 use crate::hostile::verdict::{STORED, WANTED, Wanted};
 
 pub(super) const ATTACKS: &[Attack] = &[
-    // The bound on log lines shows a server that tries the refused write of the will again and
+    // The bound on log lines fails a server that tries the refused write of the will again and
     // again.
     Attack::account("will-topic", "a retained will whose topic has 5,000 bytes", will_topic)
         .wanted(Wanted { log_lines_s: 1, ..WANTED })
@@ -152,7 +152,7 @@ fn share_no_ack(ring: &Ring<'_>) -> Outcome<()> {
     let mut publisher = ring.client("publisher")?;
     let published = publish_acknowledged(&mut publisher, "work", 20_000, 100);
     ring.note(format!("{} members, {published} published", members.len()));
-    // A member that leaves hands its messages to the other members.
+    // Members that leave hand their messages to the remaining members.
     drop(members);
     clock::pause_ms(2_000);
     Ok(())

@@ -1,4 +1,4 @@
-//! One tenant's writes beside the durable publishes of another.
+//! Attacks by one tenant's writes beside the durable publishes of another.
 
 use super::Attack;
 use super::sessions::publish_acknowledged;

@@ -1,4 +1,4 @@
-//! Connections that come and go, and connections that do not speak MQTT.
+//! Attacks by connections that come and go, and by connections that do not speak MQTT.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -22,7 +22,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         open_files,
     )
     .with(|| Setup { open_files: Some(64), second_listener: true, ..Setup::default() })
-    // The server cannot admit a new client while it has no free descriptor.
+    // No limit for new clients, because the server cannot admit one without a free descriptor.
     .wanted(Wanted { dial_ms: 0, log_lines_s: 2, ..WANTED })
     .short(),
     Attack::stranger(
@@ -30,7 +30,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         "one address that opens 2,000 connections to a server that may open 1,024 files",
         |ring| hold(ring, ring.server.mqtt),
     )
-    // By default the addresses of this machine have no limit, because a proxy here speaks for many
+    // By default addresses of this machine have no limit, because a proxy here would speak for many
     // clients.
     .with(|| Setup {
         open_files: Some(1_024),
@@ -85,7 +85,7 @@ fn open_files(ring: &Ring<'_>) -> Outcome<()> {
         clients.push(client);
     }
     let cpu = ring.server.cpu_seconds();
-    // A retry that schedules two more shows only after some seconds.
+    // Long enough to show a retry that schedules two more.
     let seconds = ring.size(12, 5);
     clock::pause_ms(1_000 * seconds as u64);
     let cpu = ring.server.cpu_seconds() - cpu;
@@ -93,8 +93,8 @@ fn open_files(ring: &Ring<'_>) -> Outcome<()> {
     Ok(())
 }
 
-/// Holds as many connections as the server has descriptors. Other clients must still be able to
-/// connect.
+/// Holds as many connections as the server has descriptors. Afterwards other clients must be able
+/// to connect.
 fn hold(ring: &Ring<'_>, to: SocketAddr) -> Outcome<()> {
     let streams: Vec<TcpStream> = (0..2_000).map_while(|_| dial(Ring::address(0), to).ok()).collect();
     clock::pause_ms(3_000);
@@ -107,7 +107,8 @@ fn hold(ring: &Ring<'_>, to: SocketAddr) -> Outcome<()> {
     Ok(())
 }
 
-/// Only whole packets renew the keep alive; single bytes must not hold a connection for ever.
+/// Sends single bytes, which must not hold a connection for ever: only whole packets renew the keep
+/// alive.
 fn drip(ring: &Ring<'_>) -> Outcome<()> {
     let connect = |number| Connect { keep_alive_s: 1, ..ring.connect(&format!("drip-{number}")) };
     let mut clients = ring.clients(50, connect);
@@ -143,7 +144,7 @@ fn accept_flood(ring: &Ring<'_>) -> Outcome<()> {
     ring.crowd(8, |thread| {
         for number in (thread..).step_by(8).take_while(|_| clock::now_ns() < until_ns) {
             let Ok(stream) = dial(Ring::address(number), ring.server.mqtt) else { continue };
-            // Without a linger time, closing sends a reset.
+            // With no linger time, closing sends a reset.
             let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
             opened.fetch_add(1, Ordering::Relaxed);
         }

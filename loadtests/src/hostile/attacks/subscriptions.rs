@@ -1,4 +1,4 @@
-//! Work caused by filters: in the SUBSCRIBE itself, and in each publish that walks or matches the
+//! Attacks that cause work by filters: in the SUBSCRIBE, and in each publish that must match the
 //! filters.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -118,7 +118,7 @@ fn repeated_filter_flood(ring: &Ring<'_>) -> Outcome<()> {
     Ok(())
 }
 
-/// All filters match one topic. With identifiers, every copy names all of them.
+/// Many filters that match one topic; with identifiers, every copy names all of them.
 fn overlapping(ring: &Ring<'_>, identifiers: usize) -> Outcome<()> {
     let levels = if identifiers > 0 { 12 } else { 14 };
     let filters = combinations(levels, ["a", "+"]);
@@ -149,7 +149,7 @@ fn walks_without_match(ring: &Ring<'_>) -> Outcome<()> {
     let granted: usize = filters.chunks(4_096).map(|some| client.subscribe(some, 0)).sum();
     let mut publisher = ring.client("publisher")?;
     let prefix = ["a"; 15].join("/");
-    // Every topic is new, so that no cache of matches helps.
+    // Each topic is new, so that no cached match helps.
     let all: Vec<u8> =
         (0..ring.size(400, 200)).flat_map(|number| messages(&format!("{prefix}/{number}"), 1, 1)).collect();
     publisher.send(&all);

@@ -1,6 +1,6 @@
-//! Every request gets its answer in the end.
+//! Rule: every request gets its answer in the end.
 //!
-//! At the end all clients are connected and resend until they have their answers. So a message
+//! At the end all clients are connected, and resend until they have their answers. So a message
 //! without an answer is stuck in the server.
 
 use super::facts::Facts;

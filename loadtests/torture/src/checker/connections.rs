@@ -1,7 +1,8 @@
-//! Connections end when they must, and only then.
+//! Rule: connections end when they must, and only then.
 //!
-//! The server may close a connection when it is killed, and it must when the client id connects
-//! anew (P5). All clients keep to the protocol and to the limits, so there is no other reason.
+//! The server may close a connection when it is killed, and must close it when the client id
+//! connects anew (P5). It has no other reason, because all clients keep to the protocol and to the
+//! limits.
 
 use super::facts::Facts;
 use super::verdict::{CheckRule, Verdict};
@@ -24,8 +25,7 @@ pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
     for (at, stamped) in facts.history.events.iter().enumerate() {
         if let Event::Lingers { connection } = stamped.event
             && let Some(made) = facts.connections.get(&connection)
-            // A connection that got no CONNACK, from a killed pod or from a pod without a store,
-            // took nothing over.
+            // A connection without CONNACK took nothing over: its pod was killed, or had no store.
             && facts.connections.range(connection..).skip(1).any(|(_, next)| {
                 next.client == made.client && next.connected.is_some()
             })

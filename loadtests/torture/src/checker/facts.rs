@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::filter::matches;
 use crate::history::{ClientId, ConnectionId, End, Event, History, MessageId, PublishAnswer};
 
-/// A published message. Wills have no such record, because no client sends a PUBLISH for them.
+/// A published message. A will has no such record, because no client sends a PUBLISH for it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Publish {
     pub(crate) first_sent: Option<usize>,
@@ -39,8 +39,8 @@ pub(crate) struct Delivery {
     pub(crate) connection: ConnectionId,
     pub(crate) message: MessageId,
     pub(crate) qos: u8,
-    /// A correct receiver passes the message to its application; otherwise its packet id was still
-    /// in use at QoS 2.
+    /// True when a correct receiver passes the message to its application; false at QoS 2 while the
+    /// packet id is still in use.
     pub(crate) fresh: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Matches topic filters (MQTT 5.0, 4.7). Written anew, so that the broker's own matching is not
-//! its own judge.
+//! Matches topic filters (MQTT 5.0, 4.7). Written anew, so that the broker's own matching does not
+//! judge itself.
 
 #[must_use]
 pub fn matches(filter: &str, topic: &str) -> bool {

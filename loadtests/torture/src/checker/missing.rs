@@ -1,11 +1,11 @@
-//! Nothing acknowledged is lost (P1, P2, P3).
+//! Rule: nothing acknowledged is lost (P1, P2, P3).
 //!
-//! The server owes a message to a persistent session if its SUBACK came before the message was
-//! first sent, and the message was acknowledged. Not owed:
+//! The server owes a message to a persistent session if the session's SUBACK came before the
+//! message was first sent, and the message was acknowledged. It does not owe:
 //! - an unacknowledged message, which may have arrived or not;
 //! - a message that a session had not received when it sent UNSUBSCRIBE, because a server may drop
 //!   what it has not begun to send (3.10.4). But if a later message of the same publisher and topic
-//!   did arrive before that UNSUBSCRIBE, over the same filter, the earlier one was skipped.
+//!   did arrive before that UNSUBSCRIBE, over the same filter, the server skipped the earlier one.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,5 +1,5 @@
-//! Checks a history against MQTT and the broker's promises, one rule in each module. Each module
-//! opens with the exceptions of its rule.
+//! Checks a history against MQTT and the broker's promises, with a module for each rule. Each
+//! module opens with its rule and the exceptions.
 //!
 //! A rule is as strict as the standard and no stricter: where a kill allows two outcomes, both
 //! pass.

@@ -1,9 +1,9 @@
-//! Messages of one publisher, on one topic, at one QoS, arrive in the order in which they were sent
-//! (P4).
+//! Rule: messages of one publisher, on one topic, at one QoS, arrive in the order in which they
+//! were sent (P4).
 //!
 //! Only first deliveries count: after a reconnect, QoS 1 allows "1, 2, 3, 2, 3, 4" (4.6), and never
 //! "1, 3, 2". A publisher that resends after a reconnect keeps its order, so its sequence numbers
-//! are the order. That holds also if the server refused the first copy: it must then refuse later
+//! are the order. This holds even if the server refused the first copy: it must then refuse later
 //! messages until the publisher sends them again.
 
 use std::collections::{HashMap, HashSet};

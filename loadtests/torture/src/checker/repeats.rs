@@ -1,13 +1,14 @@
-//! Exactly once at QoS 2, and no repeats without a reason at QoS 1.
+//! Rule: exactly once at QoS 2, and no repeats without a reason at QoS 1.
 //!
-//! - QoS 2: a correct receiver passes each message to its application once. It passes a PUBLISH on
-//!   unless the packet id is still unreleased. A publisher whose session is gone (session present
-//!   0) has to publish again, and the server cannot know that it is the same message; one more
-//!   delivery is then right. A session with overlapping subscriptions gets one copy, with the
-//!   highest QoS; 3.3.4 would allow one for each, but the brokers under test are configured not to.
+//! - QoS 2: a correct receiver passes each message to its application once, because it passes no
+//!   PUBLISH on while the packet id is unreleased. One more delivery is right when the publisher
+//!   lost its session (session present 0): it must publish again, and the server cannot know that
+//!   it is the same message. A session with overlapping subscriptions gets one copy, with the
+//!   highest QoS; 3.3.4 would allow a copy for each, but the brokers under test are configured not
+//!   to send them.
 //! - QoS 1: repeats are right after a reconnect or a kill. On one connection a message may arrive
-//!   only as often as its publisher sent it. Sessions of MQTT 5.0 only: 3.1.1 allows a server to
-//!   resend at any time.
+//!   only as often as its publisher sent it. This is checked for sessions of MQTT 5.0 only, because
+//!   3.1.1 allows a server to resend at any time.
 
 use std::collections::BTreeMap;
 

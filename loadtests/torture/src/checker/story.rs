@@ -8,7 +8,7 @@ use crate::history::{
     ClientId, ClientInfo, ConnectionId, End, Event, History, MessageId, MessageKind, PublishAnswer, Stamped,
 };
 
-/// Time passes only on request.
+/// A history in the making. Time passes only on request.
 #[derive(Default)]
 pub(super) struct Story {
     pub(super) history: History,
@@ -132,7 +132,7 @@ impl Story {
         self.add(Event::Released { connection, packet_id });
     }
 
-    /// Each of these rules is broken once, and no other.
+    /// Expects that exactly these rules are broken, once each.
     pub(super) fn expect(&self, rules: &[CheckRule]) {
         expect(&self.history, rules);
     }

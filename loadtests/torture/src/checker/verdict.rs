@@ -59,7 +59,7 @@ pub struct Violation {
     pub events: Vec<usize>,
 }
 
-/// A run in which one of these is 0 has proven nothing about it.
+/// How much was checked: a run in which a number is 0 has proven nothing about it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "`rows` says what each one is")]
 pub struct CheckCounts {
@@ -103,7 +103,7 @@ impl Violation {
         if let (Some(&first), Some(&last)) = (lines.first(), lines.last()) {
             let between = kills.iter().copied().filter(|kill| (first..=last).contains(kill));
             lines.extend(between.take(KILLS_SHOWN_MAX));
-            // A loss has no delivery to show, so the next kill is shown.
+            // A loss has no delivery to show, so the kill after it is shown.
             lines.extend(kills.iter().copied().find(|kill| *kill > last));
         }
         let lines: String = lines.into_iter().map(|at| format!("\n    {}", history.line(at))).collect();

@@ -22,12 +22,11 @@ use super::facts::{Connection, Delivery, Facts, Session};
 use super::verdict::{CheckRule, Verdict};
 use crate::history::{ConnectionId, End, MessageKind, SentMessage};
 
-/// A server that closed its side after DISCONNECT must have stored within this time that the will
-/// is discarded. MQTT has no acknowledgement of a DISCONNECT, so this limit is ours rather than the
-/// standard's.
+/// Milliseconds within which a server that closed its side after a DISCONNECT must have stored that
+/// the will is discarded. MQTT does not acknowledge a DISCONNECT, so the limit is ours.
 const DISCARD_SETTLES_MS: u64 = 1_000;
-/// Without any acknowledgement for this time the store counts as unreachable: it may be killed,
-/// too, and no history records that.
+/// Milliseconds without any acknowledgement after which the store counts as unreachable. It may
+/// have been killed, too, which no history records.
 const STORE_ANSWERS_WITHIN_MS: u64 = 250;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -116,7 +115,7 @@ fn duty(facts: &Facts<'_>, made: &Connection, will: &SentMessage, later: &[&Conn
     if delay_ms == 0 || later.is_empty() {
         return Duty::Owed;
     }
-    // The server cannot have noticed the end before the client caused it.
+    // The server cannot have noticed the end before it happened.
     let earliest_ms = facts.at_ms(ended) + delay_ms;
     let resumes = later.iter().take_while(|next| next.connected.is_none_or(|(_, present)| present));
     let mut resumed = resumes.filter_map(|next| next.connected);
@@ -169,8 +168,8 @@ fn too_early(
     (early && !disturbed).then_some("before its delay had passed")
 }
 
-/// A delay that spans a restart ends by the time of day, which a jump changes. Any other will has
-/// no such excuse.
+/// True for a will that an early clock may excuse: its delay spans a restart and so ends by the
+/// time of day, which a jump changes.
 fn misfired(facts: &Facts<'_>, made: &Connection, will: &SentMessage, first: &Delivery) -> CheckRule {
     let is_clean = matches!(made.end, Some((_, End::Disconnect)));
     let restarted = ended_at(facts, made).and_then(|ended| facts.kill_between(ended, first.at));

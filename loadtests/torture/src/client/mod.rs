@@ -1,4 +1,4 @@
-//! A client's connections: it connects, disconnects and returns. Its role decides its actions in
+//! A client's connections: it connects, disconnects and returns. Its role decides what it does in
 //! between.
 
 mod mortal;
@@ -35,7 +35,7 @@ pub(crate) struct Client {
     away_until_ms: u64,
 }
 
-/// A connection that has ended for its client but not for the server.
+/// A connection that its client has ended and the server has not.
 pub(crate) struct Ghost {
     pub(crate) link: Link,
     pub(crate) since_ms: u64,
@@ -75,7 +75,7 @@ impl Client {
         }
     }
 
-    /// A connection that has ended becomes a ghost until the server closes it.
+    /// Acts once. A connection that has ended becomes a ghost until the server closes it.
     pub(crate) fn turn(&mut self, stage: &mut Stage, registry: &Registry, ghosts: &mut Vec<Ghost>) {
         if self.link.is_some() {
             self.read(stage);
@@ -102,7 +102,8 @@ impl Client {
     }
 
     fn connect(&mut self, stage: &mut Stage, registry: &Registry) {
-        // A single pod is chosen without a random number, so that a seed gives the same clients.
+        // A single pod is chosen without a random number, so that the clients of a seed do not
+        // depend on pods.
         let chosen = if stage.up.len() > 1 { self.rng.usize(..stage.up.len()) } else { 0 };
         let Some((pod, address)) = stage.up.get(chosen).copied() else { return };
         let Start { clean, will } = self.role.begin(stage, &mut self.me, &mut self.rng);
@@ -152,8 +153,8 @@ impl Client {
         if let Some(link) = &mut self.link {
             link.inbox = inbox;
         }
-        // The client leaves a server that breaks the stream. The record says that the server closed
-        // the connection.
+        // The client leaves a server that breaks the stream, and the record says that the server
+        // closed the connection.
         if reading == Reading::Ended || !whole || reason.is_some() {
             self.link = None;
             self.lost(stage, connection, End::ByServer(reason));

@@ -1,4 +1,4 @@
-//! A client that leaves wills. Each life is a new client id, and each connection has a will of its
+//! A role that leaves wills. Each life is a new client id, and each connection has a will of its
 //! own.
 
 use std::ops::Range;
@@ -17,9 +17,9 @@ const QOS: [u8; 3] = [1, 2, 2];
 const RESUMES_MAX: u32 = 2;
 const STAYS_MS: Range<u64> = 100..1_200;
 const BETWEEN_LIVES_MS: Range<u64> = 20..400;
-/// A client returns after this part of its delay, in percent: mostly in time, sometimes too late.
+/// When a client returns, in percent of its delay: mostly in time, sometimes too late.
 const BACK_PERCENT: Range<u64> = 0..125;
-/// Time until the return without a delay, ms.
+/// When a client without a delay returns, ms.
 const BACK_MS: Range<u64> = 0..150;
 
 pub(crate) struct Mortal {

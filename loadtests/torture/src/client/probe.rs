@@ -1,5 +1,5 @@
-//! A client without a session that subscribes to the retained messages again and again, and checks
-//! them.
+//! A role without a session that subscribes to the retained messages again and again, and records
+//! whether they come.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -46,7 +46,7 @@ impl Role for Probe {
                 self.granted_ms = Some(io.stage.now_ms);
                 io.stage.record(Event::Subscribed { connection, filter: RETAINED_FILTER.to_owned() });
             }
-            // A store that does not answer cannot return retained messages.
+            // The store does not answer, so it cannot return retained messages.
             Packet::SubAck { .. } => self.refused = true,
             Packet::Publish(publication) => {
                 record_publication(io, publication);

@@ -1,4 +1,5 @@
-//! Publishes at QoS 1 and 2 with several messages in flight, and resends as the standard requires.
+//! A role that publishes at QoS 1 and 2 with several messages in flight, and resends as the
+//! standard requires.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -9,7 +10,7 @@ use crate::packet::{self, Ack, Packet, Publish};
 use crate::stage::{Phase, Stage};
 use millrace_torture::history::{Event, MessageId, MessageKind, PublishAnswer};
 
-/// Between two bursts, ms.
+/// Time between two bursts, ms.
 const BURST_EVERY_MS: Range<u64> = 20..150;
 const STAYS_MS: Range<u64> = 400..4_000;
 const AWAY_MS: Range<u64> = 0..250;
@@ -104,8 +105,8 @@ impl Publisher {
             (Ack::PubAck, 1, _) => PublishAnswer::PubAck,
             (Ack::PubRec, 2, false) => PublishAnswer::PubRec,
             (Ack::PubComp, 2, true) => PublishAnswer::PubComp,
-            // An unexpected answer. Without the expected one the message counts as unanswered at
-            // the end.
+            // An unexpected answer is ignored; without the expected one the message counts as
+            // unanswered at the end.
             _ => return,
         };
         io.stage.record(Event::Answered { connection: io.link.connection, message, answer });
@@ -123,8 +124,8 @@ impl Publisher {
 }
 
 impl Role for Publisher {
-    /// With its session present, the client resends all unanswered messages in order (4.4).
-    /// Otherwise its own state is void [MQTT-3.2.2-5], and it publishes unacknowledged messages
+    /// With session present, the client resends all unanswered messages in order (4.4). Without it,
+    /// the client's own state is void [MQTT-3.2.2-5], and it publishes unacknowledged messages
     /// again.
     fn connected(&mut self, io: &mut Io<'_>, session_present: bool) {
         if !session_present {

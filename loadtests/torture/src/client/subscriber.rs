@@ -1,7 +1,7 @@
-//! Holds a persistent session: subscribes, receives and acknowledges at a speed of its own.
+//! A role with a persistent session: it subscribes, receives, and acknowledges at its own speed.
 //!
-//! The checker replays the history to find unreleased QoS 2 packet ids, and so what an application
-//! would receive. The answers on the wire are the same for a new PUBLISH and a repeated one.
+//! It answers a repeated PUBLISH like a new one. The checker finds out from the history which
+//! deliveries an application would get.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -151,7 +151,7 @@ impl Role for Subscriber {
                 *held = if matches!(held, Held::Yes | Held::Asked) { Held::Asked } else { Held::No };
             }
         }
-        // Unanswered requests are repeated, and all requests if the session is gone.
+        // Repeats unanswered requests, and all requests if the session is gone.
         for at in 0..self.wishes.len() {
             let held = self.wishes[at].1;
             let again = held == Held::Leaving || held == Held::Asked;

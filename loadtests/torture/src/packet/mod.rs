@@ -1,7 +1,7 @@
 //! Encodes and decodes the MQTT 3.1.1 and 5.0 packets of a client: no sockets, no clock, no state.
 //!
-//! The code is not shared with `millrace-loadtests`, whose packets are templates made for speed,
-//! nor with the broker, which must not be its own judge.
+//! The code is shared neither with `millrace-loadtests`, whose packets are templates made for
+//! speed, nor with the broker, which must not be its own judge.
 
 mod decode;
 mod encode;

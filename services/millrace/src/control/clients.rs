@@ -13,7 +13,7 @@ use tokio::sync::mpsc::{self, Receiver};
 use super::live::Edge;
 use crate::clock::now_ms;
 
-/// Longest wait for pods: a hundred times what a pod with a million connections takes for its part
+/// Longest wait for the pods. A pod with a million connections takes a hundredth of it for its part
 /// of a page.
 const PATIENCE: Duration = Duration::from_secs(3);
 const PODS_MAX: usize = 1_000;
@@ -44,7 +44,7 @@ pub(super) async fn kick(edge: &Edge, broker: BrokerId, client_id: &str) -> Resu
     one(edge, broker, Question::Kick(client_id.into())).await.map(drop)
 }
 
-/// Asks every pod, because any of them may have the client.
+/// Asks every pod, because any pod may have the client.
 async fn one(
     edge: &Edge,
     broker: BrokerId,
@@ -80,14 +80,14 @@ pub(super) async fn begin_trace(
 
 struct Inquiry {
     answers: Receiver<PodAnswer>,
-    /// Pods that have not answered; a pod without a name gets one here.
+    /// Names of pods that have not answered; a pod without a name gets one here.
     unanswered: BTreeSet<String>,
     asking: Asking,
 }
 
 impl Inquiry {
     async fn begin(edge: &Edge, broker: BrokerId, question: Question) -> Result<Self, LiveError> {
-        // Pods with a valid lease in the store count, so that the answer names a pod that the
+        // Counts the pods with a valid lease in the store, so that the answer names pods that the
         // network does not reach.
         let leases = edge.run(|tx| async move { pods::list(&tx, PODS_MAX).await }).await?;
         let alive = leases.into_iter().filter(|pod| pod.until_ms >= now_ms());
@@ -98,14 +98,15 @@ impl Inquiry {
         let running = edge.running.read().unwrap_or_else(PoisonError::into_inner);
         let edge = running.as_ref().ok_or_else(|| LiveError::Unavailable("the server is stopping".into()))?;
         let asking = edge.ask_clients(broker, question, move |said| {
-            // The receiver is gone when the request was given up.
+            // Fails when the request was given up.
             let _ = sender.try_send(said);
         });
         unanswered.insert(own_name(&asking));
         Ok(Self { answers, unanswered, asking })
     }
 
-    /// Returns when all pods have answered, the time is over, or `enough` accepts an answer.
+    /// Collects answers until all pods have answered, the time is over, or `enough` accepts an
+    /// answer.
     async fn gather(&mut self, enough: impl Fn(&Answer) -> bool) -> Vec<Answer> {
         let mut answers = Vec::new();
         let all = async {
@@ -121,7 +122,7 @@ impl Inquiry {
                 }
             }
         };
-        // `answers` has what came before the timeout.
+        // After a timeout, `answers` has what came in time.
         let _ = tokio::time::timeout(PATIENCE, all).await;
         answers
     }

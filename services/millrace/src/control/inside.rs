@@ -1,4 +1,4 @@
-//! An MQTT client of the edge in this process, without a socket. The API publishes and reads
+//! An MQTT client of the edge within this process, without a socket. The API publishes and reads
 //! through it, so MQTT's limits, counters and promises hold for the API, too.
 
 use std::sync::PoisonError;
@@ -20,7 +20,7 @@ const READ_BYTES: usize = 16 * 1024;
 
 pub(super) struct Inside {
     stream: UnixStream,
-    /// Received bytes; those before `taken` were handled.
+    /// Received bytes; the bytes before `taken` are handled.
     read: Vec<u8>,
     taken: usize,
     packet_size_max: usize,

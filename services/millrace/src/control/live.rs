@@ -1,5 +1,5 @@
-//! The part of the API that needs this process: it reads stored data from the store, and asks the
-//! running edge for changes of data that the edge has in memory.
+//! The part of the API that needs the running edge. It reads stored data from the store, and asks
+//! the edge to change data that the edge has in memory.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use super::{clients, messages, publish, retained, sessions, tail, trace};
 use crate::running::Live as _;
 use crate::running::Running;
 
-/// Time limit and interval for a change by the edge to appear in the store.
+/// How long, and how often, the store is read until it shows a change by the edge.
 const STORED_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -42,7 +42,7 @@ impl Edge {
         self.store.run(body).await.map_err(|error| LiveError::Unavailable(format!("the store says: {error}")))
     }
 
-    /// Runs on a thread that may block.
+    /// Runs `ask` on a thread that may block.
     async fn ask(
         &self,
         question: impl FnOnce(&Running) -> Result<bool, String> + Send + 'static,
@@ -52,13 +52,13 @@ impl Edge {
         answer.unwrap_or_else(|_| Err("the server is stopping".into())).map_err(LiveError::Unavailable)
     }
 
-    /// `None` when there are other pods, whose subscribers this pod does not know.
+    /// `None` when there are other pods, because this pod does not know their subscribers.
     pub(super) fn matching(&self, broker: &str, topic: &str) -> Option<u64> {
         let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
         running.as_ref().filter(|edge| !edge.has_peers())?.matching(broker, topic)
     }
 
-    /// Also ends when the store has a newer message of the topic.
+    /// Waits until the message is gone, or the store has a newer message of the topic.
     async fn wait_until_removed(
         &self,
         broker: &LiveBroker,

@@ -98,7 +98,7 @@ impl SmtpArgs {
 pub(crate) struct Smtp(SyncSender<MailMessage>);
 
 impl Smtp {
-    /// The thread ends when this is dropped.
+    /// Starts the thread, which ends when this is dropped.
     pub(crate) fn start(settings: &SmtpSettings) -> Result<Self, String> {
         let transport = transport(settings)?;
         let from = settings.from.clone();
@@ -146,8 +146,8 @@ struct Delayed {
     failed: usize,
 }
 
-/// Sends e-mails as they come. An e-mail that the mail server defers waits until it is due, while
-/// the others go on: one address must not delay everybody else's mail.
+/// Sends e-mails as they come. A deferred e-mail waits until it is due while others go on, so that
+/// one address does not delay everybody's mail.
 #[allow(clippy::disallowed_methods, reason = "the thread has no clock but the system's")]
 fn send_all(transport: &SmtpTransport, from: &Mailbox, emails: &Receiver<MailMessage>) {
     let mut delayed: Vec<Delayed> = Vec::new();
@@ -190,13 +190,14 @@ const RETRY_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(
 #[derive(Debug)]
 struct Unsent {
     error: String,
-    /// Another attempt would fail as well.
+    /// True when another attempt would fail, too.
     is_permanent: bool,
 }
 
 fn send(transport: &SmtpTransport, from: &Mailbox, email: &MailMessage) -> Result<(), Unsent> {
     let never = |error: String| Unsent { error, is_permanent: true };
-    // A Mailbox would take the address out of `name <address>`.
+    // Parsed as an address, because a `Mailbox` would accept `name <address>` and send to the
+    // address in it.
     let to: Address =
         email.to.parse().map_err(|error| never(format!("the address cannot be written to: {error}")))?;
     let envelope = Envelope::new(Some(from.email.clone()), vec![to.clone()]);

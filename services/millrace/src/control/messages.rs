@@ -1,4 +1,5 @@
-//! Finds out from the store which receivers the messages of a topic still wait for.
+//! Answers "where is my message?": reads from the store which receivers the messages of a topic
+//! still wait for.
 
 use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
@@ -19,12 +20,13 @@ use super::live::Edge;
 use crate::clock::now_ms;
 use crate::text::name;
 
-/// Messages that one request examines, of all topics of the filters, and the bytes of their bodies.
+/// Messages that one request examines over all topics of its filters, and the bytes of their
+/// bodies.
 const LOOK: ReadLimit = ReadLimit { entries: 500, bytes: 8 << 20 };
 /// Filters with wildcards that one request examines, [`WILDCARDS_AT_ONCE`] in a transaction.
 const WILDCARDS_MAX: usize = 5_000;
 const WILDCARDS_AT_ONCE: usize = 1_000;
-/// Streams of one topic that a request reads.
+/// Streams of one topic that one request reads.
 const STREAMS_MAX: usize = 50;
 /// Sessions that one request examines, [`SESSIONS_AT_ONCE`] in a transaction.
 const SESSIONS_MAX: usize = 1_000;
@@ -38,7 +40,7 @@ struct TopicStream {
     is_shared: bool,
 }
 
-/// A session, or the group of a shared subscription, and how far it has read.
+/// A session, or the group of a shared subscription, with how far it has read.
 struct Reader {
     client_id: Option<String>,
     progress: Progress,
@@ -46,7 +48,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// Keeps only acknowledgements of the messages at `positions`, because a session can have
+    /// Keeps only acknowledgements of the messages at `positions`, because a session may have
     /// thousands of others.
     fn new(
         client_id: Option<String>,
@@ -55,7 +57,7 @@ impl Reader {
         is_connected: bool,
     ) -> Arc<Self> {
         progress.acknowledged.retain(|position| positions.contains(position));
-        // For a binary search.
+        // Sorted, because lookups are binary searches.
         progress.acknowledged.sort_unstable();
         progress.acknowledged.shrink_to_fit();
         Arc::new(Self { client_id, progress, is_connected })
@@ -107,8 +109,8 @@ pub(super) async fn list(
     let mut items = Vec::with_capacity(found.len());
     for (entry, message) in &found {
         items.push(shown(entry, message, &streams, &subscribers, now_ms));
-        // With many subscribers each message takes milliseconds of a thread that answers other
-        // requests too.
+        // A message with many subscribers takes milliseconds of a thread that must answer other
+        // requests, too.
         tokio::task::yield_now().await;
     }
     Ok(StoredMessages { items, filters, incomplete: incomplete || is_cut })
@@ -252,7 +254,7 @@ fn shown(
     }
 }
 
-/// Receivers by reference, because there may be tens of thousands and only [`RECEIVERS_MAX`] are
+/// Refers to the receivers, because there may be tens of thousands and only [`RECEIVERS_MAX`] are
 /// copied.
 struct Receivers<'a>(Vec<Receiver<'a>>);
 

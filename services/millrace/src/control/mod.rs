@@ -100,7 +100,7 @@ impl ControlArgs {
     }
 }
 
-/// The operator's secret, as a key.
+/// The operator's secret, hashed into a key.
 #[derive(Clone)]
 pub(crate) struct SecretKey([u8; 32]);
 
@@ -184,7 +184,7 @@ impl Plane {
         Ok(Self { control, options, public_url: args.public_url.clone(), reach: args.reach.clone() })
     }
 
-    /// The first pod's listeners are the addresses of brokers.
+    /// Takes the first pod's listeners as the addresses of brokers.
     pub(crate) fn reached_at(&self, at: &Addresses) {
         let host = self.public_url.as_deref().and_then(|url| url.split_once("://")).map(|(_, host)| host);
         self.control.reached_at(self.reach.reach(at, host));
@@ -200,7 +200,7 @@ impl Plane {
         millrace_control::router(self.control.clone(), Arc::new(live), self.options.clone())
     }
 
-    /// `None` without a token, where other machines can reach the port.
+    /// `None` when other machines can reach the port and no token is set.
     pub(crate) fn operator_api(
         &self,
         running: &Running,
@@ -219,7 +219,7 @@ impl Plane {
         Some(millrace_control::operator_router(self.control.clone(), Arc::new(process), token))
     }
 
-    /// Background work, which never ends.
+    /// Work in the background; the future never ends.
     pub(crate) fn upkeep(&self) -> impl Future<Output = std::convert::Infallible> + use<> {
         let control = self.control.clone();
         async move { control.keep_swept().await }
@@ -230,7 +230,7 @@ impl Plane {
     pub(crate) fn print_link(&self, http: SocketAddr) {
         let Some(door) = &self.options.local else { return };
         let link = format!("{}/#local={}", self.base(http), door.token.expose());
-        // On standard output, apart from the log.
+        // On standard output, because the log may be collected and the link is a secret.
         let _ = writeln!(std::io::stdout(), "Console: {link}");
     }
 
@@ -299,7 +299,7 @@ impl Operations for Process {
             return false;
         }
         let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
-        // The drain goes on in the event loops.
+        // Starts the drain, which goes on in the event loops.
         running.as_ref().map(|edge| edge.drain(&self.pace)).is_some()
     }
 }

@@ -39,7 +39,8 @@ pub(super) async fn publish(
     client.write(&bytes).await.map_err(Gone::refused)?;
     let reason = match qos {
         QoS::AtMostOnce => {
-            // The edge answers the PINGREQ after it has forwarded the message.
+            // A PINGREQ is answered after the message before it was forwarded, so its answer shows
+            // that a QoS 0 message was published.
             client.send(&Packet::PingReq).await.map_err(Gone::refused)?;
             client.answer(|packet| matches!(packet, Packet::PingResp).then_some(())).await?;
             ReasonCode::SUCCESS
@@ -64,7 +65,7 @@ pub(super) async fn publish(
         }
     };
     let bye = Disconnect { reason: ReasonCode::SUCCESS, properties: Properties::EMPTY };
-    // The message is published even if the connection breaks now.
+    // A failure is ignored, because the message is published.
     let _ = client.send(&Packet::Disconnect(bye)).await;
     let matched = match reason {
         ReasonCode::NO_MATCHING_SUBSCRIBERS => Some(0),

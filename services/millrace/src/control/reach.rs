@@ -1,4 +1,5 @@
-//! The addresses of brokers as the API reports them: settings, and the listeners of this process.
+//! The addresses of brokers as the API reports them, from settings and from the listeners of this
+//! process.
 
 use std::net::SocketAddr;
 
@@ -41,7 +42,7 @@ impl ReachArgs {
         self.endpoint_domain.as_ref().map(|domain| format!("wss://*.{domain}:{}", self.endpoint_wss_port))
     }
 
-    /// `at` has the listeners of this process, `public_host` is the host by which people reach it.
+    /// `at` has the listeners of this process; `public_host` is the host by which people reach it.
     pub(super) fn reach(&self, at: &Addresses, public_host: Option<&str>) -> Reach {
         let ca_pem = self.endpoint_ca_file.clone().map(|pem| pem.0);
         let (region, domain) = (self.region.clone(), self.endpoint_domain.clone());

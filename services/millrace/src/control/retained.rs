@@ -128,7 +128,7 @@ fn decode(topic: &str, body: &[u8]) -> Result<DecodedMessage, LiveError> {
     })
 }
 
-/// An invalid filter must not match by chance.
+/// Refuses an invalid filter, which might match by chance.
 fn check(filter: &str) -> Result<(), LiveError> {
     if stored::is_filter(filter) && !filter.starts_with("$share/") {
         return Ok(());

@@ -17,8 +17,7 @@ use super::live::Edge;
 use crate::clock::now_ms;
 use crate::text::name;
 
-/// Queued messages that a list counts, in each session and altogether, because counting means
-/// reading them.
+/// Queued messages that a list counts for each session and altogether: counting means reading them.
 const WAITING_IN_LIST_MAX: usize = 1_000;
 const WAITING_OF_LIST_MAX: usize = 5_000;
 /// Queued messages that are counted for a session shown alone.
@@ -31,7 +30,7 @@ pub(super) async fn list(
     page: &PageRequest,
 ) -> Result<Page<SessionInfo>, LiveError> {
     let (start, after) = (search.unwrap_or_default().as_bytes(), page.after.as_deref());
-    // The additional row shows whether there are more.
+    // One row more than requested shows whether there are more.
     let wanted = page.limit + 1;
     let mut clients: Vec<_> = edge
         .run(|tx| async move { sessions::list_beginning_with(&tx, broker, start, after, wanted).await })
@@ -43,7 +42,7 @@ pub(super) async fn list(
     let mut left = WAITING_OF_LIST_MAX;
     for (client, _) in &clients {
         let id = SessionId { broker, client };
-        // Each session has a transaction of its own, because all together may take longer than a
+        // Each session gets a transaction of its own, because all together may take longer than a
         // transaction may. A session that ended meanwhile is left out.
         let max = share(left);
         if let Some(found) = edge.run(|tx| async move { look::session(&tx, id, max).await }).await? {
@@ -81,7 +80,8 @@ pub(super) async fn show(
     details.await?.ok_or(LiveError::NotFound("session"))
 }
 
-/// The limit of counted messages for the next session: at least one, to see whether there are more.
+/// How many messages to count for the next session: at least one, which shows whether there are
+/// any.
 fn share(left: usize) -> usize {
     left.clamp(1, WAITING_IN_LIST_MAX)
 }

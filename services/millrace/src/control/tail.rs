@@ -26,11 +26,11 @@ use crate::clock::now_ms;
 const QUEUE_MESSAGES: usize = 500;
 /// Bytes of payloads, topics and properties queued for a browser.
 const QUEUE_BYTES: usize = 1024 * 1024;
-/// More than a person reads; bounds the work of the API for one tail.
+/// More than a person can read; bounds what one tail costs the API.
 const MESSAGES_PER_SECOND: u32 = 500;
-/// Bytes of a payload; the rest of a longer one is cut off.
+/// Bytes of a payload that are shown; the rest is cut off.
 const PAYLOAD_BYTES_MAX: usize = 16 * 1024;
-/// Interval of the notice about dropped messages, when no message comes.
+/// Interval of the notice about dropped messages while no message comes.
 const SAID_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
@@ -58,7 +58,7 @@ pub(super) async fn tail(
     Ok(stream::unfold(state, |(receiver, shared, ticks, held)| next(receiver, shared, ticks, held)).boxed())
 }
 
-/// QoS 2, so that each message shows the QoS that it was published with.
+/// With QoS 2, each message comes with the QoS that it was published with.
 async fn subscribe(client: &mut Inside, filter: &str, retained: bool) -> Result<(), LiveError> {
     let options = SubscribeOptions {
         qos: QoS::ExactlyOnce,
@@ -69,7 +69,7 @@ async fn subscribe(client: &mut Inside, filter: &str, retained: bool) -> Result<
     let mut bytes = Vec::new();
     encode::subscribe(PacketId::MIN, Properties::EMPTY, [(filter, options)], Version::V5, &mut bytes);
     client.write(&bytes).await.map_err(Gone::refused)?;
-    // The tail leaves out retained messages that come before the SUBACK.
+    // Messages before the SUBACK are retained ones that the tail was not asked for.
     let reason = client
         .answer(|packet| match packet {
             Packet::SubAck(ack) => ack.reasons.first().copied().map(ReasonCode),
@@ -112,7 +112,7 @@ async fn next(
     }
 }
 
-/// Ends with the browser or the edge.
+/// Ends when the browser leaves or the edge closes.
 async fn read(mut client: Inside, sender: Sender<TailEvent>, shared: Arc<Shared>) {
     let (mut second, mut shown) = (Instant::now(), 0);
     let gone = loop {
@@ -144,11 +144,11 @@ async fn read(mut client: Inside, sender: Sender<TailEvent>, shared: Arc<Shared>
         }
     };
     let reason = gone.refused().to_string();
-    // The browser may have left.
+    // Fails when the browser has left.
     let _ = sender.send(TailEvent::End(TailEnd { reason })).await;
 }
 
-/// Also returns the acknowledgement, if the packet needs one.
+/// Returns the message, and the acknowledgement to send if the packet needs one.
 fn taken(packet: &Packet<'_>) -> (Option<TailMessage>, Option<Vec<u8>>) {
     let ack = |packet_id| Ack { packet_id, reason: ReasonCode::SUCCESS, properties: Properties::EMPTY };
     let (message, answer) = match packet {
@@ -174,7 +174,7 @@ fn message(publish: &Publish<'_>) -> TailMessage {
     let cut = &publish.payload[..publish.payload.len().min(PAYLOAD_BYTES_MAX)];
     let text = match std::str::from_utf8(cut) {
         Ok(text) => Some(text),
-        // The cut may be within a character.
+        // A cut payload may end within a character.
         Err(error) if error.error_len().is_none() && cut.len() < publish.payload.len() => {
             std::str::from_utf8(&cut[..error.valid_up_to()]).ok()
         }
@@ -204,7 +204,7 @@ fn named(property: Property<'_>) -> Option<UserProperty> {
     Some(UserProperty { name: name.to_owned(), value })
 }
 
-/// An estimate of its memory, bytes.
+/// Estimated memory of a message, bytes.
 fn weight(message: &TailMessage) -> usize {
     let payload = message.payload.as_ref().or(message.payload_base64.as_ref()).map_or(0, String::len);
     let properties: usize = message.properties.iter().map(|one| one.name.len() + one.value.len()).sum();

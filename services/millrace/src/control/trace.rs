@@ -26,9 +26,9 @@ use crate::running::Running;
 const QUEUE_EVENTS: usize = 500;
 /// Bytes of the texts of queued events.
 const QUEUE_BYTES: usize = 1024 * 1024;
-/// Interval of the notice about events that were left out, when no event comes.
+/// Interval of the notice about dropped events while no event comes.
 const SAID_EVERY: Duration = Duration::from_secs(1);
-/// Seconds after which the other pods are asked again. They forget a trace after 30 seconds.
+/// Seconds after which the other pods are asked again; they forget a trace after 30 seconds.
 const RENEWED_EVERY_S: u32 = 10;
 
 #[derive(Default)]
@@ -45,7 +45,7 @@ struct Open {
     running: Running,
     ticks: Interval,
     ticked: u32,
-    /// The next event, when a notice comes before it.
+    /// The next event, while the notice before it is being sent.
     held: Option<TraceEvent>,
     is_over: bool,
 }
@@ -80,7 +80,7 @@ pub(super) async fn trace(
     })?;
     let (client, unanswered) = clients::begin_trace(edge, broker, question(&trace)).await?;
     let mut ticks = interval(SAID_EVERY);
-    // A reader that stalled asks the other pods once, not once for each tick that it missed.
+    // A reader that stalled asks the other pods once, not once for each missed tick.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let open = Open {
         receiver,
@@ -135,8 +135,8 @@ impl Open {
         }
     }
 
-    /// Renews the trace, and asks the other pods again from time to time: all forget a trace whose
-    /// reader stalls.
+    /// Renews the trace here, and from time to time at the other pods, because all forget a trace
+    /// whose reader stalls.
     ///
     /// # Errors
     /// The reason for the end of the trace.
@@ -148,14 +148,14 @@ impl Open {
         }
         self.ticked += 1;
         if self.ticked.is_multiple_of(RENEWED_EVERY_S) {
-            // Nobody waits for the answers.
+            // The answers are not needed.
             drop(edge.ask_clients(self.broker, question(&self.trace), |_| {}));
         }
         Ok(())
     }
 }
 
-/// An estimate of its memory, bytes.
+/// Estimated memory of an event, bytes.
 fn weight(event: &client_traces::ClientTraceEvent) -> usize {
     let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
     let of_filter = |one: &client_traces::ClientTraceFilter| size_of::<TracedFilter>() + length(&one.filter);

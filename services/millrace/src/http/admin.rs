@@ -52,7 +52,7 @@ pub(crate) fn start(
             .build()?;
         app = app.nest(millrace_control::OPERATOR_PATH, threads::on(threads.handle(), operator));
         app = console::around_operators(app);
-        // The threads end with the process.
+        // The threads run until the process ends.
         std::mem::forget(threads);
     }
     let limits = ConnectionLimits {
@@ -66,8 +66,8 @@ pub(crate) fn start(
     Ok(has_pages)
 }
 
-/// The metrics name brokers. A page whose domain has got the address 127.0.0.1 (DNS rebinding) must
-/// not read them.
+/// A page whose domain resolves to 127.0.0.1 (DNS rebinding) must not read the metrics, because
+/// they name brokers.
 async fn own_name(State(is_loopback): State<bool>, request: Request, next: Next) -> Response {
     if is_loopback && !millrace_control::is_loopback_host(request.headers()) {
         let what =
@@ -91,7 +91,7 @@ async fn metrics(State(shared): State<Shared>) -> Response {
     }
 }
 
-/// Prometheus text; `None` while the pod stops.
+/// Metrics as Prometheus text; `None` while the pod stops.
 pub(crate) fn page_of_metrics(
     running: &Running,
     http: &HttpMetrics,

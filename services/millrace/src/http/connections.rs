@@ -1,9 +1,9 @@
 //! Limits the connections of an HTTP port, in number and in idle time.
 //!
 //! A connection beyond a limit is closed and counted, so that strangers cannot use up the memory
-//! and the descriptors that MQTT needs. At the limit, a new connection replaces the one that has
-//! been idle for longest, so silent strangers cannot keep out clients with requests. A connection
-//! is idle until a whole request has arrived, with its body.
+//! and the descriptors that MQTT needs. At the limit of all connections, a new connection replaces
+//! the one that has been idle for longest, so silent strangers cannot keep out clients with
+//! requests. A connection is idle until a whole request has arrived, with its body.
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
@@ -40,7 +40,7 @@ pub(crate) struct Connections {
 #[derive(Debug, Default)]
 struct Open {
     all: usize,
-    /// Evicted connections that another thread still holds, because it has not dropped their
+    /// Evicted connections that still take memory, because another thread has not dropped their
     /// request yet.
     closing: usize,
     by_address: HashMap<IpAddr, usize>,
@@ -56,11 +56,11 @@ struct Eviction {
     has_begun: AtomicBool,
 }
 
-/// Allows one connection until it is dropped.
+/// The permission for one connection, until it is dropped.
 struct Place {
     connections: Arc<Connections>,
     address: Option<IpAddr>,
-    /// Its key in `idle`; 0 while a request is under way.
+    /// The connection's key in `idle`; 0 while a request is under way.
     idle: AtomicU64,
     /// Notified when the connection must close for a new one.
     evicted: Arc<Eviction>,
@@ -87,11 +87,11 @@ impl Connections {
                     // Closed without an answer, because an answer would cost what the limit saves.
                     let Some(place) = self.place(peer.ip()) else { continue };
                     tokio::spawn(Arc::new(place).hold(stream, peer, app.clone()));
-                    // Evicted connections close before the next one is accepted.
+                    // Lets evicted connections close before the next is accepted.
                     tokio::task::yield_now().await;
                 }
-                // Without free descriptors the connection stays in the queue, and accepting it
-                // would fail again at once.
+                // Without free descriptors, the connection stays in the kernel's queue and
+                // accepting would fail again at once, so wait.
                 Err(error) => {
                     tracing::debug!(%error, "the HTTP port could not accept a connection, and tries again: are there too many open files?");
                     tokio::time::sleep(HTTP_ACCEPT_PAUSE).await;
@@ -112,8 +112,8 @@ impl Connections {
             return None;
         }
         if open.all - open.closing >= self.limits.all {
-            // Even if no evicted connection is closed in time, there are never more than twice as
-            // many as allowed.
+            // A bound on evicted connections: even if none closes in time, there are never more
+            // than twice as many connections as allowed.
             let idle = if open.closing < self.limits.all { open.idle.pop_first() } else { None };
             let Some((_, idle)) = idle else {
                 self.refused.fetch_add(1, Ordering::Relaxed);
@@ -173,7 +173,7 @@ impl Place {
                     place.work();
                 }
                 let response = app.call(request).await?;
-                // A stream of events stays under way.
+                // An endless answer, such as a stream of events, stays under way.
                 match response.body().size_hint().exact() {
                     Some(_) => place.rest(),
                     None => place.work(),

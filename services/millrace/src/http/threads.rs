@@ -30,7 +30,8 @@ impl Drop for AbortOnDrop {
 #[derive(Clone)]
 struct Threads {
     handle: Handle,
-    /// Room for changes, which outlive the connections that bound other requests.
+    /// Permits for changes, which are not bounded by connections because a change outlives its
+    /// connection.
     changes: Arc<Semaphore>,
 }
 
@@ -49,8 +50,8 @@ async fn run(
         let _ends_with_its_client = AbortOnDrop(asked.abort_handle());
         asked.await
     } else {
-        // A change goes on without its client, because it may have several steps: its audit entry
-        // and its mails must not depend on whether somebody waits for the answer.
+        // A change goes on when its client leaves. It may have several steps, and its audit entry
+        // and its mails must not depend on whether somebody waits.
         let Ok(place) = changes.try_acquire_owned() else { return millrace_control::unanswered().await };
         let asked = threads.spawn(async move {
             let _until_it_ends = place;
@@ -67,8 +68,8 @@ async fn run(
     }
 }
 
-/// Makes the parts of an endless answer on the other threads. At most one part waits for the
-/// client, at most for `stall_max`.
+/// Makes the parts of an endless answer on the API's threads. At most one part waits for the
+/// client, for `stall_max` at most.
 fn streamed(threads: &Handle, response: Response, stall_max: Duration) -> Response {
     let (head, body) = response.into_parts();
     let (send, receive) = mpsc::channel::<Result<Bytes, axum::Error>>(1);
@@ -80,7 +81,7 @@ fn streamed(threads: &Handle, response: Response, stall_max: Duration) -> Respon
                 () = send.closed() => return,
             };
             let Some(part) = part else { return };
-            // The body checks between its parts whether the client is still authorized, so a client
+            // Between its parts the body checks whether the client is still authorized. So a client
             // that does not read must not keep the answer open.
             if !matches!(timeout(stall_max, send.send(part)).await, Ok(Ok(()))) {
                 return;

@@ -42,8 +42,8 @@ pub(super) fn restore(backup: &Path, target: &Path, out: Out<'_>) -> Result<(), 
             target.display()
         )));
     }
-    // The finished copy is renamed to the target, so the target must be gone; only an empty folder
-    // is removed.
+    // The finished copy is renamed to the target, so nothing may be there. Only an empty folder is
+    // removed.
     if target.exists() {
         fs::remove_dir(target).map_err(|error| {
             Ended::Failed(format!(
@@ -75,7 +75,7 @@ fn copy(
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
-                    // A panic of the worker must not spread.
+                    // A panic of the worker must not end this thread.
                     let _ = worker.join();
                     break Err(Ended::Failed("the copy ended with a panic: see the log".into()));
                 }
@@ -101,7 +101,7 @@ fn check_target(place: &Place, target: &Path) -> Result<(), Ended> {
         return refused(format!("{} is in the data folder itself: name another", target.display()));
     }
     let disk = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
-    // A full disk would stop the server.
+    // Keeps the server's reserve free, because a full disk would stop the server.
     let reserve_bytes = Options::default().disk_reserve_bytes;
     if let Ok(space) = place.embedded.disk_use()
         && disk(existing) == disk(&place.folder)
@@ -143,12 +143,12 @@ fn partial(target: &Path) -> PathBuf {
     partial.into()
 }
 
-/// Unreadable files do not count.
+/// Bytes of all files; unreadable files do not count.
 fn size(folder: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
     let size_of = |entry: fs::DirEntry| match entry.metadata() {
         Ok(metadata) if metadata.is_dir() => size(&entry.path()),
-        // Journals have holes, so their length is not the size.
+        // Journals have holes, so blocks on the disk count, not the length.
         Ok(metadata) => metadata.blocks() * 512,
         Err(_) => 0,
     };

@@ -1,4 +1,4 @@
-//! The commands: turn a command line into a request, and rows into output.
+//! The commands: turns a command line into a request, and rows into output.
 
 use std::io::{BufWriter, Stderr, Stdout};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::settings;
 use crate::terminal::confirm::{confirm, may_ask};
 use crate::text;
 
-/// Items that are counted at most for the question before a removal.
+/// Most items that are counted for the question before a removal.
 const COUNTED_MAX: usize = 10_000;
 
 pub(crate) fn sessions(args: SessionsArgs) -> Result<(), Failure> {
@@ -133,7 +133,7 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<(), Failure> {
     is_seen(&target)
 }
 
-/// A service with `PrivateTmp=yes` has its own /tmp.
+/// Warns about a target in /tmp: a service with `PrivateTmp=yes` has a /tmp of its own.
 fn is_seen(target: &Path) -> Result<(), Failure> {
     match target.try_exists() {
         Ok(false) => Err(Failure::Run(format!(
@@ -171,7 +171,7 @@ fn print(look: &Look, request: &Request, nothing: &str) -> Result<(), Failure> {
 fn print_from(source: &Source, look: &Look, request: &Request, nothing: &str) -> Result<(), Ended> {
     let mut printer = printer(style(look.json));
     let answered = source.answer(request, &mut |row| printer.row(&row));
-    // Prints the rows before a failure, too.
+    // Prints the rows that came before a failure, too.
     let after = match answered {
         Ok(after) => after,
         Err(failed) => return printer.end("", None).and(Err(failed)),

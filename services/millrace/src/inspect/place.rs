@@ -27,7 +27,7 @@ pub(super) struct Place {
     pub(super) folder: PathBuf,
     pub(super) embedded: Embedded,
     pub(super) layers: Store,
-    /// `Some` in the process of a server.
+    /// Set in the process of a running server.
     pub(super) live: Option<Arc<dyn Live>>,
     /// Held while a backup is made.
     pub(super) one_backup: Mutex<()>,

@@ -39,7 +39,7 @@ const RETAINED: &[Column] = &[
 pub(super) enum Style {
     Text,
     Json,
-    /// The payload of a retained message, unchanged.
+    /// Prints the payload of a retained message, unchanged.
     Raw,
 }
 
@@ -68,7 +68,8 @@ impl<O: Write, A: Write> Printer<O, A> {
         .map_err(|error| ended(&error))
     }
 
-    /// Prints `nothing` when there was no row; with `after`, the list is not complete.
+    /// Prints `nothing` if there was no row, and how to continue if `after` says that the list is
+    /// not complete.
     pub(super) fn end(&mut self, nothing: &str, after: Option<&str>) -> Result<(), Ended> {
         self.finish(nothing, after).map_err(|error| ended(&error))
     }

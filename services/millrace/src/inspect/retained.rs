@@ -15,7 +15,7 @@ const PAGE: usize = 200;
 
 const HEAD_BYTES: usize = 48;
 
-/// Time limit and interval for a change by a running server to appear in the store.
+/// How long, and how often, the store is read until it shows a change by a running server.
 const STORED_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -31,7 +31,7 @@ pub(super) fn list(
     let mut from = after.map(|topic| retained::Bookmark::after(broker, topic.as_bytes()));
     let (mut left, mut last) = (limit, None);
     loop {
-        // The additional row shows whether there are more.
+        // One row more than requested shows whether there are more.
         let page = page(place, broker, filter, from.as_ref(), PAGE.min(left + 1))?;
         for item in page.items {
             if left == 0 {
@@ -138,7 +138,7 @@ fn clear_live(
     }
 }
 
-/// True as well when the store has a newer message of the topic.
+/// True when the message is gone, or the store has a newer message of the topic.
 fn is_removed_in_time(place: &Place, broker: BrokerId, item: &retained::RetainedRow) -> Result<bool, Ended> {
     let (host, topic) = (System::new(), &item.topic);
     loop {
@@ -177,7 +177,7 @@ fn decode(item: &retained::RetainedRow) -> Result<stored::DecodedMessage, Ended>
     })
 }
 
-/// An invalid filter must not match by chance.
+/// Refuses an invalid filter, which might match by chance.
 fn check(filter: &str) -> Result<(), Ended> {
     if stored::is_filter(filter) && !filter.starts_with("$share/") {
         return Ok(());

@@ -25,7 +25,7 @@ pub(crate) enum Row {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum State {
     Connected,
-    /// The server ended before the connection did; its next start cleans up.
+    /// The server ended before the connection did; its next start removes the entry.
     CutOff,
     Offline,
     /// The server will remove the session.

@@ -31,7 +31,7 @@ pub(super) fn list(
     let mut last = after.map(|after| after.as_bytes().to_vec());
     let mut left = limit;
     loop {
-        // The additional row shows whether there are more.
+        // One row more than requested shows whether there are more.
         let page = page(place, broker, last.as_deref(), PAGE.min(left + 1))?;
         if page.is_empty() {
             return Ok(None);
@@ -41,7 +41,7 @@ pub(super) fn list(
                 return Ok(last.map(|last| name(&last)));
             }
             let id = SessionId { broker, client: &client };
-            // Skips a session that ended meanwhile.
+            // A session that ended meanwhile is skipped.
             if let Some(found) = place.run(|tx| async move { look::session(&tx, id, WAITING_MAX).await })? {
                 out(Row::Session(summary(place, &client, &found)))?;
                 left -= 1;
@@ -120,7 +120,7 @@ async fn end(
     tx: &Transaction,
     id: SessionId<'_>,
 ) -> millrace_layers::LayerResult<Option<(Record, Option<Bytes>)>> {
-    // A purge must work on a nearly full disk in particular.
+    // A purge makes room, so it must also work on a nearly full disk.
     tx.set_option(TransactionOption::Cleanup);
     sessions::purge(tx, id).await
 }

@@ -1,8 +1,9 @@
-//! The connection to a running server: a socket in its data folder that only its user can open.
+//! The connection to a running server: a socket in its data folder that only the server's user can
+//! open.
 //!
-//! A request is one line of JSON. The answer has many lines: rows, then `end` or `failed`, so the
-//! client notices a truncated answer. HTTP would need a runtime and a client library. The store's
-//! reads block, so each request has a thread of its own.
+//! A request is one line of JSON. The answer is rows, a line each, then `end` or `failed`, so that
+//! the client notices a truncated answer. HTTP would need a runtime and a client library. Reading
+//! the store blocks, so each request has a thread of its own.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
@@ -29,12 +30,12 @@ const NAME: &str = "admin.sock";
 /// Name of the socket until it is renamed, in a folder that no other user can open.
 const MAKING: &str = "admin.new";
 
-/// Longest path of a socket that the system accepts, bytes.
+/// Bytes of the longest path of a socket that the system accepts.
 const PATH_BYTES_MAX: usize = 107;
 
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
 
-/// Requests served at the same time; another one gets an error.
+/// Requests served at one time; any further request gets an error.
 const REQUESTS_MAX: usize = 8;
 
 /// A client must send its request within this time.
@@ -93,7 +94,8 @@ impl Drop for Socket {
     }
 }
 
-/// The path is short enough for the system while the file is open.
+/// A short path to a file of an open folder, because the folder's own path may be too long for a
+/// socket.
 fn reachable(folder: &Path, name: &str) -> io::Result<(PathBuf, Option<File>)> {
     let path = folder.join(name);
     if path.as_os_str().len() <= PATH_BYTES_MAX {
@@ -103,8 +105,8 @@ fn reachable(folder: &Path, name: &str) -> io::Result<(PathBuf, Option<File>)> {
     Ok((format!("/proc/self/fd/{}/{name}", open.as_raw_fd()).into(), Some(open)))
 }
 
-/// Replaces the socket of an earlier server, because the lock of the folder proves that no other
-/// server runs.
+/// Replaces the socket of an earlier server: the lock of the folder proves that no other server
+/// runs.
 fn bind(folder: &Path) -> io::Result<UnixListener> {
     let making = folder.join(MAKING);
     if let Err(error) = fs::remove_dir_all(&making)
@@ -130,14 +132,14 @@ fn listen(listener: &UnixListener, shared: &Arc<Shared>) {
             Ok(stream) => serve(stream, shared),
             Err(error) => {
                 error!(%error, "the admin socket cannot accept a connection, and tries again in a second");
-                // Too many open files, for example, which may pass.
+                // The error, such as too many open files, may pass.
                 std::thread::park_timeout(Duration::from_secs(1));
             }
         }
     }
 }
 
-/// A connection over the limit gets an error and is closed.
+/// Answers one connection on a thread of its own; over the limit, answers an error and closes.
 fn serve(stream: UnixStream, shared: &Arc<Shared>) {
     let others = shared.requests.fetch_add(1, Ordering::SeqCst);
     let slot = Slot(shared.clone());
@@ -197,7 +199,7 @@ fn answer(request: &Request, shared: &Shared, out: &mut impl Write) -> Result<Op
         if shared.stopping.load(Ordering::SeqCst) {
             return Err(Ended::Failed("the server is stopping".into()));
         }
-        // Written at once, because late progress is useless.
+        // Progress is written at once, because late progress is useless.
         let is_progress = matches!(row, Row::BackupProgress { .. });
         let written = write(out, &Line::Row(row));
         let written = if is_progress { written.and_then(|()| out.flush()) } else { written };
@@ -220,7 +222,8 @@ pub(super) fn ask(folder: &Path, request: &Request, out: Out<'_>) -> Result<Opti
     let lost = |error: io::Error| Ended::Failed(format!("the server ended the conversation: {error}"));
     let mut line = serde_json::to_vec(request).map_err(|error| lost(error.into()))?;
     line.push(b'\n');
-    // A busy server answers without reading, so its answer counts instead of this error.
+    // Ignored: a busy server answers without reading the request, and its answer says more than
+    // this error.
     let _ = (&stream).write_all(&line);
     for line in BufReader::new(stream).lines() {
         let line = serde_json::from_str(&line.map_err(lost)?).map_err(|error| {

@@ -1,4 +1,4 @@
-//! Finds the process that has the data folder open: this process, or a running server. Passes
+//! Finds the process that has the data folder open (this process, or a running server) and passes
 //! requests to it.
 
 use std::fs;
@@ -26,8 +26,8 @@ impl Source {
                 folder.display()
             )));
         }
-        // Opening makes files. The folder's owner could not change them later if this is another
-        // user.
+        // Opening the folder makes files. If another user than the owner makes them, the owner's
+        // server cannot change them later.
         if let Some(owner) = other_owner(folder) {
             return match socket::connect(folder) {
                 Ok(_) => Ok(Self::Running(folder.into())),
@@ -67,7 +67,7 @@ pub(crate) fn is_missing(folder: &Path) -> bool {
 
 /// `None` if all files belong to the user of this process.
 fn other_owner(folder: &Path) -> Option<u32> {
-    // The owner of a process's entry there is the user that it acts as.
+    // This entry of /proc belongs to the user that the process acts as.
     let own = fs::metadata("/proc/self").ok()?.uid();
     let owners = fs::read_dir(folder).ok()?.flatten().filter_map(|entry| entry.metadata().ok());
     owners.map(|metadata| metadata.uid()).find(|owner| *owner != own)

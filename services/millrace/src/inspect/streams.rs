@@ -21,7 +21,7 @@ const READ_BYTES: usize = 1 << 20;
 
 const TRIM_ENTRIES: usize = 1_000;
 
-/// Sorts each page by filters, because the order of ids means nothing to people.
+/// Sorts each page by filter, because the order of ids means nothing to people.
 pub(super) fn list(
     place: &Place,
     broker: BrokerId,
@@ -77,14 +77,14 @@ pub(super) fn show(
     out(Row::StreamDetails(Box::new(StreamDetails { stream, floor: format!("{floor:?}"), first })))
 }
 
-/// Messages that are published meanwhile stay.
+/// Removes the messages that are there now; messages published meanwhile stay.
 pub(super) fn purge(place: &Place, broker: BrokerId, filter: &str, out: Out<'_>) -> Result<(), Ended> {
     let id = id_of(place, broker, filter)?;
     let before_ms = now_ms() + 1;
     let mut removed = Totals::default();
     loop {
         let trimmed = place.run(|tx| async move {
-            // A purge must work on a nearly full disk in particular.
+            // A purge makes room, so it must also work on a nearly full disk.
             tx.set_option(TransactionOption::Cleanup);
             streams::trim_by_age(&tx, broker, id, before_ms, TRIM_ENTRIES).await
         })?;

@@ -51,12 +51,13 @@ impl Ask {
         Self { method, body, ..Self::get(path) }
     }
 
-    /// Creates something; sending it twice has the same effect as once.
+    /// A request that creates something, with a key under which the server performs it once however
+    /// often it comes.
     pub(super) fn once(path: impl Into<String>, body: Value) -> Result<Self, Failure> {
         Ok(Self::named(path, body, random_key()?))
     }
 
-    /// Like [`Self::once`], with a key of the caller.
+    /// Like [`Self::once`], with the caller's key.
     pub(super) fn named(path: impl Into<String>, body: Value, key: impl Into<String>) -> Self {
         Self::new(Method::POST, path, Some(body)).with(IDEMPOTENCY_KEY, key)
     }
@@ -66,7 +67,7 @@ impl Ask {
         self
     }
 
-    /// The request may be sent again although its first result is unknown.
+    /// True if the request may be sent again although its first result is unknown.
     fn is_repeatable(&self) -> bool {
         self.method == Method::GET || self.head.iter().any(|(name, _)| *name == IDEMPOTENCY_KEY)
     }
@@ -93,9 +94,10 @@ pub(super) fn is_key(least: usize) -> impl Fn(&str) -> Result<String, String> + 
 }
 
 pub(super) struct Refused {
-    /// Type of the problem (RFC 9457), without the part that all have in common.
+    /// Type of the problem (RFC 9457), without the part that all types share.
     pub(super) kind: Option<String>,
-    /// A repeat may succeed. Unless the server limits requests, this one may have been performed.
+    /// A repeat may succeed. The request may have been performed, unless the server limits
+    /// requests.
     pub(super) is_for_now: bool,
     /// Seconds after which the server asks for the request again (429 and 503).
     pub(super) retry_after_s: Option<u64>,
@@ -111,7 +113,7 @@ impl From<Failure> for Refused {
 const USER_AGENT: &str = concat!("millrace/", env!("CARGO_PKG_VERSION"), " (command line)");
 /// The end of the failure of a request without a valid login.
 pub(super) const LOG_IN_HINT: &str = "; log in with `millrace login --url URL`";
-/// Leaves room for the number of a batch: the API allows 255.
+/// Bytes of a key: the API allows 255, and a batch adds its number.
 const KEY_BYTES_MAX: usize = 240;
 const IDEMPOTENCY_KEY: header::HeaderName = header::HeaderName::from_static("idempotency-key");
 pub(super) const CSRF_TOKEN: header::HeaderName = header::HeaderName::from_static("x-csrf-token");
@@ -139,12 +141,12 @@ impl Client {
         let connector =
             HttpsConnectorBuilder::new().with_tls_config(tls.with_no_client_auth()).https_or_http();
         let http = legacy::Client::builder(TokioExecutor::new()).build(connector.enable_http1().build());
-        // The audit log says which program has sent a request.
+        // The audit log shows which program sent a request.
         let who = vec![(header::USER_AGENT, USER_AGENT.to_owned())];
         Ok(Self { runtime, http, base: format!("{url}{path}"), who })
     }
 
-    /// Repeats a request whose answer was lost if a repeat does no harm.
+    /// Sends a request. If its answer is lost, repeats it, unless a repeat could do harm.
     pub(super) fn ask(&self, ask: &Ask) -> Result<Answer, Failure> {
         self.try_ask(ask).map_err(|refused| refused.failure)
     }
@@ -295,7 +297,7 @@ impl Events {
 
 struct Lost(String);
 
-/// The last cause says most.
+/// The last cause, which says most.
 fn chain(error: &legacy::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

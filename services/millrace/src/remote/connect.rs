@@ -1,4 +1,4 @@
-//! How a client connects to a broker: host, port, user name, and commands of mosquitto.
+//! Explains how a client connects to a broker: host, port, user name, and commands of mosquitto.
 
 use serde_json::{Value, json};
 

@@ -18,9 +18,9 @@ use crate::failure::Failure;
 use crate::limits::{API_ANSWER_BYTES_MAX, whole_number};
 use crate::terminal::confirm::{confirm, may_ask};
 
-/// The API's maximum.
+/// Credentials in one request: the API's maximum.
 const BATCH: usize = 1_000;
-/// The API's minimum for the key of a claim.
+/// Characters of the key of a claim: the API's minimum.
 const CLAIM_KEY_MIN: usize = 32;
 const DAY_MS: u64 = 86_400_000;
 
@@ -152,7 +152,7 @@ pub(crate) fn claim(args: &ClaimArgs) -> Result<(), Failure> {
     };
     let claimed = client.ask_patiently(&ask).map_err(|refused| match refused.failure {
         failure if refused.is_for_now => again(failure),
-        // A device has no login.
+        // The hint to log in is cut off, because a device has no login.
         Failure::Run(why) => Failure::Run(why.trim_end_matches(LOG_IN_HINT).to_owned()),
         other => other,
     })?;
@@ -162,8 +162,8 @@ pub(crate) fn claim(args: &ClaimArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes credentials, in requests of up to 1,000, and prints the credentials of each as soon as it
-/// is answered. A failure that leaves unseen credentials names them, and the key by which a
+/// Makes credentials in requests of up to 1,000, and prints those of each request as soon as it is
+/// answered. After a failure, names the credentials that were not shown, and the key by which a
 /// repeated command shows them.
 pub(super) fn create_many(
     site: &Site,
@@ -193,7 +193,7 @@ pub(super) fn create_many(
 /// The end of [`in_batches`] by a failure.
 struct Ended<'a> {
     failure: Failure,
-    /// Devices whose credentials may exist, although their secrets were not shown.
+    /// Devices whose credentials may exist although their secrets were not shown.
     unseen: &'a [Value],
 }
 
@@ -211,8 +211,8 @@ fn said(Ended { failure, unseen }: Ended<'_>, shown: usize, all: usize, key: &st
     })
 }
 
-/// `make` also gets the number of the batch. Returns how many were shown, and the failure that
-/// ended it.
+/// `make` gets the number of the batch. Returns how many credentials were shown, and the failure
+/// that ended it.
 fn in_batches<'a>(
     devices: &'a [Value],
     mut make: impl FnMut(usize, &[Value]) -> Result<Vec<Value>, Refused>,
@@ -236,7 +236,7 @@ fn in_batches<'a>(
     (shown, None)
 }
 
-/// Devices with numbered user names, each of which is its only client id if `is_bound`.
+/// Devices with numbered user names. With `is_bound`, the user name is also the only client id.
 pub(super) fn numbered(prefix: &str, from: u64, count: u64, is_bound: bool) -> Vec<Value> {
     let device = |number| {
         let user = format!("{prefix}{number}");

@@ -25,7 +25,7 @@ pub(super) struct Login {
 
 const DAY_MS: u64 = 86_400_000;
 
-/// Scopes of the command line's token, as far as its owner has them.
+/// Scopes of the login's token; each as far as its owner has it.
 const SCOPES: [&str; 11] = [
     "organisation:read",
     "organisation:write",
@@ -95,7 +95,7 @@ pub(super) fn remove(file: &File, mut profiles: Profiles, name: &str) -> Result<
     Ok(())
 }
 
-/// The session serves only to make a token.
+/// Opens a session, which serves only to make a token.
 fn sign_in(url: &str, args: &LoginArgs) -> Result<Login, Failure> {
     let email = args.email.clone().map_or_else(|| input::answer("E-mail address"), Ok)?;
     let password = input::secret("Password")?;
@@ -154,14 +154,14 @@ fn end_former(former: &Login) {
     let Some(id) = &former.token_id else { return };
     match open_claim_tokens(former) {
         Ok(0) => {
-            // The former login may belong to a service that no longer exists.
+            // Ignored, because the service of the former login may no longer exist.
             let _ = give_up(former);
         }
         Ok(count) => say(&format!(
             "The API token \"{id}\" of the former login stays, because {} that it made would end with it. Delete it in the console when they are used up.",
             claim_tokens(count)
         )),
-        // The token has ended.
+        // The token has expired, so nothing is left to do.
         Err(Failure::Run(why)) if why.ends_with(LOG_IN_HINT) => {}
         Err(Failure::Run(why)) => say(&format!(
             "The API token \"{id}\" of the former login stays, because its claim tokens could not be listed: {why}."
@@ -174,7 +174,7 @@ fn claim_tokens(count: usize) -> String {
     if count == 1 { "1 claim token".into() } else { format!("{count} claim tokens") }
 }
 
-/// Number of claim tokens that a login has made, and that can take more devices.
+/// Number of this login's claim tokens that can take more devices.
 fn open_claim_tokens(login: &Login) -> Result<usize, Failure> {
     let Some(id) = &login.token_id else { return Ok(0) };
     let site = Site::of(login.clone(), Printer { json: false })?;
@@ -199,7 +199,7 @@ fn give_up(login: &Login) -> Result<(), Failure> {
 }
 
 impl Login {
-    /// From the flags, else the environment, else the chosen profile. A profile that a flag names
+    /// Takes the flags, else the environment, else the chosen profile. A profile named by a flag
     /// goes before the environment.
     pub(super) fn find(args: &ApiArgs) -> Result<Self, Failure> {
         let profiles = File::find()?.read()?;
@@ -207,7 +207,7 @@ impl Login {
         let is_complete = ["MILLRACE_URL", "MILLRACE_ORGANISATION", "MILLRACE_TOKEN"]
             .iter()
             .all(|name| variable(name).is_some());
-        // The environment goes before a profile that it names.
+        // The environment goes before a profile that the environment names.
         let chosen = profiles.chosen(args.profile.as_deref()).filter(|_| has_profile || !is_complete);
         let stored = chosen.map(|name| profiles.get(&name)).transpose()?;
         let given = |flag: &Option<String>, name, stored: Option<&String>| {
@@ -215,7 +215,7 @@ impl Login {
             flag.clone().or_else(set).or_else(|| stored.cloned())
         };
         let url = given(&args.url, "MILLRACE_URL", stored.map(|stored| &stored.url));
-        // A stored token is valid only for its own service.
+        // A stored token is sent to its own service only.
         let own =
             stored.filter(|stored| url.as_deref().is_none_or(|url| url.trim_end_matches('/') == stored.url));
         let organisation =

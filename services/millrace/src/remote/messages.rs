@@ -95,7 +95,7 @@ pub(crate) fn subscribe(args: &SubArgs) -> Result<(), Failure> {
                     true => writeln!(out, "{data}"),
                     false => writeln!(out, "{}", line(&data)),
                 };
-                // Nobody reads any more.
+                // Nobody reads the output any more.
                 if written.and_then(|()| out.flush()).is_err() {
                     return Ok(false);
                 }
@@ -114,8 +114,8 @@ pub(crate) fn subscribe(args: &SubArgs) -> Result<(), Failure> {
     })
 }
 
-/// One line of topic and payload, with control characters escaped, so that a message cannot write
-/// to the terminal by itself.
+/// A line of topic and payload. Control characters are escaped, because a message must not control
+/// the terminal.
 fn line(message: &Value) -> String {
     let topic = text::escape(message["topic"].as_str().unwrap_or_default().as_bytes());
     let encoded = message["payload_base64"].as_str().and_then(|text| BASE64_STANDARD.decode(text).ok());

@@ -146,7 +146,7 @@ pub(crate) fn credentials(args: CredentialsArgs) -> Result<(), Failure> {
             }
             let password = password.then(|| input::secret("Password of the credential")).transpose()?;
             let body = json!({ "user": user, "password": password, "group": group });
-            // Read first: a failure after the credential was made would hide its secret.
+            // Read first, because a failure after the credential was made would hide its secret.
             let found = site.get(&broker)?.body;
             let endpoints = Endpoints(&found["endpoints"]);
             let made = endpoints.with_username(site.make(&format!("{broker}/credentials"), body)?);

@@ -4,17 +4,16 @@ use std::time::{Duration, Instant};
 
 use super::client::Refused;
 
-/// Repeats of a request that the server refuses for the moment, and after which time it wants it
-/// again.
+/// Repeats of a request that the server refuses for the moment, naming when to come again.
 const REPEATS_MAX: usize = 20;
 /// Longest wait before such a repeat, seconds.
 const REPEAT_AFTER_S_MAX: u64 = 120;
 /// Waits before the repeats of a request whose result is unknown, seconds.
 const BACK_OFF_S: [u64; 8] = [1, 2, 4, 8, 15, 30, 30, 30];
-/// Time after which a request with an unknown result is not repeated again.
+/// How long a request with an unknown result is repeated.
 const UNKNOWN_MAX: Duration = Duration::from_secs(120);
 
-/// The request must have the same effect when the server receives it twice.
+/// Only for a request that has the same effect when the server receives it twice.
 #[allow(clippy::disallowed_methods, reason = "the time that a person at a terminal waits")]
 pub(super) fn patiently<T>(
     mut send: impl FnMut() -> Result<T, Refused>,

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::terminal::table::{Align, Column, Table};
 use crate::text;
 
-/// Heads of columns, and the fields of the API below them.
+/// Columns: the heading, and the field of the API below it.
 pub(super) type Fields = &'static [(&'static str, &'static str)];
 
 #[derive(Clone, Copy)]
@@ -46,7 +46,7 @@ impl Printer {
         })
     }
 
-    /// Like [`Self::details`], of what the server does not show again: a closed pipe is a failure.
+    /// Like [`Self::details`], for what the server does not show again: a closed pipe is a failure.
     pub(super) fn secret(self, of: &Value) -> Result<(), Failure> {
         let mut out = io::stdout().lock();
         let written = match self.json {
@@ -144,7 +144,7 @@ fn details(out: &mut impl Write, of: &Value) -> io::Result<()> {
     table.flush(out)
 }
 
-/// The fields of an object get a row each, those without a value are left out.
+/// Adds a row for each field of an object; fields without a value are left out.
 fn add_rows(rows: &mut Vec<Vec<String>>, path: &str, value: &Value) {
     let name = path.rsplit('.').next().unwrap_or(path);
     match value {
@@ -156,7 +156,7 @@ fn add_rows(rows: &mut Vec<Vec<String>>, path: &str, value: &Value) {
             for (name, value) in fields.iter().filter(|(_, value)| !value.is_null()) {
                 let whole = rows.len();
                 add_rows(rows, &format!("{path}.{name}"), value);
-                // An object without any value says nothing inside another one.
+                // An object without values is left out of another object.
                 if value.is_object() && rows[whole..].iter().all(|row| row[1] == NOTHING) {
                     rows.truncate(whole);
                 }

@@ -1,5 +1,5 @@
-//! A service and one of its organisations, by the user's arguments. Adds the organisation, pages,
-//! the broker and versions to requests.
+//! One organisation of a service, as the user's arguments select it. Adds organisation, pages,
+//! broker and versions to requests.
 
 use std::io::Write;
 
@@ -15,7 +15,7 @@ use super::login::Login;
 use super::print::Printer;
 use crate::failure::Failure;
 
-/// The API's maximum.
+/// Rows of a page: the API's maximum.
 const PAGE: usize = 200;
 
 /// Characters that need no escape in a part of a path.
@@ -40,8 +40,7 @@ pub(super) fn part(text: &str) -> String {
     utf8_percent_encode(text, PLAIN).to_string()
 }
 
-/// Escapes a client id for a path. Clients of HTTP resolve `.` and `..`, also when they are
-/// escaped.
+/// Escapes a client id for a path, `.` and `..` too, because HTTP clients would resolve them.
 pub(super) fn client_part(id: &str) -> String {
     match id {
         "." => "base64:Lg".into(),
@@ -61,7 +60,7 @@ impl Site {
         Ok(Self { client, url: login.url, organisation, printer })
     }
 
-    /// Also returns the path of the selected broker.
+    /// Returns the site and the path of the selected broker.
     pub(super) fn at_broker(args: &OfBroker) -> Result<(Self, String), Failure> {
         let site = Self::open(&args.api)?;
         let broker = site.broker(args.broker.as_deref())?;

@@ -32,7 +32,7 @@ pub(super) fn trace(client: &str, of: &OfBroker) -> Result<(), Failure> {
                     true => writeln!(out, "{data}"),
                     false => writeln!(out, "{}", line(&data)),
                 };
-                // Nobody reads any more.
+                // Nobody reads the output any more.
                 return Ok(written.and_then(|()| out.flush()).is_ok());
             }
             "left_out" => say(&format!("{} events were left out", data["events"])),

@@ -1,5 +1,5 @@
-//! No message of a shared subscription is lost. Claims themselves check that no message is with two
-//! pods.
+//! No message of a shared subscription is lost. That no message is with two pods is checked when a
+//! pod claims it.
 
 use super::Violations;
 use crate::{history::PodHistory, plan::matches};

@@ -7,8 +7,8 @@ use millrace_storage::{KeyRange, RangeOptions, after};
 
 use crate::pod::Pod;
 
-/// Kinds of keys that a broker has for as long as it is there: the catalog, versions and changes of
-/// the filter index, usage.
+/// Kinds of keys that a broker keeps without sessions: the catalog, versions and changes of the
+/// filter index, usage.
 const STAYS: [&str; 9] = ["k", "ki", "kn", "xv", "xl", "xn", "y", "yw", "yl"];
 
 pub(super) async fn check(checker: &Pod) -> LayerResult<()> {
@@ -35,7 +35,7 @@ pub(super) async fn check(checker: &Pod) -> LayerResult<()> {
     Ok(())
 }
 
-/// The tag of a key: what follows the number of the broker, as the tuple layer writes bytes.
+/// The kind of a key: the bytes after the broker's number, as the tuple layer writes them.
 fn kind(key: &[u8]) -> String {
     const INTEGER_ZERO: u8 = 0x14;
     let number = key.first().map_or(0, |first| usize::from(first.saturating_sub(INTEGER_ZERO)));

@@ -1,5 +1,5 @@
-//! The check after all pods have ended: first the contents of the store, as one more pod sees them;
-//! then whether the whole history is consistent.
+//! The check after all pods have ended. One more pod reads the contents of the store; then the
+//! whole history must be consistent with them.
 
 mod groups;
 mod leftovers;

@@ -1,5 +1,5 @@
-//! A session has one owner, and writes of earlier owners have no effect (P5). A session resumes in
-//! the state in which it was left.
+//! A session has one owner, and writes of earlier owners have no effect (P5). A new owner finds the
+//! session as the last one left it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

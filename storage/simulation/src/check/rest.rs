@@ -21,11 +21,11 @@ use crate::{
 };
 
 const PAGE: ReadLimit = ReadLimit { entries: 50, bytes: 1_000_000 };
-/// Later than everything that is due.
+/// Milliseconds after which everything is due.
 const MUCH_LATER_MS: u64 = 1_000_000_000_000;
 
 /// Recovers all pods' sessions, reads every session to its end, and ends it; then nothing may be
-/// left. May be repeated after a failure.
+/// left. After a failure it may be repeated.
 pub(super) async fn look(checker: &Pod) -> LayerResult<()> {
     recover(checker).await?;
     let brokers = checker.brokers.clone();

@@ -1,4 +1,4 @@
-//! A client's own memory, whichever pod it is connected to: the QoS 2 message that it is sending.
+//! The memory of a client, whichever pod it is connected to: the QoS 2 message that it is sending.
 
 use super::MessageId;
 

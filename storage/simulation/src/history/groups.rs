@@ -1,4 +1,4 @@
-//! Shared subscriptions: the pod that has each message. Two pods never have the same one, unless
+//! Shared subscriptions: which pod has each message. Two pods never have the same message, unless
 //! one of them was taken for dead. An acknowledged message is never given to another member.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ type Place = (BrokerId, StreamId, Position);
 pub(crate) struct Groups {
     pub(crate) all: Vec<Group>,
     holders: BTreeMap<Place, (String, u64)>,
-    /// Time of the last recovery of each pod, from which on others may have its messages.
+    /// When each pod was recovered last; from then on others may have its messages.
     recovered: BTreeMap<String, u64>,
     /// Acknowledged, with a committed answer.
     pub(crate) done: BTreeSet<Place>,
@@ -59,7 +59,7 @@ impl PodHistory {
         }
     }
 
-    /// Returns the data for [`Self::let_go`].
+    /// Begins a release; returns the data for [`Self::let_go`].
     pub(crate) fn lets_go(
         &mut self,
         pod: &str,

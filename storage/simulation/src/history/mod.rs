@@ -1,5 +1,5 @@
-//! The actions and answers of all pods, in the order in which they happened. Pods write the
-//! history. The check reads it, and so do the simulated clients, whose memory outlives their pods.
+//! The actions of all pods and the answers that they got, in order. Pods write the history. The
+//! check reads it, and so do the simulated clients, whose memory outlives their pods.
 //!
 //! A request is recorded before it is made, and its answer afterwards. If a pod dies in between,
 //! the result is unknown.

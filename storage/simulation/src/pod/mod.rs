@@ -1,5 +1,5 @@
 //! A pod uses the store as an edge does, step after step, but without connections. It may die at
-//! any await, or stay silent for longer than its lease.
+//! any await, or be silent for longer than its lease.
 
 mod duties;
 mod groups;
