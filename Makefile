@@ -1,57 +1,62 @@
-# Everything a developer does here. `make help` lists it.
+# Commands for developers. `make help` lists them.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 
-# One folder for all that is built.
+# Everything that is built goes into one folder.
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 export CARGO_TARGET_DIR := $(TARGET)
 
-# A program that is there already, for tests, load tests, drills and the checks of dashboards, which build one first otherwise:
+# A ready program. Tests, load tests, drills and the checks of dashboards use it instead of building
+# one:
 # make test-clients MILLRACE=/usr/bin/millrace
 MILLRACE ?=
 PROGRAM := $(abspath $(or $(MILLRACE),$(TARGET)/release/millrace))
-# Always these packages together: with others cargo would unite other features of dependencies, and build the program again.
+# Always these packages together: cargo unites features of dependencies, so with other packages it
+# would build the program again.
 BUILD_RELEASE := cargo build --release --package millrace --package millrace-torture --package millrace-faults-layer \
 	--package millrace-loadtests
 BUILD_PROGRAM := $(if $(MILLRACE),test -x "$(PROGRAM)",$(BUILD_RELEASE))
 
 # Flags for `millrace serve`, such as ARGS="--log-level debug".
 ARGS ?=
-# How often `make torture` kills the server, and the seed of its clients: a new one each time unless set.
+# How often `make torture` kills the server, and the seed of its clients; without a seed they differ
+# each time.
 KILLS ?= 100
 SEED ?=
-# What else fails: a list of power-loss, io-errors, full-disk, slow-disk and clock-jumps.
+# Further failures: a list of power-loss, io-errors, full-disk, slow-disk and clock-jumps.
 FAULTS ?=
-# How many seeds `make simulate` runs, or SEED, and what is planted for it to find.
+# How many seeds `make simulate` runs, or the only SEED, and the fault that it plants.
 SEEDS ?=
 PLANT ?=
 # How long each fuzz target runs.
 FUZZ_SECONDS ?= 60
 
-# Where `make certs` and `make gateway` keep what they make.
+# Where `make certs` writes certificates, and where `make gateway` installs Envoy.
 CERTS := $(TARGET)/certs
 ENVOY := $(TARGET)/envoy/bin/envoy
-# The pods behind `make gateway`: a `make run ARGS="--gateway-listen 127.0.0.1:1884 --allow-anonymous"`.
+# The pods behind `make gateway`. The default is the pod of
+# make run ARGS="--gateway-listen 127.0.0.1:1884 --allow-anonymous"
 PODS ?= 127.0.0.1:1884/8080
 
-# The network between the pods of `make stack`, where the tests have it too.
+# The server for the network between pods (`make stack`); the tests look for it there, too.
 NATS := $(TARGET)/tools/nats-server
-# Not empty: `make stack` goes on with the data of the last time.
+# If not empty, `make stack` goes on with the data of its last run.
 KEEP ?=
 
 .PHONY: run console certs gateway stack test test-clients test-fdb simulate lint conformance bench torture hostile hostile-short hostile-soak fuzz loom fmt clean help packages check-deploy check-region \
 	check-kubernetes check-deb program install deb image release \
 	observe check-dashboards check-otlp telemetry-cost drill lint-dashboards observe-packages
 
-# The crate millrace embeds the console, so it is compiled last. Its libraries are compiled while npm builds the console.
+# The crate millrace embeds the console, so cargo compiles it last. Meanwhile npm builds the
+# console, and cargo compiles the libraries.
 run: ## Build and run the broker, with its console (ARGS="--log-level debug" for settings)
 	@$(MAKE) --no-print-directory --jobs=2 console dependencies
 	cargo build --profile quick --package millrace
 	exec "$(TARGET)/quick/millrace" serve $(ARGS)
 
-# Without MAKEFLAGS, cargo counts the cores itself. With it, cargo would share the two jobs of make.
+# MAKEFLAGS is empty, so that cargo counts the cores itself instead of sharing the two jobs of make.
 .PHONY: dependencies
 dependencies:
 	MAKEFLAGS= cargo build --profile quick --package millrace --bin dependencies --features dependencies
@@ -187,7 +192,7 @@ fuzz: ## Fuzz what decodes packets and frames, and sessions: each target for FUZ
 loom: ## Run the mailbox's tests in every order in which threads can meet
 	RUSTFLAGS="--cfg loom" cargo test --package millrace-mailbox --release --target-dir "$(TARGET)/loom"
 
-# k6 with our MQTT module, its scenarios, and what a fleet costs.
+# k6 with our MQTT module, its scenarios, and the capacity model of a fleet.
 .PHONY: k6 loadtest test-k6 test-capacity
 K6 := $(TARGET)/tools/k6
 K6_SOURCES := $(shell find loadtests/k6 -name '*.go' -not -name '*_test.go') loadtests/k6/go.mod loadtests/k6/go.sum
@@ -283,7 +288,8 @@ check-region: $(ENVOY) $(NATS) ## Boot the machines that Terraform describes in 
 	$(BUILD_PROGRAM)
 	MILLRACE="$(PROGRAM)" NATS_SERVER="$(NATS)" ENVOY="$(ENVOY)" terraform/checks/region/region.sh
 
-# The real terraform with the provider, against a server of its own. ARGS="-run TestResources/broker" for some.
+# The real terraform with the provider, against a server of its own. To run some of its tests:
+# ARGS="-run TestResources/broker"
 .PHONY: test-provider
 PROVIDER := $(TARGET)/provider/terraform-provider-millrace
 test-provider: ## Test the Terraform provider for tenants: units, then the real terraform against the real server

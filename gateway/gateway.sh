@@ -1,39 +1,46 @@
 #!/usr/bin/env bash
-# Runs the gateway: puts the settings into envoy.yaml.tmpl and runs Envoy with it, until a signal; then drains.
+# Runs the gateway: writes the settings into envoy.yaml.tmpl, runs Envoy until a signal, then
+# drains.
 #
-#   gateway/gateway.sh run                    settings are variables, below
-#   gateway/gateway.sh pods ADDRESS...        replaces the edge pods of a running gateway, without a restart
+#   gateway/gateway.sh run                settings are environment variables, below
+#   gateway/gateway.sh pods ADDRESS...    replaces the pods of a running gateway, without a restart
 #
-# A pod is IP:PORT/HEALTH_PORT, such as 10.0.0.7:1884/8080: its --gateway-listen and its --http-listen.
+# A pod is IP:PORT/HEALTH_PORT, such as 10.0.0.7:1884/8080: its --gateway-listen and --http-listen.
 set -euo pipefail
 
-# Folder of what is written at the start: envoy.yaml, pods.yaml, certificate.yaml. Two gateways need two.
+# Folder of the files written at the start: envoy.yaml, pods.yaml, certificate.yaml. Two gateways
+# need two folders.
 : "${GATEWAY_DIR:=/tmp/millrace-gateway}"
-# The pods at the start; empty when pods.yaml is written by something else.
+# The pods at the start; empty when another program writes pods.yaml.
 : "${GATEWAY_PODS:=}"
-# Folder with tls.crt (the chain) and tls.key; read again when the files are replaced by renaming.
+# Folder with tls.crt (the chain) and tls.key. Envoy reads them again when they are replaced by
+# renaming.
 : "${GATEWAY_CERTIFICATES:=/etc/millrace/tls}"
 # Where clients connect; "::" is every address of both families.
 : "${GATEWAY_LISTEN:=127.0.0.1}"
 : "${GATEWAY_MQTTS_PORT:=8883}"
 : "${GATEWAY_WSS_PORT:=8443}"
-# "yes" requests client certificates on the WSS port, and browsers then ask their user. Envoy always requests one from clients
-# that offer the ALPN name "mqtt".
+# "yes" requests client certificates on the WSS port; browsers then ask their user. Clients that
+# offer the ALPN name "mqtt" are always asked for one.
 : "${GATEWAY_WSS_CLIENT_CERTIFICATES:=no}"
 # For probes and Prometheus: /ready and /stats/prometheus, nothing else.
 : "${GATEWAY_STATUS_LISTEN:=127.0.0.1}"
 : "${GATEWAY_STATUS_PORT:=9902}"
 # Envoy's admin port, on 127.0.0.1: a program that reaches it can stop the gateway.
 : "${GATEWAY_ADMIN_PORT:=9901}"
-# Most connected clients; Envoy closes further connections at once. Each client needs two open files.
+# Most connected clients; Envoy closes any further connection at once. A client needs two open
+# files.
 : "${GATEWAY_CONNECTIONS_MAX:=100000}"
-# Heap of Envoy, which refuses new clients above 95 % of it; README.md has the memory of a client.
+# Heap of Envoy, bytes. Above 95 % of it Envoy refuses new clients; README.md has the memory of a
+# client.
 : "${GATEWAY_HEAP_BYTES_MAX:=4294967296}"
-# Percent of the average load of the pods; when a pod has more, Envoy sends new clients of its server names to other pods.
+# Percent of the pods' average load. When a pod has more, new clients of its server names go to
+# other pods.
 : "${GATEWAY_SHARE_PERCENT_MAX:=125}"
 # Threads of Envoy; 0 is one per core.
 : "${GATEWAY_THREADS:=0}"
-# After a signal: seconds until the load balancer in front has noticed, then seconds for clients to leave.
+# After a signal: seconds until the load balancer in front has noticed, then seconds for clients to
+# leave.
 : "${GATEWAY_NOTICE_S:=5}"
 : "${GATEWAY_DRAIN_S:=30}"
 : "${GATEWAY_ACCESS_LOG:=/dev/stdout}"
@@ -89,7 +96,7 @@ resources:
 YAML
 }
 
-# The template's names are the variables' in small letters, but for two.
+# The template's names are those of the variables in lower case, except for two.
 render() {
     local text name
     text=$(<"$here/envoy.yaml.tmpl")
@@ -113,7 +120,8 @@ admin() { curl -fsS --max-time 5 -X POST "http://127.0.0.1:$GATEWAY_ADMIN_PORT/$
 
 clients() { admin 'stats?filter=^cluster.edge.upstream_cx_active$' | sed -n 's/.*: //p'; }
 
-# New clients go elsewhere, those that are here may leave until time is up. A second signal ends it.
+# The load balancer sends new clients elsewhere, and connected clients may leave until time is up. A
+# second signal ends the drain.
 drain() {
     echo "gateway: draining: $(clients) clients have $((GATEWAY_NOTICE_S + GATEWAY_DRAIN_S)) s to leave" >&2
     admin healthcheck/fail >/dev/null

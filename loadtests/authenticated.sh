@@ -1,6 +1,7 @@
 #!/bin/sh
-# What an authenticated CONNECT costs: starts a server with a tenant's broker and 100 credentials, and runs `mqttload run connect`
-# with them, and without any on a broker that lets everybody in. More arguments go to that.
+# Measures what an authenticated CONNECT costs. Starts a server with a tenant's broker and 100
+# credentials, and runs `mqttload run connect` with these credentials, then without any on a broker
+# that admits anonymous clients. Further arguments go to `mqttload`.
 #
 #   loadtests/authenticated.sh --connects 60000
 set -eu

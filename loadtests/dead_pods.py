@@ -23,7 +23,8 @@ from concurrent.futures import ProcessPoolExecutor
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TICKS = os.sysconf("SC_CLK_TCK")
-# CONNECT is refused while a server is busy, or while the dead pod may still be alive; then a client comes again.
+# A server refuses CONNECT while it is busy, or while the dead pod may still be alive; the client
+# then tries again.
 PATIENCE_S = 300
 PAUSE_S = 0.2
 

@@ -1,13 +1,14 @@
 #!/bin/sh
-# The latency of one tenant, alone and beside a neighbour that sends ten times what it may: starts a server with two brokers of two
-# tenants, limits one of them, and runs `mqttload fairness`. More arguments go to that.
+# Measures the latency of one tenant, alone and beside a neighbour that sends ten times its limit.
+# Starts a server with brokers of two tenants, limits one of them, and runs `mqttload fairness`.
+# Further arguments go to `mqttload`.
 #
 #   LIMIT=5000 loadtests/fairness.sh --qos 1 --seconds 20
 set -eu
 . "$(dirname "$0")/service.sh"
 limit=${LIMIT:-5000}
 
-# Makes a tenant with a broker that lets everybody in, with limits. Says its server name.
+# Makes a tenant with a limited broker that admits anonymous clients; prints its server name.
 open_broker() {
     tenant "$1"
     ask -X PUT "$broker/access" --json '{"anonymous":true}' > /dev/null

@@ -131,7 +131,7 @@ def watch(quiet: Tenant, admin_port: int, seconds: float):
         if answer.status != 200:
             raise RuntimeError(f"/healthz: {answer.status}")
         health.append(time.monotonic() - begun)
-        # Below the requests that one person may send a second.
+        # Below the number of requests that one person may send in a second.
         time.sleep(0.03)
     return p99_ms(me), max(health) * 1_000
 
@@ -155,7 +155,7 @@ def make_noise(loud: Tenant, broker: str, stop, done: list):
         refused = headers.get("retry-after")
         done.append(refused is None)
         if refused is not None:
-            # A polite client waits; a loud one asks again soon.
+            # A polite client waits, a loud one asks again soon.
             stop.wait(0.1)
 
 

@@ -1,6 +1,7 @@
-# What the scripts beside have in common, which read it: a server with the API, and tenants on it.
+# Functions for the scripts beside this one, which source it: a server with the API, and its
+# tenants.
 #
-# BIN is the folder of the programs, PORT a free port; the one behind it is for HTTP.
+# BIN is the folder of the programs. PORT is a free port, and the port after it is for HTTP.
 
 cd "$(dirname "$0")/.."
 bin=${BIN:-${CARGO_TARGET_DIR:-target}/release}
@@ -9,7 +10,7 @@ http=127.0.0.1:$((port + 1))
 api=http://$http/api/v1
 folder=$(mktemp -d)
 
-# Starts a server, until the script ends: serve FLAG...
+# Starts a server that ends with the script: serve FLAG...
 serve() {
     "$bin/millrace" serve --data-dir "$folder/data" --ws-listen off --http-listen "$http" --sign-up anybody "$@" > "$folder/log" 2>&1 &
     server=$!
@@ -20,12 +21,13 @@ serve() {
     done
 }
 
-# The text of a field of the JSON in standard input.
+# Prints a field of the JSON on standard input, if the field is a text.
 field() {
     sed -n "s/.*\"$1\":\"\([^\"]*\)\".*/\1/p" | head -1
 }
 
-# Makes a tenant with a broker: tenant NAME. Then ask does what curl does as that tenant, $broker is its broker's URL, $name its name.
+# Makes a tenant with a broker: tenant NAME. Afterwards `ask` calls curl as that tenant, $broker is
+# the URL of its broker, and $name the broker's name.
 tenant() {
     jar=$folder/$1
     csrf=$(curl -fsS -c "$jar" "$api/sign-up" --json \

@@ -21,7 +21,7 @@ from pathlib import Path
 
 HOST = "127.0.0.1"
 ROOT = Path(__file__).resolve().parent.parent
-# Clients that come first: what the process takes for them once is not counted.
+# Clients that connect first, so that memory which the process takes once is not counted.
 WARM = 200
 PATH = os.environ["PATH"] + ":/usr/sbin"
 
@@ -97,7 +97,7 @@ def measure(server, port, count, context=None, session=None):
 
 def ticket(server, context):
     stream = client(server.tls, 0, context)
-    # The ticket came before the CONNACK.
+    # The ticket arrived before the CONNACK.
     session = stream.session
     stream.close()
     return session
@@ -127,7 +127,7 @@ def main():
                 f"allow_anonymous true\nlistener {port + 2} {HOST}\ncertfile {certificates}/tls.crt\n"
                 f"keyfile {certificates}/tls.key\nlistener {port + 3} {HOST}\n"
             )
-            # It gives up its rights and could not read the key.
+            # mosquitto gives up the rights of root, and could not read the key then.
             certificates.chmod(0o755), (certificates / "tls.key").chmod(0o644), Path(folder).chmod(0o755)
             commands.append(("mosquitto", [mosquitto, "-c", config], 2))
         else:
@@ -135,7 +135,8 @@ def main():
         print(f"{'server':<12} {'client':<18} {'bytes while idle':>16} {'CPU of a connect':>18}")
         for name, command, offset in commands:
             for what in ("TLS 1.3", "TLS 1.3, resumed", "without TLS"):
-                # A new one for each row: freed memory of the row before would count as the next one's.
+                # A new server for each row, because it would reuse memory that the row before has
+                # freed.
                 server = Server(name, command, port + offset, port + offset + 1)
                 try:
                     at_port, with_tls = (server.plain, None) if what == "without TLS" else (server.tls, context)

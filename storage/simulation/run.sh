@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
-# Runs the workload in FoundationDB's simulator, seed after seed: `run.sh`, with these in the environment.
+# Runs the workload in FoundationDB's simulator, seed after seed. Settings are environment
+# variables:
 #
-# SEEDS     how many seeds (20), from FIRST on (1); or SEED, the only one
-# SECONDS_SIMULATED  for so long pods work in each, in simulated seconds (90); what breaks the cluster ends after two thirds
-# PLANT     a fault to plant: index, fence, marks, trim, claims, wills; then a run is right when it finds something
-# NICE      how nice the simulator is to others (15)
-# TRACES    a folder that what a failed seed wrote is copied to
-# FDBSERVER the simulator; else fdbserver on PATH. It must be of the version of libfdb_c, which is found as `make test-fdb` finds it
+# SEEDS              how many seeds (20), beginning with FIRST (1); or SEED for a single one
+# SECONDS_SIMULATED  simulated seconds for which pods work (90); faults end after two thirds
+# PLANT              a fault to plant: index, fence, marks, trim, claims, wills; the run must then find it
+# NICE               priority of the simulator (15), as in nice(1)
+# TRACES             a folder that gets the traces of failed seeds
+# FDBSERVER          the simulator (fdbserver on PATH); its version must be that of libfdb_c, which is
+#                    searched where `make test-fdb` searches it
 #
-# Each seed prints a line: simulated seconds, what was done, faults that the simulator's trace tells of, and what was violated, with the
-# command to see it again. What cannot be had here is said with a line that starts with SKIPPED.
+# For each seed it prints a line: simulated seconds, actions, faults of the simulator, violations,
+# and the command that repeats the seed. If something is missing on this machine, it prints a line
+# that starts with SKIPPED.
 set -uo pipefail
 root=$(cd "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/../.." && pwd)
 PATH=$PATH:/usr/sbin:/usr/local/sbin

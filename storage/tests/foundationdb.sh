@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
-# What needs FoundationDB: `foundationdb.sh lint`, `foundationdb.sh test`, and `foundationdb.sh with COMMAND...`.
+# Checks that need FoundationDB: `foundationdb.sh lint`, `test`, or `with COMMAND...`.
 #
-# lint checks the engine's code. It needs libclang, for the bindings, but nothing of FoundationDB.
+# lint checks the engine's code. It needs libclang for the bindings, and nothing of FoundationDB.
 #
-# test runs the suite of all engines, and the tests of the layers, on a cluster: that of FDB_CLUSTER_FILE, if it is set, or one
-# of its own. It links with the client library, libfdb_c, and starts fdbserver; where these are not in the usual places,
-# FDB_CLIENT_LIB_PATH names the folder of the one, and PATH has the other. A cluster of its own is one process on a free loopback
-# port with its data in a temporary folder; FDB_STORE=ssd makes it keep its keys in files. It is also killed while it is used,
-# and a second one speaks TLS.
+# test runs the tests of all engines and of the layers on the cluster of FDB_CLUSTER_FILE, or else
+# on a cluster of its own: one process on a free loopback port, with its data in a temporary folder.
+# The tests also kill this cluster, and a second cluster speaks TLS. FDB_STORE=ssd keeps its keys in
+# files. The tests link with the client library, libfdb_c, and start fdbserver. FDB_CLIENT_LIB_PATH
+# names the folder of libfdb_c, and PATH that of fdbserver, if they are not in the usual places.
 #
-# with runs a command on a cluster of its own, which keeps its keys in files. It has FDB_CLUSTER_FILE and FDB_TEST_FOLDER; with the
-# latter, `foundationdb.sh kill FOLDER` kills the server and starts it again, `stop` and `start` do the one or the other.
+# with runs a command on a cluster of its own, which keeps its keys in files. The command gets
+# FDB_CLUSTER_FILE and FDB_TEST_FOLDER. `foundationdb.sh kill FOLDER` kills the server of that
+# cluster and starts it again; `stop FOLDER` and `start FOLDER` do one of both.
 #
-# What cannot be had here is said with a line that starts with SKIPPED.
+# If something is missing on this machine, the script prints a line that starts with SKIPPED.
 set -uo pipefail
 self=$(realpath "${BASH_SOURCE[0]}")
 root=$(cd "$(dirname "$self")/../.." && pwd)

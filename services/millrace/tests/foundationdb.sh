@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# The server on the cluster of FDB_CLUSTER_FILE: several processes with real clients, then the torture test with kills of the server
-# and of the cluster: one process, and three pods with NATS between them, which is killed too. KILLS says how many each. For
-# `make test-fdb`, by `storage/tests/foundationdb.sh with`. `foundationdb.sh kill` kills the cluster, and every third time NATS.
+# Tests the server on the cluster of FDB_CLUSTER_FILE: several processes with real clients, then
+# `torture` with kills of the server and of the cluster, with one process and with three pods. NATS
+# connects the pods and is killed, too. KILLS says how many kills each gets. `make test-fdb` runs
+# this by `storage/tests/foundationdb.sh with`. `foundationdb.sh kill` kills the cluster, and every
+# third time NATS.
 set -euo pipefail
 cd "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/../../.."
 folder=$FDB_TEST_FOLDER

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Several processes on one FoundationDB cluster, with real clients: sessions that go from one to another, wills and sessions of one
-# that was killed, and a cluster that is killed or away for a while. `make test-fdb` runs it; it needs FDB_CLUSTER_FILE and
-# FDB_TEST_FOLDER, as storage/tests/foundationdb.sh with COMMAND sets them, and ends with what it found.
+# Tests several processes on one FoundationDB cluster with real clients: sessions that move from
+# process to process, wills and sessions of a killed process, and a cluster that is killed or away
+# for a while. `make test-fdb` runs it. It needs FDB_CLUSTER_FILE and FDB_TEST_FOLDER, as
+# `storage/tests/foundationdb.sh with COMMAND` sets them, and prints what it found.
 set -uo pipefail
 cd "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/../../.." || exit 1
 PATH=$PATH:/usr/sbin

@@ -1,5 +1,5 @@
-# What suites with mosquitto_sub and mosquitto_pub share; they source it. $suite names the suite, $OPEN_PORT is the
-# port of the broker that is meant.
+# Functions for suites with mosquitto_sub and mosquitto_pub, which source this file. $suite is the
+# name of the suite, $OPEN_PORT the broker's port.
 work=$(mktemp -d)
 failed=0
 declare -A running=()
@@ -32,7 +32,8 @@ wait_for() {
 }
 
 said() { grep -qs -- "$2" "$work/$1.log"; }
-# What a subscriber got: a line "<retain> <qos> <topic> <payload>" each, the payload in hex unless it asked for text.
+# Prints the messages of a subscriber, a line "<retain> <qos> <topic> <payload>" each; the payload
+# is in hex unless the subscriber asked for text.
 text='got %r %q %t %p'
 got() { sed -n 's/^got //p' "$work/$1.log"; }
 got_count() { [ "$(got "$1" | wc -l)" -ge "$2" ]; }

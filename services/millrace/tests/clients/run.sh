@@ -1,17 +1,22 @@
 #!/usr/bin/env bash
-# Real MQTT clients against the built broker.
+# Tests a built broker with real MQTT clients.
 #
 #   MILLRACE=target/release/millrace services/millrace/tests/clients/run.sh [suite...]
 #
-# Suites: mosquitto, bridge, paho, gmqtt, aiomqtt, mqttjs, nodered, telegraf, scram, oidc, go, browser, console-short, console, gateway, stack, api,
-# generated, access, webhooks, tenant, tls, k6. Without a name, all of them run but console, which has a make target of its own; console-short runs three of
-# its tests. Each has brokers of its own on free loopback ports: an open one, and one with a password file and a rules file. What the clients need is
-# installed into target/clients once; Envoy for the gateway (gateway/tests) and the stack (services/stack/tests), into target/envoy;
-# nats-server for the latter, into target/tools. What cannot be had here is said with a line that starts with SKIPPED.
+# Suites: mosquitto, bridge, paho, gmqtt, aiomqtt, mqttjs, nodered, telegraf, scram, oidc, go,
+# browser, console-short, console, gateway, stack, api, generated, access, webhooks, tenant, tls,
+# k6. Without a name all suites run except console, which has a make target of its own;
+# console-short runs three of its tests.
 #
-# A suite is a program that prints a line for each check ("ok <suite>: ...", "FAILED: <suite>: ...", "SKIPPED: <suite>:
-# ...") and finds its brokers in the environment: OPEN_PORT, OPEN_WS, OPEN_HTTP, OPEN_ADMIN, GUARDED_PORT, ... (see guard() for users
-# and rules), all on 127.0.0.1, and their logs: OPEN_LOG, GUARDED_LOG.
+# A suite gets brokers of its own on free loopback ports: an open one, and one with a password file
+# and a rules file. Clients are installed once: into target/clients, Envoy into target/envoy
+# (gateway/tests and services/stack/tests need it), nats-server into target/tools. If something
+# cannot be installed, a line that starts with SKIPPED says so.
+#
+# A suite is a program that prints a line for each check ("ok <suite>: ...", "FAILED: <suite>: ...",
+# "SKIPPED: <suite>: ..."). It finds its brokers in environment variables: OPEN_PORT, OPEN_WS,
+# OPEN_HTTP, OPEN_ADMIN, GUARDED_PORT and so on, all on 127.0.0.1, and their logs in OPEN_LOG and
+# GUARDED_LOG. guard() has the users and rules.
 set -uo pipefail
 # Daemons are in /usr/sbin, which is not on everybody's path.
 PATH=$PATH:/usr/sbin
@@ -30,7 +35,7 @@ millrace=$(realpath -e -- "${MILLRACE:-$target/release/millrace}" 2>/dev/null) |
     echo "FAILED: clients: there is no broker to test: build it (cargo build --release -p millrace) or set MILLRACE"
     exit 1
 }
-# What this machine sets for its own broker is not for these.
+# Settings of this machine's own broker must not reach these brokers.
 unset "${!MILLRACE_@}" "${!GATEWAY_@}"
 mkdir -p "$cache" || exit 1
 work=$(mktemp -d) || exit 1
