@@ -31,6 +31,7 @@ const REST_LOOKS_MAX: u32 = 100;
 pub(crate) struct Broker {
     pub(crate) name: String,
     pub(crate) address: SocketAddr,
+    /// Where publishers connect: another pod of the same broker with `--publish-port`.
     pub(crate) publish_address: SocketAddr,
     pub(crate) http: Option<SocketAddr>,
     pub(crate) fsync: Fsync,
@@ -107,6 +108,7 @@ impl Broker {
         self.others.beside.iter().map(of).collect()
     }
 
+    /// True for a broker that goes on running after the run, so that its sessions must be ended.
     pub(crate) fn stays(&self) -> bool {
         self.owned.is_none()
     }

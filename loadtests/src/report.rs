@@ -33,6 +33,7 @@ pub(crate) struct Report {
     pub(crate) broker: String,
     pub(crate) fsync: Fsync,
     pub(crate) figure: Figure,
+    /// Further figures, by their names in the JSON.
     pub(crate) extra: Vec<(Cow<'static, str>, f64)>,
     /// Deliveries, acknowledged publishes, connections or sessions.
     pub(crate) count: u64,

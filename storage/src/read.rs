@@ -56,6 +56,7 @@ pub struct RangePage {
 }
 
 impl RangePage {
+    /// The part of `range` that this page has read completely, which is what a read conflicts on.
     pub(crate) fn answers(&self, range: &KeyRange, reverse: bool) -> KeyRange {
         let mut read = range.clone();
         if let Some(last) = self.items.last().filter(|_| self.more) {

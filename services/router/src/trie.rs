@@ -88,6 +88,7 @@ impl<C: Content> Node<C> {
         self.parts() == 0
     }
 
+    /// How many things keep the node: its content, its children, and its wildcards.
     fn parts(&self) -> usize {
         let wild = self
             .wild
@@ -117,6 +118,7 @@ impl<C: Content> Node<C> {
         self.make_counted(filter, seed, &mut 0)
     }
 
+    /// Like [`Node::make`], and adds the estimated bytes of new nodes to `bytes`.
     pub(crate) fn make_counted(&mut self, filter: &str, seed: &Seed, bytes: &mut usize) -> &mut C {
         let mut node = self;
         let mut rest = Some(filter);
@@ -159,6 +161,7 @@ impl<C: Content> Node<C> {
         }
     }
 
+    /// Removes the nodes of `filter` that lead to no content; returns their estimated bytes.
     pub(crate) fn prune(&mut self, filter: &str, seed: &Seed) -> usize {
         let levels = || filter.split('/').filter(|level| *level != "#");
         let mut keep = 0;
@@ -305,6 +308,7 @@ impl<C> Drop for Node<C> {
 }
 
 impl<C> Node<C> {
+    /// Moves the children to `chains`, to be dropped by the loop.
     fn give_up(&mut self, chains: &mut Vec<Map<Arc<Self>>>) {
         let children = mem::take(&mut self.children);
         if !children.is_empty() {

@@ -11,6 +11,7 @@ pub struct CollectorEndpoint(String);
 
 impl CollectorEndpoint {
     pub(crate) fn of(&self, signal: &str) -> Uri {
+        // Parsing cannot fail, because the base was parsed before.
         format!("{}/v1/{signal}", self.0).parse().unwrap_or_default()
     }
 }

@@ -18,6 +18,8 @@ use crate::Millis;
 const SHARDS: usize = 16;
 const SWEEP_LEN_MIN: usize = 1024;
 
+/// Limits of one address. A plain connection costs 1; the caller sets the cost of others, such as
+/// those with TLS.
 #[derive(Clone, Copy, Debug)]
 pub struct AddressLimits {
     pub connections_max: u32,
@@ -26,6 +28,7 @@ pub struct AddressLimits {
     pub burst: u32,
 }
 
+/// Networks whose addresses have no limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Networks(pub Vec<IpNet>);
 

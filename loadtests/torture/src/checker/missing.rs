@@ -88,6 +88,8 @@ fn owes(facts: &Facts<'_>, progress: &Progress, spans: &[&Span], span: &Span, me
     })
 }
 
+/// For each publisher and topic, the highest sequence number that the session had received, by
+/// event.
 struct Progress(HashMap<(ClientId, String), Vec<(usize, u32)>>);
 
 impl Progress {

@@ -1,5 +1,5 @@
-//! A new subscriber gets the last completed retained message of each topic (PUBACK, PUBCOMP), or a
-//! later one (P6).
+//! Rule: a new subscriber gets the last completed retained message of each topic (PUBACK, PUBCOMP),
+//! or a later one (P6).
 //!
 //! Each retained topic has one publisher. A message that was sent and not completed may be the
 //! retained one or not. A message older than the last completed one before the SUBSCRIBE must not
@@ -13,6 +13,8 @@ use super::filter::matches;
 use super::verdict::{CheckRule, Verdict};
 use crate::history::{ConnectionId, Event, MessageId, MessageKind};
 
+/// One SUBSCRIBE of a client without a session. The numbers are indexes of events: of the
+/// SUBSCRIBE, of the first message of each topic, and of the moment until which the client waited.
 #[derive(Default)]
 struct Probe<'a> {
     subscribed: usize,

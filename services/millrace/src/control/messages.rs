@@ -194,6 +194,7 @@ async fn subscribers(
                     let subscriber = Subscriber { reader: reader.clone(), since: of.since };
                     subscribers.entry(of.stream).or_default().push(subscriber);
                 }
+                // A group counts as connected while one of its members is.
                 if is_connected && shared.contains(&of.stream) {
                     connected_groups.insert(of.stream);
                 }

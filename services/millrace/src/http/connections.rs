@@ -52,7 +52,7 @@ struct Open {
 #[derive(Debug, Default)]
 struct Eviction {
     notify: Notify,
-    /// Changed under the lock of [`Open`].
+    /// The connection is being evicted; changed under the lock of [`Open`].
     has_begun: AtomicBool,
 }
 
@@ -100,6 +100,8 @@ impl Connections {
         }
     }
 
+    /// Takes a place for a new connection, and evicts an idle connection if all are taken. `None`
+    /// refuses the connection.
     fn place(self: &Arc<Self>, peer: IpAddr) -> Option<Place> {
         let peer = peer.to_canonical();
         let is_proxy = self.limits.proxies.iter().any(|network| network.contains(&peer));
@@ -195,6 +197,7 @@ impl Place {
         }
     }
 
+    /// Marks the connection as idle, so that it may be evicted.
     fn rest(&self) {
         let mut open = self.connections.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.idle.remove(&self.idle.load(Ordering::Relaxed));
@@ -207,6 +210,7 @@ impl Place {
         self.idle.store(number, Ordering::Relaxed);
     }
 
+    /// Marks the connection as busy, so that it is not evicted.
     fn work(&self) {
         let mut open = self.connections.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.idle.remove(&self.idle.swap(0, Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! Prints one session, stream or message in full, for people.
+//! Prints one session, stream or message in full, for people. The fields are those of `rows`.
 
 use std::io::{self, Write};
 

@@ -17,6 +17,8 @@ impl Pod {
         let run = self.store.database().run_committed(|tx, attempt| {
             let (attempts, body) = (&attempts, &body);
             async move {
+                // Each commit writes the number of its attempt into the pod's commit marker, which
+                // shows here whether an earlier attempt committed.
                 if attempt.maybe_committed {
                     self.history.borrow_mut().count("commits in doubt");
                     if self.plant != Some(Plant::Marks)

@@ -44,6 +44,7 @@ impl Folder {
         // Read before the lock file is made, so that a folder of another program stays as it is.
         let format = read_format(path)?;
         let lock = lock(path)?;
+        // Read again under the lock, because another process may have written it meanwhile.
         if format.is_none() && read_format(path)?.is_none() {
             write_format(path).map_err(|error| refused(path, error))?;
         }
@@ -69,6 +70,7 @@ impl Folder {
         sync(&self.path)
     }
 
+    /// Writes and syncs a file, to find out whether the disk accepts writes again.
     pub(super) fn probe(&self) -> io::Result<()> {
         let path = self.path.join("probe");
         let written = write_synced(&path, &[0; 1 << 16]);

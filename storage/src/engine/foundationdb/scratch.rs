@@ -17,7 +17,8 @@ use crate::{
     stat::Stat,
 };
 
-/// Dropping it clears the keys, which blocks, so a completion must not hold the last handle.
+/// Dropping it clears the keys and waits for the commit. A completion must not hold the last
+/// handle, because it runs on the thread that would end the wait.
 struct Scratch(FoundationDb);
 
 impl FoundationDb {
