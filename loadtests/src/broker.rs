@@ -90,6 +90,7 @@ impl Broker {
         Ok(broker)
     }
 
+    /// Observes a running broker, which is left running.
     pub(crate) fn attach(
         pid: u32,
         address: SocketAddr,

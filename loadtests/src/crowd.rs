@@ -212,6 +212,7 @@ impl Gathering<'_> {
         Ok(())
     }
 
+    /// Handles one event of a visit's socket.
     fn advance(&mut self, event: &Event) {
         let Token(place) = event.token();
         let Some(mut visit) = self.places[place].take() else { return };
@@ -233,6 +234,7 @@ impl Gathering<'_> {
         }
     }
 
+    /// Frees the slot of a visit and counts the visit as done or failed.
     fn end(&mut self, mut visit: Visit, done: bool) {
         let attendance = &mut self.attendance;
         attendance.delivered += u64::from(visit.delivered());

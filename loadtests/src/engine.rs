@@ -165,6 +165,8 @@ impl Run {
         }
     }
 
+    /// Reads once from a link: the acknowledgements of a publisher, or the messages of a receiver,
+    /// which may open its publishers' windows.
     fn pump(&mut self, at: usize) {
         let publishers = self.engine.publishers.len();
         let now_ns = clock::now_ns();
@@ -208,6 +210,7 @@ impl Run {
         }
     }
 
+    /// Lets a publisher send in the next round.
     fn queue(&mut self, at: usize) {
         let publisher = &mut self.engine.publishers[at];
         if !publisher.queued && publisher.link.open {

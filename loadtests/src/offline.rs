@@ -102,6 +102,7 @@ fn affordable(trial: &Round, settings: &Settings) -> Option<u32> {
     Some(f64::from(settings.publishes).min(in_time).min(in_memory).max(1.0) as u32)
 }
 
+/// Publishes to the one filter and measures what it costs the broker.
 fn publish(
     population: Population,
     window: u32,

@@ -86,6 +86,7 @@ fn set(timer: &Arc<Shared>, wait: Wait) -> bool {
     state.running
 }
 
+/// The thread: wakes what is due, until nothing waits.
 fn ring(timer: &Shared) {
     let mut state = timer.state.lock().unwrap_or_else(PoisonError::into_inner);
     while let Some(Reverse(next)) = state.waits.peek() {

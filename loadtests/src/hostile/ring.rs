@@ -106,6 +106,7 @@ impl<'s> Ring<'s> {
         self.at_most(what, grown / strangers.max(1) as f64, most, "bytes");
     }
 
+    /// Runs `work` on several hostile threads, each with its number.
     pub(super) fn crowd(&self, threads: usize, work: impl Fn(usize) + Sync) {
         std::thread::scope(|scope| {
             for number in 0..threads {

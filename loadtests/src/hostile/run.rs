@@ -151,6 +151,7 @@ fn settle(server: &Server, below_kb: u64) {
     }
 }
 
+/// Compares what friendly clients and the server felt with the limits of the attack.
 fn judge(waits: &FriendWaits, wanted: &Wanted, usage: [Usage; 3], log_lines_s: f64, by: By) -> Vec<Check> {
     let [before, peak, after] = usage;
     // The machine's part is added to each limit: it lets every thread wait, and a busy thread

@@ -106,6 +106,7 @@ impl Run {
         &self.stage.history
     }
 
+    /// The whole run; `say` prints progress.
     pub(crate) fn go(&mut self, plan: &Plan, say: &mut dyn FnMut(&str)) -> Outcome<Verdict> {
         self.start()?;
         let back_ms = self.await_clients()?;

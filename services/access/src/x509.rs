@@ -4,7 +4,7 @@
 //! module checks the issuer, the purpose, the dates and the revocation lists, and extracts the user
 //! name.
 //!
-//! An outdated revocation list still revokes, and does not invalidate other certificates: a
+//! An outdated revocation list still revokes, and leaves other certificates valid, because a
 //! forgotten renewal must not lock out all devices at once.
 
 mod authority;

@@ -92,6 +92,8 @@ impl Core {
         }
     }
 
+    /// Connected to a NATS server that accepts messages of `payload_max` bytes: says hello and
+    /// joins again.
     pub(crate) fn connected(&mut self, now: Millis, payload_max: usize) {
         let outage = self.disconnected_at.take().map(|at| now - at);
         let is_first = !std::mem::replace(&mut self.was_connected, true);
@@ -179,6 +181,7 @@ impl Core {
         }
     }
 
+    /// Timers, called every 100 ms.
     pub(crate) fn tick(&mut self, now: Millis) {
         self.outbox.tick(now);
         if self.is_connected {
@@ -308,6 +311,7 @@ impl Core {
         self.pods.iter().filter(|(_, pod)| pod.is_alive).map(|(id, _)| *id)
     }
 
+    /// Asks all live pods to confirm these joins.
     fn announce(&mut self, list: &[To], now: Millis) {
         for list in list.chunks(ANNOUNCED_MAX) {
             let pods = self.alive().collect();

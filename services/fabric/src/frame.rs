@@ -109,6 +109,7 @@ pub(crate) fn heartbeat(from: PodId, generation: u64, next: u64) -> Bytes {
     frame.into()
 }
 
+/// Cuts a batch into frames of at most `bytes_max` bytes.
 pub(crate) fn cut(
     batch: &Bytes,
     from: PodId,

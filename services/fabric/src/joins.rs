@@ -89,6 +89,7 @@ impl Joins {
         self.unanswered(pod).next().is_some()
     }
 
+    /// Takes the announcements that are answered, and those that waited long enough for answers.
     pub(crate) fn outcome(&mut self, now: Millis) -> Outcome {
         let mut outcome = Outcome::default();
         let is_over = |announcement: &mut Announcement| {

@@ -48,6 +48,7 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
+    /// The addresses among `found` that may be called.
     pub(crate) fn pass(&self, found: &[SocketAddr], is_https: bool) -> Result<Vec<SocketAddr>, CallError> {
         let may = |address: &&SocketAddr| self.is_allowed(address.ip()) || is_public(address.ip());
         let passed: Vec<SocketAddr> = found.iter().filter(may).copied().collect();
@@ -75,6 +76,7 @@ fn is_public(address: IpAddr) -> bool {
     }
 }
 
+/// The IPv4 address that `address` is or contains, which a gateway of the network would connect to.
 fn meant(address: IpAddr) -> Option<Ipv4Addr> {
     let six = match address {
         IpAddr::V4(four) => return Some(four),

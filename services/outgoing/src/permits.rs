@@ -66,6 +66,7 @@ impl Permits {
         Some(Permit { _host: host, _all: all, _noted: noted })
     }
 
+    /// Counts a call in the queue of its host; `None` when a queue is full.
     fn note(self: &Arc<Self>, host: &str) -> Option<(Noted, Arc<Semaphore>)> {
         let mut guard = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         let hosts = &mut *guard;

@@ -57,6 +57,7 @@ impl RangeSet {
         }
     }
 
+    /// The parts of `range` that are not in the set.
     pub(super) fn gaps(&self, range: &KeyRange) -> Vec<KeyRange> {
         let mut gaps = Vec::new();
         let mut begin = range.begin.clone();

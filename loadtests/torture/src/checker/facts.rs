@@ -80,6 +80,7 @@ pub(crate) struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
+    /// Reads the history once.
     pub(crate) fn gather(history: &'a History) -> Self {
         let mut facts = Self {
             history,

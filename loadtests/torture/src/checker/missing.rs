@@ -71,6 +71,7 @@ fn judge(
     }
 }
 
+/// True if the server owes the message to the session because of this subscription.
 fn owes(facts: &Facts<'_>, progress: &Progress, spans: &[&Span], span: &Span, message: &SentMessage) -> bool {
     let publish = facts.publish(message.id);
     let (Some(subscribed), Some(sent), Some(acknowledged)) =

@@ -53,6 +53,8 @@ pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {
     }
 }
 
+/// True if the subscription was requested before the delivery and ended, if at all, after the
+/// message was first sent.
 fn asks(facts: &Facts<'_>, span: &Span, message: &SentMessage, delivery: &Delivery) -> bool {
     let publish = facts.publish(message.id);
     let gone = span.unsubscribed.zip(publish.first_sent).is_some_and(|(gone, sent)| gone < sent);

@@ -185,6 +185,7 @@ impl Client {
         self.away_until_ms = stage.now_ms + away_ms;
     }
 
+    /// Ends the connection in the given way; some ways leave a ghost.
     fn leave(&mut self, stage: &mut Stage, leave: Leave, ghosts: &mut Vec<Ghost>) {
         let Some(mut link) = self.link.take() else { return };
         let connection = link.connection;

@@ -60,6 +60,7 @@ impl Publisher {
         }
     }
 
+    /// Sends some new messages, as many as the window allows at most.
     fn burst(&mut self, io: &mut Io<'_>) {
         let room = self.window - self.flights.len();
         for _ in 0..io.rng.usize(0..=room) {

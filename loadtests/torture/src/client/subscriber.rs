@@ -117,6 +117,7 @@ impl Subscriber {
         }
     }
 
+    /// Queues an acknowledgement, to be sent after the client's delay.
     fn answer(&mut self, io: &mut Io<'_>, kind: Ack, packet_id: u16) {
         let habit_ms = &self.habit.ack_delay_ms;
         let delay_ms = if io.stage.phase == Phase::Storm { some(io.rng, habit_ms) } else { 0 };

@@ -92,6 +92,8 @@ impl ConnectAuthentication {
         }
     }
 
+    /// Goes on with the credential of the user name that [`AuthenticationStep::Credential`] named;
+    /// `None` if there is none.
     pub fn credential<'a>(
         &mut self,
         broker: &BrokerAccess,
@@ -193,6 +195,8 @@ impl ConnectAuthentication {
         self.identified(standing)
     }
 
+    /// Returns the standing of a client whose certificate names its user; `None` lets another
+    /// method decide.
     fn certificate(
         &mut self,
         broker: &BrokerAccess,
@@ -275,13 +279,13 @@ impl ConnectAuthentication {
         lack.or(refused.map(|refusal| AuthenticationStep::Refuse(AccessRefusal::Token(refusal))))
     }
 
-    /// The user may also have a credential, whose rules then apply, so it is read next.
     fn identified<'a>(&mut self, standing: Standing) -> AuthenticationStep<'a> {
         let user = standing.user.clone().unwrap_or_default();
         self.standing = Some(standing);
         AuthenticationStep::Credential(user)
     }
 
+    /// The last step: accepts the client that was found, if its credential and its group allow it.
     fn decide<'a>(
         &mut self,
         broker: &BrokerAccess,

@@ -38,6 +38,8 @@ impl KeySet {
         Self(vec![(None, key)])
     }
 
+    /// The key of this id and algorithm; without an id in the token or the key, only while a single
+    /// key fits.
     pub(super) fn find(&self, id: Option<&str>, algorithm: JwtAlgorithm) -> Option<&Key> {
         let mut fitting = self.0.iter().filter(|(key_id, key)| {
             key.algorithm() == algorithm && (id.is_none() || key_id.is_none() || key_id.as_deref() == id)

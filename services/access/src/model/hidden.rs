@@ -64,7 +64,6 @@ impl<const N: usize> Serialize for HiddenBytes<N> {
 }
 
 impl<'de, const N: usize> Deserialize<'de> for HiddenBytes<N> {
-    /// Errors do not quote the input, which may be a secret.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
         let bytes = STANDARD.decode(text.as_bytes()).map_err(|_| D::Error::custom("not base64"))?;

@@ -123,6 +123,7 @@ impl Compiled {
         }
     }
 
+    /// How far the rule concerns the client: not at all, every topic, or the topics of its filter.
     fn reach<'a>(&self, client: ClientIdentity<'a>) -> Reach<'a> {
         let spoken_of = match &self.who {
             Who::Everybody => true,

@@ -146,6 +146,7 @@ impl Inbox {
         }
     }
 
+    /// All live pods have confirmed this announcement, so its joins are reported as complete.
     pub(crate) fn complete(&mut self, announcement: u64, list: &[To]) {
         for to in list {
             let Some(interest) = self.interests.get_mut(to) else { continue };

@@ -33,6 +33,7 @@ pub(super) struct Gone {
 }
 
 impl Inside {
+    /// Connects as the visitor, with the permissions of its connect token.
     pub(super) async fn enter(running: &Running, visit: &Visit) -> Result<Self, LiveError> {
         let stream = {
             let running = running.read().unwrap_or_else(PoisonError::into_inner);

@@ -169,6 +169,7 @@ impl Drop for Slot {
     }
 }
 
+/// Reads one request and writes its answer.
 fn converse(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
     stream.set_read_timeout(Some(REQUEST_WITHIN))?;
     stream.set_write_timeout(Some(READ_WITHIN))?;
@@ -217,6 +218,8 @@ pub(super) fn connect(folder: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(path)
 }
 
+/// Sends a request to the running server and passes the rows to `out`. Returns the key after which
+/// a list continues.
 pub(super) fn ask(folder: &Path, request: &Request, out: Out<'_>) -> Result<Option<String>, Ended> {
     let stream = connect(folder).map_err(|error| unreachable(folder, &error))?;
     let lost = |error: io::Error| Ended::Failed(format!("the server ended the conversation: {error}"));

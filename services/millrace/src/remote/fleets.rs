@@ -197,6 +197,8 @@ struct Ended<'a> {
     unseen: &'a [Value],
 }
 
+/// The failure as a sentence: how many credentials were made, and how to see the secrets of the
+/// others.
 fn said(Ended { failure, unseen }: Ended<'_>, shown: usize, all: usize, key: &str) -> Failure {
     let Failure::Run(why) = failure else { return failure };
     let user = |device: &Value| device["user"].as_str().unwrap_or_default().to_owned();

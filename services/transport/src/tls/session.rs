@@ -178,6 +178,8 @@ impl TlsSession {
         Ok(if count == room { More::Perhaps } else { More::No })
     }
 
+    /// Decrypts `bytes` into `into` from `filled` on and queues answers in `unsent`; returns how
+    /// many of `bytes` rustls has used.
     fn process(&mut self, bytes: &mut [u8], into: &mut [u8], filled: &mut usize) -> io::Result<usize> {
         let mut start = 0;
         loop {
@@ -210,7 +212,6 @@ impl TlsSession {
                     self.closed = true;
                     is_done = true;
                 }
-                // There is no early data, because the configuration allows none.
                 Ok(_) => is_done = true,
                 Err(error) => {
                     self.encode_alert();

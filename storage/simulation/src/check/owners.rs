@@ -38,6 +38,8 @@ pub(super) fn check(history: &PodHistory) -> Violations {
     violations
 }
 
+/// Returns what is wrong with a tenure that found the session right after another one, if anything
+/// is.
 fn follows(
     history: &PodHistory,
     (attempt, earlier, was): (u64, &Tenure, &Found),

@@ -70,6 +70,7 @@ fn complete_from(history: &PodHistory) -> CompleteFrom {
     all
 }
 
+/// Entries that no subscription of the session covers, and entries out of order.
 fn foreign(history: &PodHistory, tenure: &Tenure, reading: &Reading) -> Violations {
     let mut violations = Vec::new();
     let mut last = reading.from;
@@ -89,6 +90,8 @@ fn foreign(history: &PodHistory, tenure: &Tenure, reading: &Reading) -> Violatio
     violations
 }
 
+/// Entries that the reading skipped although a subscription covers them, beyond those counted as
+/// trimmed.
 fn missing(
     history: &PodHistory,
     order: &BTreeMap<Position, MessageId>,

@@ -82,6 +82,7 @@ impl PodHistory {
         self.tenures.entry(attempt).or_default()
     }
 
+    /// A pod has attached the session and found it as `found` says.
     pub(crate) fn attached(&mut self, attempt: u64, found: Found) {
         let (broker, client) = (self.tenure(attempt).broker, self.tenure(attempt).client.clone());
         self.client(broker, &client).sending.take_if(|sending| sending.life != found.life);

@@ -75,6 +75,8 @@ impl Pod {
         }
     }
 
+    /// Takes sessions from a dead pod, notifies that pod in case that it lives, and fires their
+    /// wills.
     async fn abandon(
         &self,
         tx: &Transaction,
@@ -153,6 +155,7 @@ impl Pod {
         Ok(late)
     }
 
+    /// Gives up the sessions that other pods have taken, as the notices in the store say.
     pub(super) async fn listen(&self) -> Done {
         let name = self.name.as_bytes();
         let told = self.read(async |tx| pods::told(tx, name, 100).await).await?;

@@ -62,6 +62,7 @@ impl Pod {
         claims.into_iter().flat_map(|claims| claims.outstanding.iter().copied()).collect()
     }
 
+    /// Acknowledges, gives back or keeps each claimed message of a group, by chance.
     async fn settle(&self, group: &Group) -> Done {
         let key = (group.broker, group.stream);
         let Claims { outstanding, mut acknowledged } =

@@ -98,6 +98,7 @@ impl Pod {
         if self.world.percent(60) { self.release(mine, id, packet).await } else { Ok(()) }
     }
 
+    /// The client sends PUBREL, so the packet id is forgotten.
     async fn release(&self, mut mine: Mine, id: MessageId, packet: u16) -> Done {
         {
             let mut history = self.history.borrow_mut();

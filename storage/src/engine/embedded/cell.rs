@@ -102,6 +102,7 @@ impl Cell {
         }
     }
 
+    /// Closes the failed store, repairs its files and opens it again. Readers wait meanwhile.
     fn reopen(&self) -> Result<(), StoreError> {
         let mut slot = self.shared.slot.write().unwrap_or_else(PoisonError::into_inner);
         // Only one store can have the files open, so the old one is closed first.

@@ -72,6 +72,8 @@ impl<B: Backend> Committer<B> {
         is_asked_again.then_some(RECOVER_EVERY).or(self.unfreed.then_some(FREE_EVERY))
     }
 
+    /// Commits a group as soon as the backend accepts it, or refuses it. An empty group lets the
+    /// backend free memory.
     fn take(&mut self, group: Vec<Request>) {
         let mut stalled = false;
         loop {

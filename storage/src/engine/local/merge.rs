@@ -33,6 +33,7 @@ impl Layer {
     }
 }
 
+/// Reads one page of `range`. Without `layer` the transaction has written nothing there.
 pub(super) fn page(
     view: &impl View,
     range: &KeyRange,

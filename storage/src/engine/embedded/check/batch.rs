@@ -51,6 +51,7 @@ pub(super) fn read(from: &mut impl Read, scratch: &mut Vec<u8>) -> io::Result<Op
     }
 }
 
+/// True if `bytes` contain a complete batch that is newer than `sequence_after`.
 pub(super) fn find(bytes: &[u8], sequence_after: u64) -> bool {
     let mut scratch = Vec::new();
     let starts = bytes.windows(START_BYTES + 1).enumerate();

@@ -49,6 +49,7 @@ pub(super) fn check(tables: &Path, noted: StoreVersion) -> Result<Found, OpenErr
     })
 }
 
+/// Checks everything; returns what the journals hold.
 fn look(tables: &Path, noted: StoreVersion) -> Result<Found, Fault> {
     let journals = journal::list(tables)?;
     let marker = tables.join(MARKER);
