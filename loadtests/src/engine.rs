@@ -30,11 +30,12 @@ pub(crate) enum SendWindow {
 
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds {
+    /// Time since the start in which publishers send.
     pub(crate) send_ns: u64,
     pub(crate) messages_max: u32,
-    /// Nanoseconds without progress after which missing messages count as lost.
+    /// Time without progress after which missing messages count as lost.
     pub(crate) quiet_ns: u64,
-    /// When the run ends in any case.
+    /// Time since the start after which the run ends in any case.
     pub(crate) hard_ns: u64,
 }
 

@@ -50,6 +50,7 @@ pub trait EngineTransaction: Send + Sync {
 
     fn atomic_add(&self, key: Bytes, addend: i64);
 
+    /// `template` is the key with ten bytes at `offset` that the versionstamp replaces.
     fn set_versionstamped_key(&self, template: Vec<u8>, offset: usize, value: Bytes);
 
     fn add_read_conflict_range(&self, range: KeyRange);

@@ -30,6 +30,8 @@ enum Change<'a> {
 /// A change, and where it is in the log.
 type Pending<'a> = (u64, Change<'a>);
 
+/// A file: its durable content before the log (`base`), and the changes in the log that are
+/// durable, that are in the cache, and all of them.
 #[derive(Default)]
 struct FileState<'a> {
     base: Option<PathBuf>,
@@ -46,6 +48,7 @@ enum Node {
 
 type Entries = Vec<(OsString, Node)>;
 
+/// The names in a folder that are durable, and those of a sync that is under way.
 #[derive(Default)]
 struct FolderState {
     durable: Entries,
@@ -153,6 +156,8 @@ impl<'a> Image<'a> {
         file.or_else(|| self.folder_of.get(&inode).map(|at| Node::Folder(*at)))
     }
 
+    /// The node of an inode. One that the log has not created is made here; a file among them
+    /// counts as unknown.
     fn known(&mut self, inode: u64, kind: NameKind) -> Node {
         match (kind, self.node(inode)) {
             (NameKind::File, Some(node @ Node::File(_)))

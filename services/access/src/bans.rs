@@ -15,7 +15,7 @@ pub struct Bans {
     networks: Vec<(IpNet, u64)>,
 }
 
-/// The client to check. A field is `None` while it is unknown, and then no ban of that kind
+/// The client to check; a field is `None` while it is unknown, and then no ban of that kind
 /// applies.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Suspect<'a> {

@@ -1,5 +1,5 @@
-//! Limits of access records. They are constants rather than settings, because they bound what one
-//! CONNECT costs.
+//! Limits of access records: constants rather than settings, because they bound what one CONNECT
+//! costs.
 
 /// Longest user name, bytes: device names, fields of certificates and e-mail addresses fit.
 pub const USER_BYTES_MAX: usize = 256;

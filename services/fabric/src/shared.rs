@@ -31,9 +31,11 @@ pub(crate) struct Shared {
     pub(crate) last: Notify,
     /// The server has asked its clients to move to another server.
     pub(crate) moves: Notify,
+    /// A task of the fabric has panicked.
     pub(crate) failed: Notify,
 }
 
+/// The joins and leaves that the user asked for.
 #[derive(Default)]
 pub(crate) struct Wishes {
     joined: HashSet<To>,
@@ -50,6 +52,7 @@ impl Shared {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Asks the fabric's thread to join or leave; false at the limit of joins.
     pub(crate) fn wish(&self, to: To, joins: bool) -> bool {
         let mut wishes = self.wishes.lock().unwrap_or_else(PoisonError::into_inner);
         if joins {

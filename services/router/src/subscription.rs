@@ -5,7 +5,8 @@ use millrace_mqtt::QoS;
 use crate::pmap::Entry;
 use crate::seed::Seed;
 
-/// A session in this process, ordered by core, then slot.
+/// A session in this process: its core (event loop) and its slot in the core's table, ordered by
+/// core, then slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Target {
     pub core: u16,

@@ -1,4 +1,4 @@
-//! A will is published once for each connection that ends without a clean DISCONNECT (P7).
+//! Rule: a will is published once for each connection that ends without a clean DISCONNECT (P7).
 //!
 //! Each CONNECT has a will of its own, so "lost" and "twice" can be distinguished. Persistent
 //! sessions that held a subscription before that CONNECT receive it. The verdict on a will is one
@@ -169,8 +169,8 @@ fn too_early(
     (early && !disturbed).then_some("before its delay had passed")
 }
 
-/// True for a will that an early clock may excuse: its delay spans a restart and so ends by the
-/// time of day, which a jump changes.
+/// The rule that a wrong will breaks. A delay that spans a restart ends by the time of day, which a
+/// jump changes, so these wills have a rule of their own.
 fn misfired(facts: &Facts<'_>, made: &Connection, will: &SentMessage, first: &Delivery) -> CheckRule {
     let is_clean = matches!(made.end, Some((_, End::Disconnect)));
     let restarted = ended_at(facts, made).and_then(|ended| facts.kill_between(ended, first.at));

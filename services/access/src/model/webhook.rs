@@ -57,12 +57,12 @@ pub struct Webhook {
     pub filters: Vec<String>,
     /// Signs the body with HMAC-SHA-256; `None` signs nothing.
     pub signing_key: Option<HiddenText>,
-    /// Number of `signing_key`. Each new key of a webhook has the next number.
+    /// Number of `signing_key`; each new key of a webhook has the next number.
     pub key_number: u32,
     /// The key before the last rotation, which signs as well until the rotation ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub previous_key: Option<PreviousKey>,
-    /// Most events in one request. With 1 the body is one object, otherwise an array.
+    /// Most events in one request; with 1 the body is one object, otherwise an array.
     pub batch_max: u16,
     /// False neither sends nor queues events.
     pub enabled: bool,

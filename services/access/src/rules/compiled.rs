@@ -7,8 +7,8 @@ use super::filter::{Values, covers, overlaps};
 use super::permissions::ClientIdentity;
 use crate::model::{Action, Effect, Invalid, Rule};
 
-/// The compiled rules of one owner (a credential, a group, a broker, a file). The owner's clients
-/// share them.
+/// The compiled rules of one owner (a credential, a group, a broker, a file), shared by the owner's
+/// clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleList(Box<[Compiled]>);
 

@@ -54,7 +54,7 @@ impl Permissions {
         decide_publish(rules, client, topic, retain, qos)
     }
 
-    /// Returns the granted QoS. `filter` must be valid and without `$share/<name>/`.
+    /// Returns the granted QoS; `filter` must be valid and without `$share/<name>/`.
     pub fn subscribe(&self, client: ClientIdentity<'_>, filter: &str, qos: QoS) -> Result<QoS, RuleRefusal> {
         if self.is_everything() {
             return Ok(qos);

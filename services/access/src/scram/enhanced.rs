@@ -44,7 +44,7 @@ impl Enhanced {
         matches!(self.state, State::Challenged(_))
     }
 
-    /// Takes the first message, from a CONNECT or an AUTH 0x19. Returns the user whose verifier
+    /// Takes the first message, from a CONNECT or an AUTH 0x19; returns the user whose verifier
     /// [`Enhanced::found`] needs.
     pub fn begin(&mut self, data: &[u8]) -> Result<&str, ScramRefusal> {
         if !matches!(self.take(), State::Idle) {

@@ -27,6 +27,7 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
+    /// Also returns the server's first message.
     pub(super) fn new(
         first: First,
         verifier: Option<&ScramVerifier>,

@@ -21,8 +21,8 @@ struct Entry {
 }
 
 impl VerifiedCache {
-    /// Makes at least `entries` slots, which expire after `ttl_s` seconds; with 0 entries nothing
-    /// is remembered. `key` must be random.
+    /// Makes at least `entries` slots (0 remembers nothing), which expire after `ttl_s` seconds;
+    /// `key` must be random.
     pub fn new(key: &[u8; 32], entries: usize, ttl_s: u32) -> Self {
         let sets = vec![[Entry::default(); WAYS]; entries.div_ceil(WAYS)];
         Self { hasher: blake3::Hasher::new_keyed(key), sets: sets.into(), ttl_s }

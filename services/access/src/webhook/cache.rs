@@ -64,7 +64,7 @@ impl AnswerCache {
         self.young.insert(tag, entry);
     }
 
-    /// A keyed hash of the URL and the request. The address is left out, because it changes.
+    /// A keyed hash of the URL and the request without the address, which changes.
     #[must_use]
     pub fn tag(&self, webhook: &WebhookAuth, question: &WebhookQuestion<'_>) -> Option<[u8; 16]> {
         let asked = WebhookQuestion {

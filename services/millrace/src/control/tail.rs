@@ -84,6 +84,8 @@ async fn subscribe(client: &mut Inside, filter: &str, retained: bool) -> Result<
 
 type State = (Receiver<TailEvent>, Arc<Shared>, Interval, Option<TailEvent>);
 
+/// The next event for the browser. A message that arrives with a notice about dropped messages is
+/// held and follows the notice.
 async fn next(
     mut receiver: Receiver<TailEvent>,
     shared: Arc<Shared>,

@@ -1,4 +1,5 @@
-//! Reads for sessions with one cursor, and writes the cursor.
+//! Reads for sessions with one cursor, and writes the cursor. Shared subscriptions are read by
+//! claims instead, see `groups`.
 
 use millrace_layers::{
     LayerError, LayerResult, sessions,
@@ -25,7 +26,7 @@ impl Pod {
         if self.world.percent(60) { self.checkpoint(mine).await } else { Ok(()) }
     }
 
-    /// Returns whether there is more.
+    /// Reads up to `limit` from the cursor; returns whether there is more.
     pub(crate) async fn read_page(&self, mine: &mut Mine, limit: ReadLimit) -> LayerResult<bool> {
         let subscribed: Vec<Subscribed> =
             mine.subscriptions.values().filter(|of| !of.filter.starts_with("$share/")).cloned().collect();
@@ -39,6 +40,7 @@ impl Pod {
         Ok(more)
     }
 
+    /// Records the reading in the history.
     fn note(
         &self,
         mine: &Mine,

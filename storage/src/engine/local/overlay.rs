@@ -31,6 +31,8 @@ impl Known {
         Self { resolver: Resolver::new(version), emptied: Emptied::default(), sums: Sums::default() }
     }
 
+    /// Forgets what a group that failed has added. The resolver keeps it, which at worst causes a
+    /// needless conflict.
     pub(super) fn undo(&mut self) {
         (self.emptied, self.sums) = Default::default();
     }
