@@ -70,6 +70,7 @@ pub(crate) struct Crowd {
     pub(crate) limits: Limits,
 }
 
+/// The results of the visits, and the links that stay.
 pub(crate) struct Attendance {
     pub(crate) done: u32,
     pub(crate) begun: u32,
@@ -156,11 +157,13 @@ impl Attendance {
     }
 }
 
+/// Visits in progress on one thread, each in a slot (`places`).
 struct Gathering<'a> {
     crowd: &'a Crowd,
     poll: Poll,
     places: Vec<Option<Visit>>,
     free: Vec<usize>,
+    /// Visits that wait for their CONNACK.
     knocking: usize,
     sessions: Range<u32>,
     next: u32,

@@ -19,6 +19,7 @@ pub(crate) struct Ledger {
     /// in a turn.
     reach: Vec<u32>,
     pub(crate) delivered: u64,
+    /// Deliveries to the wrong receiver, or unreadable ones.
     pub(crate) stray: u64,
     pub(crate) latency: Option<Histogram>,
     payload_bytes: usize,

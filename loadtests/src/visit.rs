@@ -44,6 +44,7 @@ pub(crate) enum Step {
 pub(crate) struct Visit {
     pub(crate) link: Link,
     pub(crate) session: u32,
+    /// Index of the publisher whose messages the session gets.
     publisher: u32,
     stage: Stage,
     connected: bool,

@@ -72,7 +72,7 @@ impl FaultControl {
         self.set(Field::SyncFailsFrom, from)
     }
 
-    /// Lets writes and syncs succeed again, and gives the disk room. Latency and clock stay as they
+    /// Lets writes and syncs succeed again and gives the disk room; latency and clock stay as they
     /// are.
     pub fn heal(&self) -> io::Result<()> {
         for field in [Field::WriteFailsUntil, Field::SyncFailsUntil] {

@@ -27,11 +27,10 @@ enum Change<'a> {
     Resize(u64),
 }
 
-/// A change, and where it is in the log.
 type Pending<'a> = (u64, Change<'a>);
 
-/// A file: its durable content before the log (`base`), and the changes in the log that are
-/// durable, that are in the cache, and all of them.
+/// A file: its durable content before the log (`base`), then its changes in the log: durable ones,
+/// those in the cache, and all.
 #[derive(Default)]
 struct FileState<'a> {
     base: Option<PathBuf>,
@@ -95,6 +94,7 @@ fn inode(path: &Path) -> io::Result<u64> {
     Ok(fs::metadata(path)?.ino())
 }
 
+/// All files and folders that the log names, by inode number.
 pub(crate) struct Image<'a> {
     files: Vec<FileState<'a>>,
     folders: Vec<FolderState>,
@@ -156,8 +156,7 @@ impl<'a> Image<'a> {
         file.or_else(|| self.folder_of.get(&inode).map(|at| Node::Folder(*at)))
     }
 
-    /// The node of an inode. One that the log has not created is made here; a file among them
-    /// counts as unknown.
+    /// The node of an inode; makes a missing one, and counts a missing file as unknown.
     fn known(&mut self, inode: u64, kind: NameKind) -> Node {
         match (kind, self.node(inode)) {
             (NameKind::File, Some(node @ Node::File(_)))

@@ -8,7 +8,7 @@ pub const HEADER_BYTES: usize = 32;
 /// Records name files and folders by inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordKind {
-    /// A file is new and empty. The number of a removed file may be used again.
+    /// A file is new and empty; the number of a removed file may be used again.
     Create = 1,
     CreateFolder = 2,
     /// A write: the argument is the offset, the bytes follow.

@@ -31,6 +31,7 @@ impl Packet {
 
 pub(super) struct Client {
     pub(super) stream: TcpStream,
+    /// Received bytes that are not read as packets yet.
     held: Vec<u8>,
     closed: bool,
     pub(super) packets_sent: u16,

@@ -62,6 +62,7 @@ pub(crate) enum Hazard {
     FullDisk,
 }
 
+/// How often each failure happened, and how many unsynced writes a loss of power found and kept.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HazardCounts {
     power_losses: usize,

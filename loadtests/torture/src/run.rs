@@ -73,6 +73,7 @@ pub(crate) struct Run {
     stage: Stage,
     clients: Vec<Client>,
     ghosts: Vec<Ghost>,
+    /// False when failures of the disk or kills of the store excuse slow takeovers.
     takes_over_in_time: bool,
     poll: Poll,
     events: Events,

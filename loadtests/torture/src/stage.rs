@@ -21,6 +21,7 @@ pub(crate) struct Stage {
     pub(crate) history: History,
     pub(crate) now_ms: u64,
     pub(crate) phase: Phase,
+    /// The pods that run now, with their addresses.
     pub(crate) up: Vec<(usize, SocketAddr)>,
     /// A new subscriber must receive the retained message of these topics, because their PUBACK or
     /// PUBCOMP arrived.

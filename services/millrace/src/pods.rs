@@ -8,8 +8,8 @@ use millrace_edge::fabric::{self, PodId};
 use crate::settings::{AdminListen, Settings};
 use crate::store::numbered_pod;
 
-/// The settings of one pod. Pods of one process share the store, and differ in name, ports and network
-/// identity.
+/// The settings of one pod. Pods of one process share the store, and differ in name, ports and
+/// network identity.
 pub(crate) struct Pod {
     pub(crate) edge: Config,
     pub(crate) http_listen: Option<SocketAddr>,

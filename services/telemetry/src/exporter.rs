@@ -120,6 +120,7 @@ fn run(runtime: &Runtime, mut thread: Thread, stop: &Notify) {
     });
 }
 
+/// A batch that must be sent again, and since when it fails.
 struct Pending<T> {
     items: Vec<T>,
     since: Instant,
@@ -258,6 +259,8 @@ fn take<T>(pending: &mut Option<Pending<T>>, queued: impl FnOnce() -> Vec<T>) ->
     })
 }
 
+/// The state of a collector that fails: the present pause and its end, and when that was logged
+/// last.
 #[derive(Default)]
 struct Trouble {
     pause: Option<Duration>,

@@ -25,7 +25,7 @@ pub struct Origin {
     pub certificate: Option<Box<Certificate>>,
 }
 
-/// A certificate whose key the client has, because it signed the handshake. Its issuer is not
+/// A certificate whose key the client has, because it signed the handshake; the issuer is not
 /// checked yet.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Certificate {

@@ -51,6 +51,7 @@ pub(crate) struct Session {
     pub(crate) by_message: HashMap<MessageId, Vec<usize>>,
 }
 
+/// A connection; all numbers but the pod's are indexes of events.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     pub(crate) client: ClientId,
@@ -74,6 +75,7 @@ pub(crate) struct Facts<'a> {
     stored: Vec<usize>,
     /// A PUBLISH with a QoS 2 packet id of another message, and the event of the earlier one.
     pub(crate) reused_ids: Vec<(usize, usize)>,
+    /// Deliveries of payloads that no client sent.
     pub(crate) unknown: Vec<usize>,
     /// QoS 2 packet ids that a client has not released, with their events. They survive reconnects.
     held_ids: HashMap<(ClientId, u16), usize>,

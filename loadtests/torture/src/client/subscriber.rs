@@ -53,6 +53,7 @@ enum Held {
 }
 
 pub(crate) struct Subscriber {
+    /// The subscriptions that the client wants, and what the server has answered.
     wishes: Vec<(Wish, Held)>,
     habit: Habit,
     /// By packet id of SUBSCRIBE and UNSUBSCRIBE on this connection.

@@ -8,6 +8,8 @@ const SPREAD_MS: u64 = 50;
 /// Wait before all servers are tried for the second time.
 const WAIT_MS_MIN: u64 = 100;
 
+/// The servers in random order, the position of the next one, and how many attempts have failed
+/// since the last connection.
 #[derive(Debug)]
 pub(super) struct Servers {
     order: Vec<usize>,

@@ -21,10 +21,13 @@ pub(super) struct Stream {
     pub(super) is_scheduled: bool,
     /// Answers to probes up to this number are out of date.
     wanted_at: u64,
+    /// Messages in the open batch.
     open_count: u32,
+    /// The number of the next batch's first message.
     next: u64,
     /// The batch that messages are added to; empty if there is none.
     open: Vec<u8>,
+    /// Bytes that are queued and not sent yet.
     pub(super) waiting: usize,
 }
 

@@ -13,6 +13,8 @@ pub(crate) enum Align {
     Right,
 }
 
+/// A table that collects its first rows, to set the widths of columns, and then prints each row at
+/// once.
 pub(crate) struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<String>>,

@@ -98,6 +98,7 @@ impl Code {
     }
 }
 
+/// A filter while its levels are added one after the other, for example on a walk through a trie.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Path {
     hash: u64,

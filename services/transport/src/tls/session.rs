@@ -43,6 +43,7 @@ pub struct Peer {
 
 pub struct TlsSession {
     tls: UnbufferedServerConnection,
+    /// Ciphertext of an incomplete record.
     incomplete: Vec<u8>,
     /// Plaintext that did not fit into the caller's buffer.
     unread: Vec<u8>,

@@ -215,7 +215,7 @@ impl Head {
     }
 }
 
-/// Takes eight bytes at a time, which compiles to vector instructions.
+/// Eight bytes at a time compile to vector instructions.
 fn unmask(bytes: &mut [u8], mask: [u8; 4]) {
     let [a, b, c, d] = mask;
     let wide = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);

@@ -31,7 +31,6 @@ pub struct Upgrade {
     pub response: Vec<u8>,
 }
 
-/// The request is refused: send `response`, then close.
 #[derive(Debug, PartialEq, Eq)]
 pub struct HandshakeRefusal {
     /// A whole HTTP response whose text says what to do.

@@ -60,6 +60,7 @@ pub(crate) struct Found {
     pub(crate) received: Vec<u16>,
 }
 
+/// The session's row in the store before the attach, written by the tenure `attempt`.
 #[derive(Clone, Debug)]
 pub(crate) struct Before {
     pub(crate) life: u64,

@@ -46,6 +46,7 @@ pub(crate) struct Pod {
     renewed_ms: Cell<u64>,
 }
 
+/// A session that the pod believes it owns, as it has it in memory.
 #[derive(Clone)]
 pub(crate) struct Mine {
     pub(crate) broker: BrokerId,

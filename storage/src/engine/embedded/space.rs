@@ -36,6 +36,7 @@ pub(super) enum Room {
 #[derive(Default)]
 pub(super) struct Space {
     low: AtomicBool,
+    /// Tables that are still to be made, to let fjall merge.
     to_make: AtomicU8,
     made_at: Mutex<Option<Instant>>,
 }
