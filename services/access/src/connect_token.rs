@@ -54,7 +54,7 @@ pub fn is_likely(password: &[u8]) -> bool {
 }
 
 impl ConnectTokenClaims {
-    /// `None` when the token would exceed [`BYTES_MAX`].
+    /// `None` when the token would be too long.
     #[must_use]
     pub fn seal(&self, keys: &HashKeys) -> Option<String> {
         let claims = URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).ok()?);
