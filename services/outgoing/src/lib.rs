@@ -1,4 +1,4 @@
-//! HTTP calls to URLs that tenants gave: key sets, webhooks, single sign-on.
+//! HTTP calls to URLs that tenants gave, such as key sets and webhooks.
 //!
 //! A process has one [`HttpClient`]. It connects only to the public internet, whatever name or
 //! literal hides the address, unless the operator allowed the network. It follows no redirects and

@@ -16,8 +16,8 @@ const TEXT_BYTES_MAX: usize = 8192;
 /// This crate logs that telemetry cannot be sent, so its own events are not exported.
 const OWN_TARGET: &str = env!("CARGO_CRATE_NAME");
 
-/// Target of events with secrets for the operator who started the process, such as a first
-/// password; they are never exported.
+/// Target of events with secrets for the operator who started the process, such as the link of the
+/// first account; they are never exported.
 pub const SECRET_TARGET: &str = "millrace::secret";
 
 thread_local! {

@@ -18,8 +18,8 @@ use crate::Millis;
 const SHARDS: usize = 16;
 const SWEEP_LEN_MIN: usize = 1024;
 
-/// Limits of one address. A plain connection costs 1; the caller sets the cost of others, such as
-/// those with TLS.
+/// Limits of one address. The caller says what a connection costs; at the edge a plain one costs 1,
+/// one with TLS 4.
 #[derive(Clone, Copy, Debug)]
 pub struct AddressLimits {
     pub connections_max: u32,

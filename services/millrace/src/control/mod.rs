@@ -100,7 +100,7 @@ impl ControlArgs {
     }
 }
 
-/// The operator's secret, hashed into a key.
+/// The key that is derived from the operator's secret.
 #[derive(Clone)]
 pub(crate) struct SecretKey([u8; 32]);
 

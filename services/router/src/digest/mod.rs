@@ -4,8 +4,8 @@
 //! A filter is a *shape* (number of levels, positions of `+`, whether it ends with `#`) and a hash
 //! of its other levels. All filters without wildcards share one shape. One Bloom filter holds the
 //! hashes, so a topic costs one lookup per shape. A lookup finds a filter that is not there about
-//! once in 300 times, and never misses a filter. A pod with too many shapes or filters has no
-//! digest, and gets every message.
+//! once in 300 times, and never misses a filter. With too many shapes or filters there is no
+//! digest, and the pod gets every message of the broker.
 
 mod code;
 
