@@ -131,7 +131,7 @@ impl Broker {
         procfs::reset_peak(self.pid);
     }
 
-    /// Bytes of the broker's saved state, which it is asked to save first. `None` if its folder is
+    /// Bytes of the broker's saved state, which it is asked to save first; `None` if its folder is
     /// not known.
     pub(crate) fn saved_bytes(&self) -> Outcome<Option<u64>> {
         let Some(owned) = &self.owned else { return Ok(None) };

@@ -118,7 +118,7 @@ impl Link {
         self.pending.len() - self.pending_at
     }
 
-    /// Reads once into `buffer`, after the rest of the last read. Returns the bytes to parse.
+    /// Reads once into `buffer`, after the rest of the last read; returns the bytes to parse.
     pub(crate) fn fill<'b>(&mut self, buffer: &'b mut [u8]) -> (&'b [u8], Filled) {
         let kept = self.carry.len();
         buffer[..kept].copy_from_slice(&self.carry);

@@ -70,7 +70,7 @@ impl Publisher {
         self.acks.as_ref().map_or(u32::MAX, |a| a.window - (self.sent - a.acked).min(a.window))
     }
 
-    /// Sends at most `allowed` messages in one write. True if the batch was full and the socket
+    /// Sends at most `allowed` messages in one write; true if the batch was full and the socket
     /// took all of it, so that more can be sent without waiting for an event.
     pub(crate) fn push(&mut self, allowed: u32, batch: &mut Vec<u8>, now_ns: u64) -> bool {
         if !self.link.flush() || !self.link.writable {
@@ -99,7 +99,7 @@ impl Publisher {
         self.link.writable && messages == self.batch_messages
     }
 
-    /// Reads PUBACKs. Returns their number and the state of the link.
+    /// Reads PUBACKs; returns their number and the state of the link.
     pub(crate) fn pump(
         &mut self,
         buffer: &mut [u8],

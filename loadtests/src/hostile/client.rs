@@ -132,7 +132,7 @@ impl Client {
         }
     }
 
-    /// Sends all filters in one packet. Returns the number of granted filters.
+    /// Sends all filters in one packet; returns the number of granted filters.
     pub(super) fn subscribe<F: AsRef<str>>(&mut self, filters: &[F], qos: u8) -> usize {
         let id = self.next_id();
         if !self.send(&packets::subscribe(id, filters, qos, 0)) {
@@ -143,6 +143,7 @@ impl Client {
         self.wait_for(SUBACK, ANSWER_S).map_or(0, granted)
     }
 
+    /// The next packet id.
     pub(super) fn next_id(&mut self) -> u16 {
         self.packets_sent = self.packets_sent.checked_add(1).unwrap_or(1);
         self.packets_sent

@@ -126,7 +126,7 @@ impl Worst {
     }
 }
 
-/// Runs attacks at once. Returns the failures of attacks that could not be run, which are no fault
+/// Runs attacks at once; returns the failures of attacks that could not be run, which are no fault
 /// of the server.
 fn round(server: &Server, attacks: &[&'static Attack], round: usize) -> String {
     let failed = std::thread::scope(|scope| {

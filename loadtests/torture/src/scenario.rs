@@ -29,7 +29,7 @@ const FEW_PACKET_IDS: u16 = 16;
 /// Subscriptions of each subscriber that begin later in the run.
 const LATE_WISHES: usize = 3;
 
-/// The same seed makes the same clients. `storm_ms` is the approximate duration of the traffic
+/// The same seed makes the same clients; `storm_ms` is the approximate duration of the traffic
 /// before the final checks.
 pub(crate) fn clients(stage: &mut Stage, seed: u64, storm_ms: u64) -> Vec<Client> {
     let mut cast = Cast { stage, rng: Rng::with_seed(seed), clients: Vec::new(), storm_ms };

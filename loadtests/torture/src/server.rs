@@ -79,7 +79,7 @@ impl Home {
         Self { broker, folder: folder.to_owned(), hazards, interrupted }
     }
 
-    /// Listens on a free port. Returns once the server, or the pod, accepts connections.
+    /// Listens on a free port; returns once the server, or the pod, accepts connections.
     pub(crate) fn start(&self, pod: &str) -> Outcome<Server> {
         let address = free_address().during("looking for a free port")?;
         let mut command = self.command(address, pod)?;

@@ -8,6 +8,7 @@ use ipnet::IpNet;
 
 use crate::model::{Ban, Invalid, ban};
 
+/// Each ban with its end in unix milliseconds.
 #[derive(Debug, Default)]
 pub struct Bans {
     clients: HashMap<Box<str>, u64>,

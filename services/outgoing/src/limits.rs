@@ -21,6 +21,7 @@ pub const IDLE_PER_HOST_MAX: usize = 16;
 pub const IDLE_MAX: Duration = Duration::from_secs(15);
 /// Longest connection attempt, with TLS, unless the call's own timeout is shorter.
 pub const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// Longest attempt to connect to one address of a host.
 pub const ADDRESS_MAX: Duration = Duration::from_secs(3);
 pub const ADDRESSES_MAX: usize = 4;
 pub const RESOLVED_MAX: usize = 32;

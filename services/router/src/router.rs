@@ -122,7 +122,7 @@ impl Router {
     }
 
     /// Like [`Router::edit`], but lets the caller publish under a lock of its own, which is not
-    /// held while `f` runs: `publisher` gets a function that publishes. `publisher` must not call
+    /// held while `f` runs: `publisher` gets a function that publishes; `publisher` must not call
     /// this router.
     pub fn edit_published_by<R, P>(
         &self,
@@ -227,7 +227,7 @@ impl Snapshot {
         self.tree.root.walk(start, step, visit);
     }
 
-    /// Finds all receivers of `topic`, which must be valid. `None` when the topic exceeds `limits`.
+    /// Finds all receivers of `topic`, which must be valid; `None` when the topic exceeds `limits`.
     pub fn matches(&self, topic: &str, limits: MatchLimits) -> Option<Matched> {
         self.matches_counted(topic, limits, &mut 0)
     }

@@ -117,6 +117,8 @@ pub enum Step<V> {
     Done,
 }
 
+/// The part of the filter that a node's children must match: from this byte on, nothing more, or
+/// anything (`#`).
 #[derive(Clone, Copy, Debug)]
 enum Rest {
     From(usize),
@@ -124,6 +126,8 @@ enum Rest {
     All,
 }
 
+/// A node whose children are being visited in the order of addresses; `after` is the last visited
+/// child's.
 #[derive(Debug)]
 struct Open<V: Clone> {
     parent: Arc<TreeNode<V>>,
@@ -198,7 +202,7 @@ impl<V: Clone> Walk<V> {
         self.snapshot.is_none()
     }
 
-    /// Continues after the last visited node, in a later snapshot of the same tree. Leaves out
+    /// Continues after the last visited node, in a later snapshot of the same tree; leaves out
     /// topics that were removed or changed since the walk began.
     pub fn go_on(&mut self, snapshot: Arc<TreeSnapshot<V>>) {
         if self.snapshot.is_some() {

@@ -158,7 +158,7 @@ fn share_no_ack(ring: &Ring<'_>) -> Outcome<()> {
     Ok(())
 }
 
-/// Publishes with QoS 1, a few hundred at once. Returns the number of acknowledged messages.
+/// Publishes with QoS 1, a few hundred at once; returns the number of acknowledged messages.
 pub(super) fn publish_acknowledged(
     client: &mut Client,
     topic: &str,

@@ -58,7 +58,7 @@ pub(crate) trait Role {
 
     fn left(&mut self) {}
 
-    /// The server ended the connection or died. Returns how long the client stays offline, if the
+    /// The server ended the connection or died; returns how long the client stays offline, if the
     /// role cares (ms).
     fn lost(&mut self, _rng: &mut Rng) -> Option<u64> {
         self.left();

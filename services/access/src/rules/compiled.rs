@@ -123,7 +123,7 @@ impl Compiled {
         }
     }
 
-    /// How far the rule concerns the client: not at all, every topic, or the topics of its filter.
+    /// The topics for which the rule concerns the client: none, all, or those of its filter.
     fn reach<'a>(&self, client: ClientIdentity<'a>) -> Reach<'a> {
         let spoken_of = match &self.who {
             Who::Everybody => true,

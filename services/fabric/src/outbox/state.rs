@@ -204,7 +204,7 @@ impl State {
         Some(position)
     }
 
-    /// Looks at quiet receivers that are due. True if there are more, which the caller should look
+    /// Looks at quiet receivers that are due; true if there are more, which the caller should look
     /// at after releasing the lock.
     pub(super) fn tick(&mut self, now: Millis) -> bool {
         self.counts.streams.set(self.streams.len());

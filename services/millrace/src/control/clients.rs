@@ -65,7 +65,7 @@ async fn one(
     )))
 }
 
-/// Begins a trace on every pod. Returns the client, if it is connected, and the pods that do not
+/// Begins a trace on every pod; returns the client, if it is connected, and the pods that do not
 /// answer.
 pub(super) async fn begin_trace(
     edge: &Edge,

@@ -11,6 +11,7 @@ use super::live::Edge;
 
 const STRING_BYTES_MAX: usize = 65_535;
 
+/// Publishes one message over a connection of its own, as the visitor that `visit` names.
 pub(super) async fn publish(
     edge: &Edge,
     visit: &Visit,

@@ -218,7 +218,7 @@ pub(super) fn connect(folder: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(path)
 }
 
-/// Sends a request to the running server and passes the rows to `out`. Returns the key after which
+/// Sends a request to the running server and passes the rows to `out`; returns the key after which
 /// a list continues.
 pub(super) fn ask(folder: &Path, request: &Request, out: Out<'_>) -> Result<Option<String>, Ended> {
     let stream = connect(folder).map_err(|error| unreachable(folder, &error))?;

@@ -199,7 +199,7 @@ impl Client {
         if is_wanted { Err(Failure::Run("the stream has ended".into())) } else { Ok(()) }
     }
 
-    /// Passes on an answer of any length until `each` says false. Returns true if the answer ended
+    /// Passes on an answer of any length until `each` says false; returns true if the answer ended
     /// before.
     pub(super) fn parts(
         &self,

@@ -48,7 +48,7 @@ pub struct ConnAck<'a> {
 }
 
 /// Returns the version of a CONNECT that cannot be decoded, so that its refusal is written in that
-/// version. `None` for an unknown version.
+/// version; `None` for an unknown version.
 pub fn connect_version(body: &[u8]) -> Option<Version> {
     read_version(&mut Reader::new(body)).ok().map(|(version, _)| version)
 }

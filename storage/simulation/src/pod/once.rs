@@ -7,7 +7,7 @@ use super::Pod;
 use crate::plan::Plant;
 
 impl Pod {
-    /// Runs `body` until it is committed exactly once. Returns its result and its position in
+    /// Runs `body` until it is committed exactly once; returns its result and its position in
     /// commit order.
     pub(super) async fn transact<T>(
         &self,

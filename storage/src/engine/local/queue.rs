@@ -60,7 +60,7 @@ impl Queue {
         (state.waiting.len(), state.bytes)
     }
 
-    /// Waits for the next group. Returns an empty one after `patience` without a transaction, and
+    /// Waits for the next group; returns an empty one after `patience` without a transaction, and
     /// `None` once the queue is closed and empty.
     pub(super) fn take_group(&self, patience: Option<Duration>) -> Option<Vec<Request>> {
         let mut state = self.lock();

@@ -116,7 +116,7 @@ fn cut(journal: &Path, at: u64) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Reads a journal up to the first incomplete batch. Returns the bytes after it, unless they are
+/// Reads a journal up to the first incomplete batch; returns the bytes after it, unless they are
 /// space that was reserved and never written.
 fn check_one(journal: &File, read: &mut Found) -> Result<Option<(u64, Vec<u8>)>, Fault> {
     let path = &journal.path;
