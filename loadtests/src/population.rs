@@ -27,7 +27,6 @@ pub(crate) struct Filling<'a> {
     pub(crate) population: Population,
     pub(crate) settings: &'a Settings,
     pub(crate) window: u32,
-    /// Messages to each filter.
     pub(crate) messages: u32,
     pub(crate) send_seconds: f64,
 }

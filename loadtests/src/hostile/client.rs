@@ -143,7 +143,6 @@ impl Client {
         self.wait_for(SUBACK, ANSWER_S).map_or(0, granted)
     }
 
-    /// The next packet id.
     pub(super) fn next_id(&mut self) -> u16 {
         self.packets_sent = self.packets_sent.checked_add(1).unwrap_or(1);
         self.packets_sent

@@ -40,7 +40,6 @@ const CONFIRM_SCRIPT: &str = include_str!("pages/confirm.js");
 /// Path of the page that makes an account with the secret after `#`.
 pub(crate) const SIGN_UP_PATH: &str = "/sign-up";
 
-/// Metrics of the HTTP ports of a pod.
 #[derive(Clone, Default)]
 pub(crate) struct HttpMetrics {
     /// Connections of the public port; `None` without one.

@@ -323,7 +323,6 @@ pub(crate) fn clients(args: ClientsArgs) -> Result<(), Failure> {
     }
 }
 
-/// The parameters that are set.
 fn query_of(parameters: &[(&str, Option<String>)]) -> String {
     let set = parameters.iter().filter_map(|(name, value)| Some(format!("{name}={}", part(value.as_ref()?))));
     set.collect::<Vec<_>>().join("&")
