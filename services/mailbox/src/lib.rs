@@ -23,7 +23,8 @@ use std::sync::{
 pub trait Wake {
     /// Ends the current sleep, or the next one if the loop is awake.
     ///
-    /// # Errors The system refused to wake the loop, which then sleeps until its next timer.
+    /// # Errors
+    /// The system refused to wake the loop, which then sleeps until its next timer.
     fn wake(&self) -> io::Result<()>;
 }
 

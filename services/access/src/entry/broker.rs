@@ -33,7 +33,8 @@ pub struct BrokerAccess {
 impl BrokerAccess {
     /// Also returns the invalid records, named in front of the field; they authenticate nobody.
     ///
-    /// # Errors The broker's own rules are invalid, so every client must be refused.
+    /// # Errors
+    /// The broker's own rules are invalid, so every client must be refused.
     pub fn new(records: Records) -> Result<(Self, Vec<Invalid>), Vec<Invalid>> {
         let rules = Arc::new(RuleList::compile(&records.access.rules)?);
         let mut wrong = Vec::new();

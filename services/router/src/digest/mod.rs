@@ -59,7 +59,8 @@ impl Digest {
 
     /// False when the digest already matched the filter. Only one thread at a time may insert.
     ///
-    /// # Errors The digest has too many shapes or filters for another; the earlier filters remain.
+    /// # Errors
+    /// The digest has too many shapes or filters for another; the earlier filters remain.
     pub fn insert(&self, code: Code) -> Result<bool, TooMany> {
         let slot = self.shapes().position(|shape| shape == code.shape());
         let is_new_shape = slot.is_none();
