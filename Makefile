@@ -131,6 +131,7 @@ lint: ## Check format, lints, prose, documentation, dependencies and citations
 	PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover --quiet --start-directory .ci
 	PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover --quiet --start-directory .ci/structure
 	.ci/structure/check.py
+	python3 -B .ci/structure/sizes.py
 	python3 -B .ci/prose/test_check.py
 	python3 -B .ci/prose/check.py
 	cargo clippy --workspace --all-targets -- -D warnings

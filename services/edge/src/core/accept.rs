@@ -184,12 +184,12 @@ impl Core {
         connection.outbound = adopted.outbound;
         connection.origin = adopted.origin;
         if connection.outbound.is_some() {
-            self.dirty.push(slot);
+            self.output.dirty.push(slot);
         }
         connection.partial = Some(Box::new(Partial { bytes: adopted.bytes, raw: adopted.raw, needed: 0 }));
         let due = Due::Connection { slot, generation: connection.generation };
         self.calendar.add(self.connect_deadline(), due);
-        self.measured.extend(adopted.times.map(|times| (slot, times)));
+        self.connects.times.extend(adopted.times.map(|times| (slot, times)));
         self.note_arrival(slot, adopted.arrival);
         self.digest_held(slot);
     }
@@ -205,7 +205,7 @@ impl Core {
     ) {
         let Some(mut connection) = self.connections.try_remove(slot as usize) else { return };
         if connection.is_traced() {
-            self.tapped.remove(&slot);
+            self.tracing.tapped.remove(&slot);
         }
         self.counters().open.sub(1);
         if let Err(error) = connection.stream.deregister(self.poll.registry()) {
@@ -221,7 +221,7 @@ impl Core {
             counted_for: connection.counted_for,
             read_closed: connection.read_closed,
             arrival,
-            times: self.measured.remove(&slot),
+            times: self.connects.times.remove(&slot),
         };
         self.post(owner, crate::mailbox::Mail::Adopt(Box::new(adopted)));
     }
@@ -244,18 +244,18 @@ impl Core {
             return;
         }
         self.forget_arrival(slot);
-        self.measured.remove(&slot);
+        self.connects.times.remove(&slot);
         let mut connection = self.connections.remove(slot as usize);
         if connection.is_traced() {
-            self.tapped.remove(&slot);
+            self.tracing.tapped.remove(&slot);
         }
         self.counters().open.sub(1);
         self.process.addresses.release(connection.counted_for);
         if connection.is_limited {
-            self.publish_rates.forget(slot);
+            self.pauses.rates.forget(slot);
         }
         if let Some(outbound) = connection.outbound.take() {
-            self.pool.give(outbound);
+            self.output.pool.give(outbound);
         }
         connection.stream.close_tls();
         // Closing the file ends its registration.

@@ -1,16 +1,22 @@
 //! Admission of CONNECTs: those over the rate wait here unread, or are refused later.
 
+use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use millrace_mqtt::{Connect, ReasonCode};
 
 use super::Core;
+use super::authenticate::Absent;
+use super::connect_times::Measured;
 use super::connection::{NONE, Paused};
-use crate::admission::{Asked, Refusal, Verdict};
+use crate::admission::{Admission, Asked, Refusal, Verdict};
 use crate::broker::{Broker, OVER_CAP};
+use crate::clock::Millis;
 use crate::connection_id::ConnectionId;
+use crate::home::HomeClaim;
 use crate::incidents::{Kind, Note};
+use crate::limits::EdgeLimits;
 use crate::memory::Pressure;
 use crate::metrics::Count;
 use crate::quota::Limit;
@@ -20,6 +26,45 @@ use crate::quota::limiter::nanos;
 const ATTACHING_MAX: usize = 4096;
 /// Where brokers take turns: stands for all brokers that are not known yet.
 const UNKNOWN_BROKER: u64 = u64::MAX;
+
+/// CONNECTs on their way to a session.
+pub(super) struct Connects {
+    pub(super) admission: Admission<ConnectionId>,
+    /// The admission decision for the CONNECT that is processed again now.
+    pub(super) verdict: Option<(ConnectionId, Option<Refusal>)>,
+    /// The broker of the CONNECT that is processed now.
+    pub(super) broker: Option<Arc<Broker>>,
+    /// Connections that wait for a broker to be read, by its name.
+    pub(super) opening: HashMap<Arc<str>, Vec<ConnectionId>>,
+    /// Names of brokers that the store did not have, and until when that is believed.
+    pub(super) absent: HashMap<Arc<str>, (Absent, Millis)>,
+    /// Connections that wait for their session, by client id.
+    pub(super) attaching: HashMap<(u64, Arc<str>), Attaching>,
+    /// Connections without a CONNACK yet.
+    pub(super) times: Measured,
+}
+
+/// A session that was requested from the store.
+pub(super) struct Attaching {
+    /// Connections of the same client id that came meanwhile.
+    pub(super) waiting: VecDeque<ConnectionId>,
+    /// Outlives the connection, which may be gone before the store has answered.
+    pub(super) claim: Option<HomeClaim>,
+}
+
+impl Connects {
+    pub(super) fn new(limits: &EdgeLimits, cores: usize, now: Millis) -> Self {
+        Self {
+            admission: Admission::new(limits, cores, now),
+            verdict: None,
+            broker: None,
+            opening: HashMap::new(),
+            absent: HashMap::new(),
+            attaching: HashMap::new(),
+            times: Measured::default(),
+        }
+    }
+}
 
 impl Core {
     /// Whether a CONNECT of `bytes` bytes is processed now. If not, it is processed again later.
@@ -31,7 +76,7 @@ impl Core {
         bytes: usize,
     ) -> bool {
         let id = self.id_of(slot);
-        if self.verdict.is_some_and(|(of, _)| of == id) || self.process.drain.get().is_some() {
+        if self.connects.verdict.is_some_and(|(of, _)| of == id) || self.process.drain.get().is_some() {
             return true;
         }
         let (now, random, keeps_up) = (self.now_ms, self.random(id), self.keeps_up());
@@ -43,8 +88,8 @@ impl Core {
             () => None,
         };
         let asked = match refusal {
-            Some(refusal) => self.admission.refuse(id, refusal, bytes, now, random),
-            None => self.admission.ask(id, broker.id, bytes, keeps_up, now, random),
+            Some(refusal) => self.connects.admission.refuse(id, refusal, bytes, now, random),
+            None => self.connects.admission.ask(id, broker.id, bytes, keeps_up, now, random),
         };
         match asked {
             Asked::Admitted => {}
@@ -54,7 +99,7 @@ impl Core {
             }
             Asked::Refused(refusal) => {
                 self.counters().refused_unspread.add(1);
-                self.verdict = Some((id, Some(refusal)));
+                self.connects.verdict = Some((id, Some(refusal)));
             }
         }
         asked != Asked::Waits
@@ -65,16 +110,16 @@ impl Core {
     /// were one broker.
     pub(super) fn may_look_up(&mut self, slot: u32, bytes: usize) -> bool {
         let id = self.id_of(slot);
-        if let Some((_, refusal)) = self.verdict.filter(|(of, _)| *of == id) {
+        if let Some((_, refusal)) = self.connects.verdict.filter(|(of, _)| *of == id) {
             return refusal.is_none();
         }
         let (now, random, keeps_up) = (self.now_ms, self.random(id), self.keeps_up());
-        match self.admission.ask(id, UNKNOWN_BROKER, bytes, keeps_up, now, random) {
+        match self.connects.admission.ask(id, UNKNOWN_BROKER, bytes, keeps_up, now, random) {
             Asked::Admitted => return true,
             Asked::Waits => self.connections[slot as usize].paused = Paused::ForAdmission,
             Asked::Refused(refusal) => {
                 self.counters().refused_unspread.add(1);
-                self.verdict = Some((id, Some(refusal)));
+                self.connects.verdict = Some((id, Some(refusal)));
             }
         }
         false
@@ -82,11 +127,11 @@ impl Core {
 
     pub(super) fn is_refused(&self, slot: u32) -> bool {
         let id = self.id_of(slot);
-        self.verdict.is_some_and(|(of, refusal)| of == id && refusal.is_some())
+        self.connects.verdict.is_some_and(|(of, refusal)| of == id && refusal.is_some())
     }
 
     pub(super) fn admit_waiting(&mut self) {
-        while !self.admission.is_idle() {
+        while !self.connects.admission.is_idle() {
             let waits = |id: &ConnectionId| {
                 let connection = self.connections.get(id.slot as usize);
                 connection.filter(|connection| connection.generation == id.generation).is_some_and(
@@ -94,7 +139,9 @@ impl Core {
                 )
             };
             let keeps_up = self.keeps_up();
-            let Some((id, verdict)) = self.admission.next(keeps_up, self.now_ms, waits) else { return };
+            let Some((id, verdict)) = self.connects.admission.next(keeps_up, self.now_ms, waits) else {
+                return;
+            };
             match verdict {
                 Verdict::Admitted => self.decide(id, None),
                 Verdict::Refused(refusal) => self.decide(id, Some(refusal)),
@@ -104,7 +151,7 @@ impl Core {
     }
 
     pub(super) fn decide(&mut self, id: ConnectionId, refusal: Option<Refusal>) {
-        self.verdict = Some((id, refusal));
+        self.connects.verdict = Some((id, refusal));
         self.resume(id);
     }
 
@@ -117,7 +164,9 @@ impl Core {
     /// Returns true if the CONNECT was refused.
     pub(super) fn refuse_unadmitted(&mut self, slot: u32, broker: &Arc<Broker>, client_id: &str) -> bool {
         let id = self.id_of(slot);
-        let Some((_, Some(refusal))) = self.verdict.take_if(|(of, _)| *of == id) else { return false };
+        let Some((_, Some(refusal))) = self.connects.verdict.take_if(|(of, _)| *of == id) else {
+            return false;
+        };
         let counters = self.broker_counters(broker);
         let (counter, reason, what) = match refusal {
             Refusal::Rate | Refusal::Limit => (
@@ -154,7 +203,7 @@ impl Core {
     }
 
     fn keeps_up(&self) -> bool {
-        self.attaching.len() < ATTACHING_MAX
+        self.connects.attaching.len() < ATTACHING_MAX
     }
 
     /// A client that takes over its own connection does not add one.

@@ -9,7 +9,7 @@ use millrace_session::{Message, Seconds, Session, SessionWill};
 
 use super::connection::{NONE, Paused, Request, State, Who};
 use super::timers::Due;
-use super::{Core, Ended, LINGER_S, LOOK_AT_SESSIONS_S, LocalSession, OutboundSlot, parts, work};
+use super::{Core, Ended, LINGER_S, LOOK_AT_SESSIONS_S, LocalSession, parts, work};
 use crate::broker::Broker;
 use crate::home::HomeClaim;
 use crate::streams::group_id;
@@ -382,7 +382,7 @@ impl Core {
     /// Queued messages of its shared subscriptions go to other members.
     pub(super) fn forget_session(&mut self, session: u32) {
         let target = self.target_of(session);
-        self.replays.forget(session);
+        self.unfinished.replays.forget(session);
         let local = self.sessions.remove(session as usize);
         self.directory.remove(local.hash, session);
         let broker = local.broker;

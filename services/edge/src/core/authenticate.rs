@@ -8,7 +8,7 @@ use millrace_session::{Message, Session};
 
 use super::connection::{Paused, Request};
 use super::publish::is_reserved;
-use super::{Core, Ended, OutboundSlot, enhanced, parts};
+use super::{Core, Ended, enhanced, parts};
 use crate::access::is_connect_token;
 use crate::authenticator::Login;
 use crate::authorization::LoginOutcome;
@@ -112,25 +112,25 @@ impl Core {
     /// Why a broker is absent, remembered for [`ABSENT_MS`]. A broker that another loop has opened since is not
     /// absent: two loops that disagree about it would hand a CONNECT to each other again and again.
     fn is_absent(&self, name: &str) -> Option<Absent> {
-        let (absent, until) = *self.absent.get(name)?;
+        let (absent, until) = *self.connects.absent.get(name)?;
         (until > self.now_ms && self.joined(name).is_none()).then_some(absent)
     }
 
     fn note_absent(&mut self, name: Arc<str>, absent: Absent) {
-        if self.absent.len() >= ABSENT_MAX {
-            self.absent.clear();
+        if self.connects.absent.len() >= ABSENT_MAX {
+            self.connects.absent.clear();
         }
-        self.absent.insert(name, (absent, self.now_ms + ABSENT_MS));
+        self.connects.absent.insert(name, (absent, self.now_ms + ABSENT_MS));
     }
 
     /// Makes a client wait for its broker to be read. Returns false when this process has no store.
     fn ask_for_broker(&mut self, slot: u32, name: &Arc<str>) -> bool {
         let Some(store) = &self.process.store else { return false };
         let id = self.id_of(slot);
-        if !self.opening.contains_key(name) {
+        if !self.connects.opening.contains_key(name) {
             store.ask_for_broker(self.index, name.clone());
         }
-        self.opening.entry(name.clone()).or_default().push(id);
+        self.connects.opening.entry(name.clone()).or_default().push(id);
         self.connections[slot as usize].paused = Paused::ForBroker;
         true
     }
@@ -139,7 +139,7 @@ impl Core {
         if found != Some(true) {
             self.note_absent(name.clone(), found.map_or(Absent::Unread, |_| Absent::Unknown));
         }
-        for id in self.opening.remove(name).unwrap_or_default() {
+        for id in self.connects.opening.remove(name).unwrap_or_default() {
             self.resume(id);
         }
     }
@@ -148,10 +148,10 @@ impl Core {
         self.end_connect_step(slot, ConnectStep::Packet);
         // Not looked up again: another loop may have opened the broker since, and this loop may not own the client id
         // there.
-        let Some(broker) = self.connecting.take() else {
+        let Some(broker) = self.connects.broker.take() else {
             self.counters().refused_broker.add(1);
             if self.is_refused(slot) {
-                self.verdict = None;
+                self.connects.verdict = None;
                 let what = "too many clients are connecting: try again later";
                 return self.refuse(slot, ReasonCode::CONNECTION_RATE_EXCEEDED, what);
             }

@@ -95,11 +95,11 @@ fn json_bytes(byte: u8) -> usize {
 impl Core {
     pub(super) fn asked_for_clients(&mut self, asked: Arc<Asked>) {
         match &asked.question {
-            Question::Page { .. } if self.scans.pages.len() >= QUESTIONS_MAX => {
+            Question::Page { .. } if self.unfinished.scans.pages.len() >= QUESTIONS_MAX => {
                 self.counters().scans_refused.add(1);
                 asked.answer(None);
             }
-            Question::Page { .. } => self.scans.pages.push(asked),
+            Question::Page { .. } => self.unfinished.scans.pages.push(asked),
             Question::One(client_id) => asked.answer(Some(self.client(&asked.broker, client_id))),
             Question::Kick(client_id) => {
                 let found = self.without_filters(&asked.broker, client_id);
@@ -168,20 +168,20 @@ impl Core {
     }
 
     pub(super) fn look_for_banned(&mut self, broker: &Arc<Broker>) {
-        let waits = self.scans.bans.iter().any(|other| Arc::ptr_eq(other, broker));
+        let waits = self.unfinished.scans.bans.iter().any(|other| Arc::ptr_eq(other, broker));
         if broker.bans().is_some() && !waits {
-            self.scans.bans.push(broker.clone());
+            self.unfinished.scans.bans.push(broker.clone());
         }
     }
 
     pub(super) fn scan(&mut self) {
-        if self.scans.is_idle() || self.now_ms < self.scans.last_ms + SLICE_EVERY_MS {
+        if self.unfinished.scans.is_idle() || self.now_ms < self.unfinished.scans.last_ms + SLICE_EVERY_MS {
             return;
         }
-        self.scans.last_ms = self.now_ms;
+        self.unfinished.scans.last_ms = self.now_ms;
         self.close_late();
         self.counters().scan_slices.add(1);
-        let mut pass = self.scans.pass.take().unwrap_or_else(|| self.scans.begin());
+        let mut pass = self.unfinished.scans.pass.take().unwrap_or_else(|| self.unfinished.scans.begin());
         let end = (pass.place + SLICE).min(self.sessions.capacity());
         let mut banned = Vec::new();
         for session in pass.place..end {
@@ -202,7 +202,7 @@ impl Core {
         }
         pass.place = end;
         if end < self.sessions.capacity() {
-            self.scans.pass = Some(pass);
+            self.unfinished.scans.pass = Some(pass);
         } else {
             pass.pages.into_iter().for_each(|page| self.answer(page));
         }
@@ -296,12 +296,12 @@ impl Core {
     /// the store was asked for the session.
     pub(super) fn check_late(&mut self, slot: u32) {
         if self.is_unknown(slot) || self.is_shut_out(slot) {
-            self.scans.late.push(self.id_of(slot));
+            self.unfinished.scans.late.push(self.id_of(slot));
         }
     }
 
     fn close_late(&mut self) {
-        for id in std::mem::take(&mut self.scans.late) {
+        for id in std::mem::take(&mut self.unfinished.scans.late) {
             let slot = id.slot;
             if self.connection_of(id).is_none_or(|connection| connection.session == NONE) {
                 continue;

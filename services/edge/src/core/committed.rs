@@ -8,6 +8,8 @@
 //! may be missing after a gap, after the loss of a pod, and while pods do not know all filters of the session. Then
 //! the session reads, and takes no copies until it has read to the end.
 
+use std::collections::VecDeque;
+
 use millrace_layers::Position;
 use millrace_router::Target;
 use millrace_session::{Delivery, Seconds};
@@ -53,6 +55,24 @@ impl Ahead {
     }
 }
 
+/// How far this loop and its persistent sessions have come in the store.
+pub(super) struct Following {
+    /// The live sessions of this core have been handed everything up to here.
+    pub(super) handed_over: Position,
+    /// Sessions with acknowledgements that are not written to the store yet.
+    pub(super) unsaved: Vec<Target>,
+    /// When sessions that follow streams last looked for messages that no pod announced.
+    pub(super) looked_around_at: Seconds,
+    /// Sessions that took copies of committed messages, and since when.
+    ahead: VecDeque<(Seconds, Target)>,
+}
+
+impl Following {
+    pub(super) fn new(handed_over: Position) -> Self {
+        Self { handed_over, unsaved: Vec::new(), looked_around_at: 0, ahead: VecDeque::new() }
+    }
+}
+
 impl Core {
     /// Delivers a committed message to this core's sessions, or makes them read it.
     pub(super) fn committed(&mut self, committed: &Committed) {
@@ -94,7 +114,7 @@ impl Core {
             taken += 1;
             persistent.ahead.taken += 1;
             if persistent.ahead.taken == 1 {
-                self.ahead.push_back((self.now, receiver.target));
+                self.following.ahead.push_back((self.now, receiver.target));
             }
             let delivery = Delivery {
                 message,
@@ -113,7 +133,8 @@ impl Core {
 
     /// Makes sessions that took copies `READ_AFTER_S` ago read them.
     pub(super) fn read_behind(&mut self) {
-        while let Some((_, target)) = self.ahead.pop_front_if(|(since, _)| *since + READ_AFTER_S <= self.now)
+        while let Some((_, target)) =
+            self.following.ahead.pop_front_if(|(since, _)| *since + READ_AFTER_S <= self.now)
         {
             self.read_what_was_taken(target);
         }

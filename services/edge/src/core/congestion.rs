@@ -7,21 +7,29 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::connection::{Connected, Paused};
+use super::publish_rates::PublishRates;
 use super::{Core, PAUSE_MS, READ_BYTES};
 use crate::broker::Broker;
+use crate::clock::Millis;
 use crate::connection_id::ConnectionId;
 use crate::mailbox::Mail;
 use crate::memory::Pressure;
 use crate::outbound::GRACE_MS;
 
-/// Publishers that wait, by the connection of the receiver.
-#[derive(Debug, Default)]
-pub(super) struct Behind(HashMap<u32, VecDeque<ConnectionId>>);
+/// Publishers that are not read for now.
+#[derive(Default)]
+pub(super) struct Pauses {
+    /// Paused publishers, and until when at the latest.
+    pub(super) paused: Vec<(ConnectionId, Millis)>,
+    pub(super) rates: PublishRates,
+    /// Publishers that wait for a receiver, by the receiver's connection.
+    behind: HashMap<u32, VecDeque<ConnectionId>>,
+}
 
 impl Core {
     /// Pauses `publisher` until `receiver` has caught up.
     pub(super) fn hold_up(&mut self, receiver: u32, publisher: ConnectionId) {
-        let waiting = self.behind.0.entry(receiver).or_default();
+        let waiting = self.pauses.behind.entry(receiver).or_default();
         // It may be in the list already, and have resumed because it had waited long enough.
         if !waiting.contains(&publisher) {
             waiting.push_back(publisher);
@@ -30,7 +38,7 @@ impl Core {
             return self.pause(publisher, Paused::ForReceiver);
         }
         // Each message that is delivered singly pauses the publisher again: one notice for them is enough.
-        let last = self.outgoing[usize::from(publisher.core)].last();
+        let last = self.mail.outgoing[usize::from(publisher.core)].last();
         if !matches!(last, Some(Mail::Congested(told)) if *told == publisher) {
             self.post(publisher.core, Mail::Congested(publisher));
         }
@@ -38,7 +46,7 @@ impl Core {
 
     pub(super) fn hold_up_for_mailbox(&mut self, core: u16, publisher: ConnectionId) {
         let core = usize::from(core);
-        let waiting = self.process.mailboxes[core].bytes() + self.outgoing_bytes[core];
+        let waiting = self.process.mailboxes[core].bytes() + self.mail.outgoing_bytes[core];
         if waiting > self.process.limits.mailbox_bytes_max as usize {
             self.pause(publisher, Paused::ForMailbox);
         }
@@ -63,7 +71,7 @@ impl Core {
 
     /// True when publishers wait for a receiver that has nothing left to write: nothing else would wake them.
     pub(super) fn has_relief(&self) -> bool {
-        self.behind.0.keys().any(|receiver| self.waits_for_socket(*receiver) == 0)
+        self.pauses.behind.keys().any(|receiver| self.waits_for_socket(*receiver) == 0)
     }
 
     fn waits_for_socket(&self, receiver: u32) -> usize {
@@ -75,11 +83,11 @@ impl Core {
 
     /// Resumes publishers whose receivers have caught up: as many as there is room for what each may send at once.
     pub(super) fn relieve(&mut self) {
-        if self.behind.0.is_empty() {
+        if self.pauses.behind.is_empty() {
             return;
         }
-        let soft_bytes = self.soft_bytes;
-        let mut behind = std::mem::take(&mut self.behind.0);
+        let soft_bytes = self.output.soft_bytes;
+        let mut behind = std::mem::take(&mut self.pauses.behind);
         behind.retain(|receiver, waiting| {
             let len = self.waits_for_socket(*receiver);
             if len < soft_bytes / 2 {
@@ -96,7 +104,7 @@ impl Core {
         });
         // Resumed publishers may have been paused again.
         for (receiver, waiting) in behind {
-            self.behind.0.entry(receiver).or_default().extend(waiting);
+            self.pauses.behind.entry(receiver).or_default().extend(waiting);
         }
     }
 
@@ -108,7 +116,7 @@ impl Core {
             (Paused::No, _) => {
                 connection.paused = why;
                 let session = connection.session;
-                self.paused.push((id, until));
+                self.pauses.paused.push((id, until));
                 if let Some(local) = self.sessions.get(session as usize) {
                     local.broker.counters[usize::from(self.index)].pauses.add(1);
                 }
@@ -116,7 +124,7 @@ impl Core {
             // The receiver may need longer than the mailbox.
             (Paused::ForMailbox, Paused::ForReceiver) => {
                 connection.paused = why;
-                if let Some((_, at)) = self.paused.iter_mut().find(|(paused, _)| *paused == id) {
+                if let Some((_, at)) = self.pauses.paused.iter_mut().find(|(paused, _)| *paused == id) {
                     *at = until;
                 }
             }
@@ -132,7 +140,7 @@ impl Core {
             !matches!(connection.paused, No | ForRate | ForWork | ForFanout | ForAnswers)
         };
         if self.connection_of(id).filter(is_paused).is_some() {
-            self.paused.retain(|(paused, _)| *paused != id);
+            self.pauses.paused.retain(|(paused, _)| *paused != id);
             self.go_on(id);
         }
     }
@@ -151,7 +159,7 @@ impl Core {
     }
 
     pub(super) fn resume_paused(&mut self) {
-        if self.paused.iter().all(|(_, until)| *until > self.now_ms) {
+        if self.pauses.paused.iter().all(|(_, until)| *until > self.now_ms) {
             return;
         }
         let mailbox_max = self.process.limits.mailbox_bytes_max as usize;
@@ -164,14 +172,14 @@ impl Core {
         };
         let is_due = |id: &ConnectionId, until: u64| until <= self.now_ms && !overfull && !is_held(id);
         let due: Vec<ConnectionId> =
-            self.paused.iter().filter(|(id, until)| is_due(id, *until)).map(|(id, _)| *id).collect();
+            self.pauses.paused.iter().filter(|(id, until)| is_due(id, *until)).map(|(id, _)| *id).collect();
         for id in due {
             self.resume(id);
         }
         // Connections that have ended cannot be resumed, so their entries go.
         let now_ms = self.now_ms;
-        let mut paused = std::mem::take(&mut self.paused);
+        let mut paused = std::mem::take(&mut self.pauses.paused);
         paused.retain(|(id, until)| *until > now_ms || self.connection_of(*id).is_some());
-        self.paused = paused;
+        self.pauses.paused = paused;
     }
 }

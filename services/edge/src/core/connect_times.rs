@@ -11,11 +11,11 @@ pub(super) type Measured = HashMap<u32, ConnectTimes, foldhash::fast::FixedState
 impl Core {
     pub(super) fn measure_connect(&mut self, slot: u32) {
         let now_us = self.process.clock.micros();
-        self.measured.insert(slot, ConnectTimes { accepted_us: now_us, step_us: now_us });
+        self.connects.times.insert(slot, ConnectTimes { accepted_us: now_us, step_us: now_us });
     }
 
     pub(super) fn end_connect_step(&mut self, slot: u32, step: ConnectStep) {
-        let Some(times) = self.measured.get_mut(&slot) else { return };
+        let Some(times) = self.connects.times.get_mut(&slot) else { return };
         let now_us = self.process.clock.micros();
         let took_us = now_us.saturating_sub(times.step_us);
         times.step_us = now_us;
@@ -25,7 +25,7 @@ impl Core {
     /// The CONNACK is in the outbound buffer.
     pub(super) fn end_connect(&mut self, slot: u32) {
         self.end_connect_step(slot, ConnectStep::Session);
-        if let Some(times) = self.measured.remove(&slot) {
+        if let Some(times) = self.connects.times.remove(&slot) {
             let took_us = times.step_us.saturating_sub(times.accepted_us);
             self.process.connect_steps[usize::from(self.index)].of(ConnectStep::Connack).note(took_us);
         }

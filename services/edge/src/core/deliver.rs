@@ -12,7 +12,7 @@ use super::fanout::Copies;
 use super::feed::{Held, Take};
 use super::notes::note_dropped;
 use super::tapped::Tapped;
-use super::{Core, LocalSession, OutboundSlot, parts, work};
+use super::{Core, LocalSession, parts, work};
 use crate::broker::Broker;
 use crate::clock::Clock;
 use crate::connection_id::ConnectionId;
@@ -21,6 +21,7 @@ use crate::elsewhere::ELSEWHERE;
 use crate::mailbox::Mail;
 use crate::metering::Amount;
 use crate::metrics::BrokerCounters;
+use crate::outbound::OutboundSlot;
 use crate::outbound::Room;
 use crate::routes::Routes;
 use crate::streams::group_id;
@@ -59,7 +60,7 @@ impl Core {
         from: Option<ConnectionId>,
     ) {
         let publisher = Publisher::of(routes, from);
-        let waits = self.fanouts.delays(routes.broker.id, publisher);
+        let waits = self.unfinished.fanouts.delays(routes.broker.id, publisher);
         let next = if waits { 0 } else { self.deliver_from(routes, message, publisher, 0) };
         if next < routes.receivers(self.index).len() {
             self.put_off(routes, Copies::One(message.clone()), publisher, next);
@@ -180,7 +181,7 @@ impl Core {
                 Take::Drop if fresh.asking == 0 => return,
                 Take::Drop => {
                     let full = Delivered::Dropped(DropReason::QueueFull);
-                    if let Some(tapped) = self.tapped.get(&local.connection) {
+                    if let Some(tapped) = self.tracing.tapped.get(&local.connection) {
                         let now_ms = self.process.clock.unix_now_ms();
                         tapped.dropped(message.topic(), DropReason::QueueFull, 1, now_ms);
                     }
@@ -207,7 +208,7 @@ impl Core {
             let is_behind = waiting >= WAITING_MAX || local.session.waiting_bytes() >= WAITING_BYTES_MAX;
             if is_behind && delivery.qos > QoS::AtMostOnce && persistent.is_live() {
                 // Nothing is being read for it: messages that it does not take stay in the store.
-                let base = persistent.base(self.handed_over);
+                let base = persistent.base(self.following.handed_over);
                 persistent.begin_reading(base);
             }
             match persistent.take(delivery.qos, message.size()) {
@@ -216,14 +217,14 @@ impl Core {
                 // Its buffer of held messages is full. Dropping a QoS 0 message leaves no gap in the stream.
                 Take::Drop if delivery.qos == QoS::AtMostOnce => {
                     let counters = &broker.counters[usize::from(self.index)];
-                    if let Some(tapped) = self.tapped.get(&local.connection) {
+                    if let Some(tapped) = self.tracing.tapped.get(&local.connection) {
                         let now_ms = self.process.clock.unix_now_ms();
                         tapped.dropped(message.topic(), DropReason::Busy, 1, now_ms);
                     }
                     return count(counters, Delivered::Dropped(DropReason::Busy));
                 }
                 Take::Drop => {
-                    persistent.dropped(self.handed_over);
+                    persistent.dropped(self.following.handed_over);
                     return self.read_on(receiver.target.slot);
                 }
             }
@@ -242,7 +243,7 @@ impl Core {
                 local.session.deliver(delivery, None, settings, broker.queues(), self.now, &mut Vec::new());
             return count(counters, outcome);
         }
-        let soft_bytes = self.soft_bytes;
+        let soft_bytes = self.output.soft_bytes;
         let hard_bytes = self.process.limits.outbound_hard_bytes as usize;
         let (protocol, mut out, _) = parts!(self, local.connection);
         let mut behind = None;
@@ -261,13 +262,13 @@ impl Core {
         count(counters, outcome);
         if let Delivered::Dropped(reason) = outcome {
             let now_ms = self.process.clock.unix_now_ms();
-            if let Some(tapped) = self.tapped.get(&local.connection) {
+            if let Some(tapped) = self.tracing.tapped.get(&local.connection) {
                 tapped.dropped(delivery.message.topic(), reason, 1, now_ms);
             }
             note_dropped(broker, outcome, local.session.client_id(), 1, now_ms);
         }
         if !out.busy && out.slot.as_ref().is_some_and(|outbound| outbound.len() >= FLUSH_BYTES) {
-            self.overfull.push(local.connection);
+            self.output.overfull.push(local.connection);
         }
         if outcome == Delivered::Sent {
             broker.meters[usize::from(self.index)].delivered(delivery.message);
@@ -278,7 +279,7 @@ impl Core {
             && !delivery.replay
             && delivery.shared == 0
         {
-            persistent.got(delivery.message, self.handed_over, local.session.entries());
+            persistent.got(delivery.message, self.following.handed_over, local.session.entries());
         }
         let settled = if delivery.shared == 0 { Vec::new() } else { local.session.take_settled() };
         let (connection, reserves) =
@@ -293,23 +294,13 @@ impl Core {
         }
     }
 
-    /// Writes large outputs within the turn, before they reach the limit.
-    pub(super) fn flush_overfull(&mut self) {
-        while let Some(slot) = self.overfull.pop() {
-            // A connection may be listed more than once; the first flush leaves it empty.
-            if self.connections.get(slot as usize).is_some_and(|connection| connection.outbound.is_some()) {
-                self.flush(slot);
-            }
-        }
-    }
-
     /// Sends what a session held back, as far as possible now.
     pub(super) fn pump(&mut self, slot: u32) {
         let (protocol, mut out, session) = parts!(self, slot);
         let local = &mut self.sessions[session as usize];
         let counters = &local.broker.counters[usize::from(self.index)];
         let meter = &local.broker.meters[usize::from(self.index)];
-        let tapped = self.tapped.get(&slot);
+        let tapped = self.tracing.tapped.get(&slot);
         let clock = &self.process.clock;
         let mut sent = (0, 0);
         let mut done = |outcome, message: &Message| match outcome {
@@ -343,7 +334,7 @@ impl Core {
 
     pub(super) fn deliver_mailed_run(&mut self, run: &Run) {
         let publisher = Publisher::of(&run.routes, run.from);
-        let waits = self.fanouts.delays(run.routes.broker.id, publisher);
+        let waits = self.unfinished.fanouts.delays(run.routes.broker.id, publisher);
         let next = match waits {
             true => 0,
             false => self.deliver_run_from(&run.routes, &run.bytes, run.is_v5, run.amount, publisher, 0),
@@ -368,7 +359,7 @@ impl Core {
         received_us: u32,
     ) {
         let publisher = Publisher::of(routes, from);
-        let waits = self.fanouts.delays(routes.broker.id, publisher);
+        let waits = self.unfinished.fanouts.delays(routes.broker.id, publisher);
         let next = if waits { 0 } else { self.deliver_run_from(routes, bytes, is_v5, amount, publisher, 0) };
         if next < routes.receivers(self.index).len() {
             let bytes = bytes.into();
@@ -392,7 +383,7 @@ impl Core {
         let receivers = routes.receivers(self.index);
         let end = self.work.spent() + work::SLICE;
         let counters = &routes.broker.counters[usize::from(self.index)];
-        let soft_bytes = self.soft_bytes;
+        let soft_bytes = self.output.soft_bytes;
         let hard_bytes = self.process.limits.outbound_hard_bytes as usize;
         let mut forms =
             Forms { routes, bytes, is_v5, share: receivers.len() > 1, other: None, shared: [None, None] };
@@ -428,7 +419,7 @@ impl Core {
                         continue;
                     }
                     Room::Full => {
-                        let tapped = self.tapped.get(&local.connection).map(Box::as_ref);
+                        let tapped = self.tracing.tapped.get(&local.connection).map(Box::as_ref);
                         drop_run(routes, self.index, local, tapped, amount, &self.process.clock);
                         continue;
                     }
@@ -463,7 +454,7 @@ impl Core {
                     self.hold_up(connection, from);
                 }
                 _ => {
-                    let tapped = self.tapped.get(&connection).map(Box::as_ref);
+                    let tapped = self.tracing.tapped.get(&connection).map(Box::as_ref);
                     drop_run(routes, self.index, local, tapped, amount, &self.process.clock);
                 }
             }

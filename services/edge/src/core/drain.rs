@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 use millrace_mqtt::ReasonCode;
 
 use super::connection::{NONE, State};
-use super::{Core, Ended, OutboundSlot, parts};
+use super::{Core, Ended, parts};
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 
@@ -43,7 +43,7 @@ impl Core {
         self.accept_all();
         self.stop_listening();
         self.leaving = Some(Vec::new());
-        for id in self.admission.take_all() {
+        for id in self.connects.admission.take_all() {
             self.decide(id, None);
         }
         let mut leaving: Vec<ConnectionId> = (self.connections.iter())

@@ -7,7 +7,7 @@ use millrace_authentication::Cancellation;
 use millrace_mqtt::{Auth, Connect, Properties, Property, ReasonCode};
 
 use super::connection::{Exchange, NONE, Request, Who};
-use super::{Core, Ended, OutboundSlot, parts};
+use super::{Core, Ended, parts};
 use crate::access::{Applicant, Attempt};
 use crate::authorization::{Attempted, Granted, Progress, Refused, Reviewed, Turn};
 use crate::connection_id::ConnectionId;

@@ -130,13 +130,13 @@ impl Core {
     ) {
         if let Copies::Run { amount, .. } = &copies
             && publisher.id.is_none()
-            && self.fanouts.bytes > REMOTE_BYTES_MAX
+            && self.unfinished.fanouts.bytes > REMOTE_BYTES_MAX
         {
             let left = routes.receivers(self.index).len() - next;
             return self.broker_counters(&routes.broker).dropped_busy.add(amount.messages * left);
         }
-        let is_first = !self.fanouts.delays(routes.broker.id, publisher);
-        self.fanouts.push(Fanout { routes: routes.clone(), copies, publisher, next });
+        let is_first = !self.unfinished.fanouts.delays(routes.broker.id, publisher);
+        self.unfinished.fanouts.push(Fanout { routes: routes.clone(), copies, publisher, next });
         let Some(id) = publisher.id.filter(|_| is_first) else { return };
         if id.core != self.index {
             return self.post(id.core, Mail::Congested(id));
@@ -152,15 +152,15 @@ impl Core {
     pub(super) fn fan_out(&mut self) {
         let end = self.work.spent().max(work::TURN / 2) + work::TURN / 2;
         while self.work.spent() < end
-            && let Some((key, mut fanout)) = self.fanouts.pop()
+            && let Some((key, mut fanout)) = self.unfinished.fanouts.pop()
         {
             let began = self.begin_work(|_| key.0);
             fanout.next = self.deliver_slice(&fanout);
             self.flush_overfull();
             self.end_work(began);
             if fanout.next < fanout.routes.receivers(self.index).len() {
-                self.fanouts.give_back(key, fanout);
-            } else if self.fanouts.finish(key)
+                self.unfinished.fanouts.give_back(key, fanout);
+            } else if self.unfinished.fanouts.finish(key)
                 && let Some(id) = key.1
             {
                 self.go_on_after_fanout(id);

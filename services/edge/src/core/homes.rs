@@ -37,6 +37,13 @@ pub(super) struct Began {
     spent: u64,
 }
 
+/// This loop as a home of client ids.
+#[derive(Debug, Default)]
+pub(super) struct Homes {
+    claims: HomeClaims,
+    pub(super) occupation: Occupation,
+}
+
 impl Occupation {
     pub(super) fn add_turn(&mut self, took_us: u64) {
         self.busy_us += took_us;
@@ -74,7 +81,7 @@ impl Core {
     ) -> Option<ConnectAt> {
         let id = self.id_of(slot);
         let hash = self.process.client_hash(broker, client_id);
-        if let Some(arrival) = self.claims.arrivals.get(&id)
+        if let Some(arrival) = self.homes.claims.arrivals.get(&id)
             && (arrival.broker, arrival.hash) == (broker.id, hash)
         {
             return None;
@@ -88,13 +95,13 @@ impl Core {
         }
         if may_have_moved {
             // Its home loop may have left messages of this client in the mailbox of this loop (P4).
-            self.claims.arrivals.insert(id, arrival);
+            self.homes.claims.arrivals.insert(id, arrival);
             self.connections[slot as usize].paused = Paused::ForMail;
             self.post(core, crate::mailbox::Mail::Relieved(id));
             return Some(ConnectAt::Later);
         }
         if let Owner::Home(..) = arrival.owner {
-            self.claims.arrivals.insert(id, arrival);
+            self.homes.claims.arrivals.insert(id, arrival);
         }
         None
     }
@@ -103,57 +110,58 @@ impl Core {
     pub(super) fn note_arrival(&mut self, slot: u32, arrival: Option<Box<Arrival>>) {
         if let Some(arrival) = arrival {
             let id = self.id_of(slot);
-            self.claims.arrivals.insert(id, *arrival);
+            self.homes.claims.arrivals.insert(id, *arrival);
         }
     }
 
     /// The claim of the CONNECT that is carried out now.
     pub(super) fn take_arrival(&mut self, slot: u32) -> Option<HomeClaim> {
         let id = self.id_of(slot);
-        self.claims.arrivals.remove(&id)?.owner.into_claim()
+        self.homes.claims.arrivals.remove(&id)?.owner.into_claim()
     }
 
     /// A connection has ended, or its CONNECT names another client id.
     pub(super) fn forget_arrival(&mut self, slot: u32) {
-        if !self.claims.arrivals.is_empty() {
+        if !self.homes.claims.arrivals.is_empty() {
             let id = self.id_of(slot);
-            self.claims.arrivals.remove(&id);
+            self.homes.claims.arrivals.remove(&id);
         }
     }
 
     /// Drops a claim once everything that was done under it has left this loop.
     pub(super) fn end_claim(&mut self, claim: HomeClaim) {
         // One claim of a client id is enough.
-        self.claims.ended.insert(claim.key(), claim);
+        self.homes.claims.ended.insert(claim.key(), claim);
     }
 
     /// At the end of a turn, when its mail and its jobs have left. A claim stays while its broker has held jobs or a fan-out.
     pub(super) fn drop_claims(&mut self) {
-        if !self.claims.ended.is_empty() {
+        if !self.homes.claims.ended.is_empty() {
             // Without held jobs all have left.
-            let held = self.held_jobs.as_ref().map(|_| brokers_of(&self.jobs)).unwrap_or_default();
-            let fanouts = &self.fanouts;
-            self.claims.ended.retain(|(broker, _), _| held.contains(broker) || fanouts.has(*broker));
+            let held =
+                self.store_jobs.held.as_ref().map(|_| brokers_of(&self.store_jobs.queue)).unwrap_or_default();
+            let fanouts = &self.unfinished.fanouts;
+            self.homes.claims.ended.retain(|(broker, _), _| held.contains(broker) || fanouts.has(*broker));
         }
     }
 
     pub(super) fn begin_work(&self, broker: impl FnOnce(&Self) -> u64) -> Option<Began> {
-        self.occupation.begin(|| broker(self), self.work.spent())
+        self.homes.occupation.begin(|| broker(self), self.work.spent())
     }
 
     pub(super) fn end_work(&mut self, began: Option<Began>) {
-        self.occupation.end(began, self.work.spent());
+        self.homes.occupation.end(began, self.work.spent());
     }
 
     /// Once a second: spreads the broker that takes more than half of this loop's work, when this loop is full and another is
     /// idle.
     pub(super) fn look_at_load(&mut self) {
-        let passed_ms = self.now_ms - std::mem::replace(&mut self.occupation.since_ms, self.now_ms);
-        let busy_us = std::mem::take(&mut self.occupation.busy_us);
+        let passed_ms = self.now_ms - std::mem::replace(&mut self.homes.occupation.since_ms, self.now_ms);
+        let busy_us = std::mem::take(&mut self.homes.occupation.busy_us);
         let busy = busy_us.checked_div(passed_ms * 10).unwrap_or(0).min(100);
         let loads = &self.process.brokers.loads;
         loads.note(self.index, u8::try_from(busy).unwrap_or(100));
-        let work = self.occupation.work.take();
+        let work = self.homes.occupation.work.take();
         if !loads.is_outgrown(self.index) {
             return;
         }
@@ -165,7 +173,7 @@ impl Core {
             );
             broker.home.spread();
         }
-        self.occupation.work = Some(HashMap::default());
+        self.homes.occupation.work = Some(HashMap::default());
     }
 }
 

@@ -9,7 +9,7 @@ use millrace_mqtt::{PacketId, ReasonCode};
 use millrace_session::InFlight;
 
 use super::connection::NONE;
-use super::{Core, Ended, LocalSession, OutboundSlot, parts};
+use super::{Core, Ended, LocalSession, parts};
 use crate::encoding::inflight;
 use crate::jobs::{IdWrite, Ids, Reserve, SessionKey, Write};
 use crate::streams::StoredGroup;
@@ -42,7 +42,7 @@ impl Core {
             }
             return;
         };
-        let cursor = persistent.cursor(self.handed_over, local.session.entries());
+        let cursor = persistent.cursor(self.following.handed_over, local.session.entries());
         let acknowledged = persistent.acknowledged_beyond(cursor, local.session.entries());
         let mut jobs = vec![Reserve { cursor, acknowledged, ..Reserve::default() }];
         let mut bytes = 0;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::connection::{Partial, State};
 use super::publish_rates::LIMITED_READ_BYTES;
-use super::{Core, Ended, OutboundSlot, READ_BYTES, parts, work};
+use super::{Core, Ended, READ_BYTES, parts, work};
 use crate::metrics::ConnectStep;
 use crate::origin::Origin;
 

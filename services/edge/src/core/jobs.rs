@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use smallvec::SmallVec;
 
 use super::Core;
-use crate::jobs::{Job, Write};
+use super::unconfirmed::Unconfirmed;
+use crate::jobs::{Job, SharedMessages, Write};
 
 /// Cores that were in a turn, with the number of that turn.
 pub(super) type Turns = SmallVec<[(u16, u64); 4]>;
@@ -16,10 +17,20 @@ pub(super) struct HeldJobs {
     len: usize,
 }
 
+/// Jobs for the store, submitted at the end of the turn, after the mail: see [`crate::store`].
+#[derive(Default)]
+pub(super) struct StoreJobs {
+    pub(super) queue: Vec<Job>,
+    /// Outcomes of shared subscriptions' messages in this turn, submitted with the jobs.
+    pub(super) shared: SharedMessages,
+    pub(super) held: Option<HeldJobs>,
+    pub(super) unconfirmed: Unconfirmed,
+}
+
 impl Core {
     /// Queues a job for the end of this turn.
     pub(super) fn leave_job(&mut self, write: Write) {
-        self.jobs.push(Job { write, ack: None });
+        self.store_jobs.queue.push(Job { write, ack: None });
     }
 
     /// Publish jobs are submitted at once: they depend on no other job, and after the end of a turn every core can
@@ -30,29 +41,29 @@ impl Core {
         self.pass_fences();
         self.leave_shared();
         let is_message = |job: &mut Job| matches!(job.write, Write::Publish(_) | Write::Confirmed { .. });
-        let mut messages: Vec<Job> = self.jobs.extract_if(.., is_message).collect();
+        let mut messages: Vec<Job> = self.store_jobs.queue.extract_if(.., is_message).collect();
         if let Some(store) = &self.process.store
             && !messages.is_empty()
         {
             store.submit(&mut messages);
         }
-        if let Some(mut held) = self.held_jobs.take() {
+        if let Some(mut held) = self.store_jobs.held.take() {
             self.still_in(&mut held.turns);
             if !held.turns.is_empty() {
-                self.held_jobs = Some(held);
+                self.store_jobs.held = Some(held);
                 return;
             }
             self.submit(held.len);
         }
         let waits = |job: &Job| matches!(&job.write, Write::Detach(detach) if !detach.is_placed());
-        let ready = self.jobs.iter().position(waits);
-        self.submit(ready.unwrap_or(self.jobs.len()));
+        let ready = self.store_jobs.queue.iter().position(waits);
+        self.submit(ready.unwrap_or(self.store_jobs.queue.len()));
         if ready.is_some() {
             let turns = self.others_in_turn();
             if turns.is_empty() {
-                self.submit(self.jobs.len());
+                self.submit(self.store_jobs.queue.len());
             } else {
-                self.held_jobs = Some(HeldJobs { turns, len: self.jobs.len() });
+                self.store_jobs.held = Some(HeldJobs { turns, len: self.store_jobs.queue.len() });
             }
         }
     }
@@ -61,9 +72,9 @@ impl Core {
         if let Some(store) = &self.process.store
             && len > 0
         {
-            let rest = self.jobs.split_off(len);
-            store.submit(&mut self.jobs);
-            self.jobs = rest;
+            let rest = self.store_jobs.queue.split_off(len);
+            store.submit(&mut self.store_jobs.queue);
+            self.store_jobs.queue = rest;
         }
     }
 

@@ -22,10 +22,10 @@ impl Core {
         persistent.acknowledged += 1;
         match persistent.acknowledged {
             1 => {
-                if self.unsaved.is_empty() {
+                if self.following.unsaved.is_empty() {
                     self.calendar.add(self.now + SAVE_AFTER_S, Due::Checkpoints);
                 }
-                self.unsaved.push(target);
+                self.following.unsaved.push(target);
             }
             // It is still in `unsaved`, so it is not added again.
             count if count % ACKNOWLEDGED_MAX == 0 => self.save(session),
@@ -34,7 +34,7 @@ impl Core {
     }
 
     pub(super) fn save_all(&mut self) {
-        for target in std::mem::take(&mut self.unsaved) {
+        for target in std::mem::take(&mut self.following.unsaved) {
             let Some(local) = self.sessions.get_mut(target.slot as usize) else { continue };
             if local.generation != target.generation {
                 continue;
@@ -49,7 +49,7 @@ impl Core {
     fn save(&mut self, session: u32) {
         let local = &mut self.sessions[session as usize];
         let Some(persistent) = &mut local.persistent else { return };
-        let cursor = persistent.cursor(self.handed_over, local.session.entries());
+        let cursor = persistent.cursor(self.following.handed_over, local.session.entries());
         persistent.seen.retain(|seen| *seen > cursor);
         let acknowledged = persistent.acknowledged_beyond(cursor, local.session.entries());
         let mut completed = Vec::new();
@@ -151,7 +151,7 @@ impl Core {
             keep_will: with_will,
             expiry_s: local.session.expiry_s,
             now_ms,
-            base: self.handed_over,
+            base: self.following.handed_over,
             in_flight,
             standing,
             unsent,
@@ -160,7 +160,7 @@ impl Core {
             received: local.session.received_unkept().collect(),
         };
         if let Some(persistent) = local.persistent.take() {
-            detach.base = persistent.base(self.handed_over);
+            detach.base = persistent.base(self.following.handed_over);
             (detach.recent, detach.seen) = persistent.into_recent();
         }
         self.leave_job(Write::Detach(Box::new(detach)));

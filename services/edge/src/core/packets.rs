@@ -9,7 +9,7 @@ use super::authenticate::ConnectAt;
 use super::connection::{NONE, State};
 use super::input::Rest;
 use super::publish::RunInProgress;
-use super::{Core, Ended, OutboundSlot, parts, work};
+use super::{Core, Ended, parts, work};
 use crate::limits::TOPIC_ALIAS_BYTES_FREE;
 use crate::quota::Limit;
 
@@ -120,7 +120,7 @@ impl Core {
                             if let Some(broker) = &broker {
                                 self.tap(slot, broker.id, connect.client_id);
                             }
-                            self.connecting = broker;
+                            self.connects.broker = broker;
                             self.packet(slot, Packet::Connect(connect), framed.size);
                         }
                     }

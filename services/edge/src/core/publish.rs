@@ -11,7 +11,7 @@ use millrace_session::{Message, Publication};
 
 use super::connection::{NONE, Paused};
 use super::trace::Traced;
-use super::{Core, Ended, OutboundSlot, parts};
+use super::{Core, Ended, parts};
 use crate::broker::{Broker, OVER_CAP};
 use crate::connection_id::ConnectionId;
 use crate::deliveries::Run;
@@ -77,7 +77,7 @@ impl Core {
             && publish.properties.is_empty()
             && self.connections[slot as usize].session != NONE
             && self.connections[slot as usize].uncommitted == 0
-            && !self.sampler.is_due()
+            && !self.tracing.sampler.is_due()
             && (!self.connections[slot as usize].is_traced() || self.is_trace_full(slot))
     }
 
@@ -315,7 +315,7 @@ impl Core {
             jobs::Publish { message, routes, from, publisher, retains, deliver, inbound, wanted, queued_us };
         let write = Write::Publish(publish);
         self.note_reuse(&ack);
-        self.jobs.push(Job { write, ack: Some(ack) });
+        self.store_jobs.queue.push(Job { write, ack: Some(ack) });
         if is_full && self.is_open(slot) {
             self.pause(self.id_of(slot), Paused::ForMailbox);
         }
@@ -488,7 +488,7 @@ impl Core {
 
     /// Counts received messages, `bytes` in all, and pauses their publisher when it is over its rate.
     fn count_received(&mut self, slot: u32, qos: QoS, count: usize, bytes: usize) {
-        self.sampler.pass(count);
+        self.tracing.sampler.pass(count);
         self.connections[slot as usize].count_in(count, bytes);
         let connection = &self.connections[slot as usize];
         self.counters().protocol(connection.protocol.version()).received.add(count);

@@ -97,7 +97,7 @@ impl Core {
         let (id, now) = (self.id_of(slot), nanos(self.now_ms));
         let session = self.connections[slot as usize].session;
         let quota = &self.sessions[session as usize].broker.quota;
-        let (messages, bytes) = quota.room(self.publish_rates.of(id).rates, now);
+        let (messages, bytes) = quota.room(self.pauses.rates.of(id).rates, now);
         let least = (publish.topic.len() + PUBLISH_BYTES_MIN) as u64;
         let bytes = usize::try_from(messages.saturating_mul(least).min(bytes)).unwrap_or(usize::MAX);
         at.saturating_add(bytes.max(size))
@@ -107,11 +107,11 @@ impl Core {
     pub(super) fn charge(&mut self, slot: u32, messages: usize, bytes: usize) {
         let (id, now) = (self.id_of(slot), nanos(self.now_ms));
         let session = self.connections[slot as usize].session;
-        let limited = self.publish_rates.of(id);
+        let limited = self.pauses.rates.of(id);
         let quota = &self.sessions[session as usize].broker.quota;
         let (paid_at, limit) = quota.publish(&mut limited.rates, messages as u64, bytes as u64, now);
         if paid_at > now {
-            self.publish_rates.wait(id, millis(paid_at));
+            self.pauses.rates.wait(id, millis(paid_at));
             self.pause_for_rate(slot, limit);
         }
     }
@@ -121,17 +121,17 @@ impl Core {
         let was = std::mem::replace(&mut self.connections[slot as usize].paused, Paused::ForRate);
         if matches!(was, Paused::ForMailbox | Paused::ForReceiver) {
             // The mailbox or the receiver pauses it again if necessary.
-            self.paused.retain(|(paused, _)| *paused != id);
+            self.pauses.paused.retain(|(paused, _)| *paused != id);
         }
         self.reached(slot, limit);
     }
 
     pub(super) fn resume_rate_limited(&mut self) {
-        while let Some(Reverse((at, slot, generation))) = self.publish_rates.waiting.peek().copied()
+        while let Some(Reverse((at, slot, generation))) = self.pauses.rates.waiting.peek().copied()
             && at <= self.now_ms
         {
-            self.publish_rates.waiting.pop();
-            if is_waiting(&self.publish_rates.of, slot, generation, at) {
+            self.pauses.rates.waiting.pop();
+            if is_waiting(&self.pauses.rates.of, slot, generation, at) {
                 self.resume_rated(ConnectionId { core: self.index, slot, generation });
             }
         }
@@ -150,7 +150,7 @@ impl Core {
             // A resumed client may end other connections.
             let Some(connection) = self.connections.get_mut(*slot as usize) else { continue };
             connection.is_limited = is_limited;
-            self.publish_rates.forget(*slot);
+            self.pauses.rates.forget(*slot);
             self.resume_rated(self.id_of(*slot));
         }
     }
@@ -160,14 +160,14 @@ impl Core {
     pub(super) fn comes_too_often(&mut self, request: &Request) -> bool {
         let Some(limit) = request.broker.quota.limits().client.connects_per_min else { return false };
         let (now, rate) = (nanos(self.now_ms), Rate::per_minute(limit));
-        if self.publish_rates.coming.len() >= COMING_MAX {
-            self.publish_rates.coming.retain(|_, paid_at| *paid_at > now);
+        if self.pauses.rates.coming.len() >= COMING_MAX {
+            self.pauses.rates.coming.retain(|_, paid_at| *paid_at > now);
         }
-        if self.publish_rates.coming.len() >= COMING_MAX {
-            self.publish_rates.coming.clear();
+        if self.pauses.rates.coming.len() >= COMING_MAX {
+            self.pauses.rates.coming.clear();
         }
         let hash = self.process.owners.hash_one((&*request.broker.name, &*request.client_id));
-        let paid_at = self.publish_rates.coming.entry((request.broker.id, hash)).or_default();
+        let paid_at = self.pauses.rates.coming.entry((request.broker.id, hash)).or_default();
         let after = rate.add(*paid_at, 1, now);
         if after > now {
             return true;

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use super::connection::NONE;
 use super::deliver::count;
 use super::fair::FairQueue;
-use super::{Core, OutboundSlot, parts, work};
+use super::{Core, parts, work};
 use crate::broker::Broker;
 use crate::jobs::replay::Replay;
 
@@ -153,7 +153,7 @@ impl Core {
         let stands = |replay: &&Replay| local.session.subscription(&replay.filter).is_some();
         let stand = replays.iter().filter(stands);
         let mut lookups: Lookups = stand.filter_map(|replay| Lookup::new(replay, &local.broker)).collect();
-        let is_first = !self.replays.has(session, local.generation);
+        let is_first = !self.unfinished.replays.has(session, local.generation);
         if !holds && is_first {
             self.replay_at_once(slot, &mut lookups);
         }
@@ -195,6 +195,7 @@ impl Core {
         let local = &mut self.sessions[session as usize];
         let generation = local.generation;
         let own = self
+            .unfinished
             .replays
             .of
             .entry(session)
@@ -219,10 +220,10 @@ impl Core {
     }
 
     pub(super) fn list_replay(&mut self, session: u32) {
-        let Some(own) = self.replays.of.get_mut(&session) else { return };
+        let Some(own) = self.unfinished.replays.of.get_mut(&session) else { return };
         if !own.is_listed {
             own.is_listed = true;
-            self.replays.ready.push(self.sessions[session as usize].broker.id, session);
+            self.unfinished.replays.ready.push(self.sessions[session as usize].broker.id, session);
         }
     }
 
@@ -230,7 +231,7 @@ impl Core {
     pub(super) fn send_retained(&mut self) {
         let end = self.work.spent().max(work::TURN) + work::TURN / 2;
         while self.work.spent() < end
-            && let Some((_, session)) = self.replays.ready.pop()
+            && let Some((_, session)) = self.unfinished.replays.ready.pop()
         {
             self.replay_some(session);
             self.flush_overfull();
@@ -238,11 +239,11 @@ impl Core {
     }
 
     fn replay_some(&mut self, session: u32) {
-        let Some(own) = self.replays.of.get_mut(&session) else { return };
+        let Some(own) = self.unfinished.replays.of.get_mut(&session) else { return };
         own.is_listed = false;
         let Some(local) = self.sessions.get_mut(session as usize) else { return };
         if local.generation != own.generation {
-            self.replays.of.remove(&session);
+            self.unfinished.replays.of.remove(&session);
             return;
         }
         let slot = local.connection;
@@ -252,7 +253,7 @@ impl Core {
         let (protocol, mut out, _) = parts!(self, slot);
         let counters = &local.broker.counters[usize::from(self.index)];
         let meter = &local.broker.meters[usize::from(self.index)];
-        let tapped = self.tapped.get(&slot);
+        let tapped = self.tracing.tapped.get(&slot);
         let clock = &self.process.clock;
         let mut sent = (0, 0);
         let mut done = |outcome, message: &Message| match outcome {
@@ -296,12 +297,12 @@ impl Core {
             own.let_go();
         }
         if out.slot.as_ref().is_some_and(|outbound| outbound.len() >= super::deliver::FLUSH_BYTES) {
-            self.overfull.push(slot);
+            self.output.overfull.push(slot);
         }
         self.connections[slot as usize].count_out(sent.0, sent.1);
         self.spend(nodes as u64 * (work::NODE + work::SINGLE_COPY));
         if is_over {
-            self.replays.of.remove(&session);
+            self.unfinished.replays.of.remove(&session);
             // Live messages waited behind the retained ones, QoS 2 messages among them.
             return self.pump(slot);
         }
@@ -318,7 +319,9 @@ impl Core {
     pub(super) fn take_unsent_retained(&mut self, session: u32) -> Vec<Entry> {
         let generation = self.sessions[session as usize].generation;
         let broker = self.sessions[session as usize].broker.clone();
-        let Some(own) = self.replays.of.remove(&session).filter(|own| own.generation == generation) else {
+        let Some(own) =
+            self.unfinished.replays.of.remove(&session).filter(|own| own.generation == generation)
+        else {
             return Vec::new();
         };
         let now = self.now;

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 
 use millrace_layers::Position;
 use millrace_layers::streams::Source;
@@ -12,15 +11,15 @@ use millrace_mqtt::{QoS, ReasonCode, SubscribeOptions};
 use millrace_router::Target;
 use millrace_session::{ClientSubscription, Delivery, Entry, Message, Seconds, Session};
 
+use super::admit::Attaching;
 use super::between;
 use super::connection::Request;
 use super::deliver::Publisher;
 use super::feed::{Feed, Held, ReadState, Way};
 use super::fresh::Fresh;
-use super::jobs::Turns;
 use super::persistent::{FilterSource, PersistentSession};
 use super::timers::Due;
-use super::{Attaching, Core, Ended, work};
+use super::{Core, Ended, work};
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 use crate::encoding::record;
@@ -37,37 +36,13 @@ pub(super) const LOOK_AROUND_S: Seconds = 1;
 /// The same while other pods announce what they write.
 const LOOK_AROUND_TOLD_S: Seconds = 60;
 
-/// A barrier for sessions that catch up: wait until every core has ended the turn it was in, then until all jobs
-/// submitted by then are committed.
-pub(super) struct Fence {
-    number: u64,
-    broker: u64,
-    /// The cores that were inside a turn, with the number of that turn.
-    turns: Turns,
-    sessions: Vec<Target>,
-    /// The commit marker was submitted to the store.
-    marked: bool,
-}
-
-/// The open barrier for the sessions of a broker: created in this turn and not passed yet.
-fn open_fence<'a>(fences: &'a mut VecDeque<Fence>, next: &mut u64, broker: u64) -> &'a mut Fence {
-    let is_open = |fence: &Fence| fence.turns.is_empty() && !fence.marked && fence.broker == broker;
-    let at = fences.iter().rposition(is_open).unwrap_or_else(|| {
-        *next += 1;
-        let (turns, sessions) = (Turns::new(), Vec::new());
-        fences.push_back(Fence { number: *next, broker, turns, sessions, marked: false });
-        fences.len() - 1
-    });
-    &mut fences[at]
-}
-
 impl Core {
     /// Requests a connection's session from the store, or has the store end an existing one. Requests for the same
     /// client id run one after another, because the answers may come in another order.
     pub(super) fn ask_for_session(&mut self, slot: u32, broker: &Arc<Broker>, request: Request) {
         let (id, client) = (self.id_of(slot), request.client_id.clone());
         let session = (broker.id, client.clone());
-        if let Some(attaching) = self.attaching.get_mut(&session) {
+        if let Some(attaching) = self.connects.attaching.get_mut(&session) {
             attaching.waiting.push_back(id);
             self.connections[slot as usize].pending = Some(Box::new(request));
             return;
@@ -85,7 +60,7 @@ impl Core {
             ask_at: 0,
         };
         let attaching = Attaching { waiting: VecDeque::new(), claim: request.claim.clone() };
-        self.attaching.insert(session, attaching);
+        self.connects.attaching.insert(session, attaching);
         self.connections[slot as usize].pending = Some(Box::new(request));
         self.leave_job(Write::Attach(Box::new(attach)));
     }
@@ -93,7 +68,9 @@ impl Core {
     /// After a connection got its answer: requests the session for the next connection with the same client id.
     fn ask_for_next(&mut self, broker: &Arc<Broker>, client: &Arc<str>) {
         let session = (broker.id, client.clone());
-        let Some(Attaching { mut waiting, claim, .. }) = self.attaching.remove(&session) else { return };
+        let Some(Attaching { mut waiting, claim, .. }) = self.connects.attaching.remove(&session) else {
+            return;
+        };
         if let Some(claim) = claim {
             self.end_claim(claim);
         }
@@ -101,7 +78,7 @@ impl Core {
             let request = self.connection_of(next).and_then(|connection| connection.pending.take());
             let Some(request) = request else { continue };
             self.attach(next.slot, broker, *request);
-            if let Some(after) = self.attaching.get_mut(&session) {
+            if let Some(after) = self.connects.attaching.get_mut(&session) {
                 return after.waiting.append(&mut waiting);
             }
         }
@@ -257,78 +234,6 @@ impl Core {
         self.announce_filters(&local.broker, local.session.subscriptions().map(|(filter, _)| filter))
     }
 
-    /// Holds live copies from here on for a session that catches up, and sets a barrier after what was routed before.
-    pub(super) fn hold_until_barrier(&mut self, session: u32) {
-        let target = self.target_of(session);
-        let persistent = self.sessions[session as usize].persistent.as_deref_mut();
-        if let Some(persistent) = persistent.filter(|persistent| persistent.follows()) {
-            if persistent.grow() {
-                self.read_on(session);
-            }
-            return;
-        }
-        let local = &mut self.sessions[session as usize];
-        let Some(persistent) = &mut local.persistent else { return };
-        if let Feed::Reading(reading) = &mut persistent.feed {
-            let broker = local.broker.id;
-            let fence = open_fence(&mut self.fences, &mut self.next_fence, broker);
-            reading.way = Way::Fenced(fence.number);
-            fence.sessions.push(target);
-        }
-    }
-
-    /// Closes the barrier of this turn, and submits a commit marker for each barrier that every core has passed. Must
-    /// be called at the end of a turn, before its jobs are submitted.
-    pub(super) fn pass_fences(&mut self) {
-        if self.fences.is_empty() {
-            return;
-        }
-        // Every turn that begins after this sees what the router has now.
-        fence(Ordering::SeqCst);
-        let (now, mut passed) = (self.others_in_turn(), Vec::new());
-        let mut fences = std::mem::take(&mut self.fences);
-        for fence in fences.iter_mut().filter(|fence| !fence.marked) {
-            if fence.turns.is_empty() {
-                fence.turns = now.clone();
-            } else {
-                self.still_in(&mut fence.turns);
-            }
-            if fence.turns.is_empty() {
-                fence.marked = true;
-                passed.push((fence.number, fence.broker));
-            }
-        }
-        self.fences = fences;
-        for (fence, broker) in passed {
-            self.leave_job(Write::Mark { core: self.index, fence, broker });
-        }
-    }
-
-    /// True while a barrier, or jobs, wait for other cores.
-    pub(super) fn waits_for_turns(&self) -> bool {
-        self.held_jobs.is_some() || self.fences.iter().any(|fence| !fence.marked)
-    }
-
-    /// Everything that was routed before a barrier is committed.
-    pub(super) fn marked(&mut self, number: u64, through: Position) {
-        let Some(at) = self.fences.iter().position(|fence| fence.number == number) else { return };
-        let Some(fence) = self.fences.remove(at) else { return };
-        for target in fence.sessions {
-            let Some(local) = self.sessions.get_mut(target.slot as usize) else { continue };
-            if local.generation != target.generation {
-                continue;
-            }
-            let Some(persistent) = &mut local.persistent else { continue };
-            if let Feed::Reading(reading) = &mut persistent.feed
-                && reading.way == Way::Fenced(number)
-            {
-                reading.way = Way::Passed(through);
-                self.deliver_unstored(target.slot);
-                self.read_on(target.slot);
-            }
-        }
-    }
-
     /// Closes a session that another owner has taken (`is_lost`) or is about to take. A lost session is not written
     /// to the store any more.
     pub(super) fn lose(&mut self, key: &SessionKey, is_lost: bool) {
@@ -344,8 +249,8 @@ impl Core {
     /// missing.
     pub(super) fn look_around_now_and_then(&mut self) {
         let is_told = self.process.region.as_ref().is_some_and(|region| !region.is_in_doubt());
-        if !is_told || self.now >= self.looked_around_at + LOOK_AROUND_TOLD_S {
-            self.looked_around_at = self.now;
+        if !is_told || self.now >= self.following.looked_around_at + LOOK_AROUND_TOLD_S {
+            self.following.looked_around_at = self.now;
             self.look_around(None);
         }
         self.read_behind();

@@ -16,7 +16,7 @@ impl Core {
     pub(super) fn note_settled(&mut self, broker: u64, settled: Vec<(u64, Place)>) {
         for (number, place) in settled {
             if let Some(stream) = StoredGroup::stream_of(number) {
-                self.shared.settled.push(((broker, stream), Position(place)));
+                self.store_jobs.shared.settled.push(((broker, stream), Position(place)));
             }
         }
     }
@@ -33,7 +33,7 @@ impl Core {
         if let Some(receiver) = found {
             self.deliver_shared(&routes, receiver, message, None, number);
         } else if let Some(place) = message.place() {
-            self.shared.returned.push(((broker.id, stream), Position(place)));
+            self.store_jobs.shared.returned.push(((broker.id, stream), Position(place)));
         }
         true
     }
@@ -51,14 +51,14 @@ impl Core {
     pub(super) fn join(&mut self, broker: &Broker, filter: &str) {
         let Some(Filter { share: Some(name), filter }) = Filter::parse(filter) else { return };
         if let Some(group) = broker.streams.group_of(name, filter) {
-            self.shared.joined.push((broker.id, group.stream));
+            self.store_jobs.shared.joined.push((broker.id, group.stream));
         }
     }
 
     pub(super) fn leave_shared(&mut self) {
-        let SharedMessages { settled, returned, joined } = &self.shared;
+        let SharedMessages { settled, returned, joined } = &self.store_jobs.shared;
         if !(settled.is_empty() && returned.is_empty() && joined.is_empty()) {
-            let shared = std::mem::take(&mut self.shared);
+            let shared = std::mem::take(&mut self.store_jobs.shared);
             self.leave_job(Write::Shared(Box::new(shared)));
         }
     }

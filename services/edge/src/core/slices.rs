@@ -33,7 +33,7 @@ impl Core {
     pub(super) fn look_around(&mut self, broker: Option<u64>) {
         let Some(broker) = broker else {
             // Restarts from the first slice, because sessions visited before now must read again.
-            self.slices.around = Some(0);
+            self.unfinished.slices.around = Some(0);
             return;
         };
         let slots = self.by_broker.slots(broker);
@@ -42,25 +42,25 @@ impl Core {
     }
 
     pub(super) fn publish_sys(&mut self) {
-        if self.slices.sys.is_empty() {
-            self.slices.sys = self.process.brokers.all();
+        if self.unfinished.slices.sys.is_empty() {
+            self.unfinished.slices.sys = self.process.brokers.all();
         }
         let interval = u32::from(self.process.limits.sys_interval_s);
         self.calendar.add(self.now + interval, Due::Sys);
     }
 
     pub(super) fn next_slices(&mut self) {
-        if self.slices.is_idle() || self.now_ms < self.slices.last_ms + EVERY_MS {
+        if self.unfinished.slices.is_idle() || self.now_ms < self.unfinished.slices.last_ms + EVERY_MS {
             return;
         }
-        self.slices.last_ms = self.now_ms;
-        if let Some(at) = self.slices.around.take() {
+        self.unfinished.slices.last_ms = self.now_ms;
+        if let Some(at) = self.unfinished.slices.around.take() {
             let end = (at + SESSIONS).min(self.sessions.capacity());
-            self.slices.around = (end < self.sessions.capacity()).then_some(end);
+            self.unfinished.slices.around = (end < self.sessions.capacity()).then_some(end);
             self.look_at((at..end).map(|session| u32::try_from(session).unwrap_or(NONE)));
         }
-        let rest = self.slices.sys.len().saturating_sub(BROKERS);
-        for broker in self.slices.sys.split_off(rest) {
+        let rest = self.unfinished.slices.sys.len().saturating_sub(BROKERS);
+        for broker in self.unfinished.slices.sys.split_off(rest) {
             self.publish_sys_of(&broker);
         }
     }

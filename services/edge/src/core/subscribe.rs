@@ -24,7 +24,7 @@ use super::persistent::FilterSource;
 use super::replay::{self};
 use super::resume::{routed, subscription_of};
 use super::work::{self, Task};
-use super::{Core, Ended, LocalSession, OutboundSlot, parts};
+use super::{Core, Ended, LocalSession, parts};
 use crate::broker::Broker;
 use crate::incidents::{Kind, Note};
 use crate::jobs;
@@ -326,7 +326,7 @@ impl Core {
         };
         self.spend(work);
         let (id, broker) = (self.id_of(slot), &self.sessions[session as usize].broker);
-        if let Some((broker, changes)) = self.filter_changes.add(broker, id, task, work) {
+        if let Some((broker, changes)) = self.unfinished.filter_changes.add(broker, id, task, work) {
             self.edit_filters(&broker, changes);
         }
     }
@@ -338,13 +338,13 @@ impl Core {
             return;
         }
         let broker = self.broker_of(slot);
-        if let Some((broker, changes)) = self.filter_changes.take(broker) {
+        if let Some((broker, changes)) = self.unfinished.filter_changes.take(broker) {
             self.edit_filters(&broker, changes);
         }
     }
 
     pub(super) fn change_filters_of_turn(&mut self) {
-        while let Some((broker, changes)) = self.filter_changes.pop() {
+        while let Some((broker, changes)) = self.unfinished.filter_changes.pop() {
             self.edit_filters(&broker, changes);
         }
     }
@@ -636,7 +636,7 @@ impl Core {
             pending.replays.retain(|replay| !ended.contains(&replay.filter));
         }
         persistent.unanswered.push(pending);
-        let is_more = local.add_sources(target, durable, self.handed_over);
+        let is_more = local.add_sources(target, durable, self.following.handed_over);
         let session = local.key();
         self.go_back(target, &go_back);
         self.write_back(session, target, go_back);
@@ -692,12 +692,12 @@ impl Core {
         }
         if !ended.is_empty() {
             let unsubscribe = jobs::Unsubscribe::new(session.clone(), target, ended, None, SmallVec::new());
-            self.jobs.push(Job { write: Write::Unsubscribe(Box::new(unsubscribe)), ack: None });
+            self.store_jobs.queue.push(Job { write: Write::Unsubscribe(Box::new(unsubscribe)), ack: None });
         }
         if !changed.is_empty() {
             let pending = PendingSubscribe { goes_back: true, ..PendingSubscribe::new(PacketId::MIN) };
             let subscribe = jobs::Subscribe::new(session, target, changed, Vec::new(), pending);
-            self.jobs.push(Job { write: Write::Subscribe(Box::new(subscribe)), ack: None });
+            self.store_jobs.queue.push(Job { write: Write::Subscribe(Box::new(subscribe)), ack: None });
         }
     }
 
@@ -708,7 +708,7 @@ impl Core {
         let durable =
             filters.zip(subscribed).filter_map(|(filter, stored)| Some((filter, (*stored)?))).collect();
         let local = &mut self.sessions[target.slot as usize];
-        if local.persistent.is_some() && local.add_sources(target, durable, self.handed_over) {
+        if local.persistent.is_some() && local.add_sources(target, durable, self.following.handed_over) {
             self.hold_until_barrier(target.slot);
         }
     }

@@ -114,7 +114,7 @@ impl Core {
         connection.activity.get_or_insert_default().is_traced = true;
         // All that waits is whole packets, and only their beginning may have been sent.
         let seen = connection.outbound.as_ref().map_or(0, |outbound| outbound.len());
-        let tapped = self.tapped.entry(slot).or_insert_with(|| {
+        let tapped = self.tracing.tapped.entry(slot).or_insert_with(|| {
             let (scanner, asked) = (Scanner::default(), VecDeque::new());
             Box::new(Tapped { taps: Vec::new(), scanner, seen, asked, why: None })
         });
@@ -122,7 +122,7 @@ impl Core {
     }
 
     pub(super) fn untap(&mut self, slot: u32) {
-        self.tapped.remove(&slot);
+        self.tracing.tapped.remove(&slot);
         if let Some(connection) = self.connections.get_mut(slot as usize)
             && let Some(activity) = &mut connection.activity
         {
@@ -132,14 +132,14 @@ impl Core {
 
     /// The traces of a connection, if any has not ended.
     fn tapped(&mut self, slot: u32) -> Option<(&mut Tapped, u64)> {
-        let tapped = self.tapped.get_mut(&slot)?;
+        let tapped = self.tracing.tapped.get_mut(&slot)?;
         let now_ms = self.process.clock.unix_now_ms();
         tapped.taps.retain(|tap| !tap.is_over(now_ms));
         if tapped.taps.is_empty() {
             self.untap(slot);
             return None;
         }
-        Some((self.tapped.get_mut(&slot)?, now_ms))
+        Some((self.tracing.tapped.get_mut(&slot)?, now_ms))
     }
 
     pub(super) fn trace_input(&mut self, slot: u32, packet: &Packet<'_>, size: usize) {
@@ -163,7 +163,7 @@ impl Core {
             });
             event.topic = alias.map(|topic| cut(&topic));
         }
-        let Some(tapped) = self.tapped.get_mut(&slot) else { return };
+        let Some(tapped) = self.tracing.tapped.get_mut(&slot) else { return };
         if let (Packet::Subscribe(_) | Packet::Unsubscribe(_), Some(id)) = (packet, event.packet_id) {
             // An answer that was left out or is too large to be read has not taken its filters.
             tapped.asked.retain(|(other, _)| *other != id);
@@ -182,7 +182,7 @@ impl Core {
     }
 
     pub(super) fn leave_out_of_trace(&mut self, slot: u32, messages: usize) {
-        if let Some(tapped) = self.tapped.get(&slot) {
+        if let Some(tapped) = self.tracing.tapped.get(&slot) {
             tapped.leave_out(messages as u64);
         }
     }
@@ -200,7 +200,7 @@ impl Core {
 
     /// Keeps the reason for the end that follows. The first reason counts, because it is the most precise.
     pub(super) fn explain_end(&mut self, slot: u32, what: impl Into<Cow<'static, str>>) {
-        if let Some(tapped) = self.tapped.get_mut(&slot)
+        if let Some(tapped) = self.tracing.tapped.get_mut(&slot)
             && tapped.why.is_none()
         {
             tapped.why = Some(what.into());

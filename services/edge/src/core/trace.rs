@@ -1,13 +1,16 @@
 //! Spans of the steps that a message takes on an event loop.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use millrace_mqtt::{Publish, QoS};
 use millrace_session::{Message, Trace};
 
 use super::Core;
+use super::tapped::Tapped;
 use crate::broker::Broker;
 use crate::jobs::StoredTraces;
+use crate::traces::Sampler;
 use crate::traces::{self, About, TraceStep};
 
 /// A traced PUBLISH, while its publisher's loop processes it.
@@ -28,21 +31,39 @@ fn low(micros: u64) -> u32 {
     u32::try_from(micros & u64::from(u32::MAX)).unwrap_or_default().max(1)
 }
 
+/// Which messages and clients of this loop are traced, and when the present read was.
+pub(super) struct Tracing {
+    pub(super) sampler: Sampler,
+    /// Connections whose client is traced.
+    pub(super) tapped: HashMap<u32, Box<Tapped>, foldhash::fast::FixedState>,
+    /// When the bytes being processed were read, microseconds. Kept only where messages are traced.
+    read_us: u64,
+    reads: u32,
+    /// When the present read was, if its first PUBLISH is timed; otherwise 0.
+    timed_us: u32,
+}
+
+impl Tracing {
+    pub(super) fn new(sampler: Sampler) -> Self {
+        Self { sampler, tapped: HashMap::default(), read_us: 0, reads: 0, timed_us: 0 }
+    }
+}
+
 impl Core {
     #[inline]
     pub(super) fn note_read(&mut self) {
-        self.reads = self.reads.wrapping_add(1);
-        let is_timed = self.reads.is_multiple_of(TIMED_READS);
+        self.tracing.reads = self.tracing.reads.wrapping_add(1);
+        let is_timed = self.tracing.reads.is_multiple_of(TIMED_READS);
         if is_timed || self.process.config.tracer.is_some() {
-            self.read_us = self.process.clock.micros();
+            self.tracing.read_us = self.process.clock.micros();
         }
-        self.timed_us = if is_timed { low(self.read_us) } else { 0 };
+        self.tracing.timed_us = if is_timed { low(self.tracing.read_us) } else { 0 };
     }
 
     /// The time for [`Message::received`] of the next message that the loop reads.
     #[inline]
     pub(super) fn take_timed(&mut self) -> u32 {
-        std::mem::take(&mut self.timed_us)
+        std::mem::take(&mut self.tracing.timed_us)
     }
 
     /// All receivers of this loop have a message or run that was read at `received_us`.
@@ -71,8 +92,8 @@ impl Core {
         let broker = &self.sessions[self.connections[slot as usize].session as usize].broker;
         let parent = traces::requested(publish.properties);
         let fits = match parent {
-            Some(parent) if parent.is_sampled => self.sampler.requested(broker.id, self.now),
-            None if self.sampler.is_due() => self.sampler.chosen(self.now),
+            Some(parent) if parent.is_sampled => self.tracing.sampler.requested(broker.id, self.now),
+            None if self.tracing.sampler.is_due() => self.tracing.sampler.chosen(self.now),
             _ => return None,
         };
         let counters = self.counters();
@@ -81,9 +102,9 @@ impl Core {
             return None;
         }
         counters.traces_followed.add(1);
-        let trace = self.process.config.tracer.as_ref()?.begin(parent, self.read_us);
+        let trace = self.process.config.tracer.as_ref()?.begin(parent, self.tracing.read_us);
         let (broker, topic, qos) = (broker.clone(), topic.into(), publish.qos);
-        let mut traced = Some(Box::new(Traced { trace, step_us: self.read_us, broker, topic, qos }));
+        let mut traced = Some(Box::new(Traced { trace, step_us: self.tracing.read_us, broker, topic, qos }));
         self.trace_step(&mut traced, TraceStep::Decode, false);
         traced
     }

@@ -8,7 +8,7 @@ use super::accept::COST;
 use super::connection::State;
 use super::input::Rest;
 use super::work::PACKET;
-use super::{Core, Ended, OutboundSlot, parts};
+use super::{Core, Ended, parts};
 use crate::handover::Transport;
 use crate::origin::Origin;
 use crate::proxy;

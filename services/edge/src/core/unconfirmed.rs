@@ -44,7 +44,8 @@ impl Core {
             let count = connection.is_none().then_some(1);
             return self.leave_job(Write::Confirmed { publisher, connection, count });
         };
-        let refusals = self.unconfirmed.entry(receiver).or_insert_with(|| Refusals::new(publisher));
+        let refusals =
+            self.store_jobs.unconfirmed.entry(receiver).or_insert_with(|| Refusals::new(publisher));
         refusals.last = Some(ack.packet_id);
         match connection {
             Some(_) => refusals.of_connection += 1,
@@ -56,9 +57,9 @@ impl Core {
     //= [MQTT-4.4.0-1] v5
     pub(super) fn note_reuse(&mut self, ack: &Ack) {
         let knows = |refusals: &Refusals| ack.qos > QoS::AtMostOnce && refusals.last == Some(ack.packet_id);
-        if !self.unconfirmed.is_empty()
-            && self.unconfirmed.get(&ack.connection).is_some_and(knows)
-            && let Some(refusals) = self.unconfirmed.remove(&ack.connection)
+        if !self.store_jobs.unconfirmed.is_empty()
+            && self.store_jobs.unconfirmed.get(&ack.connection).is_some_and(knows)
+            && let Some(refusals) = self.store_jobs.unconfirmed.remove(&ack.connection)
         {
             let of_connection = refusals.of_connection;
             self.confirm(ack.connection, &refusals, (of_connection > 0).then_some(Some(of_connection)));
@@ -66,15 +67,15 @@ impl Core {
     }
 
     pub(super) fn has_unconfirmed(&self, slot: u32) -> bool {
-        !self.unconfirmed.is_empty() && self.unconfirmed.contains_key(&self.id_of(slot))
+        !self.store_jobs.unconfirmed.is_empty() && self.store_jobs.unconfirmed.contains_key(&self.id_of(slot))
     }
 
     pub(super) fn forget_unconfirmed(&mut self, slot: u32) {
-        if self.unconfirmed.is_empty() {
+        if self.store_jobs.unconfirmed.is_empty() {
             return;
         }
         let connection = self.id_of(slot);
-        if let Some(refusals) = self.unconfirmed.remove(&connection) {
+        if let Some(refusals) = self.store_jobs.unconfirmed.remove(&connection) {
             self.confirm(connection, &refusals, Some(None));
         }
     }
@@ -101,7 +102,7 @@ impl Core {
         let publisher = record::publisher(local.session.client_id());
         let publisher = PublisherKey { broker: local.broker.id, publisher };
         // The end of the connection also confirms refusals that have not arrived here.
-        self.unconfirmed.entry(connection).or_insert_with(|| Refusals::new(publisher));
+        self.store_jobs.unconfirmed.entry(connection).or_insert_with(|| Refusals::new(publisher));
         let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
         let what = "messages could not be stored: connect again and send what was not acknowledged";
         self.say_and_close(connection.slot, reason, what, Ended::Error(reason));

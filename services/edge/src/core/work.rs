@@ -10,9 +10,15 @@ use std::sync::Arc;
 use millrace_mqtt::topic::Filter;
 use millrace_router::Target;
 
+use super::changes::FilterChanges;
+use super::clients::Scans;
 use super::connection::{NONE, Paused};
 use super::fair::FairQueue;
+use super::fanout::Fanouts;
+use super::replay::Replays;
+use super::slices::Slices;
 use super::subscribe::{SubscribeInProgress, UnsubscribeInProgress};
+use super::timers::Due;
 use super::{Core, State};
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
@@ -48,7 +54,7 @@ pub(super) const ACCEPT: u64 = 100;
 pub(super) const HANDSHAKE: u64 = 3_000;
 pub(super) const END: u64 = 100;
 /// Up to this many sockets are read, or written, without turns of brokers.
-const FEW: usize = 64;
+pub(super) const FEW: usize = 64;
 
 /// How many of the first of these filters are added or removed in one turn, and the work of that.
 pub(super) fn filters_at_once<'f>(filters: impl Iterator<Item = &'f str>) -> (usize, u64) {
@@ -81,7 +87,7 @@ pub(super) struct Work {
     /// The value of `spent` at which the current connection has used its share.
     share_ends: u64,
     waiting: FairQueue<Waiting>,
-    unwritten: FairQueue<u32>,
+    pub(super) unwritten: FairQueue<u32>,
     tasks: HashMap<u32, VecDeque<Task>, foldhash::fast::FixedState>,
     removals: VecDeque<Removal>,
 }
@@ -119,6 +125,18 @@ impl Work {
     pub(super) fn is_share_used(&self) -> bool {
         self.spent >= self.share_ends
     }
+}
+
+/// Work that this turn has no budget for: later turns go on with it.
+#[derive(Default)]
+pub(super) struct Unfinished {
+    pub(super) fanouts: Fanouts,
+    pub(super) replays: Replays,
+    pub(super) scans: Scans,
+    pub(super) slices: Slices,
+    /// Expired deadlines.
+    pub(super) due: VecDeque<Due>,
+    pub(super) filter_changes: FilterChanges,
 }
 
 impl Core {
@@ -290,33 +308,5 @@ impl Core {
             self.work.tasks.remove(&slot);
         }
         task
-    }
-
-    /// Writes queued output to sockets, within this turn's budget.
-    pub(super) fn flush_dirty(&mut self) {
-        let mut dirty = std::mem::take(&mut self.dirty);
-        if self.work.unwritten.is_empty() && dirty.len() <= FEW {
-            dirty.drain(..).for_each(|slot| self.flush_counted(slot));
-        } else {
-            for slot in dirty.drain(..) {
-                let broker = self.broker_of(slot);
-                self.work.unwritten.push(broker, slot);
-            }
-            let end = self.work.spent.max(TURN) + TURN;
-            while self.work.spent < end
-                && let Some((_, slot)) = self.work.unwritten.pop()
-            {
-                self.flush_counted(slot);
-            }
-        }
-        if self.dirty.is_empty() {
-            self.dirty = dirty;
-        }
-    }
-
-    fn flush_counted(&mut self, slot: u32) {
-        let began = self.begin_work(|core| core.broker_of(slot));
-        self.flush(slot);
-        self.end_work(began);
     }
 }

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Finds Rust files, functions and structs that are larger than a person reads in one sitting.
+
+Tests are left out. `sizes.json` lists what is larger today, with its size. A listed item may only shrink, and an item that is not
+listed fails the check.
+
+    .ci/structure/sizes.py            compares the tree with the list
+    .ci/structure/sizes.py --write    removes from the list what is gone, and lowers what shrank; it never adds
+    .ci/structure/sizes.py --accept   writes the list anew, after a merge or for an item that is better whole
+"""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LIST = pathlib.Path(__file__).with_name("sizes.json")
+
+FILE_LINES = 400
+FUNCTION_LINES = 60
+STRUCT_FIELDS = 20
+
+TESTS = re.compile(r"(^|/)(tests?|benches|fuzz)/|(^|_)(tests?|testing)(_\w+)?\.rs$")
+FUNCTION = re.compile(r"^(\s*)(?:pub(?:\([^)]*\))? )?(?:const )?(?:async )?(?:unsafe )?fn (\w+)")
+STRUCT = re.compile(r"^(\s*)(?:pub(?:\([^)]*\))? )?struct (\w+)[^;({]*\{$")
+FIELD = re.compile(r"^\s*(?:pub(?:\([^)]*\))? )?(?:r#)?\w+: ")
+
+
+def end_of(lines, start, indent):
+    """The line that closes what begins at `start`: rustfmt gives the brace the indent of the first line."""
+    if lines[start].rstrip().endswith((";", "}")):
+        return start
+    return next((at for at in range(start, len(lines)) if lines[at] == indent + "}"), start)
+
+
+def large(name, text):
+    """The items of one file that are too large, by their name, with their size."""
+    lines = text.splitlines()
+    # A file's own tests stand at its end.
+    tests = next((at for at, line in enumerate(lines) if line == "mod tests {"), len(lines))
+    found = {}
+    if tests > FILE_LINES:
+        found[name] = tests
+    for at, line in enumerate(lines[:tests]):
+        if function := FUNCTION.match(line):
+            size = end_of(lines, at, function[1]) - at + 1
+            if size > FUNCTION_LINES:
+                found[f"{name} fn {function[2]}"] = size
+        elif struct := STRUCT.match(line):
+            end = end_of(lines, at, struct[1])
+            size = sum(1 for field in lines[at + 1 : end] if FIELD.match(field))
+            if size > STRUCT_FIELDS:
+                found[f"{name} struct {struct[2]}"] = size
+    return found
+
+
+def tree():
+    files = subprocess.run(["git", "ls-files", "*.rs"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    found = {}
+    for name in files:
+        if not TESTS.search(name) and (ROOT / name).exists():
+            found |= large(name, (ROOT / name).read_text())
+    return found
+
+
+def write(sizes):
+    LIST.write_text(json.dumps(sizes, indent=1, sort_keys=True) + "\n")
+
+
+def main(arguments):
+    found = tree()
+    listed = json.loads(LIST.read_text()) if LIST.exists() else {}
+    if "--accept" in arguments:
+        write(found)
+        return 0
+    if "--write" in arguments:
+        write({item: min(size, found[item]) for item, size in listed.items() if item in found})
+        return 0
+    grown = {item: size for item, size in found.items() if size > listed.get(item, 0)}
+    for item, size in sorted(grown.items()):
+        unit = "fields" if " struct " in item else "lines"
+        limit = STRUCT_FIELDS if " struct " in item else FUNCTION_LINES if " fn " in item else FILE_LINES
+        print(f"{item}: {size} {unit}, {listed.get(item, limit)} at most")
+    print(f"sizes: {len(found)} large items, {len(listed)} listed")
+    if grown:
+        print("FAILED: sizes: split it; if it is better whole, run .ci/structure/sizes.py --accept and say why in the commit")
+    return bool(grown)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

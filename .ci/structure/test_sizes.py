@@ -1,0 +1,27 @@
+"""Tests of the check of sizes."""
+
+import unittest
+
+import sizes
+
+
+class Sizes(unittest.TestCase):
+    def test_a_function_counts_from_its_signature_to_its_brace(self):
+        body = "    x();\n" * 59
+        self.assertEqual(sizes.large("a.rs", f"fn small() {{\n{body[:-9]}}}\n"), {})
+        self.assertEqual(sizes.large("a.rs", f"    pub(super) fn big(\n        x: u8,\n    ) {{\n{body}    }}\n"), {"a.rs fn big": 63})
+
+    def test_a_declaration_without_body_is_small(self):
+        self.assertEqual(sizes.large("a.rs", "    fn one(&self);\n" + "\n" * 100 + "    }\n"), {})
+
+    def test_a_file_counts_without_its_tests(self):
+        self.assertEqual(sizes.large("a.rs", "\n" * 399 + "mod tests {\n" + "\n" * 100), {})
+        self.assertEqual(sizes.large("a.rs", "\n" * 401 + "mod tests {\n"), {"a.rs": 401})
+
+    def test_a_struct_counts_its_fields(self):
+        fields = "    /// One: a comment.\n    pub field: u8,\n" * 21
+        self.assertEqual(sizes.large("a.rs", f"pub struct Many {{\n{fields}}}\n"), {"a.rs struct Many": 21})
+
+
+if __name__ == "__main__":
+    unittest.main()

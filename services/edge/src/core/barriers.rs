@@ -1,0 +1,123 @@
+//! Barriers: a session that reads from the store becomes live behind one, see [`super::persistent`].
+//!
+//! A barrier closes at the end of its turn. When every other core has ended the turn that it was in, this core submits a commit marker.
+//! The answer to the marker says that every message that was routed before the barrier is committed.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{Ordering, fence};
+
+use millrace_layers::Position;
+use millrace_router::Target;
+
+use super::Core;
+use super::feed::{Feed, Way};
+use super::jobs::Turns;
+use crate::jobs::Write;
+
+/// Barriers that are not passed yet, in the order of their numbers.
+#[derive(Default)]
+pub(super) struct Barriers {
+    open: VecDeque<Barrier>,
+    last: u64,
+}
+
+/// A barrier for sessions that catch up: wait until every core has ended the turn it was in, then until all jobs
+/// submitted by then are committed.
+pub(super) struct Barrier {
+    number: u64,
+    broker: u64,
+    /// The cores that were inside a turn, with the number of that turn.
+    turns: Turns,
+    sessions: Vec<Target>,
+    /// The commit marker was submitted to the store.
+    marked: bool,
+}
+
+impl Barriers {
+    /// The open barrier for the sessions of a broker: created in this turn and not passed yet.
+    fn open(&mut self, broker: u64) -> &mut Barrier {
+        let is_open =
+            |barrier: &Barrier| barrier.turns.is_empty() && !barrier.marked && barrier.broker == broker;
+        let at = self.open.iter().rposition(is_open).unwrap_or_else(|| {
+            self.last += 1;
+            let (turns, sessions) = (Turns::new(), Vec::new());
+            self.open.push_back(Barrier { number: self.last, broker, turns, sessions, marked: false });
+            self.open.len() - 1
+        });
+        &mut self.open[at]
+    }
+}
+
+impl Core {
+    /// Holds live copies from here on for a session that catches up, and sets a barrier after what was routed before.
+    pub(super) fn hold_until_barrier(&mut self, session: u32) {
+        let target = self.target_of(session);
+        let persistent = self.sessions[session as usize].persistent.as_deref_mut();
+        if let Some(persistent) = persistent.filter(|persistent| persistent.follows()) {
+            if persistent.grow() {
+                self.read_on(session);
+            }
+            return;
+        }
+        let local = &mut self.sessions[session as usize];
+        let Some(persistent) = &mut local.persistent else { return };
+        if let Feed::Reading(reading) = &mut persistent.feed {
+            let broker = local.broker.id;
+            let fence = self.barriers.open(broker);
+            reading.way = Way::Fenced(fence.number);
+            fence.sessions.push(target);
+        }
+    }
+
+    /// Closes the barrier of this turn, and submits a commit marker for each barrier that every core has passed. Must
+    /// be called at the end of a turn, before its jobs are submitted.
+    pub(super) fn pass_fences(&mut self) {
+        if self.barriers.open.is_empty() {
+            return;
+        }
+        // Every turn that begins after this sees what the router has now.
+        fence(Ordering::SeqCst);
+        let (now, mut passed) = (self.others_in_turn(), Vec::new());
+        let mut fences = std::mem::take(&mut self.barriers.open);
+        for fence in fences.iter_mut().filter(|fence| !fence.marked) {
+            if fence.turns.is_empty() {
+                fence.turns = now.clone();
+            } else {
+                self.still_in(&mut fence.turns);
+            }
+            if fence.turns.is_empty() {
+                fence.marked = true;
+                passed.push((fence.number, fence.broker));
+            }
+        }
+        self.barriers.open = fences;
+        for (fence, broker) in passed {
+            self.leave_job(Write::Mark { core: self.index, fence, broker });
+        }
+    }
+
+    /// True while a barrier, or jobs, wait for other cores.
+    pub(super) fn waits_for_turns(&self) -> bool {
+        self.store_jobs.held.is_some() || self.barriers.open.iter().any(|fence| !fence.marked)
+    }
+
+    /// Everything that was routed before a barrier is committed.
+    pub(super) fn marked(&mut self, number: u64, through: Position) {
+        let Some(at) = self.barriers.open.iter().position(|fence| fence.number == number) else { return };
+        let Some(fence) = self.barriers.open.remove(at) else { return };
+        for target in fence.sessions {
+            let Some(local) = self.sessions.get_mut(target.slot as usize) else { continue };
+            if local.generation != target.generation {
+                continue;
+            }
+            let Some(persistent) = &mut local.persistent else { continue };
+            if let Feed::Reading(reading) = &mut persistent.feed
+                && reading.way == Way::Fenced(number)
+            {
+                reading.way = Way::Passed(through);
+                self.deliver_unstored(target.slot);
+                self.read_on(target.slot);
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Mail between the loops of a process: takes what arrived, and delivers what this turn queued for others.
+
+use super::Core;
+use super::connection::Paused;
+use crate::mailbox::Mail;
+use crate::store::Store;
+use millrace_router::Target;
+
+/// Mail of this loop, by core where it is for others.
+pub(super) struct MailQueues {
+    /// Mail that this turn made, by receiving core.
+    pub(super) outgoing: Vec<Vec<Mail>>,
+    pub(super) outgoing_bytes: Vec<usize>,
+    incoming: Vec<Mail>,
+    /// Mail for brokers whose earlier messages are still being fanned out.
+    put_off: Vec<Mail>,
+}
+
+impl MailQueues {
+    pub(super) fn new(cores: usize) -> Self {
+        let outgoing = (0..cores).map(|_| Vec::new()).collect();
+        Self { outgoing, outgoing_bytes: vec![0; cores], incoming: Vec::new(), put_off: Vec::new() }
+    }
+
+    pub(super) fn is_sent(&self) -> bool {
+        self.outgoing.iter().all(Vec::is_empty)
+    }
+}
+
+impl Core {
+    fn is_fanned_out_to(&self, target: Target) -> bool {
+        let local = self.sessions.get(target.slot as usize);
+        local.is_some_and(|local| self.unfinished.fanouts.has(local.broker.id))
+    }
+
+    pub(super) fn take_mail(&mut self) {
+        let mut mail = std::mem::take(&mut self.mail.incoming);
+        // Reading this before the mail guarantees that no message up to `through` is still in the mailbox afterwards.
+        let through = self.process.store.as_ref().map(Store::through);
+        self.mailbox().take(&mut mail);
+        mail.splice(..0, self.mail.put_off.drain(..));
+        for letter in mail.drain(..) {
+            let began = self.begin_work(|core| core.broker_of_mail(&letter));
+            match letter {
+                // Earlier messages must arrive before the session becomes live.
+                Mail::Page(target, ..) if self.is_fanned_out_to(target) => self.mail.put_off.push(letter),
+                Mail::Adopt(adopted) => self.adopt(*adopted),
+                Mail::Run(run) => self.deliver_mailed_run(&run),
+                Mail::Publish { routes, message, from } => self.deliver_here(&routes, &message, from),
+                Mail::Shared { routes, receiver, message, from, group } => {
+                    self.deliver_mailed_share(&routes.broker, &receiver, &message, from, group);
+                }
+                Mail::Congested(id) => self.pause(id, Paused::ForReceiver),
+                Mail::Relieved(id) => self.resume(id),
+                Mail::Stored { acks, stored } => self.stored(&acks, stored),
+                Mail::SendAgain(connection) => self.send_again(connection),
+                Mail::Traced(traced) => self.end_stored_traces(&traced),
+                Mail::Lost { session, is_lost } => self.lose(&session, is_lost),
+                Mail::Grown(routes) => self.grown(&routes),
+                Mail::Committed(committed) => self.committed(&committed),
+                Mail::LookAround(broker) => self.look_around(broker),
+                Mail::Opened(name, found) => self.opened(&name, found),
+                Mail::Attached(connection, session, found) => self.attached(connection, session, found),
+                Mail::OfAnotherUser(connection, session) => self.not_attached(connection, &session),
+                Mail::OverLimit(connection, session, limit) => self.no_room(connection, &session, limit),
+                Mail::Subscribed(subscribe, subscribed) => {
+                    self.subscribed_when_confirmed(subscribe, subscribed);
+                }
+                Mail::Suback(connection, pending) => self.filters_confirmed(connection, &pending),
+                Mail::Reread(target) => self.reread(target),
+                Mail::Unsubscribed(unsubscribe, stored) => self.unsubscribed(*unsubscribe, stored),
+                Mail::Ids(ids, stored) => self.ids_written(*ids, stored),
+                Mail::Marked { fence, through } => self.marked(fence, through),
+                Mail::Page(target, version, page) => self.page(target, version, page),
+                Mail::Purge(purge, claim) => self.purge(purge, claim),
+                Mail::Entered(entered) => self.entered(*entered),
+                Mail::Attempted(attempted) => self.attempted(*attempted),
+                Mail::AccessChanged(broker) => self.access_changed(&broker),
+                Mail::FilesChanged(users) => self.files_changed(&users),
+                Mail::Clients(asked) => self.asked_for_clients(asked),
+                Mail::Reviewed(reviewed) => self.reviewed(*reviewed),
+                Mail::Authenticated { connection, outcome } => self.authenticated(connection, outcome),
+            }
+            self.flush_overfull();
+            self.end_work(began);
+        }
+        if self.unfinished.fanouts.is_empty() {
+            self.following.handed_over = through.unwrap_or(self.following.handed_over);
+        }
+        self.mail.incoming = mail;
+    }
+
+    /// The broker that mail causes work for; 0 when the work is little, or for several brokers.
+    fn broker_of_mail(&self, mail: &Mail) -> u64 {
+        match mail {
+            Mail::Run(run) => run.routes.broker.id,
+            Mail::Publish { routes, .. } | Mail::Shared { routes, .. } | Mail::Grown(routes) => {
+                routes.broker.id
+            }
+            Mail::Committed(committed) => committed.routes.broker.id,
+            Mail::Page(target, ..) | Mail::Reread(target) => {
+                self.sessions.get(target.slot as usize).map_or(0, |local| local.broker.id)
+            }
+            Mail::Congested(id) | Mail::Relieved(id) => self.broker_of(id.slot),
+            _ => 0,
+        }
+    }
+
+    /// Queues mail for another core until the end of the turn.
+    pub(super) fn post(&mut self, core: u16, mail: Mail) {
+        self.mail.outgoing_bytes[usize::from(core)] += mail.size();
+        self.mail.outgoing[usize::from(core)].push(mail);
+    }
+
+    pub(super) fn send_mail(&mut self) {
+        for (core, batch) in self.mail.outgoing.iter_mut().enumerate() {
+            if batch.is_empty() {
+                continue;
+            }
+            let bytes = std::mem::take(&mut self.mail.outgoing_bytes[core]);
+            if self.process.mailboxes[core].deliver(batch, bytes) {
+                self.process.counters[usize::from(self.index)].wakes.add(1);
+            }
+        }
+    }
+}

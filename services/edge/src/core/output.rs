@@ -1,0 +1,186 @@
+//! Writes the outbound buffers of a loop to their sockets, and counts the bytes that wait for a busy one.
+//!
+//! Packets are appended to a connection's buffer during the turn. The end of the turn writes each buffer with one system call.
+//! A connection whose socket is busy keeps its buffer; otherwise the buffer returns to the pool.
+
+use std::collections::HashSet;
+
+use super::connection::{NONE, State};
+use super::{Core, Ended, work};
+use crate::outbound::{Flushed, Pool};
+
+/// The connections that have output, and the buffers for more.
+pub(super) struct Output {
+    pub(super) pool: Pool,
+    pub(super) dirty: Vec<u32>,
+    /// Connections to write earlier, because they have much to write.
+    pub(super) overfull: Vec<u32>,
+    /// Connections whose socket is busy, or was at the last second.
+    busy: HashSet<u32, foldhash::fast::FixedState>,
+    /// Bytes waiting for a busy socket above which QoS 0 messages to it are dropped.
+    pub(super) soft_bytes: usize,
+}
+
+impl Output {
+    pub(super) fn new(soft_bytes: usize) -> Self {
+        Self {
+            pool: Pool::default(),
+            dirty: Vec::new(),
+            overfull: Vec::new(),
+            busy: HashSet::default(),
+            soft_bytes,
+        }
+    }
+}
+
+impl Core {
+    /// Writes queued output to sockets, within this turn's budget.
+    pub(super) fn flush_dirty(&mut self) {
+        let mut dirty = std::mem::take(&mut self.output.dirty);
+        if self.work.unwritten.is_empty() && dirty.len() <= work::FEW {
+            dirty.drain(..).for_each(|slot| self.flush_counted(slot));
+        } else {
+            for slot in dirty.drain(..) {
+                let broker = self.broker_of(slot);
+                self.work.unwritten.push(broker, slot);
+            }
+            let end = self.work.spent().max(work::TURN) + work::TURN;
+            while self.work.spent() < end
+                && let Some((_, slot)) = self.work.unwritten.pop()
+            {
+                self.flush_counted(slot);
+            }
+        }
+        if self.output.dirty.is_empty() {
+            self.output.dirty = dirty;
+        }
+    }
+
+    fn flush_counted(&mut self, slot: u32) {
+        let began = self.begin_work(|core| core.broker_of(slot));
+        self.flush(slot);
+        self.end_work(began);
+    }
+
+    /// Writes large outputs within the turn, before they reach the limit.
+    pub(super) fn flush_overfull(&mut self) {
+        while let Some(slot) = self.output.overfull.pop() {
+            // A connection may be listed more than once; the first flush leaves it empty.
+            if self.connections.get(slot as usize).is_some_and(|connection| connection.outbound.is_some()) {
+                self.flush(slot);
+            }
+        }
+    }
+
+    /// Writes the queued output of one socket, then what its session held back.
+    pub(super) fn flush(&mut self, slot: u32) {
+        loop {
+            let Some(connection) = self.connections.get_mut(slot as usize) else { return };
+            if connection.busy {
+                return;
+            }
+            if let Some(mut outbound) = connection.outbound.take() {
+                let websocket = connection.is_websocket();
+                self.work.spend(work::SYSTEM_CALL);
+                let mut tapped =
+                    if connection.is_traced() { self.tracing.tapped.get_mut(&slot) } else { None };
+                if let Some(tapped) = &mut tapped {
+                    tapped.look(&outbound, &connection.protocol, self.process.clock.unix_now_ms());
+                }
+                let flushed = outbound.flush(&mut connection.stream, websocket);
+                if let Some(tapped) = tapped {
+                    tapped.note_waiting(outbound.len());
+                }
+                match flushed {
+                    Ok((written, Flushed::All)) => {
+                        self.work.spend((written / work::COPIED_BYTES) as u64);
+                        self.output.pool.give(outbound);
+                        self.counters().bytes_out.add(written);
+                        self.answers_were_read(slot);
+                    }
+                    Ok((written, Flushed::Busy)) => {
+                        self.work.spend((written / work::COPIED_BYTES) as u64);
+                        connection.busy = true;
+                        connection.outbound = Some(outbound);
+                        self.note_busy(slot);
+                        self.counters().bytes_out.add(written);
+                        return self.after_busy_flush(slot, written);
+                    }
+                    Err(error) => {
+                        tracing::debug!(%error, "writing failed");
+                        return self.end(slot, Ended::Lost, true);
+                    }
+                }
+            }
+            if self.connections[slot as usize].state == State::Draining {
+                return self.linger(slot);
+            }
+            if !self.continue_session(slot) {
+                return;
+            }
+        }
+    }
+
+    /// Closes a connection with too much queued for its full socket, and bounds its answers.
+    fn after_busy_flush(&mut self, slot: u32, written: usize) {
+        let limits = &self.process.limits;
+        let connection = &mut self.connections[slot as usize];
+        let Some(outbound) = &mut connection.outbound else { return };
+        outbound.note_progress(written, self.output.soft_bytes, self.now_ms);
+        if outbound.len() > limits.outbound_hard_bytes as usize {
+            return self.end(slot, Ended::Slow, true);
+        }
+        if outbound.answers() <= limits.answers_bytes_max as usize / 2 {
+            self.answers_were_read(slot);
+        }
+        self.bound_answers(slot);
+    }
+
+    /// Lets a session send what it held back while the socket was busy. True when there is more to write.
+    fn continue_session(&mut self, slot: u32) -> bool {
+        let connection = &self.connections[slot as usize];
+        if connection.session == NONE || !self.sessions[connection.session as usize].session.has_backlog() {
+            return false;
+        }
+        self.pump(slot);
+        // The pump noted the connection as dirty, but it is being flushed now.
+        if self.output.dirty.last() == Some(&slot) {
+            self.output.dirty.pop();
+        }
+        self.connections[slot as usize].outbound.is_some()
+    }
+
+    /// The socket of the connection accepts no more for now.
+    pub(super) fn note_busy(&mut self, slot: u32) {
+        self.output.busy.insert(slot);
+    }
+
+    /// Called once a second.
+    pub(super) fn count_outbound(&mut self) {
+        let (connections, mut bytes) = (&self.connections, 0);
+        self.output.busy.retain(|slot| {
+            let waiting = connections.get(*slot as usize).filter(|connection| connection.busy);
+            let outbound = waiting.and_then(|connection| connection.outbound.as_deref());
+            bytes += outbound.map_or(0, |outbound| outbound.len() as u64);
+            outbound.is_some()
+        });
+        self.counters().outbound_bytes.set(bytes);
+    }
+}
+
+/// Borrows the parts of a core that one connection and its session need, side by side.
+macro_rules! parts {
+    ($core:expr, $slot:expr) => {{
+        let connection = &mut $core.connections[$slot as usize];
+        let out = $crate::outbound::OutboundSlot {
+            slot: &mut connection.outbound,
+            pool: &mut $core.output.pool,
+            dirty: &mut $core.output.dirty,
+            connection: $slot,
+            busy: connection.busy,
+            soft_bytes: $core.output.soft_bytes,
+        };
+        (&mut connection.protocol, out, connection.session)
+    }};
+}
+pub(super) use parts;
