@@ -15,6 +15,12 @@ pub const PEM_BYTES_MAX: usize = 1024 * 1024;
 pub const AUTHORITIES_MAX: usize = 8;
 /// Shortest secret of HS256, bytes (RFC 7518 section 3.2).
 pub const HS256_SECRET_BYTES_MIN: usize = 32;
+/// Longest `iss` or `aud` that a record names, bytes: both are URLs as a rule.
+pub const CLAIM_BYTES_MAX: usize = 2_048;
+pub const AUDIENCES_MAX: usize = 32;
+/// Longest secret of HS256 or key of a webhook, bytes. HMAC replaces a key of more than 64 bytes
+/// by its hash (RFC 2104 section 2).
+pub const SIGNING_KEY_BYTES_MAX: usize = 1_024;
 /// Largest clock difference of issuer and edge, seconds, by which tokens outlive their expiry.
 pub const LEEWAY_S_MAX: u32 = 600;
 /// Clients give up a CONNECT after about 10 s, so a longer wait would be in vain.

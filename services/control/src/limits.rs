@@ -8,6 +8,10 @@ pub(crate) const BODY_BYTES_MAX: usize = 1_300_000;
 /// Time to read and answer a request. A request waits up to 10 s for a store that does not answer.
 pub(crate) const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
+/// Time in which the body of a request must come. It is shorter than [`REQUEST_TIME_MAX`], so that a slow client gets an answer.
+pub(crate) const BODY_TIME_MAX: Duration = Duration::from_secs(20);
+const _: () = assert!(BODY_TIME_MAX.as_secs() < REQUEST_TIME_MAX.as_secs());
+
 /// Rows of a page if the request names no number.
 pub(crate) const PAGE_ROWS: usize = 50;
 pub(crate) const PAGE_ROWS_MAX: usize = 200;
@@ -48,6 +52,12 @@ pub(crate) const AUDIT_TEXT_BYTES_MAX: usize = 1_024;
 pub(crate) const AUDIT_FIELD_BYTES_MAX: usize = 8_192;
 /// Bytes of the details of an audit entry, in JSON; longer ones are left out, and their size is noted.
 pub(crate) const AUDIT_DETAILS_BYTES_MAX: usize = 32 * 1024;
+/// Bytes of the user names in one entry about a batch of credentials, in JSON. Its settings fit beside them.
+pub(crate) const AUDIT_USERS_BYTES_MAX: usize = 12 * 1024;
+/// Logs from which one round of the sweep removes old entries.
+pub(crate) const AUDIT_LOGS_AT_ONCE: usize = 100;
+/// Transactions in which a round removes old entries of one log, [`SWEPT_ROWS`] in each; the rest waits for the next round.
+pub(crate) const AUDIT_TRIMS_MAX: usize = 20;
 /// How long operators can read the audit log and usage of a deleted organisation: as long as usage is stored.
 pub(crate) const FORMER_ORGANISATION_MS: u64 = USAGE_DAYS_MAX * DAY_MS;
 
@@ -230,7 +240,7 @@ pub(crate) const CONNECT_TOKEN_S_MAX: u32 = 3_600;
 pub(crate) const CONNECT_TOKEN_RULES_MAX: usize = 50;
 
 pub(crate) const HOUR_MS: u64 = 3_600_000;
-const DAY_MS: u64 = 24 * HOUR_MS;
+pub(crate) const DAY_MS: u64 = 24 * HOUR_MS;
 
 pub(crate) const STORED_MESSAGES: usize = 10;
 /// Each message names up to 100 sessions.

@@ -280,6 +280,7 @@ fn call(url: &str) -> Call<'_> {
     Call {
         method: Method::GET,
         url,
+        share: "",
         headers: HeaderMap::new(),
         body: Bytes::new(),
         timeout: PROVIDER_TIMEOUT,

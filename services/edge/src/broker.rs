@@ -143,6 +143,8 @@ pub(crate) struct Broker {
     pub(crate) incidents: Incidents,
     /// Whether the spend cap is reached: the broker refuses clients and messages.
     is_over_cap: AtomicBool,
+    /// The organisation that owns the broker; the broker's name without one.
+    tenant: RwLock<Arc<str>>,
     /// One set per core, then one for the store's writer thread and one for its reader thread.
     pub(crate) counters: Box<[BrokerCounters]>,
     /// Usage counters, one per core.
@@ -175,6 +177,7 @@ impl Broker {
             quota: Quota::default(),
             incidents: Incidents::default(),
             is_over_cap: AtomicBool::new(false),
+            tenant: RwLock::new(name.into()),
             counters: (0..cores + 2).map(|_| BrokerCounters::default()).collect(),
             meters: (0..cores).map(|_| UsageCounter::default()).collect(),
             acknowledged: Histogram::default(),
@@ -271,6 +274,14 @@ impl Broker {
 
     pub(crate) fn set_over_cap(&self, is_over_cap: bool) {
         self.is_over_cap.store(is_over_cap, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_tenant(&self, tenant: &str) {
+        *self.tenant.write().unwrap_or_else(PoisonError::into_inner) = tenant.into();
+    }
+
+    pub(crate) fn tenant(&self) -> Arc<str> {
+        self.tenant.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn has_changed(&self, changes: u64) -> bool {

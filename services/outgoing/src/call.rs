@@ -17,6 +17,8 @@ const OURS: HeaderValue = HeaderValue::from_static(concat!("millrace/", env!("CA
 pub struct Call<'a> {
     pub method: Method,
     pub url: &'a str,
+    /// The share of name lookups that the call takes: an opaque name, such as that of a tenant.
+    pub share: &'a str,
     /// Without `host` and `content-length`.
     pub headers: HeaderMap,
     pub body: Bytes,

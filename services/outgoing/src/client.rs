@@ -1,10 +1,11 @@
 //! The HTTP client: it joins connection pool, guard, limits and TLS.
 
 use std::error::Error as StdError;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::Request;
+use http::{Request, Uri};
 use http_body_util::Full;
 use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::{self, Client as Pool};
@@ -17,9 +18,10 @@ use rustls_pki_types::CertificateDer;
 use tokio::time::{Instant, timeout_at};
 
 use crate::body;
-use crate::connector::{Connector, Tcp};
+use crate::connector::{Connector, Tcp, place};
 use crate::guard::Guard;
 use crate::limits::{HEAD_BYTES_MAX, IDLE_MAX, IDLE_PER_HOST_MAX};
+use crate::lookups::Lookups;
 use crate::permits::{CALLS, Permits};
 use crate::{Call, CallError, Response};
 
@@ -38,6 +40,7 @@ pub struct CallSettings {
 pub struct HttpClient {
     pool: Pool<Connector, Full<Bytes>>,
     permits: Arc<Permits>,
+    lookups: Arc<Lookups>,
 }
 
 impl HttpClient {
@@ -45,7 +48,9 @@ impl HttpClient {
     #[must_use]
     pub fn new(settings: CallSettings) -> Self {
         let tls = tls(settings.roots);
-        let tcp = Tcp::new(Guard { allow: settings.allow, plain_http: settings.plain_http });
+        let lookups = Arc::new(Lookups::of_the_system());
+        let guard = Guard { allow: settings.allow, plain_http: settings.plain_http };
+        let tcp = Tcp::new(guard, Arc::clone(&lookups));
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(tls)
             .https_or_http()
@@ -57,19 +62,32 @@ impl HttpClient {
             .pool_max_idle_per_host(IDLE_PER_HOST_MAX)
             .http1_max_buf_size(HEAD_BYTES_MAX)
             .build(Connector(connector));
-        Self { pool, permits: Arc::new(Permits::new(CALLS)) }
+        Self { pool, permits: Arc::new(Permits::new(CALLS)), lookups }
     }
 
     /// Makes one call, on a tokio runtime with time and I/O. Dropping the future cancels the call
     /// and closes its connection. A response of any status is `Ok`.
     pub async fn call(&self, call: Call<'_>) -> Result<Response, CallError> {
         let until = Instant::now() + call.timeout;
-        let answer_bytes_max = call.answer_bytes_max;
+        let (answer_bytes_max, share) = (call.answer_bytes_max, call.share);
         let request = call.into_request()?;
         let host = request.uri().authority().map_or_else(String::new, |host| host.as_str().to_lowercase());
         let permit = timeout_at(until, self.permits.take(&host)).await;
         let _permit = permit.ok().flatten().ok_or(CallError::Busy)?;
-        timeout_at(until, self.exchange(request, answer_bytes_max)).await.unwrap_or(Err(CallError::Timeout))
+        let exchange = async {
+            self.look_up(share, request.uri()).await?;
+            self.exchange(request, answer_bytes_max).await
+        };
+        timeout_at(until, exchange).await.unwrap_or(Err(CallError::Timeout))
+    }
+
+    /// Looks the host up for the connector, in the share of the call.
+    async fn look_up(&self, share: &str, uri: &Uri) -> Result<(), CallError> {
+        let (host, port) = place(uri);
+        if host.parse::<IpAddr>().is_ok() {
+            return Ok(());
+        }
+        self.lookups.look_up_in(share, host, port).await.map(drop)
     }
 
     async fn exchange(&self, request: Request<Full<Bytes>>, bytes_max: usize) -> Result<Response, CallError> {

@@ -31,17 +31,25 @@ pub(crate) struct Tcp(Arc<Shared>);
 struct Shared {
     guard: Guard,
     connections: Arc<Semaphore>,
-    lookups: Lookups,
+    lookups: Arc<Lookups>,
 }
 
 #[derive(Clone)]
 pub(crate) struct Connector(pub(crate) HttpsConnector<Tcp>);
 
 impl Tcp {
-    pub(crate) fn new(guard: Guard) -> Self {
+    pub(crate) fn new(guard: Guard, lookups: Arc<Lookups>) -> Self {
         let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        Self(Arc::new(Shared { guard, connections, lookups: Lookups::of_the_system() }))
+        Self(Arc::new(Shared { guard, connections, lookups }))
     }
+}
+
+/// Host and port of a URL, without the brackets of an IPv6 address.
+pub(crate) fn place(uri: &Uri) -> (&str, u16) {
+    let is_https = uri.scheme() == Some(&Scheme::HTTPS);
+    let host = uri.host().unwrap_or_default();
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    (host, uri.port_u16().unwrap_or(if is_https { 443 } else { 80 }))
 }
 
 impl Service<Uri> for Tcp {
@@ -77,8 +85,8 @@ impl Service<Uri> for Connector {
 impl Shared {
     async fn connect(&self, uri: &Uri) -> Result<Stream, CallError> {
         let is_https = uri.scheme() == Some(&Scheme::HTTPS);
-        let port = uri.port_u16().unwrap_or(if is_https { 443 } else { 80 });
-        let found = self.resolve(uri.host().unwrap_or_default(), port).await?;
+        let (host, port) = place(uri);
+        let found = self.resolve(host, port).await?;
         let addresses = self.guard.pass(&found, is_https)?;
         let permit = self.connections.clone().acquire_owned().await.map_err(|_| CallError::Busy)?;
         let stream = connect_to_one(&addresses).await.map_err(connect)?;
@@ -88,7 +96,6 @@ impl Shared {
     }
 
     async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, CallError> {
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         if let Ok(address) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, port)]);
         }

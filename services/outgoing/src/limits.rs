@@ -31,6 +31,14 @@ pub const LOOKUPS_MAX: usize = 256;
 /// Concurrent lookups of one zone: only 64 zones with slow name servers together exhaust all
 /// lookups.
 pub const LOOKUPS_PER_ZONE_MAX: usize = 4;
+/// Concurrent lookups of one share: exhausting all lookups takes 32 tenants, whatever zones they own.
+pub const LOOKUPS_PER_SHARE_MAX: usize = 8;
+/// How long the result of a lookup is used. A call looks its host up before it takes a connection.
+pub const LOOKUP_KEPT: Duration = Duration::from_secs(5);
+/// How long a result is used while the host cannot be resolved, as RFC 8767 section 5 allows.
+pub const LOOKUP_STALE_MAX: Duration = Duration::from_secs(3_600);
+/// Results of lookups that are kept.
+pub const LOOKUPS_KEPT_MAX: usize = 4_096;
 /// Longest lookup of a name, the time in the queue included.
 pub const LOOKUP_MAX: Duration = Duration::from_secs(5);
 pub const HEAD_BYTES_MAX: usize = 32 * 1024;

@@ -28,6 +28,7 @@ fn get(url: &str) -> Call<'_> {
     Call {
         method: Method::GET,
         url,
+        share: "",
         headers: HeaderMap::new(),
         body: Bytes::new(),
         timeout: LONG,

@@ -38,6 +38,7 @@ pub mod once;
 pub mod pods;
 mod position;
 pub mod qos2;
+pub mod recount;
 pub mod retained;
 mod rows;
 mod session_record;

@@ -55,6 +55,10 @@ pub const RETAINED_READS: (usize, usize) = (16, 256);
 
 pub const RETAINED_PAGE_BYTES: usize = 1 << 20;
 
+/// One transaction reads up to this much when it counts the messages of an earlier build.
+pub const RECOUNTED_STREAMS_MAX: usize = 100_000;
+pub const RECOUNTED_BYTES_MAX: usize = 32 << 20;
+
 /// Incidents of a broker; people look at the last ones.
 pub const INCIDENTS_MAX: usize = 1_000;
 /// Windows of usage of a broker: 400 days, so that a month can be compared with that of the year before.

@@ -81,8 +81,23 @@ pub(crate) struct Blob {
 
 impl Blob {
     pub(crate) async fn set(&self, tx: &Transaction, body: &Bytes) -> LayerResult<()> {
-        check_body(body)?;
-        self.clear_chunks(tx).await?;
+        self.replace(tx, Some(body)).await.map(drop)
+    }
+
+    /// Writes the body, or clears it, and returns the bytes of the body before, of a snapshot.
+    pub(crate) async fn replace(&self, tx: &Transaction, body: Option<&Bytes>) -> LayerResult<usize> {
+        if let Some(body) = body {
+            check_body(body)?;
+        }
+        let before = self.clear_chunks(tx).await?;
+        match body {
+            Some(body) => self.write(tx, body)?,
+            None => tx.clear(&self.row)?,
+        }
+        Ok(before)
+    }
+
+    fn write(&self, tx: &Transaction, body: &Bytes) -> LayerResult<()> {
         let mut parts = chunks(body);
         let first = parts.next().unwrap_or_default();
         let mut count: u16 = 0;
@@ -116,15 +131,19 @@ impl Blob {
     }
 
     pub(crate) async fn clear(&self, tx: &Transaction) -> LayerResult<()> {
-        self.clear_chunks(tx).await?;
-        Ok(tx.clear(&self.row)?)
+        self.replace(tx, None).await.map(drop)
     }
 
-    async fn clear_chunks(&self, tx: &Transaction) -> LayerResult<()> {
-        let old = tx.get(&self.row, Read::Snapshot).await?;
-        if old.is_some_and(|row| !row.starts_with(&[0, 0])) {
-            tx.clear_range(self.chunks.children())?;
+    /// Returns the bytes of the body.
+    async fn clear_chunks(&self, tx: &Transaction) -> LayerResult<usize> {
+        let Some(mut row) = tx.get(&self.row, Read::Snapshot).await? else { return Ok(0) };
+        let count = row.try_get_u16()?;
+        if count == 0 {
+            return Ok(row.len());
         }
-        Ok(())
+        let last = tx.get(self.chunks.clone().uint(count.into()), Read::Snapshot).await?;
+        tx.clear_range(self.chunks.children())?;
+        // All chunks but the last are full.
+        Ok(row.len() + usize::from(count - 1) * CHUNK_BYTES + last.map_or(0, |last| last.len()))
     }
 }

@@ -23,7 +23,8 @@ pub(crate) struct Findings {
 
 impl Findings {
     pub(crate) fn add(&mut self, field: impl fmt::Display, what: impl Into<String>) {
-        let dot = if self.path.is_empty() { "" } else { "." };
+        let field = field.to_string();
+        let dot = if self.path.is_empty() || field.is_empty() { "" } else { "." };
         self.found.push(Invalid { field: format!("{}{dot}{field}", self.path), what: what.into() });
     }
 
@@ -56,6 +57,13 @@ impl Findings {
 
     pub(crate) fn name(&mut self, field: &str, name: &str) {
         self.text(field, name, NAME_BYTES_MAX);
+    }
+
+    /// Of text that may be anything but too long.
+    pub(crate) fn bytes(&mut self, field: &str, text: &str, bytes_max: usize) {
+        if text.len() > bytes_max {
+            self.add(field, format!("longer than {bytes_max} bytes"));
+        }
     }
 
     pub(crate) fn pem(&mut self, field: &str, pem: &str, label: &str) {

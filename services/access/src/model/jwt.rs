@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::hidden::HiddenText;
 use super::invalid::{Checked, Findings};
-use crate::limits::{HS256_SECRET_BYTES_MIN, LEEWAY_S_MAX};
+use crate::limits::{
+    AUDIENCES_MAX, CLAIM_BYTES_MAX, HS256_SECRET_BYTES_MIN, LEEWAY_S_MAX, SIGNING_KEY_BYTES_MAX,
+};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -90,6 +92,28 @@ impl JwtIssuer {
         }
         findings.done()
     }
+
+    /// Refuses a new record that is too long. Pods do not check it, so that records of earlier builds keep working.
+    pub fn check_lengths(&self) -> Checked {
+        let mut findings = Findings::default();
+        if let Some(issuer) = &self.issuer {
+            findings.bytes("issuer", issuer, CLAIM_BYTES_MAX);
+        }
+        findings.each("audience", &self.audience, AUDIENCES_MAX, |one, findings| {
+            findings.bytes("", one, CLAIM_BYTES_MAX);
+        });
+        if self.algorithms.len() > JwtAlgorithm::ALL.len() {
+            findings.add("algorithms", format!("more than {}", JwtAlgorithm::ALL.len()));
+        }
+        if let JwtKey::Secret { secret, .. } = &self.key {
+            findings.bytes("key.secret", secret.expose(), SIGNING_KEY_BYTES_MAX);
+        }
+        findings.done()
+    }
+}
+
+impl JwtAlgorithm {
+    const ALL: [Self; 3] = [Self::Hs256, Self::Rs256, Self::Es256];
 }
 
 impl JwtKey {

@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use super::hidden::HiddenText;
 use super::invalid::{Checked, Findings};
-use crate::limits::{RULES_MAX, WEBHOOK_BATCH_MAX, WEBHOOK_CACHE_S_MAX, WEBHOOK_TIMEOUT_MS_MAX};
+use crate::limits::{
+    RULES_MAX, SIGNING_KEY_BYTES_MAX, WEBHOOK_BATCH_MAX, WEBHOOK_CACHE_S_MAX, WEBHOOK_TIMEOUT_MS_MAX,
+};
 
 /// The tenant's HTTP service that authenticates clients which no other method knows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +33,9 @@ impl WebhookAuth {
         findings.url("url", &self.url);
         if !(1..=WEBHOOK_TIMEOUT_MS_MAX).contains(&self.timeout_ms) {
             findings.add("timeout_ms", format!("is not between 1 and {WEBHOOK_TIMEOUT_MS_MAX}"));
+        }
+        if let Some(key) = &self.signing_key {
+            findings.bytes("signing_key", key.expose(), SIGNING_KEY_BYTES_MAX);
         }
         if self.cache_s > WEBHOOK_CACHE_S_MAX {
             findings.add("cache_s", format!("more than {WEBHOOK_CACHE_S_MAX}"));
@@ -88,6 +93,10 @@ pub enum WebhookEvent {
     LimitReached,
 }
 
+impl WebhookEvent {
+    const ALL: [Self; 4] = [Self::Connect, Self::Disconnect, Self::Message, Self::LimitReached];
+}
+
 impl Webhook {
     /// The keys that sign now, the newest first, with their numbers.
     #[must_use]
@@ -103,6 +112,12 @@ impl Webhook {
         findings.name("name", &self.name);
         findings.url("url", &self.url);
         findings.require(!self.events.is_empty(), "events", "name at least one");
+        if self.events.len() > WebhookEvent::ALL.len() {
+            findings.add("events", format!("more than {}", WebhookEvent::ALL.len()));
+        }
+        if let Some(key) = &self.signing_key {
+            findings.bytes("signing_key", key.expose(), SIGNING_KEY_BYTES_MAX);
+        }
         if self.filters.len() > RULES_MAX {
             findings.add("filters", format!("more than {RULES_MAX}"));
         }

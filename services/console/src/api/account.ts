@@ -54,8 +54,8 @@ export const askPasswordReset = (email: string) => body(api.POST('/password-rese
 export const resetPassword = (token: string, password: string) =>
   body(api.POST('/password-reset/confirm', { body: { token, password } }))
 
-export const askNewAddress = (email: string, password: string) =>
-  body(api.POST('/me/email', { body: { email, password } }))
+export const askNewAddress = (change: Schemas['AddressChange']) =>
+  body(api.POST('/me/email', { body: change }))
 
 export const confirmAddress = (token: string) => body(api.POST('/me/email/confirm', { body: { token } }))
 

@@ -13,6 +13,7 @@ const UNITS: Record<string, string> = {
   connected_session_minutes: 'Minutes of connected sessions',
   stored_session_minutes: 'Minutes of stored sessions',
   stored_byte_hours: 'Stored byte-hours',
+  retained_byte_hours: 'Retained byte-hours',
   bytes: 'Bytes, in and out',
 }
 

@@ -86,7 +86,7 @@ export function UsedNumbers({ used }: { used: Used }) {
         label="Stored sessions"
         value={si(used.stored_session_minutes)}
         unit="minutes"
-        note={`${bytes(used.stored_byte_hours)} stored for an hour`}
+        note={`for an hour: ${bytes(used.stored_byte_hours)} queued, ${bytes(used.retained_byte_hours ?? 0)} retained`}
       />
     </Stats>
   )

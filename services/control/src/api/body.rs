@@ -1,23 +1,63 @@
-//! Reads the body of an HTTP request into memory, up to a limit.
+//! Reads the body of an HTTP request into memory, up to a limit of bytes and of time.
 
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
+use axum::http::StatusCode;
+use tokio::time::timeout;
 
-/// Returns `None` when the body has more than `bytes_max` bytes, or when the connection fails before the end of the body. Each
-/// chunk is copied, because a chunk keeps its whole receive buffer allocated: a client that sends single bytes would make the
+use super::problem::Problem;
+use crate::limits::BODY_TIME_MAX;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BodyError {
+    TooLarge(usize),
+    /// The connection failed, or the client ended the body before its announced length.
+    Broken,
+    /// The body was not whole within [`BODY_TIME_MAX`].
+    Late,
+}
+
+impl From<BodyError> for Problem {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::TooLarge(bytes_max) => Self::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("this request has more than the {bytes_max} bytes that it may have"),
+            ),
+            BodyError::Broken => {
+                Self::new(StatusCode::BAD_REQUEST, "the body of the request ended too early: send it whole")
+            }
+            BodyError::Late => Self::new(
+                StatusCode::REQUEST_TIMEOUT,
+                format!("the body did not come within {} s: send it again", BODY_TIME_MAX.as_secs()),
+            ),
+        }
+    }
+}
+
+pub(super) async fn read(body: Body, bytes_max: usize) -> Result<Bytes, BodyError> {
+    within(BODY_TIME_MAX, body, bytes_max).await
+}
+
+async fn within(time_max: Duration, body: Body, bytes_max: usize) -> Result<Bytes, BodyError> {
+    timeout(time_max, whole(body, bytes_max)).await.unwrap_or(Err(BodyError::Late))
+}
+
+/// Copies each chunk, because a chunk keeps its whole receive buffer allocated: a client that sends single bytes would make the
 /// server hold kilobytes for each.
-pub(super) async fn read(mut body: Body, bytes_max: usize) -> Option<Bytes> {
+async fn whole(mut body: Body, bytes_max: usize) -> Result<Bytes, BodyError> {
     let mut whole = Vec::new();
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
-        let Ok(chunk) = frame.ok()?.into_data() else { continue };
+        let Ok(chunk) = frame.map_err(|_| BodyError::Broken)?.into_data() else { continue };
         if chunk.len() > bytes_max - whole.len() {
-            return None;
+            return Err(BodyError::TooLarge(bytes_max));
         }
         whole.extend_from_slice(&chunk);
     }
-    Some(whole.into())
+    Ok(whole.into())
 }
 
 #[cfg(test)]
@@ -65,13 +105,30 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_over_the_limit_or_with_an_error_is_none() {
+    async fn a_body_over_the_limit_and_a_broken_one_differ() {
         let chunks = |chunks: &'static [Result<&'static str, &'static str>]| {
             Body::from_stream(stream::iter(chunks).map(|chunk| *chunk))
         };
-        assert_eq!(read(Body::empty(), 0).await.as_deref(), Some(&b""[..]));
-        assert_eq!(read(chunks(&[Ok("ab"), Ok("c")]), 3).await.as_deref(), Some(&b"abc"[..]));
-        assert_eq!(read(chunks(&[Ok("ab"), Ok("cd")]), 3).await, None);
-        assert_eq!(read(chunks(&[Ok("ab"), Err("lost")]), 3).await, None);
+        assert_eq!(read(Body::empty(), 0).await.as_deref(), Ok(&b""[..]));
+        assert_eq!(read(chunks(&[Ok("ab"), Ok("c")]), 3).await.as_deref(), Ok(&b"abc"[..]));
+        assert_eq!(read(chunks(&[Ok("ab"), Ok("cd")]), 3).await, Err(BodyError::TooLarge(3)));
+        assert_eq!(read(chunks(&[Ok("ab"), Err("lost")]), 3).await, Err(BodyError::Broken));
+    }
+
+    #[tokio::test]
+    async fn a_body_that_does_not_end_is_late() {
+        let endless = Body::from_stream(stream::pending::<Result<&str, Infallible>>());
+        assert_eq!(within(Duration::from_millis(1), endless, 3).await, Err(BodyError::Late));
+    }
+
+    #[test]
+    fn each_error_has_its_status() {
+        for (error, status) in [
+            (BodyError::TooLarge(3), StatusCode::PAYLOAD_TOO_LARGE),
+            (BodyError::Broken, StatusCode::BAD_REQUEST),
+            (BodyError::Late, StatusCode::REQUEST_TIMEOUT),
+        ] {
+            assert!(Problem::from(error).is(status), "{error:?}");
+        }
     }
 }

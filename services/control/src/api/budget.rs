@@ -17,8 +17,9 @@ pub(crate) struct Budget {
 
 struct Tenant {
     places: Arc<Semaphore>,
-    /// Requests that run or wait.
+    /// Requests that run or wait, but exports.
     requests: usize,
+    exports: usize,
 }
 
 pub(crate) struct Turn {
@@ -30,6 +31,13 @@ pub(crate) struct Turn {
 struct Noted {
     budget: Budget,
     organisation: Uuid,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Request,
+    Export,
 }
 
 impl Default for Budget {
@@ -42,7 +50,17 @@ impl Budget {
     /// Waits for a permit. The caller must be a member of the organisation, so that strangers cannot use up its
     /// permits.
     pub(crate) async fn turn(&self, organisation: Uuid) -> Answer<Turn> {
-        let (noted, own) = self.note(organisation)?;
+        self.wait(organisation, Kind::Request).await
+    }
+
+    /// As [`Budget::turn`], however many requests of the organisation wait: an answer that has begun cannot be refused any more. The
+    /// shares of streams limit how many such answers there are.
+    pub(crate) async fn turn_of_export(&self, organisation: Uuid) -> Answer<Turn> {
+        self.wait(organisation, Kind::Export).await
+    }
+
+    async fn wait(&self, organisation: Uuid, kind: Kind) -> Answer<Turn> {
+        let (noted, own) = self.note(organisation, kind)?;
         let closed = |_| Problem::later(1);
         // The organisation's own permit comes first: while a request waits for it, it holds no permit of the shared
         // ones.
@@ -51,17 +69,21 @@ impl Budget {
         Ok(Turn { _all: all, _own: own, _noted: noted })
     }
 
-    fn note(&self, organisation: Uuid) -> Answer<(Noted, Arc<Semaphore>)> {
+    fn note(&self, organisation: Uuid, kind: Kind) -> Answer<(Noted, Arc<Semaphore>)> {
         let mut all = self.organisations.lock().unwrap_or_else(PoisonError::into_inner);
         let places = || Arc::new(Semaphore::new(EXPENSIVE_PER_ORGANISATION));
-        let tenant = all.entry(organisation).or_insert_with(|| Tenant { places: places(), requests: 0 });
-        if tenant.requests >= EXPENSIVE_PER_ORGANISATION + EXPENSIVE_WAITING_MAX {
-            return Err(Problem::later(1));
+        let new = || Tenant { places: places(), requests: 0, exports: 0 };
+        let tenant = all.entry(organisation).or_insert_with(new);
+        match kind {
+            Kind::Request if tenant.requests >= EXPENSIVE_PER_ORGANISATION + EXPENSIVE_WAITING_MAX => {
+                return Err(Problem::later(1));
+            }
+            Kind::Request => tenant.requests += 1,
+            Kind::Export => tenant.exports += 1,
         }
-        tenant.requests += 1;
         let own = Arc::clone(&tenant.places);
         drop(all);
-        Ok((Noted { budget: self.clone(), organisation }, own))
+        Ok((Noted { budget: self.clone(), organisation, kind }, own))
     }
 }
 
@@ -69,8 +91,11 @@ impl Drop for Noted {
     fn drop(&mut self) {
         let mut all = self.budget.organisations.lock().unwrap_or_else(PoisonError::into_inner);
         let left = all.get_mut(&self.organisation).map(|tenant| {
-            tenant.requests -= 1;
-            tenant.requests
+            match self.kind {
+                Kind::Request => tenant.requests -= 1,
+                Kind::Export => tenant.exports -= 1,
+            }
+            tenant.requests + tenant.exports
         });
         if left == Some(0) {
             all.remove(&self.organisation);
@@ -99,8 +124,10 @@ mod tests {
             (0..EXPENSIVE_PER_ORGANISATION).map(|_| now(budget.turn(one)).unwrap().ok().unwrap()).collect();
         assert!(now(budget.turn(one)).is_none(), "waits");
         assert!(now(budget.turn(other)).unwrap().is_ok());
-        let noted: Vec<_> = (0..EXPENSIVE_WAITING_MAX).map(|_| budget.note(one).ok().unwrap()).collect();
+        let noted: Vec<_> =
+            (0..EXPENSIVE_WAITING_MAX).map(|_| budget.note(one, Kind::Request).ok().unwrap()).collect();
         assert!(now(budget.turn(one)).unwrap().is_err(), "too many wait");
+        assert!(now(budget.turn_of_export(one)).is_none(), "an export waits all the same");
         drop(noted);
         turns.pop();
         assert!(now(budget.turn(one)).unwrap().is_ok());

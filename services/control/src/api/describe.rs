@@ -2,7 +2,10 @@
 
 use std::sync::LazyLock;
 
-use axum::Json;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::IntoResponse;
 use utoipa::openapi::path::{Operation, Parameter, ParameterIn};
 use utoipa::openapi::schema::Schema;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
@@ -14,8 +17,9 @@ use utoipa::{PartialSchema, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::problem::{Problem, WrongField};
-use super::{Api, PATH, extract::CSRF, headers};
+use super::extract::{CSRF, From};
+use super::problem::{Answer, Problem, WrongField};
+use super::{Api, PATH, headers};
 
 pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(get_openapi))
@@ -24,9 +28,12 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 /// This description.
 #[utoipa::path(get, path = "/openapi.json", tag = "description", security(()),
     responses((status = 200, description = "The description of the API", body = serde_json::Value)))]
-async fn get_openapi() -> Json<&'static utoipa::openapi::OpenApi> {
-    static DESCRIBED: LazyLock<utoipa::openapi::OpenApi> = LazyLock::new(super::openapi);
-    Json(&DESCRIBED)
+async fn get_openapi(State(api): State<Api>, From(address): From) -> Answer<impl IntoResponse> {
+    // Written once, because it is long and everybody may read it.
+    static DESCRIBED: LazyLock<Bytes> =
+        LazyLock::new(|| super::openapi().to_json().unwrap_or_default().into());
+    api.rates().stranger(address)?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], DESCRIBED.clone()))
 }
 
 const ABOUT: &str = "Everything that can be done with Millrace: organisations, brokers, who may connect to them, and what \
@@ -134,8 +141,9 @@ fn add_problems(operation: &mut Operation, method: &str, path: &str) {
     };
     let is_conditional = parameters.iter().any(is_if_match);
     let mut names = vec!["bad-request", "internal", "unavailable", "method-not-allowed"];
+    names.push("too-many-requests");
     if !is_open || method != "get" {
-        names.extend(["unauthenticated", "forbidden", "too-many-requests"]);
+        names.extend(["unauthenticated", "forbidden"]);
     }
     if path.contains('{') {
         names.push("not-found");
@@ -150,7 +158,7 @@ fn add_problems(operation: &mut Operation, method: &str, path: &str) {
         names.push("not-implemented");
     }
     if operation.request_body.is_some() {
-        names.extend(["too-large", "not-json"]);
+        names.extend(["too-large", "not-json", "timeout"]);
     }
     if is_conditional {
         names.extend(["changed", "no-precondition"]);

@@ -189,7 +189,7 @@ impl Export {
     }
 
     async fn read(&self, part: &Part) -> Answer<Page<Value>> {
-        let _turn = self.api.budget().turn(self.organisation).await?;
+        let _turn = self.api.budget().turn_of_export(self.organisation).await?;
         let (control, caller, organisation) = (self.api.control(), &self.caller, self.organisation);
         let page = &PageRequest { after: part.after.clone(), limit: PAGE_ROWS_MAX };
         let at = &BrokerRef { organisation, name: part.broker.clone().unwrap_or_default() };

@@ -104,9 +104,17 @@ impl FromRequestParts<Api> for From {
         let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip().to_canonical());
         let Some(peer) = peer.filter(|peer| api.is_proxy(*peer)) else { return Ok(Self(peer)) };
         let forwarded = parts.headers.get_all("x-forwarded-for").iter().next_back();
-        let last = forwarded.and_then(|value| value.to_str().ok()?.rsplit(',').next()?.trim().parse().ok());
+        let last = forwarded.and_then(|value| address(value.to_str().ok()?.rsplit(',').next()?));
         Ok(Self(last.or(Some(peer))))
     }
+}
+
+/// Some proxies write the port, too: `192.0.2.1:50122`, `[2001:db8::1]:50122`.
+fn address(text: &str) -> Option<IpAddr> {
+    let text = text.trim().trim_matches('"');
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    let with_port = || text.parse::<SocketAddr>().map(|address| address.ip());
+    bare.parse::<IpAddr>().or_else(|_| with_port()).ok().map(|address| address.to_canonical())
 }
 
 impl FromRequestParts<Api> for Coming {
@@ -285,10 +293,7 @@ impl<T: DeserializeOwned, const MAX: usize> FromRequest<Api> for Input<T, MAX> {
             let detail = "send JSON, with Content-Type: application/json";
             return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
         }
-        let body = body::read(unread, MAX).await.ok_or_else(|| {
-            let detail = format!("this request may have {MAX} bytes, and must come whole");
-            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
-        })?;
+        let body = body::read(unread, MAX).await?;
         let once = once(&parts, &body)?;
         Ok(Self { value: json::parse(&body)?, once })
     }
@@ -317,4 +322,28 @@ fn once(parts: &Parts, body: &Bytes) -> Answer<Once> {
         fingerprint.update(&(part.len() as u64).to_be_bytes()).update(part);
     }
     Ok(Once::named(client.as_bytes(), key, *fingerprint.finalize().as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_of_a_client_behind_a_proxy_may_have_a_port() {
+        for (text, expected) in [
+            ("192.0.2.1", Some("192.0.2.1")),
+            (" 192.0.2.1:50122 ", Some("192.0.2.1")),
+            ("2001:db8::1", Some("2001:db8::1")),
+            ("[2001:db8::1]", Some("2001:db8::1")),
+            ("[2001:db8::1]:50122", Some("2001:db8::1")),
+            ("\"[2001:db8::1]:50122\"", Some("2001:db8::1")),
+            ("::ffff:192.0.2.1", Some("192.0.2.1")),
+            ("unknown", None),
+            ("192.0.2.1:", None),
+            ("192.0.2.1:x", None),
+            ("", None),
+        ] {
+            assert_eq!(address(text), expected.map(|address| address.parse().unwrap()), "{text}");
+        }
+    }
 }

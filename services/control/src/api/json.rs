@@ -112,6 +112,9 @@ fn wrong_field(path: &str, wrong: &serde_json::Error) -> Refused {
     if let Some(name) = said.strip_prefix("missing field ") {
         return Problem::field(below(path, name.trim_matches('`')), "is missing").into();
     }
+    if let Some(name) = said.strip_prefix("duplicate field ") {
+        return Problem::field(below(path, name.trim_matches('`')), "is there more than once").into();
+    }
     if let Some((name, _)) = said.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`')) {
         let parent = path.strip_suffix(name).unwrap_or(path).trim_end_matches('.');
         return Refused::unknown(below(parent, name));
@@ -238,6 +241,14 @@ mod tests {
                 problem["fields"].as_array().unwrap().iter().map(|one| one["field"].as_str().unwrap());
             assert_eq!(named.collect::<Vec<_>>(), fields, "{body}");
         }
+    }
+
+    #[test]
+    fn a_field_that_comes_twice_is_named() {
+        let problem = parse::<Strict>(br#"{"display_name":"a","display_name":"b"}"#).unwrap_err();
+        let problem = serde_json::to_value(problem).unwrap();
+        assert_eq!(problem["fields"][0]["field"], "display_name");
+        assert_eq!(problem["fields"][0]["detail"], "is there more than once");
     }
 
     #[test]

@@ -364,9 +364,7 @@ async fn choose_plan(
 }
 
 async fn body<T: serde::de::DeserializeOwned>(request: Request) -> Answer<T> {
-    let body = super::body::read(request.into_body(), BODY_BYTES_MAX).await;
-    let body = body.ok_or_else(|| Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "the request is too large"))?;
-    json::parse(&body)
+    json::parse(&super::body::read(request.into_body(), BODY_BYTES_MAX).await?)
 }
 
 /// A tenant.

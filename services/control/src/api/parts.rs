@@ -183,13 +183,16 @@ struct JwtIssuerSettings {
     #[serde(default = "yes")]
     enabled: bool,
     /// Allowed signature algorithms.
+    #[schema(min_items = 1, max_items = 3)]
     algorithms: Vec<JwtAlgorithm>,
     /// The key that checks signatures.
     key: IssuerKey,
     /// Required value of `iss`; any value when left out.
+    #[schema(max_length = 2048)]
     issuer: Option<String>,
     /// `aud` must name one of these; any value when empty.
     #[serde(default)]
+    #[schema(max_items = 32)]
     audience: Vec<String>,
     /// Names and meanings of its claims.
     #[serde(default)]
@@ -212,7 +215,7 @@ enum IssuerKey {
     Secret {
         /// At least 32 bytes. It is never shown; left out, it stays as it is.
         #[serde(default, skip_serializing_if = "is_not_shown")]
-        #[schema(value_type = Option<String>, format = Password, write_only)]
+        #[schema(value_type = Option<String>, format = Password, write_only, max_length = 1024)]
         secret: Option<HiddenText>,
         /// Whether `secret` is base64 of the key.
         #[serde(default)]
@@ -261,7 +264,7 @@ struct WebhookSettings {
     filters: Vec<String>,
     /// Key that signs the body (HMAC-SHA-256). It is never shown; left out, it stays as it is; an empty one removes it.
     #[serde(default, skip_serializing_if = "is_not_shown")]
-    #[schema(value_type = Option<String>, format = Password, write_only)]
+    #[schema(value_type = Option<String>, format = Password, write_only, max_length = 1024)]
     signing_key: Option<HiddenText>,
     /// Most events in one request. With 1 the body is one JSON object, with 2 to 100 it is an array.
     #[serde(default = "one")]

@@ -46,7 +46,7 @@ pub struct AccessWebhook {
     pub url: String,
     /// Key that signs the body (HMAC-SHA-256). It is never shown; left out, it stays as it is; an empty one removes it.
     #[serde(skip_serializing_if = "is_not_shown")]
-    #[schema(value_type = Option<String>, format = Password, write_only)]
+    #[schema(value_type = Option<String>, format = Password, write_only, max_length = 1024)]
     pub signing_key: Option<HiddenText>,
     /// Time for an answer, in milliseconds. Afterwards the client is refused as if the service could not be reached.
     pub timeout_ms: u32,

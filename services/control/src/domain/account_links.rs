@@ -20,7 +20,9 @@ use super::accounts::{UserRecord, audit_everywhere, by_email, get, is_there_one_
 use super::audit::{Actor, ActorKind};
 use super::change::Change;
 use super::check::Fields;
+use super::passkeys::{PasskeyAssertion, Purposed};
 use super::post::reset_link;
+use super::second_factor::Shown;
 use super::web_sessions::shortened;
 use super::{Caller, Control, Error, Once, RequestSource, Result, second_factor, web_sessions};
 use crate::limits::{ADDRESS_CHANGE_MS, EMAIL_BYTES_MAX, PASSWORD_RESET_MS};
@@ -57,6 +59,11 @@ pub struct AddressChange {
     /// The password of the account.
     #[schema(value_type = String, format = Password)]
     pub password: Secret,
+    /// For an account with a second factor: the six digits that the device shows, or a recovery code.
+    #[schema(value_type = Option<String>, format = Password, example = "492039", max_length = 64)]
+    pub code: Option<Secret>,
+    /// Instead of `code`: the answer of a passkey to the challenge of POST /me/passkeys/challenge.
+    pub passkey: Option<PasskeyAssertion>,
 }
 
 /// The secret of a link.
@@ -191,14 +198,14 @@ impl Control {
     /// may get another mail.
     ///
     /// # Errors
-    /// [`Error::Conflict`] where the server sends no mail.
+    /// [`Error::Conflict`] where the server sends no mail, [`Error::Invalid`] without the second factor of an account that has one.
     pub(crate) async fn request_address(
         &self,
         caller: &Caller,
         input: &AddressChange,
         is_mailed: impl FnOnce(&str) -> bool,
     ) -> Result<()> {
-        let (user, _) = person_of(caller)?;
+        let (user, sign_in) = person_of(caller)?;
         let mut fields = Fields::default();
         let email = &fields.email("email", &input.email);
         fields.done()?;
@@ -209,18 +216,25 @@ impl Control {
         let proof = &self.check_password(user, "password", &input.password).await?;
         let secret = secret::generate()?;
         let hash = &self.link_hash(&secret)?;
-        let old = self
+        let (checked, old) = self
             .change(caller.into(), &Once::unnamed()?, |change| async move {
                 let account = proof.holds(&change, caller).await?;
                 if account.email == *email {
                     return Err(Error::field("email", "is your address already"));
                 }
+                let (code, passkey) = (input.code.as_ref(), input.passkey.as_ref());
+                let shown = Shown { code, passkey, purpose: Purposed::InSession(sign_in) };
+                let checked = self.take_factor(&change, user, shown).await?;
+                if !checked.passes() {
+                    return Ok((checked, String::new()));
+                }
                 let errand = Errand::ChangeAddress { email: email.clone() };
                 self.put_link(&change, hash, (user, &account), errand).await?;
                 audit_everywhere(&change, user, "person.ask_address", json!({ "email": email })).await?;
-                Ok(account.email)
+                Ok((checked, account.email))
             })
             .await?;
+        self.settle_factor(caller, user, checked).await?;
         post.change_address(&old, email, &secret, is_mailed(email));
         Ok(())
     }

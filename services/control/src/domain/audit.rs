@@ -261,6 +261,16 @@ impl AuditFilter {
     }
 }
 
+/// Whether an entry is earlier than a time. An entry that cannot be read stays.
+pub(super) fn is_before(entry: &[u8], at_ms: u64) -> bool {
+    #[derive(Deserialize)]
+    struct At {
+        at_ms: u64,
+    }
+
+    serde_json::from_slice::<At>(entry).is_ok_and(|entry| entry.at_ms < at_ms)
+}
+
 fn cursor(at: Position) -> Vec<u8> {
     URL_SAFE_NO_PAD.encode(at.0).into_bytes()
 }

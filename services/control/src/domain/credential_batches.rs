@@ -13,11 +13,11 @@ use serde_json::json;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::credentials::{check_room, shown};
+use super::credentials::{check_others, check_room, shown};
 use super::difference::{difference, with};
 use super::parts::check_group;
 use super::{BrokerRef, Caller, Control, CredentialInfo, Error, Once, Permission, Result, brokers, names};
-use crate::limits::{BATCH_CREDENTIALS_MAX, BATCH_RULES_BYTES_MAX};
+use crate::limits::{AUDIT_USERS_BYTES_MAX, BATCH_CREDENTIALS_MAX, BATCH_RULES_BYTES_MAX};
 use crate::secret::Secret;
 
 const NAMED_MAX: usize = 10;
@@ -84,6 +84,9 @@ impl Control {
                 };
                 let found = try_join_all(records.iter().map(|(one, _)| is_taken(one.user.clone()))).await?;
                 refuse_taken(&found.into_iter().flatten().collect::<Vec<_>>())?;
+                for (number, (one, _)) in records.iter().enumerate() {
+                    check_others(tx, broker.id, &format!("devices[{number}].user"), &one.user).await?;
+                }
                 let count = accounts::credential_count(tx, broker.id, Read::Serializable).await?;
                 check_room(count, records.len() as u64)?;
                 accounts::count_credentials(tx, broker.id, i64::try_from(records.len()).unwrap_or(i64::MAX))?;
@@ -93,12 +96,15 @@ impl Control {
                         "group": input.group, "rules": input.rules, "expires_at_ms": input.expires_at_ms,
                     })),
                 )?;
-                let user = |one: Option<&(model::Credential, Secret)>| one.map(|(one, _)| one.user.clone());
-                let said = json!({
-                    "broker": at.name, "batch": id, "count": records.len(),
-                    "first_user": user(records.first()), "last_user": user(records.last()),
-                });
-                change.audit(at.organisation, "credential.create_batch", &at.name, with(said, settings))?;
+                let entries = in_entries(records.iter().map(|(one, _)| one.user.as_str()));
+                for (number, users) in entries.iter().enumerate() {
+                    let said = json!({
+                        "broker": at.name, "batch": id, "count": records.len(), "users": users,
+                        "entry": number + 1, "entries": entries.len(),
+                    });
+                    let said = if number == 0 { with(said, settings.clone()) } else { said };
+                    change.audit(at.organisation, "credential.create_batch", &at.name, said)?;
+                }
                 for (record, _) in records {
                     let record = model::Credential { created_at_ms: change.now_ms, ..record.clone() };
                     all.put(tx, record.user.as_bytes(), &record).await?;
@@ -167,7 +173,7 @@ impl NewCredentialBatch {
             for Invalid { field, what } in one.validate().err().unwrap_or_default() {
                 add(format!("devices[{number}].{field}"), what);
             }
-            if let Err(what) = names::one_alphabet(&device.user) {
+            if let Err(what) = names::plain(&device.user) {
                 add(format!("devices[{number}].user"), what);
             }
             if !users.insert(&device.user) {
@@ -177,6 +183,23 @@ impl NewCredentialBatch {
         found.truncate(BATCH_CREDENTIALS_MAX);
         if found.is_empty() { Ok(()) } else { Err(Error::Invalid(found)) }
     }
+}
+
+/// Splits the user names of a batch, so that each part fits into an entry of the audit log.
+fn in_entries<'u>(users: impl Iterator<Item = &'u str>) -> Vec<Vec<&'u str>> {
+    let (mut entries, mut bytes) = (vec![Vec::new()], 0);
+    for user in users {
+        let more = json!(user).to_string().len() + 1;
+        if bytes + more > AUDIT_USERS_BYTES_MAX {
+            entries.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += more;
+        if let Some(entry) = entries.last_mut() {
+            entry.push(user);
+        }
+    }
+    entries
 }
 
 fn refuse_taken(taken: &[String]) -> Result<()> {

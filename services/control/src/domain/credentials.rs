@@ -172,6 +172,7 @@ impl Control {
                 if all.get::<model::Credential>(tx, user, Read::Serializable).await?.is_some() {
                     return Err(Error::Conflict("there is a credential with this user name".into()));
                 }
+                check_others(tx, broker.id, "user", &input.user).await?;
                 check_room(accounts::credential_count(tx, broker.id, Read::Snapshot).await?, 1)?;
                 accounts::count_credentials(tx, broker.id, 1)?;
                 let version = all.put(tx, user, &record).await?;
@@ -347,7 +348,22 @@ async fn get(
 
 /// A new user name must not look like another one. Names that exist keep working.
 fn check_look(user: &str) -> Result<()> {
-    names::one_alphabet(user).map_err(|what| Error::field("user", what))
+    names::plain(user).map_err(|what| Error::field("user", what))
+}
+
+/// Refuses a new user name that looks like one of the broker.
+pub(super) async fn check_others(
+    tx: &Transaction,
+    broker: millrace_layers::BrokerId,
+    field: &str,
+    user: &str,
+) -> Result<()> {
+    let Some(other) = names::look_alike(user) else { return Ok(()) };
+    match get(tx, broker, &other, Read::Serializable).await {
+        Ok(_) => Err(Error::field(field, format!("looks like the user name \"{other}\", which is there"))),
+        Err(Error::NotFound(_)) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 pub(super) fn check_room(count: u64, more: u64) -> Result<()> {

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use millrace_layers::catalog;
 use millrace_layers::metering::{self, DROP_REASONS, DropCause, Point, Resolution};
+use millrace_layers::{catalog, recount};
 use millrace_storage::Read;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -222,7 +222,7 @@ impl Control {
         Ok(MetricsHistory { step: span.step, step_ms: range.step_ms, points: range.points(windows) })
     }
 
-    /// Removes old points of the next brokers in order of names, and returns the name to go on with: `None` after the
+    /// Removes old points of the next brokers in order of names, counts anew what an earlier build did not count, and returns the name to go on with: `None` after the
     /// last one.
     pub async fn forget_history(&self, from: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
         let now_ms = self.now_ms();
@@ -231,6 +231,7 @@ impl Control {
         for broker in &page {
             self.look(|tx| async move { Ok(metering::forget_history(&tx, broker.id, now_ms).await?) })
                 .await?;
+            self.look(|tx| async move { Ok(recount::recount(&tx, broker.id).await?) }).await?;
         }
         let has_more = page.len() == HISTORY_BROKERS;
         Ok(page.last().filter(|_| has_more).map(|last| last.name.to_vec()))

@@ -116,7 +116,7 @@ pub(crate) use spend::CapOf;
 pub(crate) use web_sessions::shortened;
 pub(crate) use webhooks::{Settling, Which};
 
-use crate::limits::PASSWORDS_AT_ONCE;
+use crate::limits::{DAY_MS, PASSWORDS_AT_ONCE};
 use crate::secret::{self, Hash, Purpose};
 
 /// Tests supply a clock of their own.
@@ -149,6 +149,7 @@ struct Inner {
     post: OnceLock<Post>,
     /// For links that an operator passes on.
     console: OnceLock<String>,
+    audit_kept_ms: OnceLock<u64>,
 }
 
 impl Control {
@@ -172,6 +173,7 @@ impl Control {
             reach: OnceLock::new(),
             post: OnceLock::new(),
             console: OnceLock::new(),
+            audit_kept_ms: OnceLock::new(),
         };
         Ok(Self(Arc::new(inner)))
     }
@@ -195,6 +197,15 @@ impl Control {
     /// Only the first call counts.
     pub fn console_at(&self, url: String) {
         let _ = self.0.console.set(url);
+    }
+
+    /// Removes entries of audit logs after this time; without a call they stay. Only the first call counts.
+    pub fn keep_audit_for(&self, days: u32) {
+        let _ = self.0.audit_kept_ms.set(u64::from(days) * DAY_MS);
+    }
+
+    fn audit_kept_ms(&self) -> Option<u64> {
+        self.0.audit_kept_ms.get().copied()
     }
 
     pub(crate) fn mail(&self, mail: MailMessage) {

@@ -1,11 +1,12 @@
 //! Names that people choose. A name must look like what it is, so that nobody can imitate another name.
 
 use millrace_access::model::is_invisible;
+use unicode_normalization::is_nfc;
 use unicode_security::GeneralSecurityProfile as _;
 use unicode_security::MixedScript as _;
 use unicode_security::general_security_profile::IdentifierType;
 use unicode_security::mixed_script::is_potential_mixed_script_confusable_char as is_look_alike;
-use unicode_security::{RestrictionLevel, RestrictionLevelDetection as _};
+use unicode_security::{RestrictionLevel, RestrictionLevelDetection as _, skeleton};
 
 /// Joins symbols to one picture.
 const ZERO_WIDTH_JOINER: char = '\u{200D}';
@@ -26,7 +27,38 @@ pub(super) fn check(name: &str) -> Result<(), String> {
     one_alphabet(name)
 }
 
-pub(super) fn one_alphabet(name: &str) -> Result<(), String> {
+/// Checks a name that servers compare byte by byte, such as a user name. Besides [`check`], each character has one form.
+pub(super) fn plain(name: &str) -> Result<(), String> {
+    check(name)?;
+    if !is_nfc(name) {
+        return Err("has an accent apart from its letter: write both as one character (Unicode NFC)".into());
+    }
+    let stands_for_another = |letter: &char| {
+        letter.is_alphanumeric() && letter.identifier_type() == Some(IdentifierType::Not_NFKC)
+    };
+    if let Some(letter) = name.chars().find(stands_for_another) {
+        let number = u32::from(letter);
+        return Err(format!(
+            "has \"{letter}\" (U+{number:04X}), a form of another letter or digit: write that one"
+        ));
+    }
+    Ok(())
+}
+
+/// The ASCII name that a name in another alphabet looks like.
+pub(super) fn look_alike(name: &str) -> Option<String> {
+    let mut alike = String::with_capacity(name.len());
+    for letter in name.chars() {
+        // The skeleton of ASCII differs from it: it has `rn` for `m`.
+        match letter.is_ascii() {
+            true => alike.push(letter),
+            false => alike.extend(skeleton(letter.encode_utf8(&mut [0; 4]))),
+        }
+    }
+    (alike != name && alike.is_ascii()).then_some(alike)
+}
+
+fn one_alphabet(name: &str) -> Result<(), String> {
     match name.split(|letter: char| !letter.is_alphanumeric()).find(|word| is_mixed(word)) {
         Some(word) => {
             Err(format!("mixes alphabets that look alike in the word \"{word}\": use one for each word"))
@@ -97,6 +129,36 @@ mod tests {
             "a\u{E0041}",
         ] {
             assert!(check(name).is_err(), "{}", name.escape_unicode());
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_compared_byte_by_byte_has_one_form() {
+        for name in
+            ["pump-7", "Насос-7", "насос 7", "kæde", "dåse/é", "東京AI", "مصنع", "straße", "m/2 %", "рыба"]
+        {
+            assert_eq!(plain(name), Ok(()), "{name}");
+        }
+        for name in [
+            "ｐｕｍｐ",
+            "𝐚𝐝𝐦𝐢𝐧",
+            "pump-７",
+            "ⓐdmin",
+            "e\u{301}cole",
+            "pump\u{3164}",
+            "a\u{34F}b",
+            "pump\u{FE0F}",
+            "pаypal",
+        ] {
+            assert!(plain(name).is_err(), "{}", name.escape_unicode());
+        }
+    }
+
+    #[test]
+    fn a_name_in_another_alphabet_may_look_like_one_in_ascii() {
+        for (name, expected) in [("сору-m1", Some("copy-m1")), ("pump", None), ("рыба", None), ("東京", None)]
+        {
+            assert_eq!(look_alike(name).as_deref(), expected, "{name}");
         }
     }
 }

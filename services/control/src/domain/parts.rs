@@ -18,7 +18,7 @@ use super::check::room;
 use super::difference::{difference, with};
 use super::{
     BrokerRef, Caller, Control, Error, Once, Page, PageRequest, Permission, Result, brokers, change::Change,
-    permits,
+    names, permits,
 };
 use crate::limits::{GROUPS_BYTES_MAX, GROUPS_MAX, PARTS_BYTES_MAX};
 
@@ -132,6 +132,7 @@ impl Control {
             check_group(tx, broker.id, "group", part.group()).await?;
             let others = all.page::<P>(tx, None, P::MAX, Read::Serializable).await?.items;
             if old.is_none() {
+                names::plain(name).map_err(|what| Error::field("name", what))?;
                 room(others.len(), P::MAX, &format!("of this kind ({})", P::KIND))?;
             }
             let others =
@@ -252,6 +253,7 @@ impl Part for JwtIssuer {
     }
 
     fn check(&self) -> Checked {
+        self.check_lengths()?;
         // Builds the verifier that servers build, to find its errors now.
         Issuer::new(self.clone()).map(|_| ())
     }

@@ -19,7 +19,8 @@ use super::change::Change;
 use super::check::{Fields, room};
 use super::usage::read_all_of;
 use super::{
-    Caller, Control, Error, Once, Result, Role, Tenant, Who, access, members, operator, organisations::Record,
+    Caller, Control, Error, Once, Result, Role, Tenant, Who, access, members, operator, organisations,
+    organisations::Record,
 };
 use crate::limits::{PAGE_ROWS, PLANS_MAX};
 
@@ -34,6 +35,27 @@ pub struct Plan {
     /// Whether every tenant sees the plan in `GET /plans`. A tenant always sees its own plan.
     #[serde(default)]
     pub is_public: bool,
+}
+
+/// A plan as it is stored.
+#[derive(Clone, Serialize, Deserialize)]
+struct PlanRecord {
+    #[serde(flatten)]
+    plan: Plan,
+    /// Tenants have yet to get the ceiling.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    copy: Option<PlanCopy>,
+}
+
+/// How far the copy of a plan's ceiling into the brokers of its tenants has come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct PlanCopy {
+    /// The ceiling before, for the audit logs of the tenants.
+    before: Option<Limits>,
+    /// Address of the operator.
+    address: Option<IpAddr>,
+    /// The last tenant that has it, in order of ids.
+    done: Option<Uuid>,
 }
 
 /// A plan as tenants see it.
@@ -95,41 +117,90 @@ impl Control {
         .await
     }
 
-    /// Copies the ceiling into the brokers of each tenant with this plan, one tenant at a time.
+    /// Copies the ceiling into the brokers of each tenant with this plan, one tenant in a transaction. The plan's record says how far
+    /// the copy has come, so the sweep of any server continues a copy that was interrupted.
     pub async fn set_plan(&self, name: &str, input: &NewPlan, address: Option<IpAddr>) -> Result<Plan> {
         let mut fields = Fields::default();
         fields.name("name", name);
         fields.done()?;
         input.ceiling.validate()?;
-        let plan = self.look(|tx| async move {
+        let plan = self.store_plan(name, input, address).await?;
+        self.spread_plan(name).await?;
+        Ok(plan)
+    }
+
+    pub(super) async fn store_plan(
+        &self,
+        name: &str,
+        input: &NewPlan,
+        address: Option<IpAddr>,
+    ) -> Result<Plan> {
+        self.look(|tx| async move {
             let all = accounts::plans();
-            let page = all.page::<Plan>(&tx, None, PLANS_MAX, Read::Serializable).await?;
+            let page = all.page::<PlanRecord>(&tx, None, PLANS_MAX, Read::Serializable).await?;
             let count = page.items.len();
             let known = page.items.into_iter().find(|(known, _)| **known == *name.as_bytes());
             if known.is_none() {
                 room(count, PLANS_MAX, "plans")?;
             }
             let before = known.map(|(_, known)| known.value);
-            let was_public = before.as_ref().is_some_and(|before| before.is_public);
+            let was_public = before.as_ref().is_some_and(|before| before.plan.is_public);
             let is_public = input.is_public.unwrap_or(was_public);
             let plan = Plan { name: name.into(), ceiling: input.ceiling.clone(), is_public };
-            all.put(&tx, name.as_bytes(), &plan).await?;
-            Ok((plan, before.map(|before| before.ceiling)))
+            let before = before.map(|before| before.plan.ceiling);
+            let copy = Some(PlanCopy { before, address, done: None });
+            all.put(&tx, name.as_bytes(), &PlanRecord { plan: plan.clone(), copy }).await?;
+            Ok(plan)
+        })
+        .await
+    }
+
+    /// Continues the copies of all plans that were interrupted.
+    pub async fn spread_plans(&self) -> Result<()> {
+        let page = self.look(|tx| async move {
+            Ok(accounts::plans().page::<PlanRecord>(&tx, None, PLANS_MAX, Read::Snapshot).await?)
         });
-        let (plan, before) = &plan.await?;
-        let tenants = self.look(|tx| async move { tenants_with(&tx, name, Read::Snapshot).await }).await?;
-        for tenant in tenants {
-            self.change(operator::operator(address), &Once::unnamed()?, |change| async move {
-                let record = operator::found(&change.tx, tenant).await?;
-                if record.plan.as_deref() != Some(name) {
-                    return Ok(());
-                }
-                apply(&change, tenant, &record).await?;
-                change.audit(tenant, "plan.change", name, json!({ "before": before, "after": plan.ceiling }))
-            })
-            .await?;
+        for (name, record) in page.await?.items {
+            if record.value.copy.is_some() {
+                self.spread_plan(&String::from_utf8_lossy(&name)).await?;
+            }
         }
-        Ok(plan.clone())
+        Ok(())
+    }
+
+    async fn spread_plan(&self, name: &str) -> Result<()> {
+        while let Some(copy) = self.look(|tx| async move { copy_of(&tx, name, Read::Snapshot).await }).await?
+        {
+            let next = self.look(|tx| async move { next_tenant(&tx, name, copy.done, Read::Snapshot).await });
+            self.copy_plan(name, &copy, next.await?).await?;
+        }
+        Ok(())
+    }
+
+    /// Copies the plan into the brokers of the tenant `next`, and ends the copy without one. Another server may have been quicker: then
+    /// the record differs from `seen`, and this server looks again.
+    async fn copy_plan(&self, name: &str, seen: &PlanCopy, next: Option<Uuid>) -> Result<()> {
+        self.change(operator::operator(seen.address), &Once::unnamed()?, |change| async move {
+            let (tx, all) = (&change.tx, accounts::plans());
+            let Some(record) = all.get::<PlanRecord>(tx, name.as_bytes(), Read::Serializable).await? else {
+                return Ok(());
+            };
+            let record = record.value;
+            if record.copy.as_ref() != Some(seen) {
+                return Ok(());
+            }
+            let copy = next.map(|tenant| PlanCopy { done: Some(tenant), ..seen.clone() });
+            all.put(tx, name.as_bytes(), &PlanRecord { copy, ..record.clone() }).await?;
+            let Some(tenant) = next else { return Ok(()) };
+            let Some(of) = organisations::find(tx, tenant, Read::Serializable).await? else { return Ok(()) };
+            if of.value.plan.as_deref() != Some(name) {
+                return Ok(());
+            }
+            apply(&change, tenant, &of.value).await?;
+            let said = json!({ "before": seen.before, "after": record.plan.ceiling });
+            change.audit(tenant, "plan.change", name, said)
+        })
+        .await
     }
 
     /// No audit log records the deletion, because each audit log belongs to a tenant.
@@ -138,7 +209,7 @@ impl Control {
             find(&tx, name).await?;
             // The read conflicts with an assignment of the plan at the same moment, so one of both transactions runs
             // again.
-            if !tenants_with(&tx, name, Read::Serializable).await?.is_empty() {
+            if next_tenant(&tx, name, None, Read::Serializable).await?.is_some() {
                 return Err(Error::Conflict("tenants have this plan: give them another one first".into()));
             }
             Ok(accounts::plans().clear(&tx, name.as_bytes()).await?)
@@ -175,18 +246,22 @@ async fn organisations_of(tx: &Transaction, caller: &Caller) -> Result<Vec<Uuid>
     }
 }
 
-async fn tenants_with(tx: &Transaction, plan: &str, read: Read) -> Result<Vec<Uuid>> {
-    let (mut found, mut after) = (Vec::new(), None::<Vec<u8>>);
+async fn copy_of(tx: &Transaction, plan: &str, read: Read) -> Result<Option<PlanCopy>> {
+    let record = accounts::plans().get::<PlanRecord>(tx, plan.as_bytes(), read).await?;
+    Ok(record.and_then(|record| record.value.copy))
+}
+
+/// The first tenant with a plan, in order of ids, after the tenant `after`.
+async fn next_tenant(tx: &Transaction, plan: &str, after: Option<Uuid>, read: Read) -> Result<Option<Uuid>> {
+    let mut after = after.map(|id| id.as_bytes().to_vec());
     loop {
         let page = accounts::organisations().page::<Record>(tx, after.as_deref(), PAGE_ROWS, read).await?;
-        for (id, record) in &page.items {
-            if record.value.plan.as_deref() == Some(plan) {
-                found.push(members::uuid(id)?);
-            }
+        if let Some((id, _)) = page.items.iter().find(|(_, of)| of.value.plan.as_deref() == Some(plan)) {
+            return members::uuid(id).map(Some);
         }
         match page.items.last().filter(|_| page.more) {
             Some((id, _)) => after = Some(id.to_vec()),
-            None => return Ok(found),
+            None => return Ok(None),
         }
     }
 }

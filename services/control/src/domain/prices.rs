@@ -18,6 +18,7 @@ pub struct Prices {
     messages_delivered: u64,
     bytes: u64,
     stored_byte_hours: u64,
+    retained_byte_hours: u64,
 }
 
 /// One price as the operator's setting writes it: `messages_in=1000000`.
@@ -52,17 +53,19 @@ impl Control {
             price("messages_delivered", all.messages_delivered),
             price("bytes", all.bytes),
             price("stored_byte_hours", all.stored_byte_hours),
+            price("retained_byte_hours", all.retained_byte_hours),
         ]
     }
 }
 
-const UNITS: [&str; 6] = [
+const UNITS: [&str; 7] = [
     "connected_session_minutes",
     "stored_session_minutes",
     "messages_in",
     "messages_delivered",
     "bytes",
     "stored_byte_hours",
+    "retained_byte_hours",
 ];
 
 impl FromStr for Price {
@@ -104,7 +107,8 @@ impl FromIterator<Price> for Prices {
                 "messages_in" => all.messages_in = micros,
                 "messages_delivered" => all.messages_delivered = micros,
                 "bytes" => all.bytes = micros,
-                _ => all.stored_byte_hours = micros,
+                "stored_byte_hours" => all.stored_byte_hours = micros,
+                _ => all.retained_byte_hours = micros,
             }
         }
         all
@@ -123,6 +127,7 @@ impl Prices {
             (sum.messages_delivered, self.messages_delivered, 1),
             (bytes, self.bytes, 1),
             (sum.stored_byte_s, self.stored_byte_hours, 3_600),
+            (sum.retained_byte_s, self.retained_byte_hours, 3_600),
         ];
         let cost = |(used, price, unit): (u64, u64, u128)| u128::from(used) * u128::from(price) / unit;
         let all = parts.into_iter().map(cost).fold(0, u128::saturating_add) / 1_000_000;
@@ -143,6 +148,7 @@ mod tests {
             ("messages_delivered", Sum { messages_delivered: 2_000_000, ..Sum::default() }),
             ("bytes", Sum { bytes_in: 500_000, bytes_out: 1_500_000, ..Sum::default() }),
             ("stored_byte_hours", Sum { stored_byte_s: 3_600 * 2_000_000, ..Sum::default() }),
+            ("retained_byte_hours", Sum { retained_byte_s: 3_600 * 2_000_000, ..Sum::default() }),
         ];
         for (unit, sum) in cases {
             let price: Price = format!("{unit}=7").parse().unwrap();

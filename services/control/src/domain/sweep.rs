@@ -1,19 +1,20 @@
 //! Background work of each server: removes expired records, and continues the erasure of deleted brokers.
 
+use millrace_layers::accounts::audit as logs;
 use millrace_layers::accounts::expiring::{self, Expiring, ExpiringKind};
 use millrace_storage::Transaction;
 use tracing::{info, warn};
 
 use super::{
-    Control, Result, account_links, change, claim_tokens, former, invitations, passkeys, sign_ups,
+    Control, Result, account_links, audit, change, claim_tokens, former, invitations, passkeys, sign_ups,
     web_sessions,
 };
-use crate::limits::{SWEEP_EVERY, SWEPT_ROWS};
+use crate::limits::{AUDIT_LOGS_AT_ONCE, AUDIT_TRIMS_MAX, SWEEP_EVERY, SWEPT_ROWS};
 
 impl Control {
     pub async fn keep_swept(&self) -> std::convert::Infallible {
         let mut rounds = tokio::time::interval(SWEEP_EVERY);
-        let mut history_from = None;
+        let (mut history_from, mut audit_from) = (None, None);
         loop {
             rounds.tick().await;
             if let Err(error) = self.sweep().await {
@@ -25,6 +26,15 @@ impl Control {
             match self.forget_history(history_from.as_deref()).await {
                 Ok(next) => history_from = next,
                 Err(error) => warn!(%error, "old metrics could not be removed; it is tried again"),
+            }
+            match self.trim_audit(audit_from.as_deref()).await {
+                Ok(next) => audit_from = next,
+                Err(error) => {
+                    warn!(%error, "old entries of audit logs could not be removed; it is tried again")
+                }
+            }
+            if let Err(error) = self.spread_plans().await {
+                warn!(%error, "a changed plan does not hold for all of its tenants yet; it is tried again");
             }
             match self.erase().await {
                 Ok(0) => {}
@@ -50,6 +60,31 @@ impl Control {
                 return Ok(());
             }
         }
+    }
+}
+
+impl Control {
+    /// Removes old entries from the audit logs after the log `from`, a bounded number of them, and returns the log to go on after:
+    /// `None` after the last one.
+    pub async fn trim_audit(&self, from: Option<&[u8]>) -> Result<Option<Vec<u8>>> {
+        let Some(kept_ms) = self.audit_kept_ms() else { return Ok(None) };
+        let before_ms = self.now_ms().saturating_sub(kept_ms);
+        let mut from = from.map(<[u8]>::to_vec);
+        for _ in 0..AUDIT_LOGS_AT_ONCE {
+            let after = from.as_deref();
+            let next = self.look(|tx| async move { Ok(logs::next_log(&tx, after).await?) }).await?;
+            let Some(log) = &next else { return Ok(None) };
+            for _ in 0..AUDIT_TRIMS_MAX {
+                let is_old = |entry: &[u8]| audit::is_before(entry, before_ms);
+                let trimmed =
+                    self.look(|tx| async move { Ok(logs::trim(&tx, log, SWEPT_ROWS, is_old).await?) });
+                if trimmed.await? < SWEPT_ROWS {
+                    break;
+                }
+            }
+            from = Some(log.to_vec());
+        }
+        Ok(from)
     }
 }
 

@@ -59,6 +59,9 @@ pub struct Used {
     pub bytes_out: u64,
     /// Bytes of stored messages times hours. A message counts once for each filter for which it is stored.
     pub stored_byte_hours: f64,
+    /// Bytes of retained messages times hours.
+    #[serde(default)]
+    pub retained_byte_hours: f64,
 }
 
 /// Usage in an hour, in a day or in the whole span.
@@ -133,6 +136,7 @@ pub(super) struct Sum {
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
     pub(super) stored_byte_s: u64,
+    pub(super) retained_byte_s: u64,
 }
 
 /// Rounded to whole windows.
@@ -379,6 +383,7 @@ impl From<&Window> for Sum {
             bytes_in: window.bytes_in,
             bytes_out: window.bytes_out,
             stored_byte_s: window.stored_byte_s,
+            retained_byte_s: window.retained_byte_s,
         }
     }
 }
@@ -393,6 +398,7 @@ impl Sum {
         add(&mut self.bytes_in, other.bytes_in);
         add(&mut self.bytes_out, other.bytes_out);
         add(&mut self.stored_byte_s, other.stored_byte_s);
+        add(&mut self.retained_byte_s, other.retained_byte_s);
     }
 
     pub(super) fn shown(&self) -> Used {
@@ -405,18 +411,19 @@ impl Sum {
             bytes_in: self.bytes_in,
             bytes_out: self.bytes_out,
             stored_byte_hours: per(self.stored_byte_s, 3_600),
+            retained_byte_hours: per(self.retained_byte_s, 3_600),
         }
     }
 }
 
 impl UsageWindow {
     pub(crate) const COLUMNS: &'static str = "from_ms,to_ms,connected_session_minutes,stored_session_minutes,\
-        messages_in,messages_delivered,bytes_in,bytes_out,stored_byte_hours,cost_micros";
+        messages_in,messages_delivered,bytes_in,bytes_out,stored_byte_hours,cost_micros,retained_byte_hours";
 
     pub(crate) fn row(&self) -> String {
         let Self { from_ms, to_ms, used, cost_micros } = self;
         format!(
-            "{from_ms},{to_ms},{},{},{},{},{},{},{},{cost_micros}",
+            "{from_ms},{to_ms},{},{},{},{},{},{},{},{cost_micros},{}",
             used.connected_session_minutes,
             used.stored_session_minutes,
             used.messages_in,
@@ -424,6 +431,7 @@ impl UsageWindow {
             used.bytes_in,
             used.bytes_out,
             used.stored_byte_hours,
+            used.retained_byte_hours,
         )
     }
 }

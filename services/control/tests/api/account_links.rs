@@ -15,7 +15,7 @@ use crate::tools::{Answer, Client, PASSWORD, Region, interleaved};
 const NEW: &str = "a longer sentence than before";
 
 /// Somebody with an account in a region that sends mail.
-async fn person(region: &Region, letters: &Letters, email: &str) -> Client {
+pub(crate) async fn person(region: &Region, letters: &Letters, email: &str) -> Client {
     let sign_up = json!({ "email": email, "password": PASSWORD, "name": "Ann" });
     region.stranger().post("/sign-up", sign_up).await.is(StatusCode::ACCEPTED);
     let (.., token) = letters.letter();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::operator::{here, router};
-use crate::tools::{Answer, PASSWORD, Region};
+use crate::tools::{Answer, Client, PASSWORD, Region};
 
 /// The latest entry of an action.
 fn entry<'a>(log: &'a Answer, action: &str) -> &'a Value {
@@ -234,4 +234,47 @@ async fn a_filtered_request_reads_a_bounded_part_of_the_log_and_its_cursor_goes_
         }
     }
     assert_eq!(seen.len(), 5_000);
+}
+
+#[tokio::test]
+async fn old_entries_of_audit_logs_are_removed_and_others_stay() {
+    let region = Region::new().await.unlimited();
+    let (ann, bob) = (region.person().await, region.person().await);
+    let email = async |of: &Client| of.get("/me").await.text("/user/email").to_owned();
+    let emails = [email(&ann).await, email(&bob).await];
+    let organisation = Uuid::parse_str(&ann.organisation).unwrap();
+    // More than one transaction removes.
+    let added = region.store.run(|tx| async move {
+        let actor = json!({ "kind": "service", "id": null, "name": "millrace", "address": null });
+        let row = json!({ "at_ms": 1, "actor": actor, "action": "noise", "target": "", "details": {} });
+        (0..1_200).try_for_each(|place| audit::append(&tx, organisation.as_bytes(), place, row.to_string()))
+    });
+    added.await.unwrap();
+    let trim = async || {
+        let mut from = None;
+        loop {
+            from = region.control.trim_audit(from.as_deref()).await.unwrap();
+            if from.is_none() {
+                break;
+            }
+        }
+    };
+    let day_ms = 86_400_000;
+    region.clock.move_on(13 * day_ms);
+    trim().await;
+    assert!(!ann.get(&ann.own("/audit?action=noise")).await.column("action").is_empty(), "no time is set");
+    region.control.keep_audit_for(30);
+    region.clock.move_on(day_ms / 2);
+    let broker = ann.broker().await;
+    region.clock.move_on(17 * day_ms);
+    let (mut ann, mut bob) = (ann, bob);
+    for (person, email) in [(&mut ann, emails[0].clone()), (&mut bob, emails[1].clone())] {
+        let again = person.post("/sign-in", json!({ "email": email, "password": PASSWORD })).await;
+        person.welcome(again.is(StatusCode::OK));
+    }
+    trim().await;
+    let log = ann.get(&ann.own("/audit")).await;
+    assert_eq!(log.is(StatusCode::OK).column("action"), ["sign_in", "broker.create"], "{log:?}");
+    assert_eq!(bob.get("/me/audit").await.column("action"), ["sign_in"]);
+    ann.get(&broker).await.is(StatusCode::OK);
 }

@@ -98,9 +98,28 @@ async fn a_batch_gives_each_device_a_password_that_the_pods_accept() {
     let entry = &log.body["items"][0];
     let details = &entry["details"];
     assert_eq!((&details["count"], &details["batch"]), (&json!(1_000), &made.body["batch"]));
-    assert_eq!((&details["first_user"], &details["last_user"]), (&json!("p0"), &json!("p999")));
+    let users: Vec<_> = devices.iter().map(|device| &device["user"]).collect();
+    assert_eq!(details["users"].as_array().unwrap().iter().collect::<Vec<_>>(), users);
     assert_eq!(entry["at_ms"], items[0]["created_at_ms"]);
     assert!(!log.body.to_string().contains(items[0]["secret"].as_str().unwrap()));
+}
+
+#[tokio::test]
+async fn the_audit_log_names_each_device_of_a_batch_with_long_names() {
+    let region = Region::new().await;
+    let ann = region.person().await;
+    let broker = ann.broker().await;
+    let users: Vec<String> = (0..500).map(|number| format!("{}{number}", "\u{1F527}".repeat(60))).collect();
+    let devices: Vec<_> = users.iter().map(|user| json!({ "user": user })).collect();
+    let made = ann.post(&format!("{broker}/credential-batches"), json!({ "devices": devices })).await;
+    made.is(StatusCode::CREATED);
+    let log = ann.get(&ann.own("/audit?action=credential.create_batch&limit=200")).await;
+    let entries = log.is(StatusCode::OK).body["items"].as_array().unwrap();
+    assert!(entries.len() > 1 && entries.len() < 20, "{}", entries.len());
+    // The latest entry comes first.
+    let named = entries.iter().rev().flat_map(|entry| entry["details"]["users"].as_array().unwrap());
+    assert_eq!(named.map(|user| user.as_str().unwrap()).collect::<Vec<_>>(), users);
+    assert!(entries.iter().all(|entry| entry["details"]["batch"] == made.body["batch"]));
 }
 
 #[tokio::test]

@@ -148,7 +148,7 @@ async fn a_broker_says_where_its_clients_connect() {
     let other = client.get(&other).await;
     assert_eq!(other.text("/endpoints/user_prefix"), format!("{}/", other.text("/name")));
     assert_eq!(client.get("/regions").await.column("name"), ["eu-1"]);
-    assert_eq!(client.get("/prices").await.column("unit").len(), 6);
+    assert_eq!(client.get("/prices").await.column("unit").len(), 7);
 }
 
 #[tokio::test]

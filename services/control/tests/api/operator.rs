@@ -11,7 +11,7 @@ use millrace_control::{Operations, OwnPod, operator_router};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-use crate::tools::Region;
+use crate::tools::{Region, interleaved};
 
 /// A process with one pod.
 #[derive(Default)]
@@ -341,4 +341,42 @@ async fn tenants_see_public_plans_and_their_own_and_no_others() {
     // A change of the ceiling alone leaves the plan public.
     here(&operator, "PUT /plans/open", Some(plan(6))).await;
     assert_eq!(bob.get("/plans").await.column("name"), ["open"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_of_a_plan_that_was_interrupted_is_finished_by_another_server() {
+    let region = Region::new().await;
+    let operator = router(&region, None);
+    let ceiling = |connections: usize| json!({ "ceiling": { "broker": { "connections": connections } } });
+    here(&operator, "PUT /plans/small", Some(ceiling(1_000))).await;
+    let people = [region.person().await, region.person().await, region.person().await];
+    let mut brokers = Vec::new();
+    for person in &people {
+        let path = format!("PUT /tenants/{}/plan", person.organisation);
+        assert_eq!(here(&operator, &path, Some(json!({ "plan": "small" }))).await.0, StatusCode::OK);
+        brokers.push((person, person.broker().await));
+    }
+    for stop in 0.. {
+        let (changed, plan) = (operator.clone(), ceiling(100 + stop));
+        let change = async move { here(&changed, "PUT /plans/small", Some(plan)).await };
+        // The change stands still, as after a crash, while another server sweeps.
+        let others = async {
+            region.control.spread_plans().await.unwrap();
+            let plan = here(&operator, "/plans", None).await.1["items"][0]["ceiling"].clone();
+            for (person, broker) in &brokers {
+                assert_eq!(person.get(broker).await.body["ceiling"], plan, "{stop}");
+            }
+        };
+        let Some(((status, _), ())) = interleaved(stop, change, others).await else {
+            assert!(stop > 2, "the change looks at the clock for each tenant");
+            break;
+        };
+        assert_eq!(status, StatusCode::OK);
+        for (person, broker) in &brokers {
+            let shown = person.get(broker).await;
+            assert_eq!(shown.body["ceiling"]["broker"]["connections"], 100 + stop);
+            let log = person.get(&person.own("/audit?action=plan.change&limit=200")).await;
+            assert_eq!(log.column("action").len(), stop + 1, "each change is noted once: {log:?}");
+        }
+    }
 }

@@ -192,3 +192,72 @@ async fn a_broker_has_eight_authorities() {
     ann.put(&format!("{broker}/client-cas/8"), "", pem.clone()).await.is(StatusCode::CONFLICT);
     ann.put(&format!("{broker}/client-cas/7"), "*", pem).await.is(StatusCode::NO_CONTENT);
 }
+
+#[tokio::test]
+async fn texts_of_parts_have_a_length_that_is_named() {
+    let ann = Region::new().await.person().await;
+    let broker = ann.broker().await;
+    let long = "x".repeat(5_000);
+    let issuer = |more: Value| {
+        let key = json!({ "kind": "secret", "secret": "a secret of more than 32 characters" });
+        let mut issuer = json!({ "algorithms": ["HS256"], "key": key });
+        issuer.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        issuer
+    };
+    let webhook = |key: &str, value: Value| {
+        let mut webhook = json!({ "url": "https://a.test", "events": ["connect"] });
+        webhook[key] = value;
+        webhook
+    };
+    for (path, body, field) in [
+        ("jwt-issuers/a", issuer(json!({ "issuer": long })), "issuer"),
+        ("jwt-issuers/a", issuer(json!({ "audience": ["a", long] })), "audience[1]"),
+        ("jwt-issuers/a", issuer(json!({ "audience": vec!["a"; 33] })), "audience"),
+        ("jwt-issuers/a", issuer(json!({ "algorithms": vec!["HS256"; 4] })), "algorithms"),
+        ("jwt-issuers/a", issuer(json!({ "key": { "kind": "secret", "secret": long } })), "key.secret"),
+        ("webhooks/a", webhook("signing_key", json!(long)), "signing_key"),
+        ("webhooks/a", webhook("events", json!(vec!["connect"; 5])), "events"),
+    ] {
+        let refused = ann.put(&format!("{broker}/{path}"), "", body).await;
+        assert_eq!(refused.is(StatusCode::UNPROCESSABLE_ENTITY).body["fields"][0]["field"], field, "{path}");
+    }
+    let access = json!({ "webhook": { "url": "https://a.test", "signing_key": long } });
+    let refused = ann.put(&format!("{broker}/access"), "*", access).await;
+    let field = &refused.is(StatusCode::UNPROCESSABLE_ENTITY).body["fields"][0]["field"];
+    assert_eq!(field, "webhook.signing_key");
+}
+
+#[tokio::test]
+async fn an_issuer_of_an_earlier_build_with_a_long_text_keeps_working() {
+    let mut issuer =
+        JwtIssuer { name: "own".into(), issuer: Some("x".repeat(5_000)), ..JwtIssuer::default() };
+    issuer.algorithms = vec![millrace_access::model::JwtAlgorithm::Hs256];
+    issuer.key = JwtKey::Secret { secret: "x".repeat(5_000).into(), base64: false };
+    assert!(issuer.check_lengths().is_err());
+    assert!(millrace_access::jwt::Issuer::new(issuer).is_ok());
+}
+
+#[tokio::test]
+async fn names_that_look_like_other_names_are_refused() {
+    let ann = Region::new().await.person().await;
+    let broker = ann.broker().await;
+    for name in ["ｐｕｍｐ", "e\u{301}cole", "pump\u{3164}"] {
+        let credential = ann.post(&format!("{broker}/credentials"), json!({ "user": name })).await;
+        assert_eq!(credential.is(StatusCode::UNPROCESSABLE_ENTITY).body["fields"][0]["field"], "user");
+        let batch = json!({ "devices": [{ "user": name }] });
+        let batch = ann.post(&format!("{broker}/credential-batches"), batch).await;
+        assert_eq!(batch.is(StatusCode::UNPROCESSABLE_ENTITY).body["fields"][0]["field"], "devices[0].user");
+        let encoded: String = name.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let group = ann.put(&format!("{broker}/groups/{encoded}"), "", json!({})).await;
+        assert_eq!(group.is(StatusCode::UNPROCESSABLE_ENTITY).body["fields"][0]["field"], "name");
+    }
+    let make = async |user: &str| ann.post(&format!("{broker}/credentials"), json!({ "user": user })).await;
+    for user in ["Насос-7", "copy-7"] {
+        make(user).await.is(StatusCode::CREATED);
+    }
+    let alike = make("сору-7").await;
+    assert!(alike.is(StatusCode::UNPROCESSABLE_ENTITY).body.to_string().contains("copy-7"), "{alike:?}");
+    let batch = json!({ "devices": [{ "user": "сору-8" }, { "user": "сору-7" }] });
+    let batch = ann.post(&format!("{broker}/credential-batches"), batch).await;
+    assert_eq!(batch.is(StatusCode::UNPROCESSABLE_ENTITY).body["fields"][0]["field"], "devices[1].user");
+}

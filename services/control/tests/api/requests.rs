@@ -286,3 +286,34 @@ async fn a_location_leads_to_what_was_made() {
         ann.delete(&path).await.is(StatusCode::NO_CONTENT);
     }
 }
+
+#[tokio::test]
+async fn an_address_that_is_too_long_is_nobodys() {
+    let stranger = Region::new().await.stranger();
+    let email = format!("{}@example.org", "x".repeat(20_000));
+    let sign_in = json!({ "email": email, "password": "x" });
+    stranger.post("/sign-in", sign_in).await.is(StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn strangers_do_not_learn_from_ids_that_are_none() {
+    let stranger = Region::new().await.stranger();
+    let api = serde_json::to_value(millrace_control::openapi()).unwrap();
+    let mut tried = 0;
+    for (path, item) in api["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let is_open = operation["security"] == json!([{}]);
+            if is_open || !path.contains('{') {
+                continue;
+            }
+            let mut asked = path.clone();
+            while let Some((before, rest)) = asked.split_once('{') {
+                asked = format!("{before}%FF{}", rest.split_once('}').unwrap().1);
+            }
+            let method = method.to_uppercase().parse().unwrap();
+            stranger.send(method, &asked, None).await.is(StatusCode::UNAUTHORIZED);
+            tried += 1;
+        }
+    }
+    assert!(tried > 50, "{tried}");
+}

@@ -2,11 +2,13 @@
 
 use axum::http::{Method, StatusCode, header};
 use futures_util::future::join_all;
-use millrace_control::{Error, RequestSource, SignIn};
+use millrace_control::{Error, RequestSource, SignIn, SignUpBy};
 use serde_json::{Value, json};
 use totp_rs::{Builder, Secret, Totp};
 use uuid::Uuid;
 
+use crate::account_links::person;
+use crate::mail::with_mail;
 use crate::tools::{Answer, Client, PASSWORD, Region};
 
 const STEP_MS: u64 = 30_000;
@@ -466,4 +468,28 @@ async fn new_recovery_codes_are_never_older_ones_even_with_the_same_key() {
     let second = renew().await;
     assert!(second.iter().all(|code| !first.contains(code)), "{first:?} {second:?}");
     ann.sign_in(PASSWORD, Some(&second[0])).await.is(StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_new_address_needs_the_second_factor_of_an_account_that_has_one() {
+    let (region, letters) = with_mail(SignUpBy::Anybody).await;
+    let client = person(&region, &letters, "ann@example.org").await;
+    let ann = Ann::pending(&region, client).await;
+    ann.client.post("/me/second-factor/confirm", json!({ "code": ann.code() })).await.is(StatusCode::OK);
+    letters.letter();
+    region.clock.move_on(STEP_MS);
+    let ask = async |more: Value| {
+        let mut body = json!({ "email": "new@example.org", "password": PASSWORD });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        ann.client.post("/me/email", body).await
+    };
+    for wrong in [json!({}), json!({ "code": ann.wrong() }), json!({ "code": "" })] {
+        let refused = ask(wrong).await;
+        assert_eq!(refused.is(StatusCode::UNPROCESSABLE_ENTITY).body["fields"][0]["field"], "code");
+    }
+    assert!(letters.is_empty(), "nothing was mailed");
+    ask(json!({ "code": ann.code() })).await.is(StatusCode::ACCEPTED);
+    assert!(!letters.is_empty());
+    let log = ann.client.get("/me/audit").await;
+    assert!(log.column("action").contains(&"person.refuse_code"), "{log:?}");
 }

@@ -52,7 +52,8 @@ async fn usage_is_added_up_by_hours_by_days_and_for_all_brokers() {
     let more = region.store.run(|tx| async move {
         metering::add(&tx, id, Unit::ConnectedMs, NOW_MS, 90_000)?;
         metering::change(&tx, id, Level::Sessions, 3, NOW_MS - 60_000)?;
-        metering::change(&tx, id, Level::Bytes, 7_200, NOW_MS - 2_000)
+        metering::change(&tx, id, Level::Bytes, 7_200, NOW_MS - 2_000)?;
+        metering::change(&tx, id, Level::Retained, 3_600, NOW_MS - 5_000)
     });
     more.await.unwrap();
 
@@ -62,6 +63,7 @@ async fn usage_is_added_up_by_hours_by_days_and_for_all_brokers() {
     assert_eq!(used["connected_session_minutes"], 1.5);
     assert_eq!(used["stored_session_minutes"], 3.0);
     assert_eq!(used["stored_byte_hours"], 4.0);
+    assert_eq!(used["retained_byte_hours"], 5.0);
     let hours = usage(&ann, &format!("{one}/usage?step=hour&from={yesterday}")).await;
     assert_eq!(counts(&hours), [1, 2, 4]);
     let until = usage(&ann, &format!("{one}/usage?step=hour&from={yesterday}&to={}", TODAY_MS + 1)).await;
@@ -91,8 +93,8 @@ async fn usage_can_be_had_as_a_table() {
     assert_eq!(answer.headers["content-type"], "text/csv; charset=utf-8");
     let hour = TODAY_MS + WINDOW_MS;
     let expected = format!(
-        "from_ms,to_ms,connected_session_minutes,stored_session_minutes,messages_in,messages_delivered,bytes_in,bytes_out,stored_byte_hours,cost_micros\n\
-         {TODAY_MS},{hour},0,0,2,0,0,0,0,0\n{hour},{},0,0,4,0,0,0,0,0\n",
+        "from_ms,to_ms,connected_session_minutes,stored_session_minutes,messages_in,messages_delivered,bytes_in,bytes_out,stored_byte_hours,cost_micros,retained_byte_hours\n\
+         {TODAY_MS},{hour},0,0,2,0,0,0,0,0,0\n{hour},{},0,0,4,0,0,0,0,0,0\n",
         hour + WINDOW_MS
     );
     assert_eq!(answer.table, expected);

@@ -29,6 +29,7 @@ pub(super) struct KeySets {
 
 pub(super) struct Lookup<'a> {
     shared: &'a Arc<Shared>,
+    tenant: Arc<str>,
     /// [`KeySetCache::fetches`] at its first lookup.
     fetches: Cell<Option<u64>>,
 }
@@ -63,15 +64,15 @@ impl entry::KeySets for Lookup<'_> {
         let (keys, needs_fetch) = cache.get(url, self.shared.now_s());
         drop(cache);
         if needs_fetch {
-            fetch(self.shared, url.into());
+            fetch(self.shared, url.into(), self.tenant.clone());
         }
         keys
     }
 }
 
 impl<'a> Lookup<'a> {
-    pub(super) fn new(shared: &'a Arc<Shared>) -> Self {
-        Self { shared, fetches: Cell::new(None) }
+    pub(super) fn new(shared: &'a Arc<Shared>, tenant: Arc<str>) -> Self {
+        Self { shared, tenant, fetches: Cell::new(None) }
     }
 
     pub(super) fn fetches(&self) -> u64 {
@@ -81,9 +82,10 @@ impl<'a> Lookup<'a> {
 
 /// Parks a client until keys of one of these URLs arrive, or answers it. `fetches`: [`Lookup::fetches`].
 pub(super) fn wait(shared: &Arc<Shared>, applicant: Box<Applicant>, urls: &[Box<str>], fetches: u64) {
+    let tenant = applicant.broker.tenant();
     let (to_fetch, waits) = shared.key_sets.cache().wait(urls, applicant, fetches, shared.now_s());
     for url in to_fetch {
-        fetch(shared, url);
+        fetch(shared, url, tenant.clone());
     }
     match waits {
         Waits::Yes => {}
@@ -94,10 +96,10 @@ pub(super) fn wait(shared: &Arc<Shared>, applicant: Box<Applicant>, urls: &[Box<
     }
 }
 
-fn fetch(shared: &Arc<Shared>, url: Box<str>) {
+fn fetch(shared: &Arc<Shared>, url: Box<str>, tenant: Arc<str>) {
     let to = shared.clone();
     shared.calls.spawn(async move {
-        let fetched = get(&to, &url).await;
+        let fetched = get(&to, &url, &tenant).await;
         let waited = to.key_sets.cache().fetched(&url, fetched, to.now_s());
         for applicant in waited {
             to.again(Job::Enter(applicant));
@@ -105,10 +107,11 @@ fn fetch(shared: &Arc<Shared>, url: Box<str>) {
     });
 }
 
-async fn get(shared: &Shared, url: &str) -> Fetched {
+async fn get(shared: &Shared, url: &str, tenant: &str) -> Fetched {
     let call = Call {
         method: Method::GET,
         url,
+        share: tenant,
         headers: HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("application/json"))]),
         body: Bytes::new(),
         timeout: KEY_SET_TIMEOUT,

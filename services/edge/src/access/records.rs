@@ -33,6 +33,9 @@ pub(crate) fn load(store: &Store, broker: &Broker) -> Result<(Option<Loaded>, u6
         };
         let details = found.details()?.value;
         broker.set_over_cap(details.is_over_cap);
+        if let Some(tenant) = &details.organisation {
+            broker.set_tenant(tenant);
+        }
         let access = accounts::access(id).get(&tx, ACCESS, Read::Snapshot).await?;
         // A broker of the settings stays unmanaged, so that clients from before the first sign-up can still connect.
         let is_set_up = details.organisation.is_some() && !details.by_settings;

@@ -248,7 +248,7 @@ fn begin(shared: &Arc<Shared>, applicant: Box<Applicant>) -> Option<Case> {
     };
     let mut entry = ConnectAuthentication::default();
     let now_ms = shared.clock.unix_now_ms();
-    let lookup = Lookup::new(shared);
+    let lookup = Lookup::new(shared, applicant.broker.tenant());
     let step = entry.begin(&loaded.access, applicant.shown(), &lookup, now_ms);
     if let AuthenticationStep::Keys(issuers) = step {
         let urls: Vec<_> = issuers.iter().filter_map(|issuer| issuer.key_set_url()).map(Into::into).collect();

@@ -115,7 +115,7 @@ async fn run(
 ) {
     let broker = first.applicant.broker.clone();
     let question = question(&first.applicant, certificate_user);
-    let (answer, result) = post(shared, webhook, &question).await;
+    let (answer, result) = post(shared, webhook, &question, &broker.tenant()).await;
     shared.webhooks.questions.add(result);
     let mut state = shared.webhooks.state();
     state.answers.insert(webhook, &question, &answer, shared.now_s());
@@ -135,6 +135,7 @@ async fn post(
     shared: &Shared,
     webhook: &WebhookAuth,
     question: &WebhookQuestion<'_>,
+    tenant: &str,
 ) -> (WebhookAnswer, &'static str) {
     let Ok(body) = serde_json::to_vec(question) else {
         return (WebhookAnswer::Failed("the question cannot be written"), "answer");
@@ -147,6 +148,7 @@ async fn post(
     let call = Call {
         method: Method::POST,
         url: &webhook.url,
+        share: tenant,
         headers,
         body: Bytes::from(body),
         timeout: Duration::from_millis(webhook.timeout_ms.into()),

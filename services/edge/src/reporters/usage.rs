@@ -1,5 +1,7 @@
 //! Adds usage counts to the store, and writes the history of metrics with them.
 
+mod points;
+
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
@@ -7,9 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use millrace_layers::metering::{
-    self, DropCause, Flush, Flushed, NewPoint, Point, Resolution, Said, window_of,
-};
+use millrace_layers::metering::{self, DropCause, Flush, Flushed, Point, Resolution, Said, window_of};
 use millrace_layers::{LayerError, Store};
 use millrace_storage::{StoreError, block_on_for};
 
@@ -19,6 +19,7 @@ use crate::broker::{Broker, Brokers};
 use crate::clock::Clock;
 use crate::metering::Reading;
 use crate::metrics::BrokerCounters;
+use points::{History, Span};
 
 /// Brokers in one transaction: about 15 keys each.
 const BROKERS_AT_ONCE: usize = 100;
@@ -64,24 +65,7 @@ struct Task {
 struct Known {
     reading: Reading,
     window_ms: u64,
-    minute: Point,
-    hour: Point,
-    /// The last minute had a row: one more row shows that the broker is quiet now.
-    has_row: bool,
-}
-
-/// A time that one reading covers.
-#[derive(Clone, Copy)]
-struct Span {
-    from_ms: u64,
-    to_ms: u64,
-    is_leaving: bool,
-}
-
-impl Span {
-    fn ends(&self, resolution: Resolution) -> bool {
-        self.is_leaving || resolution.window_of(self.from_ms) != resolution.window_of(self.to_ms)
-    }
+    history: History,
 }
 
 impl Task {
@@ -171,7 +155,7 @@ impl Task {
         broker.acknowledged.add_to(&mut reading.latencies);
         let known = self.known.entry(broker.id).or_default();
         let old = std::mem::replace(&mut known.reading, reading);
-        let points = known.points(&counted(&reading, &old), span, self.began_ms);
+        let points = known.history.points(&counted(&reading, &old), span, self.began_ms);
         if old == reading && points.is_empty() {
             return None;
         }
@@ -226,40 +210,6 @@ impl Task {
         }
         self.is_refused = error.is_some();
     }
-}
-
-impl Known {
-    /// Counts towards the present minute and hour, and returns the rows to write at their ends.
-    fn points(&mut self, counted: &Point, span: Span, began_ms: u64) -> Vec<NewPoint> {
-        let mut points = Vec::new();
-        self.minute.add(counted);
-        self.hour.add(counted);
-        if !span.ends(Resolution::Minute) {
-            return points;
-        }
-        let has_more = !self.minute.is_empty();
-        if has_more || self.has_row {
-            points.push(row(Resolution::Minute, self.minute, span, began_ms));
-        }
-        // The hour's row is written with each row of a minute, and once more when the hour is over.
-        let is_over = span.ends(Resolution::Hour);
-        if !self.hour.is_empty() && (!points.is_empty() || is_over) {
-            points.push(row(Resolution::Hour, self.hour, span, began_ms));
-        }
-        self.has_row = has_more;
-        self.minute = Point::default();
-        if is_over {
-            self.hour = Point::default();
-        }
-        points
-    }
-}
-
-fn row(resolution: Resolution, point: Point, span: Span, began_ms: u64) -> NewPoint {
-    let from_ms = resolution.window_of(span.from_ms);
-    let begin_ms = began_ms.saturating_sub(from_ms);
-    let end_ms = span.to_ms.saturating_sub(from_ms).min(resolution.window_ms());
-    NewPoint { resolution, from_ms, point: Point { begin_ms, end_ms, ..point } }
 }
 
 /// The counts between two readings, for the history.

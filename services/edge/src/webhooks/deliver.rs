@@ -14,7 +14,12 @@ use super::{ANSWER_BYTES_MAX, CALL_MAX, PAUSE_MS, PAUSE_MS_MAX, TRY_MS_MAX};
 /// The id of a request's first event; the body has the ids of all.
 const ID_HEADER: &str = "millrace-id";
 
-pub(super) fn call<'a>(webhook: &'a Webhook, events: &[Bytes], id: &str, now_ms: u64) -> Call<'a> {
+pub(super) fn call<'a>(
+    (webhook, tenant): (&'a Webhook, &'a str),
+    events: &[Bytes],
+    id: &str,
+    now_ms: u64,
+) -> Call<'a> {
     let (kind, body) = match events {
         [event] if webhook.batch_max <= 1 => ("application/cloudevents+json", event.clone()),
         _ => ("application/cloudevents-batch+json", array(events)),
@@ -37,6 +42,7 @@ pub(super) fn call<'a>(webhook: &'a Webhook, events: &[Bytes], id: &str, now_ms:
     Call {
         method: Method::POST,
         url: &webhook.url,
+        share: tenant,
         headers,
         body,
         timeout: CALL_MAX,
@@ -178,12 +184,12 @@ mod tests {
     #[test]
     fn several_events_are_an_array() {
         let webhook = Webhook { batch_max: 10, ..Webhook::default() };
-        let call = call(&webhook, &["{}".into(), "{\"a\":1}".into()], "id", 5_000);
+        let call = call((&webhook, ""), &["{}".into(), "{\"a\":1}".into()], "id", 5_000);
         assert_eq!(&call.body[..], b"[{},{\"a\":1}]");
         assert_eq!(call.headers[CONTENT_TYPE], "application/cloudevents-batch+json");
         assert!(!call.headers.contains_key(SIGNATURE_HEADER));
         let signed = Webhook { signing_key: Some("key".into()), ..Webhook::default() };
-        let call = super::call(&signed, &["{}".into()], "id", 5_000);
+        let call = super::call((&signed, ""), &["{}".into()], "id", 5_000);
         assert_eq!(&call.body[..], b"{}");
         assert_eq!(call.headers[SIGNATURE_HEADER], sign(&"key".into(), 5, b"{}"));
     }
@@ -198,13 +204,13 @@ mod tests {
             ..Webhook::default()
         };
         let signature = |key: &str| sign(&key.into(), 5, b"{}").trim_start_matches("t=5,").to_owned();
-        let made = call(&webhook, &["{}".into()], "id", 5_999);
+        let made = call((&webhook, ""), &["{}".into()], "id", 5_999);
         let both = format!("t=5,{},{}", signature("new"), signature("old"));
         assert_eq!(
             (made.headers[SIGNATURE_HEADER].as_bytes(), &made.headers[SIGNATURE_KEYS_HEADER]),
             (both.as_bytes(), &"2,1".parse().unwrap())
         );
-        let made = call(&webhook, &["{}".into()], "id", 6_000);
+        let made = call((&webhook, ""), &["{}".into()], "id", 6_000);
         assert_eq!(made.headers[SIGNATURE_HEADER], sign(&"new".into(), 6, b"{}"));
         assert_eq!(made.headers[SIGNATURE_KEYS_HEADER], "2");
     }

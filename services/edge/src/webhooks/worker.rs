@@ -44,8 +44,14 @@ enum Turned {
     Over,
 }
 
+/// Name of the webhook's broker, and the organisation that owns it.
+struct Owner {
+    broker: String,
+    tenant: String,
+}
+
 enum Found {
-    Taken(Taken, Webhook, String),
+    Taken(Taken, Webhook, Owner),
     Gone,
 }
 
@@ -191,8 +197,8 @@ impl Worker {
         let hook = Hook { broker: name.0, name: &name.1 };
         for _ in 0..TURN {
             let again = self.parts.clock.now() + LOOK_AGAIN_MS;
-            let (taken, webhook, broker) = match self.take(hook).await {
-                Ok(Found::Taken(taken, webhook, broker)) => (taken, webhook, broker),
+            let (taken, webhook, owner) = match self.take(hook).await {
+                Ok(Found::Taken(taken, webhook, owner)) => (taken, webhook, owner),
                 Ok(Found::Gone) => return Turned::Over,
                 Err(error) => {
                     tracing::warn!(%error, "a webhook's queue cannot be read; it waits");
@@ -214,7 +220,7 @@ impl Worker {
                     return Turned::Until(again.min(self.parts.clock.now() + wait_ms));
                 }
             };
-            match self.deliver(hook, &webhook, &broker, &work).await {
+            match self.deliver(hook, &webhook, &owner, &work).await {
                 Ok(Outcome::Failed { .. }) => {}
                 Ok(_) => continue,
                 // Another pod has the lease now.
@@ -244,7 +250,12 @@ impl Worker {
                 };
                 let taken =
                     webhooks::take(&tx, hook, &self.parts.owner, now_ms, page(webhook.batch_max)).await?;
-                Ok(Found::Taken(taken, webhook, String::from_utf8_lossy(&broker).into_owned()))
+                let found = catalog::get(&tx, &broker, Read::Snapshot).await?;
+                let organisation = found.map(|found| found.details()).transpose()?;
+                let organisation = organisation.and_then(|details| details.value.organisation);
+                let broker = String::from_utf8_lossy(&broker).into_owned();
+                let tenant = organisation.unwrap_or_else(|| broker.clone());
+                Ok(Found::Taken(taken, webhook, Owner { broker, tenant }))
             })
             .await?;
         if matches!(found, Found::Gone) {
@@ -258,7 +269,7 @@ impl Worker {
         &self,
         hook: Hook<'_>,
         webhook: &Webhook,
-        broker: &str,
+        Owner { broker, tenant }: &Owner,
         work: &Work,
     ) -> Result<Outcome, LayerError> {
         let (events, id) = self.events(broker, work);
@@ -267,7 +278,7 @@ impl Worker {
             Outcome::Delivered
         } else {
             let (begun, at_ms) = (self.parts.clock.now(), self.parts.clock.unix_now_ms());
-            let call = deliver::call(webhook, &events, &id, self.parts.clock.unix_now_ms());
+            let call = deliver::call((webhook, tenant), &events, &id, self.parts.clock.unix_now_ms());
             let client = self.client.get_or_init(|| HttpClient::new(self.parts.outgoing.clone()));
             let answer = client.call(call).await;
             let now_ms = self.parts.clock.unix_now_ms();

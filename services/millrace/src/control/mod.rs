@@ -35,7 +35,7 @@ pub(crate) use mail::SmtpSettings;
 
 use crate::failure::Failure;
 use crate::http::SIGN_UP_PATH;
-use crate::limits::SECRET_KEY_CHARS_MIN;
+use crate::limits::{SECRET_KEY_CHARS_MIN, whole_number};
 use crate::listeners::{Addresses, reachable};
 use crate::running::Running;
 use crate::values::{network, public_url};
@@ -66,6 +66,12 @@ pub(crate) struct ControlArgs {
     /// beside each cost.
     #[arg(long, value_name = "CODE")]
     pub(crate) currency: Option<Currency>,
+
+    /// Days for which entries of audit logs are kept; 0 is for ever. Older entries are removed in the background. The audit log of a
+    /// deleted organisation is removed after 400 days at the latest.
+    #[arg(long, value_name = "DAYS", default_value_t = 400)]
+    #[arg(value_parser = whole_number::<u32>(0, 36_500))]
+    pub(crate) audit_days: u32,
 
     #[command(flatten)]
     pub(crate) reach: reach::ReachArgs,
@@ -164,6 +170,9 @@ impl Plane {
         control.charge(args.price.iter().copied().collect());
         if let Some(currency) = args.currency {
             control.charge_in(currency);
+        }
+        if args.audit_days > 0 {
+            control.keep_audit_for(args.audit_days);
         }
         match smtp {
             Some(smtp) => {

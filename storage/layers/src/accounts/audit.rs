@@ -1,7 +1,7 @@
 //! The audit log of an organisation, in commit order.
 
 use bytes::Bytes;
-use millrace_storage::{KeyRange, RangeOptions, Transaction};
+use millrace_storage::{KeyRange, RangeOptions, Transaction, after};
 
 use crate::{
     error::LayerResult,
@@ -34,6 +34,32 @@ pub async fn page(
     Ok((page.items.into_iter().map(read).collect::<LayerResult<_>>()?, page.more))
 }
 
+/// Removes the oldest entries of a log while they are old, at most `limit` of them, and returns their number. `is_old` gets an entry.
+pub async fn trim(
+    tx: &Transaction,
+    organisation: &[u8],
+    limit: usize,
+    is_old: impl Fn(&[u8]) -> bool,
+) -> LayerResult<usize> {
+    let all = log(organisation).children();
+    let page = tx.range(all.clone(), RangeOptions::first(limit).snapshot()).await?;
+    let old = page.items.iter().take_while(|row| is_old(&row.value)).count();
+    if let Some(last) = page.items[..old].last() {
+        tx.clear_range(KeyRange { begin: all.begin, end: after(&last.key) })?;
+    }
+    Ok(old)
+}
+
+/// The first log with entries after the log `from`, in order of ids, as a snapshot read.
+pub async fn next_log(tx: &Transaction, from: Option<&[u8]>) -> LayerResult<Option<Bytes>> {
+    let logs = Key::new(tags::REGION, tags::AUDIT);
+    let begin = from.map_or(logs.children().begin, |from| log(from).end().into());
+    let range = KeyRange::new(begin, logs.end());
+    let page = tx.range(range, RangeOptions::first(1).snapshot()).await?;
+    let Some(row) = page.items.first() else { return Ok(None) };
+    Ok(Some(Elements::after(&logs, &row.key)?.bytes()?.into()))
+}
+
 pub fn clear(tx: &Transaction, organisation: &[u8]) -> LayerResult<()> {
     Ok(tx.clear_range(log(organisation).children())?)
 }
@@ -63,6 +89,14 @@ mod tests {
         assert_eq!((text(&latest), more), ("dcb".into(), true));
         let (rest, more) = run(&database, async |tx| page(tx, b"org", Some(latest[2].0), 3).await);
         assert_eq!((text(&rest), more), ("a".into(), false));
+        let next = |from: Option<&'static [u8]>| run(&database, async |tx| next_log(tx, from).await);
+        assert_eq!(next(None).as_deref(), Some(&b"org"[..]));
+        assert_eq!(next(Some(b"org")).as_deref(), Some(&b"other"[..]));
+        assert_eq!(next(Some(b"other")), None);
+        let trim = |limit| run(&database, async |tx| trim(tx, b"org", limit, |entry| entry < b"c").await);
+        assert_eq!((trim(1), trim(9), trim(9)), (1, 1, 0));
+        let (left, _) = run(&database, async |tx| page(tx, b"org", None, 9).await);
+        assert_eq!(text(&left), "dc");
         run(&database, async |tx| clear(tx, b"org"));
         assert!(run(&database, async |tx| page(tx, b"org", None, 3).await).0.is_empty());
         assert_eq!(run(&database, async |tx| page(tx, b"other", None, 3).await).0.len(), 2);

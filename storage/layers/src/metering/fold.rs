@@ -5,7 +5,7 @@ use millrace_storage::{KeyRange, Transaction};
 use super::{Unit, WINDOW_MS, add_to, used, window, window_of, windows};
 use crate::{BrokerId, error::LayerResult, limits::USAGE_WINDOWS_KEPT};
 
-/// Windows that one transaction moves: a month, with at most 11 rows in each window.
+/// Windows that one transaction moves: a month, with at most 14 rows in each window.
 const WINDOWS_MAX: u64 = 31 * 24;
 
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +32,7 @@ pub async fn fold(tx: &Transaction, fold: Fold, from_ms: u64) -> LayerResult<Opt
             (Unit::BytesOut, used.bytes_out),
             (Unit::StoredSessionMs, used.stored_session_ms),
             (Unit::StoredByteS, used.stored_byte_s),
+            (Unit::RetainedByteS, used.retained_byte_s),
         ] {
             add_to(tx, ledger, used.from_ms, unit as u64, i64::try_from(added).unwrap_or(i64::MAX))?;
         }

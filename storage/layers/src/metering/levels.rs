@@ -17,6 +17,8 @@ pub enum Level {
     Sessions = 1,
     /// Bytes of messages in streams, as in the streams' totals.
     Bytes = 2,
+    /// Bytes of retained messages.
+    Retained = 4,
 }
 
 #[derive(Clone, Copy)]
@@ -26,7 +28,7 @@ pub(super) enum Part {
 }
 
 impl Level {
-    pub(super) const ALL: [Self; 2] = [Self::Sessions, Self::Bytes];
+    pub(super) const ALL: [Self; 3] = [Self::Sessions, Self::Bytes, Self::Retained];
 
     /// The number of a row of a window; numbers below 16 are units.
     pub(super) fn code(self, part: Part) -> u64 {
@@ -37,7 +39,7 @@ impl Level {
     pub(super) fn tick_ms(self) -> u64 {
         match self {
             Self::Sessions => 1,
-            Self::Bytes => 1_000,
+            Self::Bytes | Self::Retained => 1_000,
         }
     }
 
@@ -64,15 +66,15 @@ pub(crate) fn change_messages(tx: &Transaction, broker: BrokerId, more: i64) -> 
     Ok(tx.atomic_add(messages(broker), more)?)
 }
 
-pub(super) fn messages(broker: BrokerId) -> Key {
+pub(crate) fn messages(broker: BrokerId) -> Key {
     Key::new(broker, tags::USAGE_LEVEL).uint(MESSAGES)
 }
 
-pub(super) fn key(broker: BrokerId, level: Level) -> Key {
+pub(crate) fn key(broker: BrokerId, level: Level) -> Key {
     key_of(broker, level as u64)
 }
 
-/// The number of a level that limits read and bills do not.
+/// The number of a level that limits read and bills do not; no [`Level`] has it.
 const WILL_BYTES: u64 = 3;
 
 /// Present levels that count against limits.

@@ -20,7 +20,7 @@ pub use history::{
     DROP_REASONS, DropCause, LATENCY_BOUNDS_US, NewPoint, Point, Resolution, forget_history, history, stored,
 };
 pub use levels::{Held, Level, change, held};
-pub(crate) use levels::{change_messages, change_will_bytes};
+pub(crate) use levels::{change_messages, change_will_bytes, key as level_key, messages as messages_key};
 pub use presence::{BrokerActivity, live};
 pub use read::{Window, used};
 
@@ -48,6 +48,8 @@ pub enum Unit {
     StoredSessionMs = 6,
     /// Seconds of stored bytes; only in ledgers, because a broker has [`Level::Bytes`].
     StoredByteS = 7,
+    /// Seconds of retained bytes; only in ledgers, because a broker has [`Level::Retained`].
+    RetainedByteS = 8,
 }
 
 #[must_use]

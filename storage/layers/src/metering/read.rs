@@ -22,6 +22,7 @@ pub struct Window {
     pub bytes_out: u64,
     pub stored_session_ms: u64,
     pub stored_byte_s: u64,
+    pub retained_byte_s: u64,
 }
 
 type Rows = BTreeMap<u64, i64>;
@@ -48,10 +49,14 @@ pub async fn used(
     while at_ms < to_ms && at_ms <= now_ms {
         let rows = all.remove(&at_ms).unwrap_or_default();
         let mut window = of_units(at_ms, &rows);
-        let [sessions, bytes] =
-            Level::ALL.map(|level| integral(level, before[level as usize - 1], &rows, at_ms, now_ms));
+        let mut integrals = [0; Level::ALL.len()];
+        for ((level, before), sum) in Level::ALL.into_iter().zip(before).zip(&mut integrals) {
+            *sum = integral(level, before, &rows, at_ms, now_ms);
+        }
+        let [sessions, bytes, retained] = integrals;
         window.stored_session_ms = window.stored_session_ms.saturating_add(sessions);
         window.stored_byte_s = window.stored_byte_s.saturating_add(bytes);
+        window.retained_byte_s = window.retained_byte_s.saturating_add(retained);
         used.push(window);
         for (level, before) in Level::ALL.into_iter().zip(&mut before) {
             *before = before.wrapping_add(part(&rows, level, Part::Change));
@@ -85,6 +90,7 @@ fn of_units(from_ms: u64, rows: &Rows) -> Window {
         bytes_out: unit(Unit::BytesOut),
         stored_session_ms: unit(Unit::StoredSessionMs),
         stored_byte_s: unit(Unit::StoredByteS),
+        retained_byte_s: unit(Unit::RetainedByteS),
     }
 }
 

@@ -17,6 +17,7 @@ use crate::{
     BrokerId,
     error::LayerResult,
     limits::{RETAINED_PAGE_BYTES, RETAINED_READS, RETAINED_SKIPS_PER_ITEM, TOPIC_BYTES_MAX},
+    metering::{self, Level},
     name,
     rows::Blob,
     tags,
@@ -61,20 +62,28 @@ pub struct RetainedPage {
     pub bytes: usize,
 }
 
-/// Retains a message on its topic.
+/// Retains a message on its topic. The size of the message before is of a snapshot, so that writers do not conflict:
+/// of pods that write the same topic at the same moment, one does not see the other's, and the level is off by the difference.
 ///
 /// # Errors
 /// [`crate::LayerError::NameTooLong`], [`crate::LayerError::BodyTooLarge`], or the store's.
 pub async fn set(tx: &Transaction, broker: BrokerId, topic: &[u8], body: &Bytes) -> LayerResult<()> {
     name::check_length(topic, TOPIC_BYTES_MAX)?;
-    blob(broker, topic).set(tx, body).await
+    let before = blob(broker, topic).replace(tx, Some(body)).await?;
+    meter(tx, broker, before, body.len())
 }
 
 pub async fn clear(tx: &Transaction, broker: BrokerId, topic: &[u8]) -> LayerResult<()> {
     if topic.len() > TOPIC_BYTES_MAX {
         return Ok(());
     }
-    blob(broker, topic).clear(tx).await
+    let before = blob(broker, topic).replace(tx, None).await?;
+    meter(tx, broker, before, 0)
+}
+
+fn meter(tx: &Transaction, broker: BrokerId, before: usize, now: usize) -> LayerResult<()> {
+    let more = (now as u64).wrapping_sub(before as u64).cast_signed();
+    metering::change(tx, broker, Level::Retained, more, tx.unix_ms())
 }
 
 pub async fn get(tx: &Transaction, broker: BrokerId, topic: &[u8], read: Read) -> LayerResult<Option<Bytes>> {

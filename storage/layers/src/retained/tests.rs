@@ -274,3 +274,39 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn retained_bytes_are_metered_as_long_as_they_are_stored() {
+    let database = database();
+    let level = || {
+        let row = Key::new(BROKER, tags::USAGE_LEVEL).uint(4);
+        run(&database, async |tx| crate::rows::counter(tx, &row, Read::Snapshot).await)
+    };
+    let put = |topic: &'static str, bytes: usize| {
+        run(&database, async |tx| set(tx, BROKER, topic.as_bytes(), &Bytes::from(vec![7; bytes])).await);
+    };
+    // The middle one has three chunks.
+    for (topic, bytes, all) in
+        [("a", 10, 10), ("b", 250_000, 250_010), ("b", 30, 40), ("a", 0, 30), ("a", 5, 35)]
+    {
+        put(topic, bytes);
+        assert_eq!(level(), all, "{topic} {bytes}");
+    }
+    run(&database, async |tx| {
+        set(tx, BROKER, b"c", &Bytes::from_static(b"12345")).await?;
+        set(tx, BROKER, b"c", &Bytes::from_static(b"1")).await?;
+        clear(tx, BROKER, b"nothing").await?;
+        clear(tx, BROKER, b"b").await
+    });
+    assert_eq!(level(), 6, "a transaction sees what it has written itself");
+    let now_ms = database.begin_unretried().unix_ms();
+    let later = now_ms + 2 * metering::WINDOW_MS;
+    let used = run(&database, async |tx| metering::used(tx, BROKER, now_ms, later + 1, later).await);
+    let second = used[1];
+    assert_eq!((second.retained_byte_s, second.stored_byte_s), (6 * 3_600, 0));
+    run(&database, async |tx| {
+        clear(tx, BROKER, b"a").await?;
+        clear(tx, BROKER, b"c").await
+    });
+    assert_eq!(level(), 0);
+}

@@ -1,14 +1,18 @@
 import { Text, TextInput } from '@mantine/core'
 import { useState } from 'react'
 import { askNewAddress } from '../../api/account'
+import { factorOf } from '../../api/passkeys'
 import { Form } from '../../ui/Form'
 import { Panel } from '../../ui/Page'
 import { CurrentPassword } from './CurrentPassword'
+import { FactorInput, useFactor } from './FactorInput'
 
 /** Asks for another e-mail address. It changes when the link in the mail to that address is opened. */
 export function Address() {
   const [email, setEmail] = useState('')
   const [password, setPassword] = useState('')
+  const [code, setCode] = useState('')
+  const { hasPasskey, isReady } = useFactor()
   const [sentTo, setSentTo] = useState('')
   return (
     <Panel
@@ -17,12 +21,13 @@ export function Address() {
     >
       <Form
         verb="Send link"
-        isDisabled={email === '' || password === ''}
-        act={() => askNewAddress(email, password)}
+        isDisabled={email === '' || password === '' || !isReady(code)}
+        act={async () => askNewAddress({ email, password, ...(await factorOf({ code, hasPasskey })) })}
         onDone={() => {
           setSentTo(email)
           setEmail('')
           setPassword('')
+          setCode('')
         }}
       >
         {(wrong) => (
@@ -36,6 +41,7 @@ export function Address() {
               error={wrong.email}
             />
             <CurrentPassword value={password} onChange={setPassword} error={wrong.password} />
+            <FactorInput value={code} onChange={setCode} wrong={wrong} />
           </>
         )}
       </Form>

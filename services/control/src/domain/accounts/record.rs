@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::super::change::Change;
 use super::super::{Error, Result};
 use super::{THERE_IS_AN_ACCOUNT, User};
+use crate::limits::EMAIL_BYTES_MAX;
 use crate::secret::Secret;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -79,6 +80,10 @@ pub(super) fn is_hash_of(record: &UserRecord, phc: &str) -> bool {
 }
 
 pub(in crate::domain) async fn by_email(tx: &Transaction, email: &str) -> Result<Option<(Uuid, UserRecord)>> {
+    // Longer than any key of the store, too, so nobody has it.
+    if email.len() > EMAIL_BYTES_MAX {
+        return Ok(None);
+    }
     let id = accounts::emails().get::<Uuid>(tx, email.as_bytes(), Read::Snapshot).await?;
     let Some(id) = id.map(|id| id.value) else { return Ok(None) };
     Ok(get(tx, id, Read::Snapshot).await?.map(|record| (id, record.value)))
