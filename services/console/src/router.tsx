@@ -186,7 +186,7 @@ const orgHomeRoute = createRoute({
 const orgRoute = createRoute({
   getParentRoute: () => signedInRoute,
   path: '/org/$organisation',
-  validateSearch: texts('tab', 'range', 'actor', 'action', 'from', 'to'),
+  validateSearch: texts('tab', 'range', 'actor', 'action', 'from', 'to', 'edit', 'entry'),
   component: lazyRouteComponent(() => import('./pages/org/Organisation'), 'Organisation'),
 })
 
@@ -194,7 +194,7 @@ const meRoute = createRoute({
   getParentRoute: () => signedInRoute,
   path: '/me',
   // The server sends a browser back from the provider with identity=pending.
-  validateSearch: texts('identity'),
+  validateSearch: texts('identity', 'entry'),
   component: lazyRouteComponent(() => import('./pages/Account'), 'Account'),
 })
 

@@ -80,10 +80,15 @@ interface MessagesProps {
   find?: string
   height: number
   onOpen?: (message: Message) => void
+  /** Rows are highlighted for a moment when they come. */
+  isNewShown?: boolean
 }
 
+const NEW_MS = 2_000
+const isNew = ({ at }: Message) => Date.now() - at < NEW_MS
+
 /** Messages, newest first. */
-export function Messages({ messages, find, height, onOpen }: MessagesProps) {
+export function Messages({ messages, find, height, onOpen, isNewShown }: MessagesProps) {
   const shown = useMemo(() => found(messages, find), [messages, find])
   const isNarrow = useMediaQuery(NARROW, undefined, { getInitialValueInEffect: false })
   return (
@@ -97,6 +102,7 @@ export function Messages({ messages, find, height, onOpen }: MessagesProps) {
       rowPx={isNarrow ? NARROW_ROW_PX : ROW_PX}
       height={height}
       onOpen={onOpen}
+      isFresh={isNewShown ? isNew : undefined}
       empty={
         <Text size="sm" c="dimmed" p="lg" style={{ height }}>
           {messages.length > 0

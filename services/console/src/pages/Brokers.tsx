@@ -85,13 +85,16 @@ function BrokerCard({ broker }: { broker: PlacedBroker }) {
         {name}
       </Text>
       <Sparkline values={rate} label="Messages a second over the last two minutes" />
-      <Group gap="lg">
+      <Group gap="4px 16px">
         <Text size="sm">
           <b>{last ? count(last.connections) : '–'}</b> <span className={classes.soft}>connections</span>
         </Text>
         <Text size="sm">
           <b>{rate.at(-1) == null ? '–' : si(rate.at(-1) ?? 0)}</b>{' '}
           <span className={classes.soft}>messages/s</span>
+        </Text>
+        <Text size="sm">
+          <b>{last ? si(last.stored_messages) : '–'}</b> <span className={classes.soft}>waiting</span>
         </Text>
       </Group>
     </Link>
@@ -111,5 +114,9 @@ function State({ broker }: { broker: PlacedBroker }) {
         Spend cap reached
       </Badge>
     )
-  return null
+  return (
+    <Badge color="green" variant="light" tt="none" fw={500}>
+      Running
+    </Badge>
+  )
 }

@@ -168,6 +168,7 @@ const ORGANISATION = [
   ['tokens', 'API tokens'],
   ['audit', 'Audit log'],
   ['usage', 'Usage of the organisation'],
+  ['export', 'Export the organisation'],
   ['settings', 'Settings of the organisation'],
 ] as const
 

@@ -77,8 +77,31 @@ function FirstSteps({ onHide }: { onHide: () => void }) {
             Publish from this page
           </Anchor>
         </List.Item>
+        {isHere && <Further />}
       </List>
     </Panel>
+  )
+}
+
+/** What the owner of this machine can try next. */
+function Further() {
+  const { broker } = useBroker()
+  return (
+    <>
+      <List.Item>
+        <Anchor component={Link} to={`/b/${broker.name}/sessions`} inherit>
+          See it survive a kill
+        </Anchor>
+        : store a session, publish with -q 1, kill the server, and start it again
+      </List.Item>
+      <List.Item>
+        Open it to the network:{' '}
+        <Anchor component={Link} to="/org" inherit>
+          invite people
+        </Anchor>
+        , so that they have accounts, and start it with TLS (<span className="mono">--tls-dir</span>)
+      </List.Item>
+    </>
   )
 }
 
@@ -97,7 +120,7 @@ function FirstMessages() {
           </span>
         </span>
       </div>
-      <Messages messages={view.messages} height={HEIGHT} />
+      <Messages messages={view.messages} height={HEIGHT} isNewShown />
     </Panel>
   )
 }
