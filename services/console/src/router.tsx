@@ -109,7 +109,7 @@ const connectRoute = createRoute({
 const liveRoute = createRoute({
   ...under,
   path: '/live',
-  validateSearch: texts('filters', 'find'),
+  validateSearch: texts('filters', 'find', 'qos'),
   component: lazyRouteComponent(() => import('./pages/broker/Live'), 'Live'),
 })
 const clientsRoute = createRoute({
@@ -157,7 +157,7 @@ const usageRoute = createRoute({
 const messagesRoute = createRoute({
   ...under,
   path: '/messages',
-  validateSearch: texts('topic', 'at'),
+  validateSearch: texts('topic', 'at', 'time'),
   component: lazyRouteComponent(() => import('./pages/broker/Messages'), 'Messages'),
 })
 const incidentsRoute = createRoute({

@@ -13,6 +13,7 @@ import { Page, Panel } from '../../ui/Page'
 import { type Column, Rows } from '../../ui/Rows'
 import { Stat, Stats } from '../../ui/Stat'
 import { Empty, Loaded } from '../../ui/State'
+import { Term } from '../../ui/Term'
 import { Time } from '../../ui/Time'
 import ui from '../../ui/ui.module.css'
 import { SessionDetails } from './SessionDetails'
@@ -88,7 +89,15 @@ export function Sessions() {
   const change = (to: { session?: string; search?: string }) =>
     void navigate({ search: (before) => ({ ...before, ...to }), replace: true })
   return (
-    <Page title="Sessions" lead="A stored session keeps subscriptions and messages while its client is away.">
+    <Page
+      title="Sessions"
+      lead={
+        <>
+          A stored <Term of="session">session</Term> keeps subscriptions and messages while its client is
+          away.
+        </>
+      }
+    >
       <Loaded query={query} height={400}>
         {({ items, isCut }) => {
           const found = isRemote
@@ -169,7 +178,7 @@ function Totals({ sessions, isCut }: { sessions: Session[]; isCut: boolean }) {
         value={`${count(sessions.length)}${isCut ? '+' : ''}`}
         note={`${count(offline)} offline`}
       />
-      <Stat label="Waiting messages" value={`${count(waiting)}${isMore ? '+' : ''}`} />
+      <Stat label="Waiting messages" term="backlog" value={`${count(waiting)}${isMore ? '+' : ''}`} />
       <Stat label="Waiting bytes" value={`${bytes(size)}${isMore ? '+' : ''}`} />
       <Stat label="Oldest message" value={oldest.length > 0 ? <Time at={Math.min(...oldest)} /> : '–'} />
     </Stats>
