@@ -16,6 +16,7 @@ import classes from './brokers.module.css'
 /** Cards whose numbers are read; more brokers are found by search. */
 const CARDS_MAX = 24
 const LOOK_MS = 5_000
+const FIRST_LOOK_MS = 2_500
 const SAMPLES = 24
 
 /** All brokers. */
@@ -61,8 +62,7 @@ function BrokerCard({ broker }: { broker: PlacedBroker }) {
   const { organisation, name, display_name } = broker
   const { data: samples = [] } = useQuery({
     queryKey: ['b', name, 'card'],
-    refetchInterval: LOOK_MS,
-    queryFn: async ({ client, queryKey, signal }) => {
+    queryFn: async ({ client, queryKey, signal }): Promise<Metrics[]> => {
       const path = { organisation, broker: name }
       const now = await body(
         api.GET('/organisations/{organisation}/brokers/{broker}/metrics', { params: { path }, signal }),
@@ -70,6 +70,8 @@ function BrokerCard({ broker }: { broker: PlacedBroker }) {
       const before = client.getQueryData<Metrics[]>(queryKey) ?? []
       return [...before, now].slice(-SAMPLES)
     },
+    // A rate needs two samples.
+    refetchInterval: ({ state }) => ((state.data?.length ?? 0) < 2 ? FIRST_LOOK_MS : LOOK_MS),
   })
   const last = samples.at(-1)
   const rate = rates(samples, ({ messages_in }) => messages_in)

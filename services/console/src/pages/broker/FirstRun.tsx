@@ -14,6 +14,8 @@ import { Panel } from '../../ui/Page'
 import ui from '../../ui/ui.module.css'
 
 const HEIGHT = 240
+/** Above this rate, all rows would be highlighted all the time. */
+const CALM_PER_S = 3
 
 /** Endpoint, two commands and a stream that already listens: until somebody says that they know. */
 export function FirstRun() {
@@ -120,7 +122,7 @@ function FirstMessages() {
           </span>
         </span>
       </div>
-      <Messages messages={view.messages} height={HEIGHT} isNewShown />
+      <Messages messages={view.messages} height={HEIGHT} isNewShown={view.perSecond < CALM_PER_S} />
     </Panel>
   )
 }

@@ -75,10 +75,10 @@ function Ask({ topic, time, onAsk }: AskProps) {
   }
   return (
     <form onSubmit={submit}>
-      <Group mb="md" gap="xs" align="flex-start">
+      <Group mb="md" gap="sm" align="flex-end">
         <TextInput
           data-search
-          aria-label="Topic"
+          label="Topic"
           placeholder="plant/7/pump"
           leftSection={<IconSearch size={16} />}
           value={typed}
@@ -88,8 +88,8 @@ function Ask({ topic, time, onAsk }: AskProps) {
         />
         <TextInput
           type="datetime-local"
-          aria-label="Published around"
-          title="Published around: five minutes before or after"
+          label="Published around, if you know"
+          title="Five minutes before and after"
           value={typedTime}
           onChange={(event) => setTypedTime(event.currentTarget.value)}
         />
