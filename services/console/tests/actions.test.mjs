@@ -479,6 +479,32 @@ test('a session that ends while something is saved: the sign-in, and back to the
   await context.close()
 })
 
+test('an organisation is deleted by its name, and its clients are counted before', async () => {
+  const dora = new Api(server.url)
+  const place = await dora.signUp('Dora')
+  const { name } = await dora.post(`${place}/brokers`, { display_name: 'Mill' })
+  const { secret } = await dora.post(`${place}/brokers/${name}/credentials`, { user: 'saw-1' })
+  const saw = await harness.device({ clientId: 'saw-1', username: `${name}/saw-1`, password: secret })
+  const gone = once(saw, 'close')
+  const metrics = () => dora.get(`${place}/brokers/${name}/metrics`)
+  await until('the device to be counted', async () => (await metrics()).connections === 1)
+  await on(
+    `${place.replace('/organisations/', '/org/')}?tab=settings`,
+    async (tab) => {
+      await click(tab, 'Delete organisation')
+      const question = tab.getByRole('dialog', { name: 'Delete Dora?' })
+      await question
+        .getByText('1 broker with 1 connected client and 0 stored messages is lost, for 1 member.')
+        .waitFor()
+      await question.getByLabel('Type Dora to go on').fill('Dora')
+      await click(question, 'Delete organisation')
+      await tab.getByText('No broker yet').waitFor()
+    },
+    dora,
+  )
+  await gone
+})
+
 test('a broker is deleted by its name, and all of it is counted before', async () => {
   await on(`/b/${broker}/settings`, async (tab) => {
     await click(tab, 'Delete broker')

@@ -122,7 +122,12 @@ function FirstMessages() {
           </span>
         </span>
       </div>
-      <Messages messages={view.messages} height={HEIGHT} isNewShown={view.perSecond < CALM_PER_S} />
+      <Messages
+        messages={view.messages}
+        height={HEIGHT}
+        hint="Paste the second command into a terminal: its message appears here."
+        isNewShown={view.perSecond < CALM_PER_S}
+      />
     </Panel>
   )
 }

@@ -7,6 +7,7 @@ import { useBroker } from '../../api/brokers'
 import { purge, type Session, sessionQuery, sessionsQuery } from '../../api/live'
 import { bytes, count, plural } from '../../lib/format'
 import { storedSession, targetOf } from '../../lib/snippets'
+import { ClientLink } from '../../ui/ClientLink'
 import { Confirm } from '../../ui/Confirm'
 import { done } from '../../ui/notify'
 import { Page, Panel } from '../../ui/Page'
@@ -194,6 +195,9 @@ function OneSession({ id, onGone }: { id: string; onGone: () => void }) {
       {(session) => (
         <>
           <SessionDetails session={session} />
+          <Text size="sm" mt="md">
+            <ClientLink broker={path.broker} id={id} /> as a client: its connection, its refusals, its packets
+          </Text>
           {can('clients:write') && (
             <Confirm
               verb="Purge session"
@@ -201,8 +205,9 @@ function OneSession({ id, onGone }: { id: string; onGone: () => void }) {
               name={session.waiting_messages > 0 ? id : undefined}
               loses={
                 <Text size="sm">
-                  {plural(session.waiting_messages, 'waiting message')} and{' '}
-                  {plural(session.subscriptions, 'subscription')} are lost. The connection is closed.
+                  {plural(session.waiting_messages, 'waiting message')}
+                  {session.waiting_is_more && ' or more'} and {plural(session.subscriptions, 'subscription')}{' '}
+                  are lost. The connection is closed.
                 </Text>
               }
               act={() => purge(path, id)}
