@@ -2,7 +2,7 @@ import { Anchor, Button, TextInput } from '@mantine/core'
 import { useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate } from '@tanstack/react-router'
 import { useState } from 'react'
-import { useOrganisation } from '../../api/brokers'
+import { brokersQuery, deleteBroker, useOrganisation } from '../../api/brokers'
 import { deleteOrganisation, rename } from '../../api/organisation'
 import { Confirm } from '../../ui/Confirm'
 import { Form } from '../../ui/Form'
@@ -89,10 +89,19 @@ function Delete() {
         title={`Delete ${name}?`}
         name={name}
         loses={<OrganisationLosses id={id} />}
-        act={() => deleteOrganisation(id)}
+        act={async () => {
+          // The API deletes no organisation that has brokers.
+          const brokers = await client.fetchQuery({ ...brokersQuery, staleTime: 0 })
+          for (const { organisation, name } of brokers) {
+            if (organisation === id) await deleteBroker({ organisation, broker: name })
+          }
+          await deleteOrganisation(id)
+        }}
         onDone={async () => {
-          await client.invalidateQueries()
+          done(`${name} was deleted.`)
+          // This page ends with the organisation.
           await navigate({ to: '/', search: { all: true } })
+          await client.invalidateQueries()
         }}
       >
         {(open) => (
