@@ -109,7 +109,7 @@ const connectRoute = createRoute({
 const liveRoute = createRoute({
   ...under,
   path: '/live',
-  validateSearch: texts('filters', 'find'),
+  validateSearch: texts('filters', 'find', 'qos'),
   component: lazyRouteComponent(() => import('./pages/broker/Live'), 'Live'),
 })
 const clientsRoute = createRoute({
@@ -157,7 +157,7 @@ const usageRoute = createRoute({
 const messagesRoute = createRoute({
   ...under,
   path: '/messages',
-  validateSearch: texts('topic', 'at'),
+  validateSearch: texts('topic', 'at', 'time'),
   component: lazyRouteComponent(() => import('./pages/broker/Messages'), 'Messages'),
 })
 const incidentsRoute = createRoute({
@@ -186,7 +186,7 @@ const orgHomeRoute = createRoute({
 const orgRoute = createRoute({
   getParentRoute: () => signedInRoute,
   path: '/org/$organisation',
-  validateSearch: texts('tab', 'range', 'actor', 'action', 'from', 'to'),
+  validateSearch: texts('tab', 'range', 'actor', 'action', 'from', 'to', 'edit', 'entry'),
   component: lazyRouteComponent(() => import('./pages/org/Organisation'), 'Organisation'),
 })
 
@@ -194,7 +194,7 @@ const meRoute = createRoute({
   getParentRoute: () => signedInRoute,
   path: '/me',
   // The server sends a browser back from the provider with identity=pending.
-  validateSearch: texts('identity'),
+  validateSearch: texts('identity', 'entry'),
   component: lazyRouteComponent(() => import('./pages/Account'), 'Account'),
 })
 

@@ -348,6 +348,29 @@ test('the organisation: invited, tokens, roles, renamed', async () => {
     await click(tab.getByRole('dialog'), 'Revoke')
     await tab.getByText('No API token yet').waitFor()
   })
+  await on(`${org}?tab=export`, async (tab) => {
+    const [download] = await Promise.all([tab.waitForEvent('download'), click(tab, 'Export organisation')])
+    assert.match(download.suggestedFilename(), /^ann-\d{4}-\d\d-\d\d\.jsonl$/)
+    const lines = (await readFile(await download.path(), 'utf8')).trim().split('\n').map(JSON.parse)
+    assert.equal(lines.at(-1).kind, 'end')
+    const members = lines.filter(({ kind }) => kind === 'member')
+    const counts = tab.getByRole('region', { name: 'What the file contains' })
+    await counts.getByText('Members', { exact: true }).waitFor()
+    assert.match(await counts.textContent(), new RegExp(`Members${members.length}[A-Z]`))
+    // A connection that is lost in the middle saves nothing.
+    let saved = 0
+    tab.on('download', () => {
+      saved += 1
+    })
+    await tab.route('**/export', async (route) => {
+      const answer = await route.fetch()
+      const half = (await answer.text()).split('\n').slice(0, 2).join('\n')
+      await route.fulfill({ response: answer, body: `${half}\n` })
+    })
+    await click(tab, 'Export organisation')
+    await tab.getByText('The export stopped after 2 lines, so nothing was saved.').waitFor()
+    assert.equal(saved, 0)
+  })
   await on(`${org}?tab=settings`, async (tab) => {
     await tab.getByLabel('Name of the organisation').fill('Millbrook')
     await click(tab, 'Rename')
@@ -359,7 +382,11 @@ test('the organisation: invited, tokens, roles, renamed', async () => {
       .first()
       .getByRole('button')
       .click()
-    await tab.getByRole('dialog').getByText('operator').first().waitFor()
+    const entry = tab.getByRole('dialog', { name: 'member.change' })
+    await entry.getByText('operator').first().waitFor()
+    // The address of an entry shows it to a colleague.
+    await tab.reload()
+    await entry.getByText('operator').first().waitFor()
   })
 })
 
@@ -452,6 +479,32 @@ test('a session that ends while something is saved: the sign-in, and back to the
   await context.close()
 })
 
+test('an organisation is deleted by its name, and its clients are counted before', async () => {
+  const dora = new Api(server.url)
+  const place = await dora.signUp('Dora')
+  const { name } = await dora.post(`${place}/brokers`, { display_name: 'Mill' })
+  const { secret } = await dora.post(`${place}/brokers/${name}/credentials`, { user: 'saw-1' })
+  const saw = await harness.device({ clientId: 'saw-1', username: `${name}/saw-1`, password: secret })
+  const gone = once(saw, 'close')
+  const metrics = () => dora.get(`${place}/brokers/${name}/metrics`)
+  await until('the device to be counted', async () => (await metrics()).connections === 1)
+  await on(
+    `${place.replace('/organisations/', '/org/')}?tab=settings`,
+    async (tab) => {
+      await click(tab, 'Delete organisation')
+      const question = tab.getByRole('dialog', { name: 'Delete Dora?' })
+      await question
+        .getByText('1 broker with 1 connected client and 0 stored messages is lost, for 1 member.')
+        .waitFor()
+      await question.getByLabel('Type Dora to go on').fill('Dora')
+      await click(question, 'Delete organisation')
+      await tab.getByText('No broker yet').waitFor()
+    },
+    dora,
+  )
+  await gone
+})
+
 test('a broker is deleted by its name, and all of it is counted before', async () => {
   await on(`/b/${broker}/settings`, async (tab) => {
     await click(tab, 'Delete broker')
@@ -491,9 +544,36 @@ test('a stored message is found, with the session that it waits for', async () =
     await drawer.getByRole('link', { name: 'away-9' }).waitFor()
     await drawer.getByText('waits: offline').waitFor()
   })
+  await on('/b/default/messages?topic=hall%2F9%2Fdoor&time=2020-01-01T12%3A00', async (tab) => {
+    await tab.getByText('No stored message of that time').waitFor()
+    await tab.getByRole('link', { name: 'Show the stored messages of all times' }).click()
+    await tab.getByText('waits for 1').first().waitFor()
+  })
   await on('/b/default/messages?topic=nobody', (tab) =>
     tab.getByText('No stored session subscribes to this topic').waitFor(),
   )
+})
+
+test('topics: one that passes appears in the tree, with its last message and for whom it is stored', async () => {
+  const hall = await harness.device({
+    clientId: 'hall-8',
+    clean: false,
+    properties: { sessionExpiryInterval: 60 },
+  })
+  await hall.subscribeAsync('hall/8/#', { qos: 1 })
+  await on('/b/default/topics', async (tab) => {
+    await tab.getByText('Listening to #').waitFor()
+    await hall.publishAsync('hall/8/door', '{"open":true}', { qos: 1 })
+    await tab.getByRole('link', { name: 'door' }).click()
+    await tab.getByText('"open": true').waitFor()
+    await tab.getByText('It has no retained message.').waitFor()
+    await tab.getByText('hall/8/#').waitFor()
+    await tab.getByText('1 subscription').waitFor()
+    // Another filter forgets what does not match it.
+    await tab.getByLabel('Topic filter').fill('hall/9/#')
+    await tab.getByText('Listening to hall/9/#').waitFor()
+    await tab.getByRole('link', { name: 'door' }).waitFor({ state: 'detached' })
+  })
 })
 
 test('a stored message that waits for a webhook names the webhook', async () => {

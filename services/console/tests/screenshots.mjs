@@ -17,6 +17,8 @@ const SIZES = [
   { name: '390', width: 390, height: 844 },
 ]
 const SCHEMES = ['light', 'dark']
+/** Of a busy machine. */
+const WAIT_MS_MAX = 180_000
 const SETTLE_MS = Number(process.env.SETTLE_MS ?? 1500)
 
 const world = await demo()
@@ -33,6 +35,7 @@ try {
       const context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme })
       const guest = await browser.newContext({ viewport: { width, height }, colorScheme: scheme })
       await withSession(context, base, api)
+      for (const one of [context, guest]) one.setDefaultTimeout(WAIT_MS_MAX)
       for (const [page, path] of Object.entries(PAGES)) {
         if (wanted.length > 0 && !wanted.includes(page)) continue
         const tab = await (WITHOUT_SESSION.has(page) ? guest : context).newPage()

@@ -27,7 +27,8 @@ export const brokersQuery = queryOptions({
   queryKey: ['brokers'],
   refetchInterval: 30_000,
   queryFn: async ({ client, signal }) => {
-    const me = await client.ensureQueryData(meQuery)
+    // A membership that has just begun or ended counts: cached data would ask for the wrong organisations.
+    const me = await client.fetchQuery(meQuery)
     const lists = (me?.organisations ?? []).map(async ({ id, role }) => {
       const list = await everything<Broker>(
         (cursor) =>
@@ -51,7 +52,7 @@ export const brokerQuery = (name: string) =>
     queryKey: ['broker', name],
     refetchInterval: 30_000,
     queryFn: async ({ client, signal }): Promise<PlacedBroker> => {
-      const me = await client.ensureQueryData(meQuery)
+      const me = await client.fetchQuery(meQuery)
       for (const { id, role } of me?.organisations ?? []) {
         try {
           const path = { organisation: id, broker: name }
@@ -65,6 +66,13 @@ export const brokerQuery = (name: string) =>
       throw new Problem({ status: 404, detail: `There is no broker ${name}, or you may not see it` })
     },
   })
+
+export const deleteBroker = (path: BrokerPath) =>
+  body(
+    api.DELETE('/organisations/{organisation}/brokers/{broker}', {
+      params: { path, header: { 'If-Match': '*' } },
+    }),
+  )
 
 /** The broker of the address. The page around has loaded it. */
 export function useBroker() {

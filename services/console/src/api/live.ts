@@ -109,6 +109,22 @@ export const retainedQuery = (path: BrokerPath, filter: string | undefined) =>
       ),
   })
 
+const LEVELS_READ = 200
+
+/** The levels of retained topics below one; without it, the first levels. */
+export const topicLevelsQuery = (path: BrokerPath, below: string | undefined) =>
+  queryOptions({
+    queryKey: ['b', path.broker, 'topic levels', below ?? ''],
+    staleTime: 10_000,
+    queryFn: ({ signal }) =>
+      body(
+        api.GET('/organisations/{organisation}/brokers/{broker}/topics', {
+          params: { path, query: { below, limit: LEVELS_READ } },
+          signal,
+        }),
+      ),
+  })
+
 export const retainedMessageQuery = (path: BrokerPath, topic: string) =>
   queryOptions({
     queryKey: ['b', path.broker, 'retained message', topic],

@@ -1,8 +1,10 @@
 import { problemOf } from '../api/problem'
 
 /** Saves text as a file. */
-export function save(text: string, name: string, type: string) {
-  const url = URL.createObjectURL(new Blob([text], { type }))
+export const save = (text: string, name: string, type: string) => saveBlob(new Blob([text], { type }), name)
+
+export function saveBlob(blob: Blob, name: string) {
+  const url = URL.createObjectURL(blob)
   const link = document.createElement('a')
   link.href = url
   link.download = name

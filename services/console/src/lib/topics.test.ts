@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { filterProblem, rowsOf, topicProblem, treeOf } from './topics'
+import { filterProblem, knownTopics, rowsOf, topicProblem, treeOf } from './topics'
 
 test.each(['#', '+', 'a/+/b', 'a/#', '/a', '$SYS/#', '$share/group/a/+'])(
   '%s is a topic filter',
@@ -37,4 +37,19 @@ test('the tree joins levels that have one child, and counts topics', () => {
 test('a topic with a value keeps its row, and empty levels are levels', () => {
   const tree = treeOf(['a', 'a/b/c', '/d'].map((topic) => ({ topic })))
   expect(rowsOf(tree, () => true).map(({ label }) => label)).toEqual(['/d', 'a', 'b/c'])
+})
+
+test('a topic that is retained and seen stands in the tree once', () => {
+  const seen = { at: 1, qos: 0, bytes: 9, payload: null }
+  const known = knownTopics(
+    [{ topic: 'a', payload_bytes: 2 }],
+    new Map([
+      ['a', seen],
+      ['b', seen],
+    ]),
+  )
+  expect(known).toEqual([
+    { topic: 'a', bytes: 2, isRetained: true, seen },
+    { topic: 'b', bytes: 9, isRetained: false, seen },
+  ])
 })

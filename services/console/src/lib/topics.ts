@@ -78,3 +78,40 @@ export function rowsOf<T>(root: TopicNode<T>, isOpen: (topic: string) => boolean
   visit(root, 0)
   return rows
 }
+
+/** The last message of a topic that the page has seen. */
+export interface SeenMessage {
+  at: number
+  qos: number
+  bytes: number
+  /** Null: too large to be remembered. */
+  payload: Uint8Array | null
+}
+
+/** A topic with a retained message, or one that the page has seen a message of. */
+export interface KnownTopic {
+  topic: string
+  bytes: number
+  isRetained: boolean
+  seen: SeenMessage | undefined
+}
+
+/** Retained and seen topics, each once. */
+export function knownTopics(
+  retained: readonly { topic: string; payload_bytes: number }[],
+  seen: ReadonlyMap<string, SeenMessage>,
+): KnownTopic[] {
+  const known = retained.map(
+    ({ topic, payload_bytes }): KnownTopic => ({
+      topic,
+      bytes: payload_bytes,
+      isRetained: true,
+      seen: seen.get(topic),
+    }),
+  )
+  const names = new Set(known.map(({ topic }) => topic))
+  for (const [topic, message] of seen) {
+    if (!names.has(topic)) known.push({ topic, bytes: message.bytes, isRetained: false, seen: message })
+  }
+  return known
+}

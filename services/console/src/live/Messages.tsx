@@ -80,10 +80,18 @@ interface MessagesProps {
   find?: string
   height: number
   onOpen?: (message: Message) => void
+  /** What brings the first message. */
+  hint?: string
+  /** Rows are highlighted for a moment when they come. */
+  isNewShown?: boolean
 }
 
+const HINT = 'Publish to a topic that a filter of this page matches.'
+const NEW_MS = 2_000
+const isNew = ({ at }: Message) => Date.now() - at < NEW_MS
+
 /** Messages, newest first. */
-export function Messages({ messages, find, height, onOpen }: MessagesProps) {
+export function Messages({ messages, find, height, onOpen, hint = HINT, isNewShown }: MessagesProps) {
   const shown = useMemo(() => found(messages, find), [messages, find])
   const isNarrow = useMediaQuery(NARROW, undefined, { getInitialValueInEffect: false })
   return (
@@ -97,11 +105,10 @@ export function Messages({ messages, find, height, onOpen }: MessagesProps) {
       rowPx={isNarrow ? NARROW_ROW_PX : ROW_PX}
       height={height}
       onOpen={onOpen}
+      isFresh={isNewShown ? isNew : undefined}
       empty={
         <Text size="sm" c="dimmed" p="lg" style={{ height }}>
-          {messages.length > 0
-            ? 'No message has this in its topic or payload.'
-            : 'No message yet. Publish to a topic that a filter of this page matches.'}
+          {messages.length > 0 ? 'No message has this in its topic or payload.' : `No message yet. ${hint}`}
         </Text>
       }
     />

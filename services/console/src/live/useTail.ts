@@ -15,12 +15,13 @@ interface TailMessage {
 const REOPEN_MS = 2000
 const utf8 = new TextEncoder()
 
-/** Messages of a broker as the server sees them, without a connection of MQTT. */
-export function useTail({ organisation, broker }: BrokerPath, filter: string) {
+/** Messages of a broker as the server sees them, without a connection of MQTT. Null: none. */
+export function useTail({ organisation, broker }: BrokerPath, filter: string | null) {
   const [log] = useState(() => new MessageLog())
   const [isOpen, setOpen] = useState(false)
   const view = useSyncExternalStore(log.subscribe, log.read)
   useEffect(() => {
+    if (filter === null) return
     const at = `/api/v1/organisations/${organisation}/brokers/${encodeURIComponent(broker)}`
     let source: EventSource | undefined
     let again: ReturnType<typeof setTimeout> | undefined
@@ -59,6 +60,7 @@ export function useTail({ organisation, broker }: BrokerPath, filter: string) {
     return () => {
       document.removeEventListener('visibilitychange', look)
       close()
+      log.clear()
     }
   }, [organisation, broker, filter, log])
   return { view, isOpen }

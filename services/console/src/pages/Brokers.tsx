@@ -16,6 +16,7 @@ import classes from './brokers.module.css'
 /** Cards whose numbers are read; more brokers are found by search. */
 const CARDS_MAX = 24
 const LOOK_MS = 5_000
+const FIRST_LOOK_MS = 2_500
 const SAMPLES = 24
 
 /** All brokers. */
@@ -61,8 +62,7 @@ function BrokerCard({ broker }: { broker: PlacedBroker }) {
   const { organisation, name, display_name } = broker
   const { data: samples = [] } = useQuery({
     queryKey: ['b', name, 'card'],
-    refetchInterval: LOOK_MS,
-    queryFn: async ({ client, queryKey, signal }) => {
+    queryFn: async ({ client, queryKey, signal }): Promise<Metrics[]> => {
       const path = { organisation, broker: name }
       const now = await body(
         api.GET('/organisations/{organisation}/brokers/{broker}/metrics', { params: { path }, signal }),
@@ -70,6 +70,8 @@ function BrokerCard({ broker }: { broker: PlacedBroker }) {
       const before = client.getQueryData<Metrics[]>(queryKey) ?? []
       return [...before, now].slice(-SAMPLES)
     },
+    // A rate needs two samples.
+    refetchInterval: ({ state }) => ((state.data?.length ?? 0) < 2 ? FIRST_LOOK_MS : LOOK_MS),
   })
   const last = samples.at(-1)
   const rate = rates(samples, ({ messages_in }) => messages_in)
@@ -85,13 +87,16 @@ function BrokerCard({ broker }: { broker: PlacedBroker }) {
         {name}
       </Text>
       <Sparkline values={rate} label="Messages a second over the last two minutes" />
-      <Group gap="lg">
+      <Group gap="4px 16px">
         <Text size="sm">
           <b>{last ? count(last.connections) : '–'}</b> <span className={classes.soft}>connections</span>
         </Text>
         <Text size="sm">
           <b>{rate.at(-1) == null ? '–' : si(rate.at(-1) ?? 0)}</b>{' '}
           <span className={classes.soft}>messages/s</span>
+        </Text>
+        <Text size="sm">
+          <b>{last ? si(last.stored_messages) : '–'}</b> <span className={classes.soft}>waiting</span>
         </Text>
       </Group>
     </Link>
@@ -111,5 +116,9 @@ function State({ broker }: { broker: PlacedBroker }) {
         Spend cap reached
       </Badge>
     )
-  return null
+  return (
+    <Badge color="green" variant="light" tt="none" fw={500}>
+      Running
+    </Badge>
+  )
 }

@@ -24,8 +24,9 @@ import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate, useParams } from '@tanstack/react-router'
 import { type KeyboardEvent, useEffect, useState } from 'react'
 import { brokerQuery, brokersQuery } from '../api/brokers'
-import { clientsPage } from '../api/live'
+import { clientsPage, topicLevelsQuery } from '../api/live'
 import { meQuery, signOut } from '../api/session'
+import { plural } from '../lib/format'
 import { failed } from '../ui/notify'
 import { PAGES } from './pages'
 
@@ -52,6 +53,7 @@ export function Palette({ close }: { close: () => void }) {
     useAccess(broker),
     useOrganisationPages(broker),
     useActions(),
+    useTopics(broker, query),
     useTyped(broker, query, clients.isSettled),
   ]
   return (
@@ -168,6 +170,7 @@ const ORGANISATION = [
   ['tokens', 'API tokens'],
   ['audit', 'Audit log'],
   ['usage', 'Usage of the organisation'],
+  ['export', 'Export the organisation'],
   ['settings', 'Settings of the organisation'],
 ] as const
 
@@ -195,6 +198,40 @@ function useOrganisationPages(broker: string | undefined): Group {
   return { group: 'Organisation', actions }
 }
 
+const TOPICS_SHOWN = 6
+
+/** Levels of retained topics that begin with what was typed. */
+function useTopics(broker: string | undefined, query: string): Group {
+  const navigate = useNavigate()
+  const [typed] = useDebouncedValue(query.trim(), 150)
+  const { data: place } = useQuery({ ...brokerQuery(broker ?? ''), enabled: broker !== undefined })
+  const path = { organisation: place?.organisation ?? '', broker: broker ?? '' }
+  const slash = typed.lastIndexOf('/')
+  const { data } = useQuery({
+    ...topicLevelsQuery(path, slash < 0 ? undefined : typed.slice(0, slash)),
+    enabled: place !== undefined && typed !== '',
+  })
+  const found = typed === '' ? [] : (data?.items ?? []).filter(({ topic }) => topic.startsWith(typed))
+  const actions = found.slice(0, TOPICS_SHOWN).map(
+    ({ topic, has_message, retained_messages, is_more }): SpotlightActionData => ({
+      id: `topic ${topic}`,
+      label: topic,
+      description: has_message
+        ? 'Topic with a retained message'
+        : `${plural(retained_messages, 'retained message')}${is_more ? ' or more' : ''} below`,
+      keywords: [query],
+      leftSection: <IconBinaryTree2 size={18} stroke={1.6} />,
+      onClick: () =>
+        void navigate({
+          to: '/b/$broker/topics',
+          params: { broker: path.broker },
+          search: has_message ? { topic } : { filter: `${topic}/#` },
+        }),
+    }),
+  )
+  return { group: 'Topics', actions }
+}
+
 /** What was typed, as the topic or the client id that it may be. It comes with the clients that were found, so that what is
  * selected does not change under the reader's hands. */
 function useTyped(broker: string | undefined, query: string, isSettled: boolean): Group {
@@ -204,7 +241,7 @@ function useTyped(broker: string | undefined, query: string, isSettled: boolean)
   const asTopic: SpotlightActionData = {
     id: 'typed topic',
     label: `Topic ${typed}`,
-    description: 'Its retained message',
+    description: 'Its last message, and for whom it is stored',
     keywords: [query],
     leftSection: <IconBinaryTree2 size={18} stroke={1.6} />,
     onClick: () => void navigate({ to: '/b/$broker/topics', params: { broker }, search: { topic: typed } }),

@@ -1,7 +1,7 @@
 import { Button, Drawer, Stack } from '@mantine/core'
 import { IconDownload } from '@tabler/icons-react'
 import { type QueryKey, useInfiniteQuery } from '@tanstack/react-query'
-import { type ReactNode, useEffect, useMemo, useState } from 'react'
+import { type ReactNode, useEffect, useMemo } from 'react'
 import type { AuditEntry, AuditPage } from '../api/organisation'
 import { absolute, count } from '../lib/format'
 import { save } from '../lib/save'
@@ -31,12 +31,26 @@ interface AuditLogProps {
   /** Name of the downloaded file. */
   fileName: string
   rowsShown?: number
+  /** The entry that the address names. */
+  chosen: string | undefined
+  onChoose: (entry: string | undefined) => void
 }
 
 /** Entries of an audit log, the latest first. Older pages are loaded when the end of the rows comes into sight. */
 export function AuditLog(props: AuditLogProps) {
-  const { lead, empty, filters, nothingFits, columns, queryKey, page, fileName, rowsShown } = props
-  const [open, setOpen] = useState<AuditEntry | null>(null)
+  const {
+    lead,
+    empty,
+    filters,
+    nothingFits,
+    columns,
+    queryKey,
+    page,
+    fileName,
+    rowsShown,
+    chosen,
+    onChoose,
+  } = props
   const query = useInfiniteQuery({
     queryKey,
     initialPageParam: undefined as string | undefined,
@@ -49,7 +63,9 @@ export function AuditLog(props: AuditLogProps) {
     if (hasNextPage && !isFetching) void fetchNextPage()
   }
   const read = query.data?.pages.length ?? 0
-  const isSearching = rows.length < PAGE_ROWS && hasNextPage && read < SHORT_PAGES_MAX
+  const open = rows.find((entry) => keyOf(entry) === chosen)
+  const isWanted = rows.length < PAGE_ROWS || (chosen !== undefined && !open)
+  const isSearching = isWanted && hasNextPage && read < SHORT_PAGES_MAX
 
   // With a filter, a page may be short although entries of later pages fit.
   useEffect(() => {
@@ -105,14 +121,24 @@ export function AuditLog(props: AuditLogProps) {
               rowsShown={rowsShown}
               columns={columns}
               idOf={keyOf}
-              onOpen={setOpen}
+              onOpen={(entry) => onChoose(keyOf(entry))}
               onEnd={more}
             />
           )
         }
       </Loaded>
-      <Drawer opened={open !== null} onClose={() => setOpen(null)} title={open?.action} size={560}>
+      <Drawer
+        opened={chosen !== undefined}
+        onClose={() => onChoose(undefined)}
+        title={open?.action ?? 'Entry'}
+        size={560}
+      >
         {open && <Entry entry={open} />}
+        {!open && query.data && !isSearching && (
+          <Empty title="The entry is further down">
+            Close this, and scroll down: the list loads older entries, and this one with them.
+          </Empty>
+        )}
       </Drawer>
     </Panel>
   )

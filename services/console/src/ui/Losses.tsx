@@ -1,10 +1,11 @@
 // What a dangerous act takes away, counted when the question is asked.
 
-import { useQuery } from '@tanstack/react-query'
+import { useQueries, useQuery } from '@tanstack/react-query'
 import { credentialsQuery } from '../api/access'
-import { useBroker } from '../api/brokers'
-import { everything } from '../api/client'
+import { brokersQuery, useBroker } from '../api/brokers'
+import { api, body, everything } from '../api/client'
 import { type Client, clientsPage, retainedQuery, sessionQuery, sessionsQuery } from '../api/live'
+import { membersQuery } from '../api/organisation'
 import { Problem } from '../api/problem'
 import { webhooksQuery } from '../api/webhooks'
 import { plural } from '../lib/format'
@@ -50,6 +51,39 @@ export function CredentialsOf({ group }: { group: string }) {
   const { data } = useQuery(credentialsQuery(path))
   if (!data) return 'its credentials'
   return plural(data.items.filter((one) => one.group === group).length, 'credential')
+}
+
+/** Brokers whose clients and messages are counted. */
+const BROKERS_COUNTED = 50
+
+/** All brokers of an organisation, with what they have now. */
+export function OrganisationLosses({ id }: { id: string }) {
+  const brokers = useQuery(brokersQuery)
+  const members = useQuery(membersQuery(id))
+  const own = (brokers.data ?? []).filter(({ organisation }) => organisation === id)
+  const metrics = useQueries({
+    queries: own.slice(0, BROKERS_COUNTED).map(({ name }) => ({
+      queryKey: ['b', name, 'metrics', 'counted'],
+      queryFn: ({ signal }: { signal: AbortSignal }) => {
+        const path = { organisation: id, broker: name }
+        return body(
+          api.GET('/organisations/{organisation}/brokers/{broker}/metrics', { params: { path }, signal }),
+        )
+      },
+    })),
+  })
+  const known = metrics.flatMap(({ data }) => (data ? [data] : []))
+  const isMore = known.length < own.length ? ' or more' : ''
+  const clients = known.reduce((sum, one) => sum + one.connections, 0)
+  const stored = known.reduce((sum, one) => sum + one.stored_messages, 0)
+  return (
+    <>
+      {plural(own.length, 'broker')} with {plural(clients, 'connected client')} and{' '}
+      {plural(stored, 'stored message')}
+      {isMore} {own.length === 1 ? 'is' : 'are'} lost, for {plural(members.data?.items.length ?? 0, 'member')}
+      . It cannot be undone.
+    </>
+  )
 }
 
 /** All that a broker has. */

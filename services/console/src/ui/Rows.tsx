@@ -37,6 +37,8 @@ interface RowsProps<T> {
   /** Called when the end of the rows comes into sight. */
   onEnd?: () => void
   empty?: ReactNode
+  /** Rows that are highlighted for a moment. */
+  isFresh?: (row: T) => boolean
 }
 
 /** A table that draws only the rows in sight, so that ten thousand cost what twenty do. */
@@ -53,6 +55,7 @@ export function Rows<T>(props: RowsProps<T>) {
     onEnd,
     empty,
     hasOwnControl,
+    isFresh,
   } = props
   const density = useDensity()
   const rowPx = rowHeight(spaciousPx, density)
@@ -124,6 +127,7 @@ export function Rows<T>(props: RowsProps<T>) {
                     columns={columns as Column<unknown>[]}
                     onOpen={onOpen as ((row: unknown) => void) | undefined}
                     hasOwnControl={hasOwnControl}
+                    isFresh={isFresh?.(row)}
                   />
                 )
               })}
@@ -145,17 +149,19 @@ interface DrawnRowProps {
   columns: Column<unknown>[]
   onOpen: ((row: unknown) => void) | undefined
   hasOwnControl: boolean | undefined
+  isFresh: boolean | undefined
 }
 
 /** Rows that stay in sight are not drawn again while the list scrolls. */
 const DrawnRow = memo(function DrawnRow(props: DrawnRowProps) {
-  const { row, index, start, rowPx, columns, onOpen, hasOwnControl } = props
+  const { row, index, start, rowPx, columns, onOpen, hasOwnControl, isFresh } = props
   return (
     <div
       role="row"
       aria-rowindex={index + 2}
       className={classes.row}
       data-opens={onOpen ? true : undefined}
+      data-fresh={isFresh || undefined}
       style={{ height: rowPx, transform: `translateY(${start}px)` }}
       onClick={
         onOpen &&

@@ -1,5 +1,7 @@
 import { Text } from '@mantine/core'
 import type { ReactNode } from 'react'
+import type { TermName } from '../lib/glossary'
+import { Term } from './Term'
 import classes from './ui.module.css'
 
 interface StatProps {
@@ -8,13 +10,17 @@ interface StatProps {
   unit?: string
   /** The trend, or what the number stands beside. */
   note?: ReactNode
+  /** Explains the label. */
+  term?: TermName
+  /** The number over the chosen time range. */
+  chart?: ReactNode
 }
 
-export function Stat({ label, value, unit, note }: StatProps) {
+export function Stat({ label, value, unit, note, term, chart }: StatProps) {
   return (
     <div className={classes.stat}>
-      <Text size="sm" c="dimmed">
-        {label}
+      <Text size="sm" c="dimmed" component="div">
+        {term ? <Term of={term}>{label}</Term> : label}
       </Text>
       <span className={classes.statValue}>
         {value}
@@ -23,6 +29,7 @@ export function Stat({ label, value, unit, note }: StatProps) {
       <Text size="xs" c="dimmed" component="div" mih={18}>
         {note}
       </Text>
+      {chart}
     </div>
   )
 }

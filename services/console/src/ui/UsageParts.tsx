@@ -66,24 +66,28 @@ export function UsedNumbers({ used }: { used: Used }) {
     <Stats>
       <Stat
         label="Messages in"
+        term="unit"
         value={si(used.messages_in)}
         unit={used.messages_in === 1 ? 'unit' : 'units'}
         note={`of 4 KiB; ${bytes(used.bytes_in)} published`}
       />
       <Stat
         label="Messages delivered"
+        term="delivered"
         value={si(used.messages_delivered)}
         unit={used.messages_delivered === 1 ? 'unit' : 'units'}
         note={`of 4 KiB; ${bytes(used.bytes_out)} sent`}
       />
       <Stat
         label="Connected sessions"
+        term="connections"
         value={si(used.connected_session_minutes)}
         unit="minutes"
         note="each minute of each connected session"
       />
       <Stat
         label="Stored sessions"
+        term="session"
         value={si(used.stored_session_minutes)}
         unit="minutes"
         note={`for an hour: ${bytes(used.stored_byte_hours)} queued, ${bytes(used.retained_byte_hours ?? 0)} retained`}

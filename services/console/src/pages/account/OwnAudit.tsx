@@ -1,3 +1,4 @@
+import { useNavigate, useSearch } from '@tanstack/react-router'
 import { ownAuditPage } from '../../api/account'
 import type { AuditEntry } from '../../api/organisation'
 import { actionSaid } from '../../lib/actions'
@@ -32,6 +33,8 @@ const columns: Column<AuditEntry>[] = [
 
 /** What was done with the account of the person that is signed in. */
 export function OwnAudit() {
+  const { entry } = useSearch({ from: '/signed-in/me' })
+  const navigate = useNavigate({ from: '/me' })
   return (
     <AuditLog
       lead="Sign-ins, refused sign-ins, and changes of your account, the latest first. Your organisations see the same entries."
@@ -41,6 +44,8 @@ export function OwnAudit() {
       page={ownAuditPage}
       fileName="my-audit.jsonl"
       rowsShown={6}
+      chosen={entry}
+      onChoose={(entry) => void navigate({ search: (before) => ({ ...before, entry }), resetScroll: false })}
     />
   )
 }

@@ -13,6 +13,7 @@ import { Page, Panel } from '../../ui/Page'
 import { Facts } from '../../ui/Stat'
 import { Empty, Failure } from '../../ui/State'
 import { TabList } from '../../ui/TabList'
+import ui from '../../ui/ui.module.css'
 import { Waiting } from './Waiting'
 
 /** Endpoint, credential, snippets, and the first connection as it comes. */
@@ -30,8 +31,10 @@ export function Connect() {
       {endpoint && (
         <>
           <Waiting clientId={made?.user} />
-          <Where endpoint={endpoint} />
-          <Credential endpoint={endpoint} made={made} onMade={setMade} />
+          <div className={`${ui.two} ${ui.twoBottom}`}>
+            <Where endpoint={endpoint} />
+            <Credential endpoint={endpoint} made={made} onMade={setMade} />
+          </div>
           <Snippets endpoint={endpoint} made={made} />
         </>
       )}

@@ -14,6 +14,8 @@ import { Panel } from '../../ui/Page'
 import ui from '../../ui/ui.module.css'
 
 const HEIGHT = 240
+/** Above this rate, all rows would be highlighted all the time. */
+const CALM_PER_S = 3
 
 /** Endpoint, two commands and a stream that already listens: until somebody says that they know. */
 export function FirstRun() {
@@ -77,8 +79,31 @@ function FirstSteps({ onHide }: { onHide: () => void }) {
             Publish from this page
           </Anchor>
         </List.Item>
+        {isHere && <Further />}
       </List>
     </Panel>
+  )
+}
+
+/** What the owner of this machine can try next. */
+function Further() {
+  const { broker } = useBroker()
+  return (
+    <>
+      <List.Item>
+        <Anchor component={Link} to={`/b/${broker.name}/sessions`} inherit>
+          See it survive a kill
+        </Anchor>
+        : store a session, publish with -q 1, kill the server, and start it again
+      </List.Item>
+      <List.Item>
+        Open it to the network:{' '}
+        <Anchor component={Link} to="/org" inherit>
+          invite people
+        </Anchor>
+        , so that they have accounts, and start it with TLS (<span className="mono">--tls-dir</span>)
+      </List.Item>
+    </>
   )
 }
 
@@ -97,7 +122,12 @@ function FirstMessages() {
           </span>
         </span>
       </div>
-      <Messages messages={view.messages} height={HEIGHT} />
+      <Messages
+        messages={view.messages}
+        height={HEIGHT}
+        hint="Paste the second command into a terminal: its message appears here."
+        isNewShown={view.perSecond < CALM_PER_S}
+      />
     </Panel>
   )
 }

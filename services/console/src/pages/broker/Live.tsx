@@ -23,15 +23,17 @@ import { StatusLine } from '../../live/StatusLine'
 import { type Live as Connection, useLive } from '../../live/useLive'
 import { Page, Panel } from '../../ui/Page'
 import { Empty } from '../../ui/State'
+import { Term } from '../../ui/Term'
 
 const HEIGHT = 520
+const QOS = [0, 1, 2] as const
 
 /** Subscribe and publish in the page. */
 export function Live() {
-  const { filters: said, find } = useSearch({ from: '/signed-in/b/$broker/live' })
+  const { filters: said, find, qos: asked } = useSearch({ from: '/signed-in/b/$broker/live' })
   const navigate = useNavigate({ from: '/b/$broker/live' })
   const filters = said === undefined ? ['#'] : said.split('\n').filter(Boolean)
-  const [qos, setQos] = useState<0 | 1 | 2>(0)
+  const qos = QOS.find((one) => String(one) === asked) ?? 0
   const live = useLive(filters, qos)
   const [open, setOpen] = useState<Message | null>(null)
   const [wrong, setWrong] = useState<string | null>(null)
@@ -55,7 +57,15 @@ export function Live() {
     )
   }
   return (
-    <Page title="Live" lead="Messages as they come, over the page's own MQTT 5.0 connection.">
+    <Page
+      title="Live"
+      lead={
+        <>
+          Messages as they come, over the page's own MQTT 5.0 connection: at the chosen{' '}
+          <Term of="qos">QoS</Term>, for each <Term of="filter">topic filter</Term>.
+        </>
+      }
+    >
       <div className={classes.split}>
         <Panel isFlush>
           <div className={classes.bar}>
@@ -70,9 +80,11 @@ export function Live() {
             />
             <SegmentedControl
               aria-label="Largest QoS"
-              data={['0', '1', '2'].map((value) => ({ value, label: `QoS ${value}` }))}
+              data={QOS.map((value) => ({ value: String(value), label: `QoS ${value}` }))}
               value={String(qos)}
-              onChange={(value) => setQos(Number(value) as 0 | 1 | 2)}
+              onChange={(value) =>
+                void navigate({ search: (before) => ({ ...before, qos: value }), replace: true })
+              }
               size="xs"
             />
             <TextInput

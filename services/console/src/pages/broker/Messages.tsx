@@ -11,6 +11,7 @@ import {
   type StoredMessages,
   storedMessagesQuery,
 } from '../../api/stored'
+import { around } from '../../lib/around'
 import { bytes, count, plural } from '../../lib/format'
 import { storedSession, targetOf } from '../../lib/snippets'
 import { storing } from '../../lib/storing'
@@ -19,22 +20,33 @@ import { Page, Panel } from '../../ui/Page'
 import { type Column, Rows } from '../../ui/Rows'
 import { Facts } from '../../ui/Stat'
 import { Empty, Loaded } from '../../ui/State'
+import { Term } from '../../ui/Term'
 import { Time } from '../../ui/Time'
 import ui from '../../ui/ui.module.css'
 
 /** Where the messages of a topic are: stored, acknowledged by whom, waiting for whom. */
 export function Messages() {
   const { path } = useBroker()
-  const { topic, at } = useSearch({ from: '/signed-in/b/$broker/messages' })
+  const { topic, at, time } = useSearch({ from: '/signed-in/b/$broker/messages' })
   const navigate = useNavigate({ from: '/b/$broker/messages' })
   return (
     <Page
       title="Where is my message?"
-      lead="Stored messages of a topic, and the sessions that have acknowledged them or still wait for them."
+      lead={
+        <>
+          Stored messages of a topic, and the <Term of="session">sessions</Term> that have acknowledged them
+          or still wait for them.
+        </>
+      }
     >
-      <Ask key={topic} topic={topic ?? ''} onAsk={(to) => void navigate({ search: { topic: to } })} />
+      <Ask
+        key={`${topic} ${time}`}
+        topic={topic ?? ''}
+        time={time ?? ''}
+        onAsk={(topic, time) => void navigate({ search: { topic, time } })}
+      />
       {topic ? (
-        <Found key={`${path.broker} ${topic}`} topic={topic} chosen={at} />
+        <Found key={`${path.broker} ${topic}`} topic={topic} time={time} chosen={at} />
       ) : (
         <Panel>
           <Empty icon={<IconMailSearch size={28} stroke={1.4} />} title="Name a topic">
@@ -47,25 +59,39 @@ export function Messages() {
   )
 }
 
-function Ask({ topic, onAsk }: { topic: string; onAsk: (topic: string | undefined) => void }) {
+interface AskProps {
+  topic: string
+  time: string
+  onAsk: (topic: string | undefined, time: string | undefined) => void
+}
+
+function Ask({ topic, time, onAsk }: AskProps) {
   const [typed, setTyped] = useState(topic)
+  const [typedTime, setTypedTime] = useState(time)
   const isFilter = /[+#]/.test(typed)
   const submit = (event: FormEvent) => {
     event.preventDefault()
-    if (!isFilter) onAsk(typed || undefined)
+    if (!isFilter) onAsk(typed || undefined, typedTime || undefined)
   }
   return (
     <form onSubmit={submit}>
-      <Group mb="md" gap="xs" align="flex-start">
+      <Group mb="md" gap="sm" align="flex-end">
         <TextInput
           data-search
-          aria-label="Topic"
+          label="Topic"
           placeholder="plant/7/pump"
           leftSection={<IconSearch size={16} />}
           value={typed}
           onChange={(event) => setTyped(event.currentTarget.value)}
           error={isFilter ? 'A topic has no + and no #.' : undefined}
           style={{ flex: '1 1 220px', maxWidth: 480 }}
+        />
+        <TextInput
+          type="datetime-local"
+          label="Published around, if you know"
+          title="Five minutes before and after"
+          value={typedTime}
+          onChange={(event) => setTypedTime(event.currentTarget.value)}
         />
         <Button type="submit" disabled={isFilter}>
           Find messages
@@ -75,7 +101,13 @@ function Ask({ topic, onAsk }: { topic: string; onAsk: (topic: string | undefine
   )
 }
 
-function Found({ topic, chosen }: { topic: string; chosen: string | undefined }) {
+interface FoundProps {
+  topic: string
+  time: string | undefined
+  chosen: string | undefined
+}
+
+function Found({ topic, time, chosen }: FoundProps) {
   const { path } = useBroker()
   const navigate = useNavigate({ from: '/b/$broker/messages' })
   const query = useQuery({ ...storedMessagesQuery(path, topic), placeholderData: keepPreviousData })
@@ -87,7 +119,7 @@ function Found({ topic, chosen }: { topic: string; chosen: string | undefined })
       <Loaded query={query} height={300}>
         {(found) => (
           <>
-            <List found={found} topic={topic} onOpen={choose} />
+            <List found={found} topic={topic} time={time} onOpen={choose} />
             {found.filters.length > 0 && <Filters found={found} />}
           </>
         )}
@@ -155,11 +187,13 @@ function Summary({ message: { waiting, in_flight, receivers } }: { message: Stor
 interface ListProps {
   found: StoredMessages
   topic: string
+  time: string | undefined
   onOpen: (position: string) => void
 }
 
-function List({ found: { items, filters, incomplete }, topic, onOpen }: ListProps) {
+function List({ found: { items: all, filters, incomplete }, topic, time, onOpen }: ListProps) {
   const { broker, endpoint } = useBroker()
+  const items = around(all, time)
   if (filters.length === 0) {
     return (
       <Panel>
@@ -191,7 +225,9 @@ function List({ found: { items, filters, incomplete }, topic, onOpen }: ListProp
         idOf={({ position }) => position}
         onOpen={({ position }) => onOpen(position)}
         empty={
-          incomplete ? (
+          all.length > 0 ? (
+            <NotThen all={all} topic={topic} />
+          ) : incomplete ? (
             <Empty title="Not among the latest messages of these filters">
               The server looks at their last 500 messages, and this topic is in none of them. An older message
               may still be stored.
@@ -209,6 +245,25 @@ function List({ found: { items, filters, incomplete }, topic, onOpen }: ListProp
         </p>
       )}
     </Panel>
+  )
+}
+
+/** None of the stored messages was published around the named time. */
+function NotThen({ all, topic }: { all: StoredMessage[]; topic: string }) {
+  const { broker } = useBroker()
+  const oldest = Math.min(...all.map(({ at_ms }) => at_ms))
+  return (
+    <Empty
+      title="No stored message of that time"
+      action={
+        <Anchor component={Link} to={`/b/${broker.name}/messages`} search={{ topic } as never}>
+          Show the stored messages of all times
+        </Anchor>
+      }
+    >
+      The oldest of {plural(all.length, 'stored message')} is of <Time at={oldest} />. An earlier one was
+      acknowledged by each session, or a limit has removed it.
+    </Empty>
   )
 }
 

@@ -7,12 +7,14 @@ import { useBroker } from '../../api/brokers'
 import { purge, type Session, sessionQuery, sessionsQuery } from '../../api/live'
 import { bytes, count, plural } from '../../lib/format'
 import { storedSession, targetOf } from '../../lib/snippets'
+import { ClientLink } from '../../ui/ClientLink'
 import { Confirm } from '../../ui/Confirm'
 import { done } from '../../ui/notify'
 import { Page, Panel } from '../../ui/Page'
 import { type Column, Rows } from '../../ui/Rows'
 import { Stat, Stats } from '../../ui/Stat'
 import { Empty, Loaded } from '../../ui/State'
+import { Term } from '../../ui/Term'
 import { Time } from '../../ui/Time'
 import ui from '../../ui/ui.module.css'
 import { SessionDetails } from './SessionDetails'
@@ -88,7 +90,15 @@ export function Sessions() {
   const change = (to: { session?: string; search?: string }) =>
     void navigate({ search: (before) => ({ ...before, ...to }), replace: true })
   return (
-    <Page title="Sessions" lead="A stored session keeps subscriptions and messages while its client is away.">
+    <Page
+      title="Sessions"
+      lead={
+        <>
+          A stored <Term of="session">session</Term> keeps subscriptions and messages while its client is
+          away.
+        </>
+      }
+    >
       <Loaded query={query} height={400}>
         {({ items, isCut }) => {
           const found = isRemote
@@ -169,7 +179,7 @@ function Totals({ sessions, isCut }: { sessions: Session[]; isCut: boolean }) {
         value={`${count(sessions.length)}${isCut ? '+' : ''}`}
         note={`${count(offline)} offline`}
       />
-      <Stat label="Waiting messages" value={`${count(waiting)}${isMore ? '+' : ''}`} />
+      <Stat label="Waiting messages" term="backlog" value={`${count(waiting)}${isMore ? '+' : ''}`} />
       <Stat label="Waiting bytes" value={`${bytes(size)}${isMore ? '+' : ''}`} />
       <Stat label="Oldest message" value={oldest.length > 0 ? <Time at={Math.min(...oldest)} /> : '–'} />
     </Stats>
@@ -185,6 +195,9 @@ function OneSession({ id, onGone }: { id: string; onGone: () => void }) {
       {(session) => (
         <>
           <SessionDetails session={session} />
+          <Text size="sm" mt="md">
+            <ClientLink broker={path.broker} id={id} /> as a client: its connection, its refusals, its packets
+          </Text>
           {can('clients:write') && (
             <Confirm
               verb="Purge session"
@@ -192,8 +205,9 @@ function OneSession({ id, onGone }: { id: string; onGone: () => void }) {
               name={session.waiting_messages > 0 ? id : undefined}
               loses={
                 <Text size="sm">
-                  {plural(session.waiting_messages, 'waiting message')} and{' '}
-                  {plural(session.subscriptions, 'subscription')} are lost. The connection is closed.
+                  {plural(session.waiting_messages, 'waiting message')}
+                  {session.waiting_is_more && ' or more'} and {plural(session.subscriptions, 'subscription')}{' '}
+                  are lost. The connection is closed.
                 </Text>
               }
               act={() => purge(path, id)}

@@ -45,7 +45,13 @@ const columns: Column<AuditEntry>[] = [
 /** Changes, who made them and from where. */
 export function Audit() {
   const { id } = useOrganisation()
-  const { actor = '', action = '', from = '', to = '' } = useSearch({ from: '/signed-in/org/$organisation' })
+  const {
+    actor = '',
+    action = '',
+    from = '',
+    to = '',
+    entry,
+  } = useSearch({ from: '/signed-in/org/$organisation' })
   const navigate = useNavigate({ from: '/org/$organisation' })
   const [asked] = useDebouncedValue(JSON.stringify({ actor, action, from, to }), 300)
   const filter = filterOf(JSON.parse(asked))
@@ -109,6 +115,8 @@ export function Audit() {
       queryKey={['org', id, 'audit', filter]}
       page={(cursor, signal) => auditPage({ organisation: id, filter }, cursor, signal)}
       fileName="audit.jsonl"
+      chosen={entry}
+      onChoose={(entry) => void navigate({ search: (before) => ({ ...before, entry }), resetScroll: false })}
     />
   )
 }

@@ -1,6 +1,7 @@
 import { Button, Drawer, Radio, Stack, Text, TextInput } from '@mantine/core'
 import { IconPlus } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
+import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useState } from 'react'
 import { useOrganisation } from '../../api/brokers'
 import type { Schemas } from '../../api/client'
@@ -15,11 +16,15 @@ import { type Column, Rows } from '../../ui/Rows'
 import { Empty, Loaded } from '../../ui/State'
 import { Time } from '../../ui/Time'
 
+/** Stands in the address for an invitation that is not made yet. */
+const NEW = '+'
+
 export function Invitations() {
   const { id, can } = useOrganisation()
   const client = useQueryClient()
   const query = useQuery(invitationsQuery(id))
-  const [isOpen, setOpen] = useState(false)
+  const { edit } = useSearch({ from: '/signed-in/org/$organisation' })
+  const navigate = useNavigate({ from: '/org/$organisation' })
   const [made, setMade] = useState<Schemas['MadeInvitation'] | null>(null)
   const canWrite = can('organisation:write')
   const again = () => client.invalidateQueries({ queryKey: ['org', id, 'invitations'] })
@@ -51,10 +56,12 @@ export function Invitations() {
         ),
     },
   ]
-  const close = () => {
-    setOpen(false)
+  const setEdit = (edit: string | undefined) => {
+    // A secret is not shown again after a step back.
     setMade(null)
+    void navigate({ search: (before) => ({ ...before, edit }) })
   }
+  const close = () => setEdit(undefined)
   return (
     <Panel
       isFlush
@@ -62,7 +69,7 @@ export function Invitations() {
       lead="Links that have not been used yet."
       actions={
         canWrite && (
-          <Button leftSection={<IconPlus size={16} />} onClick={() => setOpen(true)}>
+          <Button leftSection={<IconPlus size={16} />} onClick={() => setEdit(NEW)}>
             Invite
           </Button>
         )
@@ -80,7 +87,7 @@ export function Invitations() {
         }
       </Loaded>
       <Drawer
-        opened={isOpen}
+        opened={edit === NEW && canWrite}
         onClose={close}
         title="Invite"
         // The link cannot be shown again.

@@ -1,6 +1,6 @@
 import { Button, Select } from '@mantine/core'
 import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
-import { Link } from '@tanstack/react-router'
+import { Link, useNavigate } from '@tanstack/react-router'
 import { useOrganisation } from '../../api/brokers'
 import { changeMember, type Member, membersQuery, removeMember } from '../../api/organisation'
 import { type Role, useMe } from '../../api/session'
@@ -103,6 +103,7 @@ function RoleSelect({ member }: { member: Member }) {
 function Remove({ member, isMe }: { member: Member; isMe: boolean }) {
   const { id, name, can } = useOrganisation()
   const client = useQueryClient()
+  const navigate = useNavigate()
   if (!can('organisation:write') && !isMe) return null
   const verb = isMe ? 'Leave' : 'Remove'
   return (
@@ -113,7 +114,11 @@ function Remove({ member, isMe }: { member: Member; isMe: boolean }) {
         isMe ? 'You see its brokers no more, until somebody invites you.' : 'They see its brokers no more.'
       }
       act={() => removeMember(id, member.id)}
-      onDone={() => client.invalidateQueries()}
+      onDone={async () => {
+        // The page of an organisation ends with the membership.
+        if (isMe) await navigate({ to: '/', search: { all: true } })
+        await client.invalidateQueries()
+      }}
     >
       {(open) => (
         <Button size="xs" variant="subtle" color="gray" onClick={open}>

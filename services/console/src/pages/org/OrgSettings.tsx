@@ -1,12 +1,12 @@
-import { Button, TextInput } from '@mantine/core'
-import { useQuery, useQueryClient } from '@tanstack/react-query'
-import { useNavigate } from '@tanstack/react-router'
+import { Anchor, Button, TextInput } from '@mantine/core'
+import { useQueryClient } from '@tanstack/react-query'
+import { Link, useNavigate } from '@tanstack/react-router'
 import { useState } from 'react'
-import { brokersQuery, useOrganisation } from '../../api/brokers'
-import { deleteOrganisation, membersQuery, rename } from '../../api/organisation'
-import { plural } from '../../lib/format'
+import { brokersQuery, deleteBroker, useOrganisation } from '../../api/brokers'
+import { deleteOrganisation, rename } from '../../api/organisation'
 import { Confirm } from '../../ui/Confirm'
 import { Form } from '../../ui/Form'
+import { OrganisationLosses } from '../../ui/Losses'
 import { done } from '../../ui/notify'
 import { Panel } from '../../ui/Page'
 import { Empty } from '../../ui/State'
@@ -65,23 +65,43 @@ function Delete() {
   const { id, name } = useOrganisation()
   const client = useQueryClient()
   const navigate = useNavigate()
-  const brokers = useQuery(brokersQuery)
-  const members = useQuery(membersQuery(id))
-  const own = (brokers.data ?? []).filter(({ organisation }) => organisation === id)
   return (
     <Panel
       title="Delete"
-      lead="All brokers of the organisation are lost with their sessions and messages. It cannot be undone."
+      lead={
+        <>
+          All brokers of the organisation are lost with their sessions and messages. It cannot be undone.{' '}
+          <Anchor
+            component={Link}
+            to="/org/$organisation"
+            params={{ organisation: id } as never}
+            search={{ tab: 'export' } as never}
+            inherit
+          >
+            Export it first
+          </Anchor>
+          .
+        </>
+      }
     >
       <Confirm
         verb="Delete organisation"
         title={`Delete ${name}?`}
         name={name}
-        loses={`${plural(own.length, 'broker')} with all sessions and messages ${own.length === 1 ? 'is' : 'are'} lost, for ${plural(members.data?.items.length ?? 0, 'member')}.`}
-        act={() => deleteOrganisation(id)}
+        loses={<OrganisationLosses id={id} />}
+        act={async () => {
+          // The API deletes no organisation that has brokers.
+          const brokers = await client.fetchQuery({ ...brokersQuery, staleTime: 0 })
+          for (const { organisation, name } of brokers) {
+            if (organisation === id) await deleteBroker({ organisation, broker: name })
+          }
+          await deleteOrganisation(id)
+        }}
         onDone={async () => {
-          await client.invalidateQueries()
+          done(`${name} was deleted.`)
+          // This page ends with the organisation.
           await navigate({ to: '/', search: { all: true } })
+          await client.invalidateQueries()
         }}
       >
         {(open) => (

@@ -3,6 +3,7 @@ import { useOrganisation } from '../../api/brokers'
 import { Page } from '../../ui/Page'
 import { TabPanels } from '../../ui/TabPanels'
 import { Audit } from './Audit'
+import { Export } from './Export'
 import { Invitations } from './Invitations'
 import { Members } from './Members'
 import { OrgSettings } from './OrgSettings'
@@ -15,6 +16,7 @@ const TABS = [
   { value: 'tokens', label: 'API tokens', part: Tokens },
   { value: 'audit', label: 'Audit log', part: Audit },
   { value: 'usage', label: 'Usage', part: OrgUsage },
+  { value: 'export', label: 'Export', part: Export },
   { value: 'settings', label: 'Settings', part: OrgSettings },
 ]
 

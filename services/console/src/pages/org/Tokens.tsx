@@ -1,6 +1,7 @@
 import { Button, Checkbox, Drawer, Select, Stack, Text, TextInput } from '@mantine/core'
 import { IconPlus } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
+import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useState } from 'react'
 import { useOrganisation } from '../../api/brokers'
 import type { Schemas } from '../../api/client'
@@ -36,20 +37,25 @@ const LIVES = [
   { value: '365', label: 'one year' },
   { value: '', label: 'no end' },
 ]
+/** Stands in the address for a token that is not made yet. */
+const NEW = '+'
 const DAY_MS = 86_400_000
 
 export function Tokens() {
   const { id, can } = useOrganisation()
   const client = useQueryClient()
   const query = useQuery(tokensQuery(id))
-  const [isOpen, setOpen] = useState(false)
+  const { edit } = useSearch({ from: '/signed-in/org/$organisation' })
+  const navigate = useNavigate({ from: '/org/$organisation' })
   const [made, setMade] = useState<Schemas['MadeToken'] | null>(null)
   const canWrite = can('organisation:write')
   const again = () => client.invalidateQueries({ queryKey: ['org', id, 'tokens'] })
-  const close = () => {
-    setOpen(false)
+  const setEdit = (edit: string | undefined) => {
+    // A secret is not shown again after a step back.
     setMade(null)
+    void navigate({ search: (before) => ({ ...before, edit }) })
   }
+  const close = () => setEdit(undefined)
   const columns: Column<Token>[] = [
     { key: 'name', header: 'Name', width: 'minmax(0, 1fr)', cell: ({ name }) => name },
     {
@@ -84,7 +90,7 @@ export function Tokens() {
       lead="For programs: the API, the command line, Terraform."
       actions={
         canWrite && (
-          <Button leftSection={<IconPlus size={16} />} onClick={() => setOpen(true)}>
+          <Button leftSection={<IconPlus size={16} />} onClick={() => setEdit(NEW)}>
             Create token
           </Button>
         )
@@ -102,7 +108,7 @@ export function Tokens() {
         }
       </Loaded>
       <Drawer
-        opened={isOpen}
+        opened={edit === NEW && canWrite}
         onClose={close}
         title={made ? made.name : 'Create token'}
         size={520}

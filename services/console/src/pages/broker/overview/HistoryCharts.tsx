@@ -24,7 +24,7 @@ const STEPS = {
   hour: 'an hour',
   day: 'a day',
 }
-export type HistoryStep = keyof typeof STEPS
+type HistoryStep = keyof typeof STEPS
 
 interface HistoryChartsProps {
   seconds: number

@@ -17,10 +17,14 @@ interface LiveChartsProps {
   limits: ShownLimits | undefined
 }
 
+const SECONDS_MIN = 60
+
 /** The last minutes, second by second, as far as the page has seen them. */
 export function LiveCharts({ live, seconds, limits }: LiveChartsProps) {
   const now = (live.samples.at(-1)?.at_ms ?? Date.now()) / 1000
-  const range: [number, number] = [now - seconds, now]
+  // What the page has seen, and a minute at least: five minutes would be almost empty at first.
+  const seenS = now - (live.samples[0]?.at_ms ?? 0) / 1000
+  const range: [number, number] = [now - Math.min(seconds, Math.max(seenS, SECONDS_MIN)), now]
   const from = live.samples.findIndex((sample) => sample.at_ms / 1000 >= range[0])
   // A rate needs some samples before the first one that is seen.
   const samples = live.samples.slice(Math.max(0, from - 5))

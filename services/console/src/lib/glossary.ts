@@ -1,0 +1,24 @@
+/** What a term of MQTT or of this service means, for those who meet it for the first time. */
+export const GLOSSARY = {
+  backlog:
+    'Messages in the store that at least one session has not acknowledged. A message counts once for each filter that stores it.',
+  connections: 'Clients that are connected now, over TCP, TLS or WebSocket.',
+  deadLetter:
+    'An event that your service did not accept for a day. It stays until you send it again or delete it.',
+  delivered:
+    'Messages that the server has sent to subscribers. One published message counts for each of them.',
+  dropped:
+    'Messages that the server discarded for a receiver, because a queue was full or a limit was reached.',
+  filter: 'A topic with wildcards: + stands for one level, # for all further levels.',
+  puback: 'The server answers a QoS 1 message with a PUBACK after the message is on the disk.',
+  published: 'Messages that clients have sent to the broker.',
+  qos: 'QoS 0: sent at most once. QoS 1: repeated until acknowledged. QoS 2: delivered exactly once.',
+  retained:
+    'The last message of a topic that was published with the retain flag. A new subscription gets it at once.',
+  session:
+    'The subscriptions of a client and the messages that wait for it. A session with an expiry outlives its connection.',
+  topic: 'A name with levels between slashes, such as plant/7/pump. Each message is published to one topic.',
+  unit: 'A message counts once for each 4 KiB of its size that it begins.',
+} as const
+
+export type TermName = keyof typeof GLOSSARY
