@@ -234,9 +234,9 @@ check-otlp: $(DASHBOARDS)/check $(COLLECTOR) $(NATS) ## Follow one message of a 
 	$(BUILD_PROGRAM)
 	$(DASHBOARDS)/bin/python dashboards/check_otlp.py $(ARGS)
 
-telemetry-cost: $(COLLECTOR) ## Measure what telemetry costs for each message, on an idle machine (ARGS="--rounds 5 --check")
-	$(BUILD_RELEASE)
-	python3 dashboards/cost.py $(ARGS)
+telemetry-cost: $(COLLECTOR) ## Measure what telemetry costs for each message, on an idle machine (ARGS="--rounds 5 --check", MILLRACE= MQTTLOAD= build none)
+	$(if $(MQTTLOAD),$(BUILD_PROGRAM),$(BUILD_RELEASE))
+	MILLRACE="$(PROGRAM)" MQTTLOAD="$(or $(MQTTLOAD),$(TARGET)/release/mqttload)" python3 dashboards/cost.py $(ARGS)
 
 drill: $(DASHBOARDS)/check $(COLLECTOR) $(ENVOY) $(NATS) observe-packages ## Try a runbook for real (NAME=pod-down; without a name they are listed; MILLRACE=/usr/bin/millrace builds none)
 	$(BUILD_PROGRAM)
@@ -261,10 +261,12 @@ $(COLLECTOR): dashboards/collector/manifest.yaml dashboards/collector/build.sh
 	touch $@
 
 observe-packages:
-	@if command -v promtool >/dev/null && command -v prometheus-node-exporter >/dev/null && command -v strace >/dev/null; then exit 0; fi; \
+	@if command -v promtool >/dev/null && command -v prometheus-node-exporter >/dev/null && command -v strace >/dev/null \
+		&& command -v lxcfs >/dev/null; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
-		apt-get install -y -qq prometheus prometheus-alertmanager prometheus-node-exporter strace >/dev/null; then exit 0; fi; \
-	echo "SKIPPED: what needs Prometheus: install the packages prometheus, prometheus-alertmanager, prometheus-node-exporter and strace"
+		apt-get -o DPkg::Lock::Timeout=300 install -y -qq prometheus prometheus-alertmanager prometheus-node-exporter strace lxcfs >/dev/null; \
+		then exit 0; fi; \
+	echo "SKIPPED: what needs Prometheus: install the packages prometheus, prometheus-alertmanager, prometheus-node-exporter, strace and lxcfs"
 
 fmt: ## Format the sources
 	cargo fmt --all

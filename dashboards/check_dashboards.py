@@ -21,7 +21,7 @@ from lint import boards, declared, rules
 LOAD_SECONDS = 60
 # Rates need so long to level off after the load begins.
 DRAW_AFTER_SECONDS = 25
-HOLE_SECONDS_MAX = 15
+HOLE_SECONDS_MAX = 60
 RATE_INTERVAL = "20s"
 VARIABLES = {"broker": "acme", "pod": ".*", "run": ".*"}
 
@@ -232,7 +232,7 @@ def main():
     people_certificate = stage / "certs/ca.crt"
     people = []
     try:
-        with Observe(stage / "observe", TOOLS, interval="2s") as observe:
+        with Observe(stage / "observe", TOOLS, interval="5s") as observe:
             observe.look()
             for kind, count in (("millrace", 3), ("envoy", 1), ("status", 1), ("host", 1)):
                 until(lambda: len(observe.query(f'up{{job="{kind}"}} == 1')) == count, f"no metrics of {kind}", 120)

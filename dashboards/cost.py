@@ -2,11 +2,12 @@
 """Measures what telemetry costs where packets are handled: the server's CPU time for each message, as a ratio to the same without
 telemetry, for each scenario of the native driver.
 
-    dashboards/cost.py [--rounds 5] [--scenario NAME,NAME] [--seconds 4] [--json OUT.json] [--check]
+    dashboards/cost.py [--rounds 5] [--scenario NAME,NAME] [--way NAME,NAME] [--seconds 4] [--json OUT.json] [--check] [--busy]
 
 It needs an idle machine, target/release/millrace and mqttload (MILLRACE, MQTTLOAD name others) and the collector
-(dashboards/collector/build.sh). The ways take turns within a round, so that a change of the machine meets all of them. `--check` fails
-when a median is above RATIO_MAX. The exporting thread's CPU time is the server's, so it counts.
+(dashboards/collector/build.sh). Each way runs beside a run without telemetry, first or second by turns, and the ratio is of these two.
+The way "off again" has no telemetry either: its ratios are the noise of the machine. `--check` fails when a median is above RATIO_MAX.
+The exporting thread's CPU time is the server's, so it counts.
 """
 
 import argparse
@@ -30,19 +31,24 @@ PORTS_UP = int(os.environ.get("OBSERVE_PORTS_UP") or 20_000)
 RUN_SECONDS_MAX = 300
 RATIO_MAX = 1.02
 SCENARIOS = ["qos0-window", "qos1-closed", "fanout", "fanin-qos0", "fanin-qos1", "durable-publish", "durable-online"]
-# Beside --otlp-endpoint, which all but the first have.
+# More load than this for each core is somebody else's work.
+LOAD_MAX = 0.25
+# Beside --otlp-endpoint, which those with None lack. A run lasts seconds, so it exports ten times as often as a server does.
+OFF = "off"
 WAYS = {
-    "off": None,
-    "metrics": ["--otlp-interval-s", "10"],
-    "traces 1 %": ["--otlp-interval-s", "10", "--trace-ratio", "0.01"],
-    # Without the cap on traces a second, which the fast scenarios reach.
-    "traces 1 %, no cap": ["--otlp-interval-s", "10", "--trace-ratio", "0.01", "--traces-per-second-max", "100000"],
+    "off again": None,
+    "metrics": ["--otlp-interval-s", "1"],
+    "traces 1 %": ["--otlp-interval-s", "1", "--trace-ratio", "0.01"],
+    # As before, without the cap on traces a second, which the fast scenarios reach.
+    "no cap": ["--otlp-interval-s", "1", "--trace-ratio", "0.01", "--traces-per-second-max", "100000"],
 }
+USUAL = ["off again", "metrics", "traces 1 %"]
+CHECKED = ("metrics", "traces 1 %")
 
 
 def measure(scenario, way, endpoint, seconds):
     """One run: microseconds of the server's CPU for each thing that the scenario counts, and what mqttload said."""
-    flags = [] if WAYS[way] is None else ["--otlp-endpoint", endpoint, *WAYS[way]]
+    flags = [] if WAYS.get(way) is None else ["--otlp-endpoint", endpoint, *WAYS[way]]
     command = [MQTTLOAD, "run", scenario, "--json", "--seconds", seconds, "--millrace-bin", MILLRACE, "--millrace-args", " ".join(flags)]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=RUN_SECONDS_MAX)
     if done.returncode:
@@ -54,15 +60,26 @@ def measure(scenario, way, endpoint, seconds):
     return 1e6 * said["server_cpu_s"] / said["count"], said
 
 
+def pairs(scenarios, ways, round_number):
+    """What is compared in a round: (scenario, way, order of its two runs)."""
+    for scenario in scenarios:
+        for way in ways:
+            yield scenario, way, (OFF, way) if round_number % 2 == 0 else (way, OFF)
+
+
+def ratios(figures, scenario, way):
+    return [on / off for off, on in figures[scenario][way]]
+
+
 def table(figures):
-    lines = ["| scenario | " + " | ".join(WAYS) + " |", "|---|" + "---|" * len(WAYS)]
+    """`figures` has pairs of costs, off and on, by scenario and way."""
+    ways = list(next(iter(figures.values())))
+    lines = ["| scenario | off | " + " | ".join(ways) + " |", "|---|" + "---|" * (len(ways) + 1)]
     for scenario, by_way in figures.items():
-        base = statistics.median(by_way["off"])
-        cells = [f"{base:.2f} µs"]
-        for way in list(WAYS)[1:]:
-            # Of runs that stood beside each other.
-            ratios = [on / off for on, off in zip(by_way[way], by_way["off"])]
-            cells.append(f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})")
+        cells = [f"{statistics.median(off for found in by_way.values() for off, _ in found):.2f} µs"]
+        for way in ways:
+            found = ratios(figures, scenario, way)
+            cells.append(f"{statistics.median(found):.3f} ({min(found):.3f} to {max(found):.3f})")
         lines.append(f"| `{scenario}` | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -70,10 +87,14 @@ def table(figures):
 def above(figures):
     """What costs more than it may."""
     for scenario, by_way in figures.items():
-        for way in ("metrics", "traces 1 %"):
-            ratio = statistics.median(on / off for on, off in zip(by_way[way], by_way["off"]))
-            if ratio > RATIO_MAX:
+        for way in CHECKED:
+            if way in by_way and (ratio := statistics.median(ratios(figures, scenario, way))) > RATIO_MAX:
                 yield f"{scenario}, {way}: {ratio:.3f}"
+
+
+def check_idle():
+    if (load := os.getloadavg()[0]) > LOAD_MAX * os.cpu_count():
+        raise Missing(f"the machine is busy: its load is {load:.1f}. Wait until it is below {LOAD_MAX * os.cpu_count():g}, or add --busy")
 
 
 def parsed():
@@ -81,41 +102,53 @@ def parsed():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", default="4")
     parser.add_argument("--scenario", type=lambda text: text.split(","), default=SCENARIOS)
+    parser.add_argument("--way", type=lambda text: text.split(","), default=USUAL, help=f"of {', '.join(WAYS)}")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--check", action="store_true")
-    return parser.parse_args()
+    parser.add_argument("--busy", action="store_true", help="measure although the machine is not idle")
+    args = parser.parse_args()
+    if unknown := set(args.way) - set(WAYS):
+        parser.error(f"there is no way {', '.join(unknown)}; there are: {', '.join(WAYS)}")
+    return args
+
+
+def rounds(args, endpoint):
+    """All runs of all rounds: the pairs of costs by scenario and way, and what mqttload said of each run."""
+    figures = {scenario: {way: [] for way in args.way} for scenario in args.scenario}
+    runs = []
+    for number in range(args.rounds):
+        for scenario, way, order in pairs(args.scenario, args.way, number):
+            costs = {}
+            for one in order:
+                costs[one], said = measure(scenario, one, endpoint, args.seconds)
+                runs.append({"round": number, "pair": way, "way": one, "cpu_us_each": costs[one], **said})
+            figures[scenario][way].append((costs[OFF], costs[way]))
+            print(f"{number + 1}/{args.rounds} {scenario}, {way}: {costs[way] / costs[OFF]:.3f}", file=sys.stderr, flush=True)
+    return figures, runs
 
 
 def main():
     args = parsed()
+    if not args.busy:
+        check_idle()
     tools = Path(os.environ.get("OBSERVE_TOOLS") or TARGET / "tools")
     for path in (MILLRACE, MQTTLOAD, tools / "otelcol"):
         if not Path(path).exists():
             raise Missing(f"there is no {path}: make bench and make observe make them")
     folder = Path(tempfile.mkdtemp(prefix="millrace-cost-"))
     observe = Observe(folder, tools, up=PORTS_UP)
-    figures = {scenario: {way: [] for way in WAYS} for scenario in args.scenario}
-    runs = []
     try:
         observe.prepare()
         observe.start_collector(tools / "otelcol")
         observe.wait("collector", f"http://{HOST}:{observe.ports['health']}/")
-        for number in range(args.rounds):
-            for scenario in args.scenario:
-                # Each round begins with another way.
-                ways = list(WAYS)[number % len(WAYS):] + list(WAYS)[:number % len(WAYS)]
-                for way in ways:
-                    cost, said = measure(scenario, way, observe.url("otlp_http"), args.seconds)
-                    figures[scenario][way].append(cost)
-                    runs.append({"round": number, "way": way, "cpu_us_each": cost, **said})
-                    print(f"{number + 1}/{args.rounds} {scenario}, {way}: {cost:.3f} µs", file=sys.stderr, flush=True)
+        figures, runs = rounds(args, observe.url("otlp_http"))
     finally:
         observe.stop()
         shutil.rmtree(folder, ignore_errors=True)
     if args.json:
         about = {"date": datetime.date.today().isoformat(), "cores": os.cpu_count(), "load_after": os.getloadavg()[0]}
         args.json.write_text(json.dumps({"about": about, "runs": runs}, indent=1) + "\n")
-    print(f"CPU of the server for each message, and its ratio to that without telemetry: median (range) of {args.rounds} rounds.\n")
+    print(f"CPU of the server for each message, and its ratio to that of the run beside it without telemetry: median (range) of {args.rounds} pairs.\n")
     print(table(figures))
     if args.check and (found := list(above(figures))):
         sys.exit("above " + f"{RATIO_MAX}: " + "; ".join(found))

@@ -81,10 +81,11 @@ def fill(text, names):
 
 
 class Observe:
-    def __init__(self, folder, tools, up=0, interval="5s", rules=HERE / "prometheus/rules", region="local"):
+    def __init__(self, folder, tools, up=0, interval="5s", rules=HERE / "prometheus/rules", region="local", host=()):
+        """`host` is a command that runs the exporter of this machine."""
         self.folder, self.tools, self.rules = Path(folder).resolve(), Path(tools).resolve(), Path(rules)
         self.ports = {name: port + up for name, port in PORTS.items()}
-        self.interval, self.region = interval, region
+        self.interval, self.region, self.host = interval, region, host
         self.targets = self.folder / "targets"
         self.processes, self.nats = {}, []
         self.found = {name: {} for name in ("millrace", "envoy", "status", "host")}
@@ -126,9 +127,10 @@ class Observe:
         self.start_host()
         self.start_collector(collector)
         self.start_alertmanager(alertmanager)
+        # Prometheus sends an alert that nobody took again after a minute.
+        self.wait("alertmanager", self.url("alertmanager") + "/-/ready")
         self.start_prometheus(prometheus)
         self.wait("collector", f"http://{HOST}:{self.ports['health']}/")
-        self.wait("alertmanager", self.url("alertmanager") + "/-/ready")
         self.wait("prometheus", self.url("prometheus") + "/-/ready")
 
     def prepare(self):
@@ -137,13 +139,12 @@ class Observe:
         for name in self.found:
             self.write_targets(name)
 
-    def start_host(self, *before):
-        """`before` is a command that runs the exporter."""
+    def start_host(self):
         try:
             exporter = program("prometheus-node-exporter", "node_exporter", how="apt-get install prometheus-node-exporter")
         except Missing as missing:
             return print(f"SKIPPED: metrics of this machine: {missing}")
-        self.spawn("host", *before, exporter, f"--web.listen-address={HOST}:{self.ports['host']}", "--web.disable-exporter-metrics",
+        self.spawn("host", *self.host, exporter, f"--web.listen-address={HOST}:{self.ports['host']}", "--web.disable-exporter-metrics",
                    "--collector.disable-defaults",
                    *(f"--collector.{name}" for name in ("cpu", "meminfo", "filesystem", "netdev", "diskstats", "loadavg", "timex")))
         self.add("host", f"{HOST}:{self.ports['host']}", {"instance": "machine-1"})

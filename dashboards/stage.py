@@ -160,8 +160,8 @@ class Machine:
         self.put("memory", "memory.limit_in_bytes", memory_bytes)
         self.put("cpuset", "cpuset.mems", (home / "cpuset/cpuset.mems").read_text())
         self.put("cpuset", "cpuset.cpus", max(os.sched_getaffinity(0)))
-        # What else runs on this CPU leaves it to the machine.
-        self.put("cpu", "cpu.shares", 100_000)
+        # What else runs on this CPU leaves it to the machine: the most that the kernel takes.
+        self.put("cpu", "cpu.shares", 1 << 18)
         self.proc = folder / "machine"
         self.proc.mkdir()
         command = [lxcfs, "--foreground", "--enable-cfs", f"--pidfile={folder / 'lxcfs.pid'}", self.proc]

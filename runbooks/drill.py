@@ -47,7 +47,7 @@ def shorter(text, speed):
 class Drill:
     def __init__(self, name, speed=SPEED):
         self.name, self.speed, self.folder, self.began, self.lines = name, speed, folder(), time.monotonic(), []
-        self.parts, self.observe = [], None
+        self.parts, self.observe, self.host = [], None, ()
 
     # -- what is said
 
@@ -89,14 +89,13 @@ class Drill:
         return stack
 
     def machine(self, memory_bytes):
-        """A machine of its own, which the exporter shows from then on. It is made before its server."""
+        """A machine of its own, which the exporter shows. It is made before its server."""
         machine = self.keep(Machine(self.folder, memory_bytes))
+        self.host = machine.see
         self.say(f"a machine of its own: one CPU and {memory_bytes >> 20} MiB of memory, a control group that lxcfs shows")
         return machine
 
     def shows(self, machine):
-        self.observe.end("host")
-        self.observe.start_host(*machine.see)
         self.until_value("node_memory_MemTotal_bytes", lambda values: values and values[0] < machine.memory_bytes * 1.01)
 
     def watch(self):
@@ -104,7 +103,7 @@ class Drill:
         rules.mkdir()
         for path in (DASHBOARDS / "prometheus/rules").glob("*.yaml"):
             (rules / path.name).write_text(shorter(path.read_text(), self.speed))
-        self.observe = Observe(self.folder / "observe", TOOLS, interval="1s", rules=rules)
+        self.observe = Observe(self.folder / "observe", TOOLS, interval="1s", rules=rules, host=self.host)
         self.observe.start()
         self.observe.look()
         self.say(f"collector, Prometheus and Alertmanager run; durations of rules are divided by {self.speed:g}")
@@ -114,15 +113,17 @@ class Drill:
         """No alert fires before the fault. One of the start may have to end first, where a busy machine was slow to scrape."""
 
         def firing():
-            return self.observe.alerts() - OF_THE_MACHINE
+            return self.observe.alerts() - OF_THE_MACHINE - {"Watchdog"}
 
         until(lambda: not firing(), f"alerts fire before the fault: {firing()}", ALERT_SECONDS_MAX)
 
-    def break_syncs(self, server, how):
-        """Every sync of the server's files goes wrong until the part stops: `how` is strace's, delay_exit=MICROSECONDS or error=EIO."""
+    def break_syncs(self, server, how, paths=()):
+        """Every sync of the server's files goes wrong until the part stops, or those of `paths`: `how` is strace's,
+        delay_exit=MICROSECONDS or error=EIO."""
         strace = program("strace", how="apt-get install strace")
         syncs = "fsync,fdatasync"
-        command = [strace, "-f", "-p", server.process.pid, "-e", f"trace={syncs}", "-e", f"inject={syncs}:{how}", "-o", self.folder / "syncs"]
+        only = [word for path in paths for word in ("-P", path)]
+        command = [strace, "-f", "-p", server.process.pid, "-e", f"trace={syncs}", "-e", f"inject={syncs}:{how}", "-o", self.folder / "syncs", *only]
         part = self.keep(Part("strace", self.folder / "strace.log", command))
         until(lambda: "attached" in part.text() or part.process.poll() is not None, "strace does not attach")
         if part.process.poll() is not None:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 WINDOWS = ["5m", "30m", "1h", "6h", "3d"]
 # Severity, long window, short window, how many times the sustainable speed, and for how long.
+# One failure in a quiet hour is a large share, and no reason to wake somebody.
+FAILURES_MIN = 10
 BURNS = [("page", "1h", "5m", 14.4, "2m"), ("page", "6h", "30m", 6, "15m"), ("ticket", "3d", "6h", 1, "1h")]
 HEAD = """\
 # Written by objectives.py. Multi-window, multi-burn-rate: the long window says that it matters, the short one that it still goes
@@ -83,12 +85,18 @@ def record(objective, window):
     return f"      - record: region:{objective.name}_errors:ratio_rate{window}\n        expr: {expr}\n"
 
 
+def record_failures(objective, window):
+    bad = " + ".join(objective.bad).replace("rate(", "increase(").replace("[W]", f"[{window}]")
+    return f"      - record: region:{objective.name}_errors:increase{window}\n        expr: {bad}\n"
+
+
 def alert(objective, burn):
     severity, long, short, factor, wait = burn
+    failures = f"region:{objective.name}_errors:increase{long} > {FAILURES_MIN}"
     over = f"region:{objective.name}_errors:ratio_rate%s > {factor} * {objective.allowed}"
     return f"""\
       - alert: {objective.alert}
-        expr: {over % long} and {over % short}
+        expr: {over % long} and {over % short} and {failures}
         for: {wait}
         labels: {{severity: {severity}, window: {long}}}
         annotations:
@@ -102,6 +110,7 @@ def render():
     for objective in OBJECTIVES:
         text += f"  - name: objective_{objective.name}\n    rules:\n      # {objective.promise}\n"
         text += "".join(record(objective, window) for window in WINDOWS)
+        text += "".join(record_failures(objective, long) for _, long, *_ in BURNS)
         text += "".join(alert(objective, burn) for burn in BURNS)
     return text
 

@@ -28,6 +28,10 @@ class Costs:
     session_bytes: float
     session_back_us: float
     gateway_qos1_us: float
+    # Envoy's memory of an idle connection, and its CPU for a TLS handshake and a CONNECT.
+    gateway_plain_bytes: float
+    gateway_tls_bytes: float
+    gateway_tls_connect_us: float
 
     @property
     def gateway_qos0_us(self):
@@ -51,6 +55,12 @@ def us_each(measured, name):
     if faults or not result["count"]:
         raise Unusable(f"{name} is no measurement: {faults or 'it counted nothing'}")
     return 1e6 * result["server_cpu_s"] / result["count"]
+
+
+def of_gateway(measured, name):
+    if name not in measured.get("gateway", {}):
+        raise Unusable(f"the measurements have no {name} of the gateway; measure.py FILE --gateway adds it")
+    return measured["gateway"][name]
 
 
 def payload_bytes(result):
@@ -81,4 +91,7 @@ def read(measured):
         session_bytes=results["sessions"]["folder_bytes_each"],
         session_back_us=us_each(measured, "reconnect"),
         gateway_qos1_us=us_each(measured, "gateway-qos1"),
+        gateway_plain_bytes=of_gateway(measured, "plain_bytes_per_connection"),
+        gateway_tls_bytes=of_gateway(measured, "tls_bytes_per_connection"),
+        gateway_tls_connect_us=of_gateway(measured, "tls_connect_us"),
     )

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Measures what capacity.py reckons with, and writes it as one JSON file: the machine, the date, and what mqttload printed.
 
-    loadtests/capacity/measure.py OUT.json
+    loadtests/capacity/measure.py OUT.json            everything, in about four minutes
+    loadtests/capacity/measure.py FILE.json --gateway    only connections of a gateway, into a file that is there
 
-It needs target/release/millrace and mqttload (MILLRACE, MQTTLOAD name others), and takes about three minutes. With an
-Envoy (ENVOY, target/envoy/bin/envoy) it also measures the CPU of a gateway: the same scenarios through it.
+It needs target/release/millrace and mqttload (MILLRACE, MQTTLOAD name others), and an Envoy for the gateway (ENVOY,
+target/envoy/bin/envoy): the same scenarios through it, and what its connections cost.
 """
 
 import datetime
@@ -21,6 +22,8 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "loadtests/k6"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import gateway  # noqa: E402
 import run as k6  # noqa: E402
 
 MQTTLOAD = os.environ.get("MQTTLOAD", str(k6.TARGET / "release/mqttload"))
@@ -94,7 +97,8 @@ def gateway_configuration(listen, upstream, admin):
         "static_resources": {
             "listeners": [{"address": address(listen), "per_connection_buffer_limit_bytes": 8192, "filter_chains": [
                 {"filters": [{"name": "envoy.filters.network.tcp_proxy", "typed_config": proxy}]}]}],
-            "clusters": [{"name": "pods", "per_connection_buffer_limit_bytes": 8192, "load_assignment": {
+            "clusters": [{"name": "pods", "per_connection_buffer_limit_bytes": 8192, "circuit_breakers": {
+                "thresholds": [{"max_connections": 100_000, "max_pending_requests": 100_000}]}, "load_assignment": {
                 "cluster_name": "pods", "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address(upstream)}}]}]}}],
         },
     }
@@ -138,14 +142,29 @@ def wait_for(port, seconds_max=30):
             time.sleep(0.05)
 
 
+def gateway_connections():
+    """With the machine and date of their own, because they may be measured later than the rest."""
+    about = {"measured_on": datetime.date.today().isoformat(), "machine": machine()}
+    return about | gateway.measure(ENVOY, gateway_configuration, free_ports, wait_for)
+
+
+def add_gateway(path):
+    measured = json.loads(path.read_text())
+    measured["gateway"] = gateway_connections()
+    path.write_text(json.dumps(measured, indent=1) + "\n")
+
+
 def main():
+    if sys.argv[2:] == ["--gateway"]:
+        return add_gateway(pathlib.Path(sys.argv[1]))
     if len(sys.argv) != 2:
-        sys.exit("measure.py OUT.json")
+        sys.exit("measure.py OUT.json, or measure.py FILE.json --gateway")
     measured = {"measured_on": datetime.date.today().isoformat(), "machine": machine(), "socket_bytes": statistics.median(socket_bytes() for _ in range(5)), "results": {}}
     for name, arguments in RUNS.items():
         measured["results"][name] = mqttload(name, arguments, "--millrace-bin", k6.MILLRACE)
     if pathlib.Path(ENVOY).exists():
         measured["results"].update(through_gateway())
+        measured["gateway"] = gateway_connections()
     else:
         print(f"SKIPPED: capacity: there is no Envoy at {ENVOY} (make gateway installs it)")
     pathlib.Path(sys.argv[1]).write_text(json.dumps(measured, indent=1) + "\n")

@@ -14,7 +14,7 @@ def demand(costs, fleet, share=1.0):
     pings = connections / f["keep_alive_s"]
     storm = connections / f["zones"] / f["reconnect_within_s"]
     edge_us = pings * costs.ping_us + storm * (costs.connect_us + (costs.session_back_us if f["persistent"] else 0))
-    gateway_us = pings * costs.gateway_ping_us + storm * (a["gateway_tls_handshake_us"] if f["tls"] else costs.gateway_qos1_us)
+    gateway_us = pings * costs.gateway_ping_us + storm * (costs.gateway_tls_connect_us if f["tls"] else costs.gateway_qos1_us)
     sent = received = stored = crossing = egress = disk = 0.0
     for flow in fleet["traffic"]:
         publishes = flow["publishes_per_s"] * share
@@ -31,7 +31,7 @@ def demand(costs, fleet, share=1.0):
         egress += deliveries * (flow["payload_bytes"] + a["overhead_bytes_per_message"])
     sessions = (f["sessions"] if f["persistent"] else 0) * share
     retained = f["retained_messages"] * share * f["retained_bytes"]
-    gateway_bytes = a["gateway_bytes_per_tls_connection"] if f["tls"] else a["gateway_bytes_per_plain_connection"]
+    gateway_bytes = costs.gateway_tls_bytes if f["tls"] else costs.gateway_plain_bytes
     return {
         "edge": {"cores": edge_us / 1e6, "connections": connections,
                  "memory_bytes": connections * (costs.connection_bytes + costs.socket_bytes)},

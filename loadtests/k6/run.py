@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Runs one scenario with k6 against a Millrace of its own, and says what each message cost the server.
+"""Runs one scenario with k6 against a Millrace of its own, and says what each message cost the server. `all` runs each, one after
+the other, and fails when one does.
 
-    loadtests/k6/run.py SCENARIO [k6 arguments]
+    loadtests/k6/run.py SCENARIO|all [k6 arguments]
 
 MQTT_URL names a broker that runs already; then nothing is known of its CPU. LOAD_... variables size the scenario.
 K6 and MILLRACE name the programs, REPORTS the folder of the reports. Exit code 99: a threshold was crossed.
@@ -99,11 +100,8 @@ def cost(metrics, server_cpu, k6_cpu):
     }
 
 
-def main():
-    if len(sys.argv) < 2 or sys.argv[1] not in scenarios():
-        sys.exit(f"run.py SCENARIO [k6 arguments]; there are: {', '.join(scenarios())}")
-    scenario, arguments = sys.argv[1], sys.argv[2:]
-    reports = pathlib.Path(os.environ.get("REPORTS", TARGET / "loadtests"))
+def run(scenario, arguments, reports):
+    """Runs a scenario, writes its report, and returns k6's exit code."""
     used = {}
     if "MQTT_URL" in os.environ:
         code, metrics, _ = run_k6(scenario, arguments, {}, reports)
@@ -118,8 +116,20 @@ def main():
     settings = {name: value for name, value in os.environ.items() if name.startswith(("LOAD_", "MQTT_")) and name != "MQTT_PASSWORD"}
     (reports / f"{scenario}.html").write_text(report.page(scenario, code, metrics, used, settings, f"{scenario}.graphs.html"))
     print(f"report: {reports / scenario}.html")
-    print(f"{scenario}: {'passed' if code == 0 else f'FAILED with k6 exit code {code}'}")
-    sys.exit(code)
+    print(f"{scenario}: {'passed' if code == 0 else f'FAILED with k6 exit code {code}'}", flush=True)
+    return code
+
+
+def main():
+    if len(sys.argv) < 2 or sys.argv[1] not in (*scenarios(), "all"):
+        sys.exit(f"run.py SCENARIO|all [k6 arguments]; there are: {', '.join(scenarios())}")
+    reports = pathlib.Path(os.environ.get("REPORTS", TARGET / "loadtests"))
+    if sys.argv[1] != "all":
+        sys.exit(run(sys.argv[1], sys.argv[2:], reports))
+    codes = {scenario: run(scenario, sys.argv[2:], reports) for scenario in scenarios()}
+    failed = [scenario for scenario, code in codes.items() if code]
+    print(f"scenarios: {len(codes) - len(failed)} passed, {len(failed)} failed" + (f": {', '.join(failed)}" if failed else ""))
+    sys.exit(1 if failed else 0)
 
 
 if __name__ == "__main__":

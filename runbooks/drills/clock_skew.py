@@ -11,9 +11,10 @@ def answers(drill, offset_us):
     strace = program("strace", how="apt-get install strace")
     poke = MODES + offset_us.to_bytes(8, "little").hex()
     drill.observe.end("host")
-    drill.observe.start_host(
+    drill.observe.host = [
         strace, "-f", "--seccomp-bpf", "-e", "trace=adjtimex", "-e", f"inject=adjtimex:retval=0:poke_exit=@arg1={poke}", "-o", drill.folder / "clock",
-    )
+    ]
+    drill.observe.start_host()
     drill.until_value("node_timex_offset_seconds", lambda values: values == [offset_us / 1e6])
 
 

@@ -1,4 +1,4 @@
-"""The collector is killed, and started again."""
+"""The collector is killed, and started again; then the node exporter is."""
 
 
 def run(drill):
@@ -17,3 +17,13 @@ def run(drill):
     drill.ends("TelemetryMissing")
     drill.run("curl -sS http://127.0.0.1:13133/")
     drill.until_value('up{job="millrace"}', lambda values: values == [1])
+    drill.say("FAULT end of the machine's node exporter")
+    drill.observe.end("host")
+    drill.fires("TelemetryIncomplete")
+    drill.query("up == 0")
+    drill.run("curl -sS http://127.0.0.1:9100/metrics", fails=True)
+    drill.say("ACT   start it again")
+    drill.observe.start_host()
+    drill.ends("TelemetryIncomplete")
+    drill.query("up == 0")
+    drill.fires("Watchdog")

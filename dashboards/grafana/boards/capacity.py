@@ -57,9 +57,9 @@ BOARD = board(
     (
         "Machines",
         [
-            graph("CPU", "percentunit", "Busy share of all cores.", ('1 - avg by (instance) (rate(node_cpu_seconds_total{mode="idle"}[$__rate_interval]))', "{{instance}}"), most=1),
+            graph("CPU used", "percentunit", "Busy share of all cores.", ('1 - avg by (instance) (rate(node_cpu_seconds_total{mode="idle"}[$__rate_interval]))', "{{instance}}"), most=1, line=0.85),
             graph("Memory", "bytes", "Available, and all.", ("node_memory_MemAvailable_bytes", "available on {{instance}}"), ("node_memory_MemTotal_bytes", "all of {{instance}}")),
-            graph("Disk", "percentunit", "Free share of each file system.", ('node_filesystem_avail_bytes{fstype!~"tmpfs|overlay|squashfs|ramfs"} / node_filesystem_size_bytes{fstype!~"tmpfs|overlay|squashfs|ramfs"}', "{{mountpoint}} of {{instance}}"), most=1),
+            graph("Disk left", "percentunit", "Free share of each file system.", ('node_filesystem_avail_bytes{fstype!~"tmpfs|overlay|squashfs|ramfs"} / node_filesystem_size_bytes{fstype!~"tmpfs|overlay|squashfs|ramfs"}', "{{mountpoint}} of {{instance}}"), most=1),
             graph("Network", "binBps", "Received and sent by each machine.", ("sum by (instance) (rate(node_network_receive_bytes_total[$__rate_interval]))", "received by {{instance}}"), ("sum by (instance) (rate(node_network_transmit_bytes_total[$__rate_interval]))", "sent by {{instance}}"), needs="a network card"),
             graph("Clock offset", "s", "As the kernel knows it; sessions expire and wills fire by the clock.", ("node_timex_offset_seconds", "{{instance}}"), least=None),
             graph("Open files", "short", "Each connection is one.", ('process_open_fds{job="millrace"}', "{{instance}}")),

@@ -9,14 +9,12 @@ def each(metric, by, legend):
     return f"sum by ({by}) (rate({metric}{{{PODS}}}[$__rate_interval]))", legend
 
 
-def turn(q):
-    buckets = f"sum by (le) (rate(millrace_edge_turn_seconds_bucket{{{PODS}}}[$__rate_interval]))"
-    return f"histogram_quantile({q}, {buckets})"
+def quantile(q, metric):
+    return f"histogram_quantile({q}, sum by (le) (rate({metric}_bucket{{{PODS}}}[$__rate_interval])))"
 
 
-def request(q):
-    buckets = f"sum by (le) (rate(millrace_http_request_seconds_bucket{{{PODS}}}[$__rate_interval]))"
-    return f"histogram_quantile({q}, {buckets})"
+def level(metric, legend):
+    return f"sum({metric}{{{PODS}}})", legend
 
 
 BOARD = board(
@@ -110,6 +108,13 @@ BOARD = board(
             ),
             graph("Messages out", "cps", "By pod.", each("millrace_messages_sent_total", "instance", "{{instance}}")),
             graph(
+                "Time to deliver",
+                "s",
+                "From reading a PUBLISH until it is in the outbound buffer of a subscriber of the same pod.",
+                (quantile(0.5, "millrace_edge_delivery_seconds"), "p50"),
+                (quantile(0.99, "millrace_edge_delivery_seconds"), "p99"),
+            ),
+            graph(
                 "Dropped",
                 "cps",
                 "Not delivered to a subscriber, by reason.",
@@ -143,7 +148,7 @@ BOARD = board(
             graph(
                 "CPU",
                 "percentunit",
-                "1 is one core.",
+                "100 % is one core.",
                 (f"rate(process_cpu_seconds_total{{job=\"millrace\", {PODS}}}[$__rate_interval])", "{{instance}}"),
             ),
             graph(
@@ -169,8 +174,8 @@ BOARD = board(
                 "Time of a turn",
                 "s",
                 "How long one turn of an event loop takes: nobody on it is served meanwhile.",
-                (turn(0.5), "p50"),
-                (turn(0.999), "p99.9"),
+                (quantile(0.5, "millrace_edge_turn_seconds"), "p50"),
+                (quantile(0.999, "millrace_edge_turn_seconds"), "p99.9"),
                 line=0.02,
             ),
             graph(
@@ -193,11 +198,46 @@ BOARD = board(
                 (f"millrace_outbound_bytes{{{PODS}}}", "{{instance}}"),
             ),
             graph(
+                "Memory of sessions",
+                "bytes",
+                "Messages that wait or are not acknowledged, subscriptions, and topic aliases of clients.",
+                level("millrace_queue_bytes", "messages"),
+                level("millrace_subscription_bytes", "subscriptions"),
+                level("millrace_topic_alias_bytes", "topic aliases"),
+            ),
+            graph(
                 "Network",
                 "binBps",
                 "Bytes from and to clients.",
                 each("millrace_received_bytes_total", "job", "in"),
                 each("millrace_sent_bytes_total", "job", "out"),
+            ),
+        ],
+    ),
+    (
+        "Authentication",
+        [
+            graph(
+                "Password checks",
+                "cps",
+                "By result. A right or wrong password costs a hash of Argon2id, one that is remembered costs nothing.",
+                each("millrace_password_checks_total", "result", "{{result}}"),
+                stack=True,
+            ),
+            graph(
+                "Waiting for authentication",
+                "short",
+                "Passwords for their hash; clients for the keys of an issuer; requests for a tenant's service.",
+                level("millrace_password_checks_waiting", "passwords"),
+                level("millrace_key_set_waiting", "clients, for keys"),
+                level("millrace_webhook_questions", "requests to services"),
+            ),
+            graph(
+                "Tenants' services",
+                "cps",
+                "Requests about clients, and fetches of issuers' keys, by result.",
+                each("millrace_webhook_questions_total", "result", "request: {{result}}"),
+                each("millrace_key_set_fetches_total", "result", "keys: {{result}}"),
             ),
         ],
     ),
@@ -215,8 +255,8 @@ BOARD = board(
                 "Time of an API request",
                 "s",
                 "To the head of the answer.",
-                (request(0.5), "p50"),
-                (request(0.99), "p99"),
+                (quantile(0.5, "millrace_http_request_seconds"), "p50"),
+                (quantile(0.99, "millrace_http_request_seconds"), "p99"),
             ),
             ranking(
                 "Slowest routes",

@@ -113,7 +113,7 @@ BOARD = board(
                 needs=NATS,
             ),
             graph("Memory", "bytes", "By server.", ("nats_resident_memory_bytes", "{{server}}"), needs=NATS),
-            graph("CPU", "percentunit", "1 is one core.", ("nats_cpu_ratio", "{{server}}"), needs=NATS),
+            graph("CPU", "percentunit", "100 % is one core.", ("nats_cpu_ratio", "{{server}}"), needs=NATS),
             graph(
                 "Slow consumers",
                 "cps",

@@ -97,7 +97,7 @@ BOARD = board(
             graph(
                 "CPU",
                 "percentunit",
-                "Of each pod; 1 is one core.",
+                "Of each pod; 100 % is one core.",
                 ('rate(process_cpu_seconds_total{job="millrace"}[$__rate_interval])', "{{instance}}"),
             ),
         ],

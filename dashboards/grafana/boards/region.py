@@ -5,8 +5,15 @@ from parts import COLOURS, board, graph, number, ranking
 RED, ORANGE = COLOURS[5], COLOURS[1]
 
 
-def burn(name):
-    return f"region:{name}_errors:ratio_rate5m"
+def burn(name, allowed):
+    """How many times faster than it grows the error budget is used."""
+    return f"region:{name}_errors:ratio_rate5m / {allowed}"
+
+
+def firing(severity):
+    """Alerts by name, and a line at zero without one."""
+    alerts = f'count by (alertname) (ALERTS{{alertstate="firing", severity="{severity}"}})'
+    return f'{alerts} or label_replace(vector(0), "alertname", "none", "", "")', f"{severity}: {{{{alertname}}}}"
 
 
 BOARD = board(
@@ -16,18 +23,36 @@ BOARD = board(
     (
         None,
         [
-            number("Connections", "short", "Open connections of all pods.", "sum(millrace_connections_open)"),
+            number(
+                "Pages firing",
+                "short",
+                "Alerts that page somebody. Their names are below, their pages in runbooks/.",
+                'count(ALERTS{alertstate="firing", severity="page"}) or vector(0)',
+                [(1, RED)],
+                width=4,
+            ),
+            number(
+                "Parts that do not answer",
+                "short",
+                "Pods, gateways, exporters and parts of telemetry that are not scraped.",
+                "sum(1 - up)",
+                [(1, RED)],
+                width=4,
+            ),
+            number("Connections", "short", "Open connections of all pods.", "sum(millrace_connections_open)", width=4),
             number(
                 "Messages in",
                 "cps",
                 "PUBLISH packets from clients.",
                 "sum(rate(millrace_messages_received_total[$__rate_interval]))",
+                width=4,
             ),
             number(
                 "Messages out",
                 "cps",
                 "Messages to subscribers.",
                 "sum(rate(millrace_messages_sent_total[$__rate_interval]))",
+                width=4,
             ),
             number(
                 "Commit p99",
@@ -35,6 +60,7 @@ BOARD = board(
                 "99 % of QoS 1 and 2 messages are durable, and acknowledged, within this time.",
                 "histogram_quantile(0.99, sum by (le) (rate(millrace_message_commit_seconds_bucket[5m])))",
                 [(0.05, ORANGE), (0.25, RED)],
+                width=4,
             ),
         ],
     ),
@@ -42,25 +68,27 @@ BOARD = board(
         "Is it healthy?",
         [
             graph(
-                "Objectives missed",
-                "percentunit",
-                "Share of late commits, refused CONNECT packets and lost deliveries over five minutes.",
-                (burn("commit"), "commits late (1 % allowed)"),
-                (burn("connect"), "connects refused (0.1 %)"),
-                (burn("delivery"), "deliveries lost (0.1 %)"),
+                "Error budgets",
+                "short",
+                "How many times too fast each is used, over five minutes. 1 lasts for a month; above the line for an hour, somebody is paged.",
+                (burn("commit", 0.01), "late commits"),
+                (burn("connect", 0.001), "refused CONNECT packets"),
+                (burn("delivery", 0.001), "lost deliveries"),
+                line=14.4,
+                fractions=True,
             ),
             graph(
-                "Parts that answer",
+                "Parts that do not answer, by kind",
                 "short",
-                "Targets of each kind that were scraped; a step down is a part that is gone.",
-                ("sum by (job) (up)", "{{job}}"),
+                "millrace is a pod, envoy a gateway, host a node exporter, status what asks NATS and FoundationDB.",
+                ("sum by (job) (1 - up)", "{{job}}"),
             ),
             graph(
                 "Alerts firing",
                 "short",
-                "By severity; their pages are in runbooks/.",
-                ('count(ALERTS{alertstate="firing", severity="page"}) or vector(0)', "pages"),
-                ('count(ALERTS{alertstate="firing", severity="ticket"}) or vector(0)', "tickets"),
+                "By name; the page of each is in runbooks/.",
+                firing("page"),
+                firing("ticket"),
             ),
         ],
     ),
@@ -118,22 +146,39 @@ BOARD = board(
             graph(
                 "CPU of pods",
                 "percentunit",
-                "1 is one core.",
+                "100 % is one core.",
                 ('rate(process_cpu_seconds_total{job="millrace"}[$__rate_interval])', "{{instance}}"),
+                width=6,
             ),
             graph(
                 "Memory of machines left",
                 "percentunit",
-                "Available of all.",
+                "Available of all. Below the line somebody is paged.",
                 ("node_memory_MemAvailable_bytes / node_memory_MemTotal_bytes", "{{instance}}"),
                 most=1,
+                line=0.1,
+                width=6,
+            ),
+            graph(
+                "Disk of the store left",
+                "percentunit",
+                "Free of all. Below the line somebody is paged.",
+                (
+                    "millrace_store_disk_free_bytes / millrace_store_disk_size_bytes or foundationdb_storage_free_ratio",
+                    "{{instance}}",
+                ),
+                most=1,
+                line=0.15,
+                width=6,
             ),
             graph(
                 "Open files used",
                 "percentunit",
-                "Each connection is an open file.",
+                "Each connection is an open file. Above the line there is a ticket.",
                 ('process_open_fds{job="millrace"} / process_max_fds{job="millrace"}', "{{instance}}"),
+                most=1,
                 line=0.8,
+                width=6,
             ),
         ],
     ),

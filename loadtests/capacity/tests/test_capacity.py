@@ -23,6 +23,7 @@ import model  # noqa: E402
 COSTS = costs.Costs(
     connection_bytes=1000, connect_us=20, qos0_us=4, qos1_us=8, further_us=1, payload_byte_us=0.001, ping_us=4, socket_bytes=3000,
     stored_us=10, online_us=15, drained_us=2, stored_overhead_bytes=100, session_bytes=400, session_back_us=100, gateway_qos1_us=40,
+    gateway_plain_bytes=20000, gateway_tls_bytes=26000, gateway_tls_connect_us=1200,
 )
 FLEET = {
     "name": "test",
@@ -32,8 +33,8 @@ FLEET = {
     "regions": [{"name": "one", "share": 1.0}],
     "assumptions": {
         "cores_per_measured_core": 1, "cpu_use_max": 0.5, "memory_use_max": 0.5, "disk_use_max": 0.5,
-        "overhead_bytes_per_message": 100, "gateway_bytes_per_plain_connection": 20000, "gateway_bytes_per_tls_connection": 26000,
-        "gateway_tls_handshake_us": 1200, "connections_per_machine_max": 1000, "store_writes_per_core_s": 1000, "store_writes_per_message": 2, "store_copies": 3,
+        "overhead_bytes_per_message": 100,
+        "connections_per_machine_max": 1000, "store_writes_per_core_s": 1000, "store_writes_per_message": 2, "store_copies": 3,
         "fabric_messages_per_core_s": 1000, "share_of_messages_between_pods": 0.5,
     },
     "prices": {"disk_usd_per_gib_month": 0.1, "egress_usd_per_gib": 0.05},

@@ -1,0 +1,26 @@
+"""The arithmetic of cost.py, and the order of its runs."""
+
+import unittest
+
+import cost
+
+
+class Ratios(unittest.TestCase):
+    FIGURES = {"qos0": {"off again": [(10, 11), (20, 20), (10, 9)], "metrics": [(10, 10.1), (20, 20.8), (10, 10.3)]}}
+
+    def test_a_ratio_is_of_the_two_runs_of_a_pair(self):
+        self.assertEqual(cost.ratios(self.FIGURES, "qos0", "off again"), [1.1, 1.0, 0.9])
+        self.assertIn("| `qos0` | 10.00 µs | 1.000 (0.900 to 1.100) | 1.030 (1.010 to 1.040) |", cost.table(self.FIGURES))
+
+    def test_the_check_looks_at_medians_of_telemetry_alone(self):
+        self.assertEqual(list(cost.above(self.FIGURES)), ["qos0, metrics: 1.030"])
+        noisy = {"qos0": {"off again": [(10, 12)], "metrics": [(10, 10.1), (10, 15), (10, 9)]}}
+        self.assertEqual(list(cost.above(noisy)), [])
+
+    def test_each_way_is_first_and_second_by_turns(self):
+        self.assertEqual(list(cost.pairs(["a"], ["metrics"], 0)), [("a", "metrics", ("off", "metrics"))])
+        self.assertEqual(list(cost.pairs(["a"], ["metrics"], 1)), [("a", "metrics", ("metrics", "off"))])
+
+
+if __name__ == "__main__":
+    unittest.main()
