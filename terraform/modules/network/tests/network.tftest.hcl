@@ -80,3 +80,11 @@ run "a_small_network_is_refused" {
   }
   expect_failures = [var.cidr]
 }
+
+run "an_address_within_a_network_is_refused" {
+  command = plan
+  variables {
+    cidr = "10.40.7.0/16"
+  }
+  expect_failures = [var.cidr]
+}
