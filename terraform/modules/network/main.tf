@@ -64,7 +64,6 @@ resource "aws_ec2_subnet_cidr_reservation" "fixed" {
   subnet_id        = aws_subnet.private[each.key].id
   cidr_block       = cidrsubnet(aws_subnet.private[each.key].cidr_block, 4, 0)
   reservation_type = "explicit"
-  description      = "FoundationDB and NATS"
 }
 
 resource "aws_internet_gateway" "this" {
