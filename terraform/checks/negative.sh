@@ -32,7 +32,7 @@ fresh() {
     rm -rf "$copy"
     mkdir -p "$copy/dashboards" "$copy/services/millrace/docs"
     cp -r "$root/terraform" "$root/gateway" "$copy/"
-    cp -r "$root/dashboards/prometheus" "$copy/dashboards/"
+    cp -r "$root/dashboards/prometheus" "$root/dashboards/collector" "$copy/dashboards/"
     cp "$root/services/millrace/docs/settings.md" "$copy/services/millrace/docs/"
 }
 

@@ -28,7 +28,9 @@ mkdir -p "$stage/etc/millrace"
 mkdir "$stage/DEBIAN"
 install -m 0755 "$here/debian/postinst" "$here/debian/prerm" "$here/debian/postrm" "$stage/DEBIAN/"
 echo /etc/millrace/millrace.toml >"$stage/DEBIAN/conffiles"
-libraries="libc6 (>= 2.36), libgcc-s1"
+# The newest interface of libc that the program uses: one that is built on a newer Debian may need more than Debian 12 has.
+libc=$(objdump -T "$millrace" | grep -o 'GLIBC_2[0-9.]*' | sort -Vu | tail -1)
+libraries="libc6 (>= ${libc#GLIBC_}), libgcc-s1"
 if "$millrace" --version | grep -q '^features:.*foundationdb'; then libraries+=", foundationdb-clients (>= 7.4)"; fi
 cat >"$stage/DEBIAN/control" <<CONTROL
 Package: millrace

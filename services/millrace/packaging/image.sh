@@ -6,7 +6,7 @@ set -euo pipefail
 
 millrace=$1 file=$2
 version=$("$millrace" -V | cut -d' ' -f2)
-command -v buildah >/dev/null || { echo "SKIPPED: the image: buildah is not installed (apt-get install buildah)"; exit 0; }
+command -v buildah >/dev/null || { echo "no image is made: buildah is not installed (apt-get install buildah)" >&2; exit 1; }
 export BUILDAH_ISOLATION=chroot STORAGE_DRIVER=vfs
 
 stage=$(mktemp -d)

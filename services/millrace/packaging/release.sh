@@ -19,7 +19,6 @@ install -m 0644 "$here/millrace.service" "$root/LICENSE" "$root/README.md" "$sta
 tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@${SOURCE_DATE_EPOCH:-0}" -C "$stage" -c "$name" |
     gzip -9n >"$folder/$name.tar.gz"
 "$here/deb.sh" "$millrace" "$folder" >/dev/null
-cargo metadata --manifest-path "$root/Cargo.toml" --locked --format-version 1 |
-    "$here/sbom.py" "$("$millrace" --version | sed -n 's/^features: //p')" >"$folder/$name.cdx.json"
+"$here/sbom.py" "$root" "$root/services/console" "$("$millrace" --version | sed -n 's/^features: //p')" >"$folder/$name.cdx.json"
 (cd "$folder" && sha256sum "$name.tar.gz" "$name.cdx.json" "millrace_${version}_"*.deb >SHA256SUMS)
 cat "$folder/SHA256SUMS"

@@ -1,14 +1,28 @@
 #!/usr/bin/env python3
-"""Writes a list of components (CycloneDX 1.5) of the program millrace, from `cargo metadata` on standard input.
+"""Writes a list of components (CycloneDX 1.5) of the program millrace: its libraries, and those of the web console in it.
 
-The argument is the program's features. Only what the program itself is built of is listed: no tools of its tests.
+    sbom.py ROOT CONSOLE FEATURES      the repository, its services/console, and the features that `millrace --version` names
+
+Only what this machine's program is built of is listed: no tools of its tests, and no libraries of other systems.
 """
 
 import json
+import pathlib
+import subprocess
 import sys
+import urllib.parse
 
-metadata = json.load(sys.stdin)
-features = [name for name in sys.argv[1:] if name != "none"]
+root_folder, console = map(pathlib.Path, sys.argv[1:3])
+features = [name for name in sys.argv[3].split(",") if name != "none"]
+
+
+def run(*command):
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=root_folder).stdout
+
+
+host = next(line.split(" ")[1] for line in run("rustc", "-vV").splitlines() if line.startswith("host: "))
+asked = [f"--features=millrace/{name}" for name in features]
+metadata = json.loads(run("cargo", "metadata", "--locked", "--format-version=1", f"--filter-platform={host}", *asked))
 packages = {package["id"]: package for package in metadata["packages"]}
 nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
 root = next(package for package in metadata["packages"] if package["name"] == "millrace")
@@ -44,6 +58,21 @@ def component(package):
     return entry
 
 
+def console_components():
+    """Libraries of the console, whose files services/millrace/build.rs puts into the program. Its lock file marks tools as dev."""
+    if not (console / "dist/app/index.html").exists():
+        return
+    for place, package in json.loads((console / "package-lock.json").read_text())["packages"].items():
+        if place and not package.get("dev"):
+            name = place.rpartition("node_modules/")[2]
+            purl = f"pkg:npm/{urllib.parse.quote(name)}@{package['version']}"
+            # A version can lie in two places.
+            entry = {"type": "library", "bom-ref": f"{purl}#{place}", "purl": purl, "name": name, "version": package["version"]}
+            if "license" in package:
+                entry["licenses"] = [{"expression": package["license"]}]
+            yield entry
+
+
 listed = sorted((packages[each] for each in seen if each != root["id"]), key=lambda each: (each["name"], each["version"]))
 document = {
     "bomFormat": "CycloneDX",
@@ -53,7 +82,7 @@ document = {
         "component": component(root) | {"type": "application"},
         "properties": [{"name": "millrace:features", "value": ",".join(features) or "none"}],
     },
-    "components": [component(package) for package in listed],
+    "components": [*(component(package) for package in listed), *console_components()],
     "dependencies": [
         {"ref": reference(packages[each]), "dependsOn": sorted({reference(packages[dep]) for dep in normal(nodes[each])})}
         for each in sorted(seen)

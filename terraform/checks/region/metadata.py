@@ -1,10 +1,17 @@
-"""Stands in for the instance metadata service: a token, and credentials that moto takes. Nothing else is asked for."""
+"""Stands in for the instance metadata service: a token, a name, and credentials that moto takes."""
 
 import http.server
 import json
 
 ROLE = "meta-data/iam/security-credentials/"
 KEYS = {"AccessKeyId": "test", "SecretAccessKey": "test", "Token": "test"}
+
+ANSWERS = {
+    f"/latest/{ROLE}": "machine\n",
+    f"/latest/{ROLE}machine": json.dumps(KEYS),
+    # Only the edge machine asks.
+    "/latest/meta-data/instance-id": "i-edge",
+}
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -14,7 +21,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         if self.headers.get("X-aws-ec2-metadata-token") != "token":
             return self.send_error(401)
-        self.answer({f"/latest/{ROLE}": "machine\n", f"/latest/{ROLE}machine": json.dumps(KEYS)}.get(self.path))
+        self.answer(ANSWERS.get(self.path))
 
     def answer(self, text):
         if text is None:

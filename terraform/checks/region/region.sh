@@ -271,26 +271,35 @@ main() {
     boot edge "$(head -1 <<<"$edges")" edge
     boot gateway "$(head -1 <<<"$gateways")" gateway
 
-    for number in 1 2 3; do
-        until_true 240 "nats-$number has routes to the two others" has_routes "$number"
-    done
+    watch_nats
+    until_true 240 "each nats-server has routes to the two others" has_routes
     address=$(head -1 <<<"$edges")
     until_true 240 "the pods hear each other over NATS" heard "$address"
     say "edge: $(lan curl -s "http://$address:8080/healthz" | tr '\n' ' ')"
+    until_true 60 "Auto Scaling hears that the edge machine serves" grep -q 'serves: millrace-small-edge, serves, i-edge' "$work/moto.log"
     until_true 240 "the gateway is ready" lan curl -fs "http://$(head -1 <<<"$gateways"):9902/ready"
     device "$(head -1 <<<"$gateways")"
     echo "check-region: passed"
 }
 
-# The servers' own report, which only their own machine reaches.
-has_routes() { ip netns exec "millrace-nats-$1" curl -fs http://127.0.0.1:8222/varz | grep -q '"remotes": 2,'; }
+# The servers' own report, as the telemetry machine reads it: each server has routes to the two others.
+nats_metrics() { lan curl -fs "http://$router:7777/metrics" | grep -c '^nats_\(up\|remotes\).* [12]$'; }
+
+has_routes() { [ "$(nats_metrics)" = 6 ]; }
+
+watch_nats() {
+    local urls=() address
+    while read -r address; do urls+=(--nats "http://$address:8222"); done < <(addresses nats)
+    ip netns exec "$lan" python3 "$root/dashboards/collector/status_metrics.py" --listen "$router:7777" "${urls[@]}" &
+    pids+=($!)
+}
 
 heard() { lan curl -fs "http://$1:8080/healthz" | grep -q 'with 2 other pods'; }
 
 moto_in_lan() {
     export AWS_ENDPOINT_URL=http://$router:$port AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=test AWS_SESSION_TOKEN=test
     export AWS_EC2_METADATA_DISABLED=true AWS_REGION=eu-central-1 AWS_DEFAULT_REGION=eu-central-1
-    ip netns exec "$lan" "$tools/deploy-python/bin/moto_server" --host "$router" --port "$port" >"$work/moto.log" 2>&1 &
+    ip netns exec "$lan" "$tools/deploy-python/bin/python" "$here/moto_server.py" --host "$router" --port "$port" >"$work/moto.log" 2>&1 &
     pids+=($!)
     until_true 60 "moto" lan curl -fs "$AWS_ENDPOINT_URL/moto-api/data.json"
 }

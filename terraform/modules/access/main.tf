@@ -18,6 +18,8 @@ locals {
       { from = "nats", to = "nats", port = 6222, to_port = 6222 },
       { from = "telemetry", to = "control", port = 8090, to_port = 8090 },
       { from = "telemetry", to = "gateway", port = 9902, to_port = 9902 },
+      { from = "telemetry", to = "nats", port = 8222, to_port = 8222 },
+      { from = "telemetry", to = "foundationdb", port = 7777, to_port = 7777 },
     ],
     flatten([for port in var.edge_ports : [
       { from = "gateway", to = "edge", port = port.gateway, to_port = port.gateway },

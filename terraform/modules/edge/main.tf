@@ -47,6 +47,7 @@ module "group" {
   kms_key_arn       = var.kms_key_arn
   subnet_ids        = var.network.private_subnet_ids
   size              = var.size
+  health_url        = "http://127.0.0.1:${var.ports[0].http}/healthz"
   machine = {
     name      = var.name
     role      = "edge"

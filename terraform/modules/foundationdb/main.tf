@@ -40,8 +40,8 @@ module "machine" {
   }
   units = concat(
     ["millrace-backup-credentials.timer", "foundationdb.service"],
-    # One machine makes the database, starts its backup and removes old backups. Every machine's agent writes the backup.
-    each.key == "foundationdb-1" ? ["millrace-foundationdb.service", "millrace-backup-expire.timer"] : [],
+    # One machine makes the database, starts its backup, removes old backups and shows the cluster's status. Every machine's agent writes the backup.
+    each.key == "foundationdb-1" ? ["millrace-foundationdb.service", "millrace-backup-expire.timer", "millrace-status.service"] : [],
   )
   statements = [
     {
@@ -81,6 +81,10 @@ module "machine" {
         FDB_BLOB_CREDENTIALS     = "/etc/foundationdb/blob-credentials.json"
         BACKUP_URL               = local.backup_url
       } : "export ${name}='${value}'\n"])
+    }
+    "/usr/local/lib/millrace/status_metrics.py" = { content = file("${path.module}/../../../dashboards/collector/status_metrics.py") }
+    "/etc/systemd/system/millrace-status.service" = {
+      content = templatefile("${path.module}/files/millrace-status.service.tftpl", { address = each.value.address })
     }
     "/etc/systemd/system/foundationdb.service.d/millrace.conf" = { content = file("${path.module}/files/foundationdb.conf") }
     },

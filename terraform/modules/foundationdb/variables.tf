@@ -46,8 +46,8 @@ variable "machine_count" {
   type        = number
   description = "Machines: 3, or a larger multiple of three."
   validation {
-    condition     = var.machine_count >= 3 && var.machine_count % 3 == 0
-    error_message = "machine_count must be 3, 6, 9 and so on, so that each zone has as many as the others."
+    condition     = var.machine_count >= 3 && var.machine_count <= 180 && var.machine_count % 3 == 0
+    error_message = "machine_count must be 3, 6, 9 and so on up to 180, so that each zone has as many as the others."
   }
 }
 

@@ -1,20 +1,30 @@
+data "aws_partition" "here" {}
+
 module "machine" {
-  source     = "../machine"
-  name       = var.machine.name
-  role       = var.machine.role
-  boot       = var.machine.boot
-  artifacts  = var.machine.artifacts
-  files      = var.machine.files
-  owners     = var.machine.owners
-  users      = var.machine.users
-  units      = var.machine.units
-  statements = var.machine.statements
+  source    = "../machine"
+  name      = var.machine.name
+  role      = var.machine.role
+  boot      = var.machine.boot
+  artifacts = var.machine.artifacts
+  files     = var.machine.files
+  owners    = var.machine.owners
+  users     = var.machine.users
+  units     = var.machine.units
+  statements = concat(var.machine.statements, local.is_judged ? [] : [{
+    sid       = "SaysThatItServes"
+    actions   = ["autoscaling:CompleteLifecycleAction"]
+    resources = ["arn:${data.aws_partition.here.partition}:autoscaling:*:*:autoScalingGroup:*:autoScalingGroupName/${local.name}"]
+  }])
+  ready = local.is_judged ? null : { group = local.name, hook = local.hook, url = var.health_url }
 }
 
 data "aws_default_tags" "all" {}
 
 locals {
   name = "${var.machine.name}-${var.machine.role}"
+  hook = "serves"
+  # By a load balancer. EC2's own checks see a machine whose program never starts as healthy.
+  is_judged = length(var.target_group_arns) > 0
   tags = merge(data.aws_default_tags.all.tags, {
     Name              = local.name
     "millrace-region" = var.machine.name
@@ -67,7 +77,7 @@ resource "aws_autoscaling_group" "this" {
   max_size                  = var.size.max
   vpc_zone_identifier       = var.subnet_ids
   target_group_arns         = var.target_group_arns
-  health_check_type         = length(var.target_group_arns) > 0 ? "ELB" : "EC2"
+  health_check_type         = local.is_judged ? "ELB" : "EC2"
   health_check_grace_period = var.warmup_s
   default_instance_warmup   = var.warmup_s
   # The secrets may be stored after the machines start, so the machines are not waited for.
@@ -76,6 +86,18 @@ resource "aws_autoscaling_group" "this" {
   launch_template {
     id      = aws_launch_template.this.id
     version = aws_launch_template.this.latest_version
+  }
+
+  # A new machine counts when its program serves. Otherwise it is ended, so an upgrade to a program or a setting that does not
+  # work stops at its first machine.
+  dynamic "initial_lifecycle_hook" {
+    for_each = local.is_judged ? [] : [local.hook]
+    content {
+      name                 = initial_lifecycle_hook.value
+      lifecycle_transition = "autoscaling:EC2_INSTANCE_LAUNCHING"
+      heartbeat_timeout    = 1800
+      default_result       = "ABANDON"
+    }
   }
 
   # A new version of anything replaces machine after machine; each one drains when it is stopped.

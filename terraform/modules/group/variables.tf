@@ -51,6 +51,16 @@ variable "target_group_arns" {
   description = "Target groups of the load balancer before the machines."
 }
 
+variable "health_url" {
+  type        = string
+  default     = null
+  description = "Without target groups: the page of the machine's own program that answers 200 once it serves."
+  validation {
+    condition     = (var.health_url == null) == (length(var.target_group_arns) > 0)
+    error_message = "health_url and target_group_arns: exactly one of them says when a machine serves."
+  }
+}
+
 variable "cpu_target" {
   type        = number
   default     = 50

@@ -94,6 +94,7 @@ locals {
     owners    = var.owners
     disks     = var.disks
     units     = var.units
+    ready     = var.ready
     secret = var.boot.secret_name == null ? null : {
       name      = var.boot.secret_name
       owner     = var.boot.secret_owner

@@ -76,6 +76,16 @@ variable "units" {
   description = "systemd units that are enabled and started last."
 }
 
+variable "ready" {
+  type = object({
+    group = string
+    hook  = string
+    url   = string
+  })
+  default     = null
+  description = "Group of Auto Scaling and its lifecycle hook, which waits until the machine's program answers at url."
+}
+
 variable "statements" {
   type = list(object({
     sid       = string

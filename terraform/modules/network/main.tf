@@ -1,4 +1,5 @@
 data "aws_region" "here" {}
+data "aws_caller_identity" "here" {}
 
 locals {
   zones = { for index, zone in var.availability_zones : zone => index }
@@ -7,6 +8,12 @@ locals {
     one      = slice(var.availability_zones, 0, 1)
     per_zone = var.availability_zones
   }[var.nat_gateways]
+
+  # Edge machines tell Auto Scaling that they serve.
+  endpoints = setunion(var.interface_endpoints, var.nat_gateways == "none" ? ["autoscaling"] : [])
+
+  # Whoever takes over a machine cannot carry data out with keys of another account.
+  own_account = { "aws:PrincipalAccount" = data.aws_caller_identity.here.account_id }
 }
 
 resource "aws_vpc" "this" {
@@ -48,6 +55,15 @@ resource "aws_subnet" "private" {
   cidr_block              = cidrsubnet(var.cidr, 4, each.value)
   map_public_ip_on_launch = false
   tags                    = { Name = "${var.name}-private-${each.key}" }
+}
+
+# FoundationDB's and NATS' machines have fixed addresses here. AWS gives none of these to another machine, so they are free when
+# such a machine is replaced.
+resource "aws_ec2_subnet_cidr_reservation" "fixed" {
+  for_each         = local.zones
+  subnet_id        = aws_subnet.private[each.key].id
+  cidr_block       = cidrsubnet(aws_subnet.private[each.key].cidr_block, 4, 0)
+  reservation_type = "explicit"
 }
 
 resource "aws_internet_gateway" "this" {
@@ -110,7 +126,11 @@ resource "aws_vpc_endpoint" "s3" {
   service_name      = "com.amazonaws.${data.aws_region.here.name}.s3"
   vpc_endpoint_type = "Gateway"
   route_table_ids   = [for zone in var.availability_zones : aws_route_table.private[zone].id]
-  tags              = { Name = "${var.name}-s3" }
+  policy = jsonencode({ Version = "2012-10-17", Statement = [{
+    Effect    = "Allow", Principal = "*", Action = "*", Resource = "*"
+    Condition = { StringEquals = merge(local.own_account, { "aws:ResourceAccount" = data.aws_caller_identity.here.account_id }) }
+  }] })
+  tags = { Name = "${var.name}-s3" }
 }
 
 resource "aws_security_group" "endpoints" {
@@ -130,12 +150,16 @@ resource "aws_vpc_security_group_ingress_rule" "endpoints" {
 }
 
 resource "aws_vpc_endpoint" "interface" {
-  for_each            = var.interface_endpoints
+  for_each            = local.endpoints
   vpc_id              = aws_vpc.this.id
   service_name        = "com.amazonaws.${data.aws_region.here.name}.${each.key}"
   vpc_endpoint_type   = "Interface"
   private_dns_enabled = true
   subnet_ids          = [for zone in var.availability_zones : aws_subnet.private[zone].id]
   security_group_ids  = [aws_security_group.endpoints.id]
-  tags                = { Name = "${var.name}-${each.key}" }
+  policy = each.key != "secretsmanager" ? null : jsonencode({ Version = "2012-10-17", Statement = [{
+    Effect    = "Allow", Principal = "*", Action = "*", Resource = "*"
+    Condition = { StringEquals = local.own_account }
+  }] })
+  tags = { Name = "${var.name}-${each.key}" }
 }

@@ -16,6 +16,8 @@ output "public_subnet_ids" {
 output "private_subnet_ids" {
   value       = [for zone in var.availability_zones : aws_subnet.private[zone].id]
   description = "Subnets of the machines, one a zone."
+  # Before a machine is made that could take one of the addresses.
+  depends_on = [aws_ec2_subnet_cidr_reservation.fixed]
 }
 
 output "private_subnets" {

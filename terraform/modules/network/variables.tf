@@ -8,7 +8,7 @@ variable "cidr" {
   default     = "10.40.0.0/16"
   description = "Addresses of the network, a /16."
   validation {
-    condition     = can(cidrnetmask(var.cidr)) && endswith(var.cidr, "/16")
+    condition     = try(can(cidrnetmask(var.cidr)) && endswith(var.cidr, "/16") && cidrsubnet(var.cidr, 0, 0) == var.cidr, false)
     error_message = "cidr must be an IPv4 network of /16, such as 10.40.0.0/16."
   }
 }

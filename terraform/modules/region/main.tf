@@ -209,7 +209,9 @@ module "telemetry" {
       { role = "gateway", port = 9902, path = "/stats/prometheus", job = "envoy" },
     ],
   )
-  alertmanager = var.alertmanager
+  nats_addresses       = module.nats.addresses
+  foundationdb_address = module.foundationdb.addresses[0]
+  alertmanager         = var.alertmanager
 }
 
 module "dns_certificates" {

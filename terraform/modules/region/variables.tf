@@ -15,6 +15,10 @@ variable "domain" {
 variable "zone_id" {
   type        = string
   description = "Public hosted zone that the domain is in."
+  validation {
+    condition     = can(regex("^[A-Z0-9]{4,32}$", var.zone_id))
+    error_message = "zone_id must be the id of a hosted zone, such as Z0123456789, not its name."
+  }
 }
 
 variable "availability_zones" {
@@ -71,6 +75,14 @@ variable "machines" {
   })
   default     = {}
   description = "Size of each kind of machine."
+  validation {
+    condition     = alltrue([for machine in values(var.machines) : machine.cores >= 1 && machine.cores == floor(machine.cores)])
+    error_message = "machines: cores must be the cores of the type, a whole number."
+  }
+  validation {
+    condition     = alltrue([for machine in values(var.machines) : can(regex("^[a-z]+[0-9]+[a-fh-z-]*[.][a-z0-9-]+$", machine.type))])
+    error_message = "machines: type must be an instance type with an amd64 processor, such as c7i.large: the image and the programs are for amd64."
+  }
 }
 
 variable "counts" {
@@ -83,6 +95,10 @@ variable "counts" {
   })
   default     = {}
   description = "Numbers of machines, where they should differ from what the load asks for."
+  validation {
+    condition     = alltrue([for count in values(var.counts) : count == null ? true : count >= 1 && count == floor(count)])
+    error_message = "counts must be whole numbers from 1 on. Leave a kind out to have as many as the load asks for."
+  }
 }
 
 variable "nat_gateways" {
@@ -99,6 +115,12 @@ variable "log_disk" {
   })
   default     = {}
   description = "Disk of FoundationDB's log, which each write waits for: gp3, or io2 for the lowest latency."
+  validation {
+    condition = contains(["gp3", "io2"], var.log_disk.type) && var.log_disk.iops <= (var.log_disk.type == "io2" ? 25000 : 16000) && (
+      var.log_disk.type == "io2" ? var.log_disk.iops >= 100 : var.log_disk.iops >= 3000 && var.log_disk.throughput >= 125 && var.log_disk.throughput <= min(1000, var.log_disk.iops / 4)
+    )
+    error_message = "log_disk must be gp3 with 3,000 to 16,000 iops and a throughput from 125 MiB/s to a quarter of the iops, 1,000 at most, or io2 with 100 to 25,000 iops."
+  }
 }
 
 variable "allowed_cidrs" {
@@ -120,12 +142,20 @@ variable "edge_settings" {
   type        = any
   default     = {}
   description = "Further settings of millrace.toml on the edge, such as { connections_max = 500000 }."
+  validation {
+    condition     = alltrue([for name in keys(var.edge_settings) : strcontains(file("${path.module}/../../../services/millrace/docs/settings.md"), "\n| `${name}` |")])
+    error_message = "edge_settings has a name that no setting has: services/millrace/docs/settings.md lists them all."
+  }
 }
 
 variable "control_settings" {
   type        = any
   default     = {}
   description = "Further settings of millrace.toml on the control plane, such as { sign_up = \"anybody\" }. With smtp_host its machines may connect to the port of the mail server."
+  validation {
+    condition     = alltrue([for name in keys(var.control_settings) : strcontains(file("${path.module}/../../../services/millrace/docs/settings.md"), "\n| `${name}` |")])
+    error_message = "control_settings has a name that no setting has: services/millrace/docs/settings.md lists them all."
+  }
 }
 
 variable "has_secret_key" {
@@ -158,6 +188,12 @@ variable "edge_ports" {
   type        = list(object({ gateway = number, http = number }))
   default     = [{ gateway = 1884, http = 8080 }]
   description = "Ports of the pods of one edge machine. Metrics are 10 above http."
+  validation {
+    condition = length(var.edge_ports) >= 1 && alltrue([for port in flatten([for pod in var.edge_ports : [pod.gateway, pod.http, pod.http + 10]]) : port >= 1024 && port <= 65535]) && (
+      length(distinct(flatten([for pod in var.edge_ports : [pod.gateway, pod.http, pod.http + 10]]))) == 3 * length(var.edge_ports)
+    )
+    error_message = "edge_ports must have one pod or more, whose ports gateway, http and http + 10 differ from each other, from 1024 to 65535."
+  }
 }
 
 variable "backup_days" {

@@ -13,6 +13,7 @@ locals {
     name         = var.name
     region       = data.aws_region.here.name
     targets      = var.targets
+    statuses     = { nats = "127.0.0.1:7777", foundationdb = "${var.foundationdb_address}:7777" }
     alertmanager = var.alertmanager
   })
 }
@@ -30,9 +31,13 @@ module "machine" {
     device = "/dev/disk/by-id/nvme-Amazon_Elastic_Block_Store_${replace(aws_ebs_volume.this.id, "-", "")}"
     path   = "/var/lib/prometheus"
   }]
-  units = ["prometheus.service"]
+  units = ["prometheus.service", "millrace-status.service"]
   files = merge(local.rules, {
-    "/etc/prometheus/prometheus.yml" = { content = local.prometheus }
+    "/etc/prometheus/prometheus.yml"            = { content = local.prometheus }
+    "/usr/local/lib/millrace/status_metrics.py" = { content = file("${path.module}/../../../dashboards/collector/status_metrics.py") }
+    "/etc/systemd/system/millrace-status.service" = {
+      content = templatefile("${path.module}/files/millrace-status.service.tftpl", { nats_addresses = var.nats_addresses })
+    }
     "/etc/systemd/system/prometheus.service" = {
       content = templatefile("${path.module}/files/prometheus.service.tftpl", { retention = var.retention })
     }

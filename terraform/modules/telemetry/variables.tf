@@ -52,6 +52,16 @@ variable "targets" {
   description = "What is read: the tag millrace-role of the machines, the port, the path, and the job that the rules know."
 }
 
+variable "nats_addresses" {
+  type        = list(string)
+  description = "NATS servers, whose status is read."
+}
+
+variable "foundationdb_address" {
+  type        = string
+  description = "Machine that shows the status of the FoundationDB cluster."
+}
+
 variable "alertmanager" {
   type = object({
     targets     = list(string)

@@ -1,4 +1,4 @@
-"""The three AWS calls of a machine, with Python's standard library: a cloud image has nothing else."""
+"""The AWS calls of a machine, with Python's standard library: a cloud image has nothing else."""
 
 import datetime
 import hashlib
@@ -106,6 +106,16 @@ class Aws:
             if error.code == 400 and "ResourceNotFoundException" in error.read().decode():
                 return None
             raise
+
+    def machine_serves(self, group, hook, instance):
+        """Ends the wait of a lifecycle hook. A machine that does not wait any more is no error."""
+        query = {"Action": "CompleteLifecycleAction", "Version": "2011-01-01", "LifecycleActionResult": "CONTINUE"}
+        query |= {"AutoScalingGroupName": group, "LifecycleHookName": hook, "InstanceId": instance}
+        try:
+            self.call("autoscaling", "GET", query=query).close()
+        except urllib.error.HTTPError as error:
+            if not (error.code == 400 and "No active Lifecycle Action" in error.read().decode()):
+                raise
 
     def instances(self, tags):
         """Private addresses of the running instances that have these tags."""

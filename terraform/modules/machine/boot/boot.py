@@ -15,8 +15,9 @@ import shutil
 import subprocess
 import sys
 import time
+import urllib.request
 
-from aws import Aws, credentials
+from aws import Aws, credentials, metadata
 
 CONFIG = json.loads(pathlib.Path("/etc/millrace-boot.json").read_text())
 AWS = Aws(CONFIG["region"], CONFIG["endpoint"])
@@ -100,6 +101,12 @@ def backup_credentials(path, owner):
     put(pathlib.Path(path), json.dumps({"accounts": {f"@s3.{CONFIG['region']}.amazonaws.com": account}}), owner)
 
 
+def serves(ready):
+    """Says to Auto Scaling that the program of this machine serves. An upgrade waits for it before it goes on."""
+    with urllib.request.urlopen(ready["url"], timeout=5):
+        AWS.machine_serves(ready["group"], ready["hook"], metadata("meta-data/instance-id"))
+
+
 def put(path, text, owner):
     """Replaces a secret file as a whole: whoever reads it sees the old or the new one."""
     new = path.with_name(f".{path.name}.new")
@@ -114,7 +121,8 @@ def until_it_works(step, *arguments):
     while True:
         try:
             return step(*arguments)
-        except (OSError, LookupError, ValueError) as error:
+        # dpkg ends with an error while Debian's own upgrades hold its lock.
+        except (OSError, LookupError, ValueError, subprocess.CalledProcessError) as error:
             say(f"{step.__name__}: {error}; next try in {RETRY_S} s")
             time.sleep(RETRY_S)
 
@@ -136,6 +144,9 @@ def boot():
         # What a unit waits for may be another machine, so it is not waited for here.
         run("systemctl", "restart", "--no-block", unit)
         say(f"starts {unit}")
+    if CONFIG["ready"]:
+        until_it_works(serves, CONFIG["ready"])
+        say("the program serves")
 
 
 def main(arguments):

@@ -1,14 +1,18 @@
 """python3 terraform/modules/machine/boot/boot_test.py"""
 
+import http.server
 import pathlib
 import shutil
 import subprocess
 import tempfile
+import threading
 import unittest
+import urllib.parse
 from unittest import mock
 
 CONFIG = '{"region": "eu-central-1", "endpoint": null}'
 with mock.patch.object(pathlib.Path, "read_text", return_value=CONFIG):
+    import aws
     import boot
 
 ROMFS = b"-rom1fs-"
@@ -55,6 +59,100 @@ class Secrets(unittest.TestCase):
             path.write_text("old")
             boot.put(path, "new", "nobody")
             self.assertEqual((path.read_text(), path.stat().st_mode & 0o777), ("new", 0o400))
+
+
+class Retries(unittest.TestCase):
+    def test_a_package_is_installed_when_another_installation_has_ended(self):
+        """dpkg fails while Debian's own upgrades hold its lock."""
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(boot.time, "sleep"):
+            lock = pathlib.Path(folder, "lock")
+            lock.touch()
+            tries = []
+
+            def install(package):
+                tries.append(package)
+                if len(tries) == 2:
+                    lock.unlink()
+                boot.run("test", "!", "-e", str(lock))
+
+            boot.until_it_works(install, "millrace.deb")
+            self.assertEqual(len(tries), 2)
+
+
+class Services(http.server.BaseHTTPRequestHandler):
+    """The metadata service, Auto Scaling, and the machine's own program."""
+
+    NO_WAIT = b"<Message>No active Lifecycle Action found with instance ID i-7</Message>"
+    ROLE = "/latest/meta-data/iam/security-credentials/"
+    METADATA = {
+        ROLE: b"edge",
+        f"{ROLE}edge": b'{"AccessKeyId": "a", "SecretAccessKey": "s", "Token": "t"}',
+        "/latest/meta-data/instance-id": b"i-7",
+    }
+
+    def do_PUT(self):
+        self.answer(200, b"token")
+
+    def do_GET(self):
+        if self.path == "/healthz":
+            self.answer(self.server.health.pop(0))
+        elif self.path in self.METADATA:
+            self.answer(200, self.METADATA[self.path])
+        else:
+            self.server.calls.append(dict(urllib.parse.parse_qsl(self.path.partition("?")[2])))
+            self.answer(*self.server.answers.pop(0))
+
+    def answer(self, code, body=b""):
+        self.send_response(code)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+class Serves(unittest.TestCase):
+    def setUp(self):
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Services)
+        self.server.calls = []
+        url = f"http://127.0.0.1:{self.server.server_port}"
+        self.ready = {"group": "millrace-eu-edge", "hook": "serves", "url": f"{url}/healthz"}
+        for patch in (
+            mock.patch.object(aws, "METADATA", url),
+            mock.patch.object(boot, "AWS", aws.Aws("eu-central-1", url)),
+            mock.patch.object(boot.time, "sleep"),
+        ):
+            patch.start()
+            self.addCleanup(patch.stop)
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+        self.addCleanup(self.server.server_close)
+        self.addCleanup(self.server.shutdown)
+
+    def after(self, health, answers):
+        self.server.health, self.server.answers = health, answers
+        boot.until_it_works(boot.serves, self.ready)
+        return self.server.calls
+
+    def test_auto_scaling_hears_of_a_machine_when_its_program_serves(self):
+        calls = self.after([503, 503, 200], [(200, b"")])
+        self.assertEqual(len(calls), 1)
+        expected = {
+            "Action": "CompleteLifecycleAction",
+            "AutoScalingGroupName": "millrace-eu-edge",
+            "LifecycleHookName": "serves",
+            "LifecycleActionResult": "CONTINUE",
+            "InstanceId": "i-7",
+        }
+        self.assertEqual(calls[0], calls[0] | expected)
+
+    def test_a_refused_call_is_made_again(self):
+        self.assertEqual(len(self.after([200, 200], [(500, b""), (200, b"")])), 2)
+        self.server.calls.clear()
+        self.assertEqual(len(self.after([200, 200], [(400, b"AccessDenied"), (200, b"")])), 2)
+
+    def test_a_machine_that_auto_scaling_does_not_wait_for_goes_on(self):
+        self.assertEqual(len(self.after([200], [(400, Services.NO_WAIT)])), 1)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,9 @@ mock_provider "aws" {
   mock_data "aws_region" {
     defaults = { name = "eu-central-1" }
   }
+  mock_data "aws_caller_identity" {
+    defaults = { account_id = "123456789012" }
+  }
 }
 
 variables {
@@ -27,6 +30,31 @@ run "without_nat_the_machines_have_no_way_out" {
     condition     = length(aws_route.nat) == 0 && length(aws_nat_gateway.this) == 0
     error_message = "nat_gateways = none must leave the private subnets without a route to the internet"
   }
+  assert {
+    condition     = contains(keys(aws_vpc_endpoint.interface), "autoscaling")
+    error_message = "an edge machine cannot tell Auto Scaling that it serves, so Auto Scaling ends it"
+  }
+}
+
+run "addresses_of_the_database_are_kept_free" {
+  command = plan
+  assert {
+    condition = { for zone, kept in aws_ec2_subnet_cidr_reservation.fixed : zone => "${kept.reservation_type} ${kept.cidr_block}" } == {
+      eu-central-1a = "explicit 10.40.0.0/24", eu-central-1b = "explicit 10.40.16.0/24", eu-central-1c = "explicit 10.40.32.0/24"
+    }
+    error_message = "another machine can get the address of a database machine that is replaced"
+  }
+}
+
+run "keys_of_another_account_carry_nothing_out" {
+  command = plan
+  assert {
+    condition = alltrue([
+      for endpoint in [aws_vpc_endpoint.s3, aws_vpc_endpoint.interface["secretsmanager"]] :
+      jsondecode(endpoint.policy).Statement[0].Condition.StringEquals["aws:PrincipalAccount"] == "123456789012"
+    ]) && jsondecode(aws_vpc_endpoint.s3.policy).Statement[0].Condition.StringEquals["aws:ResourceAccount"] == "123456789012"
+    error_message = "S3 and Secrets Manager inside the network are for this account"
+  }
 }
 
 run "two_zones_are_refused" {
@@ -49,6 +77,14 @@ run "a_small_network_is_refused" {
   command = plan
   variables {
     cidr = "10.0.0.0/24"
+  }
+  expect_failures = [var.cidr]
+}
+
+run "an_address_within_a_network_is_refused" {
+  command = plan
+  variables {
+    cidr = "10.40.7.0/16"
   }
   expect_failures = [var.cidr]
 }

@@ -80,6 +80,7 @@ run "only_load_balancers_take_connections_from_outside" {
       "edge -> foundationdb:4500-4503", "control -> foundationdb:4500-4503", "foundationdb -> foundationdb:4500-4503",
       "edge -> nats:4222", "control -> nats:4222", "nats -> nats:6222",
       "telemetry -> edge:8090", "telemetry -> control:8090", "telemetry -> gateway:9902",
+      "telemetry -> nats:8222", "telemetry -> foundationdb:7777",
     ])
     error_message = "the list of who may connect to whom has changed: ${join(", ", output.access)}"
   }
@@ -141,11 +142,28 @@ run "prometheus_evaluates_the_rules_and_notifies_alertmanager" {
   }
   # Targets with another job make alerts such as PodDown silent.
   assert {
-    condition = length(regexall("up\\{job=\"\\w+\"\\} == 0\n", file("../../../dashboards/prometheus/rules/alerts.yaml"))) == 2 && alltrue([
+    condition = length(regexall("up\\{job=\"\\w+\"\\} == 0\n", file("../../../dashboards/prometheus/rules/alerts.yaml"))) == 3 && alltrue([
       for job in distinct(flatten(regexall("up\\{job=\"(\\w+)\"\\} == 0\n", file("../../../dashboards/prometheus/rules/alerts.yaml")))) :
-      strcontains(output.prometheus, "target_label: job, replacement: ${job} }")
+      strcontains(output.prometheus, "target_label: job, replacement: ${job} }") || strcontains(output.prometheus, "- job_name: ${job}\n")
     ])
     error_message = "no target has the job that a rule reads"
+  }
+  # A target that is looked up among the running machines would vanish with its machine.
+  assert {
+    condition = {
+      for job in yamldecode(output.prometheus).scrape_configs : job.job_name => job.static_configs[0].targets if can(job.static_configs)
+    } == { nats = ["127.0.0.1:7777"], foundationdb = ["10.40.0.10:7777"] }
+    error_message = "nobody hears of a NATS server or a database that is down"
+  }
+  assert {
+    condition     = strcontains(output.cloud_configs.telemetry, " --nats http://10.40.0.200:8222 --nats http://10.40.16.201:8222 --nats http://10.40.32.202:8222")
+    error_message = "the telemetry machine must read every NATS server"
+  }
+  assert {
+    condition = [for name in ["foundationdb-1", "foundationdb-2"] : strcontains(
+      output.cloud_configs.foundationdb[name], "millrace-backup-expire.timer\\\",\\\"millrace-status.service"
+    )] == [true, false]
+    error_message = "exactly one machine shows the status of the cluster, or each number would count several times"
   }
   assert {
     condition     = yamldecode(output.prometheus).alerting.alertmanagers[0].static_configs[0].targets == ["10.0.3.7:9093"]
@@ -253,4 +271,68 @@ run "nats_moves_its_clients_before_systemd_kills_it" {
     )
     error_message = "nats-server is killed while its clients move"
   }
+}
+
+run "a_count_of_no_machine_is_refused" {
+  command = plan
+  variables {
+    counts = { edge = 0 }
+  }
+  expect_failures = [var.counts]
+}
+
+run "a_machine_without_cores_is_refused" {
+  command = plan
+  variables {
+    machines = { edge = { type = "c7i.large", cores = 0 } }
+  }
+  expect_failures = [var.machines]
+}
+
+run "a_machine_of_another_architecture_than_the_image_is_refused" {
+  command = plan
+  variables {
+    machines = { edge = { type = "c7g.large", cores = 2 } }
+  }
+  expect_failures = [var.machines]
+}
+
+run "ports_that_metrics_also_have_are_refused" {
+  command = plan
+  variables {
+    edge_ports = [{ gateway = 8090, http = 8080 }]
+  }
+  expect_failures = [var.edge_ports]
+}
+
+run "an_edge_without_ports_is_refused" {
+  command = plan
+  variables {
+    edge_ports = []
+  }
+  expect_failures = [var.edge_ports]
+}
+
+run "the_name_of_a_zone_as_its_id_is_refused" {
+  command = plan
+  variables {
+    zone_id = "example.org"
+  }
+  expect_failures = [var.zone_id]
+}
+
+run "a_setting_that_the_program_does_not_know_is_refused" {
+  command = plan
+  variables {
+    edge_settings = { connections_maximum = 1000 }
+  }
+  expect_failures = [var.edge_settings]
+}
+
+run "a_disk_slower_than_aws_makes_them_is_refused" {
+  command = plan
+  variables {
+    log_disk = { type = "gp3", iops = 100 }
+  }
+  expect_failures = [var.log_disk]
 }
