@@ -179,13 +179,19 @@ hostile-short: # A part of it, for `make test`.
 hostile-soak: ## Random hostile and friendly clients together for an hour (MINUTES=60 SEED=)
 	$(HOSTILE) --soak-minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
+# The stable compiler has the sanitizers, too; RUSTC_BOOTSTRAP lets it use them.
 FUZZ := services/mqtt/fuzz services/transport/fuzz services/session/fuzz services/fabric/fuzz
 fuzz: ## Fuzz what decodes packets and frames, and sessions: each target for FUZZ_SECONDS (60)
-	cargo +nightly --version >/dev/null 2>&1 || rustup toolchain install nightly --profile minimal
 	cargo fuzz --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked
+	if rustc +nightly --version >/dev/null 2>&1 || rustup toolchain install nightly --profile minimal; then \
+		export RUSTUP_TOOLCHAIN=nightly; \
+	else \
+		echo "no nightly compiler can be had: the stable one is used"; \
+		export RUSTC_BOOTSTRAP=1; \
+	fi; \
 	for folder in $(FUZZ); do \
-		for target in $$(cargo +nightly fuzz list --fuzz-dir $$folder); do \
-			cargo +nightly fuzz run --fuzz-dir $$folder --target-dir "$(TARGET)/fuzz" $$target -- \
+		for target in $$(cargo fuzz list --fuzz-dir $$folder); do \
+			nice -n 5 cargo fuzz run --fuzz-dir $$folder --target-dir "$(TARGET)/fuzz" $$target -- \
 				-max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=2048; \
 		done; \
 	done

@@ -61,12 +61,14 @@ struct Waiting {
 #[derive(Clone, Debug)]
 pub enum InFlight {
     Published(Entry),
+    /// Has its packet id, but was never sent.
+    Unsent(Entry),
     Released(Option<Place>),
 }
 
 impl Slot {
-    fn restored(state: State) -> Self {
-        Self { state, sent: false, awaits_store: false, never_sent: false, hold: None }
+    fn restored(state: State, never_sent: bool) -> Self {
+        Self { state, sent: false, awaits_store: false, never_sent, hold: None }
     }
 }
 
@@ -229,6 +231,12 @@ impl Outbox {
         id_after(self.first_id, self.slots.len())
     }
 
+    /// The packet ids that no message has, in the order in which they would be assigned.
+    pub(crate) fn unused_ids(&self) -> impl Iterator<Item = PacketId> + use<> {
+        let (next, count) = (self.next_id(), PACKET_IDS.saturating_sub(self.slots.len() + 1));
+        (0..count).map(move |n| id_after(next, n))
+    }
+
     pub(crate) fn push(&mut self, entry: Entry, hold: Option<Hold>) {
         let state = State::Published(entry);
         self.slots.push_back(Slot { state, sent: true, awaits_store: false, never_sent: false, hold });
@@ -347,13 +355,14 @@ impl Outbox {
         outbox.first_id = *first;
         for (id, in_flight) in in_flight {
             while outbox.next_id() != id {
-                outbox.slots.push_back(Slot::restored(State::Done));
+                outbox.slots.push_back(Slot::restored(State::Done, false));
             }
+            let never_sent = matches!(in_flight, InFlight::Unsent(_));
             let state = match in_flight {
-                InFlight::Published(entry) => State::Published(entry),
+                InFlight::Published(entry) | InFlight::Unsent(entry) => State::Published(entry),
                 InFlight::Released(place) => State::Released(place),
             };
-            outbox.slots.push_back(Slot::restored(state));
+            outbox.slots.push_back(Slot::restored(state, never_sent));
         }
         outbox
     }

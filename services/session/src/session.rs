@@ -182,6 +182,11 @@ impl Session {
         (sent, unsent)
     }
 
+    /// Packet ids for messages that the caller stores unsent (`InFlight::Unsent`), in order; they follow the ids in use.
+    pub fn unused_ids(&self) -> impl Iterator<Item = PacketId> + use<> {
+        self.outbox.as_ref().map_or_else(|| Outbox::default().unused_ids(), |outbox| outbox.unused_ids())
+    }
+
     /// Messages that the client has not acknowledged by PUBACK or PUBREC: first those with a packet id, then the queue.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.outbox.iter().flat_map(|outbox| outbox.entries())

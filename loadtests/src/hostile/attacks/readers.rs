@@ -9,6 +9,7 @@ use crate::failure::Outcome;
 use crate::hostile::client::{Client, dial_with};
 use crate::hostile::packets::{PUBACK, Publish, topic_alias, user_properties};
 use crate::hostile::ring::Ring;
+use crate::hostile::server::Setup;
 use crate::hostile::traffic::{Sink, finish, flood, messages};
 use crate::hostile::verdict::{WANTED, Wanted};
 
@@ -34,9 +35,10 @@ pub(super) const ATTACKS: &[Attack] = &[
     Attack::account("large-fanout", "20 messages of 900 kB to 100 subscribers that read", large_fanout),
     Attack::account(
         "memory-queues",
-        "eight clean sessions that acknowledge nothing, and 40 MB of QoS 1 messages for each",
+        "eight clean sessions that acknowledge nothing, and 40 MB of QoS 1 messages for each, to a server with 64 MiB for them",
         memory_queues,
     )
+    .with(|| Setup { arguments: &["--queue-memory-per-broker-max=67108864"], ..Setup::default() })
     .wanted(Wanted { peak_mib: 128, ..WANTED }),
     Attack::account(
         "wide-fanout",

@@ -47,6 +47,7 @@ impl Core {
     }
 
     fn save(&mut self, session: u32) {
+        let replayed = self.take_replayed(session);
         let local = &mut self.sessions[session as usize];
         let Some(persistent) = &mut local.persistent else { return };
         let cursor = persistent.cursor(self.following.handed_over, local.session.entries());
@@ -61,7 +62,8 @@ impl Core {
             !is_over
         });
         let streams = persistent.streams();
-        let checkpoint = Checkpoint { session: local.key(), cursor, acknowledged, completed, streams };
+        let checkpoint =
+            Checkpoint { session: local.key(), cursor, acknowledged, completed, streams, replayed };
         self.leave_job(Write::Checkpoint(Box::new(checkpoint)));
     }
 
@@ -106,16 +108,16 @@ impl Core {
             self.save(session);
         }
         let now_ms = self.process.clock.unix_now_ms();
-        let retained = self.take_unsent_retained(session);
+        let (retained, replayed) = self.leave_retained(session);
         let local = &mut self.sessions[session as usize];
         let (in_flight, unsent) = local.session.in_flight();
-        let unsent = unsent.into_iter().filter(|entry| entry.shared == 0).cloned().chain(retained).collect();
+        let unsent = unsent.into_iter().filter(|entry| entry.shared == 0).cloned().collect();
         // In-flight messages of shared subscriptions go to other members, except QoS 2 messages, which only this
         // client may get.
         //= [MQTT-4.8.2-5] v5
         let stays = |in_flight: &InFlight| match in_flight {
             InFlight::Published(entry) => entry.shared == 0 || entry.qos == QoS::ExactlyOnce,
-            InFlight::Released(_) => true,
+            InFlight::Released(_) | InFlight::Unsent(_) => true,
         };
         let mut in_flight: Vec<_> = in_flight.into_iter().filter(|(_, in_flight)| stays(in_flight)).collect();
         // A message that matches no subscription any more cannot be read again, so its row has the whole message.
@@ -146,6 +148,7 @@ impl Core {
         };
         let mut standing: Vec<u16> = in_flight.iter().filter(is_standing).map(|(id, _)| id.get()).collect();
         standing.sort_unstable();
+        in_flight.extend(retained);
         let mut detach = Detach {
             session: local.key(),
             keep_will: with_will,
@@ -158,6 +161,7 @@ impl Core {
             recent: Vec::new(),
             seen: Vec::new(),
             received: local.session.received_unkept().collect(),
+            replayed,
         };
         if let Some(persistent) = local.persistent.take() {
             detach.base = persistent.base(self.following.handed_over);

@@ -42,6 +42,7 @@ mod persistent;
 mod publish;
 mod publish_rates;
 mod replay;
+mod replays_due;
 mod resume;
 mod retained;
 mod revoke;

@@ -53,6 +53,8 @@ pub(super) struct PersistentSession {
     orphans: HashMap<usize, Arc<Message>>,
     /// Packet ids in the store, with the positions of their messages.
     pub(super) ids: Vec<(PacketId, Option<Position>)>,
+    /// Filters whose retained messages are due, see [`super::replays_due`].
+    pub(super) due: HashSet<Box<str>, foldhash::fast::RandomState>,
     /// Messages acknowledged since the last checkpoint.
     pub(super) acknowledged: u32,
     /// Only for sessions that follow their streams: messages delivered from copies but not yet read from the store.
@@ -83,6 +85,7 @@ impl PersistentSession {
             read: Position::MIN,
             orphans: HashMap::new(),
             ids: Vec::new(),
+            due: HashSet::default(),
             acknowledged: 0,
             ahead: Ahead::default(),
         }

@@ -4,7 +4,7 @@
 //! them, a slice per turn, in the order of the SUBSCRIBE packets. The session reserves a place for them in its queue
 //! (`Session::begin_replay`); live messages wait behind it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use millrace_mqtt::QoS;
@@ -46,10 +46,14 @@ pub(super) struct Lookup {
     found: Option<Arc<Message>>,
     qos: QoS,
     identifier: u32,
+    /// Set when the replay goes on after a restart: only QoS 1 and 2 messages are due, and not on these topics.
+    is_had: Option<Arc<Topics>>,
 }
 
+pub(super) type Topics = HashSet<Arc<str>, foldhash::fast::RandomState>;
+
 impl Lookup {
-    fn new(replay: &Replay, broker: &Broker) -> Option<Self> {
+    pub(super) fn new(replay: &Replay, broker: &Broker) -> Option<Self> {
         let retained = replay.retained.clone()?;
         let (tree, retained) = if replay.filter.starts_with("$SYS/") {
             (Tree::Sys, broker.sys.snapshot())
@@ -59,7 +63,12 @@ impl Lookup {
             (Tree::OfBroker, retained)
         };
         let (qos, identifier) = (replay.qos, replay.identifier);
-        Some(Self { tree, walk: Walk::new(retained, &replay.filter), found: None, qos, identifier })
+        let walk = Walk::new(retained, &replay.filter);
+        Some(Self { tree, walk, found: None, qos, identifier, is_had: None })
+    }
+
+    pub(super) fn goes_on_without(self, had: &Arc<Topics>) -> Self {
+        Self { is_had: Some(had.clone()), ..self }
     }
 
     fn step(&mut self, broker: &Broker) -> Step<Arc<Message>> {
@@ -67,7 +76,16 @@ impl Lookup {
             let tree = if self.tree == Tree::Sys { &broker.sys } else { &broker.retained };
             self.walk.go_on(tree.snapshot());
         }
-        self.found.take().map_or_else(|| self.walk.step(), Step::Value)
+        match self.found.take().map_or_else(|| self.walk.step(), Step::Value) {
+            Step::Value(message) if !self.is_due(&message) => Step::Nothing,
+            step => step,
+        }
+    }
+
+    fn is_due(&self, message: &Message) -> bool {
+        self.is_had
+            .as_ref()
+            .is_none_or(|had| message.qos().min(self.qos) > QoS::AtMostOnce && !had.contains(message.topic()))
     }
 
     /// Keeps no snapshot until the next step. A message that changes until then is left out, because its change is delivered live.
@@ -314,15 +332,15 @@ impl Core {
         }
     }
 
-    /// The retained messages that a session lacks when its connection ends. QoS 1 and 2 messages are part of a
-    /// persistent session, but at most `NODES_AT_END` nodes are visited for them.
-    pub(super) fn take_unsent_retained(&mut self, session: u32) -> Vec<Entry> {
+    /// The QoS 1 and 2 retained messages that a session lacks when its connection ends, and whether these are all: at most
+    /// `NODES_AT_END` nodes are visited for them.
+    pub(super) fn take_unsent_retained(&mut self, session: u32) -> (Vec<Entry>, bool) {
         let generation = self.sessions[session as usize].generation;
         let broker = self.sessions[session as usize].broker.clone();
         let Some(own) =
             self.unfinished.replays.of.remove(&session).filter(|own| own.generation == generation)
         else {
-            return Vec::new();
+            return (Vec::new(), true);
         };
         let now = self.now;
         let mut lookups = own.places.into_iter().flatten();
@@ -336,7 +354,7 @@ impl Core {
                 Step::Done => lookup = lookups.next(),
             }
         }
-        entries
+        (entries, lookup.is_none())
     }
 }
 

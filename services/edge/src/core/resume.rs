@@ -9,7 +9,7 @@ use millrace_layers::subscriptions::{NO_STREAM, StoredOptions, StoredSubscriptio
 use millrace_mqtt::topic::Filter;
 use millrace_mqtt::{QoS, ReasonCode, SubscribeOptions};
 use millrace_router::Target;
-use millrace_session::{ClientSubscription, Delivery, Entry, Message, Seconds, Session};
+use millrace_session::{ClientSubscription, Delivery, Entry, InFlight, Message, Seconds, Session};
 
 use super::admit::Attaching;
 use super::between;
@@ -19,7 +19,7 @@ use super::feed::{Feed, Held, ReadState, Way};
 use super::fresh::Fresh;
 use super::persistent::{FilterSource, PersistentSession};
 use super::timers::Due;
-use super::{Core, Ended, work};
+use super::{Core, Ended, replays_due, work};
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 use crate::encoding::record;
@@ -30,6 +30,9 @@ use crate::routes::Routes;
 
 /// A reading session gets no more pages while this many messages wait in it.
 pub(super) const WAITING_LOW: usize = 200;
+
+/// CONNECT packets with the same client id that wait for their session.
+const WAITING_CONNECTS_MAX: usize = 16;
 
 /// How often sessions that follow streams look for messages of other pods, seconds.
 pub(super) const LOOK_AROUND_S: Seconds = 1;
@@ -44,8 +47,10 @@ impl Core {
         let session = (broker.id, client.clone());
         if let Some(attaching) = self.connects.attaching.get_mut(&session) {
             attaching.waiting.push_back(id);
+            let full = attaching.waiting.len() > WAITING_CONNECTS_MAX;
+            let oldest = attaching.waiting.pop_front_if(|_| full);
             self.connections[slot as usize].pending = Some(Box::new(request));
-            return;
+            return self.refuse_overtaken(broker, oldest);
         }
         let attach = Attach {
             broker: broker.clone(),
@@ -63,6 +68,15 @@ impl Core {
         self.connects.attaching.insert(session, attaching);
         self.connections[slot as usize].pending = Some(Box::new(request));
         self.leave_job(Write::Attach(Box::new(attach)));
+    }
+
+    /// Refuses a CONNECT that waits for its session behind others, because later ones would take the session over at once.
+    fn refuse_overtaken(&mut self, broker: &Broker, id: Option<ConnectionId>) {
+        let Some(id) = id.filter(|id| self.connection_of(*id).is_some()) else { return };
+        if self.connections[id.slot as usize].pending.take().is_some() {
+            self.broker_counters(broker).refused_busy.add(1);
+            self.refuse(id.slot, ReasonCode::SERVER_BUSY, "too many connections want this session");
+        }
     }
 
     /// After a connection got its answer: requests the session for the next connection with the same client id.
@@ -173,6 +187,8 @@ impl Core {
         let unacknowledged = unacknowledged.take_while(|entry| entry.qos == QoS::AtLeastOnce);
         let (in_flight, placed) = between::interleave(in_flight, unacknowledged);
         acknowledged.extend(placed);
+        let is_due = !self.process.is_shared() && subscriptions.iter().any(replays_due::is_due);
+        let had = is_due.then(|| replays_due::topics_of(&in_flight));
         let mut session = Session::restored(request.client_id.clone(), in_flight, received);
         let keeps = request.granted_expiry_s > 0 || present;
         session.is_stored = keeps;
@@ -207,6 +223,9 @@ impl Core {
             }
         }
         self.revoke(slot);
+        if let Some(had) = had {
+            self.replay_due(slot_of_session, &subscriptions, had);
+        }
         self.pump(slot);
         if keeps && present {
             self.hold_until_barrier(slot_of_session);
@@ -435,9 +454,9 @@ pub(super) fn subscription_of(stored: StoredOptions) -> ClientSubscription {
     ClientSubscription { options, identifier }
 }
 
-pub(super) fn place_of(in_flight: &millrace_session::InFlight) -> Option<Position> {
+pub(super) fn place_of(in_flight: &InFlight) -> Option<Position> {
     match in_flight {
-        millrace_session::InFlight::Published(entry) => entry.message.place().map(Position),
-        millrace_session::InFlight::Released(place) => place.map(Position),
+        InFlight::Published(entry) | InFlight::Unsent(entry) => entry.message.place().map(Position),
+        InFlight::Released(place) => place.map(Position),
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use millrace_layers::Position;
 use millrace_layers::limits::{NAME_BYTES_MAX, SUBSCRIPTIONS_MAX};
 use millrace_layers::streams::Source;
-use millrace_layers::subscriptions::{NO_STREAM, StoredOptions, Subscribed};
+use millrace_layers::subscriptions::{NO_STREAM, REPLAY_DUE, StoredOptions, Subscribed};
 use millrace_mqtt::topic::Filter;
 use millrace_mqtt::{
     PacketId, Property, QoS, ReasonCode, RetainHandling, Subscribe, SubscribeOptions, Unsubscribe, Version,
@@ -512,6 +512,9 @@ impl Core {
             }
             return self.suback_when_confirmed(slot, &broker, pending);
         }
+        if !is_shared {
+            self.flag_due(&pending.replays, &mut stored);
+        }
         let local = &mut self.sessions[session as usize];
         if pending.asks {
             let fresh = local.fresh.get_or_insert_default();
@@ -621,6 +624,9 @@ impl Core {
             let granted = subscribed.map(|_| subscription_of(options));
             let answered = persistent.unanswered_by_store.remove(pending.number, &filter, granted);
             go_back.extend(answered.goes_back.map(|former| (filter.clone(), former)));
+            if subscribed.is_some() && options.bits & REPLAY_DUE != 0 {
+                persistent.due.insert(filter.clone());
+            }
             match subscribed {
                 Some(_) if answered.is_ended => drop(ended.insert(filter)),
                 // The later SUBSCRIBE has another stream, or none.

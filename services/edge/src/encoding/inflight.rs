@@ -7,7 +7,7 @@
 //! |---|---|
 //! | 1 | 1: published, in a stream; 2: PUBREC received; 3: published, the message follows |
 //! | 12 | position in the streams; zeros for none |
-//! | 1 | QoS in bits 0 and 1, RETAIN in bit 2 |
+//! | 1 | QoS in bits 0 and 1, RETAIN in bit 2, never sent in bit 3 |
 //! | 1 | number of subscription identifiers, then 4 bytes for each, little-endian |
 //! | | with 3: the message as in a stream |
 
@@ -24,6 +24,7 @@ const IN_STREAM: u8 = 1;
 const RELEASED: u8 = 2;
 const WHOLE: u8 = 3;
 const RETAIN: u8 = 4;
+const UNSENT: u8 = 8;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Row {
@@ -36,6 +37,8 @@ pub(crate) enum Row {
     },
     Released(Option<Place>),
     Whole(Entry),
+    /// Whole, and never sent.
+    Unsent(Entry),
 }
 
 pub(crate) fn encode(in_flight: &InFlight, clock: &Clock) -> Vec<u8> {
@@ -45,12 +48,13 @@ pub(crate) fn encode(in_flight: &InFlight, clock: &Clock) -> Vec<u8> {
             out.extend_from_slice(&place.unwrap_or_default());
             return out;
         }
-        InFlight::Published(entry) => entry,
+        InFlight::Published(entry) | InFlight::Unsent(entry) => entry,
     };
+    let unsent = if matches!(in_flight, InFlight::Unsent(_)) { UNSENT } else { 0 };
     let place = entry.message.place().filter(|_| !entry.replay);
     let mut out = vec![if place.is_some() { IN_STREAM } else { WHOLE }];
     out.extend_from_slice(&place.unwrap_or_default());
-    out.push(entry.qos as u8 | if entry.retain { RETAIN } else { 0 });
+    out.push(entry.qos as u8 | unsent | if entry.retain { RETAIN } else { 0 });
     out.push(u8::try_from(entry.identifiers.len()).unwrap_or(u8::MAX));
     for identifier in entry.identifiers.iter().take(usize::from(u8::MAX)) {
         out.extend_from_slice(&identifier.to_le_bytes());
@@ -81,6 +85,17 @@ pub(crate) fn decode(bytes: &[u8], clock: &Clock) -> Option<Row> {
         IN_STREAM => Some(Row::InStream { place: *place, qos, retain, identifiers }),
         WHOLE => {
             let (message, _) = record::decode_entry(rest, clock)?;
+            if flags & UNSENT != 0 {
+                let message = Arc::new(message);
+                return Some(Row::Unsent(Entry {
+                    message,
+                    qos,
+                    retain,
+                    replay: true,
+                    shared: 0,
+                    identifiers,
+                }));
+            }
             message.set_place(None);
             let message = Arc::new(message);
             Some(Row::Whole(Entry { message, qos, retain, replay: false, shared: 0, identifiers }))
@@ -144,6 +159,11 @@ mod tests {
                     (&b"payload"[..], true, 2)
                 );
             }
+            other => panic!("{other:?}"),
+        }
+        // Unsent it is due again, whole, whatever its position was.
+        match read(&InFlight::Unsent(Entry { replay: true, ..entry(Some([7; 12])) })) {
+            Row::Unsent(read) => assert!(read.replay && read.message.payload() == b"payload"),
             other => panic!("{other:?}"),
         }
         for place in [None, Some([9; 12])] {

@@ -363,6 +363,8 @@ pub(crate) struct Checkpoint {
     pub(crate) completed: Vec<PacketId>,
     /// Streams to trim if the session is their only reader.
     pub(crate) streams: Vec<u64>,
+    /// Filters whose retained messages the client has acknowledged.
+    pub(crate) replayed: Vec<Box<str>>,
 }
 
 pub(crate) struct Detach {
@@ -381,6 +383,8 @@ pub(crate) struct Detach {
     pub(crate) seen: Vec<Position>,
     /// QoS 2 packet ids of the client that the store does not have.
     pub(crate) received: Vec<PacketId>,
+    /// Filters without retained messages that are due: those left are in `in_flight`.
+    pub(crate) replayed: Vec<Box<str>>,
 }
 
 impl Detach {
@@ -399,12 +403,13 @@ impl Detach {
             recent: Vec::new(),
             seen: acknowledged,
             received: Vec::new(),
+            replayed: Vec::new(),
         }
     }
 
     pub(crate) fn is_placed(&self) -> bool {
         let sent = self.in_flight.iter().all(|(_, in_flight)| match in_flight {
-            InFlight::Published(entry) => entry.message.is_placed() || entry.replay,
+            InFlight::Published(entry) | InFlight::Unsent(entry) => entry.message.is_placed() || entry.replay,
             InFlight::Released(_) => true,
         });
         sent && self.recent.iter().all(|message| message.is_placed())

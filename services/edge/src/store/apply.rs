@@ -32,7 +32,7 @@ use crate::quota::Limit;
 use crate::streams::TopicStreams;
 
 /// Bytes of whole messages that are stored with one session's packet ids: they must fit into one transaction.
-const WHOLE_BYTES_MAX: usize = 4_000_000;
+pub(crate) const WHOLE_BYTES_MAX: usize = 4_000_000;
 
 /// How long another pod may take to release a session.
 pub(super) const HAND_OVER_MS: u64 = 2_000;
@@ -635,6 +635,9 @@ impl Applier<'_> {
         for id in &checkpoint.completed {
             qos2::remove(&owned, Direction::Outbound, id.get())?;
         }
+        for filter in &checkpoint.replayed {
+            subscriptions::replayed(&owned, filter.as_bytes()).await?;
+        }
         let broker = checkpoint.session.broker.id;
         for stream in &checkpoint.streams {
             if subscriptions::is_sole(self.tx, broker, *stream).await? {
@@ -658,6 +661,9 @@ impl Applier<'_> {
             }
             for id in &detach.received {
                 qos2::set(&owned, Direction::Inbound, id.get(), &Bytes::new())?;
+            }
+            for filter in &detach.replayed {
+                subscriptions::replayed(&owned, filter.as_bytes()).await?;
             }
         }
         let (now_ms, keep_will) = (detach.now_ms, detach.keep_will);
@@ -708,7 +714,7 @@ fn check(message: &Message, retains: bool, kept: &TopicStreams) -> Result<(), La
 /// after it.
 fn progress(detach: &Detach) -> (Position, Vec<Position>) {
     let sent = detach.in_flight.iter().filter_map(|(_, in_flight)| match in_flight {
-        InFlight::Published(entry) => Some(entry),
+        InFlight::Published(entry) | InFlight::Unsent(entry) => Some(entry),
         InFlight::Released(_) => None,
     });
     let open = sent.chain(&detach.unsent).filter(|entry| !entry.replay && entry.shared == 0);
@@ -731,7 +737,7 @@ fn rows(detach: &Detach, clock: &Clock) -> Vec<(u16, Vec<u8>)> {
             return None;
         }
         let row = inflight::encode(in_flight, clock);
-        if matches!(in_flight, InFlight::Published(entry) if entry.replay || entry.message.place().is_none())
+        if matches!(in_flight, InFlight::Published(entry) | InFlight::Unsent(entry) if entry.replay || entry.message.place().is_none())
         {
             whole += row.len();
         }
@@ -804,6 +810,7 @@ mod tests {
                 recent: messages[2..].to_vec(),
                 seen: seen.iter().map(|number| Position(at(*number))).collect(),
                 received: Vec::new(),
+                replayed: Vec::new(),
             };
             let done: Vec<Position> = done.iter().map(|number| Position(at(*number))).collect();
             assert_eq!(progress(&detach), (Position(at(cursor)), done), "{open:?} {seen:?}");

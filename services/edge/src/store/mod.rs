@@ -58,6 +58,7 @@ use crate::region::{Notices, Region};
 use crate::traces::Tracer;
 use crate::webhooks::Hooked;
 use crate::{StartError, access};
+pub(crate) use apply::WHOLE_BYTES_MAX;
 use lease::Leases;
 use queue::Queue;
 use retained::RetainedQueue;

@@ -246,6 +246,7 @@ impl Streams<'_, '_> {
             let in_flight = match row {
                 Row::Released(place) => InFlight::Released(place),
                 Row::Whole(entry) => InFlight::Published(entry),
+                Row::Unsent(entry) => InFlight::Unsent(entry),
                 Row::InStream { place, qos, retain, identifiers } => {
                     settled.push(Position(place));
                     let Some(message) = found.get(&place).cloned() else {

@@ -31,6 +31,7 @@ mod pods;
 mod qos2_from_publishers;
 mod qos2_to_subscribers;
 mod region;
+mod replays_due;
 mod resubscribe;
 mod retained;
 mod revoked;

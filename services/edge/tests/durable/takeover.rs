@@ -8,6 +8,7 @@ use millrace_mqtt::Version::{V5, V311};
 use millrace_mqtt::{Packet, QoS, ReasonCode, SubscribeOptions};
 use millrace_storage::Database;
 
+use crate::away::{Far, Mended, Way, named};
 use crate::common::{Client, Server, connect, publish_qos};
 use crate::history::publish_mixed;
 use crate::steps::{
@@ -245,4 +246,36 @@ fn connections_that_are_gone_before_their_session_comes_leave_it_as_it_was() {
         messages.iter().map(|message| message.packet_id).collect()
     };
     assert_eq!(ids(&again), ids(&[got[0].clone(), got[2].clone()]));
+}
+
+#[test]
+fn of_many_connects_that_wait_for_one_session_the_oldest_are_refused() {
+    const CONNECTS: usize = 40;
+    const WAIT: usize = 17;
+    let far = Far::new();
+    let server = named(&far, "one");
+    let _mended = Mended(far.clone());
+    far.set(Way::Stuck);
+    let mut clients: Vec<Client> = (0..CONNECTS)
+        .map(|_| {
+            let mut client = Client::raw(&server);
+            client.send(&Packet::Connect(lasting(V5, "ann")));
+            client
+        })
+        .collect();
+    // The first one is with the store already.
+    for client in &mut clients[1..=CONNECTS - WAIT] {
+        assert_eq!(client.recv_connack().reason, ReasonCode::SERVER_BUSY);
+        client.expect_close();
+    }
+    far.set(Way::Fine);
+    let mut rest = clients.split_off(CONNECTS - WAIT + 1);
+    rest.insert(0, clients.remove(0));
+    let mut last = rest.pop().unwrap();
+    for client in &mut rest {
+        assert_eq!(client.recv_connack().reason, ReasonCode::SUCCESS);
+        client.expect_disconnect(ReasonCode::SESSION_TAKEN_OVER);
+    }
+    assert_eq!(last.recv_connack().reason, ReasonCode::SUCCESS);
+    last.ping();
 }

@@ -27,10 +27,15 @@ use crate::{
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredOptions {
-    /// The options byte of MQTT 5, of which only the QoS matters here: with QoS 0 no messages are stored.
+    /// The options byte of MQTT 5, of which only the QoS matters here: with QoS 0 no messages are stored. MQTT reserves bit
+    /// 7, which is [`REPLAY_DUE`] here.
     pub bits: u8,
     pub identifier: u32,
 }
+
+/// Set with the SUBSCRIBE until the client has acknowledged the retained messages of its filter: a session that comes back
+/// gets them again.
+pub const REPLAY_DUE: u8 = 0x80;
 
 /// Stands for the stream of a subscription with QoS 0, which stores no messages.
 pub const NO_STREAM: StreamId = 0;
@@ -70,7 +75,7 @@ pub async fn subscribe(owned: &Owned<'_>, filter: &[u8], options: StoredOptions)
     let old = rows::get(owned.tx, owned.id(), filter).await?;
     let existed = old.is_some();
     if let Some(mut old) = old.filter(|old| old.stream != NO_STREAM || !options.keeps()) {
-        old.options = options;
+        old.options = StoredOptions { bits: options.bits | old.options.bits & REPLAY_DUE, ..options };
         rows::set(tx, owned.id(), filter, &old)?;
         return Ok(Subscribed { stream: old.stream, since: old.since, existed, is_first: false });
     }
@@ -82,6 +87,16 @@ pub async fn subscribe(owned: &Owned<'_>, filter: &[u8], options: StoredOptions)
     };
     rows::set(tx, owned.id(), filter, &rows::Row { options, since, stream })?;
     Ok(Subscribed { stream, since, existed, is_first })
+}
+
+/// The client has acknowledged the retained messages of a filter, see [`REPLAY_DUE`].
+pub async fn replayed(owned: &Owned<'_>, filter: &[u8]) -> LayerResult<()> {
+    let Some(mut row) = rows::get(owned.tx, owned.id(), filter).await? else { return Ok(()) };
+    if row.options.bits & REPLAY_DUE != 0 {
+        row.options.bits &= !REPLAY_DUE;
+        rows::set(owned.tx, owned.id(), filter, &row)?;
+    }
+    Ok(())
 }
 
 /// Returns whether there was one.

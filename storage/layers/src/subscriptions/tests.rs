@@ -344,3 +344,26 @@ fn the_progress_of_a_group_goes_with_its_stream() {
     set();
     assert_eq!(get(), streams::Progress::default(), "nothing is written for a stream that is gone");
 }
+
+#[test]
+fn retained_messages_stay_due_until_the_client_has_them() {
+    let database = database();
+    let session = &sessions(&database, 1)[0];
+    let subscribe_with = |bits| {
+        let options = StoredOptions { bits, identifier: 7 };
+        run(&database, async |tx| subscribe(&owned(tx, &session.0, session.1).await, b"a", options).await)
+    };
+    let bits = || run(&database, async |tx| list(tx, id(&session.0)).await)[0].options.bits;
+    let done = |filter: &'static [u8]| {
+        run(&database, async |tx| replayed(&owned(tx, &session.0, session.1).await, filter).await);
+    };
+    done(b"a");
+    subscribe_with(1 | REPLAY_DUE);
+    assert_eq!(bits(), 1 | REPLAY_DUE);
+    // A later SUBSCRIBE that asks for none does not take them away.
+    subscribe_with(2);
+    done(b"b");
+    assert_eq!(bits(), 2 | REPLAY_DUE);
+    done(b"a");
+    assert_eq!(bits(), 2);
+}
