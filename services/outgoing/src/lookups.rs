@@ -40,7 +40,9 @@ pub(crate) struct Lookups {
 /// Addresses of hosts that were resolved, with the time of it. Failures are not kept: a caller that got no permit in time would make
 /// a failure of another tenant's host.
 #[derive(Default)]
-struct Kept(Mutex<HashMap<(String, u16), (Instant, Vec<SocketAddr>)>>);
+struct Kept(Mutex<HashMap<(String, u16), Resolved>>);
+
+type Resolved = (Instant, Vec<SocketAddr>);
 
 impl Lookups {
     pub(crate) fn of_the_system() -> Self {

@@ -30,7 +30,7 @@ impl Control {
             match self.trim_audit(audit_from.as_deref()).await {
                 Ok(next) => audit_from = next,
                 Err(error) => {
-                    warn!(%error, "old entries of audit logs could not be removed; it is tried again")
+                    warn!(%error, "old entries of audit logs could not be removed; it is tried again");
                 }
             }
             if let Err(error) = self.spread_plans().await {

@@ -51,7 +51,7 @@ struct Owner {
 }
 
 enum Found {
-    Taken(Taken, Webhook, Owner),
+    Taken(Taken, Box<Webhook>, Owner),
     Gone,
 }
 
@@ -255,7 +255,7 @@ impl Worker {
                 let organisation = organisation.and_then(|details| details.value.organisation);
                 let broker = String::from_utf8_lossy(&broker).into_owned();
                 let tenant = organisation.unwrap_or_else(|| broker.clone());
-                Ok(Found::Taken(taken, webhook, Owner { broker, tenant }))
+                Ok(Found::Taken(taken, Box::new(webhook), Owner { broker, tenant }))
             })
             .await?;
         if matches!(found, Found::Gone) {

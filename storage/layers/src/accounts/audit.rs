@@ -93,7 +93,8 @@ mod tests {
         assert_eq!(next(None).as_deref(), Some(&b"org"[..]));
         assert_eq!(next(Some(b"org")).as_deref(), Some(&b"other"[..]));
         assert_eq!(next(Some(b"other")), None);
-        let trim = |limit| run(&database, async |tx| trim(tx, b"org", limit, |entry| entry < b"c").await);
+        let trim =
+            |limit| run(&database, async |tx| trim(tx, b"org", limit, |entry| entry < &b"c"[..]).await);
         assert_eq!((trim(1), trim(9), trim(9)), (1, 1, 0));
         let (left, _) = run(&database, async |tx| page(tx, b"org", None, 9).await);
         assert_eq!(text(&left), "dc");
