@@ -66,7 +66,7 @@ impl Lookups {
         }
     }
 
-    /// The kept result, or that of a lookup in nobody's share.
+    /// The kept result, or that of a lookup that only the share of the zone limits.
     pub(crate) async fn look_up(&self, host: &str, port: u16) -> Found {
         self.look_up_in(NOBODYS, host, port).await
     }
@@ -83,7 +83,11 @@ impl Lookups {
     }
 
     async fn resolved(&self, share: &str, host: &str, port: u16) -> Found {
-        let own = self.shares.take(share).await.ok_or(CallError::Busy)?;
+        let own = match share {
+            // Many tenants' calls may come here, so one share would let each hold up the others.
+            NOBODYS => None,
+            _ => Some(self.shares.take(share).await.ok_or(CallError::Busy)?),
+        };
         let permit = self.zones.take(&zone(host)).await.ok_or(CallError::Busy)?;
         // Another caller may have looked while this one waited.
         if let Some(kept) = self.kept.get(host, port, LOOKUP_KEPT) {

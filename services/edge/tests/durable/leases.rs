@@ -83,6 +83,7 @@ fn clocks_that_differ_by_half_a_minute_make_nobody_dead_and_nobody_immortal() {
         pods.iter().zip(["ann", "bob", "cid"]).map(|(pod, id)| with_will(pod, id)).collect();
     eventually(|| leases(&store).len() == 3, || "three pods".into());
     pods.extend([start("new ahead", 30_000), start("new behind", -30_000)]);
+    eventually(|| leases(&store).len() == 5, || "five pods".into());
     // A pod that died with a clock that was ahead.
     block_on(store.run(async |tx| pods::renew(&tx, b"dead", now_ms() + 3_600_000))).unwrap();
     wait_for_leases(&store, &["ahead", "behind", "right", "new ahead", "new behind"]);

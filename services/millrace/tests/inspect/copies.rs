@@ -16,7 +16,7 @@ fn a_backup_of_a_stopped_folder_is_restored() {
     assert!(made.out.starts_with("Made /") && made.err.is_empty(), "{}{}", made.out, made.err);
     let restored = millrace(&path("back"), "restore copy").succeeded();
     assert!(restored.out.contains("back ("), "{}", restored.out);
-    for command in ["sessions list --json", "streams list --json", "sessions show sensor-1"] {
+    for command in ["sessions list --json", "streams list --json", "sessions show sensor-1 --json"] {
         let (before, after) = (millrace(&path("data"), command), millrace(&path("back"), command));
         assert_eq!(before.out, after.out, "{command}");
     }
@@ -100,7 +100,8 @@ fn a_migrated_folder_has_the_same_sessions_and_messages_and_goes_on_after_them()
 
     let moved = millrace(&path("data"), "migrate data moved").succeeded();
     assert!(moved.err.contains("Both stores are equal"), "{}", moved.err);
-    for command in ["sessions list --json", "sessions show k", "streams list --json", "retained list --json"]
+    for command in
+        ["sessions list --json", "sessions show k --json", "streams list --json", "retained list --json"]
     {
         let (before, after) = (millrace(&path("data"), command), millrace(&path("moved"), command));
         assert_eq!(before.out, after.out, "{command}");
