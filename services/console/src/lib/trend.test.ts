@@ -6,7 +6,7 @@ test.each([
   [[], null],
   [[null, 3, null], null],
   [[3, null, 3], 'steady'],
-  // What reads the same is the same for a reader.
+  // Two values that print the same are equal for a reader.
   [[3.01, 3.02], 'steady'],
   [[null, 3, 12, null], '↑ from 3'],
   [[1500, 0], '↓ from 1.5k'],

@@ -170,7 +170,7 @@ fn after_a_crash_nothing_is_replayed_that_is_not_due() {
     let server = disk.crash(server, 1);
     for name in ["ann", "bob", "eve", "had"] {
         let mut client = come_back(&server, V5, name);
-        // What is due comes before this.
+        // Due messages come before this one.
         client.subscribe(name, QoS::AtLeastOnce);
         client.expect_nothing();
     }
