@@ -84,7 +84,6 @@ impl Lookups {
 
     async fn resolved(&self, share: &str, host: &str, port: u16) -> Found {
         let own = match share {
-            // Many tenants' calls may come here, so one share would let each hold up the others.
             NOBODYS => None,
             _ => Some(self.shares.take(share).await.ok_or(CallError::Busy)?),
         };
