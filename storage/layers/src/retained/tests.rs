@@ -5,9 +5,7 @@ use millrace_storage::{Database, block_on};
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::{database, run};
-
-const BROKER: BrokerId = 3;
+use crate::testing::{BROKER, database, rows, run};
 
 fn with(topics: impl IntoIterator<Item = String>) -> Database {
     let database = database();
@@ -210,7 +208,7 @@ fn long_bodies_are_replaced_whole() {
         assert_eq!(page.items[0].body, body);
     }
     run(&database, async |tx| clear(tx, BROKER, b"a/b").await);
-    assert!(crate::testing::rows(&database).is_empty());
+    assert_eq!(rows(&database), []);
 }
 
 #[test]
