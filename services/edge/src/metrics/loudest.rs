@@ -12,8 +12,12 @@ const OTHER: &str = "_other";
 /// How long a choice holds, so that several scrapers see the same brokers.
 const CHOOSE_EVERY_MS: Millis = 10_000;
 /// Metrics whose growth measures a broker's activity.
-const LOUD: [&str; 3] =
-    ["millrace_connects_total", "millrace_messages_received_total", "millrace_messages_sent_total"];
+const LOUD: [&str; 4] = [
+    "millrace_connects_total",
+    "millrace_connects_refused_total",
+    "millrace_messages_received_total",
+    "millrace_messages_sent_total",
+];
 
 /// A broker and its values, in the order of [`BrokerCounters::METRICS`] and the gauges after them.
 pub(crate) struct Row<'b> {
@@ -141,6 +145,14 @@ mod tests {
         let shown = loudest.rows(now, max, &METRICS, &rows);
         let short = |label: String| label.replace("broker=", "").replace('"', "");
         shown.into_iter().map(|(label, values)| (short(label), values[0], values[1])).collect()
+    }
+
+    #[test]
+    fn a_broker_whose_passwords_are_guessed_is_loud_although_no_client_connects() {
+        let refused = |metric: &Metric| metric.labels.contains("credentials");
+        let values: Vec<u64> =
+            BrokerCounters::METRICS.iter().map(|metric| u64::from(refused(metric)) * 7).collect();
+        assert_eq!(activity(&values), 7);
     }
 
     type Expected<'n> = (&'n str, u64, u64);

@@ -15,6 +15,7 @@ use super::{
     check::batch,
     counters::Counters,
     folder::{Folder, corrupt, refused},
+    gauges::Gauges,
     options::{DiskUse, Options},
     rewrite::rewrite_journals,
     space::{Room, Space},
@@ -37,7 +38,8 @@ pub(super) struct Cell {
     /// The store was opened again, and the contents of its journals are not in tables yet.
     settling: AtomicBool,
     space: Space,
-    counters: Counters,
+    counters: Arc<Counters>,
+    gauges: Gauges,
     options: Options,
 }
 
@@ -63,8 +65,8 @@ impl Cell {
         let version = AtomicU64::new(version);
         let slot = RwLock::new(Slot { store: Some(store), opened: 0 });
         let shared = Arc::new(Shared { slot, folder });
-        let (settling, space, counters) = Default::default();
-        Ok(Self { shared, version, watermark, settling, space, counters, options })
+        let (settling, space, counters, gauges) = Default::default();
+        Ok(Self { shared, version, watermark, settling, space, counters, gauges, options })
     }
 
     fn room(&self) -> Result<Room, StoreError> {
@@ -123,9 +125,7 @@ impl Cell {
     }
 
     pub(super) fn disk_use(&self) -> Result<DiskUse, StoreError> {
-        let free_bytes = (self.options.free_bytes)(self.shared.folder.path())
-            .map_err(|error| StoreError::Io(error.to_string()))?;
-        Ok(DiskUse { used_bytes: self.shared.slot().store()?.disk_space()?, free_bytes })
+        self.shared.disk_use(&self.options)
     }
 
     pub(super) fn options(&self) -> &Options {
@@ -136,6 +136,25 @@ impl Cell {
 impl Shared {
     fn slot(&self) -> RwLockReadGuard<'_, Slot> {
         self.slot.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn disk_use(&self, options: &Options) -> Result<DiskUse, StoreError> {
+        let free_bytes =
+            (options.free_bytes)(self.folder.path()).map_err(|error| StoreError::Io(error.to_string()))?;
+        Ok(DiskUse { used_bytes: self.slot().store()?.disk_space()?, free_bytes })
+    }
+
+    fn read_gauges(&self, options: &Options, counters: &Counters) {
+        if let Ok(store) = self.slot().store() {
+            store.look(counters);
+        }
+        if let Ok(disk) = self.disk_use(options) {
+            counters.disk_bytes.set(disk.used_bytes);
+            counters.free_bytes.set(disk.free_bytes);
+        }
+        if let Ok(disk) = rustix::fs::statvfs(self.folder.path()) {
+            counters.size_bytes.set(disk.f_blocks.saturating_mul(disk.f_frsize));
+        }
     }
 }
 
@@ -181,16 +200,8 @@ impl Backend for Cell {
     }
 
     fn stats(&self) -> Vec<Stat> {
-        if let Ok(store) = self.shared.slot().store() {
-            store.look(&self.counters);
-        }
-        if let Ok(disk) = self.disk_use() {
-            self.counters.disk_bytes.set(disk.used_bytes);
-            self.counters.free_bytes.set(disk.free_bytes);
-        }
-        if let Ok(disk) = rustix::fs::statvfs(self.shared.folder.path()) {
-            self.counters.size_bytes.set(disk.f_blocks.saturating_mul(disk.f_frsize));
-        }
+        let (shared, options, counters) = (self.shared.clone(), self.options.clone(), self.counters.clone());
+        self.gauges.refresh(move || shared.read_gauges(&options, &counters));
         self.counters.list()
     }
 

@@ -14,6 +14,7 @@ mod cell;
 mod check;
 mod counters;
 mod folder;
+mod gauges;
 mod options;
 mod rewrite;
 mod space;
