@@ -82,6 +82,8 @@ pub(crate) enum Mail {
     Unsubscribed(Box<Unsubscribe>, bool),
     /// Whether the packet ids are durable.
     Ids(Box<Ids>, bool),
+    /// The store has removed the will of a client that has sent DISCONNECT.
+    Left(ConnectionId),
     /// Every job submitted before the barrier `fence` is committed.
     Marked {
         fence: u64,

@@ -83,7 +83,7 @@ limits! {
     receive_maximum: u16 in 1..=u16::MAX, "MESSAGES",
         "QoS 1 and 2 messages a client may have unacknowledged towards the server.";
     inflight_max: u16 in 1..=u16::MAX, "MESSAGES",
-        "QoS 1 and 2 messages the server has unacknowledged towards one client.";
+        "QoS 1 and 2 messages the server has unacknowledged towards one client; with a stored session at most 4096.";
     topic_alias_max: u16 in 0..=u16::MAX, "COUNT",
         "Topic aliases a client may set.";
     topic_alias_bytes_max: u32 in 0..=u32::MAX, "BYTES",

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use crate::aliases::Outbound;
 use crate::budget::Hold;
 use crate::outbox::{Entry, State};
+use crate::settings::STORED_INFLIGHT_MAX;
 use crate::{Budget, Connection, Message, Out, Seconds, Session, SessionSettings};
 
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +19,8 @@ pub struct Delivery<'m> {
     pub retain: bool,
     /// A retained message: live messages are queued until it is sent.
     pub replay: bool,
+    /// As [`Entry::maybe_sent`] has it.
+    pub maybe_sent: bool,
     /// Number of the matching shared subscription in the caller's table; 0 for none.
     pub shared: u64,
     pub identifiers: &'m [u32],
@@ -99,7 +102,12 @@ impl Session {
         if delivery.qos == QoS::AtMostOnce {
             return outbox.replays() == 0;
         }
-        outbox.is_caught_up() && outbox.has_room(connection.window_max(settings))
+        outbox.is_caught_up() && outbox.has_room(self.window_max(connection, settings))
+    }
+
+    fn window_max(&self, connection: &Connection, settings: &SessionSettings) -> usize {
+        let window_max = connection.window_max(settings);
+        if self.is_stored { window_max.min(STORED_INFLIGHT_MAX) } else { window_max }
     }
 
     fn keep(
@@ -133,7 +141,7 @@ impl Session {
         out: &mut impl Out,
         done: &mut impl FnMut(Delivered, &Message),
     ) {
-        let window_max = connection.window_max(settings);
+        let window_max = self.window_max(connection, settings);
         while !out.is_enough() {
             let Some(outbox) = self.outbox.as_mut() else { return };
             if outbox.is_caught_up() {
@@ -193,7 +201,9 @@ impl Session {
             return Delivered::Dropped(DropReason::Expired);
         }
         let id = (entry.qos != QoS::AtMostOnce).then(|| self.outbox().next_id());
-        if !encode(&entry, id, false, connection, now, out) {
+        //= [MQTT-3.3.1-1] v5 v3.1.1
+        let dup = entry.maybe_sent && entry.qos == QoS::AtLeastOnce;
+        if !encode(&entry, id, dup, connection, now, out) {
             self.settle(&entry.message, entry.shared);
             return Delivered::Dropped(DropReason::TooLarge);
         }
@@ -222,6 +232,7 @@ impl Delivery<'_> {
             qos: self.qos,
             retain: self.retain,
             replay: self.replay,
+            maybe_sent: self.maybe_sent,
             shared: self.shared,
             identifiers: SmallVec::from_slice(self.identifiers),
         }

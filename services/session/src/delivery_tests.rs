@@ -170,7 +170,7 @@ fn packet_ids_go_on_where_they_were_across_the_wrap() {
 }
 
 #[test]
-fn the_oldest_message_is_sent_again_when_every_packet_id_is_taken() {
+fn one_unacknowledged_message_does_not_hold_up_later_ones_when_packet_ids_begin_again() {
     //= [MQTT-4.4.0-1] v5 v3.1.1
     let mut client = Client::new(Version::V311);
     client.deliver_all(1, "s");
@@ -178,11 +178,25 @@ fn the_oldest_message_is_sent_again_when_every_packet_id_is_taken() {
         client.deliver(1, "x");
         client.ack(PubAck, number);
     }
-    assert_eq!(client.deliver(1, "new"), Delivered::Queued);
+    client.read();
+    assert_eq!(client.deliver(1, "new"), Delivered::Sent);
+    assert_eq!(client.read(), ["PUBLISH q1 #2 a=new"]);
     client.reconnect();
-    assert_eq!(client.read(), ["PUBLISH dup q1 #1 a=s"]);
+    assert_eq!(client.read(), ["PUBLISH dup q1 #1 a=s", "PUBLISH dup q1 #2 a=new"]);
     client.ack(PubAck, 1);
-    assert_eq!(client.read(), ["PUBLISH q1 #1 a=new"]);
+    assert_eq!(client.deliver(1, "next"), Delivered::Sent);
+    assert_eq!(client.read(), ["PUBLISH q1 #3 a=next"]);
+}
+
+#[test]
+fn a_message_that_may_have_been_sent_before_a_crash_says_so() {
+    //= [MQTT-3.3.1-1] v5 v3.1.1
+    let mut client = Client::new(Version::V5);
+    for (level, expected) in [(0, "PUBLISH q0 a=x"), (1, "PUBLISH dup q1 #1 a=x"), (2, "PUBLISH q2 #2 a=x")] {
+        let message = message("a", level, &[], "x", 0);
+        client.deliver_as(&Delivery { maybe_sent: true, ..delivery(&message, level) });
+        assert_eq!(client.read(), [expected]);
+    }
 }
 
 #[test]

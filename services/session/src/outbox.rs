@@ -1,16 +1,19 @@
 //! Messages to a client: first the unacknowledged ones, then the queued ones.
 
+mod packet_ids;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use millrace_mqtt::{PacketId, QoS};
 use smallvec::SmallVec;
 
+use self::packet_ids::{distance, id_after};
 use crate::budget::Hold;
 use crate::{Message, Place};
 
-/// The number of packet ids, and the largest distance of two ids in use.
-const PACKET_IDS: usize = 65_535;
+/// Acknowledged slots that may stay between others: as long as they stay, an id's slot is found by subtraction.
+const DONE_MAX: usize = 32;
 
 #[derive(Clone, Debug)]
 pub struct Entry {
@@ -18,6 +21,8 @@ pub struct Entry {
     pub qos: QoS,
     pub retain: bool,
     pub replay: bool,
+    /// An earlier connection may have sent the message with QoS 1 before the server crashed.
+    pub maybe_sent: bool,
     /// 0 for none. If the session ends without an acknowledgement, another member of this shared subscription gets the message.
     pub shared: u64,
     pub identifiers: SmallVec<[u32; 1]>,
@@ -35,12 +40,13 @@ pub(crate) enum State {
     /// PUBREC has arrived; PUBREL waits until the store has recorded it.
     Releasing(Option<Place>),
     Released(Option<Place>),
-    /// Acknowledged before an earlier message; the slot is freed once it reaches the front.
+    /// Acknowledged before an earlier message. Its packet id is free again.
     Done,
 }
 
 #[derive(Debug)]
 pub(crate) struct Slot {
+    id: PacketId,
     pub(crate) state: State,
     /// Sent on the present connection, so it counts against Receive Maximum.
     pub(crate) sent: bool,
@@ -67,16 +73,20 @@ pub enum InFlight {
 }
 
 impl Slot {
-    fn restored(state: State, never_sent: bool) -> Self {
-        Self { state, sent: false, awaits_store: false, never_sent, hold: None }
+    fn is_done(&self) -> bool {
+        matches!(self.state, State::Done)
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    /// Packet ids count up from `first_id`, so an id's slot is found by subtraction.
+    /// In the order of sending. Neither the first nor the last one is done.
     slots: VecDeque<Slot>,
-    first_id: PacketId,
+    done: usize,
+    next_id: PacketId,
+    /// From `next_id` on, so many ids are not in use.
+    free_ids: usize,
+    skipped_ids: bool,
     window: usize,
     /// Slots before this index were sent on the present connection.
     resend: usize,
@@ -96,7 +106,10 @@ impl Default for Outbox {
     fn default() -> Self {
         Self {
             slots: VecDeque::new(),
-            first_id: PacketId::MIN,
+            done: 0,
+            next_id: PacketId::MIN,
+            free_ids: 0,
+            skipped_ids: false,
             window: 0,
             resend: 0,
             queue: VecDeque::new(),
@@ -108,13 +121,6 @@ impl Default for Outbox {
             settled: Vec::new(),
         }
     }
-}
-
-/// Wraps from 65,535 to 1.
-fn id_after(id: PacketId, n: usize) -> PacketId {
-    let zero_based = (usize::from(id.get()) - 1 + n) % PACKET_IDS;
-    // At most 65,534, so neither conversion nor addition can fail.
-    PacketId::MIN.saturating_add(u16::try_from(zero_based).unwrap_or(0))
 }
 
 impl Outbox {
@@ -145,7 +151,7 @@ impl Outbox {
 
     /// There is room for a new message, which needs a packet id, too.
     pub(crate) fn has_room(&self, window_max: usize) -> bool {
-        self.window + self.unsent() < window_max && self.slots.len() < PACKET_IDS
+        self.window + self.unsent() < window_max
     }
 
     /// Messages with a packet id that this connection has not sent.
@@ -171,7 +177,7 @@ impl Outbox {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.slots.len() + self.queue.len()
+        self.slots.len() - self.done + self.queue.len()
     }
 
     pub(crate) fn enqueue(&mut self, entry: Entry, hold: Option<Hold>) {
@@ -225,30 +231,25 @@ impl Outbox {
         self.queue.front().filter(|_| !self.is_at_replay()).map(|waiting| &waiting.entry)
     }
 
-    /// The packet id that [`Outbox::push`] will assign.
-    //= [MQTT-2.2.1-4] v5
-    pub(crate) fn next_id(&self) -> PacketId {
-        id_after(self.first_id, self.slots.len())
-    }
-
-    /// The packet ids that no message has, in the order in which they would be assigned.
-    pub(crate) fn unused_ids(&self) -> impl Iterator<Item = PacketId> + use<> {
-        let (next, count) = (self.next_id(), PACKET_IDS.saturating_sub(self.slots.len() + 1));
-        (0..count).map(move |n| id_after(next, n))
-    }
-
     pub(crate) fn push(&mut self, entry: Entry, hold: Option<Hold>) {
-        let state = State::Published(entry);
-        self.slots.push_back(Slot { state, sent: true, awaits_store: false, never_sent: false, hold });
+        let (id, state) = (self.take_id(), State::Published(entry));
+        self.slots.push_back(Slot { id, state, sent: true, awaits_store: false, never_sent: false, hold });
         self.resend = self.slots.len();
         self.window += 1;
     }
 
     /// Assigns [`Outbox::next_id`] to a message that is sent once the store has the id.
     pub(crate) fn reserve(&mut self, entry: Entry) {
-        self.reserved.push(self.next_id());
-        let state = State::Published(entry);
-        self.slots.push_back(Slot { state, sent: false, awaits_store: true, never_sent: true, hold: None });
+        let (id, state) = (self.take_id(), State::Published(entry));
+        self.reserved.push(id);
+        self.slots.push_back(Slot {
+            id,
+            state,
+            sent: false,
+            awaits_store: true,
+            never_sent: true,
+            hold: None,
+        });
     }
 
     pub(crate) fn settle(&mut self, shared: u64, place: Place) {
@@ -287,13 +288,13 @@ impl Outbox {
                 return None;
             }
             self.resend += 1;
-            if matches!(self.slots[index].state, State::Done) {
+            if self.slots[index].is_done() {
                 continue;
             }
             let again = !std::mem::replace(&mut self.slots[index].never_sent, false);
             self.slots[index].sent = true;
             self.window += 1;
-            return Some((id_after(self.first_id, index), &self.slots[index].state, again));
+            return Some((self.slots[index].id, &self.slots[index].state, again));
         }
         None
     }
@@ -302,8 +303,8 @@ impl Outbox {
     /// received.
     pub(crate) fn in_flight(&self) -> (Vec<(PacketId, InFlight)>, Vec<&Entry>) {
         let (mut sent, mut unseen) = (Vec::new(), Vec::new());
-        for (index, slot) in self.slots.iter().enumerate() {
-            let id = id_after(self.first_id, index);
+        for slot in &self.slots {
+            let id = slot.id;
             match &slot.state {
                 State::Published(entry) if slot.never_sent => unseen.push(entry),
                 State::Published(entry) => sent.push((id, InFlight::Published(entry.clone()))),
@@ -317,7 +318,7 @@ impl Outbox {
     }
 
     pub(crate) fn is_in_use(&self, id: PacketId) -> bool {
-        self.index_of(id).is_some_and(|index| !matches!(self.slots[index].state, State::Done))
+        self.index_of(id).is_some()
     }
 
     pub(crate) fn place_of(&self, id: PacketId) -> Option<Place> {
@@ -351,25 +352,20 @@ impl Outbox {
 
     pub(crate) fn restored(in_flight: Vec<(PacketId, InFlight)>) -> Self {
         let mut outbox = Self::default();
-        let Some((first, _)) = in_flight.first() else { return outbox };
-        outbox.first_id = *first;
-        for (id, in_flight) in in_flight {
-            while outbox.next_id() != id {
-                outbox.slots.push_back(Slot::restored(State::Done, false));
-            }
+        let (Some((first, _)), Some((last, _))) = (in_flight.first(), in_flight.last()) else {
+            return outbox;
+        };
+        outbox.next_id = id_after(*last, 1);
+        outbox.skipped_ids = !in_flight.is_sorted_by_key(|(id, _)| distance(*first, *id));
+        outbox.slots.extend(in_flight.into_iter().map(|(id, in_flight)| {
             let never_sent = matches!(in_flight, InFlight::Unsent(_));
             let state = match in_flight {
                 InFlight::Published(entry) | InFlight::Unsent(entry) => State::Published(entry),
                 InFlight::Released(place) => State::Released(place),
             };
-            outbox.slots.push_back(Slot::restored(state, never_sent));
-        }
+            Slot { id, state, sent: false, awaits_store: false, never_sent, hold: None }
+        }));
         outbox
-    }
-
-    fn index_of(&self, id: PacketId) -> Option<usize> {
-        let index = (usize::from(id.get()) + PACKET_IDS - usize::from(self.first_id.get())) % PACKET_IDS;
-        (index < self.slots.len()).then_some(index)
     }
 
     pub(crate) fn state(&self, id: PacketId) -> Option<&State> {
@@ -403,17 +399,30 @@ impl Outbox {
             self.settled.extend(entry.settles());
         }
         (slot.state, slot.hold) = (State::Done, None);
+        self.done += 1;
         if slot.sent {
             slot.sent = false;
             self.window -= 1;
         }
-        while matches!(self.slots.front(), Some(Slot { state: State::Done, .. })) {
-            self.slots.pop_front();
-            self.first_id = id_after(self.first_id, 1);
-            self.resend = self.resend.saturating_sub(1);
-        }
+        self.remove_done();
         if self.slots.is_empty() && self.slots.capacity() > 64 {
             self.slots = VecDeque::new();
+        }
+    }
+
+    fn remove_done(&mut self) {
+        while self.slots.pop_front_if(|slot| slot.is_done()).is_some() {
+            self.done -= 1;
+            self.resend = self.resend.saturating_sub(1);
+        }
+        while self.slots.pop_back_if(|slot| slot.is_done()).is_some() {
+            self.done -= 1;
+        }
+        self.resend = self.resend.min(self.slots.len());
+        if self.done > DONE_MAX && self.done > self.slots.len() / 2 {
+            self.resend -= self.slots.range(..self.resend).filter(|slot| slot.is_done()).count();
+            self.slots.retain(|slot| !slot.is_done());
+            self.done = 0;
         }
     }
 

@@ -8,6 +8,7 @@ fn entry(qos: QoS, payload: &str) -> Entry {
         qos,
         retain: false,
         replay: false,
+        maybe_sent: false,
         shared: 0,
         identifiers: SmallVec::new(),
     }
@@ -20,7 +21,7 @@ fn id(id: u16) -> PacketId {
 impl Outbox {
     /// An empty one whose next packet id is `first`.
     pub(crate) fn beginning_at(first: u16) -> Self {
-        Self { first_id: id(first), ..Self::default() }
+        Self { next_id: id(first), ..Self::default() }
     }
 
     fn send(&mut self, qos: QoS, payload: &str) -> u16 {
@@ -44,16 +45,9 @@ fn packet_ids_count_up_and_begin_again_at_1_after_65535() {
 }
 
 #[test]
-fn a_packet_id_is_free_only_after_all_before_it_are_done() {
-    let cases: [(&[u16], u16, usize); 5] = [
-        // Acknowledged ids, the next id, places still taken.
-        (&[65_535], 3, 2),
-        (&[1], 3, 3),
-        (&[2, 1], 3, 3),
-        (&[1, 65_535], 3, 1),
-        (&[2, 1, 65_535], 3, 0),
-    ];
-    for (acked, next, taken) in cases {
+fn acknowledgements_in_any_order_free_their_own_messages() {
+    let cases: [&[u16]; 5] = [&[65_535], &[1], &[2, 1], &[1, 65_535], &[2, 1, 65_535]];
+    for acked in cases {
         let mut outbox = Outbox::beginning_at(65_535);
         for payload in ["a", "b", "c"] {
             outbox.send(QoS::AtLeastOnce, payload);
@@ -61,10 +55,11 @@ fn a_packet_id_is_free_only_after_all_before_it_are_done() {
         for number in acked {
             outbox.complete(id(*number));
         }
-        assert_eq!(outbox.next_id(), id(next), "{acked:?}");
-        assert_eq!(outbox.slots.len(), taken, "{acked:?}");
-        assert_eq!(outbox.window(), 3 - acked.len(), "{acked:?}");
-        assert!(acked.iter().all(|number| outbox.state(id(*number)).is_none()), "{acked:?}");
+        assert_eq!(outbox.next_id(), id(3), "{acked:?}");
+        assert_eq!((outbox.len(), outbox.window()), (3 - acked.len(), 3 - acked.len()), "{acked:?}");
+        for number in [65_535, 1, 2] {
+            assert_eq!(outbox.state(id(number)).is_none(), acked.contains(&number), "{acked:?} {number}");
+        }
     }
 }
 
@@ -81,37 +76,94 @@ fn an_acknowledgement_that_comes_twice_frees_one_place() {
 }
 
 #[test]
-fn no_packet_id_is_given_twice_while_the_oldest_message_stays_unacknowledged() {
+fn messages_that_stay_unacknowledged_keep_their_ids_and_do_not_hold_up_later_ones() {
+    //= [MQTT-2.2.1-4] v5
     let mut outbox = Outbox::beginning_at(40_000);
-    let first = outbox.send(QoS::AtLeastOnce, "stays");
-    let mut sent = 1;
-    while outbox.has_room(10) {
-        let next = outbox.send(QoS::AtLeastOnce, "x");
-        assert_ne!(next, first);
-        outbox.complete(id(next));
+    let mut stay = Vec::new();
+    let mut sent = 0_usize;
+    // More than twice around.
+    while sent < 2 * PACKET_IDS + 20 {
+        assert!(outbox.has_room(10));
+        let next = outbox.send(QoS::AtLeastOnce, &sent.to_string());
+        assert!(!stay.contains(&next), "{next} is in use");
+        if [0, 1, 30_000, 70_000, 70_002].contains(&sent) {
+            stay.push(next);
+        } else {
+            outbox.complete(id(next));
+        }
         sent += 1;
     }
-    // All ids were used once, and then it waits.
-    assert_eq!(sent, PACKET_IDS);
-    assert_eq!(outbox.window(), 1);
-    outbox.complete(id(first));
-    assert!(outbox.has_room(10) && outbox.is_idle());
+    assert_eq!((outbox.window(), outbox.len()), (stay.len(), stay.len()));
+    assert!(outbox.slots.capacity() < 200, "its memory is bounded: {}", outbox.slots.capacity());
+    assert!(outbox.has_skipped_ids());
+    outbox.rewind();
+    let again: Vec<u16> = std::iter::from_fn(|| outbox.next_resend().map(|(id, ..)| id.get())).collect();
+    assert_eq!(again, stay, "in the order of sending");
+    stay.iter().for_each(|number| outbox.complete(id(*number)));
+    assert!(outbox.is_idle());
 }
 
 #[test]
-fn after_a_reconnect_the_oldest_message_is_sent_again_even_when_no_packet_id_is_left() {
-    //= [MQTT-4.4.0-1] v5 v3.1.1
+fn acknowledgements_that_come_far_apart_leave_no_gaps_in_memory() {
     let mut outbox = Outbox::default();
-    let first = outbox.send(QoS::AtLeastOnce, "stays");
-    while outbox.has_room(10) {
-        let next = outbox.send(QoS::AtLeastOnce, "x");
+    let ids: Vec<u16> = (0..1_000).map(|number| outbox.send(QoS::AtLeastOnce, &number.to_string())).collect();
+    // All but every tenth one.
+    let (stay, done): (Vec<u16>, Vec<u16>) = ids.iter().partition(|number| **number % 10 == 0);
+    done.iter().for_each(|number| outbox.complete(id(*number)));
+    assert_eq!((outbox.len(), outbox.window()), (stay.len(), stay.len()));
+    assert!(outbox.slots.len() <= 2 * stay.len() + DONE_MAX);
+    assert!(stay.iter().all(|number| outbox.is_in_use(id(*number))));
+    assert!(done.iter().all(|number| !outbox.is_in_use(id(*number))));
+    let next = outbox.send(QoS::AtLeastOnce, "next");
+    assert_eq!(next, 1_001);
+    outbox.complete(id(1_001));
+    assert_eq!(outbox.len(), stay.len());
+}
+
+#[test]
+fn a_restored_session_sends_again_in_the_given_order_and_skips_what_is_in_use() {
+    let sent = |number: u16| (id(number), InFlight::Published(entry(QoS::ExactlyOnce, "x")));
+    let mut outbox = Outbox::restored([5, 3, 4, 65_535].map(sent).into());
+    assert!(outbox.has_skipped_ids());
+    let again: Vec<u16> = std::iter::from_fn(|| outbox.next_resend().map(|(id, ..)| id.get())).collect();
+    assert_eq!(again, [5, 3, 4, 65_535]);
+    let ids: Vec<u16> = (0..4).map(|_| outbox.send(QoS::AtLeastOnce, "x")).collect();
+    assert_eq!(ids, [1, 2, 6, 7]);
+    assert!(!Outbox::restored([65_534, 65_535, 2].map(sent).into()).has_skipped_ids());
+}
+
+#[test]
+fn ids_far_apart_do_not_tell_the_order_of_sending() {
+    let sent = |number: u16| (id(number), InFlight::Published(entry(QoS::ExactlyOnce, "x")));
+    for ids in [[1, 40_001, 40_010], [5, 65_530, 2], [5, 1, 4]] {
+        assert!(Outbox::restored(ids.map(sent).into()).has_skipped_ids(), "{ids:?}");
+    }
+    let mut outbox = Outbox::default();
+    let send = |outbox: &mut Outbox| outbox.send(QoS::AtLeastOnce, "x");
+    let oldest = send(&mut outbox);
+    for _ in 0..40_000 {
+        let next = send(&mut outbox);
         outbox.complete(id(next));
     }
-    outbox.rewind();
-    assert!(outbox.has_window(10), "the message that is to be sent again needs no new packet id");
-    assert_eq!(outbox.next_resend().map(|(id, ..)| id.get()), Some(first));
-    assert!(outbox.next_resend().is_none() && outbox.is_caught_up());
-    assert_eq!(outbox.window(), 1);
+    assert!(!outbox.has_skipped_ids());
+    send(&mut outbox);
+    assert!(outbox.has_skipped_ids());
+    outbox.complete(id(oldest));
+    assert!(!outbox.has_skipped_ids());
+}
+
+#[test]
+fn a_long_row_of_ids_in_use_is_skipped_at_once() {
+    let mut outbox = Outbox::beginning_at(2);
+    let open: Vec<u16> = (0..65_000).map(|_| outbox.send(QoS::AtLeastOnce, "x")).collect();
+    // Every free id comes once more, then the row is skipped.
+    for _ in 0..2 * (PACKET_IDS - open.len()) {
+        let next = outbox.send(QoS::AtLeastOnce, "x");
+        assert!(!(2..=65_001).contains(&next), "{next} is in use");
+        outbox.complete(id(next));
+    }
+    assert!(open.iter().all(|number| outbox.is_in_use(id(*number))));
+    assert!(!outbox.is_in_use(id(65_002)) && !outbox.is_in_use(id(1)));
 }
 
 #[test]

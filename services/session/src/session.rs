@@ -139,7 +139,7 @@ impl Session {
         }
     }
 
-    /// Makes a session from stored state: `in_flight` in the order in which the packet ids were assigned, and in `received` the ids
+    /// Makes a session from stored state: `in_flight` in the order of sending, and in `received` the ids
     /// of the client's QoS 2 messages without PUBREL.
     pub fn restored(
         client_id: Arc<str>,
@@ -190,6 +190,11 @@ impl Session {
     /// Messages that the client has not acknowledged by PUBACK or PUBREC: first those with a packet id, then the queue.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.outbox.iter().flat_map(|outbox| outbox.entries())
+    }
+
+    /// Whether the order of the packet ids in use may not be the order of sending.
+    pub fn has_skipped_ids(&self) -> bool {
+        self.outbox.as_ref().is_some_and(|outbox| outbox.has_skipped_ids())
     }
 
     pub fn is_sending(&self, id: PacketId) -> bool {

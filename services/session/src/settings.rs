@@ -1,5 +1,9 @@
 //! Limits of the state machine, which the edge fills from its configuration.
 
+/// Unacknowledged QoS 1 and 2 messages to the client of a stored session, whatever [`SessionSettings::inflight_max`] allows:
+/// the store remembers in one value which messages after the oldest of them are acknowledged.
+pub(crate) const STORED_INFLIGHT_MAX: usize = 4_096;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionSettings {
     /// Unacknowledged QoS 1 and 2 messages from one 5.0 client.

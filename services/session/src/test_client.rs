@@ -244,7 +244,15 @@ pub(crate) fn publish(level: u8, packet_id: u16) -> Publish<'static> {
 }
 
 pub(crate) fn delivery(message: &Arc<Message>, level: u8) -> Delivery<'_> {
-    Delivery { message, qos: qos(level), retain: false, replay: false, shared: 0, identifiers: &[] }
+    Delivery {
+        message,
+        qos: qos(level),
+        retain: false,
+        replay: false,
+        maybe_sent: false,
+        shared: 0,
+        identifiers: &[],
+    }
 }
 
 pub(crate) fn words(closing: Closing) -> String {

@@ -37,6 +37,7 @@ mod name;
 pub mod once;
 pub mod pods;
 mod position;
+mod positions;
 pub mod qos2;
 pub mod recount;
 pub mod retained;
@@ -57,6 +58,7 @@ pub mod webhooks;
 pub use error::{LayerError, LayerResult};
 pub use name::GroupedFilter;
 pub use position::Position;
+pub use positions::Positions;
 pub use store::{Store, halved, resized};
 
 /// Id of a broker, the first element of all its keys; 0 is the region.

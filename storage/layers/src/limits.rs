@@ -13,8 +13,9 @@ pub const TOPIC_BYTES_MAX: usize = 4_096;
 /// subscription would cost more than the limit saves.
 pub const SUBSCRIPTIONS_MAX: usize = 1_000;
 
-/// Messages that a session acknowledged after its cursor, in one value; further ones may be delivered again.
-pub const ACKNOWLEDGED_MAX: usize = 8_000;
+/// Bytes of a cursor with the ranges of messages after it that are acknowledged, in one value of the store. They are
+/// enough for 6,600 ranges of any length, more than a session or a group can have between its unacknowledged messages.
+pub const ACKNOWLEDGED_BYTES_MAX: usize = 99_000;
 
 /// Streams of one publish; a publish to more is refused, because it would delay all others.
 pub const STREAMS_PER_PUBLISH_MAX: usize = 1_000;

@@ -1,9 +1,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use bytes::{Buf, Bytes};
 use millrace_storage::{StoreVersion, Versionstamp};
 
-use crate::error::LayerError;
+use crate::error::{LayerError, LayerResult};
 
 /// The position of a message in commit order: its transaction's versionstamp, and its number there; as a cursor it
 /// includes all messages up to this one.
@@ -55,6 +56,12 @@ impl Position {
     pub fn place(&self) -> u16 {
         u16::from_be_bytes([self.0[Self::LEN - 2], self.0[Self::LEN - 1]])
     }
+}
+
+pub(crate) fn position(value: &mut Bytes) -> LayerResult<Position> {
+    let mut position = Position::MIN;
+    value.try_copy_to_slice(&mut position.0)?;
+    Ok(position)
 }
 
 /// Hexadecimal digits, which sort like the positions.

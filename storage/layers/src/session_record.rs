@@ -6,15 +6,17 @@ use millrace_storage::{Read, Transaction};
 use crate::{
     SessionId,
     error::{LayerError, LayerResult},
-    limits::ACKNOWLEDGED_MAX,
-    position::Position,
-    rows,
-    streams::row::position,
-    tags,
+    position::{Position, position},
+    positions::Positions,
+    rows, tags,
     tuple::Key,
 };
 
 pub const EXPIRY_NEVER: u32 = u32::MAX;
+
+const HAS_WILL: u8 = 1;
+/// [`Record::maybe_sent`] follows.
+const MAYBE_SENT: u8 = 2;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
@@ -29,7 +31,9 @@ pub struct Record {
     /// The client acknowledged everything up to here.
     pub cursor: Position,
     /// Acknowledged messages after the cursor.
-    pub acknowledged: Vec<Position>,
+    pub acknowledged: Positions,
+    /// An owner that did not detach the session may have sent QoS 1 messages up to here.
+    pub maybe_sent: Position,
     /// A will that fired leaves this unchanged.
     pub(crate) has_will: bool,
     pub details: Bytes,
@@ -56,26 +60,34 @@ impl Record {
     }
 
     fn encode(&self) -> Bytes {
-        let mut value = Vec::with_capacity(32 + self.owner.len() + self.details.len());
+        let mut value = Vec::with_capacity(48 + self.owner.len() + self.details.len());
         value.put_u64(self.epoch);
         value.put_u32(self.expiry_s);
         value.put_u64(self.detached_at_ms);
-        value.put_u8(self.has_will.into());
+        let is_maybe_sent = self.maybe_sent > Position::MIN;
+        value.put_u8(if self.has_will { HAS_WILL } else { 0 } | if is_maybe_sent { MAYBE_SENT } else { 0 });
+        if is_maybe_sent {
+            value.put_slice(&self.maybe_sent.0);
+        }
         rows::put_sized(&mut value, &self.owner);
         value.put_slice(&self.details);
         value.into()
     }
 
     fn decode(mut value: Bytes) -> LayerResult<Self> {
+        let (epoch, expiry_s) = (value.try_get_u64()?, value.try_get_u32()?);
+        let (detached_at_ms, flags) = (value.try_get_u64()?, value.try_get_u8()?);
+        let maybe_sent = if flags & MAYBE_SENT == 0 { Position::MIN } else { position(&mut value)? };
         Ok(Self {
-            epoch: value.try_get_u64()?,
-            expiry_s: value.try_get_u32()?,
-            detached_at_ms: value.try_get_u64()?,
-            has_will: value.try_get_u8()? != 0,
+            epoch,
+            expiry_s,
+            detached_at_ms,
+            has_will: flags & HAS_WILL != 0,
             owner: rows::take_sized(&mut value)?,
             details: value,
             cursor: Position::MIN,
-            acknowledged: Vec::new(),
+            acknowledged: Positions::default(),
+            maybe_sent,
         })
     }
 }
@@ -119,11 +131,8 @@ pub async fn fence<'t>(tx: &'t Transaction, id: SessionId<'t>, epoch: u64) -> La
 pub async fn get(tx: &Transaction, id: SessionId<'_>, read: Read) -> LayerResult<Option<Record>> {
     let cursor = tx.get(cursor_key(id), read);
     let Some(mut record) = get_fenced(tx, id, read).await? else { return Ok(None) };
-    if let Some(mut value) = cursor.await? {
-        record.cursor = position(&mut value)?;
-        while value.has_remaining() {
-            record.acknowledged.push(position(&mut value)?);
-        }
+    if let Some(value) = cursor.await? {
+        (record.cursor, record.acknowledged) = Positions::decode(value)?;
     }
     Ok(Some(record))
 }
@@ -149,15 +158,9 @@ pub(crate) fn set_cursor(
     tx: &Transaction,
     id: SessionId<'_>,
     cursor: Position,
-    acknowledged: &[Position],
+    acknowledged: &Positions,
 ) -> LayerResult<()> {
-    let kept = acknowledged.len().min(ACKNOWLEDGED_MAX);
-    let mut value = Vec::with_capacity((1 + kept) * Position::LEN);
-    value.put_slice(&cursor.0);
-    for position in &acknowledged[..kept] {
-        value.put_slice(&position.0);
-    }
-    Ok(tx.set(cursor_key(id), value)?)
+    Ok(tx.set(cursor_key(id), acknowledged.encode(cursor))?)
 }
 
 pub(crate) fn clear(tx: &Transaction, id: SessionId<'_>) -> LayerResult<()> {

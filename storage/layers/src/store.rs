@@ -11,6 +11,7 @@ use crate::{
     due::{self, Due},
     error::{LayerError, LayerResult},
     position::Position,
+    positions::Positions,
     retained,
     sessions::{self, Attach, Attached, Detach, SessionId},
     streams::{self, NewEntry, ReadLimit, Source, StreamBatch, StreamId, StreamRef, Totals, Trimmed},
@@ -76,9 +77,9 @@ impl Store {
     }
 
     pub async fn checkpoint(&self, id: SessionId<'_>, epoch: u64, cursor: Position) -> LayerResult<()> {
-        self.run(
-            |tx| async move { sessions::checkpoint(&sessions::fence(&tx, id, epoch).await?, cursor, &[]) },
-        )
+        self.run(|tx| async move {
+            sessions::checkpoint(&sessions::fence(&tx, id, epoch).await?, cursor, &Positions::default())
+        })
         .await
     }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use common::{BROKER, attach, database, id, matches, publish_all, run};
 use millrace_layers::{
-    Position,
+    Position, Positions,
     sessions::{self, Detach, fence},
     streams::{self, CountedSpan, ReadLimit, Source, Totals},
     subscriptions::{self, StoredOptions},
@@ -159,7 +159,7 @@ impl World {
         let client = &mut self.clients[number];
         run(&self.database, async |tx| {
             let owned = fence(tx, id(client.name), client.epoch).await?;
-            sessions::checkpoint(&owned, client.cursor.0, &[])?;
+            sessions::checkpoint(&owned, client.cursor.0, &Positions::default())?;
             for subscription in subscriptions::list(tx, id(client.name)).await? {
                 let stream = subscription.stream;
                 if subscriptions::is_sole(tx, BROKER, stream).await? {
@@ -181,7 +181,7 @@ impl World {
             let how = Detach { now_ms: 5, expiry_s: None, keep_will: false };
             run(&self.database, async |tx| {
                 let owned = fence(tx, id(client.name), client.epoch).await?;
-                sessions::checkpoint(&owned, client.cursor.0, &[])?;
+                sessions::checkpoint(&owned, client.cursor.0, &Positions::default())?;
                 sessions::detach(owned, how).await
             });
             client.checkpoint = client.cursor;

@@ -11,9 +11,9 @@ use super::connection::{NONE, Paused, Request, State, Who};
 use super::timers::Due;
 use super::{Core, Ended, LINGER_S, LOOK_AT_SESSIONS_S, LocalSession, parts, work};
 use crate::broker::Broker;
+use crate::connection_id::ConnectionId;
 use crate::home::HomeClaim;
 use crate::streams::group_id;
-use crate::ws::frames;
 
 /// How often a connection with a long keep alive is checked, seconds. The calendar drops the entry of a lost
 /// connection at the next check, so entries do not pile up however fast clients come and go.
@@ -104,6 +104,7 @@ impl Core {
         (local.will_at, local.term) = (0, self.now);
         local.session.expiry_s = request.granted_expiry_s;
         // If the store has the session, the store publishes the will.
+        local.has_stored_will = local.epoch != 0 && request.will.is_some();
         local.session.will = request
             .will
             .take()
@@ -169,6 +170,7 @@ impl Core {
             hash,
             epoch,
             is_lost: false,
+            has_stored_will: false,
             is_claimed: claim.is_some(),
             fresh: None,
             persistent: None,
@@ -231,76 +233,33 @@ impl Core {
         }
         let connection = &mut self.connections[slot as usize];
         let version = connection.protocol.version();
-        connection.state = State::Draining;
-        connection.last_input = self.now;
         let due = Due::Connection { slot, generation: connection.generation };
-        let is_websocket = connection.is_websocket();
-        let nothing_to_say = match ended {
-            Ended::Lost | Ended::Slow => true,
-            Ended::Client => !is_websocket && connection.outbound.is_none(),
-            _ => false,
-        };
-        if nothing_to_say {
-            self.remove_connection(slot);
-        } else {
+        let leaves =
+            (ended == Ended::Client && !with_will && self.stores_will(session)).then(|| self.id_of(slot));
+        if leaves.is_some() {
+            let connection = &mut self.connections[slot as usize];
+            (connection.state, connection.last_input) = (State::Leaving, self.now);
             self.calendar.add(self.now + LINGER_S, due);
-            let (_, mut out, _) = parts!(self, slot);
-            // An outbound buffer, even an empty one, lists the connection for the flush that closes it.
-            let outbound = out.outbound();
-            if is_websocket {
-                let code = match ended {
-                    Ended::WebSocketClosed(code) | Ended::Frame(code) => code,
-                    _ => frames::NORMAL_CLOSE,
-                };
-                let mut frame = Vec::new();
-                frames::close(code, "", &mut frame);
-                outbound.push_control(frame);
-            }
+        } else {
+            self.close_after_output(slot, ended);
         }
         if let Some(broker) = broker {
-            self.detach(session, with_will);
+            self.detach(session, with_will, leaves);
             self.counters().protocol(version).connected.sub(1);
             // Counted last, so that whoever sees the client gone finds its session offline.
             self.count_ended(&broker, ended);
         }
     }
 
-    fn count_ended(&self, broker: &Broker, ended: Ended) {
-        let counters = self.broker_counters(broker);
-        counters.connected.sub(1);
-        broker.meters[usize::from(self.index)].went(self.now_ms);
-        let counter = match ended {
-            Ended::Client => &counters.ended_client,
-            Ended::Lost | Ended::WebSocketClosed(_) => &counters.ended_lost,
-            Ended::Frame(_) => &counters.ended_frame,
-            Ended::TakenOver => &counters.ended_taken_over,
-            Ended::KeepAlive => &counters.ended_keep_alive,
-            Ended::Shutdown => &counters.ended_shutdown,
-            Ended::Drained => &counters.ended_drained,
-            Ended::Slow => &counters.ended_slow,
-            Ended::Kicked => &counters.ended_kicked,
-            Ended::Banned => &counters.ended_banned,
-            Ended::Error(ReasonCode::MALFORMED_PACKET) => &counters.ended_malformed,
-            Ended::Error(ReasonCode::PACKET_TOO_LARGE) => &counters.ended_too_large,
-            Ended::Error(ReasonCode::PROTOCOL_ERROR) => &counters.ended_protocol,
-            Ended::Error(ReasonCode::TOPIC_NAME_INVALID | ReasonCode::TOPIC_FILTER_INVALID) => {
-                &counters.ended_topic
-            }
-            Ended::Error(ReasonCode::TOPIC_ALIAS_INVALID) => &counters.ended_alias,
-            Ended::Error(ReasonCode::RECEIVE_MAXIMUM_EXCEEDED) => &counters.ended_receive_maximum,
-            Ended::Error(_) => &counters.ended_other,
-        };
-        counter.add(1);
-    }
-
     /// Detaches a session from its connection: publishes or schedules its will, ends it or schedules its end.
-    fn detach(&mut self, session: u32, with_will: bool) {
+    /// `leaves`: the connection that waits until the store has removed the will.
+    fn detach(&mut self, session: u32, with_will: bool, leaves: Option<ConnectionId>) {
         let now = self.now;
         let local = &mut self.sessions[session as usize];
         local.connection = NONE;
         if local.epoch != 0 {
             if !local.is_lost {
-                self.leave_to_store(session, with_will);
+                self.leave_to_store(session, with_will, leaves);
             }
             return self.forget_session(session);
         }
@@ -471,8 +430,10 @@ impl Core {
         }
         if connection.state != State::Open {
             // The entry may be from before the close: the peer still gets `LINGER_S` to read the rest.
-            if self.now >= connection.last_input + LINGER_S {
-                self.remove_connection(slot);
+            match connection.state {
+                _ if self.now < connection.last_input + LINGER_S => {}
+                State::Leaving => self.close_after_output(slot, Ended::Client),
+                _ => self.remove_connection(slot),
             }
             return;
         }

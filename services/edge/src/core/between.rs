@@ -1,7 +1,8 @@
 //! Restores the order of a session's in-flight messages after a crash. The store knows the packet ids of its QoS 2
 //! messages and sends those again under the same ids. Its QoS 1 messages are read again. Each of them must go before
-//! the messages published after it (P4), under a packet id that is free there: mostly the one it had.
+//! the messages published after it (P4), under a free packet id: mostly the one it had.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use millrace_layers::Position;
@@ -31,53 +32,47 @@ pub(super) fn entry<'s>(
         }
     }
     let qos = qos?.min(message.qos());
-    let entry = Entry { message: message.clone(), qos, retain, replay: false, shared: 0, identifiers };
+    let (message, replay, maybe_sent) = (message.clone(), false, false);
+    let entry = Entry { message, qos, retain, replay, maybe_sent, shared: 0, identifiers };
     (qos > QoS::AtMostOnce).then_some(entry)
 }
 
 /// Inserts QoS 1 messages, in commit order, between the in-flight ones. Returns all of them, and the positions of the
-/// inserted ones; the rest is delivered when it is read.
+/// inserted ones; the rest is delivered when it is read. `maybe_sent`: a crashed owner may have sent messages up to here.
 pub(super) fn interleave(
     in_flight: Vec<(PacketId, InFlight)>,
     read: impl Iterator<Item = Entry>,
+    maybe_sent: Position,
 ) -> (Vec<(PacketId, InFlight)>, Vec<Position>) {
     let (mut read, mut all, mut placed) = (read.peekable(), Vec::with_capacity(in_flight.len()), Vec::new());
-    let (Some((first, _)), Some((end, _))) = (in_flight.first(), in_flight.last()) else {
-        return (in_flight, placed);
-    };
-    let mut free = IDS - 1 - distance(*first, *end);
-    let (mut last, mut is_full) = (None, false);
+    let mut used: HashSet<PacketId> = in_flight.iter().map(|(id, _)| *id).collect();
     for (id, state) in in_flight {
-        if let Some(last) = last {
-            free = distance(last, id) - 1;
-        }
         let place = place_of(&state);
         let is_before = |entry: &Entry| {
             let of_entry = entry.message.place().map(Position);
             place.is_some_and(|place| of_entry.is_some_and(|of_entry| of_entry < place))
         };
         let mut before = Vec::new();
-        while let Some(entry) = read.next_if(|entry| !is_full && is_before(entry)) {
+        while let Some(entry) = read.next_if(is_before) {
             before.push(entry);
         }
-        if before.len() > free {
-            // Without a free id, this message and all later ones are read later.
-            before.truncate(free);
-            is_full = true;
-        }
-        let count = before.len();
-        for (number, entry) in before.into_iter().enumerate() {
-            placed.extend(entry.message.place().map(Position));
-            all.push((earlier(id, count - number), InFlight::Published(entry)));
-        }
+        let free: Vec<PacketId> = (1..IDS)
+            .map(|by| earlier(id, by))
+            .filter(|free| !used.contains(free))
+            .take(before.len())
+            .collect();
+        used.extend(&free);
+        // Without enough ids, the last ones are delivered when they are read.
+        before.truncate(free.len());
+        placed.extend(before.iter().filter_map(|entry| entry.message.place()).map(Position));
+        let state_of = |entry: Entry| match entry.message.place().map(Position) {
+            Some(place) if place > maybe_sent => InFlight::Unsent(entry),
+            _ => InFlight::Published(entry),
+        };
+        all.extend(free.into_iter().rev().zip(before).map(|(free, entry)| (free, state_of(entry))));
         all.push((id, state));
-        last = Some(id);
     }
     (all, placed)
-}
-
-fn distance(from: PacketId, to: PacketId) -> usize {
-    (usize::from(to.get()) + IDS - usize::from(from.get())) % IDS
 }
 
 /// The packet id `by` ids before `id`; before 1 comes 65,535.
@@ -97,7 +92,35 @@ mod tests {
         let message = Message::new("t".into(), qos, false, Properties::EMPTY, b"x", 0);
         message.set_place(Some(Position::end_of(place).0));
         let identifiers = SmallVec::new();
-        Entry { message: Arc::new(message), qos, retain: false, replay: false, shared: 0, identifiers }
+        Entry {
+            message: Arc::new(message),
+            qos,
+            retain: false,
+            replay: false,
+            maybe_sent: false,
+            shared: 0,
+            identifiers,
+        }
+    }
+
+    const MAYBE_SENT: u64 = 1_000;
+
+    #[test]
+    fn a_message_that_no_connection_can_have_sent_is_not_sent_again() {
+        let in_flight = vec![(PacketId::MIN, InFlight::Published(entry(2_000, QoS::ExactlyOnce)))];
+        let read = [MAYBE_SENT, MAYBE_SENT + 1].map(|place| entry(place, QoS::AtLeastOnce));
+        let (all, _) = interleave(in_flight, read.into_iter(), Position::end_of(MAYBE_SENT));
+        let unsent: Vec<bool> = all.iter().map(|(_, state)| matches!(state, InFlight::Unsent(_))).collect();
+        assert_eq!(unsent, [false, true, false]);
+    }
+
+    #[test]
+    fn messages_without_a_free_packet_id_wait() {
+        let state = || InFlight::Published(entry(100, QoS::ExactlyOnce));
+        let in_flight: Vec<_> = (3..=u16::MAX).filter_map(PacketId::new).map(|id| (id, state())).collect();
+        let read = (1..=5).map(|place| entry(place, QoS::AtLeastOnce));
+        let (all, placed) = interleave(in_flight, read, Position::MIN);
+        assert_eq!((all.len(), placed), (u16::MAX.into(), [1, 2].map(Position::end_of).to_vec()));
     }
 
     /// Packet ids and places of what is in flight, places of what is read: ids and places of all.
@@ -107,7 +130,8 @@ mod tests {
             (PacketId::new(*id).unwrap(), state)
         };
         let read = read.iter().map(|place| entry(*place, QoS::AtLeastOnce));
-        let (all, placed) = interleave(in_flight.iter().map(of).collect(), read);
+        let (all, placed) =
+            interleave(in_flight.iter().map(of).collect(), read, Position::end_of(MAYBE_SENT));
         let found: Vec<_> = all.iter().map(|(id, state)| (id.get(), place_of(state).unwrap())).collect();
         let expected: Vec<_> = expected.iter().map(|(id, place)| (*id, Position::end_of(*place))).collect();
         assert_eq!(found, expected);
@@ -115,13 +139,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_goes_before_what_was_published_after_it_while_there_are_ids() {
+    fn what_was_read_goes_before_what_was_published_after_it() {
         check(&[], &[1, 2], &[]);
         check(&[(5, 20)], &[10, 30], &[(4, 10), (5, 20)]);
         check(&[(1, 20)], &[10, 11], &[(65_534, 10), (65_535, 11), (1, 20)]);
         check(&[(5, 20), (8, 50)], &[30, 40, 60], &[(5, 20), (6, 30), (7, 40), (8, 50)]);
-        check(&[(5, 20), (7, 50)], &[10, 30, 40], &[(4, 10), (5, 20), (6, 30), (7, 50)]);
-        check(&[(5, 20), (6, 50), (9, 80)], &[30, 60], &[(5, 20), (6, 50), (9, 80)]);
+        check(&[(5, 20), (7, 50)], &[10, 30, 40], &[(4, 10), (5, 20), (3, 30), (6, 40), (7, 50)]);
+        check(&[(5, 20), (6, 50), (9, 80)], &[30, 60], &[(5, 20), (4, 30), (6, 50), (8, 60), (9, 80)]);
         check(&[(65_535, 20), (2, 50)], &[30], &[(65_535, 20), (1, 30), (2, 50)]);
         check(&[(5, 50), (6, 20)], &[30], &[(4, 30), (5, 50), (6, 20)]);
     }

@@ -121,6 +121,7 @@ impl Core {
                 qos: message.qos().min(receiver.qos),
                 retain: receiver.retain_as_published && message.retain(),
                 replay: false,
+                maybe_sent: false,
                 shared: 0,
                 identifiers: &receiver.identifiers,
             };

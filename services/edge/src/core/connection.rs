@@ -120,6 +120,8 @@ pub(crate) enum Paused {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Open,
+    /// The client has sent DISCONNECT. The connection closes once the store has removed the will.
+    Leaving,
     /// Closed once its queued output is written.
     Draining,
     /// Our side is closed. Input is thrown away until the peer closes too, because a reset could destroy the last

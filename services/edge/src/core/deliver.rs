@@ -198,6 +198,7 @@ impl Core {
             //= [MQTT-3.3.1-9] v3.1.1
             retain: receiver.retain_as_published && message.retain(),
             replay: false,
+            maybe_sent: false,
             shared,
             identifiers: &receiver.identifiers,
         };
@@ -279,7 +280,7 @@ impl Core {
             && !delivery.replay
             && delivery.shared == 0
         {
-            persistent.got(delivery.message, self.following.handed_over, local.session.entries());
+            persistent.got(delivery.message, self.following.handed_over);
         }
         let settled = if delivery.shared == 0 { Vec::new() } else { local.session.take_settled() };
         let (connection, reserves) =

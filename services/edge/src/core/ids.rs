@@ -26,8 +26,9 @@ impl LocalSession {
 
 impl Core {
     fn write_ids(&mut self, session: u32, write: IdWrite) {
-        let (target, key) = (self.target_of(session), self.sessions[session as usize].key());
-        self.leave_job(Write::Ids(Box::new(Ids { session: key, target, write })));
+        let (target, local) = (self.target_of(session), &self.sessions[session as usize]);
+        let (session, skipped_ids) = (local.key(), local.session.has_skipped_ids());
+        self.leave_job(Write::Ids(Box::new(Ids { session, target, write, skipped_ids })));
     }
 
     /// Stores the packet ids that were given to messages.
@@ -42,14 +43,15 @@ impl Core {
             }
             return;
         };
-        let cursor = persistent.cursor(self.following.handed_over, local.session.entries());
-        let acknowledged = persistent.acknowledged_beyond(cursor, local.session.entries());
-        let mut jobs = vec![Reserve { cursor, acknowledged, ..Reserve::default() }];
+        let (cursor, acknowledged) = persistent.progress(self.following.handed_over, local.session.entries());
+        let skipped_ids = local.session.has_skipped_ids();
+        let job = || Reserve { cursor, acknowledged: acknowledged.clone(), ..Reserve::default() };
+        let mut jobs = vec![job()];
         let mut bytes = 0;
         for (id, mut entry) in reserved {
             if bytes >= RESERVE_BYTES {
                 bytes = 0;
-                jobs.push(Reserve { cursor, ..Reserve::default() });
+                jobs.push(job());
             }
             let job = jobs.last_mut().expect("there is a first");
             // The session does not read the stream of a shared subscription: so its row has the whole message, and
@@ -61,7 +63,7 @@ impl Core {
             entry.replay |= entry.shared != 0;
             persistent.ids.retain(|(known, _)| *known != id);
             persistent.ids.push((id, place));
-            let row = inflight::encode(&InFlight::Published(entry), &self.process.clock);
+            let row = inflight::encode(&InFlight::Published(entry), skipped_ids, &self.process.clock);
             bytes += row.len();
             job.rows.push((id, row));
         }

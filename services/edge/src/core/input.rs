@@ -202,7 +202,10 @@ impl Core {
         let connection = &mut self.connections[slot as usize];
         let gone = match connection.stream.read(&mut buffer) {
             // The peer may still read the queued output.
-            Ok(0) if connection.state == State::Draining && connection.outbound.is_some() => {
+            Ok(0)
+                if connection.state == State::Leaving
+                    || connection.state == State::Draining && connection.outbound.is_some() =>
+            {
                 (connection.readable, connection.read_closed) = (false, true);
                 false
             }

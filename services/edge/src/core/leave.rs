@@ -1,12 +1,14 @@
 //! Persistent sessions: their acknowledgements are stored from time to time, and everything when their connection
 //! ends. After that they take no memory.
 
+use millrace_layers::Positions;
 use millrace_mqtt::{PacketId, QoS, ReasonCode, topic};
 use millrace_session::{Entry, InFlight, Seconds};
 
 use super::connection::NONE;
 use super::timers::Due;
 use super::{Core, Ended};
+use crate::connection_id::ConnectionId;
 use crate::home::HomeClaim;
 use crate::jobs::{Checkpoint, Detach, Purge, Write};
 
@@ -50,12 +52,12 @@ impl Core {
         let replayed = self.take_replayed(session);
         let local = &mut self.sessions[session as usize];
         let Some(persistent) = &mut local.persistent else { return };
-        let cursor = persistent.cursor(self.following.handed_over, local.session.entries());
-        persistent.seen.retain(|seen| *seen > cursor);
-        let acknowledged = persistent.acknowledged_beyond(cursor, local.session.entries());
+        let (cursor, acknowledged) = persistent.progress(self.following.handed_over, local.session.entries());
         let mut completed = Vec::new();
         persistent.ids.retain(|(id, place)| {
-            let is_over = place.is_none_or(|place| place <= cursor) && !local.session.is_sending(*id);
+            // The checkpoint says of the message that it is acknowledged, so no later owner delivers it again.
+            let is_known = place.is_none_or(|place| place <= cursor || acknowledged.contains(place));
+            let is_over = is_known && !local.session.is_sending(*id);
             if is_over {
                 completed.push(*id);
             }
@@ -99,7 +101,7 @@ impl Core {
     }
 
     /// Detaches a session whose connection has ended: from here on the store keeps it.
-    pub(super) fn leave_to_store(&mut self, session: u32, with_will: bool) {
+    pub(super) fn leave_to_store(&mut self, session: u32, with_will: bool, leaves: Option<ConnectionId>) {
         if self.sessions[session as usize]
             .persistent
             .as_ref()
@@ -151,6 +153,7 @@ impl Core {
         in_flight.extend(retained);
         let mut detach = Detach {
             session: local.key(),
+            leaves,
             keep_will: with_will,
             expiry_s: local.session.expiry_s,
             now_ms,
@@ -159,13 +162,14 @@ impl Core {
             standing,
             unsent,
             recent: Vec::new(),
-            seen: Vec::new(),
+            had: Positions::default(),
+            skipped_ids: local.session.has_skipped_ids(),
             received: local.session.received_unkept().collect(),
             replayed,
         };
         if let Some(persistent) = local.persistent.take() {
             detach.base = persistent.base(self.following.handed_over);
-            (detach.recent, detach.seen) = persistent.into_recent();
+            (detach.recent, detach.had) = persistent.into_recent();
         }
         self.leave_job(Write::Detach(Box::new(detach)));
     }

@@ -12,6 +12,7 @@ mod barriers;
 mod between;
 mod changes;
 mod clients;
+mod close;
 mod committed;
 mod confirmed_filters;
 mod congestion;
@@ -131,6 +132,7 @@ pub(crate) struct LocalSession {
     pub(crate) epoch: u64,
     /// The store has given it to another connection.
     pub(crate) is_lost: bool,
+    pub(crate) has_stored_will: bool,
     /// It holds a [`crate::home::HomeClaim`] of its client id.
     pub(crate) is_claimed: bool,
     /// Present while its subscriptions are new, where several pods share the store.

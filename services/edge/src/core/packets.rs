@@ -217,8 +217,9 @@ impl Core {
         let (broker, settled) = (local.broker.id, local.session.take_settled());
         self.note_settled(broker, settled);
         if self.sessions[session as usize].session.has_backlog() {
-            self.pump(slot);
-        } else if self.sessions[session as usize].persistent.is_some() {
+            return self.pump(slot);
+        }
+        if self.sessions[session as usize].persistent.is_some() {
             self.read_on(session);
         }
     }

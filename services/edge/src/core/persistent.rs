@@ -13,21 +13,21 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use millrace_layers::Position;
 use millrace_layers::streams::{Source, StreamId};
+use millrace_layers::{Position, Positions};
 use millrace_mqtt::{PacketId, QoS, topic};
 use millrace_session::{Entry, Message};
 
 use super::committed::Ahead;
 use super::feed::{Feed, Held, ReadState, Take, Way};
 use super::unanswered::Unanswered;
-use crate::jobs::PendingSubscribe;
+use crate::jobs::{PendingSubscribe, open_places};
 
 /// Messages that are held for a session until it is live.
 const HELD_MESSAGES_MAX: usize = 1_000;
 const HELD_BYTES_MAX: usize = 1024 * 1024;
-/// Positions that are remembered before those up to the cursor are removed.
-const SEEN_MIN: usize = 64;
+/// Ranges of delivered messages before those that follow from the base are removed.
+const HAD_MIN: usize = 64;
 
 pub(super) struct PersistentSession {
     sources: Vec<FilterSource>,
@@ -35,10 +35,11 @@ pub(super) struct PersistentSession {
     pub(super) sources_version: u32,
     /// Delivered messages, in order, until they are stored.
     recent: VecDeque<Arc<Message>>,
-    /// Positions of delivered messages, also on earlier connections: at least all beyond the cursor.
-    pub(super) seen: Vec<Position>,
-    /// At this length of `seen`, positions up to the cursor are removed.
-    seen_max: usize,
+    /// Delivered messages, also on earlier connections: at least all beyond the base.
+    pub(super) had: Positions,
+    had_max: usize,
+    /// A crashed owner of the session may have sent QoS 1 messages up to here.
+    pub(super) maybe_sent: Position,
     pub(super) feed: Feed,
     /// SUBSCRIBE packets that wait for the store. Nothing is sent meanwhile, so that retained messages come first.
     pub(super) subscribing: u32,
@@ -74,8 +75,9 @@ impl PersistentSession {
             sources,
             sources_version: 0,
             recent: VecDeque::new(),
-            seen: Vec::new(),
-            seen_max: SEEN_MIN,
+            had: Positions::default(),
+            had_max: HAD_MIN,
+            maybe_sent: Position::MIN,
             feed: Feed::Live,
             subscribing: 0,
             unanswered: Vec::new(),
@@ -186,41 +188,37 @@ impl PersistentSession {
         matches!(&self.feed, Feed::Reading(reading) if place <= reading.through)
     }
 
-    /// `open`: messages that the client has not acknowledged.
-    pub(super) fn got<'e>(
-        &mut self,
-        message: &Arc<Message>,
-        handed_over: Position,
-        open: impl Iterator<Item = &'e Entry>,
-    ) {
+    /// Remembers of a stored message only the position, and that only until the base has passed it.
+    pub(super) fn got(&mut self, message: &Arc<Message>, handed_over: Position) {
         self.recent.push_back(message.clone());
-        self.note_places(handed_over, open);
-    }
-
-    /// Remembers only the position of a stored message, until the cursor has passed it. Live copies arrive in another order than their
-    /// positions, so an older message may still be unacknowledged.
-    fn note_places<'e>(&mut self, handed_over: Position, open: impl Iterator<Item = &'e Entry>) {
         while let Some(first) = self.recent.pop_front_if(|first| first.is_placed()) {
-            self.seen.extend(first.place().map(Position));
+            if let Some(place) = first.place() {
+                self.had.add(Position(place));
+            }
         }
-        if self.seen.len() >= self.seen_max {
-            let cursor = self.cursor(handed_over, open);
-            self.seen.retain(|seen| *seen > cursor);
-            self.seen_max = SEEN_MIN.max(2 * self.seen.len());
+        if self.had.len() >= self.had_max {
+            self.had.cut(self.base(handed_over));
+            self.had_max = HAD_MIN.max(2 * self.had.len());
         }
     }
 
-    /// Positions of delivered messages that are beyond the last read position.
-    pub(super) fn had(&self) -> HashSet<Position> {
-        let Feed::Reading(ReadState { through, .. }) = &self.feed else { return HashSet::new() };
+    pub(super) fn had(&self) -> Positions {
+        let mut had = self.had.clone();
         let recent = self.recent.iter().filter_map(|message| message.place()).map(Position);
-        recent.chain(self.seen.iter().copied()).filter(|place| place > through).collect()
+        recent.for_each(|place| had.add(place));
+        had
+    }
+
+    pub(super) fn may_be_sent(&self, message: &Message) -> bool {
+        message.place().is_some_and(|place| Position(place) <= self.maybe_sent)
     }
 
     /// A page has arrived and was delivered: the session has got everything up to `through`.
     pub(super) fn read_through(&mut self, through: Position, more: bool) {
         if let Feed::Reading(reading) = &mut self.feed {
-            reading.through = reading.through.max(through);
+            // Messages that the session had on an earlier connection need not be read.
+            reading.through = self.had.skip(reading.through.max(through));
+            self.had.cut(reading.through);
             self.ahead.taken = 0;
             (reading.asked, reading.at_end) = (false, !more && !reading.grown);
             reading.grown = false;
@@ -267,28 +265,14 @@ impl PersistentSession {
         unstored
     }
 
-    /// The client has acknowledged everything up to here. `handed_over`: live sessions have got everything up to there.
-    pub(super) fn cursor<'e>(
+    /// The cursor, up to which the client has acknowledged everything, and what it has acknowledged after the cursor.
+    /// `open`: messages that it has not acknowledged. `handed_over`: live sessions have got everything up to there.
+    pub(super) fn progress<'e>(
         &self,
         handed_over: Position,
         open: impl Iterator<Item = &'e Entry>,
-    ) -> Position {
-        let places =
-            open.filter(|entry| !entry.replay && entry.shared == 0).filter_map(|entry| entry.message.place());
-        let first = places.map(|place| Position(place).before()).min();
-        first.map_or(self.base(handed_over), |first| first.min(self.base(handed_over)))
-    }
-
-    pub(super) fn acknowledged_beyond<'e>(
-        &self,
-        cursor: Position,
-        open: impl Iterator<Item = &'e Entry>,
-    ) -> Vec<Position> {
-        if self.seen.is_empty() {
-            return Vec::new();
-        }
-        let open: HashSet<Position> = open.filter_map(|entry| entry.message.place()).map(Position).collect();
-        self.seen.iter().copied().filter(|seen| *seen > cursor && !open.contains(seen)).collect()
+    ) -> (Position, Positions) {
+        self.had.progress(self.base(handed_over), open_places(open))
     }
 
     /// The session has got everything up to here.
@@ -350,8 +334,8 @@ impl PersistentSession {
         self.sources.iter().map(|known| &*known.filter)
     }
 
-    pub(super) fn into_recent(self) -> (Vec<Arc<Message>>, Vec<Position>) {
-        (self.recent.into(), self.seen)
+    pub(super) fn into_recent(self) -> (Vec<Arc<Message>>, Positions) {
+        (self.recent.into(), self.had)
     }
 
     pub(super) fn sources(&self) -> Vec<Source> {

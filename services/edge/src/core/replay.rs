@@ -103,6 +103,7 @@ impl Lookup {
             //= [MQTT-3.3.1-8] v3.1.1
             retain: true,
             replay: true,
+            maybe_sent: false,
             shared: 0,
             identifiers: if self.identifier == 0 { &[] } else { std::slice::from_ref(&self.identifier) },
         }
@@ -362,5 +363,5 @@ fn unsent(lookup: &Lookup, message: Arc<Message>, now: Seconds) -> Option<Entry>
     let Delivery { qos, retain, replay, shared, identifiers, .. } = lookup.delivery(&message);
     let identifiers = SmallVec::from_slice(identifiers);
     let is_wanted = qos > QoS::AtMostOnce && !message.is_expired(now);
-    is_wanted.then_some(Entry { message, qos, retain, replay, shared, identifiers })
+    is_wanted.then_some(Entry { message, qos, retain, replay, maybe_sent: false, shared, identifiers })
 }

@@ -172,21 +172,30 @@ impl Core {
         attached: Attached,
         page: Page,
     ) {
-        let Attached { epoch, present, subscriptions, in_flight, received, cursor, mut acknowledged, .. } =
-            attached;
+        let Attached {
+            epoch,
+            present,
+            subscriptions,
+            in_flight,
+            received,
+            cursor,
+            mut acknowledged,
+            maybe_sent,
+            ..
+        } = attached;
         let ids = in_flight.iter().map(|(id, in_flight)| (*id, place_of(in_flight))).collect();
         let read: Vec<(FilterSource, ClientSubscription)> =
             subscriptions.iter().filter_map(is_read).collect();
         let publisher = record::publisher(&request.client_id);
         let unacknowledged = page.entries.iter().filter_map(|(message, from, sources)| {
-            let is_had = message.place().is_none_or(|place| acknowledged.contains(&Position(place)));
+            let is_had = message.place().is_none_or(|place| acknowledged.contains(Position(place)));
             let subscriptions = sources.iter().filter_map(|source| Some(&read.get(*source)?.1));
             between::entry(message, *from == publisher, subscriptions).filter(|_| !is_had)
         });
         // A QoS 2 message was either not sent, or has a packet id in the store. Later messages must not overtake it.
         let unacknowledged = unacknowledged.take_while(|entry| entry.qos == QoS::AtLeastOnce);
-        let (in_flight, placed) = between::interleave(in_flight, unacknowledged);
-        acknowledged.extend(placed);
+        let (in_flight, placed) = between::interleave(in_flight, unacknowledged, maybe_sent);
+        placed.into_iter().for_each(|place| acknowledged.add(place));
         let is_due = !self.process.is_shared() && subscriptions.iter().any(replays_due::is_due);
         let had = is_due.then(|| replays_due::topics_of(&in_flight));
         let mut session = Session::restored(request.client_id.clone(), in_flight, received);
@@ -204,7 +213,8 @@ impl Core {
             let has_sources = !sources.is_empty();
             let mut persistent = PersistentSession::live(sources);
             persistent.ids = ids;
-            persistent.seen = acknowledged;
+            persistent.had = acknowledged;
+            persistent.maybe_sent = maybe_sent;
             if self.process.is_shared() {
                 persistent.follow(cursor);
                 if let Feed::Reading(reading) = &mut persistent.feed {
@@ -321,7 +331,7 @@ impl Core {
         let what = "they were removed by a limit before the client had them";
         self.note(&broker, &Note::new(Kind::MessagesDropped, "", what).of(client_id, None), page.missed);
         for (message, publisher, sources) in &page.entries {
-            if !message.place().is_some_and(|place| had.contains(&Position(place))) {
+            if !message.place().is_some_and(|place| had.contains(Position(place))) {
                 self.deliver_read(target.slot, message, *publisher, sources);
             }
         }
@@ -379,8 +389,9 @@ impl Core {
         self.work.spend((compared / work::COMPARED_LEVELS) as u64);
         let Some(entry) = entry else { return };
         let Entry { qos, retain, identifiers, .. } = &entry;
-        let delivery =
-            Delivery { message, qos: *qos, retain: *retain, replay: false, shared: 0, identifiers };
+        let maybe_sent = persistent.may_be_sent(message);
+        let (qos, retain) = (*qos, *retain);
+        let delivery = Delivery { message, qos, retain, replay: false, maybe_sent, shared: 0, identifiers };
         self.deliver_to(session, delivery, Publisher::NOBODY);
     }
 
@@ -412,6 +423,7 @@ impl Core {
                 qos: held.qos,
                 retain: held.retain,
                 replay: false,
+                maybe_sent: false,
                 shared: held.shared,
                 identifiers: &held.identifiers,
             };

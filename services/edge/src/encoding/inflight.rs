@@ -5,7 +5,7 @@
 //!
 //! | bytes | content |
 //! |---|---|
-//! | 1 | 1: published, in a stream; 2: PUBREC received; 3: published, the message follows |
+//! | 1 | 1: published, in a stream; 2: PUBREC received; 3: published, the message follows. 128 more: the packet ids of the session are not in the order of sending |
 //! | 12 | position in the streams; zeros for none |
 //! | 1 | QoS in bits 0 and 1, RETAIN in bit 2, never sent in bit 3 |
 //! | 1 | number of subscription identifiers, then 4 bytes for each, little-endian |
@@ -13,6 +13,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use millrace_mqtt::QoS;
 use millrace_session::{Entry, InFlight, Place};
 use smallvec::SmallVec;
@@ -23,6 +24,7 @@ use crate::clock::Clock;
 const IN_STREAM: u8 = 1;
 const RELEASED: u8 = 2;
 const WHOLE: u8 = 3;
+const SKIPPED_IDS: u8 = 128;
 const RETAIN: u8 = 4;
 const UNSENT: u8 = 8;
 
@@ -41,10 +43,12 @@ pub(crate) enum Row {
     Unsent(Entry),
 }
 
-pub(crate) fn encode(in_flight: &InFlight, clock: &Clock) -> Vec<u8> {
+/// `skipped_ids`: the order of the session's packet ids is not the order of sending.
+pub(crate) fn encode(in_flight: &InFlight, skipped_ids: bool, clock: &Clock) -> Vec<u8> {
+    let flag = if skipped_ids { SKIPPED_IDS } else { 0 };
     let entry = match in_flight {
         InFlight::Released(place) => {
-            let mut out = vec![RELEASED];
+            let mut out = vec![RELEASED | flag];
             out.extend_from_slice(&place.unwrap_or_default());
             return out;
         }
@@ -52,7 +56,7 @@ pub(crate) fn encode(in_flight: &InFlight, clock: &Clock) -> Vec<u8> {
     };
     let unsent = if matches!(in_flight, InFlight::Unsent(_)) { UNSENT } else { 0 };
     let place = entry.message.place().filter(|_| !entry.replay);
-    let mut out = vec![if place.is_some() { IN_STREAM } else { WHOLE }];
+    let mut out = vec![flag | if place.is_some() { IN_STREAM } else { WHOLE }];
     out.extend_from_slice(&place.unwrap_or_default());
     out.push(entry.qos as u8 | unsent | if entry.retain { RETAIN } else { 0 });
     out.push(u8::try_from(entry.identifiers.len()).unwrap_or(u8::MAX));
@@ -68,8 +72,9 @@ pub(crate) fn encode(in_flight: &InFlight, clock: &Clock) -> Vec<u8> {
 /// `None`: the row has another format.
 pub(crate) fn decode(bytes: &[u8], clock: &Clock) -> Option<Row> {
     let (kind, rest) = bytes.split_first()?;
+    let kind = kind & !SKIPPED_IDS;
     let (place, rest) = rest.split_first_chunk::<12>()?;
-    if *kind == RELEASED {
+    if kind == RELEASED {
         return Some(Row::Released((*place != Place::default()).then_some(*place)));
     }
     let (head, mut rest) = rest.split_first_chunk::<2>()?;
@@ -81,7 +86,7 @@ pub(crate) fn decode(bytes: &[u8], clock: &Clock) -> Option<Row> {
         identifiers.push(u32::from_le_bytes(*identifier));
         rest = after;
     }
-    match *kind {
+    match kind {
         IN_STREAM => Some(Row::InStream { place: *place, qos, retain, identifiers }),
         WHOLE => {
             let (message, _) = record::decode_entry(rest, clock)?;
@@ -92,21 +97,41 @@ pub(crate) fn decode(bytes: &[u8], clock: &Clock) -> Option<Row> {
                     qos,
                     retain,
                     replay: true,
+                    maybe_sent: false,
                     shared: 0,
                     identifiers,
                 }));
             }
             message.set_place(None);
             let message = Arc::new(message);
-            Some(Row::Whole(Entry { message, qos, retain, replay: false, shared: 0, identifiers }))
+            let (replay, maybe_sent) = (false, false);
+            Some(Row::Whole(Entry { message, qos, retain, replay, maybe_sent, shared: 0, identifiers }))
         }
         _ => None,
     }
 }
 
-/// Sorts by the order in which packet ids were assigned: ids count up and wrap to 1, so the widest gap is before the
-/// oldest one.
-pub(crate) fn in_order<T>(rows: &mut [(u16, T)]) {
+/// Sorts rows by the order in which their messages were sent: that of the packet ids. If ids were skipped, because one
+/// message stayed unacknowledged while all ids were used, messages are sorted by their positions, so that those of one
+/// topic stay in order.
+pub(crate) fn in_order_of_sending(rows: &mut Vec<(u16, Bytes)>) {
+    in_order(rows);
+    if !rows.iter().any(|(_, row)| row.first().is_some_and(|kind| kind & SKIPPED_IDS != 0)) {
+        return;
+    }
+    let mut last = Place::default();
+    let mut placed: Vec<(Place, (u16, Bytes))> = Vec::with_capacity(rows.len());
+    for (id, row) in rows.drain(..) {
+        let place = row.get(1..).and_then(<[u8]>::first_chunk::<12>).copied().unwrap_or_default();
+        last = if place == Place::default() { last } else { place };
+        placed.push((last, (id, row)));
+    }
+    placed.sort_by_key(|(place, _)| *place);
+    rows.extend(placed.into_iter().map(|(_, row)| row));
+}
+
+/// Packet ids count up and wrap to 1, so the widest gap is before the oldest one.
+fn in_order<T>(rows: &mut [(u16, T)]) {
     rows.sort_by_key(|(id, _)| *id);
     let Some((last, _)) = rows.last() else { return };
     let mut previous = i32::from(*last) - i32::from(u16::MAX);
@@ -137,6 +162,7 @@ mod tests {
             qos: QoS::ExactlyOnce,
             retain: true,
             replay: false,
+            maybe_sent: false,
             shared: 0,
             identifiers,
         }
@@ -145,7 +171,12 @@ mod tests {
     #[test]
     fn what_is_in_flight_comes_back_as_it_went() {
         let clock = Clock::start();
-        let read = |in_flight: &InFlight| decode(&encode(in_flight, &clock), &clock).unwrap();
+        let encoded = |in_flight: &InFlight| [false, true].map(|skipped| encode(in_flight, skipped, &clock));
+        let read = |in_flight: &InFlight| {
+            let [one, other] = encoded(in_flight).map(|row| decode(&row, &clock).unwrap());
+            assert_eq!(format!("{one:?}"), format!("{other:?}"));
+            one
+        };
         match read(&InFlight::Published(entry(Some([7; 12])))) {
             Row::InStream { place, qos: QoS::ExactlyOnce, retain: true, identifiers } => {
                 assert_eq!((place, &identifiers[..]), ([7; 12], &[5, 70_000][..]));
@@ -187,5 +218,25 @@ mod tests {
             in_order(&mut rows);
             assert_eq!(rows.iter().map(|(id, ())| *id).collect::<Vec<u16>>(), ordered);
         }
+    }
+    #[test]
+    fn messages_stay_in_order_when_one_was_open_while_all_packet_ids_were_used() {
+        let clock = Clock::start();
+        let row = |skipped| {
+            let clock = &clock;
+            move |(id, place): (u16, u8)| {
+                let place = (place > 0).then_some([place; 12]);
+                (id, Bytes::from(encode(&InFlight::Published(entry(place)), skipped, clock)))
+            }
+        };
+        let sorted = |skipped, first: (u16, u8), rest: &[(u16, u8)]| {
+            let mut rows: Vec<(u16, Bytes)> = vec![row(false)(first)];
+            rows.extend(rest.iter().copied().map(row(skipped)));
+            in_order_of_sending(&mut rows);
+            rows.into_iter().map(|(id, _)| id).collect::<Vec<u16>>()
+        };
+        assert_eq!(sorted(true, (5, 1), &[(3, 7), (4, 8), (6, 9)]), [5, 3, 4, 6]);
+        assert_eq!(sorted(false, (5, 1), &[(3, 7), (4, 8), (6, 9)]), [3, 4, 5, 6]);
+        assert_eq!(sorted(true, (5, 1), &[(3, 7), (4, 0), (6, 9)]), [5, 3, 4, 6], "in no stream");
     }
 }

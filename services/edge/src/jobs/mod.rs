@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Weak};
 
-use millrace_layers::Position;
 use millrace_layers::sessions::SessionId;
 use millrace_layers::streams::{Source, StreamId};
 use millrace_layers::subscriptions::{StoredOptions, StoredSubscription, Subscribed};
+use millrace_layers::{Position, Positions};
 use millrace_mqtt::{PacketId, QoS, ReasonCode};
 use millrace_router::Target;
-use millrace_session::{ClientSubscription, Entry, InFlight, Message, Place};
+use millrace_session::{ClientSubscription, Entry, InFlight, Message, Place, Session};
 use smallvec::SmallVec;
 
 use self::replay::Replay;
@@ -184,7 +184,8 @@ pub(crate) struct Attached {
     /// QoS 2 packet ids that the client has in use.
     pub(crate) received: Vec<PacketId>,
     pub(crate) cursor: Position,
-    pub(crate) acknowledged: Vec<Position>,
+    pub(crate) acknowledged: Positions,
+    pub(crate) maybe_sent: Position,
 }
 
 pub(crate) struct Subscribe {
@@ -312,6 +313,7 @@ pub(crate) struct Ids {
     pub(crate) session: SessionKey,
     pub(crate) target: Target,
     pub(crate) write: IdWrite,
+    pub(crate) skipped_ids: bool,
 }
 
 #[derive(Debug)]
@@ -327,10 +329,15 @@ pub(crate) struct Reserve {
     pub(crate) rows: Vec<(PacketId, Vec<u8>)>,
     /// Everything up to here is acknowledged, so earlier messages under the same ids are done.
     pub(crate) cursor: Position,
-    /// Positions after the cursor that are acknowledged, as far as they must be known.
-    pub(crate) acknowledged: Vec<Position>,
+    /// Acknowledged messages after the cursor.
+    pub(crate) acknowledged: Positions,
     /// Messages of shared subscriptions among them, which no other member may get.
     pub(crate) taken: Vec<(StreamKey, Position)>,
+}
+
+pub(crate) fn open_places<'e>(open: impl Iterator<Item = &'e Entry>) -> Vec<Position> {
+    let in_streams = open.filter(|entry| !entry.replay && entry.shared == 0);
+    in_streams.filter_map(|entry| entry.message.place()).map(Position).collect()
 }
 
 /// A stream of the store: the broker's id, and the stream's id within the broker.
@@ -358,8 +365,8 @@ pub(crate) struct Purge {
 pub(crate) struct Checkpoint {
     pub(crate) session: SessionKey,
     pub(crate) cursor: Position,
-    /// Positions after the cursor that were acknowledged on an earlier connection.
-    pub(crate) acknowledged: Vec<Position>,
+    /// Acknowledged messages after the cursor.
+    pub(crate) acknowledged: Positions,
     pub(crate) completed: Vec<PacketId>,
     /// Streams to trim if the session is their only reader.
     pub(crate) streams: Vec<u64>,
@@ -369,6 +376,7 @@ pub(crate) struct Checkpoint {
 
 pub(crate) struct Detach {
     pub(crate) session: SessionKey,
+    pub(crate) leaves: Option<ConnectionId>,
     pub(crate) keep_will: bool,
     pub(crate) expiry_s: u32,
     pub(crate) now_ms: u64,
@@ -378,9 +386,10 @@ pub(crate) struct Detach {
     /// Packet ids whose rows in the store have the whole message and stay as they are, in order.
     pub(crate) standing: Vec<u16>,
     pub(crate) unsent: Vec<Entry>,
-    /// Messages that the session got after `base`, or out of order, acknowledged or not.
+    /// Messages that the session got after `base`, acknowledged or not.
     pub(crate) recent: Vec<Arc<Message>>,
-    pub(crate) seen: Vec<Position>,
+    pub(crate) had: Positions,
+    pub(crate) skipped_ids: bool,
     /// QoS 2 packet ids of the client that the store does not have.
     pub(crate) received: Vec<PacketId>,
     /// Filters without retained messages that are due: those left are in `in_flight`.
@@ -391,8 +400,10 @@ impl Detach {
     /// For a session whose connection closed before it was used.
     pub(crate) fn unused(broker: Arc<Broker>, attached: Attached, now_ms: u64) -> Self {
         let Attached { client, epoch, expiry_s, cursor, acknowledged, in_flight, .. } = attached;
+        let skipped_ids = Session::restored(client.clone(), in_flight.clone(), []).has_skipped_ids();
         Self {
             session: SessionKey { broker, client, epoch },
+            leaves: None,
             keep_will: true,
             expiry_s,
             now_ms,
@@ -401,7 +412,8 @@ impl Detach {
             standing: Vec::new(),
             unsent: Vec::new(),
             recent: Vec::new(),
-            seen: acknowledged,
+            had: acknowledged,
+            skipped_ids,
             received: Vec::new(),
             replayed: Vec::new(),
         }

@@ -15,7 +15,7 @@ use millrace_layers::sessions::{self, Owned, SessionId};
 use millrace_layers::streams::{self, StreamRef};
 use millrace_layers::subscriptions::{self, StoredSubscription, Subscribed};
 use millrace_layers::webhooks::{self, Hook};
-use millrace_layers::{GroupedFilter, LayerError, Position, pods, retained};
+use millrace_layers::{GroupedFilter, LayerError, Position, Positions, pods, retained};
 use millrace_mqtt::{PacketId, QoS};
 use millrace_session::{InFlight, Message};
 use millrace_storage::{Read, Transaction, TransactionOption};
@@ -27,6 +27,7 @@ use super::{
 };
 use crate::broker::Broker;
 use crate::clock::{Clock, seconds};
+use crate::jobs::open_places;
 use crate::metering::Amount;
 use crate::quota::Limit;
 use crate::streams::TopicStreams;
@@ -456,6 +457,7 @@ impl Applier<'_> {
                 subscriptions: taken.subscriptions,
                 cursor: taken.record.cursor,
                 acknowledged: taken.record.acknowledged,
+                maybe_sent: taken.record.maybe_sent,
                 ..Attached::default()
             };
             if attached.present {
@@ -542,7 +544,7 @@ impl Applier<'_> {
 
     async fn read_ids(&self, id: SessionId<'_>, attached: &mut Attached) -> Result<(), LayerError> {
         let mut rows = qos2::list(self.tx, id, Direction::Outbound, Read::Serializable).await?;
-        inflight::in_order(&mut rows);
+        inflight::in_order_of_sending(&mut rows);
         for (id, row) in rows {
             let id = PacketId::new(id).ok_or(LayerError::Corrupt("packet id"))?;
             let row =
@@ -596,7 +598,7 @@ impl Applier<'_> {
                 sessions::checkpoint(&owned, reserve.cursor, &reserve.acknowledged)?;
             }
             IdWrite::Release(id, place) => {
-                let row = inflight::encode(&InFlight::Released(*place), &self.shared.clock);
+                let row = inflight::encode(&InFlight::Released(*place), ids.skipped_ids, &self.shared.clock);
                 qos2::set(&owned, Direction::Outbound, id.get(), &row.into())?;
             }
             IdWrite::Forget(id) => {
@@ -621,7 +623,7 @@ impl Applier<'_> {
                 continue;
             }
             let mut progress = streams::progress(self.tx, broker, stream).await?;
-            progress.acknowledged.extend(places);
+            places.into_iter().for_each(|place| progress.acknowledged.add(place));
             streams::set_progress(self.tx, broker, stream, &progress).await?;
         }
         Ok(true)
@@ -710,24 +712,17 @@ fn check(message: &Message, retains: bool, kept: &TopicStreams) -> Result<(), La
     Ok(())
 }
 
-/// Progress of a session whose connection ends: the cursor up to which all is acknowledged, and acknowledged positions
+/// Progress of a session whose connection ends: the cursor up to which all is acknowledged, and what is acknowledged
 /// after it.
-fn progress(detach: &Detach) -> (Position, Vec<Position>) {
+fn progress(detach: &Detach) -> (Position, Positions) {
     let sent = detach.in_flight.iter().filter_map(|(_, in_flight)| match in_flight {
         InFlight::Published(entry) | InFlight::Unsent(entry) => Some(entry),
         InFlight::Released(_) => None,
     });
-    let open = sent.chain(&detach.unsent).filter(|entry| !entry.replay && entry.shared == 0);
-    let mut open: Vec<Position> = open.filter_map(|entry| entry.message.place()).map(Position).collect();
-    open.sort_unstable();
-    let cursor = open.first().map_or(detach.base, |first| detach.base.min(first.before()));
+    let mut had = detach.had.clone();
     let recent = detach.recent.iter().filter_map(|message| message.place()).map(Position);
-    let mut done: Vec<Position> =
-        recent.chain(detach.seen.iter().copied()).filter(|at| *at > cursor).collect();
-    done.retain(|at| open.binary_search(at).is_err());
-    done.sort_unstable();
-    done.dedup();
-    (cursor, done)
+    recent.for_each(|place| had.add(place));
+    had.progress(detach.base, open_places(sent.chain(&detach.unsent)))
 }
 
 fn rows(detach: &Detach, clock: &Clock) -> Vec<(u16, Vec<u8>)> {
@@ -736,7 +731,7 @@ fn rows(detach: &Detach, clock: &Clock) -> Vec<(u16, Vec<u8>)> {
         if detach.standing.binary_search(&id.get()).is_ok() {
             return None;
         }
-        let row = inflight::encode(in_flight, clock);
+        let row = inflight::encode(in_flight, detach.skipped_ids, clock);
         if matches!(in_flight, InFlight::Published(entry) | InFlight::Unsent(entry) if entry.replay || entry.message.place().is_none())
         {
             whole += row.len();
@@ -773,6 +768,7 @@ mod tests {
             qos,
             retain: false,
             replay: false,
+            maybe_sent: false,
             shared: 0,
             identifiers: SmallVec::new(),
         }
@@ -782,16 +778,16 @@ mod tests {
     fn a_session_comes_back_to_what_it_has_not_acknowledged_and_to_nothing_else() {
         let messages: Vec<Arc<Message>> = (0..10).map(|number| message(Some(number))).collect();
         let unstored = message(None);
-        // All up to 5 was handed over; what is unacknowledged; what is left beyond the cursor.
+        // All up to 5 was handed over; what is unacknowledged; what was had before; what is open or new after the cursor.
         type Case = (&'static [usize], &'static [u8], u8, &'static [u8]);
         let cases: [Case; 5] = [
-            (&[], &[], 5, &[6, 7, 8, 9]),
-            (&[7], &[], 5, &[6, 8, 9]),
-            (&[3, 7], &[], 2, &[4, 5, 6, 8, 9]),
-            (&[3], &[1, 3, 4, 12], 2, &[4, 5, 6, 7, 8, 9, 12]),
-            (&[6, 9], &[], 5, &[7, 8]),
+            (&[], &[], 5, &[10, 11, 12]),
+            (&[7], &[], 5, &[7, 10, 11, 12]),
+            (&[3, 7], &[], 2, &[3, 7, 10, 11, 12]),
+            (&[3], &[1, 3, 4, 12], 2, &[3, 10, 11]),
+            (&[6, 9], &[], 5, &[6, 9, 10, 11, 12]),
         ];
-        for (open, seen, cursor, done) in cases {
+        for (open, had, cursor, not_done) in cases {
             let mut in_flight: Vec<(PacketId, InFlight)> = Vec::new();
             for index in open {
                 in_flight.push((PacketId::MIN, InFlight::Published(entry(&messages[*index]))));
@@ -800,6 +796,7 @@ mod tests {
             let broker = Arc::new(Broker::new(1, "b", 1));
             let detach = Detach {
                 session: SessionKey { broker, client: "c".into(), epoch: 1 },
+                leaves: None,
                 keep_will: false,
                 expiry_s: 1,
                 now_ms: 1,
@@ -808,12 +805,17 @@ mod tests {
                 standing: Vec::new(),
                 unsent: Vec::new(),
                 recent: messages[2..].to_vec(),
-                seen: seen.iter().map(|number| Position(at(*number))).collect(),
+                had: had.iter().map(|number| Position(at(*number))).collect(),
+                skipped_ids: false,
                 received: Vec::new(),
                 replayed: Vec::new(),
             };
-            let done: Vec<Position> = done.iter().map(|number| Position(at(*number))).collect();
-            assert_eq!(progress(&detach), (Position(at(cursor)), done), "{open:?} {seen:?}");
+            let (found, done) = progress(&detach);
+            assert_eq!(found, Position(at(cursor)), "{open:?} {had:?}");
+            for number in cursor + 1..14 {
+                let is_done = number < 13 && !not_done.contains(&number);
+                assert_eq!(done.contains(Position(at(number))), is_done, "{open:?} {had:?} {number}");
+            }
         }
     }
 }

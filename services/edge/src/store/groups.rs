@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use millrace_layers::streams::{self, Progress, ReadLimit, Source};
-use millrace_layers::{LayerError, Position};
+use millrace_layers::{LayerError, Position, Positions};
 use millrace_session::Message;
 use millrace_storage::{TransactionOption, block_on};
 
@@ -22,15 +22,19 @@ const OUTSTANDING_MAX: usize = 1_000;
 const PAGE: ReadLimit = ReadLimit { entries: 200, bytes: 512 * 1024 };
 
 #[derive(Default)]
-pub(super) struct Groups(HashMap<StreamKey, Group>);
+pub(super) struct Groups {
+    of: HashMap<StreamKey, Group>,
+    /// Messages that members took since the last save, each of which is one more position in its group's row.
+    taken: usize,
+}
 
 struct Group {
     /// Members got everything up to here.
     through: Position,
     /// Messages that members have and have not acknowledged.
     outstanding: BTreeSet<Position>,
-    /// Messages that members have acknowledged, while earlier ones are open.
-    acknowledged: BTreeSet<Position>,
+    /// Acknowledged messages after `through`, from before a member gave an earlier one back.
+    acknowledged: Positions,
     /// Whether its stream has messages that no member got.
     behind: bool,
     unsaved: bool,
@@ -41,31 +45,47 @@ impl Group {
         Self {
             through: progress.cursor,
             outstanding: BTreeSet::new(),
-            acknowledged: progress.acknowledged.into_iter().collect(),
+            acknowledged: progress.acknowledged,
             behind: true,
             unsaved: false,
         }
     }
 
-    /// Everything up to here is acknowledged.
-    fn cursor(&self) -> Position {
-        self.outstanding.first().map_or(self.through, |first| first.before().min(self.through))
+    fn progress(&self) -> Progress {
+        let open = self.outstanding.iter().copied().collect();
+        let (cursor, acknowledged) = self.acknowledged.progress(self.through, open);
+        Progress { cursor, acknowledged }
     }
 
     fn settle(&mut self, place: Position) {
-        if self.outstanding.remove(&place) {
-            self.acknowledged.insert(place);
+        if self.outstanding.remove(&place) && place > self.through {
+            self.acknowledged.add(place);
         }
-        self.acknowledged = self.acknowledged.split_off(&self.cursor());
         self.unsaved = true;
     }
 
     /// A member has left without acknowledging the message: it is read again.
     fn give_back(&mut self, place: Position) {
-        if self.outstanding.remove(&place) {
-            self.through = self.through.min(place.before());
-            self.behind = true;
+        if !self.outstanding.remove(&place) {
+            return;
         }
+        self.behind = true;
+        if place <= self.through {
+            let open = self.outstanding.iter().copied().chain([place]).collect();
+            (_, self.acknowledged) = self.acknowledged.progress(self.through, open);
+            self.through = place.before();
+        }
+    }
+
+    /// Where the next page begins, without acknowledged messages.
+    fn begin_page(&mut self) -> Position {
+        self.came_through(self.acknowledged.skip(self.through));
+        self.through
+    }
+
+    fn came_through(&mut self, through: Position) {
+        self.through = self.through.max(through);
+        self.acknowledged.cut(self.through);
     }
 
     fn has_room(&self) -> bool {
@@ -73,7 +93,7 @@ impl Group {
     }
 
     fn wants(&self, place: Position) -> bool {
-        !self.outstanding.contains(&place) && !self.acknowledged.contains(&place)
+        !self.outstanding.contains(&place) && !self.acknowledged.contains(place)
     }
 }
 
@@ -100,16 +120,16 @@ impl Writer<'_> {
                 continue;
             }
             if !group.has_room() || !self.hand_to_member(&routes.broker, stored, message) {
-                if let Some(group) = self.groups.0.get_mut(&key) {
+                if let Some(group) = self.groups.of.get_mut(&key) {
                     group.behind = true;
                     // A will of the same transaction may have an earlier position.
                     group.through = group.through.min(place.before());
                 }
                 continue;
             }
-            if let Some(group) = self.groups.0.get_mut(&key) {
-                group.through = group.through.max(place);
+            if let Some(group) = self.groups.of.get_mut(&key) {
                 group.outstanding.insert(place);
+                group.came_through(place);
             }
         }
     }
@@ -120,13 +140,13 @@ impl Writer<'_> {
         }
         let mut streams: BTreeSet<StreamKey> = shared.joined.into_iter().collect();
         for (stream, place) in shared.settled {
-            if let Some(group) = self.groups.0.get_mut(&stream) {
+            if let Some(group) = self.groups.of.get_mut(&stream) {
                 group.settle(place);
                 streams.insert(stream);
             }
         }
         for (stream, place) in shared.returned {
-            if let Some(group) = self.groups.0.get_mut(&stream) {
+            if let Some(group) = self.groups.of.get_mut(&stream) {
                 group.give_back(place);
                 streams.insert(stream);
             }
@@ -142,25 +162,26 @@ impl Writer<'_> {
             return self.taken_among_pods(taken);
         }
         for (stream, place) in taken {
-            if let Some(group) = self.groups.0.get_mut(stream) {
+            if let Some(group) = self.groups.of.get_mut(stream) {
                 group.settle(*place);
             }
         }
+        self.groups.taken += taken.len();
     }
 
     fn group(&mut self, key: StreamKey) -> Option<&mut Group> {
-        if !self.groups.0.contains_key(&key) {
+        if !self.groups.of.contains_key(&key) {
             let (broker, stream) = key;
             let run = self.shared.layers.run(async |tx| streams::progress(&tx, broker, stream).await);
             match block_on(run) {
-                Ok(progress) => drop(self.groups.0.insert(key, Group::new(progress))),
+                Ok(progress) => drop(self.groups.of.insert(key, Group::new(progress))),
                 Err(error) => {
                     tracing::error!(%error, "how far a shared subscription has come cannot be read; it waits");
                     return None;
                 }
             }
         }
-        self.groups.0.get_mut(&key)
+        self.groups.of.get_mut(&key)
     }
 
     /// Reads for a lagging group, while its members accept more.
@@ -169,7 +190,7 @@ impl Writer<'_> {
         let Some((broker, stored)) =
             broker.and_then(|broker| Some((broker.clone(), broker.streams.group(key.1)?)))
         else {
-            self.groups.0.remove(&key);
+            self.groups.of.remove(&key);
             return;
         };
         while self.group(key).is_some_and(|group| group.behind && group.has_room()) {
@@ -187,12 +208,12 @@ impl Writer<'_> {
     /// Returns false if no member is connected.
     fn read_page(&mut self, broker: &Arc<Broker>, stored: &StoredGroup) -> Result<bool, LayerError> {
         let key = (broker.id, stored.stream);
-        let Some(through) = self.group(key).map(|group| group.through) else { return Ok(false) };
+        let Some(through) = self.group(key).map(Group::begin_page) else { return Ok(false) };
         let (id, sources) = (broker.id, [Source { stream: stored.stream, since: 0 }]);
         let read = self.shared.layers.run(async |tx| streams::read(&tx, id, &sources, through, PAGE).await);
         let batch = block_on(read)?;
         for entry in batch.entries {
-            let Some(group) = self.groups.0.get_mut(&key) else { return Ok(false) };
+            let Some(group) = self.groups.of.get_mut(&key) else { return Ok(false) };
             if group.wants(entry.position) {
                 let decoded = record::decode_entry(&entry.body, &self.shared.clock);
                 let (message, _) = decoded.ok_or(LayerError::Corrupt("message"))?;
@@ -201,14 +222,14 @@ impl Writer<'_> {
                     return Ok(false);
                 }
             }
-            let Some(group) = self.groups.0.get_mut(&key) else { return Ok(false) };
+            let Some(group) = self.groups.of.get_mut(&key) else { return Ok(false) };
             if group.wants(entry.position) {
                 group.outstanding.insert(entry.position);
             }
-            group.through = entry.position;
+            group.came_through(entry.position);
         }
-        if let Some(group) = self.groups.0.get_mut(&key) {
-            group.through = group.through.max(batch.through);
+        if let Some(group) = self.groups.of.get_mut(&key) {
+            group.came_through(batch.through);
             group.behind = batch.more;
         }
         Ok(true)
@@ -230,14 +251,21 @@ impl Writer<'_> {
         true
     }
 
+    /// Joins positions in the rows of groups to ranges before there are too many.
+    pub(super) fn save_groups_in_time(&mut self) {
+        if self.groups.taken >= OUTSTANDING_MAX {
+            self.save_groups();
+        }
+    }
+
     /// Stores the progress of the groups, and trims messages that all members have.
     pub(super) fn save_groups(&mut self) {
-        let unsaved = self.groups.0.iter_mut().filter(|(_, group)| group.unsaved);
+        self.groups.taken = 0;
+        let unsaved = self.groups.of.iter_mut().filter(|(_, group)| group.unsaved);
         let progress: Vec<(StreamKey, Progress)> = unsaved
             .map(|(stream, group)| {
                 group.unsaved = false;
-                let acknowledged = group.acknowledged.iter().copied().collect();
-                (*stream, Progress { cursor: group.cursor(), acknowledged })
+                (*stream, group.progress())
             })
             .collect();
         for ((broker, stream), progress) in progress {
@@ -262,26 +290,56 @@ mod tests {
         Position::end_of(version)
     }
 
+    fn take(group: &mut Group, versions: std::ops::Range<u64>) {
+        for version in versions {
+            group.outstanding.insert(at(version));
+            group.came_through(at(version));
+        }
+    }
+
     #[test]
     fn a_group_comes_as_far_as_what_its_oldest_member_has() {
-        let mut group = Group::new(Progress { cursor: at(1), acknowledged: vec![at(9)] });
-        for version in 2..6 {
-            group.outstanding.insert(at(version));
-            group.through = at(version);
-        }
+        let mut group = Group::new(Progress { cursor: at(1), acknowledged: [at(9)].into_iter().collect() });
+        take(&mut group, 2..6);
         group.settle(at(3));
-        assert_eq!(group.cursor(), at(2).before());
-        assert!(!group.wants(at(3)) && !group.wants(at(4)) && group.wants(at(7)));
+        let Progress { cursor, acknowledged } = group.progress();
+        assert_eq!(cursor, at(2).before());
+        assert!(
+            acknowledged.contains(at(3)) && !acknowledged.contains(at(4)) && acknowledged.contains(at(9))
+        );
+        assert!(!group.wants(at(4)) && group.wants(at(7)) && !group.wants(at(9)));
         group.settle(at(2));
-        assert_eq!(group.cursor(), at(4).before());
-        assert_eq!(group.acknowledged, BTreeSet::from([at(9)]), "what the cursor has passed is forgotten");
+        let Progress { cursor, acknowledged } = group.progress();
+        assert_eq!(cursor, at(4).before());
+        assert!(!acknowledged.contains(at(3)), "what the cursor has passed is forgotten");
+        assert!(!acknowledged.contains(at(5)) && acknowledged.contains(at(9)));
         // A member leaves without one: it is read again, and nothing else.
         group.settle(at(5));
         group.give_back(at(4));
-        assert_eq!((group.behind, group.cursor()), (true, at(4).before()));
+        assert_eq!((group.behind, group.progress().cursor), (true, at(4).before()));
         assert!(group.wants(at(4)) && !group.wants(at(5)));
         // What was given back is not settled by a late word of the member.
         group.settle(at(4));
         assert!(group.wants(at(4)));
+    }
+
+    #[test]
+    fn one_message_that_stays_with_a_member_makes_no_memory_grow() {
+        let mut group = Group::new(Progress::default());
+        take(&mut group, 2..3);
+        for version in 3..50_000 {
+            take(&mut group, version..version + 1);
+            group.settle(at(version));
+        }
+        assert_eq!((group.acknowledged.len(), group.outstanding.len()), (0, 1));
+        let Progress { cursor, acknowledged } = group.progress();
+        assert_eq!((cursor, acknowledged.len()), (at(2).before(), 1));
+        // What comes back after the server's end, or after the member's.
+        let mut after = Group::new(Progress { cursor, acknowledged });
+        group.give_back(at(2));
+        for group in [&mut group, &mut after] {
+            let wanted: Vec<u64> = (2..50_010).filter(|version| group.wants(at(*version))).collect();
+            assert_eq!(wanted, [2].into_iter().chain(50_000..50_010).collect::<Vec<u64>>());
+        }
     }
 }

@@ -30,6 +30,7 @@ mod retained;
 mod sweep;
 mod transaction_metrics;
 mod unconfirmed;
+mod unleft;
 mod warm;
 mod webhooks;
 mod writer;

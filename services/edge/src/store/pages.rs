@@ -97,8 +97,7 @@ fn tell(shared: &Shared, read: Read, found: Result<(Page, Resolved), LayerError>
             attached.rows.clear();
             if let Ok((page, (in_flight, settled))) = found {
                 attached.in_flight = in_flight;
-                attached.acknowledged.extend(settled);
-                attached.acknowledged.sort_unstable();
+                settled.into_iter().for_each(|place| attached.acknowledged.add(place));
                 return Mail::Attached(connection, session, Some((attached, Some(page))));
             }
             // The connection is not served: its session goes back to the store unchanged.
@@ -255,7 +254,16 @@ impl Streams<'_, '_> {
                         let released = (id, InFlight::Released(Some(place)));
                         return (qos == QoS::ExactlyOnce).then_some(released);
                     };
-                    InFlight::Published(Entry { message, qos, retain, replay: false, shared: 0, identifiers })
+                    let (replay, maybe_sent) = (false, false);
+                    InFlight::Published(Entry {
+                        message,
+                        qos,
+                        retain,
+                        replay,
+                        maybe_sent,
+                        shared: 0,
+                        identifiers,
+                    })
                 }
             };
             if let InFlight::Released(Some(place)) = &in_flight {

@@ -120,7 +120,7 @@ pub(super) struct Writer<'s> {
     /// Start of the current transaction in microseconds; only set while messages are traced.
     began_us: u64,
     /// Ends of connections that the store refused, to be tried again.
-    unleft: Vec<Job>,
+    pub(super) unleft: Vec<Job>,
     /// CONNECTs that wait for another pod to release their session.
     waiting: Vec<Job>,
     /// Refusals of messages with QoS 1 or 2 of which their publishers may not know yet. Later messages of these
@@ -228,6 +228,7 @@ impl<'s> Writer<'s> {
         if !jobs.is_empty() {
             self.duties.note_jobs();
         }
+        self.end_connections_before(&jobs);
         let bytes: Vec<(Option<Arc<Broker>>, usize)> = jobs
             .chunk_by(|one, other| one.broker().map(Arc::as_ptr) == other.broker().map(Arc::as_ptr))
             .map(|jobs| (jobs[0].broker().cloned(), jobs.iter().map(Job::size).sum()))
@@ -781,14 +782,12 @@ impl<'s> Writer<'s> {
                 let _ = purge.done.try_send(answer);
             }
             (Write::Checkpoint(checkpoint), Outcome::Fenced) => self.lose(&checkpoint.session, true),
-            (
-                Write::Publish(_)
-                | Write::Checkpoint(_)
-                | Write::Detach(_)
-                | Write::Confirmed { .. }
-                | Write::Webhooks(_),
-                _,
-            ) => {}
+            (Write::Detach(detach), _) => {
+                if let Some(connection) = detach.leaves {
+                    self.post(connection.core, Mail::Left(connection));
+                }
+            }
+            (Write::Publish(_) | Write::Checkpoint(_) | Write::Confirmed { .. } | Write::Webhooks(_), _) => {}
         }
     }
 
@@ -925,11 +924,10 @@ impl<'s> Writer<'s> {
             self.listened_at = now_ms;
             pods::listen(self);
         }
+        self.save_groups_in_time();
         if now_ms >= self.swept_at + TICK.as_millis() as u64 {
             self.swept_at = now_ms;
-            for job in std::mem::take(&mut self.unleft) {
-                self.write(vec![job]);
-            }
+            self.write_unleft();
             if self.refused && !self.unconfirmed.is_empty() {
                 self.probe();
             }

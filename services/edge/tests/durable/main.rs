@@ -26,6 +26,7 @@ mod inflight;
 mod key_sets;
 mod leases;
 mod limits;
+mod one_open;
 mod order;
 mod pods;
 mod qos2_from_publishers;

@@ -227,3 +227,31 @@ fn a_will_that_the_store_can_never_hold_is_dropped_alone() {
     expect_published(&server, 1);
     assert_eq!((dropped_now, dropped(&server)), (1, 0));
 }
+
+#[test]
+fn a_will_is_gone_when_the_server_closes_after_a_disconnect() {
+    let disk = Disk::new();
+    let mut server = start(&disk.store.database(), 1);
+    subscribe_and_leave(&server, V5, "watcher", &[("w/+", QoS::ExactlyOnce)]);
+    for round in 0..20 {
+        for request in [lasting(V5, "lasting"), connect(V311, "clean")] {
+            Client::open(&server, with_will(request, "w/a", 0)).disconnect();
+            server = disk.crash(server, 1);
+        }
+        assert_eq!(waited(&server), once(&[]), "round {round}");
+    }
+}
+
+#[test]
+fn a_client_that_disconnects_does_not_wait_for_a_store_that_takes_nothing() {
+    let disk = Disk::new();
+    let server = start(&disk.store.database(), 1);
+    subscribe_and_leave(&server, V5, "watcher", &[("w/+", QoS::ExactlyOnce)]);
+    let client = Client::open(&server, with_will(lasting(V5, "lasting"), "w/a", 0));
+    disk.fill();
+    client.disconnect();
+    disk.make_room();
+    // Its session is there, and its will goes when the store takes it.
+    let _back = come_back(&server, V5, "lasting");
+    assert_eq!(waited(&server), once(&[]));
+}

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use millrace_mqtt::{PacketId, Properties, QoS, ReasonCode, Version, decode, frame};
-use millrace_session::{Accept, Connection, Delivery, SessionEffect, Message, Session, SessionSettings};
+use millrace_session::{Accept, Connection, Delivery, Message, Session, SessionEffect, SessionSettings};
 
 /// Small, so that it is reached often.
 const RECEIVE_MAXIMUM: u16 = 4;
@@ -30,7 +30,11 @@ struct Client {
 impl Client {
     fn new() -> Self {
         Self {
-            settings: SessionSettings { receive_maximum: RECEIVE_MAXIMUM, inflight_max: 4, ..SessionSettings::default() },
+            settings: SessionSettings {
+                receive_maximum: RECEIVE_MAXIMUM,
+                inflight_max: 4,
+                ..SessionSettings::default()
+            },
             session: Session::new("c".into()),
             connection: Connection::new(),
             sent: Vec::new(),
@@ -91,7 +95,15 @@ impl Client {
         let message = Message::new("t".into(), qos, false, Properties::EMPTY, b"x", self.now);
         let message = &Arc::new(message);
         let replay = bits & 0x04 != 0;
-        let delivery = Delivery { message, qos, retain: replay, replay, shared: 0, identifiers: &[1] };
+        let delivery = Delivery {
+            message,
+            qos,
+            retain: replay,
+            replay,
+            maybe_sent: false,
+            shared: 0,
+            identifiers: &[1],
+        };
         let connection = Some(&mut self.connection);
         self.session.deliver(delivery, connection, &self.settings, None, self.now, &mut self.sent);
     }
@@ -116,12 +128,18 @@ impl Client {
                 assert!(!publication.topic.as_str().is_empty());
                 Asked::Publish(publication.publish.qos, publication.publish.packet_id)
             }
-            SessionEffect::Subscribe(subscribe) => Asked::Subscribe(subscribe.packet_id, subscribe.filters.count()),
-            SessionEffect::Unsubscribe(packet) => Asked::Unsubscribe(packet.packet_id, packet.filters.count()),
+            SessionEffect::Subscribe(subscribe) => {
+                Asked::Subscribe(subscribe.packet_id, subscribe.filters.count())
+            }
+            SessionEffect::Unsubscribe(packet) => {
+                Asked::Unsubscribe(packet.packet_id, packet.filters.count())
+            }
             SessionEffect::Acknowledged => Asked::Pump,
             SessionEffect::Received(id) => Asked::Release(id),
             SessionEffect::Released(id) => Asked::Complete(id),
-            SessionEffect::Authenticate(_) | SessionEffect::Disconnect { .. } | SessionEffect::Close(_) => Asked::End,
+            SessionEffect::Authenticate(_) | SessionEffect::Disconnect { .. } | SessionEffect::Close(_) => {
+                Asked::End
+            }
             SessionEffect::None => Asked::Nothing,
         }
     }

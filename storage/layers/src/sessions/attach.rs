@@ -62,13 +62,19 @@ pub async fn attach(tx: &Transaction, id: SessionId<'_>, request: Attach) -> Lay
     let epoch = next_epoch(tx, old.as_ref()).await?;
     let replaced = old.as_ref().filter(|old| !old.is_detached()).map(|old| (old.owner.clone(), old.epoch));
     let kept = old.filter(|_| present);
+    let maybe_sent = match &kept {
+        Some(kept) if !kept.is_detached() => Position::end_of(tx.read_version().await?),
+        Some(kept) if kept.cursor < kept.maybe_sent => kept.maybe_sent,
+        _ => Position::MIN,
+    };
     let record = Record {
         epoch,
         owner: request.owner,
         expiry_s: request.expiry_s,
         detached_at_ms: 0,
         cursor: kept.as_ref().map_or(Position::MIN, |kept| kept.cursor),
-        acknowledged: kept.as_ref().map_or_else(Vec::new, |kept| kept.acknowledged.clone()),
+        acknowledged: kept.as_ref().map(|kept| kept.acknowledged.clone()).unwrap_or_default(),
+        maybe_sent,
         has_will: request.will.is_some(),
         details: request.details.or(kept.map(|kept| kept.details)).unwrap_or_default(),
     };

@@ -9,6 +9,7 @@ use crate::{
     due::{self, Due, DueKind},
     error::LayerResult,
     metering::{self, Level},
+    position::Position,
     session_record::{self as record, Record, fence, get},
     subscriptions, tags,
     tuple::{Elements, Key},
@@ -51,7 +52,8 @@ pub async fn abandon(
 ) -> LayerResult<Option<Bytes>> {
     match record::get_fenced(tx, id, Read::Serializable).await? {
         Some(record) if record.owner == dead && !record.is_detached() => {
-            let owned = fence(tx, id, record.epoch).await?;
+            let mut owned = fence(tx, id, record.epoch).await?;
+            owned.record_mut().maybe_sent = Position::end_of(tx.read_version().await?);
             detach(owned, owned::by_death(now_ms)).await
         }
         // The row is outdated: the pod no longer has the session.

@@ -11,10 +11,11 @@ use crate::{
     error::LayerResult,
     metering::{self, Level},
     position::Position,
+    positions::Positions,
     session_record::{self as record, Owned},
 };
 
-pub fn checkpoint(owned: &Owned<'_>, cursor: Position, acknowledged: &[Position]) -> LayerResult<()> {
+pub fn checkpoint(owned: &Owned<'_>, cursor: Position, acknowledged: &Positions) -> LayerResult<()> {
     record::set_cursor(owned.tx, owned.id(), cursor, acknowledged)
 }
 

@@ -3,7 +3,7 @@ use millrace_storage::{Database, Read, block_on};
 
 use super::*;
 use crate::{
-    LayerError, Position,
+    LayerError, Position, Positions,
     due::{self, Due, DueKind, SHARDS},
     metering::{self, Held},
     qos2::{self, Direction},
@@ -90,7 +90,7 @@ fn who_was_replaced_writes_nothing_any_more() {
     let before = rows(&database);
     let fenced = Err(LayerError::Fenced { epoch: old.epoch });
     let refused = try_run(&database, async |tx| {
-        checkpoint(&fence(tx, id("c"), old.epoch).await?, Position::end_of(5), &[])
+        checkpoint(&fence(tx, id("c"), old.epoch).await?, Position::end_of(5), &Positions::default())
     });
     assert_eq!(refused, fenced);
     let refused =
@@ -105,7 +105,12 @@ fn a_takeover_between_fence_and_commit_makes_the_old_owner_conflict() {
     let old = attached(&database, "c", &request("pod1", 1));
     let tx = database.begin_unretried();
     block_on(async {
-        checkpoint(&fence(&tx, id("c"), old.epoch).await.unwrap(), Position::end_of(9), &[]).unwrap();
+        checkpoint(
+            &fence(&tx, id("c"), old.epoch).await.unwrap(),
+            Position::end_of(9),
+            &Positions::default(),
+        )
+        .unwrap();
     });
     attached(&database, "c", &request("pod2", 2));
     assert_eq!(block_on(tx.commit()), Err(millrace_storage::StoreError::Conflict));
@@ -121,11 +126,18 @@ fn checkpoints_do_not_disturb_the_other_transactions_of_their_owner() {
         qos2::set(&owned, Direction::Inbound, 7, &Bytes::new()).unwrap();
     });
     run(&database, async |tx| {
-        checkpoint(&fence(tx, id("c"), epoch).await?, Position::end_of(9), &[Position::end_of(11)])
+        checkpoint(
+            &fence(tx, id("c"), epoch).await?,
+            Position::end_of(9),
+            &[Position::end_of(11)].into_iter().collect(),
+        )
     });
     block_on(tx.commit()).unwrap();
     let record = run(&database, async |tx| get(tx, id("c"), Read::Snapshot).await).unwrap();
-    assert_eq!((record.cursor, record.acknowledged), (Position::end_of(9), vec![Position::end_of(11)]));
+    assert_eq!(
+        (record.cursor, record.acknowledged),
+        (Position::end_of(9), [Position::end_of(11)].into_iter().collect())
+    );
 }
 
 #[test]
@@ -140,7 +152,9 @@ fn a_session_comes_back_with_all_it_had_until_it_expires() {
         subscriptions::subscribe(&owned, b"a/+", StoredOptions { bits: 1, identifier: 9 }).await
     })
     .stream;
-    run(&database, async |tx| checkpoint(&fence(tx, id("c"), epoch).await?, Position::end_of(4), &[]));
+    run(&database, async |tx| {
+        checkpoint(&fence(tx, id("c"), epoch).await?, Position::end_of(4), &Positions::default())
+    });
     detached(&database, "c", epoch, HOW);
 
     let back = attached(&database, "c", &request("pod", 100_999));
@@ -348,4 +362,56 @@ fn what_a_broker_holds_is_counted_until_it_is_gone() {
     assert_eq!(held(), Held { sessions: 2, will_bytes: 0 }, "the will has fired");
     sweep(&database, u64::MAX - 1);
     assert_eq!(held(), Held::default());
+}
+
+#[test]
+fn what_an_owner_may_have_sent_is_known_until_it_is_acknowledged() {
+    type End = fn(&Database, u64);
+    let ends: [(&str, End, bool); 3] = [
+        ("said", |database, epoch| drop(detached(database, "c", epoch, HOW)), false),
+        ("dead", |database, _| drop(run(database, async |tx| abandon(tx, id("c"), b"pod", 9).await)), true),
+        ("silent", |_, _| {}, true),
+    ];
+    for (name, end, may) in ends {
+        let database = database();
+        let first = attached(&database, "c", &request("pod", 1));
+        assert_eq!(first.record.maybe_sent, Position::MIN);
+        end(&database, first.epoch);
+        let before = run(&database, async |tx| Ok(tx.read_version().await?));
+        let next = attached(&database, "c", &request("pod2", 2));
+        let maybe_sent = next.record.maybe_sent;
+        assert_eq!(maybe_sent > Position::MIN, may, "{name}");
+        assert!(maybe_sent <= Position::end_of(before), "{name}: later messages were not sent");
+        // It stays over connections that end as they should, until the cursor has passed it.
+        detached(&database, "c", next.epoch, HOW);
+        let third = attached(&database, "c", &request("pod", 3));
+        assert_eq!(third.record.maybe_sent, maybe_sent, "{name}");
+        run(&database, async |tx| {
+            checkpoint(&fence(tx, id("c"), third.epoch).await?, maybe_sent, &Positions::default())
+        });
+        detached(&database, "c", third.epoch, HOW);
+        let last = attached(&database, "c", &request("pod", 4));
+        assert_eq!(
+            (last.record.maybe_sent, last.record.owner.as_ref()),
+            (Position::MIN, &b"pod"[..]),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_record_of_an_earlier_version_is_read() {
+    // Epoch, expiry, time of detachment, will, owner, details.
+    let old = |has_will: u8| {
+        let mut value = vec![0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 100, 0, 0, 0, 0, 0, 0, 0, 5, has_will];
+        crate::rows::put_sized(&mut value, b"pod");
+        value.extend_from_slice(b"user");
+        Bytes::from(value)
+    };
+    for has_will in [false, true] {
+        let record = crate::session_record::decode(old(has_will.into())).unwrap();
+        assert_eq!((record.epoch, record.expiry_s, record.detached_at_ms), (7, 100, 5));
+        assert_eq!((record.has_will, record.maybe_sent), (has_will, Position::MIN));
+        assert_eq!((&record.owner[..], &record.details[..]), (&b"pod"[..], &b"user"[..]));
+    }
 }

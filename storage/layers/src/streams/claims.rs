@@ -7,7 +7,12 @@ use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{RangeOptions, Read, Transaction, TransactionOption, after};
 
 use super::{Progress, ReadLimit, Source, StreamEntry, StreamId, group, keys, read, row, trim};
-use crate::{BrokerId, error::LayerResult, position::Position, tuple::Elements};
+use crate::{
+    BrokerId,
+    error::LayerResult,
+    position::{Position, position},
+    tuple::Elements,
+};
 
 #[derive(Debug, Default)]
 pub struct Claimed {
@@ -37,10 +42,9 @@ pub async fn claim(
         let batch = read(tx, broker, &sources, progress.cursor, limit).await?;
         claimed.more = batch.more;
         if let Some(last) = batch.entries.last() {
-            let moved = Progress { cursor: last.position, acknowledged: Vec::new() };
-            tx.set(keys::head(broker, stream), positions([moved.cursor]))?;
+            tx.set(keys::head(broker, stream), positions([last.position]))?;
             // Acknowledged while one pod alone served the group.
-            let is_new = |entry: &StreamEntry| !progress.acknowledged.contains(&entry.position);
+            let is_new = |entry: &StreamEntry| !progress.acknowledged.contains(entry.position);
             claimed.entries.extend(batch.entries.into_iter().filter(is_new));
         }
     }
@@ -78,7 +82,9 @@ pub async fn settle(
     let low = lowest(tx, broker, stream).await?;
     let progress = group::progress(tx, broker, stream).await?;
     if let Some(cursor) = low.filter(|cursor| *cursor > progress.cursor) {
-        group::set_progress(tx, broker, stream, &Progress { cursor, acknowledged: Vec::new() }).await?;
+        let mut acknowledged = progress.acknowledged;
+        acknowledged.cut(cursor);
+        group::set_progress(tx, broker, stream, &Progress { cursor, acknowledged }).await?;
         trim(tx, broker, stream, cursor, None).await?;
     }
     Ok(outstanding)
@@ -160,16 +166,17 @@ async fn free(
 /// The position up to which messages were claimed, and later ones that were acknowledged while one pod alone served the
 /// group.
 async fn head(tx: &Transaction, broker: BrokerId, stream: StreamId) -> LayerResult<Progress> {
+    let progress = group::progress(tx, broker, stream).await?;
     match tx.get(keys::head(broker, stream), Read::Serializable).await? {
-        Some(mut value) => Ok(Progress { cursor: row::position(&mut value)?, acknowledged: Vec::new() }),
-        None => group::progress(tx, broker, stream).await,
+        Some(mut value) => Ok(Progress { cursor: position(&mut value)?, ..progress }),
+        None => Ok(progress),
     }
 }
 
 /// All messages up to here are acknowledged; `None` before the first claim.
 async fn lowest(tx: &Transaction, broker: BrokerId, stream: StreamId) -> LayerResult<Option<Position>> {
     let Some(mut head) = tx.get(keys::head(broker, stream), Read::Snapshot).await? else { return Ok(None) };
-    let mut low = row::position(&mut head)?;
+    let mut low = position(&mut head)?;
     let prefix = keys::free(broker, stream);
     let first = tx.range(prefix.children(), RangeOptions::first(1).snapshot()).await?;
     if let Some(item) = first.items.first() {
@@ -222,7 +229,7 @@ fn positions(all: impl IntoIterator<Item = Position>) -> Vec<u8> {
 fn read_positions(mut value: Bytes) -> LayerResult<Vec<Position>> {
     let mut all = Vec::with_capacity(value.len() / Position::LEN);
     while value.has_remaining() {
-        all.push(row::position(&mut value)?);
+        all.push(position(&mut value)?);
     }
     Ok(all)
 }
@@ -236,6 +243,7 @@ mod tests {
 
     use super::super::tests::{publish, text, with};
     use super::*;
+    use crate::positions::Positions;
     use crate::streams::totals;
     use crate::testing::{BROKER, rows, run};
 
@@ -274,6 +282,26 @@ mod tests {
         run(&database, async |tx| settle(tx, BROKER, 1, PODS[0], &[], &two).await);
         let left = run(&database, async |tx| totals(tx, BROKER, 1).await);
         assert_eq!(left.entries, 0, "all of it is trimmed");
+    }
+
+    #[test]
+    fn messages_acknowledged_while_one_pod_served_the_group_are_never_claimed() {
+        let database = with([(1, 1)]);
+        for _ in 0..6 {
+            publish(&database, &[(1, 0)], 1, &text("x"));
+        }
+        let all = run(&database, async |tx| {
+            let limit = ReadLimit { entries: 10, bytes: usize::MAX };
+            Ok(read(tx, BROKER, &[Source { stream: 1, since: 0 }], Position::MIN, limit).await?.entries)
+        });
+        let all: Vec<Position> = all.iter().map(|entry| entry.position).collect();
+        let acknowledged: Positions = [all[1], all[4]].into_iter().collect();
+        let progress = Progress { cursor: Position::MIN, acknowledged };
+        run(&database, async |tx| group::set_progress(tx, BROKER, 1, &progress).await);
+        assert_eq!(claim_of(&database, PODS[0], 1), all[..1]);
+        // The rest is claimed after a part was acknowledged.
+        run(&database, async |tx| settle(tx, BROKER, 1, PODS[0], &[], &all[..1]).await);
+        assert_eq!(claim_of(&database, PODS[1], 10), [all[2], all[3], all[5]]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::{
     BrokerId,
     error::{LayerError, LayerResult},
     limits::{PARTITIONS_MAX, TRIM_STEPS_MAX},
-    position::Position,
+    position::{Position, position},
     rows,
     tuple::Elements,
 };
@@ -96,12 +96,6 @@ impl Stream {
         }
         Ok(Self { name, partitions, floor, steps })
     }
-}
-
-pub(crate) fn position(value: &mut Bytes) -> LayerResult<Position> {
-    let mut position = Position::MIN;
-    value.try_copy_to_slice(&mut position.0)?;
-    Ok(position)
 }
 
 /// A stream; `None` when its last subscriber has left.

@@ -1,7 +1,5 @@
 //! Counts the entries after a cursor, for inspection, without reading bodies that are stored apart.
 
-use std::collections::BTreeSet;
-
 use millrace_storage::Transaction;
 
 use super::{
@@ -11,7 +9,7 @@ use super::{
     row::Missed,
     totals::Totals,
 };
-use crate::{BrokerId, error::LayerResult, position::Position};
+use crate::{BrokerId, error::LayerResult, position::Position, positions::Positions};
 
 const PAGE: usize = 1_000;
 
@@ -32,13 +30,12 @@ pub async fn waiting(
     broker: BrokerId,
     sources: &[Source],
     cursor: Position,
-    acknowledged: &[Position],
+    acknowledged: &Positions,
     limit: usize,
 ) -> LayerResult<WaitingMessages> {
     let mut batch = StreamBatch::default();
     let (starts, _) = open(tx, broker, sources, cursor, &mut batch).await?;
     let mut merge = Merge::open(tx, broker, &starts, limit.min(PAGE)).await?;
-    let acknowledged: BTreeSet<&Position> = acknowledged.iter().collect();
     let mut waiting = WaitingMessages::default();
     for (_, missed) in batch.missed {
         waiting.missed.at_least += missed.at_least;
@@ -46,7 +43,7 @@ pub async fn waiting(
     }
     let mut last = None;
     while let Some(raw) = merge.next().await? {
-        if last == Some(raw.position) || acknowledged.contains(&raw.position) {
+        if last == Some(raw.position) || acknowledged.contains(raw.position) {
             continue;
         }
         if waiting.totals.entries >= limit as u64 {
@@ -96,7 +93,9 @@ mod tests {
             run(&database, async |tx| append(tx, BROKER, &both, publish));
         }
         let count = |cursor, acknowledged: &[Position], limit| {
-            run(&database, async |tx| waiting(tx, BROKER, &sources, cursor, acknowledged, limit).await)
+            run(&database, async |tx| {
+                waiting(tx, BROKER, &sources, cursor, &acknowledged.iter().copied().collect(), limit).await
+            })
         };
         let all = count(Position::MIN, &[], 10);
         let totals = Totals { entries: 3, bytes: 11 + CHUNK_BYTES as u64 + 1 };

@@ -333,7 +333,7 @@ fn the_progress_of_a_group_goes_with_its_stream() {
     let sessions = sessions(&database, 1);
     let stream = subscribed(&database, &sessions[0], "$share/g/a").stream;
     let at = |version| Position::end_of(version);
-    let progress = streams::Progress { cursor: at(7), acknowledged: vec![at(9), at(11)] };
+    let progress = streams::Progress { cursor: at(7), acknowledged: [at(9), at(11)].into_iter().collect() };
     let set = || run(&database, async |tx| streams::set_progress(tx, BROKER, stream, &progress).await);
     let get = || run(&database, async |tx| streams::progress(tx, BROKER, stream).await);
     assert_eq!(get(), streams::Progress::default());

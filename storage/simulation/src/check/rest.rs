@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use millrace_layers::{
-    BrokerId, LayerResult, Position,
+    BrokerId, LayerResult, Position, Positions,
     pods::{self, Pod as Lease},
     retained,
     streams::{self, ReadLimit, Source, StreamId, Totals},
@@ -118,7 +118,10 @@ async fn count(checker: &Pod, broker: BrokerId) -> LayerResult<()> {
         let (totals, has, counted) = checker
             .read(async |tx| {
                 let totals = streams::totals(tx, broker, stream).await?;
-                let has = streams::waiting(tx, broker, &source, Position::MIN, &[], 1 << 30).await?.totals;
+                let has =
+                    streams::waiting(tx, broker, &source, Position::MIN, &Positions::default(), 1 << 30)
+                        .await?
+                        .totals;
                 Ok((totals, has, subscriptions::subscribers(tx, broker, stream).await?))
             })
             .await?;

@@ -2,7 +2,7 @@
 //! claims instead, see `groups`.
 
 use millrace_layers::{
-    LayerError, LayerResult, sessions,
+    LayerError, LayerResult, Positions, sessions,
     streams::{self, ReadLimit, Source, StreamBatch},
     subscriptions,
 };
@@ -71,7 +71,7 @@ impl Pod {
         let done = self
             .transact(async |tx| {
                 let owned = self.fence(tx, &mine).await?;
-                sessions::checkpoint(&owned, mine.cursor, &[])?;
+                sessions::checkpoint(&owned, mine.cursor, &Positions::default())?;
                 for subscribed in
                     mine.subscriptions.values().filter(|subscribed| !subscribed.filter.starts_with("$share/"))
                 {

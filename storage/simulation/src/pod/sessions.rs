@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::{Buf, BufMut, Bytes};
 use millrace_layers::{
-    BrokerId, LayerError, LayerResult, pods,
+    BrokerId, LayerError, LayerResult, Positions, pods,
     qos2::{self, Direction},
     retained,
     sessions::{self, Attach, Detach, Owned, PendingWill, SessionId},
@@ -243,7 +243,7 @@ impl Pod {
         let detached = self
             .transact(async |tx| {
                 let owned = self.fence(tx, &mine).await?;
-                sessions::checkpoint(&owned, mine.cursor, &[])?;
+                sessions::checkpoint(&owned, mine.cursor, &Positions::default())?;
                 let how = Detach { now_ms: self.world.now_ms(), expiry_s, keep_will };
                 if let Some(will) = sessions::detach(owned, how).await? {
                     self.write(tx, will_id(&will)?, 1).await?;

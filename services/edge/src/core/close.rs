@@ -1,0 +1,80 @@
+//! How a connection closes: after its last output, and after the store has removed the will of a client that has sent
+//! DISCONNECT.
+
+use millrace_mqtt::ReasonCode;
+
+use super::connection::State;
+use super::timers::Due;
+use super::{Core, Ended, LINGER_S, parts};
+use crate::broker::Broker;
+use crate::connection_id::ConnectionId;
+use crate::ws::frames;
+
+impl Core {
+    /// A client that sees its DISCONNECT answered by a close may rely on its will being gone.
+    pub(super) fn stores_will(&self, session: u32) -> bool {
+        self.sessions.get(session as usize).is_some_and(|local| local.has_stored_will && !local.is_lost)
+    }
+
+    pub(super) fn left(&mut self, connection: ConnectionId) {
+        if self.connection_of(connection).is_some_and(|connection| connection.state == State::Leaving) {
+            self.close_after_output(connection.slot, Ended::Client);
+        }
+    }
+
+    pub(super) fn close_after_output(&mut self, slot: u32, ended: Ended) {
+        let connection = &mut self.connections[slot as usize];
+        (connection.state, connection.last_input) = (State::Draining, self.now);
+        let is_websocket = connection.is_websocket();
+        let nothing_to_say = match ended {
+            Ended::Lost | Ended::Slow => true,
+            Ended::Client => !is_websocket && connection.outbound.is_none(),
+            _ => false,
+        };
+        if nothing_to_say {
+            return self.remove_connection(slot);
+        }
+        let due = Due::Connection { slot, generation: connection.generation };
+        self.calendar.add(self.now + LINGER_S, due);
+        let (_, mut out, _) = parts!(self, slot);
+        // An outbound buffer, even an empty one, lists the connection for the flush that closes it.
+        let outbound = out.outbound();
+        if is_websocket {
+            let code = match ended {
+                Ended::WebSocketClosed(code) | Ended::Frame(code) => code,
+                _ => frames::NORMAL_CLOSE,
+            };
+            let mut frame = Vec::new();
+            frames::close(code, "", &mut frame);
+            outbound.push_control(frame);
+        }
+    }
+
+    pub(super) fn count_ended(&self, broker: &Broker, ended: Ended) {
+        let counters = self.broker_counters(broker);
+        counters.connected.sub(1);
+        broker.meters[usize::from(self.index)].went(self.now_ms);
+        let counter = match ended {
+            Ended::Client => &counters.ended_client,
+            Ended::Lost | Ended::WebSocketClosed(_) => &counters.ended_lost,
+            Ended::Frame(_) => &counters.ended_frame,
+            Ended::TakenOver => &counters.ended_taken_over,
+            Ended::KeepAlive => &counters.ended_keep_alive,
+            Ended::Shutdown => &counters.ended_shutdown,
+            Ended::Drained => &counters.ended_drained,
+            Ended::Slow => &counters.ended_slow,
+            Ended::Kicked => &counters.ended_kicked,
+            Ended::Banned => &counters.ended_banned,
+            Ended::Error(ReasonCode::MALFORMED_PACKET) => &counters.ended_malformed,
+            Ended::Error(ReasonCode::PACKET_TOO_LARGE) => &counters.ended_too_large,
+            Ended::Error(ReasonCode::PROTOCOL_ERROR) => &counters.ended_protocol,
+            Ended::Error(ReasonCode::TOPIC_NAME_INVALID | ReasonCode::TOPIC_FILTER_INVALID) => {
+                &counters.ended_topic
+            }
+            Ended::Error(ReasonCode::TOPIC_ALIAS_INVALID) => &counters.ended_alias,
+            Ended::Error(ReasonCode::RECEIVE_MAXIMUM_EXCEEDED) => &counters.ended_receive_maximum,
+            Ended::Error(_) => &counters.ended_other,
+        };
+        counter.add(1);
+    }
+}

@@ -1,0 +1,38 @@
+//! Ends of connections that the store refused, and that the writer tries again.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::writer::Writer;
+use crate::jobs::{Job, Write};
+
+impl Writer<'_> {
+    pub(super) fn write_unleft(&mut self) {
+        for job in std::mem::take(&mut self.unleft) {
+            self.write(vec![job]);
+        }
+    }
+
+    /// Tries the refused ends of connections again whose clients return in `jobs`. Otherwise such a client would find its
+    /// connection unended, and the server would publish its will.
+    pub(super) fn end_connections_before(&mut self, jobs: &[Job]) {
+        if self.unleft.is_empty() {
+            return;
+        }
+        let attaching = |job: &Job| match &job.write {
+            Write::Attach(attach) => Some((attach.broker.id, attach.client.clone())),
+            _ => None,
+        };
+        let returning: HashSet<(u64, Arc<str>)> = jobs.iter().filter_map(attaching).collect();
+        let returns = |job: &mut Job| match &job.write {
+            Write::Detach(detach) => {
+                returning.contains(&(detach.session.broker.id, detach.session.client.clone()))
+            }
+            _ => false,
+        };
+        let ended: Vec<Job> = self.unleft.extract_if(.., returns).collect();
+        for job in ended {
+            self.write(vec![job]);
+        }
+    }
+}
