@@ -1,3 +1,4 @@
+use super::packet_ids::PACKET_IDS;
 use super::*;
 
 fn entry(qos: QoS, payload: &str) -> Entry {

@@ -148,7 +148,9 @@ fn messages_that_may_have_been_sent_before_a_crash_are_marked_as_duplicates() {
         // With QoS 2 that comes to it with QoS 1, too.
         say(&server, QoS::AtLeastOnce, "t", &["live 1"]);
         say(&server, QoS::ExactlyOnce, "t", &["live 2"]);
-        (0..2).for_each(|_| drop(take(&mut ann)));
+        (0..2).for_each(|_| {
+            take(&mut ann);
+        });
         if how == crate::steps::Break::Reconnect {
             leave(&mut ann, false);
         }
@@ -180,7 +182,9 @@ fn a_message_that_was_marked_as_a_duplicate_stays_so_until_it_is_acknowledged() 
     subscribe_and_leave(&server, V5, "ann", &[("t", QoS::AtLeastOnce)]);
     let mut ann = come_back(&server, V5, "ann");
     say(&server, QoS::AtLeastOnce, "t", &["one", "two"]);
-    (0..2).for_each(|_| drop(take(&mut ann)));
+    (0..2).for_each(|_| {
+        take(&mut ann);
+    });
     server = disk.crash(server, 1);
     // It takes one message at a time, so the second one is not sent on this connection.
     let one_at_a_time = [millrace_mqtt::Property::ReceiveMaximum(1)];
