@@ -147,7 +147,7 @@ check_artifacts() {
     local folder=$work/artifacts name
     rm -rf "$folder"
     mkdir -p "$folder/bin" "$folder/programs"
-    for name in millrace_1_amd64.deb foundationdb-clients_7_amd64.deb foundationdb-server_7_amd64.deb nats-server envoy prometheus amazon-ssm-agent.deb; do
+    for name in millrace_1_amd64.deb foundationdb-clients_7_amd64.deb foundationdb-server_7_amd64.deb nats-server envoy prometheus node_exporter amazon-ssm-agent.deb; do
         echo "$name" >"$folder/programs/$name"
     done
     # shellcheck disable=SC2016 # the variable is aws's
@@ -155,7 +155,7 @@ check_artifacts() {
     chmod +x "$folder/bin/aws"
     upload() { PATH=$folder/bin:$PATH REFUSED=$1 "$root/terraform/artifacts.sh" "$folder/programs" bucket; }
     upload none >"$folder/list" || fail "artifacts.sh"
-    [ "$(grep -c 'sha256 = "[0-9a-f]\{64\}"' "$folder/list")" = 7 ] || fail "artifacts.sh does not list 7 programs"
+    [ "$(grep -c 'sha256 = "[0-9a-f]\{64\}"' "$folder/list")" = 8 ] || fail "artifacts.sh does not list 8 programs"
     for name in envoy amazon-ssm-agent; do
         ! upload "/$name" >/dev/null 2>&1 || fail "artifacts.sh: a failed upload of $name is not noticed"
     done
@@ -218,6 +218,7 @@ check_chartpolicy() {
     mkdir -p "$folder"
     "$tools/helm" template region "$root/terraform/chart" --kube-version 1.36.3 --set foundationdb.external.clusterFile=a:b@10.0.0.1:4500:tls \
         --set telemetry.serviceMonitors=true --set secretKey.secretName=key --set control.files.secretName=files \
+        --set 'foundationdb.backup.url=blobstore://@s3.eu-central-1.amazonaws.com/millrace?bucket=b&region=eu-central-1' \
         --set control.ingress.enabled=true --set 'control.proxies={10.244.0.0/16}' >"$folder/all.yaml" 2>"$work/chartpolicy.log" \
         || { grep -v walk.go "$work/chartpolicy.log"; fail "helm template"; }
     policy --directory "$folder" --framework kubernetes --config-file "$here/checkov-chart.yaml" >"$work/chartpolicy.log" 2>&1 \
@@ -332,6 +333,7 @@ check_kubernetes() { "$here/kubernetes.sh" || fail "kubernetes"; }
 
 all=(format shell commands packages release image costs boot secrets artifacts database contract telemetry lint validate test policy chartpolicy negative chart drain kubernetes apply)
 [ $# -gt 0 ] || set -- "${all[@]}"
+"$here/tools.sh" debian
 for name in "$@"; do
     [[ " ${all[*]} " == *" $name "* ]] || fail "\"$name\" is unknown: ${all[*]} are allowed"
     "check_$name"
