@@ -2,7 +2,7 @@
 # The deployment checks that need no cloud account: `make check-deploy`.
 #
 #   terraform/checks/check.sh            all
-#   terraform/checks/check.sh NAME...    some of: format shell commands packages release image costs boot secrets artifacts database contract telemetry lint validate test policy
+#   terraform/checks/check.sh NAME...    some of: format shell commands three packages release image costs boot secrets artifacts database contract telemetry lint validate test policy
 #                                        chartpolicy negative chart drain kubernetes apply
 #
 # A tool that is not here is installed by tools.sh, or said to be missing: SKIPPED.
@@ -245,8 +245,49 @@ check_commands() {
     local program=${MILLRACE:-$target/release/millrace}
     has python3 || { echo "SKIPPED: commands of the pages: python3 is not installed"; return 0; }
     [ -x "$program" ] || { echo "SKIPPED: commands of the pages: there is no $program; build it or set MILLRACE"; return 0; }
-    python3 -B "$here/commands.py" "$program" "$root" README.md terraform/README.md terraform/FIRST-DEVICE.md terraform/ONE-MACHINE.md \
+    python3 -B "$here/commands.py" "$program" "$root" README.md terraform/README.md terraform/FIRST-DEVICE.md terraform/ONE-MACHINE.md terraform/THREE-MACHINES.md \
         terraform/provider/README.md terraform/chart/README.md || fail "a page has a command that is not there"
+}
+
+# The files that THREE-MACHINES.md writes, by the programs that read them. MILLRACE, NATS_SERVER and ENVOY name them.
+check_three() {
+    local folder=$work/three program=${MILLRACE:-$target/release/millrace} nats=${NATS_SERVER:-$tools/nats-server}
+    for tool in "$program" "$nats"; do
+        [ -x "$tool" ] || { echo "SKIPPED: the files of THREE-MACHINES.md: there is no $tool"; return 0; }
+    done
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    # The page's commands, of which only those that write files do something.
+    # shellcheck disable=SC2016 # the backticks are the page's
+    sed -n 's/^   //; /^```sh$/,/^```$/{/^```/!p}' "$root/terraform/THREE-MACHINES.md" >"$folder/commands.sh"
+    (
+        cd "$folder"
+        # shellcheck disable=SC2317 # the page calls these
+        sudo() { if [ "$1" = tee ]; then cat >"$(basename "$2")"; fi; }
+        # shellcheck disable=SC2317
+        ssh() { cat >/dev/null; }
+        # shellcheck disable=SC2317
+        curl() { :; }
+        # shellcheck disable=SC2317
+        tar() { :; }
+        mkdir terraform
+        cp "$root/terraform/secrets.sh" terraform/
+        set -e
+        # shellcheck disable=SC1091 # written above
+        source ./commands.sh
+    ) >"$folder/log" 2>&1 || { tail -5 "$folder/log"; fail "the commands of THREE-MACHINES.md"; }
+    sed -i "s|/etc/nats/secrets|$folder/region-secrets/nats|g; s|/etc/millrace/secrets|$folder/region-secrets/edge|; s|\$NATS_PODS_PASSWORD|p1|" \
+        "$folder/nats.conf" "$folder/millrace.toml"
+    "$nats" -t --config "$folder/nats.conf" >"$folder/nats.log" 2>&1 || { cat "$folder/nats.log"; fail "nats.conf of THREE-MACHINES.md"; }
+    # A program without FoundationDB checks the other settings.
+    "$program" --version | grep -q '^features:.*foundationdb' || sed -i 's/^store .*/pods = 2/; /^fdb_\|^pod /d' "$folder/millrace.toml"
+    "$program" config check --config "$folder/millrace.toml" || fail "millrace.toml of THREE-MACHINES.md"
+    local variable
+    while read -r variable; do
+        grep -q "^: \"\${$variable:=" "$root/gateway/gateway.sh" || fail "THREE-MACHINES.md: gateway.sh does not read $variable"
+    done < <(grep -o 'GATEWAY_[A-Z_]*' "$folder/millrace-gateway.service")
+    rm -rf "$folder"
+    echo "three machines: ok"
 }
 
 # What `make install` and `make deb` lay out. MILLRACE names the program.
@@ -331,7 +372,7 @@ check_drain() {
 
 check_kubernetes() { "$here/kubernetes.sh" || fail "kubernetes"; }
 
-all=(format shell commands packages release image costs boot secrets artifacts database contract telemetry lint validate test policy chartpolicy negative chart drain kubernetes apply)
+all=(format shell commands three packages release image costs boot secrets artifacts database contract telemetry lint validate test policy chartpolicy negative chart drain kubernetes apply)
 [ $# -gt 0 ] || set -- "${all[@]}"
 "$here/tools.sh" debian
 for name in "$@"; do
