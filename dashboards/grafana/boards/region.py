@@ -102,6 +102,7 @@ BOARD = board(
                     "{{signal}}: {{result}}",
                 ),
                 width=6,
+                needs="otlp_endpoint",
             ),
         ],
     ),
