@@ -293,7 +293,7 @@ packages:
 check-deploy: ## Check Terraform modules and Helm chart without a cloud account (CHECKS="lint validate" for some)
 	MILLRACE="$(PROGRAM)" terraform/checks/check.sh $(CHECKS)
 
-check-region: $(ENVOY) $(NATS) ## Boot the machines that Terraform describes in namespaces, with real NATS, Envoy and Millrace
+check-region: $(ENVOY) $(NATS) observe-packages ## Boot the machines that Terraform describes in namespaces, with real NATS, Envoy and Millrace
 	$(BUILD_PROGRAM)
 	MILLRACE="$(PROGRAM)" NATS_SERVER="$(NATS)" ENVOY="$(ENVOY)" terraform/checks/region/region.sh
 

@@ -22,7 +22,7 @@ UNITS = {"seconds", "bytes", "ratio"}
 # Metrics of others: of Prometheus, k6, Envoy, NATS, FoundationDB, the machine, and what rules record.
 OTHERS = re.compile(r"^(up$|ALERTS$|k6_|envoy_|nats_|foundationdb_|node_|\w+:\w+:\w+$)")
 SECTIONS = {
-    "alert": ["Symptom", "Meaning", "Commands", "Expected output", "Over when"],
+    "alert": ["Symptom", "First", "Meaning", "Commands", "Expected output", "Over when"],
     "operation": ["When", "Commands", "Expected output", "Over when"],
 }
 WORDS = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")

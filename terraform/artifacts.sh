@@ -5,7 +5,7 @@
 #   terraform/artifacts.sh FOLDER BUCKET             uploads too
 #
 # FOLDER has: millrace_*.deb (make deb), foundationdb-clients_*.deb and foundationdb-server_*.deb (7.4),
-# nats-server, envoy, prometheus; and amazon-ssm-agent.deb, if people are to reach the machines by Session Manager.
+# nats-server, envoy, prometheus, node_exporter; and amazon-ssm-agent.deb, if people are to reach the machines by Session Manager.
 set -euo pipefail
 # A failed upload ends the list, too.
 shopt -s inherit_errexit
@@ -62,6 +62,7 @@ lines=$(
     entry nats_server nats-server
     entry envoy envoy
     entry prometheus prometheus
+    entry node_exporter node_exporter
     everywhere
 )
 printf 'artifacts = {\n%s\n}\n' "$lines"

@@ -1,6 +1,6 @@
 """Writes rules/objectives.yaml: error ratios over several windows, and alerts on how fast they use the error budget up."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 WINDOWS = ["5m", "30m", "1h", "6h", "3d"]
@@ -26,6 +26,9 @@ class Objective:
     # Sums of rates over [W].
     bad: list[str]
     good: list[str]
+    # Failures of a single tenant's own making: counters with a broker. Somebody is paged for those of other brokers, or if most
+    # of the region fails.
+    own: list[str] = field(default_factory=list)
 
 
 def rate(selector):
@@ -74,6 +77,7 @@ OBJECTIVES = [
             rate("millrace_messages_missed_total"),
         ],
         [rate("millrace_messages_sent_total")],
+        ['millrace_messages_dropped_total{reason=~"busy_socket|queue_full", broker!="_other"}', 'millrace_messages_missed_total{broker!="_other"}'],
     ),
 ]
 
@@ -85,24 +89,46 @@ def record(objective, window):
     return f"      - record: region:{objective.name}_errors:ratio_rate{window}\n        expr: {expr}\n"
 
 
+def record_wide(objective, window):
+    """Without the broker that fails most. Small brokers share a series, which stays."""
+    bad = " + ".join(objective.bad)
+    all_ = " + ".join(objective.bad + objective.good)
+    worst = " - ".join(f"(max(sum by (broker) (rate({own}[W]))) or vector(0))" for own in objective.own)
+    ratio = f"region:{objective.name}_errors:ratio_rate[W]"
+    expr = f"({ratio} > 0.5) or (({bad} - {worst}) / (({all_}) > 0)) or vector(0)"
+    expr = expr.replace("ratio_rate[W]", f"ratio_rate{window}").replace("[W]", f"[{window}]")
+    return f"      - record: region:{objective.name}_errors_wide:ratio_rate{window}\n        expr: {expr}\n"
+
+
 def record_failures(objective, window):
     bad = " + ".join(objective.bad).replace("rate(", "increase(").replace("[W]", f"[{window}]")
     return f"      - record: region:{objective.name}_errors:increase{window}\n        expr: {bad}\n"
 
 
-def alert(objective, burn):
+def alert(objective, burn, of=""):
     severity, long, short, factor, wait = burn
     failures = f"region:{objective.name}_errors:increase{long} > {FAILURES_MIN}"
-    over = f"region:{objective.name}_errors:ratio_rate%s > {factor} * {objective.allowed}"
+    over = f"region:{objective.name}_errors{of}:ratio_rate%s > {factor} * {objective.allowed}"
+    but = ", not counting the worst broker" if of else ""
     return f"""\
       - alert: {objective.alert}
         expr: {over % long} and {over % short} and {failures}
         for: {wait}
         labels: {{severity: {severity}, window: {long}}}
         annotations:
-          summary: "{{{{ $value | humanizePercentage }}}} of {objective.failure}; {100 * objective.allowed:g} % are allowed"
+          summary: "{{{{ $value | humanizePercentage }}}} of {objective.failure}{but}; {100 * objective.allowed:g} % are allowed"
           runbook_url: runbooks/{objective.runbook}.md
 """
+
+
+def alerts(objective):
+    if not objective.own:
+        return "".join(alert(objective, burn) for burn in BURNS)
+    pages = [burn for burn in BURNS if burn[0] == "page"]
+    text = "".join(record_wide(objective, window) for window in WINDOWS if any(window in burn for burn in pages))
+    text += "".join(alert(objective, burn, "_wide") for burn in pages)
+    tickets = [("ticket", *pages[0][1:]), *(burn for burn in BURNS if burn[0] == "ticket")]
+    return text + "".join(alert(objective, burn) for burn in tickets)
 
 
 def render():
@@ -111,7 +137,7 @@ def render():
         text += f"  - name: objective_{objective.name}\n    rules:\n      # {objective.promise}\n"
         text += "".join(record(objective, window) for window in WINDOWS)
         text += "".join(record_failures(objective, long) for _, long, *_ in BURNS)
-        text += "".join(alert(objective, burn) for burn in BURNS)
+        text += alerts(objective)
     return text
 
 

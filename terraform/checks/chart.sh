@@ -54,7 +54,7 @@ page() {
         # shellcheck disable=SC2317 # the page calls these three
         kubectl() { [ "$3 ${4:-}" != "create secret" ] || echo "$6" >>secrets; }
         # shellcheck disable=SC2317
-        helm() { cp secrets "secrets-$3" && printf '%s\n' "${@:6}" >"$3"; }
+        helm() { cp secrets "secrets-$3" && printf '%s\n' "${@:6}" >>"$3"; }
         # shellcheck disable=SC2317
         openssl() { :; }
         # shellcheck disable=SC1091 # written above
@@ -62,7 +62,9 @@ page() {
     )
     local install upgrade
     mapfile -t install <"$work/page/install"
-    grep -qx -- --reset-then-reuse-values "$work/page/upgrade" || fail "the page's helm upgrade drops defaults of the new chart"
+    # Values of several upgrades add up.
+    [ "$(grep -cx -- --reset-then-reuse-values "$work/page/upgrade")" = "$(grep -c '^helm -n millrace upgrade ' "$work/page/commands.sh")" ] \
+        || fail "the page's helm upgrade drops defaults of the new chart"
     mapfile -t upgrade < <(grep -vx -- --reset-then-reuse-values "$work/page/upgrade")
     render install "${install[@]}"
     render upgrade "${install[@]}" "${upgrade[@]}"
@@ -108,6 +110,49 @@ for pod, expected in [
     assert not wrong, f"the pods do not get: {', '.join(wrong)}"
 assert re.search(r"port: 25\b", policy.split("  egress:")[1]), "smtp_tls = off needs port 25"
 PY
+}
+
+# The job's script beside an fdbbackup that only writes down its arguments, and what the pods must reach.
+backup() {
+    local folder=$work/backup
+    rm -rf "$folder"
+    mkdir -p "$folder/bin"
+    python3 - "$work/all.yaml" "$folder/backup.sh" <<'PY' || fail "the chart's backup"
+import pathlib, re, sys, textwrap
+
+text = pathlib.Path(sys.argv[1]).read_text()
+documents = [d for d in text.split("\n---\n") if "\n  name: region-millrace-backup\n" in d]
+kinds = {re.search(r"^kind: (\w+)", d, re.M)[1]: d for d in documents}
+assert set(kinds) == {"ConfigMap", "Deployment", "CronJob", "NetworkPolicy"}, f"the backup is {', '.join(kinds)}"
+for kind in ["Deployment", "CronJob"]:
+    assert "secretName: backup-keys" in kinds[kind], f"{kind}: the agents and the job need the same credentials"
+    assert "image: foundationdb/foundationdb:7.4.6" in kinds[kind], f"{kind}: another version than the cluster's"
+egress = kinds["NetworkPolicy"].split("  egress:")[1]
+assert "port: 9000" in egress and "port: 4500" in egress and "port: 4222" not in egress, egress
+pathlib.Path(sys.argv[2]).write_text(textwrap.dedent(re.search(r"backup.sh: \|\n((?:    .*\n|\s*\n)+)", kinds["ConfigMap"] + "\n")[1]))
+PY
+    cat >"$folder/bin/fdbbackup" <<'SH'
+#!/bin/sh
+echo "$*" >>"$CALLS"
+case $* in
+"status "*) echo "$STATUS" ;;
+*"$REFUSED"*) exit 1 ;;
+esac
+SH
+    chmod +x "$folder/bin/fdbbackup"
+    # job STATUS REFUSED
+    job() { rm -f "$folder/calls"; PATH=$folder/bin:$PATH CALLS=$folder/calls STATUS=$1 REFUSED=$2 bash "$folder/backup.sh" blobstore://b keys.json 35 >/dev/null; }
+    job "No previous backups found." none || fail "backup.sh"
+    grep -q '^start -t millrace -z -s 86400 --blob-credentials keys.json -d blobstore://b$' "$folder/calls" || fail "the job starts no continuous backup"
+    ! grep -q '^expire' "$folder/calls" || fail "the job removes what it has just begun"
+    local running="The backup on tag \`millrace' is restorable but continuing"
+    job "$running" none || fail "backup.sh of a backup that runs"
+    ! grep -q '^start' "$folder/calls" || fail "the job starts a backup that runs"
+    grep -q '^expire -d blobstore://b --blob-credentials keys.json --delete-before-days 35$' "$folder/calls" || fail "the job removes no old backups"
+    job "$running" --delete-before-days || fail "the job needs a flag that some versions of fdbbackup refuse"
+    ! job "$running" --delete || fail "the job does not fail when no old backup is removed"
+    ! job "No previous backups found." start || fail "the job does not fail when no backup starts"
+    echo "backup.sh: ok"
 }
 
 definitions() {
@@ -238,15 +283,18 @@ mkdir -p "$work"
     >"$work/lint.log" 2>&1 || { grep -v walk.go "$work/lint.log"; fail "helm lint"; }
 echo "helm lint: ok"
 
-render all "${cluster[@]}" --set telemetry.serviceMonitors=true --set telemetry.rules=true \
+render all "${cluster[@]}" --set foundationdb.backup.secretName=backup-keys \
+    --set 'foundationdb.backup.url=blobstore://@minio.storage.svc:9000/millrace?bucket=backups&sc=0' --set telemetry.serviceMonitors=true --set telemetry.rules=true \
     --set telemetry.otlpEndpoint=http://collector.observability:4318 \
     --set control.ingress.enabled=true --set 'control.proxies={10.244.0.0/16}' --set edge.settings.packet_size_max=65536 \
     --set secretKey.secretName=millrace-secret-key --set control.files.secretName=millrace-files \
     --set control.settings.smtp_host=smtp.example.org --set control.settings.smtp_tls=tls \
     --set control.settings.smtp_password_file=/etc/millrace/files/smtp-password
+backup
 render operator --set foundationdb.mode=operator --set nats.enabled=false --set 'nats.urls={tls://nats.example.org:4222}' \
     --set edge.autoscaling.enabled=false --set gateway.service.type=ClusterIP \
     --set networkPolicies.enabled=false --set 'edge.gatewayFrom={10.244.0.0/16,10.245.0.0/16}'
+! grep -q 'name: region-millrace-backup$' "$work/operator.yaml" || fail "the chart makes a backup that nobody asked for"
 grep -q 'MILLRACE_GATEWAY_FROM, value: "10.244.0.0/16,10.245.0.0/16"' "$work/operator.yaml" || fail "the edge takes gateways of other networks"
 page
 # Values of a release of an older chart, which `helm upgrade --reuse-values` keeps.
@@ -260,6 +308,9 @@ for mode in three_data_hall single; do
     refused "a redundancy of $mode by the operator" 'double or triple is allowed' --set foundationdb.mode=operator \
         --set "foundationdb.operator.redundancyMode=$mode"
 done
+refused "a backup to a folder of the pod" 'fdbbackup takes blobstore://' "${cluster[@]}" --set foundationdb.backup.url=file:///backups
+refused "a secret that everybody sees" 'has a secret in it' "${cluster[@]}" \
+    --set 'foundationdb.backup.url=blobstore://key:secret@minio.storage.svc:9000/millrace?bucket=backups'
 refused "no cluster file for one" 'foundationdb.external.clusterFile is empty'
 
 for policies in true false; do

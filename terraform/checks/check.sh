@@ -2,7 +2,7 @@
 # The deployment checks that need no cloud account: `make check-deploy`.
 #
 #   terraform/checks/check.sh            all
-#   terraform/checks/check.sh NAME...    some of: format shell commands packages release image costs boot secrets artifacts database contract telemetry lint validate test policy
+#   terraform/checks/check.sh NAME...    some of: format shell commands three packages release image costs boot secrets artifacts database contract telemetry lint validate test policy
 #                                        chartpolicy negative chart drain kubernetes apply
 #
 # A tool that is not here is installed by tools.sh, or said to be missing: SKIPPED.
@@ -147,7 +147,7 @@ check_artifacts() {
     local folder=$work/artifacts name
     rm -rf "$folder"
     mkdir -p "$folder/bin" "$folder/programs"
-    for name in millrace_1_amd64.deb foundationdb-clients_7_amd64.deb foundationdb-server_7_amd64.deb nats-server envoy prometheus amazon-ssm-agent.deb; do
+    for name in millrace_1_amd64.deb foundationdb-clients_7_amd64.deb foundationdb-server_7_amd64.deb nats-server envoy prometheus node_exporter amazon-ssm-agent.deb; do
         echo "$name" >"$folder/programs/$name"
     done
     # shellcheck disable=SC2016 # the variable is aws's
@@ -155,7 +155,7 @@ check_artifacts() {
     chmod +x "$folder/bin/aws"
     upload() { PATH=$folder/bin:$PATH REFUSED=$1 "$root/terraform/artifacts.sh" "$folder/programs" bucket; }
     upload none >"$folder/list" || fail "artifacts.sh"
-    [ "$(grep -c 'sha256 = "[0-9a-f]\{64\}"' "$folder/list")" = 7 ] || fail "artifacts.sh does not list 7 programs"
+    [ "$(grep -c 'sha256 = "[0-9a-f]\{64\}"' "$folder/list")" = 8 ] || fail "artifacts.sh does not list 8 programs"
     for name in envoy amazon-ssm-agent; do
         ! upload "/$name" >/dev/null 2>&1 || fail "artifacts.sh: a failed upload of $name is not noticed"
     done
@@ -218,6 +218,7 @@ check_chartpolicy() {
     mkdir -p "$folder"
     "$tools/helm" template region "$root/terraform/chart" --kube-version 1.36.3 --set foundationdb.external.clusterFile=a:b@10.0.0.1:4500:tls \
         --set telemetry.serviceMonitors=true --set secretKey.secretName=key --set control.files.secretName=files \
+        --set 'foundationdb.backup.url=blobstore://@s3.eu-central-1.amazonaws.com/millrace?bucket=b&region=eu-central-1' \
         --set control.ingress.enabled=true --set 'control.proxies={10.244.0.0/16}' >"$folder/all.yaml" 2>"$work/chartpolicy.log" \
         || { grep -v walk.go "$work/chartpolicy.log"; fail "helm template"; }
     policy --directory "$folder" --framework kubernetes --config-file "$here/checkov-chart.yaml" >"$work/chartpolicy.log" 2>&1 \
@@ -244,8 +245,49 @@ check_commands() {
     local program=${MILLRACE:-$target/release/millrace}
     has python3 || { echo "SKIPPED: commands of the pages: python3 is not installed"; return 0; }
     [ -x "$program" ] || { echo "SKIPPED: commands of the pages: there is no $program; build it or set MILLRACE"; return 0; }
-    python3 -B "$here/commands.py" "$program" "$root" README.md terraform/README.md terraform/FIRST-DEVICE.md terraform/ONE-MACHINE.md \
+    python3 -B "$here/commands.py" "$program" "$root" README.md terraform/README.md terraform/FIRST-DEVICE.md terraform/ONE-MACHINE.md terraform/THREE-MACHINES.md \
         terraform/provider/README.md terraform/chart/README.md || fail "a page has a command that is not there"
+}
+
+# The files that THREE-MACHINES.md writes, by the programs that read them. MILLRACE, NATS_SERVER and ENVOY name them.
+check_three() {
+    local folder=$work/three program=${MILLRACE:-$target/release/millrace} nats=${NATS_SERVER:-$tools/nats-server}
+    for tool in "$program" "$nats"; do
+        [ -x "$tool" ] || { echo "SKIPPED: the files of THREE-MACHINES.md: there is no $tool"; return 0; }
+    done
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    # The page's commands, of which only those that write files do something.
+    # shellcheck disable=SC2016 # the backticks are the page's
+    sed -n 's/^   //; /^```sh$/,/^```$/{/^```/!p}' "$root/terraform/THREE-MACHINES.md" >"$folder/commands.sh"
+    (
+        cd "$folder"
+        # shellcheck disable=SC2317 # the page calls these
+        sudo() { if [ "$1" = tee ]; then cat >"$(basename "$2")"; fi; }
+        # shellcheck disable=SC2317
+        ssh() { cat >/dev/null; }
+        # shellcheck disable=SC2317
+        curl() { :; }
+        # shellcheck disable=SC2317
+        tar() { :; }
+        mkdir terraform
+        cp "$root/terraform/secrets.sh" terraform/
+        set -e
+        # shellcheck disable=SC1091 # written above
+        source ./commands.sh
+    ) >"$folder/log" 2>&1 || { tail -5 "$folder/log"; fail "the commands of THREE-MACHINES.md"; }
+    sed -i "s|/etc/nats/secrets|$folder/region-secrets/nats|g; s|/etc/millrace/secrets|$folder/region-secrets/edge|; s|\$NATS_PODS_PASSWORD|p1|" \
+        "$folder/nats.conf" "$folder/millrace.toml"
+    "$nats" -t --config "$folder/nats.conf" >"$folder/nats.log" 2>&1 || { cat "$folder/nats.log"; fail "nats.conf of THREE-MACHINES.md"; }
+    # A program without FoundationDB checks the other settings.
+    "$program" --version | grep -q '^features:.*foundationdb' || sed -i 's/^store .*/pods = 2/; /^fdb_\|^pod /d' "$folder/millrace.toml"
+    "$program" config check --config "$folder/millrace.toml" || fail "millrace.toml of THREE-MACHINES.md"
+    local variable
+    while read -r variable; do
+        grep -q "^: \"\${$variable:=" "$root/gateway/gateway.sh" || fail "THREE-MACHINES.md: gateway.sh does not read $variable"
+    done < <(grep -o 'GATEWAY_[A-Z_]*' "$folder/millrace-gateway.service")
+    rm -rf "$folder"
+    echo "three machines: ok"
 }
 
 # What `make install` and `make deb` lay out. MILLRACE names the program.
@@ -330,8 +372,9 @@ check_drain() {
 
 check_kubernetes() { "$here/kubernetes.sh" || fail "kubernetes"; }
 
-all=(format shell commands packages release image costs boot secrets artifacts database contract telemetry lint validate test policy chartpolicy negative chart drain kubernetes apply)
+all=(format shell commands three packages release image costs boot secrets artifacts database contract telemetry lint validate test policy chartpolicy negative chart drain kubernetes apply)
 [ $# -gt 0 ] || set -- "${all[@]}"
+"$here/tools.sh" debian
 for name in "$@"; do
     [[ " ${all[*]} " == *" $name "* ]] || fail "\"$name\" is unknown: ${all[*]} are allowed"
     "check_$name"

@@ -13,7 +13,8 @@ from pathlib import Path
 
 MILLRACE, ROOT = sys.argv[1], Path(sys.argv[2])
 COMMAND = re.compile(r"(?:^|[|&;(]|\bsudo )\s*(?:sudo )?(millrace|make) ([^|&;)#]*)")
-SCRIPT = re.compile(r"(?<![\w/.~-])((?:\.\./)*[\w./-]+\.(?:sh|py))\b")
+# Absolute paths are of the machine that the page sets up.
+SCRIPT = re.compile(r"(?<![\w/.~-])((?:\.\./)*[\w.-][\w./-]*\.(?:sh|py))\b")
 
 
 @cache

@@ -5,6 +5,7 @@
 1. Each line of FIRST-DEVICE.md's table that has a part of the model is what capacity.py computes today.
 2. The columns of both tables add up, and both pages come to the same sum.
 3. The machines of fleet.toml are those of the example.
+4. Both pages know how many of AWS's services are inside the network, and what each costs.
 """
 
 import json
@@ -20,6 +21,8 @@ EXAMPLES = ["small", "production"]
 LINES = {"gateways": "gateway", "edge": "edge", "FoundationDB with disks": "store", "NATS": "fabric", "traffic to the internet": "egress"}
 # A machine of the model, and the variable of modules/region.
 MACHINES = {"gateway": "gateway", "edge": "edge", "store": "foundationdb", "fabric": "nats"}
+# An interface endpoint in three zones for a month, in eu-central-1.
+ENDPOINT_USD = 3 * 730 * 0.012
 wrong = []
 
 
@@ -80,8 +83,22 @@ def machines():
                 wrong.append(f"{example}: the machine of {part} in fleet.toml is not that of the example: {found and found[1]}")
 
 
+def endpoints():
+    variables = (ROOT / "terraform/modules/network/variables.tf").read_text().split('variable "interface_endpoints"')[1]
+    names = re.findall(r'"([\w.]+)"', re.search(r"default\s*=\s*\[(.*?)\]", variables, re.S)[1])
+    cells = next(row for row in table("terraform/README.md", "What it costs") if row[0].startswith("AWS's services"))
+    for count, usd in [cells[1:3], cells[3:5]]:
+        expect("README.md, AWS's services inside the network, number", figure(count), len(names))
+        expect("README.md, AWS's services inside the network", figure(usd), len(names) * ENDPOINT_USD, 5)
+    for page in ["README.md", "FIRST-DEVICE.md"]:
+        text = " ".join((ROOT / "terraform" / page).read_text().split())
+        found = re.search(r'`nat_gateways = "none"`.*?Auto Scaling.*?(\d+)', text)
+        expect(f"{page}, the endpoint of Auto Scaling", found and int(found[1]), ENDPOINT_USD)
+
+
 readme(first_device())
 machines()
+endpoints()
 print("\n".join(wrong), file=sys.stderr, end="\n" if wrong else "")
 print(f"costs of the pages: {len(wrong)} wrong")
 sys.exit(1 if wrong else 0)

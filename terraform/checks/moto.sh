@@ -94,7 +94,7 @@ variables() {
 import json, sys
 
 example, zone, eu, us = sys.argv[1:]
-names = ["millrace", "foundationdb_clients", "foundationdb_server", "nats_server", "envoy", "prometheus"]
+names = ["millrace", "foundationdb_clients", "foundationdb_server", "nats_server", "envoy", "prometheus", "node_exporter"]
 values = {
     "domain": "mqtt.example.org",
     "zone_id": zone,

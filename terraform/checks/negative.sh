@@ -55,6 +55,10 @@ rm -rf "$target/deploy/check/init/modules-region"
 caught "one more open port" 'who may connect to whom has changed' check test
 
 fresh
+sed -i '/port = 9100, path = "\/metrics", job = "host"/d' "$copy/terraform/modules/region/main.tf"
+caught "machines that nobody watches" 'alerts on CPU, memory and clock are silent' check test
+
+fresh
 printf 'variable "unused" {\n  type = string\n}\n' >>"$copy/terraform/modules/edge/variables.tf"
 caught "a variable that nobody uses" 'terraform_unused_declarations' check lint
 
@@ -126,8 +130,12 @@ if [ -d "$root/terraform/chart" ]; then
     caught "a page that changes the secret key of a region that runs" 'pods with and without the secret key' check chart
 
     fresh
-    sed -i 's/MILLRACE_ENDPOINT_DOMAIN/MILLRACE_DOMAIN/' "$copy/terraform/chart/templates/_helpers.tpl"
-    caught "a variable that the program does not read" 'that the program does not read: MILLRACE_DOMAIN' check chart
+    sed -i 's/MILLRACE_NATS_USER/MILLRACE_NATS_NAME/' "$copy/terraform/chart/templates/_helpers.tpl"
+    caught "a variable that the program does not read" 'that the program does not read: MILLRACE_NATS_NAME' check chart
+
+    fresh
+    sed -i 's/is in progress|is restorable/./' "$copy/terraform/chart/files/backup.sh"
+    caught "a backup that never starts" 'the job starts no continuous backup' check chart
 fi
 
 rm -rf "$copy"

@@ -6,6 +6,7 @@
 #   terraform/checks/tools.sh chart         helm, kubeconform
 #   terraform/checks/tools.sh provider      oapi-codegen
 #   terraform/checks/tools.sh operator      the operators' own command line (aws)
+#   terraform/checks/tools.sh debian        packages of Debian: shellcheck, promtool, readelf, buildah, MQTT clients
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -33,6 +34,19 @@ python_tools() {
     cp "$here/$2" "$venv/installed.txt"
 }
 
+# debian_packages PROGRAM=PACKAGE...: installs what is missing. Only root may; the checks say what they then skip.
+debian_packages() {
+    local pair missing=()
+    for pair in "$@"; do
+        PATH=$PATH:/usr/sbin command -v "${pair%=*}" >/dev/null || missing+=("${pair#*=}")
+    done
+    [ "${#missing[@]}" -gt 0 ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 0
+    echo "installing ${missing[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq && apt-get -o DPkg::Lock::Timeout=300 install -y -qq "${missing[@]}" >/dev/null \
+        || echo "not installed: ${missing[*]}: apt-get cannot fetch them from here" >&2
+}
+
 mkdir -p "$tools"
 for part in "$@"; do
     case $part in
@@ -41,12 +55,16 @@ for part in "$@"; do
     provider) go_tool oapi-codegen github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen v2.8.2 ;;
     # Apart, because it wants another botocore than checkov.
     operator) python_tools deploy-aws requirements-operator.txt ;;
+    debian)
+        debian_packages shellcheck=shellcheck promtool=prometheus readelf=binutils buildah=buildah \
+            mosquitto_sub=mosquitto-clients
+        ;;
     chart)
         go_tool helm helm.sh/helm/v3/cmd/helm v3.22.0
         go_tool kubeconform github.com/yannh/kubeconform/cmd/kubeconform v0.8.0
         ;;
     *)
-        echo "tools.sh: \"$part\" is unknown: python, tflint, chart, provider or operator is allowed" >&2
+        echo "tools.sh: \"$part\" is unknown: python, tflint, chart, provider, operator or debian is allowed" >&2
         exit 2
         ;;
     esac

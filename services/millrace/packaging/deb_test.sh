@@ -114,6 +114,26 @@ expect "the backup is restored" "Made $backups/restored" as_millrace restore "$b
 expect "its session is in the restored folder" pump-7 as_millrace sessions list --data-dir "$backups/restored"
 mqtt mosquitto_pub -h 127.0.0.1 -q 1 -r -t state/later -m later
 
+# The page's commands, by an operator who types the password. There is no sudo here.
+# shellcheck disable=SC2016 # for the machine's bash, and the page's backticks
+{
+    echo 'sudo() { if [ "$1" = -u ]; then runuser -u "$2" -- "${@:3}"; else "$@"; fi; }'
+    sed -n '/^### Let devices in$/,/^Open the ports/{/^```sh$/,/^```$/{/^```/!p}}' "$root/terraform/ONE-MACHINE.md"
+} >"$work/page.sh"
+grep -q 'tls_dir' "$work/page.sh" || fail "ONE-MACHINE.md has another form"
+inside tee /root/page.sh <"$work/page.sh" >/dev/null
+inside bash -e /root/page.sh <<<secret-7 >"$work/page.log" 2>&1 || { tail -5 "$work/page.log"; fail "the page's commands"; }
+until_true 60 "the service is ready" is_running
+inside cat /etc/millrace/tls/ca.crt >"$work/ca.crt"
+secure() { mqtt mosquitto_pub -h localhost -p 8883 --cafile "$work/ca.crt" -u pump-7 -P "$1" -q 1 -t plant/hello -m hi; }
+secure secret-7 || fail "a device with the page's user does not get in over TLS"
+! secure another 2>/dev/null || fail "a wrong password gets in"
+expect "the console's link is in the journal" 'Console: http://127.0.0.1:8080/' inside journalctl --no-pager -u millrace
+inside sed -i '/^mqtts_listen/d; /^wss_listen/d; /^tls_dir/d; /^password_file/d' /etc/millrace/millrace.toml
+inside systemctl restart millrace
+until_true 60 "the service is ready" is_running
+echo "deb: the page's commands let a device in over TLS, and no other"
+
 # A process that turns no more is killed by the watchdog and started again.
 inside mkdir -p /etc/systemd/system/millrace.service.d
 inside sh -c 'printf "[Service]\nWatchdogSec=3\n" >/etc/systemd/system/millrace.service.d/watchdog.conf && systemctl daemon-reload && systemctl restart millrace'

@@ -209,3 +209,55 @@ off
   - { name: cluster-file, mountPath: /cluster-file, readOnly: true }
   - { name: state, mountPath: /var/lib/millrace }
 {{- end }}
+
+{{/* Port of the object storage that takes the backup. */}}
+{{- define "millrace.backupPort" -}}
+{{- $url := urlParse .Values.foundationdb.backup.url -}}
+{{- regexFind ":[0-9]+$" $url.host | trimPrefix ":" | default (ternary "80" "443" (contains "sc=0" $url.query)) -}}
+{{- end }}
+
+{{/* A pod with FoundationDB's backup programs: (list $ COMMAND RESTART_POLICY) */}}
+{{- define "millrace.backupPod" -}}
+{{- $root := index . 0 -}}
+{{- $backup := $root.Values.foundationdb.backup -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+restartPolicy: {{ index . 2 }}
+securityContext: {{- include "millrace.podSecurity" $root | nindent 2 }}
+{{- with $root.Values.pullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+initContainers: {{- include "millrace.clusterFileInit" $root | nindent 2 }}
+containers:
+- name: backup
+  image: {{ $backup.image.repository }}:{{ $backup.image.tag | default $root.Values.foundationdb.operator.version }}
+  imagePullPolicy: {{ $backup.image.pullPolicy }}
+  command: {{ index . 1 | toJson }}
+  env:
+  - { name: FDB_CLUSTER_FILE, value: /var/lib/millrace/fdb.cluster }
+  - { name: FDB_TLS_CERTIFICATE_FILE, value: /etc/millrace/internal/tls.crt }
+  - { name: FDB_TLS_KEY_FILE, value: /etc/millrace/internal/tls.key }
+  - { name: FDB_TLS_CA_FILE, value: /etc/millrace/internal/ca.crt }
+  resources: {{- toYaml $backup.resources | nindent 4 }}
+  securityContext: {{- include "millrace.containerSecurity" $root | nindent 4 }}
+  # fdbbackup writes its trace files to where it runs.
+  workingDir: /var/lib/millrace
+  volumeMounts:
+  - { name: internal, mountPath: /etc/millrace/internal, readOnly: true }
+  - { name: credentials, mountPath: /etc/millrace/backup, readOnly: true }
+  - { name: script, mountPath: /etc/millrace/script, readOnly: true }
+  - { name: state, mountPath: /var/lib/millrace }
+volumes:
+- name: internal
+  secret: { secretName: {{ $root.Values.internalTls.secretName }}, defaultMode: 0440 }
+- name: credentials
+  secret: { secretName: {{ $backup.secretName }}, defaultMode: 0440 }
+- name: script
+  configMap: { name: {{ include "millrace.name" $root }}-backup }
+- name: cluster-file
+  configMap:
+    name: {{ include "millrace.clusterFileMap" $root }}
+    items: [ { key: {{ include "millrace.clusterFileKey" $root }}, path: fdb.cluster } ]
+- name: state
+  emptyDir: { sizeLimit: 256Mi }
+{{- end }}

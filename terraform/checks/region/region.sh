@@ -105,6 +105,7 @@ collect_programs() {
     cp "$NATS_SERVER" "$work/programs/nats-server"
     cp "$(readlink -f "$(envoy_binary)")" "$work/programs/envoy"
     echo '#!/bin/true' >"$work/programs/prometheus"
+    cp "$exporter" "$work/programs/node_exporter"
     package foundationdb-clients
     package foundationdb-server
     package amazon-ssm-agent
@@ -248,6 +249,8 @@ main() {
         command -v "$program" >/dev/null || skip "$program is not installed"
     done
     [ -n "$TERRAFORM_PLUGINS" ] || skip "there is no folder with the AWS provider (TERRAFORM_PLUGINS)"
+    exporter=$(PATH=$PATH:/usr/sbin command -v prometheus-node-exporter || command -v node_exporter) \
+        || skip "the node exporter is not installed (apt-get install prometheus-node-exporter)"
     for program in "$MILLRACE" "$NATS_SERVER" "$ENVOY"; do [ -x "$program" ] || fail "there is no $program"; done
     "$here/../tools.sh" python operator
     "$here/../rootfs.sh" || skip "no root file system"
@@ -278,6 +281,10 @@ main() {
     say "edge: $(lan curl -s "http://$address:8080/healthz" | tr '\n' ' ')"
     until_true 60 "Auto Scaling hears that the edge machine serves" grep -q 'serves: millrace-small-edge, serves, i-edge' "$work/moto.log"
     until_true 240 "the gateway is ready" lan curl -fs "http://$(head -1 <<<"$gateways"):9902/ready"
+    for address in $(addresses nats) "$(head -1 <<<"$edges")" "$(head -1 <<<"$gateways")"; do
+        until_true 60 "the node exporter of $address" shows_host "$address"
+    done
+    say "the node exporter of each machine shows CPU, memory and clock"
     device "$(head -1 <<<"$gateways")"
     echo "check-region: passed"
 }
@@ -292,6 +299,15 @@ watch_nats() {
     while read -r address; do urls+=(--nats "http://$address:8222"); done < <(addresses nats)
     ip netns exec "$lan" python3 "$root/dashboards/collector/status_metrics.py" --listen "$router:7777" "${urls[@]}" &
     pids+=($!)
+}
+
+# What alerts read of a machine. Its root here is an overlay, whose disk the exporter leaves out.
+shows_host() {
+    local name metrics
+    metrics=$(lan curl -fs "http://$1:9100/metrics") || return 1
+    for name in node_cpu_seconds_total node_memory_MemAvailable_bytes node_timex_offset_seconds; do
+        grep -q "^$name" <<<"$metrics" || return 1
+    done
 }
 
 heard() { lan curl -fs "http://$1:8080/healthz" | grep -q 'with 2 other pods'; }

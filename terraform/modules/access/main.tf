@@ -21,6 +21,8 @@ locals {
       { from = "telemetry", to = "nats", port = 8222, to_port = 8222 },
       { from = "telemetry", to = "foundationdb", port = 7777, to_port = 7777 },
     ],
+    # A machine reaches its own ports without a rule.
+    [for machine in setsubtract(local.machines, ["telemetry"]) : { from = "telemetry", to = machine, port = 9100, to_port = 9100 }],
     flatten([for port in var.edge_ports : [
       { from = "gateway", to = "edge", port = port.gateway, to_port = port.gateway },
       { from = "gateway", to = "edge", port = port.http, to_port = port.http },

@@ -93,7 +93,7 @@ locals {
     users     = var.users
     owners    = var.owners
     disks     = var.disks
-    units     = var.units
+    units     = concat(["node-exporter.service"], var.units)
     ready     = var.ready
     secret = var.boot.secret_name == null ? null : {
       name      = var.boot.secret_name
@@ -103,9 +103,10 @@ locals {
   }
 
   files = merge(var.files, {
-    "/etc/millrace-boot.json"             = { content = jsonencode(local.boot), mode = "0644" }
-    "/usr/local/lib/millrace-boot/aws.py" = { content = file("${path.module}/boot/aws.py"), mode = "0644" }
-    "/usr/local/sbin/millrace-boot"       = { content = "#!/bin/sh\nexec python3 /usr/local/lib/millrace-boot/boot.py \"$@\"\n", mode = "0755" }
+    "/etc/systemd/system/node-exporter.service" = { content = file("${path.module}/files/node-exporter.service"), mode = "0644" }
+    "/etc/millrace-boot.json"                   = { content = jsonencode(local.boot), mode = "0644" }
+    "/usr/local/lib/millrace-boot/aws.py"       = { content = file("${path.module}/boot/aws.py"), mode = "0644" }
+    "/usr/local/sbin/millrace-boot"             = { content = "#!/bin/sh\nexec python3 /usr/local/lib/millrace-boot/boot.py \"$@\"\n", mode = "0755" }
     "/usr/local/lib/millrace-boot/boot.py" = {
       content = file("${path.module}/boot/boot.py"), mode = "0755"
     }

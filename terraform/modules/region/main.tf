@@ -19,9 +19,9 @@ locals {
   fdbs     = coalesce(var.counts.foundationdb, module.capacity.foundationdb_count)
 
   packages = { for name in ["millrace", "foundationdb_clients", "foundationdb_server"] : name => merge(var.artifacts[name], { path = null }) }
-  programs = { for name, program in { nats_server = "nats-server", envoy = "envoy", prometheus = "prometheus" } : name =>
+  programs = { for name, program in { nats_server = "nats-server", envoy = "envoy", prometheus = "prometheus", node_exporter = "node_exporter" } : name =>
   merge(var.artifacts[name], { path = "/usr/local/bin/${program}" }) }
-  everywhere = [for artifact in var.artifacts.everywhere : merge(artifact, { path = null })]
+  everywhere = concat([for artifact in var.artifacts.everywhere : merge(artifact, { path = null })], [local.programs.node_exporter])
 
   millrace = concat(local.everywhere, [local.packages.foundationdb_clients, local.packages.millrace])
   database = concat(local.everywhere, [local.packages.foundationdb_clients, local.packages.foundationdb_server])
@@ -208,6 +208,7 @@ module "telemetry" {
       { role = "control", port = 8090, path = "/metrics", job = "millrace" },
       { role = "gateway", port = 9902, path = "/stats/prometheus", job = "envoy" },
     ],
+    [for role in ["gateway", "edge", "control", "foundationdb", "nats", "telemetry"] : { role = role, port = 9100, path = "/metrics", job = "host" }],
   )
   nats_addresses       = module.nats.addresses
   foundationdb_address = module.foundationdb.addresses[0]

@@ -49,6 +49,7 @@ variable "artifacts" {
     nats_server          = object({ key = string, sha256 = string })
     envoy                = object({ key = string, sha256 = string })
     prometheus           = object({ key = string, sha256 = string })
+    node_exporter        = object({ key = string, sha256 = string })
     everywhere           = optional(list(object({ key = string, sha256 = string })), [])
   })
   description = "Programs in the artifacts bucket, as terraform/artifacts.sh prints them. `everywhere` is installed on each machine, such as amazon-ssm-agent."

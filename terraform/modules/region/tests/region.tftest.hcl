@@ -52,6 +52,7 @@ variables {
     nats_server          = { key = "nats-server", sha256 = "0000000000000000000000000000000000000000000000000000000000000000" }
     envoy                = { key = "envoy", sha256 = "0000000000000000000000000000000000000000000000000000000000000000" }
     prometheus           = { key = "prometheus", sha256 = "0000000000000000000000000000000000000000000000000000000000000000" }
+    node_exporter        = { key = "node_exporter", sha256 = "0000000000000000000000000000000000000000000000000000000000000000" }
   }
 }
 
@@ -81,6 +82,8 @@ run "only_load_balancers_take_connections_from_outside" {
       "edge -> nats:4222", "control -> nats:4222", "nats -> nats:6222",
       "telemetry -> edge:8090", "telemetry -> control:8090", "telemetry -> gateway:9902",
       "telemetry -> nats:8222", "telemetry -> foundationdb:7777",
+      "telemetry -> gateway:9100", "telemetry -> edge:9100", "telemetry -> control:9100", "telemetry -> foundationdb:9100",
+      "telemetry -> nats:9100",
     ])
     error_message = "the list of who may connect to whom has changed: ${join(", ", output.access)}"
   }
@@ -172,6 +175,26 @@ run "prometheus_evaluates_the_rules_and_notifies_alertmanager" {
   assert {
     condition     = contains(output.access_out, "telemetry -> 10.0.3.0/24:9093")
     error_message = "Prometheus must reach Alertmanager: ${join(", ", output.access_out)}"
+  }
+}
+
+run "prometheus_reads_the_host_of_every_machine" {
+  command = plan
+  assert {
+    condition = toset([
+      for job in yamldecode(output.prometheus).scrape_configs : job.ec2_sd_configs[0].filters[1].values[0]
+      if try(job.relabel_configs[0].replacement, "") == "host" && try(job.ec2_sd_configs[0].port, 0) == 9100
+    ]) == toset(["gateway", "edge", "control", "foundationdb", "nats", "telemetry"])
+    error_message = "alerts on CPU, memory and clock are silent for a kind of machine"
+  }
+  assert {
+    condition = alltrue([
+      for config in concat(
+        values(output.cloud_configs.nats), values(output.cloud_configs.foundationdb),
+        [for role in ["gateway", "edge", "control", "telemetry"] : output.cloud_configs[role]],
+      ) : strcontains(config, "/usr/local/bin/node_exporter --web.listen-address") && strcontains(config, "\\\"key\\\":\\\"node_exporter\\\"")
+    ])
+    error_message = "a machine does not start its node exporter"
   }
 }
 
