@@ -237,6 +237,14 @@ export const router = createRouter({
   scrollRestoration: true,
 })
 
+/** Loads the scripts of the pages at an address while the browser asks who is signed in, and not after that. */
+export function loadPagesOf(pathname: string) {
+  for (const { routeId } of router.matchRoutes(pathname, {})) {
+    // The page is asked for again when it is opened.
+    Promise.resolve(router.loadRouteChunk(router.routesById[routeId])).catch(() => {})
+  }
+}
+
 declare module '@tanstack/react-router' {
   interface Register {
     router: typeof router

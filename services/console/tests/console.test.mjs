@@ -99,8 +99,10 @@ test('an account, a broker, a credential, and the device is seen by itself', asy
 
   await device({ clientId: 'esp32-7', username, password: 'wrong' }).catch(() => {})
   await tab.getByText('esp32-7 was refused').waitFor()
+  await tab.getByRole('link', { name: 'See which check refused it' }).waitFor()
   await device({ clientId: 'esp32-7', username, password: secret })
   await tab.getByText('esp32-7 is connected').waitFor()
+  await tab.getByRole('link', { name: 'Watch its messages' }).waitFor()
   assert.deepEqual(complaints, [])
   await context.close()
 })

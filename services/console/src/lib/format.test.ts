@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { bytes, duration, milliseconds, money, plural, relative, si } from './format'
+import { bytes, count, duration, milliseconds, money, plural, relative, si } from './format'
 
 test.each([
   [0, '0'],
@@ -51,6 +51,7 @@ test('what lasts a week ends in 7 d, a second after it began', () => {
 test('counts have their noun, money two digits', () => {
   expect(plural(1, 'message')).toBe('1 message')
   expect(plural(18_204, 'message')).toBe('18,204 messages')
+  expect([0, 999, 1000, 1_234_567, -1000].map(count)).toEqual(['0', '999', '1,000', '1,234,567', '-1,000'])
   expect(money(1_500_000)).toBe('1.50')
 })
 

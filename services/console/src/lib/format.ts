@@ -25,8 +25,8 @@ export const bytes = (value: number) => scaled(value, 1024, BINARY).join(' ')
 export const milliseconds = (value: number) =>
   value >= 999.95 ? `${(value / 1000).toFixed(1)} s` : `${value === 0 ? 0 : value.toFixed(1)} ms`
 
-/** 18204 is "18,204". */
-export const count = (value: number) => value.toLocaleString('en-US')
+/** 18204 is "18,204". Not Intl: its first use loads its tables, which is a tenth of the first page's time. */
+export const count = (value: number) => String(value).replace(/\B(?=(\d{3})+$)/g, ',')
 
 /** "client CA own" is "Client CA own". */
 export const capitalised = (text: string) => text.charAt(0).toUpperCase() + text.slice(1)

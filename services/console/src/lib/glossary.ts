@@ -2,7 +2,8 @@
 export const GLOSSARY = {
   backlog:
     'Messages in the store that at least one session has not acknowledged. A message counts once for each filter that stores it.',
-  connections: 'Clients that are connected now, over TCP, TLS or WebSocket.',
+  connections:
+    'Clients that are connected now, over TCP, TLS or WebSocket. A console page that listens counts too.',
   deadLetter:
     'An event that your service did not accept for a day. It stays until you send it again or delete it.',
   delivered:

@@ -1,4 +1,4 @@
-import { Badge, Group, ScrollArea, UnstyledButton } from '@mantine/core'
+import { Badge, Group, UnstyledButton } from '@mantine/core'
 import { IconActivity, IconKey, IconLogout, IconUsers } from '@tabler/icons-react'
 import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
@@ -70,7 +70,7 @@ function Nav() {
         <img src="/favicon.svg" width={24} height={24} alt="" />
         <span className={classes.switcherName}>Millrace</span>
       </div>
-      <ScrollArea className={classes.links} type="auto">
+      <div className={classes.links}>
         <div className={classes.group}>
           {PAGES.map(({ to, label, icon: Icon }) => (
             <Link
@@ -84,7 +84,7 @@ function Nav() {
             </Link>
           ))}
         </div>
-      </ScrollArea>
+      </div>
       {hasToken() && (
         <div className={classes.foot}>
           <UnstyledButton className={classes.link} onClick={forget}>

@@ -10,7 +10,7 @@ import { rates } from '../charts/rates'
 import { Sparkline } from '../charts/Sparkline'
 import { count, si } from '../lib/format'
 import { Page } from '../ui/Page'
-import { Empty, Loaded } from '../ui/State'
+import { Empty, Failure, Loaded } from '../ui/State'
 import classes from './brokers.module.css'
 
 /** Cards whose numbers are read; more brokers are found by search. */
@@ -60,7 +60,7 @@ export function Brokers() {
 
 function BrokerCard({ broker }: { broker: PlacedBroker }) {
   const { organisation, name, display_name } = broker
-  const { data: samples = [] } = useQuery({
+  const query = useQuery({
     queryKey: ['b', name, 'card'],
     queryFn: async ({ client, queryKey, signal }): Promise<Metrics[]> => {
       const path = { organisation, broker: name }
@@ -73,9 +73,10 @@ function BrokerCard({ broker }: { broker: PlacedBroker }) {
     // A rate needs two samples.
     refetchInterval: ({ state }) => ((state.data?.length ?? 0) < 2 ? FIRST_LOOK_MS : LOOK_MS),
   })
+  const samples = query.data ?? []
   const last = samples.at(-1)
   const rate = rates(samples, ({ messages_in }) => messages_in)
-  return (
+  const link = (
     <Link to="/b/$broker" params={{ broker: name }} className={classes.card}>
       <Group justify="space-between" wrap="nowrap" gap="xs">
         <Title order={2} className={classes.name}>
@@ -87,7 +88,7 @@ function BrokerCard({ broker }: { broker: PlacedBroker }) {
         {name}
       </Text>
       <Sparkline values={rate} label="Messages a second over the last two minutes" />
-      <Group gap="4px 16px">
+      <Group gap="4px 16px" aria-busy={query.isPending || undefined}>
         <Text size="sm">
           <b>{last ? count(last.connections) : '–'}</b> <span className={classes.soft}>connections</span>
         </Text>
@@ -100,6 +101,13 @@ function BrokerCard({ broker }: { broker: PlacedBroker }) {
         </Text>
       </Group>
     </Link>
+  )
+  if (!query.isError || query.data) return link
+  return (
+    <div>
+      {link}
+      <Failure error={query.error} again={() => void query.refetch()} />
+    </div>
   )
 }
 

@@ -1,4 +1,4 @@
-import { Menu, ScrollArea, UnstyledButton } from '@mantine/core'
+import { Menu, UnstyledButton } from '@mantine/core'
 import { IconBuilding, IconLayoutGrid, IconPlus, IconSelector } from '@tabler/icons-react'
 import { useQuery } from '@tanstack/react-query'
 import { Link, useParams } from '@tanstack/react-router'
@@ -13,10 +13,10 @@ export function Nav() {
   return (
     <>
       <Switcher current={broker} />
-      <ScrollArea className={classes.links} type="auto">
+      <div className={classes.links}>
         {broker && <BrokerLinks broker={broker} />}
         {!broker && <AllBrokers />}
-      </ScrollArea>
+      </div>
       <div className={classes.foot}>
         <Link to="/org" className={classes.link} activeProps={{ 'data-active': true }}>
           <IconBuilding size={17} stroke={1.6} /> Organisation

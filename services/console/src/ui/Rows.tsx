@@ -128,6 +128,7 @@ export function Rows<T>(props: RowsProps<T>) {
                     onOpen={onOpen as ((row: unknown) => void) | undefined}
                     hasOwnControl={hasOwnControl}
                     isFresh={isFresh?.(row)}
+                    isLast={index === rows.length - 1}
                   />
                 )
               })}
@@ -150,11 +151,12 @@ interface DrawnRowProps {
   onOpen: ((row: unknown) => void) | undefined
   hasOwnControl: boolean | undefined
   isFresh: boolean | undefined
+  isLast: boolean
 }
 
 /** Rows that stay in sight are not drawn again while the list scrolls. */
 const DrawnRow = memo(function DrawnRow(props: DrawnRowProps) {
-  const { row, index, start, rowPx, columns, onOpen, hasOwnControl, isFresh } = props
+  const { row, index, start, rowPx, columns, onOpen, hasOwnControl, isFresh, isLast } = props
   return (
     <div
       role="row"
@@ -162,6 +164,7 @@ const DrawnRow = memo(function DrawnRow(props: DrawnRowProps) {
       className={classes.row}
       data-opens={onOpen ? true : undefined}
       data-fresh={isFresh || undefined}
+      data-last={isLast || undefined}
       style={{ height: rowPx, transform: `translateY(${start}px)` }}
       onClick={
         onOpen &&

@@ -18,6 +18,7 @@ import classes from '../charts/chart.module.css'
 import { bytes, money, si } from '../lib/format'
 import { edgesOf, shownRange, stepsOf } from '../lib/history'
 import { saveCsv } from '../lib/save'
+import { Choice } from './Choice'
 import { Confirm } from './Confirm'
 import { Form } from './Form'
 import { done, failed } from './notify'
@@ -48,7 +49,7 @@ export function UsageRange({ of, span: { from, to, step }, fileName, value, onCh
   const csv = `/api/v1/${of}/usage?${new URLSearchParams({ from: String(from), to: String(to), step })}`
   return (
     <>
-      <SegmentedControl aria-label="Time range" size="xs" data={RANGES} value={value} onChange={onChange} />
+      <Choice label="Time range" data={RANGES} value={value} onChange={onChange} />
       <Button
         size="xs"
         variant="default"

@@ -26,7 +26,7 @@ const TABS = [
   { value: 'rules', label: 'Rules', part: BrokerRules },
   { value: 'test', label: 'Tester', part: Tester },
   { value: 'certificates', label: 'Certificates', part: Certificates },
-  { value: 'tokens', label: 'Tokens', part: Issuers },
+  { value: 'tokens', label: 'Tokens (JWT)', part: Issuers },
   { value: 'bans', label: 'Bans', part: Bans },
   { value: 'methods', label: 'Authentication', part: Methods },
 ]

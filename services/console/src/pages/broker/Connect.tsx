@@ -74,7 +74,24 @@ function Where({ endpoint }: { endpoint: Endpoint }) {
           ['Protocol', 'MQTT 5.0, 3.1.1 or 3.1'],
         ]}
       />
+      {isLoopback(host) && <OnTheNetwork port={port} />}
     </Panel>
+  )
+}
+
+/** The snippets of microcontrollers would wait forever for an address of this machine alone. */
+function OnTheNetwork({ port }: { port: number }) {
+  return (
+    <Stack gap="xs" mt="md">
+      <Text size="sm" c="dimmed">
+        Only programs on this machine reach this address. For a device such as an ESP32, start the server on
+        your network, create a broker of your own there, and use this machine’s address as the host.
+      </Text>
+      <Code
+        text={`millrace serve --mqtt-listen 0.0.0.0:${port} --allow-anonymous=false`}
+        label="the command that opens the server to the network"
+      />
+    </Stack>
   )
 }
 

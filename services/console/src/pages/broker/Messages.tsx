@@ -88,8 +88,7 @@ function Ask({ topic, time, onAsk }: AskProps) {
         />
         <TextInput
           type="datetime-local"
-          label="Published around, if you know"
-          title="Five minutes before and after"
+          label="Published within 5 minutes of (optional)"
           value={typedTime}
           onChange={(event) => setTypedTime(event.currentTarget.value)}
         />

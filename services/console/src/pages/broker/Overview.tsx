@@ -1,10 +1,11 @@
-import { Button, SegmentedControl } from '@mantine/core'
+import { Button } from '@mantine/core'
 import { useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { useBroker } from '../../api/brokers'
 import { incidentsQuery } from '../../api/live'
 import { useLiveMetrics } from '../../charts/metrics'
 import { INCIDENTS_KEPT_MS } from '../../lib/history'
+import { Choice } from '../../ui/Choice'
 import { Page, Panel } from '../../ui/Page'
 import { Loaded } from '../../ui/State'
 import { useNow } from '../../ui/Time'
@@ -46,10 +47,9 @@ export function Overview() {
       <Panel
         title="Traffic"
         actions={
-          <SegmentedControl
-            aria-label="Time range"
-            size="xs"
-            data={[...RANGES]}
+          <Choice
+            label="Time range"
+            data={RANGES}
             value={range.value}
             onChange={(value) => void navigate({ search: { range: value }, replace: true })}
           />

@@ -65,7 +65,10 @@ export function Waiting({ clientId }: { clientId: string | undefined }) {
                 </Text>
                 <Text size="sm" c="dimmed">
                   {shown.address && `From ${shown.address}, `}MQTT {shown.protocol},{' '}
-                  <Time at={shown.connected_at_ms} />
+                  <Time at={shown.connected_at_ms} />.{' '}
+                  <Anchor component={Link} to={`/b/${broker.name}/live`} inherit>
+                    Watch its messages
+                  </Anchor>
                 </Text>
               </div>
             </>
@@ -76,7 +79,17 @@ export function Waiting({ clientId }: { clientId: string | undefined }) {
               <div>
                 <Text fw={600}>{refusal.client_id ?? 'A client'} was refused</Text>
                 <Text size="sm" c="dimmed">
-                  {reasonSaid(refusal.reason)}, <Time at={refusal.last_at_ms} />. This page keeps waiting.
+                  {reasonSaid(refusal.reason)}, <Time at={refusal.last_at_ms} />. This page keeps waiting.{' '}
+                  {refusal.client_id && (
+                    <Anchor
+                      component={Link}
+                      to="/b/$broker/clients/$client"
+                      params={{ broker: broker.name, client: refusal.client_id } as never}
+                      inherit
+                    >
+                      See which check refused it
+                    </Anchor>
+                  )}
                 </Text>
               </div>
             </>

@@ -26,12 +26,13 @@ export function BrokerRules() {
 function RulesForm({ access }: { access: Tagged<AccessSettings> }) {
   const { path, can } = useBroker()
   const client = useQueryClient()
-  const [rules, setRules] = useState(access.value.rules ?? [])
+  const stored = access.value.rules ?? []
+  const [rules, setRules] = useState(stored)
   if (!can('access:write')) return <RuleEditor rules={rules} onChange={setRules} isReadOnly />
   return (
     <Form
       verb="Save rules"
-      isDisabled={!rulesAreRight(rules)}
+      isDisabled={!rulesAreRight(rules) || JSON.stringify(rules) === JSON.stringify(stored)}
       act={() => setAccess(path, { ...access.value, rules }, access.etag)}
       onDone={(change) => {
         saved('The rules were saved.', change.inForceMs)
