@@ -50,6 +50,7 @@ mod region;
 mod reload;
 mod reporters;
 mod routes;
+mod shares;
 mod start;
 mod store;
 pub mod stored;

@@ -8,6 +8,7 @@
 
 pub(crate) mod admin;
 pub(crate) mod connections;
+mod host;
 mod threads;
 
 use std::convert::Infallible;
@@ -18,6 +19,7 @@ use std::sync::{Arc, PoisonError};
 use axum::Router;
 use axum::extract::{ConnectInfo, State};
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::from_fn;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use millrace_control::RequestMetrics;
@@ -118,7 +120,7 @@ fn spawn(
             tokio::net::TcpListener::from_std(listener)
         };
         match listener {
-            Ok(listener) => runtime.block_on(connections.serve(listener, app)),
+            Ok(listener) => runtime.block_on(connections.serve(listener, app.layer(from_fn(host::one)))),
             Err(error) => {
                 error!(%error, port = name, "an HTTP port cannot be served, while MQTT clients are not affected: restart the server");
             }

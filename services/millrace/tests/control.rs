@@ -4,6 +4,8 @@
 
 #[path = "control/cli.rs"]
 mod cli;
+#[path = "control/doors.rs"]
+mod doors;
 #[path = "control/messages.rs"]
 mod messages;
 #[path = "control/trace.rs"]

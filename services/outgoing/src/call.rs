@@ -57,6 +57,11 @@ fn parse(url: &str) -> Result<Uri, CallError> {
     if authority.as_str().contains('@') {
         return Err(CallError::Url("has a user name or password in it"));
     }
+    // `Uri` takes a port that is too large for none, which would mean 443.
+    let has_port = authority.as_str().rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
+    if has_port && uri.port_u16().is_none_or(|port| port == 0) {
+        return Err(CallError::Url("has a port that is not from 1 to 65535"));
+    }
     if uri.host().is_none_or(str::is_empty) {
         return Err(CallError::Url("has no host"));
     }

@@ -1,10 +1,11 @@
 //! The HTTP client: it joins connection pool, guard, limits and TLS.
 
 use std::error::Error as StdError;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::header::{CONNECTION, HeaderValue};
 use http::{Request, Uri};
 use http_body_util::Full;
 use hyper_rustls::HttpsConnectorBuilder;
@@ -15,14 +16,15 @@ use rustls::crypto::ring::default_provider;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use crate::body;
-use crate::connector::{Connector, Tcp, place};
+use crate::connector::{Connector, FOUND, Tcp, place};
 use crate::guard::Guard;
-use crate::limits::{HEAD_BYTES_MAX, IDLE_MAX, IDLE_PER_HOST_MAX};
+use crate::limits::{CALLS_MAX, CONNECTIONS_MAX, HEAD_BYTES_MAX, IDLE_MAX, IDLE_PER_HOST_MAX};
 use crate::lookups::Lookups;
-use crate::permits::{CALLS, Permits};
+use crate::permits::{CALLS, Permits, SHARES};
 use crate::{Call, CallError, Response};
 
 #[derive(Clone, Debug, Default)]
@@ -39,7 +41,9 @@ pub struct CallSettings {
 #[derive(Clone)]
 pub struct HttpClient {
     pool: Pool<Connector, Full<Bytes>>,
-    permits: Arc<Permits>,
+    shares: Arc<Permits>,
+    hosts: Arc<Permits>,
+    connections: Arc<Semaphore>,
     lookups: Arc<Lookups>,
 }
 
@@ -47,10 +51,14 @@ impl HttpClient {
     /// Reads the system's authorities; without any, `https` calls fail.
     #[must_use]
     pub fn new(settings: CallSettings) -> Self {
+        Self::with(settings, Lookups::of_the_system())
+    }
+
+    pub(crate) fn with(settings: CallSettings, lookups: Lookups) -> Self {
         let tls = tls(settings.roots);
-        let lookups = Arc::new(Lookups::of_the_system());
+        let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let guard = Guard { allow: settings.allow, plain_http: settings.plain_http };
-        let tcp = Tcp::new(guard, Arc::clone(&lookups));
+        let tcp = Tcp::new(guard, Arc::clone(&connections));
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(tls)
             .https_or_http()
@@ -62,7 +70,8 @@ impl HttpClient {
             .pool_max_idle_per_host(IDLE_PER_HOST_MAX)
             .http1_max_buf_size(HEAD_BYTES_MAX)
             .build(Connector(connector));
-        Self { pool, permits: Arc::new(Permits::new(CALLS)), lookups }
+        let (shares, hosts) = (Arc::new(Permits::new(SHARES)), Arc::new(Permits::new(CALLS)));
+        Self { pool, shares, hosts, connections, lookups: Arc::new(lookups) }
     }
 
     /// Makes one call, on a tokio runtime with time and I/O. Dropping the future cancels the call
@@ -71,26 +80,33 @@ impl HttpClient {
         let until = Instant::now() + call.timeout;
         let (answer_bytes_max, share) = (call.answer_bytes_max, call.share);
         let request = call.into_request()?;
+        let of_share = timeout_at(until, self.shares.take(share)).await;
+        let _share = of_share.ok().flatten().ok_or(CallError::Busy)?;
+        let found = timeout_at(until, self.look_up(share, request.uri())).await;
+        let found = found.map_err(|_| CallError::Timeout)??;
         let host = request.uri().authority().map_or_else(String::new, |host| host.as_str().to_lowercase());
-        let permit = timeout_at(until, self.permits.take(&host)).await;
+        let permit = timeout_at(until, self.hosts.take(&host)).await;
         let _permit = permit.ok().flatten().ok_or(CallError::Busy)?;
-        let exchange = async {
-            self.look_up(share, request.uri()).await?;
-            self.exchange(request, answer_bytes_max).await
-        };
+        let exchange = FOUND.scope(found, self.exchange(request, answer_bytes_max));
         timeout_at(until, exchange).await.unwrap_or(Err(CallError::Timeout))
     }
 
-    /// Looks the host up for the connector, in the share of the call.
-    async fn look_up(&self, share: &str, uri: &Uri) -> Result<(), CallError> {
+    async fn look_up(&self, share: &str, uri: &Uri) -> Result<Vec<SocketAddr>, CallError> {
         let (host, port) = place(uri);
-        if host.parse::<IpAddr>().is_ok() {
-            return Ok(());
+        match host.parse::<IpAddr>() {
+            Ok(address) => Ok(vec![SocketAddr::new(address, port)]),
+            Err(_) => self.lookups.look_up(share, host, port).await,
         }
-        self.lookups.look_up_in(share, host, port).await.map(drop)
     }
 
-    async fn exchange(&self, request: Request<Full<Bytes>>, bytes_max: usize) -> Result<Response, CallError> {
+    async fn exchange(
+        &self,
+        mut request: Request<Full<Bytes>>,
+        bytes_max: usize,
+    ) -> Result<Response, CallError> {
+        if self.connections.available_permits() < CALLS_MAX {
+            request.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         let (head, body) = self.pool.request(request).await.map_err(failed)?.into_parts();
         let body = body::read(body, bytes_max).await?;
         Ok(Response { status: head.status, headers: head.headers, body })
@@ -132,4 +148,96 @@ fn failed(error: legacy::Error) -> CallError {
         cause = inner.source();
     }
     if is_connect { CallError::Tls(Arc::new(error)) } else { CallError::Http(Arc::new(error)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use http::Method;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::limits::CALLS_PER_SHARE_MAX;
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    async fn get(client: &HttpClient, tenant: &str, url: &str) -> Result<Response, CallError> {
+        let (method, headers, body) = (Method::GET, http::HeaderMap::new(), Bytes::new());
+        let call = Call { method, url, share: tenant, headers, body, timeout: HOUR, answer_bytes_max: 1_000 };
+        client.call(call).await
+    }
+
+    /// A service that takes each connection and answers only one that asks for `/quick`.
+    async fn service(connections: Arc<Mutex<usize>>) -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                *connections.lock().unwrap() += 1;
+                tokio::spawn(async move {
+                    let mut head = [0; 10];
+                    stream.read_exact(&mut head).await.unwrap();
+                    if head.ends_with(b"/quick") {
+                        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+                    }
+                    std::future::pending::<()>().await;
+                });
+            }
+        });
+        port
+    }
+
+    /// A client for which names that begin with `silent` are never resolved, and others lead to this machine.
+    fn client() -> HttpClient {
+        let lookups = Lookups::with(HOUR, |host| {
+            Box::pin(async move {
+                if host.starts_with("silent") {
+                    std::future::pending::<()>().await;
+                }
+                Ok(vec![IpAddr::from([127, 0, 0, 1])])
+            })
+        });
+        let settings =
+            CallSettings { allow: vec!["127.0.0.0/8".parse().unwrap()], ..CallSettings::default() };
+        HttpClient::with(settings, lookups)
+    }
+
+    async fn until(holds: impl Fn() -> bool) {
+        while !holds() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn tenants_whose_names_nobody_answers_do_not_hold_up_the_webhook_of_another() {
+        let (client, port) = (client(), service(Arc::default()).await);
+        let begun = Arc::new(Mutex::new(0));
+        for number in 0..64 * 2 * CALLS_PER_SHARE_MAX {
+            let (client, tenant, begun) = (client.clone(), format!("mallory{}", number % 64), begun.clone());
+            tokio::spawn(async move {
+                *begun.lock().unwrap() += 1;
+                get(&client, &tenant, &format!("http://silent{number}.test:{port}/")).await
+            });
+        }
+        until(|| *begun.lock().unwrap() == 64 * 2 * CALLS_PER_SHARE_MAX).await;
+        let answer = get(&client, "ann", &format!("http://a.test:{port}/quick")).await.unwrap();
+        assert_eq!(answer.status.as_u16(), 200);
+    }
+
+    #[tokio::test]
+    async fn slow_services_of_one_tenant_hold_up_no_other_however_many_hosts_it_names() {
+        let connections = Arc::new(Mutex::new(0));
+        let (client, port) = (client(), service(connections.clone()).await);
+        for number in 0..4 * CALLS_PER_SHARE_MAX {
+            let client = client.clone();
+            let url = format!("http://slow{number}.test:{port}/");
+            tokio::spawn(async move { get(&client, "mallory", &url).await });
+        }
+        until(|| *connections.lock().unwrap() == CALLS_PER_SHARE_MAX).await;
+        assert!(get(&client, "ann", &format!("http://a.test:{port}/quick")).await.is_ok());
+        assert_eq!(*connections.lock().unwrap(), CALLS_PER_SHARE_MAX + 1, "calls of the tenant in progress");
+    }
 }

@@ -4,7 +4,7 @@
 use std::error::Error as StdError;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -19,8 +19,7 @@ use tower_service::Service;
 
 use crate::CallError;
 use crate::guard::Guard;
-use crate::limits::{ADDRESS_MAX, ADDRESSES_MAX, CONNECT_MAX, CONNECTIONS_MAX};
-use crate::lookups::Lookups;
+use crate::limits::{ADDRESS_MAX, ADDRESSES_MAX, CONNECT_MAX};
 use crate::stream::Stream;
 
 type Boxed<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
@@ -31,16 +30,19 @@ pub(crate) struct Tcp(Arc<Shared>);
 struct Shared {
     guard: Guard,
     connections: Arc<Semaphore>,
-    lookups: Arc<Lookups>,
+}
+
+tokio::task_local! {
+    /// The addresses that the current call has found for its host. The pool asks for a connection in the task of the call.
+    pub(crate) static FOUND: Vec<SocketAddr>;
 }
 
 #[derive(Clone)]
 pub(crate) struct Connector(pub(crate) HttpsConnector<Tcp>);
 
 impl Tcp {
-    pub(crate) fn new(guard: Guard, lookups: Arc<Lookups>) -> Self {
-        let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        Self(Arc::new(Shared { guard, connections, lookups }))
+    pub(crate) fn new(guard: Guard, connections: Arc<Semaphore>) -> Self {
+        Self(Arc::new(Shared { guard, connections }))
     }
 }
 
@@ -62,8 +64,8 @@ impl Service<Uri> for Tcp {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let shared = self.0.clone();
-        Box::pin(async move { shared.connect(&uri).await })
+        let (shared, found) = (self.0.clone(), FOUND.try_with(Vec::clone).unwrap_or_default());
+        Box::pin(async move { shared.connect(&uri, &found).await })
     }
 }
 
@@ -83,23 +85,13 @@ impl Service<Uri> for Connector {
 }
 
 impl Shared {
-    async fn connect(&self, uri: &Uri) -> Result<Stream, CallError> {
-        let is_https = uri.scheme() == Some(&Scheme::HTTPS);
-        let (host, port) = place(uri);
-        let found = self.resolve(host, port).await?;
-        let addresses = self.guard.pass(&found, is_https)?;
+    async fn connect(&self, uri: &Uri, found: &[SocketAddr]) -> Result<Stream, CallError> {
+        let addresses = self.guard.pass(found, uri.scheme() == Some(&Scheme::HTTPS))?;
         let permit = self.connections.clone().acquire_owned().await.map_err(|_| CallError::Busy)?;
         let stream = connect_to_one(&addresses).await.map_err(connect)?;
         // A request is one small packet, so waiting for more to send with it only delays it.
         stream.set_nodelay(true).map_err(connect)?;
         Ok(Stream::new(stream, permit))
-    }
-
-    async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, CallError> {
-        if let Ok(address) = host.parse::<IpAddr>() {
-            return Ok(vec![SocketAddr::new(address, port)]);
-        }
-        self.lookups.look_up(host, port).await
     }
 }
 

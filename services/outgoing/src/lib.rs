@@ -18,6 +18,7 @@ mod guard;
 pub mod limits;
 mod lookups;
 mod permits;
+mod resolver;
 mod stream;
 
 pub use call::{Call, Response};

@@ -1,40 +1,34 @@
-//! Resolves names. The system's resolver blocks a thread until it gives up, so each tenant has a share
-//! of the threads, each zone has one, too, and no caller waits longer than [`LOOKUP_MAX`].
+//! Resolves names with an asynchronous resolver. Each share, such as a tenant, has its own number of
+//! lookups in progress, so names that no server answers delay only other names of the same share.
 //!
-//! A call looks its host up in the share of its tenant before it asks the pool for a connection; the
-//! connector then finds the result. A call that finds a free connection so costs at most one lookup
-//! in [`LOOKUP_KEPT`].
+//! A result is used for [`LOOKUP_KEPT`], so a busy webhook costs one lookup in that time.
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use crate::CallError;
 use crate::limits::{
     LOOKUP_KEPT, LOOKUP_MAX, LOOKUP_STALE_MAX, LOOKUPS_KEPT_MAX, LOOKUPS_MAX, LOOKUPS_PER_SHARE_MAX,
-    LOOKUPS_PER_ZONE_MAX, RESOLVED_MAX, WAITING_MAX, WAITING_PER_HOST_MAX,
+    WAITING_MAX, WAITING_PER_HOST_MAX,
 };
 use crate::permits::{PermitLimits, Permits};
+use crate::resolver::SystemResolver;
 
-/// Labels that country registries use as public suffixes, as in `co.uk` and `com.au`.
-const SUFFIXES: [&str; 9] = ["ac", "co", "com", "edu", "gov", "ne", "net", "or", "org"];
-
-/// The share of calls without a name of their own.
-const NOBODYS: &str = "";
-
-type Resolve = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
+type Addresses = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
+type Resolve = dyn Fn(String) -> Addresses + Send + Sync;
 type Found = Result<Vec<SocketAddr>, CallError>;
 
 pub(crate) struct Lookups {
-    zones: Arc<Permits>,
     shares: Arc<Permits>,
-    resolve: Arc<Resolve>,
-    kept: Arc<Kept>,
+    resolve: Box<Resolve>,
+    longest: Duration,
+    kept: Kept,
 }
 
 /// Addresses of hosts that were resolved, with the time of it. Failures are not kept: a caller that got no permit in time would make
@@ -46,64 +40,49 @@ type Resolved = (Instant, Vec<SocketAddr>);
 
 impl Lookups {
     pub(crate) fn of_the_system() -> Self {
-        Self::with(|host, port| Ok((host, port).to_socket_addrs()?.take(RESOLVED_MAX).collect()))
+        let resolver = Arc::new(SystemResolver::default());
+        let resolve = move |host: String| -> Addresses {
+            let resolver = Arc::clone(&resolver);
+            Box::pin(async move { resolver.addresses(&host).await })
+        };
+        Self::with(LOOKUP_MAX, resolve)
     }
 
-    fn with(resolve: impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static) -> Self {
-        let limits = |per_host| PermitLimits {
+    pub(crate) fn with(
+        longest: Duration,
+        resolve: impl Fn(String) -> Addresses + Send + Sync + 'static,
+    ) -> Self {
+        let shares = Permits::new(PermitLimits {
             all: LOOKUPS_MAX,
-            per_host,
+            per_host: LOOKUPS_PER_SHARE_MAX,
             waiting: WAITING_MAX,
             waiting_per_host: WAITING_PER_HOST_MAX,
-        };
-        // Callers of a share wait for their zone with a permit of the share, so the shares together must have room for all of them.
-        let shares = PermitLimits { all: Semaphore::MAX_PERMITS, ..limits(LOOKUPS_PER_SHARE_MAX) };
-        Self {
-            zones: Arc::new(Permits::new(limits(LOOKUPS_PER_ZONE_MAX))),
-            shares: Arc::new(Permits::new(shares)),
-            resolve: Arc::new(resolve),
-            kept: Arc::default(),
-        }
-    }
-
-    /// The kept result, or that of a lookup that only the share of the zone limits.
-    pub(crate) async fn look_up(&self, host: &str, port: u16) -> Found {
-        self.look_up_in(NOBODYS, host, port).await
+        });
+        Self { shares: Arc::new(shares), resolve: Box::new(resolve), longest, kept: Kept::default() }
     }
 
     /// Where the host cannot be resolved now, an older result counts.
-    pub(crate) async fn look_up_in(&self, share: &str, host: &str, port: u16) -> Found {
+    pub(crate) async fn look_up(&self, share: &str, host: &str, port: u16) -> Found {
         if let Some(kept) = self.kept.get(host, port, LOOKUP_KEPT) {
             return Ok(kept);
         }
         let late = || CallError::Resolve(io::Error::from(io::ErrorKind::TimedOut).into());
-        let found = timeout(LOOKUP_MAX, self.resolved(share, host, port)).await;
+        let found = timeout(self.longest, self.resolved(share, host, port)).await;
         let found = found.unwrap_or_else(|_| Err(late()));
         found.or_else(|error| self.kept.get(host, port, LOOKUP_STALE_MAX).ok_or(error))
     }
 
     async fn resolved(&self, share: &str, host: &str, port: u16) -> Found {
-        let own = match share {
-            NOBODYS => None,
-            _ => Some(self.shares.take(share).await.ok_or(CallError::Busy)?),
-        };
-        let permit = self.zones.take(&zone(host)).await.ok_or(CallError::Busy)?;
+        let _permit = self.shares.take(share).await.ok_or(CallError::Busy)?;
         // Another caller may have looked while this one waited.
         if let Some(kept) = self.kept.get(host, port, LOOKUP_KEPT) {
             return Ok(kept);
         }
-        let (name, resolve, kept) = (host.to_owned(), Arc::clone(&self.resolve), Arc::clone(&self.kept));
-        // The thread outlives a caller that gives up, so the thread owns the permits.
-        let looked = tokio::task::spawn_blocking(move || {
-            let found = resolve(&name, port);
-            if let Ok(addresses) = &found {
-                kept.put(name, port, addresses);
-            }
-            drop((permit, own));
-            found
-        });
-        let found = looked.await.map_err(io::Error::other).and_then(|found| found);
-        found.map_err(|error| CallError::Resolve(error.into()))
+        let found =
+            (self.resolve)(host.to_owned()).await.map_err(|error| CallError::Resolve(error.into()))?;
+        let found: Vec<_> = found.into_iter().map(|address| SocketAddr::new(address, port)).collect();
+        self.kept.put(host.to_owned(), port, &found);
+        Ok(found)
     }
 }
 
@@ -125,100 +104,47 @@ impl Kept {
     }
 }
 
-/// The registered domain of a host, guessed from its labels.
-fn zone(host: &str) -> String {
-    let host = host.trim_end_matches('.').to_lowercase();
-    let mut labels = host.rsplit('.');
-    let (last, second, third) = (labels.next(), labels.next(), labels.next());
-    match (last, second, third) {
-        (Some(last), Some(second), Some(third)) if last.len() == 2 && SUFFIXES.contains(&second) => {
-            format!("{third}.{second}.{last}")
-        }
-        (Some(last), Some(second), _) => format!("{second}.{last}"),
-        _ => host,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::Condvar;
-
     use super::*;
 
-    #[test]
-    fn a_zone_is_what_one_owner_has_registered() {
-        for (host, expected) in [
-            ("a.b.Example.org.", "example.org"),
-            ("example.org", "example.org"),
-            ("a.acme.co.uk", "acme.co.uk"),
-            ("a.b.io", "b.io"),
-            ("localhost", "localhost"),
-        ] {
-            assert_eq!(zone(host), expected, "{host}");
-        }
-    }
+    const HOUR: Duration = Duration::from_secs(3_600);
+    const OPEN: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
 
     #[tokio::test]
-    async fn slow_names_of_one_zone_do_not_hold_up_those_of_others() {
-        let gate = Arc::new((Mutex::new(false), Condvar::new()));
-        let waits = Arc::clone(&gate);
-        let lookups = Arc::new(Lookups::with(move |host, port| {
-            if host.ends_with("slow.test") {
-                let (open, opened) = &*waits;
-                drop(opened.wait_while(open.lock().unwrap(), |open| !*open));
-            }
-            Ok(vec![SocketAddr::from(([192, 0, 2, 1], port))])
+    async fn names_that_nobody_answers_hold_up_no_other_tenant() {
+        let begun = Arc::new(Mutex::new(0));
+        let count = Arc::clone(&begun);
+        let lookups = Arc::new(Lookups::with(HOUR, move |host| {
+            *count.lock().unwrap() += 1;
+            let is_silent = host.ends_with("-silent.test");
+            Box::pin(async move { if is_silent { std::future::pending().await } else { Ok(vec![OPEN]) } })
         }));
-        for number in 0..10 * LOOKUPS_MAX {
-            let lookups = Arc::clone(&lookups);
-            tokio::spawn(async move { lookups.look_up(&format!("a{number}.slow.test"), 443).await });
+        for number in 0..64 * 100 {
+            let (lookups, tenant) = (Arc::clone(&lookups), format!("mallory{}", number % 64));
+            let host = format!("a{number}-silent.test");
+            tokio::spawn(async move { lookups.look_up(&tenant, &host, 443).await });
         }
-        tokio::task::yield_now().await;
-        assert_eq!(lookups.look_up("a.quick.test", 443).await.unwrap().len(), 1);
-        let (open, opened) = &*gate;
-        *open.lock().unwrap() = true;
-        opened.notify_all();
-    }
-
-    #[tokio::test]
-    async fn slow_names_of_one_tenant_do_not_hold_up_those_of_others_however_many_zones_it_owns() {
-        let gate = Arc::new((Mutex::new(false), Condvar::new()));
-        let waits = Arc::clone(&gate);
-        let lookups = Arc::new(Lookups::with(move |host, port| {
-            if host.ends_with("-slow.test") {
-                let (open, opened) = &*waits;
-                drop(opened.wait_while(open.lock().unwrap(), |open| !*open));
-            }
-            Ok(vec![SocketAddr::from(([192, 0, 2, 1], port))])
-        }));
-        for number in 0..2 * LOOKUPS_MAX {
-            let lookups = Arc::clone(&lookups);
-            tokio::spawn(
-                async move { lookups.look_up_in("mallory", &format!("a{number}-slow.test"), 443).await },
-            );
+        while *begun.lock().unwrap() < 64 * LOOKUPS_PER_SHARE_MAX {
+            tokio::task::yield_now().await;
         }
-        tokio::task::yield_now().await;
-        assert_eq!(lookups.look_up_in("ann", "a.quick.test", 443).await.unwrap().len(), 1);
-        let (open, opened) = &*gate;
-        *open.lock().unwrap() = true;
-        opened.notify_all();
+        let found = timeout(HOUR, lookups.look_up("ann", "a.quick.test", 443));
+        assert_eq!(found.await.unwrap().unwrap(), [SocketAddr::new(OPEN, 443)]);
     }
 
     #[tokio::test]
     async fn a_result_is_used_again_and_one_tenant_makes_no_failure_of_anothers_host() {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let noted = Arc::clone(&asked);
-        let lookups = Lookups::with(move |host, port| {
-            noted.lock().unwrap().push(host.to_owned());
-            match host {
-                "gone.test" => Err(io::ErrorKind::NotFound.into()),
-                _ => Ok(vec![SocketAddr::from(([192, 0, 2, 1], port))]),
-            }
+        let lookups = Lookups::with(HOUR, move |host| {
+            let found =
+                if host == "gone.test" { Err(io::ErrorKind::NotFound.into()) } else { Ok(vec![OPEN]) };
+            noted.lock().unwrap().push(host);
+            Box::pin(async move { found })
         });
-        for _ in 0..2 {
-            assert!(lookups.look_up_in("ann", "a.test", 443).await.is_ok());
-            assert!(lookups.look_up("a.test", 443).await.is_ok());
-            assert!(matches!(lookups.look_up_in("ann", "gone.test", 443).await, Err(CallError::Resolve(_))));
+        for tenant in ["ann", "bob"] {
+            assert!(lookups.look_up(tenant, "a.test", 443).await.is_ok());
+            assert!(matches!(lookups.look_up(tenant, "gone.test", 443).await, Err(CallError::Resolve(_))));
         }
         assert_eq!(*asked.lock().unwrap(), ["a.test", "gone.test", "gone.test"]);
     }

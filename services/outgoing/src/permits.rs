@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::limits::{CALLS_MAX, CALLS_PER_HOST_MAX, WAITING_MAX, WAITING_PER_HOST_MAX};
+use crate::limits::{CALLS_MAX, CALLS_PER_HOST_MAX, CALLS_PER_SHARE_MAX, WAITING_MAX, WAITING_PER_HOST_MAX};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PermitLimits {
@@ -21,6 +21,10 @@ pub(crate) const CALLS: PermitLimits = PermitLimits {
     waiting: WAITING_MAX,
     waiting_per_host: WAITING_PER_HOST_MAX,
 };
+
+/// A call takes the permit of its share first and then that of its host, so the shares need no limit of their own in total.
+pub(crate) const SHARES: PermitLimits =
+    PermitLimits { all: Semaphore::MAX_PERMITS, per_host: CALLS_PER_SHARE_MAX, ..CALLS };
 
 #[derive(Debug)]
 pub(crate) struct Permits {

@@ -170,6 +170,9 @@ async fn what_is_no_url_for_us_is_not_called() {
         "https://",
         "https://u:p@127.0.0.1/",
         "https://u@a.test/",
+        "https://127.0.0.1:65536/",
+        "https://[::1]:99999/",
+        "https://a.test:0/",
         &long,
     ] {
         assert_eq!(reason(&client, get(url)).await, "url", "{url:.60}");

@@ -86,6 +86,9 @@ impl Findings {
                 None => self.add(field, "does not start with https:// or http://"),
                 Some("") => self.add(field, "has no host"),
                 Some(host) if host.contains('@') => self.add(field, "has a user name or password in it"),
+                Some(host) if !has_possible_port(host) => {
+                    self.add(field, "has a port that is not from 1 to 65535");
+                }
                 Some(_) => {}
             }
         }
@@ -122,4 +125,39 @@ pub fn is_invisible(letter: char) -> bool {
     matches!(letter,
         '\u{AD}' | '\u{61C}' | '\u{180E}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}'
         | '\u{FEFF}' | '\u{FFF9}'..='\u{FFFB}' | '\u{E0000}'..='\u{E0FFF}')
+}
+
+/// Whether the host of a URL has no port, or one that a service can have.
+fn has_possible_port(host: &str) -> bool {
+    match host.rsplit_once(':') {
+        Some((_, port)) if !port.ends_with(']') => port.parse::<u16>().is_ok_and(|port| port > 0),
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_has_a_port_that_a_service_can_have() {
+        let is_refused = |url: &str| {
+            let mut findings = Findings::default();
+            findings.url("url", url);
+            findings.done().is_err()
+        };
+        for url in [
+            "https://a.test/",
+            "https://a.test:8443/b:c",
+            "https://[2001:db8::1]/",
+            "https://[2001:db8::1]:1",
+        ] {
+            assert!(!is_refused(url), "{url}");
+        }
+        for url in
+            ["https://a.test:0/", "https://a.test:65536", "https://a.test:b/", "https://[2001:db8::1]:99999/"]
+        {
+            assert!(is_refused(url), "{url}");
+        }
+    }
 }

@@ -317,3 +317,18 @@ async fn strangers_do_not_learn_from_ids_that_are_none() {
     }
     assert!(tried > 50, "{tried}");
 }
+
+#[tokio::test]
+async fn the_description_of_the_api_is_limited_by_address() {
+    let stranger = Region::new().await.stranger();
+    // The limiter gives some back each second, so a slow machine needs more requests to reach it.
+    for _ in 0..100_000 {
+        let answer = stranger.get("/openapi.json").await;
+        if answer.status == StatusCode::TOO_MANY_REQUESTS {
+            assert!(answer.headers.contains_key("retry-after"));
+            return;
+        }
+        answer.is(StatusCode::OK);
+    }
+    panic!("100,000 requests were answered");
+}

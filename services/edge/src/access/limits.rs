@@ -12,9 +12,11 @@ pub(super) const WAITING_PER_KEY_SET_MAX: usize = 2_000;
 pub(super) const WAITING_FOR_KEYS_MAX: usize = 10_000;
 pub(super) const KEY_SET_TIMEOUT: Duration = Duration::from_millis(KEY_SET_TIMEOUT_MS as u64);
 
-/// Webhook requests of one broker in progress. A service that responds in 50 ms handles them in less than a second.
-pub(super) const QUESTIONS_PER_BROKER_MAX: usize = 1_000;
+/// Webhook requests of one tenant in progress. A service that responds in 50 ms handles them in less than a second.
+pub(super) const QUESTIONS_PER_TENANT_MAX: usize = 1_000;
 pub(super) const QUESTIONS_MAX: usize = 10_000;
+/// A tenant has at most an eighth of the requests that could still be made.
+pub(super) const QUESTIONS_PART: usize = 8;
 /// Clients that wait for the same response: one client that reconnects again and again.
 pub(super) const WAITING_PER_QUESTION_MAX: usize = 100;
 /// Cached responses, some 200 bytes each as a rule, and 64 KiB with the longest rules.

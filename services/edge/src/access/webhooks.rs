@@ -14,10 +14,13 @@ use millrace_access::webhook::{AnswerCache, SIGNATURE_HEADER, WebhookAnswer, Web
 use millrace_outgoing::Call;
 
 use super::Applicant;
-use super::limits::{ANSWERS_MAX, QUESTIONS_MAX, QUESTIONS_PER_BROKER_MAX, WAITING_PER_QUESTION_MAX};
+use super::limits::{
+    ANSWERS_MAX, QUESTIONS_MAX, QUESTIONS_PART, QUESTIONS_PER_TENANT_MAX, WAITING_PER_QUESTION_MAX,
+};
 use super::result_counters::{ResultCounters, Results, gauge, results};
 use super::service::{Candidate, Job, Shared};
 use crate::metrics::Metric;
+use crate::shares::Shares;
 use crate::{StartError, random};
 
 const RESULTS: Results = results!("allowed" "refused" "remembered" "shared" "answer" "url" "forbidden" "insecure" "resolve"
@@ -35,9 +38,16 @@ pub(super) struct Webhooks {
 
 struct State {
     answers: AnswerCache,
-    /// Requests in progress, with the clients that wait for the response besides the first.
-    asked: HashMap<Tag, Vec<Candidate>>,
+    asked: HashMap<Tag, Asked>,
+    tenants: Shares,
     brokers: HashMap<u64, Service>,
+}
+
+/// A request in progress.
+struct Asked {
+    tenant: Arc<str>,
+    /// The clients that wait for the response besides the first.
+    waiting: Vec<Candidate>,
 }
 
 #[derive(Default)]
@@ -60,7 +70,12 @@ impl Webhooks {
         let answers = AnswerCache::new(key, ANSWERS_MAX);
         let help = "Requests to tenants' services about clients, by result.";
         Ok(Self {
-            state: Mutex::new(State { answers, asked: HashMap::new(), brokers: HashMap::new() }),
+            state: Mutex::new(State {
+                answers,
+                asked: HashMap::new(),
+                tenants: Shares::new(QUESTIONS_MAX, QUESTIONS_PART),
+                brokers: HashMap::new(),
+            }),
             questions: ResultCounters::new("millrace_webhook_questions_total", help, RESULTS),
         })
     }
@@ -119,7 +134,7 @@ async fn run(
     shared.webhooks.questions.add(result);
     let mut state = shared.webhooks.state();
     state.answers.insert(webhook, &question, &answer, shared.now_s());
-    let waited = state.asked.remove(&tag).unwrap_or_default();
+    let waited = state.done(tag);
     let warns = state.answered(broker.id, matches!(answer, WebhookAnswer::Failed(_)), shared.now_s());
     drop(state);
     if warns {
@@ -196,21 +211,27 @@ impl State {
         let busy =
             |candidate| Place::Answered(candidate, WebhookAnswer::Failed("too many questions are under way"));
         let Some(tag) = self.answers.tag(webhook, &question) else { return busy(candidate) };
-        if let Some(waiting) = self.asked.get_mut(&tag) {
+        if let Some(Asked { waiting, .. }) = self.asked.get_mut(&tag) {
             if waiting.len() >= WAITING_PER_QUESTION_MAX {
                 return busy(candidate);
             }
             waiting.push(candidate);
             return Place::Waits;
         }
-        let id = candidate.applicant.broker.id;
-        let of_broker = self.brokers.get(&id).map_or(0, |service| service.under_way);
-        if self.asked.len() >= QUESTIONS_MAX || of_broker >= QUESTIONS_PER_BROKER_MAX {
+        let (id, tenant) = (candidate.applicant.broker.id, candidate.applicant.broker.tenant());
+        if self.tenants.of(&tenant) >= QUESTIONS_PER_TENANT_MAX || !self.tenants.take(&tenant) {
             return busy(candidate);
         }
         self.brokers.entry(id).or_default().under_way += 1;
-        self.asked.insert(tag, Vec::new());
+        self.asked.insert(tag, Asked { tenant, waiting: Vec::new() });
         Place::Asks(candidate, tag)
+    }
+
+    /// Returns the clients that waited for the response besides the first.
+    fn done(&mut self, tag: Tag) -> Vec<Candidate> {
+        let Some(Asked { tenant, waiting }) = self.asked.remove(&tag) else { return Vec::new() };
+        self.tenants.give_back(&tenant);
+        waiting
     }
 
     /// Returns true when the caller must log that the service fails.

@@ -34,6 +34,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How often the waiting events are counted, in up to 1,000 queues.
 const COUNT_EVERY: Duration = Duration::from_secs(10);
 const AT_ONCE: usize = 256;
+/// A tenant has at most a quarter of the deliveries that could still begin.
+const AT_ONCE_PART: usize = 4;
 /// Deliveries in a row to one webhook, before other webhooks have their turn.
 const TURN: usize = 16;
 /// How soon a pausing webhook is checked again, milliseconds: its tenant may ask for an immediate retry.

@@ -19,14 +19,17 @@ use tokio::time::sleep;
 
 use super::Hooked;
 use super::{
-    AT_ONCE, COUNT_EVERY, Counters, LIMIT_EVERY_MS, LOOK_AGAIN_MS, LOOK_EVERY, QUEUE_MS_MAX, TURN, deliver,
-    event::event, page,
+    AT_ONCE, AT_ONCE_PART, COUNT_EVERY, Counters, LIMIT_EVERY_MS, LOOK_AGAIN_MS, LOOK_EVERY, QUEUE_MS_MAX,
+    TURN, deliver, event::event, page,
 };
 use crate::broker::Brokers;
 use crate::clock::Clock;
 use crate::limits::EdgeLimits;
+use crate::shares::Shares;
 
 const PAGE: usize = 1_000;
+/// Brokers whose tenant is remembered, about 100 bytes each.
+const TENANTS_KEPT: usize = 65_536;
 
 type Name = (u64, Arc<str>);
 
@@ -74,7 +77,8 @@ pub(super) struct Worker {
     /// When queues of pausing webhooks were held to their limits, milliseconds of the process.
     limited: RefCell<HashMap<Name, u64>>,
     ready: RefCell<VecDeque<Name>>,
-    active: RefCell<usize>,
+    active: RefCell<Shares>,
+    tenants: RefCell<HashMap<u64, Arc<str>>>,
     random: RandomState,
 }
 
@@ -87,7 +91,8 @@ impl Worker {
             known: RefCell::default(),
             limited: RefCell::default(),
             ready: RefCell::default(),
-            active: RefCell::default(),
+            active: RefCell::new(Shares::new(AT_ONCE, AT_ONCE_PART)),
+            tenants: RefCell::default(),
             random: RandomState::new(),
         }
     }
@@ -172,16 +177,37 @@ impl Worker {
     }
 
     fn begin(self: &Rc<Self>) {
-        while *self.active.borrow() < AT_ONCE {
-            let Some(name) = self.ready.borrow_mut().pop_front() else { return };
-            *self.active.borrow_mut() += 1;
+        while let Some((name, tenant)) = self.next() {
             let worker = self.clone();
             spawn_local(async move {
                 let turned = worker.turn(&name).await;
-                *worker.active.borrow_mut() -= 1;
+                worker.active.borrow_mut().give_back(&tenant);
                 worker.turned(name, turned);
                 worker.begin();
             });
+        }
+    }
+
+    /// The first waiting webhook whose tenant may deliver more.
+    fn next(&self) -> Option<(Name, Arc<str>)> {
+        let (mut ready, mut active) = (self.ready.borrow_mut(), self.active.borrow_mut());
+        let tenants = self.tenants.borrow();
+        let mut place = |name: &Name| {
+            let known = tenants.get(&name.0).cloned();
+            let tenant = known.unwrap_or_else(|| name.0.to_string().into());
+            active.take(&tenant).then_some(tenant)
+        };
+        let found = ready.iter().enumerate().find_map(|(at, name)| Some((at, place(name)?)));
+        found.and_then(|(at, tenant)| Some((ready.remove(at)?, tenant)))
+    }
+
+    fn note_tenant(&self, broker: u64, tenant: &str) {
+        let mut tenants = self.tenants.borrow_mut();
+        if tenants.len() >= TENANTS_KEPT {
+            tenants.clear();
+        }
+        if tenants.get(&broker).is_none_or(|known| **known != *tenant) {
+            tenants.insert(broker, tenant.into());
         }
     }
 
@@ -198,7 +224,10 @@ impl Worker {
         for _ in 0..TURN {
             let again = self.parts.clock.now() + LOOK_AGAIN_MS;
             let (taken, webhook, owner) = match self.take(hook).await {
-                Ok(Found::Taken(taken, webhook, owner)) => (taken, webhook, owner),
+                Ok(Found::Taken(taken, webhook, owner)) => {
+                    self.note_tenant(name.0, &owner.tenant);
+                    (taken, webhook, owner)
+                }
                 Ok(Found::Gone) => return Turned::Over,
                 Err(error) => {
                     tracing::warn!(%error, "a webhook's queue cannot be read; it waits");

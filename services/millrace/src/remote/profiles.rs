@@ -113,9 +113,12 @@ impl Profiles {
     pub(super) fn get(&self, name: &str) -> Result<&Login, Failure> {
         self.profiles.get(name).ok_or_else(|| {
             let names: Vec<_> = self.profiles.keys().map(String::as_str).collect();
-            let those = if names.is_empty() { "there are none".into() } else { names.join(", ") };
+            let others = match names.is_empty() {
+                true => String::new(),
+                false => format!(", only {}", names.join(", ")),
+            };
             Failure::Run(format!(
-                "there is no profile \"{name}\": {those}; `millrace login --profile {name}` makes it"
+                "there is no profile \"{name}\"{others}; `millrace login --profile {name}` makes it"
             ))
         })
     }

@@ -16,10 +16,13 @@ pub(super) struct Events(BufReader<TcpStream>);
 
 impl Events {
     pub(super) fn open(server: &Server, browser: &Browser, path: &str) -> Self {
+        Self::open_with(server, &format!("Cookie: {}", browser.cookie), path)
+    }
+
+    pub(super) fn open_with(server: &Server, header: &str, path: &str) -> Self {
         let mut stream = TcpStream::connect(&server.http).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        write!(stream, "GET /api/v1{path} HTTP/1.1\r\nHost: localhost\r\nCookie: {}\r\n\r\n", browser.cookie)
-            .unwrap();
+        write!(stream, "GET /api/v1{path} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n\r\n").unwrap();
         let mut events = Self(BufReader::new(stream));
         assert_eq!(events.line(), "HTTP/1.1 200 OK");
         events

@@ -1,0 +1,79 @@
+//! Ways in that must stay shut: streams that outlive their reason, and sessions of other users.
+
+use rumqttc::{Client, ConnectReturnCode, ConnectionError, Event, MqttOptions, Packet};
+use serde_json::{Value, json};
+
+use crate::messages::Events;
+use crate::{Browser, Server};
+
+fn managed(server: &Server, owner: &Browser, organisation: &str) -> String {
+    let made =
+        server.ask(owner, "POST", &format!("{organisation}/brokers"), &json!({ "display_name": "Plant" }));
+    format!("{organisation}/brokers/{}", made.body["name"].as_str().unwrap())
+}
+
+#[test]
+fn a_tail_ends_with_the_token_that_opened_it_and_with_its_broker() {
+    let data = tempfile::tempdir().unwrap();
+    let mut server = Server::start(data.path());
+    let (owner, organisation) = server.machine_owner();
+    let broker = managed(&server, &owner, &organisation);
+    let tail = format!("{broker}/tail?filter=%23");
+
+    let body = json!({ "name": "tail", "scopes": ["messages:read"] });
+    let token = server.ask(&owner, "POST", &format!("{organisation}/tokens"), &body).body;
+    let (id, secret) = (token["id"].as_str().unwrap(), token["secret"].as_str().unwrap());
+    let mut of_token = Events::open_with(&server, &format!("Authorization: Bearer {secret}"), &tail);
+    let gone = server.ask(&owner, "DELETE", &format!("{organisation}/tokens/{id}"), &Value::Null);
+    assert_eq!(gone.status, 204, "{}", gone.body);
+    assert_eq!(of_token.next("end")["reason"], "this API token is unknown, deleted or expired");
+
+    let mut of_broker = Events::open(&server, &owner, &tail);
+    assert_eq!(server.ask(&owner, "DELETE", &broker, &Value::Null).status, 204);
+    assert!(of_broker.next("end")["reason"].is_string());
+}
+
+#[test]
+fn a_device_that_claims_a_credential_for_any_client_id_takes_over_no_session_of_another_user() {
+    let data = tempfile::tempdir().unwrap();
+    let mut server = Server::start(data.path());
+    let (owner, organisation) = server.machine_owner();
+    let broker = managed(&server, &owner, &organisation);
+    let pump = server.ask(&owner, "POST", &format!("{broker}/credentials"), &json!({ "user": "pump" })).body;
+    let token = json!({
+        "name": "line 2", "user_prefix": "valve-", "uses_max": 9, "expires_at_ms": 4_102_444_800_000_u64,
+        "bind_client_id": false,
+    });
+    let token = server.ask(&owner, "POST", &format!("{broker}/claim-tokens"), &token);
+    assert_eq!(token.status, 201, "{}", token.body);
+    let claim = json!({ "token": token.body["secret"], "user": "valve-1" });
+    let key = "Idempotency-Key: 0123456789abcdef0123456789abcdef";
+    let valve = server.ask_if(&Browser::default(), "POST", "/claim", key, &claim);
+    assert_eq!(valve.status, 201, "{}", valve.body);
+
+    let connect = |who: &Value, secret: &str, clean: bool| {
+        let text = |name: &str| who[name].as_str().unwrap().to_owned();
+        let mut options = MqttOptions::new("pump", "127.0.0.1", server.mqtt);
+        options.set_credentials(text("username"), text(secret)).set_clean_session(clean);
+        Client::new(options, 10)
+    };
+    for stays in [true, false] {
+        let (_client, mut connection) = connect(&pump, "secret", !stays);
+        let first = connection.iter().next().unwrap();
+        assert!(matches!(first, Ok(Event::Incoming(Packet::ConnAck(_)))), "{first:?}");
+        let refused = |clean: bool| {
+            let (_thief, mut connection) = connect(&valve.body, "password", clean);
+            let refused = connection.iter().find_map(Result::err).unwrap();
+            let is_refused =
+                matches!(refused, ConnectionError::ConnectionRefused(ConnectReturnCode::NotAuthorized));
+            assert!(is_refused, "{refused:?}");
+        };
+        refused(true);
+        refused(false);
+        if stays {
+            drop(connection);
+            refused(true);
+            refused(false);
+        }
+    }
+}
