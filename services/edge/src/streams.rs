@@ -107,8 +107,8 @@ impl TopicStreams {
         let changes = self.changes();
         let all: u64 =
             self.subscribers.iter().map(|subscribers| subscribers.count.load(Ordering::SeqCst)).sum();
-        let online: u64 = receivers.iter().map(|receiver| u64::from(receiver.kept)).sum();
-        let sessions = receivers.iter().filter(|receiver| receiver.kept > 0).count();
+        let online: u64 = receivers.iter().map(|receiver| u64::from(receiver.persistent_subscriptions)).sum();
+        let sessions = receivers.iter().filter(|receiver| receiver.persistent_subscriptions > 0).count();
         let is_exact = self.groups.is_empty() && all <= EXACT_MAX && all == online;
         is_exact.then(|| Wanted { acknowledged: u32::try_from(sessions).unwrap_or(u32::MAX), changes })
     }
@@ -292,7 +292,7 @@ fn subscription(stream: StreamId) -> Subscription {
         qos,
         no_local: false,
         retain_as_published: false,
-        kept: false,
+        persistent: false,
         identifier: 0,
     }
 }
@@ -383,7 +383,7 @@ mod tests {
         let stream = [Indexed { group: "".into(), stream: 5 }];
         let receiver = |slot, stored| {
             let target = Target { core: 0, slot, generation: 1 };
-            let subscription = Subscription { target, kept: stored, ..subscription(5) };
+            let subscription = Subscription { target, persistent: stored, ..subscription(5) };
             Receiver::from(&subscription)
         };
         streams.set("a", &stream, &[2]);

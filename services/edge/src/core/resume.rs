@@ -278,7 +278,9 @@ impl Core {
 
     /// Makes the sessions that follow the streams of a topic read on, because the streams have grown.
     pub(super) fn grown(&mut self, routes: &Routes) {
-        for receiver in routes.receivers(self.index).iter().filter(|receiver| receiver.kept > 0) {
+        for receiver in
+            routes.receivers(self.index).iter().filter(|receiver| receiver.persistent_subscriptions > 0)
+        {
             let Some(local) = self.sessions.get_mut(receiver.target.slot as usize) else { continue };
             if local.generation != receiver.target.generation {
                 continue;
@@ -431,7 +433,14 @@ pub(super) fn routed(
 ) -> millrace_router::Subscription {
     let SubscribeOptions { qos, no_local, retain_as_published, .. } = subscription.options;
     let identifier = subscription.identifier;
-    millrace_router::Subscription { target, qos, no_local, retain_as_published, kept: is_stored, identifier }
+    millrace_router::Subscription {
+        target,
+        qos,
+        no_local,
+        retain_as_published,
+        persistent: is_stored,
+        identifier,
+    }
 }
 
 /// A subscription whose stream the session reads, as the reader and as the session need it.
