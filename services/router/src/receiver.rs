@@ -37,6 +37,10 @@ impl From<&Subscription> for Receiver {
 }
 
 impl Receiver {
+    pub fn is_persistent(&self) -> bool {
+        self.persistent_subscriptions > 0
+    }
+
     /// Adds another matching subscription of the same session, because one copy serves all of them.
     //= [MQTT-3.3.4-2] v5
     //= [MQTT-3.3.4-3] v5
