@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Drives one message through a server of two pods that exports to the collector, and checks what arrived there: the spans of every step
-of the message, all metrics of /metrics under the same names, and log lines.
+"""Sends one message through a server of two pods that exports to a collector. Checks that the collector receives the spans of all
+steps of the message, all metrics of /metrics under the same names, and log lines.
 
-The collector is the one of collector/manifest.yaml. MILLRACE names another binary than target/release/millrace. What `--without`
-names is left out of the server's flags: with `--without otlp_endpoint` the check must fail.
+MILLRACE names another binary than target/release/millrace. `--without` removes flags of the server, to see the check fail:
+`--without otlp_endpoint`.
 """
 
 import os
@@ -29,18 +29,18 @@ ARRIVE_SECONDS_MAX = 60
 FLAGS = {
     "otlp_endpoint": None,
     "otlp_interval_s": "1",
-    # Only what its publisher asks for is followed.
+    # Only traces that a publisher begins are recorded.
     "trace_ratio": "0",
     "pods": "2",
     "nats": f"nats://{HOST}:4222",
 }
 
 
-# -- what the collector printed
+# -- the collector's output
 
 
 def spans(text):
-    """The spans of the collector's detailed output, each with the pod that it came from."""
+    """Reads the spans from the collector's detailed output; `pod` names the sender."""
     found, pod, span = [], None, None
     for line in text.splitlines():
         if match := re.match(r"\s+-> service\.instance\.id: Str\((.*)\)", line):
@@ -95,7 +95,7 @@ def check_trace(log, problems):
 
 
 def check_metrics(observe, problems):
-    """Nothing is scraped here, so all that the collector shows was pushed."""
+    """This collector scrapes nothing, so it has only metrics that the server exported."""
     shown = names(get(f"http://{HOST}:8090/metrics"))
 
     def arrived():

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Checks without a server that metrics, dashboards, rules and runbooks belong together. Seconds; `make lint` runs it.
+"""Checks that metrics, dashboards, alert rules and runbooks agree. It needs no server and takes seconds; `make lint` runs it.
 
-lint.py --write writes metrics.md from services/edge/metrics.toml. With MILLRACE, a program, the commands of the runbooks are compared with its help.
+lint.py --write writes metrics.md from services/edge/metrics.toml. If MILLRACE names a program, its help must have all commands
+of the runbooks.
 """
 
 import json
@@ -19,7 +20,7 @@ ROOT = HERE.parent
 DECLARED = ROOT / "services/edge/metrics.toml"
 CODE = ["services/edge/src", "services/control/src", "services/fabric/src", "services/millrace/src", "services/telemetry/src", "storage/src"]
 UNITS = {"seconds", "bytes", "ratio"}
-# Metrics of others: of Prometheus, k6, Envoy, NATS, FoundationDB, the machine, and what rules record.
+# Metrics of other programs, and series that recording rules make.
 OTHERS = re.compile(r"^(up$|ALERTS$|k6_|envoy_|nats_|foundationdb_|node_|\w+:\w+:\w+$)")
 SECTIONS = {
     "alert": ["Symptom", "First", "Meaning", "Commands", "Expected output", "Over when"],
@@ -62,12 +63,12 @@ def check_declaration(metrics):
 
 
 def check_code(metrics):
-    """Every name in the code is declared, and the other way round; where the code says type and help, they are the same."""
+    """Every metric in the code is declared with the same type and help, and every declared metric is in the code."""
     known = {metric["name"]: metric for metric in metrics}
     found = set()
     line = re.compile(r'(?:"(counter|gauge)"|\b(Counter|Gauge))\s+"(\w+)"\s+\[(?:"((?:[^"\\]|\\.)*)")?\]\s+"([^"]*)"')
     for path in sorted(path for folder in CODE for path in (ROOT / folder).rglob("*.rs")):
-        # What tests name stands behind it.
+        # Tests follow the code, and may name other metrics.
         text = path.read_text().split("#[cfg(test)]")[0]
         found |= set(re.findall(r'"((?:millrace|process)_[a-z0-9_]+)"', text)) - NO_METRICS
         found |= set(re.findall(r"# TYPE (\w+) ", text))

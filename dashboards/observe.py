@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Runs the collector, Prometheus, Alertmanager and what they need beside a server or a stack on this machine, on loopback only.
+"""Runs the collector, Prometheus and Alertmanager beside a server or a stack on this machine, on loopback only.
 
 `make observe` runs it until Ctrl-C. check_dashboards.py and the drills of runbooks/ use the class Observe.
-Settings are environment variables: OBSERVE_DIR, OBSERVE_PORTS_UP (added to every port), OBSERVE_INTERVAL, OBSERVE_MILLRACE (addresses
-of /metrics; without it those of `make run` and `make stack` are found), STACK_PORTS_UP.
+Environment variables: OBSERVE_DIR is the folder, OBSERVE_PORTS_UP is added to every port, OBSERVE_INTERVAL is the scrape interval.
+OBSERVE_MILLRACE has addresses of /metrics; by default those of `make run` and `make stack`, whose ports STACK_PORTS_UP raises.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ PORTS = {
     "status": 7777,
     "grafana": 3000,
 }
-# Where `make run` and `make stack` have what is scraped.
+# Ports with metrics of `make run` and `make stack`.
 MILLRACE, ENVOY, NATS = [8090, 8091, 8092], 9902, [8222, 8223, 8224]
 START_SECONDS_MAX = 60
 STOP_SECONDS_MAX = 10
@@ -43,7 +43,7 @@ LOOK_SECONDS = 3
 
 
 class Missing(Exception):
-    """Something is not installed; the text says what, and how it is had."""
+    """A program is not installed; the text names it and says how to get it."""
 
 
 def is_listening(port):

@@ -1,6 +1,6 @@
-"""What a runbook names must exist: metrics, alerts, dashboards, what the server says, settings, limits, routes, units of systemd.
+"""Checks that all names in a runbook exist: metrics, alerts, dashboards, log messages, settings, limits, routes, systemd units.
 
-`Known` reads the names from the sources, `unknown` compares a page with them. lint.py runs it, and test_pages.py shows what it finds.
+`Known` reads the names from the sources, and `unknown` compares a page with them. lint.py runs it; test_pages.py has examples.
 """
 
 import json
@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# What other programs say. A line that no page quotes any more is a problem, too.
+# Messages of other programs. A message that no page quotes any more is reported, too.
 SAID_BY_OTHERS = {
     "No space left on device",  # the kernel
     "Performance limited by",  # fdbcli

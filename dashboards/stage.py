@@ -1,5 +1,5 @@
-"""Servers, a stack and real clients for check_dashboards.py and the drills: in a network namespace of their own, so that ports and
-disks are nobody else's."""
+"""Servers, a stack and MQTT clients for check_dashboards.py and the drills. They run in their own network and mount namespace,
+so fixed ports are free and mounts do not reach the machine."""
 
 import os
 import shutil
@@ -22,12 +22,12 @@ ALONE = "STAGE_ALONE"
 
 
 def alone():
-    """Runs this program again where the loopback interface and the mounts are its own; without unshare it goes on here."""
-    # So that what was started is stopped, as with Ctrl-C.
+    """Runs this program again in its own network and mount namespace; exits with SKIPPED where that is not possible."""
+    # SIGTERM must run the `finally` blocks that stop all parts, as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if ALONE in os.environ:
         return
-    # Without a user namespace where that is allowed: lxcfs of a Machine mounts control groups.
+    # Preferably without a user namespace: in one, a Machine could not mount control groups.
     for how in (["unshare", "-nm"], ["unshare", "-rnm"]):
         if shutil.which("unshare") and shutil.which("ip", path=f"{os.environ['PATH']}:/usr/sbin") and not subprocess.call(
             [*how, "true"], stderr=subprocess.DEVNULL
@@ -46,7 +46,7 @@ def millrace():
 
 
 class Part:
-    """A process, with its output in a file. It may be killed and started again as it was."""
+    """A process with its output in a file; after `kill`, `start` runs the same command again."""
 
     def __init__(self, name, log, command, settings=None, folder=None):
         self.name, self.log, self.command = name, Path(log), [str(part) for part in command]
@@ -99,7 +99,7 @@ class Server(Part):
 
 
 class Stack(Part):
-    """`make stack`: three NATS servers, three pods, Envoy. What is killed stays so until it is started again here."""
+    """`make stack`: three NATS servers, three pods, Envoy. A killed part stays down until `start_part`."""
 
     def __init__(self, folder, **settings):
         self.home = folder / "stack"
@@ -128,7 +128,7 @@ class Stack(Part):
         return int((self.home / "pids" / part).read_text())
 
     def kill_part(self, part):
-        """kill -9, and remembers how it was started."""
+        """Sends SIGKILL, and remembers command, environment and folder for `start_part`."""
         pid = self.pid(part)
         proc = Path(f"/proc/{pid}")
         command = [word for word in proc.joinpath("cmdline").read_bytes().decode().split("\0") if word]
@@ -143,7 +143,7 @@ class Stack(Part):
 
 
 class Machine:
-    """One CPU and some memory as a machine of its own: a control group. lxcfs shows its /proc/stat and /proc/meminfo."""
+    """A control group with one CPU and `memory_bytes`, whose /proc/stat and /proc/meminfo lxcfs shows to the node exporter."""
 
     KINDS = ("memory", "cpuset", "cpu", "cpuacct")
     FILES = ("stat", "meminfo")
@@ -160,7 +160,7 @@ class Machine:
         self.put("memory", "memory.limit_in_bytes", memory_bytes)
         self.put("cpuset", "cpuset.mems", (home / "cpuset/cpuset.mems").read_text())
         self.put("cpuset", "cpuset.cpus", max(os.sched_getaffinity(0)))
-        # What else runs on this CPU leaves it to the machine: the most that the kernel takes.
+        # The largest share that the kernel accepts, so that other programs on this CPU hardly slow the control group.
         self.put("cpu", "cpu.shares", 1 << 18)
         self.proc = folder / "machine"
         self.proc.mkdir()
@@ -173,15 +173,15 @@ class Machine:
 
     @property
     def enter(self):
-        """A command that runs another one on the machine."""
+        """Prefix of a command that runs it in the control group."""
         join = "; ".join(f"echo $$ >{group}/cgroup.procs" for group in self.groups.values())
         return ["sh", "-ec", f'{join}; exec "$@"', "sh"]
 
     @property
     def see(self):
-        """The same, for a program that reads /proc."""
+        """Like `enter`, for a program that reads /proc: it sees the files of lxcfs."""
         mounts = "; ".join(f"mount --bind {self.proc}/proc/{name} /proc/{name}" for name in self.FILES)
-        # Its first answer shows all CPUs, and the exporter would remember them.
+        # The first read of lxcfs shows all CPUs, and the exporter would remember them.
         first = "until [ $(grep -c '^cpu[0-9]' /proc/stat) = 1 ]; do sleep 0.2; done"
         return [*self.enter, "unshare", "-m", "sh", "-ec", f'{mounts}; {first}; exec "$@"', "sh"]
 
@@ -194,7 +194,7 @@ class Machine:
 
 
 class Subscriber:
-    """Keeps all payloads it gets."""
+    """Collects all payloads in `got`."""
 
     def __init__(self, client_id, topic, qos=1, port=1883, user=None, lasts=True, password=""):
         self.got = []
@@ -213,7 +213,7 @@ class Subscriber:
 
 
 class Publisher:
-    """Publishes numbers at a pace, and remembers which were acknowledged. Comes back by itself."""
+    """Publishes increasing numbers, `rate` a second, and records which were acknowledged or refused. It reconnects."""
 
     def __init__(self, topic, qos=1, rate=50, port=1883, user=None, size=100, password=""):
         self.topic, self.qos, self.pause, self.size = topic, qos, 1 / rate, size
@@ -231,14 +231,14 @@ class Publisher:
     def run(self):
         number = 0
         while not self.over.wait(self.pause):
-            # What is not acknowledged is bounded.
+            # At most 500 messages are unacknowledged.
             if len(self.sent) - len(self.acknowledged) - len(self.refused) < 500:
                 payload = f"{number}".ljust(self.size)
                 self.sent[self.client.publish(self.topic, payload, self.qos).mid] = number
                 number += 1
 
     def settle(self):
-        """No more messages; waits until all are answered."""
+        """Stops publishing, and waits for the answer to each message."""
         self.over.set()
         self.thread.join()
         until(lambda: len(self.acknowledged | self.refused) >= len(set(self.sent.values())), "messages without an answer")

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Sessions of pods that are killed, back on those that are left.
+"""Measures how fast sessions of killed pods resume on the surviving pods, and what that costs.
 
-Starts pods on the cluster of FDB_CLUSTER_FILE, has clients with persistent sessions connect to some of them, each with a
-subscription, sends those pods SIGKILL at once, and lets all clients come back to the others: how long that takes, whether each
-session was there, what it costs. A process may often have 20,000 files, so several pods stand for one that has more connections.
+Starts pods on the cluster of FDB_CLUSTER_FILE. Clients with persistent sessions and a subscription each connect to the pods
+that will be killed. Then all these pods get SIGKILL at once, and the clients reconnect to the others. Prints the time, the number
+of sessions that were found, and the CPU time; exits with 1 if a session was lost. Machines often allow a process 20,000 open
+files, so several killed pods stand for one with more connections.
 
     storage/tests/foundationdb.sh with loadtests/dead_pods.py --sessions 100000 --dying 6 --nats nats://127.0.0.1:4222
 """
@@ -23,10 +24,10 @@ from concurrent.futures import ProcessPoolExecutor
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TICKS = os.sysconf("SC_CLK_TCK")
-# A server refuses CONNECT while it is busy, or while the dead pod may still be alive; the client
-# then tries again.
-PATIENCE_S = 300
-PAUSE_S = 0.2
+# A server refuses CONNECT while it is busy, and until the lease of the killed pod has expired. The client tries again
+# every RETRY_S seconds, for CONNECT_S_MAX seconds.
+CONNECT_S_MAX = 300
+RETRY_S = 0.2
 
 
 def free_port():
@@ -82,22 +83,22 @@ def packet(first, body):
             return bytes([first]) + length + body
 
 
-def hello(client):
+def connect_packet(client):
     """CONNECT of MQTT 3.1.1 with Clean Session 0."""
     return packet(0x10, text("MQTT") + bytes([4, 0, 0, 0]) + text(client))
 
 
-def subscribe(client):
+def subscribe_packet(client):
     return packet(0x82, b"\0\1" + text(f"to/{client}") + b"\1")
 
 
-async def visit(port, client, subscribes):
-    """Comes, until it is let in. The connection, whether there was a session, and how often it was refused."""
-    refused, until = 0, time.monotonic() + PATIENCE_S
+async def connect(port, client, subscribes):
+    """Connects, again after each refusal. Returns the connection, whether the session was present, and the refusals."""
+    refused, until = 0, time.monotonic() + CONNECT_S_MAX
     while True:
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(hello(client) + (subscribe(client) if subscribes else b""))
+            writer.write(connect_packet(client) + (subscribe_packet(client) if subscribes else b""))
             connack = await reader.readexactly(4)
             if connack[3] == 0:
                 if subscribes:
@@ -108,18 +109,18 @@ async def visit(port, client, subscribes):
             pass
         refused += 1
         if time.monotonic() > until:
-            raise TimeoutError(f"{client} was not let in for {PATIENCE_S} s")
-        await asyncio.sleep(PAUSE_S)
+            raise TimeoutError(f"{client} was not accepted for {CONNECT_S_MAX} s")
+        await asyncio.sleep(RETRY_S)
 
 
-async def crowd(ports, clients, at_once, stays):
-    """Lets clients come, so many at once. Connections that stay, sessions that were there, refusals."""
+async def connect_all(ports, clients, at_once, stays):
+    """Connects all clients, `at_once` at a time. Returns open connections, sessions that were present, and refusals."""
     waiting, staying, found, refusals = iter(enumerate(clients)), [], 0, 0
 
     async def one_after_another():
         nonlocal found, refusals
         for number, client in waiting:
-            writer, was_there, refused = await visit(ports[number % len(ports)], client, stays)
+            writer, was_there, refused = await connect(ports[number % len(ports)], client, stays)
             found += was_there
             refusals += refused
             if stays:
@@ -133,10 +134,10 @@ async def crowd(ports, clients, at_once, stays):
 
 
 def stay(port, clients, at_once, ready, over):
-    """A process with the clients of one pod, until the pod dies."""
+    """Runs in a process: connects the clients of one pod, reports by `ready`, and stays until `over` is readable."""
 
     async def run():
-        staying, _, _ = await crowd([port], clients, at_once, True)
+        staying, _, _ = await connect_all([port], clients, at_once, True)
         os.write(ready, b"+")
         while not select_readable(over):
             await asyncio.sleep(0.1)
@@ -149,8 +150,8 @@ def select_readable(file):
     return bool(select.select([file], [], [], 0)[0])
 
 
-def come_back(ports, clients, at_once):
-    _, found, refusals = asyncio.run(crowd(ports, clients, at_once, False))
+def reconnect(ports, clients, at_once):
+    _, found, refusals = asyncio.run(connect_all(ports, clients, at_once, False))
     return found, refusals
 
 
@@ -162,9 +163,9 @@ def fdbservers():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sessions", type=int, default=10_000)
-    parser.add_argument("--dying", type=int, default=1, help="pods that are killed")
-    parser.add_argument("--left", type=int, default=2, help="pods that are left")
-    parser.add_argument("--at-once", type=int, default=100, help="clients under way at once, of each of two processes")
+    parser.add_argument("--dying", type=int, default=1, help="pods to kill")
+    parser.add_argument("--left", type=int, default=2, help="pods that survive")
+    parser.add_argument("--at-once", type=int, default=100, help="clients that connect at once, in each of two processes")
     parser.add_argument("--nats", help="URL of NATS between the pods")
     parser.add_argument("--millrace", default=str(ROOT / "target/release/millrace"))
     parser.add_argument("flags", nargs="*", help="more flags of the pods, behind --")
@@ -207,7 +208,7 @@ def measure(args, dying, left):
     before = [sum(map(cpu_s, pids)) for pids in ([pod.process.pid for pod in left], fdbservers())]
     ports = [pod.port for pod in left]
     with ProcessPoolExecutor(2) as coming:
-        tasks = [coming.submit(come_back, ports, clients[half::2], args.at_once) for half in range(2)]
+        tasks = [coming.submit(reconnect, ports, clients[half::2], args.at_once) for half in range(2)]
         results = [task.result() for task in tasks]
     seconds = time.monotonic() - killed
     edge, store = (

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What clients of one broker that subscribe and unsubscribe cost the durable publishers of another.
+"""Measures how much subscribing clients of one broker slow the durable publishers of another broker.
 
     loadtests/fair_writer.py --millrace target/release/millrace [--seconds 5] [--rounds 3] [--window 1]
 
-Starts a server of its own on a free loopback port. Broker "busy" has publishers of QoS 1 whose messages are stored for
-a session that is away; broker "other" has two clients with persistent sessions that subscribe and unsubscribe, --window
-packets ahead of their answers. Prints the acknowledged publishes a second without and with them, round by round, and
-the ratio of the medians.
+Starts a server on a free loopback port. Broker "busy" has publishers of QoS 1, whose messages are stored for an offline
+session. Broker "other" has two clients with persistent sessions that subscribe and unsubscribe, with --window packets
+unanswered. Prints the acknowledged publishes a second without and with these clients for each round, and the ratio of
+the medians.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def packet(first: int, body: bytes) -> bytes:
 
 
 class Client:
-    """A connection of MQTT 3.1.1 with a persistent session; it counts the packets that come."""
+    """An MQTT 3.1.1 connection with a persistent session; `answered` counts received packets."""
 
     def __init__(self, port: int, broker: str, name: str):
         self.socket = socket.create_connection(("127.0.0.1", port))
@@ -62,7 +62,7 @@ class Client:
         self.socket.sendall(packet(0xA2, self.next_id() + field(b"other/%d/#" % ((self.id - 1) // 2))))
 
     def receive(self) -> int:
-        """Takes what is there; how many packets."""
+        """Reads once from the socket, and returns the number of complete packets, each shorter than 128 bytes."""
         data = self.socket.recv(65_536)
         if not data:
             raise SystemExit("the server has closed a connection")
@@ -76,7 +76,8 @@ class Client:
 
 
 def measure(publishers: list, changers: list, seconds: float, ahead: int, window: int) -> tuple:
-    """Answers a second that publishers and changers get."""
+    """Returns the answers a second to publishers and to `changers`, which subscribe and unsubscribe by turns. A publisher
+    has `ahead` unacknowledged messages, a changer `window` unanswered packets."""
     clients = {client.socket: client for client in publishers + changers}
     for client in clients.values():
         client.answered = 0

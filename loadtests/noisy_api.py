@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What expensive requests of one tenant cost another tenant, and /healthz.
+"""Measures how much expensive API requests of one tenant slow another tenant and /healthz.
 
     loadtests/noisy_api.py --millrace target/release/millrace [--parallel 60] [--seconds 10] [--rounds 3]
 
-Starts a server of its own on free loopback ports. The tenant "loud" has 2,000 sessions and waiting messages. The
-tenant "quiet" asks for /me, alone and beside --parallel connections that list the sessions, topics, usage and audit log
-of "loud". Prints p99 of both, and the slowest /healthz, round by round. Exits with 1 unless, in the best round, p99 is
-within --ratio of the one alone and /healthz under --healthz-ms. The best round counts, because the driver shares the
+Starts a server on free loopback ports. The tenant "loud" has 2,000 sessions and waiting messages. The
+tenant "quiet" requests /me, first alone, then beside --parallel connections that list sessions, topics, usage and audit
+log of "loud". Each round prints both p99 and the slowest /healthz. Exits with 1 unless the best round has a p99 of at
+most --ratio times the p99 alone, and /healthz below --healthz-ms. The best round counts, because the driver shares the
 machine with the server.
 """
 
@@ -49,7 +49,7 @@ def free_port() -> int:
 
 
 class Tenant:
-    """A person with an organisation, over a connection of their own."""
+    """A signed-up person with an organisation, and one HTTP connection."""
 
     def __init__(self, http_port: int, name: str):
         self.port, self.headers = http_port, {}
@@ -82,7 +82,7 @@ class Tenant:
 
 
 def populate(loud: Tenant, mqtt_port: int) -> str:
-    """Makes a broker with sessions that are away, and messages that wait for them. Returns its path."""
+    """Creates a broker with SESSIONS offline sessions and WAITING messages queued for each. Returns its API path."""
     made, _ = loud.ask("POST", f"{loud.organisation}/brokers", {"display_name": "loud"})
     broker, name = f"{loud.organisation}/brokers/{made['name']}", made["name"]
     credential, _ = loud.ask("POST", f"{broker}/credentials", {"user": "fleet"})
@@ -137,7 +137,7 @@ def watch(quiet: Tenant, admin_port: int, seconds: float):
 
 
 def be_loud(loud: Tenant, broker: str, parallel: int, stop, counts):
-    """Runs in a process of its own, so that its threads do not delay those that measure."""
+    """Runs in its own process, so that its threads do not delay the measuring thread."""
     done = []
     threads = [threading.Thread(target=make_noise, args=(loud, broker, stop, done)) for _ in range(parallel)]
     for thread in threads:
@@ -155,7 +155,7 @@ def make_noise(loud: Tenant, broker: str, stop, done: list):
         refused = headers.get("retry-after")
         done.append(refused is None)
         if refused is not None:
-            # A polite client waits, a loud one asks again soon.
+            # Ignores Retry-After, as a badly written client does.
             stop.wait(0.1)
 
 
@@ -209,7 +209,7 @@ def compare(args, loud: Tenant, quiet: Tenant, broker: str, admin: int) -> bool:
         rounds.append((beside / alone, health))
         print(
             f"round {number + 1}: /me p99 {alone:.1f} ms alone, {beside:.1f} ms beside {args.parallel}"
-            f" ({answered} answered, {refused} told to come later): {beside / alone:.2f} times;"
+            f" ({answered} answered, {refused} refused): {beside / alone:.2f} times;"
             f" /healthz {health:.1f} ms at most"
         )
     ratio, health = min(rounds)

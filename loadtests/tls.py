@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What a TLS client costs: memory while it is idle, and CPU time of its connect, full and resumed.
+"""Measures what a TLS client costs: memory while it is idle, and CPU time of a full and a resumed handshake.
 
     loadtests/tls.py [--clients 2000] [--port 27900] [--millrace target/release/millrace]
 
 Measures Millrace and mosquitto (with OpenSSL) one after the other, each with one certificate, over TLS 1.3 and without TLS,
-by /proc. The kernel's memory for sockets is not in it. Uses ports from --port on, on 127.0.0.1.
+as /proc reports them, so the kernel's memory for sockets is not included. Listens on ports from --port on, on 127.0.0.1.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from pathlib import Path
 
 HOST = "127.0.0.1"
 ROOT = Path(__file__).resolve().parent.parent
-# Clients that connect first, so that memory which the process takes once is not counted.
+# Clients that connect before the measurement, so that memory allocated once is not counted.
 WARM = 200
 PATH = os.environ["PATH"] + ":/usr/sbin"
 
@@ -35,7 +35,7 @@ def arguments():
 
 
 class Server:
-    """A program, and where it listens with TLS and without."""
+    """A broker's process, with its ports for TLS and for plain TCP."""
 
     def __init__(self, name, command, tls, plain):
         self.name, self.tls, self.plain = name, tls, plain
@@ -72,7 +72,7 @@ def connect(number):
 
 
 def client(port, number, context=None, session=None):
-    """A connected client, which then says nothing."""
+    """Connects a client, which then stays idle."""
     stream = socket.create_connection((HOST, port))
     if context:
         stream = context.wrap_socket(stream, server_hostname="localhost", session=session)
@@ -84,7 +84,7 @@ def client(port, number, context=None, session=None):
 
 
 def measure(server, port, count, context=None, session=None):
-    """Bytes and CPU milliseconds of one client."""
+    """Returns the bytes and the CPU milliseconds of one client."""
     clients = [client(port, number, context, session) for number in range(WARM)]
     time.sleep(1)
     memory, cpu = server.memory(), server.cpu()

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Tries a runbook for real: `make drill NAME=pod-down`. Without a name it lists the drills; `all` runs one after the other.
+"""Runs the drill of a runbook: `make drill NAME=pod-down`. Without a name it lists the drills; `all` runs each in turn.
 
-A drill starts servers, the collector and Prometheus with the real rules, causes the fault, waits for the alert, does what the page
-says, and waits until the alert is over. It runs in a network namespace of its own. Durations of rules are divided by SPEED (12), or by
-the SPEED of a drill whose alert looks back for a day.
-`--write` keeps the transcript in runbooks/transcripts.
+A drill starts servers, the collector and Prometheus with the project's rules, and causes the fault. It waits for the alert, does
+what the runbook says, and waits until the alert ends. Everything runs in its own network namespace. Alerts would take minutes, so
+SPEED divides all durations of the rules: 12, or the value of a drill whose alert looks back for a day.
+`--write` saves the transcript in runbooks/transcripts.
 """
 
 import importlib
@@ -25,11 +25,11 @@ from stage import TOOLS, Machine, Part, Server, Stack, alone, folder, millrace  
 
 SPEED = float(os.environ.get("SPEED") or 12)
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-# A rate needs a few scrapes, and those come every second.
+# Shortest range of a rate and shortest `for`: a rate needs a few scrapes, and scrapes come every second.
 WINDOW_SECONDS_MIN, FOR_SECONDS_MIN = 10, 2
 ALERT_SECONDS_MAX = 240
-# What may be true of the machine that the drill runs on.
-OF_THE_MACHINE = {"ClockSkew", "MemoryNearlyOut", "CpuNearlyOut", "StoreNearlyFull", "StoreFillsUp"}
+# Alerts that the machine under the drill may cause, so a drill does not wait for their end.
+MACHINE_ALERTS = {"ClockSkew", "MemoryNearlyOut", "CpuNearlyOut", "StoreNearlyFull", "StoreFillsUp"}
 
 
 def shorter(text, speed):
@@ -49,7 +49,7 @@ class Drill:
         self.name, self.speed, self.folder, self.began, self.lines = name, speed, folder(), time.monotonic(), []
         self.parts, self.observe, self.host = [], None, ()
 
-    # -- what is said
+    # -- the transcript
 
     def say(self, text):
         text = text.replace(str(self.folder), "$DRILL").replace(str(millrace()), "millrace").replace(str(HERE.parent) + "/", "")
@@ -59,7 +59,7 @@ class Drill:
         print(line, flush=True)
 
     def run(self, command, lines=8, fails=False):
-        """A command as the page has it, with the beginning of its output."""
+        """Runs a command of the runbook; the transcript gets its first `lines` lines of output."""
         self.say(f"$ {command}")
         path = f"{millrace().parent}:{TOOLS}:{os.environ['PATH']}:/usr/sbin"
         done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=self.folder, env=os.environ | {"PATH": path})
@@ -70,7 +70,7 @@ class Drill:
             raise AssertionError(f"exit code {done.returncode}: {said[-500:]}")
         return said
 
-    # -- what is on the stage
+    # -- parts: processes and clients that end with the drill
 
     def keep(self, part):
         self.parts.append(part)
@@ -89,7 +89,7 @@ class Drill:
         return stack
 
     def machine(self, memory_bytes):
-        """A machine of its own, which the exporter shows. It is made before its server."""
+        """A control group that looks like a machine to the node exporter. Call it before `server`."""
         machine = self.keep(Machine(self.folder, memory_bytes))
         self.host = machine.see
         self.say(f"a machine of its own: one CPU and {memory_bytes >> 20} MiB of memory, a control group that lxcfs shows")
@@ -110,16 +110,16 @@ class Drill:
         self.until_value('up{job="millrace"}', lambda values: values and min(values) == 1)
 
     def calm(self):
-        """No alert fires before the fault. One of the start may have to end first, where a busy machine was slow to scrape."""
+        """Waits until no alert fires: on a busy machine a late scrape can raise one at the start."""
 
         def firing():
-            return self.observe.alerts() - OF_THE_MACHINE - {"Watchdog"}
+            return self.observe.alerts() - MACHINE_ALERTS - {"Watchdog"}
 
         until(lambda: not firing(), f"alerts fire before the fault: {firing()}", ALERT_SECONDS_MAX)
 
     def break_syncs(self, server, how, paths=()):
-        """Every sync of the server's files goes wrong until the part stops, or those of `paths`: `how` is strace's,
-        delay_exit=MICROSECONDS or error=EIO."""
+        """Makes the server's syncs slow or fail until the returned part stops; with `paths`, only syncs of these files.
+        `how` is strace's: delay_exit=MICROSECONDS or error=EIO."""
         strace = program("strace", how="apt-get install strace")
         syncs = "fsync,fdatasync"
         only = [word for path in paths for word in ("-P", path)]
@@ -131,13 +131,13 @@ class Drill:
         return part
 
     def query(self, expr):
-        """A query as a page has it, and the series that it gives."""
+        """Runs a query of the runbook; the transcript gets its first series."""
         self.say(f"$ curl -sG $prometheus --data-urlencode '{'query=' + expr}'")
         for series in self.observe.query(expr)[:5]:
             labels = ", ".join(f"{name}={value}" for name, value in series["metric"].items() if name != "__name__")
             self.say(f"  {labels or 'all'}: {float(series['value'][1]):g}")
 
-    # -- what is waited for
+    # -- conditions to wait for
 
     def values(self, expr):
         return [float(series["value"][1]) for series in self.observe.query(expr)]
@@ -165,6 +165,17 @@ class Drill:
         if not is_so:
             raise AssertionError(what)
         self.say(f"CHECK {what}")
+
+    def all_arrived(self, writer, reader):
+        """Stops the publisher, waits for its answers, and checks that the subscriber has all that was acknowledged."""
+        writer.settle()
+
+        def missing():
+            return writer.acknowledged - {int(payload) for payload in reader.got}
+
+        until(lambda: not missing(), "acknowledged messages that did not arrive")
+        acknowledged, refused = len(writer.acknowledged), len(writer.refused)
+        self.check(f"{acknowledged} messages were acknowledged, {refused} refused; all acknowledged ones arrived", not missing())
 
     def end(self):
         if self.observe:
@@ -212,7 +223,7 @@ def main():
     alone()
     if len(names) == 1:
         sys.exit(0 if run(names[0], "--write" in sys.argv) else 1)
-    # Each in a process of its own: what one leaves open is not the next one's.
+    # One process each, so that a drill inherits no open files or threads of the one before.
     options = [word for word in sys.argv[1:] if word.startswith("--")]
     passed = [subprocess.call([sys.executable, __file__, name, *options]) == 0 for name in names]
     print(f"drills: {sum(passed)} passed, {len(passed) - sum(passed)} failed")

@@ -1,4 +1,4 @@
-"""What the dashboards are made of: one look for all of them."""
+"""Panels, variables and boards with the same look on all dashboards."""
 
 from grafana_foundation_sdk.builders import bargauge, common, dashboard, prometheus, stat, timeseries
 from grafana_foundation_sdk.models import common as model
@@ -8,7 +8,7 @@ from grafana_foundation_sdk.models import dashboard as dash
 COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A900", "#8A8A8A"]
 FULL_WIDTH = 24
 SOURCE = dash.DataSourceRef(type_val="prometheus", uid="${source}")
-# What some panels read and not every region or machine has; check_dashboards.py looks for these words.
+# Precedes the sources that not every region or machine has; check_dashboards.py skips panels by this text.
 NEEDS = "Needs: "
 
 

@@ -1,4 +1,4 @@
-"""What an idle client costs Envoy: memory and CPU time, for the table in gateway/README.md.
+"""Measures the memory and CPU time that Envoy needs for an idle client, for the table in gateway/README.md.
 
     MILLRACE=target/release/millrace GATEWAY_ENVOY=target/envoy/bin/envoy PYTHONPATH=services/millrace/tests/clients \\
         python3 gateway/tests/figures.py [CLIENTS]

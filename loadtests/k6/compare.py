@@ -21,7 +21,7 @@ import run  # noqa: E402
 
 MQTTLOAD = pathlib.Path(os.environ.get("MQTTLOAD") or run.TARGET / "release/mqttload")
 RUN_SECONDS_MAX = 300
-# What a scenario counts, mqttload's flags, and k6's settings: the same sizes.
+# By scenario: the counted event, mqttload's flags, and k6's settings for the same sizes.
 SCENARIOS = {
     "fanin-qos0": ("delivery", ["--pairs", "100"], {"LOAD_PUBLISHERS": "100"}),
     "fanin-qos1": ("delivery", ["--pairs", "100"], {"LOAD_PUBLISHERS": "100"}),

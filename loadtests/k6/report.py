@@ -14,7 +14,7 @@ td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 .passed { color: #009e73; font-weight: 600; } .failed { color: #d55e00; font-weight: 600; }
 """
 STATISTICS = ["med", "p(90)", "p(99)", "p(99.9)", "max"]
-# What k6 says of its own HTTP client and virtual users, which is not the subject of an MQTT scenario.
+# Metrics of k6's own HTTP client and virtual users, which say nothing about MQTT.
 HIDDEN = ("vus", "vus_max", "iterations", "iteration_duration", "data_sent", "data_received", "load_roles_finished")
 
 

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_growing_counters_of_the_name_are_told() {
+    fn only_growing_counters_of_the_name_are_reported() {
         let before =
             "# TYPE a_store_writes_total counter\na_store_writes_total 5\na_store_bytes 7\nb_total 3\n";
         let after =

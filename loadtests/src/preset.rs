@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_started_is_refused() {
+    fn a_preset_that_cannot_start_is_refused() {
         for text in ["", "=x", "x=", "nosuchbroker"] {
             assert!(parse(text).is_err(), "{text}");
         }

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_has_memory_and_a_missing_one_is_told() {
+    fn this_process_has_memory_and_a_missing_one_is_an_error() {
         assert!(memory(std::process::id()).rss_kb > 0);
         assert!(cpu_seconds(std::process::id()).is_ok());
         assert!(cpu_seconds(u32::MAX).is_err());

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_another_receiver_is_a_stray() {
+    fn a_message_for_another_receiver_is_a_stray() {
         let mut ledger = Ledger::new(1, 100, false);
         for (publisher, bytes) in [(39, 100), (41, 100), (40, 99), (40, 8)] {
             ledger.note(0, 1, 40, &payload(publisher, 0)[..bytes], 9);

@@ -103,7 +103,7 @@ fn comparing_prints_a_table_and_skips_what_is_missing() {
 }
 
 #[test]
-fn what_cannot_run_fails() {
+fn a_scenario_that_cannot_run_fails() {
     for arguments in ["run idle --broker no=/no/such", "run idle --broker no=true", "run nonsense"] {
         assert!(!mqttload(arguments).status.success(), "{arguments}");
     }

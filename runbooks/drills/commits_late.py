@@ -1,6 +1,5 @@
 """Each sync of the store's disk takes a fifth of a second longer; the cause ends, and commits are in time again."""
 
-from observe import until
 from stage import Publisher, Subscriber
 
 LATE = "region:commit_errors:ratio_rate5m"
@@ -24,7 +23,4 @@ def run(drill):
     slow.stop()
     drill.ends("CommitsLate")
     drill.query(LATE)
-    writer.settle()
-    missing = lambda: writer.acknowledged - {int(payload) for payload in reader.got}  # noqa: E731
-    until(lambda: not missing(), "acknowledged messages that did not arrive")
-    drill.check(f"{len(writer.acknowledged)} messages were acknowledged, {len(writer.refused)} refused; all acknowledged ones arrived", not missing())
+    drill.all_arrived(writer, reader)

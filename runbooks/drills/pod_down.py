@@ -17,9 +17,4 @@ def run(drill):
     server.start()
     drill.run("curl -sS http://127.0.0.1:8080/healthz")
     drill.ends("PodDown")
-    writer.settle()
-    missing = lambda: writer.acknowledged - {int(payload) for payload in reader.got}  # noqa: E731
-    from observe import until
-
-    until(lambda: not missing(), "acknowledged messages that did not arrive")
-    drill.check(f"{len(writer.acknowledged)} messages were acknowledged, and all of them arrived", not missing())
+    drill.all_arrived(writer, reader)

@@ -1,4 +1,4 @@
-"""The store's disk, a small one of its own, fills up; it is emptied, and the store takes writes again."""
+"""A small disk with nothing but the store fills up; files are removed, and the store accepts writes again."""
 
 import subprocess
 
@@ -7,7 +7,7 @@ from stage import Publisher, Subscriber
 
 
 class Disk:
-    """A mounted folder; it is in the way of removing the drill's folder."""
+    """Unmounts a disk at the end, so that the drill's folder can be removed."""
 
     def __init__(self, path):
         self.path = path
@@ -24,7 +24,7 @@ def run(drill):
     writer = drill.keep(Publisher("drill/a", rate=50))
     drill.until_value("millrace_store_disk_free_bytes", lambda values: values and values[0] > 0)
     drill.calm()
-    drill.say("FAULT something else fills the disk, down to 280 MiB")
+    drill.say("FAULT another program fills the disk, down to 280 MiB")
     drill.run("head -c $(($(df --output=avail -B1 disk | tail -1) - (280 << 20))) /dev/zero > disk/other; df -h disk | tail -1")
     drill.fires("StoreNearlyFull")
     drill.run("head -c $((230 << 20)) /dev/zero > disk/more; df -h disk | tail -1")
@@ -40,6 +40,4 @@ def run(drill):
     drill.run("grep -E 'the store (refuses|takes)' millrace.log | tail -1 | sed 's/^[^ ]* *//'")
     writer.settle()
     reader = drill.keep(Subscriber("away", "drill/#"))
-    missing = lambda: writer.acknowledged - {int(payload) for payload in reader.got}  # noqa: E731
-    until(lambda: not missing(), "acknowledged messages that did not arrive")
-    drill.check(f"{len(writer.acknowledged)} messages were acknowledged, {len(writer.refused)} refused; all acknowledged ones arrived", not missing())
+    drill.all_arrived(writer, reader)

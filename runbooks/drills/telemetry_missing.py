@@ -1,4 +1,4 @@
-"""The collector is killed, and started again; then the node exporter is."""
+"""The collector is killed and started again; then the node exporter is killed and started again."""
 
 
 def run(drill):

@@ -1,4 +1,4 @@
-"""The service behind a webhook needs five seconds for each call; with more events in a call the queue is emptied."""
+"""A webhook's service needs five seconds for each call, so its queue grows; larger batches empty it."""
 
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,7 +13,7 @@ SLOW_SECONDS = 5
 
 
 class Receiver(BaseHTTPRequestHandler):
-    """Accepts every call, late while `quick` is not set and no `over` ends the wait."""
+    """Accepts every call: at once while `quick` is set, otherwise after SLOW_SECONDS or when `over` is set."""
 
     quick, over, calls = threading.Event(), threading.Event(), 0
 
@@ -26,7 +26,7 @@ class Receiver(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_):
-        """Nothing: the server's metrics say it."""
+        """No log: the drill reads the server's metrics."""
 
 
 def run(drill):

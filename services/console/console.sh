@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds and checks the console. What is up to date is not done again.
+# Builds and checks the console. Steps whose inputs have not changed are skipped.
 #
 #   services/console/console.sh build     into dist/app, which the millrace crate puts into its binary
 #   services/console/console.sh lint      types, style, the client of the API

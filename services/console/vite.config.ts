@@ -7,7 +7,7 @@ import { budget } from './scripts/budget.ts'
 const server = process.env.MILLRACE_URL ?? 'http://127.0.0.1:8080'
 const operators = process.env.MILLRACE_ADMIN_URL ?? 'http://127.0.0.1:8090'
 
-/** What the server says of its listeners, for the server of MILLRACE_URL. */
+/** Serves /console.json, in which the server names its listeners, for the server at MILLRACE_URL. */
 const listeners: Plugin = {
   name: 'listeners',
   configureServer({ middlewares }) {

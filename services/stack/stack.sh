@@ -47,7 +47,7 @@ declare -A pid again_at
 
 say() { echo "stack: $1"; }
 
-# What it says of errors, also where bash is kept from saying that a child was killed.
+# A copy of stderr for errors: stderr itself is closed where bash would report killed children.
 exec 4>&2
 
 fail() {
@@ -337,7 +337,7 @@ kill_all() {
 
 row() { printf '  %-13s %-52s %-8s %s\n' "$@"; }
 
-# What runs where, and what of it is as in production.
+# Prints a row for each process: address, pid, and whether it is a real service or a stand-in.
 table() {
     local number name of_pods='real, but one process for the three of them'
     [ "$STACK_STORE" = embedded ] || of_pods='real'
@@ -361,7 +361,7 @@ table() {
     row passwords - - 'none for clients: only this machine reaches the ports'
 }
 
-# What can be tried.
+# Prints example commands.
 advice() {
     local options="-h acme.local.test -p $mqtts --cafile $STACK_CERTIFICATES/ca.crt"
     if ! getent hosts acme.local.test >/dev/null; then

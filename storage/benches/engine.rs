@@ -32,10 +32,9 @@ struct Scenario {
 #[derive(Clone, Copy, PartialEq)]
 enum Also {
     Nothing,
-    /// Streams are read and cleared behind.
+    /// Streams are read, and read records are cleared.
     Trim,
-    /// Each record counts in its stream's total, and a key that says where it belongs is read: what
-    /// a publish does.
+    /// As for a publish: each record is added to its stream's total, and one index key is read.
     CountAndRead,
 }
 

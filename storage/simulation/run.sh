@@ -53,7 +53,7 @@ build() {
     cp "$target/debug/libmillrace_simulation.so" "$work/"
 }
 
-# What the trace of a run, in its folder, has of faults.
+# Counts the faults in the trace of a run, whose folder is $1.
 count_faults() {
     local event
     for event in "${!faults[@]}"; do

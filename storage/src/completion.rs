@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_done_in_time_is_gone_on_with() {
+    fn an_unfinished_future_can_be_polled_again_after_a_timeout() {
         let (done, mut commit) = Completion::future();
         let mut commit = Pin::new(&mut commit);
         assert_eq!(block_on_for(commit.as_mut(), Duration::from_millis(20)), None);

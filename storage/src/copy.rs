@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_is_told_for_each_page() {
+    fn progress_is_reported_for_each_page() {
         let (source, target) = (Database::memory(), ahead());
         fill(&source, numbered(2_500));
         let comparing = AtomicBool::new(false);

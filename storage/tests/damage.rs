@@ -144,7 +144,7 @@ impl Damage {
 }
 
 #[test]
-fn damage_is_said_and_costs_nothing_else() {
+fn damage_is_reported_and_costs_nothing_else() {
     let tries: usize = env::var("MILLRACE_DAMAGE_BYTES").map_or(25, |tries| tries.parse().unwrap());
     let pristine = files_of_a_store();
     let folder = tempfile::tempdir().unwrap();

@@ -83,7 +83,7 @@ fn journal_of_a_hundred(folder: &tempfile::TempDir) -> PathBuf {
 }
 
 #[test]
-fn a_damaged_journal_is_said() {
+fn a_damaged_journal_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let journal = journal_of_a_hundred(&folder);
     damage(&journal, 20_500);
@@ -94,7 +94,7 @@ fn a_damaged_journal_is_said() {
 }
 
 #[test]
-fn a_journal_that_lost_its_end_is_said() {
+fn a_journal_without_its_end_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let journal = journal_of_a_hundred(&folder);
     fs::File::options().write(true).open(journal).unwrap().set_len(50_000).unwrap();
@@ -106,7 +106,7 @@ fn a_journal_that_lost_its_end_is_said() {
 }
 
 #[test]
-fn damaged_tables_are_said() {
+fn damaged_tables_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("copy");
     let store = open(folder.path().join("data")).unwrap();
@@ -133,7 +133,7 @@ fn damaged_tables_are_said() {
 }
 
 #[test]
-fn a_read_only_folder_is_said() {
+fn a_read_only_folder_is_reported() {
     let Some(mount) = Mount::new(80) else {
         println!("SKIPPED: a read-only file system: only root may mount one");
         return;

@@ -59,7 +59,7 @@ fn the_prefix_stands_before_every_key() {
 
 #[test]
 #[allow(clippy::disallowed_methods)]
-fn reads_do_not_wait_for_a_cluster_that_is_away() {
+fn reads_do_not_wait_for_an_unreachable_cluster() {
     let (_file, options) = nowhere();
     let retry = RetryPolicy { attempts_max: 2, ..RetryPolicy::default() };
     let database = FoundationDb::open(&options).unwrap().database_on(Arc::new(System::new()), retry);
@@ -73,7 +73,7 @@ fn reads_do_not_wait_for_a_cluster_that_is_away() {
 
 #[test]
 #[allow(clippy::disallowed_methods)]
-fn what_waits_for_a_cluster_that_is_away_ends_in_time() {
+fn waits_for_an_unreachable_cluster_end_in_time() {
     let (_file, options) = nowhere();
     let store = FoundationDb::open(&options).unwrap();
     let start = Instant::now();

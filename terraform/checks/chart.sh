@@ -169,7 +169,7 @@ definitions() {
     python3 "$here/kubernetes_schemas.py" "$operators" crds "$crds"/{servicemonitors,podmonitors,prometheusrules}-crd.json
 }
 
-# What kubeconform cannot know: hooks and times that belong together.
+# Checks that kubeconform cannot make: hooks and durations that must agree.
 agreements() {
     python3 - "$work/all.yaml" "$root/services/millrace/docs/settings.md" <<'PY'
 import re, sys

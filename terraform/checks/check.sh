@@ -111,7 +111,7 @@ check_boot() {
     done
 }
 
-# What secrets.sh makes: who may show which certificate, and who may read the files.
+# Checks the certificates of secrets.sh, their purposes, and the permissions of the files.
 check_secrets() {
     local folder=$work/secrets region='{"nats_addresses": ["10.40.0.200"], "domain": "mqtt.example.org"}' role made
     rm -rf "$folder"
@@ -142,7 +142,7 @@ check_secrets() {
     echo "secrets.sh: ok"
 }
 
-# What artifacts.sh prints, and that a failed upload fails it, beside an aws that only writes down its arguments.
+# Checks the output of artifacts.sh, and that a failed upload fails it; a stub of `aws` records its arguments.
 check_artifacts() {
     local folder=$work/artifacts name
     rm -rf "$folder"

@@ -24,7 +24,7 @@ start_moto() {
     done
 }
 
-# What an account has before Terraform: a hosted zone and an image. Prints NAME=value lines for Terraform.
+# Creates the hosted zone and the image that an account has before Terraform. Prints NAME=value lines for Terraform.
 account() {
     "$tools/deploy-python/bin/python" - <<'PY'
 import boto3
@@ -63,8 +63,8 @@ HCL
         || { tail -20 "$work/init.log"; return 1; }
 }
 
-# What moto does not know, or does not give back, is left out of the copy, and said. `terraform validate` checks all of
-# it against the provider's schema.
+# Removes from the copy what moto does not support, and prints each removal. `terraform validate` still checks the
+# original against the provider's schema.
 leave_out() {
     local main=$copy/terraform/modules
     left 'monitoring of aws_instance (no MonitorInstances)' '/^  monitoring  *= true$/d' "$main"/*/main.tf

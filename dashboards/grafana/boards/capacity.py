@@ -1,4 +1,4 @@
-"""What each thing costs now, and when something runs out."""
+"""Present costs by resource, and the time until a resource runs out."""
 
 from parts import COLOURS, board, graph, number
 

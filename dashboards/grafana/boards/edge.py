@@ -1,4 +1,4 @@
-"""The event loops: who connects, what flows, what is refused, what it costs."""
+"""The event loops: connections, messages, refusals, and their costs."""
 
 from parts import board, graph, ranking, variable
 

@@ -1,4 +1,4 @@
-"""What pods tell each other, through NATS."""
+"""Messages between pods through NATS, and their losses."""
 
 from parts import board, graph
 

@@ -3,7 +3,7 @@
 from parts import COLOURS, board, graph, number
 
 ENVOY = "Envoy"
-# Without the status listener, GATEWAY_STATUS_PORT.
+# All listeners except that of the status page, GATEWAY_STATUS_PORT.
 CLIENTS = 'envoy_listener_address!~".*_9902"'
 EDGE = 'envoy_cluster_name="edge"'
 

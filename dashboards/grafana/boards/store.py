@@ -1,4 +1,4 @@
-"""What is durable: how fast it becomes so, and how full the store is."""
+"""Commits of the store, their delays, and free space."""
 
 from parts import COLOURS, board, graph, number
 

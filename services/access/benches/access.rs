@@ -1,8 +1,8 @@
-//! What letting a client in costs, and what a decision about a topic costs. `cargo bench -p
-//! millrace-access`
+//! Measures authentication of a client by each method, and authorization of a topic: `cargo bench
+//! -p millrace-access`.
 //!
-//! The aim is 16,000 connects a second on one machine; the numbers are of one core. Each begins
-//! where the edge does: with the record as the store has it, or the token as it came.
+//! The target is 16,000 connects a second on one machine; the figures are for one core. Each
+//! measurement starts from the edge's input: the stored record in JSON, or the received token.
 
 #![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::unwrap_used)]
 
@@ -133,13 +133,13 @@ fn scram() {
     let begin = || {
         let mut enhanced = Enhanced::default();
         enhanced.begin(&first).unwrap();
-        let challenge = enhanced.found(Some(&verifier), &fake, &random).unwrap();
+        let challenge = enhanced.challenge(Some(&verifier), &fake, &random).unwrap();
         (enhanced, challenge)
     };
     client.update(&begin().1).unwrap();
     let last = client.message().to_vec();
     time("SCRAM-SHA-256, the server's side", || {
-        black_box(begin().0.proceed(&last).unwrap());
+        black_box(begin().0.verify_proof(&last).unwrap());
     });
 }
 

@@ -19,7 +19,7 @@ pub struct Bans {
 /// The client to check; a field is `None` while it is unknown, and then no ban of that kind
 /// applies.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Suspect<'a> {
+pub struct BanQuery<'a> {
     pub client_id: Option<&'a str>,
     pub user: Option<&'a str>,
     pub address: Option<IpAddr>,
@@ -61,16 +61,16 @@ impl Bans {
     }
 
     #[must_use]
-    pub fn has(&self, suspect: Suspect<'_>, now_ms: u64) -> bool {
+    pub fn is_banned(&self, client: BanQuery<'_>, now_ms: u64) -> bool {
         let lasts = |until: &u64| now_ms < *until;
         let is_in = |map: &HashMap<Box<str>, u64>, name| map.get(name).is_some_and(lasts);
         let is_at = |address: IpAddr| {
             let address = address.to_canonical();
             self.networks.iter().any(|(network, until)| network.contains(&address) && lasts(until))
         };
-        suspect.client_id.is_some_and(|client_id| is_in(&self.clients, client_id))
-            || suspect.user.is_some_and(|user| is_in(&self.users, user))
-            || suspect.address.is_some_and(is_at)
+        client.client_id.is_some_and(|client_id| is_in(&self.clients, client_id))
+            || client.user.is_some_and(|user| is_in(&self.users, user))
+            || client.address.is_some_and(is_at)
     }
 }
 
@@ -98,23 +98,25 @@ mod tests {
             of(None, None, Some("192.0.2.0/24")),
             of(None, None, Some("2001:db8::7")),
         ]);
-        let client = |client_id| Suspect { client_id: Some(client_id), ..Suspect::default() };
-        let user = |user| Suspect { user: Some(user), ..Suspect::default() };
-        let at = |text: &str| Suspect { address: Some(text.parse().unwrap()), ..Suspect::default() };
+        let client = |client_id| BanQuery { client_id: Some(client_id), ..BanQuery::default() };
+        let user = |user| BanQuery { user: Some(user), ..BanQuery::default() };
+        let at = |text: &str| BanQuery { address: Some(text.parse().unwrap()), ..BanQuery::default() };
         for banned in
             [client("pump"), user("eve"), at("192.0.2.9"), at("::ffff:192.0.2.9"), at("2001:db8::7")]
         {
-            assert!(bans.has(banned, 0), "{banned:?}");
+            assert!(bans.is_banned(banned, 0), "{banned:?}");
         }
         for free in [client("eve"), user("pump"), client("pump2"), at("192.0.3.9"), at("2001:db8::8")] {
-            assert!(!bans.has(free, 0), "{free:?}");
+            assert!(!bans.is_banned(free, 0), "{free:?}");
         }
     }
 
     #[test]
     fn a_ban_ends_and_of_two_the_longer_one_counts() {
         let until = |until_ms| Ban { until_ms, ..of(Some("pump"), None, None) };
-        let has = |bans: &Bans, now| bans.has(Suspect { client_id: Some("pump"), ..Suspect::default() }, now);
+        let has = |bans: &Bans, now| {
+            bans.is_banned(BanQuery { client_id: Some("pump"), ..BanQuery::default() }, now)
+        };
         let one = bans(&[until(Some(5))]);
         assert!(has(&one, 4) && !has(&one, 5));
         assert!(has(&bans(&[until(None), until(Some(5))]), 6));

@@ -16,7 +16,7 @@ mod steps;
 mod token_standing;
 
 pub use broker::{BrokerAccess, Records};
-pub use steps::{AuthenticationStep, ConnectAuthentication, KeySets, Shown};
+pub use steps::{AuthenticationStep, ConnectAuthentication, KeySets, PresentedCredentials};
 
 use crate::rules::{Permissions, RuleList};
 use crate::{connect_token, jwt, scram, x509};
@@ -51,7 +51,7 @@ pub struct Grant {
 }
 
 /// The tenant sees the text; the client sees only "bad user name or password" or "not authorized",
-/// except for [`AccessRefusal::is_passing`].
+/// except for [`AccessRefusal::is_temporary`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessRefusal {
     #[error("the broker does not take anonymous clients")]
@@ -66,7 +66,7 @@ pub enum AccessRefusal {
     Token(#[source] jwt::TokenRefusal),
     #[error("the connect token is refused: {0}")]
     ConnectToken(#[source] connect_token::ConnectTokenRefusal),
-    #[error("the broker requires a client certificate, and the client has shown none")]
+    #[error("the broker requires a client certificate, and the client has presented none")]
     NoCertificate,
     #[error("the certificate is refused: {0}")]
     Certificate(#[source] x509::CertificateRefusal),
@@ -83,9 +83,9 @@ pub enum AccessRefusal {
     #[error("the keys of the token's issuer cannot be fetched now")]
     NoKeys,
     #[error("the method that authenticated the client was deleted or switched off")]
-    MethodGone,
+    MethodRemoved,
     #[error("the client's token, or the webhook's permission, has expired")]
-    Over,
+    Expired,
     /// The record of the client's group is missing or invalid, and the other rules alone could
     /// allow too much.
     #[error("the client's group {0:?} is not there, or its rules cannot be read")]
@@ -97,7 +97,7 @@ pub enum AccessRefusal {
 impl AccessRefusal {
     /// True when the cause is temporary: the client gets "server unavailable" and tries again.
     #[must_use]
-    pub fn is_passing(&self) -> bool {
+    pub fn is_temporary(&self) -> bool {
         matches!(self, Self::WebhookFailed(_) | Self::NoKeys)
     }
 }

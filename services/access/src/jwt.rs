@@ -28,7 +28,7 @@ pub enum TokenRefusal {
     Malformed,
     #[error("the token's alg is not one that the issuer's record allows for its key")]
     Algorithm,
-    /// When the issuer has a key set, the caller then calls [`Refresh::unknown`].
+    /// When the issuer has a key set, the caller then calls [`Refresh::key_unknown`].
     #[error("the issuer has no key of the token's kid")]
     UnknownKey,
     #[error("the token's signature is wrong")]

@@ -26,8 +26,8 @@ mod filter;
 mod permissions;
 
 pub use compiled::RuleList;
-pub(crate) use compiled::{Compiled, Who};
-pub use explain::{Asked, Explained, RulePosition, explain};
+pub(crate) use compiled::{CompiledRule, RuleSubject};
+pub use explain::{ExplainedRequest, Explanation, RulePosition, explain};
 pub use permissions::{ClientIdentity, Permissions, RuleRefusal};
 
 #[cfg(test)]

@@ -161,7 +161,7 @@ mod tests {
     use crate::model::{Action, Effect};
 
     #[test]
-    fn a_question_says_who_wants_to_connect() {
+    fn a_question_names_the_client() {
         let question = WebhookQuestion {
             broker: "acme",
             client_id: "pump-7",

@@ -1,4 +1,4 @@
-// What the first page loads: the build fails when that is over its budget.
+// Fails the build when the files of the first page exceed their budget.
 
 import { gzipSync } from 'node:zlib'
 import type { Plugin } from 'vite'

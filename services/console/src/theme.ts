@@ -105,7 +105,7 @@ const own = {
   // White on Mantine's own red has a contrast of 3.8; AA asks for 4.5.
   '--mantine-color-red-filled': '#c92a2a',
   '--mantine-color-red-filled-hover': '#b02525',
-  // What a disabled button would do is read, too.
+  // The text of a disabled button must be readable, too.
   '--mantine-color-disabled-color': 'var(--soft)',
 }
 

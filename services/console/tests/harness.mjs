@@ -1,4 +1,4 @@
-// What the browser tests share: a browser, visitors whose pages must not complain, devices, and axe.
+// Shared by the browser tests: a browser, visitors whose pages must not complain, devices, and axe.
 
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
@@ -56,7 +56,7 @@ export class Harness {
   }
 }
 
-/** What axe finds serious on a page. */
+/** Serious findings of axe on a page. */
 export async function serious(tab) {
   // Through the debugger: the page's policy would not run a script that is no file of the server.
   await tab.evaluate(axeSource)
@@ -102,7 +102,7 @@ export async function settled(tab) {
 /** Pages that are looked at side by side: while one waits for its data, the other one is drawn. */
 const LANES = 2
 
-/** Looks at each page with visitors of a lane's own; `visitors` makes them. What they complain about is returned. */
+/** Opens each page with the visitors of one lane, which `visitors` makes. Returns their complaints. */
 export async function eachPage(pages, visitors, look) {
   const waiting = Object.entries(pages)
   const complaints = []

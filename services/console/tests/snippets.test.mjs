@@ -46,7 +46,7 @@ after(async () => {
   await server?.stop()
 })
 
-/** What a person copies from the tab of a language. */
+/** The code that a person copies from the tab of a language. */
 async function copied(tab, language) {
   // A page in the background has no clipboard.
   await tab.bringToFront()
@@ -120,7 +120,7 @@ function installed(command, env = environment()) {
   return { away: said.trim().split('\n').at(-1) }
 }
 
-/** What the callback of each snippet prints for the message that the snippet published. */
+/** Output of each snippet's callback for the message that the snippet published. */
 const received = (language) => (printed) => printed.includes(`hello/world hi from ${language}`)
 
 async function inFolder(work) {

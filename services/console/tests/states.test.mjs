@@ -1,4 +1,4 @@
-// What each page shows while its data is on the way, when the server fails to give it, and when it gives it at last.
+// Each page while its data loads, after the server fails, and after a later success.
 // The answers themselves are the server's: a test only delays a request, or has it fail.
 
 import assert from 'node:assert/strict'
@@ -20,7 +20,7 @@ after(async () => {
   await world?.stop()
 })
 
-/** What the frame around each page needs: the session, the brokers, the ways to sign in, the pod. */
+/** Requests of the frame around each page: the session, the brokers, the ways to sign in, the pod. */
 const FRAME = /^\/(api\/v1\/(me|sign-in\/ways|organisations\/[^/]+\/brokers(\/[^/]+)?)|v1\/operator\/pod)$/
 /** These pages wait for a device in any case. */
 const WAITING = new Set(['connect', 'connect-tenant'])

@@ -4,7 +4,7 @@
 //! a filter that is missing here has not been acknowledged yet (P2).
 
 use bytes::Bytes;
-use millrace_layers::index::{Indexed, Row};
+use millrace_layers::index::{IndexRow, IndexedStream};
 use millrace_layers::streams::{StreamId, StreamRef};
 use millrace_layers::webhooks::name_of_group;
 use millrace_mqtt::QoS;
@@ -107,8 +107,8 @@ impl TopicStreams {
         let changes = self.changes();
         let all: u64 =
             self.subscribers.iter().map(|subscribers| subscribers.count.load(Ordering::SeqCst)).sum();
-        let online: u64 = receivers.iter().map(|receiver| u64::from(receiver.kept)).sum();
-        let sessions = receivers.iter().filter(|receiver| receiver.kept > 0).count();
+        let online: u64 = receivers.iter().map(|receiver| u64::from(receiver.persistent_subscriptions)).sum();
+        let sessions = receivers.iter().filter(|receiver| receiver.is_persistent()).count();
         let is_exact = self.groups.is_empty() && all <= EXACT_MAX && all == online;
         is_exact.then(|| Wanted { acknowledged: u32::try_from(sessions).unwrap_or(u32::MAX), changes })
     }
@@ -179,8 +179,8 @@ impl Streams {
         now_ms < self.stirred_until_ms.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn change(&self, rows: &[Row]) {
-        for Row { filter, streams } in rows {
+    pub(crate) fn change(&self, rows: &[IndexRow]) {
+        for IndexRow { filter, streams } in rows {
             let Ok(filter) = std::str::from_utf8(filter) else { continue };
             // At least one: an indexed stream has a subscriber, although other pods do not announce each of theirs.
             let subscribers: Vec<u64> =
@@ -217,7 +217,7 @@ impl Streams {
         streams.find_map(|stream| self.group(*stream).filter(|group| *group.name == *name))
     }
 
-    pub(crate) fn set(&self, filter: &str, streams: &[Indexed], subscribers: &[u64]) {
+    pub(crate) fn set(&self, filter: &str, streams: &[IndexedStream], subscribers: &[u64]) {
         let Some(parsed) = Filter::parse(filter) else { return };
         let new: Vec<StreamId> = streams.iter().map(|indexed| indexed.stream).collect();
         let mut of_filter = self.of_filter.lock().unwrap_or_else(PoisonError::into_inner);
@@ -274,12 +274,12 @@ impl Streams {
 }
 
 impl Streams {
-    fn set_hooks(&self, old: &[StreamId], new: &[&Indexed]) {
+    fn set_hooks(&self, old: &[StreamId], new: &[&IndexedStream]) {
         let mut hooks = self.hooks.write().unwrap_or_else(PoisonError::into_inner);
         for stream in old {
             hooks.remove(stream);
         }
-        let named = |indexed: &&Indexed| Some((indexed.stream, name_of_group(&indexed.group)?.into()));
+        let named = |indexed: &&IndexedStream| Some((indexed.stream, name_of_group(&indexed.group)?.into()));
         hooks.extend(new.iter().filter_map(named));
         self.has_hooks.store(!hooks.is_empty(), Ordering::Relaxed);
     }
@@ -292,7 +292,7 @@ fn subscription(stream: StreamId) -> Subscription {
         qos,
         no_local: false,
         retain_as_published: false,
-        kept: false,
+        persistent: false,
         identifier: 0,
     }
 }
@@ -313,7 +313,7 @@ mod tests {
     #[test]
     fn a_topic_finds_the_streams_of_its_filters_as_they_come_and_go() {
         let streams = Streams::default();
-        let indexed = |group: &'static str, stream| Indexed { group: group.into(), stream };
+        let indexed = |group: &'static str, stream| IndexedStream { group: group.into(), stream };
         let found = |topic| {
             let mut found: Vec<u64> =
                 streams.matches(topic).streams.iter().map(|stream| stream.stream).collect();
@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn the_streams_of_webhooks_are_told_apart_from_those_of_clients() {
         let streams = Streams::default();
-        let indexed = |group: &'static str, stream| Indexed { group: group.into(), stream };
+        let indexed = |group: &'static str, stream| IndexedStream { group: group.into(), stream };
         assert!(!streams.has_hooks());
         streams.set("a/+", &[indexed("", 1), indexed("g", 2), indexed("#in%2Fout", 3)], &[1, 1, 1]);
         let stored = streams.matches("a/b");
@@ -362,15 +362,16 @@ mod tests {
     fn what_other_pods_changed_replaces_what_was_known() {
         let streams = Streams::default();
         let row = |filter: &'static str, ids: &[u64]| {
-            let streams = ids.iter().map(|stream| Indexed { group: "".into(), stream: *stream }).collect();
-            Row { filter: filter.into(), streams }
+            let streams =
+                ids.iter().map(|stream| IndexedStream { group: "".into(), stream: *stream }).collect();
+            IndexRow { filter: filter.into(), streams }
         };
         let found = |topic| -> Vec<u64> {
             streams.matches(topic).streams.iter().map(|stream| stream.stream).collect()
         };
         streams.change(&[row("a/+", &[1]), row("a/b", &[2]), row("c", &[3])]);
         assert_eq!((found("a/c"), found("c"), streams.subscribers(1)), (vec![1], vec![3], 1));
-        streams.set("c", &[Indexed { group: "".into(), stream: 3 }], &[7]);
+        streams.set("c", &[IndexedStream { group: "".into(), stream: 3 }], &[7]);
         streams.change(&[row("a/+", &[]), row("c", &[3, 4])]);
         assert_eq!((found("a/c"), found("a/b"), streams.subscribers(3)), (vec![], vec![2], 7));
         streams.retain(&HashSet::from(["c".into()]));
@@ -380,10 +381,10 @@ mod tests {
     #[test]
     fn a_message_is_wanted_by_nobody_else_only_when_all_subscribers_got_it() {
         let streams = Streams::default();
-        let stream = [Indexed { group: "".into(), stream: 5 }];
+        let stream = [IndexedStream { group: "".into(), stream: 5 }];
         let receiver = |slot, stored| {
             let target = Target { core: 0, slot, generation: 1 };
-            let subscription = Subscription { target, kept: stored, ..subscription(5) };
+            let subscription = Subscription { target, persistent: stored, ..subscription(5) };
             Receiver::from(&subscription)
         };
         streams.set("a", &stream, &[2]);
@@ -397,7 +398,7 @@ mod tests {
         streams.set("a", &stream, &[EXACT_MAX + 1]);
         let all: Vec<Receiver> = (0..=EXACT_MAX as u32).map(|slot| receiver(slot, true)).collect();
         assert_eq!(stored.wanted(&all), None, "their number may not be exact");
-        let shared = [Indexed { group: "g".into(), stream: 6 }];
+        let shared = [IndexedStream { group: "g".into(), stream: 6 }];
         streams.set("b", &shared, &[1]);
         assert_eq!(streams.matches("b").wanted(&[receiver(1, true)]), None, "a group is not a session");
     }

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_echo_says_what_nobody_listens_to() {
+    fn an_echo_names_the_receiver_without_a_listener() {
         let subjects = Subjects::new("eu", PodId(1));
         let pod = PodId(u64::MAX);
         let at = To::At { pod, broker: u64::MAX };

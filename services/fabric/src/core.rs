@@ -97,12 +97,12 @@ impl Core {
     pub(crate) fn connected(&mut self, now: Millis, payload_max: usize) {
         let outage = self.disconnected_at.take().map(|at| now - at);
         let is_first = !std::mem::replace(&mut self.was_connected, true);
-        let starts_anew = outage.is_some_and(|outage| outage > u64::from(self.limits.outage_ms_max));
+        let is_reset = outage.is_some_and(|outage| outage > u64::from(self.limits.outage_ms_max));
         self.is_connected = true;
-        self.outbox.connected(now, starts_anew, payload_max);
+        self.outbox.connected(now, is_reset, payload_max);
         self.pods.values_mut().for_each(|pod| pod.last_seen_at = now);
         self.settled_at = now + u64::from(self.limits.settle_ms);
-        if starts_anew {
+        if is_reset {
             // The other pods may not have noticed the outage; `Bye` makes them forget this pod's
             // numbers.
             self.epoch += 1;
@@ -110,7 +110,7 @@ impl Core {
             self.inbox.doubt_all();
         }
         self.hello_at = now + u64::from(self.limits.hello_ms);
-        self.hello(Destination::Control, true, is_first || starts_anew);
+        self.hello(Destination::Control, true, is_first || is_reset);
         self.joins.clear();
         let list = self.inbox.all_subscribed();
         self.announce(&list, now);
@@ -126,7 +126,7 @@ impl Core {
     pub(crate) fn join(&mut self, to: To, now: Millis) -> bool {
         let is_new = self.inbox.join(to);
         if is_new {
-            self.joins.asked(to, now + u64::from(self.limits.join_wait_ms));
+            self.joins.requested(to, now + u64::from(self.limits.join_wait_ms));
         }
         is_new
     }
@@ -166,7 +166,7 @@ impl Core {
             }
             Content::Bye => self.remove_pod(from, now),
             Content::Joined { announcement, list } => {
-                let positions = self.outbox.wanted(&list);
+                let positions = self.outbox.pod_joined(&list);
                 let frame = frame::answer(self.own, announcement, &positions);
                 self.outbox.control(Destination::ControlOf(from), frame);
             }
@@ -331,13 +331,13 @@ impl Core {
             // returns.
             self.pods.retain(|_, pod| pod.is_alive);
         }
-        for mut announcement in outcome.again {
+        for mut announcement in outcome.unanswered {
             self.inbox.subscribed(&mut announcement.list);
             let frame = frame::joined(self.own, announcement.number, &announcement.list);
             for pod in &announcement.waits_for {
                 self.outbox.control(Destination::ControlOf(*pod), frame.clone());
             }
-            self.joins.again(announcement, now);
+            self.joins.repeat(announcement, now);
         }
         // Reports pods before joins, so that the user knows which pods a confirmed join covers.
         for (id, pod) in &mut self.pods {

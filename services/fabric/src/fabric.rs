@@ -14,7 +14,7 @@ use crate::link::options;
 use crate::link::state::Link;
 use crate::outbox::{Outbox, Sent};
 use crate::settings::{Settings, SettingsError};
-use crate::shared::{Shared, Wishes};
+use crate::shared::{JoinRequests, Shared};
 use crate::sink::Sink;
 use crate::tasks;
 
@@ -45,11 +45,11 @@ impl Fabric {
             sink,
             clock: Clock::start(),
             core: Mutex::new(core),
-            wishes: Mutex::new(Wishes::default()),
-            wished: tokio::sync::Notify::new(),
+            join_requests: Mutex::new(JoinRequests::default()),
+            join_requested: tokio::sync::Notify::new(),
             stop: tokio::sync::Notify::new(),
-            last: tokio::sync::Notify::new(),
-            moves: tokio::sync::Notify::new(),
+            must_finish: tokio::sync::Notify::new(),
+            must_move: tokio::sync::Notify::new(),
             failed: tokio::sync::Notify::new(),
         });
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -89,13 +89,13 @@ impl Fabric {
     /// pod and to all pods need no join.
     #[must_use]
     pub fn join(&self, to: To) -> bool {
-        matches!(to, To::Pod(_) | To::Pods) || self.shared.wish(to, true)
+        matches!(to, To::Pod(_) | To::Pods) || self.shared.request_join(to, true)
     }
 
     /// Messages on their way to the sink still arrive.
     pub fn leave(&self, to: To) {
         if !matches!(to, To::Pod(_) | To::Pods) {
-            self.shared.wish(to, false);
+            self.shared.request_join(to, false);
         }
     }
 

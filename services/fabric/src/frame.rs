@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_pods_tell_each_other_comes_back() {
+    fn control_frames_decode_to_what_was_encoded() {
         let at = To::At { pod: PodId(4), broker: 5 };
         let list = vec![To::Broker(1), To::Group { broker: 2, group: 3 }, To::Pod(PodId(4)), To::Pods, at];
         let positions: Vec<_> =

@@ -34,13 +34,13 @@ pub(crate) struct Outcome {
     pub(crate) complete: Vec<Announcement>,
     /// Some pods did not answer in time. The repetition keeps its number, because their answers may
     /// just be late.
-    pub(crate) again: Vec<Announcement>,
+    pub(crate) unanswered: Vec<Announcement>,
     /// Some pods never answered.
     pub(crate) failed: Vec<Announcement>,
 }
 
 impl Joins {
-    pub(crate) fn asked(&mut self, to: To, report_at: Millis) {
+    pub(crate) fn requested(&mut self, to: To, report_at: Millis) {
         self.unreported.push_back((report_at, to));
     }
 
@@ -51,7 +51,7 @@ impl Joins {
     }
 
     /// Repeats an announcement to the pods that have not answered.
-    pub(crate) fn again(&mut self, announcement: Announcement, now: Millis) {
+    pub(crate) fn repeat(&mut self, announcement: Announcement, now: Millis) {
         self.open.push(Announcement { since: now, tries: announcement.tries + 1, ..announcement });
     }
 
@@ -99,7 +99,7 @@ impl Joins {
             if announcement.waits_for.is_empty() {
                 outcome.complete.push(announcement);
             } else if announcement.tries < TRIES_MAX {
-                outcome.again.push(announcement);
+                outcome.unanswered.push(announcement);
             } else {
                 outcome.failed.push(announcement);
             }

@@ -6,24 +6,26 @@ use std::time::{Duration, Instant};
 use crate::clock::instant;
 
 pub(crate) struct Linger {
-    least: Duration,
+    interval: Duration,
     last: Instant,
     timer: timer::Timer,
 }
 
 impl Linger {
-    /// Must be called within a runtime.
-    pub(crate) fn new(least: Duration) -> io::Result<Self> {
+    /// `interval` is the shortest time between two rounds; call it within a runtime.
+    pub(crate) fn new(interval: Duration) -> io::Result<Self> {
         let now = instant();
-        Ok(Self { least, last: now.checked_sub(least).unwrap_or(now), timer: timer::Timer::new()? })
+        Ok(Self { interval, last: now.checked_sub(interval).unwrap_or(now), timer: timer::Timer::new()? })
     }
 
+    /// Marks the end of a round.
     pub(crate) fn start(&mut self) {
         self.last = instant();
     }
 
-    pub(crate) async fn rest(&mut self) -> io::Result<()> {
-        match self.least.checked_sub(self.last.elapsed()) {
+    /// Waits until `interval` has passed since [`Self::start`].
+    pub(crate) async fn wait(&mut self) -> io::Result<()> {
+        match self.interval.checked_sub(self.last.elapsed()) {
             Some(left) if !left.is_zero() => self.timer.wait(left).await,
             _ => Ok(()),
         }
@@ -97,16 +99,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounds_are_kept_apart_and_the_first_one_is_not_kept() {
+    fn rounds_are_an_interval_apart_and_the_first_one_starts_at_once() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let start = instant();
             let mut linger = Linger::new(Duration::from_millis(300)).unwrap();
-            linger.rest().await.unwrap();
+            linger.wait().await.unwrap();
             assert!(start.elapsed() < Duration::from_millis(300));
             for _ in 0..3 {
                 linger.start();
-                linger.rest().await.unwrap();
+                linger.wait().await.unwrap();
             }
             assert!(start.elapsed() >= Duration::from_millis(900));
         });

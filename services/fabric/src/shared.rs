@@ -24,22 +24,22 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     /// Only the fabric's thread takes this lock, and it holds the lock while it calls the sink.
     pub(crate) core: Mutex<Core>,
-    pub(crate) wishes: Mutex<Wishes>,
-    pub(crate) wished: Notify,
+    pub(crate) join_requests: Mutex<JoinRequests>,
+    pub(crate) join_requested: Notify,
     pub(crate) stop: Notify,
     /// Asks the fabric's thread to send the queued messages and then end.
-    pub(crate) last: Notify,
+    pub(crate) must_finish: Notify,
     /// The server has asked its clients to move to another server.
-    pub(crate) moves: Notify,
+    pub(crate) must_move: Notify,
     /// A task of the fabric has panicked.
     pub(crate) failed: Notify,
 }
 
 /// The joins and leaves that the user asked for.
 #[derive(Default)]
-pub(crate) struct Wishes {
+pub(crate) struct JoinRequests {
     joined: HashSet<To>,
-    /// Changes that are not handled yet: join (true) or leave.
+    /// Unhandled requests: join (true) or leave.
     changes: HashMap<To, bool>,
 }
 
@@ -53,25 +53,27 @@ impl Shared {
     }
 
     /// Asks the fabric's thread to join or leave; false at the limit of joins.
-    pub(crate) fn wish(&self, to: To, joins: bool) -> bool {
-        let mut wishes = self.wishes.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn request_join(&self, to: To, joins: bool) -> bool {
+        let mut join_requests = self.join_requests.lock().unwrap_or_else(PoisonError::into_inner);
         if joins {
-            if wishes.joined.len() >= self.limits.joins_max as usize && !wishes.joined.contains(&to) {
+            if join_requests.joined.len() >= self.limits.joins_max as usize
+                && !join_requests.joined.contains(&to)
+            {
                 self.counts.joins_refused.add(1);
                 return false;
             }
-            wishes.joined.insert(to);
+            join_requests.joined.insert(to);
         } else {
-            wishes.joined.remove(&to);
+            join_requests.joined.remove(&to);
         }
-        wishes.changes.insert(to, joins);
-        drop(wishes);
-        self.wished.notify_one();
+        join_requests.changes.insert(to, joins);
+        drop(join_requests);
+        self.join_requested.notify_one();
         true
     }
 
-    pub(crate) fn take_wishes(&self) -> HashMap<To, bool> {
-        let mut wishes = self.wishes.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut wishes.changes)
+    pub(crate) fn take_join_requests(&self) -> HashMap<To, bool> {
+        let mut join_requests = self.join_requests.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut join_requests.changes)
     }
 }

@@ -232,7 +232,7 @@ fn a_loss_shows_at_once_after_a_reconnect_also_when_the_sender_has_long_been_qui
 }
 
 #[test]
-fn what_a_sender_lost_shows_at_once_after_its_reconnect() {
+fn a_senders_losses_show_at_once_after_its_reconnect() {
     let mut nats = Nats::default();
     let mut pods = settled(2, &mut nats);
     let to = To::Broker(1);
@@ -251,7 +251,7 @@ fn what_a_sender_lost_shows_at_once_after_its_reconnect() {
 }
 
 #[test]
-fn what_came_before_a_long_outage_does_not_come_again_over_a_slow_route() {
+fn messages_of_before_a_long_outage_are_not_delivered_late() {
     let mut nats = Nats::default();
     let mut pods = settled(3, &mut nats);
     // This creates interest on the other server.

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_operator_allows_is_called_also_without_tls() {
+    fn addresses_that_the_operator_allows_are_called_even_without_tls() {
         let guard = guard(&["127.0.0.0/8", "fd00::/8"]);
         for address in ["127.0.0.1", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "fd00::1"] {
             assert_eq!(passes(&guard, address, false), Ok(()), "{address}");

@@ -158,7 +158,7 @@ async fn no_form_of_a_private_address_is_connected_to() {
 }
 
 #[tokio::test]
-async fn what_is_no_url_for_us_is_not_called() {
+async fn unsupported_urls_are_not_called() {
     let client = client(&[]);
     let long = format!("https://a.test/{}", "x".repeat(2_048));
     for url in [

@@ -21,7 +21,7 @@ fn subscription(number: u32) -> Subscription {
         qos: QoS::AtLeastOnce,
         no_local: false,
         retain_as_published: false,
-        kept: false,
+        persistent: false,
         identifier: 0,
     }
 }

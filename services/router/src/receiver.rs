@@ -13,7 +13,7 @@ pub struct Receiver {
     pub no_local: bool,
     pub retain_as_published: bool,
     /// How many of the session's matching subscriptions are persistent.
-    pub kept: u16,
+    pub persistent_subscriptions: u16,
     /// Identifiers of all matching subscriptions; an identifier may repeat.
     pub identifiers: SmallVec<[u32; 1]>,
 }
@@ -30,13 +30,17 @@ impl From<&Subscription> for Receiver {
             qos: subscription.qos,
             no_local: subscription.no_local,
             retain_as_published: subscription.retain_as_published,
-            kept: subscription.kept.into(),
+            persistent_subscriptions: subscription.persistent.into(),
             identifiers,
         }
     }
 }
 
 impl Receiver {
+    pub fn is_persistent(&self) -> bool {
+        self.persistent_subscriptions > 0
+    }
+
     /// Adds another matching subscription of the same session, because one copy serves all of them.
     //= [MQTT-3.3.4-2] v5
     //= [MQTT-3.3.4-3] v5
@@ -49,7 +53,7 @@ impl Receiver {
         // The single copy carries one RETAIN flag. A cleared flag would be wrong for a subscription
         // with Retain As Published, while the others can ignore a set flag.
         self.retain_as_published |= other.retain_as_published;
-        self.kept = self.kept.saturating_add(other.kept.into());
+        self.persistent_subscriptions = self.persistent_subscriptions.saturating_add(other.persistent.into());
         if other.identifier != 0 {
             self.identifiers.push(other.identifier);
         }

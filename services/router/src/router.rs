@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use crate::group::ShareGroup;
 use crate::matched::Matched;
 use crate::pmap::Map;
-use crate::recent::{Changed, Recent};
+use crate::recent::{Changed, RecentChanges};
 use crate::seed::Seed;
 use crate::set::Set;
 use crate::subscription::{Subscription, Target};
@@ -24,7 +24,7 @@ pub struct Router {
     tree: Mutex<Tree>,
     published: ArcSwap<Snapshot>,
     generation: AtomicU64,
-    recent: Mutex<Recent>,
+    recent: Mutex<RecentChanges>,
     /// Bytes of all routers of the process.
     total: OnceLock<Arc<AtomicU64>>,
 }
@@ -162,7 +162,7 @@ impl Router {
     /// learns of the change afterwards, by a SUBACK, a channel or a lock, therefore sees them.
     fn publish(&self, tree: &Tree, changed: Changed) -> Arc<Snapshot> {
         let generation = self.generation.load(Ordering::Relaxed) + 1;
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner).note(generation, changed);
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner).record(generation, changed);
         let old = self.published.swap(Arc::new(Snapshot { tree: tree.clone(), generation }));
         self.generation.store(generation, Ordering::SeqCst);
         old
@@ -179,7 +179,7 @@ impl Router {
     /// published.
     pub fn still_valid(&self, topic: &str, matched: u64, now: u64) -> bool {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        recent.spare(topic, matched, now)
+        recent.none_matches(topic, matched, now)
     }
 
     #[inline]
@@ -296,7 +296,7 @@ impl Edit<'_> {
         }
         self.tree.subscriptions += usize::from(is_new);
         self.tree.bytes += bytes;
-        self.changed.note(filter.filter);
+        self.changed.record(filter.filter);
         is_new
     }
 
@@ -320,7 +320,7 @@ impl Edit<'_> {
         let nodes = if set.is_empty() { root.prune(filter.filter, seed) } else { 0 };
         self.tree.subscriptions -= 1;
         self.tree.bytes -= subscription_bytes(filter) + nodes;
-        self.changed.note(filter.filter);
+        self.changed.record(filter.filter);
         true
     }
 
@@ -332,7 +332,7 @@ impl Edit<'_> {
         if was_online != online {
             let set = Arc::make_mut(root).make(filter.filter, seed);
             set.group_mut(name, filter.filter, seed).join(member, online, seed);
-            self.changed.note(filter.filter);
+            self.changed.record(filter.filter);
         }
     }
 }
@@ -348,11 +348,18 @@ mod tests {
 
     fn with(target: Target) -> Subscription {
         let qos = QoS::AtMostOnce;
-        Subscription { target, qos, no_local: false, retain_as_published: false, kept: false, identifier: 0 }
+        Subscription {
+            target,
+            qos,
+            no_local: false,
+            retain_as_published: false,
+            persistent: false,
+            identifier: 0,
+        }
     }
 
     #[test]
-    fn no_node_is_left_of_what_was_removed() {
+    fn removed_filters_leave_no_node() {
         let router = Router::new();
         let filters = ["a", "a/b", "a/+/c", "a/+/#", "#", "+", "+/+", "a/b/c/d/e", "a/#", "/", "b/+", "b/#"];
         let all: Vec<_> = filters
@@ -378,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn subscriptions_count_with_their_filters_and_the_nodes_that_are_theirs_alone() {
+    fn bytes_count_each_subscription_and_the_nodes_that_it_adds() {
         let total = Arc::new(AtomicU64::new(0));
         let all = || total.load(Ordering::Relaxed);
         let (router, other) = (Router::new(), Router::new());
@@ -413,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_is_seen_from_when_its_caller_publishes_it_and_is_one_generation() {
+    fn an_edit_shows_when_its_caller_publishes_it_and_is_one_generation() {
         let router = Router::new();
         let seen = || router.snapshot().matches("a", MatchLimits::NONE).unwrap().receivers.len();
         let (made, published) = router.edit_published_by(
@@ -439,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn no_part_is_left_of_one_filter_beside_another() {
+    fn a_removed_filter_leaves_no_node_beside_another_filter() {
         let target = Target { core: 0, slot: 1, generation: 0 };
         let filters = ["a", "a/b", "a/+", "a/#", "#", "+", "a/+/#", "a/b/c", "+/b"];
         for (kept, removed) in filters.iter().flat_map(|kept| filters.map(|removed| (kept, removed))) {

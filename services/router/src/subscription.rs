@@ -53,8 +53,8 @@ pub struct Subscription {
     pub qos: QoS,
     pub no_local: bool,
     pub retain_as_published: bool,
-    /// The subscription is persistent; the router only counts it, in [`crate::Receiver::kept`].
-    pub kept: bool,
+    /// The router only counts these, in [`crate::Receiver::persistent_subscriptions`].
+    pub persistent: bool,
     /// 0 for none.
     pub identifier: u32,
 }

@@ -19,7 +19,7 @@ pub struct TreeSnapshot<V: Clone> {
     root: Arc<TreeNode<V>>,
     len: usize,
     /// Counts the insertions into the tree, so that a walk can leave out later values.
-    number: u64,
+    insertions: u64,
     seed: Seed,
 }
 
@@ -48,15 +48,15 @@ impl<V: Clone> TopicTree<V> {
     }
 
     fn with(seed: Seed) -> Self {
-        let empty = TreeSnapshot { root: Arc::new(Node::new("")), len: 0, number: 0, seed };
+        let empty = TreeSnapshot { root: Arc::new(Node::new("")), len: 0, insertions: 0, seed };
         Self { writer: Mutex::new(()), published: ArcSwap::from_pointee(empty) }
     }
 
     pub fn insert(&self, topic: &str, value: V) -> Option<V> {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = TreeSnapshot::clone(&self.published.load());
-        next.number += 1;
-        let old = Arc::make_mut(&mut next.root).make(topic, &next.seed).replace((value, next.number));
+        next.insertions += 1;
+        let old = Arc::make_mut(&mut next.root).make(topic, &next.seed).replace((value, next.insertions));
         next.len += usize::from(old.is_none());
         let last = self.published.swap(Arc::new(next));
         drop(writer);
@@ -120,7 +120,7 @@ pub enum Step<V> {
 /// The part of the filter that a node's children must match: from this byte on, nothing more, or
 /// anything (`#`).
 #[derive(Clone, Copy, Debug)]
-enum Rest {
+enum RemainingLevels {
     From(usize),
     End,
     All,
@@ -129,94 +129,101 @@ enum Rest {
 /// A node whose children are being visited in the order of addresses; `after` is the last visited
 /// child's.
 #[derive(Debug)]
-struct Open<V: Clone> {
+struct OpenNode<V: Clone> {
     parent: Arc<TreeNode<V>>,
     after: Option<u64>,
-    rest: Rest,
+    rest: RemainingLevels,
     hide_dollar: bool,
 }
 
-/// [`Open`] without its node, while a walk has no snapshot; `level` is the level of the child at
-/// `after`.
+/// An [`OpenNode`] of a suspended walk; `level` is the level of the child at `after`.
 #[derive(Debug)]
-struct Mark {
+struct SuspendedNode {
     level: Option<Box<str>>,
     after: Option<u64>,
-    rest: Rest,
+    rest: RemainingLevels,
     hide_dollar: bool,
 }
 
-/// Where the levels without wildcards lead to.
-enum Led<V: Clone> {
-    Nowhere,
+/// Result of [`descend_levels`].
+enum Descent<V: Clone> {
+    NoTopic,
     End(Arc<TreeNode<V>>),
     /// To a node whose children match a wildcard; `rest` is the filter after that wildcard.
     Wildcard {
         parent: Arc<TreeNode<V>>,
-        rest: Rest,
+        rest: RemainingLevels,
         hide_dollar: bool,
     },
 }
 
 /// A walk over the values of matching topics, in arbitrary order. The caller may pause after every
 /// node, and so spread the walk over many turns. The walk holds a snapshot, which keeps all values
-/// of that moment in memory until [`Walk::let_go`].
+/// of that moment in memory until [`Walk::suspend`].
 #[derive(Debug)]
 pub struct Walk<V: Clone> {
     snapshot: Option<Arc<TreeSnapshot<V>>>,
     filter: Box<str>,
     has_begun: bool,
-    open: Vec<Open<V>>,
-    /// Where to go on while the walk holds no snapshot.
-    marks: Vec<Mark>,
-    /// The number of the last insertion before the walk began; values of later insertions are left
-    /// out.
-    until: u64,
+    open: Vec<OpenNode<V>>,
+    /// The open nodes of a suspended walk.
+    suspended: Vec<SuspendedNode>,
+    /// The insertions before the walk began; the walk leaves out values of later insertions.
+    insertions_max: u64,
 }
 
 impl<V: Clone> Walk<V> {
     pub fn new(snapshot: Arc<TreeSnapshot<V>>, filter: &str) -> Self {
-        let until = snapshot.number;
-        let (open, marks) = (Vec::new(), Vec::new());
-        Self { snapshot: Some(snapshot), filter: filter.into(), has_begun: false, open, marks, until }
+        let insertions_max = snapshot.insertions;
+        let (open, suspended) = (Vec::new(), Vec::new());
+        Self {
+            snapshot: Some(snapshot),
+            filter: filter.into(),
+            has_begun: false,
+            open,
+            suspended,
+            insertions_max,
+        }
     }
 
-    /// Drops the snapshot and the values that were replaced since; continue with [`Walk::go_on`].
-    pub fn let_go(&mut self) {
+    /// Releases the snapshot, so that replaced values leave memory; continue with [`Walk::resume`].
+    pub fn suspend(&mut self) {
         let Some(snapshot) = self.snapshot.take() else { return };
         let address = |child: &Arc<TreeNode<V>>| Arc::<TreeNode<V>>::address(child.level(), &snapshot.seed);
-        self.marks = std::mem::take(&mut self.open)
+        self.suspended = std::mem::take(&mut self.open)
             .into_iter()
-            .map(|Open { parent, after, rest, hide_dollar }| {
+            .map(|OpenNode { parent, after, rest, hide_dollar }| {
                 let children = parent.children();
                 let at = after.and_then(|after| match after.checked_sub(1) {
                     Some(before) => children.next_after(before, address),
                     None => children.first(address),
                 });
-                Mark { level: at.map(|child| child.level().into()), after, rest, hide_dollar }
+                SuspendedNode { level: at.map(|child| child.level().into()), after, rest, hide_dollar }
             })
             .collect();
     }
 
-    pub fn has_let_go(&self) -> bool {
+    pub fn is_suspended(&self) -> bool {
         self.snapshot.is_none()
     }
 
     /// Continues after the last visited node, in a later snapshot of the same tree; leaves out
     /// topics that were removed or changed since the walk began.
-    pub fn go_on(&mut self, snapshot: Arc<TreeSnapshot<V>>) {
+    pub fn resume(&mut self, snapshot: Arc<TreeSnapshot<V>>) {
         if self.snapshot.is_some() {
             return;
         }
-        let mut next = Some((snapshot.root.clone(), Rest::From(0), true));
-        for Mark { level, after, rest, hide_dollar } in std::mem::take(&mut self.marks) {
+        let mut next = Some((snapshot.root.clone(), RemainingLevels::From(0), true));
+        for SuspendedNode { level, after, rest, hide_dollar } in std::mem::take(&mut self.suspended) {
             let Some((node, before, is_root)) = next.take() else { break };
-            let Led::Wildcard { parent, .. } = lead(&snapshot, &self.filter, node, before, is_root) else {
+            let Descent::Wildcard { parent, .. } =
+                descend_levels(&snapshot, &self.filter, node, before, is_root)
+            else {
                 break;
             };
             let child = level.and_then(|level| parent.children().get(&level, &snapshot.seed).cloned());
             next = child.map(|child| (child, rest, false));
-            self.open.push(Open { parent, after, rest, hide_dollar });
+            self.open.push(OpenNode { parent, after, rest, hide_dollar });
         }
         self.snapshot = Some(snapshot);
     }
@@ -233,7 +240,7 @@ impl<V: Clone> Walk<V> {
         if !self.has_begun {
             self.has_begun = true;
             //= [MQTT-4.7.2-1] v5 v3.1.1
-            return self.descend(snapshot, snapshot.root.clone(), Rest::From(0), true);
+            return self.descend(snapshot, snapshot.root.clone(), RemainingLevels::From(0), true);
         }
         let address = |child: &Arc<TreeNode<V>>| Arc::<TreeNode<V>>::address(child.level(), &snapshot.seed);
         let Some(open) = self.open.last_mut() else { return Step::Done };
@@ -254,23 +261,22 @@ impl<V: Clone> Walk<V> {
         self.descend(snapshot, child, rest, false)
     }
 
-    /// Follows the levels from `node` to the next wildcard, and queues the children that match the
-    /// wildcard.
+    /// Opens the node at the next wildcard below `node`, so that later steps visit its children.
     fn descend(
         &mut self,
         snapshot: &TreeSnapshot<V>,
         node: Arc<TreeNode<V>>,
-        rest: Rest,
+        rest: RemainingLevels,
         is_root: bool,
     ) -> Step<V> {
-        match lead(snapshot, &self.filter, node, rest, is_root) {
-            Led::Nowhere => Step::Nothing,
-            Led::End(node) => self.value(&node),
-            Led::Wildcard { parent, rest, hide_dollar } => {
+        match descend_levels(snapshot, &self.filter, node, rest, is_root) {
+            Descent::NoTopic => Step::Nothing,
+            Descent::End(node) => self.value(&node),
+            Descent::Wildcard { parent, rest, hide_dollar } => {
                 // `a/#` matches `a`, too.
-                let found = if let Rest::All = rest { self.value(&parent) } else { Step::Nothing };
+                let found = if let RemainingLevels::All = rest { self.value(&parent) } else { Step::Nothing };
                 if !parent.children().is_empty() {
-                    self.open.push(Open { parent, after: None, rest, hide_dollar });
+                    self.open.push(OpenNode { parent, after: None, rest, hide_dollar });
                 }
                 found
             }
@@ -279,33 +285,35 @@ impl<V: Clone> Walk<V> {
 
     fn value(&self, node: &TreeNode<V>) -> Step<V> {
         match node.content() {
-            Some((value, number)) if *number <= self.until => Step::Value(value.clone()),
+            Some((value, inserted)) if *inserted <= self.insertions_max => Step::Value(value.clone()),
             _ => Step::Nothing,
         }
     }
 }
 
-fn lead<V: Clone>(
+/// Follows the levels of `rest` from `node` up to the next wildcard or the end of the filter.
+fn descend_levels<V: Clone>(
     snapshot: &TreeSnapshot<V>,
     filter: &str,
     mut node: Arc<TreeNode<V>>,
-    mut rest: Rest,
+    mut rest: RemainingLevels,
     is_root: bool,
-) -> Led<V> {
+) -> Descent<V> {
     let mut hide_dollar = is_root;
     loop {
         let below = match rest {
-            Rest::All => Rest::All,
-            Rest::End => return Led::End(node),
-            Rest::From(start) => {
+            RemainingLevels::All => RemainingLevels::All,
+            RemainingLevels::End => return Descent::End(node),
+            RemainingLevels::From(start) => {
                 let (level, tail) = split_level(&filter[start..]);
-                let below = tail.map_or(Rest::End, |tail| Rest::From(filter.len() - tail.len()));
+                let below = tail
+                    .map_or(RemainingLevels::End, |tail| RemainingLevels::From(filter.len() - tail.len()));
                 match level {
-                    "#" => Rest::All,
+                    "#" => RemainingLevels::All,
                     "+" => below,
                     _ => {
                         let Some(child) = node.children().get(level, &snapshot.seed).cloned() else {
-                            return Led::Nowhere;
+                            return Descent::NoTopic;
                         };
                         (node, rest, hide_dollar) = (child, below, false);
                         continue;
@@ -313,7 +321,7 @@ fn lead<V: Clone>(
                 }
             }
         };
-        return Led::Wildcard { parent: node, rest: below, hide_dollar };
+        return Descent::Wildcard { parent: node, rest: below, hide_dollar };
     }
 }
 

@@ -23,7 +23,7 @@ fn subscription(slot: u32) -> Subscription {
         qos,
         no_local: false,
         retain_as_published: false,
-        kept: false,
+        persistent: false,
         identifier: slot,
     }
 }

@@ -51,7 +51,7 @@ fn subscription() -> impl Strategy<Value = Subscription> {
             qos: QoS::from_bits(qos).unwrap(),
             no_local: flags.0,
             retain_as_published: flags.1,
-            kept: flags.0 != flags.1,
+            persistent: flags.0 != flags.1,
             identifier,
         },
     )
@@ -98,7 +98,10 @@ fn check(snapshot: &Snapshot, model: &Model, topic: &str) {
     for (receiver, all) in matched.receivers.iter().zip(receivers.values()) {
         assert_eq!(Some(receiver.qos), all.iter().map(|s| s.qos).max());
         assert_eq!(receiver.no_local, all.iter().all(|s| s.no_local));
-        assert_eq!(usize::from(receiver.kept), all.iter().filter(|s| s.kept).count());
+        assert_eq!(
+            usize::from(receiver.persistent_subscriptions),
+            all.iter().filter(|s| s.persistent).count()
+        );
         assert_eq!(receiver.retain_as_published, all.iter().any(|s| s.retain_as_published));
         let mut expected: Vec<_> =
             all.iter().map(|s| s.identifier).filter(|identifier| *identifier != 0).collect();
@@ -129,7 +132,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn the_router_is_the_naive_matcher(
+    fn the_router_matches_like_a_naive_matcher(
         steps in prop::collection::vec(step(), 0..80),
         topics in prop::collection::vec(topic(), 1..12),
         in_one_batch: bool,
@@ -183,7 +186,7 @@ proptest! {
     }
 
     #[test]
-    fn the_topic_tree_is_a_map_with_a_naive_filter(
+    fn the_topic_tree_is_like_a_map_with_a_naive_filter(
         steps in prop::collection::vec((topic(), any::<u16>(), 0u8..5), 0..80),
         filters in prop::collection::vec(filter(), 1..12),
     ) {
@@ -214,7 +217,7 @@ proptest! {
     }
 
     #[test]
-    fn a_walk_that_lets_go_finds_each_value_that_does_not_change(
+    fn a_resumed_walk_visits_each_value_that_does_not_change(
         before in prop::collection::btree_set(topic(), 0..40),
         changes in prop::collection::vec((topic(), any::<bool>(), 0usize..6), 0..40),
         filter in filter(),
@@ -239,7 +242,7 @@ proptest! {
         let mut changed = Vec::new();
         for (topic, is_removed, steps) in changes {
             take(&mut walk, steps);
-            walk.let_go();
+            walk.suspend();
             prop_assert_eq!(walk.step(), millrace_router::Step::Done);
             if is_removed {
                 tree.remove(&topic);
@@ -247,7 +250,7 @@ proptest! {
                 tree.insert(&topic, (topic.clone(), 1));
             }
             changed.push(topic);
-            walk.go_on(tree.snapshot());
+            walk.resume(tree.snapshot());
         }
         take(&mut walk, 1_000);
         let len = found.len();

@@ -16,7 +16,7 @@ fn subscription(slot: u32, qos: QoS) -> Subscription {
         qos,
         no_local: false,
         retain_as_published: false,
-        kept: false,
+        persistent: false,
         identifier: 0,
     }
 }
@@ -144,7 +144,7 @@ fn overlapping_subscriptions_make_one_receiver_with_the_highest_qos_and_every_id
         qos,
         no_local,
         retain_as_published,
-        kept: false,
+        persistent: false,
         identifier,
     };
     router.subscribe(plain("a/b"), with(QoS::AtMostOnce, 3, true, false));
@@ -338,7 +338,7 @@ fn a_walk_visits_one_node_at_a_time() {
 }
 
 #[test]
-fn a_walk_that_lets_go_keeps_no_value_in_memory() {
+fn a_suspended_walk_keeps_no_value_in_memory() {
     let tree = TopicTree::new();
     let values: Vec<Arc<u32>> = (0..1_000).map(Arc::new).collect();
     for value in &values {
@@ -348,13 +348,13 @@ fn a_walk_that_lets_go_keeps_no_value_in_memory() {
         let mut walk = Walk::new(tree.snapshot(), filter);
         for steps in [0, 1, 20] {
             (0..steps).for_each(|_| drop(walk.step()));
-            walk.let_go();
-            assert!(walk.has_let_go());
+            walk.suspend();
+            assert!(walk.is_suspended());
             for value in &values {
                 tree.insert(&format!("a/{}/b/{}", **value % 7, **value), value.clone());
                 assert_eq!(Arc::strong_count(value), 2, "{filter} after {steps} steps");
             }
-            walk.go_on(tree.snapshot());
+            walk.resume(tree.snapshot());
         }
         assert_eq!(walk.next(), None, "all values are newer");
     }

@@ -16,7 +16,7 @@ fn subscription(slot: u32) -> Subscription {
         qos: QoS::AtMostOnce,
         no_local: false,
         retain_as_published: false,
-        kept: false,
+        persistent: false,
         identifier: 0,
     }
 }
@@ -89,7 +89,7 @@ fn readers_see_whole_batches_while_writers_work() {
 }
 
 #[test]
-fn what_subscribe_returned_for_is_seen_by_whoever_is_told() {
+fn a_thread_notified_after_subscribe_sees_the_subscription() {
     let router = Router::new();
     let told = AtomicU32::new(0);
     thread::scope(|scope| {
@@ -119,7 +119,7 @@ fn what_subscribe_returned_for_is_seen_by_whoever_is_told() {
 }
 
 #[test]
-fn topic_tree_readers_see_single_steps() {
+fn readers_of_a_topic_tree_see_each_change_whole() {
     let tree = TopicTree::new();
     thread::scope(|scope| {
         let writer = scope.spawn(|| {

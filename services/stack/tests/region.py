@@ -23,7 +23,7 @@ SCRIPT = ROOT / "services/stack/stack.sh"
 SECONDS_MAX = 60
 START_SECONDS_MAX = 150
 PODS = [1, 2, 3]
-# What stack.sh adds a common number to: the first ports, and how many follow.
+# First ports of stack.sh, to all of which it adds one number; PODS have consecutive ports.
 PORTS = {"mqtt": 1883, "http": 8080, "admin": 8090, "ws": 8083, "from_gateway": 1893, "nats": 4222, "routes": 6222, "monitor": 8222}
 PORTS_OF_ONE = {"mqtts": 8883, "wss": 8443, "status": 9902, "admin": 9901, "foundationdb": 4550}
 

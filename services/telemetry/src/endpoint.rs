@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_base_url_is_refused() {
+    fn other_text_than_a_base_url_is_refused() {
         for text in [
             "127.0.0.1:4318",
             "grpc://a:4317",

@@ -240,7 +240,7 @@ fn a_batch_is_sent_again_after_an_answer_that_says_so() {
 }
 
 #[test]
-fn what_the_collector_will_never_take_is_counted_and_dropped() {
+fn a_batch_that_the_collector_rejects_is_counted_and_dropped() {
     let (address, requests) = collector(&["200 OK", "400 Bad Request"]);
     let (queue, exporter) = start(address);
     next(&requests, "/v1/metrics");

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_nothing() {
+    fn unknown_properties_of_a_client_are_none() {
         let origin = origin(1, &[(0x02, "-"), (0xE0, "-"), (0xE1, "-"), (0xE2, "-"), (0xE3, "-")]).unwrap();
         assert_eq!((origin.server_name, origin.certificate), (None, None));
     }

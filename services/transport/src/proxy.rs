@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_believed_is_refused() {
+    fn inconsistent_headers_are_refused() {
         let body = |tlvs: &[u8]| [&V4[..], tlvs].concat();
         let twice = [tlv(0xE0, b"a"), tlv(4, b""), tlv(4, b""), tlv(0xE0, b"b")].concat();
         for (bytes, error) in [

@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(usage, 0);
     }
     #[test]
-    fn what_is_said_of_a_broker_has_a_version_and_nothing_is_said_of_one_that_was_only_named() {
+    fn details_of_a_broker_have_a_version_and_a_new_broker_has_none() {
         let database = database();
         let details = Details { display_name: "Plant".into(), suspended: true, ..Details::default() };
         run(&database, async |tx| {

@@ -134,7 +134,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn what_is_due_is_taken_once_and_in_order(steps in proptest::collection::vec(steps(), 1..30)) {
+        fn due_rows_are_taken_once_and_in_order(steps in proptest::collection::vec(steps(), 1..30)) {
             let database = database();
             let mut model = BTreeSet::new();
             for step in steps {

@@ -28,22 +28,22 @@ pub use changes::{changes, trim_changes};
 
 /// A stream of a filter: of one group, or of all subscribers that do not share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Indexed {
+pub struct IndexedStream {
     /// Empty without `$share`.
     pub group: Bytes,
     pub stream: StreamId,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct IndexRow {
     /// Without a group.
     pub filter: Bytes,
     /// At least one while the filter is in the index.
-    pub streams: Vec<Indexed>,
+    pub streams: Vec<IndexedStream>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum IndexPart {
     Exact,
     Wildcard,
 }
@@ -109,13 +109,13 @@ fn conflict(tx: &Transaction, key: &Key) -> LayerResult<()> {
 pub async fn list(
     tx: &Transaction,
     broker: BrokerId,
-    part: Part,
+    part: IndexPart,
     from: Option<&[u8]>,
     limit: usize,
-) -> LayerResult<Vec<Row>> {
+) -> LayerResult<Vec<IndexRow>> {
     let (prefix, is_wildcard) = match part {
-        Part::Exact => (Key::new(broker, tags::EXACT), false),
-        Part::Wildcard => (Key::new(broker, tags::WILDCARD), true),
+        IndexPart::Exact => (Key::new(broker, tags::EXACT), false),
+        IndexPart::Wildcard => (Key::new(broker, tags::WILDCARD), true),
     };
     let begin = from.map_or(prefix.children().begin, |from| after(row_key(broker, from).as_ref()));
     let options = RangeOptions::first(limit).snapshot();
@@ -125,13 +125,13 @@ pub async fn list(
         if is_wildcard {
             elements.uint()?;
         }
-        Ok(Row { filter: elements.bytes()?.into(), streams: decode(row.value)? })
+        Ok(IndexRow { filter: elements.bytes()?.into(), streams: decode(row.value)? })
     };
     page.items.into_iter().map(read).collect()
 }
 
 /// Reads the streams of a filter in a snapshot, for transactions that have changed them.
-pub async fn streams(tx: &Transaction, broker: BrokerId, filter: &[u8]) -> LayerResult<Vec<Indexed>> {
+pub async fn streams(tx: &Transaction, broker: BrokerId, filter: &[u8]) -> LayerResult<Vec<IndexedStream>> {
     streams_of(tx, broker, filter, Read::Snapshot).await
 }
 
@@ -140,7 +140,7 @@ pub(crate) async fn streams_of(
     broker: BrokerId,
     filter: &[u8],
     read: Read,
-) -> LayerResult<Vec<Indexed>> {
+) -> LayerResult<Vec<IndexedStream>> {
     tx.get(row_key(broker, filter), read).await?.map_or(Ok(Vec::new()), decode)
 }
 
@@ -149,7 +149,7 @@ pub(crate) fn change(
     tx: &Transaction,
     broker: BrokerId,
     filter: &[u8],
-    streams: &[Indexed],
+    streams: &[IndexedStream],
 ) -> LayerResult<()> {
     let key = row_key(broker, filter);
     if streams.is_empty() {
@@ -161,7 +161,7 @@ pub(crate) fn change(
         // Pods of earlier versions read this counter.
         tx.atomic_add(version_key(broker, Bucket::of_filter(filter)), 1)?;
     }
-    changes::note(tx, broker, filter, streams)
+    changes::append_change(tx, broker, filter, streams)
 }
 
 fn row_key(broker: BrokerId, filter: &[u8]) -> Key {
@@ -176,20 +176,20 @@ fn version_key(broker: BrokerId, bucket: Bucket) -> Key {
     Key::new(broker, tags::BUCKET).uint(bucket.number())
 }
 
-fn encode(streams: &[Indexed]) -> Bytes {
+fn encode(streams: &[IndexedStream]) -> Bytes {
     let mut value = Vec::with_capacity(streams.len() * 24);
-    for Indexed { group, stream } in streams {
+    for IndexedStream { group, stream } in streams {
         value.put_u64(*stream);
         rows::put_sized(&mut value, group);
     }
     value.into()
 }
 
-fn decode(mut value: Bytes) -> LayerResult<Vec<Indexed>> {
+fn decode(mut value: Bytes) -> LayerResult<Vec<IndexedStream>> {
     let mut streams = Vec::with_capacity(1);
     while value.has_remaining() {
         let stream = value.try_get_u64()?;
-        streams.push(Indexed { stream, group: rows::take_sized(&mut value)? });
+        streams.push(IndexedStream { stream, group: rows::take_sized(&mut value)? });
     }
     Ok(streams)
 }

@@ -70,21 +70,21 @@ pub const HISTORY_MINUTES_KEPT: u64 = 25 * 60;
 pub const HISTORY_HOURS_KEPT: u64 = 31 * 24;
 /// Dead letters of a webhook; above it the oldest are removed. A tenant can repair a service that fails for an hour,
 /// but an abandoned service must not fill the store, and one transaction can remove all.
-pub const HOOK_LETTERS_MAX: u32 = 1_000;
+pub const DEAD_LETTERS_MAX: u32 = 1_000;
 /// Deliveries in the log of a webhook.
-pub const HOOK_DELIVERIES_MAX: u64 = 100;
+pub const WEBHOOK_DELIVERIES_MAX: u64 = 100;
 /// Longest text of a delivery in the log, such as its error. With three texts in JSON, which may make six bytes of one,
 /// the log takes less than 500 KB, and usually 30 KB.
-pub const HOOK_DELIVERY_TEXT_BYTES_MAX: usize = 256;
-/// Bytes of dead letters, as [`HOOK_LETTERS_MAX`].
-pub const HOOK_LETTERS_BYTES_MAX: u64 = 16 << 20;
+pub const WEBHOOK_DELIVERY_TEXT_BYTES_MAX: usize = 256;
+/// Bytes of dead letters, as [`DEAD_LETTERS_MAX`].
+pub const DEAD_LETTERS_BYTES_MAX: u64 = 16 << 20;
 
 /// Bytes of the longest event that is kept as a dead letter; a longer one is only counted.
-pub const HOOK_LETTER_BYTES_MAX: usize = 2 << 20;
+pub const DEAD_LETTER_BYTES_MAX: usize = 2 << 20;
 
 /// Bytes of events after which a page of dead letters ends.
-pub const HOOK_LETTERS_PAGE_BYTES: usize = 1 << 20;
+pub const DEAD_LETTERS_PAGE_BYTES: usize = 1 << 20;
 
 /// Time for which a pod owns a webhook from each renewal, milliseconds. It exceeds the time of an attempt, so that no
 /// other pod begins meanwhile; after a pod's death its webhooks wait this long.
-pub const HOOK_LEASE_MS: u64 = 30_000;
+pub const WEBHOOK_LEASE_MS: u64 = 30_000;

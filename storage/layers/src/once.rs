@@ -1,6 +1,6 @@
 //! Recognizes whether a transaction with a lost answer was committed. A repeat would store messages twice, and fire the
 //! wills of connections that the transaction itself took over. So each attempt writes its own commit marker
-//! ([`pods::mark`]) in its transaction; the next attempt looks for the marker, and returns the result of the committed
+//! ([`pods::write_marker`]) in its transaction; the next attempt looks for the marker, and returns the result of the committed
 //! attempt.
 
 use std::cell::{Cell, RefCell};
@@ -11,12 +11,12 @@ use crate::{error::LayerResult, pods};
 
 /// Numbers for commit markers, unique among all processes and transactions.
 #[derive(Debug)]
-pub struct Marks {
+pub struct MarkerNumbers {
     process: u64,
     transactions: u64,
 }
 
-impl Marks {
+impl MarkerNumbers {
     /// `process` must be unique.
     #[must_use]
     pub fn new(process: u64) -> Self {
@@ -49,7 +49,7 @@ impl<T> Attempts<T> {
     /// After an unknown result, the next attempt asks here: returns the versionstamp of the attempt that the pod's
     /// commit marker names, if any.
     pub async fn find(&self, tx: &Transaction, pod: &[u8]) -> LayerResult<Option<Versionstamp>> {
-        let marked = pods::marked(tx, pod).await?;
+        let marked = pods::last_marker(tx, pod).await?;
         let found = marked.and_then(|(number, stamp)| {
             let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
             (at < self.outputs.borrow().len()).then_some((at, stamp))
@@ -74,13 +74,13 @@ mod tests {
     use crate::testing::{database, run};
 
     #[test]
-    fn the_attempt_that_was_committed_is_found_by_the_next_one_and_by_no_other_transaction() {
+    fn the_next_attempt_finds_the_committed_one_and_other_transactions_do_not() {
         let database = database();
-        let mut marks = Marks::new(7);
+        let mut marks = MarkerNumbers::new(7);
         let attempts = marks.attempts();
         attempts.push("lost");
         let number = attempts.push("committed");
-        run(&database, async |tx| pods::mark(tx, b"pod", number));
+        run(&database, async |tx| pods::write_marker(tx, b"pod", number));
         attempts.push("not committed");
         let find = |attempts: &Attempts<&str>, pod: &'static [u8]| {
             let tx = database.begin_unretried();

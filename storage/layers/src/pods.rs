@@ -26,7 +26,7 @@ pub struct Pod {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lost {
+pub struct LostSession {
     pub session: OwnedSession,
     /// The epoch at which the pod owned it.
     pub epoch: u64,
@@ -47,7 +47,7 @@ pub async fn list(tx: &Transaction, limit: usize) -> LayerResult<Vec<Pod>> {
     page.items.into_iter().map(read).collect()
 }
 
-/// Removes the lease of a pod that has not renewed it. The commit marker and the notices stay until [`tidy`], because
+/// Removes the lease of a pod that has not renewed it. The commit marker and the notices stay until [`remove_stale_rows`], because
 /// the pod may still run and need them: the marker after a lost answer to a commit, the notices to close lost sessions.
 pub async fn remove(tx: &Transaction, pod: &Pod) -> LayerResult<()> {
     if is_unchanged(tx, pod).await? {
@@ -63,26 +63,26 @@ pub async fn is_unchanged(tx: &Transaction, pod: &Pod) -> LayerResult<bool> {
 }
 
 /// A commit marker stays for so many versions: about a day, as FoundationDB counts a million a second.
-pub const MARK_VERSIONS: u64 = 86_400 * 1_000_000;
+pub const MARKER_VERSIONS: u64 = 86_400 * 1_000_000;
 
 /// Removes rows of pods that do not run any more: commit markers of versions below `before`, and notices to pods
 /// without lease and marker. Reads about `limit` rows of each kind after the pod `from`, and returns the last pod, or
 /// `None` at the end.
-pub async fn tidy(
+pub async fn remove_stale_rows(
     tx: &Transaction,
     before: StoreVersion,
     from: Option<&[u8]>,
     limit: usize,
 ) -> LayerResult<Option<Bytes>> {
     let (mut last, mut ends) = (None, true);
-    let mut left = all_marks().children();
+    let mut left = all_markers().children();
     if let Some(from) = from {
-        left.begin = marks(from).end().into();
+        left.begin = markers(from).end().into();
     }
     let page = tx.range(left, RangeOptions::first(limit).snapshot()).await?;
     ends &= page.items.len() < limit;
     for row in page.items {
-        let mut elements = Elements::after(&all_marks(), &row.key)?;
+        let mut elements = Elements::after(&all_markers(), &row.key)?;
         let pod = elements.bytes()?;
         if elements.position()?.stamp().version() < before {
             tx.clear(row.key)?;
@@ -105,8 +105,8 @@ pub async fn tidy(
         let pod = Elements::after(&all_notices(), &row.key)?.bytes()?;
         // A pod that starts writes a lease or a marker, and so conflicts with these serializable reads.
         let lease = tx.get(pods().bytes(&pod), Read::Serializable).await?;
-        let marks = tx.range(marks(&pod).children(), RangeOptions::first(1)).await?;
-        if lease.is_none() && marks.items.is_empty() {
+        let markers = tx.range(markers(&pod).children(), RangeOptions::first(1)).await?;
+        if lease.is_none() && markers.items.is_empty() {
             tx.clear_range(notices(&pod).children())?;
         }
         from = Some(pod);
@@ -115,39 +115,39 @@ pub async fn tidy(
 }
 
 /// Removes the commit marker of a pod that stops and waits for no answer.
-pub fn unmark(tx: &Transaction, pod: &[u8]) -> LayerResult<()> {
-    Ok(tx.clear_range(marks(pod).children())?)
+pub fn clear_marker(tx: &Transaction, pod: &[u8]) -> LayerResult<()> {
+    Ok(tx.clear_range(markers(pod).children())?)
 }
 
-/// Leaves a pod the notice that it has lost a session.
-pub fn tell(tx: &Transaction, pod: &[u8], session: SessionId<'_>, epoch: u64) -> LayerResult<()> {
+/// Stores the notice for a pod that it has lost a session.
+pub fn notify_lost(tx: &Transaction, pod: &[u8], session: SessionId<'_>, epoch: u64) -> LayerResult<()> {
     let key = notices(pod).uint(session.broker).bytes(session.client);
     Ok(tx.set(key, Bytes::copy_from_slice(&epoch.to_be_bytes()))?)
 }
 
-/// Lists up to `limit` notices to a pod, as a snapshot read; [`heard`] removes them.
-pub async fn told(tx: &Transaction, pod: &[u8], limit: usize) -> LayerResult<Vec<Lost>> {
+/// Lists up to `limit` notices to a pod, as a snapshot read; [`acknowledge_lost`] removes them.
+pub async fn lost_sessions(tx: &Transaction, pod: &[u8], limit: usize) -> LayerResult<Vec<LostSession>> {
     let prefix = notices(pod);
     let page = tx.range(prefix.children(), RangeOptions::first(limit).snapshot()).await?;
     let read = |mut row: KeyValue| {
         let mut elements = Elements::after(&prefix, &row.key)?;
         let session = OwnedSession { broker: elements.uint()?, client: elements.bytes()?.into() };
-        Ok(Lost { session, epoch: row.value.try_get_u64()? })
+        Ok(LostSession { session, epoch: row.value.try_get_u64()? })
     };
     page.items.into_iter().map(read).collect()
 }
 
-/// Removes notices that a pod has handled, in the order of [`told`], but no later notice of the same session.
-pub async fn heard(tx: &Transaction, pod: &[u8], told: &[Lost]) -> LayerResult<()> {
-    let key = |lost: &Lost| notices(pod).uint(lost.session.broker).bytes(&lost.session.client);
-    let (Some(first), Some(last)) = (told.first(), told.last()) else { return Ok(()) };
+/// Removes notices that the pod has handled, in the order of [`lost_sessions`], but no later notice of the same session.
+pub async fn acknowledge_lost(tx: &Transaction, pod: &[u8], handled: &[LostSession]) -> LayerResult<()> {
+    let key = |lost: &LostSession| notices(pod).uint(lost.session.broker).bytes(&lost.session.client);
+    let (Some(first), Some(last)) = (handled.first(), handled.last()) else { return Ok(()) };
     let range = KeyRange::new(key(first).as_ref(), after(key(last).as_ref()));
     // New notices may stand in between.
-    let page = tx.range(range, RangeOptions::first(2 * told.len())).await?;
-    let heard = |row: &KeyValue| {
-        told.iter().any(|lost| *row.value == lost.epoch.to_be_bytes() && *row.key == *key(lost).as_ref())
+    let page = tx.range(range, RangeOptions::first(2 * handled.len())).await?;
+    let is_handled = |row: &KeyValue| {
+        handled.iter().any(|lost| *row.value == lost.epoch.to_be_bytes() && *row.key == *key(lost).as_ref())
     };
-    for row in page.items.into_iter().filter(heard) {
+    for row in page.items.into_iter().filter(is_handled) {
         tx.clear(row.key)?;
     }
     Ok(())
@@ -155,14 +155,14 @@ pub async fn heard(tx: &Transaction, pod: &[u8], told: &[Lost]) -> LayerResult<(
 
 /// Replaces the pod's commit marker by a number of this transaction alone, which shows after a lost answer that the
 /// transaction was committed.
-pub fn mark(tx: &Transaction, pod: &[u8], number: u128) -> LayerResult<()> {
-    mark_after(tx, pod, number, None)
+pub fn write_marker(tx: &Transaction, pod: &[u8], number: u128) -> LayerResult<()> {
+    put_marker(tx, pod, number, None)
 }
 
-/// [`mark`] for a pod that knows the key of its last marker: it clears only this key, because clearing a range on the
+/// [`write_marker`] for a pod that knows the key of its last marker: it clears only this key, because clearing a range on the
 /// embedded engine reads the range, past all markers that were cleared before.
-pub fn mark_after(tx: &Transaction, pod: &[u8], number: u128, last: Option<Versionstamp>) -> LayerResult<()> {
-    let prefix = marks(pod);
+pub fn put_marker(tx: &Transaction, pod: &[u8], number: u128, last: Option<Versionstamp>) -> LayerResult<()> {
+    let prefix = markers(pod);
     match last {
         Some(last) => tx.clear(prefix.clone().position(Position::new(last, 0)))?,
         None => tx.clear_range(prefix.children())?,
@@ -171,8 +171,8 @@ pub fn mark_after(tx: &Transaction, pod: &[u8], number: u128, last: Option<Versi
     Ok(tx.set_versionstamped_key(prefix.before_position(), [0; 2], [], value)?)
 }
 
-pub async fn marked(tx: &Transaction, pod: &[u8]) -> LayerResult<Option<(u128, Versionstamp)>> {
-    let prefix = marks(pod);
+pub async fn last_marker(tx: &Transaction, pod: &[u8]) -> LayerResult<Option<(u128, Versionstamp)>> {
+    let prefix = markers(pod);
     let last = RangeOptions { reverse: true, ..RangeOptions::first(1) };
     let page = tx.range(prefix.children(), last).await?;
     let Some(mut row) = page.items.into_iter().next() else { return Ok(None) };
@@ -184,12 +184,12 @@ fn pods() -> Key {
     Key::new(tags::REGION, tags::POD)
 }
 
-fn all_marks() -> Key {
+fn all_markers() -> Key {
     Key::new(tags::REGION, tags::MARK)
 }
 
-fn marks(pod: &[u8]) -> Key {
-    all_marks().bytes(pod)
+fn markers(pod: &[u8]) -> Key {
+    all_markers().bytes(pod)
 }
 
 fn all_notices() -> Key {
@@ -208,7 +208,7 @@ mod tests {
     use crate::testing::run;
 
     #[test]
-    fn a_pod_is_forgotten_unless_it_was_only_late() {
+    fn a_lease_is_removed_unless_it_was_renewed() {
         let database = Database::memory();
         run(&database, async |tx| renew(tx, b"a", 5).and(renew(tx, b"b", 7)));
         let all = || run(&database, async |tx| list(tx, 10).await);
@@ -221,53 +221,53 @@ mod tests {
     }
 
     #[test]
-    fn the_last_transaction_of_a_pod_is_known() {
+    fn the_marker_names_a_pods_last_transaction() {
         let database = Database::memory();
-        let marked = |pod: &'static [u8]| run(&database, async |tx| marked(tx, pod).await);
+        let marked = |pod: &'static [u8]| run(&database, async |tx| last_marker(tx, pod).await);
         assert_eq!(marked(b"a"), None);
         for number in [1, u128::MAX, 7] {
-            let commit = database.run_committed(|tx, _| async move { mark(&tx, b"a", number) });
+            let commit = database.run_committed(|tx, _| async move { write_marker(&tx, b"a", number) });
             let ((), committed) = millrace_storage::block_on(commit).unwrap();
             assert_eq!(marked(b"a"), committed.versionstamp.map(|stamp| (number, stamp)));
         }
         run(&database, async |tx| renew(tx, b"a", 5));
         assert_eq!(marked(b"b"), None);
-        // Found by the simulation: who was buried while it waited for an answer must still find its mark.
+        // Found by the simulation: a pod declared dead while it waits for an answer must still find its marker.
         run(&database, async |tx| remove(tx, &Pod { name: "a".into(), until_ms: 5 }).await);
         assert_eq!(marked(b"a").map(|(number, _)| number), Some(7));
-        run(&database, async |tx| unmark(tx, b"a"));
+        run(&database, async |tx| clear_marker(tx, b"a"));
         assert_eq!(marked(b"a"), None);
     }
 
     #[test]
-    fn nothing_is_left_of_pods_that_are_gone_and_nothing_is_lost_of_those_that_may_be_alive() {
+    fn rows_of_gone_pods_are_removed_and_rows_of_possibly_live_pods_stay() {
         for limit in [1, 2, 100] {
             let database = Database::memory();
             let id = SessionId { broker: 3, client: b"x" };
             run(&database, async |tx| {
                 [&b"gone"[..], b"idle", b"late", b"lives", b"never"]
-                    .map(|pod| tell(tx, pod, id, 5))
+                    .map(|pod| notify_lost(tx, pod, id, 5))
                     .into_iter()
                     .collect::<LayerResult<()>>()?;
-                mark(tx, b"gone", 1)?;
-                mark(tx, b"idle", 2)?;
+                write_marker(tx, b"gone", 1)?;
+                write_marker(tx, b"idle", 2)?;
                 renew(tx, b"idle", 9)?;
                 renew(tx, b"lives", 9)
             });
             let before = run(&database, async |tx| Ok(tx.read_version().await? + 1));
             run(&database, async |tx| renew(tx, b"other", 9));
-            run(&database, async |tx| mark(tx, b"late", 3));
+            run(&database, async |tx| write_marker(tx, b"late", 3));
             let mut from: Option<Bytes> = None;
             for _ in 0..20 {
                 let at = from.take();
-                from = run(&database, async |tx| tidy(tx, before, at.as_deref(), limit).await);
+                from = run(&database, async |tx| remove_stale_rows(tx, before, at.as_deref(), limit).await);
                 if from.is_none() {
                     break;
                 }
             }
             assert_eq!(from, None, "it ends");
-            let told = |pod: &'static [u8]| run(&database, async |tx| told(tx, pod, 9).await).len();
-            let marked = |pod: &'static [u8]| run(&database, async |tx| marked(tx, pod).await).is_some();
+            let told = |pod: &'static [u8]| run(&database, async |tx| lost_sessions(tx, pod, 9).await).len();
+            let marked = |pod: &'static [u8]| run(&database, async |tx| last_marker(tx, pod).await).is_some();
             assert_eq!(
                 [&b"gone"[..], b"idle", b"late", b"lives", b"never"].map(told),
                 [0, 1, 1, 1, 0],
@@ -278,24 +278,26 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_told_what_it_lost_until_it_has_heard_it() {
+    fn a_notice_of_a_lost_session_stays_until_it_is_acknowledged() {
         let database = Database::memory();
         let id = |client: &'static str| SessionId { broker: 3, client: client.as_bytes() };
         run(&database, async |tx| {
-            tell(tx, b"a", id("x"), 5)?;
-            tell(tx, b"a", id("x"), 6)?;
-            tell(tx, b"a", id("y"), 7)?;
-            tell(tx, b"ab", id("z"), 8)
+            notify_lost(tx, b"a", id("x"), 5)?;
+            notify_lost(tx, b"a", id("x"), 6)?;
+            notify_lost(tx, b"a", id("y"), 7)?;
+            notify_lost(tx, b"ab", id("z"), 8)
         });
-        let told = |pod: &'static [u8], limit| run(&database, async |tx| told(tx, pod, limit).await);
-        let heard = |pod: &'static [u8], told: &[Lost]| run(&database, async |tx| heard(tx, pod, told).await);
-        let lost = |client: &'static str, epoch| Lost {
+        let told = |pod: &'static [u8], limit| run(&database, async |tx| lost_sessions(tx, pod, limit).await);
+        let heard = |pod: &'static [u8], told: &[LostSession]| {
+            run(&database, async |tx| acknowledge_lost(tx, pod, told).await);
+        };
+        let lost = |client: &'static str, epoch| LostSession {
             session: OwnedSession { broker: 3, client: client.into() },
             epoch,
         };
         assert_eq!(told(b"a", 1), [lost("x", 6)]);
         assert_eq!(told(b"a", 10), [lost("x", 6), lost("y", 7)], "the answer may be lost");
-        run(&database, async |tx| tell(tx, b"a", id("y"), 9));
+        run(&database, async |tx| notify_lost(tx, b"a", id("y"), 9));
         heard(b"a", &[lost("x", 6), lost("y", 7)]);
         assert_eq!((told(b"a", 10), told(b"ab", 10)), (vec![lost("y", 9)], vec![lost("z", 8)]));
         heard(b"a", &[lost("x", 6), lost("y", 9)]);

@@ -19,7 +19,7 @@ use crate::{
 const RECOUNTED: u64 = 101;
 const PAGE: usize = 1_000;
 
-/// Recounts the stored messages and the retained bytes of a broker, once; whether this call did. Counts of more rows than one
+/// Recounts the stored messages and the retained bytes of a broker, once, and returns whether this call did. Counts of more rows than one
 /// transaction can read stay as they are.
 pub async fn recount(tx: &Transaction, broker: BrokerId) -> LayerResult<bool> {
     let done = Key::new(broker, tags::USAGE_LEVEL).uint(RECOUNTED);
@@ -80,7 +80,7 @@ mod tests {
     use crate::testing::{BROKER, database, run};
 
     #[test]
-    fn what_an_earlier_build_did_not_count_is_counted_once_and_later_changes_stay_right() {
+    fn missing_counts_are_added_once_and_later_changes_stay_right() {
         let database = database();
         let level = |number: u64| Key::new(BROKER, tags::USAGE_LEVEL).uint(number);
         // Rows as an earlier build has left them: totals of two streams, a retained message, and no counts.

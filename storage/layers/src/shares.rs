@@ -10,7 +10,7 @@ use crate::{BrokerId, error::LayerResult, tags, tuple::Key};
 const PODS_MAX: usize = 1_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Use {
+pub struct PodUsage {
     pub connections: u64,
     pub connects_per_s: u64,
     pub publishes_per_s: u64,
@@ -20,9 +20,15 @@ pub struct Use {
 }
 
 /// The row counts until `until_ms`; conflicts with no other transaction.
-pub fn say(tx: &Transaction, broker: BrokerId, pod: &[u8], used: Use, until_ms: u64) -> LayerResult<()> {
+pub fn report(
+    tx: &Transaction,
+    broker: BrokerId,
+    pod: &[u8],
+    used: PodUsage,
+    until_ms: u64,
+) -> LayerResult<()> {
     let mut value = Vec::with_capacity(48);
-    let Use { connections, connects_per_s, publishes_per_s, publish_bytes_per_s, subscriptions } = used;
+    let PodUsage { connections, connects_per_s, publishes_per_s, publish_bytes_per_s, subscriptions } = used;
     for number in [until_ms, connections, connects_per_s, publishes_per_s, publish_bytes_per_s, subscriptions]
     {
         value.put_u64(number);
@@ -38,7 +44,12 @@ pub fn clear(tx: &Transaction, broker: BrokerId, pod: &[u8]) -> LayerResult<()> 
 const STALE_MS: u64 = 600_000;
 
 /// Reads the current usage of all other pods in a snapshot, and removes rows that are too old.
-pub async fn of_others(tx: &Transaction, broker: BrokerId, pod: &[u8], now_ms: u64) -> LayerResult<Vec<Use>> {
+pub async fn usage_of_others(
+    tx: &Transaction,
+    broker: BrokerId,
+    pod: &[u8],
+    now_ms: u64,
+) -> LayerResult<Vec<PodUsage>> {
     let prefix = pods(broker);
     let own = prefix.clone().bytes(pod);
     let page = tx.range(prefix.children(), RangeOptions::first(PODS_MAX).snapshot()).await?;
@@ -54,9 +65,9 @@ pub async fn of_others(tx: &Transaction, broker: BrokerId, pod: &[u8], now_ms: u
     Ok(used)
 }
 
-fn decode(mut value: Bytes) -> LayerResult<(u64, Use)> {
+fn decode(mut value: Bytes) -> LayerResult<(u64, PodUsage)> {
     let until_ms = value.try_get_u64()?;
-    let used = Use {
+    let used = PodUsage {
         connections: value.try_get_u64()?,
         connects_per_s: value.try_get_u64()?,
         publishes_per_s: value.try_get_u64()?,
@@ -76,16 +87,17 @@ mod tests {
     use crate::testing::{BROKER, database, run};
 
     #[test]
-    fn pods_hear_of_each_other_until_they_are_silent() {
+    fn the_usage_of_a_pod_counts_for_other_pods_until_its_row_is_old() {
         let database = database();
-        let used = |connections| Use { connections, subscriptions: 7, ..Use::default() };
+        let used = |connections| PodUsage { connections, subscriptions: 7, ..PodUsage::default() };
         run(&database, async |tx| {
-            say(tx, BROKER, b"a", used(1), 10)?;
-            say(tx, BROKER, b"b", used(2), 20)?;
-            say(tx, BROKER + 1, b"b", used(3), 20)
+            report(tx, BROKER, b"a", used(1), 10)?;
+            report(tx, BROKER, b"b", used(2), 20)?;
+            report(tx, BROKER + 1, b"b", used(3), 20)
         });
-        let others =
-            |pod: &'static [u8], now_ms| run(&database, async |tx| of_others(tx, BROKER, pod, now_ms).await);
+        let others = |pod: &'static [u8], now_ms| {
+            run(&database, async |tx| usage_of_others(tx, BROKER, pod, now_ms).await)
+        };
         assert_eq!((others(b"a", 10), others(b"b", 10)), (vec![used(2)], vec![used(1)]));
         assert_eq!((others(b"c", 11), others(b"c", 21)), (vec![used(2)], vec![]));
         run(&database, async |tx| clear(tx, BROKER, b"b"));

@@ -95,13 +95,13 @@ pub(crate) const BAN: &[u8] = b"an";
 pub(crate) const CLAIM_TOKEN: &[u8] = b"ak";
 pub(crate) const CLAIM_TOKEN_HASH: &[u8] = b"akh";
 
-pub(crate) const HOOK: &[u8] = b"h";
-pub(crate) const HOOK_SOURCE: &[u8] = b"hu";
-pub(crate) const HOOK_LETTER: &[u8] = b"hd";
-pub(crate) const HOOK_LETTER_CHUNK: &[u8] = b"hdc";
-pub(crate) const HOOK_AGAIN: &[u8] = b"hr";
-pub(crate) const HOOK_QUEUED: &[u8] = b"hq";
-pub(crate) const HOOK_LOG: &[u8] = b"hl";
+pub(crate) const WEBHOOK_STATE: &[u8] = b"h";
+pub(crate) const WEBHOOK_SOURCE: &[u8] = b"hu";
+pub(crate) const DEAD_LETTER: &[u8] = b"hd";
+pub(crate) const DEAD_LETTER_CHUNK: &[u8] = b"hdc";
+pub(crate) const WEBHOOK_AGAIN: &[u8] = b"hr";
+pub(crate) const WEBHOOK_QUEUED: &[u8] = b"hq";
+pub(crate) const WEBHOOK_LOG: &[u8] = b"hl";
 
 #[cfg(test)]
 mod tests {
@@ -190,13 +190,13 @@ mod tests {
             CLIENT_CA,
             JWT_ISSUER,
             WEBHOOK,
-            HOOK,
-            HOOK_SOURCE,
-            HOOK_LETTER,
-            HOOK_LETTER_CHUNK,
-            HOOK_AGAIN,
-            HOOK_QUEUED,
-            HOOK_LOG,
+            WEBHOOK_STATE,
+            WEBHOOK_SOURCE,
+            DEAD_LETTER,
+            DEAD_LETTER_CHUNK,
+            WEBHOOK_AGAIN,
+            WEBHOOK_QUEUED,
+            WEBHOOK_LOG,
             BAN,
             CLAIM_TOKEN,
             CLAIM_TOKEN_HASH,

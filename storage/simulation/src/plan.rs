@@ -40,7 +40,7 @@ pub enum Plant {
     /// A pod writes for a session that another pod has taken, without checking its epoch.
     Fence,
     /// A transaction with an unknown result is repeated.
-    Marks,
+    MarkerNumbers,
     /// A stream is trimmed to a cursor although others read it.
     Trim,
     /// Messages of a group are delivered without a stored claim.
@@ -56,7 +56,7 @@ impl FromStr for Plant {
         Ok(match name {
             "index" => Self::Index,
             "fence" => Self::Fence,
-            "marks" => Self::Marks,
+            "marks" => Self::MarkerNumbers,
             "trim" => Self::Trim,
             "claims" => Self::Claims,
             "wills" => Self::Wills,

@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(ranges, [KeyRange::new("a", "d"), KeyRange::new("e", "k"), KeyRange::new("x", "y")]);
     }
     #[test]
-    fn what_is_taken_out_is_a_gap() {
+    fn a_removed_range_leaves_a_gap() {
         let mut set = RangeSet::default();
         set.insert(KeyRange::new("b", "f"));
         set.insert(KeyRange::new("k", "m"));

@@ -59,6 +59,8 @@ impl StampedKeys {
         (self.unreadable, self.unreadable_count) = (RangeSet::default(), 0);
     }
 
+    /// True when `range` may contain a key of this transaction, whose name is unknown before the
+    /// commit.
     pub(super) fn is_unreadable(&mut self, range: &KeyRange, read_version: StoreVersion) -> bool {
         for stamped in &self.all[self.unreadable_count..] {
             self.unreadable.insert(stamped.possible(read_version));

@@ -68,7 +68,7 @@ pub(crate) fn an_append_conflicts_with_who_read_the_end(database: &Database, _: 
     assert_eq!(commit(reader), Err(StoreError::Conflict));
 }
 
-pub(crate) fn what_was_not_read_does_not_conflict(database: &Database, _: &Arc<TestHost>) {
+pub(crate) fn a_write_outside_the_read_ranges_does_not_conflict(database: &Database, _: &Arc<TestHost>) {
     let (one, two, blind) = (begin(database), begin(database), begin(database));
     get(&one, "a");
     get(&two, "b");
@@ -107,7 +107,7 @@ pub(crate) fn explicit_conflict_ranges_count(database: &Database, _: &Arc<TestHo
     assert_eq!(commit(reader), Err(StoreError::Conflict));
 }
 
-pub(crate) fn what_only_reads_never_conflicts(database: &Database, _: &Arc<TestHost>) {
+pub(crate) fn a_read_only_transaction_never_conflicts(database: &Database, _: &Arc<TestHost>) {
     let reader = begin(database);
     get(&reader, "a");
     set(database, &[("a", "1")]);

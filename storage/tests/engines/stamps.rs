@@ -59,7 +59,7 @@ pub(crate) fn the_stamp_of_a_commit_is_the_one_in_its_keys(database: &Database, 
     assert!(block_on(reader.read_version()).unwrap() >= stamp.version());
 }
 
-pub(crate) fn what_is_cleared_is_older_than_an_append(database: &Database, _: &Arc<TestHost>) {
+pub(crate) fn a_clear_is_older_than_an_append(database: &Database, _: &Arc<TestHost>) {
     let old = append(database, [0; 2], "old");
     let newest = [&b"log/"[..], &old.0, &[0xff; 2]].concat();
     // Whether the transaction has its read version before or not.

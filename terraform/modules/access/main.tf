@@ -1,4 +1,4 @@
-# Who may connect to whom: each line becomes a rule at both ends, and nothing else is open.
+# Connections between groups of machines: each line becomes a rule at both ends, and nothing else is open.
 locals {
   machines = toset(["gateway", "edge", "control", "foundationdb", "nats", "telemetry"])
   groups   = setunion(local.machines, ["gateway-balancer", "control-balancer"])

@@ -119,7 +119,7 @@ fn messages_of_one_topic_in_another_order_are_found() {
 }
 
 #[test]
-fn what_is_sent_again_comes_in_order_also_after_a_refusal() {
+fn repeated_messages_come_in_order_even_after_a_refusal() {
     for refuses in [false, true] {
         let mut story = Story::default();
         let (reader, publisher) = (story.client("reader", true), story.client("publisher", false));
@@ -147,7 +147,7 @@ fn what_is_sent_again_comes_in_order_also_after_a_refusal() {
 }
 
 #[test]
-fn what_was_sent_before_a_subscription_and_again_after_it_comes_when_it_comes() {
+fn a_message_repeated_after_a_subscription_may_come_at_any_time() {
     for subscribed_before in [false, true] {
         let mut story = Story::default();
         let (reader, publisher) = (story.client("reader", true), story.client("publisher", false));
@@ -173,7 +173,7 @@ fn what_was_sent_before_a_subscription_and_again_after_it_comes_when_it_comes() 
 }
 
 #[test]
-fn what_nobody_published_or_asked_for_is_a_stray() {
+fn an_unpublished_or_unsubscribed_message_is_a_stray() {
     let unknown: fn(&mut Good) = |good| {
         let (connection, message) = (good.subscriber, Err("\"x\" on a/x".into()));
         let event =
@@ -296,7 +296,7 @@ fn a_connection_that_is_taken_over_and_stays_lingers() {
 }
 
 #[test]
-fn a_fresh_subscriber_sees_the_last_retained_message() {
+fn a_new_subscriber_sees_the_last_retained_message() {
     let mut none = good();
     let at = none.received(none.retained[1]);
     none.events().remove(at);
@@ -340,7 +340,7 @@ fn a_retained_message_that_was_not_completed_may_have_won_or_not() {
 }
 
 #[test]
-fn what_has_no_answer_till_the_end_is_told() {
+fn an_unanswered_packet_is_reported() {
     let mut good = good();
     let message = good.once[2];
     let at = good.find(|event| matches!(event, Event::Answered { message: id, .. } if *id == message));
@@ -365,7 +365,7 @@ fn what_has_no_answer_till_the_end_is_told() {
 }
 
 #[test]
-fn a_violation_shows_who_what_and_when() {
+fn a_violation_shows_client_message_and_time() {
     let mut good = good();
     let lost = good.once[0];
     let received = good.received(lost);

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_packet_is_refused() {
+    fn other_bytes_than_a_packet_are_refused() {
         let cases: [&[u8]; 6] = [
             &[0x30, 0x80, 0x80, 0x80, 0x80, 1],
             &[0x36, 5, 0, 1, b't', 0, 3],

@@ -40,18 +40,18 @@ impl BrokerAccess {
         let mut wrong = Vec::new();
         let mut groups = HashMap::new();
         for group in records.groups {
-            let list = noted(&mut wrong, "groups", &group.name, RuleList::compile(&group.rules));
+            let list = collect_invalid(&mut wrong, "groups", &group.name, RuleList::compile(&group.rules));
             groups.extend(list.map(|list| (group.name, Arc::new(list))));
         }
         let mut issuers = Vec::new();
         for record in records.issuers.into_iter().filter(|record| record.enabled).take(AUTHORITIES_MAX) {
             let name = record.name.clone();
-            issuers.extend(noted(&mut wrong, "issuers", &name, Issuer::new(record)));
+            issuers.extend(collect_invalid(&mut wrong, "issuers", &name, Issuer::new(record)));
         }
         let mut authorities = Vec::new();
         for record in records.authorities.into_iter().filter(|record| record.enabled).take(AUTHORITIES_MAX) {
             let name = record.name.clone();
-            authorities.extend(noted(&mut wrong, "authorities", &name, Authority::new(record)));
+            authorities.extend(collect_invalid(&mut wrong, "authorities", &name, Authority::new(record)));
         }
         let is_closed = records.is_closed;
         Ok((Self { access: records.access, is_closed, rules, groups, issuers, authorities }, wrong))
@@ -76,17 +76,17 @@ impl BrokerAccess {
         now_ms: u64,
     ) -> Result<Grant, AccessRefusal> {
         if self.is_closed || !self.has(&standing.method) {
-            return Err(AccessRefusal::MethodGone);
+            return Err(AccessRefusal::MethodRemoved);
         }
         let counts = standing.method != Method::ConnectToken;
         if counts && credential.is_some_and(|credential| !credential.is_active(now_ms)) {
             return Err(AccessRefusal::Disabled);
         }
         if standing.method == Method::Password && credential.is_none() {
-            return Err(AccessRefusal::MethodGone);
+            return Err(AccessRefusal::MethodRemoved);
         }
         if standing.until_ms.is_some_and(|until_ms| until_ms <= now_ms) {
-            return Err(AccessRefusal::Over);
+            return Err(AccessRefusal::Expired);
         }
         if standing.method == Method::ConnectToken {
             // The rules of a connect token replace all others.
@@ -126,7 +126,12 @@ impl BrokerAccess {
     }
 }
 
-fn noted<T>(wrong: &mut Vec<Invalid>, kind: &str, name: &str, made: Result<T, Vec<Invalid>>) -> Option<T> {
+fn collect_invalid<T>(
+    wrong: &mut Vec<Invalid>,
+    kind: &str,
+    name: &str,
+    made: Result<T, Vec<Invalid>>,
+) -> Option<T> {
     let note = |invalid: Invalid| Invalid { field: format!("{kind}[{name:?}].{}", invalid.field), ..invalid };
     made.map_err(|found| wrong.extend(found.into_iter().map(note))).ok()
 }

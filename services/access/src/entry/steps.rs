@@ -13,7 +13,7 @@ use crate::secrets::password::{PasswordCheck, check};
 use crate::{webhook, x509};
 
 #[derive(Clone, Copy, Default)]
-pub struct Shown<'a> {
+pub struct PresentedCredentials<'a> {
     /// The client id of the CONNECT, or the one that the server assigned.
     pub client_id: &'a str,
     pub user: Option<&'a str>,
@@ -31,7 +31,7 @@ pub enum AuthenticationStep<'a> {
     /// Read the credential of this user name for [`ConnectAuthentication::credential`].
     Credential(Box<str>),
     /// Check the password against these hashes with [`crate::secrets::chosen::verify`] for
-    /// [`ConnectAuthentication::hashed`].
+    /// [`ConnectAuthentication::password_checked`].
     Hash(Vec<&'a str>),
     /// No key set of these issuers has the token's key. If [`jwt::Refresh`] allows a fetch now,
     /// fetch and begin again; otherwise refuse.
@@ -56,27 +56,27 @@ impl ConnectAuthentication {
     pub fn begin<'a>(
         &mut self,
         broker: &'a BrokerAccess,
-        shown: Shown<'_>,
+        presented: PresentedCredentials<'_>,
         keys: &dyn KeySets,
         now_ms: u64,
     ) -> AuthenticationStep<'a> {
         if broker.is_closed {
             return AuthenticationStep::Refuse(AccessRefusal::NoMethod);
         }
-        self.client_id = shown.client_id.into();
-        match self.certificate(broker, shown, now_ms) {
+        self.client_id = presented.client_id.into();
+        match self.certificate(broker, presented, now_ms) {
             Ok(Some(standing)) => return self.identified(standing),
             Ok(None) => {}
             Err(refusal) => return AuthenticationStep::Refuse(refusal),
         }
-        if let Some(step) = self.token(broker, shown, keys, now_ms) {
+        if let Some(step) = self.token(broker, presented, keys, now_ms) {
             return step;
         }
         let access = &broker.access;
-        match shown.user.filter(|user| !user.is_empty()) {
+        match presented.user.filter(|user| !user.is_empty()) {
             Some(user) if access.passwords => AuthenticationStep::Credential(user.into()),
             _ if access.webhook.is_some() => AuthenticationStep::Webhook(self.certificate_user.clone()),
-            None if access.anonymous && shown.password.is_none_or(<[u8]>::is_empty) => {
+            None if access.anonymous && presented.password.is_none_or(<[u8]>::is_empty) => {
                 let standing = Standing {
                     method: Method::Anonymous,
                     user: None,
@@ -98,7 +98,7 @@ impl ConnectAuthentication {
         &mut self,
         broker: &BrokerAccess,
         credential: Option<&'a Credential>,
-        shown: Shown<'_>,
+        presented: PresentedCredentials<'_>,
         keys: &HashKeys,
         now_ms: u64,
     ) -> AuthenticationStep<'a> {
@@ -108,14 +108,14 @@ impl ConnectAuthentication {
         if credential.is_none() && broker.access.webhook.is_some() {
             return AuthenticationStep::Webhook(self.certificate_user.clone());
         }
-        match check(credential, shown.password.unwrap_or_default(), keys, now_ms) {
-            PasswordCheck::Right => self.hashed(broker, credential, true, now_ms),
+        match check(credential, presented.password.unwrap_or_default(), keys, now_ms) {
+            PasswordCheck::Right => self.password_checked(broker, credential, true, now_ms),
             PasswordCheck::Wrong => AuthenticationStep::Refuse(AccessRefusal::Password),
             PasswordCheck::Slow(hashes) => AuthenticationStep::Hash(hashes.into_vec()),
         }
     }
 
-    pub fn hashed<'a>(
+    pub fn password_checked<'a>(
         &mut self,
         broker: &BrokerAccess,
         credential: Option<&Credential>,
@@ -125,35 +125,35 @@ impl ConnectAuthentication {
         let Some(credential) = credential.filter(|_| is_right) else {
             return AuthenticationStep::Refuse(AccessRefusal::Password);
         };
-        self.known(broker, credential, now_ms)
+        self.accept_password(broker, credential, now_ms)
     }
 
     /// Starts with a client that proved by SCRAM that it knows the password of `credential`. Its
-    /// certificate still counts, and decides if it names the user. The password of `shown` is
+    /// certificate still counts, and decides if it names the user. The password of `presented` is
     /// ignored.
-    pub fn proven<'a>(
+    pub fn proven_by_scram<'a>(
         &mut self,
         broker: &BrokerAccess,
         credential: &Credential,
-        shown: Shown<'_>,
+        presented: PresentedCredentials<'_>,
         now_ms: u64,
     ) -> AuthenticationStep<'a> {
         if broker.is_closed || !broker.access.scram {
             return AuthenticationStep::Refuse(AccessRefusal::NoMethod);
         }
-        self.client_id = shown.client_id.into();
-        let shown = Shown { user: Some(&credential.user), password: None, ..shown };
-        match self.certificate(broker, shown, now_ms) {
+        self.client_id = presented.client_id.into();
+        let presented = PresentedCredentials { user: Some(&credential.user), password: None, ..presented };
+        match self.certificate(broker, presented, now_ms) {
             Ok(Some(standing)) => {
                 self.standing = Some(standing);
                 self.decide(broker, Some(credential), now_ms)
             }
-            Ok(None) => self.known(broker, credential, now_ms),
+            Ok(None) => self.accept_password(broker, credential, now_ms),
             Err(refusal) => AuthenticationStep::Refuse(refusal),
         }
     }
 
-    fn known<'a>(
+    fn accept_password<'a>(
         &mut self,
         broker: &BrokerAccess,
         credential: &Credential,
@@ -168,7 +168,7 @@ impl ConnectAuthentication {
     pub fn webhook<'a>(
         &mut self,
         broker: &BrokerAccess,
-        shown: Shown<'_>,
+        presented: PresentedCredentials<'_>,
         answer: webhook::WebhookAnswer,
         now_ms: u64,
     ) -> AuthenticationStep<'a> {
@@ -179,7 +179,7 @@ impl ConnectAuthentication {
                 return AuthenticationStep::Refuse(AccessRefusal::WebhookFailed(what));
             }
         };
-        let named = self.certificate_user.take().or(shown.user.map(Into::into));
+        let named = self.certificate_user.take().or(presented.user.map(Into::into));
         let group = broker.access.webhook.as_ref().and_then(|webhook| webhook.group.as_deref());
         let standing = Standing {
             method: Method::Webhook,
@@ -200,7 +200,7 @@ impl ConnectAuthentication {
     fn certificate(
         &mut self,
         broker: &BrokerAccess,
-        shown: Shown<'_>,
+        presented: PresentedCredentials<'_>,
         now_ms: u64,
     ) -> Result<Option<Standing>, AccessRefusal> {
         let required = match broker.access.certificates {
@@ -208,7 +208,7 @@ impl ConnectAuthentication {
             CertificateUse::Accepted => false,
             CertificateUse::Required | CertificateUse::Additional => true,
         };
-        let Some(der) = shown.certificate else {
+        let Some(der) = presented.certificate else {
             return if required { Err(AccessRefusal::NoCertificate) } else { Ok(None) };
         };
         let chain = [CertificateDer::from(der)];
@@ -219,7 +219,7 @@ impl ConnectAuthentication {
                     self.certificate_user = Some(user);
                     return Ok(None);
                 }
-                Ok(user) if shown.user.is_some_and(|name| !name.is_empty() && *name != *user) => {
+                Ok(user) if presented.user.is_some_and(|name| !name.is_empty() && *name != *user) => {
                     return Err(AccessRefusal::OtherUser);
                 }
                 Ok(user) => {
@@ -249,12 +249,13 @@ impl ConnectAuthentication {
     fn token<'a>(
         &mut self,
         broker: &'a BrokerAccess,
-        shown: Shown<'_>,
+        presented: PresentedCredentials<'_>,
         keys: &dyn KeySets,
         now_ms: u64,
     ) -> Option<AuthenticationStep<'a>> {
-        let password =
-            shown.password.filter(|password| broker.access.tokens && JsonWebToken::is_likely(password))?;
+        let password = presented
+            .password
+            .filter(|password| broker.access.tokens && JsonWebToken::is_likely(password))?;
         let token = match JsonWebToken::parse(password) {
             Ok(token) => token,
             Err(refusal) => return Some(AuthenticationStep::Refuse(AccessRefusal::Token(refusal))),
@@ -267,7 +268,7 @@ impl ConnectAuthentication {
                 None => Err(jwt::TokenRefusal::UnknownKey),
             };
             match verified.and_then(|identity| {
-                identity.check_client(shown.user, shown.client_id)?;
+                identity.check_client(presented.user, presented.client_id)?;
                 Ok(identity)
             }) {
                 Ok(identity) => return Some(self.identified(of_token(issuer, identity))),

@@ -60,23 +60,23 @@ impl World {
         self.user(Credential { user: "bob".into(), secret, ..Credential::default() })
     }
 
-    fn connect(&self, shown: Shown<'_>) -> Result<(Standing, Grant), AccessRefusal> {
+    fn connect(&self, presented: PresentedCredentials<'_>) -> Result<(Standing, Grant), AccessRefusal> {
         let mut entry = ConnectAuthentication::default();
-        let mut step = entry.begin(&self.broker, shown, &NoKeys, NOW_MS);
+        let mut step = entry.begin(&self.broker, presented, &NoKeys, NOW_MS);
         let mut credential = None;
         loop {
             step = match step {
                 AuthenticationStep::Credential(user) => {
                     credential = self.credentials.get(&*user);
-                    entry.credential(&self.broker, credential, shown, &self.keys, NOW_MS)
+                    entry.credential(&self.broker, credential, presented, &self.keys, NOW_MS)
                 }
                 AuthenticationStep::Hash(hashes) => {
-                    let password = shown.password.unwrap_or_default();
+                    let password = presented.password.unwrap_or_default();
                     let is_right = hashes.iter().any(|hash| chosen::verify(hash, password));
-                    entry.hashed(&self.broker, credential, is_right, NOW_MS)
+                    entry.password_checked(&self.broker, credential, is_right, NOW_MS)
                 }
                 AuthenticationStep::Webhook(_) => {
-                    entry.webhook(&self.broker, shown, self.webhook_answer.clone(), NOW_MS)
+                    entry.webhook(&self.broker, presented, self.webhook_answer.clone(), NOW_MS)
                 }
                 AuthenticationStep::Keys(_) => return Err(AccessRefusal::NoKeys),
                 AuthenticationStep::Accept(accepted) => return Ok(*accepted),
@@ -85,13 +85,13 @@ impl World {
         }
     }
 
-    fn method(&self, shown: Shown<'_>) -> Result<Method, AccessRefusal> {
-        self.connect(shown).map(|(standing, _)| standing.method)
+    fn method(&self, presented: PresentedCredentials<'_>) -> Result<Method, AccessRefusal> {
+        self.connect(presented).map(|(standing, _)| standing.method)
     }
 }
 
-fn shown<'a>(user: Option<&'a str>, password: Option<&'a str>) -> Shown<'a> {
-    Shown { client_id: "c1", user, password: password.map(str::as_bytes), certificate: None }
+fn presented<'a>(user: Option<&'a str>, password: Option<&'a str>) -> PresentedCredentials<'a> {
+    PresentedCredentials { client_id: "c1", user, password: password.map(str::as_bytes), certificate: None }
 }
 
 fn allow(filter: &str) -> Rule {
@@ -120,7 +120,7 @@ fn a_client_authenticates_with_its_password() {
         (None, Some("right"), Err(AccessRefusal::Anonymous)),
         (None, None, Err(AccessRefusal::Anonymous)),
     ] {
-        assert_eq!(world.method(shown(user, password)), expected, "{user:?} {password:?}");
+        assert_eq!(world.method(presented(user, password)), expected, "{user:?} {password:?}");
     }
 }
 
@@ -133,11 +133,11 @@ fn world_credential(user: &str) -> Credential {
 fn a_client_without_credentials_is_anonymous_if_the_broker_allows_it() {
     let world =
         World::with(Access { anonymous: true, passwords: false, scram: false, ..Access::default() }).bob();
-    assert_eq!(world.method(shown(None, None)), Ok(Method::Anonymous));
-    for shown in [shown(Some("bob"), Some("right")), shown(Some("bob"), None)] {
-        assert_eq!(world.method(shown), Err(AccessRefusal::NoMethod));
+    assert_eq!(world.method(presented(None, None)), Ok(Method::Anonymous));
+    for presented in [presented(Some("bob"), Some("right")), presented(Some("bob"), None)] {
+        assert_eq!(world.method(presented), Err(AccessRefusal::NoMethod));
     }
-    assert_eq!(world.method(shown(None, Some("x"))), Err(AccessRefusal::Anonymous));
+    assert_eq!(world.method(presented(None, Some("x"))), Err(AccessRefusal::Anonymous));
 }
 
 /// A token of [`issuer`] that expires in an hour.
@@ -170,23 +170,23 @@ fn a_token_is_valid_until_it_expires() {
     let access = Access { tokens: true, ..Access::default() };
     let world = World::new(Records { access, issuers: vec![issuer()], ..Records::default() }).bob();
     let good = token(serde_json::json!({ "sub": "bob" }));
-    let (standing, grant) = world.connect(shown(None, Some(&good))).unwrap();
+    let (standing, grant) = world.connect(presented(None, Some(&good))).unwrap();
     assert_eq!(
         (standing.method.clone(), standing.user.as_deref()),
         (Method::Token("issuer".into()), Some("bob"))
     );
     assert_eq!(grant.until_ms, Some(NOW_MS + 3_600_000));
-    assert_eq!(world.broker.review(&standing, None, NOW_MS + 3_600_000).err(), Some(AccessRefusal::Over));
+    assert_eq!(world.broker.review(&standing, None, NOW_MS + 3_600_000).err(), Some(AccessRefusal::Expired));
     assert_eq!(
-        world.method(shown(Some("eve"), Some(&good))),
+        world.method(presented(Some("eve"), Some(&good))),
         Err(AccessRefusal::Token(jwt::TokenRefusal::Client))
     );
     let forged = good.clone() + "A";
-    assert!(matches!(world.method(shown(None, Some(&forged))), Err(AccessRefusal::Token(_))));
+    assert!(matches!(world.method(presented(None, Some(&forged))), Err(AccessRefusal::Token(_))));
     // The broker still accepts passwords.
-    assert_eq!(world.method(shown(Some("bob"), Some("right"))), Ok(Method::Password));
+    assert_eq!(world.method(presented(Some("bob"), Some("right"))), Ok(Method::Password));
     let off = World::with(Access::default()).bob();
-    assert_eq!(off.method(shown(Some("bob"), Some(&good))), Err(AccessRefusal::Password));
+    assert_eq!(off.method(presented(Some("bob"), Some(&good))), Err(AccessRefusal::Password));
 }
 
 #[test]
@@ -196,8 +196,8 @@ fn a_token_whose_key_is_not_there_waits_for_keys() {
     let access = Access { tokens: true, ..Access::default() };
     let world = World::new(Records { access, issuers: vec![keyed], ..Records::default() });
     let token = token(serde_json::json!({ "sub": "bob" }));
-    assert_eq!(world.method(shown(None, Some(&token))), Err(AccessRefusal::NoKeys));
-    assert!(AccessRefusal::NoKeys.is_passing() && !AccessRefusal::Password.is_passing());
+    assert_eq!(world.method(presented(None, Some(&token))), Err(AccessRefusal::NoKeys));
+    assert!(AccessRefusal::NoKeys.is_temporary() && !AccessRefusal::Password.is_temporary());
 }
 
 /// An authority, and a certificate that it has issued to a user.
@@ -217,9 +217,9 @@ fn certificates(user: &str) -> (ClientCa, Vec<u8>) {
 fn a_certificate_is_off_accepted_required_or_additional() {
     let ((authority, ours), (_, theirs)) = (certificates("pump"), certificates("pump"));
     let group = Group { name: "made".into(), ..Group::default() };
-    let password = shown(Some("bob"), Some("right"));
-    let with = |der| Shown { certificate: Some(der), ..shown(None, None) };
-    let both = |der| Shown { certificate: Some(der), ..password };
+    let password = presented(Some("bob"), Some("right"));
+    let with = |der| PresentedCredentials { certificate: Some(der), ..presented(None, None) };
+    let both = |der| PresentedCredentials { certificate: Some(der), ..password };
     let unknown = || Err(AccessRefusal::Certificate(x509::CertificateRefusal::UnknownIssuer));
     let made = || Ok(Method::Certificate("factory".into()));
     let bob = || Ok(Method::Password);
@@ -238,7 +238,7 @@ fn a_certificate_is_off_accepted_required_or_additional() {
         let (groups, authorities) = (vec![group.clone()], vec![authority.clone()]);
         let access = Access { certificates, ..Access::default() };
         let world = World::new(Records { access, groups, authorities, ..Records::default() }).bob();
-        let methods = [with(&ours), both(&ours), both(&theirs), password].map(|shown| world.method(shown));
+        let methods = [with(&ours), both(&ours), both(&theirs), password].map(|one| world.method(one));
         assert_eq!(methods, expected, "{certificates:?}");
     }
 }
@@ -267,10 +267,10 @@ fn scram_does_not_replace_the_certificate_that_the_broker_requires() {
         let world = World::new(Records { access, groups, authorities, ..Records::default() });
         let bob = world_credential("bob");
         let proven = [Some(&*bobs), Some(&*pumps), Some(&*theirs), None].map(|certificate| {
-            match ConnectAuthentication::default().proven(
+            match ConnectAuthentication::default().proven_by_scram(
                 &world.broker,
                 &bob,
-                Shown { certificate, ..Shown::default() },
+                PresentedCredentials { certificate, ..PresentedCredentials::default() },
                 NOW_MS,
             ) {
                 AuthenticationStep::Accept(accepted) => Ok(accepted.0.method),
@@ -281,10 +281,10 @@ fn scram_does_not_replace_the_certificate_that_the_broker_requires() {
         assert_eq!(proven, expected, "{certificates:?}");
     }
     let off = World::with(Access { scram: false, ..Access::default() });
-    let step = ConnectAuthentication::default().proven(
+    let step = ConnectAuthentication::default().proven_by_scram(
         &off.broker,
         &world_credential("bob"),
-        Shown::default(),
+        PresentedCredentials::default(),
         NOW_MS,
     );
     assert!(matches!(step, AuthenticationStep::Refuse(AccessRefusal::NoMethod)), "{step:?}");
@@ -294,7 +294,7 @@ fn scram_does_not_replace_the_certificate_that_the_broker_requires() {
 fn the_webhook_decides_about_unknown_clients() {
     let webhook = WebhookAuth { url: "https://who.test".into(), ..WebhookAuth::default() };
     let mut world = World::with(Access { webhook: Some(webhook), ..Access::default() }).bob();
-    let (bob, eve) = (shown(Some("bob"), Some("wrong")), shown(Some("eve"), Some("x")));
+    let (bob, eve) = (presented(Some("bob"), Some("wrong")), presented(Some("eve"), Some("x")));
     assert_eq!(world.method(bob), Err(AccessRefusal::Password));
     assert_eq!(world.method(eve), Err(AccessRefusal::Webhook));
     world.webhook_answer = WebhookAnswer::Failed("down");
@@ -304,7 +304,7 @@ fn the_webhook_decides_about_unknown_clients() {
     let (standing, grant) = world.connect(eve).unwrap();
     assert_eq!((standing.method, standing.user.as_deref()), (Method::Webhook, Some("eve")));
     assert_eq!(grant.until_ms, Some(NOW_MS + 5));
-    let (standing, _) = world.connect(shown(None, None)).unwrap();
+    let (standing, _) = world.connect(presented(None, None)).unwrap();
     assert_eq!((standing.method, standing.user), (Method::Webhook, None));
     world.webhook_answer =
         WebhookAnswer::Allowed(Box::new(Allowed { user: Some("bob".into()), ..Allowed::default() }));
@@ -345,12 +345,12 @@ fn rules_are_those_of_credential_group_and_broker_as_they_are_now() {
     assert_eq!(review(&broker(vec![], vec![]), Some(&credential)), Some(AccessRefusal::Group("g".into())));
     let off = Credential { enabled: false, ..credential.clone() };
     assert_eq!(review(&after, Some(&off)), Some(AccessRefusal::Disabled));
-    assert_eq!(review(&after, None), Some(AccessRefusal::MethodGone));
+    assert_eq!(review(&after, None), Some(AccessRefusal::MethodRemoved));
     let wrong = Credential { rules: vec![allow("a#")], ..credential.clone() };
     assert_eq!(review(&after, Some(&wrong)), Some(AccessRefusal::Rules));
     let access = Access { passwords: false, scram: false, ..Access::default() };
     let closed = BrokerAccess::new(Records { access, ..Records::default() }).unwrap().0;
-    assert_eq!(review(&closed, Some(&credential)), Some(AccessRefusal::MethodGone));
+    assert_eq!(review(&closed, Some(&credential)), Some(AccessRefusal::MethodRemoved));
 }
 
 #[test]
@@ -386,10 +386,15 @@ fn a_credential_bound_to_a_client_id_is_refused_under_another() {
     let bound = |client_id: &str| Credential { client_id: Some(client_id.into()), ..world_credential("bob") };
     for (client_id, expected) in [("c1", Ok(Method::Password)), ("c2", Err(AccessRefusal::OtherClient))] {
         let world = World::with(Access::default()).user(bound(client_id));
-        assert_eq!(world.method(shown(Some("bob"), Some("right"))), expected);
-        let shown = Shown { client_id: "c1", ..Shown::default() };
+        assert_eq!(world.method(presented(Some("bob"), Some("right"))), expected);
+        let presented = PresentedCredentials { client_id: "c1", ..PresentedCredentials::default() };
         let scram = World::with(Access { scram: true, ..Access::default() });
-        let step = ConnectAuthentication::default().proven(&scram.broker, &bound(client_id), shown, NOW_MS);
+        let step = ConnectAuthentication::default().proven_by_scram(
+            &scram.broker,
+            &bound(client_id),
+            presented,
+            NOW_MS,
+        );
         assert_eq!(matches!(step, AuthenticationStep::Accept(_)), expected.is_ok(), "{step:?}");
     }
 }

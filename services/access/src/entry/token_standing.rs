@@ -2,12 +2,17 @@
 
 use std::sync::Arc;
 
-use super::{AccessRefusal, Method, Shown, Standing};
+use super::{AccessRefusal, Method, PresentedCredentials, Standing};
 use crate::connect_token::{ConnectTokenClaims, ConnectTokenRefusal};
 use crate::rules::RuleList;
 
 impl ConnectTokenClaims {
-    pub fn standing(&self, broker: u64, shown: Shown<'_>, now_ms: u64) -> Result<Standing, AccessRefusal> {
+    pub fn standing(
+        &self,
+        broker: u64,
+        presented: PresentedCredentials<'_>,
+        now_ms: u64,
+    ) -> Result<Standing, AccessRefusal> {
         let refuse = |why| Err(AccessRefusal::ConnectToken(why));
         if self.broker != broker {
             return refuse(ConnectTokenRefusal::Broker);
@@ -15,8 +20,8 @@ impl ConnectTokenClaims {
         if self.expires_at_ms <= now_ms {
             return refuse(ConnectTokenRefusal::Expired);
         }
-        let is_user = shown.user.is_none_or(|user| user.is_empty() || user == self.user);
-        if !is_user || shown.client_id != self.client_id {
+        let is_user = presented.user.is_none_or(|user| user.is_empty() || user == self.user);
+        if !is_user || presented.client_id != self.client_id {
             return refuse(ConnectTokenRefusal::Client);
         }
         let rules = RuleList::compile(&self.rules).map_err(|_| AccessRefusal::Rules)?;
@@ -41,11 +46,13 @@ mod tests {
 
     #[test]
     fn a_token_is_for_one_client_of_one_broker_until_it_expires() {
-        let shown = |user, client_id| Shown { user, client_id, ..Shown::default() };
-        let standing = token().standing(7, shown(None, "page-1"), 999).unwrap();
+        let presented =
+            |user, client_id| PresentedCredentials { user, client_id, ..PresentedCredentials::default() };
+        let standing = token().standing(7, presented(None, "page-1"), 999).unwrap();
         assert_eq!((standing.user.as_deref(), standing.until_ms), (Some("console:ann"), Some(1_000)));
-        let why =
-            |broker, user, client_id, now_ms| token().standing(broker, shown(user, client_id), now_ms).err();
+        let why = |broker, user, client_id, now_ms| {
+            token().standing(broker, presented(user, client_id), now_ms).err()
+        };
         for (broker, user, client_id, now_ms, refusal) in [
             (8, None, "page-1", 999, ConnectTokenRefusal::Broker),
             (7, None, "page-1", 1_000, ConnectTokenRefusal::Expired),
@@ -55,6 +62,6 @@ mod tests {
             assert_eq!(why(broker, user, client_id, now_ms), Some(AccessRefusal::ConnectToken(refusal)));
         }
         let free = ConnectTokenClaims { rules: Vec::new(), ..token() };
-        assert_eq!(free.standing(7, shown(None, "page-1"), 0).err(), Some(AccessRefusal::Rules));
+        assert_eq!(free.standing(7, presented(None, "page-1"), 0).err(), Some(AccessRefusal::Rules));
     }
 }

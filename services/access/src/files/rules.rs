@@ -23,14 +23,14 @@
 use super::{FileError, lines};
 use crate::model::rule::check_filter;
 use crate::model::{Action, Effect, Rule};
-use crate::rules::{Compiled, RuleList, Who};
+use crate::rules::{CompiledRule, RuleList, RuleSubject};
 
 /// An invalid line fails the whole file, because the other rules alone could allow too much.
 pub fn parse(text: &str) -> Result<RuleList, FileError> {
     lines(text).map(|(line, text)| rule(text).map_err(|what| FileError { line, what })).collect()
 }
 
-fn rule(line: &str) -> Result<Compiled, String> {
+fn rule(line: &str) -> Result<CompiledRule, String> {
     let (what, rest) = word(line);
     let (action, rest) = word(rest);
     let (user, filter) = word(rest);
@@ -45,14 +45,14 @@ fn rule(line: &str) -> Result<Compiled, String> {
         "all" => Action::All,
         _ => return Err(format!("the action is \"publish\", \"subscribe\" or \"all\", not {action:?}")),
     };
-    let who = match user {
+    let subject = match user {
         "" => return Err("no user: write a user name, * for everybody or $anonymous".to_owned()),
-        "*" => Who::Everybody,
-        "$anonymous" => Who::Anonymous,
-        user => Who::User(user.into()),
+        "*" => RuleSubject::Everybody,
+        "$anonymous" => RuleSubject::Anonymous,
+        user => RuleSubject::User(user.into()),
     };
     check_filter(filter)?;
-    Ok(Compiled::new(&Rule::new(effect, action, filter), who))
+    Ok(CompiledRule::new(&Rule::new(effect, action, filter), subject))
 }
 
 fn word(text: &str) -> (&str, &str) {

@@ -19,13 +19,13 @@ pub struct Refresh {
 }
 
 impl Refresh {
-    pub fn unknown(&mut self) {
+    pub fn key_unknown(&mut self) {
         self.is_wanted = true;
     }
 
-    /// True once for each fetch: the caller then fetches, and calls [`Refresh::fetched`]. Call this
+    /// True once for each fetch: the caller then fetches, and calls [`Refresh::fetch_ended`]. Call this
     /// for each token, or every few seconds while clients are connected.
-    pub fn need_fetch(&mut self, now_s: u64) -> bool {
+    pub fn must_fetch(&mut self, now_s: u64) -> bool {
         let since = |at: u64| now_s.saturating_sub(at);
         let is_old = self.had_s.is_none_or(|at| since(at) >= self.age_s.into());
         let may = match self.begun_s {
@@ -41,7 +41,7 @@ impl Refresh {
     }
 
     /// `came` says whether a readable key set came; `age_s` is the `max-age` of the HTTP response.
-    pub fn fetched(&mut self, now_s: u64, came: bool, age_s: Option<u32>) {
+    pub fn fetch_ended(&mut self, now_s: u64, came: bool, age_s: Option<u32>) {
         self.is_under_way = false;
         if came {
             (self.had_s, self.failures, self.is_wanted) = (Some(now_s), 0, false);
@@ -79,12 +79,12 @@ mod tests {
         let mut all = Vec::new();
         for now_s in seconds {
             if unknown {
-                refresh.unknown();
+                refresh.key_unknown();
             }
-            if refresh.need_fetch(now_s) {
+            if refresh.must_fetch(now_s) {
                 all.push(now_s);
-                assert!(refresh.is_under_way() && !refresh.need_fetch(now_s), "once");
-                refresh.fetched(now_s, comes, None);
+                assert!(refresh.is_under_way() && !refresh.must_fetch(now_s), "once");
+                refresh.fetch_ended(now_s, comes, None);
             }
         }
         all
@@ -124,16 +124,16 @@ mod tests {
     #[test]
     fn a_fetch_that_is_lost_is_done_again() {
         let mut refresh = Refresh::default();
-        assert!(refresh.need_fetch(0) && !refresh.need_fetch(29) && refresh.need_fetch(30));
+        assert!(refresh.must_fetch(0) && !refresh.must_fetch(29) && refresh.must_fetch(30));
     }
 
     #[test]
-    fn what_the_issuer_says_of_the_age_has_bounds() {
+    fn the_lifetime_that_an_issuer_gives_its_keys_has_bounds() {
         for (said, next) in [(Some(0), 300), (Some(600), 600), (Some(u32::MAX), 86_400), (None, 3_600)] {
             let mut refresh = Refresh::default();
-            assert!(refresh.need_fetch(0));
-            refresh.fetched(0, true, said);
-            assert!(!refresh.need_fetch(next - 1) && refresh.need_fetch(next), "{said:?}");
+            assert!(refresh.must_fetch(0));
+            refresh.fetch_ended(0, true, said);
+            assert!(!refresh.must_fetch(next - 1) && refresh.must_fetch(next), "{said:?}");
         }
     }
 }

@@ -26,19 +26,19 @@ pub struct Access {
     pub ceiling: Option<Limits>,
 }
 
-/// Whether clients show a certificate of the broker's own authorities.
+/// How the broker uses certificates of its own authorities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CertificateUse {
-    /// Certificates mean nothing.
+    /// Certificates are ignored.
     #[default]
     Off,
-    /// A certificate says who the client is; without one, another method does.
+    /// A certificate names the user; without one, another method authenticates the client.
     Accepted,
-    /// Without a good certificate nobody connects. It says who the client is.
+    /// A valid certificate is required, and names the user.
     Required,
-    /// Without a good certificate nobody connects; another method says who the client is.
+    /// A valid certificate is required; another method names the user.
     Additional,
 }
 

@@ -17,9 +17,9 @@ pub struct JwtIssuer {
     /// never the token.
     pub algorithms: Vec<JwtAlgorithm>,
     pub key: JwtKey,
-    /// The required `iss`; `None`: any.
+    /// The required `iss`; `None` accepts any.
     pub issuer: Option<String>,
-    /// `aud` must contain one of these; empty: any.
+    /// `aud` must contain one of these; an empty list accepts any.
     pub audience: Vec<String>,
     pub claims: ClaimMapping,
     /// Allowed difference of the issuer's clock, seconds.
@@ -51,7 +51,7 @@ pub enum JwtKey {
         #[serde(default)]
         base64: bool,
     },
-    /// For RS256 or ES256, by the kind of the key.
+    /// A key of RS256 or ES256.
     Pem {
         /// A `PUBLIC KEY`, or a `CERTIFICATE`, whose key is used.
         pem: String,
@@ -60,16 +60,16 @@ pub enum JwtKey {
     Jwks { url: String },
 }
 
-/// Names of claims, and what they mean here.
+/// Names of the token's claims that hold the user name, the client id and the rules.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct ClaimMapping {
-    /// The user name. The client need not send one; if it does, it must be this one.
+    /// Claim with the user name. If the client sends a user name, it must be the same.
     pub user: String,
-    /// The client id, which the client must have. `None`: any.
+    /// Claim with the client id that the client must use. `None` allows any client id.
     pub client_id: Option<String>,
-    /// A list of [`super::Rule`]s that come first. `None`, or not in the token: none.
+    /// Claim with a list of rules that precede all others. `None`, or a token without it, adds none.
     pub rules: Option<String>,
 }
 

@@ -3,17 +3,17 @@ use serde::{Deserialize, Serialize};
 use super::invalid::{Checked, Findings};
 use crate::limits::PACKET_BYTES_MIN;
 
-/// Limits of a broker. `None`: the edge's own limit of that kind counts, and it is never exceeded.
+/// Limits of a broker. The server's own limits always apply, and with `None` they alone do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct Limits {
-    /// Of all its clients together.
+    /// Limits of all clients together.
     pub broker: BrokerLimits,
     pub client: ClientLimits,
 }
 
-/// Limits of all clients of a broker together, in the region.
+/// Limits of all clients of a broker together, in the whole region.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(default)]
@@ -21,7 +21,7 @@ pub struct BrokerLimits {
     pub connections: Option<u64>,
     pub connects_per_s: Option<u64>,
     pub publishes_per_s: Option<u64>,
-    /// Bytes (topic, properties, payload) that are published a second.
+    /// Published bytes a second: topic, properties and payload.
     pub publish_bytes_per_s: Option<u64>,
     pub subscriptions: Option<u64>,
     pub queue_bytes: Option<u64>,
@@ -35,14 +35,14 @@ pub struct BrokerLimits {
 pub struct ClientLimits {
     pub connects_per_min: Option<u64>,
     pub publishes_per_s: Option<u64>,
-    /// Bytes (topic, properties, payload) that it publishes a second.
+    /// Bytes that the client publishes a second: topic, properties and payload.
     pub publish_bytes_per_s: Option<u64>,
     pub subscriptions: Option<u64>,
     pub queue_messages: Option<u64>,
     pub queue_bytes: Option<u64>,
     /// Longest time that a message waits for its session, seconds.
     pub queue_age_s: Option<u64>,
-    /// Largest packet that it may send, bytes.
+    /// Largest packet that the client may send, bytes.
     pub packet_bytes: Option<u64>,
 }
 

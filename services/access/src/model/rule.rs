@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::invalid::{Checked, Findings};
 use crate::limits::RULES_MAX;
 
-/// A rule of a list. The first one of the action whose filter applies decides; see `rules` for when that is.
+/// An access rule. The first rule of a list whose action and filter apply to a request decides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Rule {
@@ -13,11 +13,10 @@ pub struct Rule {
     pub action: Action,
     /// Topic filter, without share name. `%c` stands for the client id, `%u` for the user name.
     pub filter: String,
-    /// An `allow` rule lets messages be published with RETAIN. Of no meaning otherwise.
+    /// Whether an `allow` rule permits messages with RETAIN; a `deny` rule ignores it.
     #[serde(default = "yes")]
     pub retain: bool,
-    /// The highest QoS (0, 1, 2) that an `allow` rule lets messages be published with, and grants to a subscription. Of no meaning
-    /// otherwise.
+    /// Highest QoS (0, 1, 2) that an `allow` rule permits for publishes and grants to subscriptions.
     #[serde(default = "two")]
     pub qos_max: u8,
 }
@@ -35,9 +34,9 @@ pub enum Effect {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// To send messages, also as a will.
+    /// Sending messages, including wills.
     Publish,
-    /// To get messages.
+    /// Receiving messages.
     Subscribe,
     All,
 }

@@ -93,7 +93,7 @@ fn a_record_of_another_version_is_read_with_defaults() {
 }
 
 #[test]
-fn what_is_not_understood_lets_nobody_in() {
+fn an_unreadable_record_authenticates_nobody() {
     for wrong in [
         json!({ "effect": "maybe", "action": "all", "filter": "a" }),
         json!({ "effect": "allow", "action": "listen", "filter": "a" }),

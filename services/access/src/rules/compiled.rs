@@ -10,16 +10,16 @@ use crate::model::{Action, Effect, Invalid, Rule};
 /// The compiled rules of one owner (a credential, a group, a broker, a file), shared by the owner's
 /// clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RuleList(Box<[Compiled]>);
+pub struct RuleList(Box<[CompiledRule]>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Compiled {
+pub(crate) struct CompiledRule {
     pub(super) allow: bool,
     publish: bool,
     subscribe: bool,
     pub(super) retain: bool,
     pub(super) qos_max: QoS,
-    who: Who,
+    subject: RuleSubject,
     filter: Box<str>,
     /// Length of the literal prefix that every matching topic has: comparing it settles most rules.
     literal: usize,
@@ -28,13 +28,13 @@ pub(crate) struct Compiled {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Who {
+pub(crate) enum RuleSubject {
     Everybody,
     Anonymous,
     User(Box<str>),
 }
 
-enum Reach<'a> {
+enum RuleScope<'a> {
     Nothing,
     Everything,
     Filter(Values<'a>),
@@ -43,7 +43,7 @@ enum Reach<'a> {
 impl RuleList {
     pub fn compile(rules: &[Rule]) -> Result<Self, Vec<Invalid>> {
         Rule::validate_all(rules)?;
-        Ok(rules.iter().map(|rule| Compiled::new(rule, Who::Everybody)).collect())
+        Ok(rules.iter().map(|rule| CompiledRule::new(rule, RuleSubject::Everybody)).collect())
     }
 
     #[must_use]
@@ -51,27 +51,27 @@ impl RuleList {
         self.0.is_empty()
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &Compiled> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &CompiledRule> {
         self.0.iter()
     }
 
-    pub(super) fn publish(&self) -> impl Iterator<Item = &Compiled> {
+    pub(super) fn publish(&self) -> impl Iterator<Item = &CompiledRule> {
         self.0.iter().filter(|rule| rule.publish)
     }
 
-    pub(super) fn subscribe(&self) -> impl Iterator<Item = &Compiled> {
+    pub(super) fn subscribe(&self) -> impl Iterator<Item = &CompiledRule> {
         self.0.iter().filter(|rule| rule.subscribe)
     }
 }
 
-impl FromIterator<Compiled> for RuleList {
-    fn from_iter<I: IntoIterator<Item = Compiled>>(rules: I) -> Self {
+impl FromIterator<CompiledRule> for RuleList {
+    fn from_iter<I: IntoIterator<Item = CompiledRule>>(rules: I) -> Self {
         Self(rules.into_iter().collect())
     }
 }
 
-impl Compiled {
-    pub(crate) fn new(rule: &Rule, who: Who) -> Self {
+impl CompiledRule {
+    pub(crate) fn new(rule: &Rule, subject: RuleSubject) -> Self {
         let filter: Box<str> = rule.filter.as_str().into();
         Self {
             allow: rule.effect == Effect::Allow,
@@ -79,7 +79,7 @@ impl Compiled {
             subscribe: rule.action != Action::Publish,
             retain: rule.retain,
             qos_max: QoS::from_bits(rule.qos_max).unwrap_or_default(),
-            who,
+            subject,
             literal: literal(&filter),
             with_client: filter.contains("%c"),
             with_user: filter.contains("%u"),
@@ -96,10 +96,10 @@ impl Compiled {
     }
 
     pub(super) fn matches(&self, client: ClientIdentity<'_>, topic: &str) -> bool {
-        match self.reach(client) {
-            Reach::Nothing => false,
-            Reach::Everything => true,
-            Reach::Filter(values) => {
+        match self.scope(client) {
+            RuleScope::Nothing => false,
+            RuleScope::Everything => true,
+            RuleScope::Filter(values) => {
                 let literal = &self.filter.as_bytes()[..self.literal];
                 // A topic name is a filter that matches only itself, so covering it is matching it.
                 topic.as_bytes().starts_with(literal) && covers(&self.filter, topic, values)
@@ -108,36 +108,36 @@ impl Compiled {
     }
 
     pub(super) fn covers(&self, client: ClientIdentity<'_>, filter: &str) -> bool {
-        match self.reach(client) {
-            Reach::Nothing => false,
-            Reach::Everything => true,
-            Reach::Filter(values) => covers(&self.filter, filter, values),
+        match self.scope(client) {
+            RuleScope::Nothing => false,
+            RuleScope::Everything => true,
+            RuleScope::Filter(values) => covers(&self.filter, filter, values),
         }
     }
 
     pub(super) fn overlaps(&self, client: ClientIdentity<'_>, filter: &str) -> bool {
-        match self.reach(client) {
-            Reach::Nothing => false,
-            Reach::Everything => true,
-            Reach::Filter(values) => overlaps(&self.filter, filter, values),
+        match self.scope(client) {
+            RuleScope::Nothing => false,
+            RuleScope::Everything => true,
+            RuleScope::Filter(values) => overlaps(&self.filter, filter, values),
         }
     }
 
     /// The topics for which the rule concerns the client: none, all, or those of its filter.
-    fn reach<'a>(&self, client: ClientIdentity<'a>) -> Reach<'a> {
-        let spoken_of = match &self.who {
-            Who::Everybody => true,
-            Who::Anonymous => client.user.is_none(),
-            Who::User(name) => client.user == Some(name),
+    fn scope<'a>(&self, client: ClientIdentity<'a>) -> RuleScope<'a> {
+        let is_subject = match &self.subject {
+            RuleSubject::Everybody => true,
+            RuleSubject::Anonymous => client.user.is_none(),
+            RuleSubject::User(name) => client.user == Some(name),
         };
-        if !spoken_of || self.with_user && client.user.is_none() {
-            return Reach::Nothing;
+        if !is_subject || self.with_user && client.user.is_none() {
+            return RuleScope::Nothing;
         }
         let (user, client_id) = (client.user.unwrap_or_default(), client.id);
         if self.with_client && !is_plain(client_id) || self.with_user && !is_plain(user) {
-            return if self.allow { Reach::Nothing } else { Reach::Everything };
+            return if self.allow { RuleScope::Nothing } else { RuleScope::Everything };
         }
-        Reach::Filter(Values { client_id, user })
+        RuleScope::Filter(Values { client_id, user })
     }
 }
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use millrace_mqtt::QoS;
 
-use super::compiled::{Compiled, RuleList};
+use super::compiled::{CompiledRule, RuleList};
 use super::permissions::{ClientIdentity, RuleRefusal};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked<'a> {
+pub enum ExplainedRequest<'a> {
     Publish { topic: &'a str, retain: bool, qos: QoS },
     Subscribe { filter: &'a str, qos: QoS },
 }
@@ -18,40 +18,44 @@ pub enum Asked<'a> {
 pub type RulePosition = (usize, usize);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Explained {
+pub struct Explanation {
     pub outcome: Result<QoS, RuleRefusal>,
     pub by: Option<RulePosition>,
 }
 
 #[must_use]
-pub fn explain(lists: &[Arc<RuleList>], client: ClientIdentity<'_>, asked: Asked<'_>) -> Explained {
-    let qos = match asked {
-        Asked::Publish { qos, .. } | Asked::Subscribe { qos, .. } => qos,
+pub fn explain(
+    lists: &[Arc<RuleList>],
+    client: ClientIdentity<'_>,
+    request: ExplainedRequest<'_>,
+) -> Explanation {
+    let qos = match request {
+        ExplainedRequest::Publish { qos, .. } | ExplainedRequest::Subscribe { qos, .. } => qos,
     };
     if lists.iter().all(|list| list.is_empty()) {
-        return Explained { outcome: Ok(qos), by: None };
+        return Explanation { outcome: Ok(qos), by: None };
     }
     let mut granted = qos;
     for (list, rules) in lists.iter().enumerate() {
         for (rule, compiled) in rules.all().enumerate() {
-            if let Some(outcome) = decision(compiled, client, asked, &mut granted) {
-                return Explained { outcome, by: Some((list, rule)) };
+            if let Some(outcome) = decision(compiled, client, request, &mut granted) {
+                return Explanation { outcome, by: Some((list, rule)) };
             }
         }
     }
-    Explained { outcome: Err(RuleRefusal::Topic), by: None }
+    Explanation { outcome: Err(RuleRefusal::Topic), by: None }
 }
 
 /// `None` when the rule does not decide. A rule that does not decide can still lower `granted`, the
 /// QoS that a later rule grants.
 fn decision(
-    rule: &Compiled,
+    rule: &CompiledRule,
     client: ClientIdentity<'_>,
-    asked: Asked<'_>,
+    request: ExplainedRequest<'_>,
     granted: &mut QoS,
 ) -> Option<Result<QoS, RuleRefusal>> {
-    match asked {
-        Asked::Publish { topic, retain, qos } => {
+    match request {
+        ExplainedRequest::Publish { topic, retain, qos } => {
             if !rule.is_for_publish() || !rule.matches(client, topic) {
                 return None;
             }
@@ -62,7 +66,7 @@ fn decision(
                 true => Ok(qos),
             })
         }
-        Asked::Subscribe { filter, .. } => {
+        ExplainedRequest::Subscribe { filter, .. } => {
             if !rule.is_for_subscribe() {
                 return None;
             }
@@ -113,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_explanation_is_what_the_rules_decide() {
+    fn an_explanation_agrees_with_the_decision() {
         let client = ClientIdentity { user: Some("ann"), id: "c1" };
         let (mut step, mut decided) = (1_usize, 0);
         for number in 0..3_000 {
@@ -124,14 +128,15 @@ mod tests {
             for qos in [QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce] {
                 for topic in TOPICS {
                     for retain in [false, true] {
-                        let explained = explain(&lists, client, Asked::Publish { topic, retain, qos });
+                        let explained =
+                            explain(&lists, client, ExplainedRequest::Publish { topic, retain, qos });
                         let real = permissions.publish(client, topic, retain, qos);
                         assert_eq!(explained.outcome.map(drop), real, "{lists:?} {topic}");
                         decided += usize::from(explained.by.is_some());
                     }
                 }
                 for filter in ["#", "a/#", "a/+", "a/b", "c1/#", "x/ann"] {
-                    let explained = explain(&lists, client, Asked::Subscribe { filter, qos });
+                    let explained = explain(&lists, client, ExplainedRequest::Subscribe { filter, qos });
                     assert_eq!(
                         explained.outcome,
                         permissions.subscribe(client, filter, qos),
@@ -144,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_is_that_of_the_rule_among_all_of_its_list() {
+    fn the_position_counts_all_rules_of_the_list() {
         let compile = |rules: &[Rule]| Arc::new(RuleList::compile(rules).unwrap());
         let own = compile(&[Rule::new(Effect::Allow, Action::Subscribe, "a/#")]);
         let broker = compile(&[
@@ -152,8 +157,8 @@ mod tests {
             Rule::new(Effect::Deny, Action::Publish, "a/#"),
         ]);
         let client = ClientIdentity { user: None, id: "c" };
-        let asked = Asked::Publish { topic: "a/b", retain: false, qos: QoS::AtMostOnce };
-        let explained = explain(&[own, broker], client, asked);
-        assert_eq!(explained, Explained { outcome: Err(RuleRefusal::Topic), by: Some((1, 1)) });
+        let request = ExplainedRequest::Publish { topic: "a/b", retain: false, qos: QoS::AtMostOnce };
+        let explained = explain(&[own, broker], client, request);
+        assert_eq!(explained, Explanation { outcome: Err(RuleRefusal::Topic), by: Some((1, 1)) });
     }
 }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use millrace_mqtt::QoS;
 use smallvec::SmallVec;
 
-use super::compiled::{Compiled, RuleList};
+use super::compiled::{CompiledRule, RuleList};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientIdentity<'a> {
@@ -64,7 +64,7 @@ impl Permissions {
 }
 
 fn decide_publish<'a>(
-    mut rules: impl Iterator<Item = &'a Compiled>,
+    mut rules: impl Iterator<Item = &'a CompiledRule>,
     client: ClientIdentity<'_>,
     topic: &str,
     retain: bool,
@@ -79,7 +79,7 @@ fn decide_publish<'a>(
 }
 
 fn decide_subscribe<'a>(
-    rules: impl Iterator<Item = &'a Compiled>,
+    rules: impl Iterator<Item = &'a CompiledRule>,
     client: ClientIdentity<'_>,
     filter: &str,
     qos: QoS,

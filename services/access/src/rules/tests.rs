@@ -152,7 +152,7 @@ fn rule() -> impl Strategy<Value = Rule> {
 
 proptest! {
     #[test]
-    fn a_publish_is_decided_as_the_words_say(
+    fn a_publish_is_decided_as_the_documentation_says(
         client in client(),
         lists in proptest::collection::vec(proptest::collection::vec(rule(), 0..5), 1..4),
         topics in proptest::collection::vec("(a|b|c1|bob|xc1|\\$s|z)(/(a|b|c1|bob|xc1|z|)){0,3}", 8),
@@ -175,7 +175,7 @@ proptest! {
     }
 
     #[test]
-    fn who_may_subscribe_may_read_every_topic_of_it_at_its_qos(
+    fn a_granted_subscription_covers_only_readable_topics(
         client in client(),
         rules in proptest::collection::vec(rule(), 1..7),
         subscribed in rule(),

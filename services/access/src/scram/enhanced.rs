@@ -33,11 +33,11 @@ pub struct ScramAccepted {
 impl Enhanced {
     /// Starts a re-authentication of `user`; another user is refused.
     #[must_use]
-    pub fn anew(user: &str) -> Self {
+    pub fn reauthenticate(user: &str) -> Self {
         Self { user: Some(user.into()), state: State::Idle }
     }
 
-    /// True when [`Enhanced::proceed`] takes the client's next message, false when
+    /// True when [`Enhanced::verify_proof`] takes the client's next message, false when
     /// [`Enhanced::begin`] does.
     #[must_use]
     pub fn is_challenged(&self) -> bool {
@@ -45,7 +45,7 @@ impl Enhanced {
     }
 
     /// Takes the first message, from a CONNECT or an AUTH 0x19; returns the user whose verifier
-    /// [`Enhanced::found`] needs.
+    /// [`Enhanced::challenge`] needs.
     pub fn begin(&mut self, data: &[u8]) -> Result<&str, ScramRefusal> {
         if !matches!(self.take(), State::Idle) {
             return Err(ScramRefusal::Order);
@@ -66,16 +66,16 @@ impl Enhanced {
     ///
     /// # Errors
     /// [`ScramRefusal::Order`] when no lookup is under way.
-    pub fn found(
+    pub fn challenge(
         &mut self,
         verifier: Option<&ScramVerifier>,
         fake: &FakeKey,
         random: &[u8; NONCE_BYTES],
     ) -> Result<Vec<u8>, ScramRefusal> {
-        self.found_with(verifier, fake, &STANDARD.encode(random))
+        self.challenge_with(verifier, fake, &STANDARD.encode(random))
     }
 
-    pub(super) fn found_with(
+    pub(super) fn challenge_with(
         &mut self,
         verifier: Option<&ScramVerifier>,
         fake: &FakeKey,
@@ -87,7 +87,7 @@ impl Enhanced {
         Ok(message.into_bytes())
     }
 
-    pub fn proceed(&mut self, data: &[u8]) -> Result<ScramAccepted, ScramRefusal> {
+    pub fn verify_proof(&mut self, data: &[u8]) -> Result<ScramAccepted, ScramRefusal> {
         let State::Challenged(exchange) = self.take() else { return Err(ScramRefusal::Order) };
         let data = exchange.finish(data)?.into_bytes();
         let user = exchange.user;

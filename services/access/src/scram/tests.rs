@@ -34,7 +34,7 @@ fn pencil() -> ScramVerifier {
 fn challenged(verifier: Option<&ScramVerifier>) -> Enhanced {
     let mut enhanced = Enhanced::default();
     assert_eq!(enhanced.begin(FIRST.as_bytes()), Ok("user"));
-    enhanced.found_with(verifier, &FAKE, NONCE).unwrap();
+    enhanced.challenge_with(verifier, &FAKE, NONCE).unwrap();
     enhanced
 }
 
@@ -42,9 +42,9 @@ fn challenged(verifier: Option<&ScramVerifier>) -> Enhanced {
 fn the_example_of_the_standard_goes_as_written_there() {
     let mut enhanced = Enhanced::default();
     assert_eq!(enhanced.begin(FIRST.as_bytes()), Ok("user"));
-    let challenge = enhanced.found_with(Some(&pencil()), &FAKE, NONCE).unwrap();
+    let challenge = enhanced.challenge_with(Some(&pencil()), &FAKE, NONCE).unwrap();
     assert_eq!(str::from_utf8(&challenge), Ok(CHALLENGE));
-    let accepted = enhanced.proceed(FINAL.as_bytes()).unwrap();
+    let accepted = enhanced.verify_proof(FINAL.as_bytes()).unwrap();
     assert_eq!((&*accepted.user, str::from_utf8(&accepted.data)), ("user", Ok(ACCEPTED)));
 }
 
@@ -58,15 +58,15 @@ fn client(
 ) -> Result<(), ScramRefusal> {
     let mut client = ScramSha256::new(password.as_bytes(), ChannelBinding::unsupported());
     assert_eq!(enhanced.begin(client.message()), Ok(""));
-    let challenge = enhanced.found(verifier, &FAKE, &[random; NONCE_BYTES]).unwrap();
+    let challenge = enhanced.challenge(verifier, &FAKE, &[random; NONCE_BYTES]).unwrap();
     client.update(&challenge).unwrap();
-    let accepted = enhanced.proceed(client.message())?;
+    let accepted = enhanced.verify_proof(client.message())?;
     client.finish(&accepted.data).unwrap();
     Ok(())
 }
 
 #[test]
-fn a_client_of_another_project_is_let_in_and_believes_the_server() {
+fn a_client_of_another_project_authenticates_and_verifies_the_server() {
     // SASLprep makes the second ones of these of the first ones.
     for (stored, typed) in
         [("pencil", "pencil"), ("mr_-_v7", "mr_-_v7"), ("I\u{AD}X \u{2168}", "IX IX"), ("\u{7}", "\u{7}")]
@@ -92,11 +92,11 @@ fn a_client_authenticates_anew_as_often_as_it_likes_but_as_itself() {
 }
 
 #[test]
-fn a_user_that_does_not_exist_cannot_be_told_from_one_with_another_password() {
+fn an_unknown_user_looks_like_a_wrong_password() {
     let challenge = |user: &str, verifier: Option<&ScramVerifier>, random: u8| {
         let mut enhanced = Enhanced::default();
         enhanced.begin(format!("n,,n={user},r=abc").as_bytes()).unwrap();
-        String::from_utf8(enhanced.found(verifier, &FAKE, &[random; NONCE_BYTES]).unwrap()).unwrap()
+        String::from_utf8(enhanced.challenge(verifier, &FAKE, &[random; NONCE_BYTES]).unwrap()).unwrap()
     };
     let known = challenge("user", Some(&verifier("pencil", salt())), 1);
     let unknown = challenge("ghost", None, 1);
@@ -107,9 +107,9 @@ fn a_user_that_does_not_exist_cannot_be_told_from_one_with_another_password() {
     let salt_of = |challenge: &str| challenge.split(',').nth(1).unwrap().to_owned();
     assert_eq!(salt_of(&unknown), salt_of(&challenge("ghost", None, 2)));
     assert_ne!(salt_of(&unknown), salt_of(&challenge("ghosts", None, 1)));
-    assert_eq!(challenged(None).proceed(FINAL.as_bytes()), Err(ScramRefusal::Proof));
+    assert_eq!(challenged(None).verify_proof(FINAL.as_bytes()), Err(ScramRefusal::Proof));
     let other = verifier("another", salt());
-    assert_eq!(challenged(Some(&other)).proceed(FINAL.as_bytes()), Err(ScramRefusal::Proof));
+    assert_eq!(challenged(Some(&other)).verify_proof(FINAL.as_bytes()), Err(ScramRefusal::Proof));
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn a_user_that_does_not_exist_looks_different_in_each_broker_and_the_same_in_one
         let mut enhanced = Enhanced::default();
         enhanced.begin(b"n,,n=ghost,r=abc").unwrap();
         let fake = FakeKey::of_broker(&[7; 32], broker);
-        let challenge = enhanced.found(None, &fake, &[1; NONCE_BYTES]).unwrap();
+        let challenge = enhanced.challenge(None, &fake, &[1; NONCE_BYTES]).unwrap();
         String::from_utf8(challenge).unwrap()
     };
     assert_eq!(salt(1), salt(1));
@@ -126,19 +126,19 @@ fn a_user_that_does_not_exist_looks_different_in_each_broker_and_the_same_in_one
 }
 
 #[test]
-fn who_was_let_in_another_way_authenticates_anew_as_itself_too() {
+fn a_client_accepted_by_another_method_reauthenticates_only_as_itself() {
     let verifier = pencil();
-    let mut enhanced = Enhanced::anew("ann");
+    let mut enhanced = Enhanced::reauthenticate("ann");
     assert_eq!(enhanced.begin(FIRST.as_bytes()), Err(ScramRefusal::OtherUser));
-    let mut enhanced = Enhanced::anew("user");
+    let mut enhanced = Enhanced::reauthenticate("user");
     assert_eq!(enhanced.begin(FIRST.as_bytes()), Ok("user"));
-    enhanced.found_with(Some(&verifier), &FAKE, NONCE).unwrap();
+    enhanced.challenge_with(Some(&verifier), &FAKE, NONCE).unwrap();
     assert!(enhanced.is_challenged());
-    assert!(enhanced.proceed(FINAL.as_bytes()).is_ok());
+    assert!(enhanced.verify_proof(FINAL.as_bytes()).is_ok());
 }
 
 #[test]
-fn what_does_not_belong_to_the_exchange_is_refused() {
+fn messages_of_another_exchange_are_refused() {
     let verifier = pencil();
     for (message, refusal) in [
         (FINAL.replace("k0,p", "k1,p"), ScramRefusal::Malformed),
@@ -149,16 +149,16 @@ fn what_does_not_belong_to_the_exchange_is_refused() {
         (FIRST.to_owned(), ScramRefusal::Malformed),
     ] {
         let mut enhanced = challenged(Some(&verifier));
-        assert_eq!(enhanced.proceed(message.as_bytes()), Err(refusal), "{message}");
-        assert_eq!(enhanced.proceed(FINAL.as_bytes()), Err(ScramRefusal::Order), "there is one try");
+        assert_eq!(enhanced.verify_proof(message.as_bytes()), Err(refusal), "{message}");
+        assert_eq!(enhanced.verify_proof(FINAL.as_bytes()), Err(ScramRefusal::Order), "there is one try");
     }
 }
 
 #[test]
 fn packets_out_of_turn_end_it() {
     let verifier = pencil();
-    assert_eq!(Enhanced::default().proceed(FINAL.as_bytes()), Err(ScramRefusal::Order));
-    assert_eq!(Enhanced::default().found(None, &FAKE, &[0; NONCE_BYTES]), Err(ScramRefusal::Order));
+    assert_eq!(Enhanced::default().verify_proof(FINAL.as_bytes()), Err(ScramRefusal::Order));
+    assert_eq!(Enhanced::default().challenge(None, &FAKE, &[0; NONCE_BYTES]), Err(ScramRefusal::Order));
     let mut enhanced = Enhanced::default();
     assert_eq!(enhanced.begin(FIRST.as_bytes()), Ok("user"));
     assert_eq!(enhanced.begin(FIRST.as_bytes()), Err(ScramRefusal::Order));

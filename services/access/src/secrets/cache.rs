@@ -1,3 +1,4 @@
+/// Entries of a set. A tag determines its set, so a lookup compares at most this many entries.
 const WAYS: usize = 4;
 
 /// Remembers which passwords were verified recently, so that a reconnecting client does not cost an
@@ -33,7 +34,7 @@ impl VerifiedCache {
         tag != 0
             && self
                 .set(tag)
-                .is_some_and(|at| self.sets[at].iter().any(|e| e.tag == tag && self.is_fresh(e, now_s)))
+                .is_some_and(|at| self.sets[at].iter().any(|e| e.tag == tag && self.is_valid(e, now_s)))
     }
 
     /// Call this only after [`super::chosen::verify`] accepted the password.
@@ -48,7 +49,7 @@ impl VerifiedCache {
         set[place] = Entry { tag, since_s: now_s };
     }
 
-    fn is_fresh(&self, entry: &Entry, now_s: u32) -> bool {
+    fn is_valid(&self, entry: &Entry, now_s: u32) -> bool {
         now_s.wrapping_sub(entry.since_s) < self.ttl_s
     }
 

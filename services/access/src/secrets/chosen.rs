@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_hash_is_never_right() {
+    fn other_text_than_a_hash_never_verifies() {
         for phc in ["", "secret", "$argon2id$v=19$m=8,t=1,p=1$AAAAAAAAAAAAAAAAAAAAAA", "$2b$10$x"] {
             assert!(!verify(phc, b"") && !verify(phc, b"secret"), "{phc}");
         }

@@ -235,7 +235,7 @@ fn the_user_stands_where_the_record_says() {
 }
 
 #[test]
-fn what_is_no_certificate_is_refused() {
+fn other_bytes_than_a_certificate_are_refused() {
     let ca = Ca::root("root");
     let good = ca.issue(&params("pump"));
     for wrong in [&b""[..], b"x", &good[..good.len() - 1]] {

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_waits_is_told_of_the_close() {
+    fn closing_wakes_a_waiting_thread() {
         let queue = queue(1, 1);
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| queue.pop());

@@ -1,4 +1,4 @@
-// Who may connect to a broker, and what they may do.
+// Access of clients to a broker: methods, credentials, groups and rules.
 
 import { queryOptions } from '@tanstack/react-query'
 import type { Replay } from '../lib/whyNot'

@@ -59,7 +59,7 @@ export const askNewAddress = (change: Schemas['AddressChange']) =>
 
 export const confirmAddress = (token: string) => body(api.POST('/me/email/confirm', { body: { token } }))
 
-/** What was done with the account, the latest first. */
+/** The account's audit log, latest first. */
 export const ownAuditPage = (cursor: string | undefined, signal: AbortSignal) =>
   body(api.GET('/me/audit', { params: { query: { cursor, limit: 100 } }, signal }))
 

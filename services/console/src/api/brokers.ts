@@ -84,7 +84,7 @@ export function useBroker() {
   return { broker: data, path, endpoint, can: (permission: Permission) => may(data.role, permission) }
 }
 
-/** What somebody may do in an organisation. */
+/** The organisation of the address, and the signed-in person's permissions in it. */
 export function useOrganisation() {
   const { organisation: id } = useParams({ from: '/signed-in/org/$organisation' })
   const membership = useMe().organisations.find((one) => one.id === id)

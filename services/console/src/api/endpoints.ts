@@ -9,11 +9,11 @@ export interface Endpoint {
   tls: boolean
   /** For MQTT in the page; null: there is no listener that this page may use. */
   wsUrl: string | null
-  /** What comes before the user name, because the host does not tell the broker. */
+  /** Prefix of the user name, where the host does not name the broker. */
   userPrefix: string
   /** Clients need no user name: a server that others can reach asks for one. */
   isOpen: boolean
-  /** What clients must trust; null: what they trust already. */
+  /** Certificate authority that clients must trust; null if they already do. */
   caPem: string | null
 }
 

@@ -2,7 +2,7 @@
 
 const PAGES = new Set(['/reset-password', '/confirm-address'])
 
-/** What stands behind "#token=" in an address, for the pages that such a link opens. */
+/** Reads the value of "#token=" in the address, for the pages that a mailed link opens. */
 export function tokenOf(pathname: string, hash: string): string | null {
   if (!PAGES.has(pathname)) return null
   return new URLSearchParams(hash.slice(1)).get('token') || null

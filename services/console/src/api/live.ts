@@ -1,4 +1,4 @@
-// What a broker's clients do now, and what is kept for them.
+// Present activity of a broker's clients, and their stored sessions and messages.
 
 import { queryOptions } from '@tanstack/react-query'
 import type { BrokerPath } from './brokers'

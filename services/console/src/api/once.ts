@@ -4,7 +4,7 @@ import { useState } from 'react'
 import { idempotencyKey } from './client'
 import { Problem } from './problem'
 
-/** What a failed attempt says about its request. `unprocessed`: this attempt ended before the server looked up the key, so it
+/** Outcome of a failed attempt. `unprocessed`: this attempt ended before the server looked up the key, so it
  * says nothing about an earlier attempt with the same key. */
 type Outcome = 'refused' | 'lost' | 'unprocessed'
 

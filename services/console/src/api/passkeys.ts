@@ -93,7 +93,7 @@ async function answer(asked: PasskeyRequest): Promise<Schemas['PasskeyAssertion'
   }
 }
 
-/** What the person has typed to confirm a change. Without a code a passkey answers, if there is one. */
+/** The person's confirmation of a change. Without a code, a passkey answers, if there is one. */
 export interface Typed {
   password: string
   code: string

@@ -1,4 +1,4 @@
-// Who is signed in, and what they may do.
+// The signed-in person and their permissions.
 
 import { type QueryClient, queryOptions, useSuspenseQuery } from '@tanstack/react-query'
 import { forgetMetrics } from '../charts/metrics'

@@ -11,7 +11,7 @@ const REPORT_MS = 2_000
 /** Two samples this far apart have a gap between them. */
 export const GAP_MS = 10_000
 
-/** What a counter rose by a second, for each sample. Null where that is not known: at the start, after a gap, after a reset. */
+/** Growth of a counter a second, for each sample. Null where it is unknown: at the start, after a gap, after a reset. */
 export function rates<T extends Sample>(
   samples: readonly T[],
   counter: (sample: T) => number,

@@ -1,4 +1,4 @@
-/** What a term of MQTT or of this service means, for those who meet it for the first time. */
+/** Explanations of terms of MQTT and of this service, for newcomers. */
 export const GLOSSARY = {
   backlog:
     'Messages in the store that at least one session has not acknowledged. A message counts once for each filter that stores it.',

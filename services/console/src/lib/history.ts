@@ -1,4 +1,4 @@
-// What the charts of the past are drawn from: windows of usage, and incidents counted by reason.
+// Data of the charts of the past: windows of usage, and incidents counted by reason.
 
 import type { Schemas } from '../api/client'
 

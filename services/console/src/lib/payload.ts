@@ -15,7 +15,7 @@ export function textOf(payload: Uint8Array): string | null {
   }
 }
 
-/** What a payload looks like. */
+/** The format that a payload seems to have. */
 export function shapeOf(payload: Uint8Array): Shape {
   const text = textOf(payload)
   if (text === null) return 'hex'

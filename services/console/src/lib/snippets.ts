@@ -1,4 +1,4 @@
-// What connects a device, as it can be pasted: per client library, for one endpoint and one credential.
+// Code that connects a device, ready to paste: for each client library, with one endpoint and one credential.
 
 import type { Endpoint } from '../api/endpoints'
 

@@ -120,7 +120,7 @@ export interface ConnectFacts {
   refusal: Incident | null
   /** Null: not connected now. */
   connection: Connection | null
-  /** What stands in the way today, without the password. */
+  /** Obstacles that exist now, apart from the password. */
   obstacles: string[]
   bans: Ban[]
   client: string
@@ -195,7 +195,7 @@ function banSaid({ name, reason }: Ban) {
   return reason ? `The ban ${name} keeps it out: ${reason}` : `The ban ${name} keeps it out`
 }
 
-/** What the access test answers for one way to send a packet. */
+/** The access test's answer for one way to send a packet. */
 export interface Replay {
   /** Such as "with QoS 2", "with RETAIN"; empty for the plain packet. */
   way: string

@@ -80,7 +80,7 @@ interface MessagesProps {
   find?: string
   height: number
   onOpen?: (message: Message) => void
-  /** What brings the first message. */
+  /** Advice while no message has arrived. */
   hint?: string
   /** Rows are highlighted for a moment when they come. */
   isNewShown?: boolean

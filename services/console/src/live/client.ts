@@ -12,7 +12,7 @@ export type Status =
   /** The server does not let this page in; trying again would not help. */
   | { kind: 'refused'; why: string }
 
-/** What a connection is made with. It ends soon, so each connection asks for its own. */
+/** Credentials of one connection. They expire soon, so each connection requests its own. */
 export interface Pass {
   clientId: string
   username: string

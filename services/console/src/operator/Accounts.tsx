@@ -8,7 +8,7 @@ import { done } from '../ui/notify'
 import { Page, Panel } from '../ui/Page'
 import { makeResetLink, type ResetLink, removeSecondFactor } from './queries'
 
-/** What an operator does for a person who cannot sign in. */
+/** Operators' help for a person who cannot sign in. */
 export function Accounts() {
   return (
     <Page

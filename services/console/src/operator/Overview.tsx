@@ -94,7 +94,7 @@ function Headline({ numbers }: { numbers: Numbers }) {
   )
 }
 
-/** What a table shows of a pod. */
+/** A pod's row in the table. */
 interface PodRow {
   name: string
   lease: PodLease | null

@@ -144,7 +144,7 @@ export function SignIn() {
   )
 }
 
-/** What follows the password. */
+/** The second factor of a sign-in. */
 type Factor = { code: string } | { passkey: true }
 
 interface CodeStepProps {

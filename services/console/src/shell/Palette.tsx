@@ -232,7 +232,7 @@ function useTopics(broker: string | undefined, query: string): Group {
   return { group: 'Topics', actions }
 }
 
-/** What was typed, as the topic or the client id that it may be. It comes with the clients that were found, so that what is
+/** The typed text as a topic or a client id. It comes with the clients that were found, so that what is
  * selected does not change under the reader's hands. */
 function useTyped(broker: string | undefined, query: string, isSettled: boolean): Group {
   const navigate = useNavigate()

@@ -52,7 +52,7 @@ interface SecretProps {
   name: string
   value: string
   fileName: string
-  /** What is downloaded, when that is more than the secret. */
+  /** The downloaded text, when it has more than the secret. */
   file?: string
 }
 

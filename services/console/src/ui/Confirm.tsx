@@ -5,16 +5,16 @@ import { type ReactNode, useState } from 'react'
 import { Failure } from './State'
 
 interface ConfirmProps {
-  /** What the button says, such as "Delete broker". */
+  /** Text of the button, such as "Delete broker". */
   verb: string
   title: string
-  /** What is lost, in numbers. */
+  /** The losses, in numbers. */
   loses: ReactNode
-  /** What must be typed; without it one click does. */
+  /** Text that the person must type; without it one click suffices. */
   name?: string
   act: () => Promise<unknown>
   onDone?: () => void
-  /** What opens the question. */
+  /** The element that opens the question. */
   children: (open: () => void) => ReactNode
 }
 

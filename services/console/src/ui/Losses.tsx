@@ -1,4 +1,4 @@
-// What a dangerous act takes away, counted when the question is asked.
+// Losses of a dangerous action, counted when its question opens.
 
 import { useQueries, useQuery } from '@tanstack/react-query'
 import { credentialsQuery } from '../api/access'
@@ -33,7 +33,7 @@ export function ConnectedClients({
   return `${plural(found, 'connected client')}${more} ${found === 1 ? 'is' : 'are'} disconnected`
 }
 
-/** What a client's stored session keeps when its connection is closed. */
+/** Parts of a client's stored session that survive when its connection is closed. */
 export function KeptSession({ id }: { id: string }) {
   const { path } = useBroker()
   const { data, error } = useQuery(sessionQuery(path, id))

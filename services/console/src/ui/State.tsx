@@ -57,7 +57,7 @@ interface FailureProps {
   isOwnAccount?: boolean
 }
 
-/** What went wrong, what still works, what to do. */
+/** An error: its cause, the parts that still work, and the next step. */
 export function Failure({ error, again, isOwnAccount }: FailureProps) {
   const problem = error instanceof Problem ? error : null
   const said = problem?.message ?? 'This part of the page failed. The rest of it works.'
@@ -106,7 +106,7 @@ interface LoadedProps<T> {
   children: (data: T) => ReactNode
 }
 
-/** What a query has answered. A page that has data keeps it while the server is away. */
+/** The result of a query. A page with data keeps the data while the server is unreachable. */
 export function Loaded<T>({ query, height, children }: LoadedProps<T>) {
   if (query.data !== undefined) return children(query.data)
   if (query.failureReason instanceof Problem && query.failureReason.isOffline) return <Away />

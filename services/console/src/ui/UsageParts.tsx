@@ -150,7 +150,7 @@ export function UsedCharts({ windows, span, since }: { windows: Window[]; span: 
   )
 }
 
-/** What may be spent in a month, and how far that is used up. */
+/** The month's spending limit, and the part of it that is used. */
 export function Cap({ path, canWrite }: { path: CapPath; canWrite: boolean }) {
   const query = useQuery(capQuery(path))
   const whose = path.broker ? 'this broker' : 'all brokers of the organisation'
@@ -177,7 +177,7 @@ export function Cap({ path, canWrite }: { path: CapPath; canWrite: boolean }) {
   )
 }
 
-/** What a month will have cost when it goes on like this; null in its first hours, when that says nothing. */
+/** Projected cost of the month at the present rate; null in its first hours, when a projection says nothing. */
 export function forecast(spent: number, resetsAt: number, now: number): number | null {
   const end = new Date(resetsAt)
   const start = Date.UTC(end.getUTCFullYear(), end.getUTCMonth() - 1, 1)

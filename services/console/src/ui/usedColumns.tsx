@@ -2,7 +2,7 @@ import type { Used } from '../api/usage'
 import { bytes, si } from '../lib/format'
 import type { Column } from './Rows'
 
-/** What a broker or a tenant has used. */
+/** Table columns for the usage of a broker or a tenant. */
 export const usedColumns: Column<{ used: Used }>[] = [
   { key: 'in', header: 'Published', width: '88px', isNumber: true, cell: ({ used }) => si(used.messages_in) },
   {

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use millrace_access::bans::{Bans, Suspect};
+use millrace_access::bans::{BanQuery, Bans};
 use millrace_access::model::{Ban, Credential, Group, Rule};
-use millrace_access::rules::{Asked, ClientIdentity, RuleList, RuleRefusal, explain};
+use millrace_access::rules::{ClientIdentity, ExplainedRequest, RuleList, RuleRefusal, explain};
 use millrace_layers::accounts;
 use millrace_layers::accounts::ACCESS;
 use millrace_mqtt::{QoS, topic};
@@ -224,8 +224,8 @@ async fn is_banned(tx: &Transaction, broker: u64, question: &AccessQuestion, now
     let page = accounts::bans(broker).page::<Ban>(tx, None, BANS_MAX, Read::Snapshot).await?;
     let (bans, _) = Bans::new(page.items.into_iter().map(|(_, ban)| ban.value).collect());
     let suspect =
-        Suspect { client_id: Some(&question.client_id), user: question.user.as_deref(), address: None };
-    Ok(bans.has(suspect, now_ms))
+        BanQuery { client_id: Some(&question.client_id), user: question.user.as_deref(), address: None };
+    Ok(bans.is_banned(suspect, now_ms))
 }
 
 fn answer(question: &AccessQuestion, qos: QoS, found: Found) -> Result<AccessAnswer> {
@@ -236,8 +236,10 @@ fn answer(question: &AccessQuestion, qos: QoS, found: Found) -> Result<AccessAns
     let client = ClientIdentity { user: question.user.as_deref(), id: &question.client_id };
     let filter = topic::Filter::parse(&question.topic).map_or(&*question.topic, |filter| filter.filter);
     let asked = match question.action {
-        TestedAction::Publish => Asked::Publish { topic: &question.topic, retain: question.retain, qos },
-        TestedAction::Subscribe => Asked::Subscribe { filter, qos },
+        TestedAction::Publish => {
+            ExplainedRequest::Publish { topic: &question.topic, retain: question.retain, qos }
+        }
+        TestedAction::Subscribe => ExplainedRequest::Subscribe { filter, qos },
     };
     let none = AccessAnswer {
         allowed: false,

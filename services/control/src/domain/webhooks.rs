@@ -6,7 +6,7 @@ use millrace_access::model::{Checked, PreviousKey, Webhook};
 use millrace_layers::{
     BrokerId, Position, accounts,
     documents::Collection,
-    webhooks::{self, Hook},
+    webhooks::{self, WebhookId, dead_letters},
 };
 use millrace_storage::{Read, Transaction};
 use serde::{Deserialize, Serialize};
@@ -210,7 +210,7 @@ impl Part for Webhook {
     }
 
     fn removed(tx: &Transaction, broker: BrokerId, name: &str) -> Result<()> {
-        Ok(webhooks::forget(tx, Hook { broker, name })?)
+        Ok(webhooks::forget(tx, WebhookId { broker, name })?)
     }
 }
 
@@ -228,7 +228,7 @@ impl Control {
             let webhook = all.get::<Webhook>(&tx, name.as_bytes(), Read::Snapshot).await?;
             let webhook = webhook.ok_or(Error::NotFound(Webhook::KIND))?.value;
             let keys = signs(&webhook, now_ms);
-            let (state, waiting) = webhooks::status(&tx, Hook { broker, name }).await?;
+            let (state, waiting) = webhooks::status(&tx, WebhookId { broker, name }).await?;
             let unless_zero = |at_ms: u64| (at_ms > 0).then_some(at_ms);
             Ok(WebhookStatus {
                 queued_events: waiting.totals.entries,
@@ -262,7 +262,7 @@ impl Control {
     ) -> Result<Vec<WebhookDelivery>> {
         self.look(|tx| async move {
             let broker = find(&tx, caller, at, name, Permission::AccessRead, Read::Snapshot).await?;
-            let all = webhooks::deliveries(&tx, Hook { broker, name }).await?;
+            let all = webhooks::deliveries(&tx, WebhookId { broker, name }).await?;
             Ok(all.into_iter().map(Into::into).collect())
         })
         .await
@@ -281,7 +281,7 @@ impl Control {
             let broker = find(&tx, caller, at, name, Permission::AccessRead, Read::Snapshot).await?;
             // An event may have the payload of a message.
             authorise(&tx, caller, at.organisation, Permission::MessagesRead, Read::Snapshot).await?;
-            let (letters, more) = webhooks::letters(&tx, Hook { broker, name }, after, page.limit).await?;
+            let (letters, more) = dead_letters(&tx, WebhookId { broker, name }, after, page.limit).await?;
             let items: Vec<DeadLetter> = letters.into_iter().map(Into::into).collect();
             let next = items.last().filter(|_| more).map(|last| last.id.clone().into_bytes());
             Ok(Page { items, next })
@@ -382,7 +382,7 @@ impl Control {
                 "data": { "webhook": name, "at_ms": change.now_ms },
             });
             webhooks::add_test(&change.tx, hook, &Bytes::from(event.to_string()), change.now_ms).await?;
-            hook.hurry(&change.tx).await?;
+            hook.retry_now(&change.tx).await?;
             change.audit(at.organisation, "webhook.test", name, json!({ "broker": at.name }))
         })
         .await
@@ -422,9 +422,9 @@ fn signs(webhook: &Webhook, now_ms: u64) -> RotatedKey {
     }
 }
 
-async fn hook<'n>(change: &Change, caller: &Caller, at: &BrokerRef, name: &'n str) -> Result<Hook<'n>> {
+async fn hook<'n>(change: &Change, caller: &Caller, at: &BrokerRef, name: &'n str) -> Result<WebhookId<'n>> {
     let broker = find(&change.tx, caller, at, name, Permission::AccessWrite, Read::Serializable).await?;
-    Ok(Hook { broker, name })
+    Ok(WebhookId { broker, name })
 }
 
 async fn find(
@@ -452,8 +452,8 @@ impl From<webhooks::Failure> for WebhookFailure {
     }
 }
 
-impl From<webhooks::Letter> for DeadLetter {
-    fn from(letter: webhooks::Letter) -> Self {
+impl From<webhooks::StoredDeadLetter> for DeadLetter {
+    fn from(letter: webhooks::StoredDeadLetter) -> Self {
         Self {
             id: letter.id.to_string(),
             at_ms: letter.at_ms,

@@ -1,7 +1,7 @@
 //! The history of a broker's metrics.
 
 use axum::http::StatusCode;
-use millrace_layers::metering::{self, Flush, Flushed, NewPoint, Point, Resolution, Said};
+use millrace_layers::metering::{self, Flush, Flushed, NewPoint, Point, Resolution, UsageReport};
 use millrace_layers::{BrokerId, catalog};
 use millrace_storage::Read;
 use serde_json::{Value, json};
@@ -32,11 +32,11 @@ async fn count(region: &Region, broker: BrokerId, resolution: Resolution, from_m
         latencies,
         ..Point::default()
     };
-    let said = Said {
+    let said = UsageReport {
         broker,
         at_ms: from_ms,
         points: vec![NewPoint { resolution, from_ms, point }],
-        ..Said::default()
+        ..UsageReport::default()
     };
     let incarnation = from_ms;
     let written = region.store.run(|tx| {

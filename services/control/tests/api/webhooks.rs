@@ -3,7 +3,7 @@
 use axum::http::{Method, StatusCode};
 use millrace_access::model::Webhook;
 use millrace_layers::streams::ReadLimit;
-use millrace_layers::webhooks::{self, DeliveryRecord, Failure, Hook, Outcome, Taken};
+use millrace_layers::webhooks::{self, DeliveryRecord, Failure, Outcome, Taken, WebhookId};
 use millrace_layers::{LayerError, accounts, catalog};
 use millrace_storage::Read;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ async fn with_webhook(region: &Region) -> (Client, String, u64) {
 
 /// Refuses what is to be sent next; the event.
 async fn refuse(region: &Region, broker: u64, status: u16) -> Value {
-    let hook = Hook { broker, name: "orders" };
+    let hook = WebhookId { broker, name: "orders" };
     let limit = ReadLimit { entries: 1, bytes: 1 };
     let taken = region.store.run(|tx| async move { webhooks::take(&tx, hook, "pod", 1, limit).await }).await;
     let Taken::Work(work) = taken.unwrap() else { panic!("nothing is to be sent") };

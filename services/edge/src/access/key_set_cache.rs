@@ -43,7 +43,7 @@ impl<W> KeySetCache<W> {
     pub(super) fn get(&mut self, url: &str, now_s: u64) -> (Option<Arc<KeySet>>, bool) {
         let Some(set) = self.set(url, now_s) else { return (None, false) };
         let keys = set.keys.clone().filter(|_| set.refresh.is_usable(now_s));
-        (keys, set.refresh.need_fetch(now_s))
+        (keys, set.refresh.must_fetch(now_s))
     }
 
     /// Completed fetches; [`KeySetCache::wait`] needs the value from before the first lookup.
@@ -70,8 +70,8 @@ impl<W> KeySetCache<W> {
                 refusal = AccessRefusal::NoKeys;
                 continue;
             };
-            set.refresh.unknown();
-            if set.refresh.need_fetch(now_s) {
+            set.refresh.key_unknown();
+            if set.refresh.must_fetch(now_s) {
                 to_fetch.push(url.clone());
             }
             if set.has_failed || set.keys.is_none() {
@@ -105,7 +105,7 @@ impl<W> KeySetCache<W> {
         self.fetches += 1;
         let Some(set) = self.sets.get_mut(url) else { return Vec::new() };
         let age_s = fetched.as_ref().and_then(|(_, age_s)| *age_s);
-        set.refresh.fetched(now_s, fetched.is_some(), age_s);
+        set.refresh.fetch_ended(now_s, fetched.is_some(), age_s);
         set.has_failed = fetched.is_none();
         if let Some((keys, _)) = fetched {
             set.keys = Some(Arc::new(keys));
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(wait(&mut cache, &url("a"), 1, 30), (url("a").to_vec(), Waits::Yes));
         assert_eq!(wait(&mut cache, &url("a"), 2, 31), (Vec::new(), Waits::Yes));
         assert_eq!(cache.fetched(&url("a")[0], came(None), 32), [1, 2]);
-        assert!(why(wait(&mut cache, &url("a"), 1, 33)).is_some_and(|refusal| !refusal.is_passing()));
+        assert!(why(wait(&mut cache, &url("a"), 1, 33)).is_some_and(|refusal| !refusal.is_temporary()));
     }
 
     #[test]

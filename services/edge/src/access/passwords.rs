@@ -67,7 +67,7 @@ fn answered(shared: &Shared, answer: CheckedPassword<Waiting>) {
         }
     };
     let now_ms = shared.clock.unix_now_ms();
-    let step = entry.hashed(&loaded.access, credential.as_ref(), is_right, now_ms);
+    let step = entry.password_checked(&loaded.access, credential.as_ref(), is_right, now_ms);
     let outcome = settle(step, &loaded).unwrap_or(Err(Refused::Unread));
     shared.tell(Entered { connection: applicant.connection, outcome });
 }

@@ -56,7 +56,7 @@ pub(super) fn begin(shared: &Shared, mut attempt: Box<Attempt>) -> Option<Case> 
 /// The user whose credential is needed, and the data for a valid proof.
 fn understand(attempt: &mut Attempt) -> Result<(Box<str>, Option<Vec<u8>>), AccessRefusal> {
     if attempt.enhanced.is_challenged() {
-        let ScramAccepted { user, data } = attempt.enhanced.proceed(&attempt.data)?;
+        let ScramAccepted { user, data } = attempt.enhanced.verify_proof(&attempt.data)?;
         return Ok((user, Some(data)));
     }
     let user: Box<str> = attempt.enhanced.begin(&attempt.data)?.into();
@@ -90,7 +90,7 @@ fn challenge(case: Case, credential: Option<&Credential>, now_ms: u64) -> Result
     let active = credential.filter(|credential| credential.is_active(now_ms));
     let verifier = active.and_then(|credential| credential.scram.as_ref());
     let random = random::bytes().map_err(|_| Refused::Unread)?;
-    let data = enhanced.found(verifier, &case.loaded.fake, &random).map_err(AccessRefusal::from)?;
+    let data = enhanced.challenge(verifier, &case.loaded.fake, &random).map_err(AccessRefusal::from)?;
     Ok(Progress::Challenged(enhanced, data.into()))
 }
 
@@ -106,8 +106,12 @@ fn decide(
         let grant = access.review(standing, Some(&credential), now_ms)?;
         return Ok(Progress::Renewed(grant, data));
     }
-    let step: AuthenticationStep<'_> =
-        ConnectAuthentication::default().proven(access, &credential, case.attempt.applicant.shown(), now_ms);
+    let step: AuthenticationStep<'_> = ConnectAuthentication::default().proven_by_scram(
+        access,
+        &credential,
+        case.attempt.applicant.shown(),
+        now_ms,
+    );
     let granted = settle(step, &case.loaded).unwrap_or(Err(Refused::Unread))?;
     Ok(Progress::Entered(Box::new(granted), data))
 }

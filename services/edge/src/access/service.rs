@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use futures_util::future::join_all;
-use millrace_access::entry::{AccessRefusal, AuthenticationStep, BrokerAccess, ConnectAuthentication, Shown};
+use millrace_access::entry::{
+    AccessRefusal, AuthenticationStep, BrokerAccess, ConnectAuthentication, PresentedCredentials,
+};
 use millrace_access::model::Credential;
 use millrace_access::webhook::WebhookAnswer;
 use millrace_authentication::passwords::PasswordCheckCounts;
@@ -185,8 +187,8 @@ impl Shared {
 }
 
 impl Applicant {
-    pub(super) fn shown(&self) -> Shown<'_> {
-        Shown {
+    pub(super) fn shown(&self) -> PresentedCredentials<'_> {
+        PresentedCredentials {
             client_id: &self.client_id,
             user: self.user.as_deref(),
             password: self.password.as_deref(),

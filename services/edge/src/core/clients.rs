@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use millrace_access::bans::Suspect;
+use millrace_access::bans::BanQuery;
 use millrace_access::entry::Method;
 use millrace_access::limits::USER_BYTES_MAX;
 use millrace_mqtt::{ReasonCode, Version};
@@ -276,8 +276,8 @@ impl Core {
     fn is_banned(&self, slot: u32, broker: &Broker, client_id: Option<&str>, user: Option<&str>) -> bool {
         let Some(bans) = broker.bans() else { return false };
         let address = bans.has_networks().then(|| self.connections[slot as usize].address()).flatten();
-        let suspect = Suspect { client_id, user, address: address.map(|address| address.ip()) };
-        bans.has(suspect, self.process.clock.unix_now_ms())
+        let suspect = BanQuery { client_id, user, address: address.map(|address| address.ip()) };
+        bans.is_banned(suspect, self.process.clock.unix_now_ms())
     }
 
     fn is_shut_out(&self, slot: u32) -> bool {

@@ -78,7 +78,7 @@ impl Core {
     pub(super) fn committed(&mut self, committed: &Committed) {
         let Committed { routes, message, sender, .. } = committed;
         let (began, mut taken) = (self.trace_began(message), 0);
-        for receiver in routes.receivers(self.index).iter().filter(|receiver| receiver.kept > 0) {
+        for receiver in routes.receivers(self.index).iter().filter(|receiver| receiver.is_persistent()) {
             let slot = receiver.target.slot;
             let Some(local) = self.sessions.get_mut(slot as usize) else { continue };
             if local.generation != receiver.target.generation {

@@ -88,7 +88,7 @@ impl Core {
         let Some(granted) = self.granted_mut(slot) else { return };
         let user = granted.standing.user.as_deref().unwrap_or_default();
         let enhanced = match (reason, granted.anew.take()) {
-            (ReasonCode::RE_AUTHENTICATE, None) => Box::new(Enhanced::anew(user)),
+            (ReasonCode::RE_AUTHENTICATE, None) => Box::new(Enhanced::reauthenticate(user)),
             (ReasonCode::CONTINUE_AUTHENTICATION, Some(Turn::Client(enhanced))) => enhanced,
             _ => return self.close_for(slot, ReasonCode::PROTOCOL_ERROR, "AUTH out of turn"),
         };

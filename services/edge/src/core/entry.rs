@@ -97,7 +97,7 @@ impl Core {
                 counters.refused_unavailable.add(1);
                 (ReasonCode::SERVER_UNAVAILABLE, "the credentials cannot be read now")
             }
-            Refused::For(refusal) if refusal.is_passing() => {
+            Refused::For(refusal) if refusal.is_temporary() => {
                 match refusal {
                     AccessRefusal::NoKeys => counters.refused_keys.add(1),
                     _ => counters.refused_webhook.add(1),

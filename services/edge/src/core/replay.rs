@@ -72,9 +72,9 @@ impl Lookup {
     }
 
     fn step(&mut self, broker: &Broker) -> Step<Arc<Message>> {
-        if self.walk.has_let_go() {
+        if self.walk.is_suspended() {
             let tree = if self.tree == Tree::Sys { &broker.sys } else { &broker.retained };
-            self.walk.go_on(tree.snapshot());
+            self.walk.resume(tree.snapshot());
         }
         match self.found.take().map_or_else(|| self.walk.step(), Step::Value) {
             Step::Value(message) if !self.is_due(&message) => Step::Nothing,
@@ -91,7 +91,7 @@ impl Lookup {
     /// Keeps no snapshot until the next step. A message that changes until then is left out, because its change is delivered live.
     fn let_go(&mut self) {
         if self.tree != Tree::Own {
-            self.walk.let_go();
+            self.walk.suspend();
         }
     }
 

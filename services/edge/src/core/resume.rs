@@ -288,7 +288,7 @@ impl Core {
 
     /// Makes the sessions that follow the streams of a topic read on, because the streams have grown.
     pub(super) fn grown(&mut self, routes: &Routes) {
-        for receiver in routes.receivers(self.index).iter().filter(|receiver| receiver.kept > 0) {
+        for receiver in routes.receivers(self.index).iter().filter(|receiver| receiver.is_persistent()) {
             let Some(local) = self.sessions.get_mut(receiver.target.slot as usize) else { continue };
             if local.generation != receiver.target.generation {
                 continue;
@@ -435,15 +435,15 @@ impl Core {
     }
 }
 
-/// A subscription for the router. `is_stored`: the store has it.
+/// A subscription for the router. `persistent`: the store has it.
 pub(super) fn routed(
     target: Target,
     subscription: &ClientSubscription,
-    is_stored: bool,
+    persistent: bool,
 ) -> millrace_router::Subscription {
     let SubscribeOptions { qos, no_local, retain_as_published, .. } = subscription.options;
     let identifier = subscription.identifier;
-    millrace_router::Subscription { target, qos, no_local, retain_as_published, kept: is_stored, identifier }
+    millrace_router::Subscription { target, qos, no_local, retain_as_published, persistent, identifier }
 }
 
 /// A subscription whose stream the session reads, as the reader and as the session need it.

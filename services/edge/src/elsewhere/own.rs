@@ -164,8 +164,9 @@ mod tests {
     fn subscribe(router: &Router, filter: &str, slot: u32) {
         let target = Target { core: 0, slot, generation: 0 };
         let (qos, identifier) = (QoS::AtMostOnce, 0);
-        let [no_local, retain_as_published, kept] = [false; 3];
-        let subscription = Subscription { target, qos, no_local, retain_as_published, kept, identifier };
+        let [no_local, retain_as_published, persistent] = [false; 3];
+        let subscription =
+            Subscription { target, qos, no_local, retain_as_published, persistent, identifier };
         router.subscribe(Filter::parse(filter).unwrap(), subscription);
     }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use millrace_access::model::BrokerLimits;
-use millrace_layers::shares::Use;
+use millrace_layers::shares::PodUsage;
 
 #[derive(Debug, Default)]
 pub(crate) struct Others {
@@ -15,9 +15,10 @@ pub(crate) struct Others {
 }
 
 impl Others {
-    pub(crate) fn set(&self, limits: &BrokerLimits, others: &[Use]) {
-        let sum = |of: fn(&Use) -> u64| others.iter().map(of).fold(0, u64::saturating_add);
-        let part = |limit: Option<u64>, of: fn(&Use) -> u64| parts_of_others(limit.unwrap_or(0), others, of);
+    pub(crate) fn set(&self, limits: &BrokerLimits, others: &[PodUsage]) {
+        let sum = |of: fn(&PodUsage) -> u64| others.iter().map(of).fold(0, u64::saturating_add);
+        let part =
+            |limit: Option<u64>, of: fn(&PodUsage) -> u64| parts_of_others(limit.unwrap_or(0), others, of);
         self.connections.store(sum(|used| used.connections), Ordering::Relaxed);
         self.subscriptions.store(sum(|used| used.subscriptions), Ordering::Relaxed);
         self.connects.store(part(limits.connects_per_s, |used| used.connects_per_s), Ordering::Relaxed);
@@ -28,7 +29,7 @@ impl Others {
 }
 
 /// The others' usage of a rate, up to an equal part for each user and this pod.
-fn parts_of_others(limit: u64, others: &[Use], of: fn(&Use) -> u64) -> u64 {
+fn parts_of_others(limit: u64, others: &[PodUsage], of: fn(&PodUsage) -> u64) -> u64 {
     let users = others.iter().map(of).filter(|used| *used > 0);
     let equal = limit / (users.clone().count() as u64 + 1);
     users.map(|used| used.min(equal)).sum()
@@ -40,8 +41,8 @@ mod tests {
 
     #[test]
     fn pods_that_want_all_of_a_rate_get_equal_parts_and_what_one_leaves_is_the_others() {
-        let uses = |rates: &[u64]| -> Vec<Use> {
-            rates.iter().map(|rate| Use { publishes_per_s: *rate, ..Use::default() }).collect()
+        let uses = |rates: &[u64]| -> Vec<PodUsage> {
+            rates.iter().map(|rate| PodUsage { publishes_per_s: *rate, ..PodUsage::default() }).collect()
         };
         let left = |others: &[u64]| 90 - parts_of_others(90, &uses(others), |used| used.publishes_per_s);
         assert_eq!(left(&[]), 90);

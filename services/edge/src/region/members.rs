@@ -125,7 +125,7 @@ fn route(broker: &Broker, slot: u32, name: &str, filter: &str, before: u16, now:
                         qos,
                         no_local: false,
                         retain_as_published: true,
-                        kept: false,
+                        persistent: false,
                         identifier: 0,
                     },
                 );

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use millrace_access::model::BrokerLimits;
-use millrace_layers::shares::{self, Use};
+use millrace_layers::shares::{self, PodUsage};
 use millrace_layers::{LayerError, Store};
 use millrace_storage::block_on;
 
@@ -74,25 +74,25 @@ impl UsageExchange {
         }
     }
 
-    async fn exchange(&self, broker: Arc<Broker>, used: Use) -> Result<Vec<Use>, LayerError> {
+    async fn exchange(&self, broker: Arc<Broker>, used: PodUsage) -> Result<Vec<PodUsage>, LayerError> {
         let (now_ms, id) = (self.clock.unix_now_ms(), broker.id);
         self.store
             .run(async |tx| {
-                if used == Use::default() {
+                if used == PodUsage::default() {
                     shares::clear(&tx, id, &self.pod)?;
                 } else {
-                    shares::say(&tx, id, &self.pod, used, now_ms + COUNTS_MS)?;
+                    shares::report(&tx, id, &self.pod, used, now_ms + COUNTS_MS)?;
                 }
-                shares::of_others(&tx, id, &self.pod, now_ms).await
+                shares::usage_of_others(&tx, id, &self.pod, now_ms).await
             })
             .await
     }
 }
 
-fn used(broker: &Broker, elapsed_ms: u64) -> Use {
+fn used(broker: &Broker, elapsed_ms: u64) -> PodUsage {
     let passed = &broker.quota.passed;
     let rate = |count: &AtomicU64| count.swap(0, Ordering::Relaxed).saturating_mul(1_000) / elapsed_ms;
-    Use {
+    PodUsage {
         connections: Count::sum(broker.counters.iter().map(|counters| &counters.connected)),
         connects_per_s: rate(&passed.connects),
         publishes_per_s: rate(&passed.messages),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use millrace_layers::metering::{self, DropCause, Flush, Flushed, Point, Resolution, Said, window_of};
+use millrace_layers::metering::{self, DropCause, Flush, Flushed, Point, Resolution, UsageReport, window_of};
 use millrace_layers::{LayerError, Store};
 use millrace_storage::{StoreError, block_on_for};
 
@@ -52,7 +52,7 @@ struct Task {
     number: u64,
     known: HashMap<u64, Known>,
     /// Flushes whose result is unknown; they are repeated unchanged.
-    unsaid: Vec<(u64, Vec<Said>)>,
+    unsaid: Vec<(u64, Vec<UsageReport>)>,
     began_ms: u64,
     /// Time of the last reading: present counts belong to its windows.
     since_ms: u64,
@@ -134,14 +134,15 @@ impl Task {
         let from_ms = std::mem::replace(&mut self.since_ms, to_ms);
         let span = Span { from_ms, to_ms, is_leaving: self.is_leaving };
         let brokers = self.brokers.all();
-        let said: Vec<Said> = brokers.iter().filter_map(|broker| self.read_broker(broker, span)).collect();
+        let said: Vec<UsageReport> =
+            brokers.iter().filter_map(|broker| self.read_broker(broker, span)).collect();
         for said in said.chunks(BROKERS_AT_ONCE) {
             self.number += 1;
             self.unsaid.push((self.number, said.to_vec()));
         }
     }
 
-    fn read_broker(&mut self, broker: &Broker, span: Span) -> Option<Said> {
+    fn read_broker(&mut self, broker: &Broker, span: Span) -> Option<UsageReport> {
         let mut reading = Reading::default();
         let now = self.clock.now();
         broker.meters.iter().for_each(|meter| reading.add(meter, now));
@@ -162,7 +163,7 @@ impl Task {
         let window_ms = window_of(span.from_ms);
         let is_new = std::mem::replace(&mut known.window_ms, window_ms) != window_ms;
         let said = since(&reading, &old);
-        Some(Said { broker: broker.id, at_ms: span.from_ms, is_new, points, ..said })
+        Some(UsageReport { broker: broker.id, at_ms: span.from_ms, is_new, points, ..said })
     }
 
     fn say(&mut self) -> Result<(), LayerError> {
@@ -231,12 +232,12 @@ fn counted(now: &Reading, old: &Reading) -> Point {
 }
 
 /// The counts between two readings, as the store adds them up.
-fn since(now: &Reading, old: &Reading) -> Said {
+fn since(now: &Reading, old: &Reading) -> UsageReport {
     let more = |now: u64, old: u64| now.wrapping_sub(old);
     let signed = |now, old| more(now, old).cast_signed();
     let dropped: [u64; DropCause::StoredLimit as usize] =
         std::array::from_fn(|reason| more(now.drops[reason], old.drops[reason]));
-    Said {
+    UsageReport {
         units: [
             signed(now.connected_ms, old.connected_ms),
             signed(now.received[0], old.received[0]),
@@ -253,7 +254,7 @@ fn since(now: &Reading, old: &Reading) -> Said {
         ],
         drops: dropped,
         connections: now.connections,
-        ..Said::default()
+        ..UsageReport::default()
     }
 }
 

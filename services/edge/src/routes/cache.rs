@@ -133,7 +133,7 @@ mod tests {
             qos: QoS::AtMostOnce,
             no_local: false,
             retain_as_published: false,
-            kept: false,
+            persistent: false,
             identifier: 0,
         };
         (0..1_000).for_each(|slot| {
@@ -171,8 +171,9 @@ mod tests {
         let subscribe = |slot| {
             let target = Target { core: 0, slot, generation: 0 };
             let qos = QoS::AtMostOnce;
-            let (no_local, retain_as_published, kept, identifier) = (false, false, false, 0);
-            let subscription = Subscription { target, qos, no_local, retain_as_published, kept, identifier };
+            let (no_local, retain_as_published, persistent, identifier) = (false, false, false, 0);
+            let subscription =
+                Subscription { target, qos, no_local, retain_as_published, persistent, identifier };
             broker
                 .edit_subscriptions(|edit| edit.subscribe(Filter { share: None, filter: "t" }, subscription))
                 .1

@@ -167,9 +167,8 @@ impl Routes {
 
     /// Cores with persistent sessions that need this topic's messages.
     pub(crate) fn cores_that_keep(&self) -> impl Iterator<Item = u16> {
-        let keeps = |range: &Range<usize>| {
-            self.matched.receivers[range.clone()].iter().any(|receiver| receiver.kept > 0)
-        };
+        let keeps =
+            |range: &Range<usize>| self.matched.receivers[range.clone()].iter().any(Receiver::is_persistent);
         self.cores.iter().filter(move |(_, range)| keeps(range)).map(|(core, _)| *core)
     }
 

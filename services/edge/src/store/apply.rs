@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use millrace_layers::index::{self, Indexed};
+use millrace_layers::index::{self, IndexedStream};
 use millrace_layers::limits::{BODY_BYTES_MAX, STREAMS_PER_PUBLISH_MAX, TOPIC_BYTES_MAX};
 use millrace_layers::metering::{self, Unit};
 use millrace_layers::qos2::{self, Direction};
 use millrace_layers::sessions::{self, Owned, SessionId};
 use millrace_layers::streams::{self, StreamRef};
 use millrace_layers::subscriptions::{self, StoredSubscription, Subscribed};
-use millrace_layers::webhooks::{self, Hook};
+use millrace_layers::webhooks::{self, WebhookId};
 use millrace_layers::{GroupedFilter, LayerError, Position, Positions, pods, retained};
 use millrace_mqtt::{PacketId, QoS};
 use millrace_session::{InFlight, Message};
@@ -121,7 +121,7 @@ pub(super) enum Outcome {
 pub(super) struct Change {
     pub(super) broker: Arc<Broker>,
     pub(super) filter: Box<str>,
-    pub(super) streams: Vec<Indexed>,
+    pub(super) streams: Vec<IndexedStream>,
     pub(super) subscribers: Vec<u64>,
 }
 
@@ -285,7 +285,7 @@ impl Applier<'_> {
             add(Unit::BytesIn, received.bytes)?;
         }
         for (broker, name) in &applied.hooked {
-            webhooks::note(self.tx, Hook { broker: *broker, name })?;
+            webhooks::enqueue(self.tx, WebhookId { broker: *broker, name })?;
         }
         applied.added.write(self.tx)
     }
@@ -446,7 +446,7 @@ impl Applier<'_> {
             {
                 // The owner was asked under an earlier epoch, or did not release the session in time. Notified now, it
                 // closes the connection even if that carries QoS 0 only and would never be fenced.
-                pods::tell(self.tx, owner, id, *epoch)?;
+                pods::notify_lost(self.tx, owner, id, *epoch)?;
             }
             self.applied().count(broker).began += usize::from(!taken.existed);
             let mut attached = Attached {
@@ -525,7 +525,7 @@ impl Applier<'_> {
             return Ok(None);
         }
         if attach.asked_at == 0 {
-            pods::tell(self.tx, &record.owner, id, record.epoch)?;
+            pods::notify_lost(self.tx, &record.owner, id, record.epoch)?;
         }
         Ok(Some(record.owner))
     }
@@ -608,7 +608,7 @@ impl Applier<'_> {
         Ok(Outcome::Done)
     }
 
-    /// Marks messages as taken by a member. Memory follows after the commit. Returns false if another pod has one of
+    /// MarkerNumbers messages as taken by a member. Memory follows after the commit. Returns false if another pod has one of
     /// them by now.
     async fn take_from_groups(&self, taken: &[(StreamKey, Position)]) -> Result<bool, LayerError> {
         let mut of_stream: BTreeMap<StreamKey, Vec<Position>> = BTreeMap::new();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use millrace_layers::index::{self, Indexed, Part, Row};
+use millrace_layers::index::{self, IndexPart, IndexRow, IndexedStream};
 use millrace_layers::{BrokerId, LayerError, Store, retained, sessions, subscriptions};
 use millrace_storage::{Read, Transaction, block_on};
 
@@ -79,7 +79,7 @@ async fn filters(store: &Store, broker: &Broker) -> Result<(), LayerError> {
     // Later changes of the index are read as changes, from this version on.
     let through = store.run(async |tx| Ok(tx.read_version().await?)).await?;
     let mut found = HashSet::new();
-    for part in [Part::Exact, Part::Wildcard] {
+    for part in [IndexPart::Exact, IndexPart::Wildcard] {
         let mut from: Option<Bytes> = None;
         loop {
             let page = store
@@ -89,8 +89,8 @@ async fn filters(store: &Store, broker: &Broker) -> Result<(), LayerError> {
                     Ok(rows.into_iter().zip(counts.into_iter().collect::<Result<Vec<_>, _>>()?).collect())
                 })
                 .await?;
-            let page: Vec<(Row, Vec<u64>)> = page;
-            for (Row { filter, streams }, subscribers) in page.iter() {
+            let page: Vec<(IndexRow, Vec<u64>)> = page;
+            for (IndexRow { filter, streams }, subscribers) in page.iter() {
                 let name = std::str::from_utf8(filter).map_err(|_| LayerError::Corrupt("filter"))?;
                 broker.streams.set(name, streams, subscribers);
                 found.insert(filter.clone());
@@ -120,7 +120,7 @@ pub(super) async fn changes(tx: &Transaction, store: &Store, broker: &Broker) ->
 pub(super) async fn subscribers(
     tx: &Transaction,
     broker: BrokerId,
-    streams: &[Indexed],
+    streams: &[IndexedStream],
 ) -> Result<Vec<u64>, LayerError> {
     let mut subscribers = Vec::with_capacity(streams.len());
     for indexed in streams {

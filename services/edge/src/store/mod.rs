@@ -263,7 +263,7 @@ impl Shared {
         let (access, changes) = access::load(&self.layers, &broker)?;
         broker.set_access(access, changes);
         let id = broker.id;
-        if block_on(self.layers.run(async |tx| millrace_layers::webhooks::concerns(&tx, id).await))? {
+        if block_on(self.layers.run(async |tx| millrace_layers::webhooks::has_any(&tx, id).await))? {
             self.brokers.webhooks_changed(id);
         }
         self.brokers.insert(&broker);

@@ -44,7 +44,7 @@ pub(super) fn listen(writer: &mut Writer<'_>) {
         writer.lose(&session, false);
     }
     writer.send_now();
-    let asked = shared.layers.run(async |tx| pods::told(&tx, &shared.owner, NOTICES).await);
+    let asked = shared.layers.run(async |tx| pods::lost_sessions(&tx, &shared.owner, NOTICES).await);
     let told = writer.wait(asked);
     let told = match told {
         Ok(told) if told.is_empty() => return,
@@ -65,7 +65,7 @@ pub(super) fn listen(writer: &mut Writer<'_>) {
         }
     }
     writer.send_now();
-    let heard = shared.layers.run(async |tx| pods::heard(&tx, &shared.owner, &told).await);
+    let heard = shared.layers.run(async |tx| pods::acknowledge_lost(&tx, &shared.owner, &told).await);
     if let Err(error) = writer.wait(heard) {
         tracing::warn!(%error, "notices of lost sessions stay in the store, and are read again");
     }
@@ -126,8 +126,8 @@ pub(super) fn tidy(writer: &mut Writer<'_>) {
     let shared = writer.shared;
     let from = writer.tidied.take();
     let tidied = shared.layers.run(async |tx| {
-        let before = tx.read_version().await?.saturating_sub(pods::MARK_VERSIONS);
-        pods::tidy(&tx, before, from.as_deref(), TIDIED).await
+        let before = tx.read_version().await?.saturating_sub(pods::MARKER_VERSIONS);
+        pods::remove_stale_rows(&tx, before, from.as_deref(), TIDIED).await
     });
     match writer.wait(tidied) {
         Ok(next) => writer.tidied = next,
@@ -156,7 +156,7 @@ pub(super) fn leave(writer: &mut Writer<'_>) {
         for pod in pods::list(&tx, PODS_MAX).await?.iter().filter(|pod| *pod.name == *shared.owner) {
             pods::remove(&tx, pod).await?;
         }
-        pods::unmark(&tx, shared.owner.as_ref())?;
+        pods::clear_marker(&tx, shared.owner.as_ref())?;
         Ok(())
     });
     if let Err(error) = writer.wait(asked) {

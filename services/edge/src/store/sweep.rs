@@ -207,7 +207,7 @@ fn abandon(
             if !is_own {
                 // The pod may be alive: the notice makes it close the connection.
                 let record = sessions::get(applier.tx, id, millrace_storage::Read::Snapshot).await?;
-                pods::tell(applier.tx, owner, id, record.map_or(0, |record| record.epoch))?;
+                pods::notify_lost(applier.tx, owner, id, record.map_or(0, |record| record.epoch))?;
             }
             applier.queue_server_lost(&broker, id, owner).await?;
             if let Some(will) = sessions::abandon(applier.tx, id, owner, now_ms).await? {

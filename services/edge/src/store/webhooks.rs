@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use millrace_access::model::{Webhook, WebhookEvent};
 use millrace_layers::sessions::{self, SessionId};
-use millrace_layers::webhooks::{self, Hook, Wanted};
+use millrace_layers::webhooks::{self, WantedQueues, WebhookId};
 use millrace_layers::{LayerError, accounts};
 use millrace_storage::Read;
 use serde_json::json;
@@ -34,11 +34,12 @@ impl Applier<'_> {
         self.catch_up(&[broker]).await?;
         let all = accounts::webhooks(broker.id);
         let page = all.page::<Webhook>(self.tx, None, PAGE, Read::Serializable).await?;
-        let wanted: Vec<Wanted> = page.items.iter().map(|(_, document)| wanted(&document.value)).collect();
+        let wanted: Vec<WantedQueues> =
+            page.items.iter().map(|(_, document)| wanted(&document.value)).collect();
         let synced = webhooks::sync(self.tx, broker.id, &wanted).await?;
-        for Wanted { name, .. } in wanted.iter().filter(|wanted| !wanted.filters.is_empty()) {
+        for WantedQueues { name, .. } in wanted.iter().filter(|wanted| !wanted.filters.is_empty()) {
             // The delivery task dropped the webhook from the list of queued webhooks if it was disabled, whatever waited.
-            webhooks::note(self.tx, Hook { broker: broker.id, name })?;
+            webhooks::enqueue(self.tx, WebhookId { broker: broker.id, name })?;
         }
         for (name, filter) in synced.refused {
             tracing::warn!(broker = &*broker.name, name, filter, "there is no room for a webhook's filter");
@@ -72,7 +73,7 @@ impl Applier<'_> {
 }
 
 /// The topics whose messages are the webhook's events, where each other kind of event has a topic of its own.
-fn wanted(webhook: &Webhook) -> Wanted {
+fn wanted(webhook: &Webhook) -> WantedQueues {
     let mut filters = BTreeSet::new();
     if webhook.enabled {
         for event in &webhook.events {
@@ -84,5 +85,5 @@ fn wanted(webhook: &Webhook) -> Wanted {
             }
         }
     }
-    Wanted { name: webhook.name.clone(), filters }
+    WantedQueues { name: webhook.name.clone(), filters }
 }

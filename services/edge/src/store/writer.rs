@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use millrace_layers::once::{Attempts, Marks};
+use millrace_layers::once::{Attempts, MarkerNumbers};
 use millrace_layers::{LayerError, Position, pods as layer_pods};
 use millrace_mqtt::QoS;
 use millrace_session::Message;
@@ -141,7 +141,7 @@ pub(super) struct Writer<'s> {
     tidied_at: u64,
     /// The pod up to which remains of dead pods were removed.
     pub(super) tidied: Option<Bytes>,
-    marks: Marks,
+    marks: MarkerNumbers,
     /// Key of the last commit marker; `None`: unknown.
     marked: Option<Versionstamp>,
     pace: Pace,
@@ -181,7 +181,7 @@ impl<'s> Writer<'s> {
             losing: BTreeMap::new(),
             tidied_at: 0,
             tidied: None,
-            marks: Marks::new(RandomState::new().hash_one(0)),
+            marks: MarkerNumbers::new(RandomState::new().hash_one(0)),
             marked: None,
             pace: Pace::default(),
             gather: Gather::default(),
@@ -364,7 +364,7 @@ impl<'s> Writer<'s> {
                 marks.set(is_marked || has_order);
                 if marks.get() {
                     let last = last.filter(|_| !attempt.maybe_committed);
-                    layer_pods::mark_after(&tx, &shared.owner, number, last)?;
+                    layer_pods::put_marker(&tx, &shared.owner, number, last)?;
                 }
                 work_us.set(shared.clock.micros() - began_us);
                 Ok::<_, LayerError>(None)
@@ -414,7 +414,7 @@ impl<'s> Writer<'s> {
             let asked = shared.layers.run(async |tx| {
                 let found = attempts.find(&tx, &shared.owner).await?;
                 if found.is_none() {
-                    layer_pods::mark_after(&tx, &shared.owner, u128::MAX, None)?;
+                    layer_pods::put_marker(&tx, &shared.owner, u128::MAX, None)?;
                 }
                 Ok(found)
             });
@@ -897,7 +897,7 @@ impl<'s> Writer<'s> {
     fn probe(&mut self) {
         let shared = self.shared;
         self.marked = None;
-        let probe = shared.layers.run(async |tx| layer_pods::mark_after(&tx, &shared.owner, u128::MAX, None));
+        let probe = shared.layers.run(async |tx| layer_pods::put_marker(&tx, &shared.owner, u128::MAX, None));
         if self.wait(probe).is_ok() {
             self.log(None);
         }

@@ -5,7 +5,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use millrace_access::model::Webhook;
 use millrace_access::webhook::{SIGNATURE_HEADER, SIGNATURE_KEYS_HEADER, sign_with};
-use millrace_layers::webhooks::{DeliveryRecord, Failure, NewLetter, Outcome, Work};
+use millrace_layers::webhooks::{DeliveryRecord, Failure, NewDeadLetter, Outcome, Work};
 use millrace_outgoing::{Call, CallError, Response};
 use serde::Deserialize;
 
@@ -120,8 +120,8 @@ pub(super) fn logged(
     }
 }
 
-fn letters(work: &Work, events: &[Bytes], failure: &Failure) -> Vec<NewLetter> {
-    let letter = |(entry, event): (&millrace_layers::streams::StreamEntry, &Bytes)| NewLetter {
+fn letters(work: &Work, events: &[Bytes], failure: &Failure) -> Vec<NewDeadLetter> {
+    let letter = |(entry, event): (&millrace_layers::streams::StreamEntry, &Bytes)| NewDeadLetter {
         id: entry.position,
         attempts: work.state.attempts + 1,
         failure: Some(failure.clone()),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millrace_access::model::Webhook;
 use millrace_layers::streams::Totals;
-use millrace_layers::webhooks::{self, DeliveryRecord, Hook, Outcome, Taken, Work};
+use millrace_layers::webhooks::{self, DeliveryRecord, Outcome, Taken, WebhookId, Work};
 use millrace_layers::{LayerError, Store, accounts, catalog};
 use millrace_outgoing::{CallSettings, HttpClient};
 use millrace_storage::Read;
@@ -129,7 +129,7 @@ impl Worker {
         self.limited.borrow_mut().retain(|_, at| now < *at + LIMIT_EVERY_MS);
         let mut last: Option<(u64, String)> = None;
         loop {
-            let from = last.as_ref().map(|(broker, name)| Hook { broker: *broker, name });
+            let from = last.as_ref().map(|(broker, name)| WebhookId { broker: *broker, name });
             let page =
                 self.parts.store.run(|tx| async move { webhooks::queued(&tx, from, PAGE).await }).await;
             let page = match page {
@@ -152,7 +152,7 @@ impl Worker {
         let Ok(hooks) = hooks else { return };
         let (mut events, mut bytes, mut oldest_ms) = (0, 0, None);
         for (broker, name) in hooks {
-            let hook = Hook { broker, name: &name };
+            let hook = WebhookId { broker, name: &name };
             let found = self.parts.store.run(|tx| async move { webhooks::status(&tx, hook).await }).await;
             let Ok((_, waiting)) = found else { return };
             events += waiting.totals.entries;
@@ -220,7 +220,7 @@ impl Worker {
     }
 
     async fn turn(&self, name: &Name) -> Turned {
-        let hook = Hook { broker: name.0, name: &name.1 };
+        let hook = WebhookId { broker: name.0, name: &name.1 };
         for _ in 0..TURN {
             let again = self.parts.clock.now() + LOOK_AGAIN_MS;
             let (taken, webhook, owner) = match self.take(hook).await {
@@ -240,9 +240,9 @@ impl Worker {
                     work.signed_by = keys.into_iter().map(|(number, _)| number).collect();
                     work
                 }
-                Taken::Nothing => return Turned::Over,
-                Taken::Held(at_ms) | Taken::Later(at_ms) => {
-                    if matches!(taken, Taken::Later(_)) {
+                Taken::Empty => return Turned::Over,
+                Taken::LeasedUntil(at_ms) | Taken::RetryAt(at_ms) => {
+                    if matches!(taken, Taken::RetryAt(_)) {
                         self.limit(name).await;
                     }
                     let wait_ms = at_ms.saturating_sub(self.parts.clock.unix_now_ms());
@@ -263,7 +263,7 @@ impl Worker {
         Turned::More
     }
 
-    async fn take(&self, hook: Hook<'_>) -> Result<Found, LayerError> {
+    async fn take(&self, hook: WebhookId<'_>) -> Result<Found, LayerError> {
         let now_ms = self.parts.clock.unix_now_ms();
         let found = self
             .parts
@@ -274,7 +274,7 @@ impl Worker {
                 let record = all.get::<Webhook>(&tx, hook.name.as_bytes(), Read::Snapshot).await?;
                 let record = record.map(|document| document.value).filter(|webhook| webhook.enabled);
                 let (Some(broker), Some(webhook)) = (broker, record) else {
-                    webhooks::drop_queued(&tx, hook)?;
+                    webhooks::remove_queued(&tx, hook)?;
                     return Ok(Found::Gone);
                 };
                 let taken =
@@ -296,7 +296,7 @@ impl Worker {
 
     async fn deliver(
         &self,
-        hook: Hook<'_>,
+        hook: WebhookId<'_>,
         webhook: &Webhook,
         Owner { broker, tenant }: &Owner,
         work: &Work,
@@ -340,7 +340,7 @@ impl Worker {
             return;
         }
         self.limited.borrow_mut().insert(name.clone(), now);
-        let hook = Hook { broker: name.0, name: &name.1 };
+        let hook = WebhookId { broker: name.0, name: &name.1 };
         let before_ms = self.parts.clock.unix_now_ms().saturating_sub(QUEUE_MS_MAX);
         if let Err(error) = hook.limit(&self.parts.store, before_ms, self.keep).await {
             tracing::warn!(%error, "a webhook's queue could not be held to its limits");

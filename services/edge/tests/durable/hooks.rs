@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use millrace_access::model::{Webhook, WebhookEvent};
 use millrace_access::webhook::sign;
 use millrace_edge::Config;
-use millrace_layers::webhooks::{self, DeliveryRecord, Hook, State};
+use millrace_layers::webhooks::{self, DeliveryRecord, State, WebhookId};
 use millrace_layers::{Store, accounts, catalog};
 use millrace_mqtt::QoS;
 use millrace_mqtt::Version::V5;
@@ -187,13 +187,13 @@ fn expect_ready(server: &Server, service: &Service) {
 }
 
 fn state(database: &Database, id: u64) -> State {
-    let hook = Hook { broker: id, name: NAME };
+    let hook = WebhookId { broker: id, name: NAME };
     let store = Store::new(database.clone());
     block_on(store.run(async |tx| webhooks::status(&tx, hook).await)).unwrap().0
 }
 
 fn deliveries(database: &Database, id: u64) -> Vec<DeliveryRecord> {
-    let hook = Hook { broker: id, name: NAME };
+    let hook = WebhookId { broker: id, name: NAME };
     let store = Store::new(database.clone());
     block_on(store.run(async |tx| webhooks::deliveries(&tx, hook).await)).unwrap()
 }
@@ -315,9 +315,10 @@ fn what_is_refused_for_good_is_a_dead_letter_and_the_next_one_is_told() {
         say(&server, QoS::AtLeastOnce, "plant", &["1", "2", "3"]);
         service.expect(&["1", "3"]);
         eventually(|| state(&database, id).dead == 1, || format!("{:?}", state(&database, id)));
-        let hook = Hook { broker: id, name: NAME };
+        let hook = WebhookId { broker: id, name: NAME };
         let store = Store::new(database.clone());
-        let letters = block_on(store.run(async |tx| webhooks::letters(&tx, hook, None, 10).await)).unwrap().0;
+        let letters =
+            block_on(store.run(async |tx| webhooks::dead_letters(&tx, hook, None, 10).await)).unwrap().0;
         let event: Value = serde_json::from_slice(&letters[0].event).unwrap();
         assert_eq!((letters.len(), &event["data"]["payload"]), (1, &"2".into()));
         assert_eq!(letters[0].failure.as_ref().unwrap().status, Some(410));
@@ -476,7 +477,7 @@ fn events_that_wait_are_counted_until_they_are_delivered() {
     let bytes = || metric(&server, "millrace_webhook_queue_bytes", "");
     eventually(|| bytes() > 0, || "it has no bytes".into());
     is_up.store(true, Ordering::SeqCst);
-    let hook = Hook { broker: id, name: NAME };
-    block_on(Store::new(database.clone()).run(async |tx| hook.hurry(&tx).await)).unwrap();
+    let hook = WebhookId { broker: id, name: NAME };
+    block_on(Store::new(database.clone()).run(async |tx| hook.retry_now(&tx).await)).unwrap();
     eventually(|| waiting() == 0 && age_s() == 0 && bytes() == 0, || format!("{} wait", waiting()));
 }

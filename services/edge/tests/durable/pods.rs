@@ -230,7 +230,7 @@ fn a_pod_that_was_taken_for_dead_lets_go_of_its_sessions() {
         let read = millrace_storage::Read::Serializable;
         let epoch = sessions::get(&tx, id, read).await?.unwrap().epoch;
         sessions::abandon(&tx, id, b"one", now_ms()).await?;
-        pods::tell(&tx, b"one", id, epoch)
+        pods::notify_lost(&tx, b"one", id, epoch)
     }))
     .unwrap();
     assert!(matches!(ann.recv(), Packet::Disconnect(told) if told.reason == ReasonCode::SESSION_TAKEN_OVER));

@@ -143,13 +143,13 @@ mod tests {
     }
 
     #[test]
-    fn the_first_batch_shows_a_loss_only_to_who_knew_all() {
+    fn the_first_batch_shows_a_loss_only_where_all_earlier_numbers_are_known() {
         assert_eq!(Track::new(batch(1, 9, 1), true, 0).1, Arrival::Take { missing: 9 });
         assert_eq!(Track::new(batch(1, 9, 1), false, 0).1, Arrival::Take { missing: 0 });
     }
 
     #[test]
-    fn after_being_told_less_is_no_gap_and_more_is_one() {
+    fn after_an_answer_a_lower_number_is_no_gap_and_a_higher_one_is() {
         check(&mut Track::announced(at(1, 5), 0), batch(1, 3, 1), 0);
         check(&mut Track::announced(at(1, 5), 0), batch(1, 5, 1), 0);
         check(&mut Track::announced(at(1, 5), 0), batch(1, 6, 1), 1);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_a_doubt_is_late_and_what_follows_counts_from_the_answer() {
+    fn after_an_outage_numbers_count_from_the_answer() {
         let (mut track, _) = Track::new(batch(1, 0, 3), true, 0);
         track.doubt();
         assert_eq!(track.take(batch(1, 2, 1), 0), Arrival::Late);

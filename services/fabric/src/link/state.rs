@@ -27,19 +27,19 @@ struct Inner {
     health: Health,
     servers: Servers,
     transitions: Vec<bool>,
-    is_lame: bool,
+    is_lame_duck: bool,
     /// The probe in flight: its number, and when it was sent.
     echo: Option<(u64, Instant)>,
     echoes: u64,
-    /// `health` has changed since the last [`Link::news`].
-    is_news: bool,
+    /// `health` has changed since the last [`Link::take_changes`].
+    health_changed: bool,
 }
 
-pub(crate) struct News {
+pub(crate) struct LinkChanges {
     /// Connections (true) and disconnections in order.
     pub(crate) transitions: Vec<bool>,
     /// The server asks its clients to leave.
-    pub(crate) is_lame: bool,
+    pub(crate) is_lame_duck: bool,
     /// Set when it has changed.
     pub(crate) health: Option<Health>,
 }
@@ -59,10 +59,10 @@ impl Link {
             health,
             servers: Servers::new(servers, reconnect_ms_max),
             transitions: Vec::new(),
-            is_lame: false,
+            is_lame_duck: false,
             echo: None,
             echoes: 0,
-            is_news: false,
+            health_changed: false,
         };
         Self {
             counts,
@@ -88,13 +88,13 @@ impl Link {
         let _ = self.connected.subscribe().wait_for(|now| *now == connected).await;
     }
 
-    pub(crate) fn news(&self) -> News {
+    pub(crate) fn take_changes(&self) -> LinkChanges {
         let mut inner = self.lock();
         let transitions = std::mem::take(&mut inner.transitions);
-        let is_lame = std::mem::take(&mut inner.is_lame);
-        let health = std::mem::take(&mut inner.is_news);
+        let is_lame_duck = std::mem::take(&mut inner.is_lame_duck);
+        let health = std::mem::take(&mut inner.health_changed);
         drop(inner);
-        News { transitions, is_lame, health: health.then(|| self.health()) }
+        LinkChanges { transitions, is_lame_duck, health: health.then(|| self.health()) }
     }
 
     /// Called before each attempt to connect, with the results of the last attempts.
@@ -118,7 +118,7 @@ impl Link {
             Event::Connected => self.transition(true),
             Event::Disconnected => self.transition(false),
             Event::LameDuckMode => {
-                self.lock().is_lame = true;
+                self.lock().is_lame_duck = true;
                 self.changed.notify_one();
             }
             Event::SlowConsumer(_) => self.counts.slow_consumer.add(1),
@@ -189,7 +189,7 @@ impl Link {
         self.counts.connected.set(connected.into());
         let server = inner.health.server.as_deref().unwrap_or("NATS");
         inner.health.problem = (!connected).then(|| format!("the connection to {server} broke"));
-        inner.is_news = true;
+        inner.health_changed = true;
         drop(inner);
         self.connected.send_replace(connected);
         self.changed.notify_one();
@@ -213,7 +213,7 @@ impl Link {
     fn problem(&self, inner: &mut Inner, problem: Option<String>) {
         if inner.health.problem != problem {
             inner.health.problem = problem;
-            inner.is_news = true;
+            inner.health_changed = true;
             self.changed.notify_one();
         }
     }

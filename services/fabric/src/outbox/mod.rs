@@ -119,7 +119,7 @@ impl Outbox {
 
     /// Waits for something to send and for a connection.
     pub(crate) async fn wait(&self) {
-        while self.lock().fell_asleep() {
+        while self.lock().sleep_if_idle() {
             self.filled.notified().await;
         }
     }
@@ -139,9 +139,9 @@ impl Outbox {
 
     /// A pod has joined these receivers: returns the position of each, and announces it in order
     /// with the messages.
-    pub(crate) fn wanted(&self, list: &[To]) -> Vec<Position> {
+    pub(crate) fn pod_joined(&self, list: &[To]) -> Vec<Position> {
         let mut state = self.lock();
-        let positions = list.iter().filter_map(|to| state.wanted(*to)).collect();
+        let positions = list.iter().filter_map(|to| state.pod_joined(*to)).collect();
         self.filled(state);
         positions
     }
@@ -162,11 +162,11 @@ impl Outbox {
         self.lock().disconnected();
     }
 
-    /// Connected to a server that accepts messages of `payload_max` bytes. With `starts_anew`, the
+    /// Connected to a server that accepts messages of `payload_max` bytes. With `is_reset`, the
     /// queued messages and their numbers are too old to be sent.
-    pub(crate) fn connected(&self, now: Millis, starts_anew: bool, payload_max: usize) {
+    pub(crate) fn connected(&self, now: Millis, is_reset: bool, payload_max: usize) {
         let mut state = self.lock();
-        state.connected(now, starts_anew, payload_max);
+        state.connected(now, is_reset, payload_max);
         self.filled(state);
     }
 
@@ -180,7 +180,7 @@ impl Outbox {
 
     /// Wakes the sending task if it sleeps and has something to send.
     fn filled(&self, mut state: MutexGuard<'_, State>) {
-        let wakes = state.wakes();
+        let wakes = state.must_wake();
         drop(state);
         if wakes {
             self.filled.notify_one();

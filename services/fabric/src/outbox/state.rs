@@ -13,11 +13,11 @@ use crate::limits::FabricLimits;
 use super::stream::Stream;
 use super::{Destination, Dropped, Outgoing, Sent};
 
-/// Intervals of looking at a quiet receiver, in heartbeats. After the last interval the receiver is
+/// Intervals between checks of a quiet receiver, in heartbeats. After the last interval the receiver is
 /// forgotten.
 const STAGES: [u64; 4] = [1, 3, 12, 48];
-/// Receivers to look at before the lock is released.
-const LOOKS_MAX: usize = 1024;
+/// Receivers to check before the lock is released.
+const CHECKS_MAX: usize = 1024;
 /// Heartbeats per millisecond after an outage.
 const REASSURED_PER_MS: u64 = 100;
 
@@ -29,7 +29,7 @@ pub(super) struct State {
     ready: VecDeque<Outgoing>,
     /// Receivers with an open batch, and new ones.
     dirty: Vec<To>,
-    /// Receivers by the time of the next look, one queue for each of [`STAGES`].
+    /// Receivers by the time of their next check, one queue for each of [`STAGES`].
     due: [VecDeque<(Millis, To)>; STAGES.len()],
     bytes: usize,
     generations: u64,
@@ -144,12 +144,12 @@ impl State {
 
     /// True when there is nothing to send. The next thread that adds something must then wake the
     /// sender.
-    pub(super) fn fell_asleep(&mut self) -> bool {
+    pub(super) fn sleep_if_idle(&mut self) -> bool {
         self.is_asleep = !self.has_work();
         self.is_asleep
     }
 
-    pub(super) fn wakes(&mut self) -> bool {
+    pub(super) fn must_wake(&mut self) -> bool {
         self.is_asleep && self.has_work() && std::mem::take(&mut self.is_asleep)
     }
 
@@ -163,7 +163,7 @@ impl State {
                 stream.is_dirty = false;
                 stream.close(to, self.own, &mut self.ready);
                 if !std::mem::replace(&mut stream.is_scheduled, true) {
-                    // Due at once: the next tick, which knows the time, looks at it.
+                    // Due at once: the next tick, which knows the time, checks at it.
                     self.due[0].push_front((0, to));
                 }
             }
@@ -178,10 +178,10 @@ impl State {
         if let (Destination::To(to), Some(_)) = (outgoing.destination, outgoing.numbers) {
             let bytes = outgoing.frame.len() - HEAD;
             self.bytes -= bytes;
-            self.is_full &= self.bytes > least(self.limits.queue_bytes_max);
+            self.is_full &= self.bytes > resume_bytes(self.limits.queue_bytes_max);
             if let Some(stream) = self.streams.get_mut(&to) {
                 stream.sent(bytes);
-                stream.is_full &= stream.waiting > least(self.limits.queue_bytes_per_receiver_max);
+                stream.is_full &= stream.waiting > resume_bytes(self.limits.queue_bytes_per_receiver_max);
                 if std::mem::take(&mut stream.probes) {
                     self.probes += 1;
                     outgoing.probe = Some(self.probes);
@@ -197,35 +197,35 @@ impl State {
         }
     }
 
-    pub(super) fn wanted(&mut self, to: To) -> Option<Position> {
+    pub(super) fn pod_joined(&mut self, to: To) -> Option<Position> {
         let stream = self.streams.get_mut(&to)?;
-        let position = stream.wanted(to, self.probes)?;
+        let position = stream.pod_joined(to, self.probes)?;
         stream.heartbeat(to, self.own, &mut self.ready);
         Some(position)
     }
 
-    /// Looks at quiet receivers that are due; true if there are more, which the caller should look
-    /// at after releasing the lock.
+    /// Checks quiet receivers that are due; true if there are more, which the caller should check
+    /// after releasing the lock.
     pub(super) fn tick(&mut self, now: Millis) -> bool {
         self.counts.streams.set(self.streams.len());
         self.counts.queue_bytes.set(self.bytes);
         if !self.is_connected {
             return false;
         }
-        let mut looks = LOOKS_MAX;
+        let mut checks = CHECKS_MAX;
         for stage in 0..STAGES.len() {
-            while looks > 0 && self.due[stage].front().is_some_and(|(due, _)| *due <= now) {
-                looks -= 1;
+            while checks > 0 && self.due[stage].front().is_some_and(|(due, _)| *due <= now) {
+                checks -= 1;
                 if let Some((_, to)) = self.due[stage].pop_front() {
-                    self.look(to, stage, now);
+                    self.check_receiver(to, stage, now);
                 }
             }
         }
-        looks == 0
+        checks == 0
     }
 
-    /// Looks at a receiver that may have had no message for a while.
-    fn look(&mut self, to: To, stage: usize, now: Millis) {
+    /// Sends a heartbeat or probe to a receiver without messages, and forgets it after the last stage.
+    fn check_receiver(&mut self, to: To, stage: usize, now: Millis) {
         let Some(stream) = self.streams.get_mut(&to) else { return };
         let was_active = std::mem::take(&mut stream.is_active) || stream.waiting > 0;
         let next_stage = if was_active { 0 } else { stage + 1 };
@@ -251,11 +251,11 @@ impl State {
         self.is_connected = false;
     }
 
-    pub(super) fn connected(&mut self, now: Millis, starts_anew: bool, payload_max: usize) {
+    pub(super) fn connected(&mut self, now: Millis, is_reset: bool, payload_max: usize) {
         (self.is_connected, self.was_connected) = (true, true);
         self.group_frame_bytes_max = payload_max;
-        if starts_anew {
-            self.start_anew();
+        if is_reset {
+            self.reset();
         }
         // Messages in flight may be lost, so heartbeats say how many there were.
         self.due.iter_mut().for_each(VecDeque::clear);
@@ -267,7 +267,7 @@ impl State {
     }
 
     /// All other pods have dropped this pod's numbers.
-    fn start_anew(&mut self) {
+    fn reset(&mut self) {
         self.close_batches();
         for outgoing in self.ready.drain(..) {
             let count = outgoing.numbers.map_or(0, |numbers| numbers.count);
@@ -284,7 +284,7 @@ impl State {
 }
 
 /// Queued bytes below which the queue accepts messages again.
-fn least(bytes_max: u32) -> usize {
+fn resume_bytes(bytes_max: u32) -> usize {
     (bytes_max - bytes_max / 4) as usize
 }
 

@@ -10,11 +10,11 @@ use super::{Destination, Outgoing};
 pub(super) struct Stream {
     /// 0 for a receiver whose messages have no numbers.
     generation: u64,
-    /// The server has reported that nobody listens: messages get numbers but are not sent.
+    /// The server has reported that no pod listens: messages get numbers but are not sent.
     pub(super) is_quiet: bool,
-    /// Messages were added since the last look.
+    /// Messages were added since the last check.
     pub(super) is_active: bool,
-    /// The next frame asks the server whether anybody listens.
+    /// The next frame asks the server whether any pod listens.
     pub(super) probes: bool,
     pub(super) is_full: bool,
     pub(super) is_dirty: bool,
@@ -119,8 +119,8 @@ impl Stream {
         self.waiting = self.waiting.saturating_sub(bytes);
     }
 
-    /// Somebody listens, at least since this probe was sent.
-    pub(super) fn wanted(&mut self, to: To, probe: u64) -> Option<Position> {
+    /// A pod listens, at least since this probe was sent.
+    pub(super) fn pod_joined(&mut self, to: To, probe: u64) -> Option<Position> {
         self.is_quiet = false;
         self.wanted_at = probe;
         to.is_numbered().then_some(Position { to, generation: self.generation, next: self.next })

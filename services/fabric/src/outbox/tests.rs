@@ -34,7 +34,7 @@ fn queue(outbox: &Outbox, to: To, bytes: usize) {
 }
 
 #[test]
-fn what_is_sent_to_one_receiver_travels_in_one_batch() {
+fn messages_to_one_receiver_share_a_batch() {
     let outbox = outbox(|_| {});
     for to in [BROKER, To::Pods, BROKER, BROKER] {
         queue(&outbox, to, 10);
@@ -113,7 +113,7 @@ fn after_a_long_outage_and_before_the_first_connection_there_is_nothing() {
 }
 
 #[test]
-fn what_nobody_listens_to_is_numbered_and_not_sent() {
+fn messages_without_a_listener_are_numbered_and_not_sent() {
     let outbox = outbox(|_| {});
     queue(&outbox, BROKER, 1);
     outbox.close_batches();
@@ -125,7 +125,7 @@ fn what_nobody_listens_to_is_numbered_and_not_sent() {
     assert_eq!(leaves(&outbox), []);
 
     let position = Position { to: BROKER, generation: 1, next: 7 };
-    assert_eq!(outbox.wanted(&[BROKER, To::Pods]), [position]);
+    assert_eq!(outbox.pod_joined(&[BROKER, To::Pods]), [position]);
     queue(&outbox, BROKER, 1);
     assert_eq!(leaves(&outbox), [(BROKER, 7, 0), (BROKER, 7, 1)]);
     outbox.no_responders(BROKER, probe);
@@ -148,7 +148,7 @@ fn it_is_tried_again_while_there_are_messages() {
 }
 
 #[test]
-fn quiet_receivers_are_told_three_times_and_then_forgotten() {
+fn quiet_receivers_get_three_heartbeats_and_are_forgotten() {
     let outbox = outbox(|_| {});
     queue(&outbox, BROKER, 1);
     let mut announced = Vec::new();
@@ -158,7 +158,7 @@ fn quiet_receivers_are_told_three_times_and_then_forgotten() {
     }
     let heartbeat = (BROKER, 1, 0);
     assert_eq!(announced, [(0, (BROKER, 0, 1)), (1500, heartbeat), (4500, heartbeat), (16500, heartbeat)]);
-    assert_eq!(outbox.wanted(&[BROKER]), []);
+    assert_eq!(outbox.pod_joined(&[BROKER]), []);
     queue(&outbox, BROKER, 1);
     outbox.close_batches();
     assert_eq!(outbox.pop().unwrap().numbers.unwrap().generation, 2);
@@ -173,7 +173,7 @@ fn groups_have_no_numbers_and_no_heartbeats() {
     outbox.close_batches();
     let batch = outbox.pop().unwrap();
     assert_eq!(batch.numbers.unwrap().generation, 0);
-    assert_eq!(outbox.wanted(&[GROUP]), []);
+    assert_eq!(outbox.pod_joined(&[GROUP]), []);
     for now in (0..100_000).step_by(500) {
         outbox.tick(now);
         assert_eq!(leaves(&outbox), []);
@@ -196,7 +196,7 @@ fn a_batch_to_a_group_is_no_longer_than_one_nats_message() {
 }
 
 #[test]
-fn all_receivers_are_looked_at_in_one_turn() {
+fn one_tick_checks_all_receivers() {
     const RECEIVERS: u64 = 5000;
     let outbox = outbox(|_| {});
     (0..RECEIVERS).for_each(|broker| queue(&outbox, To::Broker(broker), 1));

@@ -33,7 +33,7 @@ pub(super) async fn run(shared: &Arc<Shared>, client: &Client) -> Result<(), Str
         join(shared, to, &mut tasks, &mut waiting);
     }
     loop {
-        for (to, joins) in shared.take_wishes() {
+        for (to, joins) in shared.take_join_requests() {
             if joins {
                 join(shared, to, &mut tasks, &mut waiting);
             } else if let Some(task) = tasks.remove(&to) {
@@ -46,10 +46,10 @@ pub(super) async fn run(shared: &Arc<Shared>, client: &Client) -> Result<(), Str
             shared.core().subscribed(list, shared.now());
         }
         if waiting.is_empty() {
-            shared.wished.notified().await;
+            shared.join_requested.notified().await;
         } else if !shared.link.is_connected() {
             tokio::select! {
-                () = shared.wished.notified() => {}
+                () = shared.join_requested.notified() => {}
                 () = shared.link.until(true) => {}
             }
         }
@@ -143,16 +143,16 @@ async fn listen_to_fabrics(shared: Arc<Shared>, mut subscriber: Subscriber) {
 /// messages in one turn, which would otherwise fill the channel.
 fn spawn(shared: Arc<Shared>, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
     let watched = async move {
-        let _watch = Watch(shared);
+        let _watch = EndOnPanic(shared);
         task.await;
     };
     tokio::spawn(coop::unconstrained(watched)).abort_handle()
 }
 
 /// Ends the fabric when a task panics, because a receiver that stopped unnoticed would be worse.
-struct Watch(Arc<Shared>);
+struct EndOnPanic(Arc<Shared>);
 
-impl Drop for Watch {
+impl Drop for EndOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.failed.notify_one();

@@ -33,9 +33,9 @@ pub(super) async fn run(shared: &Shared, client: &Client) {
             }
             () = shared.link.changed.notified() => {}
         }
-        let news = shared.link.news();
+        let changes = shared.link.take_changes();
         let now = shared.now();
-        for connected in news.transitions {
+        for connected in changes.transitions {
             if connected {
                 shared.core().connected(now, client.max_payload());
                 (echo_at, move_at) = (now, None);
@@ -43,10 +43,10 @@ pub(super) async fn run(shared: &Shared, client: &Client) {
                 shared.core().disconnected(now);
             }
         }
-        if news.is_lame {
+        if changes.is_lame_duck {
             move_at.get_or_insert_with(|| now + fastrand::u64(..MOVE_MS_MAX));
         }
-        if let Some(health) = news.health {
+        if let Some(health) = changes.health {
             match health.connected {
                 true => tracing::info!(%health, "the network between pods is up"),
                 false => {
@@ -59,7 +59,7 @@ pub(super) async fn run(shared: &Shared, client: &Client) {
             continue;
         }
         if move_at.take_if(|at| *at <= now).is_some() {
-            shared.moves.notify_one();
+            shared.must_move.notify_one();
         }
         if echo_at <= now {
             echo_at = now + ECHO_EVERY_MS;

@@ -34,7 +34,7 @@ pub(crate) async fn run(
         let stop_ms = shared.limits.stop_ms.into();
         // The future of `sending` goes on and sends the rest, because it may hold a batch that the
         // NATS client had no room for.
-        shared.last.notify_one();
+        shared.must_finish.notify_one();
         let send_rest = async {
             tokio::select! {
                 _ = sending => {}

@@ -19,13 +19,13 @@ pub(super) async fn run(shared: &Shared, client: &Client) -> Result<(), String> 
     loop {
         tokio::select! {
             () = shared.outbox.wait() => {}
-            () = shared.moves.notified() => {
-                move_on(shared, client).await;
+            () = shared.must_move.notified() => {
+                change_server(shared, client).await;
                 continue;
             }
-            () = shared.last.notified() => return last(shared, client).await,
+            () = shared.must_finish.notified() => return finish(shared, client).await,
         }
-        linger.rest().await.map_err(|error| error.to_string())?;
+        linger.wait().await.map_err(|error| error.to_string())?;
         shared.outbox.close_batches();
         while let Some(outgoing) = shared.outbox.pop() {
             publish(shared, client, outgoing).await?;
@@ -34,17 +34,17 @@ pub(super) async fn run(shared: &Shared, client: &Client) -> Result<(), String> 
     }
 }
 
-async fn last(shared: &Shared, client: &Client) -> Result<(), String> {
+async fn finish(shared: &Shared, client: &Client) -> Result<(), String> {
     shared.outbox.close_batches();
     shared.core().bye();
     while let Some(outgoing) = shared.outbox.pop() {
         publish(shared, client, outgoing).await?;
     }
-    until_taken(shared, client).await
+    until_received(shared, client).await
 }
 
 /// Waits until the server has everything, because closing earlier would lose it.
-async fn until_taken(shared: &Shared, client: &Client) -> Result<(), String> {
+async fn until_received(shared: &Shared, client: &Client) -> Result<(), String> {
     let number = echo(shared, client).await.map_err(|error| error.to_string())?;
     shared.link.until_echoed(number).await;
     Ok(())
@@ -60,9 +60,9 @@ pub(super) async fn echo(shared: &Shared, client: &Client) -> Result<u64, Publis
 }
 
 /// Moves to another server, once the present one has everything.
-async fn move_on(shared: &Shared, client: &Client) {
+async fn change_server(shared: &Shared, client: &Client) {
     tokio::select! {
-        _ = until_taken(shared, client) => {}
+        _ = until_received(shared, client) => {}
         () = shared.link.until(false) => return,
     }
     if client.force_reconnect().await.is_err() {
@@ -100,14 +100,14 @@ async fn publish(shared: &Shared, client: &Client, outgoing: Outgoing) -> Result
             let mut result = Ok(());
             for part in frame::cut(&frame, shared.subjects.own(), numbers, part_bytes_max) {
                 counts.parts_sent.add(1);
-                result = give(shared, client, subject.clone(), reply.take(), part).await;
+                result = publish_frame(shared, client, subject.clone(), reply.take(), part).await;
                 if result.is_err() {
                     break;
                 }
             }
             result
         }
-        _ => give(shared, client, subject, reply, frame).await,
+        _ => publish_frame(shared, client, subject, reply, frame).await,
     };
     match result {
         Err(error) if error.kind() == PublishErrorKind::MaxPayloadExceeded => {
@@ -118,7 +118,7 @@ async fn publish(shared: &Shared, client: &Client, outgoing: Outgoing) -> Result
     }
 }
 
-async fn give(
+async fn publish_frame(
     shared: &Shared,
     client: &Client,
     subject: Subject,

@@ -133,7 +133,7 @@ fn one_to_one(name: &str, bytes: usize, messages: u64, burst: u64, bursts_per_s:
 
 #[test]
 #[ignore = "measures"]
-fn what_a_message_costs() {
+fn cost_of_a_message() {
     needs_nats!();
     one_to_one("flood, 100 B", 100, 10_000_000, 100, 0);
     one_to_one("flood, 1000 B", 1000, 2_000_000, 100, 0);
@@ -144,7 +144,7 @@ fn what_a_message_costs() {
 
 #[test]
 #[ignore = "measures"]
-fn what_a_message_that_nobody_wants_costs() {
+fn cost_of_a_message_without_a_listener() {
     needs_nats!();
     let server = Server::start("");
     let [(a, _), _b] = pair(&server);
@@ -185,7 +185,7 @@ fn how_long_a_message_takes() {
 /// Memory of this process for each broker that is joined, and the time until all are confirmed.
 #[test]
 #[ignore = "measures"]
-fn what_a_join_costs() {
+fn cost_of_a_join() {
     needs_nats!();
     let server = Server::start("");
     let [(a, _), (b, sink)] = pair(&server);

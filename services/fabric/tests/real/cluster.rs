@@ -36,7 +36,7 @@ fn pods(servers: &[Server; 3]) -> [Pod; 3] {
 }
 
 #[test]
-fn pods_on_different_servers_hear_each_other() {
+fn pods_on_different_servers_exchange_messages() {
     needs_nats!();
     let servers = cluster();
     let pods = pods(&servers);

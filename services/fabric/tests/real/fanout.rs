@@ -8,7 +8,7 @@ const BROKER: To = To::Broker(7);
 const GROUP: To = To::Group { broker: 7, group: 1 };
 
 #[test]
-fn what_a_pod_sends_to_a_broker_comes_to_all_others_in_order() {
+fn a_message_to_a_broker_reaches_all_joined_pods_in_order() {
     needs_nats!();
     let server = Server::start("");
     let pods: [Pod; 4] = Pod::start_some(&server.url());
@@ -69,7 +69,7 @@ fn one_pod_can_be_meant_for_each_broker_by_itself() {
 }
 
 #[test]
-fn who_has_not_joined_or_has_left_gets_nothing() {
+fn a_pod_that_has_not_joined_or_has_left_gets_nothing() {
     needs_nats!();
     let server = Server::start("");
     let [a, b, c]: [Pod; 3] = Pod::start_some(&server.url());

@@ -55,7 +55,7 @@ fn a_fabric_starts_without_a_server_and_finds_it_later() {
 }
 
 #[test]
-fn what_a_receiver_misses_is_counted_exactly() {
+fn losses_of_a_receiver_are_counted_exactly() {
     needs_nats!();
     let server = Server::start("");
     let (sender, receiver, relay) = behind_a_relay(&server);
@@ -78,7 +78,7 @@ fn what_a_receiver_misses_is_counted_exactly() {
 }
 
 #[test]
-fn what_a_sender_loses_is_counted_exactly() {
+fn losses_of_a_sender_are_counted_exactly() {
     needs_nats!();
     let server = Server::start("");
     let relay = Relay::start(server.port);
@@ -180,7 +180,7 @@ fn after_a_long_outage_everything_is_in_doubt() {
 }
 
 #[test]
-fn what_was_sent_is_sent_when_the_fabric_ends() {
+fn queued_messages_are_sent_when_the_fabric_ends() {
     needs_nats!();
     let server = Server::start("");
     let [a, b]: [Pod; 2] = Pod::start_some(&server.url());
@@ -193,7 +193,7 @@ fn what_was_sent_is_sent_when_the_fabric_ends() {
 }
 
 #[test]
-fn what_nats_had_no_room_for_is_sent_too_when_the_fabric_ends() {
+fn a_batch_that_nats_had_no_room_for_is_sent_when_the_fabric_ends() {
     needs_nats!();
     let server = Server::start("");
     let relay = Relay::start(server.port);

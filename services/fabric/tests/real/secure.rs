@@ -164,7 +164,7 @@ fn a_server_without_tls_is_not_spoken_to_when_tls_is_set() {
 }
 
 #[test]
-fn a_user_without_permission_is_told_which_one() {
+fn a_missing_permission_of_the_user_is_named() {
     needs_nats!();
     let permissions = "{ publish: \"mr.other.>\", subscribe: \"mr.other.>\" }";
     let server = Server::start(&format!(

@@ -7,7 +7,7 @@ use crate::support::{Pod, Server, needs_nats};
 const BROKER: To = To::Broker(7);
 
 #[test]
-fn what_a_slow_pod_misses_is_counted_exactly_and_holds_nobody_up() {
+fn losses_of_a_slow_pod_are_counted_exactly_and_delay_no_other() {
     needs_nats!();
     // The server gives a client up that is 2 MB behind.
     let server = Server::start("max_pending: 2MB");

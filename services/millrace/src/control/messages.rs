@@ -9,7 +9,7 @@ use millrace_control::{
     LiveError, MessageReceiver, ReceiverState, StoredMessage, StoredMessages, StoringFilter,
 };
 use millrace_edge::stored;
-use millrace_layers::index::{self, Part};
+use millrace_layers::index::{self, IndexPart};
 use millrace_layers::limits::TOPIC_BYTES_MAX;
 use millrace_layers::sessions::{self, SessionId};
 use millrace_layers::streams::{self, Progress, ReadLimit, StreamEntry, StreamId};
@@ -128,8 +128,9 @@ async fn streams_of_topic(
     let (mut after, mut looked_at) = (None, 0);
     let is_cut = loop {
         let from: Option<&[u8]> = after.as_deref();
-        let page = edge
-            .run(|tx| async move { index::list(&tx, broker, Part::Wildcard, from, WILDCARDS_AT_ONCE).await });
+        let page = edge.run(|tx| async move {
+            index::list(&tx, broker, IndexPart::Wildcard, from, WILDCARDS_AT_ONCE).await
+        });
         let page = page.await?;
         let Some(last) = page.last() else { break false };
         looked_at += page.len();

@@ -7,7 +7,7 @@ use millrace_layers::limits::NAME_BYTES_MAX;
 use millrace_layers::sessions::{self, EXPIRY_NEVER, SessionId};
 use millrace_layers::{
     BrokerId,
-    look::{self, StoredSession},
+    inspection::{self, StoredSession},
     qos2::{self, Direction},
     subscriptions,
 };
@@ -45,7 +45,7 @@ pub(super) async fn list(
         // Each session gets a transaction of its own, because all together may take longer than a
         // transaction may. A session that ended meanwhile is left out.
         let max = share(left);
-        if let Some(found) = edge.run(|tx| async move { look::session(&tx, id, max).await }).await? {
+        if let Some(found) = edge.run(|tx| async move { inspection::session(&tx, id, max).await }).await? {
             left = left.saturating_sub(usize::try_from(found.waiting.totals.entries).unwrap_or(max));
             items.push(summary(client, &found));
         }
@@ -63,7 +63,7 @@ pub(super) async fn show(
         return Err(LiveError::NotFound("session"));
     }
     let details = edge.run(|tx| async move {
-        let Some(found) = look::session(&tx, id, WAITING_MAX).await? else { return Ok(None) };
+        let Some(found) = inspection::session(&tx, id, WAITING_MAX).await? else { return Ok(None) };
         let ids = async |direction| {
             let ids = qos2::list(&tx, id, direction, Read::Snapshot).await?;
             Ok::<_, millrace_layers::LayerError>(ids.into_iter().map(|(id, _)| id).collect())
@@ -72,7 +72,7 @@ pub(super) async fn show(
             session: summary(id.client, &found),
             filters: found.subscriptions.iter().map(subscription).collect(),
             missed_at_least: found.waiting.missed.at_least,
-            will_delay_s: look::will(&tx, id).await?.map(|will| will.delay_s),
+            will_delay_s: inspection::will(&tx, id).await?.map(|will| will.delay_s),
             outbound_packet_ids: ids(Direction::Outbound).await?,
             inbound_packet_ids: ids(Direction::Inbound).await?,
         }))

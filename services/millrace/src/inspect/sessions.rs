@@ -4,7 +4,7 @@ use bytes::Bytes;
 use millrace_edge::stored;
 use millrace_layers::{
     BrokerId,
-    look::{self, StoredSession},
+    inspection::{self, StoredSession},
     qos2::{self, Direction},
     sessions::{self, EXPIRY_NEVER, Record, SessionId},
     subscriptions::{self, NO_STREAM},
@@ -42,7 +42,9 @@ pub(super) fn list(
             }
             let id = SessionId { broker, client: &client };
             // A session that ended meanwhile is skipped.
-            if let Some(found) = place.run(|tx| async move { look::session(&tx, id, WAITING_MAX).await })? {
+            if let Some(found) =
+                place.run(|tx| async move { inspection::session(&tx, id, WAITING_MAX).await })?
+            {
                 out(Row::Session(summary(place, &client, &found)))?;
                 left -= 1;
             }
@@ -54,7 +56,7 @@ pub(super) fn list(
 pub(super) fn show(place: &Place, broker: BrokerId, client: &str, out: Out<'_>) -> Result<(), Ended> {
     let id = SessionId { broker, client: client.as_bytes() };
     let details = place.run(|tx| async move {
-        let Some(found) = look::session(&tx, id, WAITING_MAX).await? else { return Ok(None) };
+        let Some(found) = inspection::session(&tx, id, WAITING_MAX).await? else { return Ok(None) };
         let ids = async |direction| {
             let ids = qos2::list(&tx, id, direction, Read::Snapshot).await?;
             Ok::<_, millrace_layers::LayerError>(ids.into_iter().map(|(id, _)| id).collect())
@@ -65,7 +67,9 @@ pub(super) fn show(place: &Place, broker: BrokerId, client: &str, out: Out<'_>) 
             acknowledged_after_cursor: found.record.acknowledged.len(),
             missed_at_least: found.waiting.missed.at_least,
             missed_at_most: found.waiting.missed.at_most,
-            will: look::will(&tx, id).await?.map(|will| Will { delay_s: will.delay_s, bytes: will.bytes }),
+            will: inspection::will(&tx, id)
+                .await?
+                .map(|will| Will { delay_s: will.delay_s, bytes: will.bytes }),
             filters: found.subscriptions.iter().map(subscription).collect(),
             inbound_packet_ids: ids(Direction::Inbound).await?,
             outbound_packet_ids: ids(Direction::Outbound).await?,

@@ -16,7 +16,14 @@ fn digest_of(filters: &[&str]) -> Digest {
 fn subscription(slot: u32) -> Subscription {
     let target = Target { core: 0, slot, generation: 0 };
     let qos = QoS::AtMostOnce;
-    Subscription { target, qos, no_local: false, retain_as_published: false, kept: false, identifier: 0 }
+    Subscription {
+        target,
+        qos,
+        no_local: false,
+        retain_as_published: false,
+        persistent: false,
+        identifier: 0,
+    }
 }
 
 /// A level out of few, so that much matches.
@@ -46,7 +53,7 @@ fn filter() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn what_a_filter_matches_is_never_missed(
+    fn a_digest_never_misses_a_matching_topic(
         filters in prop::collection::vec(filter(), 0..20),
         topics in prop::collection::vec(topic(), 1..20),
     ) {
@@ -133,7 +140,7 @@ fn filters_of_shared_subscriptions_count_only_when_they_are_asked_for() {
 }
 
 #[test]
-fn a_topic_is_rarely_found_in_vain_up_to_the_size_at_which_a_digest_is_made_anew() {
+fn false_positives_are_rare_until_a_digest_is_full() {
     for filters in [100, 10_000, 200_000] {
         let digest = Digest::with_room(filters);
         let mut number = 0;
@@ -165,7 +172,7 @@ fn a_hundred_million_filters_take_some_two_hundred_megabytes() {
 }
 
 #[test]
-fn what_is_found_already_changes_nothing_and_too_many_shapes_are_refused() {
+fn a_repeated_filter_changes_nothing_and_too_many_shapes_are_refused() {
     let digest = digest_of(&["a/b"]);
     assert_eq!(digest.insert(Code::of(Filter { share: None, filter: "a/b" })), Ok(false));
     // Each has its `+` somewhere else.

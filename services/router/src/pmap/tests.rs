@@ -88,7 +88,7 @@ proptest! {
 }
 
 #[test]
-fn gives_over_what_nobody_else_holds() {
+fn into_sole_yields_only_entries_without_another_owner() {
     let seed = Seed::fixed(0);
     let mut map = Map::Empty;
     for key in 0..500 {

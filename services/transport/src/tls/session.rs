@@ -22,6 +22,7 @@ const INCOMPLETE_MAX: usize = 80 * 1024;
 /// Bytes of plaintext encrypted at once: four records.
 const WRITE_BYTES: usize = 64 * 1024;
 
+/// Buffers that all connections of a thread share, because they are empty between calls.
 struct Scratch {
     ciphertext: Vec<u8>,
     plaintext: Vec<u8>,
@@ -101,6 +102,7 @@ impl TlsSession {
         self.incomplete.capacity() + self.unread.capacity() + self.unsent.capacity()
     }
 
+    /// Returns the peer once, after the handshake.
     pub fn take_peer(&mut self) -> Option<Peer> {
         if self.stage != Stage::Introduced {
             return None;

@@ -203,7 +203,7 @@ fn bytes_go_both_ways_in_pieces_of_every_size() {
 }
 
 #[test]
-fn what_a_busy_socket_does_not_take_is_kept_and_goes_first() {
+fn unsent_bytes_of_a_busy_socket_are_sent_first() {
     let made = Made::new();
     let servers = Servers::load(&made.files(), None).unwrap();
     let mut both = Both::new(&made.client(false), &servers, usize::MAX);
@@ -222,7 +222,7 @@ fn what_a_busy_socket_does_not_take_is_kept_and_goes_first() {
 }
 
 #[test]
-fn the_peer_is_told_once_with_its_name_and_certificate_also_when_it_resumes() {
+fn the_peer_is_returned_once_with_name_and_certificate_even_when_resumed() {
     let made = Made::new();
     let servers = Servers::load(&made.files(), None).unwrap();
     for with_certificate in [false, true] {

@@ -31,7 +31,7 @@ fn the_example_of_the_rfc_is_accepted() {
 }
 
 #[test]
-fn what_follows_the_head_is_left_alone() {
+fn bytes_after_the_head_stay_in_the_buffer() {
     let mut bytes = request(("", "")).into_bytes();
     let head_len = bytes.len();
     bytes.extend_from_slice(&[0x82, 0x80]);

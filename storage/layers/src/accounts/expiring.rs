@@ -96,7 +96,7 @@ mod tests {
     use crate::testing::{database, run};
 
     #[test]
-    fn what_is_due_comes_in_order_of_time_until_it_is_taken_off() {
+    fn due_rows_come_in_order_of_time_until_they_are_cancelled() {
         let database = database();
         let at = |at_ms, kind| Expiring { at_ms, kind, id: Bytes::from_static(b"id") };
         let all =

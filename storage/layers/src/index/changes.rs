@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use millrace_storage::{KeyRange, RangeOptions, Read, StoreVersion, Transaction, after};
 
-use super::{Indexed, Row, decode, encode};
+use super::{IndexRow, IndexedStream, decode, encode};
 use crate::{
     BrokerId,
     error::LayerResult,
@@ -18,11 +18,11 @@ use crate::{
 };
 
 /// The counts are for [`trim_changes`] and [`super::watch_all`].
-pub(super) fn note(
+pub(super) fn append_change(
     tx: &Transaction,
     broker: BrokerId,
     filter: &[u8],
-    streams: &[Indexed],
+    streams: &[IndexedStream],
 ) -> LayerResult<()> {
     let key = log(broker).before_position();
     tx.set_versionstamped_key(key, [0; 2], Key::name(filter), encode(streams))?;
@@ -37,7 +37,7 @@ pub async fn changes(
     tx: &Transaction,
     broker: BrokerId,
     since: StoreVersion,
-) -> LayerResult<Option<Vec<Row>>> {
+) -> LayerResult<Option<Vec<IndexRow>>> {
     let prefix = log(broker);
     let begin = prefix.clone().position(Position::end_of(since));
     let options = RangeOptions::first(INDEX_CHANGES_KEPT + 1).snapshot();
@@ -58,7 +58,7 @@ pub async fn changes(
             found.insert(filter, decode(row.value)?);
         }
         if !page.more {
-            let rows = found.into_iter().map(|(filter, streams)| Row { filter: filter.into(), streams });
+            let rows = found.into_iter().map(|(filter, streams)| IndexRow { filter: filter.into(), streams });
             return Ok(Some(rows.collect()));
         }
     }
@@ -113,14 +113,14 @@ mod tests {
     use crate::testing::{BROKER, database, run};
 
     fn change(database: &Database, filter: &str, stream: u64) {
-        let streams = [Indexed { group: Bytes::new(), stream }];
+        let streams = [IndexedStream { group: Bytes::new(), stream }];
         let streams = if stream == 0 { &[][..] } else { &streams };
         run(database, async |tx| super::super::change(tx, BROKER, filter.as_bytes(), streams));
     }
 
     fn since(database: &Database, version: StoreVersion) -> Option<Vec<(String, Vec<u64>)>> {
         let changed = run(database, async |tx| changes(tx, BROKER, version).await)?;
-        let row = |row: Row| {
+        let row = |row: IndexRow| {
             let filter = String::from_utf8(row.filter.to_vec()).unwrap();
             (filter, row.streams.iter().map(|indexed| indexed.stream).collect())
         };
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_knows_the_index_up_to_a_version_reads_what_is_new_and_the_last_of_each_filter() {
+    fn a_pod_reads_the_last_change_of_each_filter_since_its_version() {
         let database = database();
         assert_eq!(since(&database, 0), Some(vec![]));
         change(&database, "a/+", 1);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_missed_changes_that_are_gone_is_told_and_others_are_not() {
+    fn a_pod_that_missed_trimmed_changes_must_load_the_index_and_others_need_not() {
         let database = database();
         let trim = |at_most| run(&database, async |tx| trim_changes(tx, BROKER, at_most).await);
         change(&database, "first", 1);

@@ -27,7 +27,7 @@ pub struct Flush<'p> {
 
 /// Usage that a pod has counted for a broker since its last flush.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Said {
+pub struct UsageReport {
     pub broker: BrokerId,
     /// A time in the window of this usage, unix milliseconds.
     pub at_ms: u64,
@@ -79,7 +79,7 @@ pub fn begin(tx: &Transaction, pod: &[u8], incarnation: u64) -> LayerResult<()> 
     Ok(tx.set(key(pod), last(incarnation, 0))?)
 }
 
-pub async fn flush(tx: &Transaction, flush: Flush<'_>, said: &[Said]) -> LayerResult<Flushed> {
+pub async fn flush(tx: &Transaction, flush: Flush<'_>, report: &[UsageReport]) -> LayerResult<Flushed> {
     let key = key(flush.pod);
     let Some(mut row) = tx.get(&key, Read::Serializable).await? else { return Ok(Flushed::Forgotten) };
     if row.try_get_u64()? != flush.incarnation {
@@ -89,8 +89,8 @@ pub async fn flush(tx: &Transaction, flush: Flush<'_>, said: &[Said]) -> LayerRe
         return Ok(Flushed::Added);
     }
     tx.set(key, last(flush.incarnation, flush.number))?;
-    for said in said {
-        write(tx, &flush, said).await?;
+    for report in report {
+        write(tx, &flush, report).await?;
     }
     Ok(Flushed::Added)
 }
@@ -100,22 +100,22 @@ pub fn forget(tx: &Transaction, pod: &[u8]) -> LayerResult<()> {
     Ok(tx.clear(key(pod))?)
 }
 
-async fn write(tx: &Transaction, flush: &Flush<'_>, said: &Said) -> LayerResult<()> {
-    let broker = said.broker;
-    for (unit, added) in UNITS.into_iter().zip(said.units) {
-        add(tx, broker, unit, said.at_ms, added)?;
+async fn write(tx: &Transaction, flush: &Flush<'_>, report: &UsageReport) -> LayerResult<()> {
+    let broker = report.broker;
+    for (unit, added) in UNITS.into_iter().zip(report.units) {
+        add(tx, broker, unit, report.at_ms, added)?;
     }
-    let counters = COUNTERS.into_iter().zip(said.counters);
-    for (counter, added) in counters.chain(REASONS.into_iter().zip(said.drops)) {
+    let counters = COUNTERS.into_iter().zip(report.counters);
+    for (counter, added) in counters.chain(REASONS.into_iter().zip(report.drops)) {
         usage::add(tx, broker, counter, added)?;
     }
-    for point in &said.points {
+    for point in &report.points {
         history::write(tx, broker, flush.incarnation, point).await?;
     }
-    presence::say(tx, broker, flush.pod, said.connections, flush.now_ms)?;
-    if said.is_new {
+    presence::report_connections(tx, broker, flush.pod, report.connections, flush.now_ms)?;
+    if report.is_new {
         presence::clear_old(tx, broker, flush.now_ms).await?;
-        let oldest = window_of(said.at_ms).saturating_sub(USAGE_WINDOWS_KEPT * WINDOW_MS);
+        let oldest = window_of(report.at_ms).saturating_sub(USAGE_WINDOWS_KEPT * WINDOW_MS);
         tx.clear_range(KeyRange::new(
             windows(broker).children().begin,
             window(broker, oldest).children().begin,

@@ -79,7 +79,7 @@ const WILL_BYTES: u64 = 3;
 
 /// Present levels that count against limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldLevels {
     /// Sessions that wait for their clients.
     pub sessions: u64,
     /// Bytes of stored wills, those of connected clients too.
@@ -87,13 +87,13 @@ pub struct Held {
 }
 
 /// Reads in a snapshot, so that the transaction does not conflict with other clients of the broker.
-pub async fn held(tx: &Transaction, broker: BrokerId) -> LayerResult<Held> {
+pub async fn held(tx: &Transaction, broker: BrokerId) -> LayerResult<HeldLevels> {
     let (sessions, wills) = (key(broker, Level::Sessions), key_of(broker, WILL_BYTES));
     let sessions = rows::counter(tx, &sessions, Read::Snapshot).await?;
     let will_bytes = rows::counter(tx, &wills, Read::Snapshot).await?;
     // Wills of stores that did not count them make it negative.
     let [sessions, will_bytes] = [sessions, will_bytes].map(|held| held.cast_signed().max(0).cast_unsigned());
-    Ok(Held { sessions, will_bytes })
+    Ok(HeldLevels { sessions, will_bytes })
 }
 
 pub(crate) fn change_will_bytes(tx: &Transaction, broker: BrokerId, more: i64) -> LayerResult<()> {

@@ -14,12 +14,12 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-pub use flush::{Flush, Flushed, Said, begin, flush, forget};
+pub use flush::{Flush, Flushed, UsageReport, begin, flush, forget};
 pub use fold::{Fold, fold};
 pub use history::{
     DROP_REASONS, DropCause, LATENCY_BOUNDS_US, NewPoint, Point, Resolution, forget_history, history, stored,
 };
-pub use levels::{Held, Level, change, held};
+pub use levels::{HeldLevels, Level, change, held};
 pub(crate) use levels::{change_messages, change_will_bytes, key as level_key, messages as messages_key};
 pub use presence::{BrokerActivity, live};
 pub use read::{Window, used};

@@ -60,7 +60,7 @@ pub async fn live(tx: &Transaction, broker: BrokerId, now_ms: u64) -> LayerResul
     })
 }
 
-pub(super) fn say(
+pub(super) fn report_connections(
     tx: &Transaction,
     broker: BrokerId,
     pod: &[u8],

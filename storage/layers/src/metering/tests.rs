@@ -11,8 +11,8 @@ fn windows_of(database: &Database, hours: std::ops::Range<u64>, now_ms: u64) -> 
     run(database, async |tx| used(tx, BROKER, at(hours.start), at(hours.end), now_ms).await)
 }
 
-fn said(units: [i64; 5]) -> Said {
-    Said {
+fn said(units: [i64; 5]) -> UsageReport {
+    UsageReport {
         broker: BROKER,
         at_ms: MONTH_MS + 5,
         units,
@@ -26,10 +26,10 @@ fn said(units: [i64; 5]) -> Said {
 
 const MINUTE_MS: u64 = 60_000;
 
-fn row(resolution: Resolution, from_ms: u64, point: Point) -> Said {
-    Said {
+fn row(resolution: Resolution, from_ms: u64, point: Point) -> UsageReport {
+    UsageReport {
         points: vec![NewPoint { resolution, from_ms, point }],
-        ..Said { broker: BROKER, ..Said::default() }
+        ..UsageReport { broker: BROKER, ..UsageReport::default() }
     }
 }
 
@@ -109,7 +109,7 @@ fn word(incarnation: u64, number: u64) -> Flush<'static> {
     Flush { pod: POD, incarnation, number, now_ms: MONTH_MS }
 }
 
-fn tell(database: &Database, flush: Flush<'_>, said: &[Said]) -> Flushed {
+fn tell(database: &Database, flush: Flush<'_>, said: &[UsageReport]) -> Flushed {
     run(database, async |tx| super::flush(tx, flush, said).await)
 }
 
@@ -121,7 +121,7 @@ fn a_message_is_one_unit_up_to_4_kib() {
 }
 
 #[test]
-fn a_word_is_added_once_however_often_it_is_said() {
+fn a_repeated_flush_is_added_once() {
     let database = database();
     run(&database, async |tx| begin(tx, POD, 1));
     for number in [1, 1, 2, 1, 2] {
@@ -166,7 +166,7 @@ fn a_process_that_was_replaced_adds_nothing() {
 }
 
 #[test]
-fn words_of_two_pods_about_one_broker_do_not_conflict() {
+fn flushes_of_two_pods_for_one_broker_do_not_conflict() {
     let database = database();
     let pods = [&b"one"[..], b"other"];
     for pod in pods {
@@ -185,13 +185,13 @@ fn words_of_two_pods_about_one_broker_do_not_conflict() {
 }
 
 #[test]
-fn what_pods_said_of_their_clients_counts_while_they_say_it() {
+fn a_pods_report_of_its_clients_counts_until_it_is_old() {
     let database = database();
     run(&database, async |tx| begin(tx, POD, 1));
     tell(&database, word(1, 1), &[said([0; 5])]);
     let connections = |now_ms| run(&database, async |tx| live(tx, BROKER, now_ms).await).connections;
     assert_eq!((connections(MONTH_MS + 14_999), connections(MONTH_MS + 15_000)), (7, 0));
-    tell(&database, word(1, 2), &[Said { connections: 0, ..said([0; 5]) }]);
+    tell(&database, word(1, 2), &[UsageReport { connections: 0, ..said([0; 5]) }]);
     assert_eq!(connections(MONTH_MS + 1), 0);
 }
 
@@ -200,8 +200,8 @@ fn windows_that_are_too_old_go() {
     let database = database();
     run(&database, async |tx| begin(tx, POD, 1));
     let kept_ms = crate::limits::USAGE_WINDOWS_KEPT * WINDOW_MS;
-    let old = Said { at_ms: MONTH_MS - kept_ms - WINDOW_MS, ..said([1; 5]) };
-    let kept = Said { at_ms: MONTH_MS - kept_ms, ..said([1; 5]) };
+    let old = UsageReport { at_ms: MONTH_MS - kept_ms - WINDOW_MS, ..said([1; 5]) };
+    let kept = UsageReport { at_ms: MONTH_MS - kept_ms, ..said([1; 5]) };
     tell(&database, word(1, 1), &[old.clone(), kept]);
     tell(&database, word(1, 2), &[said([1; 5])]);
     let all = run(&database, async |tx| used(tx, BROKER, old.at_ms, MONTH_MS + 1, MONTH_MS).await);
@@ -250,7 +250,7 @@ fn sum_of(changes: &[(u64, i64)], from_ms: u64, until_ms: u64) -> i64 {
 }
 
 #[test]
-fn what_a_deleted_broker_used_is_moved_to_a_ledger_month_by_month() {
+fn usage_of_a_deleted_broker_moves_to_a_ledger_month_by_month() {
     const LEDGER: BrokerId = BROKER + 1;
     let database = database();
     let at = |hour: u64| MONTH_MS + hour * WINDOW_MS;

@@ -5,7 +5,7 @@ use super::*;
 use crate::{
     LayerError, Position, Positions,
     due::{self, Due, DueKind, SHARDS},
-    metering::{self, Held},
+    metering::{self, HeldLevels},
     qos2::{self, Direction},
     subscriptions::{self, StoredOptions},
     testing::{BROKER, attached, database, id, request, rows, run, try_run},
@@ -347,21 +347,25 @@ fn what_a_broker_holds_is_counted_until_it_is_gone() {
     let long_will = PendingWill { delay_s: 50, body: Bytes::from(vec![3; 131_000]) };
     let with_long_will = Attach { will: Some(long_will), ..request("pod", 1) };
     let epoch = attached(&database, "a", &with_long_will).epoch;
-    assert_eq!(held(), Held { sessions: 0, will_bytes: 131_000 }, "only sessions without a client count");
+    assert_eq!(
+        held(),
+        HeldLevels { sessions: 0, will_bytes: 131_000 },
+        "only sessions without a client count"
+    );
     let record = run(&database, async |tx| get(tx, id("a"), Read::Snapshot).await).unwrap();
     assert_eq!(run(&database, async |tx| will_bytes(tx, id("a"), &record).await), 131_000);
     detached(&database, "a", epoch, HOW);
-    assert_eq!(held(), Held { sessions: 1, will_bytes: 131_000 });
+    assert_eq!(held(), HeldLevels { sessions: 1, will_bytes: 131_000 });
     let back = attached(&database, "a", &with_will(request("pod", 2_000), 10));
-    assert_eq!(held(), Held { sessions: 0, will_bytes: 4 }, "another will replaces the former one");
+    assert_eq!(held(), HeldLevels { sessions: 0, will_bytes: 4 }, "another will replaces the former one");
     detached(&database, "a", back.epoch, HOW);
     let epoch = attached(&database, "b", &with_will(request("pod", 1), 10)).epoch;
     detached(&database, "b", epoch, Detach { keep_will: false, ..HOW });
-    assert_eq!(held(), Held { sessions: 2, will_bytes: 4 });
+    assert_eq!(held(), HeldLevels { sessions: 2, will_bytes: 4 });
     sweep(&database, 11_000);
-    assert_eq!(held(), Held { sessions: 2, will_bytes: 0 }, "the will has fired");
+    assert_eq!(held(), HeldLevels { sessions: 2, will_bytes: 0 }, "the will has fired");
     sweep(&database, u64::MAX - 1);
-    assert_eq!(held(), Held::default());
+    assert_eq!(held(), HeldLevels::default());
 }
 
 #[test]

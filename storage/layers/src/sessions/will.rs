@@ -44,7 +44,7 @@ pub(super) async fn set(tx: &Transaction, id: SessionId<'_>, will: &PendingWill)
     blob(id).set(tx, &value.into()).await
 }
 
-/// Returns the bytes that a session's will adds to [`metering::Held::will_bytes`]; 0 without a will.
+/// Returns the bytes that a session's will adds to [`metering::HeldLevels::will_bytes`]; 0 without a will.
 pub async fn will_bytes(tx: &Transaction, id: SessionId<'_>, record: &Record) -> LayerResult<u64> {
     Ok(get(tx, id, record).await?.map_or(0, |will| will.body_bytes().cast_unsigned()))
 }

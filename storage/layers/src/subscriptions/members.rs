@@ -24,7 +24,7 @@ use millrace_storage::{Read, StoreVersion, Transaction};
 use crate::{
     BrokerId,
     error::{LayerError, LayerResult},
-    index::{self, Indexed},
+    index::{self, IndexedStream},
     limits::{EXACT_COUNT_MAX, GROUPS_PER_FILTER_MAX},
     name::{self, GroupedFilter},
     position::Position,
@@ -51,7 +51,7 @@ pub(crate) async fn join(
         None if streams.len() >= GROUPS_PER_FILTER_MAX => return Err(LayerError::TooManyGroups),
         None => {
             let stream = create(tx, broker, filter, since).await?;
-            streams.push(Indexed { group: Bytes::copy_from_slice(filter.group), stream });
+            streams.push(IndexedStream { group: Bytes::copy_from_slice(filter.group), stream });
             index::change(tx, broker, filter.filter, &streams)?;
             (stream, true)
         }

@@ -7,7 +7,7 @@ use millrace_storage::{Database, Read, StoreError, Transaction, block_on};
 use super::*;
 use crate::{
     LayerError, Position,
-    index::{self, Part},
+    index::{self, IndexPart},
     limits::EXACT_COUNT_MAX,
     sessions::{Owned, fence},
     streams::{self, ReadLimit, Source},
@@ -40,7 +40,7 @@ fn unsubscribed(database: &Database, (client, epoch): &(String, u64), filter: &s
 }
 
 fn wildcards(database: &Database) -> Vec<Vec<u8>> {
-    let rows = run(database, async |tx| index::list(tx, BROKER, Part::Wildcard, None, 1_000).await);
+    let rows = run(database, async |tx| index::list(tx, BROKER, IndexPart::Wildcard, None, 1_000).await);
     rows.into_iter().map(|row| row.filter.to_vec()).collect()
 }
 
@@ -269,7 +269,7 @@ fn the_last_to_leave_and_the_next_to_join_never_lose_a_stream() {
 }
 
 #[test]
-fn the_sole_subscriber_is_told_in_time_that_it_is_not_any_more() {
+fn a_sole_subscriber_learns_in_time_of_a_second_one() {
     let database = database();
     let sessions = sessions(&database, 2);
     let stream = subscribed(&database, &sessions[0], "a").stream;
@@ -282,7 +282,7 @@ fn the_sole_subscriber_is_told_in_time_that_it_is_not_any_more() {
 }
 
 #[test]
-fn what_a_dropped_stream_had_is_swept_piece_by_piece() {
+fn rows_of_a_dropped_stream_are_swept_in_pieces() {
     let database = database();
     let session = &sessions(&database, 1)[0];
     let before = rows(&database);

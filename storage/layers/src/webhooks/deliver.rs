@@ -4,13 +4,13 @@
 use millrace_storage::{Read, Transaction, TransactionOption};
 
 use super::{
-    DeliveryRecord, Hook, Letter, NewLetter, letters, log, note, rest,
+    DeliveryRecord, NewDeadLetter, StoredDeadLetter, WebhookId, dead_letters, dequeue, enqueue, log,
     state::{self, Failure, Lease, State},
     sync::sources,
 };
 use crate::{
     error::{LayerError, LayerResult},
-    limits::HOOK_LEASE_MS,
+    limits::WEBHOOK_LEASE_MS,
     streams::{self, ReadLimit, StreamEntry, Totals},
 };
 
@@ -18,17 +18,17 @@ use crate::{
 pub enum Taken {
     Work(Box<Work>),
     /// The time until which another pod has the lease, unix milliseconds.
-    Held(u64),
+    LeasedUntil(u64),
     /// The time of the next attempt, unix milliseconds.
-    Later(u64),
-    Nothing,
+    RetryAt(u64),
+    Empty,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Work {
     pub epoch: u64,
     /// A dead letter that is sent again, by itself: then there are no entries.
-    pub letter: Option<Letter>,
+    pub letter: Option<StoredDeadLetter>,
     pub entries: Vec<StreamEntry>,
     pub state: State,
     /// Numbers of the keys that sign the delivery, for [`settle`].
@@ -50,7 +50,7 @@ pub enum Outcome {
     /// The events leave the queue as dead letters.
     Dead {
         failure: Failure,
-        letters: Vec<NewLetter>,
+        letters: Vec<NewDeadLetter>,
     },
 }
 
@@ -58,40 +58,40 @@ pub enum Outcome {
 /// waits for its next attempt.
 pub async fn take(
     tx: &Transaction,
-    hook: Hook<'_>,
+    webhook: WebhookId<'_>,
     owner: &str,
     now_ms: u64,
     limit: ReadLimit,
 ) -> LayerResult<Taken> {
-    let mut state = state::get(tx, hook, Read::Serializable).await?;
+    let mut state = state::get(tx, webhook, Read::Serializable).await?;
     if let Some(lease) = state.lease.as_ref().filter(|lease| lease.owner != owner && lease.until_ms > now_ms)
     {
-        return Ok(Taken::Held(lease.until_ms));
+        return Ok(Taken::LeasedUntil(lease.until_ms));
     }
-    let letter = letters::next(tx, hook).await?;
+    let letter = dead_letters::next(tx, webhook).await?;
     let mut missed = 0;
     let mut entries = Vec::new();
     if letter.is_none() {
         if state.next_attempt_ms > now_ms {
             let next = state.next_attempt_ms;
-            return let_go(tx, hook, state, Taken::Later(next));
+            return release_lease(tx, webhook, state, Taken::RetryAt(next));
         }
         let limit = match state.cursor < state.one_by_one_until {
             true => ReadLimit { entries: 1, ..limit },
             false => limit,
         };
-        let sources = sources(tx, hook).await?;
-        let batch = streams::read(tx, hook.broker, &sources, state.cursor, limit).await?;
+        let sources = sources(tx, webhook).await?;
+        let batch = streams::read(tx, webhook.broker, &sources, state.cursor, limit).await?;
         missed = batch.missed.iter().map(|(_, missed)| missed.at_most).sum();
         if batch.entries.is_empty() {
-            rest(tx, hook)?;
-            return let_go(tx, hook, state, Taken::Nothing);
+            dequeue(tx, webhook)?;
+            return release_lease(tx, webhook, state, Taken::Empty);
         }
         entries = batch.entries;
     }
     state.epoch += 1;
-    state.lease = Some(Lease { owner: owner.into(), until_ms: now_ms + HOOK_LEASE_MS });
-    state::set(tx, hook, &state)?;
+    state.lease = Some(Lease { owner: owner.into(), until_ms: now_ms + WEBHOOK_LEASE_MS });
+    state::set(tx, webhook, &state)?;
     Ok(Taken::Work(Box::new(Work {
         epoch: state.epoch,
         letter,
@@ -102,9 +102,14 @@ pub async fn take(
     })))
 }
 
-fn let_go(tx: &Transaction, hook: Hook<'_>, mut state: State, taken: Taken) -> LayerResult<Taken> {
+fn release_lease(
+    tx: &Transaction,
+    webhook: WebhookId<'_>,
+    mut state: State,
+    taken: Taken,
+) -> LayerResult<Taken> {
     if state.lease.take().is_some() {
-        state::set(tx, hook, &state)?;
+        state::set(tx, webhook, &state)?;
     }
     Ok(taken)
 }
@@ -116,31 +121,31 @@ fn let_go(tx: &Transaction, hook: Hook<'_>, mut state: State, taken: Taken) -> L
 /// [`LayerError::Fenced`] when another pod has the lease by now; nothing was written.
 pub async fn settle(
     tx: &Transaction,
-    hook: Hook<'_>,
+    webhook: WebhookId<'_>,
     work: &Work,
     (outcome, made): (&Outcome, Option<&DeliveryRecord>),
     now_ms: u64,
 ) -> LayerResult<State> {
-    let mut state = state::get(tx, hook, Read::Serializable).await?;
+    let mut state = state::get(tx, webhook, Read::Serializable).await?;
     if state.epoch != work.epoch || state.lease.is_none() {
         return Err(LayerError::Fenced { epoch: work.epoch });
     }
     state.signed_by.clone_from(&work.signed_by);
     if let Some(letter) = &work.letter {
-        settle_letter(tx, hook, &mut state, letter, outcome, now_ms).await?;
+        settle_letter(tx, webhook, &mut state, letter, outcome, now_ms).await?;
     } else {
-        settle_queue(tx, hook, &mut state, work, outcome, now_ms).await?;
+        settle_queue(tx, webhook, &mut state, work, outcome, now_ms).await?;
     }
     if let Some(made) = made {
-        log::add(tx, hook, &mut state, made)?;
+        log::add(tx, webhook, &mut state, made)?;
     }
-    state::set(tx, hook, &state)?;
+    state::set(tx, webhook, &state)?;
     Ok(state)
 }
 
 async fn settle_queue(
     tx: &Transaction,
-    hook: Hook<'_>,
+    webhook: WebhookId<'_>,
     state: &mut State,
     work: &Work,
     outcome: &Outcome,
@@ -168,7 +173,7 @@ async fn settle_queue(
         }
         Outcome::Dead { failure, letters } => {
             for letter in letters {
-                letters::add(tx, hook, state, letter).await?;
+                dead_letters::add(tx, webhook, state, letter).await?;
             }
             state.dead += work.entries.len() as u64;
             (state.attempts, state.failing_since_ms, state.next_attempt_ms) = (0, 0, 0);
@@ -178,30 +183,30 @@ async fn settle_queue(
     state.lost += work.missed;
     state.cursor = through.max(state.cursor);
     tx.set_option(TransactionOption::Cleanup);
-    for source in sources(tx, hook).await? {
-        streams::trim(tx, hook.broker, source.stream, state.cursor, None).await?;
+    for source in sources(tx, webhook).await? {
+        streams::trim(tx, webhook.broker, source.stream, state.cursor, None).await?;
     }
     Ok(())
 }
 
 async fn settle_letter(
     tx: &Transaction,
-    hook: Hook<'_>,
+    webhook: WebhookId<'_>,
     state: &mut State,
-    letter: &Letter,
+    letter: &StoredDeadLetter,
     outcome: &Outcome,
     now_ms: u64,
 ) -> LayerResult<()> {
     match outcome {
         Outcome::Delivered => {
-            letters::take_away(tx, hook, state, letter.id).await?;
+            dead_letters::remove_one(tx, webhook, state, letter.id).await?;
             state.delivered += 1;
             state.last_success_ms = now_ms;
             Ok(())
         }
         Outcome::Failed { failure, .. } | Outcome::Split(failure) | Outcome::Dead { failure, .. } => {
             state.last_failure = Some(failure.clone());
-            letters::failed(tx, hook, letter, failure).await
+            dead_letters::failed(tx, webhook, letter, failure).await
         }
     }
 }
@@ -218,22 +223,22 @@ pub struct WaitingEvents {
     pub oldest_at_ms: Option<u64>,
 }
 
-pub async fn status(tx: &Transaction, hook: Hook<'_>) -> LayerResult<(State, WaitingEvents)> {
-    let state = state::get(tx, hook, Read::Snapshot).await?;
-    let sources = sources(tx, hook).await?;
+pub async fn status(tx: &Transaction, webhook: WebhookId<'_>) -> LayerResult<(State, WaitingEvents)> {
+    let state = state::get(tx, webhook, Read::Snapshot).await?;
+    let sources = sources(tx, webhook).await?;
     let mut waiting = WaitingEvents::default();
     for source in &sources {
-        let totals = streams::totals(tx, hook.broker, source.stream).await?;
+        let totals = streams::totals(tx, webhook.broker, source.stream).await?;
         waiting.totals.entries += totals.entries;
         waiting.totals.bytes += totals.bytes;
     }
     let first = ReadLimit { entries: 1, bytes: 1 };
-    let batch = streams::read(tx, hook.broker, &sources, state.cursor, first).await?;
+    let batch = streams::read(tx, webhook.broker, &sources, state.cursor, first).await?;
     waiting.oldest_at_ms = batch.entries.first().map(|entry| entry.at_ms);
     Ok((state, waiting))
 }
 
-impl Hook<'_> {
+impl WebhookId<'_> {
     /// Removes the oldest events above a limit, and returns their number.
     pub async fn limit(self, store: &crate::Store, before_ms: u64, keep: Totals) -> LayerResult<u64> {
         let sources = store.run(|tx| async move { sources(&tx, self).await }).await?;
@@ -245,12 +250,12 @@ impl Hook<'_> {
     }
 
     /// Makes the next attempt due now, and queues the webhook.
-    pub async fn hurry(self, tx: &Transaction) -> LayerResult<()> {
+    pub async fn retry_now(self, tx: &Transaction) -> LayerResult<()> {
         let mut state = state::get(tx, self, Read::Serializable).await?;
         if state.next_attempt_ms > 0 {
             state.next_attempt_ms = 0;
             state::set(tx, self, &state)?;
         }
-        note(tx, self)
+        enqueue(tx, self)
     }
 }

@@ -3,10 +3,10 @@
 use millrace_storage::{RangeOptions, Transaction};
 use serde::{Deserialize, Serialize};
 
-use super::{Hook, state::State};
+use super::{WebhookId, state::State};
 use crate::{
     error::{LayerError, LayerResult},
-    limits::{HOOK_DELIVERIES_MAX, HOOK_DELIVERY_TEXT_BYTES_MAX},
+    limits::{WEBHOOK_DELIVERIES_MAX, WEBHOOK_DELIVERY_TEXT_BYTES_MAX},
     tags,
 };
 
@@ -35,7 +35,7 @@ pub struct DeliveryRecord {
 /// Writes over the oldest delivery.
 pub(super) fn add(
     tx: &Transaction,
-    hook: Hook<'_>,
+    webhook: WebhookId<'_>,
     state: &mut State,
     made: &DeliveryRecord,
 ) -> LayerResult<()> {
@@ -48,25 +48,25 @@ pub(super) fn add(
         ..made.clone()
     };
     let row = serde_json::to_vec(&row).map_err(|_| CORRUPT)?;
-    Ok(tx.set(hook.key(tags::HOOK_LOG).uint(state.deliveries % HOOK_DELIVERIES_MAX), row)?)
+    Ok(tx.set(webhook.key(tags::WEBHOOK_LOG).uint(state.deliveries % WEBHOOK_DELIVERIES_MAX), row)?)
 }
 
 /// Reads the latest deliveries in a snapshot, the latest first.
-pub async fn deliveries(tx: &Transaction, hook: Hook<'_>) -> LayerResult<Vec<DeliveryRecord>> {
-    let options = RangeOptions::first(HOOK_DELIVERIES_MAX as usize).snapshot();
-    let page = tx.range(hook.key(tags::HOOK_LOG).children(), options).await?;
+pub async fn deliveries(tx: &Transaction, webhook: WebhookId<'_>) -> LayerResult<Vec<DeliveryRecord>> {
+    let options = RangeOptions::first(WEBHOOK_DELIVERIES_MAX as usize).snapshot();
+    let page = tx.range(webhook.key(tags::WEBHOOK_LOG).children(), options).await?;
     let read = |row: millrace_storage::KeyValue| serde_json::from_slice(&row.value).map_err(|_| CORRUPT);
     let mut all: Vec<DeliveryRecord> = page.items.into_iter().map(read).collect::<LayerResult<_>>()?;
     all.sort_unstable_by_key(|delivery| std::cmp::Reverse(delivery.number));
     Ok(all)
 }
 
-pub(super) fn clear(tx: &Transaction, hook: Hook<'_>) -> LayerResult<()> {
-    Ok(tx.clear_range(hook.key(tags::HOOK_LOG).children())?)
+pub(super) fn clear(tx: &Transaction, webhook: WebhookId<'_>) -> LayerResult<()> {
+    Ok(tx.clear_range(webhook.key(tags::WEBHOOK_LOG).children())?)
 }
 
 fn bounded(text: &str) -> String {
-    text[..text.floor_char_boundary(HOOK_DELIVERY_TEXT_BYTES_MAX)].to_owned()
+    text[..text.floor_char_boundary(WEBHOOK_DELIVERY_TEXT_BYTES_MAX)].to_owned()
 }
 
 const CORRUPT: LayerError = LayerError::Corrupt("delivery of a webhook");

@@ -3,7 +3,7 @@
 use millrace_storage::{Read, Transaction};
 use serde::{Deserialize, Serialize};
 
-use super::Hook;
+use super::WebhookId;
 use crate::{
     error::{LayerError, LayerResult},
     position::Position,
@@ -72,12 +72,14 @@ impl<'de> Deserialize<'de> for Position {
     }
 }
 
-pub(super) async fn get(tx: &Transaction, hook: Hook<'_>, read: Read) -> LayerResult<State> {
-    let Some(row) = tx.get(hook.key(tags::HOOK), read).await? else { return Ok(State::default()) };
+pub(super) async fn get(tx: &Transaction, webhook: WebhookId<'_>, read: Read) -> LayerResult<State> {
+    let Some(row) = tx.get(webhook.key(tags::WEBHOOK_STATE), read).await? else {
+        return Ok(State::default());
+    };
     serde_json::from_slice(&row).map_err(|_| LayerError::Corrupt("state of a webhook"))
 }
 
-pub(super) fn set(tx: &Transaction, hook: Hook<'_>, state: &State) -> LayerResult<()> {
+pub(super) fn set(tx: &Transaction, webhook: WebhookId<'_>, state: &State) -> LayerResult<()> {
     let row = serde_json::to_vec(state).map_err(|_| LayerError::Corrupt("state of a webhook"))?;
-    Ok(tx.set(hook.key(tags::HOOK), row)?)
+    Ok(tx.set(webhook.key(tags::WEBHOOK_STATE), row)?)
 }

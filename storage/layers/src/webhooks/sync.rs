@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{KeyRange, RangeOptions, Read, Transaction};
 
-use super::{Hook, state};
+use super::{WebhookId, state};
 use crate::{
     BrokerId, accounts,
     error::{LayerError, LayerResult},
@@ -18,7 +18,7 @@ use crate::{
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedQueues {
     pub name: String,
     /// Filters of the topics whose messages become events; none for a disabled webhook.
     pub filters: BTreeSet<String>,
@@ -26,13 +26,14 @@ pub struct Wanted {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Synced {
+    /// Filters whose streams have changed.
     pub changed: BTreeSet<Bytes>,
     /// Webhooks and filters beyond a limit.
     pub refused: Vec<(String, String)>,
 }
 
 /// Whether a broker has webhooks, or rows of former ones, in a snapshot.
-pub async fn concerns(tx: &Transaction, broker: BrokerId) -> LayerResult<bool> {
+pub async fn has_any(tx: &Transaction, broker: BrokerId) -> LayerResult<bool> {
     let is_any = async |range: KeyRange| -> LayerResult<bool> {
         Ok(!tx.range(range, RangeOptions::first(1).snapshot()).await?.items.is_empty())
     };
@@ -41,7 +42,7 @@ pub async fn concerns(tx: &Transaction, broker: BrokerId) -> LayerResult<bool> {
 
 /// Makes the queues of a broker's webhooks as `wanted` says, and removes all others. Events of a removed filter are
 /// lost, and counted. An in-memory filter index must be up to date before the call.
-pub async fn sync(tx: &Transaction, broker: BrokerId, wanted: &[Wanted]) -> LayerResult<Synced> {
+pub async fn sync(tx: &Transaction, broker: BrokerId, wanted: &[WantedQueues]) -> LayerResult<Synced> {
     let mut synced = Synced::default();
     let mut has: BTreeMap<String, BTreeMap<String, Source>> = BTreeMap::new();
     let prefix = sources_of(broker);
@@ -50,12 +51,12 @@ pub async fn sync(tx: &Transaction, broker: BrokerId, wanted: &[Wanted]) -> Laye
         let (name, filter) = (text(key.bytes()?)?, text(key.bytes()?)?);
         has.entry(name).or_default().insert(filter, decode(row.value)?);
     }
-    for Wanted { name, filters } in wanted {
-        let hook = Hook { broker, name };
+    for WantedQueues { name, filters } in wanted {
+        let webhook = WebhookId { broker, name };
         let had = has.remove(name).unwrap_or_default();
-        leave(tx, hook, had.iter().filter(|(filter, _)| !filters.contains(*filter)), &mut synced).await?;
+        leave(tx, webhook, had.iter().filter(|(filter, _)| !filters.contains(*filter)), &mut synced).await?;
         for filter in filters.iter().filter(|filter| !had.contains_key(*filter)) {
-            match join(tx, hook, filter).await {
+            match join(tx, webhook, filter).await {
                 Ok(()) => drop(synced.changed.insert(Bytes::copy_from_slice(filter.as_bytes()))),
                 Err(LayerError::TooManyGroups | LayerError::NameTooLong { .. }) => {
                     synced.refused.push((name.clone(), filter.clone()));
@@ -65,60 +66,60 @@ pub async fn sync(tx: &Transaction, broker: BrokerId, wanted: &[Wanted]) -> Laye
         }
     }
     for (name, had) in has {
-        let hook = Hook { broker, name: &name };
-        leave(tx, hook, had.iter(), &mut synced).await?;
-        forget(tx, hook)?;
+        let webhook = WebhookId { broker, name: &name };
+        leave(tx, webhook, had.iter(), &mut synced).await?;
+        forget(tx, webhook)?;
     }
     Ok(synced)
 }
 
 /// Removes the state, the dead letters and the log of a deleted webhook, whose queue the next [`sync`] removes.
-pub fn forget(tx: &Transaction, hook: Hook<'_>) -> LayerResult<()> {
-    tx.clear(hook.key(tags::HOOK))?;
-    super::letters::clear(tx, hook)?;
-    super::log::clear(tx, hook)?;
-    super::drop_queued(tx, hook)
+pub fn forget(tx: &Transaction, webhook: WebhookId<'_>) -> LayerResult<()> {
+    tx.clear(webhook.key(tags::WEBHOOK_STATE))?;
+    super::dead_letters::clear(tx, webhook)?;
+    super::log::clear(tx, webhook)?;
+    super::remove_queued(tx, webhook)
 }
 
-async fn join(tx: &Transaction, hook: Hook<'_>, filter: &str) -> LayerResult<()> {
-    let group = hook.group();
+async fn join(tx: &Transaction, webhook: WebhookId<'_>, filter: &str) -> LayerResult<()> {
+    let group = webhook.group();
     let indexed = GroupedFilter { group: group.as_bytes(), filter: filter.as_bytes() };
     name::check(&indexed.name())?;
     let since = tx.read_version().await?;
-    let (stream, _) = members::join(tx, hook.broker, indexed, since).await?;
+    let (stream, _) = members::join(tx, webhook.broker, indexed, since).await?;
     let mut value = Vec::with_capacity(16);
     value.put_u64(since);
     value.put_u64(stream);
-    Ok(tx.set(source_key(hook, filter), value)?)
+    Ok(tx.set(source_key(webhook, filter), value)?)
 }
 
 async fn leave(
     tx: &Transaction,
-    hook: Hook<'_>,
+    webhook: WebhookId<'_>,
     gone: impl Iterator<Item = (&String, &Source)>,
     synced: &mut Synced,
 ) -> LayerResult<()> {
-    let group = hook.group();
+    let group = webhook.group();
     let mut lost = 0;
     for (filter, source) in gone {
-        lost += streams::totals(tx, hook.broker, source.stream).await?.entries;
+        lost += streams::totals(tx, webhook.broker, source.stream).await?.entries;
         let indexed = GroupedFilter { group: group.as_bytes(), filter: filter.as_bytes() };
-        members::leave(tx, hook.broker, indexed, source.stream).await?;
-        tx.clear(source_key(hook, filter))?;
+        members::leave(tx, webhook.broker, indexed, source.stream).await?;
+        tx.clear(source_key(webhook, filter))?;
         synced.changed.insert(Bytes::copy_from_slice(filter.as_bytes()));
     }
     if lost > 0 {
-        let mut state = state::get(tx, hook, Read::Serializable).await?;
+        let mut state = state::get(tx, webhook, Read::Serializable).await?;
         state.lost += lost;
         // The failed event is gone, so its attempts do not count any more.
         (state.attempts, state.failing_since_ms, state.next_attempt_ms) = (0, 0, 0);
-        state::set(tx, hook, &state)?;
+        state::set(tx, webhook, &state)?;
     }
     Ok(())
 }
 
-pub(super) async fn sources(tx: &Transaction, hook: Hook<'_>) -> LayerResult<Vec<Source>> {
-    let rows = rows::all(tx, hook.key(tags::HOOK_SOURCE).children(), Read::Serializable).await?;
+pub(super) async fn sources(tx: &Transaction, webhook: WebhookId<'_>) -> LayerResult<Vec<Source>> {
+    let rows = rows::all(tx, webhook.key(tags::WEBHOOK_SOURCE).children(), Read::Serializable).await?;
     rows.into_iter().map(|row| decode(row.value)).collect()
 }
 
@@ -133,9 +134,9 @@ fn text(bytes: Vec<u8>) -> LayerResult<String> {
 }
 
 fn sources_of(broker: BrokerId) -> Key {
-    Key::new(broker, tags::HOOK_SOURCE)
+    Key::new(broker, tags::WEBHOOK_SOURCE)
 }
 
-fn source_key(hook: Hook<'_>, filter: &str) -> Key {
-    hook.key(tags::HOOK_SOURCE).bytes(filter.as_bytes())
+fn source_key(webhook: WebhookId<'_>, filter: &str) -> Key {
+    webhook.key(tags::WEBHOOK_SOURCE).bytes(filter.as_bytes())
 }

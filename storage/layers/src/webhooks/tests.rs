@@ -6,17 +6,17 @@ use millrace_storage::{Database, Transaction, block_on};
 use super::*;
 use crate::{
     LayerError, Position, Store, index,
-    limits::{HOOK_DELIVERIES_MAX, HOOK_LEASE_MS, HOOK_LETTER_BYTES_MAX, HOOK_LETTERS_MAX},
+    limits::{DEAD_LETTER_BYTES_MAX, DEAD_LETTERS_MAX, WEBHOOK_DELIVERIES_MAX, WEBHOOK_LEASE_MS},
     streams::{self, NewEntry, ReadLimit, StreamRef, Totals},
     testing::{BROKER, database, rows, run, try_run},
 };
 
-const HOOK: Hook<'_> = Hook { broker: BROKER, name: "plant 7/eu" };
+const WEBHOOK: WebhookId<'_> = WebhookId { broker: BROKER, name: "plant 7/eu" };
 const PAGE: ReadLimit = ReadLimit { entries: 10, bytes: 1 << 20 };
 
-fn wanted(filters: &[&str]) -> Vec<Wanted> {
+fn wanted(filters: &[&str]) -> Vec<WantedQueues> {
     let filters: BTreeSet<String> = filters.iter().map(|filter| (*filter).to_owned()).collect();
-    vec![Wanted { name: HOOK.name.into(), filters }]
+    vec![WantedQueues { name: WEBHOOK.name.into(), filters }]
 }
 
 fn synced(database: &Database, filters: &[&str]) -> Synced {
@@ -30,17 +30,17 @@ fn publish(database: &Database, filters: &[&str], body: &'static str) {
         let mut to = Vec::new();
         for filter in filters {
             for indexed in index::streams(tx, BROKER, filter.as_bytes()).await? {
-                assert_eq!(name_of_group(&indexed.group).as_deref(), Some(HOOK.name));
+                assert_eq!(name_of_group(&indexed.group).as_deref(), Some(WEBHOOK.name));
                 to.push(StreamRef { stream: indexed.stream, partition: 0 });
             }
         }
         streams::append(tx, BROKER, &to, NewEntry { place: 1, now_ms: 5, body: &body.into() })?;
-        note(tx, HOOK)
+        enqueue(tx, WEBHOOK)
     });
 }
 
 fn taken(database: &Database, owner: &str, now_ms: u64) -> Taken {
-    run(database, async |tx| take(tx, HOOK, owner, now_ms, PAGE).await)
+    run(database, async |tx| take(tx, WEBHOOK, owner, now_ms, PAGE).await)
 }
 
 fn work(database: &Database, owner: &str, now_ms: u64) -> Work {
@@ -53,7 +53,7 @@ fn bodies(work: &Work) -> Vec<&str> {
 }
 
 fn settled(database: &Database, work: &Work, outcome: &Outcome) -> LayerResult<State> {
-    try_run(database, async |tx| settle(tx, HOOK, work, (outcome, None), 9).await)
+    try_run(database, async |tx| settle(tx, WEBHOOK, work, (outcome, None), 9).await)
 }
 
 fn failure(status: u16) -> Failure {
@@ -61,7 +61,7 @@ fn failure(status: u16) -> Failure {
 }
 
 fn dead(work: &Work, event: &Bytes) -> Outcome {
-    let letter = |entry: &streams::StreamEntry| NewLetter {
+    let letter = |entry: &streams::StreamEntry| NewDeadLetter {
         id: entry.position,
         attempts: 1,
         failure: Some(failure(410)),
@@ -70,8 +70,8 @@ fn dead(work: &Work, event: &Bytes) -> Outcome {
     Outcome::Dead { failure: failure(410), letters: work.entries.iter().map(letter).collect() }
 }
 
-fn all_letters(database: &Database) -> Vec<Letter> {
-    run(database, async |tx| letters(tx, HOOK, None, 10_000).await).0
+fn all_letters(database: &Database) -> Vec<StoredDeadLetter> {
+    run(database, async |tx| dead_letters(tx, WEBHOOK, None, 10_000).await).0
 }
 
 fn queued_now(database: &Database) -> Vec<(BrokerId, String)> {
@@ -79,17 +79,17 @@ fn queued_now(database: &Database) -> Vec<(BrokerId, String)> {
 }
 
 fn state_now(database: &Database) -> (State, WaitingEvents) {
-    run(database, async |tx| status(tx, HOOK).await)
+    run(database, async |tx| status(tx, WEBHOOK).await)
 }
 
 #[test]
-fn events_come_in_order_each_once_until_they_are_delivered() {
+fn each_event_is_taken_in_order_until_it_is_delivered() {
     let database = database();
     assert_eq!(synced(&database, &["a/+", "a/b"]).changed.len(), 2);
     assert_eq!(synced(&database, &["a/+", "a/b"]), Synced::default());
     publish(&database, &["a/+", "a/b"], "both");
     publish(&database, &["a/+"], "one");
-    assert_eq!(queued_now(&database), [(BROKER, HOOK.name.to_owned())]);
+    assert_eq!(queued_now(&database), [(BROKER, WEBHOOK.name.to_owned())]);
     let first = work(&database, "pod", 1);
     assert_eq!(bodies(&first), ["both", "one"]);
     // Not settled: whoever comes next gets the same, under the same ids.
@@ -101,7 +101,7 @@ fn events_come_in_order_each_once_until_they_are_delivered() {
     );
     let state = settled(&database, &again, &Outcome::Delivered).unwrap();
     assert_eq!((state.delivered, state.lost, state.last_success_ms), (2, 0, 9));
-    assert_eq!(taken(&database, "pod", 3), Taken::Nothing);
+    assert_eq!(taken(&database, "pod", 3), Taken::Empty);
     assert_eq!(queued_now(&database), []);
     assert_eq!(state_now(&database).1, WaitingEvents::default());
     publish(&database, &["a/b"], "later");
@@ -109,13 +109,13 @@ fn events_come_in_order_each_once_until_they_are_delivered() {
 }
 
 #[test]
-fn one_pod_has_a_webhook_until_its_lease_ends() {
+fn one_pod_delivers_a_webhook_until_its_lease_ends() {
     let database = database();
     synced(&database, &["a"]);
     publish(&database, &["a"], "x");
     let first = work(&database, "one", 1);
-    assert_eq!(taken(&database, "two", 2), Taken::Held(1 + HOOK_LEASE_MS));
-    let second = work(&database, "two", 1 + HOOK_LEASE_MS);
+    assert_eq!(taken(&database, "two", 2), Taken::LeasedUntil(1 + WEBHOOK_LEASE_MS));
+    let second = work(&database, "two", 1 + WEBHOOK_LEASE_MS);
     assert_eq!(second.entries, first.entries);
     assert_eq!(
         settled(&database, &first, &Outcome::Delivered),
@@ -125,12 +125,12 @@ fn one_pod_has_a_webhook_until_its_lease_ends() {
 }
 
 #[test]
-fn who_finds_a_queue_empty_conflicts_with_what_comes_meanwhile() {
+fn emptying_a_queue_conflicts_with_an_event_that_is_added_meanwhile() {
     let database = database();
     synced(&database, &["a"]);
-    run(&database, async |tx| note(tx, HOOK));
+    run(&database, async |tx| enqueue(tx, WEBHOOK));
     let empty = database.begin_unretried();
-    assert_eq!(block_on(take(&empty, HOOK, "pod", 1, PAGE)), Ok(Taken::Nothing));
+    assert_eq!(block_on(take(&empty, WEBHOOK, "pod", 1, PAGE)), Ok(Taken::Empty));
     publish(&database, &["a"], "x");
     assert!(block_on(empty.commit()).is_err());
     assert_eq!(bodies(&work(&database, "pod", 1)), ["x"]);
@@ -145,7 +145,7 @@ fn a_failure_is_tried_again_later_and_keeps_the_order() {
     let failed = Outcome::Failed { failure: failure(503), next_attempt_ms: 50 };
     settled(&database, &first, &failed).unwrap();
     publish(&database, &["a"], "2");
-    assert_eq!(taken(&database, "pod", 49), Taken::Later(50));
+    assert_eq!(taken(&database, "pod", 49), Taken::RetryAt(50));
     // Let go of: another pod may be the next.
     let second = work(&database, "other", 50);
     assert_eq!((bodies(&second), second.state.attempts), (vec!["1", "2"], 1));
@@ -154,7 +154,7 @@ fn a_failure_is_tried_again_later_and_keeps_the_order() {
 }
 
 #[test]
-fn what_is_refused_among_others_is_found_and_becomes_a_letter() {
+fn a_refused_event_of_a_batch_becomes_a_dead_letter() {
     let database = database();
     synced(&database, &["a"]);
     for body in ["1", "2", "3"] {
@@ -175,24 +175,24 @@ fn what_is_refused_among_others_is_found_and_becomes_a_letter() {
 }
 
 #[test]
-fn a_letter_is_sent_again_by_itself_and_goes_when_it_is_delivered() {
+fn a_dead_letter_is_sent_again_alone_and_removed_when_delivered() {
     let database = database();
     synced(&database, &["a"]);
     publish(&database, &["a"], "x");
     let first = work(&database, "pod", 1);
     settled(&database, &first, &dead(&first, &"event".into())).unwrap();
-    assert_eq!(taken(&database, "pod", 1), Taken::Nothing);
+    assert_eq!(taken(&database, "pod", 1), Taken::Empty);
     let id = Some(first.entries[0].position);
-    assert_eq!(run(&database, async |tx| send_again(tx, HOOK, Some(Position::MIN)).await), 0);
-    assert_eq!(run(&database, async |tx| send_again(tx, HOOK, id).await), 1);
+    assert_eq!(run(&database, async |tx| send_again(tx, WEBHOOK, Some(Position::MIN)).await), 0);
+    assert_eq!(run(&database, async |tx| send_again(tx, WEBHOOK, id).await), 1);
     assert_eq!(queued_now(&database).len(), 1);
     let again = work(&database, "pod", 1);
     assert_eq!(again.letter.as_ref().map(|letter| letter.event.clone()), Some("event".into()));
     settled(&database, &again, &Outcome::Failed { failure: failure(500), next_attempt_ms: 99 }).unwrap();
-    assert_eq!(taken(&database, "pod", 1), Taken::Nothing, "once");
+    assert_eq!(taken(&database, "pod", 1), Taken::Empty, "once");
     let letter = all_letters(&database).remove(0);
     assert_eq!((letter.attempts, letter.failure, letter.again), (2, Some(failure(500)), false));
-    assert_eq!(run(&database, async |tx| send_again(tx, HOOK, None).await), 1);
+    assert_eq!(run(&database, async |tx| send_again(tx, WEBHOOK, None).await), 1);
     let again = work(&database, "pod", 1);
     let state = settled(&database, &again, &Outcome::Delivered).unwrap();
     assert_eq!((state.letters, state.letter_bytes, state.delivered), (0, 0, 1));
@@ -207,31 +207,33 @@ fn a_test_event_is_sent_at_once_also_while_the_queue_waits() {
     let first = work(&database, "pod", 1);
     let failed = Outcome::Failed { failure: failure(503), next_attempt_ms: 1_000_000 };
     settled(&database, &first, &failed).unwrap();
-    run(&database, async |tx| add_test(tx, HOOK, &"test".into(), 3).await);
+    run(&database, async |tx| add_test(tx, WEBHOOK, &"test".into(), 3).await);
     let test = work(&database, "pod", 4);
     assert_eq!(
         test.letter.as_ref().map(|letter| (letter.attempts, letter.event.clone())),
         Some((0, "test".into()))
     );
     settled(&database, &test, &Outcome::Delivered).unwrap();
-    assert_eq!(taken(&database, "pod", 5), Taken::Later(1_000_000));
-    run(&database, async |tx| HOOK.hurry(tx).await);
+    assert_eq!(taken(&database, "pod", 5), Taken::RetryAt(1_000_000));
+    run(&database, async |tx| WEBHOOK.retry_now(tx).await);
     assert_eq!(bodies(&work(&database, "pod", 5)), ["x"]);
 }
 
 #[test]
-fn letters_are_bounded_and_what_goes_is_counted() {
+fn dead_letters_are_bounded_and_removed_ones_are_counted() {
     let database = database();
     let mut state = State::default();
-    let long = Bytes::from(vec![b'x'; HOOK_LETTER_BYTES_MAX]);
-    let letter = |version, event: &Bytes| NewLetter {
+    let long = Bytes::from(vec![b'x'; DEAD_LETTER_BYTES_MAX]);
+    let letter = |version, event: &Bytes| NewDeadLetter {
         id: Position::end_of(version),
         attempts: 1,
         failure: None,
         event: event.clone(),
     };
     for version in 1..=10 {
-        run(&database, async |tx| letters::add(tx, HOOK, &mut state.clone(), &letter(version, &long)).await);
+        run(&database, async |tx| {
+            dead_letters::add(tx, WEBHOOK, &mut state.clone(), &letter(version, &long)).await
+        });
         state.letters += 1;
         state.letter_bytes += long.len() as u64;
         if state.letters > 8 {
@@ -241,23 +243,23 @@ fn letters_are_bounded_and_what_goes_is_counted() {
     }
     let kept = all_letters(&database).len();
     assert!(kept < 10, "a page ends by its bytes: {kept}");
-    state = State { letters: HOOK_LETTERS_MAX, letter_bytes: 8, ..State::default() };
-    let added = |letter: NewLetter| {
+    state = State { letters: DEAD_LETTERS_MAX, letter_bytes: 8, ..State::default() };
+    let added = |letter: NewDeadLetter| {
         run(&database, async |tx| {
             let mut after = state.clone();
-            letters::add(tx, HOOK, &mut after, &letter).await?;
+            dead_letters::add(tx, WEBHOOK, &mut after, &letter).await?;
             Ok(after)
         })
     };
     let after = added(letter(99, &"x".into()));
-    assert_eq!((after.letters, after.letters_lost), (HOOK_LETTERS_MAX, 1));
-    let too_long = Bytes::from(vec![b'x'; HOOK_LETTER_BYTES_MAX + 1]);
+    assert_eq!((after.letters, after.letters_lost), (DEAD_LETTERS_MAX, 1));
+    let too_long = Bytes::from(vec![b'x'; DEAD_LETTER_BYTES_MAX + 1]);
     let after = added(letter(100, &too_long));
-    assert_eq!((after.letters, after.letters_lost), (HOOK_LETTERS_MAX, 1), "only counted");
+    assert_eq!((after.letters, after.letters_lost), (DEAD_LETTERS_MAX, 1), "only counted");
 }
 
 #[test]
-fn a_queue_over_its_limit_loses_the_oldest_and_says_how_many() {
+fn a_queue_over_its_limit_loses_its_oldest_events_and_counts_them() {
     let database = database();
     synced(&database, &["a"]);
     for body in ["1", "2", "3", "4"] {
@@ -265,17 +267,17 @@ fn a_queue_over_its_limit_loses_the_oldest_and_says_how_many() {
     }
     let store = Store::new(database.clone());
     let keep = Totals { entries: 2, bytes: 1_000 };
-    assert_eq!(block_on(HOOK.limit(&store, 0, keep)), Ok(2));
+    assert_eq!(block_on(WEBHOOK.limit(&store, 0, keep)), Ok(2));
     let rest = work(&database, "pod", 1);
     assert_eq!(bodies(&rest), ["3", "4"]);
     assert_eq!(settled(&database, &rest, &Outcome::Delivered).unwrap().lost, 2);
     publish(&database, &["a"], "old");
     assert_eq!(state_now(&database).1.oldest_at_ms, Some(5));
-    assert_eq!(block_on(HOOK.limit(&store, 6, keep)), Ok(1));
+    assert_eq!(block_on(WEBHOOK.limit(&store, 6, keep)), Ok(1));
 }
 
 #[test]
-fn a_filter_that_goes_takes_its_queue_with_it_and_a_webhook_all_it_has() {
+fn a_removed_filter_loses_its_queue_and_a_removed_webhook_all_rows() {
     let database = database();
     let before = rows(&database);
     synced(&database, &["a", "b"]);
@@ -286,16 +288,16 @@ fn a_filter_that_goes_takes_its_queue_with_it_and_a_webhook_all_it_has() {
     let left = work(&database, "pod", 1);
     assert_eq!(bodies(&left), ["2"]);
     settled(&database, &left, &dead(&left, &"event".into())).unwrap();
-    assert!(run(&database, async |tx| concerns(tx, BROKER).await));
+    assert!(run(&database, async |tx| has_any(tx, BROKER).await));
     let gone = run(&database, async |tx| sync(tx, BROKER, &[]).await);
     assert_eq!(gone.changed.len(), 1);
     block_on(Store::new(database.clone()).sweep(BROKER, 100)).unwrap();
     assert_eq!(rows(&database), before);
-    assert!(!run(&database, async |tx| concerns(tx, BROKER).await));
+    assert!(!run(&database, async |tx| has_any(tx, BROKER).await));
 }
 
 #[test]
-fn a_filter_without_room_is_said_and_the_others_count() {
+fn a_filter_over_a_limit_is_reported_and_the_others_are_queued() {
     let database = database();
     let long = "x".repeat(crate::limits::NAME_BYTES_MAX);
     let synced = synced(&database, &["a", &long]);
@@ -303,11 +305,11 @@ fn a_filter_without_room_is_said_and_the_others_count() {
 }
 
 #[test]
-fn no_group_of_clients_is_taken_for_a_webhook() {
+fn a_group_of_clients_is_no_webhook() {
     for name in ["a", "a/b", "%2F", "100%", "ä/#"] {
-        let hook = Hook { broker: BROKER, name };
-        assert!(!hook.group().contains('/'));
-        assert_eq!(name_of_group(hook.group().as_bytes()).as_deref(), Some(name));
+        let webhook = WebhookId { broker: BROKER, name };
+        assert!(!webhook.group().contains('/'));
+        assert_eq!(name_of_group(webhook.group().as_bytes()).as_deref(), Some(name));
     }
     assert_eq!(name_of_group(b"group"), None);
 }
@@ -315,18 +317,18 @@ fn no_group_of_clients_is_taken_for_a_webhook() {
 #[test]
 fn two_brokers_have_webhooks_of_one_name() {
     let database = database();
-    let other = Hook { broker: BROKER + 1, ..HOOK };
+    let other = WebhookId { broker: BROKER + 1, ..WEBHOOK };
     run(&database, async |tx: &Transaction| {
-        note(tx, HOOK)?;
-        note(tx, other)
+        enqueue(tx, WEBHOOK)?;
+        enqueue(tx, other)
     });
     assert_eq!(queued_now(&database).len(), 2);
-    run(&database, async |tx| drop_queued(tx, HOOK));
-    assert_eq!(queued_now(&database), [(BROKER + 1, HOOK.name.to_owned())]);
+    run(&database, async |tx| remove_queued(tx, WEBHOOK));
+    assert_eq!(queued_now(&database), [(BROKER + 1, WEBHOOK.name.to_owned())]);
 }
 
 #[test]
-fn the_log_has_the_latest_deliveries_and_no_more_than_it_may() {
+fn the_log_has_the_latest_deliveries_up_to_its_limit() {
     let database = database();
     synced(&database, &["c"]);
     publish(&database, &["c"], "event");
@@ -337,14 +339,14 @@ fn the_log_has_the_latest_deliveries_and_no_more_than_it_may() {
         let made = DeliveryRecord { at_ms: number, error: Some(long.clone()), ..DeliveryRecord::default() };
         let outcome = Outcome::Failed { failure: failure(500), next_attempt_ms: 0 };
         let work = work(&database, "a", 1);
-        run(&database, async |tx| settle(tx, HOOK, &work, (&outcome, Some(&made)), 1).await);
+        run(&database, async |tx| settle(tx, WEBHOOK, &work, (&outcome, Some(&made)), 1).await);
     };
-    (0..HOOK_DELIVERIES_MAX + 3).for_each(|_| fail());
-    let log = run(&database, async |tx| deliveries(tx, HOOK).await);
+    (0..WEBHOOK_DELIVERIES_MAX + 3).for_each(|_| fail());
+    let log = run(&database, async |tx| deliveries(tx, WEBHOOK).await);
     let numbers: Vec<_> = log.iter().map(|one| (one.number, one.at_ms)).collect();
-    let last = HOOK_DELIVERIES_MAX + 3;
+    let last = WEBHOOK_DELIVERIES_MAX + 3;
     assert_eq!(numbers, (4..=last).rev().map(|number| (number, number)).collect::<Vec<_>>());
     assert!(log.iter().all(|one| one.error.as_ref().unwrap().len() == 256));
-    run(&database, async |tx| forget(tx, HOOK));
-    assert_eq!(run(&database, async |tx| deliveries(tx, HOOK).await), []);
+    run(&database, async |tx| forget(tx, WEBHOOK));
+    assert_eq!(run(&database, async |tx| deliveries(tx, WEBHOOK).await), []);
 }

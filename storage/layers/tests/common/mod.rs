@@ -73,7 +73,7 @@ pub(crate) fn matches(filter: &str, topic: &str) -> bool {
 /// The streams of a topic, in the way of a publish: read so that it conflicts with what would change them.
 pub(crate) async fn streams_of(tx: &Transaction, topic: &str) -> LayerResult<Vec<StreamRef>> {
     let mut streams = index::streams(tx, BROKER, topic.as_bytes()).await?;
-    for row in index::list(tx, BROKER, index::Part::Wildcard, None, 1_000).await? {
+    for row in index::list(tx, BROKER, index::IndexPart::Wildcard, None, 1_000).await? {
         if matches(std::str::from_utf8(&row.filter).expect("a filter of this test"), topic) {
             streams.extend(row.streams);
         }

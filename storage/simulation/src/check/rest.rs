@@ -83,8 +83,9 @@ async fn forget_pods(checker: &Pod) -> LayerResult<()> {
     }
     let mut from: Option<Bytes> = None;
     loop {
-        let tidied =
-            checker.read(async |tx| pods::tidy(tx, StoreVersion::MAX, from.as_deref(), 10).await).await?;
+        let tidied = checker
+            .read(async |tx| pods::remove_stale_rows(tx, StoreVersion::MAX, from.as_deref(), 10).await)
+            .await?;
         match tidied {
             Some(last) => from = Some(last),
             None => return Ok(()),

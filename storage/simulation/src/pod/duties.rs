@@ -87,7 +87,7 @@ impl Pod {
         for owned in page {
             if dead != self.name {
                 let record = sessions::get(tx, owned.id(), Read::Snapshot).await?;
-                pods::tell(tx, dead.as_bytes(), owned.id(), record.map_or(0, |record| record.epoch))?;
+                pods::notify_lost(tx, dead.as_bytes(), owned.id(), record.map_or(0, |record| record.epoch))?;
             }
             let will = sessions::abandon(tx, owned.id(), dead.as_bytes(), self.world.now_ms()).await?;
             if let Some(will) = will {
@@ -158,13 +158,13 @@ impl Pod {
     /// Gives up the sessions that other pods have taken, as the notices in the store say.
     pub(super) async fn listen(&self) -> Done {
         let name = self.name.as_bytes();
-        let told = self.read(async |tx| pods::told(tx, name, 100).await).await?;
+        let told = self.read(async |tx| pods::lost_sessions(tx, name, 100).await).await?;
         self.sessions.borrow_mut().retain(|(broker, client), mine| {
             let is_lost = |id: SessionId<'_>, epoch| id == mine.id() && epoch >= mine.epoch;
             debug_assert_eq!((*broker, *client), (mine.broker, mine.client));
             !told.iter().any(|lost| is_lost(lost.session.id(), lost.epoch))
         });
-        self.read(async |tx| pods::heard(tx, name, &told).await).await
+        self.read(async |tx| pods::acknowledge_lost(tx, name, &told).await).await
     }
 
     /// Trims even before every session has read.

@@ -14,7 +14,7 @@ use std::{
 };
 
 use millrace_layers::{
-    BrokerId, LayerError, Position, Store, once::Marks, sessions::SessionId, streams::StreamId,
+    BrokerId, LayerError, Position, Store, once::MarkerNumbers, sessions::SessionId, streams::StreamId,
 };
 use millrace_storage::{Database, Transaction};
 
@@ -42,7 +42,7 @@ pub(crate) struct Pod {
     claims: RefCell<BTreeMap<(BrokerId, StreamId), Claims>>,
     /// Unique among all runs of pods.
     publisher: u64,
-    marks: RefCell<Marks>,
+    marks: RefCell<MarkerNumbers>,
     renewed_ms: Cell<u64>,
 }
 
@@ -99,7 +99,7 @@ impl Pod {
             filters: RefCell::default(),
             claims: RefCell::default(),
             publisher,
-            marks: RefCell::new(Marks::new(publisher)),
+            marks: RefCell::new(MarkerNumbers::new(publisher)),
             renewed_ms: Cell::new(0),
         }
     }

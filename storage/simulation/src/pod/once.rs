@@ -21,7 +21,7 @@ impl Pod {
                 // shows here whether an earlier attempt committed.
                 if attempt.maybe_committed {
                     self.history.borrow_mut().count("commits in doubt");
-                    if self.plant != Some(Plant::Marks)
+                    if self.plant != Some(Plant::MarkerNumbers)
                         && let Some(stamp) = attempts.find(&tx, self.name.as_bytes()).await?
                     {
                         self.history.borrow_mut().count("commits found again");
@@ -31,7 +31,7 @@ impl Pod {
                 // Must come first: the transaction cannot read filters that it changes itself.
                 self.catch_up_all(&tx).await?;
                 let number = attempts.push(body(&tx).await?);
-                pods::mark(&tx, self.name.as_bytes(), number)?;
+                pods::write_marker(&tx, self.name.as_bytes(), number)?;
                 Ok::<_, LayerError>(None)
             }
         });

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use millrace_layers::{
     BrokerId, LayerError, LayerResult,
-    index::{self, Part, Row},
+    index::{self, IndexPart, IndexRow},
     qos2::{self, Direction},
     retained,
     streams::{self, StreamRef},
@@ -174,7 +174,7 @@ impl Pod {
         };
         let mut all = Vec::new();
         if changed.is_none() {
-            for part in [Part::Exact, Part::Wildcard] {
+            for part in [IndexPart::Exact, IndexPart::Wildcard] {
                 all.extend(index::list(tx, broker, part, None, 10_000).await?);
             }
         }
@@ -182,7 +182,7 @@ impl Pod {
         if changed.is_none() {
             filters.streams.retain(|(of, _), _| *of != broker);
         }
-        for Row { filter, streams } in changed.unwrap_or(all) {
+        for IndexRow { filter, streams } in changed.unwrap_or(all) {
             let filter = String::from_utf8_lossy(&filter).into_owned();
             let streams = streams.iter().map(|indexed| indexed.stream).collect();
             filters.streams.insert((broker, filter), streams);

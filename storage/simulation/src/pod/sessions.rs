@@ -116,7 +116,7 @@ impl Pod {
         if let Some((owner, epoch)) = &taken.replaced
             && owner != self.name.as_bytes()
         {
-            pods::tell(tx, owner, id, *epoch)?;
+            pods::notify_lost(tx, owner, id, *epoch)?;
         }
         if let Some(will) = &taken.will {
             self.write(tx, will_id(will)?, 1).await?;

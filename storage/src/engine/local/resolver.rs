@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_ask_for_is_forgotten() {
+    fn writes_below_every_open_read_version_are_dropped() {
         let mut resolver = Resolver::new(0);
         for version in 1..=40_000u64 {
             resolver.wrote_key(version, version.to_be_bytes().to_vec().into());
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_who_reads_too_far_back_is_told() {
+    fn memory_is_bounded_and_a_too_old_read_version_is_refused() {
         let mut resolver = Resolver { writes_max: 20_000, ..Resolver::new(0) };
         for version in 1..=100_000u64 {
             resolver.wrote_key(version, version.to_be_bytes().to_vec().into());

@@ -128,7 +128,7 @@ fn while_one_group_is_written_the_next_gathers() {
 }
 
 #[test]
-fn what_waits_is_bounded() {
+fn queued_commits_are_bounded() {
     let (gate, database) = start();
     gate.change(|state| state.closed = true);
     let mut commits = vec![writer(&database, 1).commit()];
@@ -163,7 +163,7 @@ fn after_a_failure_writes_are_refused_until_it_recovered() {
 }
 
 #[test]
-fn the_body_is_told_that_an_attempt_may_have_committed() {
+fn the_body_learns_that_an_earlier_attempt_may_have_committed() {
     let (gate, database) = start();
     gate.change(|state| state.broken = true);
     let mut attempts: Vec<Attempt> = Vec::new();
@@ -193,7 +193,7 @@ fn a_refusal_ends_with_its_reason() {
 }
 
 #[test]
-fn what_waits_when_the_store_is_closed_is_committed() {
+fn queued_commits_complete_when_the_store_is_closed() {
     let (gate, database) = start();
     gate.change(|state| state.closed = true);
     let commits: Vec<Commit> = (0..10).map(|_| writer(&database, 1).commit()).collect();

@@ -346,12 +346,12 @@ type BrokerChange struct {
 	Limits      *Limits `json:"limits,omitempty"`
 }
 
-// BrokerLimits Limits of all clients of a broker together, in the region.
+// BrokerLimits Limits of all clients of a broker together, in the whole region.
 type BrokerLimits struct {
 	Connections  *int64 `json:"connections,omitempty"`
 	ConnectsPerS *int64 `json:"connects_per_s,omitempty"`
 
-	// PublishBytesPerS Bytes (topic, properties, payload) that are published a second.
+	// PublishBytesPerS Published bytes a second: topic, properties and payload.
 	PublishBytesPerS *int64 `json:"publish_bytes_per_s,omitempty"`
 	PublishesPerS    *int64 `json:"publishes_per_s,omitempty"`
 	QueueBytes       *int64 `json:"queue_bytes,omitempty"`
@@ -362,21 +362,21 @@ type BrokerLimits struct {
 // CapAction defines model for CapAction.
 type CapAction string
 
-// CertificateUse Whether clients show a certificate of the broker's own authorities.
+// CertificateUse How the broker uses certificates of its own authorities.
 type CertificateUse string
 
 // CertificateUser The field of a certificate that holds the user name; the first of its kind is used.
 type CertificateUser string
 
-// ClaimMapping Names of claims, and what they mean here.
+// ClaimMapping Names of the token's claims that hold the user name, the client id and the rules.
 type ClaimMapping struct {
-	// ClientId The client id, which the client must have. `None`: any.
+	// ClientId Claim with the client id that the client must use. `None` allows any client id.
 	ClientId *string `json:"client_id,omitempty"`
 
-	// Rules A list of [`super::Rule`]s that come first. `None`, or not in the token: none.
+	// Rules Claim with a list of rules that precede all others. `None`, or a token without it, adds none.
 	Rules *string `json:"rules,omitempty"`
 
-	// User The user name. The client need not send one; if it does, it must be this one.
+	// User Claim with the user name. If the client sends a user name, it must be the same.
 	User *string `json:"user,omitempty"`
 }
 
@@ -440,10 +440,10 @@ type ClientCaSettings struct {
 type ClientLimits struct {
 	ConnectsPerMin *int64 `json:"connects_per_min,omitempty"`
 
-	// PacketBytes Largest packet that it may send, bytes.
+	// PacketBytes Largest packet that the client may send, bytes.
 	PacketBytes *int64 `json:"packet_bytes,omitempty"`
 
-	// PublishBytesPerS Bytes (topic, properties, payload) that it publishes a second.
+	// PublishBytesPerS Bytes that the client publishes a second: topic, properties and payload.
 	PublishBytesPerS *int64 `json:"publish_bytes_per_s,omitempty"`
 	PublishesPerS    *int64 `json:"publishes_per_s,omitempty"`
 
@@ -636,9 +636,9 @@ type JwtIssuerSettings struct {
 	LeewayS *int32 `json:"leeway_s,omitempty"`
 }
 
-// Limits Limits of a broker. `None`: the edge's own limit of that kind counts, and it is never exceeded.
+// Limits Limits of a broker. The server's own limits always apply, and with `None` they alone do.
 type Limits struct {
-	// Broker Of all its clients together.
+	// Broker Limits of all clients together.
 	Broker *BrokerLimits `json:"broker,omitempty"`
 
 	// Client Limits of each client of a broker.
@@ -1092,7 +1092,7 @@ type Rotation struct {
 	Scram *bool `json:"scram,omitempty"`
 }
 
-// Rule A rule of a list. The first one of the action whose filter applies decides; see `rules` for when that is.
+// Rule An access rule. The first rule of a list whose action and filter apply to a request decides.
 type Rule struct {
 	// Action The requests that a rule applies to.
 	Action Action `json:"action"`
@@ -1101,11 +1101,10 @@ type Rule struct {
 	// Filter Topic filter, without share name. `%c` stands for the client id, `%u` for the user name.
 	Filter string `json:"filter"`
 
-	// QosMax The highest QoS (0, 1, 2) that an `allow` rule lets messages be published with, and grants to a subscription. Of no meaning
-	// otherwise.
+	// QosMax Highest QoS (0, 1, 2) that an `allow` rule permits for publishes and grants to subscriptions.
 	QosMax *int32 `json:"qos_max,omitempty"`
 
-	// Retain An `allow` rule lets messages be published with RETAIN. Of no meaning otherwise.
+	// Retain Whether an `allow` rule permits messages with RETAIN; a `deny` rule ignores it.
 	Retain *bool `json:"retain,omitempty"`
 }
 

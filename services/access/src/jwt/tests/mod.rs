@@ -122,7 +122,7 @@ fn a_token_cannot_choose_how_it_is_checked() {
 }
 
 #[test]
-fn what_is_no_token_is_malformed() {
+fn other_passwords_are_malformed_tokens() {
     let long = format!("{}.e30.", "A".repeat(20_000));
     for text in ["", ".", "..", "...", "a.b.c", "e30.e30.", "secret", "eyJhbGciOiJIUzI1NiJ9.e30=.", &long] {
         assert_eq!(JsonWebToken::parse(text.as_bytes()).err(), Some(TokenRefusal::Malformed), "{text:.20}");

@@ -4,7 +4,7 @@ import { canUsePasskeys } from '../../api/passkeys'
 import { waysQuery } from '../../api/session'
 import { CodeInput } from './CodeInput'
 
-/** What the account confirms a change with, beside the password. */
+/** The account's second factors, which confirm a change beside the password. */
 export function useFactor() {
   const { data: factor } = useQuery(secondFactorQuery)
   const { data: ways } = useQuery(waysQuery)
@@ -17,7 +17,7 @@ export function useFactor() {
 interface FactorInputProps {
   value: string
   onChange: (code: string) => void
-  /** What the server found wrong in each field. */
+  /** The server's errors by field. */
   wrong: Record<string, string>
 }
 

@@ -31,7 +31,7 @@ const columns: Column<AuditEntry>[] = [
   },
 ]
 
-/** What was done with the account of the person that is signed in. */
+/** Audit log of the signed-in person's account. */
 export function OwnAudit() {
   const { entry } = useSearch({ from: '/signed-in/me' })
   const navigate = useNavigate({ from: '/me' })

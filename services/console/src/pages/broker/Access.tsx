@@ -31,7 +31,7 @@ const TABS = [
   { value: 'methods', label: 'Authentication', part: Methods },
 ]
 
-/** Who may connect, and what they may do. */
+/** Access of clients: methods, credentials, groups and rules. */
 export function Access() {
   const { tab } = useSearch({ from: '/signed-in/b/$broker/access' })
   const navigate = useNavigate({ from: '/b/$broker/access' })

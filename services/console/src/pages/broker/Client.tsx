@@ -29,7 +29,7 @@ const CONNECTION_PX = 260
 const INCIDENTS_SHOWN = 50
 const FILTERS_SHOWN = 200
 
-/** What is known of a client: its connection, its session, what it was refused. */
+/** A client: its connection, its session and its refusals. */
 export function Client() {
   const { client: id } = useParams({ from: '/signed-in/b/$broker/clients/$client' })
   const { tab } = useSearch({ from: '/signed-in/b/$broker/clients/$client' })

@@ -85,7 +85,7 @@ function FirstSteps({ onHide }: { onHide: () => void }) {
   )
 }
 
-/** What the owner of this machine can try next. */
+/** Next steps for the owner of this machine. */
 function Further() {
   const { broker } = useBroker()
   return (

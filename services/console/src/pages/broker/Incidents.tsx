@@ -14,7 +14,7 @@ import ui from '../../ui/ui.module.css'
 /** The API keeps as many. */
 const ROWS_MAX = 1000
 
-/** What was refused, dropped or limited, and why. */
+/** Refusals, drops and reached limits, with their reasons. */
 export function Incidents() {
   const { broker, path } = useBroker()
   const { kind: asked, client } = useSearch({ from: '/signed-in/b/$broker/incidents' })

@@ -22,7 +22,7 @@ import { LIVE, RANGES, type Range } from './overview/ranges'
 const INCIDENTS_MAX = 1000
 const INCIDENTS_MS = 10_000
 
-/** What a broker does now, and what it did over minutes, hours and days. */
+/** A broker's activity now, and over minutes, hours and days. */
 export function Overview() {
   const { broker, path } = useBroker()
   const { range: asked } = useSearch({ from: '/signed-in/b/$broker/' })

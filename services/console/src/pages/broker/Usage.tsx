@@ -11,7 +11,7 @@ import { Facts } from '../../ui/Stat'
 import { Loaded } from '../../ui/State'
 import { Cap, UsageRange, UsedCharts, UsedNumbers } from '../../ui/UsageParts'
 
-/** What the broker has used, and what it may cost. */
+/** The broker's usage, and its estimated cost. */
 export function Usage() {
   const { broker, path, can } = useBroker()
   const { range = '7d' } = useSearch({ from: '/signed-in/b/$broker/usage' })

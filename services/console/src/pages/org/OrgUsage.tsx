@@ -29,7 +29,7 @@ const columns: Column<Row>[] = [
   ...usedColumns,
 ]
 
-/** What all brokers have used. */
+/** Usage of all brokers. */
 export function OrgUsage() {
   const { id, can } = useOrganisation()
   const { range = '7d' } = useSearch({ from: '/signed-in/org/$organisation' })

@@ -66,8 +66,8 @@ proptest! {
 /// All filters of the index by name, with the number of their subscribers.
 fn indexed(database: &Database) -> BTreeMap<Vec<u8>, u64> {
     run(database, async |tx| {
-        let mut filters = index::list(tx, BROKER, Part::Wildcard, None, 100).await?;
-        filters.extend(index::list(tx, BROKER, Part::Exact, None, 100).await?);
+        let mut filters = index::list(tx, BROKER, IndexPart::Wildcard, None, 100).await?;
+        filters.extend(index::list(tx, BROKER, IndexPart::Exact, None, 100).await?);
         let mut found = BTreeMap::new();
         for filter in filters {
             for indexed in filter.streams {

@@ -22,7 +22,7 @@ interface NamedListProps<K extends Named> {
   noun: string
   empty: { title: string; text: string }
   columns: Column<NamedRows[K]>[]
-  /** What is lost when one is deleted. */
+  /** The loss that deleting an item causes. */
   loses: (row: NamedRows[K]) => ReactNode
   /** The fields; `row` is undefined for a new one. */
   form: (row: NamedRows[K] | undefined, onDone: () => void) => ReactNode

@@ -1,6 +1,6 @@
 import { useNavigate, useSearch } from '@tanstack/react-router'
 
-/** What is edited is in the address: undefined is nothing, "+" is something new. */
+/** The address names the edited item: undefined is none, "+" is a new one. */
 export function useEdit() {
   const { edit } = useSearch({ from: '/signed-in/b/$broker/access' })
   const navigate = useNavigate({ from: '/b/$broker/access' })

@@ -24,7 +24,7 @@ function isOf(broker: string, { action, target, details }: AuditEntry) {
   return of === broker || (target === broker && /^(broker|access|spend_cap)\./.test(action))
 }
 
-/** What was refused or dropped at the broker, and what was changed of it, the latest first. */
+/** The broker's refusals, drops and changes of its settings, latest first. */
 export function LastEvents() {
   const { broker, path } = useBroker()
   const incidents = useQuery(incidentsQuery(path, {}, EVENTS_SHOWN))

@@ -22,7 +22,7 @@ const SECONDS_MIN = 60
 /** The last minutes, second by second, as far as the page has seen them. */
 export function LiveCharts({ live, seconds, limits }: LiveChartsProps) {
   const now = (live.samples.at(-1)?.at_ms ?? Date.now()) / 1000
-  // What the page has seen, and a minute at least: five minutes would be almost empty at first.
+  // At least a minute, but not more than the page has seen: a chart of five minutes would start almost empty.
   const seenS = now - (live.samples[0]?.at_ms ?? 0) / 1000
   const range: [number, number] = [now - Math.min(seconds, Math.max(seenS, SECONDS_MIN)), now]
   const from = live.samples.findIndex((sample) => sample.at_ms / 1000 >= range[0])

@@ -26,7 +26,7 @@ interface Course {
 const all = (drops: Schemas['Drops']) => DROP_REASONS.reduce((sum, reason) => sum + drops[reason], 0)
 const sum = (values: (number | null)[]) => values.reduce<number>((total, value) => total + (value ?? 0), 0)
 
-/** What a counter rose by between each two samples. */
+/** Growth of a counter between consecutive samples. */
 const risesOf = (values: number[]) =>
   values.map((value, at) => (at === 0 ? null : Math.max(0, value - (values[at - 1] ?? value))))
 

@@ -18,7 +18,7 @@ interface ReasonsProps {
   span: string
 }
 
-/** What was refused, dropped or limited, by reason. */
+/** Refusals, drops and reached limits by reason. */
 export function Reasons({ incidents, since, span }: ReasonsProps) {
   const { broker } = useBroker()
   const reasons = reasonsOf(incidents, since)

@@ -15,7 +15,7 @@ import { useRetry } from './useRetry'
 
 const timeSaid = (ms: number) => (ms < 1000 ? `${count(ms)} ms` : duration(ms / 1000))
 
-/** What the service answered, or why there was no answer. The server names the status of a refusal itself. */
+/** The service's answer, or the reason why there is none. The server's error already names the status of a refusal. */
 const resultSaid = ({ error, status }: Delivery) =>
   error ? reasonSaid(error) : `Taken${status ? `, status ${status}` : ''}`
 

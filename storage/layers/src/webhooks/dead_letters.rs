@@ -4,10 +4,10 @@ use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
 use serde::{Deserialize, Serialize};
 
-use super::{Hook, note, state, state::Failure, state::State};
+use super::{WebhookId, enqueue, state, state::Failure, state::State};
 use crate::{
     error::{LayerError, LayerResult},
-    limits::{HOOK_LETTER_BYTES_MAX, HOOK_LETTERS_BYTES_MAX, HOOK_LETTERS_MAX, HOOK_LETTERS_PAGE_BYTES},
+    limits::{DEAD_LETTER_BYTES_MAX, DEAD_LETTERS_BYTES_MAX, DEAD_LETTERS_MAX, DEAD_LETTERS_PAGE_BYTES},
     position::Position,
     rows::{self, Blob},
     tags,
@@ -15,7 +15,7 @@ use crate::{
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Letter {
+pub struct StoredDeadLetter {
     pub id: Position,
     /// Time of leaving the queue, unix milliseconds.
     pub at_ms: u64,
@@ -26,7 +26,7 @@ pub struct Letter {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewLetter {
+pub struct NewDeadLetter {
     pub id: Position,
     pub attempts: u32,
     pub failure: Option<Failure>,
@@ -42,25 +42,25 @@ struct Head {
 }
 
 /// Lists up to `limit` dead letters after the one at `from` in snapshots, oldest first; and whether there may be more.
-pub async fn letters(
+pub async fn dead_letters(
     tx: &Transaction,
-    hook: Hook<'_>,
+    webhook: WebhookId<'_>,
     from: Option<Position>,
     limit: usize,
-) -> LayerResult<(Vec<Letter>, bool)> {
-    let prefix = hook.key(tags::HOOK_LETTER);
+) -> LayerResult<(Vec<StoredDeadLetter>, bool)> {
+    let prefix = webhook.key(tags::DEAD_LETTER);
     let range = prefix.children();
     let begin = from.map_or(range.begin, |from| after(prefix.clone().position(from).as_ref()));
     let page = tx.range(KeyRange::new(begin, range.end), RangeOptions::first(limit).snapshot()).await?;
     let (mut letters, mut bytes, mut more) = (Vec::new(), 0, page.more);
     for row in page.items {
-        if bytes > HOOK_LETTERS_PAGE_BYTES {
+        if bytes > DEAD_LETTERS_PAGE_BYTES {
             more = true;
             break;
         }
         let id = Elements::after(&prefix, &row.key)?.position()?;
-        let again = tx.get(hook.key(tags::HOOK_AGAIN).position(id), Read::Snapshot).await?.is_some();
-        let letter = decode(id, again, blob(hook, id).rest(tx, row.value).await?)?;
+        let again = tx.get(webhook.key(tags::WEBHOOK_AGAIN).position(id), Read::Snapshot).await?.is_some();
+        let letter = decode(id, again, blob(webhook, id).rest(tx, row.value).await?)?;
         bytes += letter.event.len();
         letters.push(letter);
     }
@@ -68,74 +68,88 @@ pub async fn letters(
 }
 
 /// Sends a dead letter again, or all, and returns their number.
-pub async fn send_again(tx: &Transaction, hook: Hook<'_>, id: Option<Position>) -> LayerResult<usize> {
-    let ids = ids(tx, hook, id).await?;
+pub async fn send_again(
+    tx: &Transaction,
+    webhook: WebhookId<'_>,
+    id: Option<Position>,
+) -> LayerResult<usize> {
+    let ids = ids(tx, webhook, id).await?;
     for id in &ids {
-        tx.set(hook.key(tags::HOOK_AGAIN).position(*id), Bytes::new())?;
+        tx.set(webhook.key(tags::WEBHOOK_AGAIN).position(*id), Bytes::new())?;
     }
     if !ids.is_empty() {
-        note(tx, hook)?;
+        enqueue(tx, webhook)?;
     }
     Ok(ids.len())
 }
 
 /// Removes a dead letter, or all, and returns their number.
-pub async fn remove(tx: &Transaction, hook: Hook<'_>, id: Option<Position>) -> LayerResult<usize> {
-    let mut state = state::get(tx, hook, Read::Serializable).await?;
+pub async fn remove(tx: &Transaction, webhook: WebhookId<'_>, id: Option<Position>) -> LayerResult<usize> {
+    let mut state = state::get(tx, webhook, Read::Serializable).await?;
     let count = match id {
-        Some(id) => usize::from(take_away(tx, hook, &mut state, id).await?),
+        Some(id) => usize::from(remove_one(tx, webhook, &mut state, id).await?),
         None => {
-            clear(tx, hook)?;
+            clear(tx, webhook)?;
             std::mem::take(&mut state.letters) as usize
         }
     };
     if id.is_none() {
         state.letter_bytes = 0;
     }
-    state::set(tx, hook, &state)?;
+    state::set(tx, webhook, &state)?;
     Ok(count)
 }
 
 /// Sends an event once that is in no queue; if the receiver refuses it, it becomes a dead letter.
-pub async fn add_test(tx: &Transaction, hook: Hook<'_>, event: &Bytes, now_ms: u64) -> LayerResult<()> {
-    let mut state = state::get(tx, hook, Read::Serializable).await?;
-    make_room(tx, hook, &mut state, event.len()).await?;
+pub async fn add_test(
+    tx: &Transaction,
+    webhook: WebhookId<'_>,
+    event: &Bytes,
+    now_ms: u64,
+) -> LayerResult<()> {
+    let mut state = state::get(tx, webhook, Read::Serializable).await?;
+    make_room(tx, webhook, &mut state, event.len()).await?;
     let mut row = vec![0, 0];
     row.extend_from_slice(&encode(&Head { at_ms: now_ms, ..Head::default() }, event)?);
     let place = [0, 0];
-    tx.set_versionstamped_key(hook.key(tags::HOOK_LETTER).before_position(), place, [], row)?;
-    tx.set_versionstamped_key(hook.key(tags::HOOK_AGAIN).before_position(), place, [], Bytes::new())?;
-    state::set(tx, hook, &state)?;
-    note(tx, hook)
+    tx.set_versionstamped_key(webhook.key(tags::DEAD_LETTER).before_position(), place, [], row)?;
+    tx.set_versionstamped_key(webhook.key(tags::WEBHOOK_AGAIN).before_position(), place, [], Bytes::new())?;
+    state::set(tx, webhook, &state)?;
+    enqueue(tx, webhook)
 }
 
 pub(super) async fn add(
     tx: &Transaction,
-    hook: Hook<'_>,
+    webhook: WebhookId<'_>,
     state: &mut State,
-    letter: &NewLetter,
+    letter: &NewDeadLetter,
 ) -> LayerResult<()> {
-    if letter.event.len() > HOOK_LETTER_BYTES_MAX {
+    if letter.event.len() > DEAD_LETTER_BYTES_MAX {
         state.letters_lost += 1;
         return Ok(());
     }
-    make_room(tx, hook, state, letter.event.len()).await?;
+    make_room(tx, webhook, state, letter.event.len()).await?;
     let at_ms = letter.failure.as_ref().map_or(0, |failure| failure.at_ms);
     let head = Head { at_ms, attempts: letter.attempts, failure: letter.failure.clone() };
-    blob(hook, letter.id).set(tx, &encode(&head, &letter.event)?).await
+    blob(webhook, letter.id).set(tx, &encode(&head, &letter.event)?).await
 }
 
 /// Removes the oldest dead letters until there is room for `bytes`, which it counts.
-async fn make_room(tx: &Transaction, hook: Hook<'_>, state: &mut State, bytes: usize) -> LayerResult<()> {
+async fn make_room(
+    tx: &Transaction,
+    webhook: WebhookId<'_>,
+    state: &mut State,
+    bytes: usize,
+) -> LayerResult<()> {
     let is_full = |state: &State| {
-        state.letters >= HOOK_LETTERS_MAX || state.letter_bytes + bytes as u64 > HOOK_LETTERS_BYTES_MAX
+        state.letters >= DEAD_LETTERS_MAX || state.letter_bytes + bytes as u64 > DEAD_LETTERS_BYTES_MAX
     };
     while state.letters > 0 && is_full(state) {
         let options = RangeOptions { limit: 1, reverse: false, read: Read::Serializable };
-        let page = tx.range(hook.key(tags::HOOK_LETTER).children(), options).await?;
+        let page = tx.range(webhook.key(tags::DEAD_LETTER).children(), options).await?;
         let Some(first) = page.items.first() else { break };
-        let id = Elements::after(&hook.key(tags::HOOK_LETTER), &first.key)?.position()?;
-        take_away(tx, hook, state, id).await?;
+        let id = Elements::after(&webhook.key(tags::DEAD_LETTER), &first.key)?.position()?;
+        remove_one(tx, webhook, state, id).await?;
         state.letters_lost += 1;
     }
     state.letters += 1;
@@ -144,16 +158,16 @@ async fn make_room(tx: &Transaction, hook: Hook<'_>, state: &mut State, bytes: u
 }
 
 /// Returns whether there was one.
-pub(super) async fn take_away(
+pub(super) async fn remove_one(
     tx: &Transaction,
-    hook: Hook<'_>,
+    webhook: WebhookId<'_>,
     state: &mut State,
     id: Position,
 ) -> LayerResult<bool> {
-    tx.clear(hook.key(tags::HOOK_AGAIN).position(id))?;
-    let Some(row) = tx.get(blob(hook, id).row, Read::Serializable).await? else { return Ok(false) };
+    tx.clear(webhook.key(tags::WEBHOOK_AGAIN).position(id))?;
+    let Some(row) = tx.get(blob(webhook, id).row, Read::Serializable).await? else { return Ok(false) };
     let bytes = u64::from(row.slice(2..).try_get_u32()?);
-    blob(hook, id).clear(tx).await?;
+    blob(webhook, id).clear(tx).await?;
     state.letters = state.letters.saturating_sub(1);
     state.letter_bytes = state.letter_bytes.saturating_sub(bytes);
     Ok(true)
@@ -162,12 +176,12 @@ pub(super) async fn take_away(
 /// The receiver refused a dead letter again.
 pub(super) async fn failed(
     tx: &Transaction,
-    hook: Hook<'_>,
-    letter: &Letter,
+    webhook: WebhookId<'_>,
+    letter: &StoredDeadLetter,
     failure: &Failure,
 ) -> LayerResult<()> {
-    tx.clear(hook.key(tags::HOOK_AGAIN).position(letter.id))?;
-    let blob = blob(hook, letter.id);
+    tx.clear(webhook.key(tags::WEBHOOK_AGAIN).position(letter.id))?;
+    let blob = blob(webhook, letter.id);
     if tx.get(&blob.row, Read::Serializable).await?.is_none() {
         return Ok(());
     }
@@ -175,13 +189,13 @@ pub(super) async fn failed(
     blob.set(tx, &encode(&head, &letter.event)?).await
 }
 
-pub(super) async fn next(tx: &Transaction, hook: Hook<'_>) -> LayerResult<Option<Letter>> {
-    let prefix = hook.key(tags::HOOK_AGAIN);
+pub(super) async fn next(tx: &Transaction, webhook: WebhookId<'_>) -> LayerResult<Option<StoredDeadLetter>> {
+    let prefix = webhook.key(tags::WEBHOOK_AGAIN);
     let options = RangeOptions { limit: 1, reverse: false, read: Read::Serializable };
     let page = tx.range(prefix.children(), options).await?;
     let Some(row) = page.items.first() else { return Ok(None) };
     let id = Elements::after(&prefix, &row.key)?.position()?;
-    match blob(hook, id).get(tx, Read::Serializable).await? {
+    match blob(webhook, id).get(tx, Read::Serializable).await? {
         Some(row) => decode(id, true, row).map(Some),
         None => {
             tx.clear(&row.key)?;
@@ -191,27 +205,27 @@ pub(super) async fn next(tx: &Transaction, hook: Hook<'_>) -> LayerResult<Option
 }
 
 /// Removes all dead letters, and keeps their counters.
-pub(super) fn clear(tx: &Transaction, hook: Hook<'_>) -> LayerResult<()> {
-    for tag in [tags::HOOK_LETTER, tags::HOOK_LETTER_CHUNK, tags::HOOK_AGAIN] {
-        tx.clear_range(hook.key(tag).children())?;
+pub(super) fn clear(tx: &Transaction, webhook: WebhookId<'_>) -> LayerResult<()> {
+    for tag in [tags::DEAD_LETTER, tags::DEAD_LETTER_CHUNK, tags::WEBHOOK_AGAIN] {
+        tx.clear_range(webhook.key(tag).children())?;
     }
     Ok(())
 }
 
-async fn ids(tx: &Transaction, hook: Hook<'_>, only: Option<Position>) -> LayerResult<Vec<Position>> {
-    let prefix = hook.key(tags::HOOK_LETTER);
+async fn ids(tx: &Transaction, webhook: WebhookId<'_>, only: Option<Position>) -> LayerResult<Vec<Position>> {
+    let prefix = webhook.key(tags::DEAD_LETTER);
     let Some(id) = only else {
         let rows = rows::all(tx, prefix.children(), Read::Snapshot).await?;
         return rows.iter().map(|row| Elements::after(&prefix, &row.key)?.position()).collect();
     };
-    let is_there = tx.get(blob(hook, id).row, Read::Serializable).await?.is_some();
+    let is_there = tx.get(blob(webhook, id).row, Read::Serializable).await?.is_some();
     Ok(is_there.then_some(id).into_iter().collect())
 }
 
-fn blob(hook: Hook<'_>, id: Position) -> Blob {
+fn blob(webhook: WebhookId<'_>, id: Position) -> Blob {
     Blob {
-        row: hook.key(tags::HOOK_LETTER).position(id),
-        chunks: hook.key(tags::HOOK_LETTER_CHUNK).position(id),
+        row: webhook.key(tags::DEAD_LETTER).position(id),
+        chunks: webhook.key(tags::DEAD_LETTER_CHUNK).position(id),
     }
 }
 
@@ -224,11 +238,11 @@ fn encode(head: &Head, event: &Bytes) -> LayerResult<Bytes> {
     Ok(row.into())
 }
 
-fn decode(id: Position, again: bool, mut row: Bytes) -> LayerResult<Letter> {
+fn decode(id: Position, again: bool, mut row: Bytes) -> LayerResult<StoredDeadLetter> {
     row.try_get_u32()?;
     let head: Head = serde_json::from_slice(&rows::take_sized(&mut row)?).map_err(|_| CORRUPT)?;
     let Head { at_ms, attempts, failure } = head;
-    Ok(Letter { id, at_ms, attempts, failure, again, event: row })
+    Ok(StoredDeadLetter { id, at_ms, attempts, failure, again, event: row })
 }
 
 const CORRUPT: LayerError = LayerError::Corrupt("letter");
