@@ -28,13 +28,13 @@ macro_rules! suite {
                 a_page_has_as_many_keys_as_asked_for,
                 ends_and_directions);
             suite!(@tests $open, stamps: stamps_order_commits, user_bytes_order_within_a_commit,
-                the_stamp_of_a_commit_is_the_one_in_its_keys, what_is_cleared_is_older_than_an_append,
+                the_stamp_of_a_commit_is_the_one_in_its_keys, a_clear_is_older_than_an_append,
                 an_append_leaves_older_keys_readable, additions_do_not_conflict_and_none_is_lost,
                 additions_take_values_of_any_length, a_range_cleared_with_an_append_in_the_same_group);
             suite!(@tests $open, conflicts: a_lost_update_is_refused, a_write_skew_is_refused,
                 a_phantom_is_refused, a_cleared_range_conflicts, an_append_conflicts_with_who_read_the_end,
-                what_was_not_read_does_not_conflict, snapshot_reads_do_not_conflict,
-                explicit_conflict_ranges_count, what_only_reads_never_conflicts,
+                a_write_outside_the_read_ranges_does_not_conflict, snapshot_reads_do_not_conflict,
+                explicit_conflict_ranges_count, a_read_only_transaction_never_conflicts,
                 a_read_stays_at_its_version, only_the_pages_that_were_read_conflict,
                 a_read_that_a_write_overtakes_conflicts_or_sees_it);
             suite!(@tests $open, retries: a_conflict_is_tried_again, attempts_are_bounded,

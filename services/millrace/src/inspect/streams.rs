@@ -2,7 +2,7 @@
 
 use millrace_edge::stored;
 use millrace_layers::{
-    BrokerId, GroupedFilter, Position, index,
+    BrokerId, GroupedFilter, Position, Positions, index,
     streams::{self, ReadLimit, Source, StreamId, Totals},
     subscriptions,
 };
@@ -130,7 +130,9 @@ async fn find(
         messages: totals.entries,
         bytes: totals.bytes,
         partitions: row.partitions,
-        oldest_at_ms: streams::waiting(tx, broker, &source, Position::MIN, &[], 1).await?.oldest_at_ms,
+        oldest_at_ms: streams::waiting(tx, broker, &source, Position::MIN, &Positions::default(), 1)
+            .await?
+            .oldest_at_ms,
     };
     Ok(Some((stream, row.floor)))
 }
