@@ -58,7 +58,7 @@ pub fn name_of_group(group: &[u8]) -> Option<String> {
     Some(name.replace("%2F", "/").replace("%25", "%"))
 }
 
-/// Queues a webhook that may have events to deliver; conflicts only with a concurrent [`dequeue`].
+/// Queues a webhook that may have events to deliver; conflicts only with a concurrent `dequeue`.
 pub fn enqueue(tx: &Transaction, webhook: WebhookId<'_>) -> LayerResult<()> {
     Ok(tx.set(queued_key(webhook), Bytes::new())?)
 }
