@@ -24,7 +24,7 @@ use crate::connector::{Connector, FOUND, Tcp, place};
 use crate::guard::Guard;
 use crate::limits::{CALLS_MAX, CONNECTIONS_MAX, HEAD_BYTES_MAX, IDLE_MAX, IDLE_PER_HOST_MAX};
 use crate::lookups::Lookups;
-use crate::permits::{CALLS, Permits, SHARES};
+use crate::permits::{HOSTS, Permits, SHARES};
 use crate::{Call, CallError, Response};
 
 #[derive(Clone, Debug, Default)]
@@ -70,7 +70,7 @@ impl HttpClient {
             .pool_max_idle_per_host(IDLE_PER_HOST_MAX)
             .http1_max_buf_size(HEAD_BYTES_MAX)
             .build(Connector(connector));
-        let (shares, hosts) = (Arc::new(Permits::new(SHARES)), Arc::new(Permits::new(CALLS)));
+        let (shares, hosts) = (Arc::new(Permits::new(SHARES)), Arc::new(Permits::new(HOSTS)));
         Self { pool, shares, hosts, connections, lookups: Arc::new(lookups) }
     }
 
@@ -80,13 +80,15 @@ impl HttpClient {
         let until = Instant::now() + call.timeout;
         let (answer_bytes_max, share) = (call.answer_bytes_max, call.share);
         let request = call.into_request()?;
+        // A call that waits for a slow host holds no permit of its share.
+        let authority = request.uri().authority().map_or("", |authority| authority.as_str());
+        let host = format!("{share} {}", authority.to_lowercase());
+        let of_host = timeout_at(until, self.hosts.take(&host)).await;
+        let _host = of_host.ok().flatten().ok_or(CallError::Busy)?;
         let of_share = timeout_at(until, self.shares.take(share)).await;
         let _share = of_share.ok().flatten().ok_or(CallError::Busy)?;
         let found = timeout_at(until, self.look_up(share, request.uri())).await;
         let found = found.map_err(|_| CallError::Timeout)??;
-        let host = request.uri().authority().map_or_else(String::new, |host| host.as_str().to_lowercase());
-        let permit = timeout_at(until, self.hosts.take(&host)).await;
-        let _permit = permit.ok().flatten().ok_or(CallError::Busy)?;
         let exchange = FOUND.scope(found, self.exchange(request, answer_bytes_max));
         timeout_at(until, exchange).await.unwrap_or(Err(CallError::Timeout))
     }

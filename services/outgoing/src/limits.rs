@@ -9,7 +9,7 @@ pub const URL_BYTES_MAX: usize = 2_048;
 pub const CALLS_MAX: usize = 8_192;
 /// Calls in progress of one share: one slow host leaves a third of them, and exhausting all calls takes 86 tenants.
 pub const CALLS_PER_SHARE_MAX: usize = 96;
-/// Calls in progress to one host and port: 1,280 a second if each takes 50 ms.
+/// Calls of a share in progress to one host and port: 1,280 a second if each takes 50 ms.
 pub const CALLS_PER_HOST_MAX: usize = 64;
 /// Calls in progress or queued to one host and port; further calls fail at once.
 pub const WAITING_PER_HOST_MAX: usize = 1_024;
@@ -28,7 +28,7 @@ pub const CONNECT_MAX: Duration = Duration::from_secs(10);
 pub const ADDRESS_MAX: Duration = Duration::from_secs(3);
 pub const ADDRESSES_MAX: usize = 4;
 pub const RESOLVED_MAX: usize = 32;
-/// Concurrent name lookups: at most four sockets each.
+/// Concurrent name lookups: while name servers are silent, up to twelve sockets each.
 pub const LOOKUPS_MAX: usize = 1_024;
 /// Concurrent lookups of one share: exhausting all lookups takes 128 tenants.
 pub const LOOKUPS_PER_SHARE_MAX: usize = 8;
@@ -42,6 +42,8 @@ pub const RESOLVER_KEPT: Duration = Duration::from_secs(60);
 pub const LOOKUP_KEPT: Duration = Duration::from_secs(5);
 /// How long a result is used while the host cannot be resolved, as RFC 8767 section 5 allows.
 pub const LOOKUP_STALE_MAX: Duration = Duration::from_secs(3_600);
+/// After this time a lookup that has an older result uses it, as RFC 8767 section 5 recommends: most calls have two seconds.
+pub const LOOKUP_STALE_AFTER: Duration = Duration::from_secs(1);
 pub const LOOKUPS_KEPT_MAX: usize = 4_096;
 /// Longest lookup of a name, the time in the queue included.
 pub const LOOKUP_MAX: Duration = Duration::from_secs(5);

@@ -1,7 +1,7 @@
-//! Resolves names with an asynchronous resolver. Each share, such as a tenant, has its own number of
-//! lookups in progress, so names that no server answers delay only other names of the same share.
+//! Resolves the host names of outgoing calls, with a limit of concurrent lookups for each share, such as a tenant. So names
+//! that no server answers delay other names of the same share, as long as not all lookups are in use.
 //!
-//! A result is used for [`LOOKUP_KEPT`], so a busy webhook costs one lookup in that time.
+//! A result answers calls of all shares for [`LOOKUP_KEPT`], whatever its DNS time to live.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,8 +14,8 @@ use tokio::time::{Instant, timeout};
 
 use crate::CallError;
 use crate::limits::{
-    LOOKUP_KEPT, LOOKUP_MAX, LOOKUP_STALE_MAX, LOOKUPS_KEPT_MAX, LOOKUPS_MAX, LOOKUPS_PER_SHARE_MAX,
-    WAITING_MAX, WAITING_PER_HOST_MAX,
+    LOOKUP_KEPT, LOOKUP_MAX, LOOKUP_STALE_AFTER, LOOKUP_STALE_MAX, LOOKUPS_KEPT_MAX, LOOKUPS_MAX,
+    LOOKUPS_PER_SHARE_MAX, WAITING_MAX, WAITING_PER_HOST_MAX,
 };
 use crate::permits::{PermitLimits, Permits};
 use crate::resolver::SystemResolver;
@@ -31,8 +31,8 @@ pub(crate) struct Lookups {
     kept: Kept,
 }
 
-/// Addresses of hosts that were resolved, with the time of it. Failures are not kept: a caller that got no permit in time would make
-/// a failure of another tenant's host.
+/// Addresses of resolved hosts, with the time of their lookup. Failures are not kept: a lookup can fail because its share
+/// has no permit, which must not fail other shares.
 #[derive(Default)]
 struct Kept(Mutex<HashMap<(String, u16), Resolved>>);
 
@@ -61,20 +61,21 @@ impl Lookups {
         Self { shares: Arc::new(shares), resolve: Box::new(resolve), longest, kept: Kept::default() }
     }
 
-    /// Where the host cannot be resolved now, an older result counts.
+    /// On failure, returns a result of at most [`LOOKUP_STALE_MAX`], if one is left.
     pub(crate) async fn look_up(&self, share: &str, host: &str, port: u16) -> Found {
         if let Some(kept) = self.kept.get(host, port, LOOKUP_KEPT) {
             return Ok(kept);
         }
         let late = || CallError::Resolve(io::Error::from(io::ErrorKind::TimedOut).into());
-        let found = timeout(self.longest, self.resolved(share, host, port)).await;
-        let found = found.unwrap_or_else(|_| Err(late()));
-        found.or_else(|error| self.kept.get(host, port, LOOKUP_STALE_MAX).ok_or(error))
+        let stale = self.kept.get(host, port, LOOKUP_STALE_MAX);
+        let longest = if stale.is_some() { LOOKUP_STALE_AFTER.min(self.longest) } else { self.longest };
+        let found = timeout(longest, self.resolved(share, host, port)).await;
+        found.unwrap_or_else(|_| Err(late())).or_else(|error| stale.ok_or(error))
     }
 
     async fn resolved(&self, share: &str, host: &str, port: u16) -> Found {
         let _permit = self.shares.take(share).await.ok_or(CallError::Busy)?;
-        // Another caller may have looked while this one waited.
+        // Another caller may have resolved the name while this one waited.
         if let Some(kept) = self.kept.get(host, port, LOOKUP_KEPT) {
             return Ok(kept);
         }
@@ -130,6 +131,14 @@ mod tests {
         }
         let found = timeout(HOUR, lookups.look_up("ann", "a.quick.test", 443));
         assert_eq!(found.await.unwrap().unwrap(), [SocketAddr::new(OPEN, 443)]);
+    }
+
+    #[tokio::test]
+    async fn an_older_result_is_used_before_a_call_ends_when_name_servers_fall_silent() {
+        let lookups = Lookups::with(HOUR, |_| Box::pin(std::future::pending()));
+        let (expected, before) = (vec![SocketAddr::new(OPEN, 443)], Instant::now() - 2 * LOOKUP_KEPT);
+        lookups.kept.0.lock().unwrap().insert(("a.test".into(), 443), (before, expected.clone()));
+        assert_eq!(lookups.look_up("ann", "a.test", 443).await.unwrap(), expected);
     }
 
     #[tokio::test]

@@ -15,16 +15,16 @@ pub(crate) struct PermitLimits {
     pub(crate) waiting_per_host: usize,
 }
 
-pub(crate) const CALLS: PermitLimits = PermitLimits {
-    all: CALLS_MAX,
+/// Limits of a share's calls to one host. They need no limit in total, because each call takes a permit of its share next.
+pub(crate) const HOSTS: PermitLimits = PermitLimits {
+    all: Semaphore::MAX_PERMITS,
     per_host: CALLS_PER_HOST_MAX,
     waiting: WAITING_MAX,
     waiting_per_host: WAITING_PER_HOST_MAX,
 };
 
-/// A call takes the permit of its share first and then that of its host, so the shares need no limit of their own in total.
 pub(crate) const SHARES: PermitLimits =
-    PermitLimits { all: Semaphore::MAX_PERMITS, per_host: CALLS_PER_SHARE_MAX, ..CALLS };
+    PermitLimits { all: CALLS_MAX, per_host: CALLS_PER_SHARE_MAX, ..HOSTS };
 
 #[derive(Debug)]
 pub(crate) struct Permits {
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_slow_host_leaves_places_to_others_and_nothing_is_kept_of_it() {
-        let permits = Arc::new(Permits::new(CALLS));
+        let permits = Arc::new(Permits::new(PermitLimits { all: CALLS_MAX, ..HOSTS }));
         let mut taken: Vec<_> =
             (0..CALLS_PER_HOST_MAX).map(|_| now(permits.take("slow:443")).unwrap().unwrap()).collect();
         assert!(now(permits.take("slow:443")).is_none(), "waits");
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn too_many_that_wait_are_refused() {
-        let permits = Arc::new(Permits::new(CALLS));
+        let permits = Arc::new(Permits::new(PermitLimits { all: CALLS_MAX, ..HOSTS }));
         let noted: Vec<_> = (0..WAITING_PER_HOST_MAX).map(|_| permits.note("slow:443").unwrap()).collect();
         assert!(now(permits.take("slow:443")).unwrap().is_none());
         assert!(now(permits.take("other:443")).unwrap().is_some());

@@ -10,7 +10,7 @@ use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{NameServerConfig, ResolverConfig};
 use hickory_resolver::lookup_ip::LookupIp;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
-use hickory_resolver::proto::rr::RecordType;
+use hickory_resolver::proto::rr::{Name, RecordType};
 use tokio::time::{Instant, timeout};
 
 use crate::limits::{OTHER_FAMILY_MAX, RESOLVED_MAX, RESOLVER_KEPT, TRY_MAX};
@@ -28,8 +28,9 @@ impl SystemResolver {
         let mut four = pin!(of_family(&resolver, host, RecordType::A));
         let mut six = pin!(of_family(&resolver, host, RecordType::AAAA));
         let (four, six) = tokio::select! {
-            found = &mut four => { let other = of_other_family(&found, six).await; (found, other) }
-            found = &mut six => { let other = of_other_family(&found, four).await; (other, found) }
+            found = &mut four => { let other = addresses_of_six(&found, six).await; (found, other) }
+            // A network without IPv6 needs the others, so a lost packet must not leave them out.
+            found = &mut six => (four.await, found),
         };
         match (four, six) {
             (Err(error), Err(_)) => Err(error),
@@ -62,12 +63,14 @@ impl SystemResolver {
 }
 
 async fn of_family(resolver: &TokioResolver, host: &str, family: RecordType) -> Found {
-    let found = resolver.lookup(host, family).await.map_err(io::Error::other)?;
+    // Underscores are usual in names of containers.
+    let name = Name::from_str_relaxed(host).map_err(io::Error::other)?;
+    let found = resolver.lookup(name, family).await.map_err(io::Error::other)?;
     Ok(LookupIp::from(found).iter().collect())
 }
 
-/// Some name servers do not answer for the family that a host lacks, so that answer is not waited for long.
-async fn of_other_family(first: &Found, other: Pin<&mut impl Future<Output = Found>>) -> Found {
+/// Some name servers do not answer for IPv6 where a host has none, so that answer is not waited for long.
+async fn addresses_of_six(first: &Found, other: Pin<&mut impl Future<Output = Found>>) -> Found {
     match first {
         Ok(_) => timeout(OTHER_FAMILY_MAX, other).await.unwrap_or_else(|_| Ok(Vec::new())),
         Err(_) => other.await,
@@ -126,6 +129,19 @@ mod tests {
         let resolver = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
         let current = Some((Instant::now(), resolver.build().unwrap()));
         let found = SystemResolver(Mutex::new(current)).addresses("a.test.").await.unwrap();
+        assert_eq!(found, [IpAddr::from([192, 0, 2, 1])]);
+    }
+
+    #[tokio::test]
+    async fn a_name_with_an_underscore_is_resolved() {
+        let server = name_server().await;
+        let mut connection = ConnectionConfig::udp();
+        connection.port = server.port();
+        let server = NameServerConfig::new(server.ip(), true, vec![connection]);
+        let config = ResolverConfig::from_name_servers(vec![server]);
+        let resolver = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
+        let current = Some((Instant::now(), resolver.build().unwrap()));
+        let found = SystemResolver(Mutex::new(current)).addresses("my_hook.test.").await.unwrap();
         assert_eq!(found, [IpAddr::from([192, 0, 2, 1])]);
     }
 

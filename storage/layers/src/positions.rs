@@ -1,13 +1,14 @@
-//! Sets of positions, as ranges. A range stands for all messages of its subscriber in it, however many they are. So the
-//! set of acknowledged messages grows with the number of unacknowledged ones between them, which the protocol limits.
+//! Sets of stream positions, as sorted ranges: the messages after a cursor that a session or a group has acknowledged. A
+//! range may contain positions of other subscribers' messages, so acknowledgements that follow each other merge. There is
+//! at most one range more than unacknowledged messages.
 //!
-//! In a row, the acknowledged messages after a cursor follow the cursor:
+//! The stored value is the cursor, 12 bytes, and then:
 //!
 //! | bytes | content |
 //! |---|---|
 //! | 1 | 1, the format |
-//! | variable | for each range: positions between the last one and its first, then its length; LEB128 |
-//! | 0 or 1 | a 0 that keeps the length of this table from being a multiple of 12 |
+//! | variable | for each range: the gap since the range before it (or the cursor), then its length; unsigned LEB128, at most 14 bytes each |
+//! | 0 or 1 | padding 0, if these bytes would be a multiple of 12, which marks the older format |
 //!
 //! In the older format, the cursor is followed by single positions of 12 bytes.
 
@@ -25,7 +26,7 @@ const FORMAT: u8 = 1;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Positions {
-    /// In order, with a gap between each and the next.
+    /// Sorted, disjoint and not adjacent.
     ranges: Vec<Range<u128>>,
 }
 
@@ -46,7 +47,7 @@ impl Positions {
         self.find(number(position)).is_some()
     }
 
-    /// The last position up to which a reader has all messages if it has those of this set and those up to `at`.
+    /// The end of the range that begins right after `at` or contains it, else `at`.
     #[must_use]
     pub fn skip(&self, at: Position) -> Position {
         let found = self.find(number(at).saturating_add(1));
@@ -57,7 +58,7 @@ impl Positions {
         self.add_numbers(number(position)..number(position) + 1);
     }
 
-    /// All messages after `after`, up to and including `through`.
+    /// Adds the positions in `(after, through]`.
     pub fn add_range(&mut self, after: Position, through: Position) {
         if after < through {
             self.add_numbers(number(after) + 1..number(through) + 1);

@@ -321,8 +321,11 @@ async fn strangers_do_not_learn_from_ids_that_are_none() {
 #[tokio::test]
 async fn the_description_of_the_api_is_limited_by_address() {
     let stranger = Region::new().await.stranger();
-    // The limiter gives some back each second, so a slow machine needs more requests to reach it.
-    for _ in 0..100_000 {
+    for _ in 0..10_000 {
+        // Shares its limit with the description, and answers faster than the limiter gives back.
+        if stranger.get("/me").await.status != StatusCode::TOO_MANY_REQUESTS {
+            continue;
+        }
         let answer = stranger.get("/openapi.json").await;
         if answer.status == StatusCode::TOO_MANY_REQUESTS {
             assert!(answer.headers.contains_key("retry-after"));
@@ -330,5 +333,5 @@ async fn the_description_of_the_api_is_limited_by_address() {
         }
         answer.is(StatusCode::OK);
     }
-    panic!("100,000 requests were answered");
+    panic!("10,000 requests were answered");
 }

@@ -1,5 +1,5 @@
-//! How a connection closes: after its last output, and after the store has removed the will of a client that has sent
-//! DISCONNECT.
+//! Closes a connection: queued output leaves for at most [`LINGER_S`], and after a DISCONNECT that discards a stored will,
+//! the close first waits as long for the store.
 
 use millrace_mqtt::ReasonCode;
 
@@ -11,11 +11,13 @@ use crate::connection_id::ConnectionId;
 use crate::ws::frames;
 
 impl Core {
-    /// A client that sees its DISCONNECT answered by a close may rely on its will being gone.
+    /// True if the close should wait until the store has deleted the will, so that a client that sees the close can expect
+    /// no will.
     pub(super) fn stores_will(&self, session: u32) -> bool {
         self.sessions.get(session as usize).is_some_and(|local| local.has_stored_will && !local.is_lost)
     }
 
+    /// The writer has finished the detach job of a leaving connection.
     pub(super) fn left(&mut self, connection: ConnectionId) {
         if self.connection_of(connection).is_some_and(|connection| connection.state == State::Leaving) {
             self.close_after_output(connection.slot, Ended::Client);

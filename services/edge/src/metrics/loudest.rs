@@ -12,11 +12,14 @@ const OTHER: &str = "_other";
 /// How long a choice holds, so that several scrapers see the same brokers.
 const CHOOSE_EVERY_MS: Millis = 10_000;
 /// Metrics whose growth measures a broker's activity.
-const LOUD: [&str; 4] = [
+const LOUD: [&str; 6] = [
     "millrace_connects_total",
     "millrace_connects_refused_total",
     "millrace_messages_received_total",
     "millrace_messages_sent_total",
+    // Alerts about losses leave the worst broker out.
+    "millrace_messages_dropped_total",
+    "millrace_messages_missed_total",
 ];
 
 /// A broker and its values, in the order of [`BrokerCounters::METRICS`] and the gauges after them.

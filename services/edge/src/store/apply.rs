@@ -608,7 +608,7 @@ impl Applier<'_> {
         Ok(Outcome::Done)
     }
 
-    /// MarkerNumbers messages as taken by a member. Memory follows after the commit. Returns false if another pod has one of
+    /// Marks messages as taken by a member. Memory follows after the commit. Returns false if another pod has one of
     /// them by now.
     async fn take_from_groups(&self, taken: &[(StreamKey, Position)]) -> Result<bool, LayerError> {
         let mut of_stream: BTreeMap<StreamKey, Vec<Position>> = BTreeMap::new();

@@ -1,6 +1,6 @@
-//! Persistent shared subscriptions of a pod that has its store alone. The writer hands their messages to members after
-//! the commit, so it knows each message's position and the messages that members have not acknowledged. A group without
-//! a connected member is *behind*: its messages stay in the stream until a member connects.
+//! Persistent shared subscriptions where no other pod uses the store (with several pods: `claims.rs`): after each commit,
+//! the writer sends the message to one member. A group without a connected member, or with many unacknowledged messages, is
+//! *behind*: its messages stay in the stream until a member connects or acknowledges.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -18,24 +18,23 @@ use crate::mailbox::Mail;
 use crate::routes::Routes;
 use crate::streams::StoredGroup;
 
+/// Unacknowledged messages of a group above which the writer reads no further page for it.
 const OUTSTANDING_MAX: usize = 1_000;
 const PAGE: ReadLimit = ReadLimit { entries: 200, bytes: 512 * 1024 };
 
 #[derive(Default)]
 pub(super) struct Groups {
     of: HashMap<StreamKey, Group>,
-    /// Messages that members took since the last save, each of which is one more position in its group's row.
+    /// Positions that members' sessions stored since the last save.
     taken: usize,
 }
 
 struct Group {
-    /// Members got everything up to here.
+    /// Every message up to here was sent to a member, or needs no delivery.
     through: Position,
-    /// Messages that members have and have not acknowledged.
     outstanding: BTreeSet<Position>,
-    /// Acknowledged messages after `through`, from before a member gave an earlier one back.
+    /// Acknowledged messages after `through`, which [`Group::give_back`] moves back.
     acknowledged: Positions,
-    /// Whether its stream has messages that no member got.
     behind: bool,
     unsaved: bool,
 }
@@ -57,6 +56,7 @@ impl Group {
         Progress { cursor, acknowledged }
     }
 
+    /// The group needs the message no more: a member has acknowledged or stored it, or it was dropped.
     fn settle(&mut self, place: Position) {
         if self.outstanding.remove(&place) && place > self.through {
             self.acknowledged.add(place);
@@ -64,7 +64,7 @@ impl Group {
         self.unsaved = true;
     }
 
-    /// A member has left without acknowledging the message: it is read again.
+    /// The next page reads the message again.
     fn give_back(&mut self, place: Position) {
         if !self.outstanding.remove(&place) {
             return;
@@ -77,7 +77,7 @@ impl Group {
         }
     }
 
-    /// Where the next page begins, without acknowledged messages.
+    /// Skips acknowledged messages, and returns the position after which the next page begins.
     fn begin_page(&mut self) -> Position {
         self.came_through(self.acknowledged.skip(self.through));
         self.through
@@ -98,7 +98,8 @@ impl Group {
 }
 
 impl Writer<'_> {
-    /// A message is committed: each group that stores it hands it to a member, unless the group lags.
+    /// Sends a committed message to a member of each group that stores it. A lagging group
+    /// reads it from its stream.
     pub(super) fn hand_to_groups(&mut self, routes: &Arc<Routes>, message: &Arc<Message>) {
         let Some(place) = message.place().map(Position) else { return };
         if self.shared.is_shared {
@@ -109,7 +110,7 @@ impl Writer<'_> {
             let key = (routes.broker.id, stored.stream);
             let Some(group) = self.group(key) else { continue };
             if group.behind {
-                // The group may be new here, with connected members.
+                // After a start, a group counts as behind although members are connected.
                 if routes.online_group(stored).is_some() {
                     self.read_for(key);
                 }
@@ -156,7 +157,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Members have these messages for good, and that is durable.
+    /// Members' sessions have stored these messages, so no other member may get them.
     pub(super) fn taken(&mut self, taken: &[(StreamKey, Position)]) {
         if self.shared.is_shared {
             return self.taken_among_pods(taken);
@@ -167,6 +168,8 @@ impl Writer<'_> {
             }
         }
         self.groups.taken += taken.len();
+        let streams: BTreeSet<StreamKey> = taken.iter().map(|(stream, _)| *stream).collect();
+        streams.into_iter().for_each(|stream| self.read_for(stream));
     }
 
     fn group(&mut self, key: StreamKey) -> Option<&mut Group> {
@@ -176,7 +179,7 @@ impl Writer<'_> {
             match block_on(run) {
                 Ok(progress) => drop(self.groups.of.insert(key, Group::new(progress))),
                 Err(error) => {
-                    tracing::error!(%error, "how far a shared subscription has come cannot be read; it waits");
+                    tracing::error!(%error, "the progress of a shared subscription cannot be read; its messages wait");
                     return None;
                 }
             }
@@ -251,14 +254,14 @@ impl Writer<'_> {
         true
     }
 
-    /// Joins positions in the rows of groups to ranges before there are too many.
+    /// Saves groups early, so that few ranges of a single position gather in their rows.
     pub(super) fn save_groups_in_time(&mut self) {
         if self.groups.taken >= OUTSTANDING_MAX {
             self.save_groups();
         }
     }
 
-    /// Stores the progress of the groups, and trims messages that all members have.
+    /// Stores the progress of the groups, and deletes the messages of their streams up to the cursor.
     pub(super) fn save_groups(&mut self) {
         self.groups.taken = 0;
         let unsaved = self.groups.of.iter_mut().filter(|(_, group)| group.unsaved);
@@ -276,7 +279,10 @@ impl Writer<'_> {
                 streams::trim(&tx, broker, stream, progress.cursor, None).await
             });
             if let Err(error) = block_on(save) {
-                tracing::warn!(%error, "how far a shared subscription has come cannot be stored");
+                tracing::warn!(%error, "the progress of a shared subscription cannot be stored; it is tried again, and after a crash members get acknowledged messages once more");
+                if let Some(group) = self.groups.of.get_mut(&(broker, stream)) {
+                    group.unsaved = true;
+                }
             }
         }
     }

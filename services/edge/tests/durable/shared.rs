@@ -35,6 +35,21 @@ fn rest(server: &Server, client: &mut Client) -> Vec<String> {
 }
 
 #[test]
+fn a_group_goes_on_reading_when_a_session_has_stored_what_its_client_does_not_acknowledge() {
+    // The writer stops reading for a group at 1,000 messages, and a client takes 1,024.
+    let numbers: Vec<String> = (0..1_020).map(|number| number.to_string()).collect();
+    let numbers: Vec<&str> = numbers.iter().map(String::as_str).collect();
+    let database = Database::memory();
+    let server = start(&database, 1);
+    subscribe_and_leave(&server, V5, "ann", &[(GROUP, QoS::ExactlyOnce)]);
+    say(&server, QoS::ExactlyOnce, "t", &numbers);
+    let mut ann = come_back(&server, V5, "ann");
+    for number in numbers {
+        assert_eq!(take(&mut ann).payload, number.as_bytes());
+    }
+}
+
+#[test]
 fn messages_wait_for_a_member_while_none_is_there() {
     for between in BETWEEN {
         for qos in [QoS::AtLeastOnce, QoS::ExactlyOnce] {

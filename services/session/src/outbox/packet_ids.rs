@@ -1,4 +1,5 @@
-//! Packet ids of an outbox: which id is free, and which message has an id.
+//! Assigns packet ids to the outgoing QoS 1 and 2 PUBLISHes of a session, and finds the slot of an id when the client
+//! acknowledges it.
 
 use std::collections::HashSet;
 
@@ -6,22 +7,23 @@ use millrace_mqtt::PacketId;
 
 use super::Outbox;
 
+/// Packet ids are 1 to 65,535.
 pub(super) const PACKET_IDS: usize = 65_535;
 
-/// Wraps from 65,535 to 1.
+/// The id `n` steps after `id`; 1 follows 65,535.
 pub(super) fn id_after(id: PacketId, n: usize) -> PacketId {
     let zero_based = (usize::from(id.get()) - 1 + n) % PACKET_IDS;
     // At most 65,534, so neither conversion nor addition can fail.
     PacketId::MIN.saturating_add(u16::try_from(zero_based).unwrap_or(0))
 }
 
-/// How many ids after `from` the id `to` is.
+/// Steps from `from` up to `to`, 0 to 65,534; 1 follows 65,535.
 pub(super) fn distance(from: PacketId, to: PacketId) -> usize {
     (usize::from(to.get()) + PACKET_IDS - usize::from(from.get())) % PACKET_IDS
 }
 
 impl Outbox {
-    /// The packet id that [`Outbox::push`] will assign: the next one that no message has.
+    /// The id that [`Outbox::push`] or [`Outbox::reserve`] will assign: the next one that no unacknowledged message has.
     //= [MQTT-2.2.1-4] v5
     pub(crate) fn next_id(&mut self) -> PacketId {
         if self.free_ids == 0 {
@@ -30,11 +32,13 @@ impl Outbox {
         self.next_id
     }
 
-    /// Fewer messages than ids are unacknowledged, so there is a free id.
+    /// Moves `next_id` past used ids and counts the unused ones that follow it. [`Outbox::has_room`] keeps at least one id
+    /// unused.
     fn find_free_ids(&mut self) {
         let used = self.slots.iter().filter(|slot| !slot.is_done());
         let mut ahead: Vec<usize> = used.map(|slot| distance(self.next_id, slot.id)).collect();
         ahead.sort_unstable();
+        // The used ids directly at `next_id`: their sorted distances equal their indexes.
         let skipped = ahead.iter().enumerate().take_while(|(index, ahead)| index == *ahead).count();
         let until = ahead.get(skipped).copied().unwrap_or(PACKET_IDS);
         self.next_id = id_after(self.next_id, skipped);
@@ -49,14 +53,14 @@ impl Outbox {
         id
     }
 
-    /// Whether the order of the ids in use may not be the order of sending: ids were skipped, or the widest gap between
-    /// ids may not be the one before the oldest message.
+    /// True if the ids alone do not show the order of sending. The rows of messages in flight have this flag; the loader
+    /// then sorts them by their positions. Below half of all ids, the widest gap is always before the oldest message.
     pub(crate) fn has_skipped_ids(&self) -> bool {
         let ends = self.slots.front().zip(self.slots.back());
         self.skipped_ids || ends.is_some_and(|(first, last)| distance(first.id, last.id) >= PACKET_IDS / 2)
     }
 
-    /// The packet ids that no message has, in the order in which they would be assigned.
+    /// The unused ids, in the order in which they would be assigned.
     pub(crate) fn unused_ids(&self) -> impl Iterator<Item = PacketId> + use<> {
         let slots = self.slots.iter().filter(|slot| !slot.is_done());
         let used: HashSet<PacketId> = slots.map(|slot| slot.id).collect();
@@ -64,7 +68,8 @@ impl Outbox {
         (0..PACKET_IDS).map(move |n| id_after(next, n)).filter(move |id| !used.contains(id))
     }
 
-    /// The slot of a packet id in use. Ids mostly count up, so its distance from the oldest or the newest one is known.
+    /// The slot of a used id. Tries the index that follows from the id of the first or the last slot, which removed slots
+    /// shift; then it searches.
     pub(super) fn index_of(&self, id: PacketId) -> Option<usize> {
         let is_at =
             |index: &usize| self.slots.get(*index).is_some_and(|slot| slot.id == id && !slot.is_done());

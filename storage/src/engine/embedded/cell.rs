@@ -145,15 +145,18 @@ impl Shared {
     }
 
     fn read_gauges(&self, options: &Options, counters: &Counters) {
+        // First what needs no lock of fjall.
+        if let Ok(disk) = rustix::fs::statvfs(self.folder.path()) {
+            counters.size_bytes.set(disk.f_blocks.saturating_mul(disk.f_frsize));
+        }
+        if let Ok(free_bytes) = (options.free_bytes)(self.folder.path()) {
+            counters.free_bytes.set(free_bytes);
+        }
         if let Ok(store) = self.slot().store() {
             store.look(counters);
         }
         if let Ok(disk) = self.disk_use(options) {
             counters.disk_bytes.set(disk.used_bytes);
-            counters.free_bytes.set(disk.free_bytes);
-        }
-        if let Ok(disk) = rustix::fs::statvfs(self.folder.path()) {
-            counters.size_bytes.set(disk.f_blocks.saturating_mul(disk.f_frsize));
         }
     }
 }

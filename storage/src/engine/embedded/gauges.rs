@@ -4,6 +4,7 @@
 //! waited for it would time out, so a slow disk would look like a dead process.
 
 use std::{
+    panic::{self, AssertUnwindSafe},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -29,7 +30,8 @@ impl Gauges {
         }
         let (is_reading, (done, finished)) = (self.is_reading.clone(), mpsc::sync_channel(1));
         let reading = move || {
-            read();
+            // A panic inside fjall must not stop all later readings.
+            let _ = panic::catch_unwind(AssertUnwindSafe(read));
             is_reading.store(false, Ordering::Release);
             let _ = done.send(());
         };
