@@ -5,9 +5,9 @@
 //! | packet | carries | here |
 //! |---|---|---|
 //! | CONNECT, or AUTH 0x19 to authenticate again | client-first-message | [`Enhanced::begin`] returns the user whose verifier to look up |
-//! | AUTH 0x18 | server-first-message | [`Enhanced::found`] returns it |
-//! | AUTH 0x18 | client-final-message | [`Enhanced::proceed`] |
-//! | CONNACK, or AUTH 0x00 | server-final-message | [`Enhanced::proceed`] returns it |
+//! | AUTH 0x18 | server-first-message | [`Enhanced::challenge`] returns it |
+//! | AUTH 0x18 | client-final-message | [`Enhanced::verify_proof`] |
+//! | CONNACK, or AUTH 0x00 | server-final-message | [`Enhanced::verify_proof`] returns it |
 //!
 //! An unknown user gets a fake salt that never changes, and fails at the proof like a user with a
 //! wrong password. Channel binding is not offered, because TLS ends at the gateway.
