@@ -56,18 +56,20 @@ fn a_device_that_claims_a_credential_for_any_client_id_takes_over_no_session_of_
     let valve = server.ask_if(&Browser::default(), "POST", "/claim", key, &claim);
     assert_eq!(valve.status, 201, "{}", valve.body);
 
-    let connect = |who: &Value, secret: &str, clean: bool| {
-        let text = |name: &str| who[name].as_str().unwrap().to_owned();
+    let name = broker.rsplit('/').next().unwrap();
+    let pump_user = json!(format!("{name}/pump"));
+    let connect = |username: &Value, secret: &Value, clean: bool| {
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
         let mut options = MqttOptions::new("pump", "127.0.0.1", server.mqtt);
-        options.set_credentials(text("username"), text(secret)).set_clean_session(clean);
+        options.set_credentials(text(username), text(secret)).set_clean_session(clean);
         Client::new(options, 10)
     };
     for stays in [true, false] {
-        let (_client, mut connection) = connect(&pump, "secret", !stays);
+        let (_client, mut connection) = connect(&pump_user, &pump["secret"], !stays);
         let first = connection.iter().next().unwrap();
         assert!(matches!(first, Ok(Event::Incoming(Packet::ConnAck(_)))), "{first:?}");
         let refused = |clean: bool| {
-            let (_thief, mut connection) = connect(&valve.body, "password", clean);
+            let (_thief, mut connection) = connect(&valve.body["username"], &valve.body["password"], clean);
             let refused = connection.iter().find_map(Result::err).unwrap();
             let is_refused =
                 matches!(refused, ConnectionError::ConnectionRefused(ConnectReturnCode::NotAuthorized));
