@@ -33,6 +33,7 @@ fn a_tail_ends_with_the_token_that_opened_it_and_with_its_broker() {
     assert!(of_broker.next("end")["reason"].is_string());
 }
 
+#[allow(clippy::disallowed_methods, reason = "an expiry is bounded by the present time")]
 fn in_an_hour_ms() -> u64 {
     let hour = std::time::Duration::from_secs(3_600);
     (std::time::SystemTime::now() + hour).duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() * 1_000
