@@ -94,7 +94,7 @@ test: packages console ## Run all tests that need no cluster; real clients and a
 	$(BUILD_RELEASE)
 	"$(TARGET)/release/torture" --millrace-bin "$(TARGET)/release/millrace" --kills 20 --seconds-max 60
 	"$(TARGET)/release/torture" --millrace-bin "$(TARGET)/release/millrace" --kills 6 --seconds-max 20 --power-loss
-	"$(TARGET)/release/torture" --millrace-bin "$(TARGET)/release/millrace" --kills 4 --seconds-max 20 --io-errors --full-disk
+	"$(TARGET)/release/torture" --millrace-bin "$(TARGET)/release/millrace" --kills 4 --seconds-max 20 --io-errors --full-disk --seed 2 # with both kinds among its four
 	$(MAKE) --no-print-directory hostile-short
 	$(MAKE) --no-print-directory test-clients test-capacity
 
