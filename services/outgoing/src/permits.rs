@@ -1,4 +1,4 @@
-//! Concurrency limits: permits in total and per host, with bounded queues.
+//! Concurrency limits: permits in total and per name, such as a tenant's host, with bounded queues.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

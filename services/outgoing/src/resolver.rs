@@ -119,29 +119,25 @@ mod tests {
         address
     }
 
-    #[tokio::test]
-    async fn a_name_server_that_is_silent_about_one_family_delays_no_address_of_the_other() {
-        let server = name_server().await;
+    fn asking(server: SocketAddr) -> SystemResolver {
         let mut connection = ConnectionConfig::udp();
         connection.port = server.port();
         let server = NameServerConfig::new(server.ip(), true, vec![connection]);
         let config = ResolverConfig::from_name_servers(vec![server]);
         let resolver = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
         let current = Some((Instant::now(), resolver.build().unwrap()));
-        let found = SystemResolver(Mutex::new(current)).addresses("a.test.").await.unwrap();
+        SystemResolver(Mutex::new(current))
+    }
+
+    #[tokio::test]
+    async fn a_name_server_that_is_silent_about_one_family_delays_no_address_of_the_other() {
+        let found = asking(name_server().await).addresses("a.test.").await.unwrap();
         assert_eq!(found, [IpAddr::from([192, 0, 2, 1])]);
     }
 
     #[tokio::test]
     async fn a_name_with_an_underscore_is_resolved() {
-        let server = name_server().await;
-        let mut connection = ConnectionConfig::udp();
-        connection.port = server.port();
-        let server = NameServerConfig::new(server.ip(), true, vec![connection]);
-        let config = ResolverConfig::from_name_servers(vec![server]);
-        let resolver = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
-        let current = Some((Instant::now(), resolver.build().unwrap()));
-        let found = SystemResolver(Mutex::new(current)).addresses("my_hook.test.").await.unwrap();
+        let found = asking(name_server().await).addresses("my_hook.test.").await.unwrap();
         assert_eq!(found, [IpAddr::from([192, 0, 2, 1])]);
     }
 

@@ -55,7 +55,7 @@ fn a_row_of_single_positions_is_read_as_before() {
 
 #[test]
 fn a_value_of_the_store_holds_the_most_that_can_be_open() {
-    // What a session may have unacknowledged, each between two acknowledged messages and far from the next.
+    // As many as a session may have unacknowledged, each between two acknowledged messages and far from the next.
     let open: Vec<Position> = (1..=6_000).map(|number| at(number * 5_000_000, 1)).collect();
     let mut acknowledged = Positions::default();
     acknowledged.add_range(open[0].before(), at(u64::from(u32::MAX) << 10, 0));

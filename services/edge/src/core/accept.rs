@@ -12,7 +12,7 @@ use mio::net::TcpStream;
 
 use super::connection::{Connected, Partial};
 use super::timers::Due;
-use super::{Core, FIRST_LISTENER, LINGER_S, work};
+use super::{Core, FIRST_LISTENER, work};
 use crate::handover::{Adopted, Arrival, Transport};
 use crate::tls::Tls;
 
@@ -231,11 +231,8 @@ impl Core {
         if connection.read_closed || connection.stream.shutdown().is_err() {
             return self.remove_connection(slot);
         }
-        connection.state = super::State::Lingering;
-        connection.last_input = self.now;
         connection.partial = None;
-        let due = Due::Connection { slot, generation: connection.generation };
-        self.calendar.add(self.now + LINGER_S, due);
+        self.close_later(slot, super::State::Lingering);
         self.make_readable(slot);
     }
 

@@ -231,15 +231,11 @@ impl Core {
                 _ => {}
             }
         }
-        let connection = &mut self.connections[slot as usize];
-        let version = connection.protocol.version();
-        let due = Due::Connection { slot, generation: connection.generation };
+        let version = self.connections[slot as usize].protocol.version();
         let leaves =
             (ended == Ended::Client && !with_will && self.stores_will(session)).then(|| self.id_of(slot));
         if leaves.is_some() {
-            let connection = &mut self.connections[slot as usize];
-            (connection.state, connection.last_input) = (State::Leaving, self.now);
-            self.calendar.add(self.now + LINGER_S, due);
+            self.close_later(slot, State::Leaving);
         } else {
             self.close_after_output(slot, ended);
         }

@@ -24,9 +24,16 @@ impl Core {
         }
     }
 
-    pub(super) fn close_after_output(&mut self, slot: u32, ended: Ended) {
+    /// The connection stays for at most [`LINGER_S`].
+    pub(super) fn close_later(&mut self, slot: u32, state: State) {
         let connection = &mut self.connections[slot as usize];
-        (connection.state, connection.last_input) = (State::Draining, self.now);
+        (connection.state, connection.last_input) = (state, self.now);
+        let due = Due::Connection { slot, generation: connection.generation };
+        self.calendar.add(self.now + LINGER_S, due);
+    }
+
+    pub(super) fn close_after_output(&mut self, slot: u32, ended: Ended) {
+        let connection = &self.connections[slot as usize];
         let is_websocket = connection.is_websocket();
         let nothing_to_say = match ended {
             Ended::Lost | Ended::Slow => true,
@@ -36,8 +43,7 @@ impl Core {
         if nothing_to_say {
             return self.remove_connection(slot);
         }
-        let due = Due::Connection { slot, generation: connection.generation };
-        self.calendar.add(self.now + LINGER_S, due);
+        self.close_later(slot, State::Draining);
         let (_, mut out, _) = parts!(self, slot);
         // An outbound buffer, even an empty one, lists the connection for the flush that closes it.
         let outbound = out.outbound();

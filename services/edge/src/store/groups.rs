@@ -340,7 +340,7 @@ mod tests {
         assert_eq!((group.acknowledged.len(), group.outstanding.len()), (0, 1));
         let Progress { cursor, acknowledged } = group.progress();
         assert_eq!((cursor, acknowledged.len()), (at(2).before(), 1));
-        // What comes back after the server's end, or after the member's.
+        // The message comes back after the server's end, or after the member's.
         let mut after = Group::new(Progress { cursor, acknowledged });
         group.give_back(at(2));
         for group in [&mut group, &mut after] {

@@ -7,8 +7,9 @@ use super::writer::Writer;
 use crate::jobs::{Job, Write};
 
 impl Writer<'_> {
-    pub(super) fn write_unleft(&mut self) {
-        for job in std::mem::take(&mut self.unleft) {
+    pub(super) fn write_unleft(&mut self, which: impl FnMut(&mut Job) -> bool) {
+        let jobs: Vec<Job> = self.unleft.extract_if(.., which).collect();
+        for job in jobs {
             self.write(vec![job]);
         }
     }
@@ -30,9 +31,6 @@ impl Writer<'_> {
             }
             _ => false,
         };
-        let ended: Vec<Job> = self.unleft.extract_if(.., returns).collect();
-        for job in ended {
-            self.write(vec![job]);
-        }
+        self.write_unleft(returns);
     }
 }

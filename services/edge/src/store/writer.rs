@@ -927,7 +927,7 @@ impl<'s> Writer<'s> {
         self.save_groups_in_time();
         if now_ms >= self.swept_at + TICK.as_millis() as u64 {
             self.swept_at = now_ms;
-            self.write_unleft();
+            self.write_unleft(|_| true);
             if self.refused && !self.unconfirmed.is_empty() {
                 self.probe();
             }

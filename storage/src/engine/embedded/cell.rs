@@ -125,7 +125,9 @@ impl Cell {
     }
 
     pub(super) fn disk_use(&self) -> Result<DiskUse, StoreError> {
-        self.shared.disk_use(&self.options)
+        let free_bytes = (self.options.free_bytes)(self.shared.folder.path())
+            .map_err(|error| StoreError::Io(error.to_string()))?;
+        Ok(DiskUse { used_bytes: self.shared.slot().store()?.disk_space()?, free_bytes })
     }
 
     pub(super) fn options(&self) -> &Options {
@@ -138,12 +140,6 @@ impl Shared {
         self.slot.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn disk_use(&self, options: &Options) -> Result<DiskUse, StoreError> {
-        let free_bytes =
-            (options.free_bytes)(self.folder.path()).map_err(|error| StoreError::Io(error.to_string()))?;
-        Ok(DiskUse { used_bytes: self.slot().store()?.disk_space()?, free_bytes })
-    }
-
     fn read_gauges(&self, options: &Options, counters: &Counters) {
         // First what needs no lock of fjall.
         if let Ok(disk) = rustix::fs::statvfs(self.folder.path()) {
@@ -154,9 +150,9 @@ impl Shared {
         }
         if let Ok(store) = self.slot().store() {
             store.look(counters);
-        }
-        if let Ok(disk) = self.disk_use(options) {
-            counters.disk_bytes.set(disk.used_bytes);
+            if let Ok(used_bytes) = store.disk_space() {
+                counters.disk_bytes.set(used_bytes);
+            }
         }
     }
 }
