@@ -69,6 +69,12 @@ impl Authenticator {
         Ok(Self { allow_anonymous: config.allow_anonymous, passwords, rules, checker })
     }
 
+    pub(crate) fn check_files(config: &Authentication) -> Result<(), StartError> {
+        read_passwords(config).map_err(StartError)?;
+        read_rules(config).map_err(StartError)?;
+        Ok(())
+    }
+
     /// Returns the users whose password was changed or removed, in order.
     pub(crate) fn reload_passwords(&self, config: &Authentication) -> Result<Vec<Box<str>>, String> {
         let new = read_passwords(config)?;

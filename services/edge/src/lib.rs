@@ -21,6 +21,7 @@ mod admission;
 mod authenticator;
 mod authorization;
 mod broker;
+mod check_files;
 pub mod client_traces;
 pub mod clients;
 mod clock;
@@ -62,6 +63,7 @@ mod webhooks;
 use millrace_transport::{origin, proxy, ws};
 
 pub use broker::is_broker_name;
+pub use check_files::check_files;
 pub use config::{Authentication, Config};
 pub use drain::{DrainRate, Draining};
 pub use limits::{EdgeLimits, TOPIC_BYTES_MAX};

@@ -324,6 +324,21 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_that_is_idle_after_an_answer_is_closed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let running = Arc::new(RwLock::new(None));
+        start(listener, &running, &at(&["127.0.0.1:1883"], &[]), None, connections(2)).unwrap();
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("the server closes the connection");
+        assert!(answer.starts_with("HTTP/1.1 503") && !answer.contains("connection: close"), "{answer}");
+    }
+
+    #[test]
     fn idle_strangers_on_all_places_do_not_keep_others_out() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();

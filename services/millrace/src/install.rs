@@ -12,7 +12,7 @@ use clap_complete::{Shell, generate};
 
 use crate::args::serve_command;
 use crate::failure::Failure;
-use crate::settings;
+use crate::{named_files, settings};
 
 /// Version, commit and build options.
 #[cfg(feature = "foundationdb")]
@@ -75,9 +75,7 @@ pub(crate) fn config(args: ConfigArgs) -> Result<(), Failure> {
     match args.command {
         ConfigCommand::Example => print(example().as_bytes()),
         ConfigCommand::Check { config } => {
-            let mut line: Vec<OsString> = vec!["millrace".into(), "serve".into()];
-            line.extend(config.into_iter().flat_map(|path| ["--config".into(), path.into_os_string()]));
-            let (_, ignored) = settings::load(line, settings::environment())?;
+            let ignored = check(config, settings::environment())?;
             let mut text = String::new();
             for name in ignored {
                 text += &format!("{name} in the environment is no setting, and is ignored\n");
@@ -85,6 +83,18 @@ pub(crate) fn config(args: ConfigArgs) -> Result<(), Failure> {
             print((text + "the settings are allowed\n").as_bytes())
         }
     }
+}
+
+/// Checks the settings and the files that they name. Returns variables that are no setting.
+fn check(
+    config: Option<PathBuf>,
+    environment: impl Iterator<Item = (String, String)>,
+) -> Result<Vec<String>, Failure> {
+    let mut line: Vec<OsString> = vec!["millrace".into(), "serve".into()];
+    line.extend(config.into_iter().flat_map(|path| ["--config".into(), path.into_os_string()]));
+    let (settings, ignored) = settings::load(line, environment)?;
+    named_files::check(&settings)?;
+    Ok(ignored)
 }
 
 /// A failed write to a closed pipe is ignored.
@@ -181,6 +191,60 @@ mod tests {
         let (settings, ignored) = settings::load(line, std::iter::empty()).unwrap();
         assert!(ignored.is_empty());
         assert_eq!(settings.pods, 1);
+    }
+
+    /// The error of `config check` for lines of a settings file, in which `{}` is a folder.
+    fn refusal(folder: &std::path::Path, lines: &str) -> Option<String> {
+        let file = folder.join("millrace.toml");
+        fs::write(&file, lines.replace("{}", folder.to_str().unwrap())).unwrap();
+        match check(Some(file), std::iter::empty()) {
+            Ok(_) => None,
+            Err(Failure::Settings(said)) => Some(said),
+            Err(other) => panic!("{lines}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_check_refuses_files_that_are_missing_or_wrong() {
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path();
+        let cut = rcgen::generate_simple_self_signed(["localhost".into()]).unwrap();
+        let other = rcgen::generate_simple_self_signed(["localhost".into()]).unwrap();
+        for (name, text) in [
+            ("tls.crt", cut.cert.pem()),
+            ("tls.key", cut.signing_key.serialize_pem()),
+            ("other.key", other.signing_key.serialize_pem()),
+            ("users", "# nobody\n".into()),
+            ("rules", "allow subscribe $anonymous public/#\n".into()),
+            ("text", "no such thing".into()),
+        ] {
+            fs::write(folder.join(name), text).unwrap();
+        }
+        let pair = "tls_cert = \"{}/tls.crt\"\ntls_key = \"{}/tls.key\"\n";
+        let nats = "pods = 2\nnats = \"nats://127.0.0.1:4222\"\n";
+        let users = "password_file = \"{}/users\"\nrules_file = \"{}/rules\"\n";
+        for right in ["", pair, "tls_dir = \"{}\"", users, nats] {
+            assert_eq!(refusal(folder, right), None, "{right}");
+        }
+        for (lines, file) in [
+            ("password_file = \"{}/none\"".to_owned(), "none"),
+            ("password_file = \"{}\"".to_owned(), "password file"),
+            ("password_file = \"{}/text\"".to_owned(), "text"),
+            ("rules_file = \"{}/none\"".to_owned(), "none"),
+            ("rules_file = \"{}/text\"".to_owned(), "text"),
+            ("tls_dir = \"{}/none\"".to_owned(), "none/tls.crt"),
+            ("tls_cert = \"{}/none\"\ntls_key = \"{}/tls.key\"".to_owned(), "none"),
+            ("tls_cert = \"{}/tls.crt\"\ntls_key = \"{}/none\"".to_owned(), "none"),
+            ("tls_cert = \"{}/tls.crt\"\ntls_key = \"{}/other.key\"".to_owned(), "other.key"),
+            (format!("{pair}tls_client_ca = \"{{}}/none\""), "none"),
+            (format!("{pair}tls_client_ca = \"{{}}/text\""), "text"),
+            (format!("{nats}nats_tls_ca = \"{{}}/none\""), "none"),
+            (format!("{nats}nats_nkey = \"{{}}/none\""), "none"),
+            (format!("{nats}nats_creds = \"{{}}/none\""), "none"),
+        ] {
+            let said = refusal(folder, &lines).unwrap_or_else(|| panic!("allowed: {lines}"));
+            assert!(said.contains(file), "{lines}: {said}");
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod limits;
 mod listeners;
 mod logs;
 mod migrate;
+mod named_files;
 mod nats;
 mod outgoing;
 mod panics;

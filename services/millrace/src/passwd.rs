@@ -2,7 +2,7 @@
 //! passwords and writes the lines, and the edge reads the file with it.
 
 use std::io::{IsTerminal, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -101,7 +101,8 @@ fn one_line(text: &str) -> Result<&str, String> {
     Ok(line)
 }
 
-/// Replaces the file as a whole, so that no reader sees a part; only its owner may read it.
+/// Replaces the file as a whole, so that no reader sees a part. An existing file keeps its owner,
+/// group and mode, because a server of another user may read it; a new file is for its owner alone.
 fn replace(file: &Path, text: &str) -> std::io::Result<()> {
     let name = file.file_name().ok_or(std::io::ErrorKind::InvalidInput)?;
     let folder = match file.parent() {
@@ -113,6 +114,11 @@ fn replace(file: &Path, text: &str) -> std::io::Result<()> {
         let mut new =
             std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
         new.write_all(text.as_bytes())?;
+        match std::fs::metadata(file) {
+            Ok(old) => keep_access(&new, &old)?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
         new.sync_all()?;
         std::fs::rename(&temporary, file)?;
         std::fs::File::open(folder)?.sync_all()
@@ -122,6 +128,25 @@ fn replace(file: &Path, text: &str) -> std::io::Result<()> {
         let _ = std::fs::remove_file(&temporary);
     }
     written
+}
+
+/// Gives `new` the owner, group and mode of `old`. The mode comes last, because a change of the
+/// owner clears bits of it.
+fn keep_access(new: &std::fs::File, old: &std::fs::Metadata) -> std::io::Result<()> {
+    let own = new.metadata()?;
+    let changed = |old: u32, own: u32| (old != own).then_some(old);
+    let (owner, group) = (changed(old.uid(), own.uid()), changed(old.gid(), own.gid()));
+    if owner.is_some() || group.is_some() {
+        fchown(new, owner, group).map_err(|error| {
+            let what = format!(
+                "its owner {}:{} cannot be kept ({error}); run this as that owner or as root",
+                old.uid(),
+                old.gid()
+            );
+            std::io::Error::new(error.kind(), what)
+        })?;
+    }
+    new.set_permissions(old.permissions())
 }
 
 #[cfg(test)]
@@ -138,17 +163,38 @@ mod tests {
         assert!(one_line("a\nb\n").is_err());
     }
 
+    fn access(file: &Path) -> (u32, u32, u32) {
+        let metadata = std::fs::metadata(file).unwrap();
+        (metadata.uid(), metadata.gid(), metadata.permissions().mode() & 0o7777)
+    }
+
     #[test]
-    fn the_file_is_replaced_whole_and_private() {
-        let folder = std::env::temp_dir().join(format!("millrace-passwd-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let file = folder.join("users");
-        std::fs::write(&file, "old").unwrap();
-        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
-        replace(&file, "new").unwrap();
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), "new");
-        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    fn a_new_file_is_private_and_a_replaced_one_keeps_its_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("users");
+        replace(&file, "first").unwrap();
+        assert_eq!(access(&file).2, 0o600);
+        for mode in [0o640, 0o444, 0o660] {
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+            replace(&file, "new").unwrap();
+            assert_eq!((std::fs::read_to_string(&file).unwrap().as_str(), access(&file).2), ("new", mode));
+        }
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
-        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// Only root can give a file away, so without root nothing can be tested here.
+    #[test]
+    fn a_replaced_file_keeps_its_owner() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: the owner of a replaced file, because only root can give files away");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("users");
+        std::fs::write(&file, "old").unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::chown(&file, Some(65_533), Some(65_532)).unwrap();
+        replace(&file, "new").unwrap();
+        assert_eq!(access(&file), (65_533, 65_532, 0o640));
     }
 }

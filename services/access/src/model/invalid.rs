@@ -89,6 +89,9 @@ impl Findings {
                 Some(host) if !has_possible_port(host) => {
                     self.add(field, "has a port that is not from 1 to 65535");
                 }
+                Some(_) if url.parse::<http::Uri>().is_err() => {
+                    self.add(field, "is no URL that can be called: write the host in ASCII (xn--…)");
+                }
                 Some(_) => {}
             }
         }
@@ -138,6 +141,24 @@ fn has_possible_port(host: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_url_that_no_client_can_call_is_refused() {
+        for (url, allowed) in [
+            ("https://xn--mller-kva.example/%C3%BC", true),
+            ("https://[2001:db8::1]:8443/a?b=c", true),
+            ("https://müller.example/", false),
+            ("http://127。0。0。1/", false),
+            ("http://１２７.0.0.1/", false),
+            ("https://a.example/ü", true),
+            ("https://a.example\\b/", false),
+            ("https://[::1/", false),
+        ] {
+            let mut findings = Findings::default();
+            findings.url("url", url);
+            assert_eq!(findings.done().is_ok(), allowed, "{url}");
+        }
+    }
 
     #[test]
     fn a_url_has_a_port_that_a_service_can_have() {

@@ -49,6 +49,10 @@ async fn within(time_max: Duration, body: Body, bytes_max: usize) -> Result<Byte
 /// Copies each chunk, because a chunk keeps its whole receive buffer allocated: a client that sends single bytes would make the
 /// server hold kilobytes for each.
 async fn whole(mut body: Body, bytes_max: usize) -> Result<Bytes, BodyError> {
+    // Before the first read, so that a client that asks (`Expect: 100-continue`) need not send the body.
+    if body.size_hint().lower() > bytes_max as u64 {
+        return Err(BodyError::TooLarge(bytes_max));
+    }
     let mut whole = Vec::new();
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
         let Ok(chunk) = frame.map_err(|_| BodyError::Broken)?.into_data() else { continue };

@@ -19,6 +19,17 @@ const COMMANDS: usize = 64;
 /// Messages of one subscription between the NATS client and this crate.
 const MESSAGES: usize = 64 * 1024;
 
+impl Settings {
+    /// Finds the errors that show without a server, also those of the files.
+    ///
+    /// # Errors
+    ///
+    /// A setting is not allowed, or a file is missing or wrong.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        check(self).map(drop)
+    }
+}
+
 /// Checks the settings, and finds every error that shows without a server.
 pub(crate) fn check(settings: &Settings) -> Result<(Vec<ServerAddr>, ConnectOptions), SettingsError> {
     check_limits(&settings.limits)?;

@@ -1,5 +1,8 @@
 //! Ways in that must stay shut: streams that outlive their reason, and sessions of other users.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
 use rumqttc::{Client, ConnectReturnCode, ConnectionError, Event, MqttOptions, Packet};
 use serde_json::{Value, json};
 
@@ -83,5 +86,53 @@ fn a_device_that_claims_a_credential_for_any_client_id_takes_over_no_session_of_
             refused(true);
             refused(false);
         }
+    }
+}
+
+#[test]
+fn a_credential_is_refused_at_other_brokers_although_they_admit_anonymous_clients() {
+    let data = tempfile::tempdir().unwrap();
+    let mut server = Server::start(data.path());
+    let (owner, organisation) = server.machine_owner();
+    let (own, open) = (managed(&server, &owner, &organisation), managed(&server, &owner, &organisation));
+    let changed = server.ask(&owner, "PUT", &format!("{open}/access"), &json!({ "anonymous": true }));
+    assert_eq!(changed.status, 200, "{}", changed.body);
+    let pump = server.ask(&owner, "POST", &format!("{own}/credentials"), &json!({ "user": "pump" })).body;
+    let name = |path: &str| path.rsplit('/').next().unwrap().to_owned();
+    let answer = |user: String, password: &str| {
+        let mut options = MqttOptions::new("pump", "127.0.0.1", server.mqtt);
+        options.set_credentials(user, password);
+        let (_client, mut connection) = Client::new(options, 10);
+        match connection.iter().next().unwrap() {
+            Ok(Event::Incoming(Packet::ConnAck(answer))) => answer.code,
+            Err(ConnectionError::ConnectionRefused(code)) => code,
+            other => panic!("{other:?}"),
+        }
+    };
+    let secret = pump["secret"].as_str().unwrap();
+    assert_eq!(answer(format!("{}/pump", name(&own)), secret), ConnectReturnCode::Success);
+    assert_eq!(answer(format!("{}/", name(&open)), ""), ConnectReturnCode::Success, "anonymous");
+    for elsewhere in [format!("{}/pump", name(&open)), "pump".to_owned()] {
+        assert_eq!(answer(elsewhere.clone(), secret), ConnectReturnCode::BadUserNamePassword, "{elsewhere}");
+    }
+}
+
+#[test]
+fn a_body_whose_announced_length_is_over_the_limit_is_not_waited_for() {
+    let data = tempfile::tempdir().unwrap();
+    let mut server = Server::start(data.path());
+    let (Browser { cookie, csrf }, organisation) = server.machine_owner();
+    for expect in ["", "Expect: 100-continue\r\n"] {
+        let mut stream = TcpStream::connect(&server.http).unwrap();
+        write!(
+            stream,
+            "POST /api/v1{organisation}/brokers HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{expect}\
+             Cookie: {cookie}\r\nX-CSRF-Token: {csrf}\r\nContent-Type: application/json\r\n\
+             Content-Length: 99999999999\r\n\r\n"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 413 "), "{expect}: {answer}");
     }
 }

@@ -1,0 +1,20 @@
+//! Reads the files that a configuration names, for a check without a start.
+
+use millrace_fabric::Settings;
+
+use crate::authenticator::Authenticator;
+use crate::config::Config;
+use crate::start::StartError;
+use crate::tls::Tls;
+
+/// Reads the files as [`crate::start`] does, also those of listeners that are off.
+///
+/// # Errors
+///
+/// A file is missing, cannot be read, or has other content than expected.
+pub fn check_files(config: &Config) -> Result<(), StartError> {
+    Authenticator::check_files(&config.authentication)?;
+    config.tls.as_ref().map(Tls::start).transpose()?;
+    let checked = config.fabric.as_ref().map(Settings::check).transpose();
+    checked.map(drop).map_err(|error| StartError(error.to_string()))
+}
