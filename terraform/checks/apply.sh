@@ -22,7 +22,7 @@ fail() {
 
 # shellcheck disable=SC2154 # prepare sets example
 # tf COMMAND ARGUMENTS...: its output goes to a file, of which the end is shown when it fails.
-tf() { nice -n 5 timeout 900 terraform -chdir="$example" "$1" -no-color -input=false "${@:2}" >"$work/$1.log" 2>&1; }
+tf() { nice -n 5 timeout 3600 terraform -chdir="$example" "$1" -no-color -input=false "${@:2}" >"$work/$1.log" 2>&1; }
 
 check() {
     prepare "$1" || fail "$1: init"
