@@ -375,8 +375,9 @@ advice() {
 }
 
 run() {
-    # What this machine sets for its own broker and gateway is not for these.
-    unset "${!MILLRACE_@}" "${!GATEWAY_@}"
+    local others=("${!GATEWAY_@}" "${!MILLRACE_@}")
+    [ "${#others[@]}" = 0 ] || say "not used here: ${others[*]}. They are settings of your own broker or gateway; the stack's begin with STACK_"
+    unset "${others[@]}"
     prepare
     trap stop EXIT
     trap 'exit 0' INT TERM HUP

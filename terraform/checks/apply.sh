@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Applies examples against moto, plans again without a difference, finds a drift, upgrades a machine, and destroys them.
+# Applies examples against moto, reads what is exposed, plans again without a difference, finds a drift, upgrades a machine, and destroys them.
 #
 #   terraform/checks/apply.sh [small production multi-region]
 set -euo pipefail
@@ -8,8 +8,9 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
 target=${CARGO_TARGET_DIR:-$root/target}
 tools=$target/tools
-work=$target/deploy/apply
+# Another port and folder are for a run beside this one.
 : "${PORT:=24055}"
+work=$target/deploy/apply-$PORT
 mkdir -p "$work"
 # shellcheck disable=SC1091,SC2154 # moto.sh beside this one sets moto, copy, example, zone
 source "$here/moto.sh"
@@ -21,19 +22,26 @@ fail() {
 
 # shellcheck disable=SC2154 # prepare sets example
 # tf COMMAND ARGUMENTS...: its output goes to a file, of which the end is shown when it fails.
-tf() { nice -n 5 timeout 900 terraform -chdir="$example" "$1" -no-color -input=false "${@:2}" >"$work/$1.log" 2>&1; }
+tf() { nice -n 5 timeout 3600 terraform -chdir="$example" "$1" -no-color -input=false "${@:2}" >"$work/$1.log" 2>&1; }
 
 check() {
     prepare "$1" || fail "$1: init"
     local begin=$SECONDS
     tf apply -auto-approve -parallelism=20 || { tail -40 "$work/apply.log"; fail "$1: apply"; }
     grep '^Apply complete' "$work/apply.log" | sed "s/^/$1: /"
+    [ "$1" != small ] || exposure
     tf plan -detailed-exitcode || { grep -E '^  +[~+#-]|^Error' "$work/plan.log" | head -40; fail "$1: the second plan is not empty"; }
     echo "$1: the second plan is empty"
     [ "$1" != small ] || { drift; upgrade; }
     tf destroy -auto-approve -parallelism=20 || { tail -40 "$work/destroy.log"; fail "$1: destroy"; }
     grep '^Destroy complete' "$work/destroy.log" | sed "s/^/$1: /"
     echo "$1: $((SECONDS - begin)) s"
+}
+
+# What an attacker may reach and read.
+exposure() {
+    terraform -chdir="$example" show -json >"$work/state.json"
+    "$tools/deploy-python/bin/python" "$here/exposure.py" millrace-small <"$work/state.json" || fail "small: the region shows more than it should"
 }
 
 # Somebody takes a rule of a security group away by hand: the next plan must say so.

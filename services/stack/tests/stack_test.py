@@ -12,6 +12,7 @@ from checks import equal, run
 from region import PODS, SCRIPT, START_SECONDS_MAX, Client, Stack, is_listening, is_running, until
 
 SUITE = "stack"
+OWN_SETTINGS = {"GATEWAY_THREADS": "none", "MILLRACE_KEEP_ALIVE_MAX_S": "none"}
 
 
 def says_what_is_real(stack):
@@ -20,6 +21,12 @@ def says_what_is_real(stack):
         equal(bool(re.search(rf"^  {part} +\S.* \d+ +real", table, re.M)), True, f"{part} in {table}")
     for words in ["NOTE: embedded engine", "STAND-IN for FoundationDB", "one process for the three of them"]:
         equal(words in table, stack.is_stand_in(), f"{words} in {table}")
+
+
+def own_settings_are_named(stack):
+    """Settings of the operator's own broker would change the pods: they are left out, and the first line says so."""
+    line = f"stack: not used here: {' '.join(sorted(OWN_SETTINGS))}. They are settings of your own broker or gateway"
+    equal(line in stack.text(), True, stack.text()[:500])
 
 
 def second_stack(stack):
@@ -197,7 +204,7 @@ def piped(stack):
 # A suite that takes too long is asked to end: so is what it started.
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 with tempfile.TemporaryDirectory() as temporary:
-    stack = Stack(Path(temporary))
+    stack = Stack(Path(temporary), **OWN_SETTINGS)
     try:
         stack.is_up()
         of_a_pod = [("clients of a killed pod are back, and wills fire", lambda: pod_dies(stack))]
@@ -208,6 +215,7 @@ with tempfile.TemporaryDirectory() as temporary:
             SUITE,
             [
                 ("it starts, and says which parts are real", lambda: says_what_is_real(stack)),
+                ("it names settings of the shell that it does not use", lambda: own_settings_are_named(stack)),
                 ("a second one says that one runs", lambda: second_stack(stack)),
                 ("a port that is taken is named", lambda: taken_port(stack)),
                 ("a server name reaches its broker on all pods, and only that", lambda: own_broker_only(stack)),

@@ -147,6 +147,11 @@ variable "edge_settings" {
     condition     = alltrue([for name in keys(var.edge_settings) : strcontains(file("${path.module}/../../../services/millrace/docs/settings.md"), "\n| `${name}` |")])
     error_message = "edge_settings has a name that no setting has: services/millrace/docs/settings.md lists them all."
   }
+  # User data and state are no place for it: both can be read by more people than the secrets.
+  validation {
+    condition     = !can(regex("://[^/\\s\"@]*:[^/\\s\"@]*@", jsonencode(var.edge_settings)))
+    error_message = "edge_settings has an address with a password, which would be in Terraform's state and in user data. Use the setting of a file, and store the file with terraform/secrets.sh."
+  }
 }
 
 variable "control_settings" {
@@ -156,6 +161,11 @@ variable "control_settings" {
   validation {
     condition     = alltrue([for name in keys(var.control_settings) : strcontains(file("${path.module}/../../../services/millrace/docs/settings.md"), "\n| `${name}` |")])
     error_message = "control_settings has a name that no setting has: services/millrace/docs/settings.md lists them all."
+  }
+  # User data and state are no place for it: both can be read by more people than the secrets.
+  validation {
+    condition     = !can(regex("://[^/\\s\"@]*:[^/\\s\"@]*@", jsonencode(var.control_settings)))
+    error_message = "control_settings has an address with a password, which would be in Terraform's state and in user data. Use the setting of a file, and store the file with terraform/secrets.sh."
   }
 }
 

@@ -352,6 +352,15 @@ run "a_setting_that_the_program_does_not_know_is_refused" {
   expect_failures = [var.edge_settings]
 }
 
+run "an_address_with_a_password_among_the_settings_is_refused" {
+  command = plan
+  variables {
+    edge_settings    = { nats = ["tls://pods:word@10.40.0.200:4222"] }
+    control_settings = { otlp_endpoint = "https://key:word@collector.example.org" }
+  }
+  expect_failures = [var.edge_settings, var.control_settings]
+}
+
 run "a_disk_slower_than_aws_makes_them_is_refused" {
   command = plan
   variables {
