@@ -4,6 +4,7 @@ import { queryOptions } from '@tanstack/react-query'
 import type { BrokerPath } from './brokers'
 import { api, body, everything, type Schemas } from './client'
 import { clientPart } from './clientPart'
+import { isPageClient, PAGE_CLIENT } from './messages'
 import { orNull } from './problem'
 
 export type Client = Schemas['ConnectedClient']
@@ -30,6 +31,15 @@ export const clientsPage = (
       signal,
     }),
   )
+
+/** How many pages of consoles are connected as clients: they are no devices. */
+export const consolePagesQuery = (path: BrokerPath) =>
+  queryOptions({
+    queryKey: ['b', path.broker, 'clients', 'consoles'],
+    refetchInterval: 5_000,
+    queryFn: async ({ signal }) =>
+      (await clientsPage(path, PAGE_CLIENT, undefined, 200, signal)).items.filter(isPageClient).length,
+  })
 
 /** Null: the client is not connected. */
 export const clientQuery = (path: BrokerPath, client_id: string) =>
