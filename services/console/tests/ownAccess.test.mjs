@@ -49,7 +49,8 @@ test('the overview counts devices, and names pages of the console beside them', 
   await live.goto(new URL('/b/default/live', server.url).href)
   await live.getByText(/Connected as console-/).waitFor()
   await tab.goto(new URL('/b/default', server.url).href)
-  await tab.getByText('and 1 page of this console').waitFor()
+  // The overview listens too.
+  await tab.getByText('and 2 pages of this console').waitFor()
   await tab.getByRole('link', { name: '1', exact: true }).waitFor()
   await context.close()
 })

@@ -59,7 +59,9 @@ export function Numbers({ live, range }: { live: Live; range: Range }) {
   const { data } = useQuery({ ...query, enabled: range.step !== null })
   const course = range.step === null ? liveCourse(live, range.seconds) : data && historyCourse(data)
   const last = live.samples.at(-1)
-  const { data: pages = 0 } = useQuery(consolePagesQuery(path))
+  const { data: counted, isError } = useQuery(consolePagesQuery(path, last?.connections))
+  const pages = counted ?? (isError ? 0 : null)
+  const devices = last && pages !== null ? Math.max(0, last.connections - pages) : null
   const rate = rates(live.samples, ({ messages_in }) => messages_in).at(-1)
   const lost = course && last ? sum(course.dropped) : null
   const chart = (values: (number | null)[] | undefined, what: string) => (
@@ -70,9 +72,9 @@ export function Numbers({ live, range }: { live: Live; range: Range }) {
       <Stat
         label="Connections"
         term="connections"
-        value={<To page="clients">{last ? count(Math.max(0, last.connections - pages)) : '–'}</To>}
+        value={<To page="clients">{devices === null ? '–' : count(devices)}</To>}
         note={
-          pages > 0
+          pages !== null && pages > 0
             ? `and ${plural(pages, 'page')} of this console`
             : course && trendOf(course.connections, (value) => si(Math.round(value)))
         }
