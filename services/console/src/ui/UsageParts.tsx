@@ -148,7 +148,7 @@ export function UsedCharts({ windows, span, since }: { windows: Window[]; span: 
       <Chart
         {...shared}
         title="Stored byte-hours"
-        format={bytes}
+        format={si}
         series={[{ label: 'stored', values: of((used) => used.stored_byte_hours), color: '--c6' }]}
       />
     </div>
