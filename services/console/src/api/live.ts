@@ -1,9 +1,10 @@
 // Present activity of a broker's clients, and their stored sessions and messages.
 
-import { queryOptions } from '@tanstack/react-query'
+import { keepPreviousData, queryOptions } from '@tanstack/react-query'
 import type { BrokerPath } from './brokers'
 import { api, body, everything, type Schemas } from './client'
 import { clientPart } from './clientPart'
+import { isPageClient, PAGE_CLIENT } from './messages'
 import { orNull } from './problem'
 
 export type Client = Schemas['ConnectedClient']
@@ -30,6 +31,19 @@ export const clientsPage = (
       signal,
     }),
   )
+
+/** Above it, a page more or less is not seen in the number. */
+const COUNTED_ANEW_MAX = 100
+
+/** How many pages of consoles are connected as clients: they are no devices. Counted again when `connections` changes. */
+export const consolePagesQuery = (path: BrokerPath, connections = 0) =>
+  queryOptions({
+    queryKey: ['b', path.broker, 'clients', 'consoles', Math.min(connections, COUNTED_ANEW_MAX)],
+    placeholderData: keepPreviousData,
+    refetchInterval: 5_000,
+    queryFn: async ({ signal }) =>
+      (await clientsPage(path, PAGE_CLIENT, undefined, 200, signal)).items.filter(isPageClient).length,
+  })
 
 /** Null: the client is not connected. */
 export const clientQuery = (path: BrokerPath, client_id: string) =>

@@ -7,6 +7,7 @@ const SECONDS = 3600
 
 /** Client ids of this console begin so: they are no devices. */
 export const PAGE_CLIENT = 'console-'
+export const isPageClient = ({ client_id }: { client_id: string }) => client_id.startsWith(PAGE_CLIENT)
 
 /** Lets one client of this page in for an hour. `canPublish`: it may do everything; else it only subscribes. */
 export async function connectToken(

@@ -26,18 +26,42 @@ test.each(SNIPPETS)('$label names the endpoint, and the credential where there i
   const said = code(guarded)
   expect(said).toContain('k3v9.mqtt.example')
   expect(said).toContain('8883')
-  const raw = id === 'node-red' || id === 'home-assistant'
+  const raw = id === 'home-assistant'
   const secret =
     id === 'mosquitto' ? `'it'\\''s "se\\cret"'` : raw ? guarded.secret : JSON.stringify(guarded.secret)
   expect(said).toContain(secret)
 })
 
-test.each(SNIPPETS.filter(({ id }) => id !== 'arduino'))(
-  '$label trusts the authority that the page offers',
-  ({ id, code }) => {
-    const file = id === 'esp-idf' ? 'EMBED_TXTFILES millrace-ca.pem' : CA_FILE
-    expect(code({ ...guarded, caPem: '-----BEGIN CERTIFICATE-----' })).toContain(file)
-    expect(code({ ...open, caPem: '-----BEGIN CERTIFICATE-----' })).not.toContain(CA_FILE)
-    expect(code(guarded)).not.toContain(CA_FILE)
-  },
-)
+/** They carry the authority itself. */
+const EMBEDDED = ['arduino', 'esp-idf', 'node-red']
+
+test.each(SNIPPETS)('$label trusts the authority that the page offers', ({ id, code }) => {
+  const trusted = EMBEDDED.includes(id) ? '-----BEGIN CERTIFICATE-----' : CA_FILE
+  expect(code({ ...guarded, caPem: '-----BEGIN CERTIFICATE-----' })).toContain(trusted)
+  expect(code({ ...open, caPem: '-----BEGIN CERTIFICATE-----' })).not.toContain(trusted)
+  expect(code(guarded)).not.toContain(trusted)
+})
+
+const caPem = '-----BEGIN CERTIFICATE-----\nTUlsbA==\n-----END CERTIFICATE-----\n'
+
+test('a string of a board has one line for each line of the certificate', () => {
+  const certificate = [
+    '    "-----BEGIN CERTIFICATE-----\\n"',
+    '    "TUlsbA==\\n"',
+    '    "-----END CERTIFICATE-----\\n";',
+  ].join('\n')
+  for (const id of ['arduino', 'esp-idf']) {
+    expect(SNIPPETS.find((one) => one.id === id)?.code({ ...guarded, caPem })).toContain(certificate)
+  }
+})
+
+test('Node-RED imports a flow whose wires and settings all exist', () => {
+  for (const target of [open, guarded, { ...guarded, caPem }]) {
+    const flow = JSON.parse(SNIPPETS.find(({ id }) => id === 'node-red')?.code(target) ?? '')
+    const ids = flow.map(({ id }: { id: string }) => id)
+    for (const { wires = [], broker, tls, z, type } of flow) {
+      const named = [...wires.flat(), ...(type === 'mqtt-broker' ? [tls] : [broker]), z]
+      for (const id of named.filter(Boolean)) expect(ids).toContain(id)
+    }
+  }
+})

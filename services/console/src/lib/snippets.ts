@@ -1,19 +1,11 @@
 // Code that connects a device, ready to paste: for each client library, with one endpoint and one credential.
 
 import type { Endpoint } from '../api/endpoints'
+import { arduino, espIdf } from './boardSnippets'
+import { nodeRed } from './nodeRedSnippet'
+import { authority, CA_FILE, hasOwnCa, joined, quoted, scheme, type Target, TOPIC } from './snippetParts'
 
-export interface Target {
-  host: string
-  port: number
-  tls: boolean
-  wsUrl: string | null
-  /** Empty: clients need no user name. */
-  user: string
-  secret: string
-  clientId: string
-  /** The authority that a client must trust; null: a client trusts it already. */
-  caPem: string | null
-}
+export { CA_FILE, type Target } from './snippetParts'
 
 /** The target of an endpoint. Without a credential, USER and PASSWORD stand for it. */
 export const targetOf = ({ userPrefix, isOpen, ...way }: Endpoint, made: Made | null = null): Target => ({
@@ -41,19 +33,8 @@ export interface Snippet {
   code: (target: Target) => string
 }
 
-const TOPIC = 'hello/world'
-/** The page downloads `caPem` under this name. */
-export const CA_FILE = 'millrace-ca.pem'
-
-// Double-quoted strings of C, Go, Java, JavaScript, Python, Rust and YAML agree on JSON's escapes.
-const quoted = (text: string) => JSON.stringify(text)
 /** For a POSIX shell. */
 const shell = (text: string) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`)
-const joined = (lines: (string | false | null)[]) =>
-  lines.filter((line) => line !== false && line !== null).join('\n')
-const hasOwnCa = ({ tls, caPem }: Target) => tls && caPem !== null
-const scheme = (target: Target) => (target.tls ? 'mqtts' : 'mqtt')
-const authority = ({ host, port }: Target) => `${host.includes(':') ? `[${host}]` : host}:${port}`
 
 /** The options with which each command of mosquitto reaches a broker. */
 export function mosquittoOptions({ host, port, tls, user, secret, caPem }: Target) {
@@ -229,87 +210,6 @@ const java = ({ host, port, tls, user, secret, clientId, caPem }: Target) =>
     '}',
   ])
 
-const arduino = ({ host, port, tls, user, secret, clientId }: Target) =>
-  joined([
-    '#include <WiFi.h>',
-    tls ? '#include <WiFiClientSecure.h>' : '#include <WiFiClient.h>',
-    '#include <PubSubClient.h>',
-    '',
-    tls ? 'WiFiClientSecure network;' : 'WiFiClient network;',
-    'PubSubClient client(network);',
-    '',
-    'void onMessage(char* topic, byte* payload, unsigned int length) {',
-    '  Serial.printf("%s %.*s\\n", topic, length, (char*)payload);',
-    '}',
-    '',
-    'void setup() {',
-    '  Serial.begin(115200);',
-    '  WiFi.begin("your Wi-Fi", "its password");',
-    '  while (WiFi.status() != WL_CONNECTED) delay(200);',
-    tls && '  network.setInsecure();  // for a first try; use setCACert() with the CA of your broker',
-    `  client.setServer(${quoted(host)}, ${port});`,
-    '  client.setCallback(onMessage);',
-    '}',
-    '',
-    'void loop() {',
-    user === ''
-      ? `  if (!client.connected() && client.connect(${quoted(clientId)})) {`
-      : `  if (!client.connected() && client.connect(${quoted(clientId)}, ${quoted(user)}, ${quoted(secret)})) {`,
-    '    client.subscribe("hello/#", 1);',
-    `    client.publish("${TOPIC}", "hi from Arduino");`,
-    '  }',
-    '  client.loop();',
-    '}',
-  ])
-
-const espIdf = (target: Target) =>
-  joined([
-    '#include <stdio.h>',
-    target.tls && !target.caPem && '#include "esp_crt_bundle.h"',
-    '#include "mqtt_client.h"',
-    '',
-    hasOwnCa(target) && `// CMakeLists.txt: idf_component_register(... EMBED_TXTFILES ${CA_FILE})`,
-    hasOwnCa(target) && 'extern const char authority[] asm("_binary_millrace_ca_pem_start");',
-    hasOwnCa(target) && '',
-    'static void on_event(void *arg, esp_event_base_t base, int32_t id, void *data) {',
-    '    esp_mqtt_event_handle_t event = data;',
-    '    if (id == MQTT_EVENT_CONNECTED) {',
-    '        esp_mqtt_client_subscribe(event->client, "hello/#", 1);',
-    `        esp_mqtt_client_publish(event->client, "${TOPIC}", "hi from ESP-IDF", 0, 1, 0);`,
-    '    } else if (id == MQTT_EVENT_DATA) {',
-    '        printf("%.*s %.*s\\n", event->topic_len, event->topic, event->data_len, event->data);',
-    '    }',
-    '}',
-    '',
-    'void start_mqtt(void) {  // call it once the network is up',
-    '    esp_mqtt_client_config_t config = {',
-    `        .broker.address.uri = ${quoted(`${scheme(target)}://${authority(target)}`)},`,
-    target.tls && !target.caPem && '        .broker.verification.crt_bundle_attach = esp_crt_bundle_attach,',
-    hasOwnCa(target) && '        .broker.verification.certificate = authority,',
-    `        .credentials.client_id = ${quoted(target.clientId)},`,
-    target.user !== '' && `        .credentials.username = ${quoted(target.user)},`,
-    target.user !== '' && `        .credentials.authentication.password = ${quoted(target.secret)},`,
-    '    };',
-    '    esp_mqtt_client_handle_t client = esp_mqtt_client_init(&config);',
-    '    esp_mqtt_client_register_event(client, ESP_EVENT_ANY_ID, on_event, NULL);',
-    '    esp_mqtt_client_start(client);',
-    '}',
-  ])
-
-const nodeRed = ({ host, port, tls, user, secret, clientId, caPem }: Target) =>
-  joined([
-    '# Node-RED, "mqtt in" node, new mqtt-broker',
-    `Server      ${host}`,
-    `Port        ${port}`,
-    `Use TLS     ${tls ? 'yes' : 'no'}`,
-    tls && caPem && `CA cert     ${CA_FILE}`,
-    'Protocol    MQTT V5',
-    `Client ID   ${clientId}`,
-    user !== '' && `Username    ${user}`,
-    user !== '' && `Password    ${secret}`,
-    'Topic       hello/#',
-  ])
-
 const homeAssistant = ({ host, port, tls, user, secret, clientId, caPem }: Target) =>
   joined([
     '# Home Assistant, Settings, Devices & services, Add integration, MQTT',
@@ -379,7 +279,14 @@ export const SNIPPETS: readonly Snippet[] = [
     file: 'hello.ino',
     code: arduino,
   },
-  { id: 'esp-idf', label: 'ESP-IDF', file: 'main/mqtt.c', code: espIdf },
-  { id: 'node-red', label: 'Node-RED', file: 'settings', code: nodeRed },
+  {
+    id: 'esp-idf',
+    label: 'ESP-IDF',
+    install: 'idf.py create-project hello && cd hello && idf.py add-dependency espressif/mqtt',
+    file: 'main/hello.c',
+    run: 'idf.py set-target esp32 && idf.py build flash monitor',
+    code: espIdf,
+  },
+  { id: 'node-red', label: 'Node-RED', file: 'Menu, Import, paste, Import, Deploy', code: nodeRed },
   { id: 'home-assistant', label: 'Home Assistant', file: 'settings', code: homeAssistant },
 ]

@@ -25,6 +25,7 @@ import { done, failed } from './notify'
 import { Panel } from './Page'
 import { Stat, Stats } from './Stat'
 import { Empty, Loaded } from './State'
+import { Term } from './Term'
 import { Time } from './Time'
 
 const RANGES = [
@@ -91,7 +92,11 @@ export function UsedNumbers({ used }: { used: Used }) {
         term="session"
         value={si(used.stored_session_minutes)}
         unit="minutes"
-        note={`for an hour: ${bytes(used.stored_byte_hours)} queued, ${bytes(used.retained_byte_hours ?? 0)} retained`}
+        note={
+          <Term of="byteHours">
+            {si(used.stored_byte_hours)} byte-hours queued, {si(used.retained_byte_hours ?? 0)} retained
+          </Term>
+        }
       />
     </Stats>
   )
@@ -143,7 +148,7 @@ export function UsedCharts({ windows, span, since }: { windows: Window[]; span: 
       <Chart
         {...shared}
         title="Stored byte-hours"
-        format={bytes}
+        format={si}
         series={[{ label: 'stored', values: of((used) => used.stored_byte_hours), color: '--c6' }]}
       />
     </div>

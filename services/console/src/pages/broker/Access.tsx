@@ -3,6 +3,7 @@ import { Page } from '../../ui/Page'
 import { TabPanels } from '../../ui/TabPanels'
 import { Bans } from './access/Bans'
 import { BrokerRules } from './access/BrokerRules'
+import { BySettings } from './access/BySettings'
 import { Certificates } from './access/Certificates'
 import { ClaimTokens } from './access/ClaimTokens'
 import { Credentials } from './access/Credentials'
@@ -14,6 +15,7 @@ import { Tester } from './access/Tester'
 function CredentialsAndTokens() {
   return (
     <>
+      <BySettings />
       <Credentials />
       <ClaimTokens />
     </>

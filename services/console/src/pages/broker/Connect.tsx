@@ -6,6 +6,7 @@ import { useBroker } from '../../api/brokers'
 import type { Endpoint } from '../../api/endpoints'
 import { useOnce } from '../../api/once'
 import { Problem } from '../../api/problem'
+import { useSnippetEndpoint } from '../../api/waysIn'
 import { isLoopback, urlHost } from '../../lib/host'
 import { CA_FILE, EXAMPLE_CLIENT, SNIPPETS, targetOf } from '../../lib/snippets'
 import { Code, CopyButton, Secret } from '../../ui/Code'
@@ -14,11 +15,12 @@ import { Facts } from '../../ui/Stat'
 import { Empty, Failure } from '../../ui/State'
 import { TabList } from '../../ui/TabList'
 import ui from '../../ui/ui.module.css'
+import { BySettings } from './access/BySettings'
 import { Waiting } from './Waiting'
 
 /** Endpoint, credential, snippets, and the first connection as it comes. */
 export function Connect() {
-  const { endpoint } = useBroker()
+  const endpoint = useSnippetEndpoint()
   const [made, setMade] = useState<MadeCredential | null>(null)
   return (
     <Page
@@ -117,6 +119,7 @@ function Credential({ endpoint, made, onMade }: CredentialProps) {
     const name = `${endpoint.userPrefix}${made.user}`
     return (
       <Panel title="Credential">
+        <BySettings />
         <Stack gap="md">
           <Facts
             rows={[
@@ -146,6 +149,7 @@ function Credential({ endpoint, made, onMade }: CredentialProps) {
       title="Credential"
       lead="The user and password of a device. The password is shown once, here, and the snippets below contain it."
     >
+      <BySettings />
       <form
         onSubmit={(event) => {
           event.preventDefault()

@@ -3,6 +3,7 @@ import { useLocalStorage } from '@mantine/hooks'
 import { IconX } from '@tabler/icons-react'
 import { Link } from '@tanstack/react-router'
 import { useBroker } from '../../api/brokers'
+import { useSnippetEndpoint } from '../../api/waysIn'
 import { count } from '../../lib/format'
 import { isLoopback } from '../../lib/host'
 import { mosquittoOptions, targetOf } from '../../lib/snippets'
@@ -35,7 +36,8 @@ export function FirstRun() {
 }
 
 function FirstSteps({ onHide }: { onHide: () => void }) {
-  const { broker, endpoint } = useBroker()
+  const { broker } = useBroker()
+  const endpoint = useSnippetEndpoint()
   const isHere = endpoint ? isLoopback(endpoint.host) : false
   const at = endpoint ? mosquittoOptions(targetOf(endpoint)) : ''
   const isOpen = endpoint?.isOpen ?? false

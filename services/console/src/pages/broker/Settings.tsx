@@ -5,7 +5,7 @@ import { useState } from 'react'
 import { type Broker, useBroker } from '../../api/brokers'
 import { api, body, tagged } from '../../api/client'
 import { changed } from '../../api/inForce'
-import { absolute } from '../../lib/format'
+import { absolute, count } from '../../lib/format'
 import { LIMITS, type LimitName } from '../../lib/limits'
 import { Confirm } from '../../ui/Confirm'
 import { Form } from '../../ui/Form'
@@ -101,7 +101,7 @@ function LimitsPanel({ canWrite }: { canWrite: boolean }) {
   return (
     <Panel
       title="Limits"
-      lead="Limits take effect within two seconds, also for connected clients. Where a field is empty, the limit of the server holds."
+      lead="Limits take effect within two seconds, also for connected clients. Where a field is empty, the limit of your plan holds, or else one that protects the server."
     >
       <fieldset disabled={!canWrite} style={{ border: 0, padding: 0, margin: 0 }}>
         <Form
@@ -124,7 +124,7 @@ function LimitsPanel({ canWrite }: { canWrite: boolean }) {
                     <NumberInput
                       key={name}
                       label={label}
-                      placeholder={`limit of the server${unit ? `, in ${unit}` : ''}`}
+                      placeholder={unlimitedSaid(limitOf(broker.ceiling, scope, name), unit)}
                       suffix={unit && ` ${unit}`}
                       thousandSeparator=","
                       min={0}
@@ -143,8 +143,12 @@ function LimitsPanel({ canWrite }: { canWrite: boolean }) {
   )
 }
 
-const limitOf = (limits: Broker['limits'], scope: 'broker' | 'client', name: LimitName) =>
-  (limits[scope] as Partial<Record<LimitName, number | null>> | undefined)?.[name]
+/** An empty field: the plan's number, where there is a plan. The API does not tell the server's own. */
+const unlimitedSaid = (ceiling: number | null | undefined, unit: string | undefined) =>
+  ceiling == null ? 'not limited by you' : `${count(ceiling)}${unit ? ` ${unit}` : ''}, by your plan`
+
+const limitOf = (limits: Broker['ceiling'], scope: 'broker' | 'client', name: LimitName) =>
+  (limits?.[scope] as Partial<Record<LimitName, number | null>> | undefined)?.[name]
 
 function Suspend() {
   const { broker, path } = useBroker()

@@ -5,7 +5,7 @@ import { Link } from '@tanstack/react-router'
 import { useState } from 'react'
 import { useBroker } from '../../api/brokers'
 import { clientsPage, incidentsQuery } from '../../api/live'
-import { PAGE_CLIENT } from '../../api/messages'
+import { isPageClient } from '../../api/messages'
 import { reasonSaid } from '../../lib/incidents'
 import { Panel } from '../../ui/Page'
 import { Failure } from '../../ui/State'
@@ -14,9 +14,6 @@ import classes from './waiting.module.css'
 
 const LOOK_MS = 1000
 const INCIDENTS_LOOKED_AT = 20
-
-/** The page's own clients are no devices. */
-const isDevice = ({ client_id }: { client_id: string }) => !client_id.startsWith(PAGE_CLIENT)
 
 /** Waits for the first device, and says that it is there, or why it was refused. */
 export function Waiting({ clientId }: { clientId: string | undefined }) {
@@ -31,7 +28,7 @@ export function Waiting({ clientId }: { clientId: string | undefined }) {
     ...incidentsQuery(path, { kind: 'connect_refused' }, INCIDENTS_LOOKED_AT),
     refetchInterval: LOOK_MS,
   })
-  const devices = (clients.data?.items ?? []).filter(isDevice)
+  const devices = (clients.data?.items ?? []).filter((one) => !isPageClient(one))
   const newest = devices.toSorted((a, b) => b.connected_at_ms - a.connected_at_ms)[0]
   const wanted = devices.find((one) => clientId !== undefined && one.user === clientId)
   const shown = wanted ?? (newest && newest.connected_at_ms >= since ? newest : undefined)

@@ -3,12 +3,13 @@ import { Link } from '@tanstack/react-router'
 import type { ReactNode } from 'react'
 import { useBroker } from '../../../api/brokers'
 import type { Schemas } from '../../../api/client'
+import { consolePagesQuery } from '../../../api/live'
 import { metricsHistoryQuery } from '../../../api/metricsHistory'
 import type { Live } from '../../../charts/metrics'
 import { rates } from '../../../charts/rates'
 import { Sparkline } from '../../../charts/Sparkline'
 import { DROP_REASONS } from '../../../lib/drops'
-import { count, si } from '../../../lib/format'
+import { count, plural, si } from '../../../lib/format'
 import { seriesOf } from '../../../lib/history'
 import { trendOf } from '../../../lib/trend'
 import { Stat, Stats } from '../../../ui/Stat'
@@ -58,6 +59,9 @@ export function Numbers({ live, range }: { live: Live; range: Range }) {
   const { data } = useQuery({ ...query, enabled: range.step !== null })
   const course = range.step === null ? liveCourse(live, range.seconds) : data && historyCourse(data)
   const last = live.samples.at(-1)
+  const { data: counted, isError } = useQuery(consolePagesQuery(path, last?.connections))
+  const pages = counted ?? (isError ? 0 : null)
+  const devices = last && pages !== null ? Math.max(0, last.connections - pages) : null
   const rate = rates(live.samples, ({ messages_in }) => messages_in).at(-1)
   const lost = course && last ? sum(course.dropped) : null
   const chart = (values: (number | null)[] | undefined, what: string) => (
@@ -68,8 +72,12 @@ export function Numbers({ live, range }: { live: Live; range: Range }) {
       <Stat
         label="Connections"
         term="connections"
-        value={<To page="clients">{last ? count(last.connections) : '–'}</To>}
-        note={course && trendOf(course.connections, (value) => si(Math.round(value)))}
+        value={<To page="clients">{devices === null ? '–' : count(devices)}</To>}
+        note={
+          pages !== null && pages > 0
+            ? `and ${plural(pages, 'page')} of this console`
+            : course && trendOf(course.connections, (value) => si(Math.round(value)))
+        }
         chart={chart(course?.connections, 'Connections')}
       />
       <Stat
