@@ -26,7 +26,9 @@ pub(super) const ATTACKS: &[Attack] = &[
         .wanted(Wanted { peak_mib: 64, ..WANTED }),
     Attack::stranger("sign-in-flood", "200 sign-ins at once with wrong passwords", sign_in_flood).short(),
     Attack::stranger("sign-up-flood", "200 sign-ups at once", sign_up_flood).alone(),
-    Attack::account("session-lists", "12 and 60 lists of 3,000 sessions at once", session_lists).alone(),
+    Attack::account("session-lists", "12 and 60 lists of 3,000 sessions at once", session_lists)
+        .wanted(STORED)
+        .alone(),
     Attack::account(
         "silent-webhook",
         "a webhook that is never answered, and 20,000 messages for it",
