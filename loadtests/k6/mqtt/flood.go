@@ -121,7 +121,7 @@ func (f *flood) goesOn(n uint64, passed time.Duration) bool {
 	return f.Seconds == 0 || passed < seconds(f.Seconds)
 }
 
-// mayPublish waits for the rate, for the receivers and for a place in the window.
+// mayPublish waits for the rate, for the receivers and for room in the window.
 func (f *flood) mayPublish(ctx context.Context, n uint64, began time.Time) bool {
 	if f.Rate > 0 && !sleep(ctx, time.Until(began.Add(seconds(float64(n)/f.Rate)))) {
 		return false

@@ -10,7 +10,7 @@ import (
 	"github.com/eclipse/paho.golang/paho/session/state"
 )
 
-// How many QoS 1 and 2 messages a client takes at once unless told otherwise. The library keeps a
+// How many QoS 1 and 2 messages a client accepts at once unless CONNECT says otherwise. The library keeps a
 // queue of that many places, so 65,535 would take half a megabyte a connection.
 const receiveMaximumDefault = 1000
 

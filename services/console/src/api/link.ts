@@ -17,7 +17,7 @@ function set(value: number | null) {
 export const heard = () => set(null)
 export const silent = () => set(Date.now())
 
-/** A proxy answers so while the server behind it is away. */
+/** A proxy answers with these codes while it cannot reach the server. */
 export const isAway = (status: number) => status === 502 || status === 503 || status === 504
 
 /** Asks whether the server is there, with the smallest request of its API. */
