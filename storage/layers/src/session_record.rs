@@ -105,7 +105,6 @@ impl<'t> Owned<'t> {
         self.id
     }
 
-    /// Without the cursor.
     #[must_use]
     pub fn record(&self) -> &Record {
         &self.record

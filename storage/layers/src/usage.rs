@@ -50,7 +50,6 @@ pub fn add(tx: &Transaction, broker: BrokerId, counter: Counter, added: u64) -> 
     Ok(tx.atomic_add(key(broker, counter), added.cast_signed())?)
 }
 
-/// A snapshot read.
 pub async fn get(tx: &Transaction, broker: BrokerId, counter: Counter) -> LayerResult<u64> {
     rows::counter(tx, &key(broker, counter), Read::Snapshot).await
 }

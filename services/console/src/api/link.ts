@@ -1,7 +1,9 @@
-// Whether the server answers. Every request reports here; the page shows since when it has not answered.
+// Tracks whether the server answers. Every request reports its outcome, so the page can show since when the
+// server is unreachable, and queries run again when it is back.
 
 import { useSyncExternalStore } from 'react'
 
+/** Unix milliseconds; null while the server answers. */
 let silentSince: number | null = null
 const listeners = new Set<() => void>()
 const onBack = new Set<() => void>()

@@ -20,7 +20,7 @@ pub struct Flush<'p> {
     pub pod: &'p [u8],
     /// Identifies the pod's process among all processes.
     pub incarnation: u64,
-    /// Counts up from 1.
+    /// Number of the flush in this incarnation, from 1.
     pub number: u64,
     pub now_ms: u64,
 }

@@ -46,7 +46,7 @@ pub(crate) fn head(broker: BrokerId, stream: StreamId) -> Key {
     Key::new(broker, tags::HEAD).uint(stream)
 }
 
-/// Claims that were given back.
+/// Messages whose claim a pod gave back.
 pub(crate) fn free(broker: BrokerId, stream: StreamId) -> Key {
     Key::new(broker, tags::FREE).uint(stream)
 }
