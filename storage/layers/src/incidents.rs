@@ -38,7 +38,6 @@ pub struct IncidentRecord {
     pub user: Option<String>,
     /// The topic, the filter or the limit.
     pub what: Option<String>,
-    /// A text for people.
     pub reason: String,
 }
 

@@ -15,7 +15,6 @@ pub struct PodUsage {
     pub connects_per_s: u64,
     pub publishes_per_s: u64,
     pub publish_bytes_per_s: u64,
-    /// Subscriptions of connected clients.
     pub subscriptions: u64,
 }
 

@@ -16,7 +16,6 @@ pub enum Counter {
     PublishedBytes = 5,
     DeliveredMessages = 6,
     DeliveredBytes = 7,
-    /// Copies that did not reach a subscriber.
     DroppedMessages = 8,
     DroppedBusySocket = 9,
     DroppedQueueFull = 10,

@@ -17,7 +17,6 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredDeadLetter {
     pub id: Position,
-    /// Time of leaving the queue, unix milliseconds.
     pub at_ms: u64,
     pub attempts: u32,
     pub failure: Option<Failure>,
@@ -67,7 +66,6 @@ pub async fn dead_letters(
     Ok((letters, more))
 }
 
-/// Sends a dead letter again, or all, and returns their number.
 pub async fn send_again(
     tx: &Transaction,
     webhook: WebhookId<'_>,
@@ -83,7 +81,6 @@ pub async fn send_again(
     Ok(ids.len())
 }
 
-/// Removes a dead letter, or all, and returns their number.
 pub async fn remove(tx: &Transaction, webhook: WebhookId<'_>, id: Option<Position>) -> LayerResult<usize> {
     let mut state = state::get(tx, webhook, Read::Serializable).await?;
     let count = match id {

@@ -33,12 +33,10 @@ pub struct State {
     /// Dead letters that a limit removed or left out.
     #[serde(rename = "letters_lost")]
     pub dead_letters_lost: u64,
-    /// Attempts since the webhook was made.
     pub(super) deliveries: u64,
     /// Stored dead letters. These fields keep the names that stored records have.
     #[serde(rename = "letters")]
     pub dead_letters: u32,
-    /// Bytes of their events.
     #[serde(rename = "letter_bytes")]
     pub dead_letter_bytes: u64,
     /// Numbers of the keys that signed the last attempt.
