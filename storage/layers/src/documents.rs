@@ -113,7 +113,7 @@ impl Collection {
         self.page_beginning_with(tx, b"", from, limit, read).await
     }
 
-    /// A page of the documents after the id `from` whose id begins with `start`. It reads no other documents.
+    /// Reads only the documents whose id begins with `start`, after the id `from`.
     pub async fn page_beginning_with<T: DeserializeOwned>(
         &self,
         tx: &Transaction,

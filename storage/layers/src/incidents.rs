@@ -14,7 +14,7 @@ use crate::{
     tuple::{Elements, Key},
 };
 
-/// Kind of an incident. The names are stored, so they must not change.
+/// The names are stored, so they must not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -55,7 +55,7 @@ impl IncidentSearch<'_> {
     }
 }
 
-/// Appends incidents. Their keys have versionstamps, so the write conflicts with no other transaction.
+/// Appends incidents under versionstamps, so that the write conflicts with no other transaction.
 pub fn append(tx: &Transaction, broker: BrokerId, incidents: &[IncidentRecord]) -> LayerResult<()> {
     for (place, incident) in (0u16..).zip(incidents) {
         let json = serde_json::to_vec(incident).map_err(|_| CORRUPT)?;

@@ -168,7 +168,7 @@ pub fn former_organisations() -> Collection {
     region(tags::FORMER_ORGANISATION)
 }
 
-/// Increments a broker's change counter without conflicts. Pods watch it, and read the broker's documents again.
+/// Increments, without conflicts, the counter by which pods notice changes of a broker's documents.
 pub fn touch(tx: &Transaction, broker: BrokerId) -> LayerResult<()> {
     Ok(tx.atomic_add(Key::new(broker, tags::ACCESS_CHANGES), 1)?)
 }

@@ -34,7 +34,7 @@ pub struct State {
     #[serde(rename = "letters_lost")]
     pub dead_letters_lost: u64,
     pub(super) deliveries: u64,
-    /// Stored dead letters. These fields keep the names that stored records have.
+    /// Renamed, like the other fields, because stored records have the old name.
     #[serde(rename = "letters")]
     pub dead_letters: u32,
     #[serde(rename = "letter_bytes")]
