@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Starts a stack, the collector and Prometheus, drives real load, and runs the query of every panel and rule against them.
 
-A query with an error, or a panel without a series, fails. What a machine lacks is named in the panel's description ("Needs: k6.")
+A query with an error, or a panel without a series, fails. A tool that this machine lacks is named in the panel's description ("Needs: k6.")
 and listed with the reason. `--draw` also draws each dashboard from the results into grafana/pictures.
 """
 
@@ -40,7 +40,7 @@ def needs(panel):
 
 
 def send(port, text):
-    """What is no MQTT, so that refusals are counted."""
+    """Sends bytes that are not MQTT, so that the server counts a refusal."""
     with socket.create_connection((HOST, port)) as sock:
         sock.sendall(text)
         sock.settimeout(5)
@@ -97,7 +97,7 @@ class Churn:
 
 
 def drive():
-    """Two brokers on three pods, all qualities of service, sessions that are away; gives what stops it."""
+    """Loads two brokers on three pods with all qualities of service and offline sessions. Returns the clients: leave() ends each."""
     acme, globex = "acme/ann", "globex/bob"
     away = Subscriber("away", "plant/#", user=acme, port=1884)
     away.leave()

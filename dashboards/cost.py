@@ -61,7 +61,7 @@ def measure(scenario, way, endpoint, seconds):
 
 
 def pairs(scenarios, ways, round_number):
-    """What is compared in a round: (scenario, way, order of its two runs)."""
+    """The comparisons of a round: (scenario, way, order of its two runs). The order alternates, so that a machine that slows down does not favour one."""
     for scenario in scenarios:
         for way in ways:
             yield scenario, way, (OFF, way) if round_number % 2 == 0 else (way, OFF)
@@ -85,7 +85,7 @@ def table(figures):
 
 
 def above(figures):
-    """What costs more than it may."""
+    """The measured ways whose median CPU cost is over RATIO_MAX."""
     for scenario, by_way in figures.items():
         for way in CHECKED:
             if way in by_way and (ratio := statistics.median(ratios(figures, scenario, way))) > RATIO_MAX:

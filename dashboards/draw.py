@@ -101,7 +101,7 @@ def ticks(limits, unit, decimals):
 def graph(axes, panel, found, seconds):
     defaults = panel["fieldConfig"]["defaults"]
     unit, decimals = defaults["unit"], defaults.get("decimals")
-    # Those with something to show first: the legend has room for few.
+    # Series with values come first, because the legend has room for few.
     found = sorted(found, key=lambda one: -max((value for _, value in one[1] if not math.isnan(value)), default=0))
     names = [name for name, _ in found]
     paint = colours(panel, names)

@@ -37,8 +37,10 @@ PORTS = {
 }
 # Ports with metrics of `make run` and `make stack`.
 MILLRACE, ENVOY, NATS = [8090, 8091, 8092], 9902, [8222, 8223, 8224]
+# Longest time until a part answers, and until it ends after SIGTERM.
 START_SECONDS_MAX = 60
 STOP_SECONDS_MAX = 10
+# Interval of looking which servers run, so that Prometheus scrapes them.
 LOOK_SECONDS = 3
 
 
@@ -58,7 +60,7 @@ def get(url, seconds=10):
 
 
 def until(condition, what, seconds_max=START_SECONDS_MAX):
-    """Waits for a condition, and gives what it gave."""
+    """Waits until condition() is true, and returns its value."""
     end = time.monotonic() + seconds_max
     while not (found := condition()):
         if time.monotonic() > end:
@@ -97,7 +99,7 @@ class Observe:
 
     def spawn(self, name, *command, **settings):
         log = (self.folder / "logs" / f"{name}.log").open("ab")
-        # In a session of its own: Ctrl-C is for this program, which stops the parts in order.
+        # The part gets a session of its own, so that Ctrl-C only ends this program, which stops the parts in order.
         process = subprocess.Popen(
             [str(part) for part in command],
             stdin=subprocess.DEVNULL,
@@ -127,7 +129,7 @@ class Observe:
         self.start_host()
         self.start_collector(collector)
         self.start_alertmanager(alertmanager)
-        # Prometheus sends an alert that nobody took again after a minute.
+        # Prometheus repeats an alert that reached no Alertmanager only after a minute.
         self.wait("alertmanager", self.url("alertmanager") + "/-/ready")
         self.start_prometheus(prometheus)
         self.wait("collector", f"http://{HOST}:{self.ports['health']}/")

@@ -22,7 +22,7 @@ SAID_BY_OTHERS = {
 NAMES_OF_OTHERS = {
     "f_await", "w_await", "log_server_write_queue", "storage_server_write_queue_size", "recovery_state", "s_client", "ERROR", "panic",
 }
-# Words that look like alerts.
+# Identifiers that look like names of alerts.
 PROPER_NAMES = {"FoundationDB", "QoS", "KiB", "MiB", "ChaCha20"}
 
 
@@ -54,7 +54,7 @@ class Known:
         self.units = set(re.findall(r"([a-z-]+)\.(?:service|timer)", "\n".join([*texts, *(path.name for path in files)])))
 
     def says(self, text):
-        """Numbers and words in capitals stand for what the server fills in."""
+        """Whether the code has this message. Numbers and names in capitals stand for values that the server fills in."""
         parts = re.split(r"\b([A-Z]+|\d+)\b", text)
         filled = [rf"(?:{part}|\{{[^{{}}\n]*\}})" if place % 2 else re.escape(part) for place, part in enumerate(parts)]
         return re.search("".join(filled), self.said) is not None

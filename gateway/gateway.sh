@@ -23,7 +23,7 @@ set -euo pipefail
 # "yes" requests client certificates on the WSS port; browsers then ask their user. Clients that
 # offer the ALPN name "mqtt" are always asked for one.
 : "${GATEWAY_WSS_CLIENT_CERTIFICATES:=no}"
-# For probes and Prometheus: /ready and /stats/prometheus, nothing else.
+# Port for probes and Prometheus: it serves /ready and /stats/prometheus only.
 : "${GATEWAY_STATUS_LISTEN:=127.0.0.1}"
 : "${GATEWAY_STATUS_PORT:=9902}"
 # Envoy's admin port, on 127.0.0.1: a program that reaches it can stop the gateway.
@@ -96,7 +96,7 @@ resources:
 YAML
 }
 
-# The template's names are those of the variables in lower case, except for two.
+# The template names the variables in lower case, except for two.
 render() {
     local text name
     text=$(<"$here/envoy.yaml.tmpl")
@@ -125,7 +125,7 @@ clients() { admin 'stats?filter=^cluster.edge.upstream_cx_active$' | sed -n 's/.
 drain() {
     echo "gateway: draining: $(clients) clients have $((GATEWAY_NOTICE_S + GATEWAY_DRAIN_S)) s to leave" >&2
     admin healthcheck/fail >/dev/null
-    # The ports close after --drain-time-s.
+    # Envoy closes its ports after --drain-time-s.
     admin 'drain_listeners?graceful&inboundonly' >/dev/null
     local closed=$((SECONDS + GATEWAY_NOTICE_S)) end=$((SECONDS + GATEWAY_NOTICE_S + GATEWAY_DRAIN_S))
     while [ "$SECONDS" -lt "$end" ] && [ "$signals" -lt 2 ]; do
@@ -148,7 +148,7 @@ run() {
     local envoy code=0
     signals=0
     trap 'signals=$((signals + 1))' TERM INT
-    # The paths in envoy.yaml begin there.
+    # envoy.yaml has paths relative to this folder.
     (cd "$GATEWAY_DIR" && exec "$GATEWAY_ENVOY" "${flags[@]}") &
     envoy=$!
     wait "$envoy" || code=$?

@@ -9,7 +9,7 @@ BEGINNING = re.compile(r"^[\"'(\[*_]*(Who|Whom|Whose|What|Of one|Of what|Those|W
 
 # (expression, standard term, allowed uses)
 TERMS = [
-    (r"words?", "notice, notification", r"(?:32|64)-bit words?|key ?words?|(?:bare|between|machine) words?|words? of (?:a|the|its) (?:standard|machine)|in other words"),
+    (r"words?", "notice, notification", r"(?:32|64)-bit words?|key ?words?|(?:bare|between|machine) words?|words? of (?:a|the|its) (?:standard|machine)|in other words|words? in capitals"),
     (r"tells?|told|telling", "notify, announce, report, say", r"(?:tell|tells|told|telling) (?:\w+ ){0,3}apart|tell (?:the|its|their) (?:owner|tenant)s?"),
     (r"heard|hears?|hearsay|ears?", "receive, be notified", None),
     (r"left with (?:the|its|a) (?:store|writer)|what was left", "submitted, queued job", None),
@@ -23,7 +23,7 @@ TERMS = [
     (r"bury|buries|buried|burying|dying", "recover a dead pod's sessions", None),
     (r"fences? of (?:a|the) turn|(?:a|the|its|each) marks?|stirs?|stirred", "barrier, commit marker, wake", r"(?:a|the|its|each) marks? (?:in|of) (?:Envoy|Grafana|the page)"),
     (r"may enter|(?:let|lets|letting) (?:\w+ ){0,2}in", "authenticate, admit", r"(?:let|lets|letting) (?:\w+ ){0,2}in (?:one|a|the) \w+"),
-    (r"hooks?|letters?", "webhook, event, dead letter", r"dead[- ]letters?|git hooks?|(?:first|capital|small|lower-case|upper-case|decision) letters?|letters?(?:,| and| or| of the alphabet)"),
+    (r"hooks?|letters?", "webhook, event, dead letter", r"dead[- ]letters?|(?:git|preStop|lifecycle|Helm) hooks?|(?:first|capital|small|lower-case|upper-case|decision) letters?|letters?(?:,| and| or| of the alphabet)"),
 ]
 TERMS = [(re.compile(rf"(?<![\w-])(?:{term})(?![\w-])", re.I), instead, re.compile(allowed, re.I) if allowed else None) for term, instead, allowed in TERMS]
 

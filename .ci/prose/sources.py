@@ -1,10 +1,14 @@
-"""Sentences of the project: comments, help texts, errors and log lines of Rust, Markdown, and the help texts of metrics.toml.
+"""Sentences of the project: comments, help texts, errors and log lines of Rust, comments of TypeScript, Go, Python and shell,
+Markdown, and the help texts of metrics.toml.
 
 A sentence is (line number, kind, text). The kind is "comment", "help", "message" or "page".
 """
 
+import ast
 import bisect
+import io
 import re
+import tokenize
 
 TOKEN = re.compile(
     r"""(?P<comment>//[^\n]*)
@@ -24,7 +28,13 @@ MESSAGE = re.compile(
     re.X | re.S,
 )
 TEST_MODULE = re.compile(r"^( *)#\[cfg\(test\)\]\n(?: *#\[[^\n]*\]\n)* *(?:pub(?:\([a-z]+\))? )?mod \w+ \{\n.*?^\1\}\n", re.M | re.S)
-TEST_PATH = re.compile(r"(^|/)(tests|benches|examples|fuzz|test_\w+)(/|\.rs$)|_tests?\.rs$|/test_\w+\.rs$")
+TEST_PATH = re.compile(r"(^|/)(tests?|benches|examples|fuzz|test_\w+)(/|\.(?:rs|py)$)|_tests?\.(?:rs|go|py)$|\.test\.\w+$")
+# JSX text and regular expressions hold quotes and slashes, so a comment of TypeScript is found by the space before it.
+TYPESCRIPT = re.compile(r"(?:^|(?<=[\s{;]))(?://(?P<line>[^\n]*)|/\*(?P<block>.*?)\*/)", re.M | re.S)
+GO = re.compile(r"//(?P<line>[^\n]*)|/\*(?P<block>.*?)\*/|`[^`]*`|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])+'", re.S)
+SHELL = re.compile(r"(?:^|(?<=\s))#(?P<line>(?!!)[^\n]*)(?P<block>)", re.M)
+# Instructions for tools, and code that is switched off.
+DIRECTIVE = re.compile(r"^(?:go:|nolint|\s*(?:eslint-|prettier-|biome-|@ts-|@vite|noqa|type: ignore|shellcheck |pylint|fmt:|/ <))")
 PUBLIC_TYPE = re.compile(r"^pub (?:struct|enum|trait|type|union) (\w+)", re.M)
 SENTENCE_END = re.compile(r"(?<![.\s][a-z])(?<!e\.g)(?<!i\.e)(?<!etc)[.!?][\"')*`_]*\s+(?=[\"'(\[*`_]*[A-Z`])")
 ITEM = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+")
@@ -86,7 +96,7 @@ def rust(text):
             for index, line in enumerate(comment.strip("/*").splitlines()):
                 kinds["//"].append((number + index, line.lstrip(" *")))
             continue
-        # Citations of the standard are the standard's own words.
+        # Citations of the standard are quotations.
         if comment.startswith(("//=", "//#")):
             continue
         marker = comment[:3] if comment[:3] in kinds else "//"
@@ -104,6 +114,48 @@ def rust(text):
         words = re.sub(r"\\\n\s*", "", words).replace('\\"', '"')
         found += [(number, kind, sentence) for _, sentence in sentences_of([(number, words)])]
     return sorted(found), len(text.splitlines()) - skipped
+
+
+def by_pattern(pattern):
+    """Makes a reader of a language whose comments a pattern finds, in its groups `line` and `block`."""
+
+    def read(text):
+        breaks = [index for index, letter in enumerate(text) if letter == "\n"]
+        lines = []
+        for match in pattern.finditer(text):
+            number = bisect.bisect_left(breaks, match.start()) + 1
+            if match.group("line") is not None:
+                lines.append((number, match.group("line")))
+            elif match.group("block") is not None:
+                block = match.group("block").splitlines()
+                lines += [(number + index, line.strip().lstrip("*").strip()) for index, line in enumerate(block)]
+        return of_comments(lines), len(text.splitlines())
+
+    return read
+
+
+def of_comments(lines):
+    """The sentences of comments, [(line number, text)], without instructions for tools."""
+    return [
+        (number, "comment", sentence)
+        for group in paragraphs([(number, line) for number, line in lines if not DIRECTIVE.match(line)])
+        for number, sentence in sentences_of(group)
+    ]
+
+
+def python(text):
+    """Returns the sentences of a Python file's comments, docstrings and help texts, and how many lines the file has."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    comments = [(token.start[0], token.string[1:]) for token in tokens if token.type == tokenize.COMMENT]
+    found = of_comments([(number, line) for number, line in comments if not line.startswith("!")])
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(node):
+            first = node.body[0].value
+            found += of_comments(list(enumerate(first.value.splitlines(), first.lineno)))
+    for match in HELP.finditer(text):
+        number = text.count("\n", 0, match.start()) + 1
+        found += [(number, "help", sentence) for _, sentence in sentences_of([(number, match.group(1).replace("%%", "%"))])]
+    return sorted(found), len(text.splitlines())
 
 
 def public_types(text):
@@ -134,3 +186,15 @@ def help_texts(text):
         if match := re.match(r'\s*help = "((?:\\.|[^"\\])*)"', line):
             found += [(number, "help", sentence) for _, sentence in sentences_of([(number, match.group(1))])]
     return found
+
+
+# Reads a file of each suffix: text to (sentences, lines).
+LANGUAGES = {
+    ".rs": rust,
+    ".ts": by_pattern(TYPESCRIPT),
+    ".tsx": by_pattern(TYPESCRIPT),
+    ".mjs": by_pattern(TYPESCRIPT),
+    ".go": by_pattern(GO),
+    ".py": python,
+    ".sh": by_pattern(SHELL),
+}

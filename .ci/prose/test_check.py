@@ -90,6 +90,41 @@ class Baseline(Tree):
         self.assertEqual(code, 0, out)
 
 
+class Languages(Tree):
+    def test_comments_of_each_language_are_read_with_their_lines(self):
+        planted = {
+            "services/console/src/a.ts": "const a = 'http://a' // Who waits.\n",
+            "services/console/src/b.tsx": "/** Shows\n * a page. Those\n * wait. */\nconst b = <p>don't {/* The desk. */}</p>\n",
+            "loadtests/a.go": "package a\n\n// What is sent.\nvar a = \"// Who waits.\"\n",
+            "dashboards/a.py": '"""The desk."""\n# Who waits.\na = "# Those wait."\n',
+            "gateway/a.sh": "#!/bin/sh\n# It is told.\necho a#b\n",
+        }
+        for path, text in planted.items():
+            self.write(path, text + "\n" * 40)
+        code, out = self.run_check()
+        self.assertEqual(code, 1)
+        found = sorted(line.split(": ")[0].strip() for line in out.splitlines() if line.startswith("  "))
+        self.assertEqual(
+            found,
+            ["dashboards/a.py:1", "dashboards/a.py:2", "gateway/a.sh:2", "loadtests/a.go:3"]
+            + ["services/console/src/a.ts:1", "services/console/src/b.tsx:2", "services/console/src/b.tsx:4"],
+        )
+
+    def test_their_tests_and_instructions_for_tools_are_not_read(self):
+        self.write("services/console/tests/a.test.mjs", "// Who waits.\n")
+        self.write("loadtests/a_test.go", "// Who waits.\n")
+        self.write("dashboards/test_a.py", "# Who waits.\n")
+        self.write("gateway/a.sh", "# shellcheck disable=SC2034 # is told by the caller\n" + "\n" * 40)
+        code, out = self.run_check()
+        self.assertEqual(code, 0, out)
+
+    def test_too_many_comments_of_a_folder_fail(self):
+        self.write("gateway/a.sh", "# Adds one.\na=1\n" * 40)
+        code, out = self.run_check()
+        self.assertEqual(code, 1)
+        self.assertIn("sh gateway: 500 comment sentences per 1,000 lines", out)
+
+
 class Pages(Tree):
     def test_a_long_readme_fails(self):
         most = pages.LINES_MAX["README.md"]

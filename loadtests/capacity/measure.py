@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Measures what capacity.py reckons with, and writes it as one JSON file: the machine, the date, and what mqttload printed.
+"""Measures the costs from which capacity.py computes machines for a fleet. The JSON file has the date, the machine, and the
+output of mqttload for each scenario.
 
     loadtests/capacity/measure.py OUT.json            everything, in about four minutes
-    loadtests/capacity/measure.py FILE.json --gateway    only connections of a gateway, into a file that is there
+    loadtests/capacity/measure.py FILE.json --gateway    only a gateway's connections, added to an existing file
 
-It needs target/release/millrace and mqttload (MILLRACE, MQTTLOAD name others), and an Envoy for the gateway (ENVOY,
-target/envoy/bin/envoy): the same scenarios through it, and what its connections cost.
+It runs target/release/millrace and mqttload; MILLRACE and MQTTLOAD name others. With an Envoy (ENVOY, else
+target/envoy/bin/envoy) it also measures two scenarios through the gateway, and the memory of the gateway's connections.
 """
 
 import datetime
@@ -28,7 +29,9 @@ import run as k6  # noqa: E402
 
 MQTTLOAD = os.environ.get("MQTTLOAD", str(k6.TARGET / "release/mqttload"))
 ENVOY = os.environ.get("ENVOY", str(k6.TARGET / "envoy/bin/envoy"))
+# Of each scenario, so that all of them take about four minutes.
 SECONDS = os.environ.get("MEASURE_SECONDS", "4")
+# A scenario that takes longer hangs.
 SECONDS_MAX = 300
 # The scenarios, by the names that capacity.py knows, and their arguments.
 RUNS = {
@@ -57,13 +60,13 @@ def machine():
 
 
 def kernel_bytes():
-    """Memory of the kernel that grows with open connections."""
+    """Bytes of the kernel's slabs, where sockets are."""
     words = dict(line.split(":", 1) for line in pathlib.Path("/proc/meminfo").read_text().splitlines())
     return 1024 * sum(int(words[name].split()[0]) for name in ("SReclaimable", "SUnreclaim"))
 
 
 def socket_bytes(pairs=8000):
-    """Kernel memory for each end of an idle connection: both ends are here, from several addresses for enough ports."""
+    """Kernel bytes for each end of an idle connection. Both ends are on this machine; several addresses have enough ports."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     before, ends = kernel_bytes(), []
     for i in range(pairs):
@@ -87,7 +90,7 @@ def mqttload(name, arguments, *more):
 
 
 def gateway_configuration(listen, upstream, admin):
-    """A listener that hands bytes on, as the gateway's plain part does."""
+    """Configures Envoy to forward bytes as gateway/ does behind TLS, with the same buffer of 8 KiB for each connection."""
     def address(port):
         return {"socket_address": {"address": "127.0.0.1", "port_value": port}}
     proxy = {"@type": "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",
@@ -113,7 +116,7 @@ def free_ports(count):
 
 
 def through_gateway():
-    """The same scenarios with Envoy as the process under test, and a Millrace behind it."""
+    """Runs scenarios with Envoy as the measured process, and a Millrace behind it."""
     results = {}
     with k6.server() as (_, mqtt, _), tempfile.TemporaryDirectory() as folder:
         listen, admin = free_ports(2)
@@ -143,7 +146,7 @@ def wait_for(port, seconds_max=30):
 
 
 def gateway_connections():
-    """With the machine and date of their own, because they may be measured later than the rest."""
+    """Measures a gateway's connections. They have a date and machine of their own, because --gateway may run later."""
     about = {"measured_on": datetime.date.today().isoformat(), "machine": machine()}
     return about | gateway.measure(ENVOY, gateway_configuration, free_ports, wait_for)
 

@@ -37,7 +37,7 @@ FAIRNESS = "fairness"
 
 
 def native(name, seconds):
-    """What was counted, and CPU seconds of the driver and of the server."""
+    """Runs a scenario in mqttload: (messages counted, CPU seconds of the driver, CPU seconds of the server)."""
     command = [MQTTLOAD, "run", name, "--json", "--seconds", seconds, "--millrace-bin", run.MILLRACE, *SCENARIOS[name][1]]
     said = json.loads(output(command).strip().splitlines()[-1])
     return said["count"], said["driver_cpu_s"], said["server_cpu_s"]

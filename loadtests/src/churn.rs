@@ -10,7 +10,7 @@ use crate::packet;
 use crate::population::Population;
 use crate::procfs;
 use crate::report::{Better, Figure, Report};
-use crate::scenario::Case;
+use crate::scenario::SizedScenario;
 use crate::settings::Settings;
 
 /// Default of concurrent connects; below the smallest listen backlog of the brokers compared.
@@ -18,7 +18,7 @@ pub(crate) const CONCURRENT: u32 = 50;
 /// Connections held open before all of them close.
 const WAVE: usize = 15_000;
 
-pub(crate) fn run(case: Case, settings: &Settings, broker: &Broker) -> Outcome<Report> {
+pub(crate) fn run(case: SizedScenario, settings: &Settings, broker: &Broker) -> Outcome<Report> {
     let meter = Measurement::start(broker)?;
     let crowd = Crowd {
         broker: broker.address,

@@ -6,7 +6,7 @@ use crate::broker::Broker;
 use crate::failure::{Failure, Outcome};
 use crate::preset::BrokerSpec;
 use crate::report::Report;
-use crate::scenario::Case;
+use crate::scenario::SizedScenario;
 use crate::settings::Settings;
 use crate::table::Cell;
 use crate::{populations, report, table};
@@ -16,7 +16,7 @@ const SMALLER: &str = "The scenarios about sessions have fewer of them here than
 
 pub(crate) struct Comparison {
     pub(crate) brokers: Vec<BrokerSpec>,
-    pub(crate) cases: Vec<Case>,
+    pub(crate) cases: Vec<SizedScenario>,
     pub(crate) rounds: u32,
     /// Name of the broker with which the table compares the others.
     pub(crate) baseline: String,
@@ -77,7 +77,7 @@ impl Comparison {
         notes
     }
 
-    fn run_once(&self, case: Case, spec: &BrokerSpec, settings: &Settings, cell: &mut Cell) {
+    fn run_once(&self, case: SizedScenario, spec: &BrokerSpec, settings: &Settings, cell: &mut Cell) {
         match Broker::start(spec).and_then(|broker| crate::run_case(case, settings, &broker)) {
             Ok(report) => {
                 eprintln!("  {}", report.line());

@@ -39,9 +39,10 @@ const AT_ONCE: u32 = 500;
 /// it.
 const EINPROGRESS: i32 = 115;
 
-/// Times; the first two are on the clock of [`clock::now_ns`].
+/// When visits begin and end; the first two are on the clock of [`clock::now_ns`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
+    /// No visit begins after this time.
     begin_until_ns: u64,
     /// Unfinished visits are given up at this time.
     end_ns: u64,
@@ -66,6 +67,7 @@ pub(crate) struct Crowd {
     pub(crate) population: Population,
     pub(crate) plan: VisitPlan,
     pub(crate) credentials: Credentials,
+    /// Most visits open at a time.
     pub(crate) at_once: u32,
     pub(crate) limits: Limits,
 }
@@ -74,6 +76,7 @@ pub(crate) struct Crowd {
 pub(crate) struct Attendance {
     pub(crate) done: u32,
     pub(crate) begun: u32,
+    /// Received messages.
     pub(crate) delivered: u64,
     pub(crate) faults: Faults,
     /// Time from CONNECT to the last message that is due.
@@ -163,7 +166,7 @@ struct Gathering<'a> {
     poll: Poll,
     places: Vec<Option<Visit>>,
     free: Vec<usize>,
-    /// Visits that wait for their CONNACK.
+    /// Connections that wait for their CONNACK.
     knocking: usize,
     sessions: Range<u32>,
     next: u32,

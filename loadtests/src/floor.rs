@@ -29,7 +29,6 @@ struct Floor {
     free: Vec<usize>,
     /// Bytes that are written at the end of the turn.
     out: Vec<Vec<u8>>,
-    /// Links with bytes in `out`.
     dirty: Vec<usize>,
     /// Links to read again, because the socket has more or the link was paused.
     again: Vec<usize>,

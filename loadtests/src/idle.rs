@@ -11,10 +11,10 @@ use crate::meter::Measurement;
 use crate::procfs;
 use crate::receipts::Faults;
 use crate::report::{Better, Figure, Report};
-use crate::scenario::Case;
+use crate::scenario::SizedScenario;
 use crate::settings::Settings;
 
-pub(crate) fn run(case: Case, settings: &Settings, broker: &Broker) -> Outcome<Report> {
+pub(crate) fn run(case: SizedScenario, settings: &Settings, broker: &Broker) -> Outcome<Report> {
     check_descriptors(settings.connections)?;
     let meter = Measurement::start_with(broker, broker.settled_memory())?;
     let deadline_ns = clock::now_ns() + clock::seconds_ns(settings.seconds + settings.timeout);

@@ -6,14 +6,14 @@ const OCTAVE_BITS: u32 = BUCKETS_PER_OCTAVE.trailing_zeros();
 /// The largest value is far above an hour.
 const OCTAVES: usize = 40;
 
-/// In nanoseconds.
+/// Latencies in nanoseconds.
 #[derive(Clone)]
 pub(crate) struct Histogram {
     counts: Vec<u32>,
     total: u64,
 }
 
-/// In nanoseconds.
+/// Latencies in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Percentiles {
     pub(crate) p50_ns: u64,

@@ -53,7 +53,7 @@ use hostile::Hostile;
 use plan::Plan;
 use preset::BrokerSpec;
 use report::Report;
-use scenario::{Case, Scenario};
+use scenario::{Scenario, SizedScenario};
 use settings::Settings;
 use table::Cell;
 
@@ -234,7 +234,7 @@ impl Several {
     }
 }
 
-fn run_case(case: Case, settings: &Settings, broker: &Broker) -> Outcome<Report> {
+fn run_case(case: SizedScenario, settings: &Settings, broker: &Broker) -> Outcome<Report> {
     match (case.scenario, case.sessions, Plan::of(case.scenario, settings)) {
         (_, _, Some(plan)) => traffic::run(case, plan, settings, broker),
         (Scenario::Idle, ..) => idle::run(case, settings, broker),

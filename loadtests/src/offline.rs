@@ -10,7 +10,7 @@ use crate::population::{Filling, Population};
 use crate::procfs;
 use crate::receipts::Faults;
 use crate::report::{Better, Figure, Report};
-use crate::scenario::Case;
+use crate::scenario::SizedScenario;
 use crate::settings::Settings;
 
 /// Publishes of the trial, whose cost decides how many publishes are measured.
@@ -32,7 +32,12 @@ struct Round {
 }
 
 /// Publishes one by one, then a window at a time.
-pub(crate) fn run(case: Case, sessions: u32, settings: &Settings, broker: &Broker) -> Outcome<Report> {
+pub(crate) fn run(
+    case: SizedScenario,
+    sessions: u32,
+    settings: &Settings,
+    broker: &Broker,
+) -> Outcome<Report> {
     let population = Population::new(sessions, sessions);
     let saved_before = broker.saved_bytes()?;
     let meter = Measurement::start_with(broker, broker.settled_memory())?;

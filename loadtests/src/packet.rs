@@ -2,10 +2,10 @@
 //! allocation per message.
 
 pub(crate) const DISCONNECT: [u8; 2] = [0xE0, 0];
-/// Fixed in MQTT 3.1.1.
 pub(crate) const CONNACK_BYTES: usize = 4;
-/// With one filter.
+/// Of a SUBACK for one filter.
 pub(crate) const SUBACK_BYTES: usize = 5;
+/// Of a [`Stamp`] in a payload.
 pub(crate) const STAMP_BYTES: usize = 16;
 
 /// Seconds: so long that no run sends a PINGREQ, and not 0 because some brokers refuse 0.
@@ -70,8 +70,7 @@ fn packet(first: u8, body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Stands at the beginning of each payload, so that receivers can check the order and measure the
-/// latency.
+/// The begin of each payload, by which receivers check the order and measure the latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) publisher: u32,

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use crate::report::{Report, short};
-use crate::scenario::{Case, Scenario};
+use crate::scenario::{Scenario, SizedScenario};
 use crate::table::{Cell, median};
 
 /// A table for each scenario with figures of its own, then the cost of a publish by the number of
 /// sessions. `cells` has a row for each case and a column for each broker of `names`.
-pub(crate) fn tables(cases: &[Case], names: &[&str], cells: &[Vec<Cell>]) -> String {
+pub(crate) fn tables(cases: &[SizedScenario], names: &[&str], cells: &[Vec<Cell>]) -> String {
     let mut scenarios: Vec<Scenario> = cases.iter().map(|case| case.scenario).collect();
     scenarios.dedup();
     let mut out: String = scenarios.into_iter().map(|s| own_numbers(s, cases, names, cells)).collect();
@@ -16,9 +16,9 @@ pub(crate) fn tables(cases: &[Case], names: &[&str], cells: &[Vec<Cell>]) -> Str
     out
 }
 
-/// Each number is a column, by its name in JSON.
-fn own_numbers(scenario: Scenario, cases: &[Case], names: &[&str], cells: &[Vec<Cell>]) -> String {
-    let rows: Vec<(Case, &str, &Cell)> = cases
+/// A scenario's table: a row for each case and broker, a column for each figure, headed by its name in JSON.
+fn own_numbers(scenario: Scenario, cases: &[SizedScenario], names: &[&str], cells: &[Vec<Cell>]) -> String {
+    let rows: Vec<(SizedScenario, &str, &Cell)> = cases
         .iter()
         .zip(cells)
         .filter(|(case, _)| case.scenario == scenario)
@@ -51,7 +51,7 @@ fn extra_median(cell: &Cell, name: &str) -> Option<f64> {
 }
 
 /// The CPU of a publish to offline sessions by their number; empty for fewer than two numbers.
-fn flatness(cases: &[Case], names: &[&str], cells: &[Vec<Cell>]) -> String {
+fn flatness(cases: &[SizedScenario], names: &[&str], cells: &[Vec<Cell>]) -> String {
     let sizes: Vec<(u32, &Vec<Cell>)> = cases
         .iter()
         .zip(cells)

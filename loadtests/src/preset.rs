@@ -13,7 +13,7 @@ pub(crate) struct BrokerSpec {
     command: Vec<String>,
 }
 
-/// Known for the presets, not measured.
+/// When a broker syncs, by its documentation: it is not measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fsync {
     BeforePuback,

@@ -129,7 +129,6 @@ pub(crate) fn memory(root: u32) -> Memory {
     sum
 }
 
-/// Does not scan other processes.
 pub(crate) fn memory_of(pid: u32) -> Memory {
     parse_memory(&fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default())
 }
@@ -148,7 +147,6 @@ pub(crate) fn written_bytes(root: u32) -> u64 {
     tree(root).iter().filter_map(|(pid, _)| number_after(&io(*pid), "write_bytes:")).sum()
 }
 
-/// Still available on this machine.
 pub(crate) fn available_kb() -> u64 {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     number_after(&meminfo, "MemAvailable:").unwrap_or(0)

@@ -52,7 +52,7 @@ impl Publisher {
         Self { link, index, template, batch_messages, sent: 0, acks, queued: false }
     }
 
-    /// The last message may be incomplete.
+    /// Messages written to the socket; the last one may be incomplete.
     pub(crate) fn sent(&self) -> u32 {
         self.sent
     }

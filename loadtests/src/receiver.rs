@@ -49,7 +49,6 @@ impl Ledger {
         self.receipts[row].faults(sent)
     }
 
-    /// Records one delivery in the ledger.
     #[inline]
     fn note(&mut self, row: usize, publishers: u32, first_publisher: u32, payload: &[u8], now_ns: u64) {
         let stamp = Stamp::read(payload).filter(|s| {

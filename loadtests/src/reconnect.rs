@@ -9,10 +9,15 @@ use crate::meter::Measurement;
 use crate::population::Population;
 use crate::procfs;
 use crate::report::{Better, Figure, Report};
-use crate::scenario::Case;
+use crate::scenario::SizedScenario;
 use crate::settings::{Credentials, Settings};
 
-pub(crate) fn run(case: Case, sessions: u32, settings: &Settings, broker: &Broker) -> Outcome<Report> {
+pub(crate) fn run(
+    case: SizedScenario,
+    sessions: u32,
+    settings: &Settings,
+    broker: &Broker,
+) -> Outcome<Report> {
     let most = procfs::connections_max();
     if sessions as usize > most {
         let what = format!("the limit of open files leaves room for {most} connections; see --sessions");

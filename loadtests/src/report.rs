@@ -8,7 +8,7 @@ use crate::latency::Percentiles;
 use crate::meter::Cost;
 use crate::preset::Fsync;
 use crate::receipts::Faults;
-use crate::scenario::Case;
+use crate::scenario::SizedScenario;
 
 /// Appended to a guarantee that the kernel's counters contradict.
 pub(crate) const BELIED: &str = " (**but it wrote nothing to a disk**)";
@@ -22,14 +22,14 @@ pub(crate) enum Better {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figure {
     pub(crate) name: &'static str,
-    /// For people.
+    /// Unit of the figure, as people read it.
     pub(crate) unit: &'static str,
     pub(crate) value: f64,
     pub(crate) better: Better,
 }
 
 pub(crate) struct Report {
-    pub(crate) case: Case,
+    pub(crate) case: SizedScenario,
     pub(crate) broker: String,
     pub(crate) fsync: Fsync,
     pub(crate) figure: Figure,
@@ -52,7 +52,7 @@ enum Value {
 }
 
 impl Report {
-    pub(crate) fn new(case: Case, broker: &Broker, figure: Figure, count: u64, cost: Cost) -> Self {
+    pub(crate) fn new(case: SizedScenario, broker: &Broker, figure: Figure, count: u64, cost: Cost) -> Self {
         Self {
             case,
             broker: broker.name.clone(),
@@ -246,7 +246,7 @@ mod tests {
         let latency = Percentiles { p50_ns: 1500, p99_ns: 2_000_000, p999_ns: 3 };
         let faults = Faults { lost: 3, ..Faults::default() };
         let report = Report {
-            case: Case { scenario: Scenario::Resume, sessions: Some(4) },
+            case: SizedScenario { scenario: Scenario::Resume, sessions: Some(4) },
             broker: "a\"b\n".into(),
             fsync: Fsync::No("x"),
             figure,

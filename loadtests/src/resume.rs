@@ -6,7 +6,7 @@ use crate::failure::{Failure, Outcome};
 use crate::meter::Measurement;
 use crate::population::{Filling, Population};
 use crate::report::{Better, Figure, Report};
-use crate::scenario::Case;
+use crate::scenario::SizedScenario;
 use crate::settings::Settings;
 
 /// These sessions share a filter and therefore a backlog.
@@ -16,7 +16,12 @@ const PUBLISHERS_MAX: u32 = 1000;
 const WINDOW: u32 = 100;
 
 /// Waits until the broker is at rest before the sessions return.
-pub(crate) fn run(case: Case, sessions: u32, settings: &Settings, broker: &Broker) -> Outcome<Report> {
+pub(crate) fn run(
+    case: SizedScenario,
+    sessions: u32,
+    settings: &Settings,
+    broker: &Broker,
+) -> Outcome<Report> {
     let planned = Population::new(sessions, GROUP);
     let made = planned.make(settings, broker)?;
     if made.faults.any() || made.done == 0 {

@@ -46,8 +46,9 @@ pub(crate) enum Target {
     AtMost(f64),
 }
 
+/// A scenario to run, with a number of sessions if its size is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Case {
+pub(crate) struct SizedScenario {
     pub(crate) scenario: Scenario,
     pub(crate) sessions: Option<u32>,
 }
@@ -132,17 +133,17 @@ impl Scenario {
         }
     }
 
-    pub(crate) fn cases(self, settings: &Settings, compared: bool) -> Vec<Case> {
+    pub(crate) fn cases(self, settings: &Settings, compared: bool) -> Vec<SizedScenario> {
         let default = self.default_sessions(compared);
         let sizes = if settings.sessions.is_empty() { default } else { settings.sessions.as_slice() };
         match default {
-            [] => vec![Case { scenario: self, sessions: None }],
-            _ => sizes.iter().map(|n| Case { scenario: self, sessions: Some(*n) }).collect(),
+            [] => vec![SizedScenario { scenario: self, sessions: None }],
+            _ => sizes.iter().map(|n| SizedScenario { scenario: self, sessions: Some(*n) }).collect(),
         }
     }
 }
 
-impl Case {
+impl SizedScenario {
     /// With the size where the scenario has several.
     pub(crate) fn name(self) -> String {
         let name = self.scenario.name();
@@ -188,7 +189,7 @@ mod tests {
     fn sizes_apply_to_the_scenarios_about_sessions_only() {
         let names = |scenario: Scenario, arguments: &[&str], compared| {
             let cases = scenario.cases(&settings(arguments), compared);
-            cases.into_iter().map(Case::name).collect::<Vec<_>>().join(", ")
+            cases.into_iter().map(SizedScenario::name).collect::<Vec<_>>().join(", ")
         };
         let sizes = ["--sessions", "1,1000"];
         assert_eq!(names(Scenario::OfflineSessions, &[], false), "offline-sessions 1000000");

@@ -11,7 +11,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Reads after which a broker that keeps sending is given up.
 const READS_MAX: usize = 10_000;
 
-/// Waits until the broker has closed.
+/// Sends DISCONNECT and waits until the broker has closed the connection.
 pub(crate) fn leave(mut stream: TcpStream) -> Outcome<()> {
     stream.write_all(&packet::DISCONNECT).during("sending DISCONNECT")?;
     stream.set_read_timeout(Some(CLOSE_TIMEOUT)).during("setting a time-out")?;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::receipts::Faults;
 use crate::report::{Better, Report, short};
-use crate::scenario::{Case, Target};
+use crate::scenario::{SizedScenario, Target};
 
 const TARGETED: &str = "millrace";
 
@@ -69,7 +69,12 @@ impl Cell {
     }
 }
 
-pub(crate) fn figures(cases: &[Case], names: &[&str], cells: &[Vec<Cell>], baseline: &str) -> String {
+pub(crate) fn figures(
+    cases: &[SizedScenario],
+    names: &[&str],
+    cells: &[Vec<Cell>],
+    baseline: &str,
+) -> String {
     let base = names.iter().position(|n| *n == baseline);
     let mut out = String::from("| scenario | unit |");
     for name in names {
@@ -125,7 +130,7 @@ fn is_met(reached: f64, target: Target, better: Better) -> bool {
 }
 
 /// The driver's own cost, latencies and every error show whether the results can be trusted.
-pub(crate) fn details(cases: &[Case], names: &[&str], cells: &[Vec<Cell>]) -> String {
+pub(crate) fn details(cases: &[SizedScenario], names: &[&str], cells: &[Vec<Cell>]) -> String {
     let head = "scenario | broker | rounds | driver µs each | server µs each | disk bytes each \
                 | p50 ms | p99 ms | p99.9 ms | PUBACK p50 ms | PUBACK p99 ms | faults, all rounds";
     let mut out = format!("| {head} |\n|{}\n", "---|".repeat(head.matches('|').count() + 1));
@@ -167,8 +172,8 @@ mod tests {
     use crate::report::Figure;
     use crate::scenario::Scenario;
 
-    fn case(scenario: Scenario) -> Case {
-        Case { scenario, sessions: None }
+    fn case(scenario: Scenario) -> SizedScenario {
+        SizedScenario { scenario, sessions: None }
     }
 
     fn cell(values: &[f64], better: Better, lost: u64) -> Cell {

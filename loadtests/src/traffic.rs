@@ -13,7 +13,7 @@ use crate::plan::{Plan, Sessions, Shape};
 use crate::publisher::Publisher;
 use crate::receiver::Receiver;
 use crate::report::{Better, Figure, Report};
-use crate::scenario::Case;
+use crate::scenario::SizedScenario;
 use crate::session;
 use crate::settings::Settings;
 use crate::tally::Tally;
@@ -30,7 +30,7 @@ struct Traffic<'a> {
     run: u32,
 }
 
-pub(crate) fn run(case: Case, plan: Plan, settings: &Settings, broker: &Broker) -> Outcome<Report> {
+pub(crate) fn run(case: SizedScenario, plan: Plan, settings: &Settings, broker: &Broker) -> Outcome<Report> {
     let traffic = Traffic {
         plan,
         settings,

@@ -7,7 +7,7 @@ MODES = "00" * 8
 
 
 def answers(drill, offset_us):
-    """Whatever the real clock is like, the exporter of this machine hears this. Other calls are not traced, so it stays fast."""
+    """Whatever the real clock is like, the exporter of this machine reports this. Other calls are not traced, so it stays fast."""
     strace = program("strace", how="apt-get install strace")
     poke = MODES + offset_us.to_bytes(8, "little").hex()
     drill.observe.end("host")

@@ -1,4 +1,4 @@
-"""Three thousand clients come at once to a server that takes a hundred a second; all are let in, in turn."""
+"""Three thousand clients come at once to a server that takes a hundred a second; the server admits all of them in turn."""
 
 import asyncio
 

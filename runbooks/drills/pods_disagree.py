@@ -1,4 +1,4 @@
-"""The NATS servers start again, one with another password for their routes: pods on the two sides do not hear each other until it has the right one."""
+"""The NATS servers start again, one with another password for their routes: pods on the two sides receive nothing from each other until it has the right one."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A server is drained and replaced by the next build, and back, under QoS 1 load: no publish fails, clients come back at a pace, every
+"""A server is drained and replaced by the next build, and back, under QoS 1 load: no publish fails, clients come back at a limited rate, every
 acknowledged message arrives, and what either build stored is read by the other.
 
 MILLRACE_NEXT names the next build, of another commit. Without it the same program is started again, and the drill says so.
@@ -85,7 +85,7 @@ def run(drill):
         server.start()
         drill.run("curl -sS http://127.0.0.1:8090/metrics | grep ^millrace_build_info")
         drill.run("curl -sS http://127.0.0.1:8080/healthz")
-        # What was scraped before it ended says nothing of the clients that came back.
+        # Samples from before the restart do not count the clients that came back.
         drill.until_value(STARTS, lambda values, number=number: values and values[0] >= number)
         drill.until_value("sum(millrace_clients_connected)", lambda values: values == [CROWD + CLIENTS])
         peak = max(crowd.seconds.values())

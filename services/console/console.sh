@@ -17,7 +17,7 @@ has_node() {
     [ "$major" -ge "$node_major_min" ] || { reason="node $(node --version) is older than $node_major_min"; return 1; }
 }
 
-# Files whose contents decide what a step gives.
+# The inputs of a step: it is skipped while their contents are the same.
 sources() { find src public scripts index.html vite.config.ts tsconfig.json package-lock.json ../control/openapi.json ../control/operator.openapi.json operator.html -type f ! -name schema.d.ts "$@"; }
 digest() { sources -print0 | sort -z | xargs -0 sha256sum | sha256sum; }
 

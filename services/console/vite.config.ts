@@ -3,7 +3,9 @@ import type { Plugin } from 'vite'
 import { defineConfig } from 'vitest/config'
 import { budget } from './scripts/budget.ts'
 
-// The server that `npm run dev` talks to.
+// Builds the console, serves it for development (`npm run dev`), and runs its unit tests.
+
+// The servers behind `npm run dev`: tenants' API and operators' API.
 const server = process.env.MILLRACE_URL ?? 'http://127.0.0.1:8080'
 const operators = process.env.MILLRACE_ADMIN_URL ?? 'http://127.0.0.1:8090'
 
@@ -19,7 +21,7 @@ const listeners: Plugin = {
   },
 }
 
-// Many pages need these components, but not the first.
+// Components that many pages need, but not the first page, so they stay out of the file that it loads.
 const LATER =
   /core\/esm\/components\/(Checkbox|Combobox|Drawer|FloatingIndicator|Modal|NumberInput|PasswordInput|ScrollArea|SegmentedControl|Select|Switch|Tabs)\//
 
@@ -34,8 +36,8 @@ export default defineConfig({
     // Tenants and operators have a page each, on ports of their own.
     rolldownOptions: {
       input: ['index.html', 'operator.html'],
-      // Rolldown alone writes a file for each set of pages that shares a module. The first page loaded ninety files, and
-      // found most of them only after the one before.
+      // Rolldown alone writes a file for each set of pages that shares a module: the first page loaded ninety files in a
+      // chain. Modules of three or more pages go into one file instead.
       output: {
         codeSplitting: { groups: [{ name: 'common', minShareCount: 3, test: (id) => !LATER.test(id) }] },
       },

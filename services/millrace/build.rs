@@ -19,7 +19,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     console()
 }
 
-/// For `millrace --version`.
 fn commit() {
     println!("cargo::rerun-if-env-changed=MILLRACE_COMMIT");
     // A release is built from a tarball without git, and passes the commit itself.

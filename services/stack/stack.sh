@@ -31,11 +31,11 @@ for name in STACK_DIR STACK_MILLRACE STACK_NATS_SERVER STACK_ENVOY STACK_CERTIFI
 done
 
 numbers=(1 2 3)
-# Of the first of three; the others have the two that follow.
+# Ports of the first pod and the first NATS server; the second and third use the next two numbers.
 mqtt=$((1883 + STACK_PORTS_UP)) ws=$((8083 + STACK_PORTS_UP)) http=$((8080 + STACK_PORTS_UP))
 from_gateway=$((1893 + STACK_PORTS_UP))
 nats=$((4222 + STACK_PORTS_UP)) routes=$((6222 + STACK_PORTS_UP)) monitor=$((8222 + STACK_PORTS_UP))
-# Of one.
+# Ports of parts that run once.
 mqtts=$((8883 + STACK_PORTS_UP)) wss=$((8443 + STACK_PORTS_UP))
 status=$((9902 + STACK_PORTS_UP)) admin=$((9901 + STACK_PORTS_UP)) fdb=$((4550 + STACK_PORTS_UP))
 
@@ -101,7 +101,7 @@ choose_store() {
 
 # -- what is there before the parts
 
-# Whoever has a part of this stack open, or is one, has the lock too.
+# One stack runs in a folder at a time. Its parts inherit the lock, so it lasts until the last part has ended.
 lock() {
     mkdir -p "$STACK_DIR"
     exec 9>>"$STACK_DIR/lock"
@@ -146,7 +146,7 @@ prepare() {
     echo $$ >pids/stack
     [ -e "$STACK_CERTIFICATES/tls.crt" ] || "$STACK_MILLRACE" dev-certs --out "$STACK_CERTIFICATES"
     configure_nats
-    # What is kept may have been on another port.
+    # A cluster file of an earlier run may name another port.
     if [ -e fdb/fdb.cluster ]; then sed -i "s/@.*/@127.0.0.1:$fdb/" fdb/fdb.cluster; else
         echo "stack:$(secret)@127.0.0.1:$fdb" >fdb/fdb.cluster
     fi

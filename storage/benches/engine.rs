@@ -1,9 +1,10 @@
-//! The cost of durable appends on the embedded engine: CPU of the whole process with flushes and
-//! merges, and the time to the acknowledgement. `cargo bench -p millrace-storage --bench engine --
+//! Measures durable appends on the embedded engine: CPU time of the whole process, flushes and
+//! merges included, and the time until a commit is acknowledged. The arguments are the number of
+//! records and the row of the table to run: `cargo bench -p millrace-storage --bench engine --
 //! [<records> [<row>]]`
 //!
-//! With the feature `foundationdb`, on the cluster of `FDB_CLUSTER_FILE` instead; then it is the
-//! CPU of the client.
+//! The feature `foundationdb` measures the cluster of `FDB_CLUSTER_FILE` instead. The CPU time is
+//! then the client's only.
 #![allow(clippy::print_stdout)]
 
 use std::{
@@ -20,7 +21,8 @@ use millrace_storage::{Commit, Database, Embedded, KeyRange, Read, Transaction, 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Transactions of `batch` appends to `streams` streams in turn, `in_flight` of them at once.
+/// A row of the table: transactions of `batch` appends to `streams` streams in turn, `in_flight`
+/// transactions at once.
 struct Scenario {
     batch: usize,
     streams: u64,
@@ -110,7 +112,7 @@ fn measure(scenario: &Scenario, records: usize) {
             flying.push_back((now(), append(&database, scenario, &mut sequence)));
         }
         let (sent, mut commit) = flying.pop_front().expect("one is in flight");
-        // Later ones are mostly of the same group; a waker for each would measure the bench.
+        // Later commits are mostly in the same flush; a waker for each would measure the bench.
         let result = match Pin::new(&mut commit).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(result) => result,
             Poll::Pending => block_on(commit),
@@ -157,8 +159,7 @@ fn append(database: &Database, scenario: &Scenario, sequence: &mut u64) -> Commi
         *sequence += 1;
     }
     if scenario.also == Also::Trim && number.is_multiple_of(10) {
-        // All that the store has of one stream: about as much as was appended to it since it was
-        // cleared last.
+        // Clears one whole stream: what was appended since it was cleared last.
         let behind = number / 10 % scenario.streams;
         let newest = [&stream(behind)[..], &transaction_version(&transaction)].concat();
         transaction.clear_range(KeyRange::new(stream(behind), newest)).expect("a range");
@@ -166,7 +167,7 @@ fn append(database: &Database, scenario: &Scenario, sequence: &mut u64) -> Commi
     transaction.commit()
 }
 
-/// The reads: a key of each stream.
+/// Writes one key for each stream, which [`count_and_read`] reads.
 #[allow(clippy::disallowed_methods)]
 fn fill(database: &Database, scenario: &Scenario) {
     let transaction = database.begin_unretried();
@@ -202,14 +203,14 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// The most that the process ever had in memory.
+/// Peak memory of the process.
 fn memory_megabytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a line");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") >> 10
 }
 
-/// Time of the process on all cores. In hundredths, as Linux counts.
+/// CPU time of the process on all cores; Linux counts it in hundredths of a second.
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").expect("/proc");
     let after_name = stat.rsplit(") ").next().expect("a name");

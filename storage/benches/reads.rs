@@ -1,5 +1,5 @@
-//! The cost of reads and deletions on the embedded engine, with a million small rows in it: CPU of
-//! the whole process. `cargo bench -p millrace-storage --bench reads -- [<rows>]`
+//! Measures reads and deletions on the embedded engine with a million rows of 50 bytes: CPU time of
+//! the whole process for each operation, and memory. `cargo bench -p millrace-storage --bench reads -- [<rows>]`
 #![allow(clippy::print_stdout, clippy::disallowed_methods)]
 
 use std::{fs, time::Duration};
@@ -56,7 +56,7 @@ fn main() {
     println!("cleared: {} MB in memory, {disk} MB on disk", resident_megabytes());
 }
 
-/// Rows come in the order of time, as appends do: each stream gets one in turn.
+/// Writes the rows as appends come: each stream gets one in turn.
 fn fill(database: &Database, streams: u64) {
     for number in 0..ROWS {
         for first in (0..streams).step_by(500) {
@@ -96,7 +96,7 @@ fn resident_megabytes() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") >> 10
 }
 
-/// Time of the process on all cores. In hundredths, as Linux counts.
+/// CPU time of the process on all cores; Linux counts it in hundredths of a second.
 fn cpu_seconds() -> f64 {
     let stat = fs::read_to_string("/proc/self/stat").expect("/proc");
     let after_name = stat.rsplit(") ").next().expect("a name");

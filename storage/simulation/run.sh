@@ -30,7 +30,7 @@ declare -A faults=(
     [BuggifySection]="places buggified"
 )
 
-# Stops with exit code 0: this machine cannot do it.
+# Ends with exit code 0, because this machine lacks something.
 skip() {
     echo "SKIPPED: the simulation: $1"
     exit 0
@@ -49,7 +49,7 @@ build() {
         skip "there is no libfdb_c: install the package foundationdb-clients, or set FDB_CLIENT_LIB_PATH"
     fi
     (cd "$root" && cargo build --package millrace-simulation --features millrace-simulation/foundationdb) || exit 1
-    # So that all seeds run the same, whatever is built meanwhile.
+    # A copy, so that all seeds run the same program, whatever is built meanwhile.
     cp "$target/debug/libmillrace_simulation.so" "$work/"
 }
 
@@ -61,14 +61,14 @@ count_faults() {
     done | sort | paste -sd ';' | sed 's/;/; /g'
 }
 
-# Adds up what the lines of the seeds say.
+# Sums the figures of all seeds.
 sum() {
     tr ';' '\n' <"$work/reports" | sed 's/^ *//' \
         | awk -F ': ' 'NF == 2 { sums[$1] += $2 } END { for (what in sums) print what ": " sums[what] }' \
         | sort | paste -sd ';' | sed 's/;/; /g'
 }
 
-# Runs a seed. Fails when something is violated, or the run did not come to its end.
+# Runs a seed. Fails after a violation, or when the run did not reach its end.
 run_seed() {
     local seed=$1 folder=$work/$1 began=$SECONDS report
     mkdir "$folder"

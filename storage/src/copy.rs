@@ -180,7 +180,6 @@ impl Pass<'_> {
     }
 }
 
-/// Returns the number of changed keys.
 async fn equalise(target: &Database, id: u64, range: KeyRange, rows: &[KeyValue]) -> Result<u64, CopyError> {
     let (mut begin, mut rows, mut changed) = (range.begin, rows, 0);
     loop {

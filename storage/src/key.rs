@@ -53,7 +53,6 @@ impl KeyRange {
     }
 }
 
-/// The first key after `key`.
 #[must_use]
 pub fn after(key: &[u8]) -> Bytes {
     let mut next = Vec::with_capacity(key.len() + 1);

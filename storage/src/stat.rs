@@ -3,7 +3,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// As in Prometheus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatKind {
     Counter,

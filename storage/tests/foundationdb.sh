@@ -23,7 +23,7 @@ tls=()
 
 has() { command -v "$1" >/dev/null 2>&1; }
 
-# Stops with exit code 0: this machine cannot do it.
+# Ends with exit code 0, because this machine lacks something.
 skip() {
     echo "SKIPPED: $1"
     exit 0
@@ -86,7 +86,7 @@ start_again() {
 
 cli() { fdbcli -C "$1/fdb.cluster" "${tls[@]}" --timeout "$start_seconds_max" --exec "$2" 2>&1; }
 
-# With $tls, its addresses are of TLS.
+# Starts a cluster of one process in the folder $1; with $tls set, it listens with TLS.
 start_cluster() {
     local port tries
     mkdir -p "$1/data" "$1/logs"
@@ -100,7 +100,7 @@ start_cluster() {
             && cli "$1" "status minimal" | grep -q "is available"; then
             return
         fi
-        # Somebody else may have had the port in the meantime.
+        # Another program may have taken the port meanwhile.
         runs "$(cat "$1/pid")" && break
     done
     echo "FAILED: a cluster did not start:"
@@ -108,7 +108,7 @@ start_cluster() {
     exit 1
 }
 
-# An authority, a certificate that it signed, and another authority, in a folder.
+# Makes an authority, a certificate that it signed, and another authority, in a folder.
 make_certificates() {
     local authority
     for authority in ca other; do
@@ -125,7 +125,7 @@ cleanup() {
     rm -rf "$work"
 }
 
-# A folder for what is of one run, the client library, and libclang: for $1.
+# Makes a temporary folder, and finds libclang and the client library; without them it skips $1.
 prepare() {
     need_libclang "$1"
     export LIBRARY_PATH=${FDB_CLIENT_LIB_PATH:+$FDB_CLIENT_LIB_PATH:}${LIBRARY_PATH:-}
@@ -160,18 +160,18 @@ run_tests() {
         own=1
         start_cluster "$work"
         export FDB_CLUSTER_FILE=$work/fdb.cluster
-        # For the test that kills the server; not for a cluster of somebody else's.
+        # A test kills the server, which it may only do to a cluster of this script.
         export FDB_TEST_KILL="$self kill $work"
     fi
     cd "$root" || exit 1
     local storage=(cargo test --package millrace-storage --features foundationdb)
     set -e
     "${storage[@]}" --lib foundationdb
-    # Most of them try nothing again, and a transaction has 5 s.
+    # Most of these tests retry nothing, and a transaction ends after 5 s: so only two run at once.
     "${storage[@]}" --test engines foundationdb:: -- --test-threads=2
     "${storage[@]}" --test foundationdb
     "${storage[@]}" --test unknown_commits killed -- --nocapture
-    # The client library loses a part of the answers, and says so where it could be.
+    # The client library reports a lost answer for a share of the commits (buggify).
     FDB_NETWORK_OPTION_CLIENT_BUGGIFY_ENABLE='' \
         FDB_NETWORK_OPTION_CLIENT_BUGGIFY_SECTION_ACTIVATED_PROBABILITY=100 \
         "${storage[@]}" --test unknown_commits lost -- --nocapture
@@ -185,7 +185,7 @@ run_tests() {
     make_certificates "$work/tls" >"$work/openssl.log" 2>&1 || skip "the tests of TLS to FoundationDB: openssl: $(tail -1 "$work/openssl.log")"
     tls=(--tls-certificate-file "$work/tls/cert.pem" --tls-key-file "$work/tls/key.pem" --tls-ca-file "$work/tls/ca.pem")
     start_cluster "$work/tls"
-    # Certificates are of a whole process.
+    # The client library has one set of certificates for a process, so each test gets a process.
     for name in is_reached is_not_believed; do
         FDB_TEST_TLS=$work/tls "${storage[@]}" --test foundationdb_tls "$name" -- --nocapture
     done
@@ -198,7 +198,7 @@ with)
     shift
     run_with "$@"
     ;;
-# Of the cluster in a folder: ends its server without a word, and starts it anew.
+# Kills the server of the cluster in a folder, and starts it again.
 kill)
     stop_server "$2"
     start_again "$2"

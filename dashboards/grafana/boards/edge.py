@@ -1,4 +1,4 @@
-"""The event loops: connections, messages, refusals, and their costs."""
+"""The dashboard of the event loops, pod by pod: connections, messages, refusals, and their costs."""
 
 from parts import board, graph, ranking, variable
 

@@ -6,12 +6,12 @@ RED, ORANGE = COLOURS[5], COLOURS[1]
 
 
 def burn(name, allowed):
-    """How many times faster than it grows the error budget is used."""
+    """Burn rate of the error budget: 1 uses it up exactly at the end of its window. `allowed` is the share of errors."""
     return f"region:{name}_errors:ratio_rate5m / {allowed}"
 
 
 def firing(severity):
-    """Alerts by name, and a line at zero without one."""
+    """A query and its legend: firing alerts by name, and a line at zero without one."""
     alerts = f'count by (alertname) (ALERTS{{alertstate="firing", severity="{severity}"}})'
     return f'{alerts} or label_replace(vector(0), "alertname", "none", "", "")', f"{severity}: {{{{alertname}}}}"
 

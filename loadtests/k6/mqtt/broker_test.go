@@ -24,10 +24,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// broker is a Millrace of a test, on free ports of 127.0.0.1.
+// broker has the addresses of a running server, on free ports of 127.0.0.1.
 type broker struct{ mqtt, webSocket string }
 
-// One broker serves all tests of the process; TestMain ends it.
+// The broker that all tests of the process share, because a start takes a second; TestMain ends it.
 var shared struct {
 	sync.Once
 	broker
@@ -56,7 +56,7 @@ func realBroker(t *testing.T) broker {
 	return shared.broker
 }
 
-// lines collects what the broker says.
+// lines collects the broker's log.
 type lines struct {
 	sync.Mutex
 	bytes.Buffer
@@ -133,7 +133,8 @@ func certificate(t *testing.T, template *x509.Certificate, by *authority) (*x509
 	return parsed, key, block("CERTIFICATE", der), block("PRIVATE KEY", secret)
 }
 
-// terminateTLS is a gateway before an address: it wants certificates of clients when it is told whose.
+// terminateTLS starts a TLS gateway before an address; with wantsClients it requires client certificates
+// of this authority.
 func (a *authority) terminateTLS(t *testing.T, address string, wantsClients bool) string {
 	t.Helper()
 	_, _, certPEM, keyPEM := certificate(t, &x509.Certificate{

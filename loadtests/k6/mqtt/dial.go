@@ -88,7 +88,7 @@ func (c *conn) Lock() {
 	c.locked = true
 }
 
-// Unlock sends the packet. The caller cannot be told of an error, so the connection is closed, which
+// Unlock sends the packet. The caller cannot receive an error, so the connection is closed, which
 // the reader notices.
 func (c *conn) Unlock() {
 	if _, err := c.send(c.out.Bytes()); err != nil {

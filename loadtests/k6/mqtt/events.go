@@ -1,3 +1,6 @@
+// Events of a client as a k6 script sees them: callbacks for messages and lost connections, and the
+// conversion of arguments and promises between Go and the script.
+
 package mqtt
 
 import (
@@ -32,7 +35,7 @@ type Message struct {
 // Text returns the payload as text.
 func (m *Message) Text() string { return string(m.bytes) }
 
-// Json returns the payload as JSON means it.
+// Json parses the payload as JSON.
 func (m *Message) Json() (any, error) { //nolint:revive // scripts see json()
 	var value any
 	if err := json.Unmarshal(m.bytes, &value); err != nil {
@@ -59,7 +62,8 @@ func (c *Client) On(event string, callback sobek.Value) {
 	}
 }
 
-// received is called by goroutines of the connection.
+// received gives a message to the flow that counts it, or else to the script's callbacks. Goroutines of
+// the connection call it.
 func (c *Client) received(l *link, m *message, at time.Time) {
 	c.mu.Lock()
 	reception, callbacks := c.reception, c.onMessage
@@ -73,7 +77,8 @@ func (c *Client) received(l *link, m *message, at time.Time) {
 	l.tasks.Queue(func() error { return callAll(callbacks, c.module.vu.Runtime().ToValue(c.module.message(m))) })
 }
 
-// lost is called by goroutines of the connection.
+// lost forgets a connection and gives the reason to the script's callbacks. Goroutines of the
+// connection call it.
 func (c *Client) lost(l *link, why *failure) {
 	c.mu.Lock()
 	if c.link == l {
@@ -111,7 +116,8 @@ func (i *instance) message(m *message) *Message {
 	return made
 }
 
-// promise is one of k6's event loop. Both functions may be called from any goroutine, one of them once.
+// promise makes a promise of k6's event loop, with the functions that resolve and reject it. Any
+// goroutine may call one of them, once.
 func (i *instance) promise() (*sobek.Promise, func(any), func(error)) {
 	rt := i.vu.Runtime()
 	promise, resolve, reject := rt.NewPromise()

@@ -1,3 +1,6 @@
+// Flow.publish: a flood of messages from one client at a rate, with a window of unacknowledged messages, and
+// never further ahead of the slowest receiver than allowed. The ledger records what must arrive.
+
 package mqtt
 
 import (
@@ -8,23 +11,26 @@ import (
 	"github.com/grafana/sobek"
 )
 
-// How long a publisher that may not go further ahead waits for its receivers before it gives up.
+// How long a publisher waits for receivers that lag by Ahead messages. Then the flood ends and reports
+// Stalled, because a receiver that lags so long has most likely lost messages.
 const stallSeconds = 5
 
-// floodSettings says what Flow.publish sends.
+// floodSettings are the options of Flow.publish.
 type floodSettings struct {
 	Topic string `json:"topic"`
 	QoS   byte   `json:"qos"`
-	Size  int    `json:"size"`
+	// Bytes of each payload, with the stamp at its begin.
+	Size int `json:"size"`
 	// Ends the flood, whichever comes first.
 	Count   uint64  `json:"count"`
 	Seconds float64 `json:"seconds"`
 	// Messages per second; 0 is as fast as the rest allows.
 	Rate float64 `json:"rate"`
-	// QoS 1 and 2: messages that wait for their acknowledgement.
+	// Most messages that wait for their acknowledgement (QoS 0: to be written).
 	Window int `json:"window"`
-	// Messages that the slowest receiver may be behind; 0 is any number.
-	Ahead     uint64 `json:"ahead"`
+	// Most messages that the slowest receiver may lack; 0 is any number.
+	Ahead uint64 `json:"ahead"`
+	// Name of the source in the ledger.
 	Publisher string `json:"publisher"`
 }
 
@@ -34,8 +40,9 @@ type flood struct {
 	ledger    *ledger
 	publisher *publisher
 	link      *link
-	slots     chan struct{}
-	inFlight  sync.WaitGroup
+	// Holds an element for each message in the window.
+	slots    chan struct{}
+	inFlight sync.WaitGroup
 
 	mu      sync.Mutex
 	outcome floodOutcome
@@ -49,7 +56,8 @@ type floodOutcome struct {
 	Error        string `js:"error"`
 }
 
-// Publish sends many messages of the flow from one client, without a turn of the event loop for each.
+// Publish starts a flood and returns a promise of its outcome. The flood runs on a goroutine, because a turn
+// of the script's event loop for each message would limit the rate.
 func (f *Flow) Publish(client *Client, options sobek.Value) *sobek.Promise {
 	promise, resolve, reject := f.module.promise()
 	if client == nil {
@@ -121,7 +129,7 @@ func (f *flood) goesOn(n uint64, passed time.Duration) bool {
 	return f.Seconds == 0 || passed < seconds(f.Seconds)
 }
 
-// mayPublish waits for the rate, for the receivers and for a place in the window.
+// mayPublish waits for the rate, for the receivers and for room in the window.
 func (f *flood) mayPublish(ctx context.Context, n uint64, began time.Time) bool {
 	if f.Rate > 0 && !sleep(ctx, time.Until(began.Add(seconds(float64(n)/f.Rate)))) {
 		return false
@@ -137,6 +145,7 @@ func (f *flood) mayPublish(ctx context.Context, n uint64, began time.Time) bool 
 	}
 }
 
+// follow waits until the receivers lag by fewer than Ahead messages; false ends the flood.
 func (f *flood) follow(ctx context.Context) bool {
 	caughtUp := f.ledger.follow(f.publisher, f.Ahead)
 	if caughtUp == nil {
@@ -187,7 +196,7 @@ func (f *flood) note(sequence uint64, err error) {
 	f.ledger.require(f.publisher, sequence)
 }
 
-// sleep says whether the time was slept to its end.
+// sleep returns false when the context ended first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

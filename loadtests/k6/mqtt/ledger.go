@@ -71,7 +71,7 @@ type audience struct {
 	received   map[uint32]uint64
 	repeated   uint64
 	outOfOrder uint64
-	// Messages of publishers that it should not hear.
+	// Messages that arrived although their publisher is not in `from`.
 	stray uint64
 }
 

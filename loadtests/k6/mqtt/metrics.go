@@ -54,7 +54,7 @@ type recorder struct {
 	waiting  metrics.Samples
 	counters map[metrics.TimeSeries]float64
 	links    map[*link]struct{}
-	// Connections of the whole process, and what k6 was told of them last.
+	// Connections of the whole process, and the count that k6 received last.
 	open     *atomic.Int64
 	openTold int64
 }

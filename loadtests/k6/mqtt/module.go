@@ -29,7 +29,7 @@ type instance struct {
 	flows   *flows
 	open    *atomic.Int64
 	metrics *metricSet
-	// Of the iteration that runs now. Only the event loop uses it.
+	// Records metrics of the current iteration. Only the event loop uses it.
 	recorder *recorder
 }
 

@@ -127,28 +127,28 @@ declare module 'k6/x/mqtt' {
     qos?: QoS
     /** Bytes of each payload, at least 28; 100 unless it is said. */
     size?: number
-    /** One of both is needed; whichever comes first ends it. */
+    /** Ends the publishing after so many messages, or after `seconds`; one of both is needed. */
     count?: number
     seconds?: number
-    /** Messages a second; as fast as window and ahead allow unless it is said. */
+    /** Messages a second; by default as fast as `window` and `ahead` allow. */
     rate?: number
-    /** Messages that are not acknowledged (QoS 1, 2) or not written (QoS 0) yet; 1 unless it is said, at most 1024. */
+    /** Messages that are not acknowledged (QoS 1, 2) or not written (QoS 0) yet; 1 by default, at most 1024. */
     window?: number
-    /** Messages that the slowest receiver may be behind; any number unless it is said. */
+    /** Messages that the slowest receiver may lack; unlimited by default. */
     ahead?: number
-    /** Name of the source; the client's id unless it is said. */
+    /** Name of the source; by default the client's id. */
     publisher?: string
   }
 
   interface Verdict {
     sent: number
-    /** Messages acknowledged (QoS 0: written), counted for each audience that hears them. */
+    /** Messages acknowledged (QoS 0: written), counted once for each audience that must receive them. */
     expected: number
     received: number
     lost: number
     repeated: number
     outOfOrder: number
-    /** Messages that came to somebody who should not hear them. */
+    /** Messages that an audience received although their publisher is not in its `from`. */
     stray: number
     /** Milliseconds from publish to receipt, within an eighth. */
     p50: number
@@ -162,14 +162,14 @@ declare module 'k6/x/mqtt' {
   class Flow {
     constructor(name: string)
     /**
-     * Before connect(): this client's messages of the flow are counted. An audience, the client's id unless it is named,
-     * must get each message once: members of a shared subscription have one together. from names the publishers to hear;
-     * all unless it is said.
+     * Counts this client's messages of the flow; call it before connect(). Each audience must get each message once.
+     * The members of a shared subscription name the same audience; the default is the client's id. `from` names the
+     * publishers whose messages the client must receive; the default is all of them.
      */
     receive(client: Client, options?: { audience?: string; from?: string[] }): void
-    /** So many receivers have subscribed. */
+    /** Announces that `count` receivers have subscribed; 1 by default. */
     arrive(count?: number): void
-    /** Resolves when so many have arrived. */
+    /** Resolves when `receivers` receivers have arrived. */
     ready(options?: { receivers?: number; timeoutSeconds?: number }): Promise<void>
     publish(client: Client, options: FlowPublish): Promise<{
       sent: number; acknowledged: number; failed: number

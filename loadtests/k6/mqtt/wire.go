@@ -45,7 +45,7 @@ type acknowledgement interface {
 	wait(ctx context.Context) error
 }
 
-// listener is told what a connection receives, from goroutines of the library. It must not block.
+// listener receives a connection's packets, on goroutines of the library. It must not block.
 type listener interface {
 	received(m *message, at time.Time)
 	// lost is called at most once for a connection, and not when the client itself ended it.

@@ -10,7 +10,7 @@ import (
 	"github.com/eclipse/paho.golang/paho/session/state"
 )
 
-// How many QoS 1 and 2 messages a client takes at once unless told otherwise. The library keeps a
+// How many QoS 1 and 2 messages a client accepts at once unless CONNECT says otherwise. The library keeps a
 // queue of that many places, so 65,535 would take half a megabyte a connection.
 const receiveMaximumDefault = 1000
 
@@ -24,6 +24,7 @@ type wireV5 struct {
 	conn     *conn
 }
 
+// newWireV5 makes a client that goes on with the session in kept, and reports packets to l.
 func newWireV5(s *settings, c *conn, kept *memory, l listener) *wireV5 {
 	if kept.v5 == nil {
 		kept.v5 = state.NewInMemory()
@@ -95,7 +96,7 @@ func (w *wireV5) packet() *paho.Connect {
 	return c
 }
 
-// ackV5 waits for the PUBACK, or for the PUBREC and PUBCOMP, of one message.
+// ackV5 waits until one message is acknowledged: by PUBACK, or by PUBREC and PUBCOMP.
 type ackV5 struct{ answer chan packets.ControlPacket }
 
 func (w *wireV5) publish(ctx context.Context, m *message) (acknowledgement, error) {

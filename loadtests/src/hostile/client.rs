@@ -1,5 +1,5 @@
-//! One blocking MQTT client, friendly or hostile. Every wait has an end, so a server that never
-//! answers stops nobody.
+//! A blocking MQTT client for the attacks and for the clients that are measured beside them. Every
+//! wait has a timeout, so a server that never answers cannot stop the run.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -12,13 +12,14 @@ use crate::clock;
 use crate::failure::{Failure, Outcome, While};
 use crate::packet::next_frame;
 
-/// How long a write may take before the server is given up.
+/// Longest write; after it the server counts as not reading.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest wait for an answer, seconds.
+/// Longest wait for an answer, seconds: long, because a server under attack answers late.
 pub(super) const ANSWER_S: f64 = 20.0;
 const READ_BYTES: usize = 64 * 1024;
 
 pub(super) struct Packet {
+    /// The first byte: type and flags.
     pub(super) first: u8,
     pub(super) body: Vec<u8>,
 }
@@ -34,6 +35,7 @@ pub(super) struct Client {
     /// Received bytes that are not read as packets yet.
     held: Vec<u8>,
     closed: bool,
+    /// The last packet id.
     pub(super) packets_sent: u16,
 }
 

@@ -38,7 +38,6 @@ pub(super) struct Seen {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Publishes to itself with QoS 0.
     Live,
     /// Publishes to its own persistent session with QoS 1, and waits for each PUBACK.
     Durable,

@@ -50,7 +50,6 @@ impl Connect {
         Self { client_id, user, clean: true, ..Self::default() }
     }
 
-    /// The session outlives the connection.
     pub(super) fn persistent(mut self, expiry_s: u32) -> Self {
         self.clean = false;
         self.properties.push(SESSION_EXPIRY);

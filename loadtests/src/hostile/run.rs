@@ -15,7 +15,6 @@ use crate::failure::{Failure, Outcome};
 
 /// Milliseconds for which the friendly clients run alone before the attack.
 const BEFORE_MS: u64 = 700;
-/// The same in the short version.
 const BEFORE_SHORT_MS: u64 = 300;
 /// Milliseconds to wait at most for memory to fall once the hostile clients have left.
 const SETTLE_MS_MAX: u64 = 8_000;

@@ -44,7 +44,6 @@ pub enum Event {
     ConnectSent {
         client: ClientId,
         connection: ConnectionId,
-        /// 0 without pods.
         pod: usize,
         /// Clean session (3.1.1), or clean start (5.0).
         clean: bool,

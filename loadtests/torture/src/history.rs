@@ -60,7 +60,6 @@ impl SentMessage {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamped {
-    /// Since the run began.
     pub at_ms: u64,
     pub event: Event,
 }

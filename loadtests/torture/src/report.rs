@@ -7,7 +7,6 @@ use crate::hazards::HazardCounts;
 use millrace_torture::checker::{self, CheckRule, Verdict, Violation};
 use millrace_torture::history::{Event, History};
 
-/// Returns whether all promises hold.
 pub(crate) fn print(
     history: &History,
     outcome: &Outcome<Verdict>,

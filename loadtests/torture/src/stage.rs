@@ -26,7 +26,7 @@ pub(crate) struct Stage {
     /// A new subscriber must receive the retained message of these topics, because their PUBACK or
     /// PUBCOMP arrived.
     pub(crate) retained: BTreeSet<Arc<str>>,
-    /// For the line of progress.
+    /// Acknowledged publishes, for the line of progress.
     pub(crate) acknowledged: usize,
     pub(crate) received: usize,
     pub(crate) busy_ms: u64,

@@ -38,13 +38,13 @@ pub struct ConnectTokenClaims {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectTokenRefusal {
-    #[error("it is no token of this region, or it was changed")]
+    #[error("this region did not sign it, or it was changed: request a new one")]
     Forged,
-    #[error("it is for another broker")]
+    #[error("it is for another broker: request one for this broker")]
     Broker,
-    #[error("it has expired")]
+    #[error("it has expired: request a new one")]
     Expired,
-    #[error("it is for another client id or user name")]
+    #[error("it is for another client id or user name: connect with the ones that it names")]
     Client,
 }
 

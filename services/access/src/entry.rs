@@ -8,12 +8,12 @@
 //! knows the client decides; a client that presents nothing is anonymous. A certificate of another
 //! authority and a token of an unknown issuer are ignored, unless a certificate is required.
 //!
-//! [`BrokerAccess::review`] derives an accepted client's rules from its [`Standing`] at CONNECT and
+//! [`BrokerAccess::review`] derives an accepted client's rules from its [`ProvenIdentity`] at CONNECT and
 //! after every change of the records. So a change applies to connected and new clients alike.
 
 mod broker;
+mod connect_token_identity;
 mod steps;
-mod token_standing;
 
 pub use broker::{BrokerAccess, Records};
 pub use steps::{AuthenticationStep, ConnectAuthentication, KeySets, PresentedCredentials};
@@ -21,6 +21,8 @@ pub use steps::{AuthenticationStep, ConnectAuthentication, KeySets, PresentedCre
 use crate::rules::{Permissions, RuleList};
 use crate::{connect_token, jwt, scram, x509};
 
+/// The method that proved a client's identity. A token or certificate comes with the name of the
+/// issuer's or the authority's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Method {
     Anonymous,
@@ -33,7 +35,7 @@ pub enum Method {
 
 /// The proven identity of a client; with the stored records it determines the client's rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct ProvenIdentity {
     pub method: Method,
     pub user: Option<Box<str>>,
     /// Rules of the client's token or of the webhook's answer, which precede all others.
@@ -44,9 +46,11 @@ pub struct Standing {
     pub until_ms: Option<u64>,
 }
 
+/// The rules of a client from now on.
 #[derive(Clone, Debug)]
 pub struct Grant {
     pub permissions: Permissions,
+    /// Unix milliseconds at which the edge must disconnect the client; `None`: never.
     pub until_ms: Option<u64>,
 }
 
@@ -54,43 +58,59 @@ pub struct Grant {
 /// except for [`AccessRefusal::is_temporary`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessRefusal {
-    #[error("the broker does not take anonymous clients")]
+    #[error(
+        "the broker admits no anonymous clients: connect with a user name and password, or switch anonymous clients on"
+    )]
     Anonymous,
-    #[error("the broker has no method switched on that takes what the client shows")]
+    #[error(
+        "no method of the broker accepts what the client presents: switch on the method that the client uses"
+    )]
     NoMethod,
-    #[error("the user name or the password is wrong")]
+    #[error(
+        "the user name or the password is wrong: compare the client's settings with the credential, or set a new password"
+    )]
     Password,
-    #[error("the credential of this user name is disabled or has expired")]
+    #[error("the credential of this user name is disabled or has expired: enable it, or move its expiry")]
     Disabled,
     #[error("the token is refused: {0}")]
     Token(#[source] jwt::TokenRefusal),
     #[error("the connect token is refused: {0}")]
     ConnectToken(#[source] connect_token::ConnectTokenRefusal),
-    #[error("the broker requires a client certificate, and the client has presented none")]
+    #[error(
+        "the broker requires a certificate, and the client presented none: give the client one, or make certificates optional"
+    )]
     NoCertificate,
     #[error("the certificate is refused: {0}")]
     Certificate(#[source] x509::CertificateRefusal),
-    #[error("the user name is not the one that the client shows to be")]
+    #[error("the user name of the CONNECT differs from the proven one: leave it empty, or make both equal")]
     OtherUser,
-    #[error("the credential of this user name is for another client id")]
+    #[error(
+        "the credential of this user name is bound to another client id: connect with that id, or remove it from the credential"
+    )]
     OtherClient,
     #[error("the enhanced authentication is refused: {0}")]
     Enhanced(#[from] scram::ScramRefusal),
-    #[error("the webhook has refused the client")]
+    #[error("the webhook refused the client: look for the reason in the logs of its service")]
     Webhook,
-    #[error("the webhook has failed: {0}")]
+    #[error("the webhook failed, and the client was asked to try again later: {0}")]
     WebhookFailed(&'static str),
-    #[error("the keys of the token's issuer cannot be fetched now")]
+    #[error(
+        "the keys of the token's issuer cannot be fetched now, and the client was asked to try again later: check the issuer's key set URL"
+    )]
     NoKeys,
-    #[error("the method that authenticated the client was deleted or switched off")]
+    #[error(
+        "the method that authenticated the client was deleted or switched off: the client must connect by another method"
+    )]
     MethodRemoved,
-    #[error("the client's token, or the webhook's permission, has expired")]
+    #[error(
+        "the client's token, or the webhook's permission, has expired: the client must connect with a new one"
+    )]
     Expired,
-    /// The record of the client's group is missing or invalid, and the other rules alone could
-    /// allow too much.
-    #[error("the client's group {0:?} is not there, or its rules cannot be read")]
+    #[error(
+        "the client's group {0:?} is missing or invalid, and the other rules alone could allow too much: make the group again"
+    )]
     Group(Box<str>),
-    #[error("the rules of the client's credential cannot be read")]
+    #[error("the rules of the client's credential are invalid: store them again")]
     Rules,
 }
 

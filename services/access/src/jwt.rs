@@ -1,5 +1,6 @@
 //! JSON web tokens (JWT, RFC 7519) as passwords: issuers, signature checks, claims, and when to
 //! fetch keys.
+//!
 //! An [`Issuer`] is compiled from its record. [`Issuer::verify`] takes the record's own keys
 //! ([`Issuer::keys`]), or the [`KeySet`] (JWKS, RFC 7517) that the caller fetched last.
 //!
@@ -24,26 +25,38 @@ pub use token::JsonWebToken;
 /// The tenant sees the text, the client does not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenRefusal {
-    #[error("the password is not a JWT in compact form, or it is too long, or has critical extensions")]
+    #[error(
+        "the password is not a JWT in compact form, is too long, or has critical extensions (crit): send the issuer's token unchanged"
+    )]
     Malformed,
-    #[error("the token's alg is not one that the issuer's record allows for its key")]
+    #[error(
+        "the issuer's record does not allow the token's alg for its key: sign with an allowed algorithm, or add this one"
+    )]
     Algorithm,
     /// When the issuer has a key set, the caller then calls [`Refresh::key_unknown`].
-    #[error("the issuer has no key of the token's kid")]
+    #[error("the issuer has no key with the token's kid: add the key to the issuer's record or key set")]
     UnknownKey,
-    #[error("the token's signature is wrong")]
+    #[error(
+        "the token's signature does not match the issuer's key: another key signed it, or it was changed on the way"
+    )]
     Signature,
-    #[error("the token has expired")]
+    #[error("the token has expired (exp): the client must request a new one")]
     Expired,
-    #[error("the token is not valid yet (nbf)")]
+    #[error(
+        "the token is not valid yet (nbf): compare the clocks of issuer and server, or raise the leeway of the record"
+    )]
     NotYet,
-    #[error("the token's iss is not the one in the issuer's record")]
+    #[error(
+        "the token's iss differs from the issuer's record: use a token of this issuer, or correct the record"
+    )]
     Issuer,
-    #[error("the token's aud has no audience of the issuer's record")]
+    #[error(
+        "the token's aud names no audience of the issuer's record: request a token for one of them, or add this one"
+    )]
     Audience,
-    #[error("the token's claim {0:?} is missing or invalid")]
+    #[error("the token's claim {0:?} is missing or invalid: the issuer must set it as the record requires")]
     Claim(Box<str>),
-    #[error("the token is for another client id or user name")]
+    #[error("the token is for another client id or user name: connect with the ones that it names")]
     Client,
 }
 

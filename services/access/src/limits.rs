@@ -3,9 +3,9 @@
 
 /// Longest user name, bytes: device names, fields of certificates and e-mail addresses fit.
 pub const USER_BYTES_MAX: usize = 256;
+/// Longest name of a record, bytes: names are parts of URLs and store keys.
 pub const NAME_BYTES_MAX: usize = 64;
-/// Comparing a publish with one rule takes about 20 ns, and a publish may be compared with every
-/// rule.
+/// Rules of a list: a publish may be compared with each, at about 20 ns.
 pub const RULES_MAX: usize = 100;
 /// Longest URL, bytes: as long as browsers and proxies accept.
 pub const URL_BYTES_MAX: usize = 2_048;
@@ -17,6 +17,7 @@ pub const AUTHORITIES_MAX: usize = 8;
 pub const HS256_SECRET_BYTES_MIN: usize = 32;
 /// Longest `iss` or `aud` that a record names, bytes: both are URLs as a rule.
 pub const CLAIM_BYTES_MAX: usize = 2_048;
+/// Audiences of an issuer, each compared with the token's.
 pub const AUDIENCES_MAX: usize = 32;
 /// Longest secret of HS256 or key of a webhook, bytes. HMAC replaces a key of more than 64 bytes
 /// by its hash (RFC 2104 section 2).
@@ -30,9 +31,11 @@ pub const WEBHOOK_TIMEOUT_MS_MAX: u32 = 8_000;
 pub const WEBHOOK_CACHE_S_MAX: u32 = 3_600;
 /// Smallest PBKDF2 iteration count of a SCRAM verifier (RFC 7677 section 4).
 pub const SCRAM_ITERATIONS_MIN: u32 = 4_096;
+/// Largest PBKDF2 iteration count, which costs a client about a second at each connect.
 pub const SCRAM_ITERATIONS_MAX: u32 = 1_000_000;
 /// Longest token, bytes: as long as proxies accept in a header.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
+/// Keys of a key set.
 pub const KEYS_MAX: usize = 64;
 /// Lifetime of a key set, seconds, if its HTTP response has no `max-age` (RFC 9111).
 pub const KEY_SET_AGE_S: u32 = 3_600;
@@ -48,12 +51,12 @@ pub const KEY_SET_INTERVAL_S_MAX: u32 = 600;
 /// How long expired keys are used while fetches fail, seconds: an issuer may be down for a night
 /// without locking anybody out.
 pub const KEY_SET_STALE_S_MAX: u32 = 24 * 3_600;
-/// A fetch without a result counts as lost after this many seconds; longer than
+/// Age at which a fetch without a result counts as lost, seconds; longer than
 /// [`KEY_SET_TIMEOUT_MS`].
 pub const KEY_SET_FETCH_S_MAX: u32 = 30;
 /// Timeout of a fetch, milliseconds; clients wait for it in their CONNECT.
 pub const KEY_SET_TIMEOUT_MS: u32 = 5_000;
-/// Largest key set, bytes: 64 keys, each with a chain of certificates.
+/// Largest key set, bytes: [`KEYS_MAX`] keys, each with a chain of certificates.
 pub const KEY_SET_BYTES_MAX: usize = 512 * 1024;
 /// PBKDF2 rounds of a new SCRAM verifier, and of the fake verifiers of unknown users. RFC 7677
 /// section 4 advises a tenth of a second on a modern machine, which a client pays at every connect
@@ -74,4 +77,5 @@ pub const WEBHOOK_BATCH_MAX: u16 = 100;
 pub const BANS_MAX: usize = 1_000;
 /// Longest client id in a ban, bytes: the default limit of client ids.
 pub const BANNED_CLIENT_ID_BYTES_MAX: usize = 1_024;
+/// Longest reason of a ban, bytes: a sentence or two for people.
 pub const BAN_REASON_BYTES_MAX: usize = 256;

@@ -26,17 +26,20 @@ pub const METHOD: &str = "SCRAM-SHA-256";
 /// The client gets "not authorized" (0x87), except for [`ScramRefusal::Order`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScramRefusal {
-    #[error("the authentication data is not a SCRAM message of this step")]
+    #[error("the authentication data is no SCRAM message of this step: check the client's SCRAM library")]
     Malformed,
-    #[error("channel binding, authorization identities and mandatory extensions of SCRAM are not supported")]
+    #[error(
+        "the client requires channel binding, an authorization identity or an extension of SCRAM: switch it off in the client"
+    )]
     Unsupported,
-    /// The user is unknown or disabled, or the password is wrong.
-    #[error("the user or the password is wrong")]
+    #[error(
+        "the user name or the password is wrong, or the credential is disabled: compare the client's settings with the credential"
+    )]
     Proof,
-    #[error("a re-authentication must be of the same user")]
+    #[error("a re-authentication names another user: connect anew to change the user")]
     OtherUser,
     /// The client gets a protocol error (0x82).
-    #[error("the AUTH packet does not belong to this step of the exchange")]
+    #[error("the AUTH packet does not belong to this step of the exchange: start again with a CONNECT")]
     Order,
 }
 

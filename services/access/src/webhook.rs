@@ -99,11 +99,17 @@ impl WebhookAnswer {
     #[must_use]
     pub fn of(status: u16, body: &[u8]) -> Self {
         match status {
-            200 if body.len() > WEBHOOK_ANSWER_BYTES_MAX => Self::Failed("the answer is too long"),
-            200 => serde_json::from_slice(body)
-                .map_or(Self::Failed("the answer is not as it should be"), Self::of_body),
+            200 if body.len() > WEBHOOK_ANSWER_BYTES_MAX => {
+                Self::Failed("its answer is longer than 64 KiB; shorten the rules")
+            }
+            200 => serde_json::from_slice(body).map_or(
+                Self::Failed(
+                    "its answer is not the documented JSON object; compare it with the page of the API",
+                ),
+                Self::of_body,
+            ),
             401 | 403 => Self::Refused,
-            _ => Self::Failed("the status is none of 200, 401 and 403"),
+            _ => Self::Failed("its status is none of 200, 401 and 403; look at the service's logs"),
         }
     }
 
@@ -114,7 +120,7 @@ impl WebhookAnswer {
             return Self::Refused;
         }
         if body.user.as_deref().is_some_and(|user| !is_usable(user)) {
-            return Self::Failed("the answer's user is no user name");
+            return Self::Failed("the user in its answer is empty, too long, or has control characters");
         }
         match body.rules.as_deref().map(RuleList::compile).transpose() {
             Ok(rules) => Self::Allowed(Box::new(Allowed {
@@ -123,7 +129,9 @@ impl WebhookAnswer {
                 rules,
                 expires_at_ms: body.expires_at_ms,
             })),
-            Err(_) => Self::Failed("the answer's rules are wrong"),
+            Err(_) => {
+                Self::Failed("the rules in its answer are invalid; compare them with the page of the API")
+            }
         }
     }
 }

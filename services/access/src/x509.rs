@@ -15,26 +15,33 @@ pub use authority::{Authority, chain};
 /// The tenant sees the text, the client does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CertificateRefusal {
-    #[error("the certificate cannot be read")]
+    #[error("the certificate is damaged or uses an unknown algorithm: issue a new one")]
     Malformed,
-    /// A certificate of version 1 has no extensions, so it does not say its purpose.
-    #[error("the certificate is of version 1: make one of version 3 (openssl x509 -req -extfile ...)")]
+    #[error(
+        "the certificate has version 1, which states no purpose: issue one of version 3 (openssl x509 -req -extfile ...)"
+    )]
     Version,
-    #[error("the certificate is not of this authority, or an intermediate certificate is missing")]
+    #[error(
+        "no client CA of the broker issued the certificate, or an intermediate certificate is missing: add it to the client CA"
+    )]
     UnknownIssuer,
-    #[error("the certificate, or one above it, has expired")]
+    #[error("the certificate, or one above it, has expired: issue a new one")]
     Expired,
-    #[error("the certificate, or one above it, is not valid yet")]
+    #[error("the certificate, or one above it, is not valid yet: compare its start with the server's clock")]
     NotYet,
-    #[error("the certificate, or one above it, is revoked")]
+    #[error("the certificate, or one above it, is on a revocation list of the client CA: issue a new one")]
     Revoked,
-    #[error("a revocation list of the authority cannot be trusted: its signature is wrong")]
+    #[error(
+        "a revocation list of the client CA has a wrong signature, so the certificate cannot be checked: store the list again"
+    )]
     RevocationList,
     #[error(
-        "the certificate is not for clients: its key usage must allow digital signatures and client authentication"
+        "the certificate is not for clients: issue one for digital signatures and client authentication (extendedKeyUsage=clientAuth)"
     )]
     Purpose,
-    #[error("the certificate has no usable user name in the field that the authority's record names")]
+    #[error(
+        "the certificate has no usable user name in the field that the client CA's record names: issue one with it, or name another field"
+    )]
     NoUser,
 }
 

@@ -5,14 +5,12 @@ use std::path::Path;
 use crate::rust::Source;
 use crate::standards::Standard;
 
-/// One statement, cited at one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Citation {
     pub(crate) version: &'static str,
     pub(crate) id: String,
     /// Where the citation is, as `path:line`.
     pub(crate) place: String,
-    /// A test cites it.
     pub(crate) proof: bool,
 }
 

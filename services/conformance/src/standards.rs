@@ -15,7 +15,6 @@ pub(crate) struct Standard {
 
 #[derive(Debug)]
 pub(crate) struct Statement {
-    /// For example `MQTT-3.1.2-3`.
     pub(crate) id: &'static str,
     /// True when only clients are bound, as the list or the exception's reason says.
     pub(crate) client_only: bool,

@@ -1,4 +1,4 @@
-// Shows a router's pages in the page's root element. Both entries, of tenants and of operators, begin with it.
+// Renders the console into the document. Both entries, main for tenants and operator for operators, call it with their pages.
 import '@fontsource-variable/inter/wght.css'
 import '@fontsource-variable/jetbrains-mono/wght.css'
 import './app.css'
@@ -11,7 +11,7 @@ import { theme, variables } from './theme'
 
 export function mount(queryClient: QueryClient, pages: ReactNode) {
   const nonce = document.querySelector<HTMLMetaElement>('meta[name="csp-nonce"]')?.content
-  // The library that keeps the page still behind a drawer looks for the nonce under this name.
+  // The library that blocks scrolling behind a drawer adds a style, and looks for its nonce under this name.
   Object.assign(globalThis, { __webpack_nonce__: nonce })
 
   const root = document.getElementById('root')

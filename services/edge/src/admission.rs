@@ -31,7 +31,7 @@ pub(crate) enum Refusal {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum AdmissionAnswer {
     Admitted,
     /// [`Admission::next`] returns the result later.
     Waits,
@@ -82,9 +82,9 @@ impl<T> Admission<T> {
         keeps_up: bool,
         now: Millis,
         random: u32,
-    ) -> Asked {
+    ) -> AdmissionAnswer {
         if self.turns.is_empty() && keeps_up && self.bucket.take(now) {
-            return Asked::Admitted;
+            return AdmissionAnswer::Admitted;
         }
         // A broker's part of the queue is at most what it leaves free: half alone, a third beside another broker that takes all
         // it can.
@@ -95,7 +95,7 @@ impl<T> Admission<T> {
                 self.turns.push_back(broker);
             }
             self.waiting.entry(broker).or_default().push_back((client, now));
-            return Asked::Waits;
+            return AdmissionAnswer::Waits;
         }
         self.refuse(client, if keeps_up { Refusal::Rate } else { Refusal::Busy }, bytes, now, random)
     }
@@ -108,14 +108,14 @@ impl<T> Admission<T> {
         bytes: usize,
         now: Millis,
         random: u32,
-    ) -> Asked {
+    ) -> AdmissionAnswer {
         if bytes > HELD_BYTES_MAX || self.refused.len() >= self.waiting_max {
-            return Asked::Refused(refusal);
+            return AdmissionAnswer::Refused(refusal);
         }
         self.next_refusal += 1;
         let delay_ms = (self.spread_ms * u64::from(random)) >> 32;
         self.refused.insert((now + delay_ms, self.next_refusal), (client, refusal));
-        Asked::Waits
+        AdmissionAnswer::Waits
     }
 
     pub(crate) fn next(

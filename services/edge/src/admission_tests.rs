@@ -53,9 +53,9 @@ impl Herd {
         for client in self.coming.remove(&now).unwrap_or_default() {
             self.random = self.random.wrapping_mul(0x9E37_79B1).wrapping_add(0x7F4A_7C15);
             match self.admission.ask(client, client.0, self.bytes, keeps_up, now, self.random) {
-                Asked::Admitted => assert_eq!(self.admitted.insert(client, now), None),
-                Asked::Waits => {}
-                Asked::Refused(refusal) => self.refuse(now, client, refusal),
+                AdmissionAnswer::Admitted => assert_eq!(self.admitted.insert(client, now), None),
+                AdmissionAnswer::Waits => {}
+                AdmissionAnswer::Refused(refusal) => self.refuse(now, client, refusal),
             }
         }
         while let Some((client, verdict)) = self.admission.next(keeps_up, now, |_| true) {
@@ -213,10 +213,10 @@ fn without_a_rate_everybody_comes_in_at_once() {
 fn what_is_too_large_to_be_kept_is_refused_at_once() {
     for (bytes, waits) in [(HELD_BYTES_MAX, true), (HELD_BYTES_MAX + 1, false)] {
         let mut admission = Admission::new(&limits(1, 1, 100, 1_000), 1, 0);
-        assert_eq!(admission.ask(1, 1, bytes, true, 0, 0), Asked::Admitted);
-        let expected = if waits { Asked::Waits } else { Asked::Refused(Refusal::Rate) };
+        assert_eq!(admission.ask(1, 1, bytes, true, 0, 0), AdmissionAnswer::Admitted);
+        let expected = if waits { AdmissionAnswer::Waits } else { AdmissionAnswer::Refused(Refusal::Rate) };
         assert_eq!(admission.ask(2, 1, bytes, true, 0, 0), expected, "{bytes}");
-        let expected = if waits { Asked::Waits } else { Asked::Refused(Refusal::Quota) };
+        let expected = if waits { AdmissionAnswer::Waits } else { AdmissionAnswer::Refused(Refusal::Quota) };
         assert_eq!(admission.refuse(3, Refusal::Quota, bytes, 0, 0), expected, "{bytes}");
     }
 }
@@ -224,8 +224,8 @@ fn what_is_too_large_to_be_kept_is_refused_at_once() {
 #[test]
 fn who_has_left_while_it_waited_costs_nothing() {
     let mut admission = Admission::new(&limits(1, 1, 100, 0), 1, 0);
-    assert_eq!(admission.ask(0, 1, 10, true, 0, 0), Asked::Admitted);
-    (1..10).for_each(|client| assert_eq!(admission.ask(client, 1, 10, true, 0, 0), Asked::Waits));
+    assert_eq!(admission.ask(0, 1, 10, true, 0, 0), AdmissionAnswer::Admitted);
+    (1..10).for_each(|client| assert_eq!(admission.ask(client, 1, 10, true, 0, 0), AdmissionAnswer::Waits));
     let is_there = |client: &u32| *client == 9;
     let mut told = Vec::new();
     while let Some(verdict) = admission.next(true, 1_000, is_there) {

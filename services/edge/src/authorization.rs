@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use millrace_access::entry::{AccessRefusal, BrokerAccess, Grant, Standing};
+use millrace_access::entry::{AccessRefusal, BrokerAccess, Grant, ProvenIdentity};
 use millrace_access::scram::{Enhanced, FakeKey};
 use millrace_access::secrets::generated::HashKeys;
 
@@ -22,7 +22,7 @@ pub(crate) struct Loaded {
 }
 
 pub(crate) struct Granted {
-    pub(crate) standing: Arc<Standing>,
+    pub(crate) identity: Arc<ProvenIdentity>,
     pub(crate) grant: Grant,
     pub(crate) changes: u64,
     /// The state of a re-authentication, while it lasts.

@@ -144,7 +144,7 @@ pub struct PodAnswer {
 /// Callback for the merged answer of a pod.
 pub(crate) type Done = Box<dyn FnOnce(Option<Answer>) + Send>;
 
-pub(crate) struct Asked {
+pub(crate) struct ClientSearch {
     pub(crate) broker: Arc<Broker>,
     pub(crate) question: Question,
     gathered: Mutex<Gathered>,
@@ -156,7 +156,7 @@ struct Gathered {
     done: Option<Done>,
 }
 
-impl Asked {
+impl ClientSearch {
     /// A request that `loops` event loops have to answer before `done` is called.
     pub(crate) fn new(loops: usize, broker: Arc<Broker>, question: Question, done: Done) -> Self {
         let gathered = Gathered { left: loops, answers: Some(Vec::new()), done: Some(done) };

@@ -11,7 +11,7 @@ use mio::Waker;
 
 use crate::authorization::{Attempted, Entered, LoginOutcome, Reviewed};
 use crate::broker::Broker;
-use crate::clients::{Asked, Done, Question};
+use crate::clients::{ClientSearch, Done, Question};
 use crate::connection_id::ConnectionId;
 use crate::deliveries::{Committed, Run};
 use crate::handover::Adopted;
@@ -97,7 +97,7 @@ pub(crate) enum Mail {
     Entered(Box<Entered>),
     Attempted(Box<Attempted>),
     AccessChanged(Arc<Broker>),
-    Clients(Arc<Asked>),
+    Clients(Arc<ClientSearch>),
     /// New permissions of a client on a managed broker.
     Reviewed(Box<Reviewed>),
     /// The password file or the rules file has changed. The passwords of these users, in order, have changed with it.
@@ -123,7 +123,7 @@ impl Mail {
 pub(crate) type Mailbox = millrace_mailbox::Mailbox<Mail, Waker>;
 
 pub(crate) fn ask_clients(mailboxes: &[Mailbox], broker: Arc<Broker>, question: Question, done: Done) {
-    let asked = Arc::new(Asked::new(mailboxes.len(), broker, question, done));
+    let asked = Arc::new(ClientSearch::new(mailboxes.len(), broker, question, done));
     for mailbox in mailboxes {
         mailbox.deliver(&mut vec![Mail::Clients(asked.clone())], 0);
     }

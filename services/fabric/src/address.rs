@@ -33,7 +33,7 @@ pub enum To {
     Pod(PodId),
     /// One pod, about a broker that it joined. Each broker has its own numbers and queue, so that
     /// no broker delays another.
-    At {
+    BrokerOnPod {
         pod: PodId,
         broker: u64,
     },
@@ -46,7 +46,7 @@ impl To {
     }
 
     pub(crate) fn is_only(self, pod: PodId) -> bool {
-        matches!(self, Self::Pod(to) | Self::At { pod: to, .. } if to == pod)
+        matches!(self, Self::Pod(to) | Self::BrokerOnPod { pod: to, .. } if to == pod)
     }
 
     fn tail(self) -> String {
@@ -54,7 +54,7 @@ impl To {
             Self::Broker(broker) => format!("b.{broker}"),
             Self::Group { broker, group } => format!("g.{broker}.{group}"),
             Self::Pod(pod) => format!("p.{pod}"),
-            Self::At { pod, broker } => format!("p.{pod}.{broker}"),
+            Self::BrokerOnPod { pod, broker } => format!("p.{pod}.{broker}"),
             Self::Pods => "a".into(),
         }
     }
@@ -105,7 +105,7 @@ impl Subjects {
 
     pub(crate) fn broker_of(&self, subject: &str) -> Option<To> {
         let (_, broker) = subject.rsplit_once('.')?;
-        Some(To::At { pod: self.own, broker: broker.parse().ok()? })
+        Some(To::BrokerOnPod { pod: self.own, broker: broker.parse().ok()? })
     }
 
     /// All control messages to this pod, and the server's replies.
@@ -145,7 +145,7 @@ impl Subjects {
                 let pod = PodId(u64::from_str_radix(pod, 16).ok()?);
                 match broker {
                     None => To::Pod(pod),
-                    Some(broker) => To::At { pod, broker: broker.parse().ok()? },
+                    Some(broker) => To::BrokerOnPod { pod, broker: broker.parse().ok()? },
                 }
             }
             (Some("a"), None, _) => To::Pods,
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(of(To::Broker(42)), "mr.eu-1.b.42");
         assert_eq!(of(To::Group { broker: 42, group: 7 }), "mr.eu-1.g.42.7");
         assert_eq!(of(To::Pod(PodId(0xcd))), "mr.eu-1.p.00000000000000cd");
-        let at = To::At { pod: PodId(0xab), broker: 42 };
+        let at = To::BrokerOnPod { pod: PodId(0xab), broker: 42 };
         assert_eq!(of(at), "mr.eu-1.p.00000000000000ab.42");
         assert_eq!(
             (subjects.own_brokers(), subjects.broker_of(&of(at))),
@@ -179,7 +179,7 @@ mod tests {
     fn an_echo_names_the_receiver_without_a_listener() {
         let subjects = Subjects::new("eu", PodId(1));
         let pod = PodId(u64::MAX);
-        let at = To::At { pod, broker: u64::MAX };
+        let at = To::BrokerOnPod { pod, broker: u64::MAX };
         for to in [To::Broker(42), To::Group { broker: 1, group: 2 }, To::Pod(pod), at, To::Pods] {
             let echo = Echo::Probe(to, 9);
             assert_eq!(subjects.parse_echo(&subjects.echo(&echo)), Some(echo));

@@ -271,7 +271,7 @@ fn put_to(frame: &mut Vec<u8>, to: To) {
             frame.put_u64(pod.0);
         }
         To::Pods => frame.put_u8(4),
-        To::At { pod, broker } => {
+        To::BrokerOnPod { pod, broker } => {
             frame.put_u8(5);
             frame.put_u64(pod.0);
             frame.put_u64(broker);
@@ -285,7 +285,7 @@ fn get_to(bytes: &mut Bytes) -> Result<To, Bad> {
         2 => To::Group { broker: bytes.try_get_u64()?, group: bytes.try_get_u64()? },
         3 => To::Pod(PodId(bytes.try_get_u64()?)),
         4 => To::Pods,
-        5 => To::At { pod: PodId(bytes.try_get_u64()?), broker: bytes.try_get_u64()? },
+        5 => To::BrokerOnPod { pod: PodId(bytes.try_get_u64()?), broker: bytes.try_get_u64()? },
         _ => return Err(Bad::Malformed),
     })
 }
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn control_frames_decode_to_what_was_encoded() {
-        let at = To::At { pod: PodId(4), broker: 5 };
+        let at = To::BrokerOnPod { pod: PodId(4), broker: 5 };
         let list = vec![To::Broker(1), To::Group { broker: 2, group: 3 }, To::Pod(PodId(4)), To::Pods, at];
         let positions: Vec<_> =
             list.iter().map(|to| Position { to: *to, generation: 5, next: u64::MAX }).collect();

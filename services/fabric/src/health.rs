@@ -10,7 +10,6 @@ pub struct Health {
     pub server: Option<String>,
     /// When `connected` or `problem` changed last.
     pub since: Instant,
-    /// Connections after the first one.
     pub reconnects: u64,
     /// Round-trip time to the server, measured every few seconds.
     pub rtt: Option<Duration>,

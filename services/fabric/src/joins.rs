@@ -35,7 +35,6 @@ pub(crate) struct Outcome {
     /// Some pods did not answer in time. The repetition keeps its number, because their answers may
     /// just be late.
     pub(crate) unanswered: Vec<Announcement>,
-    /// Some pods never answered.
     pub(crate) failed: Vec<Announcement>,
 }
 

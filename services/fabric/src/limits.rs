@@ -12,6 +12,7 @@ pub struct FabricLimits {
     /// Bytes of one NATS message, fewer if the server accepts fewer. Longer batches are sent in
     /// parts.
     pub part_bytes_max: u32,
+    /// Bytes of a message, half the queue; a longer one is dropped.
     pub message_bytes_max: u32,
     /// Bytes queued for sending. Further messages are dropped, because a live copy that comes so
     /// late is of little use.
@@ -52,7 +53,7 @@ pub struct FabricLimits {
     /// Interval of pings to the server, milliseconds. The third ping without an answer ends the
     /// connection.
     pub ping_ms: u32,
-    /// Time to send the queued messages at the end, milliseconds.
+    /// Longest time to send the queued messages when the pod stops, milliseconds.
     pub stop_ms: u32,
 }
 

@@ -1,4 +1,5 @@
-//! A pause of microseconds, for the sending rounds. The runtime's own timers count milliseconds.
+//! Keeps the sending rounds at least `linger_us` apart, so that messages of that time share a batch.
+//! It needs a timer of its own, because the runtime's timers count milliseconds.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -18,7 +19,6 @@ impl Linger {
         Ok(Self { interval, last: now.checked_sub(interval).unwrap_or(now), timer: timer::Timer::new()? })
     }
 
-    /// Marks the end of a round.
     pub(crate) fn start(&mut self) {
         self.last = instant();
     }

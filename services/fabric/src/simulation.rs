@@ -140,7 +140,7 @@ fn receiver(rng: &mut Rng, pods: usize, joins: Option<PodId>) -> To {
         3 => To::Group { broker: 1, group: rng.u64(..2) },
         4 | 5 => {
             let pod = joins.unwrap_or_else(|| PodId(rng.u64(1..=pods as u64)));
-            To::At { pod, broker: rng.u64(..2) }
+            To::BrokerOnPod { pod, broker: rng.u64(..2) }
         }
         6 => To::Pods,
         _ => To::Pod(PodId(rng.u64(1..=pods as u64))),

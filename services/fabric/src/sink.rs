@@ -1,4 +1,4 @@
-//! The interface through which the user of a fabric gets its messages and events.
+//! The interface that a pod implements to get messages of other pods, losses, and pods that come and go.
 
 use bytes::Bytes;
 
@@ -47,7 +47,7 @@ pub struct Gap {
     /// messages arrive, or another gap is reported.
     pub from: Option<PodId>,
     pub to: To,
-    /// `None` if the number is unknown, and perhaps 0.
+    /// Number of lost messages. `None` if it is unknown; then it can be 0.
     pub missing: Option<u64>,
 }
 
@@ -76,7 +76,6 @@ impl Batch {
         self.count as usize
     }
 
-    /// Always false.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0

@@ -37,7 +37,6 @@ impl Wake for mio::Waker {
 #[derive(Debug)]
 pub struct Mailbox<M, W> {
     waiting: Mutex<Waiting<M>>,
-    /// For readers that take no lock.
     bytes: AtomicUsize,
     sleeping: AtomicBool,
     waker: W,

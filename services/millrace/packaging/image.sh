@@ -33,7 +33,7 @@ chroot --userspec=65532:65532 "$stage" /usr/bin/millrace -V >/dev/null
 # A copy by buildah would give all files to root, the data folder too.
 cp -a "$stage/." "$(buildah mount "$container")/"
 buildah umount "$container" >/dev/null
-# Who publishes a port decides who may connect: the server refuses to start until it is told.
+# A published port is open to others, so the server refuses to start until a setting says which clients may connect.
 buildah config --user 65532:65532 --entrypoint '["/usr/bin/millrace"]' --cmd serve --workingdir /var/lib/millrace \
     --env MILLRACE_DATA_DIR=/var/lib/millrace --env MILLRACE_MQTT_LISTEN=0.0.0.0:1883 \
     --env MILLRACE_WS_LISTEN=0.0.0.0:8083 --env MILLRACE_HTTP_LISTEN=0.0.0.0:8080 \

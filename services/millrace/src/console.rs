@@ -18,7 +18,6 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use crate::listeners::reachable;
 
 struct File {
-    /// Path on the HTTP port.
     path: &'static str,
     plain: &'static [u8],
     brotli: Option<&'static [u8]>,

@@ -14,11 +14,9 @@ use crate::args::serve_command;
 use crate::failure::Failure;
 use crate::{named_files, settings};
 
-/// Version, commit and build options.
 #[cfg(feature = "foundationdb")]
 pub(crate) const LONG_VERSION: &str =
     concat!(env!("CARGO_PKG_VERSION"), "\ncommit: ", env!("MILLRACE_COMMIT"), "\nfeatures: foundationdb");
-/// Version, commit and build options.
 #[cfg(not(feature = "foundationdb"))]
 pub(crate) const LONG_VERSION: &str =
     concat!(env!("CARGO_PKG_VERSION"), "\ncommit: ", env!("MILLRACE_COMMIT"), "\nfeatures: none");

@@ -14,9 +14,9 @@ pub(crate) enum LogFormat {
     Json,
 }
 
+/// Checks the setting of log levels: a level, or levels per part of the program.
 pub(crate) fn filter(text: &str) -> Result<String, String> {
-    // The filter's syntax takes a bare name for a part of the program; here it can only be a
-    // misspelt level.
+    // `EnvFilter` takes a bare name for a module, but it is most likely a misspelt level.
     let levels = ["error", "warn", "info", "debug", "trace", "off"];
     let known = |word: &str| levels.contains(&word);
     let fits = text
@@ -28,14 +28,12 @@ pub(crate) fn filter(text: &str) -> Result<String, String> {
     Err(format!("{} is allowed, or per part such as \"warn,millrace_edge=debug\"", levels.join(", ")))
 }
 
-/// Starts logging; earlier lines are lost.
 pub(crate) fn start(level: &str, format: LogFormat, collector: Option<LogLayer>) {
     let lines = fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .with_writer(std::io::stderr)
-        // Otherwise a log line that cannot be written would end in a panic. The broker must outlive
-        // the reader of its log.
+        // Otherwise a closed standard error would end the broker with a panic.
         .log_internal_errors(false);
     let lines = match format {
         LogFormat::Text => lines.boxed(),

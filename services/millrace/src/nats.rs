@@ -95,7 +95,6 @@ impl NatsArgs {
         Ok(Some(Settings { servers: self.nats, pod_name: pod.into(), credentials, tls, ..settings }))
     }
 
-    /// All settings except `nats`.
     fn set(&self) -> [(&'static str, bool); 8] {
         [
             ("nats_region", self.nats_region.is_some()),

@@ -4,7 +4,6 @@
 use std::fmt::Write;
 use std::fs;
 
-/// Prometheus text format.
 pub(crate) fn text() -> String {
     let mut out = String::new();
     let features = if cfg!(feature = "foundationdb") { "foundationdb" } else { "" };

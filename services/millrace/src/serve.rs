@@ -169,7 +169,6 @@ pub(crate) struct Started {
     gateway: Vec<SocketAddr>,
     pub(crate) http: Option<SocketAddr>,
     admin: Option<SocketAddr>,
-    /// The admin port has pages.
     has_operator_pages: bool,
     http_metrics: HttpMetrics,
 }

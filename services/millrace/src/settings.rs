@@ -31,7 +31,6 @@ pub(crate) struct Settings {
     pub(crate) edge: millrace_edge::Config,
     pub(crate) store: Place,
     pub(crate) pods: u16,
-    /// `None` when off.
     pub(crate) http_listen: Option<SocketAddr>,
     pub(crate) admin_listen: Option<AdminListen>,
     pub(crate) operator_token: Option<Secret>,

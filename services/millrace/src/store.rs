@@ -84,7 +84,6 @@ pub(crate) enum StoreKind {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Data that ends with the process.
     Memory,
     Folder(PathBuf),
     Cluster(Cluster),

@@ -103,7 +103,6 @@ pub(crate) fn time(at_ms: u64, now_ms: u64) -> String {
     format!("{} ({})", rfc3339(at_ms), distance(at_ms, now_ms))
 }
 
-/// UTC, to the second.
 pub(crate) fn rfc3339(unix_ms: u64) -> String {
     let (days, seconds) = (unix_ms / 86_400_000, unix_ms / 1_000 % 86_400);
     // Years that begin in March have their leap day at the end; 400 of them always have 146097

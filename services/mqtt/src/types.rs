@@ -8,7 +8,6 @@ pub type PacketId = NonZeroU16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Version {
-    /// Protocol name `MQIsdp`.
     V31 = 3,
     V311 = 4,
     V5 = 5,

@@ -55,7 +55,7 @@ pub struct Subscription {
     pub retain_as_published: bool,
     /// The router only counts these, in [`crate::Receiver::persistent_subscriptions`].
     pub persistent: bool,
-    /// 0 for none.
+    /// Subscription identifier; 0 for none.
     pub identifier: u32,
 }
 

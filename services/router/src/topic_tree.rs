@@ -145,7 +145,6 @@ struct SuspendedNode {
     hide_dollar: bool,
 }
 
-/// Result of [`descend_levels`].
 enum Descent<V: Clone> {
     NoTopic,
     End(Arc<TreeNode<V>>),

@@ -23,6 +23,7 @@ use crate::{logs, request};
 /// Interval of looking at the queues. Producers do not wake the thread, because that would cost a
 /// system call for each span.
 const POLL: Duration = Duration::from_millis(200);
+/// Spans or log records in a request, the default of OpenTelemetry.
 const BATCH_MAX: usize = 512;
 /// Batches in one turn: a full queue, and one batch that is repeated. Without this bound, busy
 /// producers could delay metrics for ever.
@@ -38,11 +39,11 @@ const BETWEEN_LINES: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct OtlpSettings {
     pub endpoint: CollectorEndpoint,
-    /// Metrics are not exported without it.
+    /// Interval of exporting metrics; `None` exports none.
     pub interval: Option<Duration>,
     /// How long dropping the exporter waits for the collector to take what is queued.
     pub end_max: Duration,
-    /// Must not be empty. Log records are sent under the first source.
+    /// At least one; log records are sent under the first.
     pub sources: Vec<TelemetrySource>,
 }
 

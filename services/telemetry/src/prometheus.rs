@@ -19,7 +19,6 @@ pub(crate) struct Period {
     pub(crate) now_ns: u64,
 }
 
-/// Skips lines that are no metric.
 pub(crate) fn metrics(text: &str, period: Period) -> Vec<Metric> {
     let mut families: Vec<Family<'_>> = Vec::new();
     for line in text.lines() {

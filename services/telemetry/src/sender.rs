@@ -22,7 +22,6 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Failed {
-    /// The same request may succeed later.
     ForNow(String),
     ForGood(String),
 }

@@ -16,10 +16,10 @@ use crate::Millis;
 /// Parts of the table with a lock each, so that loops accepting at the same time rarely wait for
 /// each other.
 const SHARDS: usize = 16;
+/// Entries below which a shard is not swept, because so few take little memory.
 const SWEEP_LEN_MIN: usize = 1024;
 
-/// Limits of one address. The caller says what a connection costs; at the edge a plain one costs 1,
-/// one with TLS 4.
+/// Limits of one address. Costs are the caller's: at the edge 1 for a plain connection, 4 with TLS.
 #[derive(Clone, Copy, Debug)]
 pub struct AddressLimits {
     pub connections_max: u32,
@@ -148,8 +148,8 @@ impl Addresses {
 }
 
 impl Shard {
-    /// Forgets addresses without connections whose cost is paid for. A shard is swept when it has
-    /// doubled, so a new entry costs about one visit.
+    /// Forgets addresses without connections whose cost is paid for, each time the shard has doubled:
+    /// so a new entry costs about one visit.
     fn sweep(&mut self, now: Millis) {
         if self.entries.len() < self.sweep_len.max(SWEEP_LEN_MIN) {
             return;

@@ -17,10 +17,10 @@ const BACKLOG: i32 = 4096;
 /// Connections accepted from one listener in one turn, because accepting a full backlog would take
 /// too long for one turn.
 const ACCEPTS_MAX: u32 = 256;
-/// Seconds of silence after which the kernel probes a peer; four unanswered probes end the
-/// connection. Otherwise a client that vanished and has no MQTT keep alive would stay connected for
-/// ever.
+/// Seconds of silence after which the kernel probes a peer. The probes end connections of clients
+/// that vanished and have no MQTT keep alive.
 const KEEPALIVE_S: u64 = 300;
+/// Seconds between probes.
 const PROBE_S: u64 = 30;
 const PROBES: u32 = 4;
 

@@ -114,7 +114,6 @@ fn addresses(family: u8, body: &[u8]) -> Result<(Option<SocketAddr>, &[u8]), Pro
             source.copy_from_slice(&block[..16]);
             Ok((Some(address(Ipv6Addr::from(source), [block[32], block[33]])), tlvs))
         }
-        // Two paths of Unix sockets.
         3 => body.split_first_chunk::<216>().map(|(_, tlvs)| (None, tlvs)).ok_or(ProxyError::Addresses),
         _ => Err(ProxyError::Family),
     }

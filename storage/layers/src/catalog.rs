@@ -32,6 +32,7 @@ pub struct Details {
     /// Id of the owning organisation; `None` for the operator's brokers.
     pub organisation: Option<String>,
     pub display_name: String,
+    /// The owner or an operator stopped it: no client may connect.
     pub suspended: bool,
     pub created_at_ms: u64,
     /// A spend cap was reached: no client may connect or publish until the cap is raised or the month is over.
@@ -58,7 +59,7 @@ pub async fn describe(tx: &Transaction, broker: &BrokerRecord, value: &Details) 
     Ok(version)
 }
 
-/// The broker of this name, made if there is none; and whether it was made.
+/// Returns the broker of this name, and whether it was made because there was none.
 ///
 /// # Errors
 /// [`crate::LayerError::NameTooLong`], or the store's.

@@ -1,5 +1,5 @@
-//! Documents: records in JSON with a version, which people and the control plane change. An older reader ignores fields
-//! that it does not know; a long document takes several values.
+//! Documents: JSON records with a version. The control plane stores accounts and brokers' settings as documents. An
+//! older reader ignores unknown fields; a long document takes several values of the store.
 
 use bytes::{Buf, BufMut, Bytes};
 use millrace_storage::{KeyRange, RangeOptions, Read, Transaction, after};
@@ -22,8 +22,6 @@ pub struct Document<T> {
 }
 
 impl<T: Serialize> Document<T> {
-    /// Its stored form.
-    ///
     /// # Errors
     /// [`LayerError::Corrupt`]: the value cannot be written as JSON.
     pub fn encode(&self) -> LayerResult<Bytes> {
@@ -43,6 +41,7 @@ impl<T: DeserializeOwned> Document<T> {
 
 const CORRUPT: LayerError = LayerError::Corrupt("document");
 
+/// A version for a document whose stored version is `old`.
 pub async fn next_version(tx: &Transaction, old: Option<u64>) -> LayerResult<u64> {
     // Every earlier write is older than the read version, so no version is used twice.
     Ok(tx.read_version().await?.max(old.map_or(1, |old| old + 1)))
@@ -57,7 +56,7 @@ pub struct Collection {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentPage<T> {
-    /// In order of ids.
+    /// Ids and documents, in order of ids.
     pub items: Vec<(Bytes, Document<T>)>,
     pub more: bool,
 }
@@ -114,7 +113,7 @@ impl Collection {
         self.page_beginning_with(tx, b"", from, limit, read).await
     }
 
-    /// A page of the documents whose id begins with `start`. It reads no other documents.
+    /// Reads only the documents whose id begins with `start`, after the id `from`.
     pub async fn page_beginning_with<T: DeserializeOwned>(
         &self,
         tx: &Transaction,

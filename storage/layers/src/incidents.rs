@@ -1,4 +1,5 @@
-//! Refusals and losses of a broker that its tenant can read, the latest first, limited in number and age.
+//! Incidents of a broker: refusals and lost messages that its tenant can read, the latest first. The edge appends them,
+//! and trims them by number and age.
 
 use bytes::Bytes;
 use millrace_storage::{KeyRange, RangeOptions, Transaction, after};
@@ -26,9 +27,11 @@ pub enum Kind {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IncidentRecord {
+    /// First event, in unix milliseconds.
     pub at_ms: u64,
+    /// Last event, in unix milliseconds.
     pub last_at_ms: u64,
-    /// Number of events, or of messages.
+    /// Number of equal events that the record joins, or of dropped messages.
     pub count: u64,
     pub kind: Kind,
     pub client_id: Option<String>,
@@ -52,7 +55,7 @@ impl IncidentSearch<'_> {
     }
 }
 
-/// Conflicts with no other transaction.
+/// Appends incidents under versionstamps, so that the write conflicts with no other transaction.
 pub fn append(tx: &Transaction, broker: BrokerId, incidents: &[IncidentRecord]) -> LayerResult<()> {
     for (place, incident) in (0u16..).zip(incidents) {
         let json = serde_json::to_vec(incident).map_err(|_| CORRUPT)?;

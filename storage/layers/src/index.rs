@@ -29,14 +29,14 @@ pub use changes::{changes, trim_changes};
 /// A stream of a filter: of one group, or of all subscribers that do not share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IndexedStream {
-    /// Empty without `$share`.
+    /// The group's name; empty without `$share`.
     pub group: Bytes,
     pub stream: StreamId,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexRow {
-    /// Without a group.
+    /// The filter without `$share/group/`.
     pub filter: Bytes,
     /// At least one while the filter is in the index.
     pub streams: Vec<IndexedStream>,

@@ -42,7 +42,7 @@ pub async fn session(
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredWill {
-    /// From the connection's end.
+    /// Seconds from the end of the connection.
     pub delay_s: u32,
     pub bytes: usize,
 }

@@ -8,9 +8,7 @@ use crate::{
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GroupedFilter<'a> {
-    /// Empty without a group.
     pub group: &'a [u8],
-    /// Without the group.
     pub filter: &'a [u8],
 }
 

@@ -36,7 +36,6 @@ pub fn renew(tx: &Transaction, pod: &[u8], until_ms: u64) -> LayerResult<()> {
     Ok(tx.set(pods().bytes(pod), Bytes::copy_from_slice(&until_ms.to_be_bytes()))?)
 }
 
-/// A snapshot read.
 pub async fn list(tx: &Transaction, limit: usize) -> LayerResult<Vec<Pod>> {
     let prefix = pods();
     let page = tx.range(prefix.children(), RangeOptions::first(limit).snapshot()).await?;

@@ -36,7 +36,6 @@ impl Positions {
         self.ranges.is_empty()
     }
 
-    /// Number of ranges.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ranges.len()
@@ -113,7 +112,6 @@ impl Positions {
         self.ranges.get(index).is_some_and(|range| range.start <= number).then_some(index)
     }
 
-    /// Joins the ranges that it touches.
     fn add_numbers(&mut self, mut new: Range<u128>) {
         if self.ranges.last().is_none_or(|last| last.end < new.start) {
             return self.ranges.push(new);
@@ -190,7 +188,6 @@ impl FromIterator<Position> for Positions {
     }
 }
 
-/// After the last position.
 const END: u128 = 1 << (8 * Position::LEN);
 const VARINT_BYTES_MAX: usize = (8 * Position::LEN).div_ceil(7);
 

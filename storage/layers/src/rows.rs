@@ -134,7 +134,7 @@ impl Blob {
         self.replace(tx, None).await.map(drop)
     }
 
-    /// Returns the bytes of the body.
+    /// Returns the length of the removed body.
     async fn clear_chunks(&self, tx: &Transaction) -> LayerResult<usize> {
         let Some(mut row) = tx.get(&self.row, Read::Snapshot).await? else { return Ok(0) };
         let count = row.try_get_u16()?;

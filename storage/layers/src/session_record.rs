@@ -30,7 +30,6 @@ pub struct Record {
     pub detached_at_ms: u64,
     /// The client acknowledged everything up to here.
     pub cursor: Position,
-    /// Acknowledged messages after the cursor.
     pub acknowledged: Positions,
     /// An owner that did not detach the session may have sent QoS 1 messages up to here.
     pub maybe_sent: Position,
@@ -105,7 +104,6 @@ impl<'t> Owned<'t> {
         self.id
     }
 
-    /// Without the cursor.
     #[must_use]
     pub fn record(&self) -> &Record {
         &self.record

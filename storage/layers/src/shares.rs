@@ -6,7 +6,7 @@ use millrace_storage::{RangeOptions, Transaction};
 
 use crate::{BrokerId, error::LayerResult, tags, tuple::Key};
 
-/// Most pods whose rows of one broker are read.
+/// Pods whose rows of one broker are read: more than a region has.
 const PODS_MAX: usize = 1_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,7 +15,6 @@ pub struct PodUsage {
     pub connects_per_s: u64,
     pub publishes_per_s: u64,
     pub publish_bytes_per_s: u64,
-    /// Of connected clients.
     pub subscriptions: u64,
 }
 

@@ -18,7 +18,6 @@ use crate::{
     subscriptions::{self, StoredOptions, Subscribed, SweptFilters},
 };
 
-/// Clones share the store.
 #[derive(Clone)]
 pub struct Store {
     database: Database,
@@ -35,7 +34,6 @@ impl Store {
         &self.database
     }
 
-    /// Runs a transaction; see [`Database::run`].
     pub async fn run<T, F, Body>(&self, mut body: F) -> LayerResult<T>
     where
         F: FnMut(Transaction) -> Body,

@@ -43,7 +43,6 @@ pub(crate) fn try_run<T>(
 
 pub(crate) fn rows(database: &Database) -> Vec<KeyValue> {
     let mut rows = block_on(all(&database.begin_unretried(), KeyRange::prefix([]), Read::Snapshot)).unwrap();
-    // Every broker has these rows.
     let logs =
         [tags::CHANGE, tags::CHANGES, tags::USAGE_WINDOW, tags::USAGE_LEVEL].map(|tag| Key::new(BROKER, tag));
     rows.retain(|row| logs.iter().all(|log| !row.key.starts_with(log.as_ref())));

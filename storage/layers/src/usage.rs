@@ -16,7 +16,6 @@ pub enum Counter {
     PublishedBytes = 5,
     DeliveredMessages = 6,
     DeliveredBytes = 7,
-    /// Copies that did not reach a subscriber.
     DroppedMessages = 8,
     DroppedBusySocket = 9,
     DroppedQueueFull = 10,
@@ -50,7 +49,6 @@ pub fn add(tx: &Transaction, broker: BrokerId, counter: Counter, added: u64) -> 
     Ok(tx.atomic_add(key(broker, counter), added.cast_signed())?)
 }
 
-/// A snapshot read.
 pub async fn get(tx: &Transaction, broker: BrokerId, counter: Counter) -> LayerResult<u64> {
     rows::counter(tx, &key(broker, counter), Read::Snapshot).await
 }

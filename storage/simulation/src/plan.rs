@@ -14,7 +14,7 @@ pub(crate) const GROUPS: [&str; 2] = ["$share/g/a/#", "$share/h/b/1"];
 /// The client that subscribes to all messages of its broker.
 pub(crate) const AUDIT: &str = "audit";
 /// The client whose session stays in the groups, so that they live as long as the run.
-pub(crate) const KEEPER: &str = "keeper";
+pub(crate) const GROUP_MEMBER: &str = "keeper";
 /// The pod that holds both sessions.
 pub(crate) const HOLDER: &str = "holder";
 
@@ -24,7 +24,7 @@ pub(crate) const LEASE_MS: u64 = 5_000;
 /// How long a run takes, how many pods it has, and its planted fault.
 #[derive(Clone, Copy, Debug)]
 pub struct RunPlan {
-    /// In the host's time.
+    /// Simulated seconds.
     pub seconds: u64,
     /// Pods of one instance.
     pub pods: u64,

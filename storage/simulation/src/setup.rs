@@ -1,19 +1,21 @@
-//! The initial state: brokers, and in each a session that sees all messages, and one that keeps the
-//! groups alive.
+//! Makes the initial state of a simulated run: the brokers, and in each broker two sessions that stay.
+//! The audit session subscribes to everything; the member joins every shared subscription, so
+//! that its stream is never removed.
 
 use millrace_layers::{LayerResult, streams};
 use millrace_storage::Database;
 
 use crate::{
     history::{Group, Shared},
-    plan::{AUDIT, BROKERS, GROUPS, HOLDER, KEEPER},
+    plan::{AUDIT, BROKERS, GROUP_MEMBER, GROUPS, HOLDER},
     pod::{Connect, Pod},
     world::World,
 };
 
+/// A session that outlives every run; the expiry is in seconds.
 pub(crate) const STAYS: Connect = Connect { clean: false, expiry_s: 3_600_000, will_s: None };
 
-/// May be repeated after a failure.
+/// Makes the state; after a failure the caller repeats it.
 pub(crate) async fn setup(database: &Database, world: &World, history: &Shared) -> LayerResult<()> {
     let maker = Pod::new(HOLDER.into(), database, world, history, None);
     let mut brokers = Vec::new();
@@ -30,9 +32,9 @@ pub(crate) async fn setup(database: &Database, world: &World, history: &Shared) 
     for broker in brokers {
         let audit = holder.attach(broker, AUDIT, STAYS).await?;
         holder.subscribe_to(audit, "#").await?;
-        let keeper = holder.attach(broker, KEEPER, STAYS).await?;
+        let keeper = holder.attach(broker, GROUP_MEMBER, STAYS).await?;
         for group in GROUPS {
-            let keeper = holder.mine(broker, KEEPER).unwrap_or_else(|| keeper.clone());
+            let keeper = holder.mine(broker, GROUP_MEMBER).unwrap_or_else(|| keeper.clone());
             holder.subscribe_to(keeper, group).await?;
         }
         note(&holder, broker).await?;
@@ -45,7 +47,7 @@ async fn note(holder: &Pod, broker: u64) -> LayerResult<()> {
     let Some(audit) = holder.mine(broker, AUDIT) else { return Ok(()) };
     let all = audit.subscriptions["#"].stream;
     holder.read(async |tx| streams::set_partitions(tx, broker, all, 2).await).await?;
-    let Some(keeper) = holder.mine(broker, KEEPER) else { return Ok(()) };
+    let Some(keeper) = holder.mine(broker, GROUP_MEMBER) else { return Ok(()) };
     let mut history = holder.history.borrow_mut();
     history.wide.push((broker, all));
     for subscribed in keeper.subscriptions.values() {

@@ -22,7 +22,7 @@ pub(crate) struct Publish {
     pub(crate) refused: Option<usize>,
 }
 
-/// Begins with the SUBSCRIBE.
+/// The time of one subscription, from its SUBSCRIBE on.
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     pub(crate) filter: String,
@@ -82,7 +82,6 @@ pub(crate) struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    /// Reads the history once.
     pub(crate) fn gather(history: &'a History) -> Self {
         let mut facts = Self {
             history,

@@ -1,4 +1,4 @@
-//! Histories written by hand, for the tests.
+//! Builds histories by hand, event by event, so that tests of the checker can plant a violation.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ impl Story {
         self.add(Event::Unsubscribed { connection, filter });
     }
 
-    /// Without an answer.
+    /// Publishes without an answer of the server.
     pub(super) fn send(
         &mut self,
         connection: ConnectionId,
@@ -146,6 +146,7 @@ pub(super) fn expect(history: &History, rules: &[CheckRule]) {
     assert_eq!(found, rules, "{}", told.join("\n"));
 }
 
+/// A history without violations, for tests to damage.
 pub(super) struct Good {
     pub(super) story: Story,
     pub(super) subscriber: ConnectionId,
@@ -156,7 +157,7 @@ pub(super) struct Good {
     /// QoS 2 to a/y: the first two before the kill, which came before the second was released.
     pub(super) exactly: [MessageId; 3],
     pub(super) retained: [MessageId; 2],
-    /// Received before UNSUBSCRIBE of b/#.
+    /// QoS 1 to b/x, received before the UNSUBSCRIBE of b/#.
     pub(super) fickle: [MessageId; 2],
 }
 

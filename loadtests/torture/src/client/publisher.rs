@@ -16,7 +16,7 @@ const STAYS_MS: Range<u64> = 400..4_000;
 const AWAY_MS: Range<u64> = 0..250;
 const WAYS: [Way; 6] = [Way::Cut, Way::Cut, Way::HalfPacket, Way::Disconnect, Way::TakeOver, Way::TakeOver];
 
-/// A topic of this publisher alone.
+/// A topic that no other client publishes to.
 pub(crate) struct Target {
     pub(crate) topic: Arc<str>,
     pub(crate) qos: u8,

@@ -73,7 +73,6 @@ pub(crate) trait Role {
     fn is_settled(&self, stage: &Stage) -> bool;
 }
 
-/// Repeated ways are more likely.
 pub(crate) fn any_way(rng: &mut Rng, ways: &[Way]) -> Way {
     rng.choice(ways).copied().unwrap_or(Way::Cut)
 }

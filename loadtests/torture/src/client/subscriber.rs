@@ -28,7 +28,6 @@ const WAYS: [Way; 8] = [
 pub(crate) struct Habit {
     pub(crate) online_ms: Range<u64>,
     pub(crate) away_ms: Range<u64>,
-    /// Acknowledgements stay in order.
     pub(crate) ack_delay_ms: Range<u64>,
     /// The client reads nothing during a pause.
     pub(crate) pause_ms: Range<u64>,
@@ -38,7 +37,6 @@ pub(crate) struct Habit {
 pub(crate) struct Wish {
     pub(crate) filter: String,
     pub(crate) qos: u8,
-    /// Time of the first SUBSCRIBE.
     pub(crate) from_ms: u64,
     /// The client subscribes and unsubscribes again and again.
     pub(crate) toggles: bool,

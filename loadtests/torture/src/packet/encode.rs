@@ -2,7 +2,7 @@
 
 const SESSION_EXPIRY: u8 = 0x11;
 const WILL_DELAY: u8 = 0x18;
-/// Longer than any run, seconds.
+/// Seconds, longer than any run.
 const SESSION_EXPIRY_S: u32 = 24 * 3600;
 
 /// The keep alive is always off.
@@ -10,7 +10,6 @@ const SESSION_EXPIRY_S: u32 = 24 * 3600;
 pub(crate) struct Connect<'a> {
     pub(crate) client_id: &'a str,
     pub(crate) v5: bool,
-    /// Only in 5.0.
     pub(crate) persistent: bool,
     pub(crate) clean: bool,
     pub(crate) will: Option<Will<'a>>,

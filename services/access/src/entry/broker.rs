@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{AccessRefusal, Grant, Method, Standing};
+use super::{AccessRefusal, Grant, Method, ProvenIdentity};
 use crate::jwt::Issuer;
 use crate::limits::AUTHORITIES_MAX;
 use crate::model::{Access, CertificateUse, ClientCa, Credential, Group, Invalid, JwtIssuer};
@@ -67,40 +67,40 @@ impl BrokerAccess {
         &self.issuers
     }
 
-    /// Derives the rules of a client that was accepted with `standing`; `credential` is that of its
+    /// Derives the rules of a client that was accepted with `identity`; `credential` is that of its
     /// user name. An error says why the client must be disconnected.
     pub fn review(
         &self,
-        standing: &Standing,
+        identity: &ProvenIdentity,
         credential: Option<&Credential>,
         now_ms: u64,
     ) -> Result<Grant, AccessRefusal> {
-        if self.is_closed || !self.has(&standing.method) {
+        if self.is_closed || !self.has(&identity.method) {
             return Err(AccessRefusal::MethodRemoved);
         }
-        let counts = standing.method != Method::ConnectToken;
+        let counts = identity.method != Method::ConnectToken;
         if counts && credential.is_some_and(|credential| !credential.is_active(now_ms)) {
             return Err(AccessRefusal::Disabled);
         }
-        if standing.method == Method::Password && credential.is_none() {
+        if identity.method == Method::Password && credential.is_none() {
             return Err(AccessRefusal::MethodRemoved);
         }
-        if standing.until_ms.is_some_and(|until_ms| until_ms <= now_ms) {
+        if identity.until_ms.is_some_and(|until_ms| until_ms <= now_ms) {
             return Err(AccessRefusal::Expired);
         }
-        if standing.method == Method::ConnectToken {
+        if identity.method == Method::ConnectToken {
             // The rules of a connect token replace all others.
-            let permissions = Permissions::new(standing.rules.clone());
-            return Ok(Grant { permissions, until_ms: standing.until_ms });
+            let permissions = Permissions::new(identity.rules.clone());
+            return Ok(Grant { permissions, until_ms: identity.until_ms });
         }
         let own = credential.map(|credential| RuleList::compile(&credential.rules)).transpose();
         let own = own.map_err(|_| AccessRefusal::Rules)?.map(Arc::new);
         let group =
-            credential.and_then(|credential| credential.group.as_deref()).or(standing.group.as_deref());
+            credential.and_then(|credential| credential.group.as_deref()).or(identity.group.as_deref());
         let group =
             group.map(|name| self.groups.get(name).cloned().ok_or_else(|| AccessRefusal::Group(name.into())));
-        let lists = standing.rules.clone().into_iter().chain(own).chain(group.transpose()?);
-        let ends = [standing.until_ms, credential.and_then(|credential| credential.expires_at_ms)];
+        let lists = identity.rules.clone().into_iter().chain(own).chain(group.transpose()?);
+        let ends = [identity.until_ms, credential.and_then(|credential| credential.expires_at_ms)];
         Ok(Grant {
             permissions: Permissions::new(lists.chain([self.rules.clone()])),
             until_ms: ends.into_iter().flatten().min(),

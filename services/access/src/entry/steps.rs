@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustls_pki_types::CertificateDer;
 
-use super::{AccessRefusal, BrokerAccess, Grant, Method, Standing};
+use super::{AccessRefusal, BrokerAccess, Grant, Method, ProvenIdentity};
 use crate::jwt::{self, Identity, Issuer, JsonWebToken, KeySet};
 use crate::model::{CertificateUse, Credential};
 use crate::secrets::generated::HashKeys;
@@ -22,6 +22,7 @@ pub struct PresentedCredentials<'a> {
     pub certificate: Option<&'a [u8]>,
 }
 
+/// The key sets that the caller has fetched.
 pub trait KeySets {
     fn get(&self, url: &str) -> Option<Arc<KeySet>>;
 }
@@ -39,14 +40,14 @@ pub enum AuthenticationStep<'a> {
     /// Call the webhook for [`ConnectAuthentication::webhook`], and name the user of the client's
     /// certificate in the request.
     Webhook(Option<Box<str>>),
-    Accept(Box<(Standing, Grant)>),
+    Accept(Box<(ProvenIdentity, Grant)>),
     Refuse(AccessRefusal),
 }
 
 #[derive(Debug, Default)]
 pub struct ConnectAuthentication {
     /// The identity found so far, while its user's credential is being read.
-    standing: Option<Standing>,
+    identity: Option<ProvenIdentity>,
     /// The user that the client's certificate names, while another method decides.
     certificate_user: Option<Box<str>>,
     client_id: Box<str>,
@@ -65,7 +66,7 @@ impl ConnectAuthentication {
         }
         self.client_id = presented.client_id.into();
         match self.certificate(broker, presented, now_ms) {
-            Ok(Some(standing)) => return self.identified(standing),
+            Ok(Some(identity)) => return self.identified(identity),
             Ok(None) => {}
             Err(refusal) => return AuthenticationStep::Refuse(refusal),
         }
@@ -77,14 +78,14 @@ impl ConnectAuthentication {
             Some(user) if access.passwords => AuthenticationStep::Credential(user.into()),
             _ if access.webhook.is_some() => AuthenticationStep::Webhook(self.certificate_user.clone()),
             None if access.anonymous && presented.password.is_none_or(<[u8]>::is_empty) => {
-                let standing = Standing {
+                let identity = ProvenIdentity {
                     method: Method::Anonymous,
                     user: None,
                     rules: None,
                     group: None,
                     until_ms: None,
                 };
-                self.standing = Some(standing);
+                self.identity = Some(identity);
                 self.decide(broker, None, now_ms)
             }
             None => AuthenticationStep::Refuse(AccessRefusal::Anonymous),
@@ -102,7 +103,7 @@ impl ConnectAuthentication {
         keys: &HashKeys,
         now_ms: u64,
     ) -> AuthenticationStep<'a> {
-        if self.standing.is_some() {
+        if self.identity.is_some() {
             return self.decide(broker, credential, now_ms);
         }
         if credential.is_none() && broker.access.webhook.is_some() {
@@ -144,8 +145,8 @@ impl ConnectAuthentication {
         self.client_id = presented.client_id.into();
         let presented = PresentedCredentials { user: Some(&credential.user), password: None, ..presented };
         match self.certificate(broker, presented, now_ms) {
-            Ok(Some(standing)) => {
-                self.standing = Some(standing);
+            Ok(Some(identity)) => {
+                self.identity = Some(identity);
                 self.decide(broker, Some(credential), now_ms)
             }
             Ok(None) => self.accept_password(broker, credential, now_ms),
@@ -160,8 +161,8 @@ impl ConnectAuthentication {
         now_ms: u64,
     ) -> AuthenticationStep<'a> {
         let user = Some(credential.user.as_str().into());
-        self.standing =
-            Some(Standing { method: Method::Password, user, rules: None, group: None, until_ms: None });
+        self.identity =
+            Some(ProvenIdentity { method: Method::Password, user, rules: None, group: None, until_ms: None });
         self.decide(broker, Some(credential), now_ms)
     }
 
@@ -181,28 +182,27 @@ impl ConnectAuthentication {
         };
         let named = self.certificate_user.take().or(presented.user.map(Into::into));
         let group = broker.access.webhook.as_ref().and_then(|webhook| webhook.group.as_deref());
-        let standing = Standing {
+        let identity = ProvenIdentity {
             method: Method::Webhook,
             user: allowed.user.or(named).filter(|user| !user.is_empty()),
             rules: allowed.rules.map(Arc::new),
             group: allowed.group.or(group.map(Into::into)),
             until_ms: allowed.expires_at_ms,
         };
-        if standing.user.is_none() {
-            self.standing = Some(standing);
+        if identity.user.is_none() {
+            self.identity = Some(identity);
             return self.decide(broker, None, now_ms);
         }
-        self.identified(standing)
+        self.identified(identity)
     }
 
-    /// Returns the standing of a client whose certificate names its user; `None` lets another
-    /// method decide.
+    /// The user that the certificate names; `None`: another method decides.
     fn certificate(
         &mut self,
         broker: &BrokerAccess,
         presented: PresentedCredentials<'_>,
         now_ms: u64,
-    ) -> Result<Option<Standing>, AccessRefusal> {
+    ) -> Result<Option<ProvenIdentity>, AccessRefusal> {
         let required = match broker.access.certificates {
             CertificateUse::Off => return Ok(None),
             CertificateUse::Accepted => false,
@@ -224,7 +224,7 @@ impl ConnectAuthentication {
                 }
                 Ok(user) => {
                     let record = authority.record();
-                    return Ok(Some(Standing {
+                    return Ok(Some(ProvenIdentity {
                         method: Method::Certificate(record.name.as_str().into()),
                         user: Some(user),
                         rules: None,
@@ -280,9 +280,9 @@ impl ConnectAuthentication {
         lack.or(refused.map(|refusal| AuthenticationStep::Refuse(AccessRefusal::Token(refusal))))
     }
 
-    fn identified<'a>(&mut self, standing: Standing) -> AuthenticationStep<'a> {
-        let user = standing.user.clone().unwrap_or_default();
-        self.standing = Some(standing);
+    fn identified<'a>(&mut self, identity: ProvenIdentity) -> AuthenticationStep<'a> {
+        let user = identity.user.clone().unwrap_or_default();
+        self.identity = Some(identity);
         AuthenticationStep::Credential(user)
     }
 
@@ -293,28 +293,28 @@ impl ConnectAuthentication {
         credential: Option<&Credential>,
         now_ms: u64,
     ) -> AuthenticationStep<'a> {
-        let Some(standing) = self.standing.take() else {
+        let Some(identity) = self.identity.take() else {
             return AuthenticationStep::Refuse(AccessRefusal::NoMethod);
         };
         let bound = credential.and_then(|credential| credential.client_id.as_deref());
         if bound.is_some_and(|client_id| *client_id != *self.client_id) {
             return AuthenticationStep::Refuse(AccessRefusal::OtherClient);
         }
-        match broker.review(&standing, credential, now_ms) {
-            Ok(grant) => AuthenticationStep::Accept(Box::new((standing, grant))),
+        match broker.review(&identity, credential, now_ms) {
+            Ok(grant) => AuthenticationStep::Accept(Box::new((identity, grant))),
             Err(refusal) => AuthenticationStep::Refuse(refusal),
         }
     }
 }
 
-fn of_token(issuer: &Issuer, identity: Identity) -> Standing {
+fn of_token(issuer: &Issuer, claimed: Identity) -> ProvenIdentity {
     let record = issuer.record();
     let leeway_s = u64::from(record.leeway_s);
-    let end_ms = identity.expires_at_s.saturating_add(leeway_s).saturating_mul(1_000);
-    Standing {
+    let end_ms = claimed.expires_at_s.saturating_add(leeway_s).saturating_mul(1_000);
+    ProvenIdentity {
         method: Method::Token(record.name.as_str().into()),
-        user: Some(identity.user),
-        rules: identity.rules.map(Arc::new),
+        user: Some(claimed.user),
+        rules: claimed.rules.map(Arc::new),
         group: record.group.as_deref().map(Into::into),
         until_ms: record.disconnect_at_expiry.then_some(end_ms),
     }

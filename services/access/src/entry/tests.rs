@@ -60,7 +60,7 @@ impl World {
         self.user(Credential { user: "bob".into(), secret, ..Credential::default() })
     }
 
-    fn connect(&self, presented: PresentedCredentials<'_>) -> Result<(Standing, Grant), AccessRefusal> {
+    fn connect(&self, presented: PresentedCredentials<'_>) -> Result<(ProvenIdentity, Grant), AccessRefusal> {
         let mut entry = ConnectAuthentication::default();
         let mut step = entry.begin(&self.broker, presented, &NoKeys, NOW_MS);
         let mut credential = None;
@@ -86,7 +86,7 @@ impl World {
     }
 
     fn method(&self, presented: PresentedCredentials<'_>) -> Result<Method, AccessRefusal> {
-        self.connect(presented).map(|(standing, _)| standing.method)
+        self.connect(presented).map(|(identity, _)| identity.method)
     }
 }
 
@@ -170,13 +170,13 @@ fn a_token_is_valid_until_it_expires() {
     let access = Access { tokens: true, ..Access::default() };
     let world = World::new(Records { access, issuers: vec![issuer()], ..Records::default() }).bob();
     let good = token(serde_json::json!({ "sub": "bob" }));
-    let (standing, grant) = world.connect(presented(None, Some(&good))).unwrap();
+    let (identity, grant) = world.connect(presented(None, Some(&good))).unwrap();
     assert_eq!(
-        (standing.method.clone(), standing.user.as_deref()),
+        (identity.method.clone(), identity.user.as_deref()),
         (Method::Token("issuer".into()), Some("bob"))
     );
     assert_eq!(grant.until_ms, Some(NOW_MS + 3_600_000));
-    assert_eq!(world.broker.review(&standing, None, NOW_MS + 3_600_000).err(), Some(AccessRefusal::Expired));
+    assert_eq!(world.broker.review(&identity, None, NOW_MS + 3_600_000).err(), Some(AccessRefusal::Expired));
     assert_eq!(
         world.method(presented(Some("eve"), Some(&good))),
         Err(AccessRefusal::Token(jwt::TokenRefusal::Client))
@@ -301,15 +301,15 @@ fn the_webhook_decides_about_unknown_clients() {
     assert_eq!(world.method(eve), Err(AccessRefusal::WebhookFailed("down")));
     world.webhook_answer =
         WebhookAnswer::Allowed(Box::new(Allowed { expires_at_ms: Some(NOW_MS + 5), ..Allowed::default() }));
-    let (standing, grant) = world.connect(eve).unwrap();
-    assert_eq!((standing.method, standing.user.as_deref()), (Method::Webhook, Some("eve")));
+    let (identity, grant) = world.connect(eve).unwrap();
+    assert_eq!((identity.method, identity.user.as_deref()), (Method::Webhook, Some("eve")));
     assert_eq!(grant.until_ms, Some(NOW_MS + 5));
-    let (standing, _) = world.connect(presented(None, None)).unwrap();
-    assert_eq!((standing.method, standing.user), (Method::Webhook, None));
+    let (identity, _) = world.connect(presented(None, None)).unwrap();
+    assert_eq!((identity.method, identity.user), (Method::Webhook, None));
     world.webhook_answer =
         WebhookAnswer::Allowed(Box::new(Allowed { user: Some("bob".into()), ..Allowed::default() }));
-    let (standing, _) = world.connect(eve).unwrap();
-    assert_eq!(standing.user.as_deref(), Some("bob"));
+    let (identity, _) = world.connect(eve).unwrap();
+    assert_eq!(identity.user.as_deref(), Some("bob"));
 }
 
 #[test]
@@ -326,22 +326,22 @@ fn rules_are_those_of_credential_group_and_broker_as_they_are_now() {
     let before = broker(vec![group(vec![allow("group/#")])], vec![allow("broker/#")]);
     let credential =
         Credential { group: Some("g".into()), rules: vec![allow("own/%u")], ..world_credential("bob") };
-    let standing = Standing {
+    let identity = ProvenIdentity {
         method: Method::Password,
         user: Some("bob".into()),
         rules: None,
         group: None,
         until_ms: None,
     };
-    let grant = before.review(&standing, Some(&credential), NOW_MS).unwrap();
+    let grant = before.review(&identity, Some(&credential), NOW_MS).unwrap();
     for (topic, allowed) in [("own/bob", true), ("group/x", true), ("broker/x", true), ("x", false)] {
         assert_eq!(may(&grant, topic), allowed, "{topic}");
     }
     let after = broker(vec![group(vec![Rule::new(Effect::Deny, Action::All, "broker/#")])], vec![allow("#")]);
-    let grant = after.review(&standing, Some(&credential), NOW_MS).unwrap();
+    let grant = after.review(&identity, Some(&credential), NOW_MS).unwrap();
     assert!(may(&grant, "x") && !may(&grant, "broker/x"));
 
-    let review = |broker: &BrokerAccess, credential| broker.review(&standing, credential, NOW_MS).err();
+    let review = |broker: &BrokerAccess, credential| broker.review(&identity, credential, NOW_MS).err();
     assert_eq!(review(&broker(vec![], vec![]), Some(&credential)), Some(AccessRefusal::Group("g".into())));
     let off = Credential { enabled: false, ..credential.clone() };
     assert_eq!(review(&after, Some(&off)), Some(AccessRefusal::Disabled));

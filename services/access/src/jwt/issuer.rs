@@ -18,7 +18,10 @@ impl Issuer {
             |field: &str, what: &str| vec![Invalid { field: format!("key.{field}"), what: what.to_owned() }];
         let key = Key::of(&record.key).map_err(|(field, what)| invalid(field, what))?;
         if key.as_ref().is_some_and(|key| !record.algorithms.contains(&key.algorithm())) {
-            return Err(invalid("pem", "is for none of the algorithms"));
+            return Err(invalid(
+                "pem",
+                "is a key for none of the record's algorithms: add the key's algorithm, or give another key",
+            ));
         }
         Ok(Self { record, keys: key.map(KeySet::fixed) })
     }

@@ -1,5 +1,5 @@
-//! The public key or shared secret that checks a token's signature, read from a PEM, a JWK or the
-//! record.
+//! The key that checks a token's signature: a public key out of a PEM or a JWK, or a shared secret
+//! out of the issuer's record. [`super::KeySet`] holds the keys of one issuer.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -21,6 +21,7 @@ use crate::model::{JwtAlgorithm, JwtKey};
 const POINT_BYTES: usize = 65;
 /// The shortest RSA key that RFC 7518 section 3.3 allows.
 const RSA_BITS_MIN: usize = 2_048;
+/// The longest RSA key that ring checks; longer keys cost more CPU time than they are worth.
 const RSA_BITS_MAX: usize = 8_192;
 
 #[derive(Clone)]
@@ -52,12 +53,17 @@ impl Key {
         Ok(Some(match key {
             JwtKey::Secret { secret, base64 } => {
                 let secret = if *base64 {
-                    STANDARD.decode(secret.expose()).map_err(|_| ("secret", "is not base64"))?
+                    STANDARD
+                        .decode(secret.expose())
+                        .map_err(|_| ("secret", "is not base64: encode it again, or set base64 to false"))?
                 } else {
                     secret.expose().as_bytes().to_vec()
                 };
                 if secret.len() < HS256_SECRET_BYTES_MIN {
-                    return Err(("secret", "shorter than 32 bytes"));
+                    return Err((
+                        "secret",
+                        "is shorter than the 32 bytes of an HS256 key: generate another (openssl rand -base64 32)",
+                    ));
                 }
                 Self::Hs256(hmac::Key::new(hmac::HMAC_SHA256, &secret))
             }
@@ -68,7 +74,7 @@ impl Key {
 
     fn from_pem(pem: &[u8]) -> Result<Self, &'static str> {
         const WRONG: &str =
-            "no public key can be read: give a PUBLIC KEY (openssl pkey -pubout) or a CERTIFICATE";
+            "has no public key that can be read: give a PUBLIC KEY (openssl pkey -pubout) or a CERTIFICATE";
         if let Ok(der) = SubjectPublicKeyInfoDer::from_pem_slice(pem) {
             let (_, info) = SubjectPublicKeyInfo::from_der(&der).map_err(|_| WRONG)?;
             return Self::from_info(&info);
@@ -79,7 +85,8 @@ impl Key {
     }
 
     fn from_info(info: &SubjectPublicKeyInfo<'_>) -> Result<Self, &'static str> {
-        const KIND: &str = "the key is neither RSA of 2048 to 8192 bits nor EC on P-256";
+        const KIND: &str =
+            "has a key that is neither RSA of 2048 to 8192 bits nor EC on P-256: generate one of these";
         match info.parsed() {
             Ok(PublicKey::RSA(rsa)) => Self::rsa(rsa.modulus, rsa.exponent).ok_or(KIND),
             // A point of this size on another curve is accepted here and fails every signature

@@ -12,9 +12,9 @@ pub struct KeySet(Vec<(Option<String>, Key)>);
 
 #[derive(Debug, thiserror::Error)]
 pub enum KeySetError {
-    #[error("not a JWK set (RFC 7517 section 5): {0}")]
+    #[error("the answer is not a JWK set (RFC 7517 section 5), so it has no keys; check the URL: {0}")]
     Json(#[from] serde_json::Error),
-    #[error("no key for RS256 (2048 bits or more) or ES256 in the key set")]
+    #[error("the key set has no key for RS256 (2048 to 8192 bits) or ES256: the issuer must publish one")]
     Empty,
 }
 

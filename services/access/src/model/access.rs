@@ -31,7 +31,6 @@ pub struct Access {
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CertificateUse {
-    /// Certificates are ignored.
     #[default]
     Off,
     /// A certificate names the user; without one, another method authenticates the client.

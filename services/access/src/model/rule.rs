@@ -36,7 +36,6 @@ pub enum Effect {
 pub enum Action {
     /// Sending messages, including wills.
     Publish,
-    /// Receiving messages.
     Subscribe,
     All,
 }

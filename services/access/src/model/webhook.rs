@@ -89,7 +89,6 @@ pub enum WebhookEvent {
     Connect,
     Disconnect,
     Message,
-    /// A limit was reached.
     LimitReached,
 }
 
@@ -133,7 +132,7 @@ impl Webhook {
         findings.require(
             !has_messages || !self.filters.is_empty(),
             "filters",
-            "say of which topics messages are told",
+            "is empty: name the topics whose messages become events",
         );
         if !(1..=WEBHOOK_BATCH_MAX).contains(&self.batch_max) {
             findings.add("batch_max", format!("is not between 1 and {WEBHOOK_BATCH_MAX}"));

@@ -38,7 +38,6 @@ impl Permissions {
         self.0.is_empty()
     }
 
-    /// `topic` must be a valid name.
     #[inline]
     pub fn publish(
         &self,

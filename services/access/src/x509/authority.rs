@@ -34,8 +34,9 @@ impl Authority {
         record.validate()?;
         let invalid =
             |field: &str, what: &str| vec![Invalid { field: field.to_owned(), what: what.to_owned() }];
-        let certificates = chain(record.pem.as_bytes())
-            .ok_or_else(|| invalid("pem", "one of its certificates is no PEM"))?;
+        let certificates = chain(record.pem.as_bytes()).ok_or_else(|| {
+            invalid("pem", "has a certificate that is not PEM: copy it again, with its BEGIN and END lines")
+        })?;
         let (mut anchors, mut intermediates) = (Vec::new(), Vec::new());
         for der in certificates {
             let (anchor, is_root) = anchor(&der).map_err(|what| invalid("pem", what))?;
@@ -46,8 +47,12 @@ impl Authority {
         let anchors =
             anchors.into_iter().filter(|(_, is_root)| *is_root || !has_root).map(|(anchor, _)| anchor);
         let anchors = anchors.collect();
-        let revoked = revocation_lists(record.revoked.as_deref().unwrap_or_default())
-            .ok_or_else(|| invalid("revoked", "one of its revocation lists cannot be read"))?;
+        let revoked = revocation_lists(record.revoked.as_deref().unwrap_or_default()).ok_or_else(|| {
+            invalid(
+                "revoked",
+                "has a revocation list that cannot be read: export it again as PEM (openssl crl)",
+            )
+        })?;
         Ok(Self { record, anchors, intermediates, revoked })
     }
 
@@ -102,12 +107,14 @@ fn revocation_lists(pem: &str) -> Option<Vec<CertRevocationList<'static>>> {
 }
 
 fn anchor(der: &CertificateDer<'_>) -> Result<(Anchor, bool), &'static str> {
-    const WRONG: &str = "one of its certificates cannot be read";
+    const WRONG: &str = "has a certificate that cannot be read: export it again as PEM (openssl x509)";
     let (_, certificate) = X509Certificate::from_der(der).map_err(|_| WRONG)?;
     // Without this check, whoever has a device's key could issue certificates for others.
     let signs = certificate.key_usage().map_err(|_| WRONG)?.is_none_or(|usage| usage.value.key_cert_sign());
     if !certificate.is_ca() || !signs {
-        return Err("one of its certificates is not of an authority (CA:TRUE, keyCertSign)");
+        return Err(
+            "has a certificate that may not issue others: give certificates of an authority (CA:TRUE, keyCertSign)",
+        );
     }
     let trusted = anchor_from_trusted_cert(der).map_err(|_| WRONG)?.to_owned();
     let validity = certificate.validity();

@@ -15,7 +15,6 @@ pub(super) struct Counters {
 pub struct PasswordCheckCounts {
     pub right: u64,
     pub wrong: u64,
-    /// Requests answered from the cache.
     pub remembered: u64,
     pub cancelled: u64,
     /// Requests refused because the queue was full.

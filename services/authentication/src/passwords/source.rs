@@ -1,11 +1,11 @@
 use std::net::IpAddr;
 
-/// The unit of fairness: one IPv4 address, or a /64 of IPv6, because providers commonly give one
-/// host a whole /64.
+/// Clients that share one turn in the queue of password checks: those of an IPv4 address, or of a
+/// /64 of IPv6, because providers commonly give one host a whole /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientSource(u64);
 
-/// Above every IPv4 address and every /64 of the public internet.
+/// Stands for an unknown address. No IPv4 address and no public /64 has this number.
 const UNKNOWN: u64 = u64::MAX;
 
 impl ClientSource {

@@ -1,4 +1,4 @@
-// Where clients reach a broker.
+// Chooses, of a broker's listeners, the address that pages show to devices and that their own MQTT client uses.
 
 import { isLoopback } from '../lib/host'
 import type { Schemas } from './client'
@@ -7,17 +7,17 @@ export interface Endpoint {
   host: string
   port: number
   tls: boolean
-  /** For MQTT in the page; null: there is no listener that this page may use. */
+  /** Address for the MQTT client in the page; null when no listener is allowed to this page. */
   wsUrl: string | null
   /** Prefix of the user name, where the host does not name the broker. */
   userPrefix: string
-  /** Clients need no user name: a server that others can reach asks for one. */
+  /** Clients need no user name, because only programs on this machine reach the server. */
   isOpen: boolean
   /** Certificate authority that clients must trust; null if they already do. */
   caPem: string | null
 }
 
-/** The way for devices: with TLS where there is one. Null: the broker has no listener for MQTT over TCP. */
+/** The address for devices, with TLS if there is a listener for it. Null: the broker has no listener for MQTT over TCP. */
 export function endpointOf(
   endpoints: Schemas['Endpoints'] | undefined,
   isSecurePage: boolean,
@@ -33,7 +33,7 @@ export function endpointOf(
     tls: Boolean(endpoints.mqtts),
     wsUrl: socket?.url ?? null,
     userPrefix: user_prefix ?? '',
-    // A name below a domain of endpoints is the name of one broker, even where that domain is this machine's own.
+    // A host such as acme.localhost names a broker of a service on this machine, which asks for a user name.
     isOpen: !user_prefix && isLoopback(host) && !host.endsWith('.localhost'),
     caPem: ca_pem ?? null,
   }

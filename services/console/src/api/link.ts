@@ -1,7 +1,9 @@
-// Whether the server answers. Every request reports here; the page shows since when it has not answered.
+// Tracks whether the server answers. Every request reports its outcome, so the page can show since when the
+// server is unreachable, and queries run again when it is back.
 
 import { useSyncExternalStore } from 'react'
 
+/** Unix milliseconds; null while the server answers. */
 let silentSince: number | null = null
 const listeners = new Set<() => void>()
 const onBack = new Set<() => void>()
@@ -17,7 +19,7 @@ function set(value: number | null) {
 export const heard = () => set(null)
 export const silent = () => set(Date.now())
 
-/** A proxy answers so while the server behind it is away. */
+/** A proxy answers with these codes while it cannot reach the server. */
 export const isAway = (status: number) => status === 502 || status === 503 || status === 504
 
 /** Asks whether the server is there, with the smallest request of its API. */

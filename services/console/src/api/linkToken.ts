@@ -1,4 +1,5 @@
-// The secret of a mailed link. A fragment never reaches a server; the address bar, the history and what reads them lose it here.
+// The secret of a mailed link. Links carry it in the fragment, which browsers send to no server. This module removes it
+// from the address bar and the history, where others could read it.
 
 const PAGES = new Set(['/reset-password', '/confirm-address'])
 
@@ -10,7 +11,7 @@ export function tokenOf(pathname: string, hash: string): string | null {
 
 let token: string | null = null
 
-/** Takes the token out of the address bar. Called before anything else of the page runs. */
+/** Takes the token out of the address bar. It runs before all other code of the page. */
 export function takeLinkToken() {
   const found = tokenOf(location.pathname, location.hash)
   if (found === null) return
@@ -31,5 +32,5 @@ export function reloadForLinks() {
   })
 }
 
-/** The token of the link that opened this page: it survives the way over the sign-in, and no reload. */
+/** The token of the link that opened this page. It survives signing in, but is lost at a reload. */
 export const linkToken = () => token

@@ -1,4 +1,5 @@
-// Requests whose answer is shown once. If the connection breaks before the answer arrives, the server may have done what was asked.
+// Sends requests whose answer is shown only once, such as a new secret. If the connection breaks before the answer arrives,
+// the server may have done what was asked: a repetition with the same Idempotency-Key gets the first answer.
 
 import { useState } from 'react'
 import { idempotencyKey } from './client'

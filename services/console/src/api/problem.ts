@@ -6,7 +6,7 @@ type Shown = components['schemas']['Problem']
 /** A page waits this long for a busy server by itself. A longer wait is shown as a failure. */
 const BUSY_S_MAX = 10
 
-/** A request that did not work, in words for the person who made it. */
+/** A request that did not work, as a text for the person who made it. */
 export class Problem extends Error {
   readonly status: number
   /** Which kind of problem it is; empty when the server has not said. */

@@ -59,7 +59,7 @@ class Feed {
     this.#source.onerror = () => {
       this.#close()
       this.#reopen = setTimeout(this.#open, REOPEN_MS)
-      // Whether the server is away or only the stream has ended is what a small request tells.
+      // A small request finds out whether the server is unreachable or only the stream has ended.
       void probe()
     }
   }

@@ -49,7 +49,7 @@ const SAID: Record<string, string> = {
   'webhook.rotate_key': 'Webhook signing key rotated',
 }
 
-/** An action of the audit log in words: "credential.rotate" is "Credential rotated". Others stay as they are. */
+/** An action of the audit log as people read it: "credential.rotate" is "Credential rotated". Others stay as they are. */
 export function actionSaid(action: string): string {
   const said = SAID[action]
   if (said) return said

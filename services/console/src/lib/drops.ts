@@ -2,7 +2,7 @@ import type { Schemas } from '../api/client'
 
 export type Drops = Schemas['Drops']
 
-/** Why messages are dropped, in words, with the line that tells the reasons apart in a chart. */
+/** Reasons why messages are dropped, as people read them, with the colour and the dashes (in pixels) of their lines in charts. */
 export const DROPS: Record<keyof Drops, { label: string; color: string; dash?: number[] }> = {
   busy_socket: { label: 'receiver too slow', color: '--c5' },
   queue_full: { label: 'queue full', color: '--c2', dash: [6, 3] },

@@ -41,7 +41,7 @@ export function batchProblem(devices: Device[]): string | null {
   return null
 }
 
-/** The API names a device by its place in the request, a person by its user name. */
+/** The API names a device by its index in the request, a person by its user name. */
 export function deviceProblems(wrong: Record<string, string>, devices: Device[]): string | undefined {
   const said = Object.entries(wrong)
     .filter(([field]) => field.startsWith('devices'))

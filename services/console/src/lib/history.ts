@@ -10,8 +10,8 @@ type Used = Schemas['Used']
 type HistoryValues = Schemas['HistoryValues']
 type Incident = Schemas['Incident']
 
-/** When a broker began to be used. The broker of a server without accounts has no creation time (0): its first used window
- * tells. */
+/** When a broker began to be used, in Unix milliseconds. The broker of a server without accounts has no creation time (0),
+ * so its first window with traffic stands for it. */
 export function beginOf(createdAt: number, windows: readonly Window[]): number {
   if (createdAt > 0) return createdAt
   const first = windows.find(({ used }) => Object.values(used).some((value) => value > 0))

@@ -1,6 +1,6 @@
 import type { IncidentKind } from '../api/live'
 
-/** Kinds of incidents in words, with the colour and the mark that tell them apart. */
+/** Kinds of incidents as people read them, with a colour and a symbol that tell them apart. */
 export const KINDS: Record<IncidentKind, { label: string; color: string; mark: string }> = {
   connect_refused: { label: 'Connect refused', color: '--bad', mark: '✕' },
   publish_refused: { label: 'Publish refused', color: '--c2', mark: '▲' },

@@ -1,3 +1,5 @@
+// The limits of a broker and of each client, in the order and with the labels of the settings page.
+
 import type { Schemas } from '../api/client'
 
 type BrokerLimit = keyof Schemas['BrokerLimits']

@@ -1,9 +1,10 @@
-// Topics and topic filters. The server decides; this only tells people early.
+// Topics and topic filters. The server checks them again; these checks only show a mistake before the form is sent.
 
+/** The longest string of MQTT: its length has two bytes. */
 const BYTES_MAX = 65_535
 const bytesOf = (text: string) => new TextEncoder().encode(text).length
 
-/** Why a topic filter is none, in words; null when it is right. */
+/** Says in a form what is wrong with a topic filter; null when it is valid. */
 export function filterProblem(filter: string): string | null {
   if (filter === '') return 'Enter a topic filter, such as plant/+/state or #.'
   if (bytesOf(filter) > BYTES_MAX) return 'A topic filter has at most 65,535 bytes.'
@@ -17,7 +18,7 @@ export function filterProblem(filter: string): string | null {
   return null
 }
 
-/** Why a topic is none, in words; null when it is right. */
+/** Says in a form what is wrong with a topic; null when it is valid. */
 export function topicProblem(topic: string): string | null {
   if (topic === '') return 'Enter a topic, such as plant/1/state.'
   if (/[#+]/.test(topic)) return 'A topic that is published to has no + and no #.'
@@ -56,7 +57,7 @@ export function treeOf<T extends { topic: string }>(rows: readonly T[]): TopicNo
   return root
 }
 
-/** The open part of a tree, from top to bottom. A level whose only child is a level stays one row: "plant/1". */
+/** The rows of the open part of a tree, from top to bottom. A level without a value that has one child shares the child's row: "plant/1". */
 export function rowsOf<T>(root: TopicNode<T>, isOpen: (topic: string) => boolean) {
   const rows: { node: TopicNode<T>; label: string; depth: number }[] = []
   const visit = (parent: TopicNode<T>, depth: number) => {
@@ -81,10 +82,12 @@ export function rowsOf<T>(root: TopicNode<T>, isOpen: (topic: string) => boolean
 
 /** The last message of a topic that the page has seen. */
 export interface SeenMessage {
+  /** Arrival, in Unix milliseconds. */
   at: number
   qos: number
+  /** Of the payload. */
   bytes: number
-  /** Null: too large to be remembered. */
+  /** Null when it was too large to be kept. */
   payload: Uint8Array | null
 }
 

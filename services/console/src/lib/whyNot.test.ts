@@ -40,15 +40,15 @@ test.each([
 })
 
 test.each([
-  ['the user name or the password is wrong', 3, 'credentials'],
+  ['the user name or the password is wrong: set a new password', 3, 'credentials'],
   ['the credential of this user name is disabled or has expired', 3, 'credentials'],
-  ['the broker does not take anonymous clients', 3, 'methods'],
-  ['the broker has no method switched on that takes what the client shows', 3, 'methods'],
-  ['the broker requires a client certificate, and the client has shown none', 3, 'methods'],
-  ['the certificate is refused: it has expired', 3, 'certificates'],
+  ['the broker admits no anonymous clients: connect with a user name and password', 3, 'methods'],
+  ['no method of the broker accepts what the client presents', 3, 'methods'],
+  ['the broker requires a certificate, and the client presented none', 3, 'methods'],
+  ['the certificate is refused: the certificate, or one above it, has expired: issue a new one', 3, 'certificates'],
   ["the keys of the token's issuer cannot be fetched now", 3, 'tokens'],
-  ['the webhook has refused the client', 3, 'methods'],
-  ['the client\'s group "a" is not there, or its rules cannot be read', 3, 'groups'],
+  ['the webhook refused the client', 3, 'methods'],
+  ['the client\'s group "a" is missing or invalid', 3, 'groups'],
   ["not allowed to publish the will's topic", 4, 'rules'],
 ])('a CONNECT that was refused because %s', (reason, place, tab) => {
   const steps = connect({ refusal: incident('connect_refused', reason) })

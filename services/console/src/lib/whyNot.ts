@@ -180,15 +180,15 @@ const CLEAR: Record<Check, string> = {
   limits: 'None was reached',
   bans: 'None names the client or its user',
   identity: 'The client was known',
-  will: 'None that was refused',
+  will: 'It has none that was refused',
 }
 
 function passedSaid(check: Check, { user, method }: Connection) {
   if (check !== 'identity') return `${CLEAR[check]}.`
   const [kind, name] = method.split(/:(.*)/)
-  if (kind === 'anonymous') return 'Let in without showing anything: anonymous clients may connect.'
+  if (kind === 'anonymous') return 'Accepted without credentials, because anonymous clients may connect.'
   const by = name ? `${kind} ${name}` : kind
-  return user ? `Known as user ${user}, by ${by}.` : `Let in without a user, by ${by}.`
+  return user ? `Known as user ${user}, by ${by}.` : `Accepted without a user name, by ${by}.`
 }
 
 function banSaid({ name, reason }: Ban) {

@@ -9,7 +9,7 @@ export type Status =
   | { kind: 'connected'; clientId: string }
   /** There is no connection; it is tried again. */
   | { kind: 'lost'; why: string }
-  /** The server does not let this page in; trying again would not help. */
+  /** The server refused this page's credentials; trying again would not help. */
   | { kind: 'refused'; why: string }
 
 /** Credentials of one connection. They expire soon, so each connection requests its own. */

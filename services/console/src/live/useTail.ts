@@ -12,10 +12,11 @@ interface TailMessage {
   payload_base64?: string
 }
 
+/** Pause before a lost stream is opened again. */
 const REOPEN_MS = 2000
 const utf8 = new TextEncoder()
 
-/** Messages of a broker as the server sees them, without a connection of MQTT. Null: none. */
+/** Messages of a broker that match a filter, from the API's event stream; a null filter opens none. */
 export function useTail({ organisation, broker }: BrokerPath, filter: string | null) {
   const [log] = useState(() => new MessageLog())
   const [isOpen, setOpen] = useState(false)
@@ -50,7 +51,7 @@ export function useTail({ organisation, broker }: BrokerPath, filter: string | n
         again = setTimeout(open, REOPEN_MS)
       }
     }
-    // A browser has six connections to a server; a page that nobody sees gives its one back.
+    // A browser opens at most six connections to a server, so a hidden page closes its stream.
     const look = () => {
       if (document.visibilityState === 'hidden') return close()
       if (!source) open()

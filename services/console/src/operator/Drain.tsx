@@ -13,7 +13,7 @@ interface DrainProps {
   children: (open: () => void) => ReactNode
 }
 
-/** Sends the clients of this pod to others. It cannot be undone. */
+/** Asks before a drain: the pod disconnects its clients at a rate, so that they connect to other pods. */
 export function Drain({ pod, others, children }: DrainProps) {
   const client = useQueryClient()
   const name = pod.name === 'self' ? 'this server' : pod.name
@@ -25,7 +25,7 @@ export function Drain({ pod, others, children }: DrainProps) {
       loses={
         <>
           <Text size="sm">
-            {plural(pod.connections, 'connection')} {pod.connections === 1 ? 'is' : 'are'} closed, {pace(pod)}
+            {plural(pod.connections, 'connection')} {pod.connections === 1 ? 'is' : 'are'} closed, {closingRate(pod)}
             . Stored sessions and their messages stay in the store.
           </Text>
           <Text size="sm" mt="xs">
@@ -48,7 +48,7 @@ export function Drain({ pod, others, children }: DrainProps) {
   )
 }
 
-function pace({ drain_per_second, drain_s_max }: OwnPod) {
+function closingRate({ drain_per_second, drain_s_max }: OwnPod) {
   if (drain_per_second === 0) return 'all at once'
   return `${drain_per_second} a second or faster, within ${duration(drain_s_max)}`
 }

@@ -304,8 +304,8 @@ function Gateway({ pod, refused }: { pod: OwnPod; refused: number }) {
       ))}
       {health_checks.map(({ address, unhealthy, last_at_ms }) => (
         <div key={address}>
-          <span className="mono">{address}</span> asks for the health, the last time <Time at={last_at_ms} />
-          {unhealthy > 0 && `; ${count(unhealthy)} times it was told to send nobody`}
+          <span className="mono">{address}</span> checks the health, last <Time at={last_at_ms} />
+          {unhealthy > 0 && `; ${count(unhealthy)} times the answer was: send no clients`}
         </div>
       ))}
       <div>

@@ -8,9 +8,9 @@ import { SchemeButton } from './SchemeButton'
 import classes from './shell.module.css'
 
 interface FrameProps {
-  /** Where the page is, at the left of the header. */
+  /** Names of the organisation and broker, at the left of the header. */
   place: ReactNode
-  /** Beside the buttons of density and colour scheme. */
+  /** Buttons of the header, left and right of those for density and colour scheme. */
   before?: ReactNode
   after?: ReactNode
   nav: ReactNode

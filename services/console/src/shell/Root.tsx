@@ -9,7 +9,7 @@ import { Empty, Failure } from '../ui/State'
 const HEARTBEAT_MS = 10_000
 
 export function Root() {
-  // Pages that load nothing more, such as forms, learn from this that the server is away.
+  // Pages that load nothing more, such as forms, learn from this request that the server is unreachable.
   useQuery({ ...waysQuery, staleTime: 0, refetchInterval: HEARTBEAT_MS, notifyOnChangeProps: [] })
   return <Outlet />
 }

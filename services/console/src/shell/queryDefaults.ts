@@ -12,13 +12,13 @@ function retryMs(times: number, error: unknown) {
   return Math.max((error.retryAfterS ?? 0) * 1_000, BUSY_MS) * (1 + Math.random() / 2)
 }
 
-/** How queries treat a server that is away or busy. */
+/** How queries treat a server that is unreachable or busy. */
 export const queryDefaults: DefaultOptions = {
   queries: {
     // Whether the browser has a network says nothing about a server on loopback.
     networkMode: 'always',
     staleTime: 2_000,
-    // While the server is away or busy, queries wait for it; all else is an answer that a repetition does not change.
+    // Queries are repeated while the server is unreachable or busy. Other errors would come again.
     retry: (times, error) =>
       error instanceof Problem &&
       (error.isOffline || (error.status === 503 && times < 3) || (error.isBusy && times < BUSY_TIMES_MAX)),

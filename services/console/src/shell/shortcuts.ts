@@ -5,7 +5,7 @@ import { PAGES } from './pages'
 
 const CHORD_MS = 1000
 
-/** Ctrl K opens the palette; "g" and a letter go to a page; "/" goes into the search of a list. */
+/** Ctrl K opens the palette; "g" and the key of a page open it; "/" goes into the search of a list. */
 export function useShortcuts(openPalette: () => void) {
   const navigate = useNavigate()
   const { broker } = useParams({ strict: false })

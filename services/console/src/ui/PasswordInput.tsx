@@ -1,6 +1,6 @@
 import { PasswordInput as MantinePasswordInput, type PasswordInputProps } from '@mantine/core'
 
-/** Mantine's own field does not tell a screen reader that it is wrong, and its button is out of the keyboard's reach. */
+/** Mantine's own field does not announce an error to a screen reader, and its button is out of the keyboard's reach. */
 export const PasswordInput = (props: PasswordInputProps) => (
   <MantinePasswordInput
     aria-invalid={props.error ? true : undefined}

@@ -18,7 +18,7 @@ function useLater(ms: number) {
   return isLater
 }
 
-/** Holds the place of something that loads. Nothing blinks when it comes soon. */
+/** Fills the room of something that loads. It appears late, so that nothing blinks when an answer comes soon. */
 export function Loading({ height = 160 }: { height?: number }) {
   const isShown = useLater(SKELETON_AFTER_MS)
   return (

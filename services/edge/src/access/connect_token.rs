@@ -24,12 +24,12 @@ pub(super) fn enter(shared: &Shared, applicant: &Applicant) -> Result<Granted, R
     let shown = applicant.shown();
     let token = ConnectTokenClaims::open(&keys, shown.password.unwrap_or_default());
     let token = token.map_err(AccessRefusal::ConnectToken)?;
-    let standing = token.standing(applicant.broker.id, shown, now_ms)?;
+    let identity = token.identity(applicant.broker.id, shown, now_ms)?;
     let not_managed = BrokerAccess::default();
     let access = loaded.as_ref().map_or(&not_managed, |loaded| &loaded.access);
-    let grant = access.review(&standing, None, now_ms)?;
+    let grant = access.review(&identity, None, now_ms)?;
     let changes = loaded.as_ref().map_or(0, |loaded| loaded.changes);
-    Ok(Granted { standing: Arc::new(standing), grant, changes, anew: None })
+    Ok(Granted { identity: Arc::new(identity), grant, changes, anew: None })
 }
 
 fn region_keys(shared: &Shared) -> Result<HashKeys, Refused> {

@@ -26,7 +26,7 @@ mod webhooks;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use millrace_access::entry::Standing;
+use millrace_access::entry::ProvenIdentity;
 use millrace_authentication::Cancellation;
 
 pub(crate) use connect_token::is_likely as is_connect_token;
@@ -55,5 +55,5 @@ pub(crate) struct Applicant {
 pub(crate) struct Review {
     pub(crate) connection: ConnectionId,
     pub(crate) broker: Arc<Broker>,
-    pub(crate) standing: Arc<Standing>,
+    pub(crate) identity: Arc<ProvenIdentity>,
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use millrace_access::entry::{AccessRefusal, AuthenticationStep, ConnectAuthentication, Standing};
+use millrace_access::entry::{AccessRefusal, AuthenticationStep, ConnectAuthentication, ProvenIdentity};
 use millrace_access::model::Credential;
 use millrace_access::scram::{Enhanced, ScramAccepted};
 use millrace_layers::LayerError;
@@ -19,10 +19,10 @@ pub(crate) struct Attempt {
     pub(crate) applicant: Applicant,
     pub(crate) enhanced: Box<Enhanced>,
     pub(crate) data: Box<[u8]>,
-    pub(crate) standing: Option<Arc<Standing>>,
+    pub(crate) identity: Option<Arc<ProvenIdentity>>,
 }
 
-pub(super) struct Case {
+pub(super) struct ScramLookup {
     attempt: Box<Attempt>,
     loaded: Arc<Loaded>,
     user: Box<str>,
@@ -30,13 +30,13 @@ pub(super) struct Case {
     proven: Option<Vec<u8>>,
 }
 
-impl Case {
+impl ScramLookup {
     pub(super) fn read(&self) -> (u64, Box<str>) {
         (self.attempt.applicant.broker.id, self.user.clone())
     }
 }
 
-pub(super) fn begin(shared: &Shared, mut attempt: Box<Attempt>) -> Option<Case> {
+pub(super) fn begin(shared: &Shared, mut attempt: Box<Attempt>) -> Option<ScramLookup> {
     let connection = attempt.applicant.connection;
     let Some(loaded) = attempt.applicant.broker.access() else {
         tell(shared, connection, Err(Refused::Unread));
@@ -45,7 +45,7 @@ pub(super) fn begin(shared: &Shared, mut attempt: Box<Attempt>) -> Option<Case> 
     let has_users = loaded.access.access().scram;
     let understood = if has_users { understand(&mut attempt) } else { Err(AccessRefusal::NoMethod) };
     match understood {
-        Ok((user, proven)) => Some(Case { attempt, loaded, user, proven }),
+        Ok((user, proven)) => Some(ScramLookup { attempt, loaded, user, proven }),
         Err(refusal) => {
             tell(shared, connection, Err(refusal.into()));
             None
@@ -66,7 +66,11 @@ fn understand(attempt: &mut Attempt) -> Result<(Box<str>, Option<Vec<u8>>), Acce
     }
 }
 
-pub(super) fn proceed(shared: &Shared, mut case: Case, credential: Result<Option<Credential>, LayerError>) {
+pub(super) fn proceed(
+    shared: &Shared,
+    mut case: ScramLookup,
+    credential: Result<Option<Credential>, LayerError>,
+) {
     let connection = case.attempt.applicant.connection;
     let outcome = match credential {
         Ok(credential) => {
@@ -85,7 +89,7 @@ pub(super) fn proceed(shared: &Shared, mut case: Case, credential: Result<Option
 }
 
 /// The challenge for a user. An unknown or disabled user gets one, too, so that it cannot be told apart.
-fn challenge(case: Case, credential: Option<&Credential>, now_ms: u64) -> Result<Progress, Refused> {
+fn challenge(case: ScramLookup, credential: Option<&Credential>, now_ms: u64) -> Result<Progress, Refused> {
     let mut enhanced = case.attempt.enhanced;
     let active = credential.filter(|credential| credential.is_active(now_ms));
     let verifier = active.and_then(|credential| credential.scram.as_ref());
@@ -95,15 +99,15 @@ fn challenge(case: Case, credential: Option<&Credential>, now_ms: u64) -> Result
 }
 
 fn decide(
-    case: &Case,
+    case: &ScramLookup,
     credential: Option<Credential>,
     data: Box<[u8]>,
     now_ms: u64,
 ) -> Result<Progress, Refused> {
     let access = &case.loaded.access;
     let credential = credential.ok_or(AccessRefusal::Password)?;
-    if let Some(standing) = &case.attempt.standing {
-        let grant = access.review(standing, Some(&credential), now_ms)?;
+    if let Some(identity) = &case.attempt.identity {
+        let grant = access.review(identity, Some(&credential), now_ms)?;
         return Ok(Progress::Renewed(grant, data));
     }
     let step: AuthenticationStep<'_> = ConnectAuthentication::default().proven_by_scram(

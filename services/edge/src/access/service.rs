@@ -37,7 +37,7 @@ const TAKEN: usize = 64;
 pub(super) enum Job {
     Enter(Box<Applicant>),
     Attempt(Box<Attempt>),
-    Answered(Box<(Candidate, WebhookAnswer)>),
+    Answered(Box<(PendingConnect, WebhookAnswer)>),
     Review(Vec<Review>),
 }
 
@@ -62,14 +62,14 @@ pub(super) struct Shared {
     jobs: Weak<SyncSender<Job>>,
 }
 
-pub(super) struct Candidate {
+pub(super) struct PendingConnect {
     pub(super) applicant: Box<Applicant>,
     pub(super) loaded: Arc<Loaded>,
     pub(super) entry: ConnectAuthentication,
 }
 
-struct Case {
-    candidate: Candidate,
+struct CredentialLookup {
+    candidate: PendingConnect,
     user: Box<str>,
 }
 
@@ -219,7 +219,7 @@ fn serve(shared: &Arc<Shared>, jobs: &Mutex<Receiver<Job>>, passwords: &Password
                 Job::Review(reviews) => review(shared, &reviews),
             }
         }
-        let users: Vec<_> = attempts.iter().map(scram::Case::read).collect();
+        let users: Vec<_> = attempts.iter().map(scram::ScramLookup::read).collect();
         let reads = users.iter().map(|(broker, user)| shared.credential(*broker, user));
         for (case, credential) in attempts.into_iter().zip(block_on(join_all(reads))) {
             scram::proceed(shared, case, credential);
@@ -237,7 +237,7 @@ fn serve(shared: &Arc<Shared>, jobs: &Mutex<Receiver<Job>>, passwords: &Password
 }
 
 /// `None` when the client waits elsewhere or has its result.
-fn begin(shared: &Arc<Shared>, applicant: Box<Applicant>) -> Option<Case> {
+fn begin(shared: &Arc<Shared>, applicant: Box<Applicant>) -> Option<CredentialLookup> {
     if applicant.password.as_deref().is_some_and(connect_token::is_likely) {
         let outcome = connect_token::enter(shared, &applicant);
         shared.tell(Entered { connection: applicant.connection, outcome });
@@ -258,17 +258,17 @@ fn begin(shared: &Arc<Shared>, applicant: Box<Applicant>) -> Option<Case> {
         return None;
     }
     let next = next(step, &loaded);
-    go_on(shared, Candidate { applicant, loaded, entry }, next)
+    go_on(shared, PendingConnect { applicant, loaded, entry }, next)
 }
 
 fn proceed(
     shared: &Arc<Shared>,
-    case: Case,
+    case: CredentialLookup,
     credential: Result<Option<Credential>, LayerError>,
     passwords: &Passwords,
-) -> Option<Case> {
+) -> Option<CredentialLookup> {
     let mut candidate = case.candidate;
-    let Candidate { applicant, loaded, entry } = &mut candidate;
+    let PendingConnect { applicant, loaded, entry } = &mut candidate;
     let next = match credential {
         Ok(credential) => {
             let now_ms = shared.clock.unix_now_ms();
@@ -276,7 +276,7 @@ fn proceed(
             let step = entry.credential(&loaded.access, credential.as_ref(), shown, &loaded.keys, now_ms);
             if let AuthenticationStep::Hash(hashes) = step {
                 let hashes = hashes.into_iter().map(Into::into).collect();
-                let Candidate { applicant, loaded, entry } = candidate;
+                let PendingConnect { applicant, loaded, entry } = candidate;
                 let waiting = passwords::Waiting { applicant, loaded, entry, credential };
                 passwords::check(shared, passwords, waiting, hashes);
                 return None;
@@ -293,9 +293,9 @@ fn proceed(
 
 fn answered_by_webhook(
     shared: &Arc<Shared>,
-    (mut candidate, answer): (Candidate, WebhookAnswer),
-) -> Option<Case> {
-    let Candidate { applicant, loaded, entry } = &mut candidate;
+    (mut candidate, answer): (PendingConnect, WebhookAnswer),
+) -> Option<CredentialLookup> {
+    let PendingConnect { applicant, loaded, entry } = &mut candidate;
     let step = entry.webhook(&loaded.access, applicant.shown(), answer, shared.clock.unix_now_ms());
     let next = next(step, loaded);
     go_on(shared, candidate, next)
@@ -310,9 +310,9 @@ fn next(step: AuthenticationStep<'_>, loaded: &Loaded) -> Next {
 }
 
 /// Returns a client that needs its credential; others wait elsewhere or have their result.
-fn go_on(shared: &Arc<Shared>, candidate: Candidate, next: Next) -> Option<Case> {
+fn go_on(shared: &Arc<Shared>, candidate: PendingConnect, next: Next) -> Option<CredentialLookup> {
     match next {
-        Next::Credential(user) => return Some(Case { candidate, user }),
+        Next::Credential(user) => return Some(CredentialLookup { candidate, user }),
         Next::Webhook(certificate_user) => {
             let known = webhooks::ask(shared, candidate, certificate_user.as_deref());
             return known.and_then(|answered| answered_by_webhook(shared, answered));
@@ -325,8 +325,8 @@ fn go_on(shared: &Arc<Shared>, candidate: Candidate, next: Next) -> Option<Case>
 pub(super) fn settle(step: AuthenticationStep<'_>, loaded: &Loaded) -> Option<Result<Granted, Refused>> {
     Some(match step {
         AuthenticationStep::Accept(accepted) => {
-            let (standing, grant) = *accepted;
-            Ok(Granted { standing: Arc::new(standing), grant, changes: loaded.changes, anew: None })
+            let (identity, grant) = *accepted;
+            Ok(Granted { identity: Arc::new(identity), grant, changes: loaded.changes, anew: None })
         }
         AuthenticationStep::Refuse(refusal) => Err(refusal.into()),
         AuthenticationStep::Keys(_) => Err(AccessRefusal::NoKeys.into()),
@@ -339,7 +339,7 @@ pub(super) fn settle(step: AuthenticationStep<'_>, loaded: &Loaded) -> Option<Re
 /// A client whose credential cannot be read keeps its permissions until the watch tries
 /// again.
 fn review(shared: &Shared, reviews: &[Review]) {
-    let user = |review: &Review| review.standing.user.clone();
+    let user = |review: &Review| review.identity.user.clone();
     let users: Vec<_> = reviews.iter().map(user).collect();
     let reads = reviews.iter().zip(&users).map(async |(review, user)| match user {
         Some(user) => shared.credential(review.broker.id, user).await,
@@ -360,7 +360,7 @@ fn review(shared: &Shared, reviews: &[Review]) {
             }
         };
         let now_ms = shared.clock.unix_now_ms();
-        let outcome = access.review(&review.standing, credential.as_ref(), now_ms);
+        let outcome = access.review(&review.identity, credential.as_ref(), now_ms);
         let core = usize::from(review.connection.core);
         let reviewed = Reviewed { connection: review.connection, outcome };
         shared.mailboxes[core].deliver(&mut vec![Mail::Reviewed(Box::new(reviewed))], 0);

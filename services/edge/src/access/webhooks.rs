@@ -18,7 +18,7 @@ use super::limits::{
     ANSWERS_MAX, QUESTIONS_MAX, QUESTIONS_PART, QUESTIONS_PER_TENANT_MAX, WAITING_PER_QUESTION_MAX,
 };
 use super::result_counters::{ResultCounters, Results, gauge, results};
-use super::service::{Candidate, Job, Shared};
+use super::service::{Job, PendingConnect, Shared};
 use crate::metrics::Metric;
 use crate::shares::Shares;
 use crate::{StartError, random};
@@ -38,16 +38,16 @@ pub(super) struct Webhooks {
 
 struct State {
     answers: AnswerCache,
-    asked: HashMap<Tag, Asked>,
+    asked: HashMap<Tag, PendingCall>,
     tenants: Shares,
     brokers: HashMap<u64, Service>,
 }
 
 /// A request in progress.
-struct Asked {
+struct PendingCall {
     tenant: Arc<str>,
     /// The clients that wait for the response besides the first.
-    waiting: Vec<Candidate>,
+    waiting: Vec<PendingConnect>,
 }
 
 #[derive(Default)]
@@ -57,10 +57,10 @@ struct Service {
 }
 
 enum Place {
-    Answered(Candidate, WebhookAnswer),
+    Answered(PendingConnect, WebhookAnswer),
     /// Another client's request in progress brings the response.
     Waits,
-    Asks(Candidate, Tag),
+    Asks(PendingConnect, Tag),
 }
 
 impl Webhooks {
@@ -94,9 +94,9 @@ impl Webhooks {
 /// `None` while the webhook is called: its answer comes back to the service as [`Job::Answered`].
 pub(super) fn ask(
     shared: &Arc<Shared>,
-    candidate: Candidate,
+    candidate: PendingConnect,
     certificate_user: Option<&str>,
-) -> Option<(Candidate, WebhookAnswer)> {
+) -> Option<(PendingConnect, WebhookAnswer)> {
     let Some(webhook) = candidate.loaded.access.access().webhook.clone() else {
         return Some((candidate, WebhookAnswer::Failed("the broker has no webhook any more")));
     };
@@ -124,7 +124,7 @@ pub(super) fn ask(
 async fn run(
     shared: &Arc<Shared>,
     webhook: &WebhookAuth,
-    first: Candidate,
+    first: PendingConnect,
     certificate_user: Option<&str>,
     tag: Tag,
 ) {
@@ -200,7 +200,7 @@ impl State {
     fn place(
         &mut self,
         webhook: &WebhookAuth,
-        candidate: Candidate,
+        candidate: PendingConnect,
         certificate_user: Option<&str>,
         now_s: u64,
     ) -> Place {
@@ -211,7 +211,7 @@ impl State {
         let busy =
             |candidate| Place::Answered(candidate, WebhookAnswer::Failed("too many questions are under way"));
         let Some(tag) = self.answers.tag(webhook, &question) else { return busy(candidate) };
-        if let Some(Asked { waiting, .. }) = self.asked.get_mut(&tag) {
+        if let Some(PendingCall { waiting, .. }) = self.asked.get_mut(&tag) {
             if waiting.len() >= WAITING_PER_QUESTION_MAX {
                 return busy(candidate);
             }
@@ -223,13 +223,13 @@ impl State {
             return busy(candidate);
         }
         self.brokers.entry(id).or_default().under_way += 1;
-        self.asked.insert(tag, Asked { tenant, waiting: Vec::new() });
+        self.asked.insert(tag, PendingCall { tenant, waiting: Vec::new() });
         Place::Asks(candidate, tag)
     }
 
     /// Returns the clients that waited for the response besides the first.
-    fn done(&mut self, tag: Tag) -> Vec<Candidate> {
-        let Some(Asked { tenant, waiting }) = self.asked.remove(&tag) else { return Vec::new() };
+    fn done(&mut self, tag: Tag) -> Vec<PendingConnect> {
+        let Some(PendingCall { tenant, waiting }) = self.asked.remove(&tag) else { return Vec::new() };
         self.tenants.give_back(&tenant);
         waiting
     }

@@ -10,7 +10,7 @@ use super::Core;
 use super::authenticate::Absent;
 use super::connect_times::Measured;
 use super::connection::{NONE, Paused};
-use crate::admission::{Admission, Asked, Refusal, Verdict};
+use crate::admission::{Admission, AdmissionAnswer, Refusal, Verdict};
 use crate::broker::{Broker, OVER_CAP};
 use crate::clock::Millis;
 use crate::connection_id::ConnectionId;
@@ -92,17 +92,17 @@ impl Core {
             None => self.connects.admission.ask(id, broker.id, bytes, keeps_up, now, random),
         };
         match asked {
-            Asked::Admitted => {}
-            Asked::Waits => {
+            AdmissionAnswer::Admitted => {}
+            AdmissionAnswer::Waits => {
                 self.broker_counters(broker).waited.add(1);
                 self.connections[slot as usize].paused = Paused::ForAdmission;
             }
-            Asked::Refused(refusal) => {
+            AdmissionAnswer::Refused(refusal) => {
                 self.counters().refused_unspread.add(1);
                 self.connects.verdict = Some((id, Some(refusal)));
             }
         }
-        asked != Asked::Waits
+        asked != AdmissionAnswer::Waits
     }
 
     /// Whether the store may be asked for the broker of a CONNECT of `bytes` bytes. If not, the CONNECT is processed
@@ -115,9 +115,9 @@ impl Core {
         }
         let (now, random, keeps_up) = (self.now_ms, self.random(id), self.keeps_up());
         match self.connects.admission.ask(id, UNKNOWN_BROKER, bytes, keeps_up, now, random) {
-            Asked::Admitted => return true,
-            Asked::Waits => self.connections[slot as usize].paused = Paused::ForAdmission,
-            Asked::Refused(refusal) => {
+            AdmissionAnswer::Admitted => return true,
+            AdmissionAnswer::Waits => self.connections[slot as usize].paused = Paused::ForAdmission,
+            AdmissionAnswer::Refused(refusal) => {
                 self.counters().refused_unspread.add(1);
                 self.connects.verdict = Some((id, Some(refusal)));
             }

@@ -65,7 +65,7 @@ impl Core {
     fn is_of_another_user(&self, session: u32, request: &Request) -> bool {
         let connection = self.connections.get(self.sessions[session as usize].connection as usize);
         let Some(connection) = connection else { return false };
-        let user = connection.who.granted().and_then(|granted| granted.standing.user.as_deref());
+        let user = connection.who.granted().and_then(|granted| granted.identity.user.as_deref());
         (user.is_some() || request.is_visitor()) && user != request.proven_user()
     }
 

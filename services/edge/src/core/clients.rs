@@ -18,7 +18,7 @@ use super::connection::{Connected, NONE, Who};
 use super::{Core, Ended, LocalSession};
 use crate::broker::Broker;
 use crate::clients::{
-    Answer, Asked, ClientFilter, ConnectedClient, FILTER_FIELDS_BYTES, FILTERS_BYTES_MAX, FILTERS_MAX,
+    Answer, ClientFilter, ClientSearch, ConnectedClient, FILTER_FIELDS_BYTES, FILTERS_BYTES_MAX, FILTERS_MAX,
     Question,
 };
 use crate::clock::Millis;
@@ -33,8 +33,8 @@ const QUESTIONS_MAX: usize = 32;
 
 #[derive(Default)]
 pub(super) struct Scans {
-    /// Asked since the pass began: for the next pass.
-    pages: Vec<Arc<Asked>>,
+    /// Requested since the pass began: for the next pass.
+    pages: Vec<Arc<ClientSearch>>,
     bans: Vec<Arc<Broker>>,
     pass: Option<Pass>,
     /// Clients that connected while access rules or bans changed.
@@ -49,7 +49,7 @@ struct Pass {
 }
 
 struct Page {
-    asked: Arc<Asked>,
+    asked: Arc<ClientSearch>,
     /// The first matches so far, with their slots. One more than the page holds shows that there is a next page.
     found: BTreeMap<Arc<str>, u32>,
 }
@@ -93,7 +93,7 @@ fn json_bytes(byte: u8) -> usize {
 }
 
 impl Core {
-    pub(super) fn asked_for_clients(&mut self, asked: Arc<Asked>) {
+    pub(super) fn asked_for_clients(&mut self, asked: Arc<ClientSearch>) {
         match &asked.question {
             Question::Page { .. } if self.unfinished.scans.pages.len() >= QUESTIONS_MAX => {
                 self.counters().scans_refused.add(1);
@@ -337,7 +337,7 @@ pub(super) fn shown_user(connection: &Connected) -> Option<&str> {
 
 /// The method that authenticated a client, with the name of its record.
 fn method(connection: &Connected) -> String {
-    match (&connection.who, connection.who.granted().map(|granted| &granted.standing.method)) {
+    match (&connection.who, connection.who.granted().map(|granted| &granted.identity.method)) {
         (_, Some(Method::Password)) => "password".into(),
         (_, Some(Method::Token(issuer))) => format!("token:{issuer}"),
         (_, Some(Method::Certificate(authority))) => format!("certificate:{authority}"),

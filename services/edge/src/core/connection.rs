@@ -31,7 +31,7 @@ impl Who {
     pub(crate) fn user(&self) -> Option<&str> {
         match self {
             Self::Named(user) => Some(user),
-            Self::Granted(granted) => granted.as_ref()?.standing.user.as_deref(),
+            Self::Granted(granted) => granted.as_ref()?.identity.user.as_deref(),
         }
     }
 
@@ -179,12 +179,12 @@ pub(crate) struct Exchange {
 
 impl Request {
     pub(crate) fn proven_user(&self) -> Option<&str> {
-        self.granted.as_ref()?.standing.user.as_deref()
+        self.granted.as_ref()?.identity.user.as_deref()
     }
 
     /// Whether the client authenticated with a connect token.
     pub(crate) fn is_visitor(&self) -> bool {
-        self.granted.as_ref().is_some_and(|granted| granted.standing.method == Method::ConnectToken)
+        self.granted.as_ref().is_some_and(|granted| granted.identity.method == Method::ConnectToken)
     }
 
     pub(crate) fn begin_check(&mut self) -> Cancellation {

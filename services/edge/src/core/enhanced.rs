@@ -48,7 +48,7 @@ impl Core {
 
     fn attempt_entry(&mut self, slot: u32, request: Box<Request>, enhanced: Box<Enhanced>, data: &[u8]) {
         let applicant = self.applicant(slot, &request);
-        let attempt = Attempt { applicant, enhanced, data: data.into(), standing: None };
+        let attempt = Attempt { applicant, enhanced, data: data.into(), identity: None };
         if self.process.authentication.as_ref().is_some_and(|service| service.attempt(attempt)) {
             self.connections[slot as usize].pending = Some(request);
         } else {
@@ -86,13 +86,13 @@ impl Core {
     /// Re-authenticates a connected client, while its messages go on.
     fn authenticate_anew(&mut self, slot: u32, reason: ReasonCode, data: Option<&[u8]>) {
         let Some(granted) = self.granted_mut(slot) else { return };
-        let user = granted.standing.user.as_deref().unwrap_or_default();
+        let user = granted.identity.user.as_deref().unwrap_or_default();
         let enhanced = match (reason, granted.anew.take()) {
             (ReasonCode::RE_AUTHENTICATE, None) => Box::new(Enhanced::reauthenticate(user)),
             (ReasonCode::CONTINUE_AUTHENTICATION, Some(Turn::Client(enhanced))) => enhanced,
             _ => return self.close_for(slot, ReasonCode::PROTOCOL_ERROR, "AUTH out of turn"),
         };
-        let standing = granted.standing.clone();
+        let identity = granted.identity.clone();
         granted.anew = Some(Turn::Server);
         let data = match data {
             Some(data) => data,
@@ -113,7 +113,7 @@ impl Core {
             password: None,
             certificate: None,
         };
-        let attempt = Attempt { applicant, enhanced, data: data.into(), standing: Some(standing) };
+        let attempt = Attempt { applicant, enhanced, data: data.into(), identity: Some(identity) };
         if !self.process.authentication.as_ref().is_some_and(|service| service.attempt(attempt)) {
             self.close_for(slot, ReasonCode::SERVER_BUSY, "too many clients are authenticating");
         }
@@ -148,7 +148,7 @@ impl Core {
         match outcome {
             Ok(Progress::Challenged(enhanced, data)) => self.ask_for_more(id.slot, request, enhanced, &data),
             Ok(Progress::Entered(granted, data)) => {
-                request.user = granted.standing.user.as_deref().map(Into::into);
+                request.user = granted.identity.user.as_deref().map(Into::into);
                 request.granted = Some(granted);
                 request.exchange = None;
                 request.authentication_data = Some(data);

@@ -64,7 +64,7 @@ impl Core {
         request.check = None;
         match entered.outcome {
             Ok(granted) => {
-                request.user = granted.standing.user.as_deref().map(Into::into);
+                request.user = granted.identity.user.as_deref().map(Into::into);
                 request.granted = Some(Box::new(granted));
                 if request.is_visitor() {
                     // A visitor with a stored session would own its client id, perhaps that of a device, until the
@@ -151,8 +151,8 @@ impl Core {
 
     pub(super) fn review(&self, broker: &Arc<Broker>, slots: impl IntoIterator<Item = u32>) {
         let review = |slot: u32| {
-            let standing = self.connections[slot as usize].who.granted()?.standing.clone();
-            Some(Review { connection: self.id_of(slot), broker: broker.clone(), standing })
+            let identity = self.connections[slot as usize].who.granted()?.identity.clone();
+            Some(Review { connection: self.id_of(slot), broker: broker.clone(), identity })
         };
         let mut reviews: Vec<_> = slots.into_iter().filter_map(review).collect();
         let Some(service) = &self.process.authentication else { return };

@@ -89,7 +89,7 @@ impl Lookup {
     }
 
     /// Keeps no snapshot until the next step. A message that changes until then is left out, because its change is delivered live.
-    fn let_go(&mut self) {
+    fn release(&mut self) {
         if self.tree != Tree::Own {
             self.walk.suspend();
         }
@@ -117,19 +117,19 @@ struct OfSession {
     generation: u32,
     is_listed: bool,
     /// All look-ups but the first one have let go of their snapshots, and new ones do at once.
-    has_let_go: bool,
+    has_released: bool,
     places: VecDeque<Lookups>,
 }
 
 impl OfSession {
     fn new(generation: u32) -> Self {
-        Self { generation, is_listed: false, has_let_go: false, places: VecDeque::new() }
+        Self { generation, is_listed: false, has_released: false, places: VecDeque::new() }
     }
 
-    fn let_go(&mut self) {
-        let most = if self.has_let_go { 1 } else { usize::MAX };
-        self.places.iter_mut().flatten().take(most).for_each(Lookup::let_go);
-        self.has_let_go = true;
+    fn release(&mut self) {
+        let most = if self.has_released { 1 } else { usize::MAX };
+        self.places.iter_mut().flatten().take(most).for_each(Lookup::release);
+        self.has_released = true;
     }
 }
 
@@ -231,8 +231,8 @@ impl Core {
             }
             local.session.begin_replay();
         }
-        if own.has_let_go {
-            lookups.iter_mut().for_each(Lookup::let_go);
+        if own.has_released {
+            lookups.iter_mut().for_each(Lookup::release);
         }
         own.places.push_back(lookups);
         self.list_replay(session);
@@ -313,7 +313,7 @@ impl Core {
         let wants_more = local.session.wants_replay() && !millrace_session::Out::is_enough(&out);
         if !wants_more {
             // The client decides when the next step comes.
-            own.let_go();
+            own.release();
         }
         if out.slot.as_ref().is_some_and(|outbound| outbound.len() >= super::deliver::FLUSH_BYTES) {
             self.output.overfull.push(slot);

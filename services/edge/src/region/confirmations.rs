@@ -65,7 +65,7 @@ impl Region {
 
     pub(super) fn confirm(&self, pod: PodId, broker: u64, version: u64) {
         if let Some(fabric) = self.fabric.get() {
-            PodNotice::Confirmed { version }.send(fabric, To::At { pod, broker });
+            PodNotice::Confirmed { version }.send(fabric, To::BrokerOnPod { pod, broker });
         }
     }
 

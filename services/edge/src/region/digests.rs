@@ -1,7 +1,7 @@
 //! How pods learn each other's filters, so that a message is sent only to pods with possible subscribers.
 //!
 //! Each pod announces a digest of its filters per broker. Announcements travel on the same path as the broker's
-//! messages (`To::At`), in order and numbered: a filter is known before messages that depend on it, and a loss is
+//! messages (`To::BrokerOnPod`), in order and numbered: a filter is known before messages that depend on it, and a loss is
 //! noticed. A pod that opens a broker asks all pods for it; a pod that has the broker answers, and asks back. A pod
 //! whose digest is unknown or may be outdated gets every message.
 
@@ -203,7 +203,7 @@ impl Region {
     /// Doubts announcements that `from` sent to `to`; `None`: announcements of any pod.
     pub(super) fn digests_missing(&self, to: To, from: Option<PodId>) {
         let brokers = match to {
-            To::At { broker, .. } => self.brokers.by_id(broker).into_iter().collect(),
+            To::BrokerOnPod { broker, .. } => self.brokers.by_id(broker).into_iter().collect(),
             // The lost notice may have been a pod's request for a broker's digests.
             To::Pods => self.brokers.all(),
             To::Broker(_) | To::Pod(_) | To::Group { .. } => return,

@@ -69,7 +69,7 @@ impl Sink for FabricSink {
         tracing::debug!(from, missing = gap.missing, "messages of another pod are missing");
         region.digests_missing(gap.to, gap.from);
         match gap.to {
-            To::At { broker, .. } => region.look_around(Some(broker)),
+            To::BrokerOnPod { broker, .. } => region.look_around(Some(broker)),
             To::Broker(broker) => {
                 region.look_around(Some(broker));
                 region.ask(broker, gap.from.map_or(gap.to, To::Pod));
@@ -90,7 +90,7 @@ impl Sink for FabricSink {
                 region.ask(broker, to);
                 region.opened(broker);
             }
-            To::At { broker, .. } => region.opened(broker),
+            To::BrokerOnPod { broker, .. } => region.opened(broker),
             To::Pod(_) | To::Pods | To::Group { .. } => {}
         }
     }
@@ -135,7 +135,7 @@ impl Region {
             Cores { region: self, mail: self.mailboxes.iter().map(|_| (Vec::new(), 0)).collect() };
         let mut routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
         let broker = match batch.to() {
-            To::Broker(broker) | To::At { broker, .. } => self.brokers.by_id(broker),
+            To::Broker(broker) | To::BrokerOnPod { broker, .. } => self.brokers.by_id(broker),
             _ => None,
         };
         let (mut grown, mut added) = (None, None);

@@ -130,7 +130,7 @@ impl Region {
     pub(crate) fn join(&self, broker: &Broker) {
         let Some(fabric) = self.fabric.get() else { return };
         self.open(broker.id);
-        let at = To::At { pod: fabric.pod(), broker: broker.id };
+        let at = To::BrokerOnPod { pod: fabric.pod(), broker: broker.id };
         if !(fabric.join(To::Broker(broker.id)) && fabric.join(at)) {
             tracing::error!(
                 broker = &*broker.name,

@@ -64,7 +64,7 @@ impl<'b> PodNotice<'b> {
     }
 
     pub(super) fn send_at(&self, fabric: &Fabric, broker: u64, pods: &[PodId]) {
-        self.send_each(fabric, pods.iter().map(|pod| To::At { pod: *pod, broker }));
+        self.send_each(fabric, pods.iter().map(|pod| To::BrokerOnPod { pod: *pod, broker }));
     }
 
     fn send_each(&self, fabric: &Fabric, receivers: impl Iterator<Item = To>) {

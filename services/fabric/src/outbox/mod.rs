@@ -26,16 +26,14 @@ pub enum Sent {
     Queued,
     /// Nothing was copied: within the last seconds the server reported that no other pod listens,
     /// and no pod has joined since.
-    Unwanted,
+    NoListener,
     /// The message is dropped, and receivers notice the gap, except those of a group.
     Dropped(Dropped),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dropped {
-    /// [`FabricLimits::queue_bytes_max`] is reached.
     QueueFull,
-    /// [`FabricLimits::queue_bytes_per_receiver_max`] is reached.
     ReceiverFull,
     /// NATS is disconnected, and the queue for outages is full.
     Outage,
@@ -80,7 +78,7 @@ impl Outbox {
     pub(crate) fn send(&self, to: To, pieces: &[&[u8]]) -> Sent {
         if to.is_only(self.own) {
             self.counts.unwanted.add(1);
-            return Sent::Unwanted;
+            return Sent::NoListener;
         }
         let length = pieces.iter().map(|piece| piece.len()).sum();
         let is_large = length > self.limits.batch_bytes_max as usize;
@@ -95,7 +93,7 @@ impl Outbox {
         self.filled(state);
         match sent {
             Sent::Queued => self.counts.sent.add(1),
-            Sent::Unwanted => self.counts.unwanted.add(1),
+            Sent::NoListener => self.counts.unwanted.add(1),
             Sent::Dropped(reason) => self.dropped(reason).add(1),
         }
         sent

@@ -16,9 +16,9 @@ use super::{Destination, Dropped, Outgoing, Sent};
 /// Intervals between checks of a quiet receiver, in heartbeats. After the last interval the receiver is
 /// forgotten.
 const STAGES: [u64; 4] = [1, 3, 12, 48];
-/// Receivers to check before the lock is released.
+/// Receivers to check before the lock is released, so that sending threads wait for microseconds.
 const CHECKS_MAX: usize = 1024;
-/// Heartbeats per millisecond after an outage.
+/// Heartbeats per millisecond after an outage: all streams at once would fill the queue.
 const REASSURED_PER_MS: u64 = 100;
 
 pub(super) struct State {
@@ -31,14 +31,18 @@ pub(super) struct State {
     dirty: Vec<To>,
     /// Receivers by the time of their next check, one queue for each of [`STAGES`].
     due: [VecDeque<(Millis, To)>; STAGES.len()],
+    /// Queued bytes of all receivers.
     bytes: usize,
+    /// The newest generation of a stream.
     generations: u64,
+    /// The number of the last probe.
     probes: u64,
     is_connected: bool,
     /// Nothing is numbered before the first connection, because other pods must learn first that
     /// this pod begins.
     was_connected: bool,
     is_stopped: bool,
+    /// The sending task waits, so the next thread that adds something wakes it.
     is_asleep: bool,
     /// The queue was full, and accepts messages again once a quarter of it has left.
     is_full: bool,
@@ -82,7 +86,7 @@ impl State {
         stream.is_active = true;
         if stream.is_quiet {
             stream.skip(1, to, self.own, &mut self.ready);
-            return Sent::Unwanted;
+            return Sent::NoListener;
         }
         if !std::mem::replace(&mut stream.is_dirty, true) {
             self.dirty.push(to);
@@ -193,7 +197,7 @@ impl State {
 
     pub(super) fn no_responders(&mut self, to: To, probe: u64) {
         if let Some(stream) = self.streams.get_mut(&to) {
-            stream.unwanted(probe);
+            stream.no_listener(probe);
         }
     }
 

@@ -1,4 +1,5 @@
-//! The messages to one receiver: their numbers, and the open batch.
+//! Numbers the messages to one receiver and packs them into batches. The outbox's state owns a
+//! stream for each receiver, and calls it under its lock; finished frames go into its queue `ready`.
 
 use std::collections::VecDeque;
 
@@ -8,7 +9,7 @@ use crate::frame::{self, HEAD, LENGTH, Numbers, Position};
 use super::{Destination, Outgoing};
 
 pub(super) struct Stream {
-    /// 0 for a receiver whose messages have no numbers.
+    /// Changes when the numbers begin anew; 0 for a group, whose messages have no numbers.
     generation: u64,
     /// The server has reported that no pod listens: messages get numbers but are not sent.
     pub(super) is_quiet: bool,
@@ -16,11 +17,14 @@ pub(super) struct Stream {
     pub(super) is_active: bool,
     /// The next frame asks the server whether any pod listens.
     pub(super) probes: bool,
+    /// The receiver's queue is at its limit: messages are dropped until a quarter has left.
     pub(super) is_full: bool,
+    /// In the list of open batches, which the next round of sending closes.
     pub(super) is_dirty: bool,
+    /// In a queue of checks, which send heartbeats and probes.
     pub(super) is_scheduled: bool,
-    /// Answers to probes up to this number are out of date.
-    wanted_at: u64,
+    /// The last probe sent before a pod joined: a reply to it, "nobody listens", is out of date.
+    joined_at_probe: u64,
     /// Messages in the open batch.
     open_count: u32,
     /// The number of the next batch's first message.
@@ -41,7 +45,7 @@ impl Stream {
             is_full: false,
             is_dirty: false,
             is_scheduled: false,
-            wanted_at: 0,
+            joined_at_probe: 0,
             open_count: 0,
             next: 0,
             open: Vec::new(),
@@ -119,15 +123,15 @@ impl Stream {
         self.waiting = self.waiting.saturating_sub(bytes);
     }
 
-    /// A pod listens, at least since this probe was sent.
+    /// A pod has joined after the probe of this number was sent. Returns where it begins to listen.
     pub(super) fn pod_joined(&mut self, to: To, probe: u64) -> Option<Position> {
         self.is_quiet = false;
-        self.wanted_at = probe;
+        self.joined_at_probe = probe;
         to.is_numbered().then_some(Position { to, generation: self.generation, next: self.next })
     }
 
-    pub(super) fn unwanted(&mut self, probe: u64) {
-        if probe > self.wanted_at {
+    pub(super) fn no_listener(&mut self, probe: u64) {
+        if probe > self.joined_at_probe {
             self.is_quiet = true;
         }
     }

@@ -120,7 +120,7 @@ fn messages_without_a_listener_are_numbered_and_not_sent() {
     let probe = outbox.pop().unwrap().probe.expect("the first batch asks");
     assert!(!outbox.unwanted(BROKER, 1));
     outbox.no_responders(BROKER, probe);
-    assert_eq!(outbox.send(BROKER, &[b"x"]), Sent::Unwanted);
+    assert_eq!(outbox.send(BROKER, &[b"x"]), Sent::NoListener);
     assert!(outbox.unwanted(BROKER, 5));
     assert_eq!(leaves(&outbox), []);
 
@@ -140,7 +140,7 @@ fn it_is_tried_again_while_there_are_messages() {
     outbox.no_responders(BROKER, outbox.pop().unwrap().probe.unwrap());
     outbox.tick(0);
     outbox.no_responders(BROKER, outbox.pop().unwrap().probe.unwrap());
-    assert_eq!(outbox.send(BROKER, &[b"x"]), Sent::Unwanted);
+    assert_eq!(outbox.send(BROKER, &[b"x"]), Sent::NoListener);
     outbox.tick(1000);
     let heartbeat = outbox.pop().unwrap();
     assert_eq!((shape(&heartbeat), heartbeat.probe.is_some()), ((BROKER, 2, 0), true));
@@ -211,7 +211,7 @@ fn one_tick_checks_all_receivers() {
 #[test]
 fn a_pod_sends_nothing_to_itself_and_nothing_after_the_end() {
     let outbox = outbox(|limits| limits.streams_max = 1);
-    assert_eq!(outbox.send(To::Pod(OWN), &[b"x"]), Sent::Unwanted);
+    assert_eq!(outbox.send(To::Pod(OWN), &[b"x"]), Sent::NoListener);
     queue(&outbox, BROKER, 1);
     assert_eq!(outbox.send(To::Pods, &[b"x"]), Sent::Dropped(Dropped::TooManyStreams));
     outbox.stop();

@@ -1,4 +1,6 @@
-//! Compares the messages that a pod received with the messages that were sent to it.
+//! Checks the fabric's promise at the end of a simulated run: of the messages sent to a receiver
+//! after its join is complete, each has arrived in order, or a gap was reported. A window is the
+//! time of one join; it begins with the request.
 
 use std::collections::HashSet;
 
@@ -41,7 +43,7 @@ fn concerns(event: &Seen, window: To, sender: PodId) -> bool {
     match *event {
         Seen::Message { from, to, .. } => to == window && from == sender,
         Seen::Gap(gap) => gap.to == window && gap.from.is_none_or(|from| from == sender),
-        Seen::Asked(to) | Seen::Left(to) | Seen::Joined { to, .. } => to == window,
+        Seen::JoinRequested(to) | Seen::Left(to) | Seen::Joined { to, .. } => to == window,
         Seen::Came(pod, _) | Seen::Gone(pod) => pod == sender,
         Seen::Connecting | Seen::Connected | Seen::Disconnected => true,
     }
@@ -49,7 +51,7 @@ fn concerns(event: &Seen, window: To, sender: PodId) -> bool {
 
 fn windows(seen: &[(Stamp, Seen)]) -> Vec<(usize, To)> {
     let asked = seen.iter().enumerate().filter_map(|(place, (_, event))| match event {
-        Seen::Asked(to) => Some((place, *to)),
+        Seen::JoinRequested(to) => Some((place, *to)),
         _ => None,
     });
     asked.collect()
@@ -65,7 +67,7 @@ fn window(
     is_lossless: bool,
 ) -> Result<(), String> {
     let mut next = 0;
-    // How many messages were sent before the complete join, and need not arrive.
+    // Messages sent before the join was complete, which need not arrive.
     let mut before = None;
     let mut reported = 0;
     let mut is_vague = false;

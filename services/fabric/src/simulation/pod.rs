@@ -18,7 +18,7 @@ use super::nats::{Down, Nats, Subject, Up};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Seen {
-    Asked(To),
+    JoinRequested(To),
     Joined {
         to: To,
         complete: bool,
@@ -172,7 +172,7 @@ impl Pod {
 
     pub(super) fn join(&mut self, to: To, now: Millis) {
         self.joined.insert(to);
-        self.recorder.see(Seen::Asked(to));
+        self.recorder.see(Seen::JoinRequested(to));
         if self.core.join(to, now) {
             self.channels.insert(Subject::To(to), VecDeque::new());
             self.commands.push_back(Up::Subscribe(Subject::To(to)));

@@ -75,7 +75,7 @@ async fn subscribe(
     {
         let Some(task @ None) = tasks.get_mut(&to) else { continue };
         // This pod's one subscription for all brokers covers it.
-        if matches!(to, To::At { .. }) {
+        if matches!(to, To::BrokerOnPod { .. }) {
             done.push(to);
             continue;
         }

@@ -12,7 +12,6 @@ use crate::shared::Shared;
 use super::sending;
 
 const TICK: Duration = Duration::from_millis(100);
-/// Interval of round-trip measurements, milliseconds.
 const ECHO_EVERY_MS: Millis = 5000;
 /// How long passing a probe to the NATS client may take.
 const ECHO_WAIT: Duration = Duration::from_millis(50);

@@ -149,10 +149,10 @@ fn cost_of_a_message_without_a_listener() {
     let server = Server::start("");
     let [(a, _), _b] = pair(&server);
     let to = To::Broker(8);
-    poll("a notice that nobody listens", || a.send(to, &[&[7; 100]]) == Sent::Unwanted);
+    poll("a notice that nobody listens", || a.send(to, &[&[7; 100]]) == Sent::NoListener);
     const MESSAGES: u64 = 20_000_000;
     let start = now();
-    let unwanted = (0..MESSAGES).filter(|_| a.send(to, &[&[7; 100]]) == Sent::Unwanted).count();
+    let unwanted = (0..MESSAGES).filter(|_| a.send(to, &[&[7; 100]]) == Sent::NoListener).count();
     let wall = start.elapsed();
     println!("nobody listens: {} of wall, {unwanted} of {MESSAGES} not sent", per_second(MESSAGES, wall));
 }

@@ -43,7 +43,7 @@ fn one_pod_and_all_pods_can_be_meant() {
     a.until_accounted(&b, To::Pods, 100);
     a.until_accounted(&c, To::Pods, 100);
     c.seen(|seen| assert_eq!(seen.messages.len(), 1));
-    assert_eq!(a.send(To::Pod(a.id), 0, 0), Sent::Unwanted);
+    assert_eq!(a.send(To::Pod(a.id), 0, 0), Sent::NoListener);
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn one_pod_can_be_meant_for_each_broker_by_itself() {
     needs_nats!();
     let server = Server::start("");
     let [a, b, c]: [Pod; 3] = Pod::start_some(&server.url());
-    let at = |broker| To::At { pod: b.id, broker };
+    let at = |broker| To::BrokerOnPod { pod: b.id, broker };
     b.join(at(7));
     b.join(at(8));
     a.send_all(at(9), 0..10, 10);
@@ -65,7 +65,7 @@ fn one_pod_can_be_meant_for_each_broker_by_itself() {
     }
     b.seen(|seen| assert_eq!((&*seen.gaps, seen.messages.len()), (&[][..], 3)));
     c.seen(|seen| assert!(seen.messages.is_empty()));
-    assert_eq!(b.send(at(7), 0, 0), Sent::Unwanted);
+    assert_eq!(b.send(at(7), 0, 0), Sent::NoListener);
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn nothing_is_sent_as_long_as_nobody_listens() {
     // Now and then the server is asked again; until it answers, messages are sent.
     poll("to send nothing for a while", || {
         let before = a.fabric.counters().batches_sent;
-        (0..10_000).all(|_| send() == Sent::Unwanted) && a.fabric.counters().batches_sent == before
+        (0..10_000).all(|_| send() == Sent::NoListener) && a.fabric.counters().batches_sent == before
     });
     poll("a notice of it before", || a.fabric.unwanted(BROKER, 0));
 

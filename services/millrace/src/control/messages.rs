@@ -76,7 +76,7 @@ pub(super) async fn list(
     limit: usize,
 ) -> Result<StoredMessages, LiveError> {
     if !stored::is_topic(topic) || topic.len() > TOPIC_BYTES_MAX {
-        let what = "is no topic: it has no wildcards, and is not empty".into();
+        let what = "is no topic: give one without + and #, such as plant/1/state".into();
         return Err(LiveError::Invalid { field: "topic", what });
     }
     let (mut streams, mut incomplete) = streams_of_topic(edge, broker, topic).await?;
@@ -289,7 +289,6 @@ impl<'a> Receivers<'a> {
         self.0.iter().filter(|receiver| receiver.state == state).count() as u64
     }
 
-    /// Sorts by state and client id.
     fn named(self) -> Vec<MessageReceiver> {
         let Self(mut receivers) = self;
         if receivers.len() > RECEIVERS_MAX {

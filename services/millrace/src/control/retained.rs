@@ -15,8 +15,9 @@ use millrace_storage::Read;
 use super::live::Edge;
 use crate::text::name;
 
-/// Messages counted below one level of the tree.
+/// Messages counted below one level of the tree; the answer then says that there are more.
 const COUNTED_MAX: usize = 200;
+/// Levels of a transaction: with [`COUNTED_MAX`] keys each, it ends well before the store's 5 s.
 const BRANCHES_AT_ONCE: usize = 50;
 
 pub(super) async fn topics(
@@ -102,7 +103,7 @@ pub(super) async fn show(edge: &Edge, broker: BrokerId, topic: &str) -> Result<R
 
 pub(super) async fn body(edge: &Edge, broker: BrokerId, topic: &str) -> Result<Option<Bytes>, LiveError> {
     if !stored::is_topic(topic) {
-        let what = "is no topic: it has no wildcards, and is not empty".into();
+        let what = "is no topic: give one without + and #, such as plant/1/state".into();
         return Err(LiveError::Invalid { field: "topic", what });
     }
     if topic.len() > TOPIC_BYTES_MAX {
@@ -123,7 +124,7 @@ fn shown(topic: String, message: &DecodedMessage) -> Retained {
 fn decode(topic: &str, body: &[u8]) -> Result<DecodedMessage, LiveError> {
     stored::retained(topic, body).ok_or_else(|| {
         LiveError::Unavailable(format!(
-            "the message of \"{topic}\" is of a format that this version does not know"
+            "the message of \"{topic}\" has a format of a newer version: update this server to read it"
         ))
     })
 }

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Request {
-    /// In order of client ids.
     ListSessions {
         broker: String,
         after: Option<String>,
@@ -25,7 +24,6 @@ pub(crate) enum Request {
     PurgeExpired {
         broker: String,
     },
-    /// In order of ids.
     ListStreams {
         broker: String,
         after: Option<u64>,

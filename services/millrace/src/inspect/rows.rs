@@ -28,7 +28,6 @@ pub(crate) enum State {
     /// The server ended before the connection did; its next start removes the entry.
     CutOff,
     Offline,
-    /// The server will remove the session.
     Expired,
 }
 
@@ -44,7 +43,6 @@ pub(crate) struct Session {
     /// Unacknowledged messages after the cursor; messages of shared subscriptions wait in their
     /// group and do not count.
     pub(crate) waiting: u64,
-    /// The count ended at its limit.
     pub(crate) waiting_is_more: bool,
     pub(crate) waiting_bytes: u64,
     pub(crate) oldest_waiting_at_ms: Option<u64>,
@@ -57,7 +55,6 @@ pub(crate) struct SessionDetails {
     pub(crate) epoch: u64,
     /// The session acknowledged every message up to this position.
     pub(crate) cursor: String,
-    /// Acknowledged messages after that position.
     pub(crate) acknowledged_after_cursor: usize,
     /// Messages that a limit removed before they were read.
     pub(crate) missed_at_least: u64,

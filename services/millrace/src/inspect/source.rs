@@ -1,5 +1,5 @@
-//! Finds the process that has the data folder open (this process, or a running server) and passes
-//! requests to it.
+//! Answers the commands that look into a store, such as `millrace sessions`. A running server has the data folder open and answers
+//! over a socket in that folder; otherwise this process opens the folder and answers itself.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +14,6 @@ use super::socket;
 pub(super) enum Source {
     /// No server runs, so this process has the folder open.
     Stopped(Box<Place>),
-    /// A server has the folder open.
     Running(PathBuf),
 }
 
@@ -26,8 +25,7 @@ impl Source {
                 folder.display()
             )));
         }
-        // Opening the folder makes files. If another user than the owner makes them, the owner's
-        // server cannot change them later.
+        // Opening the folder makes files, which the owner's server could not change later.
         if let Some(owner) = other_owner(folder) {
             return match socket::connect(folder) {
                 Ok(_) => Ok(Self::Running(folder.into())),
@@ -81,7 +79,7 @@ fn refused(error: &OpenError) -> Ended {
         OpenError::ReadOnly(_) => "run this as the user that the server runs as",
         OpenError::NoSpace(_) => "make room on the disk first",
         OpenError::Corrupt { .. } => "restore a backup with `millrace restore`; nothing was changed",
-        _ => "see whether the disk is well",
+        _ => "look for errors of the disk in the system's log",
     };
     Ended::Failed(format!("{error}{cause}: {advice}"))
 }

@@ -19,7 +19,6 @@ use crate::running::Live;
 
 pub(super) const BROKER: u64 = 1;
 
-/// Has the broker `default`.
 pub(super) fn place(folder: &Path, live: Option<Arc<dyn Live>>) -> Place {
     let embedded = Embedded::open(folder, StoreOptions::default()).unwrap();
     let place = Place::new(folder.into(), embedded, live);

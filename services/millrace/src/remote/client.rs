@@ -297,7 +297,6 @@ impl Events {
 
 struct Lost(String);
 
-/// The last cause, which says most.
 fn chain(error: &legacy::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

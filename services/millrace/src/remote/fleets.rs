@@ -1,4 +1,5 @@
-//! Credentials of many devices: in batches, and by claim tokens.
+//! Commands that make credentials for many devices: `millrace claim-tokens` and `millrace claim`, and
+//! batches of `millrace credentials`. Each calls the API of a service.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -24,6 +25,7 @@ const BATCH: usize = 1_000;
 const CLAIM_KEY_MIN: usize = 32;
 const DAY_MS: u64 = 86_400_000;
 
+/// Columns of a printed table: heading, and the field of the API's answer.
 const MADE: Fields =
     &[("USER", "user"), ("USERNAME", "username"), ("CLIENT", "client_id"), ("SECRET", "secret")];
 const CLAIM_TOKENS: Fields = &[

@@ -1,5 +1,6 @@
-//! One organisation of a service, as the user's arguments select it. Adds organisation, pages,
-//! broker and versions to requests.
+//! The API of one organisation, as the arguments of a remote command select it. Commands name paths
+//! below the organisation; this module adds the organisation and the broker, and reads all pages of
+//! a list.
 
 use std::io::Write;
 
@@ -28,9 +29,10 @@ pub(super) struct Site {
     pub(super) printer: Printer,
 }
 
-/// As many rows as were requested.
+/// The rows of a list, at most as many as were requested.
 pub(super) struct List {
     pub(super) rows: Vec<Value>,
+    /// The list has more rows than were requested.
     pub(super) more: bool,
     /// Servers that did not answer in time.
     pub(super) unanswered: Vec<String>,
@@ -67,7 +69,7 @@ impl Site {
         Ok((site, broker))
     }
 
-    /// `wanted` is a name or a display name.
+    /// The path of a broker by its name or display name; `None` selects the only one.
     pub(super) fn broker(&self, wanted: Option<&str>) -> Result<String, Failure> {
         let all = self.list("/brokers", "", PAGE)?.rows;
         let names = |key: &str| {

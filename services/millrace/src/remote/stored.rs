@@ -21,11 +21,9 @@ const RETAINED: Fields =
 
 #[derive(Clone, Copy)]
 pub(crate) enum Stored<'a> {
-    /// At most this many.
     Sessions(usize),
     Session(&'a str),
     EndSession(&'a str),
-    /// By filter, at most this many.
     Retained(Option<&'a str>, usize),
     Message(&'a str),
     Clear(&'a str),

@@ -86,7 +86,6 @@ fn line(event: &Value) -> String {
     line
 }
 
-/// In UTC.
 fn time_of_day(at_ms: u64) -> String {
     let (ms, seconds) = (at_ms % 1_000, at_ms / 1_000 % 86_400);
     format!("{:02}:{:02}:{:02}.{ms:03}", seconds / 3_600, seconds / 60 % 60, seconds % 60)

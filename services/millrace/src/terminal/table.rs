@@ -36,7 +36,6 @@ impl Table {
         if self.rows.len() < ROWS_MAX { Ok(()) } else { self.flush(out) }
     }
 
-    /// Writes the head only once.
     pub(crate) fn flush(&mut self, out: &mut impl Write) -> io::Result<()> {
         if self.rows.is_empty() {
             return Ok(());

@@ -19,11 +19,10 @@ pub struct Connect<'a> {
     pub is_bridge: bool,
     /// Clean Start (5.0) or Clean Session (3.x).
     pub clean_start: bool,
-    /// 0 for none.
+    /// Seconds; 0 switches the keep alive off.
     pub keep_alive_s: u16,
     /// Empty for 3.x.
     pub properties: Properties<'a>,
-    /// May be empty.
     pub client_id: &'a str,
     pub will: Option<Will<'a>>,
     pub user_name: Option<&'a str>,

@@ -1,9 +1,11 @@
-//! No bytes panic the reader of WebSocket handshakes, and what follows a request is left alone.
+//! Fuzzes the parser of WebSocket handshakes: no input panics it, and it never consumes bytes after the
+//! request.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use millrace_transport::ws::handshake::{Origins, parse};
 
+/// Longest request, bytes; small, so that inputs reach the limit.
 const HEAD_BYTES_MAX: usize = 4096;
 
 fuzz_target!(|data: &[u8]| {
@@ -13,8 +15,7 @@ fuzz_target!(|data: &[u8]| {
         Ok(Some(upgrade)) => {
             assert!(upgrade.head_len <= data.len() && upgrade.head_len <= HEAD_BYTES_MAX);
             assert!(upgrade.response.starts_with(b"HTTP/1.1 101 "));
-            // No byte of the client stands in the answer but those of its protocol, which are among
-            // two.
+            // A client must not add lines to the response: it only selects one of two protocols.
             let lines = upgrade.response.iter().filter(|byte| **byte == b'\n').count();
             assert_eq!(lines, 6);
         }

@@ -102,7 +102,6 @@ impl TlsSession {
         self.incomplete.capacity() + self.unread.capacity() + self.unsent.capacity()
     }
 
-    /// Returns the peer once, after the handshake.
     pub fn take_peer(&mut self) -> Option<Peer> {
         if self.stage != Stage::Introduced {
             return None;

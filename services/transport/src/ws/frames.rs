@@ -1,4 +1,5 @@
-//! WebSocket frames (RFC 6455 section 5) on the server's side.
+//! WebSocket frames (RFC 6455 section 5) on the server's side. `ws` feeds the [`Decoder`] with what
+//! it reads from a socket, and writes frames with [`header`], [`pong`] and [`close`].
 //!
 //! The decoder works in the read buffer: it unmasks in place and closes the gaps that frame headers
 //! leave, so that MQTT gets one run of bytes and nothing is allocated. It accepts lengths in longer
@@ -6,13 +7,13 @@
 
 use std::ops::{ControlFlow, Range};
 
+/// Longest payload of a control frame (RFC 6455 section 5.5).
 pub const CONTROL_BYTES_MAX: usize = 125;
 
 /// Stands for a close frame without a code, in [`ControlFrame::Close`] and [`close`] (RFC 6455
 /// section 7.4.1).
 pub const CLOSE_WITHOUT_CODE: u16 = 1005;
 
-/// The code of a close without complaint (RFC 6455 section 7.4.1).
 pub const NORMAL_CLOSE: u16 = 1000;
 
 /// A violation of the protocol, which ends the connection. Counters use the variant names as
@@ -66,7 +67,7 @@ pub enum ControlFrame<'a> {
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Decoded {
-    /// `buf[..data]` are bytes of MQTT.
+    /// Bytes of MQTT at the begin of the buffer.
     pub data: usize,
     /// Bytes that the caller must put before the next read; they end the buffer. They belong to an
     /// incomplete frame header or control frame (138 at most), or follow the control frame at which
@@ -78,15 +79,16 @@ pub struct Decoded {
 pub struct Decoder {
     /// Payload bytes of the current data frame that have not arrived yet.
     left: u64,
-    /// Rotated so that its first byte belongs to the next payload byte.
+    /// The frame's mask, rotated so that its first byte belongs to the next payload byte.
     mask: [u8; 4],
+    /// The last data frame was not the end of its message, so a continuation must follow.
     fragmented: bool,
     closed: bool,
 }
 
 impl Decoder {
-    /// Decodes `buf`, which begins with the `rest` of the last call. Payload is returned before its
-    /// frame is complete. `control` may break off after each control frame.
+    /// Decodes `buf`, which begins with the `rest` of the last call, up to a control frame at which
+    /// `control` breaks off. Payload is returned before its frame is complete.
     ///
     /// `data_max` bounds a data frame, in bytes, but not MQTT packets: a packet may span frames,
     /// and a frame may hold many packets.
@@ -117,7 +119,6 @@ impl Decoder {
                 at = end;
                 continue;
             }
-            // At most 125 bytes, as was checked.
             let Some(payload) = buf.get_mut(end..end + head.payload as usize) else { break };
             unmask(payload, head.mask);
             let flow = control(control_frame(head.opcode, payload)?);
@@ -236,7 +237,7 @@ fn control_frame(opcode: u8, payload: &[u8]) -> Result<ControlFrame<'_>, FrameEr
         _ => {
             let (code, reason) = payload.split_first_chunk().ok_or(FrameError::CloseCode)?;
             let code = u16::from_be_bytes(*code);
-            // RFC 6455 section 7.4 and the registry it founded.
+            // RFC 6455 section 7.4, and IANA's registry of close codes.
             if !matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999) {
                 return Err(FrameError::CloseCode);
             }
@@ -263,7 +264,7 @@ pub fn header(payload_len: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a close frame with as much of `reason` as fits. [`CLOSE_WITHOUT_CODE`] makes it empty.
+/// Appends a close frame with as much of `reason` as fits; [`CLOSE_WITHOUT_CODE`] makes it empty.
 pub fn close(code: u16, reason: &str, out: &mut Vec<u8>) {
     if code == CLOSE_WITHOUT_CODE {
         return out.extend_from_slice(&[FIN | CLOSE, 0]);

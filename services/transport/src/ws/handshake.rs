@@ -12,13 +12,13 @@ use sha1::{Digest, Sha1};
 
 pub const PATH: &str = "/mqtt";
 
+/// Headers of a request: browsers send about 20, and proxies add some.
 const HEADERS_MAX: usize = 64;
 
 /// The suffix of the key in RFC 6455 section 1.3.
 const KEY_SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// Accepts a key whose last character has bits beyond the 16 bytes, as the example in RFC 6455
-/// section 1.3 does.
+/// Accepts a key whose last character has bits beyond the 16 bytes, as RFC 6455 section 1.3 has one.
 const KEY_BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
@@ -26,6 +26,7 @@ const KEY_BASE64: GeneralPurpose = GeneralPurpose::new(
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Upgrade {
+    /// Bytes of the request; WebSocket frames follow.
     pub head_len: usize,
     /// The whole response (101), which must be sent before any frame.
     pub response: Vec<u8>,
@@ -54,8 +55,7 @@ pub enum Origins {
 impl Origins {
     fn allow(&self, origin: &[u8], host: &[u8], is_loopback: bool) -> bool {
         let is_same_host = || {
-            // Anybody can let a domain of his own resolve to 127.0.0.1 (DNS rebinding). A page of
-            // that domain would then be of the same host.
+            // DNS rebinding: a foreign page's domain may resolve to 127.0.0.1, and so be the same host.
             if is_loopback && !is_loopback_name(without_port(host)) {
                 return false;
             }

@@ -29,13 +29,13 @@ pub fn emails() -> Collection {
     region(tags::EMAIL)
 }
 
-/// Ids of people by provider and their name at the provider.
+/// Ids of people by identity provider and their name there.
 #[must_use]
 pub fn subjects() -> Collection {
     region(tags::SUBJECT)
 }
 
-/// Accounts at providers with which a person signs in, by provider and name there.
+/// The reverse of [`subjects`]: a person's accounts at identity providers.
 #[must_use]
 pub fn subjects_of(user: &[u8]) -> Collection {
     of(tags::SUBJECT_OF, user)
@@ -70,7 +70,7 @@ pub fn invitations(organisation: &[u8]) -> Collection {
     of(tags::INVITATION, organisation)
 }
 
-/// Locations of invitations by the hash of their secret.
+/// Organisation and id of invitations by the hash of their secret.
 #[must_use]
 pub fn invitation_hashes() -> Collection {
     region(tags::INVITATION_HASH)
@@ -81,7 +81,7 @@ pub fn tokens(organisation: &[u8]) -> Collection {
     of(tags::TOKEN, organisation)
 }
 
-/// Locations of API tokens by the hash of their secret.
+/// Organisation and id of API tokens by the hash of their secret.
 #[must_use]
 pub fn token_hashes() -> Collection {
     region(tags::TOKEN_HASH)
@@ -168,8 +168,7 @@ pub fn former_organisations() -> Collection {
     region(tags::FORMER_ORGANISATION)
 }
 
-/// Increments a broker's change counter without conflicts; by the counter, pods notice that their copies of its
-/// documents are outdated.
+/// Increments, without conflicts, the counter by which pods notice changes of a broker's documents.
 pub fn touch(tx: &Transaction, broker: BrokerId) -> LayerResult<()> {
     Ok(tx.atomic_add(Key::new(broker, tags::ACCESS_CHANGES), 1)?)
 }
@@ -230,7 +229,7 @@ pub fn claim_tokens(broker: BrokerId) -> Collection {
     Collection::new(broker, tags::CLAIM_TOKEN)
 }
 
-/// Locations of claim tokens by the hash of their secret.
+/// Broker and id of claim tokens by the hash of their secret.
 #[must_use]
 pub fn claim_token_hashes() -> Collection {
     region(tags::CLAIM_TOKEN_HASH)

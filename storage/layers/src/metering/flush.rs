@@ -18,9 +18,8 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct Flush<'p> {
     pub pod: &'p [u8],
-    /// Identifies the pod's process among all processes.
     pub incarnation: u64,
-    /// Counts up from 1.
+    /// Number of the flush in this incarnation, from 1.
     pub number: u64,
     pub now_ms: u64,
 }
@@ -95,7 +94,6 @@ pub async fn flush(tx: &Transaction, flush: Flush<'_>, report: &[UsageReport]) -
     Ok(Flushed::Added)
 }
 
-/// Later flushes of the pod are refused.
 pub fn forget(tx: &Transaction, pod: &[u8]) -> LayerResult<()> {
     Ok(tx.clear(key(pod))?)
 }

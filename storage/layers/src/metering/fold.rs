@@ -11,7 +11,6 @@ const WINDOWS_MAX: u64 = 31 * 24;
 #[derive(Clone, Copy, Debug)]
 pub struct Fold {
     pub broker: BrokerId,
-    /// The ledger: an id of [`crate::catalog::new_id`].
     pub ledger: BrokerId,
     /// Time of the deletion, unix milliseconds: the broker holds nothing from then on.
     pub ended_ms: u64,

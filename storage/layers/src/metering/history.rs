@@ -31,7 +31,6 @@ pub enum DropCause {
     QueueMemory = 2,
     Expired = 3,
     PacketTooLarge = 4,
-    /// A limit of stored messages removed the message.
     StoredLimit = 5,
 }
 
@@ -102,7 +101,7 @@ impl Resolution {
 }
 
 impl Point {
-    /// Adds the counts of another process, or of a later window. The stored messages are those of `later`.
+    /// Adds the counts of another process or a later window, but takes the stored messages of `later`.
     pub fn add(&mut self, later: &Self) {
         let sums = [
             (&mut self.measured_ms, later.measured_ms),
@@ -134,7 +133,6 @@ impl Point {
         let rank = (total as f64 * share).max(1.0);
         let (mut below, mut from_us) = (0.0, 0);
         for (index, count) in self.latencies.into_iter().enumerate() {
-            // The last class has no upper bound.
             let to_us = LATENCY_BOUNDS_US.get(index).copied().unwrap_or(from_us);
             let count = count as f64;
             if count > 0.0 && below + count >= rank {

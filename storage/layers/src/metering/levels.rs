@@ -77,7 +77,6 @@ pub(crate) fn key(broker: BrokerId, level: Level) -> Key {
 /// The number of a level that limits read and bills do not; no [`Level`] has it.
 const WILL_BYTES: u64 = 3;
 
-/// Present levels that count against limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeldLevels {
     /// Sessions that wait for their clients.

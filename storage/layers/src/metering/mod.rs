@@ -42,7 +42,6 @@ pub enum Unit {
     MessagesDelivered = 3,
     /// Bytes of published messages: topic, properties and payload.
     BytesIn = 4,
-    /// Bytes of copies sent to clients.
     BytesOut = 5,
     /// Milliseconds of offline sessions; only in ledgers, because a broker has [`Level::Sessions`].
     StoredSessionMs = 6,

@@ -32,7 +32,6 @@ pub struct BrokerActivity {
     pub stored_bytes: u64,
 }
 
-/// A snapshot read.
 pub async fn live(tx: &Transaction, broker: BrokerId, now_ms: u64) -> LayerResult<BrokerActivity> {
     let mut connections = 0;
     for row in rows::all(tx, all(broker).children(), Read::Snapshot).await? {

@@ -27,7 +27,6 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetainedRow {
     pub topic: Bytes,
-    /// The whole message.
     pub body: Bytes,
 }
 
@@ -52,7 +51,6 @@ impl Bookmark {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RetainedPage {
-    /// In the order of their levels.
     pub items: Vec<RetainedRow>,
     /// Where to go on; `None` at the end. A page may end early, even empty, after many keys that did not match.
     pub next: Option<Bookmark>,

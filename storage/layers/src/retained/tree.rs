@@ -8,9 +8,7 @@ use crate::{BrokerId, error::LayerResult, tags, tuple::Key};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
-    /// The text between two slashes.
     pub level: Bytes,
-    /// The topic that ends here has a message itself.
     pub has_message: bool,
     /// Messages of this topic and of all below it, as far as they were counted.
     pub messages: usize,

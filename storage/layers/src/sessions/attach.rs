@@ -31,7 +31,7 @@ pub struct Attach {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attached {
-    /// Further writes must show this epoch.
+    /// Later writes of the owner must show this epoch.
     pub epoch: u64,
     /// The session continues, so CONNACK says session present.
     pub present: bool,

@@ -107,7 +107,7 @@ pub async fn list_beginning_with(
     Ok(sessions)
 }
 
-/// The session's will fires.
+/// Removes a session, and returns its will, which then fires.
 pub(super) async fn remove(
     tx: &Transaction,
     id: SessionId<'_>,

@@ -33,7 +33,6 @@ pub(super) fn remove(tx: &Transaction, owner: &[u8], id: SessionId<'_>) -> Layer
     Ok(tx.clear(key(owner, id))?)
 }
 
-/// A snapshot read.
 pub async fn of_owner(
     tx: &Transaction,
     owner: &[u8],

@@ -21,7 +21,6 @@ pub struct NewEntry<'a> {
     pub place: u16,
     /// Time of publication, unix milliseconds.
     pub now_ms: u64,
-    /// Everything that receivers need.
     pub body: &'a Bytes,
 }
 

@@ -138,7 +138,6 @@ pub(super) fn clear(tx: &Transaction, broker: BrokerId, stream: StreamId) -> Lay
     Ok(tx.clear_range(keys::claims(broker, stream).children())?)
 }
 
-/// Takes free messages, without those that a limit has trimmed meanwhile.
 async fn free(
     tx: &Transaction,
     broker: BrokerId,

@@ -9,7 +9,6 @@ use crate::{BrokerId, error::LayerResult, position::Position, positions::Positio
 pub struct Progress {
     /// The members have acknowledged everything up to here.
     pub cursor: Position,
-    /// Acknowledged messages after the cursor.
     pub acknowledged: Positions,
 }
 

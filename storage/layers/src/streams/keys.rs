@@ -46,17 +46,15 @@ pub(crate) fn head(broker: BrokerId, stream: StreamId) -> Key {
     Key::new(broker, tags::HEAD).uint(stream)
 }
 
-/// Claims that were given back.
+/// Messages whose claim a pod gave back.
 pub(crate) fn free(broker: BrokerId, stream: StreamId) -> Key {
     Key::new(broker, tags::FREE).uint(stream)
 }
 
-/// Claims of each pod in a group's stream.
 pub(crate) fn claims(broker: BrokerId, stream: StreamId) -> Key {
     Key::new(broker, tags::CLAIMS).uint(stream)
 }
 
-/// Streams in which a pod has claims.
 pub(crate) fn claims_of(pod: &[u8]) -> Key {
     Key::new(tags::REGION, tags::CLAIMS).bytes(pod)
 }

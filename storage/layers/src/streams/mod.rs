@@ -42,6 +42,5 @@ pub type StreamId = u64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamRef {
     pub stream: StreamId,
-    /// Below the number of the stream's partitions.
     pub partition: u8,
 }

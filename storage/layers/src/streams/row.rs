@@ -15,7 +15,7 @@ use crate::{
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stream {
-    /// With its `$share/group/`.
+    /// The filter, with its `$share/group/`.
     pub name: Bytes,
     /// 1 to [`PARTITIONS_MAX`]; only grows, so that an append by an older number goes to a partition that is read.
     pub partitions: u8,

@@ -32,7 +32,7 @@ pub struct Trimmed {
 /// them, and nothing is removed where they are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountedSpan {
-    /// Exclusive.
+    /// Counted are entries after this position.
     pub from: Position,
     /// Totals from there to the end of the trim.
     pub totals: Totals,

@@ -15,7 +15,6 @@ const PAGE: usize = 1_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitingMessages {
-    /// Each message counts once, with the bytes of its body.
     pub totals: Totals,
     /// Time of publication of the first one, unix milliseconds.
     pub oldest_at_ms: Option<u64>,

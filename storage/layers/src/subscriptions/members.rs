@@ -61,7 +61,7 @@ pub(crate) async fn join(
 }
 
 /// Derives the id from the filter and the read version, so that creators share no counter, and a recreated filter gets
-/// a new stream. The row that is read shows whether the id is free.
+/// a new stream.
 async fn create(
     tx: &Transaction,
     broker: BrokerId,

@@ -15,7 +15,7 @@ use crate::{
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredSubscription {
-    /// With its `$share/group/`.
+    /// The filter, with its `$share/group/`.
     pub filter: Bytes,
     pub options: StoredOptions,
     /// The stream counts from this version on.
@@ -30,7 +30,6 @@ pub(super) struct Row {
     pub(super) stream: StreamId,
 }
 
-/// In order of filters.
 pub async fn list(tx: &Transaction, id: SessionId<'_>) -> LayerResult<Vec<StoredSubscription>> {
     read(tx, id, Read::Snapshot).await
 }

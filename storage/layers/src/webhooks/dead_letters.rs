@@ -17,7 +17,6 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredDeadLetter {
     pub id: Position,
-    /// Time of leaving the queue, unix milliseconds.
     pub at_ms: u64,
     pub attempts: u32,
     pub failure: Option<Failure>,
@@ -67,7 +66,6 @@ pub async fn dead_letters(
     Ok((letters, more))
 }
 
-/// Sends a dead letter again, or all, and returns their number.
 pub async fn send_again(
     tx: &Transaction,
     webhook: WebhookId<'_>,
@@ -83,18 +81,17 @@ pub async fn send_again(
     Ok(ids.len())
 }
 
-/// Removes a dead letter, or all, and returns their number.
 pub async fn remove(tx: &Transaction, webhook: WebhookId<'_>, id: Option<Position>) -> LayerResult<usize> {
     let mut state = state::get(tx, webhook, Read::Serializable).await?;
     let count = match id {
         Some(id) => usize::from(remove_one(tx, webhook, &mut state, id).await?),
         None => {
             clear(tx, webhook)?;
-            std::mem::take(&mut state.letters) as usize
+            std::mem::take(&mut state.dead_letters) as usize
         }
     };
     if id.is_none() {
-        state.letter_bytes = 0;
+        state.dead_letter_bytes = 0;
     }
     state::set(tx, webhook, &state)?;
     Ok(count)
@@ -125,7 +122,7 @@ pub(super) async fn add(
     letter: &NewDeadLetter,
 ) -> LayerResult<()> {
     if letter.event.len() > DEAD_LETTER_BYTES_MAX {
-        state.letters_lost += 1;
+        state.dead_letters_lost += 1;
         return Ok(());
     }
     make_room(tx, webhook, state, letter.event.len()).await?;
@@ -142,22 +139,23 @@ async fn make_room(
     bytes: usize,
 ) -> LayerResult<()> {
     let is_full = |state: &State| {
-        state.letters >= DEAD_LETTERS_MAX || state.letter_bytes + bytes as u64 > DEAD_LETTERS_BYTES_MAX
+        state.dead_letters >= DEAD_LETTERS_MAX
+            || state.dead_letter_bytes + bytes as u64 > DEAD_LETTERS_BYTES_MAX
     };
-    while state.letters > 0 && is_full(state) {
+    while state.dead_letters > 0 && is_full(state) {
         let options = RangeOptions { limit: 1, reverse: false, read: Read::Serializable };
         let page = tx.range(webhook.key(tags::DEAD_LETTER).children(), options).await?;
         let Some(first) = page.items.first() else { break };
         let id = Elements::after(&webhook.key(tags::DEAD_LETTER), &first.key)?.position()?;
         remove_one(tx, webhook, state, id).await?;
-        state.letters_lost += 1;
+        state.dead_letters_lost += 1;
     }
-    state.letters += 1;
-    state.letter_bytes += bytes as u64;
+    state.dead_letters += 1;
+    state.dead_letter_bytes += bytes as u64;
     Ok(())
 }
 
-/// Returns whether there was one.
+/// Returns whether there was such a dead letter.
 pub(super) async fn remove_one(
     tx: &Transaction,
     webhook: WebhookId<'_>,
@@ -168,8 +166,8 @@ pub(super) async fn remove_one(
     let Some(row) = tx.get(blob(webhook, id).row, Read::Serializable).await? else { return Ok(false) };
     let bytes = u64::from(row.slice(2..).try_get_u32()?);
     blob(webhook, id).clear(tx).await?;
-    state.letters = state.letters.saturating_sub(1);
-    state.letter_bytes = state.letter_bytes.saturating_sub(bytes);
+    state.dead_letters = state.dead_letters.saturating_sub(1);
+    state.dead_letter_bytes = state.dead_letter_bytes.saturating_sub(bytes);
     Ok(true)
 }
 

@@ -40,7 +40,6 @@ pub struct Work {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Delivered,
-    /// All events are tried again later.
     Failed {
         failure: Failure,
         next_attempt_ms: u64,

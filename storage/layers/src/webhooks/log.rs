@@ -10,7 +10,6 @@ use crate::{
     tags,
 };
 
-/// An attempt to deliver events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeliveryRecord {
@@ -22,13 +21,10 @@ pub struct DeliveryRecord {
     /// Id and type of the first event of the request.
     pub event: String,
     pub kind: String,
-    /// Number of events in the request.
     pub events: usize,
     /// Number of the attempt at these events.
     pub attempt: u32,
-    /// HTTP status of the answer.
     pub status: Option<u16>,
-    /// Why the attempt failed.
     pub error: Option<String>,
 }
 

@@ -86,7 +86,6 @@ fn dequeue(tx: &Transaction, webhook: WebhookId<'_>) -> LayerResult<()> {
     Ok(tx.clear(key)?)
 }
 
-/// Removes a deleted webhook from [`queued`].
 pub fn remove_queued(tx: &Transaction, webhook: WebhookId<'_>) -> LayerResult<()> {
     Ok(tx.clear(queued_key(webhook))?)
 }

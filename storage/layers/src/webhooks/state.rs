@@ -30,15 +30,17 @@ pub struct State {
     pub dead: u64,
     /// Events that a limit removed, or that were queued when their filter was removed.
     pub lost: u64,
-    pub letters_lost: u64,
-    /// Attempts since the webhook was made.
+    /// Dead letters that a limit removed or left out.
+    #[serde(rename = "letters_lost")]
+    pub dead_letters_lost: u64,
     pub(super) deliveries: u64,
-    pub letters: u32,
-    /// Bytes of their events.
-    pub letter_bytes: u64,
+    /// Renamed, like the other fields, because stored records have the old name.
+    #[serde(rename = "letters")]
+    pub dead_letters: u32,
+    #[serde(rename = "letter_bytes")]
+    pub dead_letter_bytes: u64,
     /// Numbers of the keys that signed the last attempt.
     pub signed_by: Vec<u32>,
-    /// Grows with each lease.
     pub(super) epoch: u64,
     pub(super) lease: Option<Lease>,
 }
@@ -51,7 +53,9 @@ pub(super) struct Lease {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
+    /// Unix milliseconds.
     pub at_ms: u64,
+    /// HTTP status of the answer; `None` without an answer.
     pub status: Option<u16>,
     pub reason: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

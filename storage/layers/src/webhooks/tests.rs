@@ -169,7 +169,7 @@ fn a_refused_event_of_a_batch_becomes_a_dead_letter() {
     settled(&database, &second, &dead(&second, &"event 2".into())).unwrap();
     assert_eq!(bodies(&work(&database, "pod", 1)), ["3"]);
     let state = state_now(&database).0;
-    assert_eq!((state.dead, state.letters, state.letter_bytes), (1, 1, 7));
+    assert_eq!((state.dead, state.dead_letters, state.dead_letter_bytes), (1, 1, 7));
     let letters = all_letters(&database);
     assert_eq!((letters[0].id, &letters[0].event[..]), (second.entries[0].position, &b"event 2"[..]));
 }
@@ -195,7 +195,7 @@ fn a_dead_letter_is_sent_again_alone_and_removed_when_delivered() {
     assert_eq!(run(&database, async |tx| send_again(tx, WEBHOOK, None).await), 1);
     let again = work(&database, "pod", 1);
     let state = settled(&database, &again, &Outcome::Delivered).unwrap();
-    assert_eq!((state.letters, state.letter_bytes, state.delivered), (0, 0, 1));
+    assert_eq!((state.dead_letters, state.dead_letter_bytes, state.delivered), (0, 0, 1));
     assert!(all_letters(&database).is_empty());
 }
 
@@ -234,16 +234,16 @@ fn dead_letters_are_bounded_and_removed_ones_are_counted() {
         run(&database, async |tx| {
             dead_letters::add(tx, WEBHOOK, &mut state.clone(), &letter(version, &long)).await
         });
-        state.letters += 1;
-        state.letter_bytes += long.len() as u64;
-        if state.letters > 8 {
-            state.letters -= 1;
-            state.letter_bytes -= long.len() as u64;
+        state.dead_letters += 1;
+        state.dead_letter_bytes += long.len() as u64;
+        if state.dead_letters > 8 {
+            state.dead_letters -= 1;
+            state.dead_letter_bytes -= long.len() as u64;
         }
     }
     let kept = all_letters(&database).len();
     assert!(kept < 10, "a page ends by its bytes: {kept}");
-    state = State { letters: DEAD_LETTERS_MAX, letter_bytes: 8, ..State::default() };
+    state = State { dead_letters: DEAD_LETTERS_MAX, dead_letter_bytes: 8, ..State::default() };
     let added = |letter: NewDeadLetter| {
         run(&database, async |tx| {
             let mut after = state.clone();
@@ -252,10 +252,10 @@ fn dead_letters_are_bounded_and_removed_ones_are_counted() {
         })
     };
     let after = added(letter(99, &"x".into()));
-    assert_eq!((after.letters, after.letters_lost), (DEAD_LETTERS_MAX, 1));
+    assert_eq!((after.dead_letters, after.dead_letters_lost), (DEAD_LETTERS_MAX, 1));
     let too_long = Bytes::from(vec![b'x'; DEAD_LETTER_BYTES_MAX + 1]);
     let after = added(letter(100, &too_long));
-    assert_eq!((after.letters, after.letters_lost), (DEAD_LETTERS_MAX, 1), "only counted");
+    assert_eq!((after.dead_letters, after.dead_letters_lost), (DEAD_LETTERS_MAX, 1), "only counted");
 }
 
 #[test]

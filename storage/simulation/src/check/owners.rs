@@ -1,5 +1,6 @@
-//! A session has one owner, and writes of earlier owners have no effect (P5). A new owner finds the
-//! session as the last one left it.
+//! Checks P5 on the history of a simulated run: a session has one owner, and writes of earlier
+//! owners have no effect. A new owner finds the session as the last one left it. A tenure is the
+//! time of one owner, between its epoch and the next.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,6 +9,7 @@ use millrace_layers::{BrokerId, Position};
 use super::Violations;
 use crate::history::{Before, Found, PodHistory, Subscribed, Tenure, Write};
 
+/// Session expiry, seconds, that no simulated run reaches.
 const LONG_S: u32 = 3_600;
 
 /// The known tenures of each session in order of their epochs, with their attempts.

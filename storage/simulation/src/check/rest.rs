@@ -15,13 +15,12 @@ use millrace_storage::{Read, StoreVersion, Versionstamp};
 use super::leftovers;
 use crate::{
     history::RetainedSeen,
-    plan::{AUDIT, CLIENTS, HOLDER, KEEPER},
+    plan::{AUDIT, CLIENTS, GROUP_MEMBER, HOLDER},
     pod::{Mine, Pod},
     setup::STAYS,
 };
 
 const PAGE: ReadLimit = ReadLimit { entries: 50, bytes: 1_000_000 };
-/// Milliseconds after which everything is due.
 const MUCH_LATER_MS: u64 = 1_000_000_000_000;
 
 /// Recovers all pods' sessions, reads every session to its end, and ends it; then nothing may be
@@ -32,7 +31,7 @@ pub(super) async fn look(checker: &Pod) -> LayerResult<()> {
     for broker in &brokers {
         // The session that sees everything comes last, because taking a session can publish its
         // will.
-        for client in CLIENTS.into_iter().chain([KEEPER, AUDIT]) {
+        for client in CLIENTS.into_iter().chain([GROUP_MEMBER, AUDIT]) {
             let mut mine = checker.attach(*broker, client, STAYS).await?;
             while checker.read_page(&mut mine, PAGE).await? {}
             checker.keep(mine);
@@ -42,7 +41,7 @@ pub(super) async fn look(checker: &Pod) -> LayerResult<()> {
     }
     claim(checker).await?;
     for broker in &brokers {
-        for client in [AUDIT, KEEPER].into_iter().chain(CLIENTS) {
+        for client in [AUDIT, GROUP_MEMBER].into_iter().chain(CLIENTS) {
             if let Some(mine) = checker.mine(*broker, client) {
                 checker.detach(mine, true, Some(0)).await?;
             }
@@ -107,7 +106,7 @@ async fn recover(checker: &Pod) -> LayerResult<()> {
 /// Compares the counters of streams and subscribers with a count of the rows.
 async fn count(checker: &Pod, broker: BrokerId) -> LayerResult<()> {
     let mut members: BTreeMap<StreamId, u64> = BTreeMap::new();
-    let clients = [AUDIT, KEEPER].into_iter().chain(CLIENTS);
+    let clients = [AUDIT, GROUP_MEMBER].into_iter().chain(CLIENTS);
     let sessions: Vec<Mine> = clients.filter_map(|client| checker.mine(broker, client)).collect();
     for subscribed in sessions.iter().flat_map(|mine| mine.subscriptions.values()) {
         *members.entry(subscribed.stream).or_default() += 1;

@@ -59,7 +59,7 @@ impl PodHistory {
         }
     }
 
-    /// Begins a release; returns the data for [`Self::let_go`].
+    /// Begins a release; returns the data for [`Self::end_release`].
     pub(crate) fn lets_go(
         &mut self,
         pod: &str,
@@ -85,7 +85,7 @@ impl PodHistory {
         known
     }
 
-    pub(crate) fn let_go(&mut self, pod: &str, group: &Group, known: &[(Position, u64)]) {
+    pub(crate) fn end_release(&mut self, pod: &str, group: &Group, known: &[(Position, u64)]) {
         for (at, event) in known {
             if !self.groups.recovered_since(pod, *event) {
                 self.groups.done.insert((group.broker, group.stream, *at));

@@ -6,7 +6,6 @@ use bytes::{BufMut, Bytes};
 use millrace_layers::{BrokerId, Position};
 use millrace_storage::Versionstamp;
 
-/// Unique in a run.
 pub(crate) type MessageId = u64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -25,7 +25,6 @@ pub type Shared = Rc<RefCell<PodHistory>>;
 /// Most recorded violations; one is enough, a few more show the course of events.
 const VIOLATIONS_MAX: usize = 20;
 
-/// Everything that happened.
 #[derive(Default)]
 pub struct PodHistory {
     pub(crate) brokers: Vec<BrokerId>,
@@ -90,13 +89,11 @@ impl PodHistory {
         }
     }
 
-    /// The first violations of the run.
     #[must_use]
     pub fn violations(&self) -> &[String] {
         &self.violations
     }
 
-    /// The number of actions by kind.
     pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.counts.iter().map(|(what, count)| (*what, *count))
     }

@@ -25,7 +25,6 @@ pub(crate) struct Tenure {
     pub(crate) will: Option<(MessageId, u32)>,
     /// `None` while it is unknown whether the attach succeeded.
     pub(crate) found: Option<Found>,
-    /// Its subscriptions, according to the answers.
     pub(crate) subscriptions: BTreeMap<String, Subscribed>,
     /// The position from which on each of its subscriptions is complete.
     pub(crate) complete_from: BTreeMap<Subscribed, Versionstamp>,
@@ -34,7 +33,6 @@ pub(crate) struct Tenure {
     pub(crate) cursors: Vec<(Position, Write)>,
     /// Its request to end without the will, and the result.
     pub(crate) farewell: Option<Write>,
-    /// It requested the session's end.
     pub(crate) ends: bool,
 }
 

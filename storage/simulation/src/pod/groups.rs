@@ -85,7 +85,7 @@ impl Pod {
             .await;
         match done {
             Ok(left) => {
-                self.history.borrow_mut().let_go(&self.name, group, &known);
+                self.history.borrow_mut().end_release(&self.name, group, &known);
                 self.hold(group, left, Vec::new());
                 Ok(())
             }
@@ -123,7 +123,7 @@ impl Pod {
             claims.outstanding.retain(|at| !some.contains(at));
         }
         if kept?.0 {
-            self.history.borrow_mut().let_go(&self.name, group, &known);
+            self.history.borrow_mut().end_release(&self.name, group, &known);
             return Ok(());
         }
         // Another pod has one of them, because this pod was taken for dead.

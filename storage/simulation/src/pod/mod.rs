@@ -104,7 +104,6 @@ impl Pod {
         }
     }
 
-    /// One step, chosen at random.
     async fn act(&self) -> Done {
         let now_ms = self.world.now_ms();
         if now_ms >= self.renewed_ms.get() + LEASE_MS / 4 {

@@ -40,7 +40,6 @@ impl Pod {
         Ok(more)
     }
 
-    /// Records the reading in the history.
     fn note(
         &self,
         mine: &Mine,

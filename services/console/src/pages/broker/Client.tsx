@@ -131,7 +131,7 @@ function Actions({ id }: { id: string }) {
   )
 }
 
-/** How a client was let in, in words. */
+/** How a client was authenticated, as people read it. */
 export function methodSaid(method: string): string {
   const [kind, name] = method.split(/:(.*)/)
   const said: Record<string, string> = {

@@ -25,7 +25,7 @@ export function Connect() {
   return (
     <Page
       title="Connect"
-      lead="Copy what your device needs. This page tells you when the device is connected."
+      lead="Copy what your device needs. This page shows when the device is connected."
     >
       {endpoint === null && (
         <Empty title="This server has no listener for MQTT">Start it with --mqtt-listen.</Empty>

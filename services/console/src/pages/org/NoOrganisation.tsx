@@ -6,14 +6,18 @@ import { api, body, idempotencyKey } from '../../api/client'
 import { Form } from '../../ui/Form'
 import { Page, Panel } from '../../ui/Page'
 
-/** Somebody who belongs to none makes one. */
+/** The page of a person who belongs to no organisation: it creates one. */
 export function NoOrganisation() {
   const client = useQueryClient()
   const navigate = useNavigate()
   const [name, setName] = useState('')
   const [key] = useState(idempotencyKey)
   return (
-    <Page title="Organisation" lead="You belong to none. Create one, or ask for an invitation." isNarrow>
+    <Page
+      title="Organisation"
+      lead="You belong to no organisation. Create one, or ask a member of one for an invitation."
+      isNarrow
+    >
       <Panel>
         <Form
           verb="Create organisation"

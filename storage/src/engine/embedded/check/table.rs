@@ -1,5 +1,6 @@
-//! Checks the ends of fjall's tables and of its list of tables. Both end with a table of contents
-//! and its checksum, and fjall reads the contents before it checks them.
+//! Checks files of fjall before it opens them: its list of tables, and the end of each table. These
+//! files end with a table of contents and its checksum. fjall uses the contents before it verifies
+//! the checksum.
 
 use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 
@@ -13,13 +14,15 @@ const CONTENTS_MAGIC: &[u8] = b"TOC!";
 /// A trailer has its magic, and the checksum, offset and length of the contents.
 const TRAILER_BYTES: usize = TRAILER_MAGIC.len() + 16 + 8 + 8;
 
-/// Bytes of contents that no file exceeds: a few parts, each with a short name.
+/// Largest contents, bytes: a few parts with short names need less. A damaged length must not
+/// allocate more.
 const CONTENTS_MAX: u64 = 1 << 16;
 
 /// An entry of the list has a table's number, the kind of its checksum, the checksum, and a
 /// sequence number.
 const ENTRY_BYTES: usize = 8 + 1 + 16 + 8;
 
+/// Checks the list and every table that it names in the folder `tables`.
 pub(super) fn check(list: &Path, tables: &Path) -> Result<(), Fault> {
     let numbers = numbers(list).map_err(|error| Fault::Io(list.into(), error))?;
     for number in numbers.ok_or_else(|| damaged(list, "is not a list of tables"))? {
@@ -56,7 +59,7 @@ fn parse(bytes: &mut &[u8]) -> Option<Vec<u64>> {
     Some(numbers)
 }
 
-/// Returns the contents without their magic; `None` if they are damaged.
+/// The table of contents at the end of a file, without its magic; `None` if it is damaged.
 fn contents(file: &File) -> io::Result<Option<Vec<u8>>> {
     let Some(end) = file.metadata()?.len().checked_sub(TRAILER_BYTES as u64) else { return Ok(None) };
     let mut trailer = [0; TRAILER_BYTES];
@@ -73,6 +76,7 @@ fn contents(file: &File) -> io::Result<Option<Vec<u8>>> {
     Ok(whole.then(|| contents.split_off(CONTENTS_MAGIC.len())))
 }
 
+/// Offset and length of a named part of the file.
 fn part_of(contents: &[u8], wanted: &[u8]) -> Option<(u64, usize)> {
     let mut rest = contents;
     for _ in 0..u32::from_le_bytes(take(&mut rest)?) {

@@ -233,7 +233,7 @@ function Edit({ credential, onRotated, onDone }: EditProps) {
           <>
             <Switch
               label="Enabled"
-              description="A disabled credential lets nobody in. Its connected clients are disconnected."
+              description="Disabling a credential disconnects its clients and refuses new ones."
               checked={enabled}
               onChange={(event) => setEnabled(event.currentTarget.checked)}
             />

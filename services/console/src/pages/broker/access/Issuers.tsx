@@ -44,7 +44,7 @@ const columns: Column<Issuer>[] = [
   },
 ]
 
-/** Issuers whose tokens let clients in. */
+/** Issuers whose tokens clients authenticate with. */
 export function Issuers() {
   return (
     <NamedList

@@ -41,12 +41,12 @@ const SWITCHES = [
 
 const CERTIFICATES = [
   { value: 'off', label: 'are ignored' },
-  { value: 'accepted', label: 'let a client in' },
+  { value: 'accepted', label: 'may authenticate a client' },
   { value: 'required', label: 'are required' },
   { value: 'additional', label: 'are required, and a password or token too' },
 ]
 
-/** Which ways in are open. The first that knows a client decides. */
+/** Switches authentication methods on and off. The first method that knows a client decides. */
 export function Methods() {
   const { path } = useBroker()
   const query = useQuery(accessQuery(path))

@@ -18,7 +18,7 @@ interface NamedListProps<K extends Named> {
   lead: string
   /** Why none of them counts now. */
   notice?: ReactNode
-  /** One of them, such as "group". */
+  /** An item in the singular, such as "group". */
   noun: string
   empty: { title: string; text: string }
   columns: Column<NamedRows[K]>[]
@@ -28,7 +28,7 @@ interface NamedListProps<K extends Named> {
   form: (row: NamedRows[K] | undefined, onDone: () => void) => ReactNode
 }
 
-/** The parts of access that have a name are listed, added, changed and deleted alike. */
+/** Lists, adds, changes and deletes records of access with a name: groups, issuers, client CAs, bans. */
 export function NamedList<K extends Named>(props: NamedListProps<K>) {
   const { kind, title, lead, notice, noun, empty, columns, loses, form } = props
   const { path, can } = useBroker()

@@ -5,7 +5,7 @@ import { type AccessSettings, accessQuery } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
 import ui from '../../../ui/ui.module.css'
 
-/** Says that clients may not use a method, so that its records let nobody in. */
+/** Says that clients may not use a method, so that its records authenticate nobody. */
 export function SwitchedOff({ what, isOff }: { what: string; isOff: (access: AccessSettings) => boolean }) {
   const { broker, path } = useBroker()
   const { data } = useQuery(accessQuery(path))

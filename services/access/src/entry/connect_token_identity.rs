@@ -1,18 +1,18 @@
-//! Derives the [`Standing`] of a client that shows a connect token.
+//! Derives the [`ProvenIdentity`] of a client that shows a connect token.
 
 use std::sync::Arc;
 
-use super::{AccessRefusal, Method, PresentedCredentials, Standing};
+use super::{AccessRefusal, Method, PresentedCredentials, ProvenIdentity};
 use crate::connect_token::{ConnectTokenClaims, ConnectTokenRefusal};
 use crate::rules::RuleList;
 
 impl ConnectTokenClaims {
-    pub fn standing(
+    pub fn identity(
         &self,
         broker: u64,
         presented: PresentedCredentials<'_>,
         now_ms: u64,
-    ) -> Result<Standing, AccessRefusal> {
+    ) -> Result<ProvenIdentity, AccessRefusal> {
         let refuse = |why| Err(AccessRefusal::ConnectToken(why));
         if self.broker != broker {
             return refuse(ConnectTokenRefusal::Broker);
@@ -29,7 +29,7 @@ impl ConnectTokenClaims {
         if rules.is_empty() {
             return Err(AccessRefusal::Rules);
         }
-        Ok(Standing {
+        Ok(ProvenIdentity {
             method: Method::ConnectToken,
             user: Some(self.user.as_str().into()),
             rules: Some(Arc::new(rules)),
@@ -48,10 +48,10 @@ mod tests {
     fn a_token_is_for_one_client_of_one_broker_until_it_expires() {
         let presented =
             |user, client_id| PresentedCredentials { user, client_id, ..PresentedCredentials::default() };
-        let standing = token().standing(7, presented(None, "page-1"), 999).unwrap();
-        assert_eq!((standing.user.as_deref(), standing.until_ms), (Some("console:ann"), Some(1_000)));
+        let identity = token().identity(7, presented(None, "page-1"), 999).unwrap();
+        assert_eq!((identity.user.as_deref(), identity.until_ms), (Some("console:ann"), Some(1_000)));
         let why = |broker, user, client_id, now_ms| {
-            token().standing(broker, presented(user, client_id), now_ms).err()
+            token().identity(broker, presented(user, client_id), now_ms).err()
         };
         for (broker, user, client_id, now_ms, refusal) in [
             (8, None, "page-1", 999, ConnectTokenRefusal::Broker),
@@ -62,6 +62,6 @@ mod tests {
             assert_eq!(why(broker, user, client_id, now_ms), Some(AccessRefusal::ConnectToken(refusal)));
         }
         let free = ConnectTokenClaims { rules: Vec::new(), ..token() };
-        assert_eq!(free.standing(7, presented(None, "page-1"), 0).err(), Some(AccessRefusal::Rules));
+        assert_eq!(free.identity(7, presented(None, "page-1"), 0).err(), Some(AccessRefusal::Rules));
     }
 }
