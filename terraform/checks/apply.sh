@@ -38,7 +38,7 @@ check() {
     echo "$1: $((SECONDS - begin)) s"
 }
 
-# What an attacker may reach and read.
+# Lists what an attacker can reach and read, and fails if that is more than it should be.
 exposure() {
     terraform -chdir="$example" show -json >"$work/state.json"
     "$tools/deploy-python/bin/python" "$here/exposure.py" millrace-small <"$work/state.json" || fail "small: the region shows more than it should"

@@ -169,7 +169,7 @@ definitions() {
     python3 "$here/kubernetes_schemas.py" "$operators" crds "$crds"/{servicemonitors,podmonitors,prometheusrules}-crd.json
 }
 
-# Checks that kubeconform cannot make: hooks and durations that must agree.
+# Checks that kubeconform cannot make: preStop commands and durations that must agree.
 agreements() {
     python3 - "$work/all.yaml" "$root/services/millrace/docs/settings.md" <<'PY'
 import re, sys
@@ -183,7 +183,7 @@ control = next(d for d in documents if "\nkind: Deployment" in d and "-control" 
 policies = {}
 for name, pod in [("edge", edge), ("control", control)]:
     period = int(re.search(r"terminationGracePeriodSeconds: (\d+)", pod)[1])
-    # The grace period runs from the begin of the hook; SIGTERM, which drains, comes after it.
+    # The grace period runs from the begin of preStop; SIGTERM, which drains, comes after it.
     hook = sum(int(number) for number in re.findall(r"preStop: { sleep: { seconds: (\d+)", pod))
     drain = int(re.search(r'MILLRACE_DRAIN_MAX_S, value: "(\d+)"', pod)[1])
     grace = int(re.search(r'MILLRACE_SHUTDOWN_GRACE_S, value: "(\d+)"', pod)[1])

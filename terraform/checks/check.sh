@@ -290,7 +290,7 @@ check_three() {
     echo "three machines: ok"
 }
 
-# What `make install` and `make deb` lay out. MILLRACE names the program.
+# Checks the files that `make install` and `make deb` lay out. MILLRACE names the program.
 check_packages() {
     local program=${MILLRACE:-$target/release/millrace} packaging=$root/services/millrace/packaging stage=$work/packages
     [ -x "$program" ] || { echo "SKIPPED: what the packages lay out: there is no $program; build it or set MILLRACE"; return 0; }

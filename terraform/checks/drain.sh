@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the chart's preStop hook of a gateway beside real Envoy, with the chart's own configuration, and a real server behind it.
-# A device stays connected while the hook waits, and the hook ends when the server has drained the device.
+# A device stays connected while preStop waits, and preStop ends when the server has drained the device.
 #
 # MILLRACE names the program, ENVOY the binary; PORT and the six ports above it must be free.
 set -euo pipefail

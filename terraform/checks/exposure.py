@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reads an applied region as an attacker would: what is public, what each role may do, and what state and user data tell.
+"""Reads an applied region as an attacker would: what is public, what each role may do, and which secrets are in state and user data.
 
     terraform show -json | exposure.py NAME       NAME is the region's; the AWS services are where AWS_ENDPOINT_URL says
 """
@@ -35,7 +35,7 @@ MAY = {
     "telemetry": COMMON | {"ec2:DescribeInstances on *", "ec2:DescribeAvailabilityZones on *"},
 }
 
-# What holds a secret by its nature, and texts that are one.
+# Types of resources that contain a secret, and a pattern of texts that are one.
 SECRET_TYPES = {"aws_secretsmanager_secret_version", "aws_iam_access_key", "random_password", "tls_private_key", "aws_ssm_parameter"}
 SECRET_TEXT = re.compile(r"BEGIN [A-Z ]*PRIVATE KEY|\b(AKIA|ASIA)[A-Z0-9]{16}\b|://[^/\s\"@]+:[^/\s\"@]+@")
 

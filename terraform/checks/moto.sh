@@ -79,7 +79,7 @@ leave_out() {
         "$main/foundationdb/main.tf" "$main/nats/main.tf"
 }
 
-# left WORDS SED FILES...: a pattern that matches nothing is a mistake of this list.
+# left TEXTS SED FILES...: a pattern that matches nothing is a mistake of this list.
 left() {
     local before
     before=$(cat "${@:3}" | md5sum)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests of the checks: each makes one mistake in a copy and expects the check to fail and to name it.
 #
-#   terraform/checks/negative.sh [WORDS]       only mistakes whose name has these words
+#   terraform/checks/negative.sh [TEXT]        only mistakes whose name contains this text
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -301,7 +301,7 @@ watch_nats() {
     pids+=($!)
 }
 
-# What alerts read of a machine. Its root here is an overlay, whose disk the exporter leaves out.
+# Asserts that Prometheus has what alerts about a machine read. Its root here is an overlay, whose disk the exporter leaves out.
 shows_host() {
     local name metrics
     metrics=$(lan curl -fs "http://$1:9100/metrics") || return 1

@@ -1,4 +1,4 @@
-// What the snippets of all languages are made of.
+// Parts that the snippets of all languages share.
 
 export interface Target {
   host: string

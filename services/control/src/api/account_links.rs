@@ -72,7 +72,7 @@ async fn reset_password(
 
 /// Mails a link to a new e-mail address of yours, and a notice to the old one. The link works once, for a day, where you are signed in.
 #[utoipa::path(post, path = "/me/email", tag = "people", request_body = AddressChange,
-    responses((status = 202, description = "The mails are on their way. The answer does not tell whether the address has an account", body = LetterAsked)))]
+    responses((status = 202, description = "The mails are on their way. The answer is the same with and without an account", body = LetterAsked)))]
 async fn request_address(
     State(api): State<Api>,
     Auth(caller): Auth,

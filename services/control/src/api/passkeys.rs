@@ -34,7 +34,7 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
 
 /// Makes a challenge to sign in with a passkey, without a password.
 #[utoipa::path(post, path = "/sign-in/passkey/challenge", tag = "people", security(()),
-    responses((status = 200, description = "The challenge. It is the same kind for everybody, so it tells nothing about accounts", body = PasskeyRequest),
+    responses((status = 200, description = "The challenge. It is of the same kind with and without an account", body = PasskeyRequest),
         (status = 409, description = "Passkeys do not work on this server: `GET /sign-in/ways` has no `passkey_origin`", body = Problem, content_type = "application/problem+json")))]
 async fn sign_in_challenge(State(api): State<Api>, From(address): From) -> Answer<Json<PasskeyRequest>> {
     api.rates().stranger(address)?;

@@ -25,6 +25,7 @@ pub type Shared = Rc<RefCell<PodHistory>>;
 /// Most recorded violations; one is enough, a few more show the course of events.
 const VIOLATIONS_MAX: usize = 20;
 
+/// Everything that one run did, against which each promise is checked.
 #[derive(Default)]
 pub struct PodHistory {
     pub(crate) brokers: Vec<BrokerId>,
@@ -89,11 +90,13 @@ impl PodHistory {
         }
     }
 
+    /// One sentence for each broken promise, in the order of discovery; at most 20.
     #[must_use]
     pub fn violations(&self) -> &[String] {
         &self.violations
     }
 
+    /// How often each kind of action ran, so that a run that tested nothing shows.
     pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.counts.iter().map(|(what, count)| (*what, *count))
     }

@@ -141,7 +141,7 @@ def boot():
     run("systemctl", "daemon-reload")
     for unit in CONFIG["units"]:
         run("systemctl", "enable", "--quiet", unit)
-        # What a unit waits for may be another machine, so it is not waited for here.
+        # A unit may wait for another machine, so this does not wait for the unit.
         run("systemctl", "restart", "--no-block", unit)
         say(f"starts {unit}")
     if CONFIG["ready"]:

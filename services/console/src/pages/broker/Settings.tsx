@@ -143,7 +143,7 @@ function LimitsPanel({ canWrite }: { canWrite: boolean }) {
   )
 }
 
-/** An empty field: the plan's number, where there is a plan. The API does not tell the server's own. */
+/** An empty field: the plan's number, where there is a plan. The API has no field for the limits of the server. */
 const unlimitedSaid = (ceiling: number | null | undefined, unit: string | undefined) =>
   ceiling == null ? 'not limited by you' : `${count(ceiling)}${unit ? ` ${unit}` : ''}, by your plan`
 
