@@ -7,14 +7,15 @@ use crate::config::Config;
 use crate::start::StartError;
 use crate::tls::Tls;
 
-/// Reads the files as [`crate::start`] does, also those of listeners that are off.
+/// Reads the files that [`crate::start`] would read: a certificate only if a listener uses TLS.
 ///
 /// # Errors
 ///
 /// A file is missing, cannot be read, or has other content than expected.
 pub fn check_files(config: &Config) -> Result<(), StartError> {
     Authenticator::check_files(&config.authentication)?;
-    config.tls.as_ref().map(Tls::start).transpose()?;
+    let has_tls = !config.mqtts_listen.is_empty() || !config.wss_listen.is_empty();
+    config.tls.as_ref().filter(|_| has_tls).map(Tls::start).transpose()?;
     let checked = config.fabric.as_ref().map(Settings::check).transpose();
     checked.map(drop).map_err(|error| StartError(error.to_string()))
 }

@@ -221,7 +221,8 @@ mod tests {
         let pair = "tls_cert = \"{}/tls.crt\"\ntls_key = \"{}/tls.key\"\n";
         let nats = "pods = 2\nnats = \"nats://127.0.0.1:4222\"\n";
         let users = "password_file = \"{}/users\"\nrules_file = \"{}/rules\"\n";
-        for right in ["", pair, "tls_dir = \"{}\"", users, nats] {
+        let off = "tls_dir = \"{}/none\"\nmqtts_listen = \"off\"\nwss_listen = \"off\"\n";
+        for right in ["", pair, "tls_dir = \"{}\"", off, users, nats] {
             assert_eq!(refusal(folder, right), None, "{right}");
         }
         for (lines, file) in [

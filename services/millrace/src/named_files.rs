@@ -1,7 +1,7 @@
 //! Checks the files that settings name, for `millrace config check`. Files of secrets are read with
 //! the settings themselves, so their errors come from there.
 
-use std::fs::File;
+use std::fs;
 use std::path::PathBuf;
 
 use crate::failure::Failure;
@@ -21,7 +21,11 @@ pub(crate) fn check(settings: &Settings) -> Result<(), Failure> {
 
 fn readable(setting: &str, file: Option<&PathBuf>) -> Result<(), Failure> {
     let Some(file) = file else { return Ok(()) };
-    File::open(file)
-        .map(drop)
-        .map_err(|error| Failure::Settings(format!("{setting} {} cannot be read: {error}", file.display())))
+    match fs::read(file) {
+        Ok(text) if text.is_empty() => {
+            Err(Failure::Settings(format!("{setting} {} is empty", file.display())))
+        }
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::Settings(format!("{setting} {} cannot be read: {error}", file.display()))),
+    }
 }

@@ -1,8 +1,9 @@
 //! `millrace passwd` adds, changes or deletes one user of a password file. `millrace_access` hashes
 //! passwords and writes the lines, and the edge reads the file with it.
 
+use std::fs::Permissions;
 use std::io::{IsTerminal, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -114,7 +115,9 @@ fn replace(file: &Path, text: &str) -> std::io::Result<()> {
         let mut new =
             std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
         new.write_all(text.as_bytes())?;
-        match std::fs::metadata(file) {
+        // `file` has no links left to follow, so one that is found here was made meanwhile by somebody else.
+        match std::fs::symlink_metadata(file) {
+            Ok(old) if !old.is_file() => return Err(std::io::Error::other("it is no regular file")),
             Ok(old) => keep_access(&new, &old)?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -139,20 +142,19 @@ fn keep_access(new: &std::fs::File, old: &std::fs::Metadata) -> std::io::Result<
     if owner.is_some() || group.is_some() {
         fchown(new, owner, group).map_err(|error| {
             let what = format!(
-                "its owner {}:{} cannot be kept ({error}); run this as that owner or as root",
+                "its owner and group {}:{} cannot be kept ({error}); run this as root, or as its owner and a member of its group",
                 old.uid(),
                 old.gid()
             );
             std::io::Error::new(error.kind(), what)
         })?;
     }
-    new.set_permissions(old.permissions())
+    // Without set-user-id: the owner of the folder could have put any file there.
+    new.set_permissions(Permissions::from_mode(old.mode() & 0o777))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]
@@ -175,11 +177,25 @@ mod tests {
         replace(&file, "first").unwrap();
         assert_eq!(access(&file).2, 0o600);
         for mode in [0o640, 0o444, 0o660] {
-            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+            std::fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
             replace(&file, "new").unwrap();
             assert_eq!((std::fs::read_to_string(&file).unwrap().as_str(), access(&file).2), ("new", mode));
         }
+        std::fs::set_permissions(&file, Permissions::from_mode(0o6750)).unwrap();
+        replace(&file, "new").unwrap();
+        assert_eq!(access(&file).2, 0o750, "no program of the owner comes from a file of users");
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_link_that_takes_the_place_of_the_file_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, other) = (folder.path().join("users"), folder.path().join("other"));
+        std::fs::write(&other, "other").unwrap();
+        std::os::unix::fs::symlink(&other, &file).unwrap();
+        assert!(replace(&file, "new").is_err());
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), "other");
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2);
     }
 
     /// Only root can give a file away, so without root nothing can be tested here.
@@ -192,8 +208,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("users");
         std::fs::write(&file, "old").unwrap();
-        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
-        std::os::unix::fs::chown(&file, Some(65_533), Some(65_532)).unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+        if let Err(error) = std::os::unix::fs::chown(&file, Some(65_533), Some(65_532)) {
+            eprintln!(
+                "SKIPPED: the owner of a replaced file, because this root cannot give files away: {error}"
+            );
+            return;
+        }
         replace(&file, "new").unwrap();
         assert_eq!(access(&file), (65_533, 65_532, 0o640));
     }

@@ -27,7 +27,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     Attack::stranger("sign-in-flood", "200 sign-ins at once with wrong passwords", sign_in_flood).short(),
     Attack::stranger("sign-up-flood", "200 sign-ups at once", sign_up_flood).alone(),
     Attack::account("session-lists", "12 and 60 lists of 3,000 sessions at once", session_lists)
-        .wanted(STORED)
+        .wanted(Wanted { stays_mib: 32, ..WANTED })
         .alone(),
     Attack::account(
         "silent-webhook",

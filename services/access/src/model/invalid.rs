@@ -89,10 +89,14 @@ impl Findings {
                 Some(host) if !has_possible_port(host) => {
                     self.add(field, "has a port that is not from 1 to 65535");
                 }
-                Some(_) if url.parse::<http::Uri>().is_err() => {
-                    self.add(field, "is no URL that can be called: write the host in ASCII (xn--…)");
-                }
-                Some(_) => {}
+                Some(host) => match url.parse::<http::Uri>() {
+                    Ok(uri) if uri.host().is_none_or(str::is_empty) => self.add(field, "has no host"),
+                    Ok(_) => {}
+                    Err(_) if !host.is_ascii() => {
+                        self.add(field, "has a host that is not ASCII: write it as xn--…");
+                    }
+                    Err(error) => self.add(field, format!("is no URL that can be called: {error}")),
+                },
             }
         }
     }
@@ -153,6 +157,7 @@ mod tests {
             ("https://a.example/ü", true),
             ("https://a.example\\b/", false),
             ("https://[::1/", false),
+            ("https://:443/", false),
         ] {
             let mut findings = Findings::default();
             findings.url("url", url);

@@ -203,11 +203,13 @@ fn a_will_that_the_store_can_never_hold_is_dropped_alone() {
     for id in ["now", "comes back"] {
         half_close(Client::open(&server, unwritable(id, 0)).stream());
     }
-    half_close(Client::open(&server, unwritable("later", 1)).stream());
+    // Late enough that this server has stopped before they are due.
+    let delay_s = 5;
+    half_close(Client::open(&server, unwritable("later", delay_s)).stream());
     // Enough that each shard of what is due has some behind it.
     let ids: Vec<String> = (0..40).map(|number| format!("good {number}")).collect();
     for id in &ids {
-        half_close(Client::open(&server, with_will(expiring(id, 60), "w/a", 1)).stream());
+        half_close(Client::open(&server, with_will(expiring(id, 60), "w/a", delay_s)).stream());
     }
     drop(server);
     let server = start(&database, 1);
