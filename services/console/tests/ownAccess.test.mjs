@@ -105,7 +105,7 @@ test('the overview counts devices, and names pages of the console beside them', 
   await live.getByText(/Connected as console-/).waitFor()
   await tab.goto(new URL('/b/default', server.url).href)
   // The overview listens too.
-  await tab.getByText('and 2 pages of this console').waitFor()
+  await tab.getByText('3 with 2 pages of this console').waitFor()
   await tab.getByRole('link', { name: '1', exact: true }).waitFor()
   await context.close()
 })

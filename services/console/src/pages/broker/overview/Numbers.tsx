@@ -71,7 +71,10 @@ export function Numbers({ live, range }: { live: Live; range: Range }) {
         label="Connections"
         term="connections"
         value={<To page="clients">{devices === null ? '–' : count(devices)}</To>}
-        note={[course && trendOf(course.connections, (value) => si(Math.round(value))), pagesSaid(pages)]
+        note={[
+          last && pagesSaid(last.connections, pages),
+          course && trendOf(course.connections, (value) => si(Math.round(value))),
+        ]
           .filter(Boolean)
           .join(', ')}
         chart={chart(course?.connections, 'Connections')}
@@ -104,10 +107,10 @@ export function Numbers({ live, range }: { live: Live; range: Range }) {
   )
 }
 
-/** "and 2 pages of this console" */
-function pagesSaid(pages: ConsolePages | null) {
+/** "7 with 2 pages of this console": the trend beside it is of all of them. */
+function pagesSaid(connections: number, pages: ConsolePages | null) {
   if (!pages || pages.count === 0) return null
-  return `and ${plural(pages.count, 'page')}${pages.isMore ? ' or more' : ''} of this console`
+  return `${count(connections)} with ${plural(pages.count, 'page')}${pages.isMore ? ' or more' : ''} of this console`
 }
 
 /** A number that leads to the page with the things it counts. */
