@@ -90,7 +90,7 @@ def mqttload(name, arguments, *more):
 
 
 def gateway_configuration(listen, upstream, admin):
-    """Configures Envoy to forward bytes as gateway/ does behind TLS, with the same buffer of 8 KiB for each connection."""
+    """Configures Envoy to forward bytes as gateway/ does behind TLS. Its buffers are smaller: 8 KiB and not 32 KiB for each connection."""
     def address(port):
         return {"socket_address": {"address": "127.0.0.1", "port_value": port}}
     proxy = {"@type": "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",

@@ -276,7 +276,9 @@ check_three() {
         # shellcheck disable=SC1091 # written above
         source ./commands.sh
     ) >"$folder/log" 2>&1 || { tail -5 "$folder/log"; fail "the commands of THREE-MACHINES.md"; }
-    sed -i "s|/etc/nats/secrets|$folder/region-secrets/nats|g; s|/etc/millrace/secrets|$folder/region-secrets/edge|; s|\$NATS_PODS_PASSWORD|p1|" \
+    # The machine of the page has a cluster file of FoundationDB, and the program opens it.
+    echo 'home:home@10.0.0.1:4500:tls' >"$folder/fdb.cluster"
+    sed -i "s|/etc/nats/secrets|$folder/region-secrets/nats|g; s|/etc/millrace/secrets|$folder/region-secrets/edge|; s|/var/lib/millrace/fdb.cluster|$folder/fdb.cluster|; s|\$NATS_PODS_PASSWORD|p1|" \
         "$folder/nats.conf" "$folder/millrace.toml"
     "$nats" -t --config "$folder/nats.conf" >"$folder/nats.log" 2>&1 || { cat "$folder/nats.log"; fail "nats.conf of THREE-MACHINES.md"; }
     # A program without FoundationDB checks the other settings.

@@ -37,7 +37,9 @@ MAY = {
 
 # Types of resources that contain a secret, and a pattern of texts that are one.
 SECRET_TYPES = {"aws_secretsmanager_secret_version", "aws_iam_access_key", "random_password", "tls_private_key", "aws_ssm_parameter"}
-SECRET_TEXT = re.compile(r"BEGIN [A-Z ]*PRIVATE KEY|\b(AKIA|ASIA)[A-Z0-9]{16}\b|://[^/\s\"@]+:[^/\s\"@]+@")
+# An address of NATS may have a user without a scheme before it.
+SECRET_TEXT = re.compile(r"BEGIN [A-Z ]*PRIVATE KEY|\b(AKIA|ASIA)[A-Z0-9]{16}\b|://[^/?#\s\"\\@]+@|\bnats = [^\]\n]*@")
+HAVE_USER_DATA = {"aws_instance", "aws_launch_template"}
 
 found = []
 
@@ -118,12 +120,18 @@ def roles(state):
             document = iam.get_role_policy(RoleName=name, PolicyName=policy)["PolicyDocument"]
             document = document if isinstance(document, dict) else json.loads(urllib.parse.unquote(document))
             for statement in list_of(document["Statement"]):
+                if statement["Effect"] != "Allow":
+                    continue
                 for action in list_of(statement["Action"]):
                     may |= {permission(action, statement, it, kind, key) for it in list_of(statement["Resource"])}
         found.extend(f"the role {name} may {it}" for it in sorted(may - MAY[kind]))
         found.extend(f"the role {name} may no longer {it}" for it in sorted(MAY[kind] - may))
     if seen != set(MAY):
         found.append(f"no role was found of {sorted(set(MAY) - seen)}")
+
+
+def is_everybody(principal):
+    return any("*" in list_of(who) for who in (principal.values() if isinstance(principal, dict) else [principal]))
 
 
 def buckets():
@@ -138,7 +146,7 @@ def buckets():
         statements = json.loads(s3.get_bucket_policy(Bucket=name)["Policy"])["Statement"]
         if not any(it["Effect"] == "Deny" and "aws:SecureTransport" in json.dumps(it.get("Condition")) for it in statements):
             found.append(f"the bucket {name} may be read without TLS")
-        if any(it["Effect"] == "Allow" and it["Principal"] in ("*", {"AWS": "*"}) for it in statements):
+        if any(it["Effect"] == "Allow" and is_everybody(it["Principal"]) for it in statements):
             found.append(f"the policy of the bucket {name} lets everybody in")
 
 
@@ -157,11 +165,16 @@ def machines(state):
 
 
 def user_data(values):
+    """Its texts: compressed, in base64 or as they are. Of some texts the provider's state has only the SHA-1."""
     for name in ("user_data", "user_data_base64"):
+        value = values.get(name)
+        if not value or re.fullmatch(r"[0-9a-f]{40}", value):
+            continue
         try:
-            yield gzip.decompress(base64.b64decode(values.get(name) or "")).decode()
+            data = base64.b64decode(value, validate=True)
+            yield (gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data).decode()
         except (OSError, EOFError, ValueError):
-            pass
+            yield value
 
 
 def secrets(state):
@@ -170,7 +183,9 @@ def secrets(state):
         if it["type"] in SECRET_TYPES:
             found.append(f"{it['address']} has a secret in Terraform's state")
         texts = list(user_data(it["values"]))
-        read += len(texts)
+        if it["type"] in HAVE_USER_DATA and not texts:
+            found.append(f"{it['address']} has no user data that this check can read")
+        read += bool(texts)
         if match := SECRET_TEXT.search(json.dumps(it["values"])):
             found.append(f"{it['address']} has a secret in Terraform's state: {match[0][:20]}")
         found.extend(f"{it['address']} has a secret in its user data: {match[0][:20]}" for text in texts if (match := SECRET_TEXT.search(text)))

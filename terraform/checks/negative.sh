@@ -108,6 +108,8 @@ sed -i 's|^  into = merge(|&\n    { for cidr in var.devices : "plain ${cidr}" =>
 sed -i 's|nats-route://|&pods:word@|' "$modules/nats/files/nats.conf.tftpl"
 sed -i 's|= \[for zone in var.availability_zones : aws_subnet.private\[zone\]|= [for zone in var.availability_zones : aws_subnet.public[zone]|' "$modules/network/outputs.tf"
 sed -i 's|http_tokens  *= "required"|http_tokens = "optional"|' "$modules/nats/main.tf"
+sed -i 's|user_data_base64  *= module.machine.user_data_base64|user_data_base64 = base64encode("otlp_endpoint = https://key@collector.example.org")|' "$modules/telemetry/main.tf"
+sed -i 's|user_data  *= module.machine.user_data_base64|user_data = null|' "$modules/group/main.tf"
 cat >>"$modules/secrets/main.tf" <<'HCL'
 resource "aws_secretsmanager_secret_version" "edge" {
   secret_id     = aws_secretsmanager_secret.this["edge"].id
@@ -119,6 +121,8 @@ caught "a role that reads every secret" 'the role millrace-small-gateway-.* may 
 caught "a machine that the internet reaches" 'the internet may connect to edge, ports 1884' once exposed check apply
 caught "a machine in a public subnet" 'is in a subnet with a way to the internet gateway' once exposed check apply
 caught "a secret in user data" 'nats.* has a secret in its user data: ://pods:word@' once exposed check apply
+caught "a secret in user data that is not compressed" 'telemetry.* has a secret in its user data: ://key@' once exposed check apply
+caught "a machine whose user data is not read" 'aws_launch_template.* has no user data that this check can read' once exposed check apply
 caught "a secret in Terraform's state" 'aws_secretsmanager_secret_version.edge has a secret in Terraform' once exposed check apply
 caught "a metadata service that gives away the role's keys" 'nats.aws_instance.* reads the role.s keys' once exposed check apply
 

@@ -11,8 +11,8 @@ import (
 	"github.com/grafana/sobek"
 )
 
-// How long a publisher waits for receivers that lag by Ahead messages. Then the flood ends and reports
-// Stalled, because a receiver that lags so long has most likely lost messages.
+// How long a publisher waits, before one message, until no receiver lags by Ahead messages. Then the flood ends
+// and reports Stalled. A receiver that is slow and one that has lost messages look the same to it.
 const stallSeconds = 5
 
 // floodSettings are the options of Flow.publish.

@@ -13,6 +13,9 @@ from region import PODS, SCRIPT, START_SECONDS_MAX, Client, Stack, is_listening,
 
 SUITE = "stack"
 OWN_SETTINGS = {"GATEWAY_THREADS": "none", "MILLRACE_KEEP_ALIVE_MAX_S": "none"}
+# The stack would name those of the shell that runs the suite, too.
+for name in [name for name in os.environ if name.startswith(("GATEWAY_", "MILLRACE_"))]:
+    del os.environ[name]
 
 
 def says_what_is_real(stack):

@@ -149,8 +149,11 @@ variable "edge_settings" {
   }
   # User data and state are no place for it: both can be read by more people than the secrets.
   validation {
-    condition     = !can(regex("://[^/\\s\"@]*:[^/\\s\"@]*@", jsonencode(var.edge_settings)))
-    error_message = "edge_settings has an address with a password, which would be in Terraform's state and in user data. Use the setting of a file, and store the file with terraform/secrets.sh."
+    condition = !(
+      can(regex("://[^/?#\\s\"@]*@", jsonencode(var.edge_settings))) ||
+      strcontains(jsonencode(try(var.edge_settings.nats, "")), "@")
+    )
+    error_message = "edge_settings has an address with a user or a password, which would be in Terraform's state and in user data. For nats use nats_user with nats_password_file, nats_creds or nats_nkey, and store the file with terraform/secrets.sh. otlp_endpoint takes neither: name a collector that needs none."
   }
 }
 
@@ -164,8 +167,11 @@ variable "control_settings" {
   }
   # User data and state are no place for it: both can be read by more people than the secrets.
   validation {
-    condition     = !can(regex("://[^/\\s\"@]*:[^/\\s\"@]*@", jsonencode(var.control_settings)))
-    error_message = "control_settings has an address with a password, which would be in Terraform's state and in user data. Use the setting of a file, and store the file with terraform/secrets.sh."
+    condition = !(
+      can(regex("://[^/?#\\s\"@]*@", jsonencode(var.control_settings))) ||
+      strcontains(jsonencode(try(var.control_settings.nats, "")), "@")
+    )
+    error_message = "control_settings has an address with a user or a password, which would be in Terraform's state and in user data. For nats use nats_user with nats_password_file, nats_creds or nats_nkey, and store the file with terraform/secrets.sh. otlp_endpoint takes neither: name a collector that needs none."
   }
 }
 

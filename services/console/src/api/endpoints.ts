@@ -11,7 +11,7 @@ export interface Endpoint {
   wsUrl: string | null
   /** Prefix of the user name, where the host does not name the broker. */
   userPrefix: string
-  /** Clients need no user name, because only programs on this machine reach the server. */
+  /** Snippets have no user name: where only this machine reaches the server, its settings ask for none unless they say so. */
   isOpen: boolean
   /** Certificate authority that clients must trust; null if they already do. */
   caPem: string | null

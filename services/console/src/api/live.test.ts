@@ -1,5 +1,6 @@
 import { afterEach, expect, test, vi } from 'vitest'
-import { kick, purge } from './live'
+import { consolePages, devicesOf, kick, purge } from './live'
+import { isPageClient } from './messages'
 
 // A page has an address that paths are relative to. The client of the API takes `Request` when it is imported.
 vi.hoisted(() => {
@@ -34,4 +35,43 @@ test.each([
   await purge(path, id)
   const broker = '/api/v1/organisations/o/brokers/b'
   expect(asked).toEqual([`DELETE ${broker}/clients/${part}`, `DELETE ${broker}/sessions/${part}`])
+})
+
+const page = { client_id: 'console-1', method: 'connect_token', user: 'console:ann@example.org' }
+
+test('a client id, a user or a token alone makes no page of a console', () => {
+  expect(isPageClient(page)).toBe(true)
+  expect(isPageClient({ ...page, method: 'password' })).toBe(false)
+  expect(isPageClient({ ...page, user: 'token:7' })).toBe(false)
+  expect(isPageClient({ ...page, user: null })).toBe(false)
+})
+
+const answers = (...pages: object[]) => {
+  const asked: string[] = []
+  vi.stubGlobal('fetch', async (request: Request) => {
+    asked.push(new URL(request.url).search)
+    return Response.json(pages[asked.length - 1] ?? pages.at(-1))
+  })
+  return asked
+}
+
+test('pages of consoles are counted over all pages of the list', async () => {
+  const device = { ...page, method: 'settings' }
+  const asked = answers(
+    { items: [page, device], next_cursor: 'c', unanswered: [] },
+    { items: [page], next_cursor: null, unanswered: [] },
+  )
+  expect(await consolePages({ organisation: 'o', broker: 'b' })).toEqual({ count: 2, isMore: false })
+  expect(asked).toEqual(['?search=console%3A&limit=200', '?search=console%3A&cursor=c&limit=200'])
+  answers({ items: Array(200).fill(page), next_cursor: 'c', unanswered: [] })
+  expect(await consolePages({ organisation: 'o', broker: 'b' })).toEqual({ count: 1000, isMore: true })
+})
+
+test('while a server is silent, no connection is taken for a page', async () => {
+  answers({ items: [page], next_cursor: null, unanswered: ['pod-2'] })
+  const pages = await consolePages({ organisation: 'o', broker: 'b' })
+  expect(pages).toBeNull()
+  expect(devicesOf(3, pages)).toBe(3)
+  expect(devicesOf(3, { count: 1, isMore: false })).toBe(2)
+  expect(devicesOf(3, undefined)).toBeNull()
 })

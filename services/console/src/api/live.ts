@@ -1,10 +1,10 @@
 // Present activity of a broker's clients, and their stored sessions and messages.
 
-import { keepPreviousData, queryOptions } from '@tanstack/react-query'
+import { keepPreviousData, queryOptions, useQuery } from '@tanstack/react-query'
 import type { BrokerPath } from './brokers'
 import { api, body, everything, type Schemas } from './client'
 import { clientPart } from './clientPart'
-import { isPageClient, PAGE_CLIENT } from './messages'
+import { isPageClient, PAGE_USER } from './messages'
 import { orNull } from './problem'
 
 export type Client = Schemas['ConnectedClient']
@@ -32,18 +32,51 @@ export const clientsPage = (
     }),
   )
 
-/** Above it, a page more or less is not seen in the number. */
+/** Above it the number changes all the time, so the pages are only counted at an interval. */
 const COUNTED_ANEW_MAX = 100
+const PAGES_COUNTED = 1_000
 
-/** How many pages of consoles are connected as clients: they are no devices. Counted again when `connections` changes. */
+export interface ConsolePages {
+  count: number
+  /** There are more than were counted. */
+  isMore: boolean
+}
+
+/** Counts the pages of consoles that are connected as clients. Null: a server was silent, so nobody knows. */
+export async function consolePages(path: BrokerPath, signal?: AbortSignal): Promise<ConsolePages | null> {
+  let isKnown = true
+  const { items, isCut } = await everything<Client>(async (cursor) => {
+    const page = await clientsPage(path, PAGE_USER, cursor, 200, signal)
+    isKnown &&= page.unanswered.length === 0
+    return page
+  }, PAGES_COUNTED)
+  return isKnown ? { count: items.filter(isPageClient).length, isMore: isCut } : null
+}
+
+/** Counted again when `connections` changes. */
 export const consolePagesQuery = (path: BrokerPath, connections = 0) =>
   queryOptions({
     queryKey: ['b', path.broker, 'clients', 'consoles', Math.min(connections, COUNTED_ANEW_MAX)],
     placeholderData: keepPreviousData,
     refetchInterval: 5_000,
-    queryFn: async ({ signal }) =>
-      (await clientsPage(path, PAGE_CLIENT, undefined, 200, signal)).items.filter(isPageClient).length,
+    queryFn: ({ signal }) => consolePages(path, signal),
   })
+
+/** The devices of `connections`: all of them while nobody knows how many are pages. Null: not counted yet. */
+export function devicesOf(connections: number | undefined, pages: ConsolePages | null | undefined) {
+  if (connections === 0) return 0
+  if (connections === undefined || pages === undefined) return null
+  return Math.max(0, connections - (pages?.count ?? 0))
+}
+
+export function useDevices(path: BrokerPath, connections: number | undefined) {
+  const { data, isError } = useQuery({
+    ...consolePagesQuery(path, connections),
+    enabled: connections !== undefined && connections > 0,
+  })
+  const pages = data === undefined && isError ? null : data
+  return { devices: devicesOf(connections, pages), pages: pages ?? null }
+}
 
 /** Null: the client is not connected. */
 export const clientQuery = (path: BrokerPath, client_id: string) =>

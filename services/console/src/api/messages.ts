@@ -5,9 +5,14 @@ import { api, body, idempotencyKey, type Schemas } from './client'
 
 const SECONDS = 3600
 
-/** Client ids of this console begin so: they are no devices. */
-export const PAGE_CLIENT = 'console-'
-export const isPageClient = ({ client_id }: { client_id: string }) => client_id.startsWith(PAGE_CLIENT)
+/** Client ids of this console begin so. A device may choose such an id, too. */
+const PAGE_CLIENT = 'console-'
+/** The server gives this user to the connect tokens of people. */
+export const PAGE_USER = 'console:'
+
+/** Whether a client is a page of a console, and no device. */
+export const isPageClient = ({ method, user }: Pick<Schemas['ConnectedClient'], 'method' | 'user'>) =>
+  method === 'connect_token' && (user?.startsWith(PAGE_USER) ?? false)
 
 /** Lets one client of this page in for an hour. `canPublish`: it may do everything; else it only subscribes. */
 export async function connectToken(

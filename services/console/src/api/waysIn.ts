@@ -17,11 +17,20 @@ export const bySettingsQuery = (path: BrokerPath) =>
     queryFn: async () => (await testAccess(path, QUESTION)).decided_by === 'settings',
   })
 
+/** Null: not known yet. */
+export function useBySettings(): boolean | null {
+  const { path } = useBroker()
+  const { data, isError } = useQuery(bySettingsQuery(path))
+  return data ?? (isError ? false : null)
+}
+
 /** Stores the access settings as they are, which takes the broker out of the settings of the server. */
 export async function giveOwnAccess(path: BrokerPath) {
   const at = '/organisations/{organisation}/brokers/{broker}/access'
   const { value, etag } = await tagged(api.GET(at, { params: { path } }))
-  return setAccess(path, value, etag)
+  const { inForceMs } = await setAccess(path, value, etag)
+  // Another person may have switched both off meanwhile.
+  return { inForceMs, takesCredentials: value.passwords !== false || value.scram !== false }
 }
 
 /** The endpoint for snippets: a broker with access settings of its own wants a credential, unless it admits anonymous clients. */

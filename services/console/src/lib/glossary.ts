@@ -3,8 +3,9 @@ export const GLOSSARY = {
   backlog:
     'Messages in the store that at least one session has not acknowledged. A message counts once for each filter that stores it.',
   byteHours: 'One byte that is stored for one hour is one byte-hour. 1 MiB for a day is 25.2M byte-hours.',
+  connectedSession: 'A session counts for each minute in which its client is connected.',
   connections:
-    'Clients that are connected now, over TCP, TLS or WebSocket. Pages of this console are named below the number. The chart includes them.',
+    'Clients that are connected now, over TCP, TLS or WebSocket. Pages of this console are named below the number. The trend and the chart include them.',
   deadLetter:
     'An event that your service did not accept for a day. It stays until you send it again or delete it.',
   delivered:

@@ -6,5 +6,8 @@ export const isLoopback = (host: string) =>
   host.endsWith('.localhost') ||
   /^127(\.\d+){3}$/.test(host)
 
+/** Whether a host is an IPv4 or IPv6 address, which has no name in TLS. */
+export const isAddress = (host: string) => host.includes(':') || /^\d+(\.\d+){3}$/.test(host)
+
 /** A host as it stands in a URL: IPv6 addresses in brackets. */
 export const urlHost = (host: string) => (host.includes(':') ? `[${host}]` : host)

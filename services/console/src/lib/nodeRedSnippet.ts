@@ -1,3 +1,4 @@
+import { isAddress } from './host'
 import { CA_FILE, hasOwnCa, type Target, TOPIC } from './snippetParts'
 
 const FLOW = 'millrace-flow'
@@ -67,6 +68,7 @@ const trust = (target: Target) => ({
   type: 'tls-config',
   name: 'Millrace',
   verifyservercert: true,
-  servername: target.host,
+  // TLS names no IP address there, and Node.js warns of one.
+  ...(!isAddress(target.host) && { servername: target.host }),
   ...(hasOwnCa(target) && { caname: CA_FILE, credentials: { cadata: target.caPem } }),
 })

@@ -65,3 +65,12 @@ test('Node-RED imports a flow whose wires and settings all exist', () => {
     }
   }
 })
+
+test.each([
+  ['k3v9.mqtt.example', 'k3v9.mqtt.example'],
+  ['10.0.0.7', undefined],
+  ['::1', undefined],
+])('Node-RED names the server %s in TLS only if it has a name', (host, servername) => {
+  const flow = JSON.parse(SNIPPETS.find(({ id }) => id === 'node-red')?.code({ ...guarded, host }) ?? '')
+  expect(flow.find(({ type }: { type: string }) => type === 'tls-config').servername).toBe(servername)
+})

@@ -30,6 +30,10 @@ export interface Snippet {
   /** The file that holds the code, in the folder where `install` ends. */
   file: string
   run?: string
+  /** The code contains the authority, or names the field that takes its file. */
+  ownsCa?: boolean
+  /** The program joins a Wi-Fi. */
+  isBoard?: boolean
   code: (target: Target) => string
 }
 
@@ -277,6 +281,8 @@ export const SNIPPETS: readonly Snippet[] = [
     label: 'Arduino',
     install: 'PubSubClient (Library Manager)',
     file: 'hello.ino',
+    ownsCa: true,
+    isBoard: true,
     code: arduino,
   },
   {
@@ -285,8 +291,16 @@ export const SNIPPETS: readonly Snippet[] = [
     install: 'idf.py create-project hello && cd hello && idf.py add-dependency espressif/mqtt',
     file: 'main/hello.c',
     run: 'idf.py set-target esp32 && idf.py build flash monitor',
+    ownsCa: true,
+    isBoard: true,
     code: espIdf,
   },
-  { id: 'node-red', label: 'Node-RED', file: 'Menu, Import, paste, Import, Deploy', code: nodeRed },
-  { id: 'home-assistant', label: 'Home Assistant', file: 'settings', code: homeAssistant },
+  {
+    id: 'node-red',
+    label: 'Node-RED',
+    file: 'Menu, Import, paste, Import, Deploy',
+    ownsCa: true,
+    code: nodeRed,
+  },
+  { id: 'home-assistant', label: 'Home Assistant', file: 'settings', ownsCa: true, code: homeAssistant },
 ]

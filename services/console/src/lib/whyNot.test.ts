@@ -45,7 +45,11 @@ test.each([
   ['the broker admits no anonymous clients: connect with a user name and password', 3, 'methods'],
   ['no method of the broker accepts what the client presents', 3, 'methods'],
   ['the broker requires a certificate, and the client presented none', 3, 'methods'],
-  ['the certificate is refused: the certificate, or one above it, has expired: issue a new one', 3, 'certificates'],
+  [
+    'the certificate is refused: the certificate, or one above it, has expired: issue a new one',
+    3,
+    'certificates',
+  ],
   ["the keys of the token's issuer cannot be fetched now", 3, 'tokens'],
   ['the webhook refused the client', 3, 'methods'],
   ['the client\'s group "a" is missing or invalid', 3, 'groups'],

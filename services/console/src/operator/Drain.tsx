@@ -25,8 +25,8 @@ export function Drain({ pod, others, children }: DrainProps) {
       loses={
         <>
           <Text size="sm">
-            {plural(pod.connections, 'connection')} {pod.connections === 1 ? 'is' : 'are'} closed, {closingRate(pod)}
-            . Stored sessions and their messages stay in the store.
+            {plural(pod.connections, 'connection')} {pod.connections === 1 ? 'is' : 'are'} closed,{' '}
+            {closingRate(pod)}. Stored sessions and their messages stay in the store.
           </Text>
           <Text size="sm" mt="xs">
             {others > 0

@@ -4,6 +4,7 @@ import { useQuery } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 import { brokersQuery, type PlacedBroker } from '../api/brokers'
 import { api, body } from '../api/client'
+import { useDevices } from '../api/live'
 import { may, useMe } from '../api/session'
 import type { Metrics } from '../charts/metrics'
 import { rates } from '../charts/rates'
@@ -75,6 +76,7 @@ function BrokerCard({ broker }: { broker: PlacedBroker }) {
   })
   const samples = query.data ?? []
   const last = samples.at(-1)
+  const { devices } = useDevices({ organisation, broker: name }, last?.connections)
   const rate = rates(samples, ({ messages_in }) => messages_in)
   const link = (
     <Link to="/b/$broker" params={{ broker: name }} className={classes.card}>
@@ -90,7 +92,7 @@ function BrokerCard({ broker }: { broker: PlacedBroker }) {
       <Sparkline values={rate} label="Messages a second over the last two minutes" />
       <Group gap="4px 16px" aria-busy={query.isPending || undefined}>
         <Text size="sm">
-          <b>{last ? count(last.connections) : '–'}</b> <span className={classes.soft}>connections</span>
+          <b>{devices === null ? '–' : count(devices)}</b> <span className={classes.soft}>connections</span>
         </Text>
         <Text size="sm">
           <b>{rate.at(-1) == null ? '–' : si(rate.at(-1) ?? 0)}</b>{' '}

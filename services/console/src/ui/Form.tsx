@@ -2,6 +2,7 @@ import { Button, Group, Stack } from '@mantine/core'
 import { useMutation } from '@tanstack/react-query'
 import type { ReactNode } from 'react'
 import { Problem } from '../api/problem'
+import { Confirm } from './Confirm'
 import { Failure } from './State'
 
 interface FormProps<T> {
@@ -15,6 +16,8 @@ interface FormProps<T> {
   color?: string
   /** Another form beside this one is the main one. */
   isSecondary?: boolean
+  /** Asks before something is lost. */
+  asks?: { title: string; loses: ReactNode }
   /** The fields, with what the server found wrong in them. */
   children: (wrong: Record<string, string>) => ReactNode
 }
@@ -28,17 +31,18 @@ export function Form<T>({
   isDisabled,
   color,
   isSecondary,
+  asks,
   children,
 }: FormProps<T>) {
   const acting = useMutation({ mutationFn: act, onSuccess: onDone })
   const wrong = acting.error instanceof Problem ? acting.error.fields : {}
-  return (
+  const form = (submit: () => void) => (
     <form
       onSubmit={(event) => {
         event.preventDefault()
         // A form in a drawer of a form is its own.
         event.stopPropagation()
-        acting.mutate()
+        submit()
       }}
     >
       <Stack gap="md">
@@ -62,5 +66,11 @@ export function Form<T>({
         </Group>
       </Stack>
     </form>
+  )
+  // The fields stay the same elements when the question becomes known.
+  return (
+    <Confirm verb={verb} title={asks?.title ?? ''} loses={asks?.loses} act={() => acting.mutateAsync()}>
+      {(open) => form(asks ? open : acting.mutate)}
+    </Confirm>
   )
 }

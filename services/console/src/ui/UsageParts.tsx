@@ -82,7 +82,7 @@ export function UsedNumbers({ used }: { used: Used }) {
       />
       <Stat
         label="Connected sessions"
-        term="connections"
+        term="connectedSession"
         value={si(used.connected_session_minutes)}
         unit="minutes"
         note="each minute of each connected session"

@@ -361,6 +361,32 @@ run "an_address_with_a_password_among_the_settings_is_refused" {
   expect_failures = [var.edge_settings, var.control_settings]
 }
 
+run "an_address_with_a_token_among_the_settings_is_refused" {
+  command = plan
+  variables {
+    edge_settings    = { nats = ["tls://10.40.0.200:4222", "nats://TOKEN@10.40.0.201:4222"] }
+    control_settings = { otlp_endpoint = "https://key@collector.example.org" }
+  }
+  expect_failures = [var.edge_settings, var.control_settings]
+}
+
+run "an_address_with_a_password_and_without_a_scheme_is_refused" {
+  command = plan
+  variables {
+    edge_settings    = { nats = "pods:word@10.40.0.200:4222" }
+    control_settings = { nats = ["pods:word@10.40.0.200:4222"] }
+  }
+  expect_failures = [var.edge_settings, var.control_settings]
+}
+
+run "an_at_sign_behind_the_host_is_no_password" {
+  command = plan
+  variables {
+    edge_settings    = { otlp_endpoint = "https://collector.example.org:4318/of/ops@example.org" }
+    control_settings = { otlp_endpoint = "https://collector.example.org:4318?to=ops@example.org" }
+  }
+}
+
 run "a_disk_slower_than_aws_makes_them_is_refused" {
   command = plan
   variables {

@@ -15,7 +15,6 @@ import { Tester } from './access/Tester'
 function CredentialsAndTokens() {
   return (
     <>
-      <BySettings />
       <Credentials />
       <ClaimTokens />
     </>
@@ -42,6 +41,7 @@ export function Access() {
       title="Access"
       lead="How clients prove their identity to this broker, and what they may do. Changes take effect within half a second."
     >
+      <BySettings />
       <TabPanels tabs={TABS} value={tab} onChange={(tab) => void navigate({ search: { tab } })} />
     </Page>
   )

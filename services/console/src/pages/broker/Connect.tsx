@@ -6,8 +6,9 @@ import { useBroker } from '../../api/brokers'
 import type { Endpoint } from '../../api/endpoints'
 import { useOnce } from '../../api/once'
 import { Problem } from '../../api/problem'
-import { useSnippetEndpoint } from '../../api/waysIn'
+import { useBySettings, useSnippetEndpoint } from '../../api/waysIn'
 import { isLoopback, urlHost } from '../../lib/host'
+import { snippetLead } from '../../lib/snippetLead'
 import { CA_FILE, EXAMPLE_CLIENT, SNIPPETS, targetOf } from '../../lib/snippets'
 import { Code, CopyButton, Secret } from '../../ui/Code'
 import { Page, Panel } from '../../ui/Page'
@@ -23,10 +24,7 @@ export function Connect() {
   const endpoint = useSnippetEndpoint()
   const [made, setMade] = useState<MadeCredential | null>(null)
   return (
-    <Page
-      title="Connect"
-      lead="Copy what your device needs. This page shows when the device is connected."
-    >
+    <Page title="Connect" lead="Copy what your device needs. This page shows when the device is connected.">
       {endpoint === null && (
         <Empty title="This server has no listener for MQTT">Start it with --mqtt-listen.</Empty>
       )}
@@ -142,7 +140,8 @@ function Credential({ endpoint, made, onMade }: CredentialProps) {
       </Panel>
     )
   }
-  if (!can('access:write')) return null
+  // A viewer sees the notice, too: it says why the server refuses devices.
+  if (!can('access:write')) return <BySettings />
   const fields = creating.error instanceof Problem ? creating.error.fields : {}
   return (
     <Panel
@@ -177,16 +176,12 @@ function Credential({ endpoint, made, onMade }: CredentialProps) {
 
 function Snippets({ endpoint, made }: { endpoint: Endpoint; made: MadeCredential | null }) {
   const target = targetOf(endpoint, made)
+  const login = { isMade: made !== null, isBySettings: useBySettings() ?? false }
+  const [shown, setShown] = useState<string | null>('mosquitto')
+  const snippet = SNIPPETS.find(({ id }) => id === shown)
   return (
-    <Panel
-      title="Snippets"
-      lead={
-        target.user !== '' && !made
-          ? 'Create a credential first. Until then, USER and PASSWORD stand for it.'
-          : `Each snippet works as pasted${target.tls && target.caPem ? `, in a folder with ${CA_FILE}` : ''}.`
-      }
-    >
-      <Tabs defaultValue="mosquitto" keepMounted={false}>
+    <Panel title="Snippets" lead={snippet && snippetLead(snippet, target, login)}>
+      <Tabs value={shown} onChange={setShown} keepMounted={false}>
         <TabList tabs={SNIPPETS.map(({ id, label }) => ({ value: id, label }))} />
         {SNIPPETS.map(({ id, install, file, run, code }) => (
           <Tabs.Panel key={id} value={id}>

@@ -11,6 +11,7 @@ import {
   type StoredMessages,
   storedMessagesQuery,
 } from '../../api/stored'
+import { useSnippetEndpoint } from '../../api/waysIn'
 import { around } from '../../lib/around'
 import { bytes, count, plural } from '../../lib/format'
 import { storedSession, targetOf } from '../../lib/snippets'
@@ -191,7 +192,8 @@ interface ListProps {
 }
 
 function List({ found: { items: all, filters, incomplete }, topic, time, onOpen }: ListProps) {
-  const { broker, endpoint } = useBroker()
+  const { broker } = useBroker()
+  const endpoint = useSnippetEndpoint()
   const items = around(all, time)
   if (filters.length === 0) {
     return (

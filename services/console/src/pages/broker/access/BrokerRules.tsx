@@ -7,6 +7,7 @@ import { Form } from '../../../ui/Form'
 import { saved } from '../../../ui/notify'
 import { Panel } from '../../../ui/Page'
 import { Loaded } from '../../../ui/State'
+import { useOwnAccessQuestion } from './BySettings'
 import { RuleEditor, rulesAreRight } from './RuleEditor'
 
 /** Rules of all clients of the broker. */
@@ -28,11 +29,13 @@ function RulesForm({ access }: { access: Tagged<AccessSettings> }) {
   const client = useQueryClient()
   const stored = access.value.rules ?? []
   const [rules, setRules] = useState(stored)
+  const { asks, isKnown } = useOwnAccessQuestion({ ...access.value, rules })
   if (!can('access:write')) return <RuleEditor rules={rules} onChange={setRules} isReadOnly />
   return (
     <Form
       verb="Save rules"
-      isDisabled={!rulesAreRight(rules) || JSON.stringify(rules) === JSON.stringify(stored)}
+      isDisabled={!isKnown || !rulesAreRight(rules) || JSON.stringify(rules) === JSON.stringify(stored)}
+      asks={asks}
       act={() => setAccess(path, { ...access.value, rules }, access.etag)}
       onDone={(change) => {
         saved('The rules were saved.', change.inForceMs)

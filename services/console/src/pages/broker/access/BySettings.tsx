@@ -1,18 +1,52 @@
-import { Alert, Button, Text } from '@mantine/core'
+import { Alert, Button, Stack, Text } from '@mantine/core'
 import { IconAlertTriangle } from '@tabler/icons-react'
-import { useQuery, useQueryClient } from '@tanstack/react-query'
+import { useQueryClient } from '@tanstack/react-query'
+import type { AccessSettings } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
-import { bySettingsQuery, giveOwnAccess } from '../../../api/waysIn'
+import type { Client } from '../../../api/live'
+import { giveOwnAccess, useBySettings } from '../../../api/waysIn'
+import { ownAccessLosses } from '../../../lib/ownAccess'
 import { Confirm } from '../../../ui/Confirm'
+import { ConnectedClients } from '../../../ui/Losses'
 import { saved } from '../../../ui/notify'
+
+const isOfTheServer = ({ method }: Client) => method !== 'connect_token'
+
+/** Before a save that ends the settings of the server for this broker: the question, or nothing while they are over. */
+export function useOwnAccessQuestion(settings: AccessSettings = {}) {
+  const { broker } = useBroker()
+  const isBySettings = useBySettings()
+  const asks = isBySettings
+    ? {
+        title: `Use credentials at ${broker.display_name}?`,
+        loses: (
+          <Stack gap="xs">
+            <div>
+              <ConnectedClients isOne={isOfTheServer} />: Not authorized.
+            </div>
+            {ownAccessLosses(settings).map((said) => (
+              <div key={said}>{said}</div>
+            ))}
+          </Stack>
+        ),
+      }
+    : undefined
+  return { asks, isKnown: isBySettings !== null }
+}
 
 /** Says that the server refuses the credentials of this broker, and offers the way out. */
 export function BySettings() {
   const { broker, path, can } = useBroker()
   const client = useQueryClient()
-  const { data: isBySettings } = useQuery(bySettingsQuery(path))
-  if (!isBySettings) return null
-  const act = async () => saved('Credentials are in use.', (await giveOwnAccess(path)).inForceMs)
+  const { asks } = useOwnAccessQuestion()
+  if (!asks) return null
+  const act = async () => {
+    const { inForceMs, takesCredentials } = await giveOwnAccess(path)
+    const said = takesCredentials
+      ? 'Credentials are in use.'
+      : 'The broker has access settings of its own, but passwords are off: turn them on under Access, Authentication.'
+    saved(said, inForceMs)
+  }
   return (
     <Alert
       color="orange"
@@ -29,8 +63,8 @@ export function BySettings() {
       {can('access:write') ? (
         <Confirm
           verb="Use credentials"
-          title={`Use credentials at ${broker.display_name}?`}
-          loses="From then on the server refuses clients without a credential, and users of its password file. Under Authentication you can admit anonymous clients again. The broker does not go back to the settings of the server."
+          title={asks.title}
+          loses={asks.loses}
           act={act}
           onDone={() => void client.invalidateQueries({ queryKey: ['b', path.broker, 'access'] })}
         >
@@ -41,7 +75,7 @@ export function BySettings() {
           )}
         </Confirm>
       ) : (
-        <Text size="sm">Ask an owner of the organisation to turn them on.</Text>
+        <Text size="sm">Ask an owner or an operator of the organisation to turn them on.</Text>
       )}
     </Alert>
   )

@@ -4,11 +4,13 @@ import { useState } from 'react'
 import { type AccessSettings, accessQuery, setAccess } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
 import type { Schemas, Tagged } from '../../../api/client'
+import { useBySettings } from '../../../api/waysIn'
 import { Form } from '../../../ui/Form'
 import { saved } from '../../../ui/notify'
 import { Panel } from '../../../ui/Page'
 import { PasswordInput } from '../../../ui/PasswordInput'
 import { Loaded } from '../../../ui/State'
+import { useOwnAccessQuestion } from './BySettings'
 
 type Webhook = Schemas['AccessWebhook']
 
@@ -46,14 +48,20 @@ const CERTIFICATES = [
   { value: 'additional', label: 'are required, and a password or token too' },
 ]
 
+const ORDER =
+  'The server asks these in order: certificate, token, password, your own service. The first that knows the client decides.'
+const NOT_IN_FORCE =
+  'The settings of the server decide who connects. These switches show what a save would put in force instead.'
+
 /** Switches authentication methods on and off. The first method that knows a client decides. */
 export function Methods() {
   const { path } = useBroker()
   const query = useQuery(accessQuery(path))
+  const isBySettings = useBySettings()
   return (
     <Panel
-      title="Authentication"
-      lead="The server asks these in order: certificate, token, password, your own service. The first that knows the client decides."
+      title={isBySettings ? 'Authentication, not in force' : 'Authentication'}
+      lead={isBySettings ? NOT_IN_FORCE : ORDER}
     >
       <Loaded query={query}>{(access) => <MethodsForm key={access.etag} access={access} />}</Loaded>
     </Panel>
@@ -65,12 +73,14 @@ function MethodsForm({ access }: { access: Tagged<AccessSettings> }) {
   const client = useQueryClient()
   const [said, setSaid] = useState(access.value)
   const change = (to: Partial<AccessSettings>) => setSaid((before) => ({ ...before, ...to }))
+  const { asks, isKnown } = useOwnAccessQuestion(said)
   const isReadOnly = !can('access:write')
   return (
     <fieldset disabled={isReadOnly} style={{ border: 0, padding: 0, margin: 0 }}>
       <Form
         verb="Save authentication"
-        isDisabled={isReadOnly}
+        isDisabled={isReadOnly || !isKnown}
+        asks={asks}
         act={() => setAccess(path, said, access.etag)}
         onDone={(change) => {
           saved('Authentication was saved.', change.inForceMs)

@@ -3,7 +3,7 @@ import { Link } from '@tanstack/react-router'
 import type { ReactNode } from 'react'
 import { useBroker } from '../../../api/brokers'
 import type { Schemas } from '../../../api/client'
-import { consolePagesQuery } from '../../../api/live'
+import { type ConsolePages, useDevices } from '../../../api/live'
 import { metricsHistoryQuery } from '../../../api/metricsHistory'
 import type { Live } from '../../../charts/metrics'
 import { rates } from '../../../charts/rates'
@@ -59,9 +59,7 @@ export function Numbers({ live, range }: { live: Live; range: Range }) {
   const { data } = useQuery({ ...query, enabled: range.step !== null })
   const course = range.step === null ? liveCourse(live, range.seconds) : data && historyCourse(data)
   const last = live.samples.at(-1)
-  const { data: counted, isError } = useQuery(consolePagesQuery(path, last?.connections))
-  const pages = counted ?? (isError ? 0 : null)
-  const devices = last && pages !== null ? Math.max(0, last.connections - pages) : null
+  const { devices, pages } = useDevices(path, last?.connections)
   const rate = rates(live.samples, ({ messages_in }) => messages_in).at(-1)
   const lost = course && last ? sum(course.dropped) : null
   const chart = (values: (number | null)[] | undefined, what: string) => (
@@ -73,11 +71,12 @@ export function Numbers({ live, range }: { live: Live; range: Range }) {
         label="Connections"
         term="connections"
         value={<To page="clients">{devices === null ? '–' : count(devices)}</To>}
-        note={
-          pages !== null && pages > 0
-            ? `and ${plural(pages, 'page')} of this console`
-            : course && trendOf(course.connections, (value) => si(Math.round(value)))
-        }
+        note={[
+          last && pagesSaid(last.connections, pages),
+          course && trendOf(course.connections, (value) => si(Math.round(value))),
+        ]
+          .filter(Boolean)
+          .join(', ')}
         chart={chart(course?.connections, 'Connections')}
       />
       <Stat
@@ -106,6 +105,12 @@ export function Numbers({ live, range }: { live: Live; range: Range }) {
       />
     </Stats>
   )
+}
+
+/** "7 with 2 pages of this console": the trend beside it is of all of them. */
+function pagesSaid(connections: number, pages: ConsolePages | null) {
+  if (!pages || pages.count === 0) return null
+  return `${count(connections)} with ${plural(pages.count, 'page')}${pages.isMore ? ' or more' : ''} of this console`
 }
 
 /** A number that leads to the page with the things it counts. */

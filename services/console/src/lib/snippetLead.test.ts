@@ -1,0 +1,34 @@
+import { expect, test } from 'vitest'
+import { snippetLead } from './snippetLead'
+import { CA_FILE, SNIPPETS, type Target } from './snippets'
+
+const target: Target = {
+  host: 'k3v9.mqtt.example',
+  port: 8883,
+  tls: true,
+  wsUrl: null,
+  user: 'pump-7',
+  secret: 'word',
+  clientId: 'pump-7',
+  caPem: '-----BEGIN CERTIFICATE-----',
+}
+const made = { isMade: true, isBySettings: false }
+
+test.each(SNIPPETS)('$label asks for the file of the authority only if it reads it', (snippet) => {
+  const lead = snippetLead(snippet, target, made)
+  const reads = !['arduino', 'esp-idf', 'node-red', 'home-assistant'].includes(snippet.id)
+  expect(lead.includes(CA_FILE)).toBe(reads)
+  expect(lead.includes('Wi-Fi')).toBe(snippet.code(target).includes('your Wi-Fi'))
+  expect(snippetLead(snippet, { ...target, caPem: null }, made)).not.toContain(CA_FILE)
+})
+
+test('the settings of the server may ask for a user that a snippet does not have', () => {
+  const open = { ...target, tls: false, caPem: null, user: '', secret: '' }
+  expect(snippetLead({}, open, { isMade: false, isBySettings: true })).toContain('password file')
+  expect(snippetLead({}, open, { isMade: false, isBySettings: false })).toBe('It works as pasted.')
+})
+
+test('a credential that nothing takes is not said to work', () => {
+  expect(snippetLead({}, target, { isMade: true, isBySettings: true })).toContain('refuses this credential')
+  expect(snippetLead({}, target, { isMade: false, isBySettings: false })).toContain('Create a credential')
+})

@@ -1,0 +1,26 @@
+// The sentences above a snippet: whether it works as pasted, and what it still needs.
+
+import { CA_FILE, hasOwnCa, type Target } from './snippetParts'
+import type { Snippet } from './snippets'
+
+interface Login {
+  /** A credential was made on this page. */
+  isMade: boolean
+  /** The settings of the server decide who connects. */
+  isBySettings: boolean
+}
+
+export function snippetLead(
+  { isBoard, ownsCa }: Pick<Snippet, 'isBoard' | 'ownsCa'>,
+  target: Target,
+  { isMade, isBySettings }: Login,
+): string {
+  if (isMade && isBySettings) return 'The server refuses this credential until you turn credentials on.'
+  if (!isMade && target.user !== '')
+    return 'Create a credential first. Until then, USER and PASSWORD stand for it.'
+  const works = isBoard
+    ? 'It works once you put in the name and password of your Wi-Fi.'
+    : `It works as pasted${hasOwnCa(target) && !ownsCa ? `, in a folder with ${CA_FILE}` : ''}.`
+  if (!isBySettings || isMade) return works
+  return `${works} If the settings of the server ask for a user name, add one of its password file.`
+}
