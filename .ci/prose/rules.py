@@ -5,7 +5,7 @@ A rule has a name, an expression, the term to use instead, and expressions that 
 
 import re
 
-BEGINNING = re.compile(r"^[\"'(\[*_]*(Who|Whom|Whose|What|Of one|Of what|Those|Whoever)\b(?!['’]s\b)")
+BEGINNING = re.compile(r"^[\"'(\[*_]*(Who|Whom|Whose|What|Of|Those|Whoever)\b(?!['’]s\b)")
 
 # (expression, standard term, allowed uses)
 TERMS = [

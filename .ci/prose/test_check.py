@@ -196,7 +196,7 @@ class Rules(unittest.TestCase):
         return list(rules.findings(sentence))
 
     def test_beginnings(self):
-        for sentence in ["Who waits is refused.", "**What is left** goes.", "Of one that follows: it.", "Those wait.", "Whoever comes waits."]:
+        for sentence in ["Who waits is refused.", "**What is left** goes.", "Of one that follows: it.", "Of the payload.", "Those wait.", "Whoever comes waits."]:
             self.assertEqual(len(self.wrong(sentence)), 1, sentence)
         for sentence in ["Who may connect?", "Whole packets only.", "The client whose id it is.", "What's new?"]:
             self.assertEqual(self.wrong(sentence), [], sentence)

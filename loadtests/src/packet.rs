@@ -3,9 +3,9 @@
 
 pub(crate) const DISCONNECT: [u8; 2] = [0xE0, 0];
 pub(crate) const CONNACK_BYTES: usize = 4;
-/// Of a SUBACK for one filter.
+/// Length of a SUBACK for one filter.
 pub(crate) const SUBACK_BYTES: usize = 5;
-/// Of a [`Stamp`] in a payload.
+/// Length of a [`Stamp`] in a payload.
 pub(crate) const STAMP_BYTES: usize = 16;
 
 /// Seconds: so long that no run sends a PINGREQ, and not 0 because some brokers refuse 0.

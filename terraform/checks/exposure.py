@@ -165,7 +165,7 @@ def machines(state):
 
 
 def user_data(values):
-    """Its texts: compressed, in base64 or as they are. Of some texts the provider's state has only the SHA-1."""
+    """Its texts: compressed, in base64 or as they are. The provider's state has only the SHA-1 of some texts."""
     for name in ("user_data", "user_data_base64"):
         value = values.get(name)
         if not value or re.fullmatch(r"[0-9a-f]{40}", value):

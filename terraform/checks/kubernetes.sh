@@ -83,7 +83,7 @@ helm() {
 # count KIND-PATH: objects of the release.
 count() { api "$1?labelSelector=app.kubernetes.io/instance=region" | python3 -c 'import json, sys; print(len(json.load(sys.stdin)["items"]))'; }
 
-# Of the edge's pods, as the API server has it, in seconds.
+# Grace period of the edge's pods, as the API server has it, in seconds.
 grace() {
     api /apis/apps/v1/namespaces/default/statefulsets/region-millrace-edge |
         python3 -c 'import json, sys; print(json.load(sys.stdin)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"])'

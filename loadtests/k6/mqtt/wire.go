@@ -12,7 +12,7 @@ type message struct {
 	qos       byte
 	retain    bool
 	duplicate bool
-	// Of version 5, else nil.
+	// nil unless the packet is of version 5.
 	properties *properties
 }
 

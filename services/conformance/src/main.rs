@@ -1,7 +1,7 @@
 //! Checks the citations of MQTT statements in the sources against the standards' lists of
 //! statements.
 //!
-//! For each version it reports which statements are proven, implemented, excepted and missing. Of
+//! For each version it reports which statements are proven, implemented, excepted and missing. In
 //! the code around a citation it only looks whether it is a test.
 
 mod citations;

@@ -14,8 +14,7 @@ use crate::tls::Tls;
 /// A file is missing, cannot be read, or has other content than expected.
 pub fn check_files(config: &Config) -> Result<(), StartError> {
     Authenticator::check_files(&config.authentication)?;
-    let has_tls = !config.mqtts_listen.is_empty() || !config.wss_listen.is_empty();
-    config.tls.as_ref().filter(|_| has_tls).map(Tls::start).transpose()?;
+    config.tls_in_use().map(Tls::start).transpose()?;
     let checked = config.fabric.as_ref().map(Settings::check).transpose();
     checked.map(drop).map_err(|error| StartError(error.to_string()))
 }

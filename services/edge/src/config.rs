@@ -72,6 +72,15 @@ impl Config {
 }
 
 impl Config {
+    pub(crate) fn listens_with_tls(&self) -> bool {
+        !self.mqtts_listen.is_empty() || !self.wss_listen.is_empty()
+    }
+
+    /// The certificates, unless all listeners with TLS are off.
+    pub(crate) fn tls_in_use(&self) -> Option<&Files> {
+        self.tls.as_ref().filter(|_| self.listens_with_tls())
+    }
+
     /// Owner of this process's sessions, webhook queues and usage in the store.
     pub(crate) fn pod_name(&self) -> &str {
         self.pod.as_deref().unwrap_or(ALONE)

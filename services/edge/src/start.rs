@@ -70,11 +70,10 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
         threads => threads.min(usize::from(u16::MAX)),
     };
     let bound = Bound::new(&config, cores)?;
-    let has_tls = !bound.mqtts.is_empty() || !bound.wss.is_empty();
-    if has_tls && config.tls.is_none() {
+    if config.listens_with_tls() && config.tls.is_none() {
         return Err(StartError("listening with TLS needs a certificate and its key".into()));
     }
-    let tls = config.tls.as_ref().filter(|_| has_tls).map(Tls::start).transpose()?;
+    let tls = config.tls_in_use().map(Tls::start).transpose()?;
     let (polls, mailboxes) = event_queues(cores)?;
     let clock = Clock::start().ahead(config.clock_ahead_ms);
     let layers = database.map(Layers::new);

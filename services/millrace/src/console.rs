@@ -1,6 +1,6 @@
 //! Serves the web console on the HTTP port, and the pages of operators on the admin port. The files
 //! are part of the binary. A path that a browser opens and that nothing else serves gets the page,
-//! whose script shows the right view. Of the APIs this module knows only the prefixes of their
+//! whose script shows the right view. This module knows of the APIs only the prefixes of their
 //! paths.
 
 use std::net::SocketAddr;

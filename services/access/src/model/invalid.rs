@@ -59,7 +59,7 @@ impl Findings {
         self.text(field, name, NAME_BYTES_MAX);
     }
 
-    /// Of text that may be anything but too long.
+    /// Checks only the length.
     pub(crate) fn bytes(&mut self, field: &str, text: &str, bytes_max: usize) {
         if text.len() > bytes_max {
             self.add(field, format!("longer than {bytes_max} bytes"));

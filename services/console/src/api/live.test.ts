@@ -1,19 +1,7 @@
+import './pageAddress.testing'
 import { afterEach, expect, test, vi } from 'vitest'
 import { consolePages, devicesOf, kick, purge } from './live'
 import { isPageClient } from './messages'
-
-// A page has an address that paths are relative to. The client of the API takes `Request` when it is imported.
-vi.hoisted(() => {
-  const OfThisTest = globalThis.Request
-  vi.stubGlobal(
-    'Request',
-    class extends OfThisTest {
-      constructor(url: string, init?: RequestInit) {
-        super(new URL(url, 'http://console.test'), init)
-      }
-    },
-  )
-})
 
 afterEach(() => vi.unstubAllGlobals())
 

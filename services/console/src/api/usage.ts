@@ -53,7 +53,7 @@ export const organisationUsageQuery = (organisation: string, span: Span) =>
       ),
   })
 
-/** Of a broker, or of an organisation. */
+/** Names a broker, or an organisation. */
 export interface CapPath {
   organisation: string
   broker?: string

@@ -85,7 +85,7 @@ export interface SeenMessage {
   /** Arrival, in Unix milliseconds. */
   at: number
   qos: number
-  /** Of the payload. */
+  /** Length of the payload. */
   bytes: number
   /** Null when it was too large to be kept. */
   payload: Uint8Array | null

@@ -4,7 +4,7 @@ import type { Message } from './log'
 
 /** Topics that a page remembers. */
 const TOPICS_MAX = 2_000
-/** Of a larger payload only the size is remembered. */
+/** A larger payload is not kept, only its size. */
 const PAYLOAD_BYTES_MAX = 64 * 1024
 const FLUSH_MS = 500
 

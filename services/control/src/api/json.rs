@@ -128,7 +128,7 @@ fn wrong_field(path: &str, wrong: &serde_json::Error) -> Refused {
     Problem::field(path, detail).into()
 }
 
-/// Of serde's "FOUND, expected WANTED".
+/// Splits serde's "FOUND, expected WANTED".
 pub(crate) fn found_and_wanted(said: &str) -> String {
     let (found, expected) = said.split_once(", expected ").unwrap_or((said, ""));
     let value = |prefix: &str| found.strip_prefix(prefix).map(|rest| rest.trim_matches('`'));

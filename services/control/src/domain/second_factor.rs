@@ -46,7 +46,7 @@ const SECRET_BYTES: usize = 20;
 #[serde(untagged)]
 enum StoredCheck {
     Set(Checked, Uuid),
-    /// Of a server whose sets had no id. Receipts are stored for a day.
+    /// Written by a server whose sets had no id. Receipts are stored for a day.
     NoId(Checked),
 }
 

@@ -16,9 +16,9 @@ use crate::jobs::Job;
 /// Claims that outlive what they were made for.
 #[derive(Debug, Default)]
 pub(super) struct HomeClaims {
-    /// Of CONNECTs that have reached their owner and wait, by connection.
+    /// Claims of CONNECTs that have reached their owner and wait, by connection.
     arrivals: HashMap<ConnectionId, Arrival, foldhash::fast::FixedState>,
-    /// Of sessions that ended in this turn or whose last jobs or messages have not left yet.
+    /// Claims of sessions that ended in this turn or whose last jobs or messages have not left yet.
     ended: HashMap<(u64, u64), HomeClaim, foldhash::fast::FixedState>,
 }
 

@@ -17,7 +17,7 @@ use super::print::{Fields, Printer, say};
 use super::site::List;
 use crate::failure::Failure;
 
-/// Of the first login without a name.
+/// Profile of the first login without a name.
 const DEFAULT: &str = "default";
 const PROFILES: Fields =
     &[("NAME", "name"), ("CURRENT", "current"), ("URL", "url"), ("ORGANISATION", "organisation")];

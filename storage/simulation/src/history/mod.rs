@@ -90,7 +90,7 @@ impl PodHistory {
         }
     }
 
-    /// One sentence for each broken promise, in the order of discovery; at most 20.
+    /// One sentence for each broken promise, in the order of discovery; later ones than the first few are left out.
     #[must_use]
     pub fn violations(&self) -> &[String] {
         &self.violations

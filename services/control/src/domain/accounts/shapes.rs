@@ -20,7 +20,7 @@ pub struct SignUp {
     /// Name of the person.
     #[schema(example = "Ann", min_length = 1, max_length = 100)]
     pub name: String,
-    /// Name of their new organisation; theirs if it is left out. Of no meaning with an invitation.
+    /// Name of their new organisation; theirs if it is left out. It has no meaning with an invitation.
     #[schema(min_length = 1, max_length = 100)]
     pub organisation: Option<String>,
     /// The secret of an invitation, or of the link that the first start prints.

@@ -19,7 +19,7 @@ pub(in crate::domain) struct Factors {
     pub(super) recovery_key: Option<u32>,
     #[serde(default)]
     pub(in crate::domain) passkeys: Vec<Stored>,
-    /// Of the device; `None`: it waits for its first code, until `pending_until_ms`.
+    /// When the device was enabled; `None`: it waits for its first code, until `pending_until_ms`.
     pub(super) enabled_at_ms: Option<u64>,
     pub(super) pending_until_ms: u64,
     /// Time step of the last code that was taken: it and those before are not taken again.

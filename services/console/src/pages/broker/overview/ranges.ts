@@ -6,7 +6,7 @@ export interface Range {
   /** Such as "the last hour". */
   said: string
   seconds: number
-  /** Of the stored history. Null: seen second by second while the page is open. */
+  /** Step of the stored history. Null: seen second by second while the page is open. */
   step: Schemas['HistoryStep'] | null
 }
 
