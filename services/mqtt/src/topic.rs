@@ -1,6 +1,6 @@
 //! Topic names and topic filters (MQTT 5.0 section 4.7, shared subscriptions 4.8.2).
 
-use crate::wire::FIELD_BYTES_MAX;
+use crate::wire::{FIELD_BYTES_MAX, utf8};
 use crate::{DecodeError, Version};
 
 /// True for a topic that a client may publish to: not empty, at most 65,535 bytes, without
@@ -59,7 +59,7 @@ impl<'a> Filter<'a> {
                 (Some(name), filter)
             }
         };
-        is_valid_filter(filter).then_some(Self { share, filter })
+        is_valid_filter(filter.as_bytes()).then_some(Self { share, filter })
     }
 
     pub fn has_wildcard(&self) -> bool {
@@ -67,40 +67,37 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// Checks a filter of a SUBSCRIBE or UNSUBSCRIBE (section 4.7) that is a valid string. In 5.0 a
+/// Checks a filter of a SUBSCRIBE or UNSUBSCRIBE (section 4.7), the bytes of a valid string. In 5.0 a
 /// shared subscription without share name or filter is a protocol error. 3.x has no shared
 /// subscriptions, so `$share/g` is a normal filter there.
-pub(crate) fn check_filter(text: &str, version: Version) -> Result<(), DecodeError> {
-    if !is_valid_filter(text) {
+#[inline]
+pub(crate) fn check_filter(bytes: &[u8], version: Version) -> Result<(), DecodeError> {
+    if !is_valid_filter(bytes) {
         return Err(DecodeError::TopicFilter);
     }
     //= [MQTT-4.8.2-1] v5
     //= [MQTT-4.8.2-2] v5
-    if version == Version::V5 && text.starts_with("$share/") && Filter::parse(text).is_none() {
+    if version == Version::V5 && bytes.starts_with(b"$share/") && Filter::parse(utf8(bytes)?).is_none() {
         return Err(DecodeError::Protocol("a shared subscription without a share name or a filter"));
     }
     Ok(())
 }
 
-fn is_valid_filter(filter: &str) -> bool {
+#[inline]
+fn is_valid_filter(filter: &[u8]) -> bool {
+    let begins_level = |at: usize| at == 0 || filter[at - 1] == b'/';
+    let ends_level = |at: usize| filter.get(at + 1).is_none_or(|&next| next == b'/');
+    let is_valid = |(at, byte): (usize, &u8)| match byte {
+        //= [MQTT-4.7.1-1] v5
+        //= [MQTT-4.7.1-2] v3.1.1
+        b'#' => begins_level(at) && at + 1 == filter.len(),
+        //= [MQTT-4.7.1-2] v5
+        //= [MQTT-4.7.1-3] v3.1.1
+        b'+' => begins_level(at) && ends_level(at),
+        _ => true,
+    };
     //= [MQTT-4.7.3-1] v5 v3.1.1
-    if filter.is_empty() {
-        return false;
-    }
-    let mut levels = filter.split('/');
-    while let Some(level) = levels.next() {
-        match level {
-            //= [MQTT-4.7.1-1] v5
-            //= [MQTT-4.7.1-2] v3.1.1
-            "#" => return levels.next().is_none(),
-            "+" => {}
-            //= [MQTT-4.7.1-2] v5
-            //= [MQTT-4.7.1-3] v3.1.1
-            _ if level.contains(['+', '#']) => return false,
-            _ => {}
-        }
-    }
-    true
+    !filter.is_empty() && filter.iter().enumerate().all(is_valid)
 }
 
 /// Matches by the plain definition of section 4.7, for tests and rare paths; publishing uses the

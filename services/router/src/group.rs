@@ -10,6 +10,9 @@ use crate::receiver::Receiver;
 use crate::seed::Seed;
 use crate::subscription::{Subscription, Target};
 
+/// Members that [`ShareGroup::pick_ready`] asks.
+const READY_LOOKS: usize = 16;
+
 #[derive(Clone, Debug)]
 pub struct ShareGroup {
     name: CompactString,
@@ -58,11 +61,17 @@ impl ShareGroup {
     //= [MQTT-4.8.2-3] v5
     // The receiver has the member's own QoS.
     pub fn pick(&self) -> Option<Receiver> {
-        self.pick_online(|_| true).or_else(|| self.take_turn(&self.offline, |_| true))
+        self.pick_online(|_| true).or_else(|| self.take_turn(&self.offline, self.offline.len(), |_| true))
     }
 
     pub fn pick_online(&self, may: impl Fn(Target) -> bool) -> Option<Receiver> {
-        self.take_turn(&self.online, may)
+        self.take_turn(&self.online, self.online.len(), may)
+    }
+
+    /// Picks the next online member in turn that is ready. Looks at a few members only, because a message to a group of
+    /// thousands of which none is ready must not cost thousands of looks.
+    pub fn pick_ready(&self, is_ready: impl Fn(Target) -> bool) -> Option<Receiver> {
+        self.take_turn(&self.online, self.online.len().min(READY_LOOKS), is_ready)
     }
 
     pub fn count_online(&self, counts: impl Fn(Target) -> bool) -> usize {
@@ -76,17 +85,24 @@ impl ShareGroup {
     /// Like [`ShareGroup::pick`], but skips `target`, which cannot take the message at this moment.
     pub fn pick_except(&self, target: Target) -> Option<Receiver> {
         let may = |other| other != target;
-        self.take_turn(&self.online, may).or_else(|| self.take_turn(&self.offline, may))
+        let online = self.take_turn(&self.online, self.online.len(), may);
+        online.or_else(|| self.take_turn(&self.offline, self.offline.len(), may))
     }
 
-    fn take_turn(&self, members: &Map<Subscription>, may: impl Fn(Target) -> bool) -> Option<Receiver> {
+    /// Asks at most `most` members, and one at least.
+    fn take_turn(
+        &self,
+        members: &Map<Subscription>,
+        most: usize,
+        may: impl Fn(Target) -> bool,
+    ) -> Option<Receiver> {
         let address = |member: &Subscription| member.target.address();
         let following = |last| members.next_after(last, address).or_else(|| members.first(address));
         // Relaxed, because the counter guards no other data.
         let mut last = self.turn.load(Ordering::Relaxed);
         loop {
             let mut member = following(last)?;
-            let mut others = members.len();
+            let mut others = most.saturating_sub(1);
             while !may(member.target) {
                 others = others.checked_sub(1)?;
                 member = following(address(member))?;

@@ -61,6 +61,23 @@ fn everyone_gets_the_same_number_of_turns() {
 }
 
 #[test]
+fn members_that_are_not_ready_are_passed_over_and_few_are_asked() {
+    let router = router(100);
+    let ready = |target: Target| target.slot.is_multiple_of(3);
+    let picks: Vec<u32> = (0..34).map(|_| group(&router).pick_ready(ready).unwrap().target.slot).collect();
+    assert!(picks.iter().all(|slot| slot.is_multiple_of(3)));
+    assert_eq!(picks.iter().collect::<std::collections::BTreeSet<_>>().len(), 34, "each takes its turn");
+    let asked = std::cell::Cell::new(0);
+    let never = |_| {
+        asked.set(asked.get() + 1);
+        false
+    };
+    assert!(group(&router).pick_ready(never).is_none());
+    assert_eq!(asked.get(), 16);
+    assert!(group(&router).pick().is_some());
+}
+
+#[test]
 fn turns_go_on_while_others_come_and_go() {
     let router = router(60);
     let mut counts = BTreeMap::new();

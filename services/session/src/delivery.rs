@@ -98,10 +98,15 @@ impl Session {
         if delivery.qos == QoS::ExactlyOnce && self.is_stored {
             return false;
         }
-        let Some(outbox) = &self.outbox else { return true };
         if delivery.qos == QoS::AtMostOnce {
-            return outbox.replays() == 0;
+            return self.outbox.as_ref().is_none_or(|outbox| outbox.replays() == 0);
         }
+        self.takes_now(connection, settings)
+    }
+
+    /// Whether a new message with QoS 1 or 2 would be sent at once: nothing waits before it, and Receive Maximum has room.
+    pub fn takes_now(&self, connection: &Connection, settings: &SessionSettings) -> bool {
+        let Some(outbox) = &self.outbox else { return true };
         outbox.is_caught_up() && outbox.has_room(self.window_max(connection, settings))
     }
 

@@ -234,7 +234,7 @@ impl Message {
             Property::TopicAlias(_) => 3,
             _ => 0,
         };
-        all - properties.iter().map(taken_out).sum::<usize>()
+        all - properties.without_user_properties().map(taken_out).sum::<usize>()
     }
 
     pub fn is_expired(&self, now: Seconds) -> bool {
@@ -250,7 +250,7 @@ impl Message {
 
 fn forwards_whole(properties: Properties<'_>) -> bool {
     properties.is_empty()
-        || !properties.iter().any(|property| {
+        || !properties.without_user_properties().any(|property| {
             matches!(
                 property,
                 Property::MessageExpiryInterval(_) | Property::TopicAlias(_) | Property::WillDelayInterval(_)

@@ -380,7 +380,7 @@ impl Core {
     pub(super) fn pass_on(&mut self, broker: &Arc<Broker>, message: &Arc<Message>, group: u64) {
         let routes = self.routes.get(broker, message.topic());
         let found = routes.matched.groups.iter().find(|found| group_id(found) == group);
-        if let Some(receiver) = found.and_then(|found| found.pick()) {
+        if let Some(receiver) = found.and_then(|found| self.pick_member(found)) {
             self.deliver_shared(&routes, receiver, message, None, group);
         }
     }

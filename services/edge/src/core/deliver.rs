@@ -138,6 +138,8 @@ impl Core {
     ) {
         let here = local_session(&mut self.sessions, receiver).map(|local| local.connection != NONE);
         if here == Some(true) {
+            let other = self.member_that_takes(broker, receiver, message, group);
+            let receiver = other.as_ref().unwrap_or(receiver);
             let began = self.trace_began(message);
             self.deliver_one(broker, receiver, message, Publisher { id: from, may_wait: true }, group);
             return self.trace_delivered(began, broker, message, 1);

@@ -444,7 +444,7 @@ impl Core {
             return;
         }
         for group in routes.live_groups(message) {
-            let Some(receiver) = group.pick() else { continue };
+            let Some(receiver) = self.pick_member(group) else { continue };
             self.deliver_shared(routes, receiver, message, from, group_id(group));
         }
     }

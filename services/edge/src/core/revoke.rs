@@ -38,6 +38,6 @@ impl Core {
             "subscriptions end: not allowed any more"
         );
         self.broker_counters(&local.broker).revoked.add(forbidden.len());
-        self.end_subscriptions(slot, forbidden.iter().map(|filter| &**filter), None);
+        self.end_subscriptions(slot, forbidden);
     }
 }

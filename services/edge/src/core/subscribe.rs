@@ -1,6 +1,6 @@
 //! SUBSCRIBE and UNSUBSCRIBE.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -21,6 +21,7 @@ use super::connection::NONE;
 use super::deliver::Publisher;
 use super::fresh::Fresh;
 use super::persistent::FilterSource;
+use super::read_filters::{FiltersToAdd, FiltersToEnd};
 use super::replay::{self};
 use super::resume::{routed, subscription_of};
 use super::work::{self, Task};
@@ -44,10 +45,7 @@ type Reasons = SmallVec<[ReasonCode; 4]>;
 /// A SUBSCRIBE that is being carried out: filters that are the same are one, and many filters take several turns.
 pub(super) struct SubscribeInProgress {
     identifier: u32,
-    /// Each filter once, with the options of its last occurrence.
-    filters: Vec<(Box<str>, SubscribeOptions)>,
-    /// For each filter of the packet: its index in `filters`, and the requested QoS.
-    places: SmallVec<[(u32, QoS); 2]>,
+    read: FiltersToAdd,
     done: usize,
     /// The filters up to here are carried out next.
     until: usize,
@@ -74,7 +72,7 @@ type Checked = Result<QoS, (ReasonCode, &'static str)>;
 
 pub(super) struct UnsubscribeInProgress {
     packet_id: Option<PacketId>,
-    filters: Vec<Box<str>>,
+    read: FiltersToEnd,
     /// The filters that are carried out next.
     next: Range<usize>,
     /// One for each filter that was carried out.
@@ -82,31 +80,14 @@ pub(super) struct UnsubscribeInProgress {
 }
 
 impl SubscribeInProgress {
-    fn new(subscribe: &Subscribe<'_>) -> Self {
+    fn new(subscribe: &Subscribe<'_>, version: Version) -> Self {
         let identifier = subscribe.properties.iter().find_map(|property| match property {
             Property::SubscriptionIdentifier(identifier) => Some(identifier),
             _ => None,
         });
-        let mut filters: Vec<(Box<str>, SubscribeOptions)> = Vec::new();
-        let mut places = SmallVec::new();
-        let mut known: HashMap<&str, u32, foldhash::fast::RandomState> = HashMap::default();
-        //= [MQTT-3.8.4-5] v5
-        //= [MQTT-3.8.4-4] v3.1.1
-        // As if each filter came in a packet of its own: the last occurrence of a filter replaces the others.
-        for (text, options) in subscribe.filters.clone() {
-            let next = u32::try_from(filters.len()).unwrap_or(u32::MAX);
-            let place = *known.entry(text).or_insert(next);
-            if place == next {
-                filters.push((text.into(), options));
-            } else {
-                filters[place as usize].1 = options;
-            }
-            places.push((place, options.qos));
-        }
         Self {
             identifier: identifier.unwrap_or(0),
-            filters,
-            places,
+            read: FiltersToAdd::new(subscribe.filters.clone(), version),
             done: 0,
             until: 0,
             checked: SmallVec::new(),
@@ -135,7 +116,7 @@ impl SubscribeInProgress {
         let is_kept = local.persistent.is_some();
         let session_max = if is_kept { SUBSCRIPTIONS_MAX.min(room.per_session) } else { room.per_session };
         for (place, checked) in (self.done..).zip(std::mem::take(&mut self.checked)) {
-            let (text, options) = &self.filters[place];
+            let (text, options) = &self.read.filters[place];
             let options = match checked {
                 Ok(qos) => SubscribeOptions { qos, ..*options },
                 Err((reason, what)) => {
@@ -200,7 +181,7 @@ impl UnsubscribeInProgress {
         target: Target,
         room: &mut Room<'_>,
     ) {
-        for text in &self.filters[self.next.clone()] {
+        for text in &self.read.filters[self.next.clone()] {
             let existed = local.session.unsubscribe(text);
             room.of_broker += u64::from(existed);
             if existed && let Some(filter) = Filter::parse(text) {
@@ -213,18 +194,33 @@ impl UnsubscribeInProgress {
 }
 
 impl Task {
+    /// Reads more filters of the packet. Returns the work of that.
+    pub(super) fn read_more(&mut self) -> u64 {
+        match self {
+            Self::Subscribe(subscribe) => subscribe.read.read_more(),
+            Self::Unsubscribe(unsubscribe) => unsubscribe.read.read_more(),
+        }
+    }
+
+    pub(super) fn is_read(&self) -> bool {
+        match self {
+            Self::Subscribe(subscribe) => subscribe.read.is_read(),
+            Self::Unsubscribe(unsubscribe) => unsubscribe.read.is_read(),
+        }
+    }
+
     /// Decides how many filters are carried out next. Returns the work of that.
     pub(super) fn plan(&mut self) -> u64 {
         match self {
             Self::Subscribe(subscribe) => {
-                let left = subscribe.filters[subscribe.done..].iter().map(|(filter, _)| &**filter);
+                let left = subscribe.read.filters[subscribe.done..].iter().map(|(filter, _)| &**filter);
                 let (count, work) = work::filters_at_once(left);
                 subscribe.until = subscribe.done + count;
                 work
             }
             Self::Unsubscribe(unsubscribe) => {
                 let done = unsubscribe.reasons.len();
-                let left = unsubscribe.filters[done..].iter().map(|filter| &**filter);
+                let left = unsubscribe.read.filters[done..].iter().map(|filter| &**filter);
                 let (count, work) = work::filters_at_once(left);
                 unsubscribe.next = done..done + count;
                 work
@@ -234,8 +230,8 @@ impl Task {
 
     fn ends(&self) -> bool {
         match self {
-            Self::Subscribe(subscribe) => subscribe.until == subscribe.filters.len(),
-            Self::Unsubscribe(unsubscribe) => unsubscribe.next.end == unsubscribe.filters.len(),
+            Self::Subscribe(subscribe) => subscribe.until == subscribe.read.filters.len(),
+            Self::Unsubscribe(unsubscribe) => unsubscribe.next.end == unsubscribe.read.filters.len(),
         }
     }
 }
@@ -294,11 +290,8 @@ impl LocalSession {
 impl Core {
     /// Makes the subscriptions that are allowed, answers, and sends what is retained.
     pub(super) fn subscribe(&mut self, slot: u32, subscribe: &Subscribe<'_>) {
-        let mut subscribe = SubscribeInProgress::new(subscribe);
-        let protocol = &self.connections[slot as usize].protocol;
-        for (text, options) in &mut subscribe.filters {
-            *options = protocol.options_of(text, *options);
-        }
+        let version = self.connections[slot as usize].protocol.version();
+        let subscribe = SubscribeInProgress::new(subscribe, version);
         self.change_filters(slot, Task::Subscribe(Box::new(subscribe)));
     }
 
@@ -308,7 +301,7 @@ impl Core {
         let work = task.plan();
         let connection = &mut self.connections[slot as usize];
         let session = connection.session;
-        if !task.ends() {
+        if !(task.is_read() && task.ends()) {
             self.change_filters_now(slot);
             if let Task::Subscribe(subscribe) = &mut task {
                 // Retained messages come before live ones, but not before the SUBACK.
@@ -358,9 +351,13 @@ impl Core {
         for (id, task) in &mut changes {
             self.connections[id.slot as usize].changes_filters = false;
             let Task::Subscribe(subscribe) = task else { continue };
-            let next = subscribe.filters[subscribe.done..subscribe.until].iter();
-            subscribe.checked =
-                next.map(|(text, options)| self.may_subscribe(id.slot, text, options.qos)).collect();
+            let next = &mut subscribe.read.filters[subscribe.done..subscribe.until];
+            let protocol = &self.connections[id.slot as usize].protocol;
+            next.iter_mut().for_each(|(text, options)| *options = protocol.options_of(text, *options));
+            let may = |(text, options): &(Box<str>, SubscribeOptions)| {
+                self.may_subscribe(id.slot, text, options.qos)
+            };
+            subscribe.checked = next.iter().map(may).collect();
         }
         self.counters().filter_edits.add(1);
         let limits = &self.process.limits;
@@ -422,12 +419,12 @@ impl Core {
             self.reached(slot, limit);
         }
         let filters =
-            || subscribe.filters[subscribe.done..subscribe.until].iter().map(|(filter, _)| &**filter);
+            || subscribe.read.filters[subscribe.done..subscribe.until].iter().map(|(filter, _)| &**filter);
         self.tell_members(broker, filters());
         let announced = self.announce_filters(broker, filters());
         subscribe.pending.announced = subscribe.pending.announced.max(announced);
         subscribe.done = subscribe.until;
-        if subscribe.done < subscribe.filters.len() {
+        if subscribe.done < subscribe.read.filters.len() {
             self.expect_answer(slot, &mut subscribe);
             return Some(Task::Subscribe(subscribe));
         }
@@ -442,7 +439,7 @@ impl Core {
         broker: &Arc<Broker>,
         unsubscribe: Box<UnsubscribeInProgress>,
     ) -> Option<Task> {
-        let UnsubscribeInProgress { filters, next, .. } = &*unsubscribe;
+        let UnsubscribeInProgress { read: FiltersToEnd { filters, .. }, next, .. } = &*unsubscribe;
         self.tell_members(broker, filters[next.clone()].iter().map(|filter| &**filter));
         if next.end < filters.len() {
             return Some(Task::Unsubscribe(unsubscribe));
@@ -453,7 +450,7 @@ impl Core {
 
     /// The filters that the last turn granted wait for the store: until it has answered, no other answer ends them.
     fn expect_answer(&mut self, slot: u32, subscribe: &mut SubscribeInProgress) {
-        let SubscribeInProgress { filters, identifier, granted, pending, .. } = subscribe;
+        let SubscribeInProgress { read, identifier, granted, pending, .. } = subscribe;
         if granted.is_empty() {
             return;
         }
@@ -468,7 +465,7 @@ impl Core {
             pending.number = unanswered.begin();
         }
         for (place, former) in granted.drain(..) {
-            let (filter, options) = &filters[place];
+            let (filter, options) = &read.filters[place];
             unanswered.add(filter, former);
             if is_in_memory {
                 let qos = QoS::from_bits(pending.reasons[place].0).unwrap_or(options.qos);
@@ -489,7 +486,8 @@ impl Core {
         if asks || local.persistent.is_some() || local.fresh.is_some() {
             self.expect_answer(slot, &mut subscribe);
         }
-        let SubscribeInProgress { filters, places, mut stored, shared, holds, mut pending, .. } = subscribe;
+        let SubscribeInProgress { read, mut stored, shared, holds, mut pending, .. } = subscribe;
+        let FiltersToAdd { filters, places, .. } = read;
         pending.asks = asks;
         let target = self.target_of(session);
         let broker = self.sessions[session as usize].broker.clone();
@@ -752,26 +750,24 @@ impl Core {
 
     /// Ends subscriptions and answers. Messages that were on their way to the session still arrive.
     pub(super) fn unsubscribe(&mut self, slot: u32, unsubscribe: &Unsubscribe<'_>) {
-        self.end_subscriptions(slot, unsubscribe.filters.clone(), Some(unsubscribe.packet_id));
+        let filters = FiltersToEnd::new(unsubscribe.filters.clone());
+        self.end_filters(slot, filters, Some(unsubscribe.packet_id));
     }
 
-    /// Ends subscriptions, for an UNSUBSCRIBE or because the client may not have them any more.
-    pub(super) fn end_subscriptions<'f>(
-        &mut self,
-        slot: u32,
-        filters: impl Iterator<Item = &'f str>,
-        packet_id: Option<PacketId>,
-    ) {
-        let filters = filters.map(Into::into).collect();
-        let unsubscribe = UnsubscribeInProgress { packet_id, filters, next: 0..0, reasons: Reasons::new() };
+    /// Ends subscriptions that the client may not have any more.
+    pub(super) fn end_subscriptions(&mut self, slot: u32, filters: Vec<Box<str>>) {
+        self.end_filters(slot, filters.into(), None);
+        self.change_filters_now(slot);
+    }
+
+    fn end_filters(&mut self, slot: u32, read: FiltersToEnd, packet_id: Option<PacketId>) {
+        let unsubscribe = UnsubscribeInProgress { packet_id, read, next: 0..0, reasons: Reasons::new() };
         self.change_filters(slot, Task::Unsubscribe(Box::new(unsubscribe)));
-        if packet_id.is_none() {
-            self.change_filters_now(slot);
-        }
     }
 
     fn finish_unsubscribe(&mut self, slot: u32, unsubscribe: UnsubscribeInProgress) {
-        let UnsubscribeInProgress { packet_id, filters, reasons, .. } = unsubscribe;
+        let UnsubscribeInProgress { packet_id, read: FiltersToEnd { filters, .. }, reasons, .. } =
+            unsubscribe;
         let session = self.connections[slot as usize].session;
         let target = self.target_of(session);
         let local = &mut self.sessions[session as usize];

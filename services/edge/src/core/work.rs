@@ -235,6 +235,12 @@ impl Core {
         }
         self.work.begin_share();
         while let Some(mut task) = self.next_task(id.slot) {
+            let work = task.read_more();
+            self.spend(work);
+            if !task.is_read() {
+                self.work.tasks.entry(id.slot).or_default().push_front(task);
+                return self.go_on_in_turn(id.slot);
+            }
             let work = task.plan();
             self.spend(work);
             let session = self.connections[id.slot as usize].session;

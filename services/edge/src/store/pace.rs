@@ -30,16 +30,24 @@ const UNIT_US: u64 = 4;
 /// wait for a processor, and so does the work of a share. So those commits must not make the share larger.
 const GROWTH_DIVISOR: u64 = 1_024;
 
+/// Limits of [`Pace::linger_us`]: a little more than a round trip on one machine, and what a SUBSCRIBE may wait for others.
+const LINGER_MIN_US: u64 = 1_000;
+const LINGER_MAX_US: u64 = 10_000;
+/// The mean time of a commit follows the last ones by this part (1/n) of the difference.
+const MEAN_DIVISOR: u64 = 8;
+
 /// Adapts the budget of a transaction to the time that the last ones took.
 pub(super) struct Pace {
     cost: usize,
     /// Time of a commit with little to write, microseconds.
     commit_us: u64,
+    /// Mean time of the last commits, microseconds.
+    mean_us: u64,
 }
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { cost: BUDGET.cost, commit_us: u64::MAX }
+        Self { cost: BUDGET.cost, commit_us: u64::MAX, mean_us: 0 }
     }
 }
 
@@ -54,11 +62,18 @@ impl Pace {
         if self.commit_us == u64::MAX { 0 } else { self.commit_us }
     }
 
+    /// How long costly jobs wait for brokers that have just been answered, microseconds. A transaction of costly jobs
+    /// alone would delay those brokers by a whole commit, so waiting pays for as long as a commit takes.
+    pub(super) fn linger_us(&self) -> u64 {
+        self.mean_us.clamp(LINGER_MIN_US, LINGER_MAX_US)
+    }
+
     /// Notes the time of a commit, from the end of its work. The shortest of the last ones shows the time of a commit
     /// with little to write.
     pub(super) fn note_commit(&mut self, commit_us: u64) {
         let longer_us = commit_us.saturating_sub(self.commit_us);
         self.commit_us = commit_us.min(self.commit_us + longer_us.div_ceil(GROWTH_DIVISOR));
+        self.mean_us = (self.mean_us * (MEAN_DIVISOR - 1) + commit_us) / MEAN_DIVISOR;
     }
 
     /// Notes the work of a transaction without the commit, because the time of an fsync hardly depends on what is
@@ -98,6 +113,18 @@ mod tests {
         assert_eq!((note(5_000, 0), note(5_000, 1), note(1_000, 1)), (SHARE_MAX, SHARE_MAX, 50));
         assert_eq!((note(300, 1), note(10_000, 1)), (15, 15), "one slow commit says little");
         assert_eq!((note(100, 1), note(5_000, 2_000)), (SHARE_MIN, SHARE_MAX));
+    }
+
+    #[test]
+    fn costly_jobs_wait_for_others_about_as_long_as_a_commit_takes() {
+        let mut pace = Pace::default();
+        let mut note = |commit_us, times| {
+            (0..times).for_each(|_| pace.note_commit(commit_us));
+            pace.linger_us()
+        };
+        assert_eq!((note(0, 0), note(300, 100)), (LINGER_MIN_US, LINGER_MIN_US));
+        assert!((4_900..=5_000).contains(&note(5_000, 100)));
+        assert_eq!(note(100_000, 100), LINGER_MAX_US);
     }
 
     #[test]

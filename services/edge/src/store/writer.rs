@@ -44,8 +44,6 @@ use crate::traces::{About, TraceStep};
 
 /// Conflicts after which a transaction of several jobs or sessions is split.
 pub(super) const CONFLICTS: u32 = 5;
-/// How long costly jobs wait for brokers that have just been answered: a little more than a round trip on one machine.
-const LINGER_MICROS: u64 = 1_000;
 /// First delay before a session that another pod must release is asked for again; later delays are longer.
 const RETRY: Duration = Duration::from_millis(10);
 /// CONNECTs that ask in one transaction.
@@ -193,7 +191,7 @@ impl<'s> Writer<'s> {
 
     /// Waits for a moment for brokers that have just been answered, see [`Backlog::is_early`].
     fn linger(&mut self) {
-        let until = self.shared.clock.micros() + LINGER_MICROS;
+        let until = self.shared.clock.micros() + self.pace.linger_us();
         while self.backlog.is_early() {
             let left = until.saturating_sub(self.shared.clock.micros());
             match self.shared.writes.take(Duration::from_micros(left)) {

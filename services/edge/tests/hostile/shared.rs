@@ -121,6 +121,31 @@ fn what_was_not_sent_yet_goes_to_another_when_a_member_goes_offline() {
 }
 
 #[test]
+fn a_member_with_a_full_window_gets_nothing_more_while_another_has_room() {
+    for threads in [1, 4] {
+        let server = Server::with(|config| config.threads = threads);
+        let mut full = Client::open(&server, lasting("full", 2));
+        let mut free = Client::open(&server, lasting("free", 100));
+        full.subscribe("$share/g/t", QoS::AtLeastOnce);
+        free.subscribe("$share/g/t", QoS::AtLeastOnce);
+        let mut publisher = Client::connect(&server, V5, "publisher");
+        publish_all(&mut publisher, QoS::AtLeastOnce, "t", 40, 8);
+        let kept = [take(&mut full), take(&mut full)];
+        for _ in 0..38 {
+            let message = take(&mut free);
+            acknowledge(&mut free, &message);
+        }
+        free.expect_nothing();
+        // With room again, it takes its turns again.
+        kept.iter().for_each(|message| acknowledge(&mut full, message));
+        full.ping();
+        publish_all(&mut publisher, QoS::AtLeastOnce, "t", 4, 8);
+        take(&mut full);
+        take(&mut full);
+    }
+}
+
+#[test]
 fn what_was_not_acknowledged_goes_to_another_when_the_session_ends() {
     for threads in [1, 4] {
         for clean in [false, true] {

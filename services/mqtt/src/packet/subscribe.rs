@@ -8,7 +8,7 @@ use crate::{
     Version,
     property::{Allowed, read_properties},
     topic,
-    wire::Reader,
+    wire::{Reader, utf8},
 };
 
 /// Section 3.8.
@@ -33,7 +33,7 @@ impl PartialEq for SubscribeFilters<'_> {
 }
 
 impl<'a> SubscribeFilters<'a> {
-    /// The filters and options as they stood on the wire.
+    /// The filters and options as they stood on the wire, without those that the iterator has passed.
     pub const fn as_bytes(&self) -> &'a [u8] {
         self.0
     }
@@ -49,9 +49,9 @@ impl<'a> Iterator for SubscribeFilters<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let mut r = Reader::new(self.0);
-        let item = read_filter(&mut r, self.1).ok();
-        self.0 = if item.is_some() { r.rest() } else { &[] };
-        item
+        let item = read_filter(&mut r, self.1).and_then(|(filter, options)| Ok((utf8(filter)?, options)));
+        self.0 = if item.is_ok() { r.rest() } else { &[] };
+        item.ok()
     }
 }
 
@@ -78,7 +78,7 @@ pub struct Unsubscribe<'a> {
 pub struct UnsubscribeFilters<'a>(pub(crate) &'a [u8]);
 
 impl<'a> UnsubscribeFilters<'a> {
-    /// The filters as they stood on the wire.
+    /// The filters as they stood on the wire, without those that the iterator has passed.
     pub const fn as_bytes(&self) -> &'a [u8] {
         self.0
     }
@@ -151,7 +151,7 @@ pub(super) fn decode_unsubscribe(body: &[u8], version: Version) -> Result<Unsubs
     }
     while !r.is_empty() {
         //= [MQTT-3.10.3-1] v5 v3.1.1
-        topic::check_filter(r.string()?, version)?;
+        topic::check_filter(r.string_bytes()?, version)?;
     }
     Ok(Unsubscribe { packet_id, properties, filters })
 }
@@ -182,9 +182,13 @@ fn read_head<'a>(
     Ok((packet_id, properties))
 }
 
-fn read_filter<'a>(r: &mut Reader<'a>, version: Version) -> Result<(&'a str, SubscribeOptions), DecodeError> {
+#[inline]
+fn read_filter<'a>(
+    r: &mut Reader<'a>,
+    version: Version,
+) -> Result<(&'a [u8], SubscribeOptions), DecodeError> {
     //= [MQTT-3.8.3-1] v5 v3.1.1
-    let filter = r.string()?;
+    let filter = r.string_bytes()?;
     let bits = r.u8()?;
     let options = match version {
         Version::V5 => options_5(bits)?,
@@ -195,12 +199,14 @@ fn read_filter<'a>(r: &mut Reader<'a>, version: Version) -> Result<(&'a str, Sub
     Ok((filter, options))
 }
 
+#[inline]
 fn options_3(bits: u8) -> Result<SubscribeOptions, DecodeError> {
     //= [MQTT-3.8.3-4] v3.1.1
     let qos = QoS::from_bits(bits).ok_or(DecodeError::Malformed("requested QoS over 2"))?;
     Ok(SubscribeOptions { qos, ..SubscribeOptions::default() })
 }
 
+#[inline]
 fn options_5(bits: u8) -> Result<SubscribeOptions, DecodeError> {
     //= [MQTT-3.8.3-5] v5
     if bits & 0xC0 != 0 {

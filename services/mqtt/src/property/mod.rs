@@ -10,6 +10,8 @@ use crate::{
 
 pub(crate) use validate::{Allowed, read_properties};
 
+const USER_PROPERTY: u8 = 0x26;
+
 /// Validated properties of one packet, as on the wire, without their length prefix. Always empty in
 /// 3.x.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -70,6 +72,17 @@ impl<'a> Properties<'a> {
     pub fn iter(&self) -> PropertyIter<'a> {
         PropertyIter(self.0)
     }
+
+    /// The properties that the standard gives a meaning. A packet can have 200,000 user properties, so code that does
+    /// not need them passes over them without decoding them.
+    #[inline]
+    pub fn without_user_properties(&self) -> impl Iterator<Item = Property<'a>> + use<'a> {
+        let mut rest = PropertyIter(self.0);
+        std::iter::from_fn(move || {
+            rest.skip_user_properties();
+            rest.next()
+        })
+    }
 }
 
 impl<'a> IntoIterator for Properties<'a> {
@@ -106,6 +119,18 @@ impl<'a> Iterator for PropertyIter<'a> {
 
 impl std::iter::FusedIterator for PropertyIter<'_> {}
 
+impl PropertyIter<'_> {
+    fn skip_user_properties(&mut self) {
+        let mut reader = Reader::new(self.0);
+        while let Ok(USER_PROPERTY) = reader.u8()
+            && reader.binary().is_ok()
+            && reader.binary().is_ok()
+        {
+            self.0 = reader.rest();
+        }
+    }
+}
+
 impl<'a> Property<'a> {
     /// Checks identifier, length and UTF-8; the module `validate` checks the range of the value.
     fn read(r: &mut Reader<'a>) -> Result<Self, DecodeError> {
@@ -135,7 +160,7 @@ impl<'a> Property<'a> {
             0x24 => Self::MaximumQoS(r.u8()?),
             0x25 => Self::RetainAvailable(r.u8()?),
             //= [MQTT-1.5.7-1] v5
-            0x26 => Self::UserProperty(r.string()?, r.string()?),
+            USER_PROPERTY => Self::UserProperty(r.string()?, r.string()?),
             0x27 => Self::MaximumPacketSize(r.u32()?),
             0x28 => Self::WildcardSubscriptionAvailable(r.u8()?),
             0x29 => Self::SubscriptionIdentifierAvailable(r.u8()?),
@@ -168,7 +193,7 @@ impl<'a> Property<'a> {
             Self::TopicAlias(_) => 0x23,
             Self::MaximumQoS(_) => 0x24,
             Self::RetainAvailable(_) => 0x25,
-            Self::UserProperty(..) => 0x26,
+            Self::UserProperty(..) => USER_PROPERTY,
             Self::MaximumPacketSize(_) => 0x27,
             Self::WildcardSubscriptionAvailable(_) => 0x28,
             Self::SubscriptionIdentifierAvailable(_) => 0x29,

@@ -173,6 +173,19 @@ fn unknown_and_cut_properties_are_malformed() {
 }
 
 #[test]
+fn user_properties_are_passed_over_wherever_they_stand() {
+    let (user, alias) = (Property::UserProperty("k", "\u{e9}"), Property::TopicAlias(7));
+    let expiry = Property::MessageExpiryInterval(9);
+    for properties in [&[][..], &[user], &[alias], &[user, user, alias, user, expiry, user], &[alias, expiry]]
+    {
+        let bytes = bytes(properties);
+        let read: Vec<_> = Properties(&bytes).without_user_properties().collect();
+        let wanted: Vec<_> = properties.iter().copied().filter(|property| *property != user).collect();
+        assert_eq!(read, wanted);
+    }
+}
+
+#[test]
 fn an_iterator_over_bytes_that_are_no_properties_just_ends() {
     let bytes = b"\x01\x01\xFF\x01\x01";
     let mut iter = Properties::from_validated(bytes).iter();

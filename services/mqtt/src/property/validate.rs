@@ -1,6 +1,6 @@
 //! Checks the properties of a packet: which are allowed, how often, and with which values.
 
-use super::{Properties, Property};
+use super::{Properties, Property, USER_PROPERTY};
 use crate::{DecodeError, topic, wire::Reader};
 
 /// A set of property identifiers, one bit each, because all are below 64 (the highest is 0x2A).
@@ -95,7 +95,14 @@ fn validate(bytes: &[u8], allowed: &Allowed) -> Result<IdSet, DecodeError> {
             return Err(DecodeError::Protocol("a property that is there twice"));
         }
         seen.0 |= 1 << id;
-        check_value(Property::read(&mut r)?)?;
+        if id == USER_PROPERTY {
+            r.u8()?;
+            //= [MQTT-1.5.7-1] v5
+            r.string_bytes()?;
+            r.string_bytes()?;
+        } else {
+            check_value(Property::read(&mut r)?)?;
+        }
     }
     if seen.has(0x16) && !seen.has_authentication_method() {
         return Err(DecodeError::Protocol("authentication data without a method"));

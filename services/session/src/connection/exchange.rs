@@ -76,7 +76,7 @@ impl Connection {
         settings: &SessionSettings,
     ) -> Result<Topic<'a>, (ReasonCode, &'static str)> {
         let mut alias = None;
-        for property in publish.properties.iter() {
+        for property in publish.properties.without_user_properties() {
             match property {
                 Property::TopicAlias(number) => alias = Some(number),
                 //= [MQTT-3.3.4-6] v5
