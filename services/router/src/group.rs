@@ -10,8 +10,8 @@ use crate::receiver::Receiver;
 use crate::seed::Seed;
 use crate::subscription::{Subscription, Target};
 
-/// Members that [`ShareGroup::pick_ready`] asks.
-const READY_LOOKS: usize = 16;
+/// Members that [`ShareGroup::pick_with_room`] asks.
+const LOOKS_MAX: usize = 16;
 
 #[derive(Clone, Debug)]
 pub struct ShareGroup {
@@ -68,10 +68,10 @@ impl ShareGroup {
         self.take_turn(&self.online, self.online.len(), may)
     }
 
-    /// Picks the next online member in turn that is ready. Looks at a few members only, because a message to a group of
-    /// thousands of which none is ready must not cost thousands of looks.
-    pub fn pick_ready(&self, is_ready: impl Fn(Target) -> bool) -> Option<Receiver> {
-        self.take_turn(&self.online, self.online.len().min(READY_LOOKS), is_ready)
+    /// Picks the next online member in turn that has room. Looks at a few members only, because a message to a group of
+    /// thousands of which none has room must not cost thousands of looks.
+    pub fn pick_with_room(&self, has_room: impl Fn(Target) -> bool) -> Option<Receiver> {
+        self.take_turn(&self.online, self.online.len().min(LOOKS_MAX), has_room)
     }
 
     pub fn count_online(&self, counts: impl Fn(Target) -> bool) -> usize {

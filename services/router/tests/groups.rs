@@ -61,10 +61,11 @@ fn everyone_gets_the_same_number_of_turns() {
 }
 
 #[test]
-fn members_that_are_not_ready_are_passed_over_and_few_are_asked() {
+fn members_without_room_are_passed_over_and_few_are_asked() {
     let router = router(100);
-    let ready = |target: Target| target.slot.is_multiple_of(3);
-    let picks: Vec<u32> = (0..34).map(|_| group(&router).pick_ready(ready).unwrap().target.slot).collect();
+    let has_room = |target: Target| target.slot.is_multiple_of(3);
+    let picks: Vec<u32> =
+        (0..34).map(|_| group(&router).pick_with_room(has_room).unwrap().target.slot).collect();
     assert!(picks.iter().all(|slot| slot.is_multiple_of(3)));
     assert_eq!(picks.iter().collect::<std::collections::BTreeSet<_>>().len(), 34, "each takes its turn");
     let asked = std::cell::Cell::new(0);
@@ -72,7 +73,7 @@ fn members_that_are_not_ready_are_passed_over_and_few_are_asked() {
         asked.set(asked.get() + 1);
         false
     };
-    assert!(group(&router).pick_ready(never).is_none());
+    assert!(group(&router).pick_with_room(never).is_none());
     assert_eq!(asked.get(), 16);
     assert!(group(&router).pick().is_some());
 }

@@ -101,13 +101,14 @@ impl Session {
         if delivery.qos == QoS::AtMostOnce {
             return self.outbox.as_ref().is_none_or(|outbox| outbox.replays() == 0);
         }
-        self.takes_now(connection, settings)
-    }
-
-    /// Whether a new message with QoS 1 or 2 would be sent at once: nothing waits before it, and Receive Maximum has room.
-    pub fn takes_now(&self, connection: &Connection, settings: &SessionSettings) -> bool {
         let Some(outbox) = &self.outbox else { return true };
         outbox.is_caught_up() && outbox.has_room(self.window_max(connection, settings))
+    }
+
+    /// Whether Receive Maximum has room for a new message beside all that the session has for its client.
+    pub fn has_room(&self, connection: &Connection, settings: &SessionSettings) -> bool {
+        let Some(outbox) = &self.outbox else { return true };
+        outbox.window() + outbox.unsent() + outbox.queue_len() < self.window_max(connection, settings)
     }
 
     fn window_max(&self, connection: &Connection, settings: &SessionSettings) -> usize {

@@ -39,7 +39,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     Attack::stranger("metrics-flood", "20 threads that read /metrics for three seconds", metrics_flood),
 ];
 
-/// What a connection without a request may take.
+/// The most memory of a connection without a request.
 const CONNECTION_BYTES: usize = 8_192;
 /// The room that hyper reserves for each read.
 const HTTP_READ_BYTES: usize = 8_192;

@@ -126,38 +126,6 @@ impl Core {
         }
     }
 
-    /// Delivers a message of a shared subscription that another core mailed. If the member left meanwhile, another
-    /// member gets the message. The message waits for an offline member only when no member is online.
-    pub(super) fn deliver_mailed_share(
-        &mut self,
-        broker: &Arc<Broker>,
-        receiver: &Receiver,
-        message: &Arc<Message>,
-        from: Option<ConnectionId>,
-        group: u64,
-    ) {
-        let here = local_session(&mut self.sessions, receiver).map(|local| local.connection != NONE);
-        if here == Some(true) {
-            let other = self.member_that_takes(broker, receiver, message, group);
-            let receiver = other.as_ref().unwrap_or(receiver);
-            let began = self.trace_began(message);
-            self.deliver_one(broker, receiver, message, Publisher { id: from, may_wait: true }, group);
-            return self.trace_delivered(began, broker, message, 1);
-        }
-        if self.give_back(broker, message, group) {
-            return;
-        }
-        let passes_on = match here {
-            Some(online) => !online && self.is_anybody_online(broker, message, group),
-            None => true,
-        };
-        if passes_on {
-            self.pass_on(broker, message, group);
-        } else {
-            self.deliver_one(broker, receiver, message, Publisher { id: from, may_wait: true }, group);
-        }
-    }
-
     pub(super) fn deliver_one(
         &mut self,
         broker: &Broker,
@@ -511,7 +479,7 @@ fn drop_run(
     }
 }
 
-fn local_session<'s>(
+pub(super) fn local_session<'s>(
     sessions: &'s mut slab::Slab<LocalSession>,
     receiver: &Receiver,
 ) -> Option<&'s mut LocalSession> {

@@ -42,7 +42,6 @@ mod packets;
 mod persistent;
 mod publish;
 mod publish_rates;
-mod read_filters;
 mod replay;
 mod replays_due;
 mod resume;

@@ -9,7 +9,9 @@ use millrace_session::{Message, Place};
 
 use super::Core;
 use super::connection::NONE;
+use super::deliver::{Publisher, local_session};
 use crate::broker::Broker;
+use crate::connection_id::ConnectionId;
 use crate::elsewhere::is_here;
 use crate::jobs::{SharedMessages, Write};
 use crate::streams::{StoredGroup, group_id};
@@ -23,6 +25,38 @@ impl Core {
         }
     }
 
+    /// Delivers a message of a shared subscription that another core mailed. If the member left meanwhile, another
+    /// member gets the message. The message waits for an offline member only when no member is online.
+    pub(super) fn deliver_mailed_share(
+        &mut self,
+        broker: &Arc<Broker>,
+        receiver: &Receiver,
+        message: &Arc<Message>,
+        from: Option<ConnectionId>,
+        group: u64,
+    ) {
+        let here = local_session(&mut self.sessions, receiver).map(|local| local.connection != NONE);
+        if here == Some(true) {
+            let other = self.member_with_room(broker, receiver, message, group);
+            let receiver = other.as_ref().unwrap_or(receiver);
+            let began = self.trace_began(message);
+            self.deliver_one(broker, receiver, message, Publisher { id: from, may_wait: true }, group);
+            return self.trace_delivered(began, broker, message, 1);
+        }
+        if self.give_back(broker, message, group) {
+            return;
+        }
+        let passes_on = match here {
+            Some(online) => !online && self.is_anybody_online(broker, message, group),
+            None => true,
+        };
+        if passes_on {
+            self.pass_on(broker, message, group);
+        } else {
+            self.deliver_one(broker, receiver, message, Publisher { id: from, may_wait: true }, group);
+        }
+    }
+
     /// Passes on a message whose member has left: to another member, or back to the store when no member is online.
     /// Returns false when the store does not keep the message for its subscription.
     pub(super) fn give_back(&mut self, broker: &Arc<Broker>, message: &Arc<Message>, number: u64) -> bool {
@@ -31,7 +65,7 @@ impl Core {
         // Without persistent members its stream has ended; members that are online continue with it.
         let group = broker.streams.group_or_ended(stream);
         let found = group.and_then(|group| routes.online_group(&group)).and_then(|group| {
-            let ready = group.pick_ready(|target| is_here(target) && self.takes_now(target));
+            let ready = group.pick_with_room(|target| is_here(target) && self.has_room(target));
             ready.or_else(|| group.pick_online(is_here))
         });
         if let Some(receiver) = found {
@@ -42,21 +76,21 @@ impl Core {
         true
     }
 
-    /// The next member in turn that takes a message at once. If none of a few does, the next one, where it waits.
+    /// The next member in turn that has room. If none of a few has, the next one, where the message waits.
     pub(super) fn pick_member(&self, group: &ShareGroup) -> Option<Receiver> {
-        group.pick_ready(|target| self.takes_now(target)).or_else(|| group.pick())
+        group.pick_with_room(|target| self.has_room(target)).or_else(|| group.pick())
     }
 
-    /// The member that gets a message which another thread gave to `receiver`: another one of this loop if only that one
-    /// takes it at once. The other thread did not know.
-    pub(super) fn member_that_takes(
+    /// Another member of this loop that has room, if `receiver` has none. The thread that gave it the message did not
+    /// know.
+    pub(super) fn member_with_room(
         &mut self,
         broker: &Arc<Broker>,
         receiver: &Receiver,
         message: &Message,
         number: u64,
     ) -> Option<Receiver> {
-        if self.takes_now(receiver.target) {
+        if self.has_room(receiver.target) {
             return None;
         }
         let routes = self.routes.get(broker, message.topic());
@@ -65,12 +99,12 @@ impl Core {
             Some(stored) => routes.online_group(stored),
             None => routes.matched.groups.iter().find(|group| group_id(group) == number),
         };
-        group?.pick_ready(|target| target.core == self.index && self.takes_now(target))
+        group?.pick_with_room(|target| target.core == self.index && self.has_room(target))
     }
 
-    /// Whether a member would send a message at once: its window and its socket have room. Members of other loops and
-    /// pods count as ready, and their loop looks again.
-    fn takes_now(&self, target: Target) -> bool {
+    /// Whether the window and the outbound buffer of a member have room. A member of another loop or pod counts as if it
+    /// had room, because its loop looks again.
+    fn has_room(&self, target: Target) -> bool {
         if target.core != self.index {
             return true;
         }
@@ -80,7 +114,7 @@ impl Core {
             let connection = &self.connections[local.connection as usize];
             let unsent = connection.outbound.as_ref().map_or(0, |outbound| outbound.len());
             unsent < self.output.soft_bytes
-                && local.session.takes_now(&connection.protocol, &self.process.settings)
+                && local.session.has_room(&connection.protocol, &self.process.settings)
         })
     }
 

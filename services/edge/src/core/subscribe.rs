@@ -1,5 +1,7 @@
 //! SUBSCRIBE and UNSUBSCRIBE.
 
+mod read_filters;
+
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,12 +18,12 @@ use millrace_router::{Edit, Target, TreeSnapshot};
 use millrace_session::{ClientSubscription, Message};
 use smallvec::SmallVec;
 
+use self::read_filters::{FiltersToAdd, FiltersToEnd};
 use super::changes::Changes;
 use super::connection::NONE;
 use super::deliver::Publisher;
 use super::fresh::Fresh;
 use super::persistent::FilterSource;
-use super::read_filters::{FiltersToAdd, FiltersToEnd};
 use super::replay::{self};
 use super::resume::{routed, subscription_of};
 use super::work::{self, Task};

@@ -256,6 +256,15 @@ pub(crate) fn named(far: &Arc<Far>, name: &str) -> Server {
     Server::on(&far.database(), |config| config.pod = Some(name.into()))
 }
 
+/// Lets the store answer again when a test ends, because the server of a test that failed would wait for it for ever.
+struct Fine<'f>(&'f Far);
+
+impl Drop for Fine<'_> {
+    fn drop(&mut self) {
+        self.0.set(Way::Fine);
+    }
+}
+
 fn reason(client: &mut Client, qos: QoS, packet_id: u16, payload: &str) -> ReasonCode {
     client.send(&Packet::Publish(publish_qos(qos, packet_id, "kept/a", payload.as_bytes())));
     let kind = if qos == QoS::AtLeastOnce { PacketType::PubAck } else { PacketType::PubRec };
@@ -267,6 +276,7 @@ fn new_publishes_are_refused_in_time_what_is_live_goes_on_and_all_recovers() {
     for way in [Way::Away, Way::Stuck] {
         let far = Far::new();
         let server = pod(&far);
+        let _fine = Fine(&far);
         subscribe_and_leave(&server, V5, "offline", &[("kept/#", QoS::ExactlyOnce)]);
         let mut publisher = Client::open(&server, lasting(V5, "publisher"));
         let mut lives = Client::connect(&server, V5, "lives");
@@ -319,6 +329,7 @@ fn new_publishes_are_refused_in_time_what_is_live_goes_on_and_all_recovers() {
 fn a_qos_2_message_whose_commit_takes_long_is_there_once_also_when_its_publisher_asks_again() {
     let far = Far::new();
     let server = pod(&far);
+    let _fine = Fine(&far);
     subscribe_and_leave(&server, V5, "reader", &[("kept/#", QoS::ExactlyOnce)]);
     let mut publisher = Client::open(&server, lasting(V5, "publisher"));
     far.set(Way::Stuck);
@@ -341,6 +352,7 @@ fn an_unsubscribe_that_cannot_be_stored_is_not_said_to_be_done() {
     for version in [V311, V5] {
         let far = Far::new();
         let server = pod(&far);
+        let _fine = Fine(&far);
         let mut ann = Client::open(&server, lasting(version, "ann"));
         ann.subscribe("kept/a", QoS::AtLeastOnce);
         far.set(Way::Away);
@@ -368,6 +380,7 @@ fn a_subscription_is_not_granted_without_what_is_retained_for_it() {
     for version in [V311, V5] {
         let far = Far::new();
         let server = pod(&far);
+        let _fine = Fine(&far);
         let mut publisher = Client::connect(&server, V5, "publisher");
         publisher.publish(Publish { retain: true, ..publish_qos(QoS::AtLeastOnce, 1, "here/a", b"kept") });
         let mut ann = Client::connect(&server, version, "ann");
@@ -394,6 +407,7 @@ fn what_is_asked_again_because_an_answer_was_lost_is_done_once() {
     for version in [V311, V5] {
         let far = Far::new();
         let server = pod(&far);
+        let _fine = Fine(&far);
         subscribe_and_leave(&server, version, "reader", &[("t/#", QoS::ExactlyOnce)]);
         far.set(Way::Loses);
         let mut expected = Vec::new();
@@ -524,6 +538,7 @@ fn pages_of_sessions_do_not_wait_for_retained_messages_of_others() {
     const SUBSCRIBERS: u64 = 6;
     let far = Far::new();
     let server = pod(&far);
+    let _fine = Fine(&far);
     subscribe_and_leave(&server, V5, "offline", &[("kept/#", QoS::AtLeastOnce)]);
     let mut publisher = Client::open(&server, lasting(V5, "publisher"));
     assert_eq!(reason(&mut publisher, QoS::AtLeastOnce, 1, "text"), ReasonCode::SUCCESS);
@@ -566,6 +581,7 @@ fn take_suback(client: &mut Client) {
 fn no_retained_messages_are_read_for_sessions_that_have_ended() {
     let far = Far::new();
     let server = pod(&far);
+    let _fine = Fine(&far);
     subscribe_and_leave(&server, V5, "offline", &[("kept/#", QoS::AtLeastOnce)]);
     let mut publisher = Client::open(&server, lasting(V5, "publisher"));
     let before = metric(&server, "millrace_connections_open", "");
@@ -592,6 +608,7 @@ fn no_retained_messages_are_read_for_sessions_that_have_ended() {
 fn pages_of_retained_messages_that_fail_become_smaller_and_a_subscribe_is_refused_in_the_end() {
     let far = Far::new();
     let server = pod(&far);
+    let _fine = Fine(&far);
     let mut publisher = Client::connect(&server, V5, "publisher");
     let topics: Vec<String> = (0..40).map(|number| format!("slow/{number:02}")).collect();
     for topic in &topics {
@@ -629,6 +646,7 @@ fn pages_of_retained_messages_that_fail_become_smaller_and_a_subscribe_is_refuse
 fn transactions_that_conflict_are_counted_and_timed_to_their_commit() {
     let far = Far::new();
     let server = pod(&far);
+    let _fine = Fine(&far);
     subscribe_and_leave(&server, V5, "offline", &[("kept/#", QoS::AtLeastOnce)]);
     let mut publisher = Client::open(&server, lasting(V5, "publisher"));
     let transactions = || metric(&server, "millrace_store_transaction_seconds_count", "");
