@@ -194,9 +194,10 @@ impl<'s> Writer<'s> {
         let until = self.shared.clock.micros() + self.pace.linger_us();
         while self.backlog.is_early() {
             let left = until.saturating_sub(self.shared.clock.micros());
-            match self.shared.writes.take(Duration::from_micros(left)) {
-                Taken::Work(jobs) => self.backlog.push(jobs.into_iter().flat_map(Job::by_broker)),
-                Taken::Nothing | Taken::Closed => return,
+            let Taken::Work(jobs) = self.shared.writes.take(Duration::from_micros(left)) else { return };
+            self.backlog.push(jobs.into_iter().flat_map(Job::by_broker));
+            if left == 0 {
+                return;
             }
         }
     }
