@@ -33,7 +33,7 @@ impl QoS {
     }
 }
 
-/// Section 2.1.2.
+/// MQTT 5.0 section 2.1.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum PacketType {
@@ -78,7 +78,7 @@ impl PacketType {
     }
 }
 
-/// When retained messages are sent for a subscription (section 3.8.3.1).
+/// When retained messages are sent for a subscription (MQTT 5.0 section 3.8.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
 pub enum RetainHandling {

@@ -39,9 +39,9 @@ pub(super) const ATTACKS: &[Attack] = &[
     Attack::stranger("metrics-flood", "20 threads that read /metrics for three seconds", metrics_flood),
 ];
 
-/// The most memory of a connection without a request.
+/// Memory that a connection without a request may take, bytes.
 const CONNECTION_BYTES: usize = 8_192;
-/// The room that hyper reserves for each read.
+/// Buffer that hyper reserves for the next read of a connection, bytes.
 const HTTP_READ_BYTES: usize = 8_192;
 
 fn http_held(ring: &Ring<'_>, count: usize, bytes: &str) -> Outcome<()> {
@@ -53,7 +53,6 @@ fn http_held(ring: &Ring<'_>, count: usize, bytes: &str) -> Outcome<()> {
         streams.push(stream);
     }
     clock::pause_ms(1_000);
-    // Behind the bytes that have come, hyper keeps room for the next read.
     let room = if bytes.is_empty() { 0 } else { HTTP_READ_BYTES };
     let most = (CONNECTION_BYTES + bytes.len() + room) as f64;
     ring.check_bytes_each("memory of a stranger", before_kb, streams.len(), most);

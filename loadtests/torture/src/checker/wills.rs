@@ -25,8 +25,8 @@ use crate::history::{ConnectionId, End, MessageKind, SentMessage};
 /// Milliseconds within which a server that closed its side after a DISCONNECT must have stored that
 /// the will is discarded. MQTT does not acknowledge a DISCONNECT, so the limit is ours.
 const DISCARD_SETTLES_MS: u64 = 1_000;
-/// Milliseconds without any acknowledgement after which the store counts as unreachable. It may
-/// have been killed, too, which no history records.
+/// Milliseconds without any acknowledgement after which the store counts as unreachable: the history
+/// does not record when the store itself was killed.
 const STORE_ANSWERS_WITHIN_MS: u64 = 250;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -128,7 +128,7 @@ fn duty(facts: &Facts<'_>, made: &Connection, will: &SentMessage, later: &[&Conn
 
 fn after_disconnect(facts: &Facts<'_>, made: &Connection, end: usize, later: &[&Connection]) -> Duty {
     let Some(hung_up) = made.hung_up else { return Duty::Either };
-    // The new CONNECT replaced or removed the old will.
+    // Kills count only until the next connection, whose CONNECT replaced or removed the will.
     let replaced = later.iter().find_map(|next| next.connected).map_or(usize::MAX, |(at, _)| at);
     match facts.kill_of(made, end, replaced) {
         Some(kill)
@@ -141,6 +141,7 @@ fn after_disconnect(facts: &Facts<'_>, made: &Connection, end: usize, later: &[&
     }
 }
 
+/// How often the will arrived: exact at QoS 2, otherwise the most on one connection.
 fn times(deliveries: &[&Delivery]) -> usize {
     if deliveries.iter().all(|delivery| delivery.qos == 2) {
         return deliveries.iter().filter(|delivery| delivery.fresh).count();

@@ -13,7 +13,9 @@ use fastrand::Rng;
 use millrace_torture::history::Event;
 
 pub(crate) const RETAINED_FILTER: &str = "ret/#";
+/// Longest wait for the retained messages after the SUBACK; the checker then decides whether some are lost.
 const WAIT_MS_MAX: u64 = 5_000;
+/// Time between two connections.
 const AWAY_MS: Range<u64> = 100..500;
 
 #[derive(Default)]
@@ -22,7 +24,7 @@ pub(crate) struct Probe {
     owed: Option<BTreeSet<Arc<str>>>,
     granted_ms: Option<u64>,
     refused: bool,
-    /// The check after the storm is done.
+    /// Whether the last check is done, the one of the closing phase.
     done: bool,
 }
 
@@ -46,7 +48,7 @@ impl Role for Probe {
                 self.granted_ms = Some(io.stage.now_ms);
                 io.stage.record(Event::Subscribed { connection, filter: RETAINED_FILTER.to_owned() });
             }
-            // The store does not answer, so it cannot return retained messages.
+            // The server refuses the filter while the store does not answer.
             Packet::SubAck { .. } => self.refused = true,
             Packet::Publish(publication) => {
                 record_publication(io, publication);

@@ -1,5 +1,5 @@
-// Why a client's packet was refused: the server's checks in their order, and which of them said no.
-// Goes in: what the API records (incidents, the connection) and answers today (access test). It asks nothing itself.
+// Why a client's packet was refused: the server's checks in their order, and the check that refused it.
+// Callers pass in the records of the API (incidents, the connection) and its answers of now (access test); nothing is fetched here.
 
 import type { Schemas } from '../api/client'
 import { reasonSaid } from './incidents'
@@ -12,7 +12,7 @@ type Ban = Schemas['ShownBan']
 export const PACKETS = ['connect', 'subscribe', 'publish'] as const
 export type Packet = (typeof PACKETS)[number]
 
-/** Where the reader changes what decided. */
+/** A link to the page on which the reader can change the setting that decided. */
 export interface Change {
   label: string
   page: 'access' | 'settings' | 'usage' | 'incidents'
@@ -73,7 +73,7 @@ const LIMIT: Change = { label: 'Change the limits', page: 'settings' }
 const METHODS: Change = { label: 'Choose how clients connect', page: 'access', tab: 'methods' }
 const RULES: Change = { label: 'Edit the rules of all clients', page: 'access', tab: 'rules' }
 
-/** Reasons as the server writes them, with the check they come from. The first pattern that fits counts. */
+/** Patterns of the server's reasons, each with the check that gives the reason. The first pattern that fits counts. */
 const REASONS: [RegExp, Check, Change | ((user: string | null) => Change) | undefined][] = [
   [/suspended/, 'broker', { label: 'Resume the broker', page: 'settings' }],
   [/spend cap/, 'broker', CAP],
@@ -249,6 +249,7 @@ function limitStep(refusal: Incident | null): Step {
       change,
     }
   }
+  // A topic or filter that is too long or has too many levels is recorded as a refusal: only its reason names the limit.
   if (refusal && /level|long|bytes/.test(refusal.reason)) {
     return { name, outcome: 'refused', text: `${reasonSaid(refusal.reason)}.` }
   }
@@ -311,6 +312,7 @@ function allowedNow(refusal: Incident | null, text: string): { outcome: Outcome;
   return { outcome: 'passed', text: `${text} It is allowed today: the rules were changed after the refusal.` }
 }
 
+/** Rules that the connection brought with it, which the access test does not know. */
 function foreignRules(connection: Connection | null): string | null {
   if (!connection) return null
   if (connection.method.startsWith('token'))

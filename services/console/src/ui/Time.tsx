@@ -1,7 +1,7 @@
 import { useSyncExternalStore } from 'react'
 import { absolute, relative } from '../lib/format'
 
-// One clock for all times of a page.
+// One timer for all times of a page.
 let now = Date.now()
 let timer: ReturnType<typeof setInterval> | undefined
 const listeners = new Set<() => void>()
@@ -22,8 +22,9 @@ function subscribe(listener: () => void) {
 
 export const useNow = () => useSyncExternalStore(subscribe, () => now)
 
-/** A time as people say it, with the exact one on hover. Lists draw thousands of these, so the hint is the browser's own. */
+/** A relative time, such as "2 minutes ago", with the exact time on hover. Lists show thousands of times, so the hint is `title` and no component. */
 export function Time({ at }: { at: number }) {
+  // A second old, or older when no time was shown before: it only draws the text again.
   const now = useNow()
   return (
     <time dateTime={new Date(at).toISOString()} title={absolute(at)}>

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::limits::{GROUPS_BYTES_MAX, GROUPS_MAX, PARTS_BYTES_MAX};
 
-/// The version becomes the ETag.
+/// A record and its version, which the API sends as the ETag.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versioned<T> {
     pub value: T,
@@ -53,7 +53,7 @@ pub(crate) trait Part: Clone + Serialize + DeserializeOwned + Send + Sync + 'sta
     }
     /// Sets the fields that the server determines; `old` is the record that this one replaces.
     fn settle(&mut self, name: &str, now_ms: u64, old: Option<&Self>);
-    /// Removes secrets, which only callers with the permission to change the part may see.
+    /// Removes secrets from an answer, for callers that may read parts and not change them.
     fn hide_secrets(&mut self) {}
     /// Removes records that belong to the part, when the part is deleted.
     fn removed(_tx: &Transaction, _broker: BrokerId, _name: &str) -> Result<()> {
@@ -112,6 +112,7 @@ impl Control {
         .await
     }
 
+    /// Returns the new version, and whether the part was created.
     pub(crate) async fn put_part<P: Part>(
         &self,
         caller: &Caller,
@@ -142,6 +143,7 @@ impl Control {
                 bytes += bytes_of(part)?;
             }
             let before = old.as_ref().map(|old| bytes_of(&old.value)).transpose()?.unwrap_or(0);
+            // A broker above the limit may still shrink its parts.
             if bytes > P::BYTES_MAX && bytes_of(&part)? > before {
                 let what = format!(
                     "all parts of this kind ({}) of a broker have at most {} bytes together, as JSON",
@@ -181,7 +183,6 @@ impl Control {
     }
 }
 
-/// Whether secrets are removed from the answer: the caller may read parts and may not change them.
 async fn hides_secrets(tx: &Transaction, caller: &Caller, at: &BrokerRef) -> bool {
     permits(tx, caller, at.organisation, Permission::AccessWrite, Read::Snapshot).await.is_err()
 }

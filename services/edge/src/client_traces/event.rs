@@ -8,9 +8,9 @@ use millrace_mqtt::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Longer texts are cut off.
+/// Topics, filters, names and reasons are cut to this length.
 const TEXT_BYTES_MAX: usize = 1_024;
-/// Filters of one packet that an event names.
+/// Filters of one packet that an event names; it counts the others.
 const FILTERS_MAX: usize = 100;
 /// The fields of an event and of one filter in JSON, besides their texts.
 const EVENT_BYTES: usize = 200;
@@ -34,9 +34,8 @@ pub struct ClientTraceEvent {
     /// Unix milliseconds.
     pub at_ms: u64,
     pub direction: PacketDirection,
-    /// Name of the packet in capitals; of the server: `refused`, `dropped` or `closed`.
+    /// Name of the packet in capitals; for a decision of the server `refused`, `dropped` or `closed`.
     pub kind: Cow<'static, str>,
-    /// Size of the packet.
     pub bytes: Option<u64>,
     pub packet_id: Option<u16>,
     pub topic: Option<String>,
@@ -48,7 +47,7 @@ pub struct ClientTraceEvent {
     pub reason_code: Option<u8>,
     pub reason: Option<String>,
     pub filters: Vec<ClientTraceFilter>,
-    /// Filters beyond the first `FILTERS_MAX`.
+    /// Number of filters after the first [`FILTERS_MAX`].
     pub more_filters: u64,
     /// Number of dropped messages.
     pub messages: Option<u64>,
@@ -122,14 +121,13 @@ fn return_code_name(code: u8) -> &'static str {
 }
 
 impl ClientTraceEvent {
-    /// An estimate of its size on the way to its reader.
+    /// Estimated size in JSON.
     pub(crate) fn bytes(&self) -> usize {
         let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let filters: usize = self.filters.iter().map(|one| length(&one.filter) + FILTER_BYTES).sum();
         EVENT_BYTES + length(&self.topic) + length(&self.reason) + filters
     }
 
-    /// A decision of the server about the connection or a message.
     pub(crate) fn decided(kind: &'static str, at_ms: u64, reason: &str) -> Self {
         Self { at_ms, kind: kind.into(), reason: Some(cut(reason)), ..Self::default() }
     }
@@ -185,7 +183,7 @@ impl ClientTraceEvent {
         event
     }
 
-    /// A packet of which only the beginning is known.
+    /// The event of a packet of `size` bytes that begins with `head`; `None` when `head` does not reach its topic.
     pub(crate) fn beginning(
         head: &[u8],
         version: Version,
@@ -210,7 +208,7 @@ impl ClientTraceEvent {
         let mut event =
             Self { at_ms, direction, kind: name(kind).into(), bytes: Some(size as u64), ..Self::default() };
         if kind == PacketType::Publish {
-            // The cut is within the topic or the properties.
+            // `head` ends within the topic or the properties, so the packet cannot be decoded.
             let (length, text) = body.split_first_chunk::<2>()?;
             let topic = &text[..text.len().min(usize::from(u16::from_be_bytes(*length)))];
             event.topic = Some(cut(&String::from_utf8_lossy(topic)));
@@ -275,7 +273,7 @@ impl ClientTraceEvent {
             .collect();
     }
 
-    /// Names the filters of the packet that this SUBACK or UNSUBACK answers.
+    /// `asked`: the filters of the packet that this SUBACK or UNSUBACK answers.
     pub(crate) fn name_filters(&mut self, asked: Vec<ClientTraceFilter>) {
         if self.filters.is_empty() {
             // UNSUBACK has no reason codes in 3.1 and 3.1.1.

@@ -54,14 +54,15 @@ pub(crate) enum Write {
         connection: Option<ConnectionId>,
         count: Option<u32>,
     },
-    /// Writes nothing: another pod has added to the streams of a topic, and shared subscriptions check
-    /// theirs.
+    /// Writes nothing: another pod has appended to the streams of this topic, so the shared subscriptions that read
+    /// these streams look for new messages.
     Grown(Arc<Broker>, Arc<str>),
-    /// Writes nothing: another pod has left a notice in the store, because it wants a session.
+    /// Writes nothing: another pod has stored a notice for this pod, because it wants a session.
     Notices,
     /// Writes nothing: the core is notified when all jobs of the broker that were submitted before it are committed.
     Mark {
         core: u16,
+        /// Number of the core's barrier that waits for this.
         fence: u64,
         broker: u64,
     },
@@ -77,8 +78,8 @@ pub(crate) struct Ack {
     pub(crate) packet_id: PacketId,
     /// The packet id is stored with the message, until the client sends PUBREL.
     pub(crate) keeps_id: bool,
-    /// Receivers get the message only after its commit. The publisher's next messages wait for it, so that the order
-    /// stays.
+    /// Receivers get the message only after its commit. The publisher's next messages wait for that commit, so that
+    /// they do not overtake the message.
     pub(crate) in_order: bool,
     /// Number of the publisher, see [`crate::encoding::record::publisher`].
     pub(crate) publisher: u64,
@@ -137,6 +138,7 @@ pub(crate) struct Publish {
     pub(crate) inbound: Option<SessionKey>,
     /// The condition under which the message need not be stored, because its receivers have it already.
     pub(crate) wanted: Option<Wanted>,
+    /// When the trace of the message began this step, microseconds; 0: the message is not traced.
     pub(crate) queued_us: u64,
 }
 
@@ -160,6 +162,7 @@ pub(crate) struct Attach {
     pub(crate) clean: bool,
     /// Session expiry interval in seconds; 0: the session ends with the connection.
     pub(crate) expiry_s: u32,
+    /// The will, and its delay in seconds.
     pub(crate) will: Option<(Arc<Message>, u32)>,
     pub(crate) user: Option<Box<str>>,
     /// Whether the client has a connect token: it may use neither another user's session nor one without a user.
@@ -167,6 +170,7 @@ pub(crate) struct Attach {
     /// Time at which the pod that has the session was asked to release it, in milliseconds of the process; 0: not
     /// asked.
     pub(crate) asked_at: u64,
+    /// When the writer tries again, in milliseconds of the process.
     pub(crate) ask_at: u64,
 }
 
@@ -185,6 +189,7 @@ pub(crate) struct Attached {
     pub(crate) received: Vec<PacketId>,
     pub(crate) cursor: Position,
     pub(crate) acknowledged: Positions,
+    /// A crashed owner may have sent messages up to here.
     pub(crate) maybe_sent: Position,
 }
 
@@ -234,23 +239,25 @@ pub(crate) struct PendingSubscribe {
     pub(crate) packet_id: PacketId,
     /// Its number among the SUBSCRIBE packets of its session that wait for the store; 0: it does not wait for the store.
     pub(crate) number: u64,
-    /// One for each distinct filter.
+    /// One for each distinct filter, as `asked`, the requested QoS.
     pub(crate) reasons: SmallVec<[ReasonCode; 4]>,
     pub(crate) asked: SmallVec<[QoS; 4]>,
     /// For each filter of the packet: its index in `reasons`, and the requested QoS.
     pub(crate) places: SmallVec<[(u32, QoS); 2]>,
+    /// Why filters were refused: the reason string of the SUBACK.
     pub(crate) what: &'static str,
     pub(crate) replays: SmallVec<[Replay; 2]>,
     /// Whether the retained messages have their position in the session's queue already.
     pub(crate) holds: bool,
     /// Whether the retained messages are read from the store.
     pub(crate) asks: bool,
-    /// Ends with the session for which they are read.
+    /// The session holds the other end: once the session has ended, no retained messages are read for it.
     pub(crate) asker: Weak<()>,
     /// Granted filters of a session that is not persistent, if the store has to answer for them.
     pub(crate) in_memory: Vec<(Box<str>, ClientSubscription)>,
     pub(crate) is_refused: bool,
-    /// It writes back the subscriptions that a refused SUBSCRIBE may have replaced, and no client waits for it.
+    /// The server made this SUBSCRIBE itself, to restore the subscriptions that a refused one may have replaced. No
+    /// client waits for an answer.
     pub(crate) goes_back: bool,
     /// The SUBACK waits until other pods have confirmed this announcement of filters; 0: it waits for none.
     pub(crate) announced: u64,
@@ -335,6 +342,7 @@ pub(crate) struct Reserve {
     pub(crate) taken: Vec<(StreamKey, Position)>,
 }
 
+/// Positions of the messages among `open` that the session reads from its own streams.
 pub(crate) fn open_places<'e>(open: impl Iterator<Item = &'e Entry>) -> Vec<Position> {
     let in_streams = open.filter(|entry| !entry.replay && entry.shared == 0);
     in_streams.filter_map(|entry| entry.message.place()).map(Position).collect()
@@ -376,6 +384,7 @@ pub(crate) struct Checkpoint {
 
 pub(crate) struct Detach {
     pub(crate) session: SessionKey,
+    /// The connection that ends; its core is notified when the end is stored.
     pub(crate) leaves: Option<ConnectionId>,
     pub(crate) keep_will: bool,
     pub(crate) expiry_s: u32,
@@ -388,11 +397,12 @@ pub(crate) struct Detach {
     pub(crate) unsent: Vec<Entry>,
     /// Messages that the session got after `base`, acknowledged or not.
     pub(crate) recent: Vec<Arc<Message>>,
+    /// Positions after `base` of messages that the session got and `recent` no longer holds.
     pub(crate) had: Positions,
     pub(crate) skipped_ids: bool,
     /// QoS 2 packet ids of the client that the store does not have.
     pub(crate) received: Vec<PacketId>,
-    /// Filters without retained messages that are due: those left are in `in_flight`.
+    /// Filters whose retained messages were all sent; the ones without an acknowledgement are in `in_flight`.
     pub(crate) replayed: Vec<Box<str>>,
 }
 
@@ -419,6 +429,7 @@ impl Detach {
         }
     }
 
+    /// Whether the positions of all messages are known; retained messages have none.
     pub(crate) fn is_placed(&self) -> bool {
         let sent = self.in_flight.iter().all(|(_, in_flight)| match in_flight {
             InFlight::Published(entry) | InFlight::Unsent(entry) => entry.message.is_placed() || entry.replay,

@@ -13,8 +13,8 @@
 //! A broker that is alone fills a transaction. Beside a broker with little to write, a broker with much to write gets a
 //! share, so that transactions stay short. A job that exceeds the share is written in parts. If it cannot be split, its
 //! broker afterwards waits for as many transactions as the job exceeded its share. A transaction of costly jobs alone
-//! is delayed for about the time of a commit: the brokers of the last transaction have just been answered, and would
-//! otherwise miss every second transaction.
+//! is delayed for about the time of a commit, because the brokers that were just answered would otherwise miss every
+//! second transaction.
 //!
 //! Decision 0003 has the reasons and figures.
 

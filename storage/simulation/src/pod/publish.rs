@@ -61,12 +61,13 @@ impl Pod {
         id
     }
 
+    /// A client publishes with QoS 2: the transaction that stores the message also stores its packet id.
     pub(super) async fn publish_once(&self) -> Done {
         let Some(mut mine) = self.any_session() else { return Ok(()) };
         let known = self.history.borrow_mut().client(mine.broker, mine.client).sending;
         let sending = match known {
             Some(sending) if sending.life == mine.life => sending,
-            // The session began anew, and this pod does not know it yet.
+            // The session has begun anew on another pod, which this pod does not know yet.
             Some(sending) if sending.life > mine.life => return Ok(()),
             _ => {
                 let topic = self.world.pick(&TOPICS);
@@ -98,7 +99,7 @@ impl Pod {
         if self.world.percent(60) { self.release(mine, id, packet).await } else { Ok(()) }
     }
 
-    /// The client sends PUBREL, so the packet id is forgotten.
+    /// The client sends PUBREL, so the store forgets the packet id.
     async fn release(&self, mut mine: Mine, id: MessageId, packet: u16) -> Done {
         {
             let mut history = self.history.borrow_mut();
@@ -129,8 +130,7 @@ impl Pod {
             Retain::No => {}
         }
         let streams = self.look_up(tx, broker, &message.topic).await?;
-        // The stream of the session that sees everything has two partitions; others have one, and
-        // are read in any case.
+        // Only the audit session's stream has two partitions, and odd publishers write to the second.
         let partition =
             |stream: &StreamRef| u8::from(message.publisher % 2 == 1 && self.is_wide(broker, stream.stream));
         let streams: Vec<_> =
