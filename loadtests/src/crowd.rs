@@ -42,11 +42,9 @@ const EINPROGRESS: i32 = 115;
 /// When visits begin and end; the first two are on the clock of [`clock::now_ns`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// No visit begins after this time.
     begin_until_ns: u64,
-    /// Unfinished visits are given up at this time.
+    /// Unfinished visits are given up at this time, or after `quiet_ns` without any event.
     end_ns: u64,
-    /// Visits are also given up after this time without any event.
     quiet_ns: u64,
 }
 
@@ -76,7 +74,6 @@ pub(crate) struct Crowd {
 pub(crate) struct Attendance {
     pub(crate) done: u32,
     pub(crate) begun: u32,
-    /// Received messages.
     pub(crate) delivered: u64,
     pub(crate) faults: Faults,
     /// Time from CONNECT to the last message that is due.
@@ -138,7 +135,7 @@ impl Crowd {
         let client_id = self.population.client_id(session);
         let mut bytes = packet::connect_as(&client_id, self.plan.clean_session, self.credentials.of(session));
         if self.plan.subscribe {
-            // A client need not wait for CONNACK (section 3.1.4 of the standard).
+            // A client need not wait for CONNACK (MQTT 3.1.1 section 3.1.4).
             let filter = self.population.topic(self.population.group_of(session));
             bytes.extend_from_slice(&packet::subscribe(1, &filter, 1));
         }
@@ -218,7 +215,6 @@ impl Gathering<'_> {
         Ok(())
     }
 
-    /// Handles one event of a visit's socket.
     fn advance(&mut self, event: &Event) {
         let Token(place) = event.token();
         let Some(mut visit) = self.places[place].take() else { return };
@@ -248,7 +244,7 @@ impl Gathering<'_> {
         if let Some(latency_ns) = visit.latency_ns() {
             attendance.latency.record(latency_ns);
         }
-        // A link that stays must give its slot's later visit no events.
+        // A link that stays is deregistered, because a later visit gets the slot and with it the link's events.
         let kept = !self.crowd.plan.stays || self.poll.registry().deregister(&mut visit.link.stream).is_ok();
         if done && kept {
             attendance.done += 1;
@@ -260,7 +256,7 @@ impl Gathering<'_> {
         }
     }
 
-    /// Ends all open visits: complete ones count, and missing messages are lost.
+    /// Ends all open visits: complete ones count as done, and missing messages as lost.
     fn give_up(&mut self) {
         self.attendance.timed_out = true;
         let under_way: Vec<Visit> = self.places.iter_mut().filter_map(Option::take).collect();

@@ -11,8 +11,8 @@ import (
 	"github.com/grafana/sobek"
 )
 
-// How long a publisher waits, before one message, until no receiver lags by Ahead messages. Then the flood ends
-// and reports Stalled. A receiver that is slow and one that has lost messages look the same to it.
+// A receiver that lags by Ahead messages pauses the publisher. After a pause of stallSeconds the flood ends and reports
+// Stalled: the ledger cannot distinguish a slow receiver from one that has lost messages and will never catch up.
 const stallSeconds = 5
 
 // floodSettings are the options of Flow.publish.

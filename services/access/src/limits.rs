@@ -31,11 +31,12 @@ pub const WEBHOOK_TIMEOUT_MS_MAX: u32 = 8_000;
 pub const WEBHOOK_CACHE_S_MAX: u32 = 3_600;
 /// Smallest PBKDF2 iteration count of a SCRAM verifier (RFC 7677 section 4).
 pub const SCRAM_ITERATIONS_MIN: u32 = 4_096;
-/// Largest PBKDF2 iteration count, which costs a client about a second at each connect.
+/// Largest PBKDF2 iteration count of a verifier that a tenant uploads: a client computes for about a second at each
+/// connect.
 pub const SCRAM_ITERATIONS_MAX: u32 = 1_000_000;
 /// Longest token, bytes: as long as proxies accept in a header.
 pub const TOKEN_BYTES_MAX: usize = 16 * 1024;
-/// Keys of a key set.
+/// Keys that are read from a key set; further ones are ignored.
 pub const KEYS_MAX: usize = 64;
 /// Lifetime of a key set, seconds, if its HTTP response has no `max-age` (RFC 9111).
 pub const KEY_SET_AGE_S: u32 = 3_600;

@@ -32,7 +32,7 @@ pub fn entry(body: &[u8]) -> Option<(String, DecodedMessage)> {
     Some((message.topic().as_ref().into(), taken_apart(&message, &clock)))
 }
 
-/// A clock whose process started in 1970 has the seconds of 1970.
+/// A clock whose process started in 1970, so that the expiry times of messages are unix times.
 fn unix_clock() -> Clock {
     Clock::at(0)
 }
@@ -77,7 +77,7 @@ pub fn subscription_options(bits: u8) -> SubscriptionOptions {
     }
 }
 
-/// True for a valid topic filter, shared or not.
+/// True for a valid topic filter; shared subscriptions are filters, too.
 #[must_use]
 pub fn is_filter(text: &str) -> bool {
     topic::Filter::parse(text).is_some()

@@ -6,7 +6,7 @@ use millrace_storage::{RangeOptions, Transaction};
 
 use crate::{BrokerId, error::LayerResult, tags, tuple::Key};
 
-/// Pods whose rows of one broker are read: more than a region has.
+/// Rows of one broker that are read; usage in further rows does not count. The lease scan reads as many pods.
 const PODS_MAX: usize = 1_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -25,8 +25,8 @@ unsafe fn open_in(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t
     // SAFETY: the caller's arguments.
     let open = || unsafe { call!(SYS_openat, folder, path, flags, mode) };
     let Some(recorder) = recorder() else { return int(open()) };
-    // Only these flags change anything. Without them the call is not ordered, because it may wait
-    // long, such as for the other end of a pipe.
+    // Only these flags change the file. Without them the call does not hold the lock, because it may
+    // wait long, such as for the other end of a pipe.
     let _order = (flags & (libc::O_CREAT | libc::O_TRUNC) != 0).then(|| recorder.lock_order());
     let is_new = flags & libc::O_CREAT != 0 && !system::exists(folder, path);
     let fd = int(open());
@@ -44,7 +44,6 @@ unsafe fn open_in(folder: c_int, path: *const c_char, flags: c_int, mode: mode_t
     fd
 }
 
-/// Without `offset` the file's own position counts.
 fn write_to(fd: c_int, bytes: &[u8], offset: Option<u64>) -> ssize_t {
     let write = |bytes: &[u8]| {
         // SAFETY: the bytes live until the call returns.
@@ -90,9 +89,10 @@ unsafe fn joined(parts: *const iovec, count: c_int) -> Vec<u8> {
     bytes
 }
 
+/// Records that the bytes written before the sync began are durable; other calls go on while it lasts.
 fn sync(fd: c_int, number: c_long) -> c_int {
     let (Some(file), Some(recorder)) = (tracked(fd), recorder()) else {
-        // SAFETY: both calls have no pointers.
+        // SAFETY: fsync and fdatasync have no pointers.
         return int(unsafe { libc::syscall(number, fd) });
     };
     let begun = recorder.lock_order();
@@ -115,7 +115,7 @@ fn sync(fd: c_int, number: c_long) -> c_int {
 }
 
 fn resize(fd: c_int, length: off_t) -> c_int {
-    // SAFETY: it has no pointers.
+    // SAFETY: ftruncate has no pointers.
     let resize = || unsafe { call!(SYS_ftruncate, fd, length) };
     let (Some(file), Some(recorder)) = (tracked(fd), recorder()) else { return int(resize()) };
     let _order = recorder.lock_order();

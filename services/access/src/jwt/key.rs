@@ -21,7 +21,7 @@ use crate::model::{JwtAlgorithm, JwtKey};
 const POINT_BYTES: usize = 65;
 /// The shortest RSA key that RFC 7518 section 3.3 allows.
 const RSA_BITS_MIN: usize = 2_048;
-/// The longest RSA key that ring checks; longer keys cost more CPU time than they are worth.
+/// The longest RSA key that ring verifies (`RSA_PKCS1_2048_8192_SHA256`).
 const RSA_BITS_MAX: usize = 8_192;
 
 #[derive(Clone)]

@@ -1,10 +1,10 @@
-// Topics and topic filters. The server checks them again; these checks only show a mistake before the form is sent.
+// Topics and topic filters. The checks show a mistake before a form is sent; the server decides.
 
 /** The longest string of MQTT: its length has two bytes. */
 const BYTES_MAX = 65_535
 const bytesOf = (text: string) => new TextEncoder().encode(text).length
 
-/** Says in a form what is wrong with a topic filter; null when it is valid. */
+/** The text beside a form's field with a wrong topic filter; null when it is valid. */
 export function filterProblem(filter: string): string | null {
   if (filter === '') return 'Enter a topic filter, such as plant/+/state or #.'
   if (bytesOf(filter) > BYTES_MAX) return 'A topic filter has at most 65,535 bytes.'
@@ -18,7 +18,7 @@ export function filterProblem(filter: string): string | null {
   return null
 }
 
-/** Says in a form what is wrong with a topic; null when it is valid. */
+/** The text beside a form's field with a wrong topic; null when it is valid. */
 export function topicProblem(topic: string): string | null {
   if (topic === '') return 'Enter a topic, such as plant/1/state.'
   if (/[#+]/.test(topic)) return 'A topic that is published to has no + and no #.'

@@ -1,4 +1,4 @@
-// The MQTT client of the page. Its library is loaded with the first connection.
+// The MQTT client of the page. Its library is large, so it is loaded with the first connection.
 
 import type { IClientPublishOptions, MqttClient } from 'mqtt'
 import { Problem } from '../api/problem'
@@ -7,7 +7,7 @@ import { MessageLog, type Properties } from './log'
 export type Status =
   | { kind: 'connecting' }
   | { kind: 'connected'; clientId: string }
-  /** There is no connection; it is tried again. */
+  /** There is no connection; the page connects again after AGAIN_MS. */
   | { kind: 'lost'; why: string }
   /** The server refused this page's credentials; trying again would not help. */
   | { kind: 'refused'; why: string }
@@ -19,6 +19,7 @@ export interface Pass {
   password: string
 }
 
+// 4 and 5 are return codes of MQTT 3.1.1, the others reason codes of 5.0.
 const REASONS: Record<number, string> = {
   4: 'the user name or the password is wrong',
   5: 'not authorized',
@@ -63,10 +64,10 @@ export class LiveClient {
         protocolVersion: 5,
         clean: true,
         keepalive: 30,
-        // The library would come back with a pass that has ended.
+        // The library would connect again with the old pass, which has expired by then.
         reconnectPeriod: 0,
         resubscribe: false,
-        // The other variants make a worker of a blob: URL, which the Content-Security-Policy refuses.
+        // The other variants start a worker from a blob: URL, which the Content-Security-Policy refuses.
         timerVariant: 'native',
       })
       this.#listen(this.#client, pass.clientId, () => this.open(url, newPass))
@@ -134,11 +135,11 @@ export class LiveClient {
     })
   }
 
-  /** Resolves with the acknowledgement: PUBACK means stored. */
+  /** Resolves when the server has acknowledged the message: with QoS 1 and 2 it is then stored. */
   async publish(topic: string, payload: Uint8Array, options: IClientPublishOptions) {
     const client = this.#client
     if (!client?.connected) throw new Error('The page is not connected.')
-    // Its types ask for Node's Buffer; bytes are all that it uses of one.
+    // The library's types ask for Node's Buffer, but it accepts any bytes.
     await client.publishAsync(topic, payload as Buffer, options)
   }
 

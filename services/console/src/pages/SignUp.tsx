@@ -10,11 +10,11 @@ import { Card } from '../shell/Card'
 import { PasswordInput } from '../ui/PasswordInput'
 import { Failure } from '../ui/State'
 
-// Read once: the token must not stay in the history.
+// The token of an invitation or of the server's first start. It must not stay in the browser's history.
 const token = location.hash.slice(1)
 if (token) history.replaceState(null, '', location.pathname)
 
-/** Makes an account: with the link of the log, with an invitation, or freely where the server allows it. */
+/** Makes an account: with the link that the server's first start logs, with an invitation, or with neither where the server allows it. */
 export function SignUp() {
   const { data: me } = useQuery(meQuery)
   const { data: ways } = useQuery(waysQuery)
@@ -80,7 +80,7 @@ function Form({ provider }: { provider: string | undefined }) {
       return body(api.POST('/sign-up', { params, body: { ...said, ...(token && { token }) } }))
     },
     onSuccess: (answer) => {
-      // A server that sends mail has the address confirmed first.
+      // Without a user in the answer, the server has mailed a link that confirms the address.
       if (!('user' in answer)) return setSentTo(answer.email)
       signedIn(client, answer)
       void navigate({ to: '/' })

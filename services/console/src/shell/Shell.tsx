@@ -27,7 +27,7 @@ export function Shell() {
   const isSignedOut = me === null
   // biome-ignore lint/correctness/useExhaustiveDependencies: the address changes by this, and must not do it again
   useEffect(() => {
-    // The session has ended: what was open opens again after the sign-in.
+    // The session has ended. After the sign-in the same page opens again.
     if (isSignedOut) void navigate({ to: '/sign-in', search: { next: href }, replace: true })
   }, [isSignedOut])
 

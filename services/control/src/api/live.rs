@@ -83,11 +83,11 @@ async fn open(api: &Api, caller: &Caller, at: BrokerRef, permission: Permission)
 
 impl AtClient {
     fn split(self) -> (BrokerRef, String) {
-        (BrokerRef { organisation: self.organisation, name: self.broker }, named(self.client_id))
+        (BrokerRef { organisation: self.organisation, name: self.broker }, client_id_of(self.client_id))
     }
 }
 
-fn named(part: String) -> String {
+fn client_id_of(part: String) -> String {
     let encoded = part.strip_prefix("base64:");
     let decoded = encoded.and_then(|text| String::from_utf8(URL_SAFE_NO_PAD.decode(text).ok()?).ok());
     decoded.unwrap_or(part)
@@ -371,7 +371,7 @@ async fn stream_metrics(
     let at = at.at();
     let broker = open(&api, &caller, at.clone(), Permission::ClientsRead).await?;
     let share = api.streams().take(at.organisation, caller.person())?;
-    // The first metrics are read here, so that a server without them answers with an error instead of an empty stream.
+    // Read before the stream begins, so that a server without metrics answers with an error instead of an empty stream.
     let first = api.live().metrics(&broker).await?;
     let events = events(api.clone(), broker, first);
     let events = streams::while_allowed(&api, caller, at, Permission::ClientsRead, events, share);
@@ -406,7 +406,7 @@ mod tests {
             ("base64:%", "base64:%"),
             ("base64:_w", "base64:_w"),
         ] {
-            assert_eq!(named(part.into()), id);
+            assert_eq!(client_id_of(part.into()), id);
         }
     }
 }

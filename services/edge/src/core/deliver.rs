@@ -32,7 +32,6 @@ const SHARE_RUN_BYTES_MIN: usize = 2048;
 pub(super) const FLUSH_BYTES: usize = 256 * 1024;
 /// Messages that wait in a stored session; above it they are not queued, but read from the store later.
 const WAITING_MAX: usize = 1000;
-/// The same in bytes.
 const WAITING_BYTES_MAX: u64 = 1024 * 1024;
 
 #[derive(Clone, Copy, Debug)]
@@ -340,7 +339,6 @@ impl Core {
         }
     }
 
-    /// The same as [`Core::deliver_from`] for a run.
     pub(super) fn deliver_run_from(
         &mut self,
         routes: &Routes,

@@ -151,7 +151,6 @@ pub(crate) enum Ended {
     Shutdown,
     Drained,
     Slow,
-    /// By an operator.
     Kicked,
     Banned,
     Error(ReasonCode),

@@ -54,8 +54,7 @@ pub(crate) enum Write {
         connection: Option<ConnectionId>,
         count: Option<u32>,
     },
-    /// Writes nothing: another pod has appended to the streams of this topic, so the shared subscriptions that read
-    /// these streams look for new messages.
+    /// Writes nothing: another pod has appended to the streams of this topic, so shared subscriptions read them.
     Grown(Arc<Broker>, Arc<str>),
     /// Writes nothing: another pod has stored a notice for this pod, because it wants a session.
     Notices,
@@ -167,8 +166,7 @@ pub(crate) struct Attach {
     pub(crate) user: Option<Box<str>>,
     /// Whether the client has a connect token: it may use neither another user's session nor one without a user.
     pub(crate) is_visitor: bool,
-    /// Time at which the pod that has the session was asked to release it, in milliseconds of the process; 0: not
-    /// asked.
+    /// When the owner was asked to release the session, in milliseconds of the process; 0: not asked.
     pub(crate) asked_at: u64,
     /// When the writer tries again, in milliseconds of the process.
     pub(crate) ask_at: u64,
@@ -183,7 +181,6 @@ pub(crate) struct Attached {
     pub(crate) present: bool,
     pub(crate) subscriptions: Vec<StoredSubscription>,
     pub(crate) rows: Vec<(PacketId, Row)>,
-    /// The messages of `rows`, once they are read.
     pub(crate) in_flight: Vec<(PacketId, InFlight)>,
     /// QoS 2 packet ids that the client has in use.
     pub(crate) received: Vec<PacketId>,
@@ -256,8 +253,7 @@ pub(crate) struct PendingSubscribe {
     /// Granted filters of a session that is not persistent, if the store has to answer for them.
     pub(crate) in_memory: Vec<(Box<str>, ClientSubscription)>,
     pub(crate) is_refused: bool,
-    /// The server made this SUBSCRIBE itself, to restore the subscriptions that a refused one may have replaced. No
-    /// client waits for an answer.
+    /// The server restores subscriptions that a refused SUBSCRIBE may have replaced; no client waits for an answer.
     pub(crate) goes_back: bool,
     /// The SUBACK waits until other pods have confirmed this announcement of filters; 0: it waits for none.
     pub(crate) announced: u64,
@@ -336,7 +332,6 @@ pub(crate) struct Reserve {
     pub(crate) rows: Vec<(PacketId, Vec<u8>)>,
     /// Everything up to here is acknowledged, so earlier messages under the same ids are done.
     pub(crate) cursor: Position,
-    /// Acknowledged messages after the cursor.
     pub(crate) acknowledged: Positions,
     /// Messages of shared subscriptions among them, which no other member may get.
     pub(crate) taken: Vec<(StreamKey, Position)>,
@@ -351,14 +346,11 @@ pub(crate) fn open_places<'e>(open: impl Iterator<Item = &'e Entry>) -> Vec<Posi
 /// A stream of the store: the broker's id, and the stream's id within the broker.
 pub(crate) type StreamKey = (u64, StreamId);
 
-/// Results of messages of shared subscriptions, by stream and position.
+/// Messages of shared subscriptions that members have acknowledged, or left without an acknowledgement.
 #[derive(Default)]
 pub(crate) struct SharedMessages {
-    /// Members have acknowledged these.
     pub(crate) settled: Vec<(StreamKey, Position)>,
-    /// Members have left without acknowledging these.
     pub(crate) returned: Vec<(StreamKey, Position)>,
-    /// A member has joined these.
     pub(crate) joined: Vec<StreamKey>,
 }
 
@@ -373,7 +365,6 @@ pub(crate) struct Purge {
 pub(crate) struct Checkpoint {
     pub(crate) session: SessionKey,
     pub(crate) cursor: Position,
-    /// Acknowledged messages after the cursor.
     pub(crate) acknowledged: Positions,
     pub(crate) completed: Vec<PacketId>,
     /// Streams to trim if the session is their only reader.
@@ -462,7 +453,6 @@ pub(crate) enum Reader {
 
 pub(crate) type PageEntry = (Arc<Message>, u64, Vec<usize>);
 
-/// Messages of a session's streams, in order.
 #[derive(Default)]
 pub(crate) struct Page {
     pub(crate) entries: Vec<PageEntry>,
@@ -541,7 +531,6 @@ impl Job {
 /// Sampled messages on their way from the writer back to the publisher's loop, which ends their traces.
 pub(crate) struct StoredTraces {
     pub(crate) messages: Vec<(Arc<Broker>, Arc<Message>)>,
-    /// False: the store refused them.
     pub(crate) stored: bool,
     pub(crate) answered_us: u64,
 }

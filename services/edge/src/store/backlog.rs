@@ -42,9 +42,9 @@ pub(super) trait Work {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane {
     Broker(u64),
-    /// In order with other checkpoints, and before later jobs of its session.
+    /// In order with other checkpoints, and before the later jobs of its session.
     Checkpoint,
-    /// Until all earlier jobs of this broker are committed.
+    /// A barrier: waits until all earlier jobs of this broker are committed.
     Mark(u64),
 }
 
@@ -58,15 +58,16 @@ pub(super) struct Budget {
     pub(super) share: usize,
 }
 
-/// Cost that a broker may use before the next one's turn.
+/// Cost that a broker may use in a row before the next broker's turn.
 pub(super) const QUANTUM: usize = 25;
-/// Most that a broker owes after a job that exceeded its share.
+/// Most that a broker owes after a job that exceeded its share: the cost of a full transaction.
 const DEBT_MAX: usize = 4_000;
 
-/// Transactions for which a broker counts as active.
+/// Transactions for which a broker without queued jobs still counts as one with little to write.
 const RECENT: u64 = 8;
 /// Beside other jobs, a transaction of checkpoints takes at least this part (1/n) of the waiting ones.
 const CATCH_UP_DIVISOR: usize = 8;
+/// Cost from which a job counts as costly: above that of small publishes, below that of a filter (20).
 const COSTLY: usize = 8;
 
 struct Recent {
@@ -84,7 +85,7 @@ pub(super) struct Backlog<J> {
     checkpoints: Numbered<J>,
     checkpoint_cost: usize,
     checkpointed: HashMap<u64, VecDeque<u64>>,
-    /// Cost of the last transaction of other jobs, if checkpoints come next.
+    /// Cost of the last transaction, which had no checkpoints; `None`: checkpoints do not come next.
     before_checkpoints: Option<usize>,
     marks: Numbered<J>,
     next: u64,
@@ -149,12 +150,12 @@ impl<J: Work> Backlog<J> {
         }
     }
 
-    /// Returns a job, or the rest of it, that the last transaction did not run: it becomes its broker's first job
-    /// again, and barriers wait for it. The caller does this before [`Self::next_batch`], last job first.
+    /// Returns a job, or the rest of one, that the last transaction did not run: it becomes its broker's first job
+    /// again, and barriers wait for it. The caller returns all such jobs before [`Self::next_batch`], last job first.
     pub(super) fn put_back(&mut self, job: J) {
         let broker = match job.lane() {
             Lane::Broker(broker) => broker,
-            // A newer checkpoint of the same session must come after it.
+            // Number 0 puts it before newer checkpoints of the same session.
             Lane::Checkpoint => {
                 self.checkpoint_cost += job.cost();
                 self.numbers_of(&job).push_front(0);
@@ -162,8 +163,8 @@ impl<J: Work> Backlog<J> {
             }
             Lane::Mark(_) => return self.push([job]),
         };
-        // A begun job is its broker's last one in a transaction. The jobs before it have no number any more, and no
-        // barrier passes them.
+        // A begun job is its broker's last one in a transaction and keeps its number. The jobs before it get number 0,
+        // so no barrier passes them.
         let begun = self.unfinished.iter().position(|(of, _)| *of == broker);
         let number = begun.map_or(0, |at| self.unfinished.swap_remove(at).1);
         let lane = self.lanes.entry(broker).or_default();
@@ -209,10 +210,9 @@ impl<J: Work> Backlog<J> {
             let is_turn = !self.checkpoints.is_empty() && !batch.jobs.is_empty();
             self.before_checkpoints = is_turn.then_some(batch.cost);
         }
-        // The other jobs may all wait for checkpoints of their sessions.
+        // The batch is also empty when all other jobs wait for checkpoints of their sessions.
         if batch.jobs.is_empty() {
             let cost = self.before_checkpoints.take().filter(|_| has_others);
-            // Checkpoints catch up if more arrive than their share takes.
             let most = self.checkpoint_cost / CATCH_UP_DIVISOR;
             let cost = cost.map_or(budget.cost, |cost| cost.max(budget.share).max(most));
             self.fill_with_checkpoints(&mut batch, cost.min(budget.cost));
@@ -248,7 +248,8 @@ impl<J: Work> Backlog<J> {
         let brokers = turn.clone();
         // The first broker of this transaction is the last one of the next.
         self.order.rotate_left(usize::from(self.order.len() > 1));
-        // The most that a broker with little to write has, in this transaction or one of the last.
+        // The highest cost of a broker with little to write, in this transaction or a recent one: brokers with more to
+        // write may use as much.
         let is_away = |recent: &&Recent| !self.lanes.contains_key(&recent.broker);
         let mut measure = self.recent.iter().filter(is_away).map(|recent| recent.cost).max();
         let mut with_more = turn.len();
@@ -265,7 +266,7 @@ impl<J: Work> Backlog<J> {
                 part.is_over = true;
             }
             if part.is_over {
-                // A broker that only waits for checkpoints cannot be delayed by the others.
+                // A broker that only waits for checkpoints has no cost, and does not limit the others.
                 let own = (part.cost > 0).then_some(part.cost.min(part.until));
                 measure = measure.max(own);
                 with_more -= 1;
@@ -288,7 +289,7 @@ impl<J: Work> Backlog<J> {
         self.note_recent(&parts);
     }
 
-    /// The brokers in order of their turns. Brokers that owe a share are skipped, unless all do: waiting pays the debt.
+    /// The brokers in order of their turns. Brokers that owe a share are left out, which pays a share, unless all owe.
     fn without_debtors(&mut self, share: usize) -> VecDeque<u64> {
         let mut turn = self.order.clone();
         let owes = |broker: &u64| self.debts.get(broker).is_some_and(|debt| *debt >= share);
@@ -366,7 +367,6 @@ impl<J: Work> Backlog<J> {
     }
 }
 
-/// Matches brokers of the last transactions that are not in this one.
 fn is_absent(parts: &HashMap<u64, Part>) -> impl Fn(&Recent) -> bool {
     |recent| !parts.contains_key(&recent.broker)
 }

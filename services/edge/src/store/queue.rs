@@ -8,7 +8,7 @@ use crate::broker::Broker;
 use crate::clock::Clock;
 
 pub(super) trait Sized {
-    /// Bytes that count for limits.
+    /// Bytes by which it counts for limits.
     fn size(&self) -> usize;
     /// The broker whose share of the queue it uses.
     fn owner(&self) -> Option<&Broker> {
@@ -23,11 +23,13 @@ pub(super) struct Queue<T> {
     state: Mutex<State<T>>,
     filled: Condvar,
     bytes: AtomicUsize,
+    /// Brokers with queued bytes.
     owners: AtomicUsize,
 }
 
 struct State<T> {
     work: Vec<T>,
+    /// Submission time of the oldest work, microseconds of the clock.
     since_us: u64,
     /// Submission time of the oldest work that was last taken.
     taken_since_us: u64,
@@ -52,7 +54,7 @@ impl<T: Sized> Queue<T> {
             self.count(one.owner(), one.size());
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        // If there is work already, the reader is awake.
+        // If there is work already, its push has woken the reader.
         let wakes = state.work.is_empty();
         if wakes {
             state.since_us = self.clock.micros();
@@ -77,7 +79,7 @@ impl<T: Sized> Queue<T> {
         }
     }
 
-    /// The same as [`Queue::take`], but takes at most `most` items.
+    /// [`Queue::take`] of at most `most` items.
     pub(super) fn take_some(&self, wait: Duration, most: usize) -> Taken<T> {
         let taken = self.take(wait);
         let Taken::Work(mut work) = taken else { return taken };
@@ -98,6 +100,7 @@ impl<T: Sized> Queue<T> {
         self.clock.micros().saturating_sub(since_us)
     }
 
+    /// Adds bytes that [`Queue::done`] takes off when they are written: taken work still counts.
     pub(super) fn count(&self, owner: Option<&Broker>, bytes: usize) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         if let Some(owner) = owner

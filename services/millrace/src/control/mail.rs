@@ -184,7 +184,7 @@ fn send_all(transport: &SmtpTransport, from: &Mailbox, emails: &Receiver<MailMes
     }
 }
 
-/// Waits before the second and the third attempt at one e-mail.
+/// Waits before the second and the third attempt at one e-mail; then it is dropped.
 const RETRY_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
 #[derive(Debug)]

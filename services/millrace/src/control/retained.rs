@@ -17,7 +17,8 @@ use crate::text::name;
 
 /// Messages counted below one level of the tree; the answer then says that there are more.
 const COUNTED_MAX: usize = 200;
-/// Levels of a transaction: with [`COUNTED_MAX`] keys each, it ends well before the store's 5 s.
+/// Levels that one transaction reads, each with up to [`COUNTED_MAX`] + 1 rows. A longer page takes several
+/// transactions, because the store ends a transaction after 5 s.
 const BRANCHES_AT_ONCE: usize = 50;
 
 pub(super) async fn topics(

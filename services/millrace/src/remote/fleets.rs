@@ -25,7 +25,7 @@ const BATCH: usize = 1_000;
 const CLAIM_KEY_MIN: usize = 32;
 const DAY_MS: u64 = 86_400_000;
 
-/// Columns of a printed table: heading, and the field of the API's answer.
+/// Columns of a new credential: heading, and the field of the API's answer.
 const MADE: Fields =
     &[("USER", "user"), ("USERNAME", "username"), ("CLIENT", "client_id"), ("SECRET", "secret")];
 const CLAIM_TOKENS: Fields = &[
@@ -192,7 +192,7 @@ pub(super) fn create_many(
     ended.map_or(Ok(()), |ended| Err(said(ended, shown, devices.len(), &key)))
 }
 
-/// The end of [`in_batches`] by a failure.
+/// Why [`in_batches`] ended early.
 struct Ended<'a> {
     failure: Failure,
     /// Devices whose credentials may exist although their secrets were not shown.
@@ -215,8 +215,8 @@ fn said(Ended { failure, unseen }: Ended<'_>, shown: usize, all: usize, key: &st
     })
 }
 
-/// `make` gets the number of the batch. Returns how many credentials were shown, and the failure
-/// that ended it.
+/// Makes and shows one batch after the other; `make` gets the batch's number, from 1. Returns how many
+/// credentials were shown, and the first failure.
 fn in_batches<'a>(
     devices: &'a [Value],
     mut make: impl FnMut(usize, &[Value]) -> Result<Vec<Value>, Refused>,

@@ -246,7 +246,6 @@ pub(crate) fn members(args: MembersArgs) -> Result<(), Failure> {
     }
 }
 
-/// Finds the member by e-mail address or id.
 fn member_path(site: &Site, wanted: &str) -> Result<String, Failure> {
     let all = site.list("/members", "", usize::MAX)?.rows;
     let found = all.iter().find(|one| one["id"] == wanted || one["email"] == wanted.to_lowercase());

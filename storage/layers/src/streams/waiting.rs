@@ -11,13 +11,15 @@ use super::{
 };
 use crate::{BrokerId, error::LayerResult, position::Position, positions::Positions};
 
+/// Rows of one read.
 const PAGE: usize = 1_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitingMessages {
     pub totals: Totals,
-    /// Time of publication of the first one, unix milliseconds.
+    /// When the first of them was published, unix milliseconds.
     pub oldest_at_ms: Option<u64>,
+    /// Whether there are more messages than the limit.
     pub more: bool,
     /// Entries that were trimmed before they were read, in all sources.
     pub missed: Missed,

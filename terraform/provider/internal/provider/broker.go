@@ -170,7 +170,7 @@ var broker = kind[brokerModel]{
 	},
 }
 
-// changeBroker replaces name and limits. It states no version: a spend cap that is reached changes the version, too.
+// changeBroker replaces name and limits, whatever the version: the server changes the version, too, when a spend cap is reached.
 func changeBroker(ctx context.Context, client *api.Client, plan *brokerModel) error {
 	all := api.Limits{Broker: &api.BrokerLimits{}, Client: &api.ClientLimits{}}
 	if plan.Limits != nil && plan.Limits.Broker != nil {
@@ -194,7 +194,7 @@ func suspendBroker(ctx context.Context, client *api.Client, plan *brokerModel) e
 	return err
 }
 
-// shownLimits has an object only where a limit is set, or where the state has an object already: `limits = {}` is no difference.
+// shownLimits makes an object only where a limit is set, or where the state has an object already, so that `limits = {}` is no difference.
 func shownLimits(found api.Limits, prior *limits) *limits {
 	shown := &limits{}
 	if it := found.Broker; it != nil && (*it != (api.BrokerLimits{}) || prior != nil && prior.Broker != nil) {

@@ -8,15 +8,15 @@ use crate::secret::Secret;
 use millrace_storage::Read;
 use uuid::Uuid;
 
-/// A password that a caller has shown, by the PHC string that it matched.
+/// Proof that a caller has shown the right password: the stored hash (PHC string) that it matched.
 pub(in crate::domain) struct PasswordProof {
     field: &'static str,
     phc: Secret,
 }
 
 impl Control {
-    /// Checks the password of a person, which the request has in `field`. The hash takes long, so the transaction of the change has to
-    /// check that [`PasswordProof::holds`].
+    /// Checks the password in the field `field` of a request. Hashing takes long and happens outside of a transaction, so the
+    /// transaction of the change has to check that [`PasswordProof::holds`].
     ///
     /// # Errors
     /// [`Error::Invalid`] for another password, [`Error::Conflict`] for a person without a password.
@@ -37,8 +37,8 @@ impl Control {
 }
 
 impl PasswordProof {
-    /// The caller's account, read in the transaction of a change. A reset may have committed while the password was hashed: then the
-    /// password that was shown is a wrong one, or the caller's web session has ended.
+    /// Reads the caller's account in the transaction of a change. Fails if a reset has committed while the password was hashed: it
+    /// has changed the password or ended the caller's web session.
     pub(in crate::domain) async fn holds(&self, change: &Change, caller: &Caller) -> Result<UserRecord> {
         let (user, sign_in) = person_of(caller)?;
         web_sessions::still_there(&change.tx, sign_in, change.now_ms, Read::Serializable).await?;
