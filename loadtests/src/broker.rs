@@ -202,8 +202,7 @@ impl Drop for Broker {
     }
 }
 
-/// Sends SIGTERM, then SIGKILL. The pid is certainly the child's, because the child is not reaped
-/// before.
+/// The pid is certainly the child's, because the child is not reaped before.
 fn stop(child: &mut Child) {
     let pid = child.id().to_string();
     let asked = Command::new("kill").args(["-TERM", &pid]).stderr(Stdio::null()).status();

@@ -96,7 +96,6 @@ impl Population {
         Ok(())
     }
 
-    /// Lets every session visit once, many at a time.
     pub(crate) fn visit(&self, plan: VisitPlan, settings: &Settings, broker: &Broker) -> Outcome<Attendance> {
         let crowd = Crowd {
             broker: broker.address,
@@ -236,7 +235,6 @@ impl Gathering<'_> {
         }
     }
 
-    /// Frees the slot of a visit and counts the visit as done or failed.
     fn end(&mut self, mut visit: Visit, done: bool) {
         let attendance = &mut self.attendance;
         attendance.delivered += u64::from(visit.delivered());

@@ -11,8 +11,8 @@ use crate::failure::{Failure, Outcome, While};
 use crate::packet;
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes of the send buffer. The kernel would let it grow to megabytes, and a flood would then
-/// measure how long a slow broker takes to empty it.
+/// The kernel would let the send buffer grow to megabytes, and a flood would then measure how long a
+/// slow broker takes to empty it.
 const SEND_BUFFER_BYTES: usize = 128 * 1024;
 /// Ports of one source address, all below those that the kernel hands out.
 const CONNECTIONS_PER_SOURCE: u32 = 30_000;

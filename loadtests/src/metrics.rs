@@ -31,7 +31,6 @@ pub(crate) fn read(broker: &Broker, part: &str) -> Outcome<Counters> {
     Ok(parse(&answer, part))
 }
 
-/// The counters that have grown, by how much.
 pub(crate) fn growth(before: &Counters, after: &Counters) -> Counters {
     let old = |name: &str| before.iter().find(|(n, _)| n == name).map_or(0.0, |(_, value)| *value);
     let grown = after.iter().map(|(name, value)| (name.clone(), value - old(name)));

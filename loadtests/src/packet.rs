@@ -128,7 +128,6 @@ impl PublishTemplate {
         self.bytes.len()
     }
 
-    /// Appends one message: the template with this sequence number, packet id and send time.
     #[inline]
     pub(crate) fn append(&self, out: &mut Vec<u8>, sequence: u32, packet_id: u16, sent_ns: u64) {
         let at = out.len();

@@ -16,8 +16,7 @@ pub(crate) struct Publisher {
     pub(crate) queued: bool,
 }
 
-/// The acknowledgements of one publisher. PUBACKs arrive in the order of the publishes
-/// [MQTT-4.6.0-2], so a count identifies the next one.
+/// PUBACKs arrive in the order of the publishes [MQTT-4.6.0-2], so a count identifies the next one.
 struct Acks {
     window: u32,
     /// Packet ids wrap around here: a multiple of the window, so an id names its slot in `sent_ns`.

@@ -126,8 +126,7 @@ impl Traffic<'_> {
         Hello { client_id, clean_session: clean, subscription }.open(self.broker)
     }
 
-    /// Runs the engines. With publishers only nothing is received, with receivers only nothing is
-    /// sent.
+    /// With publishers only nothing is received, with receivers only nothing is sent.
     fn run_engines(
         &self,
         publishers: Vec<TcpStream>,

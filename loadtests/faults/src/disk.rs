@@ -55,8 +55,7 @@ pub struct Loss {
 }
 
 impl Disk {
-    /// Makes an empty disk in `folder`. Without `records_power` it can inject failures, but not
-    /// lose power.
+    /// Without `records_power` it can inject failures, but not lose power.
     pub fn new(folder: &Path, records_power: bool) -> io::Result<Self> {
         let path = |name| folder.join(name);
         let (root, durable, control_path) = (path("disk"), path("durable"), path("control"));

@@ -241,7 +241,6 @@ impl<'a> Image<'a> {
         })
     }
 
-    /// Files of `seen` that differ from the log.
     pub(crate) fn differences(&self, seen: &Path, scratch: &Path) -> io::Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         each(seen, &mut |entry, is_folder| {

@@ -59,7 +59,7 @@ impl RecordHeader {
     }
 }
 
-/// The records of a log. A kill may have cut the last one off.
+/// A kill may have cut the last record off.
 pub(crate) fn records(mut log: &[u8]) -> impl Iterator<Item = (RecordHeader, &[u8])> {
     std::iter::from_fn(move || {
         let header = RecordHeader::decode(log.get(..HEADER_BYTES)?)?;

@@ -21,8 +21,7 @@ pub use steps::{AuthenticationStep, ConnectAuthentication, KeySets, PresentedCre
 use crate::rules::{Permissions, RuleList};
 use crate::{connect_token, jwt, scram, x509};
 
-/// The method that proved a client's identity. A token or certificate comes with the name of the
-/// issuer's or the authority's record.
+/// A token or certificate comes with the name of the issuer's or the authority's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Method {
     Anonymous,

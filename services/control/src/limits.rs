@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Fits a revocation list of 1 MiB in JSON, where a line end takes two bytes.
 pub(crate) const BODY_BYTES_MAX: usize = 1_300_000;
 
-/// Time to read and answer a request. A request waits up to 10 s for a store that does not answer.
+/// A request waits up to 10 s for a store that does not answer.
 pub(crate) const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Time in which the body of a request must come. It is shorter than [`REQUEST_TIME_MAX`], so that a slow client gets an answer.

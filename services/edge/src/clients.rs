@@ -87,7 +87,6 @@ pub struct ConnectedClient {
     pub filters: Vec<ClientFilter>,
 }
 
-/// A subscription of a connected client.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ClientFilter {
     pub filter: String,

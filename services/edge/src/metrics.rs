@@ -35,7 +35,7 @@ impl Count {
         self.0.store(n, Ordering::Relaxed);
     }
 
-    /// Sums over the cores. A gauge of one core may have wrapped below zero, because the client connected on another.
+    /// A gauge of one core may have wrapped below zero, because the client connected on another.
     pub(crate) fn sum<'c>(counts: impl Iterator<Item = &'c Self>) -> u64 {
         counts.fold(0, |sum, count| sum.wrapping_add(count.get()))
     }

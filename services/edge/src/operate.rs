@@ -62,10 +62,9 @@ impl Edge {
         Asking { pod: process.config.pod.clone(), elsewhere }
     }
 
-    /// Registers a trace of a client id on this pod. [`Edge::ask_clients`] with [`Question::Trace`] begins it on connected
-    /// clients and on other pods, which forget it unless they are asked again within 30 seconds. This pod forgets it unless
-    /// [`Edge::renew_trace`] is called within two minutes. `tell` is called on threads that it must not block. `None`: this pod has too
-    /// many traces.
+    /// [`Edge::ask_clients`] with [`Question::Trace`] begins the trace on connected clients and on other pods, which forget it unless they are
+    /// asked again within 30 seconds. This pod forgets it unless [`Edge::renew_trace`] is called within two minutes. `tell` is called
+    /// on threads that it must not block. `None`: this pod has too many traces.
     pub fn trace_client(
         &self,
         broker: u64,

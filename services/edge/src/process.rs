@@ -81,8 +81,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// The core that owns this client id. A connection moves there once, at its CONNECT, so a session never moves and all its
-    /// events happen on one core.
+    /// A connection moves to its owner once, at its CONNECT, so a session never moves and all its events happen on one core.
     pub(crate) fn owner(&self, broker: &Broker, client_id: &str) -> Owner {
         broker.home.owner(self.client_hash(broker, client_id), self.mailboxes.len() as u64)
     }

@@ -47,7 +47,7 @@ pub struct Gap {
     /// messages arrive, or another gap is reported.
     pub from: Option<PodId>,
     pub to: To,
-    /// Number of lost messages. `None` if it is unknown; then it can be 0.
+    /// `None`: the number is unknown and can be 0.
     pub missing: Option<u64>,
 }
 

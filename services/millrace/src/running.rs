@@ -21,8 +21,8 @@ pub(crate) trait Live: Send + Sync {
     /// A sentence that says why not and what to do.
     fn purge_session(&self, broker: &str, client_id: &str) -> Result<bool, String>;
 
-    /// Removes the retained message of a topic. Returns whether there was one. The store may follow
-    /// a little later, in the order of the calls.
+    /// Returns whether there was one. The store may follow a little later, in the order of the
+    /// calls.
     ///
     /// # Errors
     /// As above.

@@ -3,8 +3,7 @@ use std::sync::Arc;
 
 type Cause = Arc<dyn std::error::Error + Send + Sync>;
 
-/// The reason why a call failed. It does not name the addresses behind a host name, because the
-/// author of the URL must not learn them.
+/// No text names the addresses behind a host name, because the author of the URL must not learn them.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CallError {
     #[error("the URL {0}")]

@@ -165,7 +165,6 @@ pub struct Walk<V: Clone> {
     filter: Box<str>,
     has_begun: bool,
     open: Vec<OpenNode<V>>,
-    /// The open nodes of a suspended walk.
     suspended: Vec<SuspendedNode>,
     /// The insertions before the walk began; the walk leaves out values of later insertions.
     insertions_max: u64,

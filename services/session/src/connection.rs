@@ -93,12 +93,10 @@ impl Connection {
         self.aliases.as_ref().map_or(0, |aliases| aliases.inbound_bytes())
     }
 
-    /// The topic of an alias that the client has set.
     pub fn topic_of_inbound_alias(&self, alias: u16) -> Option<Arc<str>> {
         self.aliases.as_ref()?.inbound(alias)
     }
 
-    /// The topic of an alias that the server has set.
     pub fn topic_of_outbound_alias(&self, alias: u16) -> Option<Arc<str>> {
         self.aliases.as_ref()?.outbound_topic(alias)
     }

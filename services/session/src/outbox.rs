@@ -52,7 +52,6 @@ pub(crate) struct Slot {
     pub(crate) sent: bool,
     /// The store does not have the packet id yet, so nothing can be sent under it.
     awaits_store: bool,
-    /// Never sent on any connection.
     never_sent: bool,
     hold: Option<Hold>,
 }

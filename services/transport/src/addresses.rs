@@ -19,7 +19,7 @@ const SHARDS: usize = 16;
 /// Entries below which a shard is not swept, because so few take little memory.
 const SWEEP_LEN_MIN: usize = 1024;
 
-/// Limits of one address. Costs are the caller's: at the edge 1 for a plain connection, 4 with TLS.
+/// Costs are the caller's: at the edge 1 for a plain connection, 4 with TLS.
 #[derive(Clone, Copy, Debug)]
 pub struct AddressLimits {
     pub connections_max: u32,

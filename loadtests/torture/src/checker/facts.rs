@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::filter::matches;
 use crate::history::{ClientId, ConnectionId, End, Event, History, MessageId, PublishAnswer};
 
-/// A published message. A will has no such record, because no client sends a PUBLISH for it.
+/// A will has no such record, because no client sends a PUBLISH for it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Publish {
     pub(crate) first_sent: Option<usize>,

@@ -104,7 +104,6 @@ fn delay_ms(will: &SentMessage) -> u64 {
     }
 }
 
-/// Whether the will must, may or must not be published.
 fn duty(facts: &Facts<'_>, made: &Connection, will: &SentMessage, later: &[&Connection]) -> Duty {
     let (Some(_), Some((end, how)), Some(ended)) = (made.connected, made.end, ended_at(facts, made)) else {
         return if made.end.is_none() { Duty::Forbidden("its connection lives") } else { Duty::Either };

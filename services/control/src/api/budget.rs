@@ -47,8 +47,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Waits for a permit. The caller must be a member of the organisation, so that strangers cannot use up its
-    /// permits.
+    /// The caller must be a member of the organisation, so that strangers cannot use up its permits.
     pub(crate) async fn turn(&self, organisation: Uuid) -> Answer<Turn> {
         self.wait(organisation, Kind::Request).await
     }

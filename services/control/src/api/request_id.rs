@@ -19,7 +19,6 @@ tokio::task_local! {
     static CURRENT: Uuid;
 }
 
-/// The id of the request that this task answers.
 pub(crate) fn current() -> Option<Uuid> {
     CURRENT.try_with(|id| *id).ok()
 }

@@ -22,7 +22,7 @@ const CANCELLED: &str = "cancelled";
 /// Values of the label `status`, in the order of [`Series::by_status`].
 const STATUSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", CANCELLED];
 
-/// Metrics of the requests of one HTTP server. Clients choose no label, so the number of series is bounded.
+/// Clients choose no label, so the number of series is bounded.
 #[derive(Debug, Default)]
 pub struct RequestMetrics(Mutex<BTreeMap<(Box<str>, &'static str), Series>>);
 
@@ -91,7 +91,7 @@ impl RequestMetrics {
     }
 }
 
-/// A request that is being answered. It is dropped without a status if the client closes the connection before.
+/// Dropped without a status if the client closes the connection before the answer.
 struct Running {
     metrics: Arc<RequestMetrics>,
     route: Option<MatchedPath>,

@@ -79,8 +79,7 @@ impl Control {
         Ok(SignedUp::In(Box::new(self.start_signed_up(made, newcomer, &input.password, source).await?)))
     }
 
-    /// Starts the web session of a sign-up. The same request may have come again when the account has another password or a second factor:
-    /// then it begins none.
+    /// The same request may have come again when the account has another password or a second factor: then no session begins.
     async fn start_signed_up(
         &self,
         user: Uuid,
@@ -161,8 +160,6 @@ impl Control {
         self.take_invitation(change, token, user).await.map(drop)
     }
 
-    /// Signs somebody in.
-    ///
     /// # Errors
     /// [`Error::Unauthenticated`] for a wrong password and for an unknown person, after the same time. [`Error::CodeNeeded`],
     /// [`Error::CodeWrong`] and [`Error::TooManyCodes`] only with the right password.

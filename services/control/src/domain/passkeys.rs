@@ -93,7 +93,7 @@ impl Control {
         })
     }
 
-    /// Adds the passkey that has answered. The first second factor of an account ends the caller's other web sessions.
+    /// The first second factor of an account ends the caller's other web sessions.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a wrong answer, [`Error::Conflict`] for a challenge that is over and a credential that is registered.

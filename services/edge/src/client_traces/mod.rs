@@ -173,7 +173,6 @@ pub(crate) enum ForPod {
     TooMany,
 }
 
-/// The traces of a process.
 #[derive(Default)]
 pub(crate) struct Traces {
     /// False without traces, so that a CONNECT then takes no lock.
@@ -304,7 +303,7 @@ impl Traces {
     }
 }
 
-/// A trace that was begun. Dropping it ends the trace.
+/// Dropping it ends the trace.
 pub struct ClientTrace {
     pub(crate) tap: Arc<Tap>,
     pub(crate) on_end: Option<Box<dyn FnOnce() + Send + Sync>>,

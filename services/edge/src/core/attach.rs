@@ -61,7 +61,7 @@ impl Core {
         }
     }
 
-    /// Whether a connected session belongs to another user. The store checks sessions that are offline.
+    /// For connected sessions; the store checks the others.
     fn is_of_another_user(&self, session: u32, request: &Request) -> bool {
         let connection = self.connections.get(self.sessions[session as usize].connection as usize);
         let Some(connection) = connection else { return false };

@@ -4,8 +4,8 @@ use std::collections::{HashMap, VecDeque};
 
 use slab::Slab;
 
-/// Pieces of work by broker. [`FairQueue::pop`] serves the brokers one after the other, so the wait of a broker does not
-/// depend on how much work another broker has.
+/// [`FairQueue::pop`] serves the brokers one after the other, so the wait of a broker does not depend on how much work
+/// another broker has.
 ///
 /// Every socket that is read or written in a busy turn passes through such a queue, mostly next to others of its broker.
 /// A piece therefore looks up its broker only when the piece before it was another broker's.

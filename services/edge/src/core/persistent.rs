@@ -225,7 +225,7 @@ impl PersistentSession {
         }
     }
 
-    /// Makes the session live. Held copies that it has not read stay held for [`Self::take_held`].
+    /// Held copies that the session has not read stay held for [`Self::take_held`].
     pub(super) fn go_live(&mut self) {
         let Feed::Reading(reading) = &self.feed else { return };
         let through = reading.through;

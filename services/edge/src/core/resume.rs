@@ -395,7 +395,6 @@ impl Core {
         self.deliver_to(session, delivery, Publisher::NOBODY);
     }
 
-    /// Delivers the held messages of a session that has become live.
     pub(super) fn deliver_held(&mut self, session: u32) {
         let Some(persistent) = &mut self.sessions[session as usize].persistent else { return };
         let held = persistent.take_held();

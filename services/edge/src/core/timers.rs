@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use millrace_session::Seconds;
 
-/// A deadline. The generation shows whether the slot still holds the same connection or session.
+/// The generation shows whether the slot still holds the same connection or session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     /// The CONNECT is overdue, the keep alive has passed, or a closing connection has lingered.

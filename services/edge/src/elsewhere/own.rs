@@ -79,7 +79,7 @@ impl Announced {
         self.version == 0 && self.coming.is_none()
     }
 
-    /// Adds filters. The announcement, if any, gets the number that `version` has afterwards.
+    /// The announcement, if any, gets the number that `version` has afterwards.
     pub(crate) fn add(&mut self, codes: impl Iterator<Item = Code>) -> Announcement {
         let codes: Vec<Code> = codes.collect();
         self.coming.iter_mut().for_each(|coming| coming.extend(&codes));

@@ -4,7 +4,7 @@ use super::Histogram;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectStep {
-    /// The TLS handshake. Connections without TLS skip it.
+    /// Connections without TLS skip this step.
     Tls,
     /// Until the CONNECT is carried out: the client sends it, and it may wait for its turn or its broker.
     Packet,

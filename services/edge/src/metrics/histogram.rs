@@ -26,7 +26,6 @@ impl Histogram {
         self.sum_us.add(usize::try_from(micros).unwrap_or(usize::MAX).saturating_mul(n));
     }
 
-    /// Adds the count of each bucket.
     pub(crate) fn add_to(&self, counts: &mut [u64; BOUNDS_US.len() + 1]) {
         counts.iter_mut().zip(&self.buckets).for_each(|(sum, bucket)| *sum += bucket.get());
     }

@@ -183,7 +183,7 @@ impl Region {
         note.send_at(fabric, *id, &pods);
     }
 
-    /// The trace of a sampled message. It precedes the message on the same path; pods of older builds ignore it.
+    /// The trace precedes its message on the same path; pods of older builds ignore it.
     fn traced(&self, message: &Message, entry: &[u8]) -> Option<PodNotice<'static>> {
         let Trace { trace_id, span_id, .. } = *message.trace()?;
         let sent_ns = self.clock.unix_ns(self.clock.micros());
@@ -267,7 +267,7 @@ impl Region {
         }
     }
 
-    /// Records which pods hold leases. Notices of a pod without a connection to this pod do not arrive.
+    /// Notices of a pod without a connection to this pod do not arrive.
     pub(crate) fn leases<'n>(&self, names: impl Iterator<Item = &'n [u8]>) {
         let members = self.members();
         let is_pod_missing = names.filter(|name| members.id_of(name).is_none()).count() > 0;

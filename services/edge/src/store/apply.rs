@@ -350,8 +350,8 @@ impl Applier<'_> {
         }
     }
 
-    /// Publishes a will in this transaction. A will that can never be written is dropped, because its session must be
-    /// able to end, and later due work to run.
+    /// A will that can never be written is dropped, because its session must be able to end, and later due work to
+    /// run.
     pub(super) async fn will(&self, broker: &Arc<Broker>, body: &[u8]) -> Result<(), LayerError> {
         match self.publish_will(broker, body).await {
             Err(error) if is_hopeless(&error) => {

@@ -79,8 +79,8 @@ impl Away {
 }
 
 impl Writer<'_> {
-    /// Waits for the store. If the answer is late, refuses all new jobs until it comes. Jobs of the pending transaction
-    /// get no answer meanwhile, because the transaction may commit.
+    /// If the store's answer is late, refuses all new jobs until it comes. Jobs of the pending transaction get no answer
+    /// meanwhile, because the transaction may commit.
     pub(super) fn wait<T>(
         &mut self,
         asked: impl Future<Output = Result<T, LayerError>>,

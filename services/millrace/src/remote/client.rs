@@ -146,7 +146,7 @@ impl Client {
         Ok(Self { runtime, http, base: format!("{url}{path}"), who })
     }
 
-    /// Sends a request. If its answer is lost, repeats it, unless a repeat could do harm.
+    /// Repeats a request whose answer is lost, unless a repeat could do harm.
     pub(super) fn ask(&self, ask: &Ask) -> Result<Answer, Failure> {
         self.try_ask(ask).map_err(|refused| refused.failure)
     }

@@ -10,8 +10,7 @@ const EXAMPLE: &str = "pump-7";
 pub(super) struct Endpoints<'a>(pub(super) &'a Value);
 
 impl Endpoints<'_> {
-    /// The user name that a client sends. It includes the broker's name if the host name does not
-    /// select the broker.
+    /// Includes the broker's name if the host name does not select the broker.
     pub(super) fn username(&self, user: &str) -> String {
         format!("{}{user}", self.0["user_prefix"].as_str().unwrap_or_default())
     }

@@ -182,8 +182,7 @@ pub fn count_credentials(tx: &Transaction, broker: BrokerId, more: i64) -> Layer
     Ok(tx.atomic_add(Key::new(broker, tags::CREDENTIAL_COUNT), more)?)
 }
 
-/// The number of credentials of a broker. With a snapshot read, concurrent additions may exceed a limit; a serializable
-/// read conflicts with them.
+/// With a snapshot read, concurrent additions may exceed a limit; a serializable read conflicts with them.
 pub async fn credential_count(tx: &Transaction, broker: BrokerId, read: Read) -> LayerResult<u64> {
     rows::counter(tx, &Key::new(broker, tags::CREDENTIAL_COUNT), read).await
 }

@@ -23,7 +23,7 @@ pub const LATENCY_BOUNDS_US: [u64; 16] = [
     2_500_000, 10_000_000,
 ];
 
-/// Why messages were dropped. The order is part of the stored format: new reasons go to the end.
+/// The order is part of the stored format: new reasons go to the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropCause {
     BusySocket = 0,

@@ -22,7 +22,6 @@ pub struct DeliveryRecord {
     pub event: String,
     pub kind: String,
     pub events: usize,
-    /// Number of the attempt at these events.
     pub attempt: u32,
     pub status: Option<u16>,
     pub error: Option<String>,

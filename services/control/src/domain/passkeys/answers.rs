@@ -67,7 +67,7 @@ impl Control {
         })
     }
 
-    /// Signs in the owner of a passkey, without a password. The authenticator must have verified its user, so two factors were shown.
+    /// The authenticator must have verified its user, so two factors were shown.
     ///
     /// # Errors
     /// [`Error::Unauthenticated`], the same for an unknown passkey and for a wrong answer.
