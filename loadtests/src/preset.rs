@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, Outcome, While};
 
-/// `{port}`, `{http_port}`, `{config}` and `{dir}` stand for the port to listen on, the port of
-/// /metrics, a configuration file written by the driver, and an empty folder of this run.
+/// A broker that the driver starts. In its command `{port}`, `{http_port}`, `{config}` and `{dir}`
+/// stand for the port to listen on, the port of /metrics, a configuration file written by the
+/// driver, and an empty folder of this run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BrokerSpec {
     pub(crate) name: String,
@@ -119,7 +120,7 @@ impl BrokerSpec {
         Ok(Some(fill(template, places)))
     }
 
-    /// Known if the driver wrote the configuration.
+    /// Unknown for another broker, and for a configuration that the driver did not write.
     pub(crate) fn fsync(&self) -> Fsync {
         match self.name.as_str() {
             "millrace" => Fsync::BeforePuback,
@@ -132,7 +133,7 @@ impl BrokerSpec {
         }
     }
 
-    /// SIGUSR1 makes it save its database. The signal ends other programs.
+    /// Whether SIGUSR1 makes the broker save its database; the signal ends other programs.
     pub(crate) fn saves_on_signal(&self) -> bool {
         self.name.starts_with("mosquitto") && self.has_config()
     }

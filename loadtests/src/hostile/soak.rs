@@ -13,10 +13,11 @@ use super::server::{Server, Setup, stretch};
 use crate::clock;
 use crate::failure::{Failure, Outcome};
 
+/// Most attacks of a round.
 const AT_ONCE: usize = 3;
 /// Rounds after which the server has allocated all that it reuses.
 const WARM_ROUNDS: usize = 5;
-/// Growth of memory from the warm rounds to the last rounds, MiB.
+/// Most growth of memory after the warm rounds, MiB.
 const GROWTH_MIB_MAX: f64 = 64.0;
 /// Longest turn of the event loop, seconds; the server's histogram has a bucket that ends there.
 const TURN_S_MAX: f64 = 0.02;
@@ -24,6 +25,7 @@ const TURN_S_MAX: f64 = 0.02;
 const QUIET_STRETCH: f64 = 1.5;
 /// Longest wait of a client of another broker, milliseconds.
 const WAIT_MS_MAX: f64 = 50.0;
+/// Pause between the end of a round and the look at the memory that it left.
 const REST_MS: u64 = 2_000;
 const TURN_METRIC: &str = "millrace_edge_turn_seconds";
 
@@ -34,6 +36,7 @@ pub(super) fn run(program: &Path, more: &[String], minutes: f64, seed: u64) -> O
     println!("seed {seed}");
     let mut server = Server::start(program, &Setup::default(), more)?;
     let until_ns = clock::now_ns() + clock::seconds_ns(minutes * 60.0);
+    // xorshift64 never leaves 0.
     let mut random = Random(seed | 1);
     let mut worst = Worst::default();
     let mut left_mib = Vec::new();
@@ -153,7 +156,8 @@ fn choose(random: &mut Random) -> Vec<&'static Attack> {
         .collect()
 }
 
-/// How much more memory the last rounds left than the first rounds, MiB.
+/// How much more memory the last third of the rounds left than the first third, without the warm
+/// rounds, MiB.
 fn growth(left_mib: &[f64]) -> f64 {
     let late = &left_mib[left_mib.len().min(WARM_ROUNDS)..];
     let third = late.len() / 3;

@@ -103,7 +103,7 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
         }
         None => {
             for (number, name) in config.broker_names().enumerate() {
-                // 0 stands for no broker.
+                // Ids begin at 1, because 0 stands for no broker.
                 brokers.insert(&Arc::new(Broker::new(number as u64 + 1, name, cores)));
             }
             None
@@ -119,7 +119,7 @@ fn start_with(config: Config, database: Option<Database>) -> Result<Edge, StartE
         store,
         region,
         settings: SessionSettings {
-            // Only brokers with records in a store have users for it.
+            // SCRAM needs the verifiers of users, which only a store has.
             authentication_method: authentication.is_some().then_some(METHOD),
             ..settings(&config.limits)
         },
@@ -262,7 +262,7 @@ impl Edge {
         &self.gateway_addresses
     }
 
-    /// Peers of these addresses: a peer that is not in `gateway_from` is refused.
+    /// Peers that connected to the gateway addresses lately; those outside of `gateway_from` were refused.
     pub fn gateway_peers(&self) -> Vec<(IpAddr, RecentPeer)> {
         self.process.gateways.list()
     }
@@ -319,7 +319,7 @@ impl Edge {
     /// Orderly end: no new connections, DISCONNECT to all 5.0 clients at once as with [`Edge::drain`]. Written bytes are flushed
     /// (for at most `grace`), then the loops end.
     pub fn shutdown(mut self, grace: Duration) {
-        // Set once, because this consumes the edge.
+        // Cannot fail: only this sets it, and consumes the edge.
         let _ = self.grace.set(grace);
         self.stop();
     }
@@ -362,7 +362,7 @@ fn open_files_max() -> Option<u64> {
     rlimit::Resource::NOFILE.get_soft().ok()
 }
 
-/// Leaves room for connections of other addresses.
+/// A part of the open files, which leaves room for connections of other addresses.
 fn connections_per_address(open_files_max: Option<u64>) -> u32 {
     let share = open_files_max.map(|files| (files / limits::FILES_PER_ADDRESS_DIVISOR).max(1));
     let share = share.and_then(|share| u32::try_from(share).ok()).unwrap_or(u32::MAX);

@@ -13,7 +13,8 @@ use super::facts::{Facts, Publish, Session, Span};
 use super::verdict::{CheckRule, Verdict};
 use crate::history::{ClientId, MessageId, MessageKind, SentMessage};
 
-/// Subscriptions made later than this after the first publish are counted separately.
+/// Subscriptions made later than this after the first publish are counted separately: they show that
+/// the run checked subscriptions made while messages flowed.
 const LATE_MS: u64 = 500;
 
 pub(crate) fn check(facts: &Facts<'_>, verdict: &mut Verdict) {

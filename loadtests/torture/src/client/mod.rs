@@ -75,7 +75,7 @@ impl Client {
         }
     }
 
-    /// Acts once. A connection that has ended becomes a ghost until the server closes it.
+    /// Reads, lets the role act, connects if there is no connection, and writes.
     pub(crate) fn turn(&mut self, stage: &mut Stage, registry: &Registry, ghosts: &mut Vec<Ghost>) {
         if self.link.is_some() {
             self.read(stage);
@@ -185,7 +185,8 @@ impl Client {
         self.away_until_ms = stage.now_ms + away_ms;
     }
 
-    /// Ends the connection in the given way; some ways leave a ghost.
+    /// Ends the connection. After a DISCONNECT or a takeover its socket stays open as a ghost, until the
+    /// server closes it.
     fn leave(&mut self, stage: &mut Stage, leave: Leave, ghosts: &mut Vec<Ghost>) {
         let Some(mut link) = self.link.take() else { return };
         let connection = link.connection;

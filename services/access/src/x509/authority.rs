@@ -19,7 +19,7 @@ pub struct Authority {
     revoked: Vec<CertRevocationList<'static>>,
 }
 
-/// A trust anchor with its dates, because the library does not check them.
+/// A trust anchor with its dates, because webpki does not check the dates of anchors.
 #[derive(Debug)]
 struct Anchor {
     trusted: TrustAnchor<'static>,

@@ -30,7 +30,6 @@ impl Settings {
     }
 }
 
-/// Checks the settings, and finds every error that shows without a server.
 pub(crate) fn check(settings: &Settings) -> Result<(Vec<ServerAddr>, ConnectOptions), SettingsError> {
     check_limits(&settings.limits)?;
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
@@ -47,8 +46,8 @@ pub(crate) fn check(settings: &Settings) -> Result<(Vec<ServerAddr>, ConnectOpti
         return Err(SettingsError::NoServer);
     }
     let servers = settings.servers.iter().map(|server| address(server)).collect::<Result<_, _>>()?;
-    // A server may require TLS. If the process has installed another provider before, that one is
-    // as good.
+    // A server may require TLS. Fails if the process has installed a provider before, which is as
+    // good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let options = base(settings);
     let options = credentials(options, &settings.credentials)?;

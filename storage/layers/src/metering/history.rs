@@ -121,11 +121,12 @@ impl Point {
 
     #[must_use]
     pub fn is_empty(&self) -> bool {
+        // The first two numbers are times.
         self.numbers().skip(2).all(|number| number == 0)
     }
 
-    /// The latency in microseconds below which this share of the messages was acknowledged, with the error of its
-    /// class. `None` without messages.
+    /// The latency in microseconds below which this share of the messages was acknowledged, interpolated within its
+    /// class of [`LATENCY_BOUNDS_US`]. `None` without messages.
     #[must_use]
     #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     pub fn latency_us(&self, share: f64) -> Option<u64> {
@@ -263,8 +264,8 @@ pub async fn stored(tx: &Transaction, broker: BrokerId) -> LayerResult<(u64, u64
     Ok((count(levels::messages(broker)).await?, count(levels::key(broker, Level::Bytes)).await?))
 }
 
-/// Removes points that are too old; whether there were any. Reads first, so that a broker without old points writes
-/// nothing.
+/// Removes points that are too old, and returns whether there were any. Reads first, so that a broker without old
+/// points writes nothing.
 pub async fn forget_history(tx: &Transaction, broker: BrokerId, now_ms: u64) -> LayerResult<bool> {
     let mut found = false;
     for resolution in Resolution::ALL {

@@ -98,7 +98,7 @@ pub(crate) async fn leave(
     remove(tx, broker, filter, stream).await
 }
 
-/// The caller must have read the number of subscribers serializably: 0.
+/// The caller must have read serializably that no subscriber remains.
 pub(super) async fn remove(
     tx: &Transaction,
     broker: BrokerId,

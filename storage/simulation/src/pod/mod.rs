@@ -40,7 +40,7 @@ pub(crate) struct Pod {
     filters: RefCell<Filters>,
     /// Messages of groups that its members have or have acknowledged.
     claims: RefCell<BTreeMap<(BrokerId, StreamId), Claims>>,
-    /// Unique among all runs of pods.
+    /// Names the pod as a publisher; unique among all runs of pods.
     publisher: u64,
     marks: RefCell<MarkerNumbers>,
     renewed_ms: Cell<u64>,
@@ -51,7 +51,9 @@ pub(crate) struct Pod {
 pub(crate) struct Mine {
     pub(crate) broker: BrokerId,
     pub(crate) client: &'static str,
+    /// The attempt to attach, by which the history names this tenure.
     pub(crate) attempt: u64,
+    /// Attempt at which the session began; it stays while the session goes on.
     pub(crate) life: u64,
     pub(crate) epoch: u64,
     pub(crate) cursor: Position,
