@@ -60,12 +60,12 @@ pub struct EdgeLimits {
     pub packet_size_max: u32,
     /// The server buffers a CONNECT before it knows the client; the largest will and password fit.
     pub connect_size_max: u32,
-    /// A 5.0 client that asks for more (or for none) gets this one in CONNACK.
+    /// A 5.0 client that asks for a longer keep alive, or for none, gets this one in CONNACK.
     pub keep_alive_max_s: u16,
     pub client_id_bytes_max: u16,
     /// Receive Maximum of CONNACK.
     pub receive_maximum: u16,
-    /// The server keeps to it whatever the client allows, because a 3.x client cannot name a limit; it bounds the
+    /// The server keeps to this limit whatever the client allows, because a 3.x client cannot name a limit; it bounds the
     /// retransmissions after a reconnect.
     pub inflight_max: u16,
     /// Topic Alias Maximum of CONNACK: each alias costs memory for a topic.
@@ -181,6 +181,7 @@ impl Default for EdgeLimits {
     }
 }
 
+/// The least default of `filter_memory_max`, bytes.
 const FILTER_MEMORY_MIN: u64 = 256 * 1024 * 1024;
 /// The least default memory of one broker's queues, and of its topic aliases, bytes.
 const PER_BROKER_MIN: u64 = 64 * 1024 * 1024;

@@ -51,6 +51,7 @@ pub struct Snapshot {
 pub struct MatchLimits {
     /// Filters that may match one topic, where each share name of a filter counts as a filter.
     pub filters_max: usize,
+    /// Nodes of the trie that a match may visit.
     pub nodes_max: usize,
 }
 

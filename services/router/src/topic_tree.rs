@@ -127,7 +127,7 @@ enum RemainingLevels {
 }
 
 /// A node whose children are being visited in the order of addresses; `after` is the last visited
-/// child's.
+/// child's. With `hide_dollar` children that begin with `$` are left out.
 #[derive(Debug)]
 struct OpenNode<V: Clone> {
     parent: Arc<TreeNode<V>>,

@@ -74,7 +74,7 @@ impl Positions {
         }
     }
 
-    /// Without `open`, which is in order.
+    /// This set without `open`, which must be sorted.
     #[must_use]
     pub fn without(&self, open: &[Position]) -> Self {
         let mut ranges = Vec::with_capacity(self.ranges.len() + open.len());
@@ -95,8 +95,8 @@ impl Positions {
         Self { ranges }
     }
 
-    /// The cursor of a subscriber, and what it has acknowledged after the cursor. It has got everything up to `base` and
-    /// the messages of this set, and has not acknowledged `open`.
+    /// The cursor of a subscriber, and what the subscriber has acknowledged after the cursor: it has got everything up
+    /// to `base` and the messages of this set, and has not acknowledged `open`.
     #[must_use]
     pub fn progress(&self, base: Position, mut open: Vec<Position>) -> (Position, Self) {
         open.sort_unstable();

@@ -8,6 +8,7 @@ pub(super) trait Turns {
     type Job;
     fn len(&self) -> usize;
     fn pop(&mut self) -> Option<Self::Job>;
+    /// Removes the oldest job of the longest queue.
     fn evict(&mut self) -> Option<Self::Job>;
 }
 

@@ -37,7 +37,7 @@ pub enum Dropped {
     ReceiverFull,
     /// NATS is disconnected, and the queue for outages is full.
     Outage,
-    /// The message is longer than a message may be, or, to a group, longer than one NATS message.
+    /// The message is longer than `message_bytes_max`, or, to a group, longer than one NATS message.
     TooLarge,
     /// Too many receivers have messages at the same time.
     TooManyStreams,

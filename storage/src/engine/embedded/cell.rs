@@ -44,20 +44,21 @@ pub(super) struct Cell {
 }
 
 struct Shared {
-    /// Dropped after the store.
     slot: RwLock<Slot>,
+    /// Declared after the store, so that the folder stays locked until the store is closed.
     folder: Folder,
 }
 
 struct Slot {
     store: Option<Store>,
+    /// How often the store was opened again: views of an earlier store are too old.
     opened: u64,
 }
 
 impl Cell {
     pub(super) fn open(folder: Folder, options: Options) -> Result<Self, OpenError> {
         let watermark = Watermark::open(folder.path()).map_err(|error| refused(folder.path(), error))?;
-        // An earlier process may have ended after a failed sync.
+        // An earlier process may have ended after a failed sync, which left the journals in doubt.
         rewrite_journals(&folder.tables()).map_err(|error| refused(folder.path(), error))?;
         let store = Store::open(&folder.tables(), &options, watermark.read())?;
         folder.sync_all().map_err(|error| refused(folder.path(), error))?;
@@ -141,7 +142,7 @@ impl Shared {
     }
 
     fn read_gauges(&self, options: &Options, counters: &Counters) {
-        // First what needs no lock of fjall.
+        // The disk's figures come first, because they need no lock of fjall.
         if let Ok(disk) = rustix::fs::statvfs(self.folder.path()) {
             counters.size_bytes.set(disk.f_blocks.saturating_mul(disk.f_frsize));
         }

@@ -1,28 +1,29 @@
 //! Rows of a broker's history: the counts of each minute and each hour.
 //!
-//! A reading covers some seconds of one minute. While the store does not answer there is no reading, so the next one covers many minutes:
-//! its counts are spread evenly over them, because nobody knows when they were counted.
+//! A reading covers some seconds of one minute. While the store does not answer there is no reading, so the next reading
+//! covers many minutes: its counts are spread evenly over them, because nobody knows when they were counted.
 
 use std::collections::BTreeMap;
 
 use millrace_layers::metering::{NewPoint, Point, Resolution};
 
-/// Latest minutes of a long time that get rows of their own; earlier ones have only the rows of their hours.
+/// Latest minutes of a long span that get rows of their own; earlier minutes have only the rows of their hours.
 const MINUTES_MAX: u64 = 60;
 
 #[derive(Default)]
 pub(super) struct History {
     minute: Point,
     hour: Point,
-    /// The last minute had a row: one more row shows that the broker is quiet now.
+    /// The last minute had a row. The next minute gets one even without counts, which shows that the broker is quiet.
     has_row: bool,
 }
 
-/// A time that one reading covers.
+/// The time that one reading covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) from_ms: u64,
     pub(super) to_ms: u64,
+    /// The process ends, so this reading is its last.
     pub(super) is_leaving: bool,
 }
 
@@ -31,7 +32,7 @@ impl Span {
         self.is_leaving || resolution.window_of(self.from_ms) != resolution.window_of(self.to_ms)
     }
 
-    /// Parts of one minute each, the first ones of an hour each if there are many.
+    /// Splits the span into minutes, and before the last [`MINUTES_MAX`] minutes into hours.
     fn parts(&self) -> Vec<Self> {
         let (minute, hour) = (Resolution::Minute, Resolution::Hour);
         let minutes_from_ms = minute.window_of(self.to_ms.saturating_sub(MINUTES_MAX * minute.window_ms()));
@@ -100,7 +101,7 @@ impl History {
     }
 }
 
-/// The share of the counts of all later parts that a part has by its time.
+/// The part's share, by its time, of the counts that are left for it and all later parts.
 fn share(left: &Point, part: &Span, all: &Span) -> Point {
     let (of_part, of_left) = (part.to_ms - part.from_ms, (all.to_ms - part.from_ms).max(1));
     each(left, |count| {
