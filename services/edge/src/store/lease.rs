@@ -36,6 +36,7 @@ const LOOK_UP: Duration = Duration::from_millis(100);
 const HEAD_START_MS: u64 = 10_000;
 /// Live pods that wait for each other.
 const RANK_MAX: usize = 3;
+/// Leases that a scan reads; the scan does not see further pods.
 const PODS_MAX: usize = 1_000;
 
 #[derive(Default)]

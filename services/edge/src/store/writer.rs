@@ -446,8 +446,7 @@ impl<'s> Writer<'s> {
         self.refused = error.is_some();
     }
 
-    /// A transaction is durable. The order matters: set positions, update the filter index, deliver, advance `through`,
-    /// acknowledge.
+    /// In this order: set positions, update the filter index, deliver, advance `through`, acknowledge.
     fn committed(&mut self, batch: Vec<Job>, applied: Applied, stamp: Option<Versionstamp>) {
         let version =
             stamp.map_or_else(|| self.shared.through.load(Ordering::Relaxed), |stamp| stamp.version());

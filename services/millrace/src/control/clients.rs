@@ -16,6 +16,7 @@ use crate::clock::now_ms;
 /// Longest wait for the pods. A pod with a million connections takes a hundredth of it for its part
 /// of a page.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// Most pods whose answers one request waits for.
 const PODS_MAX: usize = 1_000;
 const NEVER: u32 = u32::MAX;
 
