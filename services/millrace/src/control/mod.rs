@@ -22,8 +22,8 @@ use axum::Router;
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use millrace_control::{
-    ApiOptions, Clock, Control, Currency, FabricState, GatewayPeer, HealthCheck, LocalDoor, OidcSettings,
-    Operations, OwnPod, Price, Secret, SignUpBy,
+    AccessBySettings, ApiOptions, Clock, Control, Currency, FabricState, GatewayPeer, HealthCheck, LocalDoor,
+    OidcSettings, Operations, OwnPod, Price, Secret, SignUpBy,
 };
 use millrace_edge::{DrainRate, RecentPeer};
 use millrace_layers::accounts::keys;
@@ -213,10 +213,15 @@ impl Plane {
         Ok(Self { control, options, public_url: args.public_url.clone(), reach: args.reach.clone() })
     }
 
-    /// Takes the first pod's listeners as the addresses of brokers.
-    pub(crate) fn reached_at(&self, at: &Addresses) {
+    /// Takes the first pod's listeners as the addresses of brokers, and its settings as the access to brokers that go
+    /// by them.
+    pub(crate) fn reached_at(&self, at: &Addresses, settings: &millrace_edge::Authentication) {
         let host = self.public_url.as_deref().and_then(|url| url.split_once("://")).map(|(_, host)| host);
         self.control.reached_at(self.reach.reach(at, host));
+        self.control.admits_by_settings(AccessBySettings {
+            anonymous: settings.allow_anonymous,
+            passwords: settings.password_file.is_some(),
+        });
     }
 
     /// WebSocket origin of the gateway, for the Content-Security-Policy.
