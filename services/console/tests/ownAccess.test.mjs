@@ -63,7 +63,7 @@ test('no save ends the settings of the server without the question that names wh
     }
 
     await at('connect')
-    await tab.getByText('If the settings of the server ask for a user name').waitFor()
+    await tab.getByText('It works as pasted').waitFor()
     await tab.getByRole('button', { name: 'Use credentials' }).click()
     await names(
       '1 connected client is disconnected: Not authorized',
@@ -84,11 +84,17 @@ test('no save ends the settings of the server without the question that names wh
     await at('settings')
     await tab.getByLabel('Connections').fill('12')
     await tab.getByRole('button', { name: 'Save limits' }).click()
+    await tab.getByText('The limits were saved.').waitFor()
+    await tab.getByText('does not use credentials yet').waitFor()
+
+    await at('access?tab=rules')
+    await tab.getByRole('button', { name: 'Add rule' }).click()
+    await tab.getByRole('button', { name: 'Save rules' }).click()
     await question.getByText('1 connected client is disconnected').waitFor()
     assert.ok(device.connected, 'nothing is lost before the answer')
     const lost = once(device, 'disconnect')
-    await question.getByRole('button', { name: 'Save limits' }).click()
-    await tab.getByText('The limits were saved.').waitFor()
+    await question.getByRole('button', { name: 'Save rules' }).click()
+    await tab.getByText('The rules were saved.').waitFor()
     assert.equal((await lost)[0].reasonCode, 0x87)
     await tab.getByText('does not use credentials yet').waitFor({ state: 'detached' })
     assert.deepEqual(complaints, [])

@@ -427,8 +427,8 @@ pub struct Client {
     pub address: Option<String>,
     #[schema(example = "5.0")]
     pub protocol: String,
-    /// The credential that authenticated it: `password`, `token:` or `certificate:` with the name of the record,
-    /// `webhook`, `anonymous`, or `settings` of the server.
+    /// The method that authenticated it: `password`, `token:` or `certificate:` with the name of the record, `webhook`,
+    /// `connect_token`, `anonymous`, or `settings` of the server.
     #[schema(example = "token:own")]
     pub method: String,
     /// Time of the CONNECT, in unix milliseconds.

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use millrace_access::entry::{AccessRefusal, BrokerAccess, Grant, ProvenIdentity};
+use millrace_access::model::Limits;
 use millrace_access::scram::{Enhanced, FakeKey};
 use millrace_access::secrets::generated::HashKeys;
 
@@ -18,6 +19,17 @@ pub(crate) struct Loaded {
     /// The key of fake SCRAM verifiers for unknown users.
     pub(crate) fake: FakeKey,
     /// The broker's change counter when the records were read.
+    pub(crate) changes: u64,
+}
+
+/// A broker's records as they are in the store now.
+pub(crate) struct BrokerRecords {
+    /// `None`: the server's settings decide who may connect.
+    pub(crate) access: Option<Loaded>,
+    pub(crate) limits: Limits,
+    /// Somebody can see the broker's incidents.
+    pub(crate) has_tenant: bool,
+    /// The change counter that the records belong to.
     pub(crate) changes: u64,
 }
 

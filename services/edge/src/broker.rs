@@ -10,7 +10,7 @@ use millrace_access::bans::Bans;
 use millrace_router::{Edit, Router, Snapshot, TopicTree, TreeSnapshot};
 use millrace_session::{Budget, Message};
 
-use crate::authorization::Loaded;
+use crate::authorization::{BrokerRecords, Loaded};
 use crate::client_traces::Traces;
 use crate::elsewhere::Elsewhere;
 use crate::home::{Home, Loads};
@@ -259,12 +259,11 @@ impl Broker {
         *self.bans.write().unwrap_or_else(PoisonError::into_inner) = bans;
     }
 
-    pub(crate) fn set_access(&self, access: Option<Loaded>, changes: u64) {
-        let limits = access.as_ref().map(|loaded| loaded.access.access().limits_in_force());
-        self.incidents.set_on(limits.is_some());
-        self.quota.set(limits.unwrap_or_default());
-        *self.access.write().unwrap_or_else(PoisonError::into_inner) = access.map(Arc::new);
-        self.access_changes.store(changes, Ordering::Relaxed);
+    pub(crate) fn set_records(&self, records: BrokerRecords) {
+        self.incidents.set_on(records.has_tenant);
+        self.quota.set(records.limits);
+        *self.access.write().unwrap_or_else(PoisonError::into_inner) = records.access.map(Arc::new);
+        self.access_changes.store(records.changes, Ordering::Relaxed);
     }
 
     #[inline]

@@ -12,7 +12,8 @@ use clap_complete::{Shell, generate};
 
 use crate::args::serve_command;
 use crate::failure::Failure;
-use crate::{named_files, settings};
+use crate::named_files;
+use crate::settings::{self, Settings};
 
 #[cfg(feature = "foundationdb")]
 pub(crate) const LONG_VERSION: &str =
@@ -73,26 +74,27 @@ pub(crate) fn config(args: ConfigArgs) -> Result<(), Failure> {
     match args.command {
         ConfigCommand::Example => print(example().as_bytes()),
         ConfigCommand::Check { config } => {
-            let ignored = check(config, settings::environment())?;
+            let (settings, ignored) = check(config, settings::environment())?;
             let mut text = String::new();
             for name in ignored {
                 text += &format!("{name} in the environment is no setting, and is ignored\n");
             }
+            text.extend(settings.control.exposed_files().map(|exposed| format!("{exposed}\n")));
             print((text + "the settings are allowed\n").as_bytes())
         }
     }
 }
 
-/// Checks the settings and the files that they name. Returns variables that are no setting.
+/// Checks the settings and the files that they name. Also returns variables that are no setting.
 fn check(
     config: Option<PathBuf>,
     environment: impl Iterator<Item = (String, String)>,
-) -> Result<Vec<String>, Failure> {
+) -> Result<(Settings, Vec<String>), Failure> {
     let mut line: Vec<OsString> = vec!["millrace".into(), "serve".into()];
     line.extend(config.into_iter().flat_map(|path| ["--config".into(), path.into_os_string()]));
     let (settings, ignored) = settings::load(line, environment)?;
     named_files::check(&settings)?;
-    Ok(ignored)
+    Ok((settings, ignored))
 }
 
 /// A failed write to a closed pipe is ignored.

@@ -38,8 +38,18 @@ pub struct Details {
     /// A spend cap was reached: no client may connect or publish until the cap is raised or the month is over.
     pub is_over_cap: bool,
     /// The broker existed before an organisation owned it, so the server's settings decide who may connect until its
-    /// owner does.
+    /// owner does. The access record of the broker, once there is one, says whether they still do.
     pub by_settings: bool,
+}
+
+impl Details {
+    /// Whether the broker's records decide who may connect; otherwise the server's settings do. `by_settings` is that
+    /// field of the broker's access record. A record from before the field existed has taken the broker out of the
+    /// settings, so it counts as false.
+    #[must_use]
+    pub fn is_managed(&self, by_settings: Option<bool>) -> bool {
+        !by_settings.unwrap_or(self.by_settings || self.organisation.is_none())
+    }
 }
 
 impl BrokerRecord {

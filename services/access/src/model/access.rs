@@ -24,6 +24,9 @@ pub struct Access {
     /// The most that the tenant's plan allows of each limit; `None` without a plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<Limits>,
+    /// The server's settings decide who may connect and the rules: of this record only the limits are in force.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub by_settings: bool,
 }
 
 /// How the broker uses certificates of its own authorities.
@@ -46,6 +49,14 @@ impl Access {
     #[must_use]
     pub fn limits_in_force(&self) -> Limits {
         self.ceiling.as_ref().map_or_else(|| self.limits.clone(), |ceiling| self.limits.within(ceiling))
+    }
+
+    /// Whether a client without user name and certificate may connect.
+    #[must_use]
+    pub fn admits_anonymous(&self) -> bool {
+        let needs_certificate =
+            matches!(self.certificates, CertificateUse::Required | CertificateUse::Additional);
+        self.anonymous && !needs_certificate && self.webhook.is_none()
     }
 
     pub fn validate(&self) -> Checked {
@@ -71,6 +82,7 @@ impl Default for Access {
             rules: Vec::new(),
             limits: Limits::default(),
             ceiling: None,
+            by_settings: false,
         }
     }
 }

@@ -26,6 +26,20 @@ export const accessQuery = (path: BrokerPath) =>
 export const setAccess = (path: BrokerPath, settings: AccessSettings, etag: string) =>
   changed(api.PUT(`${AT}/access`, { params: { path, header: { 'If-Match': etag } }, body: settings }))
 
+/** The start of a form: a broker that the settings of the server decide about has none of its own. */
+export const ownSettings = (settings: AccessSettings): AccessSettings =>
+  settings.by_settings ? {} : settings
+
+/** Takes the broker out of the settings of the server. */
+export async function giveOwnAccess(path: BrokerPath) {
+  const { value, etag } = await tagged(api.GET(`${AT}/access`, { params: { path } }))
+  // Another person may have done it meanwhile, and switched passwords off.
+  if (!value.by_settings)
+    return { inForceMs: null, takesCredentials: value.passwords !== false || value.scram !== false }
+  const { inForceMs } = await setAccess(path, ownSettings(value), etag)
+  return { inForceMs, takesCredentials: true }
+}
+
 export const credentialsQuery = (path: BrokerPath) =>
   queryOptions({
     queryKey: ['b', path.broker, 'credentials'],

@@ -80,7 +80,7 @@ export function useBroker() {
   const { data } = useQuery(brokerQuery(name))
   if (!data) throw new Error('the broker of this page is not loaded')
   const path: BrokerPath = { organisation: data.organisation, broker: name }
-  const endpoint = endpointOf(data.endpoints, location.protocol === 'https:')
+  const endpoint = endpointOf(data, location.protocol === 'https:')
   return { broker: data, path, endpoint, can: (permission: Permission) => may(data.role, permission) }
 }
 

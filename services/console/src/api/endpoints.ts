@@ -1,6 +1,5 @@
 // Chooses, of a broker's listeners, the address that pages show to devices and that their own MQTT client uses.
 
-import { isLoopback } from '../lib/host'
 import type { Schemas } from './client'
 
 export interface Endpoint {
@@ -11,7 +10,7 @@ export interface Endpoint {
   wsUrl: string | null
   /** Prefix of the user name, where the host does not name the broker. */
   userPrefix: string
-  /** Snippets have no user name: where only this machine reaches the server, its settings ask for none unless they say so. */
+  /** Clients may connect without a user name. */
   isOpen: boolean
   /** Certificate authority that clients must trust; null if they already do. */
   caPem: string | null
@@ -19,7 +18,7 @@ export interface Endpoint {
 
 /** The address for devices, with TLS if there is a listener for it. Null: the broker has no listener for MQTT over TCP. */
 export function endpointOf(
-  endpoints: Schemas['Endpoints'] | undefined,
+  { endpoints, anonymous_allowed }: Pick<Schemas['Broker'], 'endpoints' | 'anonymous_allowed'>,
   isSecurePage: boolean,
 ): Endpoint | null {
   const way = endpoints?.mqtts ?? endpoints?.mqtt
@@ -33,8 +32,8 @@ export function endpointOf(
     tls: Boolean(endpoints.mqtts),
     wsUrl: socket?.url ?? null,
     userPrefix: user_prefix ?? '',
-    // A host such as acme.localhost names a broker of a service on this machine, which asks for a user name.
-    isOpen: !user_prefix && isLoopback(host) && !host.endsWith('.localhost'),
+    // Where the host does not name the broker, the user name does.
+    isOpen: anonymous_allowed && !user_prefix,
     caPem: ca_pem ?? null,
   }
 }

@@ -1,4 +1,4 @@
-// Losses of clients when a broker gets its first access settings, which end those of the server for it.
+// Losses of clients when the access of a broker is set, which ends the settings of the server for it.
 
 import type { AccessSettings } from '../api/access'
 

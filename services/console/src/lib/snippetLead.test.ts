@@ -22,10 +22,11 @@ test.each(SNIPPETS)('$label asks for the file of the authority only if it reads 
   expect(snippetLead(snippet, { ...target, caPem: null }, made)).not.toContain(CA_FILE)
 })
 
-test('the settings of the server may ask for a user that a snippet does not have', () => {
+test('a snippet for anonymous clients works as pasted, and one for the password file wants its users', () => {
   const open = { ...target, tls: false, caPem: null, user: '', secret: '' }
-  expect(snippetLead({}, open, { isMade: false, isBySettings: true })).toContain('password file')
-  expect(snippetLead({}, open, { isMade: false, isBySettings: false })).toBe('It works as pasted.')
+  for (const isBySettings of [true, false])
+    expect(snippetLead({}, open, { isMade: false, isBySettings })).toBe('It works as pasted.')
+  expect(snippetLead({}, target, { isMade: false, isBySettings: true })).toContain('password file')
 })
 
 test('a credential that nothing takes is not said to work', () => {

@@ -17,10 +17,10 @@ export function snippetLead(
 ): string {
   if (isMade && isBySettings) return 'The server refuses this credential until you turn credentials on.'
   if (!isMade && target.user !== '')
-    return 'Create a credential first. Until then, USER and PASSWORD stand for it.'
-  const works = isBoard
+    return isBySettings
+      ? 'USER and PASSWORD stand for a user of the password file of the server, until you turn credentials on.'
+      : 'Create a credential first. Until then, USER and PASSWORD stand for it.'
+  return isBoard
     ? 'It works once you put in the name and password of your Wi-Fi.'
     : `It works as pasted${hasOwnCa(target) && !ownsCa ? `, in a folder with ${CA_FILE}` : ''}.`
-  if (!isBySettings || isMade) return works
-  return `${works} If the settings of the server ask for a user name, add one of its password file.`
 }

@@ -15,7 +15,7 @@ pub(crate) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(get_access, set_access)).routes(routes!(test_access))
 }
 
-/// The authentication methods of a broker, and the rules for all clients.
+/// The authentication methods of a broker, and the rules for all clients, as they are in force.
 #[utoipa::path(get, path = "/organisations/{organisation}/brokers/{broker}/access", tag = "access", params(AtBroker),
     responses((status = 200, description = "The settings", body = AccessSettings)))]
 async fn get_access(
@@ -27,7 +27,9 @@ async fn get_access(
     Ok((etag(found.version), Json(found.value)))
 }
 
-/// Replaces the authentication methods of a broker and the rules for all clients.
+/// Replaces the authentication methods of a broker and the rules for all clients. If the settings of the server decided
+/// so far (`by_settings`), the broker's own access counts from then on, and the server disconnects the clients that its
+/// settings admitted.
 #[utoipa::path(put, path = "/organisations/{organisation}/brokers/{broker}/access", tag = "access", params(AtBroker, IfMatch),
     request_body = AccessSettings, responses((status = 200, description = "The settings", body = AccessSettings)))]
 async fn set_access(
@@ -51,9 +53,8 @@ async fn test_access(
     Path(at): Path<AtBroker>,
     Input { value, .. }: Input<AccessQuestion>,
 ) -> Answer<Json<AccessAnswer>> {
-    let (answer, is_managed) = api.control().test_access(&caller, &at.at(), &value).await?;
-    // The rules of the server's settings apply to a broker without access settings of its own.
-    if is_managed || answer.decided_by == DecidedBy::Protocol {
+    let (answer, by_settings) = api.control().test_access(&caller, &at.at(), &value).await?;
+    if !by_settings || answer.decided_by == DecidedBy::Protocol {
         return Ok(Json(answer));
     }
     let granted = api.live().by_settings(&value)?;

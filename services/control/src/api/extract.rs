@@ -7,6 +7,7 @@ use axum::extract::{ConnectInfo, FromRequest, FromRequestParts, Request};
 use axum::http::{HeaderMap, Method, StatusCode, header, request::Parts};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use subtle::ConstantTimeEq as _;
@@ -201,11 +202,29 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Api> for Path<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Answer<Self> {
+        if let Some(wrong) = wrong_encoding(parts.uri.path()) {
+            let detail = format!(
+                "the path has a percent-encoding that cannot be read, at {wrong:?}: write a % as %25, and other characters as the \
+                 bytes of their UTF-8"
+            );
+            return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+        }
         let path = axum::extract::Path::from_request_parts(parts, api).await;
         // Text that is no id gets the answer of an unknown id.
         path.map(|path| Self(path.0))
             .map_err(|_| Problem::new(StatusCode::NOT_FOUND, "there is no such thing"))
     }
+}
+
+/// The first segment of a path that is not percent-encoded UTF-8 (RFC 3986 section 2.1).
+fn wrong_encoding(path: &str) -> Option<&str> {
+    path.split('/').find(|segment| {
+        let mut parts = segment.split('%');
+        parts.next();
+        let is_hex =
+            |part: &str| part.len() >= 2 && part.bytes().take(2).all(|byte| byte.is_ascii_hexdigit());
+        !parts.all(is_hex) || percent_decode_str(segment).decode_utf8().is_err()
+    })
 }
 
 impl<T: DeserializeOwned + Send> FromRequestParts<Api> for Query<T> {

@@ -1,9 +1,11 @@
-//! Authentication methods of a broker, and the rules for all of its clients.
+//! Authentication methods of a broker, and the rules for all of its clients. The server's settings replace both for a
+//! broker that existed before its organisation, until somebody sets the access of the broker.
 
 use millrace_access::model::{Access, CertificateUse, HiddenText, Rule, WebhookAuth};
 use millrace_layers::{
     BrokerId,
     accounts::{self, ACCESS, touch},
+    catalog::BrokerRecord,
     documents::Document,
 };
 use millrace_storage::{Read, Transaction};
@@ -14,7 +16,7 @@ use uuid::Uuid;
 
 use super::difference::{difference, with, without_secrets};
 use super::parts::{Precondition, Versioned, check_group};
-use super::{BrokerRef, Caller, Control, Once, Permission, Result, authorise, brokers, plans};
+use super::{BrokerRef, Caller, Control, Error, Once, Permission, Result, authorise, brokers, plans};
 use crate::secret::is_not_shown;
 
 /// Authentication methods of a broker. A field that is left out has its default.
@@ -36,7 +38,25 @@ pub struct AccessSettings {
     /// Rules for all clients; they come last. A client without any rule, here, of its group or of its own, may do
     /// everything. A client with rules may do only what they allow.
     pub rules: Vec<Rule>,
+    /// True: the settings of the server (`allow_anonymous`, `password_file`, `rules_file`) decide who may connect and
+    /// what clients may do. The other fields then show what these settings admit, without the rules of the file.
+    /// Credentials, groups, issuers and client CAs can be prepared; they are not in force. Send false, or leave it out,
+    /// to put them and the other fields in force for good: the server disconnects the clients that its settings
+    /// admitted. True is refused.
+    pub by_settings: bool,
 }
+
+/// How the server's settings admit clients to brokers whose access nobody has set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AccessBySettings {
+    /// `allow_anonymous`.
+    pub anonymous: bool,
+    /// There is a password file.
+    pub passwords: bool,
+}
+
+const BY_SETTINGS: &str = "must be false: send false to manage the access of this broker here from now on, instead of by the \
+    settings of the server; clients that those admitted are then disconnected";
 
 /// A service that is asked about a client that no other method has authenticated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -79,8 +99,16 @@ impl From<Access> for AccessSettings {
             rules,
             limits: _,
             ceiling: _,
+            by_settings,
         } = access;
-        Self { anonymous, passwords, scram, tokens, certificates, webhook: webhook.map(Into::into), rules }
+        let webhook = webhook.map(Into::into);
+        Self { anonymous, passwords, scram, tokens, certificates, webhook, rules, by_settings }
+    }
+}
+
+impl From<AccessBySettings> for AccessSettings {
+    fn from(AccessBySettings { anonymous, passwords }: AccessBySettings) -> Self {
+        Self { anonymous, passwords, scram: false, by_settings: true, ..Self::default() }
     }
 }
 
@@ -100,11 +128,26 @@ impl AccessSettings {
         self
     }
 
-    fn record(&self, old: &Access) -> Access {
-        let Self { anonymous, passwords, scram, tokens, certificates, webhook, rules } = self.clone();
+    fn record(&self, old: &Access) -> Result<Access> {
+        let Self { anonymous, passwords, scram, tokens, certificates, webhook, rules, by_settings } =
+            self.clone();
+        if by_settings {
+            return Err(Error::field("by_settings", BY_SETTINGS));
+        }
         let webhook = webhook.map(|webhook| webhook.record(old.webhook.as_ref()));
         let (limits, ceiling) = (old.limits.clone(), old.ceiling.clone());
-        Access { anonymous, passwords, scram, tokens, certificates, webhook, rules, limits, ceiling }
+        Ok(Access {
+            anonymous,
+            passwords,
+            scram,
+            tokens,
+            certificates,
+            webhook,
+            rules,
+            limits,
+            ceiling,
+            by_settings,
+        })
     }
 }
 
@@ -120,10 +163,22 @@ impl AccessWebhook {
 }
 
 impl Control {
+    /// Only the first call counts.
+    pub fn admits_by_settings(&self, access: AccessBySettings) {
+        let _ = self.0.by_settings.set(access);
+    }
+
+    pub(super) fn by_settings(&self) -> AccessBySettings {
+        self.0.by_settings.get().copied().unwrap_or_default()
+    }
+
     pub(crate) async fn access(&self, caller: &Caller, at: &BrokerRef) -> Result<Versioned<AccessSettings>> {
         self.look(|tx| async move {
             let broker = brokers::find(&tx, caller, at, Permission::AccessRead, Read::Snapshot).await?;
-            let Document { mut value, version } = get(&tx, broker.id, Read::Snapshot).await?;
+            let Document { mut value, version } = get(&tx, &broker, Read::Snapshot).await?;
+            if value.by_settings {
+                return Ok(Versioned { value: self.by_settings().into(), version });
+            }
             // The URL may contain a token of the service.
             if let Some(webhook) = &mut value.webhook
                 && authorise(&tx, caller, at.organisation, Permission::AccessWrite, Read::Snapshot)
@@ -147,9 +202,9 @@ impl Control {
         self.change(caller.into(), &Once::unnamed()?, |change| async move {
             let tx = &change.tx;
             let broker = brokers::find(tx, caller, at, Permission::AccessWrite, Read::Serializable).await?;
-            let old = for_change(tx, at.organisation, broker.id).await?;
+            let old = for_change(tx, at.organisation, &broker).await?;
             seen.check(Some(old.version))?;
-            let record = input.record(&old.value);
+            let record = input.record(&old.value)?;
             record.validate()?;
             let group = record.webhook.as_ref().and_then(|webhook| webhook.group.as_deref());
             check_group(tx, broker.id, "webhook.group", group).await?;
@@ -163,18 +218,21 @@ impl Control {
     }
 }
 
-/// A broker without a stored record has the default, in version 0.
-pub(super) async fn get(tx: &Transaction, broker: BrokerId, read: Read) -> Result<Document<Access>> {
-    let found = accounts::access(broker).get(tx, ACCESS, read).await?;
-    Ok(found.unwrap_or_else(|| Document { value: Access::default(), version: 0 }))
+/// A broker without a stored record has the default, in version 0. `by_settings` says who decides.
+pub(super) async fn get(tx: &Transaction, broker: &BrokerRecord, read: Read) -> Result<Document<Access>> {
+    let found = accounts::access(broker.id).get::<Access>(tx, ACCESS, read).await?;
+    let stored = found.as_ref().map(|found| found.value.by_settings);
+    let by_settings = !broker.details()?.value.is_managed(stored);
+    let mut found = found.unwrap_or_else(|| Document { value: Access::default(), version: 0 });
+    found.value.by_settings = by_settings;
+    Ok(found)
 }
 
-/// The record for a change. For a broker of the server's settings, the first record starts with the ceiling of its
-/// tenant's plan, because a plan is not copied to a broker without a record.
+/// The record for a change. The first record starts with the ceiling of the tenant's plan.
 pub(super) async fn for_change(
     tx: &Transaction,
     organisation: Uuid,
-    broker: BrokerId,
+    broker: &BrokerRecord,
 ) -> Result<Document<Access>> {
     let mut found = get(tx, broker, Read::Serializable).await?;
     if found.version == 0 {

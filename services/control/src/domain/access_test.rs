@@ -6,14 +6,13 @@ use millrace_access::bans::{BanQuery, Bans};
 use millrace_access::model::{Ban, Credential, Group, Rule};
 use millrace_access::rules::{ClientIdentity, ExplainedRequest, RuleList, RuleRefusal, explain};
 use millrace_layers::accounts;
-use millrace_layers::accounts::ACCESS;
 use millrace_mqtt::{QoS, topic};
 use millrace_storage::{Read, Transaction};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::check::Fields;
-use super::{BrokerRef, Caller, Control, Error, Permission, Result, brokers};
+use super::{AccessBySettings, BrokerRef, Caller, Control, Error, Permission, Result, access, brokers};
 
 const BANS_MAX: usize = 10_000;
 
@@ -60,7 +59,7 @@ pub enum DecidedBy {
     NoRule,
     /// There are no rules: everything is allowed.
     NoRules,
-    /// The rules file of the server, because the broker has no access settings of its own.
+    /// The rules file of the server, because its settings decide about this broker.
     Settings,
     /// MQTT itself: topics below $SYS belong to the server.
     Protocol,
@@ -86,14 +85,16 @@ pub struct AccessAnswer {
 }
 
 struct Found {
-    is_managed: bool,
+    /// The server's settings decide.
+    by_settings: bool,
     /// Rules by owner, in the order in which they apply.
     lists: Vec<(DecidedBy, Option<String>, Vec<Rule>)>,
     obstacles: Vec<String>,
 }
 
 impl Control {
-    /// Evaluates one action. `None`: the server's settings decide, and this crate does not have them.
+    /// Evaluates one action by the broker's records. True: the server's settings decide instead, and this crate does not
+    /// have their rules.
     pub(crate) async fn test_access(
         &self,
         caller: &Caller,
@@ -105,11 +106,11 @@ impl Control {
         let found = self
             .look(|tx| async move {
                 let broker = brokers::find(&tx, caller, at, Permission::AccessRead, Read::Snapshot).await?;
-                find(&tx, &broker, question, now_ms).await
+                find_rules(&tx, &broker, question, (self.by_settings(), now_ms)).await
             })
             .await?;
-        let is_managed = found.is_managed;
-        Ok((answer(question, qos, found)?, is_managed))
+        let by_settings = found.by_settings;
+        Ok((answer(question, qos, found)?, by_settings))
     }
 }
 
@@ -156,18 +157,14 @@ fn check(question: &AccessQuestion) -> Result<QoS> {
     Ok(qos.unwrap_or_default())
 }
 
-async fn find(
+async fn find_rules(
     tx: &Transaction,
     broker: &millrace_layers::catalog::BrokerRecord,
     question: &AccessQuestion,
-    now_ms: u64,
+    (by_settings, now_ms): (AccessBySettings, u64),
 ) -> Result<Found> {
     let details = broker.details()?.value;
-    let stored = accounts::access(broker.id).get(tx, ACCESS, Read::Snapshot).await?;
-    // The condition is the same on the servers that hold the connections.
-    let is_set_up = details.organisation.is_some() && !details.by_settings;
-    let is_managed = stored.is_some() || is_set_up || details.suspended;
-    let access: millrace_access::model::Access = stored.map(|document| document.value).unwrap_or_default();
+    let access = access::get(tx, broker, Read::Snapshot).await?.value;
     let mut obstacles = Vec::new();
     if details.suspended {
         obstacles.push("the broker is suspended".to_owned());
@@ -179,6 +176,19 @@ async fn find(
         obstacles.push("a ban names the client id or the user".to_owned());
     }
     let mut lists = Vec::new();
+    if access.by_settings {
+        let AccessBySettings { anonymous, passwords } = by_settings;
+        match &question.user {
+            None if !anonymous => {
+                obstacles.push("the settings of the server admit no anonymous clients".to_owned());
+            }
+            Some(_) if !anonymous && !passwords => {
+                obstacles.push("the settings of the server have no password file".to_owned());
+            }
+            _ => {}
+        }
+        return Ok(Found { by_settings: true, lists, obstacles });
+    }
     match &question.user {
         Some(user) => {
             let all = accounts::credentials(broker.id);
@@ -191,19 +201,19 @@ async fn find(
                     lists.push((DecidedBy::Credential, Some(user.clone()), credential.rules));
                     lists.extend(of_group(tx, broker.id, credential.group, &mut obstacles).await?);
                 }
-                None if is_managed && access.webhook.is_none() && !access.tokens => {
+                None if access.webhook.is_none() && !access.tokens => {
                     obstacles.push("there is no credential of this user name".to_owned());
                 }
                 None => {}
             }
         }
-        None if is_managed && !access.anonymous => {
+        None if !access.anonymous => {
             obstacles.push("the broker takes no anonymous clients".to_owned());
         }
         None => {}
     }
     lists.push((DecidedBy::Broker, None, access.rules));
-    Ok(Found { is_managed, lists, obstacles })
+    Ok(Found { by_settings: false, lists, obstacles })
 }
 
 async fn of_group(

@@ -18,6 +18,7 @@ use uuid::Uuid;
 
 use super::check::{Fields, room};
 use super::difference::{difference, with};
+use super::limit_changes::{limited, merged};
 use super::parts::{Precondition, Versioned};
 use super::{
     Caller, Control, Endpoints, Error, Once, Page, PageRequest, Permission, Result, access, authorise,
@@ -54,6 +55,17 @@ pub struct Broker {
     /// Addresses for its clients.
     #[serde(default)]
     pub endpoints: Endpoints,
+    /// Whether the settings of the server decide who may connect and what clients may do, instead of the broker's
+    /// access settings, credentials, groups, issuers and client CAs. It is so for a broker that existed before its
+    /// organisation, until somebody sets its access (`PUT .../access`).
+    #[serde(default)]
+    #[schema(required = true)]
+    pub access_by_settings: bool,
+    /// Whether a client without user name, password and certificate may connect, by the access settings or by the
+    /// settings of the server, whichever decide.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub anonymous_allowed: bool,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -256,7 +268,7 @@ impl Control {
                 seen.check(Some(details.version))?;
             }
             let before = details.value.clone();
-            let old = access::for_change(tx, at.organisation, broker.id).await?;
+            let old = access::for_change(tx, at.organisation, &broker).await?;
             let mut access = old.value.clone();
             edit(&mut details.value, &mut access)?;
             catalog::describe(tx, &broker, &details.value).await?;
@@ -326,9 +338,14 @@ impl Control {
         read: Read,
     ) -> Result<Versioned<Broker>> {
         let details = broker.details()?;
-        let access = access::get(tx, broker.id, read).await?;
+        let access = access::get(tx, broker, read).await?;
         let name = String::from_utf8_lossy(&broker.name).into_owned();
         let value = Broker {
+            access_by_settings: access.value.by_settings,
+            anonymous_allowed: match access.value.by_settings {
+                true => self.by_settings().anonymous,
+                false => access.value.admits_anonymous(),
+            },
             endpoints: self.reach().endpoints(&name),
             name,
             display_name: details.value.display_name,
@@ -340,49 +357,6 @@ impl Control {
         };
         Ok(Versioned { value, version: details.version })
     }
-}
-
-/// The settings that an organisation can change, flattened to one entry per limit: the audit log shows each that
-/// differs.
-fn limited(details: &Details, access: &Access) -> Result<Value> {
-    let broken = |_| Error::Internal("limits cannot be written");
-    let mut all = serde_json::to_value(&access.limits).map_err(broken)?;
-    let limits = ["broker", "client"].map(|of| (of, all[of].take()));
-    let named = limits.into_iter().flat_map(|(of, limits)| {
-        let limits = limits.as_object().cloned().unwrap_or_default();
-        limits.into_iter().map(move |(name, value)| (format!("limits.{of}.{name}"), value))
-    });
-    let own = [("display_name", json!(details.display_name)), ("suspended", json!(details.suspended))];
-    Ok(Value::Object(own.map(|(name, value)| (name.to_owned(), value)).into_iter().chain(named).collect()))
-}
-
-fn merged(limits: &Limits, change: &serde_json::Map<String, Value>) -> Result<Limits> {
-    let broken = |_| Error::Internal("limits cannot be written");
-    let mut all = serde_json::to_value(limits).map_err(broken)?;
-    merge(&mut all, "limits", change)?;
-    let limits: Limits = serde_json::from_value(all)
-        .map_err(|_| Error::field("limits", "has a value that is no whole number of 0 or more"))?;
-    limits.validate()?;
-    Ok(limits)
-}
-
-/// `all` has every known field, so a field that it lacks is unknown.
-fn merge(all: &mut Value, path: &str, change: &serde_json::Map<String, Value>) -> Result<()> {
-    for (name, new) in change {
-        let path = format!("{path}.{name}");
-        let Some(old) = all.get_mut(name) else {
-            return Err(Error::field(&path, "is not known here: is it misspelt?"));
-        };
-        match (&mut *old, new) {
-            (Value::Object(old), Value::Null) => old.values_mut().for_each(|value| *value = Value::Null),
-            (Value::Object(_), Value::Object(new)) => merge(old, &path, new)?,
-            (Value::Object(_), _) => return Err(Error::field(&path, "must be an object")),
-            (_, Value::Null) => *old = Value::Null,
-            (_, new) if new.is_u64() => *old = new.clone(),
-            _ => return Err(Error::field(&path, "must be a whole number of 0 or more, or null")),
-        }
-    }
-    Ok(())
 }
 
 fn new_name() -> Result<String> {

@@ -28,6 +28,7 @@ mod history;
 mod incidents;
 mod invitations;
 mod ledger;
+mod limit_changes;
 mod machine;
 mod members;
 mod month;
@@ -61,7 +62,7 @@ use millrace_storage::{Database, Read, Transaction};
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
-pub use access::AccessSettings;
+pub use access::{AccessBySettings, AccessSettings};
 pub use access_test::{AccessAnswer, AccessQuestion, DecidedBy, TestedAction};
 pub use account_links::{AddressChange, LinkToken, NewPasswordByLink, ResetLink, ResetRequest};
 pub use accounts::{Me, Membership, NewPassword, SignIn, SignUp, SignedIn, SignedUp, User, UserChange};
@@ -146,6 +147,7 @@ struct Inner {
     prices: OnceLock<Prices>,
     currency: OnceLock<Currency>,
     reach: OnceLock<Reach>,
+    by_settings: OnceLock<AccessBySettings>,
     post: OnceLock<Post>,
     /// For links that an operator passes on.
     console: OnceLock<String>,
@@ -171,6 +173,7 @@ impl Control {
             prices: OnceLock::new(),
             currency: OnceLock::new(),
             reach: OnceLock::new(),
+            by_settings: OnceLock::new(),
             post: OnceLock::new(),
             console: OnceLock::new(),
             audit_kept_ms: OnceLock::new(),

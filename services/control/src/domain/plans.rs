@@ -1,9 +1,7 @@
 //! Plans: upper bounds (ceilings) of the limits that tenants set for their brokers. Operators define plans and assign
 //! one to a tenant.
 //!
-//! The ceiling is copied into the access record of each broker, so that servers read it together with the limits. A
-//! broker that only the server's settings name has no such record and gets no ceiling, because with a record it would
-//! start to check credentials.
+//! The ceiling is copied into the access record of each broker, so that servers read it together with the limits.
 
 use std::net::IpAddr;
 
@@ -307,9 +305,8 @@ async fn find(tx: &Transaction, name: &str) -> Result<Plan> {
 async fn apply(change: &Change, tenant: Uuid, record: &Record) -> Result<()> {
     let (tx, ceiling) = (&change.tx, ceiling(&change.tx, record).await?);
     for broker in read_all_of(tx, tenant, Read::Serializable).await? {
-        let mut access = access::get(tx, broker.id, Read::Serializable).await?;
-        let has_record = access.version > 0;
-        if has_record && access.value.ceiling != ceiling {
+        let mut access = access::get(tx, &broker, Read::Serializable).await?;
+        if access.value.ceiling != ceiling {
             access.value.ceiling.clone_from(&ceiling);
             access::put(tx, broker.id, &access.value).await?;
             touch(tx, broker.id)?;

@@ -3,7 +3,7 @@
 
 use millrace_layers::{
     BrokerId,
-    accounts::{self, settings},
+    accounts::{self, settings, touch},
     catalog,
 };
 use millrace_storage::{Read, Transaction};
@@ -12,7 +12,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::change::Change;
-use super::{Control, Result, machine, organisations};
+use super::{Control, Result, access, machine, organisations};
 use crate::limits::SETUP_MS;
 use crate::secret::{self, Hash, Purpose, Secret};
 
@@ -109,6 +109,11 @@ pub(super) async fn adopt(change: &Change, organisation: Uuid) -> Result<()> {
         details.display_name.clone_from(&name);
         details.by_settings = true;
         catalog::describe(tx, &broker, &details).await?;
+        let access = access::for_change(tx, organisation, &broker).await?.value;
+        if access.ceiling.is_some() {
+            access::put(tx, broker.id, &access).await?;
+            touch(tx, broker.id)?;
+        }
         add_broker(change, organisation, &name, broker.id).await?;
         change.audit(organisation, "broker.adopt", &name, json!({}))?;
     }

@@ -1,10 +1,11 @@
 //! The owner of this machine signs in with the link of the server's start.
 
 use axum::extract::ConnectInfo;
-use axum::http::StatusCode;
-use millrace_control::{ApiOptions, LocalDoor, Ports, Reach, SignUpBy};
-use millrace_layers::catalog;
-use serde_json::json;
+use axum::http::{Method, StatusCode};
+use millrace_control::{AccessBySettings, ApiOptions, LocalDoor, Ports, Reach, SignUpBy};
+use millrace_layers::{accounts, catalog};
+use millrace_storage::Read;
+use serde_json::{Value, json};
 use std::net::SocketAddr;
 
 use crate::tools::{Answer, Client, Region};
@@ -55,7 +56,101 @@ async fn the_owner_of_the_machine_has_the_broker_that_runs_there() {
     assert!(log.column("action").contains(&"broker.adopt"), "{log:?}");
 }
 
-/// A broker of the settings has no access record, so a plan is not written to it before the tenant's first change.
+#[tokio::test]
+async fn only_a_change_of_access_takes_the_broker_out_of_the_settings() {
+    let region = region().await;
+    region.control.admits_by_settings(AccessBySettings { anonymous: true, passwords: false });
+    let client = owner(&region).await;
+    let broker = client.own("/brokers/default");
+    let shown = async || {
+        let found = client.get(&broker).await;
+        [found.body["access_by_settings"].clone(), found.body["anonymous_allowed"].clone()]
+    };
+    let access = format!("{broker}/access");
+    let in_force = async || {
+        let found = client.get(&access).await.body;
+        ["by_settings", "anonymous", "passwords", "scram"].map(|field| found[field].clone())
+    };
+    assert_eq!(shown().await, [json!(true), json!(true)]);
+
+    let pump = json!({ "user": "pump" });
+    client.post(&format!("{broker}/credentials"), pump).await.is(StatusCode::CREATED);
+    client.put(&format!("{broker}/groups/g"), "", json!({ "rules": [] })).await.is(StatusCode::CREATED);
+    let limits = json!({ "limits": { "broker": { "connections": 9 } } });
+    client.patch(&broker, "*", limits).await.is(StatusCode::OK);
+    for action in ["suspend", "resume"] {
+        client.send(Method::POST, &format!("{broker}/{action}"), None).await.is(StatusCode::OK);
+    }
+    assert_eq!(shown().await, [json!(true), json!(true)], "only the limits have changed");
+    assert_eq!(in_force().await, [json!(true), json!(true), json!(false), json!(false)]);
+    let question = json!({ "client_id": "a", "user": "pump", "action": "publish", "topic": "a" });
+    let asked = client.post(&format!("{access}/test"), question).await;
+    asked.is(StatusCode::NOT_IMPLEMENTED);
+
+    // What was read cannot be sent back by mistake.
+    let read = client.get(&access).await.body;
+    let refused = client.put(&access, "*", read).await;
+    assert_eq!(refused.is(StatusCode::UNPROCESSABLE_ENTITY).text("/fields/0/field"), "by_settings");
+    assert_eq!(shown().await[0], json!(true));
+
+    let etag = client.get(&access).await.etag();
+    let set = client.put(&access, &etag, json!({ "by_settings": false })).await;
+    assert_eq!(set.is(StatusCode::OK).body["by_settings"], false);
+    assert_eq!(shown().await, [json!(false), json!(false)]);
+    assert_eq!(in_force().await, [json!(false), json!(false), json!(true), json!(true)]);
+    assert_eq!(client.get(&broker).await.body["limits"]["broker"]["connections"], 9, "limits stay");
+    client.put(&access, "*", json!({ "anonymous": true })).await.is(StatusCode::OK);
+    assert_eq!(shown().await, [json!(false), json!(true)]);
+    let needs_certificate = json!({ "anonymous": true, "certificates": "required" });
+    client.put(&access, "*", needs_certificate).await.is(StatusCode::OK);
+    assert_eq!(shown().await, [json!(false), json!(false)]);
+    client.put(&access, "*", json!({ "by_settings": true })).await.is(StatusCode::UNPROCESSABLE_ENTITY);
+
+    let new = client.broker().await;
+    assert_eq!(client.get(&new).await.body["access_by_settings"], false);
+}
+
+#[tokio::test]
+async fn a_broker_that_the_version_before_managed_stays_managed() {
+    let region = region().await;
+    let client = owner(&region).await;
+    let id = region.store.ensure_broker(catalog::DEFAULT).await.unwrap().id;
+    let written = region.store.run(|tx| async move {
+        let before = json!({ "anonymous": false, "passwords": true });
+        accounts::access(id).put(&tx, accounts::ACCESS, &before).await
+    });
+    written.await.unwrap();
+    let broker = client.own("/brokers/default");
+    assert_eq!(client.get(&broker).await.body["access_by_settings"], false);
+    assert_eq!(client.get(&format!("{broker}/access")).await.body["by_settings"], false);
+}
+
+#[tokio::test]
+async fn a_plan_limits_the_broker_of_the_settings_and_leaves_it_to_them() {
+    let region = region().await;
+    let operator = crate::operator::router(&region, None);
+    let small = json!({ "ceiling": { "broker": { "connections": 10 } } });
+    let (status, _) = crate::operator::here(&operator, "PUT /plans/default", Some(small.clone())).await;
+    assert_eq!(status, StatusCode::OK);
+    // A new organisation has the plan `default`, and so has the broker that it adopts.
+    let client = owner(&region).await;
+    let broker = client.own("/brokers/default");
+    let ceiling = async || {
+        let found = client.get(&broker).await.body;
+        assert_eq!(found["access_by_settings"], true);
+        found["ceiling"]["broker"]["connections"].clone()
+    };
+    assert_eq!(ceiling().await, 10);
+    let id = region.store.ensure_broker(catalog::DEFAULT).await.unwrap().id;
+    let stored = region.store.run(|tx| async move {
+        accounts::access(id).get::<Value>(&tx, accounts::ACCESS, Read::Snapshot).await
+    });
+    assert_eq!(stored.await.unwrap().unwrap().value["by_settings"], true, "the servers read it");
+    let smaller = json!({ "ceiling": { "broker": { "connections": 5 } } });
+    let (status, _) = crate::operator::here(&operator, "PUT /plans/default", Some(smaller)).await;
+    assert_eq!((status, ceiling().await), (StatusCode::OK, json!(5)));
+}
+
 #[tokio::test]
 async fn the_first_record_of_the_broker_has_the_ceiling_of_the_plan() {
     for by_access in [true, false] {

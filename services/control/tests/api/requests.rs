@@ -71,6 +71,16 @@ async fn what_cannot_be_read_is_answered_with_what_is_wrong() {
     post("application/json", &large).await.is(StatusCode::PAYLOAD_TOO_LARGE);
 
     ann.get("/nothing").await.is(StatusCode::NOT_FOUND);
+    for name in ["%zz", "a%", "%2", "%ff", "b%25%c3"] {
+        let answer = ann.get(&format!("{path}/{name}")).await;
+        assert!(
+            answer.is(StatusCode::BAD_REQUEST).text("/detail").contains(&format!("{name:?}")),
+            "{answer:?}"
+        );
+    }
+    for name in ["%25zz", "%c3%bc", "100%25"] {
+        ann.get(&format!("{path}/{name}")).await.is(StatusCode::NOT_FOUND);
+    }
     let wrong = ann.send(Method::PUT, &path, Some(json!({}))).await;
     assert_eq!(wrong.is(StatusCode::METHOD_NOT_ALLOWED).headers["allow"], "GET,HEAD,POST");
     for query in ["?limit=0", "?limit=201", "?limit=x", "?cursor=%21"] {

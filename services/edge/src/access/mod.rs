@@ -1,7 +1,8 @@
 //! Authentication and authorization of the clients of managed brokers, from the records in the store.
 //!
-//! A broker that the control plane has created or set up is *managed*: its records ([`crate::authorization::Loaded`]) are read when it is opened, and
-//! again when the store reports a change. All other brokers use the files of the [`crate::authenticator`].
+//! A broker that the control plane has created, or whose access has been set there, is *managed*: its records
+//! ([`crate::authorization::Loaded`]) are read when it is opened, and again when the store reports a change. All other
+//! brokers use the files of the [`crate::authenticator`]. Limits and bans apply to both.
 //!
 //! Event loops queue CONNECTs at the [`AuthenticationService`]. Its threads read many credentials at once, check them, and reply
 //! by mail ([`crate::authorization`]). Chosen passwords go on to threads of their own ([`passwords`]). A client that

@@ -2,6 +2,7 @@
 
 use millrace_access::bans::Bans;
 use millrace_access::entry::{BrokerAccess, Records};
+use millrace_access::model::{Access, Limits};
 use millrace_access::scram::FakeKey;
 use millrace_access::secrets::generated::HashKeys;
 use millrace_layers::accounts::{self, ACCESS, keys};
@@ -10,15 +11,14 @@ use millrace_layers::{LayerError, Store, catalog};
 use millrace_storage::{Read, Transaction, block_on};
 use serde::de::DeserializeOwned;
 
-use crate::authorization::Loaded;
+use crate::authorization::{BrokerRecords, Loaded};
 use crate::broker::Broker;
 use crate::random;
 
 const PAGE: usize = 100;
 
-/// Sets the broker's bans. Returns its other records (`None` for an unmanaged broker), and the change counter that they belong
-/// to.
-pub(crate) fn load(store: &Store, broker: &Broker) -> Result<(Option<Loaded>, u64), LayerError> {
+/// Sets the broker's bans, and returns its other records.
+pub(crate) fn load(store: &Store, broker: &Broker) -> Result<BrokerRecords, LayerError> {
     let id = broker.id;
     let name = broker.name.as_bytes();
     let random = random::bytes().map_err(|_| LayerError::Corrupt("no random numbers from the system"))?;
@@ -29,20 +29,21 @@ pub(crate) fn load(store: &Store, broker: &Broker) -> Result<(Option<Loaded>, u6
         let Some(found) = found else {
             // The broker was deleted, so its remaining clients must be disconnected.
             let records = Records { is_closed: true, ..Records::default() };
-            return Ok((Some((records, Vec::new(), random)), bans, changes));
+            return Ok((Some((records, Vec::new(), random)), Limits::default(), true, bans, changes));
         };
         let details = found.details()?.value;
         broker.set_over_cap(details.is_over_cap);
         if let Some(tenant) = &details.organisation {
             broker.set_tenant(tenant);
         }
-        let access = accounts::access(id).get(&tx, ACCESS, Read::Snapshot).await?;
-        // A broker of the settings stays unmanaged, so that clients from before the first sign-up can still connect.
-        let is_set_up = details.organisation.is_some() && !details.by_settings;
-        if access.is_none() && !is_set_up && !details.suspended {
-            return Ok((None, bans, changes));
+        let access = accounts::access(id).get::<Access>(&tx, ACCESS, Read::Snapshot).await?;
+        let access = access.map(|document| document.value);
+        let is_managed = details.is_managed(access.as_ref().map(|access| access.by_settings));
+        let access = access.unwrap_or_default();
+        let (limits, has_tenant) = (access.limits_in_force(), is_managed || details.organisation.is_some());
+        if !is_managed && !details.suspended {
+            return Ok((None, limits, has_tenant, bans, changes));
         }
-        let access = access.map(|document| document.value).unwrap_or_default();
         let records = Records {
             access,
             is_closed: details.suspended,
@@ -51,20 +52,21 @@ pub(crate) fn load(store: &Store, broker: &Broker) -> Result<(Option<Loaded>, u6
             authorities: all(&accounts::client_cas(id), &tx).await?,
         };
         let decoy = keys::decoy(&tx, random).await?;
-        Ok((Some((records, keys::get(&tx, Read::Snapshot).await?, decoy)), bans, changes))
+        let keys = keys::get(&tx, Read::Snapshot).await?;
+        Ok((Some((records, keys, decoy)), limits, has_tenant, bans, changes))
     });
-    let (found, bans, changes) = block_on(read)?;
+    let (found, limits, has_tenant, bans, changes) = block_on(read)?;
     let (bans, wrong) = Bans::new(bans);
     for invalid in wrong {
         tracing::warn!(broker = &*broker.name, %invalid, "a stored ban is wrong and bans nobody");
     }
     broker.set_bans(bans);
-    let loaded = found.map(|(records, keys, decoy)| {
+    let access = found.map(|(records, keys, decoy)| {
         let keys = HashKeys::new(keys.into_iter().map(|key| (key.id, key.key))).unwrap_or_default();
         let fake = FakeKey::of_broker(&decoy, id);
         Loaded { access: ready(&broker.name, records), keys, fake, changes }
     });
-    Ok((loaded, changes))
+    Ok(BrokerRecords { access, limits, has_tenant, changes })
 }
 
 /// The control plane stores only valid records; an invalid one authenticates nobody.

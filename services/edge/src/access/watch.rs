@@ -39,8 +39,7 @@ async fn changes(shared: &Shared, broker: u64) -> Result<u64, LayerError> {
 }
 
 fn reload(shared: &Shared, broker: &Arc<Broker>) -> Result<(), LayerError> {
-    let (loaded, changes) = load(&shared.store, broker)?;
-    broker.set_access(loaded, changes);
+    broker.set_records(load(&shared.store, broker)?);
     shared.brokers.webhooks_changed(broker.id);
     for mailbox in &*shared.mailboxes {
         mailbox.deliver(&mut vec![Mail::AccessChanged(broker.clone())], 0);

@@ -28,6 +28,13 @@ const ASSIGNED_ID_BYTES: usize = 12;
 /// The reason for a client without credentials: 0x87 in 5.0, return code 5 in 3.x. Wrong credentials are 0x86 and 4.
 pub(super) const ANONYMOUS: &str = "not authorized: the user name and the password are missing";
 
+/// Why the server's settings refuse a CONNECT, for the incidents of the tenant.
+const NOT_BY_SETTINGS: &str = "the settings of the server admit no anonymous clients: connect with a user name and password of its \
+    password file, or set the access of this broker";
+const NO_USER_OF_SETTINGS: &str = "the settings of the server do not know the user name and password that the client sent: take those \
+    of its password file, or set the access of this broker, so that its credentials count";
+const BUSY: &str = "too many clients are connecting: try again later";
+
 /// How long a loop remembers that a broker does not exist.
 const ABSENT_MS: Millis = 1_000;
 const ABSENT_MAX: usize = 1_000;
@@ -152,8 +159,7 @@ impl Core {
             self.counters().refused_broker.add(1);
             if self.is_refused(slot) {
                 self.connects.verdict = None;
-                let what = "too many clients are connecting: try again later";
-                return self.refuse(slot, ReasonCode::CONNECTION_RATE_EXCEEDED, what);
+                return self.refuse(slot, ReasonCode::CONNECTION_RATE_EXCEEDED, BUSY);
             }
             // A missing and a forbidden broker give the same answer, so that nobody can find out the names of other
             // tenants' brokers.
@@ -206,7 +212,6 @@ impl Core {
         if outcome != LoginOutcome::Later {
             request.check = None;
         }
-        let broker = request.broker.clone();
         match outcome {
             LoginOutcome::Accepted => self.admit(slot, request),
             LoginOutcome::Later => {
@@ -214,22 +219,28 @@ impl Core {
                 self.end_if_gone(slot);
             }
             LoginOutcome::Refused => {
-                self.broker_counters(&broker).refused_credentials.add(1);
+                self.broker_counters(&request.broker).refused_credentials.add(1);
+                self.explain_refusal(slot, &request, NO_USER_OF_SETTINGS);
                 self.refuse(slot, ReasonCode::BAD_USER_NAME_OR_PASSWORD, "bad user name or password");
             }
             LoginOutcome::Anonymous => {
-                self.broker_counters(&broker).refused_credentials.add(1);
+                self.broker_counters(&request.broker).refused_credentials.add(1);
+                self.explain_refusal(slot, &request, NOT_BY_SETTINGS);
                 self.refuse(slot, ReasonCode::NOT_AUTHORIZED, ANONYMOUS);
             }
             LoginOutcome::Busy => {
-                self.broker_counters(&broker).refused_busy.add(1);
-                self.refuse(
-                    slot,
-                    ReasonCode::SERVER_BUSY,
-                    "too many clients are connecting: try again later",
-                );
+                self.broker_counters(&request.broker).refused_busy.add(1);
+                self.explain_refusal(slot, &request, BUSY);
+                self.refuse(slot, ReasonCode::SERVER_BUSY, BUSY);
             }
         }
+    }
+
+    /// Records why a CONNECT is refused: for the tenant, and for a trace of the client.
+    pub(super) fn explain_refusal(&mut self, slot: u32, request: &Request, reason: &str) {
+        let note = Note::new(Kind::ConnectRefused, "", reason);
+        self.note(&request.broker, &note.of(&request.client_id, request.user.as_deref()), 1);
+        self.explain_end(slot, reason.to_owned());
     }
 
     pub(super) fn authenticated(&mut self, id: ConnectionId, outcome: LoginOutcome) {

@@ -36,6 +36,7 @@ impl Core {
             //= [MQTT-4.12.0-1] v5
             self.broker_counters(&request.broker).refused_method.add(1);
             let what = "authentication method not supported";
+            self.explain_refusal(slot, &request, what);
             return self.refuse(slot, ReasonCode::BAD_AUTHENTICATION_METHOD, what);
         }
         request.exchange = Some(Exchange { turn: Turn::Server, until: self.connect_deadline() });

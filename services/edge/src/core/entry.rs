@@ -82,11 +82,8 @@ impl Core {
 
     pub(super) fn refuse_entry(&mut self, slot: u32, request: &Request, refused: &Refused) {
         let broker = &request.broker;
-        let reason = refused.to_string();
-        let note = Note::new(Kind::ConnectRefused, "", &reason);
-        self.note(broker, &note.of(&request.client_id, request.user.as_deref()), 1);
+        self.explain_refusal(slot, request, &refused.to_string());
         tracing::debug!(broker = &*broker.name, %refused, "CONNECT refused");
-        self.explain_end(slot, reason);
         let counters = self.broker_counters(broker);
         let (reason, what) = match refused {
             Refused::Busy => {

@@ -4,6 +4,7 @@ use millrace_mqtt::ReasonCode;
 
 use super::connection::{NONE, Who};
 use super::{Core, Ended};
+use crate::incidents::{Kind, Note};
 
 impl Core {
     /// Closes `users`, whose password has changed or is gone, and removes subscriptions that the rules no longer
@@ -22,6 +23,7 @@ impl Core {
             if is_gone {
                 let reason = ReasonCode::NOT_AUTHORIZED;
                 let what = "the password has changed";
+                self.note_of(slot, Note::new(Kind::ConnectRefused, "", what));
                 self.say_and_close(slot, reason, what, Ended::Error(reason));
             } else {
                 self.revoke(slot);

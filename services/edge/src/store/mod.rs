@@ -260,8 +260,7 @@ impl Shared {
         let sessions = load::all(&self.layers, &self.clock, &broker)?;
         broker.has_sessions.store(sessions > 0, Ordering::Relaxed);
         broker.counters[self.mailboxes.len()].sessions.add(sessions);
-        let (access, changes) = access::load(&self.layers, &broker)?;
-        broker.set_access(access, changes);
+        broker.set_records(access::load(&self.layers, &broker)?);
         let id = broker.id;
         if block_on(self.layers.run(async |tx| millrace_layers::webhooks::has_any(&tx, id).await))? {
             self.brokers.webhooks_changed(id);

@@ -4,18 +4,20 @@ use std::net::{SocketAddr, TcpStream};
 
 use millrace_access::connect_token::ConnectTokenClaims;
 use millrace_access::model::{
-    Access, Action, CertificateUse, ClientCa, Credential, Effect, Group, JwtAlgorithm, JwtIssuer, JwtKey,
-    Rule, Secret,
+    Access, Action, BrokerLimits, CertificateUse, ClientCa, Credential, Effect, Group, JwtAlgorithm,
+    JwtIssuer, JwtKey, Limits, Rule, Secret,
 };
 use millrace_access::secrets::chosen;
 use millrace_access::secrets::generated::HashKeys;
 use millrace_layers::accounts::{self, ACCESS, keys};
 use millrace_layers::catalog::Details;
+use millrace_layers::incidents::Kind;
 use millrace_layers::{LayerError, Store, catalog};
 use millrace_mqtt::{Connect, Packet, Properties, QoS, ReasonCode, SubscribeOptions, Version};
 use millrace_storage::{Database, Read, Transaction, block_on};
 
 use crate::common::{Client, Server, connect, publish_qos};
+use crate::limits::told;
 use crate::steps::{is_present, lasting};
 use crate::tools::{eventually, metric};
 
@@ -195,32 +197,100 @@ fn a_right_password_waits_for_few_wrong_ones_and_those_who_have_gone_cost_nothin
     assert!(checks("cancelled") > 40, "only {} were given up", checks("cancelled"));
 }
 
-/// Whose clients got in by the server's settings are not locked out because somebody signs up and gets the broker.
-#[test]
-fn a_broker_that_was_there_before_goes_by_the_settings_until_its_access_is_set() {
+/// A store whose broker `default` was there before its organisation.
+fn adopted() -> (Database, u64) {
     let database = Database::memory();
     let store = Store::new(database.clone());
     let id = block_on(store.ensure_broker(catalog::DEFAULT)).unwrap().id;
+    block_on(store.run(async |tx| keys::ensure(&tx, KEY).await)).unwrap();
+    describe(&database, id, &adopted_details());
+    (database, id)
+}
+
+fn adopted_details() -> Details {
+    Details { organisation: Some("ours".into()), by_settings: true, ..Details::default() }
+}
+
+fn describe(database: &Database, id: u64, details: &Details) {
+    change(database, id, &async |tx: &Transaction| {
+        let broker = catalog::get(tx, catalog::DEFAULT, Read::Serializable).await?;
+        catalog::describe(tx, &broker.ok_or(LayerError::Corrupt("broker"))?, details).await
+    });
+}
+
+fn set_access(database: &Database, id: u64, access: &Access) {
+    change(database, id, &async |tx: &Transaction| accounts::access(id).put(tx, ACCESS, access).await);
+}
+
+/// Whose clients got in by the server's settings are not locked out because somebody signs up and gets the broker.
+#[test]
+fn a_broker_that_was_there_before_goes_by_the_settings_until_its_access_is_set() {
+    let (database, id) = adopted();
     let server = Server::on(&database, |_| {});
-    let describe = |details: Details| {
-        change(&database, id, &async |tx: &Transaction| {
-            let broker = catalog::get(tx, catalog::DEFAULT, Read::Serializable).await?;
-            catalog::describe(tx, &broker.ok_or(LayerError::Corrupt("broker"))?, &details).await
-        });
-    };
-    let adopted = Details { organisation: Some("ours".into()), by_settings: true, ..Details::default() };
-    describe(adopted.clone());
     let mut ann = Client::connect(&server, Version::V5, "ann");
-    describe(Details { suspended: true, ..adopted.clone() });
+    describe(&database, id, &Details { suspended: true, ..adopted_details() });
     ann.expect_disconnect(ReasonCode::NOT_AUTHORIZED);
-    describe(adopted);
+    describe(&database, id, &adopted_details());
     let is_back = || answer(&server, connect(Version::V5, "bob")) == 0;
     eventually(is_back, || "it is still suspended".into());
-    change(&database, id, &async |tx: &Transaction| {
-        accounts::access(id).put(tx, ACCESS, &Access::default()).await
-    });
+    set_access(&database, id, &Access::default());
     let is_closed = || answer(&server, connect(Version::V5, "bob")) == 0x87;
     eventually(is_closed, || "anybody may still enter".into());
+}
+
+#[test]
+fn credentials_rules_and_limits_disconnect_nobody_from_a_broker_of_the_settings() {
+    let (database, id) = adopted();
+    let server = Server::on(&database, |_| {});
+    let mut ann = Client::connect(&server, Version::V5, "ann");
+    put(&database, id, &bob(vec![]));
+    change(&database, id, &async |tx: &Transaction| {
+        let group = Group { name: "g".into(), ..Group::default() };
+        accounts::groups(id).put(tx, b"g", &group).await
+    });
+    let broker = BrokerLimits { connections: Some(1), ..BrokerLimits::default() };
+    let limits = Limits { broker, ..Limits::default() };
+    let limited = Access { by_settings: true, limits, ..Access::default() };
+    set_access(&database, id, &limited);
+    let is_full = || answer(&server, connect(Version::V5, "eve")) == ReasonCode::QUOTA_EXCEEDED.0;
+    eventually(is_full, || "the limit is not in force".into());
+    assert_eq!(puback(&mut ann, "a"), 0x10, "no rule of the record counts");
+
+    set_access(&database, id, &Access { by_settings: false, ..limited });
+    ann.expect_disconnect(ReasonCode::NOT_AUTHORIZED);
+    assert_eq!(refused(&server, connect(Version::V5, "ann")), 0x87);
+    Client::open(&server, with("bob", "right")).disconnect();
+}
+
+/// The version before had no field for it: any access record took the broker out of the settings.
+#[test]
+fn a_broker_that_the_version_before_managed_stays_managed() {
+    let (database, id) = adopted();
+    assert!(!serde_json::to_string(&Access::default()).unwrap().contains("by_settings"));
+    set_access(&database, id, &Access::default());
+    put(&database, id, &bob(vec![]));
+    let server = Server::on(&database, |_| {});
+    assert_eq!(refused(&server, connect(Version::V5, "c1")), 0x87);
+    Client::open(&server, with("bob", "right")).disconnect();
+}
+
+#[test]
+fn a_connect_that_the_settings_refuse_leaves_an_incident() {
+    let (database, id) = adopted();
+    let server = Server::on(&database, |config| config.authentication.allow_anonymous = false);
+    assert_eq!(refused(&server, connect(Version::V5, "nobody")), 0x87);
+    assert_eq!(refused(&server, with("bob", "right")), 0x86);
+    let all = || told(&database, id, Kind::ConnectRefused);
+    eventually(|| all().len() == 2, || format!("{:?}", all()));
+    let reason = |client: &str| {
+        let all = all();
+        let found = all.iter().find(|one| one.client_id.as_deref() == Some(client));
+        found.map(|one| (one.user.clone(), one.reason.clone())).unwrap()
+    };
+    let (user, why) = reason("nobody");
+    assert!(user.is_none() && why.contains("no anonymous clients"), "{why}");
+    let (user, why) = reason("c1");
+    assert!(user.as_deref() == Some("bob") && why.contains("password file"), "{why}");
 }
 
 /// A token that ends in so many seconds.

@@ -48,7 +48,7 @@ fn reached(server: &Server, limit: &str) -> u64 {
 }
 
 /// What the tenant is told, the latest first, once there is one of this kind.
-fn told(database: &Database, id: u64, kind: Kind) -> Vec<IncidentRecord> {
+pub(crate) fn told(database: &Database, id: u64, kind: Kind) -> Vec<IncidentRecord> {
     let store = Store::new(database.clone());
     let wanted = IncidentSearch { kind: Some(kind), ..IncidentSearch::default() };
     let read = || {

@@ -22,8 +22,8 @@ use axum::Router;
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use millrace_control::{
-    ApiOptions, Clock, Control, Currency, FabricState, GatewayPeer, HealthCheck, LocalDoor, OidcSettings,
-    Operations, OwnPod, Price, Secret, SignUpBy,
+    AccessBySettings, ApiOptions, Clock, Control, Currency, FabricState, GatewayPeer, HealthCheck, LocalDoor,
+    OidcSettings, Operations, OwnPod, Price, Secret, SignUpBy,
 };
 use millrace_edge::{DrainRate, RecentPeer};
 use millrace_layers::accounts::keys;
@@ -37,6 +37,7 @@ use crate::failure::Failure;
 use crate::http::SIGN_UP_PATH;
 use crate::limits::{SECRET_KEY_CHARS_MIN, whole_number};
 use crate::listeners::{Addresses, reachable};
+use crate::permissions;
 use crate::running::Running;
 use crate::values::{network, public_url};
 
@@ -100,6 +101,11 @@ impl ControlArgs {
         self.oidc.settings(self.public_url.as_deref())
     }
 
+    /// Files of these settings that other users of this machine can read.
+    pub(crate) fn exposed_files(&self) -> Option<&str> {
+        self.secret_key_file.as_ref()?.exposed.as_deref()
+    }
+
     /// `None` when no mail server is set.
     pub(crate) fn smtp(&self) -> Result<Option<SmtpSettings>, String> {
         self.smtp.settings(self.public_url.as_deref())
@@ -108,7 +114,11 @@ impl ControlArgs {
 
 /// The key that is derived from the operator's secret.
 #[derive(Clone)]
-pub(crate) struct SecretKey([u8; 32]);
+pub(crate) struct SecretKey {
+    key: [u8; 32],
+    /// A warning, if users of this machine can read the secret although this process does not need that.
+    exposed: Option<String>,
+}
 
 impl std::fmt::Debug for SecretKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -124,7 +134,14 @@ fn secret_key(path: &str) -> Result<SecretKey, String> {
             "{path} must have at least {SECRET_KEY_CHARS_MIN} characters, such as `openssl rand -base64 32` makes"
         ));
     }
-    Ok(SecretKey(millrace_control::outside_secret(text)))
+    let key = millrace_control::outside_secret(text);
+    let exposed = permissions::is_exposed(path).then(|| {
+        format!(
+            "secret_key_file {path} can be read by other users of this machine, who can then check the secrets of a copied store: \
+             chmod 600 {path}"
+        )
+    });
+    Ok(SecretKey { key, exposed })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -161,8 +178,11 @@ impl Plane {
             WhoSignsUp::Invited => SignUpBy::Invitation,
             WhoSignsUp::Anybody => SignUpBy::Anybody,
         };
-        if let Some(SecretKey(secret)) = &args.secret_key_file {
-            keys::set_outside_secret(*secret);
+        if let Some(SecretKey { key, .. }) = &args.secret_key_file {
+            keys::set_outside_secret(*key);
+        }
+        if let Some(exposed) = args.exposed_files() {
+            warn!("{exposed}");
         }
         let control = block_on(Control::open(database, Arc::new(TimeOfDay), by)).map_err(|error| {
             Failure::Run(format!("the control plane cannot be opened, so the server does not start: {error}"))
@@ -193,10 +213,15 @@ impl Plane {
         Ok(Self { control, options, public_url: args.public_url.clone(), reach: args.reach.clone() })
     }
 
-    /// Takes the first pod's listeners as the addresses of brokers.
-    pub(crate) fn reached_at(&self, at: &Addresses) {
+    /// Takes the first pod's listeners as the addresses of brokers, and its settings as the access to brokers that go
+    /// by them.
+    pub(crate) fn reached_at(&self, at: &Addresses, settings: &millrace_edge::Authentication) {
         let host = self.public_url.as_deref().and_then(|url| url.split_once("://")).map(|(_, host)| host);
         self.control.reached_at(self.reach.reach(at, host));
+        self.control.admits_by_settings(AccessBySettings {
+            anonymous: settings.allow_anonymous,
+            passwords: settings.password_file.is_some(),
+        });
     }
 
     /// WebSocket origin of the gateway, for the Content-Security-Policy.

@@ -114,6 +114,14 @@ nouns! {
     WebhooksArgs: WebhooksCommand,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct OneBroker {
+    /// Its name or display name.
+    pub(super) broker: String,
+    #[command(flatten)]
+    pub(super) api: ApiArgs,
+}
+
 #[derive(Debug, Subcommand)]
 pub(super) enum BrokersCommand {
     /// List the brokers of the organisation.
@@ -124,12 +132,7 @@ pub(super) enum BrokersCommand {
         api: ApiArgs,
     },
     /// Show a broker.
-    Show {
-        /// Its name or display name.
-        broker: String,
-        #[command(flatten)]
-        api: ApiArgs,
-    },
+    Show(OneBroker),
     /// Make a broker. The service makes its name.
     Create {
         /// Its display name.
@@ -148,18 +151,15 @@ pub(super) enum BrokersCommand {
         api: ApiArgs,
     },
     /// Refuse new connections, and close all present ones.
-    Suspend {
-        /// Its name or display name.
-        broker: String,
-        #[command(flatten)]
-        api: ApiArgs,
-    },
+    Suspend(OneBroker),
     /// Let clients connect again.
-    Resume {
-        /// Its name or display name.
-        broker: String,
+    Resume(OneBroker),
+    /// Put the broker's own credentials and rules in force, instead of the settings of the server.
+    Manage {
         #[command(flatten)]
-        api: ApiArgs,
+        of: OneBroker,
+        #[command(flatten)]
+        sure: Sure,
     },
     /// Delete a broker with all its data.
     Delete {

@@ -21,6 +21,7 @@ mod patience;
 mod people;
 mod print;
 mod profiles;
+mod rules;
 mod site;
 mod stored;
 mod trace;
@@ -37,9 +38,10 @@ pub(crate) use control::{
 pub(crate) use fleets::{ClaimArgs, ClaimTokensArgs, claim, claim_tokens};
 pub(crate) use login::{login, logout};
 pub(crate) use messages::{PubArgs, SubArgs, publish, subscribe};
-pub(crate) use nouns::{audit, brokers, clients, credentials, rules, usage, webhooks};
+pub(crate) use nouns::{audit, brokers, clients, credentials, usage, webhooks};
 pub(crate) use people::{
     InvitationsArgs, MembersArgs, OrganisationsArgs, TokensArgs, invitations, members, organisations, tokens,
 };
 pub(crate) use profiles::{ProfilesArgs, profiles};
+pub(crate) use rules::rules;
 pub(crate) use stored::{Stored, stored};

@@ -4,13 +4,14 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::args::{
-    Action, AuditArgs, BrokersArgs, BrokersCommand, ClientsArgs, ClientsCommand, CredentialsArgs,
-    CredentialsCommand, Effect, RulesArgs, RulesCommand, UsageArgs, WebhooksArgs, WebhooksCommand,
+    AuditArgs, BrokersArgs, BrokersCommand, ClientsArgs, ClientsCommand, CredentialsArgs, CredentialsCommand,
+    OneBroker, UsageArgs, WebhooksArgs, WebhooksCommand,
 };
 use super::connect::Endpoints;
 use super::fleets;
 use super::input;
 use super::print::{Fields, say};
+use super::rules::{self, manage_first};
 use super::site::{List, Site, client_part, part};
 use super::trace;
 use crate::clock::now_ms;
@@ -26,8 +27,6 @@ const CREDENTIALS: Fields = &[
     ("EXPIRES", "expires_at_ms"),
     ("MADE", "created_at_ms"),
 ];
-const RULES: Fields =
-    &[("NUMBER", "number"), ("EFFECT", "effect"), ("ACTION", "action"), ("FILTER", "filter")];
 const CLIENTS: Fields = &[
     ("CLIENT", "client_id"),
     ("USER", "user"),
@@ -68,7 +67,7 @@ pub(crate) fn brokers(args: BrokersArgs) -> Result<(), Failure> {
                 "There are no brokers. `millrace brokers create NAME` makes one.",
             )
         }
-        BrokersCommand::Show { broker, api } => {
+        BrokersCommand::Show(OneBroker { broker, api }) => {
             let site = Site::open(&api)?;
             let path = site.broker(Some(&broker))?;
             site.printer.details(&site.get(&path)?.body)
@@ -86,16 +85,9 @@ pub(crate) fn brokers(args: BrokersArgs) -> Result<(), Failure> {
             let changed = site.edit(Method::PATCH, &path, |_| Ok(json!({ "display_name": called })))?;
             site.printer.details(&changed)
         }
-        BrokersCommand::Suspend { broker, api } => {
-            let site = Site::open(&api)?;
-            let path = format!("{}/suspend", site.broker(Some(&broker))?);
-            site.printer.details(&site.act(Method::POST, &path)?)
-        }
-        BrokersCommand::Resume { broker, api } => {
-            let site = Site::open(&api)?;
-            let path = format!("{}/resume", site.broker(Some(&broker))?);
-            site.printer.details(&site.act(Method::POST, &path)?)
-        }
+        BrokersCommand::Suspend(of) => post(&of, "suspend"),
+        BrokersCommand::Resume(of) => post(&of, "resume"),
+        BrokersCommand::Manage { of: OneBroker { broker, api }, sure } => rules::manage(&broker, &sure, &api),
         BrokersCommand::Delete { broker, sure, api } => {
             may_ask(sure.yes)?;
             let site = Site::open(&api)?;
@@ -109,6 +101,12 @@ pub(crate) fn brokers(args: BrokersArgs) -> Result<(), Failure> {
             Ok(())
         }
     }
+}
+
+fn post(OneBroker { broker, api }: &OneBroker, action: &str) -> Result<(), Failure> {
+    let site = Site::open(api)?;
+    let path = format!("{}/{action}", site.broker(Some(broker))?);
+    site.printer.details(&site.act(Method::POST, &path)?)
 }
 
 pub(crate) fn credentials(args: CredentialsArgs) -> Result<(), Failure> {
@@ -151,8 +149,7 @@ pub(crate) fn credentials(args: CredentialsArgs) -> Result<(), Failure> {
             let endpoints = Endpoints(&found["endpoints"]);
             let made = endpoints.with_username(site.make(&format!("{broker}/credentials"), body)?);
             shown_once(&site, &made)?;
-            let name = found["name"].as_str().unwrap_or_default();
-            site.printer.text(&endpoints.of_credential(name, &made))
+            how_to_use(&site, &found, &made)
         }
         CredentialsCommand::Update { user, enabled, group, of } => {
             let (site, broker) = Site::at_broker(&of)?;
@@ -186,6 +183,16 @@ pub(crate) fn credentials(args: CredentialsArgs) -> Result<(), Failure> {
     }
 }
 
+/// Ends `credentials create` with a command that uses the credential, or with what it waits for.
+fn how_to_use(site: &Site, broker: &Value, made: &Value) -> Result<(), Failure> {
+    let name = broker["name"].as_str().unwrap_or_default();
+    if broker["access_by_settings"] == true {
+        site.printer.did(&format!("It is not in force yet: {}", manage_first(name)));
+        return Ok(());
+    }
+    site.printer.text(&Endpoints(&broker["endpoints"]).of_credential(name, made))
+}
+
 fn credential(broker: &str, user: &str) -> String {
     format!("{broker}/credentials/{}", part(user))
 }
@@ -196,88 +203,6 @@ fn shown_once(site: &Site, made: &Value) -> Result<(), Failure> {
         site.printer.did("The secret is shown only now: keep it.");
     }
     Ok(())
-}
-
-pub(crate) fn rules(args: RulesArgs) -> Result<(), Failure> {
-    match args.what {
-        RulesCommand::List { of } => {
-            let (site, broker) = Site::at_broker(&of)?;
-            print_rules(&site, &site.get(&access(&broker))?.body)
-        }
-        RulesCommand::Add { effect, action, filter, before, of } => {
-            let (site, broker) = Site::at_broker(&of)?;
-            let rule = rule(effect, action, &filter);
-            let changed = change_rules(&site, &broker, |rules| {
-                let place = before.map_or(rules.len(), |number| number - 1);
-                if place > rules.len() {
-                    return Err(no_rule(place + 1));
-                }
-                rules.insert(place, rule);
-                Ok(())
-            })?;
-            print_rules(&site, &changed)
-        }
-        RulesCommand::Delete { number, sure, of } => {
-            may_ask(sure.yes)?;
-            let (site, broker) = Site::at_broker(&of)?;
-            let changed = change_rules(&site, &broker, |rules| {
-                let rule = rules.get(number - 1).ok_or_else(|| no_rule(number))?;
-                let said = ["effect", "action", "filter"].map(|name| rule[name].as_str().unwrap_or_default());
-                confirm(&format!("Delete the rule \"{}\"?", said.join(" ")), sure.yes)?;
-                rules.remove(number - 1);
-                Ok(())
-            })?;
-            print_rules(&site, &changed)
-        }
-    }
-}
-
-fn access(broker: &str) -> String {
-    format!("{broker}/access")
-}
-
-fn rule(effect: Effect, action: Action, filter: &str) -> Value {
-    let effect = match effect {
-        Effect::Allow => "allow",
-        Effect::Deny => "deny",
-    };
-    let action = match action {
-        Action::Publish => "publish",
-        Action::Subscribe => "subscribe",
-        Action::All => "all",
-    };
-    json!({ "effect": effect, "action": action, "filter": filter })
-}
-
-fn no_rule(number: usize) -> Failure {
-    Failure::Run(format!("there is no rule {number}; `millrace rules list` shows those that there are"))
-}
-
-fn change_rules(
-    site: &Site,
-    broker: &str,
-    change: impl FnOnce(&mut Vec<Value>) -> Result<(), Failure>,
-) -> Result<Value, Failure> {
-    site.edit(Method::PUT, &access(broker), |mut access| {
-        if let Some(rules) = access["rules"].as_array_mut() {
-            change(rules)?;
-        }
-        Ok(access)
-    })
-}
-
-fn print_rules(site: &Site, access: &Value) -> Result<(), Failure> {
-    let rules = access["rules"].as_array().into_iter().flatten().cloned().enumerate();
-    let numbered = |(index, mut rule): (usize, Value)| {
-        rule["number"] = json!(index + 1);
-        rule
-    };
-    let list = List { rows: rules.map(numbered).collect(), more: false, unanswered: Vec::new() };
-    site.printer.list(
-        RULES,
-        &list,
-        "There are no rules: clients may do what their own rules allow, or everything.",
-    )
 }
 
 pub(crate) fn clients(args: ClientsArgs) -> Result<(), Failure> {

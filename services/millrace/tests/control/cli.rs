@@ -104,6 +104,44 @@ fn connected(server: &Server, id: &str) -> std::sync::mpsc::Receiver<()> {
 }
 
 #[test]
+fn what_is_prepared_for_the_broker_of_the_settings_is_in_force_once_it_is_managed() {
+    let (_data, server, ann) = logged_in();
+    let is_accepted = |user: Option<(&str, &str)>| {
+        let id = user.map_or("anonymous", |(user, _)| user);
+        let mut options = MqttOptions::new(id, "127.0.0.1", server.mqtt);
+        if let Some((user, password)) = user {
+            options.set_credentials(user, password);
+        }
+        let (_client, mut connection) = Client::new(options, 10);
+        matches!(connection.recv(), Ok(Ok(Event::Incoming(Packet::ConnAck(_)))))
+    };
+    let made = ann.run("credentials create pump --broker default --json").json().remove(0);
+    let said = ann.run("credentials create valve --broker default").well();
+    assert!(
+        said.err.contains("millrace brokers manage default") && !said.out.contains("mosquitto"),
+        "{said:?}"
+    );
+    ann.run("rules add allow publish a --broker default").badly(1, "millrace brokers manage default");
+    assert!(ann.run("rules list --broker default").well().err.contains("rules file"));
+    ann.run("limits set broker.connections=50 --broker default").well();
+    let shown = ann.run("brokers show default --json").json().remove(0);
+    assert_eq!((&shown["access_by_settings"], &shown["anonymous_allowed"]), (&json!(true), &json!(true)));
+    assert!(is_accepted(None), "by the settings");
+
+    ann.run("brokers manage default").badly(1, "add --yes");
+    ann.run("brokers manage default --yes").well();
+    let shown = ann.run("brokers show default --json").json().remove(0);
+    assert_eq!((&shown["access_by_settings"], &shown["anonymous_allowed"]), (&json!(false), &json!(false)));
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while is_accepted(None) {
+        assert!(std::time::Instant::now() < end, "anonymous clients still get in");
+    }
+    assert!(is_accepted(Some(("pump", made["secret"].as_str().unwrap()))));
+    ann.run("rules add allow publish a --broker default").well();
+    assert!(ann.run("brokers manage default --yes").well().err.contains("already"));
+}
+
+#[test]
 fn brokers_credentials_and_rules_are_made_shown_changed_and_deleted() {
     let (_data, server, ann) = logged_in();
     let made = ann.run("brokers create Plant --json").json().remove(0);

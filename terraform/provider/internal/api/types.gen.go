@@ -276,6 +276,13 @@ type AccessSettings struct {
 	// Anonymous Whether clients without user name and certificate may connect.
 	Anonymous *bool `json:"anonymous,omitempty"`
 
+	// BySettings True: the settings of the server (`allow_anonymous`, `password_file`, `rules_file`) decide who may connect and
+	// what clients may do. The other fields then show what these settings admit, without the rules of the file.
+	// Credentials, groups, issuers and client CAs can be prepared; they are not in force. Send false, or leave it out,
+	// to put them and the other fields in force for good: the server disconnects the clients that its settings
+	// admitted. True is refused.
+	BySettings *bool `json:"by_settings,omitempty"`
+
 	// Certificates Whether clients authenticate with a certificate of one of the client CAs.
 	Certificates *CertificateUse `json:"certificates,omitempty"`
 
@@ -315,7 +322,15 @@ type Action string
 
 // Broker defines model for Broker.
 type Broker struct {
-	Ceiling *Limits `json:"ceiling,omitempty"`
+	// AccessBySettings Whether the settings of the server decide who may connect and what clients may do, instead of the broker's
+	// access settings, credentials, groups, issuers and client CAs. It is so for a broker that existed before its
+	// organisation, until somebody sets its access (`PUT .../access`).
+	AccessBySettings bool `json:"access_by_settings"`
+
+	// AnonymousAllowed Whether a client without user name, password and certificate may connect, by the access settings or by the
+	// settings of the server, whichever decide.
+	AnonymousAllowed bool    `json:"anonymous_allowed"`
+	Ceiling          *Limits `json:"ceiling,omitempty"`
 
 	// CreatedAtMs Creation time, in unix milliseconds.
 	CreatedAtMs int64 `json:"created_at_ms"`
@@ -1311,6 +1326,9 @@ type NotFound = Problem
 
 // NotJson An error: its kind, its meaning and what to do.
 type NotJson = Problem
+
+// Timeout An error: its kind, its meaning and what to do.
+type Timeout = Problem
 
 // TooLarge An error: its kind, its meaning and what to do.
 type TooLarge = Problem

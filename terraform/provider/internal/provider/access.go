@@ -2,6 +2,7 @@ package provider
 
 import (
 	"context"
+	"net/http"
 
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/types"
@@ -71,6 +72,11 @@ var access = kind[accessModel]{
 		request := api.Request{Operation: api.OpGetAccess, Path: []string{state.Broker.ValueString()}}
 		if _, err := client.Do(ctx, request, &found); err != nil {
 			return "", err
+		}
+		if or(found.BySettings, false) {
+			// Nobody has set the access of this broker, so a plan has to create it.
+			problem := api.Problem{Status: http.StatusNotFound, Title: "Not found", Detail: "the settings of the server decide about this broker"}
+			return "", &api.Error{Operation: request.Operation.Name, Problem: problem}
 		}
 		state.Anonymous = types.BoolValue(or(found.Anonymous, false))
 		state.Passwords = types.BoolValue(or(found.Passwords, true))

@@ -6,7 +6,6 @@ import { useBroker } from '../../api/brokers'
 import type { Endpoint } from '../../api/endpoints'
 import { useOnce } from '../../api/once'
 import { Problem } from '../../api/problem'
-import { useBySettings, useSnippetEndpoint } from '../../api/waysIn'
 import { isLoopback, urlHost } from '../../lib/host'
 import { snippetLead } from '../../lib/snippetLead'
 import { CA_FILE, EXAMPLE_CLIENT, SNIPPETS, targetOf } from '../../lib/snippets'
@@ -21,7 +20,7 @@ import { Waiting } from './Waiting'
 
 /** Endpoint, credential, snippets, and the first connection as it comes. */
 export function Connect() {
-  const endpoint = useSnippetEndpoint()
+  const { endpoint } = useBroker()
   const [made, setMade] = useState<MadeCredential | null>(null)
   return (
     <Page title="Connect" lead="Copy what your device needs. This page shows when the device is connected.">
@@ -175,8 +174,9 @@ function Credential({ endpoint, made, onMade }: CredentialProps) {
 }
 
 function Snippets({ endpoint, made }: { endpoint: Endpoint; made: MadeCredential | null }) {
+  const { broker } = useBroker()
   const target = targetOf(endpoint, made)
-  const login = { isMade: made !== null, isBySettings: useBySettings() ?? false }
+  const login = { isMade: made !== null, isBySettings: broker.access_by_settings }
   const [shown, setShown] = useState<string | null>('mosquitto')
   const snippet = SNIPPETS.find(({ id }) => id === shown)
   return (

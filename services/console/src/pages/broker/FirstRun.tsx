@@ -3,7 +3,6 @@ import { useLocalStorage } from '@mantine/hooks'
 import { IconX } from '@tabler/icons-react'
 import { Link } from '@tanstack/react-router'
 import { useBroker } from '../../api/brokers'
-import { useBySettings, useSnippetEndpoint } from '../../api/waysIn'
 import { count } from '../../lib/format'
 import { isLoopback } from '../../lib/host'
 import { mosquittoOptions, targetOf } from '../../lib/snippets'
@@ -36,12 +35,10 @@ export function FirstRun() {
 }
 
 function FirstSteps({ onHide }: { onHide: () => void }) {
-  const { broker } = useBroker()
-  const endpoint = useSnippetEndpoint()
+  const { broker, endpoint } = useBroker()
   const isHere = endpoint ? isLoopback(endpoint.host) : false
   const at = endpoint ? mosquittoOptions(targetOf(endpoint)) : ''
   const isOpen = endpoint?.isOpen ?? false
-  const isBySettings = useBySettings()
   return (
     <Panel
       title={isOpen ? 'Send a first message' : 'Connect a first device'}
@@ -60,11 +57,6 @@ function FirstSteps({ onHide }: { onHide: () => void }) {
           <Code text={`mosquitto_sub ${at} -t 'hello/#' -v`} label="the subscribe command" />
           <Code text={`mosquitto_pub ${at} -t hello/world -m hi`} label="the publish command" />
         </Group>
-      )}
-      {isOpen && isBySettings && (
-        <Text size="sm" c="dimmed" mt="xs">
-          If the settings of the server ask for a user name, add one of its password file.
-        </Text>
       )}
       <Text size="sm" fw={500} mt="md" mb={4}>
         Next

@@ -11,7 +11,6 @@ import {
   type StoredMessages,
   storedMessagesQuery,
 } from '../../api/stored'
-import { useSnippetEndpoint } from '../../api/waysIn'
 import { around } from '../../lib/around'
 import { bytes, count, plural } from '../../lib/format'
 import { storedSession, targetOf } from '../../lib/snippets'
@@ -192,8 +191,7 @@ interface ListProps {
 }
 
 function List({ found: { items: all, filters, incomplete }, topic, time, onOpen }: ListProps) {
-  const { broker } = useBroker()
-  const endpoint = useSnippetEndpoint()
+  const { broker, endpoint } = useBroker()
   const items = around(all, time)
   if (filters.length === 0) {
     return (

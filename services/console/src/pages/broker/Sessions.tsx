@@ -5,7 +5,6 @@ import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useBroker } from '../../api/brokers'
 import { purge, type Session, sessionQuery, sessionsQuery } from '../../api/live'
-import { useSnippetEndpoint } from '../../api/waysIn'
 import { bytes, count, plural } from '../../lib/format'
 import { storedSession, targetOf } from '../../lib/snippets'
 import { ClientLink } from '../../ui/ClientLink'
@@ -80,8 +79,7 @@ const columns: Column<Session>[] = [
 
 /** Stored sessions, and what waits for them. */
 export function Sessions() {
-  const { path } = useBroker()
-  const endpoint = useSnippetEndpoint()
+  const { path, endpoint } = useBroker()
   const { session, search = '' } = useSearch({ from: '/signed-in/b/$broker/sessions' })
   const navigate = useNavigate({ from: '/b/$broker/sessions' })
   const [wanted] = useDebouncedValue(search, 150)

@@ -14,7 +14,7 @@ import { done, saved } from '../../ui/notify'
 import { Page, Panel } from '../../ui/Page'
 import { Facts } from '../../ui/Stat'
 import ui from '../../ui/ui.module.css'
-import { BySettings, useOwnAccessQuestion } from './access/BySettings'
+import { BySettings } from './access/BySettings'
 
 const AT = '/organisations/{organisation}/brokers/{broker}'
 
@@ -59,8 +59,6 @@ function useChange() {
   const again = () => {
     void client.invalidateQueries({ queryKey: ['broker', path.broker] })
     void client.invalidateQueries({ queryKey: ['brokers'] })
-    // The first limits end the settings of the server.
-    void client.invalidateQueries({ queryKey: ['b', path.broker, 'access'] })
   }
   return { change, again }
 }
@@ -97,7 +95,6 @@ function LimitsPanel({ canWrite }: { canWrite: boolean }) {
   const { broker } = useBroker()
   const { change, again } = useChange()
   const [limits, setLimits] = useState(broker.limits)
-  const { asks, isKnown } = useOwnAccessQuestion()
   const set = (scope: 'broker' | 'client', name: string, value: number | string) =>
     setLimits((before) => ({
       ...before,
@@ -111,8 +108,7 @@ function LimitsPanel({ canWrite }: { canWrite: boolean }) {
       <fieldset disabled={!canWrite} style={{ border: 0, padding: 0, margin: 0 }}>
         <Form
           verb="Save limits"
-          isDisabled={!canWrite || !isKnown}
-          asks={asks}
+          isDisabled={!canWrite}
           act={() => change({ limits })}
           onDone={({ inForceMs }) => {
             saved('The limits were saved.', inForceMs)

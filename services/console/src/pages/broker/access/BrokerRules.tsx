@@ -1,13 +1,13 @@
-import { useQuery, useQueryClient } from '@tanstack/react-query'
+import { useQuery } from '@tanstack/react-query'
 import { useState } from 'react'
-import { type AccessSettings, accessQuery, setAccess } from '../../../api/access'
+import { type AccessSettings, accessQuery, ownSettings, setAccess } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
 import type { Tagged } from '../../../api/client'
 import { Form } from '../../../ui/Form'
 import { saved } from '../../../ui/notify'
 import { Panel } from '../../../ui/Page'
 import { Loaded } from '../../../ui/State'
-import { useOwnAccessQuestion } from './BySettings'
+import { useAccessChanged, useOwnAccessQuestion } from './BySettings'
 import { RuleEditor, rulesAreRight } from './RuleEditor'
 
 /** Rules of all clients of the broker. */
@@ -26,20 +26,21 @@ export function BrokerRules() {
 
 function RulesForm({ access }: { access: Tagged<AccessSettings> }) {
   const { path, can } = useBroker()
-  const client = useQueryClient()
-  const stored = access.value.rules ?? []
+  const again = useAccessChanged()
+  const own = ownSettings(access.value)
+  const stored = own.rules ?? []
   const [rules, setRules] = useState(stored)
-  const { asks, isKnown } = useOwnAccessQuestion({ ...access.value, rules })
+  const asks = useOwnAccessQuestion({ ...own, rules })
   if (!can('access:write')) return <RuleEditor rules={rules} onChange={setRules} isReadOnly />
   return (
     <Form
       verb="Save rules"
-      isDisabled={!isKnown || !rulesAreRight(rules) || JSON.stringify(rules) === JSON.stringify(stored)}
+      isDisabled={!rulesAreRight(rules) || JSON.stringify(rules) === JSON.stringify(stored)}
       asks={asks}
-      act={() => setAccess(path, { ...access.value, rules }, access.etag)}
+      act={() => setAccess(path, { ...own, rules }, access.etag)}
       onDone={(change) => {
         saved('The rules were saved.', change.inForceMs)
-        void client.invalidateQueries({ queryKey: ['b', path.broker, 'access'] })
+        again()
       }}
     >
       {() => <RuleEditor rules={rules} onChange={setRules} />}

@@ -1,10 +1,9 @@
 import { Alert, Button, Stack, Text } from '@mantine/core'
 import { IconAlertTriangle } from '@tabler/icons-react'
 import { useQueryClient } from '@tanstack/react-query'
-import type { AccessSettings } from '../../../api/access'
+import { type AccessSettings, giveOwnAccess } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
 import type { Client } from '../../../api/live'
-import { giveOwnAccess, useBySettings } from '../../../api/waysIn'
 import { ownAccessLosses } from '../../../lib/ownAccess'
 import { Confirm } from '../../../ui/Confirm'
 import { ConnectedClients } from '../../../ui/Losses'
@@ -12,11 +11,10 @@ import { saved } from '../../../ui/notify'
 
 const isOfTheServer = ({ method }: Client) => method !== 'connect_token'
 
-/** Before a save that ends the settings of the server for this broker: the question, or nothing while they are over. */
+/** Before a save that ends the settings of the server for this broker: the question, or nothing once they are over. */
 export function useOwnAccessQuestion(settings: AccessSettings = {}) {
   const { broker } = useBroker()
-  const isBySettings = useBySettings()
-  const asks = isBySettings
+  return broker.access_by_settings
     ? {
         title: `Use credentials at ${broker.display_name}?`,
         loses: (
@@ -31,14 +29,23 @@ export function useOwnAccessQuestion(settings: AccessSettings = {}) {
         ),
       }
     : undefined
-  return { asks, isKnown: isBySettings !== null }
+}
+
+/** After a change of access: the broker says who may connect, too. */
+export function useAccessChanged() {
+  const { path } = useBroker()
+  const client = useQueryClient()
+  return () => {
+    for (const queryKey of [['b', path.broker, 'access'], ['broker', path.broker], ['brokers']])
+      void client.invalidateQueries({ queryKey })
+  }
 }
 
 /** Says that the server refuses the credentials of this broker, and offers the way out. */
 export function BySettings() {
   const { broker, path, can } = useBroker()
-  const client = useQueryClient()
-  const { asks } = useOwnAccessQuestion()
+  const again = useAccessChanged()
+  const asks = useOwnAccessQuestion()
   if (!asks) return null
   const act = async () => {
     const { inForceMs, takesCredentials } = await giveOwnAccess(path)
@@ -61,13 +68,7 @@ export function BySettings() {
         server refuses every password that you create here.
       </Text>
       {can('access:write') ? (
-        <Confirm
-          verb="Use credentials"
-          title={asks.title}
-          loses={asks.loses}
-          act={act}
-          onDone={() => void client.invalidateQueries({ queryKey: ['b', path.broker, 'access'] })}
-        >
+        <Confirm verb="Use credentials" title={asks.title} loses={asks.loses} act={act} onDone={again}>
           {(open) => (
             <Button size="xs" variant="default" mt="xs" onClick={open}>
               Use credentials

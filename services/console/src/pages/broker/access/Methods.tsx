@@ -1,16 +1,15 @@
 import { NumberInput, Select, Stack, Switch, TextInput } from '@mantine/core'
-import { useQuery, useQueryClient } from '@tanstack/react-query'
+import { useQuery } from '@tanstack/react-query'
 import { useState } from 'react'
-import { type AccessSettings, accessQuery, setAccess } from '../../../api/access'
+import { type AccessSettings, accessQuery, ownSettings, setAccess } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
 import type { Schemas, Tagged } from '../../../api/client'
-import { useBySettings } from '../../../api/waysIn'
 import { Form } from '../../../ui/Form'
 import { saved } from '../../../ui/notify'
 import { Panel } from '../../../ui/Page'
 import { PasswordInput } from '../../../ui/PasswordInput'
 import { Loaded } from '../../../ui/State'
-import { useOwnAccessQuestion } from './BySettings'
+import { useAccessChanged, useOwnAccessQuestion } from './BySettings'
 
 type Webhook = Schemas['AccessWebhook']
 
@@ -55,9 +54,9 @@ const NOT_IN_FORCE =
 
 /** Switches authentication methods on and off. The first method that knows a client decides. */
 export function Methods() {
-  const { path } = useBroker()
+  const { broker, path } = useBroker()
   const query = useQuery(accessQuery(path))
-  const isBySettings = useBySettings()
+  const isBySettings = broker.access_by_settings
   return (
     <Panel
       title={isBySettings ? 'Authentication, not in force' : 'Authentication'}
@@ -70,21 +69,21 @@ export function Methods() {
 
 function MethodsForm({ access }: { access: Tagged<AccessSettings> }) {
   const { path, can } = useBroker()
-  const client = useQueryClient()
-  const [said, setSaid] = useState(access.value)
+  const again = useAccessChanged()
+  const [said, setSaid] = useState(() => ownSettings(access.value))
   const change = (to: Partial<AccessSettings>) => setSaid((before) => ({ ...before, ...to }))
-  const { asks, isKnown } = useOwnAccessQuestion(said)
+  const asks = useOwnAccessQuestion(said)
   const isReadOnly = !can('access:write')
   return (
     <fieldset disabled={isReadOnly} style={{ border: 0, padding: 0, margin: 0 }}>
       <Form
         verb="Save authentication"
-        isDisabled={isReadOnly || !isKnown}
+        isDisabled={isReadOnly}
         asks={asks}
         act={() => setAccess(path, said, access.etag)}
         onDone={(change) => {
           saved('Authentication was saved.', change.inForceMs)
-          void client.invalidateQueries({ queryKey: ['b', path.broker, 'access'] })
+          again()
         }}
       >
         {(wrong) => (

@@ -1,0 +1,129 @@
+//! Rules of a broker, `millrace rules`, and `millrace brokers manage`, which puts them and the credentials in force.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::args::{Action, ApiArgs, Effect, RulesArgs, RulesCommand, Sure};
+use super::print::Fields;
+use super::site::{List, Site};
+use crate::failure::Failure;
+use crate::terminal::confirm::{confirm, may_ask};
+
+const RULES: Fields =
+    &[("NUMBER", "number"), ("EFFECT", "effect"), ("ACTION", "action"), ("FILTER", "filter")];
+
+pub(crate) fn rules(args: RulesArgs) -> Result<(), Failure> {
+    match args.what {
+        RulesCommand::List { of } => {
+            let (site, broker) = Site::at_broker(&of)?;
+            print_rules(&site, &site.get(&access(&broker))?.body)
+        }
+        RulesCommand::Add { effect, action, filter, before, of } => {
+            let (site, broker) = Site::at_broker(&of)?;
+            let rule = rule(effect, action, &filter);
+            let changed = change_rules(&site, &broker, |rules| {
+                let place = before.map_or(rules.len(), |number| number - 1);
+                if place > rules.len() {
+                    return Err(no_rule(place + 1));
+                }
+                rules.insert(place, rule);
+                Ok(())
+            })?;
+            print_rules(&site, &changed)
+        }
+        RulesCommand::Delete { number, sure, of } => {
+            may_ask(sure.yes)?;
+            let (site, broker) = Site::at_broker(&of)?;
+            let changed = change_rules(&site, &broker, |rules| {
+                let rule = rules.get(number - 1).ok_or_else(|| no_rule(number))?;
+                let said = ["effect", "action", "filter"].map(|name| rule[name].as_str().unwrap_or_default());
+                confirm(&format!("Delete the rule \"{}\"?", said.join(" ")), sure.yes)?;
+                rules.remove(number - 1);
+                Ok(())
+            })?;
+            print_rules(&site, &changed)
+        }
+    }
+}
+
+fn access(broker: &str) -> String {
+    format!("{broker}/access")
+}
+
+fn rule(effect: Effect, action: Action, filter: &str) -> Value {
+    let effect = match effect {
+        Effect::Allow => "allow",
+        Effect::Deny => "deny",
+    };
+    let action = match action {
+        Action::Publish => "publish",
+        Action::Subscribe => "subscribe",
+        Action::All => "all",
+    };
+    json!({ "effect": effect, "action": action, "filter": filter })
+}
+
+fn no_rule(number: usize) -> Failure {
+    Failure::Run(format!("there is no rule {number}; `millrace rules list` shows those that there are"))
+}
+
+fn change_rules(
+    site: &Site,
+    broker: &str,
+    change: impl FnOnce(&mut Vec<Value>) -> Result<(), Failure>,
+) -> Result<Value, Failure> {
+    site.edit(Method::PUT, &access(broker), |mut access| {
+        if is_by_settings(&access) {
+            let name = broker.rsplit('/').next().unwrap_or_default();
+            return Err(Failure::Run(manage_first(name)));
+        }
+        if let Some(rules) = access["rules"].as_array_mut() {
+            change(rules)?;
+        }
+        Ok(access)
+    })
+}
+
+fn print_rules(site: &Site, access: &Value) -> Result<(), Failure> {
+    let rules = access["rules"].as_array().into_iter().flatten().cloned().enumerate();
+    let numbered = |(index, mut rule): (usize, Value)| {
+        rule["number"] = json!(index + 1);
+        rule
+    };
+    let list = List { rows: rules.map(numbered).collect(), more: false, unanswered: Vec::new() };
+    let empty = match is_by_settings(access) {
+        true => "The broker has no rules: the rules file of the server applies, if there is one.",
+        false => "There are no rules: clients may do what their own rules allow, or everything.",
+    };
+    site.printer.list(RULES, &list, empty)
+}
+
+/// Whether the settings of the server decide about a broker with this access.
+fn is_by_settings(access: &Value) -> bool {
+    access["by_settings"] == true
+}
+
+pub(super) fn manage(broker: &str, sure: &Sure, api: &ApiArgs) -> Result<(), Failure> {
+    may_ask(sure.yes)?;
+    let site = Site::open(api)?;
+    let path = access(&site.broker(Some(broker))?);
+    if !is_by_settings(&site.get(&path)?.body) {
+        site.printer.did("Its own credentials and rules are in force already.");
+        return Ok(());
+    }
+    confirm(
+        &format!(
+            "Put the credentials and rules of \"{broker}\" in force for good, and disconnect its clients?"
+        ),
+        sure.yes,
+    )?;
+    site.edit(Method::PUT, &path, |_| Ok(json!({ "by_settings": false })))?;
+    site.printer.did("Its own credentials and rules are in force.");
+    Ok(())
+}
+
+pub(super) fn manage_first(broker: &str) -> String {
+    format!(
+        "the settings of the server decide who connects to this broker, until you run `millrace brokers manage {broker}`"
+    )
+}
