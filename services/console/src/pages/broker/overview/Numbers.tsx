@@ -59,7 +59,7 @@ export function Numbers({ live, range }: { live: Live; range: Range }) {
   const { data } = useQuery({ ...query, enabled: range.step !== null })
   const course = range.step === null ? liveCourse(live, range.seconds) : data && historyCourse(data)
   const last = live.samples.at(-1)
-  const { devices, pages } = useDevices(path, last?.connections)
+  const { devices, pages } = useDevices(path, last?.connections, 'broker')
   const rate = rates(live.samples, ({ messages_in }) => messages_in).at(-1)
   const lost = course && last ? sum(course.dropped) : null
   const chart = (values: (number | null)[] | undefined, what: string) => (
