@@ -23,7 +23,7 @@ const listeners: Plugin = {
 
 // Components that many pages need, but not the first page, so they stay out of the file that it loads.
 const LATER =
-  /core\/esm\/components\/(Checkbox|Combobox|Drawer|FloatingIndicator|Modal|NumberInput|PasswordInput|ScrollArea|SegmentedControl|Select|Switch|Tabs)\//
+  /core\/esm\/components\/(Checkbox|Combobox|Drawer|Modal|NumberInput|PasswordInput|ScrollArea|Select|Switch|Tabs)\//
 
 export default defineConfig({
   plugins: [react(), listeners, budget],

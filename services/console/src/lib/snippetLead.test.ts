@@ -25,7 +25,7 @@ test.each(SNIPPETS)('$label asks for the file of the authority only if it reads 
 test('the settings of the server may ask for a user that a snippet does not have', () => {
   const open = { ...target, tls: false, caPem: null, user: '', secret: '' }
   expect(snippetLead({}, open, { isMade: false, isBySettings: true })).toContain('password file')
-  expect(snippetLead({}, open, { isMade: false, isBySettings: false })).toBe('It works as pasted.')
+  expect(snippetLead({}, open, { isMade: false, isBySettings: false })).toBe('The snippet works as pasted.')
 })
 
 test('a credential that nothing takes is not said to work', () => {

@@ -19,8 +19,8 @@ export function snippetLead(
   if (!isMade && target.user !== '')
     return 'Create a credential first. Until then, USER and PASSWORD stand for it.'
   const works = isBoard
-    ? 'It works once you put in the name and password of your Wi-Fi.'
-    : `It works as pasted${hasOwnCa(target) && !ownsCa ? `, in a folder with ${CA_FILE}` : ''}.`
+    ? 'The snippet works once you put in the name and password of your Wi-Fi.'
+    : `The snippet works as pasted${hasOwnCa(target) && !ownsCa ? `, in a folder with ${CA_FILE}` : ''}.`
   if (!isBySettings || isMade) return works
   return `${works} If the settings of the server ask for a user name, add one of its password file.`
 }

@@ -22,7 +22,7 @@ export function Page({ title, lead, actions, children, isNarrow }: PageProps) {
   useDocumentTitle([...names, 'Millrace'].join(' · '))
   return (
     <div className={classes.page} data-narrow={isNarrow || undefined}>
-      <Group justify="space-between" align="flex-start" gap="sm" mb="lg">
+      <Group justify="space-between" align={lead ? 'flex-start' : 'center'} gap="sm" mb="lg">
         <div className={classes.heading}>
           <Title order={1}>{title}</Title>
           {lead && (
@@ -52,7 +52,12 @@ export function Panel({ title, lead, actions, children, isFlush, id }: PanelProp
   return (
     <section className={classes.panel} data-flush={isFlush || undefined} id={id}>
       {(title || actions) && (
-        <Group justify="space-between" align="flex-start" gap="sm" className={classes.panelHead}>
+        <Group
+          justify="space-between"
+          align={lead ? 'flex-start' : 'center'}
+          gap="sm"
+          className={classes.panelHead}
+        >
           <div className={classes.heading}>
             {title && <Title order={2}>{title}</Title>}
             {lead && (

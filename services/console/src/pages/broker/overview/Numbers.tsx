@@ -71,12 +71,10 @@ export function Numbers({ live, range }: { live: Live; range: Range }) {
         label="Connections"
         term="connections"
         value={<To page="clients">{devices === null ? '–' : count(devices)}</To>}
-        note={[
-          last && pagesSaid(last.connections, pages),
-          course && trendOf(course.connections, (value) => si(Math.round(value))),
-        ]
-          .filter(Boolean)
-          .join(', ')}
+        note={
+          (last && pagesSaid(last.connections, pages)) ??
+          (course && trendOf(course.connections, (value) => si(Math.round(value))))
+        }
         chart={chart(course?.connections, 'Connections')}
       />
       <Stat
@@ -107,7 +105,7 @@ export function Numbers({ live, range }: { live: Live; range: Range }) {
   )
 }
 
-/** "7 with 2 pages of this console": the trend beside it is of all of them. */
+/** "7 with 2 pages of this console". It takes the place of the trend, which counts the pages, too. */
 function pagesSaid(connections: number, pages: ConsolePages | null) {
   if (!pages || pages.count === 0) return null
   return `${count(connections)} with ${plural(pages.count, 'page')}${pages.isMore ? ' or more' : ''} of this console`
