@@ -521,6 +521,40 @@ test('the keyboard alone: an account, a broker, a credential, and a snippet', as
   await context.close()
 })
 
+test('the focus stays on its client while the list is pulled at its scroll bar', async () => {
+  const names = Array.from({ length: 60 }, (_, at) => `pulled-${String(at).padStart(2, '0')}`)
+  await Promise.all(names.map((clientId) => device({ clientId })))
+  const { tab, context, complaints } = await visitor(owner)
+  await tab.goto(`${server.url}/b/default/clients?search=pulled`)
+  const table = tab.getByRole('table', { name: 'Connected clients' })
+  const focused = () => tab.evaluate(() => document.activeElement.title)
+  // Every row of the list is another one after this.
+  const pull = (to) =>
+    table.evaluate(async (one, to) => {
+      const list = one.querySelector('[tabindex]')
+      list.scrollTop = to * list.scrollHeight
+      for (let frames = 0; frames < 3; frames += 1) await new Promise(requestAnimationFrame)
+    }, to)
+  await tab.getByText('60 connected').waitFor()
+  await tab.getByRole('link', { name: 'pulled-05' }).focus()
+  for (const [to, seen] of [
+    [0.7, 'pulled-45'],
+    [0.35, 'pulled-25'],
+    [1, 'pulled-59'],
+    [0, 'pulled-00'],
+  ]) {
+    await pull(to)
+    await table.getByRole('link', { name: seen }).waitFor()
+    assert.equal(await focused(), 'pulled-05', `pulled to ${to}`)
+  }
+  await tab.keyboard.press('Tab')
+  assert.equal(await focused(), 'pulled-06')
+  const order = await table.getByRole('link').allTextContents()
+  assert.deepEqual(order, order.toSorted())
+  assert.deepEqual(complaints, [])
+  await context.close()
+})
+
 test('nothing comes from other hosts', async () => {
   const { tab, context } = await visitor(owner)
   const answers = []
