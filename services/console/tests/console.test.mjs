@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { after, before, test } from 'node:test'
-import { Harness } from './harness.mjs'
+import { Harness, serious } from './harness.mjs'
 import { Api, PASSWORD, Server } from './server.mjs'
 
 let server
@@ -517,6 +517,44 @@ test('the keyboard alone: an account, a broker, a credential, and a snippet', as
   await choose('button', 'Copy the snippet')
   const snippet = await tab.evaluate(() => navigator.clipboard.readText())
   assert.ok(snippet.includes(secret), snippet)
+  assert.deepEqual(complaints, [])
+  await context.close()
+})
+
+test('a screen reader hears the page that opens, the copy, and how many messages came', async () => {
+  const { tab, context, complaints } = await visitor(owner)
+  await tab.goto(`${server.url}/b/default`)
+  await tab.getByText('Listening to #').waitFor()
+  const heard = (text) => tab.getByRole('status').filter({ hasText: text }).waitFor({ state: 'attached' })
+  const copied = heard(/^Copied$/)
+  await tab.getByRole('button', { name: 'Copy the publish command' }).press('Enter')
+  await copied
+  const page = heard(/^Clients, default$/)
+  await tab.getByRole('link', { name: 'Clients' }).press('Enter')
+  await page
+  await tab.getByRole('link', { name: 'Live' }).press('Enter')
+  await tab.getByText(/Connected as console-/).waitFor()
+  const message = heard(/^1 message received$/)
+  const client = await device({ clientId: 'heard' })
+  await client.publishAsync('heard/once', 'hi')
+  await message
+  assert.deepEqual(complaints, [])
+  await context.close()
+})
+
+test('the palette has a name and readable actions, and gives the focus back', async () => {
+  const { tab, context, complaints } = await visitor(owner)
+  await tab.goto(`${server.url}/b/default`)
+  const link = tab.getByRole('link', { name: 'Connect a device' }).first()
+  await link.focus()
+  await tab.keyboard.press('Control+k')
+  const input = tab.getByRole('dialog', { name: 'Search' }).getByRole('textbox', { name: 'Search' })
+  await input.fill('access')
+  await tab.locator('[data-action][data-selected]').waitFor()
+  assert.deepEqual(await serious(tab), [])
+  await tab.keyboard.press('Escape')
+  await input.waitFor({ state: 'detached' })
+  await tab.waitForFunction(() => document.activeElement.textContent === 'Connect a device')
   assert.deepEqual(complaints, [])
   await context.close()
 })

@@ -1,6 +1,7 @@
 import { Group, Text, Title } from '@mantine/core'
 import { useDocumentTitle } from '@mantine/hooks'
-import { createContext, type ReactNode, useContext } from 'react'
+import { createContext, type ReactNode, useContext, useEffect } from 'react'
+import { announcePage } from './announce'
 import classes from './ui.module.css'
 
 /** The broker that pages below belong to. The title of the browser's tab names it. */
@@ -20,6 +21,8 @@ export function Page({ title, lead, actions, children, isNarrow }: PageProps) {
   const scope = useContext(TitleScope)
   const names = scope && scope !== title ? [title, scope] : [title]
   useDocumentTitle([...names, 'Millrace'].join(' · '))
+  const name = names.join(', ')
+  useEffect(() => announcePage(name), [name])
   return (
     <div className={classes.page} data-narrow={isNarrow || undefined}>
       <Group justify="space-between" align={lead ? 'flex-start' : 'center'} gap="sm" mb="lg">

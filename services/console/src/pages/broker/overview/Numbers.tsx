@@ -70,7 +70,11 @@ export function Numbers({ live, range }: { live: Live; range: Range }) {
       <Stat
         label="Connections"
         term="connections"
-        value={<To page="clients">{devices === null ? '–' : count(devices)}</To>}
+        value={
+          <To page="clients" label={devices === null ? 'Connections' : plural(devices, 'connection')}>
+            {devices === null ? '–' : count(devices)}
+          </To>
+        }
         note={
           (last && pagesSaid(last.connections, pages)) ??
           (course && trendOf(course.connections, (value) => si(Math.round(value))))
@@ -80,7 +84,11 @@ export function Numbers({ live, range }: { live: Live; range: Range }) {
       <Stat
         label="Published"
         term="published"
-        value={<To page="live">{rate == null ? '–' : si(rate)}</To>}
+        value={
+          <To page="live" label={`${rate == null ? '–' : si(rate)} messages a second published`}>
+            {rate == null ? '–' : si(rate)}
+          </To>
+        }
         unit="messages/s"
         note={last && `${si(last.messages_in)} since the broker was created`}
         chart={chart(course?.published, 'Messages a second')}
@@ -88,7 +96,11 @@ export function Numbers({ live, range }: { live: Live; range: Range }) {
       <Stat
         label="Backlog"
         term="backlog"
-        value={<To page="sessions">{last ? si(last.stored_messages) : '–'}</To>}
+        value={
+          <To page="sessions" label={`${last ? si(last.stored_messages) : '–'} messages in the backlog`}>
+            {last ? si(last.stored_messages) : '–'}
+          </To>
+        }
         unit={last?.stored_messages === 1 ? 'message' : 'messages'}
         note={course && trendOf(course.stored, (value) => si(Math.round(value)))}
         chart={chart(course?.stored, 'Stored messages')}
@@ -96,7 +108,11 @@ export function Numbers({ live, range }: { live: Live; range: Range }) {
       <Stat
         label="Dropped"
         term="dropped"
-        value={<To page="incidents">{lost === null ? '–' : si(lost)}</To>}
+        value={
+          <To page="incidents" label={`${lost === null ? '–' : si(lost)} messages dropped`}>
+            {lost === null ? '–' : si(lost)}
+          </To>
+        }
         unit={lost === 1 ? 'message' : 'messages'}
         note={lost !== null && `in ${range.said}`}
         chart={chart(course?.dropped, 'Dropped messages')}
@@ -114,14 +130,22 @@ function pagesSaid(connections: number, pages: ConsolePages | null) {
 /** A number that leads to the page with the things it counts. */
 function To({
   page,
+  label,
   children,
 }: {
   page: 'clients' | 'live' | 'sessions' | 'incidents'
+  /** For a reader of links, to whom a number alone says nothing. */
+  label: string
   children: ReactNode
 }) {
   const { broker } = useBroker()
   return (
-    <Link to={`/b/$broker/${page}`} params={{ broker: broker.name }} className={ui.statLink}>
+    <Link
+      to={`/b/$broker/${page}`}
+      params={{ broker: broker.name }}
+      className={ui.statLink}
+      aria-label={label}
+    >
       {children}
     </Link>
   )
