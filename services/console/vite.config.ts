@@ -2,6 +2,7 @@ import react from '@vitejs/plugin-react'
 import type { Plugin } from 'vite'
 import { defineConfig } from 'vitest/config'
 import { budget } from './scripts/budget.ts'
+import { preload } from './scripts/preload.ts'
 
 // Builds the console, serves it for development (`npm run dev`), and runs its unit tests.
 
@@ -23,10 +24,10 @@ const listeners: Plugin = {
 
 // Components that many pages need, but not the first page, so they stay out of the file that it loads.
 const LATER =
-  /core\/esm\/components\/(Checkbox|Combobox|Drawer|FloatingIndicator|Modal|NumberInput|PasswordInput|ScrollArea|SegmentedControl|Select|Switch|Tabs)\//
+  /core\/esm\/components\/(Checkbox|Combobox|Drawer|Modal|NumberInput|PasswordInput|ScrollArea|Select|Switch|Tabs)\//
 
 export default defineConfig({
-  plugins: [react(), listeners, budget],
+  plugins: [react(), listeners, budget, preload],
   build: {
     outDir: 'dist/app',
     emptyOutDir: true,

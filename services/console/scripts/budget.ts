@@ -2,17 +2,8 @@
 
 import { gzipSync } from 'node:zlib'
 import type { Plugin } from 'vite'
+import { FIRST_PAGE, OPERATOR_PAGE } from './firstPage.ts'
 
-/** Everything that a browser runs before the overview of a broker is complete. */
-const FIRST_PAGE = [
-  'src/main.tsx',
-  'src/shell/Shell.tsx',
-  'src/pages/broker/BrokerFrame.tsx',
-  'src/pages/broker/Overview.tsx',
-  'src/charts/Plot.tsx',
-]
-/** The same for operators. */
-const OPERATOR_PAGE = ['src/operator/main.tsx', 'src/operator/Overview.tsx']
 const GZIPPED_BYTES_MAX = 300_000
 
 interface Chunk {
@@ -22,8 +13,8 @@ interface Chunk {
   moduleIds?: string[]
 }
 
-/** Gzipped bytes of scripts that `modules` need. */
-export function scriptBytes(bundle: Record<string, Chunk>, modules: readonly string[]): number {
+/** Names of the scripts that `modules` need. */
+export function scriptsOf(bundle: Record<string, Chunk>, modules: readonly string[]): Set<string> {
   const needed = new Set<string>()
   const add = (name: string) => {
     if (needed.has(name)) return
@@ -37,6 +28,12 @@ export function scriptBytes(bundle: Record<string, Chunk>, modules: readonly str
     if (!found) throw new Error(`the build has no ${module}: is it still part of the first page?`)
     add(found[0])
   }
+  return needed
+}
+
+/** Gzipped bytes of scripts that `modules` need. */
+export function scriptBytes(bundle: Record<string, Chunk>, modules: readonly string[]): number {
+  const needed = scriptsOf(bundle, modules)
   return [...needed].reduce((sum, name) => sum + gzipSync(bundle[name]?.code ?? '').length, 0)
 }
 

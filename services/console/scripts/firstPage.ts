@@ -1,4 +1,4 @@
-// The modules of the first pages, for the budget and for the chunks.
+// The modules of the first pages, for their budget and for what the page names to the browser.
 
 /** Everything that a browser runs before the overview of a broker is complete. */
 export const FIRST_PAGE = [

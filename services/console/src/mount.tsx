@@ -8,6 +8,7 @@ import { type QueryClient, QueryClientProvider } from '@tanstack/react-query'
 import type { ReactNode } from 'react'
 import { createRoot } from 'react-dom/client'
 import { theme, variables } from './theme'
+import { Announcements } from './ui/Announcements'
 
 export function mount(queryClient: QueryClient, pages: ReactNode) {
   const nonce = document.querySelector<HTMLMetaElement>('meta[name="csp-nonce"]')?.content
@@ -25,6 +26,7 @@ export function mount(queryClient: QueryClient, pages: ReactNode) {
     >
       <QueryClientProvider client={queryClient}>
         <Notifications position="bottom-right" />
+        <Announcements />
         {pages}
       </QueryClientProvider>
     </MantineProvider>,

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict'
 import { readFile } from 'node:fs/promises'
 import { after, before, test } from 'node:test'
-import { Harness } from './harness.mjs'
+import { Harness, serious } from './harness.mjs'
 import { Api, PASSWORD, Server } from './server.mjs'
 
 let server
@@ -517,6 +517,78 @@ test('the keyboard alone: an account, a broker, a credential, and a snippet', as
   await choose('button', 'Copy the snippet')
   const snippet = await tab.evaluate(() => navigator.clipboard.readText())
   assert.ok(snippet.includes(secret), snippet)
+  assert.deepEqual(complaints, [])
+  await context.close()
+})
+
+test('a screen reader hears the page that opens, the copy, and how many messages came', async () => {
+  const { tab, context, complaints } = await visitor(owner)
+  await tab.goto(`${server.url}/b/default`)
+  await tab.getByText('Listening to #').waitFor()
+  const heard = (text) => tab.getByRole('status').filter({ hasText: text }).waitFor({ state: 'attached' })
+  const copied = heard(/^Copied$/)
+  await tab.getByRole('button', { name: 'Copy the publish command' }).press('Enter')
+  await copied
+  const page = heard(/^Clients, default$/)
+  await tab.getByRole('link', { name: 'Clients' }).press('Enter')
+  await page
+  await tab.getByRole('link', { name: 'Live' }).press('Enter')
+  await tab.getByText(/Connected as console-/).waitFor()
+  const message = heard(/^1 message received$/)
+  const client = await device({ clientId: 'heard' })
+  await client.publishAsync('heard/once', 'hi')
+  await message
+  assert.deepEqual(complaints, [])
+  await context.close()
+})
+
+test('the palette has a name and readable actions, and gives the focus back', async () => {
+  const { tab, context, complaints } = await visitor(owner)
+  await tab.goto(`${server.url}/b/default`)
+  const link = tab.getByRole('link', { name: 'Connect a device' }).first()
+  await link.focus()
+  await tab.keyboard.press('Control+k')
+  const input = tab.getByRole('dialog', { name: 'Search' }).getByRole('textbox', { name: 'Search' })
+  await input.fill('access')
+  await tab.locator('[data-action][data-selected]').waitFor()
+  assert.deepEqual(await serious(tab), [])
+  await tab.keyboard.press('Escape')
+  await input.waitFor({ state: 'detached' })
+  await tab.waitForFunction(() => document.activeElement.textContent === 'Connect a device')
+  assert.deepEqual(complaints, [])
+  await context.close()
+})
+
+test('the focus stays on its client while the list is pulled at its scroll bar', async () => {
+  const names = Array.from({ length: 60 }, (_, at) => `pulled-${String(at).padStart(2, '0')}`)
+  await Promise.all(names.map((clientId) => device({ clientId })))
+  const { tab, context, complaints } = await visitor(owner)
+  await tab.goto(`${server.url}/b/default/clients?search=pulled`)
+  const table = tab.getByRole('table', { name: 'Connected clients' })
+  const focused = () => tab.evaluate(() => document.activeElement.title)
+  // Every row of the list is another one after this.
+  const pull = (to) =>
+    table.evaluate(async (one, to) => {
+      const list = one.querySelector('[tabindex]')
+      list.scrollTop = to * list.scrollHeight
+      for (let frames = 0; frames < 3; frames += 1) await new Promise(requestAnimationFrame)
+    }, to)
+  await tab.getByText('60 connected').waitFor()
+  await tab.getByRole('link', { name: 'pulled-05' }).focus()
+  for (const [to, seen] of [
+    [0.7, 'pulled-45'],
+    [0.35, 'pulled-25'],
+    [1, 'pulled-59'],
+    [0, 'pulled-00'],
+  ]) {
+    await pull(to)
+    await table.getByRole('link', { name: seen }).waitFor()
+    assert.equal(await focused(), 'pulled-05', `pulled to ${to}`)
+  }
+  await tab.keyboard.press('Tab')
+  assert.equal(await focused(), 'pulled-06')
+  const order = await table.getByRole('link').allTextContents()
+  assert.deepEqual(order, order.toSorted())
   assert.deepEqual(complaints, [])
   await context.close()
 })

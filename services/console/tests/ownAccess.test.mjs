@@ -112,6 +112,6 @@ test('the overview counts devices, and names pages of the console beside them', 
   await tab.goto(new URL('/b/default', server.url).href)
   // The overview listens too.
   await tab.getByText('3 with 2 pages of this console').waitFor()
-  await tab.getByRole('link', { name: '1', exact: true }).waitFor()
+  await tab.getByRole('link', { name: '1 connection', exact: true }).waitFor()
   await context.close()
 })

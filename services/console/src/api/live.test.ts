@@ -1,9 +1,13 @@
 import './pageAddress.testing'
+import { environmentManager, QueryClient, QueryObserver } from '@tanstack/react-query'
 import { afterEach, expect, test, vi } from 'vitest'
-import { consolePages, devicesOf, kick, purge } from './live'
+import { consolePages, consolePagesQuery, devicesOf, kick, purge, RECOUNT_MS } from './live'
 import { isPageClient } from './messages'
 
-afterEach(() => vi.unstubAllGlobals())
+afterEach(() => {
+  vi.unstubAllGlobals()
+  vi.useRealTimers()
+})
 
 test.each([
   ['pump-7', 'pump-7'],
@@ -62,4 +66,22 @@ test('while a server is silent, no connection is taken for a page', async () => 
   expect(devicesOf(3, pages)).toBe(3)
   expect(devicesOf(3, { count: 1, isMore: false })).toBe(2)
   expect(devicesOf(3, undefined)).toBeNull()
+})
+
+test('a card counts pages when the number of connections changes, and otherwise once a minute', async () => {
+  vi.useFakeTimers()
+  // Without it an observer outside of a browser has no intervals.
+  environmentManager.setIsServer(() => false)
+  const asked = answers({ items: [page], next_cursor: null, unanswered: [] })
+  const path = { organisation: 'o', broker: 'b' }
+  const observer = new QueryObserver(new QueryClient(), consolePagesQuery(path, 3, 'card'))
+  const stop = observer.subscribe(() => {})
+  for (const connections of [3, 3, 3, 4, 4]) {
+    observer.setOptions(consolePagesQuery(path, connections, 'card'))
+    await vi.advanceTimersByTimeAsync(5_000)
+  }
+  expect(asked).toHaveLength(2)
+  await vi.advanceTimersByTimeAsync(RECOUNT_MS.card)
+  expect(asked).toHaveLength(3)
+  stop()
 })

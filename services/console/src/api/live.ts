@@ -53,12 +53,23 @@ export async function consolePages(path: BrokerPath, signal?: AbortSignal): Prom
   return isKnown ? { count: items.filter(isPageClient).length, isMore: isCut } : null
 }
 
+/** Interval of recounts while the number of connections stays the same: a page may have taken a device's place. */
+export const RECOUNT_MS = {
+  broker: 5_000,
+  /** One of many brokers in a list. */
+  card: 60_000,
+}
+
 /** Counted again when `connections` changes. */
-export const consolePagesQuery = (path: BrokerPath, connections = 0) =>
+export const consolePagesQuery = (
+  path: BrokerPath,
+  connections: number | undefined,
+  place: keyof typeof RECOUNT_MS,
+) =>
   queryOptions({
-    queryKey: ['b', path.broker, 'clients', 'consoles', Math.min(connections, COUNTED_ANEW_MAX)],
+    queryKey: ['b', path.broker, 'clients', 'consoles', Math.min(connections ?? 0, COUNTED_ANEW_MAX)],
     placeholderData: keepPreviousData,
-    refetchInterval: 5_000,
+    refetchInterval: RECOUNT_MS[place],
     queryFn: ({ signal }) => consolePages(path, signal),
   })
 
@@ -69,9 +80,13 @@ export function devicesOf(connections: number | undefined, pages: ConsolePages |
   return Math.max(0, connections - (pages?.count ?? 0))
 }
 
-export function useDevices(path: BrokerPath, connections: number | undefined) {
+export function useDevices(
+  path: BrokerPath,
+  connections: number | undefined,
+  place: keyof typeof RECOUNT_MS,
+) {
   const { data, isError } = useQuery({
-    ...consolePagesQuery(path, connections),
+    ...consolePagesQuery(path, connections, place),
     enabled: connections !== undefined && connections > 0,
   })
   const pages = data === undefined && isError ? null : data

@@ -25,7 +25,7 @@ test.each(SNIPPETS)('$label asks for the file of the authority only if it reads 
 test('a snippet for anonymous clients works as pasted, and one for the password file wants its users', () => {
   const open = { ...target, tls: false, caPem: null, user: '', secret: '' }
   for (const isBySettings of [true, false])
-    expect(snippetLead({}, open, { isMade: false, isBySettings })).toBe('It works as pasted.')
+    expect(snippetLead({}, open, { isMade: false, isBySettings })).toBe('The snippet works as pasted.')
   expect(snippetLead({}, target, { isMade: false, isBySettings: true })).toContain('password file')
 })
 

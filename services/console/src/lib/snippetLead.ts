@@ -21,6 +21,6 @@ export function snippetLead(
       ? 'USER and PASSWORD stand for a user of the password file of the server, until you turn credentials on.'
       : 'Create a credential first. Until then, USER and PASSWORD stand for it.'
   return isBoard
-    ? 'It works once you put in the name and password of your Wi-Fi.'
-    : `It works as pasted${hasOwnCa(target) && !ownsCa ? `, in a folder with ${CA_FILE}` : ''}.`
+    ? 'The snippet works once you put in the name and password of your Wi-Fi.'
+    : `The snippet works as pasted${hasOwnCa(target) && !ownsCa ? `, in a folder with ${CA_FILE}` : ''}.`
 }

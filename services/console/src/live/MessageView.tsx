@@ -1,7 +1,8 @@
-import { SegmentedControl, Stack } from '@mantine/core'
+import { Stack } from '@mantine/core'
 import { useState } from 'react'
 import { absolute, bytes } from '../lib/format'
 import { type Shape, shapeOf, shown } from '../lib/payload'
+import { Choice } from '../ui/Choice'
 import { Code } from '../ui/Code'
 import { Facts } from '../ui/Stat'
 import type { Message } from './log'
@@ -20,13 +21,11 @@ export function Payload({ payload }: { payload: Uint8Array }) {
   const shape = chosen ?? shapeOf(payload)
   return (
     <Stack gap="xs">
-      <SegmentedControl
-        aria-label="Show the payload as"
-        size="xs"
+      <Choice
+        label="Show the payload as"
         data={SHAPES}
         value={shape}
         onChange={(value) => setChosen(value as Shape)}
-        style={{ alignSelf: 'flex-start' }}
       />
       <Code
         text={shown(payload.subarray(0, SHOWN_BYTES_MAX), shape)}

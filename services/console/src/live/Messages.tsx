@@ -1,4 +1,4 @@
-import { Badge, Text } from '@mantine/core'
+import { Badge, Text, VisuallyHidden } from '@mantine/core'
 import { useMediaQuery } from '@mantine/hooks'
 import { useMemo } from 'react'
 import { absolute, bytes } from '../lib/format'
@@ -36,7 +36,7 @@ const columns: Column<Message>[] = [
   { key: 'qos', header: 'QoS', width: '28px', cell: ({ qos }) => qos },
   {
     key: 'retain',
-    header: '',
+    header: <VisuallyHidden>Retained</VisuallyHidden>,
     width: '60px',
     isExtra: true,
     cell: ({ retain }) =>

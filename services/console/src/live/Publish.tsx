@@ -1,20 +1,10 @@
-import {
-  ActionIcon,
-  Alert,
-  Button,
-  Group,
-  SegmentedControl,
-  Stack,
-  Switch,
-  Text,
-  Textarea,
-  TextInput,
-} from '@mantine/core'
+import { ActionIcon, Alert, Button, Group, Stack, Switch, Text, Textarea, TextInput } from '@mantine/core'
 import { IconPlus, IconX } from '@tabler/icons-react'
 import { useMutation } from '@tanstack/react-query'
 import { type FormEvent, useState } from 'react'
 import { fromHex } from '../lib/payload'
 import { topicProblem } from '../lib/topics'
+import { Choice } from '../ui/Choice'
 import type { LiveClient } from './client'
 import classes from './live.module.css'
 
@@ -96,9 +86,8 @@ export function Publish({ client, isConnected }: { client: LiveClient; isConnect
           error={isTried && wrongPayload}
         />
         <Group gap="xs" justify="space-between">
-          <SegmentedControl
-            aria-label="Payload is"
-            size="xs"
+          <Choice
+            label="Payload is"
             data={[
               { value: 'text', label: 'Text' },
               { value: 'json', label: 'JSON' },
@@ -107,9 +96,8 @@ export function Publish({ client, isConnected }: { client: LiveClient; isConnect
             value={kind}
             onChange={(value) => setKind(value as Kind)}
           />
-          <SegmentedControl
-            aria-label="QoS"
-            size="xs"
+          <Choice
+            label="QoS"
             data={['0', '1', '2'].map((value) => ({ value, label: `QoS ${value}` }))}
             value={String(qos)}
             onChange={(value) => setQos(Number(value) as 0 | 1 | 2)}

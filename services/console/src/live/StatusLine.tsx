@@ -1,4 +1,5 @@
 import { count } from '../lib/format'
+import { useReceivedSaid } from '../ui/announce'
 import type { Status } from './client'
 import classes from './live.module.css'
 import type { View } from './log'
@@ -18,6 +19,7 @@ const said = (status: Status) => {
 
 /** How the page's own client gets on. */
 export function StatusLine({ status, view }: { status: Status; view?: View }) {
+  useReceivedSaid(view?.received ?? 0)
   return (
     <span className={classes.status}>
       <span className={classes.dot} data-kind={status.kind} aria-hidden="true" />

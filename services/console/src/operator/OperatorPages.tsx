@@ -1,7 +1,7 @@
-import { Badge, Group, UnstyledButton } from '@mantine/core'
+import { Badge, UnstyledButton } from '@mantine/core'
 import { IconActivity, IconKey, IconLogout, IconUsers } from '@tabler/icons-react'
 import { useQuery } from '@tanstack/react-query'
-import { Link } from '@tanstack/react-router'
+import { Link, useLocation } from '@tanstack/react-router'
 import { Problem } from '../api/problem'
 import { Card } from '../shell/Card'
 import { Frame } from '../shell/Frame'
@@ -40,18 +40,26 @@ function NotFromHere() {
 }
 
 function Signed({ name }: { name: string | undefined }) {
+  const { pathname } = useLocation()
+  const page = PAGES.slice(1).find(({ to }) => to === pathname)
   return (
     <Frame
       nav={<Nav />}
       place={
-        <Group gap={8} wrap="nowrap">
-          <span>Operators</span>
+        <nav aria-label="Breadcrumb" className={classes.breadcrumb}>
+          <Link to="/">Operators</Link>
+          {page && (
+            <>
+              <span aria-hidden="true">/</span>
+              <span aria-current="page">{page.label}</span>
+            </>
+          )}
           {name && name !== 'self' && (
             <Badge variant="default" className={classes.badge}>
               {name}
             </Badge>
           )}
-        </Group>
+        </nav>
       }
     />
   )

@@ -1,9 +1,10 @@
-import { Badge, Button, Drawer, Group, SegmentedControl, Text, TextInput } from '@mantine/core'
+import { Badge, Button, Drawer, Group, Text, TextInput } from '@mantine/core'
 import { IconSearch, IconUsers } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { type ReactNode, useState } from 'react'
 import { count, plural } from '../lib/format'
+import { Choice } from '../ui/Choice'
 import { Confirm } from '../ui/Confirm'
 import { done } from '../ui/notify'
 import { Page, Panel } from '../ui/Page'
@@ -28,7 +29,7 @@ const columns: Column<Tenant>[] = [
           suspended
         </Badge>
       ) : (
-        'runs'
+        'running'
       ),
   },
   { key: 'brokers', header: 'Brokers', width: '72px', isNumber: true, cell: ({ brokers }) => count(brokers) },
@@ -63,6 +64,7 @@ export function Tenants() {
   const query = useQuery(tenantsQuery)
   const change = (to: Asked) =>
     void navigate({ to: '/tenants' as string, search: { ...asked, ...to } as never, replace: true })
+  const open = query.data?.items.find(({ id }) => id === asked.tenant)
   const wanted = asked.search?.trim().toLowerCase() ?? ''
   const isOne = ({ name, id, suspension }: Tenant) =>
     (name.toLowerCase().includes(wanted) || id.startsWith(wanted)) &&
@@ -80,9 +82,8 @@ export function Tenants() {
             onChange={(event) => change({ search: event.currentTarget.value || undefined })}
             w={{ base: '100%', xs: 300 }}
           />
-          <SegmentedControl
-            aria-label="State"
-            size="xs"
+          <Choice
+            label="State"
             data={[
               { value: 'all', label: 'All' },
               { value: 'suspended', label: 'Suspended' },
@@ -114,7 +115,7 @@ export function Tenants() {
       <Drawer
         opened={asked.tenant !== undefined}
         onClose={() => change({ tenant: undefined })}
-        title="Tenant"
+        title={open ? `Tenant ${open.name}` : 'Tenant'}
       >
         {asked.tenant && <OneTenant id={asked.tenant} />}
       </Drawer>
@@ -123,7 +124,7 @@ export function Tenants() {
 }
 
 function NoTenant({ isFiltered }: { isFiltered: boolean }) {
-  if (isFiltered) return <Empty title="No tenant is like this">Search for another name or state.</Empty>
+  if (isFiltered) return <Empty title="No tenant fits">Search for another name or state.</Empty>
   return (
     <Empty icon={<IconUsers size={28} stroke={1.4} />} title="There is no tenant yet">
       The first account makes one: open the link in the log of the server.
@@ -160,7 +161,7 @@ function OneTenant({ id }: { id: string }) {
 }
 
 function suspensionOf({ suspension }: Tenant): [string, ReactNode][] {
-  if (!suspension) return [['State', 'runs']]
+  if (!suspension) return [['State', 'running']]
   const { since_ms, reason, brokers } = suspension
   return [
     ['Suspended', <Time key="since" at={since_ms} />],
@@ -176,8 +177,8 @@ function Suspend({ tenant }: { tenant: Tenant }) {
     <>
       <TextInput
         mt="lg"
-        label="Reason"
-        description="People of the tenant read it, and it stands in their audit log."
+        label="Reason for a suspension"
+        description="Members of the tenant read it, and it stands in their audit log."
         value={reason}
         maxLength={REASON_CHARS_MAX}
         onChange={(event) => setReason(event.currentTarget.value)}

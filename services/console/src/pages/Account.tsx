@@ -1,9 +1,10 @@
-import { SegmentedControl, Stack, TextInput, useMantineColorScheme } from '@mantine/core'
+import { Stack, TextInput, useMantineColorScheme } from '@mantine/core'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useState } from 'react'
 import { api, body } from '../api/client'
 import { meQuery, useMe, waysQuery } from '../api/session'
 import { absolute } from '../lib/format'
+import { Choice } from '../ui/Choice'
 import { Form } from '../ui/Form'
 import { done } from '../ui/notify'
 import { Page, Panel } from '../ui/Page'
@@ -125,8 +126,8 @@ function PasswordPanel() {
 function SchemeSwitch() {
   const { colorScheme, setColorScheme } = useMantineColorScheme()
   return (
-    <SegmentedControl
-      aria-label="Theme"
+    <Choice
+      label="Theme"
       data={[
         { value: 'auto', label: 'As the system' },
         { value: 'light', label: 'Light' },

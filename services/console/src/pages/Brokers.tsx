@@ -76,7 +76,7 @@ function BrokerCard({ broker }: { broker: PlacedBroker }) {
   })
   const samples = query.data ?? []
   const last = samples.at(-1)
-  const { devices } = useDevices({ organisation, broker: name }, last?.connections)
+  const { devices } = useDevices({ organisation, broker: name }, last?.connections, 'card')
   const rate = rates(samples, ({ messages_in }) => messages_in)
   const link = (
     <Link to="/b/$broker" params={{ broker: name }} className={classes.card}>

@@ -19,9 +19,17 @@ export function Breadcrumb() {
       ) : pathname === '/me' ? (
         <Link to="/me">Account</Link>
       ) : (
-        <Link to="/" search={{ all: true }}>
-          Brokers
-        </Link>
+        <>
+          <Link to="/" search={{ all: true }}>
+            Brokers
+          </Link>
+          {pathname === '/brokers/new' && (
+            <>
+              <span aria-hidden="true">/</span>
+              <span aria-current="page">Create broker</span>
+            </>
+          )}
+        </>
       )}
       {isLoopback(location.hostname) && (
         <Badge variant="default" size="sm" className={classes.badge} visibleFrom="sm">

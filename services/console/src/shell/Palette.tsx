@@ -40,9 +40,26 @@ function openFirst(event: KeyboardEvent) {
   document.querySelector<HTMLElement>('[data-action]')?.click()
 }
 
+/** Mantine's Spotlight gives its dialog no name. */
+const nameDialog = (input: HTMLInputElement | null) =>
+  input?.closest('[role=dialog]')?.setAttribute('aria-label', 'Search')
+
+/** Gives the focus back when the palette closes: React removes the palette before Mantine's dialog does so. */
+function useFocusReturn() {
+  useEffect(() => {
+    const before = document.activeElement
+    return () => {
+      requestAnimationFrame(() => {
+        if (document.activeElement === document.body && before instanceof HTMLElement) before.focus()
+      })
+    }
+  }, [])
+}
+
 /** Finds brokers, clients, topics, pages and actions. */
 export function Palette({ close }: { close: () => void }) {
   const [query, setQuery] = useState('')
+  useFocusReturn()
   useEffect(() => spotlight.open(), [])
   const { broker } = useParams({ strict: false })
   const clients = useClients(broker, query)
@@ -69,6 +86,7 @@ export function Palette({ close }: { close: () => void }) {
       maxHeight={420}
       shortcut={null}
       searchProps={{
+        ref: nameDialog,
         leftSection: <IconSearch size={18} />,
         placeholder: 'Brokers, clients, topics, pages, actions',
         'aria-label': 'Search',

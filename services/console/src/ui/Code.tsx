@@ -1,6 +1,7 @@
 import { ActionIcon, Button, Group, Text, Tooltip } from '@mantine/core'
 import { IconCheck, IconCopy, IconDownload } from '@tabler/icons-react'
 import { useEffect, useState } from 'react'
+import { announce } from './announce'
 import classes from './ui.module.css'
 
 const CONFIRM_MS = 1500
@@ -13,7 +14,11 @@ function useCopy(text: string) {
     const timer = setTimeout(() => setCopied(false), CONFIRM_MS)
     return () => clearTimeout(timer)
   }, [isCopied])
-  const copy = () => navigator.clipboard.writeText(text).then(() => setCopied(true))
+  const copy = () =>
+    navigator.clipboard.writeText(text).then(() => {
+      setCopied(true)
+      announce('Copied')
+    })
   return { isCopied, copy }
 }
 

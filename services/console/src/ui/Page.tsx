@@ -1,6 +1,7 @@
 import { Group, Text, Title } from '@mantine/core'
 import { useDocumentTitle } from '@mantine/hooks'
-import { createContext, type ReactNode, useContext } from 'react'
+import { createContext, type ReactNode, useContext, useEffect } from 'react'
+import { announcePage } from './announce'
 import classes from './ui.module.css'
 
 /** The broker that pages below belong to. The title of the browser's tab names it. */
@@ -20,9 +21,11 @@ export function Page({ title, lead, actions, children, isNarrow }: PageProps) {
   const scope = useContext(TitleScope)
   const names = scope && scope !== title ? [title, scope] : [title]
   useDocumentTitle([...names, 'Millrace'].join(' · '))
+  const name = names.join(', ')
+  useEffect(() => announcePage(name), [name])
   return (
     <div className={classes.page} data-narrow={isNarrow || undefined}>
-      <Group justify="space-between" align="flex-start" gap="sm" mb="lg">
+      <Group justify="space-between" align={lead ? 'flex-start' : 'center'} gap="sm" mb="lg">
         <div className={classes.heading}>
           <Title order={1}>{title}</Title>
           {lead && (
@@ -52,7 +55,12 @@ export function Panel({ title, lead, actions, children, isFlush, id }: PanelProp
   return (
     <section className={classes.panel} data-flush={isFlush || undefined} id={id}>
       {(title || actions) && (
-        <Group justify="space-between" align="flex-start" gap="sm" className={classes.panelHead}>
+        <Group
+          justify="space-between"
+          align={lead ? 'flex-start' : 'center'}
+          gap="sm"
+          className={classes.panelHead}
+        >
           <div className={classes.heading}>
             {title && <Title order={2}>{title}</Title>}
             {lead && (

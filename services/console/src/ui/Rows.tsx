@@ -1,10 +1,13 @@
-import { useVirtualizer } from '@tanstack/react-virtual'
-import { type CSSProperties, memo, type ReactNode, useEffect, useRef } from 'react'
+import { defaultRangeExtractor, useVirtualizer } from '@tanstack/react-virtual'
+import { type CSSProperties, type FocusEvent, memo, type ReactNode, useEffect, useRef, useState } from 'react'
 import { rowHeight, useDensity } from './density'
+import { RowKeys } from './rowKeys'
 import classes from './rows.module.css'
 
 /** Height of a line in a row. */
 const LINE_PX = 20
+/** Rows drawn above and below those in sight. */
+const OVERSCAN = 3
 
 export interface Column<T> {
   key: string
@@ -39,6 +42,8 @@ interface RowsProps<T> {
   empty?: ReactNode
   /** Rows that are highlighted for a moment. */
   isFresh?: (row: T) => boolean
+  /** Elements of rows that left may draw other rows. Only for cells without state: an open menu would stay open. */
+  reusesElements?: boolean
 }
 
 /** A table that draws only the rows in sight, so that ten thousand cost what twenty do. */
@@ -56,15 +61,24 @@ export function Rows<T>(props: RowsProps<T>) {
     empty,
     hasOwnControl,
     isFresh,
+    reusesElements = false,
   } = props
   const density = useDensity()
   const rowPx = rowHeight(spaciousPx, density)
   const scroll = useRef<HTMLDivElement>(null)
+  const focused = useRef<string | null>(null)
+  const [keys] = useState(() => new RowKeys())
   const virtual = useVirtualizer({
     count: rows.length,
     getScrollElement: () => scroll.current,
     estimateSize: () => rowPx,
-    overscan: 3,
+    overscan: OVERSCAN,
+    // The row with the focus stays in the document when it is scrolled out of sight.
+    rangeExtractor: (range) => {
+      const drawn = defaultRangeExtractor(range)
+      const at = focused.current === null ? -1 : rows.findIndex((row) => idOf(row) === focused.current)
+      return at === -1 || drawn.includes(at) ? drawn : [...drawn, at].sort((one, other) => one - other)
+    },
     getItemKey: (at) => {
       const row = rows[at]
       return row === undefined ? at : idOf(row)
@@ -73,11 +87,26 @@ export function Rows<T>(props: RowsProps<T>) {
   // biome-ignore lint/correctness/useExhaustiveDependencies: rows of another height begin elsewhere
   useEffect(() => virtual.measure(), [virtual, rowPx])
   const shown = virtual.getVirtualItems()
-  const last = shown.at(-1)?.index ?? -1
+  const last = (virtual.range?.endIndex ?? -1) + OVERSCAN
   const isAtEnd = rows.length > 0 && last >= rows.length - 1
   useEffect(() => {
     if (isAtEnd) onEnd?.()
   }, [isAtEnd, onEnd])
+
+  const elements = reusesElements
+    ? keys.assign(
+        shown.map(({ key }) => String(key)),
+        focused.current,
+      )
+    : null
+  const noteFocus = ({ target }: FocusEvent) => {
+    const index = target.closest('[role=row]')?.getAttribute('aria-rowindex')
+    const row = index ? rows[Number(index) - 2] : undefined
+    focused.current = row === undefined ? null : idOf(row)
+  }
+  const forgetFocus = () => {
+    focused.current = null
+  }
 
   const wide = columns.map(({ width }) => width).join(' ')
   const narrow = columns
@@ -111,15 +140,23 @@ export function Rows<T>(props: RowsProps<T>) {
           </div>
         </div>
         {rows.length > 0 && (
-          // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reached by keyboard
-          <div ref={scroll} className={classes.scroll} style={{ height: own }} role="rowgroup" tabIndex={0}>
+          <div
+            ref={scroll}
+            className={classes.scroll}
+            style={{ height: own }}
+            role="rowgroup"
+            // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reached by keyboard
+            tabIndex={0}
+            onFocus={noteFocus}
+            onBlur={forgetFocus}
+          >
             <div style={{ height: virtual.getTotalSize() }} role="presentation" className={classes.all}>
               {shown.map(({ index, start, key }) => {
                 const row = rows[index]
                 if (row === undefined) return null
                 return (
                   <DrawnRow
-                    key={key}
+                    key={elements?.get(String(key)) ?? key}
                     row={row as unknown}
                     index={index}
                     start={start}

@@ -1,4 +1,4 @@
-import { Button, Group, NumberInput, Progress, SegmentedControl, Text } from '@mantine/core'
+import { Button, Group, NumberInput, Progress, Text } from '@mantine/core'
 import { IconDownload } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { useState } from 'react'
@@ -151,6 +151,11 @@ export function UsedCharts({ windows, span, since }: { windows: Window[]; span: 
         format={si}
         series={[{ label: 'stored', values: of((used) => used.stored_byte_hours), color: '--c6' }]}
       />
+      {since > span.from && (
+        <Text size="xs" c="dimmed">
+          Created <Time at={since} />: the charts begin there.
+        </Text>
+      )}
     </div>
   )
 }
@@ -265,8 +270,8 @@ function CapForm({ path, cap }: { path: CapPath; cap: Tagged<SpendCap> | null })
             error={wrong.monthly_micros}
             w={140}
           />
-          <SegmentedControl
-            aria-label="At the cap"
+          <Choice
+            label="At the cap"
             data={[
               { value: 'stop', label: 'Stop at the cap' },
               { value: 'continue', label: 'Only note it' },

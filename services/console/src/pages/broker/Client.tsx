@@ -174,8 +174,8 @@ function Connection({ id }: { id: string }) {
                   ],
                   ['Send buffer', bytes(client.unsent_bytes)],
                   ['Last packet', <Time key="last" at={client.last_packet_at_ms} />],
-                  ['Sent by it', `${plural(client.messages_in, 'message')}, ${bytes(client.bytes_in)}`],
-                  ['Sent to it', `${plural(client.messages_out, 'message')}, ${bytes(client.bytes_out)}`],
+                  ['Published', `${plural(client.messages_in, 'message')}, ${bytes(client.bytes_in)}`],
+                  ['Delivered', `${plural(client.messages_out, 'message')}, ${bytes(client.bytes_out)}`],
                 ]}
               />
             )

@@ -121,6 +121,7 @@ export function Clients() {
                 columns={columns}
                 idOf={({ client_id }) => client_id}
                 hasOwnControl
+                reusesElements
                 onOpen={open}
               />
             )

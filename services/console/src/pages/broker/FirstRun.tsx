@@ -9,6 +9,7 @@ import { mosquittoOptions, targetOf } from '../../lib/snippets'
 import classes from '../../live/live.module.css'
 import { Messages } from '../../live/Messages'
 import { useTail } from '../../live/useTail'
+import { useReceivedSaid } from '../../ui/announce'
 import { Code } from '../../ui/Code'
 import { Panel } from '../../ui/Page'
 import ui from '../../ui/ui.module.css'
@@ -111,6 +112,7 @@ function Further() {
 function FirstMessages() {
   const { path } = useBroker()
   const { view, isOpen } = useTail(path, '#')
+  useReceivedSaid(view.received)
   return (
     <Panel isFlush>
       <div className={classes.bar}>

@@ -1,13 +1,4 @@
-import {
-  ActionIcon,
-  Button,
-  Drawer,
-  Group,
-  SegmentedControl,
-  TagsInput,
-  Text,
-  TextInput,
-} from '@mantine/core'
+import { ActionIcon, Button, Drawer, Group, TagsInput, Text, TextInput } from '@mantine/core'
 import { IconDownload, IconPlayerPause, IconPlayerPlay, IconTrash } from '@tabler/icons-react'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useState } from 'react'
@@ -21,6 +12,7 @@ import { MessageView } from '../../live/MessageView'
 import { Publish } from '../../live/Publish'
 import { StatusLine } from '../../live/StatusLine'
 import { type Live as Connection, useLive } from '../../live/useLive'
+import { Choice } from '../../ui/Choice'
 import { Page, Panel } from '../../ui/Page'
 import { Empty } from '../../ui/State'
 import { Term } from '../../ui/Term'
@@ -78,14 +70,13 @@ export function Live() {
               splitChars={[' ']}
               style={{ flex: '1 1 220px' }}
             />
-            <SegmentedControl
-              aria-label="Largest QoS"
+            <Choice
+              label="Largest QoS"
               data={QOS.map((value) => ({ value: String(value), label: `QoS ${value}` }))}
               value={String(qos)}
               onChange={(value) =>
                 void navigate({ search: (before) => ({ ...before, qos: value }), replace: true })
               }
-              size="xs"
             />
             <TextInput
               data-search

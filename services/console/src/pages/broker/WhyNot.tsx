@@ -1,4 +1,4 @@
-import { Anchor, Group, SegmentedControl, Text, TextInput } from '@mantine/core'
+import { Anchor, Group, Text, TextInput } from '@mantine/core'
 import { useDebouncedValue } from '@mantine/hooks'
 import { useQuery } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
@@ -18,6 +18,7 @@ import {
   type Step,
   topicPath,
 } from '../../lib/whyNot'
+import { Choice } from '../../ui/Choice'
 import { Panel } from '../../ui/Page'
 import { Loaded } from '../../ui/State'
 import { Time, useNow } from '../../ui/Time'
@@ -66,9 +67,8 @@ export function WhyNot({ id }: { id: string }) {
       title="Why not?"
       lead="The checks of the server in their order: which one refused the last packet, and what the rules say today."
       actions={
-        <SegmentedControl
-          aria-label="Packet"
-          size="xs"
+        <Choice
+          label="Packet"
           data={PACKETS.map((value) => ({ value, label: value.toUpperCase() }))}
           value={packet}
           onChange={(value) => change({ packet: value as Packet, topic: undefined })}

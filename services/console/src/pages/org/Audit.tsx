@@ -1,4 +1,4 @@
-import { Button, Group, TextInput } from '@mantine/core'
+import { Button, Group, Text, TextInput } from '@mantine/core'
 import { useDebouncedValue } from '@mantine/hooks'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useOrganisation } from '../../api/brokers'
@@ -78,7 +78,7 @@ export function Audit() {
           />
           <TextInput
             aria-label="Action"
-            placeholder="Action, such as credential."
+            placeholder="Action begins with"
             value={action}
             onChange={(event) => set('action', event.currentTarget.value)}
             w={{ base: '100%', xs: 210 }}
@@ -86,12 +86,18 @@ export function Audit() {
           <TextInput
             type="date"
             aria-label="From"
+            leftSection={<Text size="sm">From</Text>}
+            leftSectionWidth={56}
+            leftSectionPointerEvents="none"
             value={from}
             onChange={(event) => set('from', event.currentTarget.value)}
           />
           <TextInput
             type="date"
             aria-label="To"
+            leftSection={<Text size="sm">To</Text>}
+            leftSectionWidth={40}
+            leftSectionPointerEvents="none"
             value={to}
             onChange={(event) => set('to', event.currentTarget.value)}
           />

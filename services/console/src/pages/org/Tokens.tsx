@@ -35,7 +35,7 @@ const LIVES = [
   { value: '30', label: '30 days' },
   { value: '90', label: '90 days' },
   { value: '365', label: 'one year' },
-  { value: '', label: 'no end' },
+  { value: '', label: 'an unlimited time' },
 ]
 /** Stands in the address for a token that is not made yet. */
 const NEW = '+'
@@ -202,7 +202,7 @@ function TokenForm({ onMade }: { onMade: (made: Schemas['MadeToken']) => void })
               ))}
             </Stack>
           </Checkbox.Group>
-          <Select label="For" data={LIVES} value={days} onChange={setDays} allowDeselect={false} />
+          <Select label="Valid for" data={LIVES} value={days} onChange={setDays} allowDeselect={false} />
         </>
       )}
     </Form>

@@ -44,9 +44,9 @@ const columns: Column<Ban>[] = [
   },
   {
     key: 'until',
-    header: 'Until',
+    header: 'Ends',
     width: '96px',
-    cell: ({ until_ms }) => (until_ms ? <Time at={until_ms} /> : 'removed'),
+    cell: ({ until_ms }) => (until_ms ? <Time at={until_ms} /> : 'never'),
   },
   {
     key: 'since',
@@ -117,7 +117,7 @@ function BanForm({ row, onDone }: { row: Ban | undefined; onDone: () => void }) 
             error={wrong.reason}
             maxLength={256}
           />
-          <Select label="For" data={UNTIL} value={seconds} onChange={setSeconds} allowDeselect={false} />
+          <Select label="Duration" data={UNTIL} value={seconds} onChange={setSeconds} allowDeselect={false} />
         </>
       )}
     </Form>

@@ -1,15 +1,4 @@
-import {
-  Button,
-  Drawer,
-  Group,
-  NumberInput,
-  SegmentedControl,
-  Stack,
-  Switch,
-  Text,
-  Textarea,
-  TextInput,
-} from '@mantine/core'
+import { Button, Drawer, Group, NumberInput, Stack, Switch, Text, Textarea, TextInput } from '@mantine/core'
 import { IconDownload } from '@tabler/icons-react'
 import { useState } from 'react'
 import type { MadeCredential } from '../../../api/access'
@@ -28,6 +17,7 @@ import {
 } from '../../../lib/fleet'
 import { plural } from '../../../lib/format'
 import { save } from '../../../lib/save'
+import { Choice } from '../../../ui/Choice'
 import { Form } from '../../../ui/Form'
 import { type Column, Rows } from '../../../ui/Rows'
 import { GroupSelect } from './GroupSelect'
@@ -98,8 +88,9 @@ function Create({ onMade }: { onMade: (items: MadeCredential[]) => void }) {
               The server generates a password for each device, and shows the passwords once, in the next step.
               It creates all credentials or none.
             </Text>
-            <SegmentedControl
-              aria-label="User names"
+            <Choice
+              isWide
+              label="User names"
               data={[
                 { value: 'numbered', label: 'Numbered names' },
                 { value: 'pasted', label: 'Pasted names' },

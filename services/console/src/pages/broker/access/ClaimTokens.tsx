@@ -236,7 +236,7 @@ function Create({ onMade }: { onMade: (made: MadeClaimToken) => void }) {
             error={wrong.uses_max}
           />
           <Select
-            label="For"
+            label="Valid for"
             description="Credentials that devices have made stay."
             data={LIVES}
             value={days}

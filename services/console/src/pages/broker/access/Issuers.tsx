@@ -1,7 +1,8 @@
-import { MultiSelect, SegmentedControl, Switch, Textarea, TextInput } from '@mantine/core'
+import { MultiSelect, Switch, Textarea, TextInput } from '@mantine/core'
 import { useState } from 'react'
 import { type NamedRows, putNamed } from '../../../api/access'
 import { useBroker } from '../../../api/brokers'
+import { Choice } from '../../../ui/Choice'
 import { Form } from '../../../ui/Form'
 import { ConnectedClients } from '../../../ui/Losses'
 import { PasswordInput } from '../../../ui/PasswordInput'
@@ -133,8 +134,9 @@ function IssuerForm({ row, onDone }: { row: Issuer | undefined; onDone: () => vo
             onChange={(event) => setAudience(event.currentTarget.value)}
             error={wrong.audience}
           />
-          <SegmentedControl
-            aria-label="Kind of key"
+          <Choice
+            isWide
+            label="Kind of key"
             data={[
               { value: 'jwks', label: 'Key set (URL)' },
               { value: 'pem', label: 'Public key' },

@@ -1,10 +1,11 @@
-import { Alert, SegmentedControl, Stack, Switch, Text, TextInput } from '@mantine/core'
+import { Alert, Stack, Switch, Text, TextInput } from '@mantine/core'
 import { useSearch } from '@tanstack/react-router'
 import { useState } from 'react'
 import { useBroker } from '../../../api/brokers'
 import type { Schemas } from '../../../api/client'
 import { testAccess } from '../../../api/messages'
 import { ruleSaid } from '../../../lib/rules'
+import { Choice } from '../../../ui/Choice'
 import { Form } from '../../../ui/Form'
 import { Panel } from '../../../ui/Page'
 import classes from '../../../ui/ui.module.css'
@@ -58,8 +59,9 @@ export function Tester() {
                 onChange={(event) => change({ user: event.currentTarget.value })}
                 error={wrong.user}
               />
-              <SegmentedControl
-                aria-label="Action"
+              <Choice
+                isWide
+                label="Action"
                 data={[
                   { value: 'publish', label: 'Publish' },
                   { value: 'subscribe', label: 'Subscribe' },
@@ -77,8 +79,9 @@ export function Tester() {
                 required
                 withAsterisk={false}
               />
-              <SegmentedControl
-                aria-label="QoS"
+              <Choice
+                isWide
+                label="QoS"
                 data={['0', '1', '2'].map((value) => ({ value, label: `QoS ${value}` }))}
                 value={String(said.qos ?? 0)}
                 onChange={(value) => change({ qos: Number(value) })}

@@ -59,7 +59,7 @@ export function Numbers({ live, range }: { live: Live; range: Range }) {
   const { data } = useQuery({ ...query, enabled: range.step !== null })
   const course = range.step === null ? liveCourse(live, range.seconds) : data && historyCourse(data)
   const last = live.samples.at(-1)
-  const { devices, pages } = useDevices(path, last?.connections)
+  const { devices, pages } = useDevices(path, last?.connections, 'broker')
   const rate = rates(live.samples, ({ messages_in }) => messages_in).at(-1)
   const lost = course && last ? sum(course.dropped) : null
   const chart = (values: (number | null)[] | undefined, what: string) => (
@@ -70,19 +70,25 @@ export function Numbers({ live, range }: { live: Live; range: Range }) {
       <Stat
         label="Connections"
         term="connections"
-        value={<To page="clients">{devices === null ? '–' : count(devices)}</To>}
-        note={[
-          last && pagesSaid(last.connections, pages),
-          course && trendOf(course.connections, (value) => si(Math.round(value))),
-        ]
-          .filter(Boolean)
-          .join(', ')}
+        value={
+          <To page="clients" label={devices === null ? 'Connections' : plural(devices, 'connection')}>
+            {devices === null ? '–' : count(devices)}
+          </To>
+        }
+        note={
+          (last && pagesSaid(last.connections, pages)) ??
+          (course && trendOf(course.connections, (value) => si(Math.round(value))))
+        }
         chart={chart(course?.connections, 'Connections')}
       />
       <Stat
         label="Published"
         term="published"
-        value={<To page="live">{rate == null ? '–' : si(rate)}</To>}
+        value={
+          <To page="live" label={`${rate == null ? '–' : si(rate)} messages a second published`}>
+            {rate == null ? '–' : si(rate)}
+          </To>
+        }
         unit="messages/s"
         note={last && `${si(last.messages_in)} since the broker was created`}
         chart={chart(course?.published, 'Messages a second')}
@@ -90,7 +96,11 @@ export function Numbers({ live, range }: { live: Live; range: Range }) {
       <Stat
         label="Backlog"
         term="backlog"
-        value={<To page="sessions">{last ? si(last.stored_messages) : '–'}</To>}
+        value={
+          <To page="sessions" label={`${last ? si(last.stored_messages) : '–'} messages in the backlog`}>
+            {last ? si(last.stored_messages) : '–'}
+          </To>
+        }
         unit={last?.stored_messages === 1 ? 'message' : 'messages'}
         note={course && trendOf(course.stored, (value) => si(Math.round(value)))}
         chart={chart(course?.stored, 'Stored messages')}
@@ -98,7 +108,11 @@ export function Numbers({ live, range }: { live: Live; range: Range }) {
       <Stat
         label="Dropped"
         term="dropped"
-        value={<To page="incidents">{lost === null ? '–' : si(lost)}</To>}
+        value={
+          <To page="incidents" label={`${lost === null ? '–' : si(lost)} messages dropped`}>
+            {lost === null ? '–' : si(lost)}
+          </To>
+        }
         unit={lost === 1 ? 'message' : 'messages'}
         note={lost !== null && `in ${range.said}`}
         chart={chart(course?.dropped, 'Dropped messages')}
@@ -107,7 +121,7 @@ export function Numbers({ live, range }: { live: Live; range: Range }) {
   )
 }
 
-/** "7 with 2 pages of this console": the trend beside it is of all of them. */
+/** "7 with 2 pages of this console". It takes the place of the trend, which counts the pages, too. */
 function pagesSaid(connections: number, pages: ConsolePages | null) {
   if (!pages || pages.count === 0) return null
   return `${count(connections)} with ${plural(pages.count, 'page')}${pages.isMore ? ' or more' : ''} of this console`
@@ -116,14 +130,22 @@ function pagesSaid(connections: number, pages: ConsolePages | null) {
 /** A number that leads to the page with the things it counts. */
 function To({
   page,
+  label,
   children,
 }: {
   page: 'clients' | 'live' | 'sessions' | 'incidents'
+  /** For a reader of links, to whom a number alone says nothing. */
+  label: string
   children: ReactNode
 }) {
   const { broker } = useBroker()
   return (
-    <Link to={`/b/$broker/${page}`} params={{ broker: broker.name }} className={ui.statLink}>
+    <Link
+      to={`/b/$broker/${page}`}
+      params={{ broker: broker.name }}
+      className={ui.statLink}
+      aria-label={label}
+    >
       {children}
     </Link>
   )

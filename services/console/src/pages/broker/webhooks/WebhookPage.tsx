@@ -79,10 +79,10 @@ function Numbers({ status }: { status: Status }) {
     <>
       {failing_since_ms && last_failure && (
         <Alert color="red" variant="light" mb="md" title="Your service does not accept events">
-          {reasonSaid(last_failure.reason)}. Failing since <Time at={failing_since_ms} />
+          {reasonSaid(last_failure.reason)}. The first attempt failed <Time at={failing_since_ms} />
           {next_attempt_at_ms && next_attempt_at_ms > Date.now() && (
             <>
-              , next attempt <Time at={next_attempt_at_ms} />
+              , the next one is <Time at={next_attempt_at_ms} />
             </>
           )}
           . Events wait in the queue.

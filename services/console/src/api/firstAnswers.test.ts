@@ -1,0 +1,41 @@
+import './pageAddress.testing'
+import { afterEach, expect, test, vi } from 'vitest'
+import { api } from './client'
+
+const ME = 'http://console.test/api/v1/me'
+
+afterEach(() => {
+  vi.unstubAllGlobals()
+  globalThis.firstAnswers = undefined
+})
+
+/** The paths that are asked for; each is answered with how often the server was asked. */
+function server() {
+  const asked: string[] = []
+  vi.stubGlobal('fetch', async (request: Request) => {
+    asked.push(`${request.method} ${new URL(request.url).pathname}`)
+    return Response.json({ user: { name: `answer ${asked.length}` } })
+  })
+  return asked
+}
+
+const early = () => {
+  globalThis.firstAnswers = new Map([[ME, Promise.resolve(Response.json({ user: { name: 'early' } }))]])
+}
+const nameOf = async () => (await api.GET('/me')).data?.user.name
+
+test('an answer that is under way is taken once', async () => {
+  early()
+  const asked = server()
+  expect(await nameOf()).toBe('early')
+  expect(await nameOf()).toBe('answer 1')
+  expect(asked).toEqual(['GET /api/v1/me'])
+})
+
+test('after a sign-out, an answer from before it does not count', async () => {
+  early()
+  const asked = server()
+  await api.POST('/sign-out')
+  expect(await nameOf()).toBe('answer 2')
+  expect(asked).toEqual(['POST /api/v1/sign-out', 'GET /api/v1/me'])
+})

@@ -1,0 +1,33 @@
+// Which element of a list draws which row. While a list is pulled at its scroll bar, each frame has other rows: new
+// elements for all of them cost the browser more than new texts in the elements that are there.
+
+/** Keys for React: an element goes on to draw another row when it gets the key of a row that left. */
+export class RowKeys {
+  /** By row, in the order of the document. */
+  #keys = new Map<string, number>()
+  #next = 0
+
+  /** Keys of `rows`, which stand in the order of the list. The element of the row `focused` draws no other row, and React does
+   * not move it: a browser takes the focus from an element that moves. */
+  assign(rows: readonly string[], focused: string | null): Map<string, number> {
+    const before = this.#keys
+    const isJump = !rows.some((row) => row !== focused && before.has(row))
+    const isHeld = focused !== null && before.has(focused)
+    const free: [above: number[], below: number[]] = [[], []]
+    let side: 0 | 1 = 0
+    for (const [row, key] of before) {
+      if (row === focused) side = 1
+      else free[side].push(key)
+    }
+    // Without a focused row all elements are above it.
+    side = 0
+    this.#keys = new Map(
+      rows.map((row) => {
+        const own = before.get(row)
+        if (row === focused && isHeld) side = 1
+        return [row, own ?? (isJump ? free[side].shift() : undefined) ?? this.#next++]
+      }),
+    )
+    return this.#keys
+  }
+}
