@@ -51,6 +51,7 @@ page() {
     (
         cd "$work/page"
         echo "$cluster_file" >fdb.cluster
+        touch ca.crt
         # shellcheck disable=SC2317 # the page calls these three
         kubectl() { [ "$3 ${4:-}" != "create secret" ] || echo "$6" >>secrets; }
         # shellcheck disable=SC2317
