@@ -185,6 +185,10 @@ if [ -d "$root/terraform/chart" ]; then
     fresh
     sed -i 's/is in progress|is restorable/./' "$copy/terraform/chart/files/backup.sh"
     caught "a backup that never starts" 'the job starts no continuous backup' check chart
+
+    fresh
+    sed -i 's|/etc/millrace/backup/authorities.crt|/etc/millrace/internal/ca.crt|' "$copy/terraform/chart/templates/_helpers.tpl"
+    caught "a backup that trusts no object storage" 'the backup trusts no authority of the object storage' check chart
 fi
 
 rm -rf "$copy"
