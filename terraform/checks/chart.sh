@@ -51,6 +51,7 @@ page() {
     (
         cd "$work/page"
         echo "$cluster_file" >fdb.cluster
+        touch ca.crt
         # shellcheck disable=SC2317 # the page calls these three
         kubectl() { [ "$3 ${4:-}" != "create secret" ] || echo "$6" >>secrets; }
         # shellcheck disable=SC2317
@@ -126,6 +127,8 @@ kinds = {re.search(r"^kind: (\w+)", d, re.M)[1]: d for d in documents}
 assert set(kinds) == {"ConfigMap", "Deployment", "CronJob", "NetworkPolicy"}, f"the backup is {', '.join(kinds)}"
 for kind in ["Deployment", "CronJob"]:
     assert "secretName: backup-keys" in kinds[kind], f"{kind}: the agents and the job need the same credentials"
+    assert re.search(r"FDB_TLS_CA_FILE, value: /etc/millrace/backup/authorities.crt", kinds[kind]), f"{kind}: the backup trusts no authority of the object storage"
+    assert 'FDB_TLS_VERIFY_PEERS, value: "Check.Valid=1"' in kinds[kind], f"{kind}: the backup has no rule for its peers"
     assert "image: foundationdb/foundationdb:7.4.6" in kinds[kind], f"{kind}: another version than the cluster's"
 egress = kinds["NetworkPolicy"].split("  egress:")[1]
 assert "port: 9000" in egress and "port: 4500" in egress and "port: 4222" not in egress, egress

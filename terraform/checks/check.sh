@@ -111,6 +111,49 @@ check_boot() {
     done
 }
 
+# Checks who may connect to FoundationDB, and whom its clients take for a server.
+check_peers() {
+    local folder=$1 module=modules/foundationdb/files found file name
+    # rule FILE NAME: the rules that FILE gives NAME, one a line.
+    rule() { sed -n "s/.*$2[ =:]*['\"]*\(Check[^ '\"\\]*\).*/\1/p" "$root/terraform/$1"; }
+    # met RULES: the roles whose certificates meet the rules.
+    met() {
+        [ -n "$1" ] || { echo anybody; return 0; }
+        python3 -B "$here/peers.py" "$1" "$folder" | xargs
+    }
+    found=$(met "$(rule $module/foundationdb.conf.tftpl tls-verify-peers | head -1)")
+    [ "$found" = "control edge foundationdb" ] || fail "FoundationDB takes the certificates of: $found"
+    found=$(met "$(rule THREE-MACHINES.md tls-verify-peers)")
+    [ "$found" = "edge foundationdb" ] || fail "FoundationDB of THREE-MACHINES.md takes the certificates of: $found"
+    while read -r file name; do
+        found=$(met "$(rule "$file" "$name")")
+        [ "$found" = foundationdb ] || fail "$file: a client takes for a server of FoundationDB: $found"
+    done <<FILES
+modules/edge/main.tf fdb_tls_verify
+modules/control/main.tf fdb_tls_verify
+THREE-MACHINES.md fdb_tls_verify
+ONE-MACHINE.md fdb-tls-verify
+$module/millrace-status.service.tftpl FDB_TLS_VERIFY_PEERS
+FILES
+    # The backup's programs trust public authorities, too, because they write to S3.
+    other() {
+        mkdir "$folder/$1"
+        openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj "$2" -addext "subjectAltName=$3" \
+            -keyout "$folder/$1/tls.key" -out "$folder/$1/tls.crt" 2>/dev/null
+    }
+    other s3 '/CN=*.s3.eu-central-1.amazonaws.com' 'DNS:*.s3.eu-central-1.amazonaws.com,DNS:s3.eu-central-1.amazonaws.com'
+    other stranger /O=Millrace/CN=foundationdb DNS:foundationdb
+    while read -r file name; do
+        found=$(met "$(rule "$file" "$name" | tail -1)")
+        [ "$found" = "foundationdb s3" ] || fail "$file: a backup takes for FoundationDB or S3: $found"
+    done <<FILES
+$module/foundationdb.conf.tftpl tls-verify-peers
+$module/millrace-foundationdb.sh.tftpl FDB_TLS_VERIFY_PEERS
+modules/foundationdb/main.tf FDB_TLS_VERIFY_PEERS
+FILES
+    rm -rf "$folder/s3" "$folder/stranger"
+}
+
 # Checks the certificates of secrets.sh, their purposes, and the permissions of the files.
 check_secrets() {
     local folder=$work/secrets region='{"nats_addresses": ["10.40.0.200"], "domain": "mqtt.example.org"}' role made
@@ -123,6 +166,7 @@ check_secrets() {
     done
     accepted gateway sslserver || fail "secrets.sh: devices refuse the gateway's certificate"
     ! accepted gateway sslclient || fail "secrets.sh: the gateway's certificate opens FoundationDB and NATS"
+    check_peers "$folder"
     [ -z "$(find "$folder" -perm /077)" ] || fail "secrets.sh: others may read $(find "$folder" -perm /077 | head -1)"
     "$root/terraform/secrets.sh" make "$folder" --self-signed <<<"$region" >/dev/null || fail "secrets.sh make, again"
     [ "$made" = "$(find "$folder" -type f -exec sha256sum {} + | sort)" ] || fail "secrets.sh: a second run makes other secrets"

@@ -31,7 +31,7 @@ MAY = {
     "control": COMMON | OWN_SECRET,
     "gateway": COMMON | OWN_SECRET | {"ec2:DescribeInstances on *"},
     "nats": COMMON | OWN_SECRET,
-    "foundationdb": COMMON | OWN_SECRET | BACKUPS | {"kms:GenerateDataKey on the key"},
+    "foundationdb": COMMON | OWN_SECRET | BACKUPS | {"kms:GenerateDataKey on the key, via s3"},
     "telemetry": COMMON | {"ec2:DescribeInstances on *", "ec2:DescribeAvailabilityZones on *"},
 }
 

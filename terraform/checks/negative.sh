@@ -79,6 +79,14 @@ sed -i 's/" serverAuth$/"/' "$copy/terraform/secrets.sh"
 caught "a gateway's certificate that opens the database" "the gateway's certificate opens FoundationDB" check secrets
 
 fresh
+sed -i '0,/^tls-verify-peers/s/^tls-verify-peers.*/tls-verify-peers = Check.Valid=1/' "$copy/terraform/modules/foundationdb/files/foundationdb.conf.tftpl"
+caught "a database that takes every machine's certificate" 'FoundationDB takes the certificates of: control edge foundationdb gateway nats' check secrets
+
+fresh
+sed -i 's/R.CN=region,S.CN/S.CN/' "$copy/terraform/modules/foundationdb/files/foundationdb.conf.tftpl"
+caught "a backup that takes a stranger for the database" 'a backup takes for FoundationDB or S3: foundationdb s3 stranger' check secrets
+
+fresh
 sed -i 's/--delete-before-days || .*/--delete-before-days/' "$copy/terraform/modules/foundationdb/files/millrace-foundationdb.sh.tftpl"
 caught "a backup that grows for ever" 'needs a flag that some versions of fdbbackup refuse' check database
 
@@ -105,6 +113,7 @@ modules=$copy/terraform/modules
 sed -i 's|\[for artifact in var.artifacts : "${var.boot.bucket_arn}/${artifact.key}"\]|["${var.boot.bucket_arn}/*"]|; s|\[var.boot.secret_arn\]|["*"]|' "$modules/machine/main.tf"
 # shellcheck disable=SC2016
 sed -i 's|^  into = merge(|&\n    { for cidr in var.devices : "plain ${cidr}" => { to = "edge", port = 1884, cidr = cidr } },|' "$modules/access/main.tf"
+sed -i 's|, via = "s3"||' "$modules/foundationdb/main.tf"
 sed -i 's|nats-route://|&pods:word@|' "$modules/nats/files/nats.conf.tftpl"
 sed -i 's|= \[for zone in var.availability_zones : aws_subnet.private\[zone\]|= [for zone in var.availability_zones : aws_subnet.public[zone]|' "$modules/network/outputs.tf"
 sed -i 's|http_tokens  *= "required"|http_tokens = "optional"|' "$modules/nats/main.tf"
@@ -117,6 +126,7 @@ resource "aws_secretsmanager_secret_version" "edge" {
 }
 HCL
 caught "a role that reads every program" 'may s3:GetObject on s3:::millrace-small-artifacts-[0-9]*/\*' once exposed check apply
+caught "a role that uses the region's key itself" 'may kms:GenerateDataKey on the key$' once exposed check apply
 caught "a role that reads every secret" 'the role millrace-small-gateway-.* may secretsmanager:GetSecretValue on \*' once exposed check apply
 caught "a machine that the internet reaches" 'the internet may connect to edge, ports 1884' once exposed check apply
 caught "a machine in a public subnet" 'is in a subnet with a way to the internet gateway' once exposed check apply
@@ -175,6 +185,10 @@ if [ -d "$root/terraform/chart" ]; then
     fresh
     sed -i 's/is in progress|is restorable/./' "$copy/terraform/chart/files/backup.sh"
     caught "a backup that never starts" 'the job starts no continuous backup' check chart
+
+    fresh
+    sed -i 's|/etc/millrace/backup/authorities.crt|/etc/millrace/internal/ca.crt|' "$copy/terraform/chart/templates/_helpers.tpl"
+    caught "a backup that trusts no object storage" 'the backup trusts no authority of the object storage' check chart
 fi
 
 rm -rf "$copy"

@@ -237,7 +237,9 @@ containers:
   - { name: FDB_CLUSTER_FILE, value: /var/lib/millrace/fdb.cluster }
   - { name: FDB_TLS_CERTIFICATE_FILE, value: /etc/millrace/internal/tls.crt }
   - { name: FDB_TLS_KEY_FILE, value: /etc/millrace/internal/tls.key }
-  - { name: FDB_TLS_CA_FILE, value: /etc/millrace/internal/ca.crt }
+  # FoundationDB's programs verify the cluster and the object storage by one file.
+  - { name: FDB_TLS_CA_FILE, value: /etc/millrace/backup/authorities.crt }
+  - { name: FDB_TLS_VERIFY_PEERS, value: {{ $backup.verifyPeers | quote }} }
   resources: {{- toYaml $backup.resources | nindent 4 }}
   securityContext: {{- include "millrace.containerSecurity" $root | nindent 4 }}
   # fdbbackup writes its trace files to where it runs.

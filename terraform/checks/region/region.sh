@@ -125,7 +125,7 @@ settings() {
     cat <<'JSON'
 "edge_settings": {
   "store": "embedded", "pods": 3, "data_dir": "/var/lib/millrace/data", "brokers": ["acme"], "allow_anonymous": true,
-  "fdb_cluster_file": null, "fdb_tls_cert": null, "fdb_tls_key": null, "fdb_tls_ca": null
+  "fdb_cluster_file": null, "fdb_tls_cert": null, "fdb_tls_key": null, "fdb_tls_ca": null, "fdb_tls_verify": null
 },
 "edge_ports": [{"gateway": 1884, "http": 8080}, {"gateway": 1885, "http": 8081}, {"gateway": 1886, "http": 8082}]
 JSON

@@ -11,6 +11,7 @@ locals {
     fdb_tls_cert     = "/etc/millrace/secrets/tls.crt"
     fdb_tls_key      = "/etc/millrace/secrets/tls.key"
     fdb_tls_ca       = "/etc/millrace/secrets/ca.crt"
+    fdb_tls_verify   = "Check.Valid=1,S.CN=foundationdb"
 
     nats               = var.store.nats_urls
     nats_region        = var.name

@@ -50,7 +50,7 @@ module "machine" {
       resources = ["${var.backups.arn}/*"]
     },
     { sid = "ListBackups", actions = ["s3:ListBucket"], resources = [var.backups.arn] },
-    { sid = "KeyOfBackups", actions = ["kms:GenerateDataKey"], resources = [var.kms_key_arn] },
+    { sid = "KeyOfBackups", actions = ["kms:GenerateDataKey"], resources = [var.kms_key_arn], via = "s3" },
   ]
   files = merge({
     "/etc/foundationdb/fdb.cluster" = { content = "${local.cluster_file}\n" }
@@ -77,7 +77,8 @@ module "machine" {
       content = join("", [for name, value in {
         FDB_TLS_CERTIFICATE_FILE = "/etc/foundationdb/tls/tls.crt"
         FDB_TLS_KEY_FILE         = "/etc/foundationdb/tls/tls.key"
-        FDB_TLS_CA_FILE          = "/etc/foundationdb/tls/ca.crt"
+        FDB_TLS_CA_FILE          = "/etc/foundationdb/authorities.crt"
+        FDB_TLS_VERIFY_PEERS     = "Check.Valid=1,R.CN=region,S.CN=foundationdb|Check.Valid=1,S.subjectAltName<=DNS:.amazonaws.com"
         FDB_BLOB_CREDENTIALS     = "/etc/foundationdb/blob-credentials.json"
         BACKUP_URL               = local.backup_url
       } : "export ${name}='${value}'\n"])

@@ -60,6 +60,14 @@ data "aws_iam_policy_document" "this" {
       sid       = statement.value.sid
       actions   = statement.value.actions
       resources = statement.value.resources
+      dynamic "condition" {
+        for_each = statement.value.via == null ? [] : [statement.value.via]
+        content {
+          test     = "StringEquals"
+          variable = "kms:ViaService"
+          values   = ["${condition.value}.${data.aws_region.here.name}.amazonaws.com"]
+        }
+      }
     }
   }
 }

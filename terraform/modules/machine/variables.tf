@@ -91,7 +91,8 @@ variable "statements" {
     sid       = string
     actions   = list(string)
     resources = list(string)
+    via       = optional(string)
   }))
   default     = []
-  description = "What the machine's role may do beside fetching its programs and its secret."
+  description = "What the machine's role may do beside fetching its programs and its secret. via is the AWS service that asks KMS for the machine."
 }
