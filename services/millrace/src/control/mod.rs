@@ -372,7 +372,7 @@ mod tests {
         };
         let long = "a secret of more than thirty-two characters";
         let (one, same) = (file("one", long), file("same", &format!("{long}\n")));
-        assert_eq!(secret_key(&one).unwrap().0, secret_key(&same).unwrap().0);
+        assert_eq!(secret_key(&one).unwrap().key, secret_key(&same).unwrap().key);
         assert_eq!(format!("{:?}", secret_key(&one).unwrap()), "(hidden)");
         assert!(secret_key(&file("short", "short")).unwrap_err().contains("at least 32"));
         assert!(secret_key("/nowhere/key").unwrap_err().contains("cannot be read"));
