@@ -1,5 +1,5 @@
 // Asks for what the first page of a signed-in person needs while the browser still reads the scripts of the page.
-// src/api/firstAnswers.ts takes the answers. A link that signs in has other answers once it has.
+// src/api/firstAnswers.ts takes the answers. A link with #local= signs in first, so it asks afterwards.
 const answers = new Map()
 const ask = (path) => {
   const answer = fetch(path)
@@ -15,7 +15,7 @@ if (['', 'b', 'brokers', 'me', 'org'].includes(first) && !location.hash.startsWi
       const [own] = organisations
       if (own) await ask(`/api/v1/organisations/${own.id}/brokers/${broker}`)
     })
-    // The page asks again, and says what is wrong.
+    // The page takes the same answer, and says what is wrong.
     .catch(() => {})
 }
 globalThis.firstAnswers = answers

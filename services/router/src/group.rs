@@ -10,7 +10,7 @@ use crate::receiver::Receiver;
 use crate::seed::Seed;
 use crate::subscription::{Subscription, Target};
 
-/// Members that [`ShareGroup::pick_with_room`] asks.
+/// Members that [`ShareGroup::neighbour`] asks.
 const LOOKS_MAX: usize = 16;
 
 #[derive(Clone, Debug)]
@@ -61,17 +61,36 @@ impl ShareGroup {
     //= [MQTT-4.8.2-3] v5
     // The receiver has the member's own QoS.
     pub fn pick(&self) -> Option<Receiver> {
-        self.pick_online(|_| true).or_else(|| self.take_turn(&self.offline, self.offline.len(), |_| true))
+        self.pick_online(|_| true).or_else(|| self.take_turn(&self.offline, |_| true))
     }
 
     pub fn pick_online(&self, may: impl Fn(Target) -> bool) -> Option<Receiver> {
-        self.take_turn(&self.online, self.online.len(), may)
+        self.take_turn(&self.online, may)
     }
 
-    /// Picks the next online member in turn that has room. Looks at a few members only, because a message to a group of
-    /// thousands of which none has room must not cost thousands of looks.
-    pub fn pick_with_room(&self, has_room: impl Fn(Target) -> bool) -> Option<Receiver> {
-        self.take_turn(&self.online, self.online.len().min(LOOKS_MAX), has_room)
+    /// The next online member behind `of` on its core that has room. Looks at a few members only, because a message to a
+    /// group of thousands of which none has room must not cost thousands of looks.
+    pub fn neighbour(&self, of: Target, has_room: impl Fn(Target) -> bool) -> Option<Receiver> {
+        let address = |member: &Subscription| member.target.address();
+        let is_near = |member: &&Subscription| member.target.core == of.core;
+        let first = Target { core: of.core, slot: 0, generation: 0 }.address();
+        let first = || match first.checked_sub(1) {
+            Some(before) => self.online.next_after(before, address),
+            None => self.online.first(address),
+        };
+        let mut last = of.address();
+        for _ in 0..LOOKS_MAX {
+            let next = self.online.next_after(last, address).filter(is_near);
+            let member = next.or_else(|| first().filter(is_near))?;
+            if member.target == of {
+                return None;
+            }
+            if has_room(member.target) {
+                return Some(Receiver::from(member));
+            }
+            last = address(member);
+        }
+        None
     }
 
     pub fn count_online(&self, counts: impl Fn(Target) -> bool) -> usize {
@@ -85,24 +104,17 @@ impl ShareGroup {
     /// Like [`ShareGroup::pick`], but skips `target`, which cannot take the message at this moment.
     pub fn pick_except(&self, target: Target) -> Option<Receiver> {
         let may = |other| other != target;
-        let online = self.take_turn(&self.online, self.online.len(), may);
-        online.or_else(|| self.take_turn(&self.offline, self.offline.len(), may))
+        self.take_turn(&self.online, may).or_else(|| self.take_turn(&self.offline, may))
     }
 
-    /// Asks at most `most` members, and one at least.
-    fn take_turn(
-        &self,
-        members: &Map<Subscription>,
-        most: usize,
-        may: impl Fn(Target) -> bool,
-    ) -> Option<Receiver> {
+    fn take_turn(&self, members: &Map<Subscription>, may: impl Fn(Target) -> bool) -> Option<Receiver> {
         let address = |member: &Subscription| member.target.address();
         let following = |last| members.next_after(last, address).or_else(|| members.first(address));
         // Relaxed, because the counter guards no other data.
         let mut last = self.turn.load(Ordering::Relaxed);
         loop {
             let mut member = following(last)?;
-            let mut others = most.saturating_sub(1);
+            let mut others = members.len();
             while !may(member.target) {
                 others = others.checked_sub(1)?;
                 member = following(address(member))?;

@@ -61,21 +61,30 @@ fn everyone_gets_the_same_number_of_turns() {
 }
 
 #[test]
-fn members_without_room_are_passed_over_and_few_are_asked() {
+fn a_full_member_has_a_neighbour_on_its_core_and_few_are_asked() {
     let router = router(100);
-    let has_room = |target: Target| target.slot.is_multiple_of(3);
-    let picks: Vec<u32> =
-        (0..34).map(|_| group(&router).pick_with_room(has_room).unwrap().target.slot).collect();
-    assert!(picks.iter().all(|slot| slot.is_multiple_of(3)));
-    assert_eq!(picks.iter().collect::<std::collections::BTreeSet<_>>().len(), 34, "each takes its turn");
+    let group = group(&router);
+    // Every third slot is on the same core, see `target`.
+    for (of, with_room, expected) in [
+        (0, 3, Some(3)),
+        (99, 3, Some(3)),
+        (96, 99, Some(99)),
+        (50, 2, Some(2)),
+        (0, 1, None),
+        (30, 30, None),
+    ] {
+        let found = group.neighbour(target(of), |member| member == target(with_room));
+        let is_far = expected.is_some_and(|slot: u32| (slot + 99 - of) % 99 / 3 > 16);
+        let expected = expected.filter(|_| !is_far);
+        assert_eq!(found.map(|found| found.target.slot), expected, "behind {of}");
+    }
     let asked = std::cell::Cell::new(0);
     let never = |_| {
         asked.set(asked.get() + 1);
         false
     };
-    assert!(group(&router).pick_with_room(never).is_none());
+    assert!(group.neighbour(target(0), never).is_none());
     assert_eq!(asked.get(), 16);
-    assert!(group(&router).pick().is_some());
 }
 
 #[test]

@@ -65,8 +65,8 @@ impl Core {
         // Without persistent members its stream has ended; members that are online continue with it.
         let group = broker.streams.group_or_ended(stream);
         let found = group.and_then(|group| routes.online_group(&group)).and_then(|group| {
-            let ready = group.pick_with_room(|target| is_here(target) && self.has_room(target));
-            ready.or_else(|| group.pick_online(is_here))
+            let picked = group.pick_online(is_here)?;
+            Some(self.with_room(group, picked))
         });
         if let Some(receiver) = found {
             self.deliver_shared(&routes, receiver, message, None, number);
@@ -76,13 +76,22 @@ impl Core {
         true
     }
 
-    /// The next member in turn that has room. If none of a few has, the next one, where the message waits.
+    /// The next member in turn. If it is full, another one of this loop that has room.
     pub(super) fn pick_member(&self, group: &ShareGroup) -> Option<Receiver> {
-        group.pick_with_room(|target| self.has_room(target)).or_else(|| group.pick())
+        let picked = group.pick()?;
+        Some(self.with_room(group, picked))
     }
 
-    /// Another member of this loop that has room, if `receiver` has none. The thread that gave it the message did not
-    /// know.
+    /// The member, or a neighbour with room if it is full. A member of another loop or pod stays: its loop looks itself.
+    fn with_room(&self, group: &ShareGroup, picked: Receiver) -> Receiver {
+        if picked.target.core != self.index || self.has_room(picked.target) {
+            return picked;
+        }
+        group.neighbour(picked.target, |target| self.has_room(target)).unwrap_or(picked)
+    }
+
+    /// Another member of this loop that has room, if `receiver` is full. The thread that gave it the message could not
+    /// see that.
     pub(super) fn member_with_room(
         &mut self,
         broker: &Arc<Broker>,
@@ -99,15 +108,11 @@ impl Core {
             Some(stored) => routes.online_group(stored),
             None => routes.matched.groups.iter().find(|group| group_id(group) == number),
         };
-        group?.pick_with_room(|target| target.core == self.index && self.has_room(target))
+        group?.neighbour(receiver.target, |target| self.has_room(target))
     }
 
-    /// Whether the window and the outbound buffer of a member have room. A member of another loop or pod counts as if it
-    /// had room, because its loop looks again.
+    /// Whether the window and the outbound buffer of a connected member on this loop have room.
     fn has_room(&self, target: Target) -> bool {
-        if target.core != self.index {
-            return true;
-        }
         let local = self.sessions.get(target.slot as usize);
         let local = local.filter(|local| local.generation == target.generation && local.connection != NONE);
         local.is_some_and(|local| {

@@ -18,45 +18,12 @@
 //!
 //! Decision 0003 has the reasons and figures.
 
+mod work;
+
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
-pub(super) trait Work {
-    fn lane(&self) -> Lane;
-    fn bytes(&self) -> usize;
-    /// Time that the whole job adds to a transaction, in units of a message for one stream.
-    fn cost(&self) -> usize;
-    /// The cost of the smallest part that can be in a transaction without the rest; `None`: the job cannot be split.
-    fn part_cost(&self) -> Option<usize>;
-    /// Limits the next transaction to the first parts of the job, up to this cost.
-    fn limit_to(&mut self, cost: usize);
-    /// Hash of the session, if the job reads or writes more of it than inbound packet ids; sessions may share a hash.
-    fn session(&self) -> Option<u64>;
-    /// Whether it may change the streams of a topic.
-    fn changes_index(&self) -> bool;
-    /// Whether the job cannot share a transaction with the earlier jobs of its broker; `index_changed`: one of these
-    /// changes the filter index.
-    fn begins_transaction(&self, index_changed: bool) -> bool;
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lane {
-    Broker(u64),
-    /// In order with other checkpoints, and before the later jobs of its session.
-    Checkpoint,
-    /// A barrier: waits until all earlier jobs of this broker are committed.
-    Mark(u64),
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Budget {
-    pub(super) jobs: usize,
-    pub(super) bytes: usize,
-    pub(super) cost: usize,
-    /// Cost that a broker may use beside others with less to write. If several brokers have more to write, they
-    /// share twice this cost, and each may use [`QUANTUM`] if that is less than the share.
-    pub(super) share: usize,
-}
+pub(super) use self::work::{Budget, Lane, Work};
 
 /// Cost that a broker may use in a row before the next broker's turn.
 pub(super) const QUANTUM: usize = 25;
@@ -67,8 +34,10 @@ const DEBT_MAX: usize = 4_000;
 const RECENT: u64 = 8;
 /// Beside other jobs, a transaction of checkpoints takes at least this part (1/n) of the waiting ones.
 const CATCH_UP_DIVISOR: usize = 8;
+/// With more brokers than these, a transaction of costly jobs is full without waiting, as when thousands reconnect.
+const EARLY_LANES_MAX: usize = 32;
 /// Cost from which a job counts as costly: above that of small publishes, below that of a filter (20).
-const COSTLY: usize = 8;
+pub(super) const COSTLY: usize = 8;
 
 struct Recent {
     broker: u64,
@@ -82,6 +51,8 @@ pub(super) struct Backlog<J> {
     /// By broker; none is empty.
     lanes: HashMap<u64, Numbered<J>>,
     order: VecDeque<u64>,
+    /// Small messages in all lanes.
+    small_publishes: usize,
     checkpoints: Numbered<J>,
     checkpoint_cost: usize,
     checkpointed: HashMap<u64, VecDeque<u64>>,
@@ -113,6 +84,7 @@ impl<J> Default for Backlog<J> {
         Self {
             lanes: HashMap::new(),
             order: VecDeque::new(),
+            small_publishes: 0,
             checkpoints: VecDeque::new(),
             checkpoint_cost: 0,
             checkpointed: HashMap::new(),
@@ -131,6 +103,7 @@ impl<J: Work> Backlog<J> {
     pub(super) fn push(&mut self, jobs: impl IntoIterator<Item = J>) {
         for job in jobs {
             self.next += 1;
+            self.small_publishes += usize::from(job.is_small_publish());
             match job.lane() {
                 Lane::Checkpoint => {
                     self.checkpoint_cost += job.cost();
@@ -163,6 +136,7 @@ impl<J: Work> Backlog<J> {
             }
             Lane::Mark(_) => return self.push([job]),
         };
+        self.small_publishes += usize::from(job.is_small_publish());
         // A begun job is its broker's last one in a transaction and keeps its number. The jobs before it get number 0,
         // so no barrier passes them.
         let begun = self.unfinished.iter().position(|(of, _)| *of == broker);
@@ -182,8 +156,8 @@ impl<J: Work> Backlog<J> {
         }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.lanes.values().map(VecDeque::len).sum::<usize>() + self.checkpoints.len() + self.marks.len()
+    pub(super) fn small_publishes(&self) -> usize {
+        self.small_publishes
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -196,6 +170,7 @@ impl<J: Work> Backlog<J> {
         let is_last = |recent: &&Recent| recent.transaction == self.transaction;
         self.checkpoints.is_empty()
             && !self.lanes.is_empty()
+            && self.lanes.len() <= EARLY_LANES_MAX
             && self.lanes.values().all(is_costly)
             && self.recent.iter().filter(is_last).any(|recent| !self.lanes.contains_key(&recent.broker))
     }
@@ -207,6 +182,7 @@ impl<J: Work> Backlog<J> {
         if has_others && (self.checkpoints.is_empty() || self.before_checkpoints.is_none()) {
             self.fill(&mut batch);
             self.add_marks(&mut batch);
+            self.small_publishes -= batch.jobs.iter().filter(|job| job.is_small_publish()).count();
             let is_turn = !self.checkpoints.is_empty() && !batch.jobs.is_empty();
             self.before_checkpoints = is_turn.then_some(batch.cost);
         }
@@ -460,6 +436,9 @@ mod tests {
         fn session(&self) -> Option<u64> {
             self.session
         }
+        fn is_small_publish(&self) -> bool {
+            self.name == "publish"
+        }
         fn changes_index(&self) -> bool {
             self.name == "subscribe"
         }
@@ -505,6 +484,17 @@ mod tests {
             let of_broker = batch.iter().filter(|job| job.lane == Lane::Broker(broker));
             of_broker.map(|job| job.part).sum()
         })
+    }
+
+    #[test]
+    fn messages_are_counted_apart_from_the_rest_of_a_subscribe() {
+        let mut backlog =
+            backlog([in_parts(1, 900), in_parts(2, 900), of(3, "publish", 1), of(3, "publish", 1)]);
+        assert_eq!(backlog.small_publishes(), 2);
+        let batch = write(&mut backlog);
+        assert!(backlog.small_publishes() == 0 && !backlog.is_empty(), "{batch:?}");
+        backlog.put_back(of(3, "publish", 1));
+        assert_eq!(backlog.small_publishes(), 1);
     }
 
     #[test]

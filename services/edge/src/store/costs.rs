@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use millrace_layers::limits::INLINE_SHARED_BYTES_MAX;
 
-use super::backlog::{Lane, Work};
+use super::backlog::{COSTLY, Lane, Work};
 use super::queue::{self, Sized as _};
 use crate::broker::Broker;
 use crate::jobs::{FILTER_BYTES, IdWrite, Job, SharedMessages, ToRead, Write};
@@ -122,6 +122,10 @@ impl Work for Job {
         }
     }
 
+    fn is_small_publish(&self) -> bool {
+        queue::Sized::is_small_publish(self)
+    }
+
     fn begins_transaction(&self, index_changed: bool) -> bool {
         match &self.write {
             // It must find the streams that earlier jobs created, which are known only after their commit.
@@ -159,6 +163,10 @@ impl queue::Sized for Job {
             Write::Detach(detach) => 256 + 64 * detach.in_flight.len(),
             Write::Mark { .. } | Write::Notices | Write::Grown(..) | Write::Confirmed { .. } => 0,
         }
+    }
+
+    fn is_small_publish(&self) -> bool {
+        matches!(self.write, Write::Publish(_)) && self.cost() < COSTLY
     }
 
     fn owner(&self) -> Option<&Broker> {

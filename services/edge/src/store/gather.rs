@@ -4,7 +4,8 @@
 //! transaction began at once, it would have the messages that arrived during the commit alone. The answered publishers
 //! would wait for the one after it: two groups that take turns, each with half of the messages. So the writer waits for
 //! a small part of the time of a commit, until as many messages came as were answered. PostgreSQL has `commit_delay`
-//! for the same reason. Where the messages do not come, the writer waits less and less often.
+//! for the same reason. Where the messages do not come, the writer waits less and less often. Only small messages count:
+//! a broker with many large ones, or a SUBSCRIBE that is written in parts, would end each wait for the others.
 
 /// The wait is at most this part (1/n) of the time of a commit.
 const WAIT_DIVISOR: u64 = 4;
@@ -14,7 +15,7 @@ const PAUSE_MAX: u32 = 255;
 
 #[derive(Default)]
 pub(super) struct Gather {
-    /// Jobs that arrived during the last commit, and one from each publisher that it answered.
+    /// Messages that arrived during the last commit, and one from each publisher that it answered.
     expected: usize,
     /// How many of `expected` arrived during the commit.
     queued: usize,
@@ -29,9 +30,9 @@ impl Gather {
         (self.expected, self.queued) = (answered + queued, queued);
     }
 
-    /// How long the next transaction waits for more than these jobs, in microseconds; `commit_us`: the time of a commit.
-    pub(super) fn wait_us(&mut self, jobs: usize, commit_us: u64) -> u64 {
-        if self.is_complete(jobs) {
+    /// How long the next transaction waits for more than these messages, in microseconds; `commit_us`: the time of a commit.
+    pub(super) fn wait_us(&mut self, messages: usize, commit_us: u64) -> u64 {
+        if self.is_complete(messages) {
             return 0;
         }
         if self.pause > 0 {
@@ -41,14 +42,14 @@ impl Gather {
         (commit_us / WAIT_DIVISOR).min(WAIT_MAX_US)
     }
 
-    pub(super) fn is_complete(&self, jobs: usize) -> bool {
-        jobs >= self.expected
+    pub(super) fn is_complete(&self, messages: usize) -> bool {
+        messages >= self.expected
     }
 
-    /// Ends a wait with this many jobs. It was in vain if fewer than half of the answered publishers sent something.
-    pub(super) fn end(&mut self, jobs: usize) {
+    /// Ends a wait with this many messages. It was in vain if fewer than half of the answered publishers sent something.
+    pub(super) fn end(&mut self, messages: usize) {
         let answered = self.expected - self.queued;
-        let is_in_vain = jobs.saturating_sub(self.queued) < answered.div_ceil(2);
+        let is_in_vain = messages.saturating_sub(self.queued) < answered.div_ceil(2);
         self.pause_next = if is_in_vain { (2 * self.pause_next + 1).min(PAUSE_MAX) } else { 0 };
         self.pause = self.pause_next;
     }

@@ -43,11 +43,13 @@ pub(super) struct Pace {
     commit_us: u64,
     /// Mean time of the last commits, microseconds.
     mean_us: u64,
+    /// End of the last commit, microseconds of the process's clock.
+    ended_us: u64,
 }
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { cost: BUDGET.cost, commit_us: u64::MAX, mean_us: 0 }
+        Self { cost: BUDGET.cost, commit_us: u64::MAX, mean_us: 0, ended_us: 0 }
     }
 }
 
@@ -64,8 +66,18 @@ impl Pace {
 
     /// How long costly jobs wait for brokers that have just been answered, microseconds. A transaction of costly jobs
     /// alone would delay those brokers by a whole commit, so waiting pays for as long as a commit takes.
-    pub(super) fn linger_us(&self) -> u64 {
+    fn linger_us(&self) -> u64 {
         self.mean_us.clamp(LINGER_MIN_US, LINGER_MAX_US)
+    }
+
+    /// The time until which costly jobs wait: it counts from the end of the last commit, because brokers that were
+    /// answered long ago have nothing to send at this moment.
+    pub(super) fn linger_until_us(&self) -> u64 {
+        self.ended_us + self.linger_us()
+    }
+
+    pub(super) fn note_end(&mut self, now_us: u64) {
+        self.ended_us = now_us;
     }
 
     /// Notes the time of a commit, from the end of its work. The shortest of the last ones shows the time of a commit

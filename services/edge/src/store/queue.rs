@@ -10,6 +10,10 @@ use crate::clock::Clock;
 pub(super) trait Sized {
     /// Bytes by which it counts for limits.
     fn size(&self) -> usize;
+    /// Whether it is a small message. Its publisher may wait for the answer before it sends the next one.
+    fn is_small_publish(&self) -> bool {
+        false
+    }
     /// The broker whose share of the queue it uses.
     fn owner(&self) -> Option<&Broker> {
         None
@@ -29,6 +33,8 @@ pub(super) struct Queue<T> {
 
 struct State<T> {
     work: Vec<T>,
+    /// How much of `work` is small messages.
+    small_publishes: usize,
     /// Submission time of the oldest work, microseconds of the clock.
     since_us: u64,
     /// Submission time of the oldest work that was last taken.
@@ -44,14 +50,17 @@ pub(super) enum Taken<T> {
 
 impl<T: Sized> Queue<T> {
     pub(super) fn new(clock: Clock) -> Self {
-        let state = State { work: Vec::new(), since_us: 0, taken_since_us: 0, closed: false };
+        let state =
+            State { work: Vec::new(), small_publishes: 0, since_us: 0, taken_since_us: 0, closed: false };
         let (bytes, owners) = (AtomicUsize::new(0), AtomicUsize::new(0));
         Self { clock, state: Mutex::new(state), filled: Condvar::new(), bytes, owners }
     }
 
     pub(super) fn push(&self, work: &mut Vec<T>) {
+        let mut publishes = 0;
         for one in work.iter() {
             self.count(one.owner(), one.size());
+            publishes += usize::from(one.is_small_publish());
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // If there is work already, its push has woken the reader.
@@ -60,6 +69,7 @@ impl<T: Sized> Queue<T> {
             state.since_us = self.clock.micros();
         }
         state.work.append(work);
+        state.small_publishes += publishes;
         drop(state);
         if wakes {
             self.filled.notify_one();
@@ -73,7 +83,10 @@ impl<T: Sized> Queue<T> {
         }
         state.taken_since_us = state.since_us;
         match (state.work.is_empty(), state.closed) {
-            (false, _) => Taken::Work(std::mem::take(&mut state.work)),
+            (false, _) => {
+                state.small_publishes = 0;
+                Taken::Work(std::mem::take(&mut state.work))
+            }
             (true, false) => Taken::Nothing,
             (true, true) => Taken::Closed,
         }
@@ -86,6 +99,7 @@ impl<T: Sized> Queue<T> {
         if work.len() > most {
             let mut rest = work.split_off(most);
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.small_publishes += rest.iter().filter(|one| one.is_small_publish()).count();
             rest.append(&mut state.work);
             state.work = rest;
             drop(state);
@@ -126,8 +140,8 @@ impl<T: Sized> Queue<T> {
         bytes_max / self.owners.load(Ordering::Relaxed).max(1)
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).work.len()
+    pub(super) fn small_publishes(&self) -> usize {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).small_publishes
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -144,8 +144,8 @@ pub(super) struct Writer<'s> {
     marked: Option<Versionstamp>,
     pace: Pace,
     gather: Gather,
-    /// The last batch was full.
-    leaves_jobs: bool,
+    /// The last batch had no room for all small messages.
+    leaves_small: bool,
     /// Duration of the last transaction without its commit, in microseconds.
     pub(super) work_us: u64,
     /// Hashes a connection to a number that no other pod has.
@@ -183,7 +183,7 @@ impl<'s> Writer<'s> {
             marked: None,
             pace: Pace::default(),
             gather: Gather::default(),
-            leaves_jobs: false,
+            leaves_small: false,
             work_us: 0,
             senders: RandomState::new(),
         }
@@ -191,39 +191,38 @@ impl<'s> Writer<'s> {
 
     /// Waits for a moment for brokers that have just been answered, see [`Backlog::is_early`].
     fn linger(&mut self) {
-        let until = self.shared.clock.micros() + self.pace.linger_us();
-        while self.backlog.is_early() {
-            let left = until.saturating_sub(self.shared.clock.micros());
+        let until = self.pace.linger_until_us();
+        let mut left = until.saturating_sub(self.shared.clock.micros());
+        while left > 0 && self.backlog.is_early() {
             let Taken::Work(jobs) = self.shared.writes.take(Duration::from_micros(left)) else { return };
             self.backlog.push(jobs.into_iter().flat_map(Job::by_broker));
-            if left == 0 {
-                return;
-            }
+            left = until.saturating_sub(self.shared.clock.micros());
         }
     }
 
     /// Waits for a moment for publishers that have just been answered, see [`Gather`].
     fn gather(&mut self) {
-        let mut jobs = self.backlog.len();
-        // A batch that left jobs behind was full, so the next one is full without waiting.
-        let is_full = std::mem::take(&mut self.leaves_jobs);
-        let wait_us = if jobs == 0 || is_full { 0 } else { self.gather.wait_us(jobs, self.pace.commit_us()) };
+        let mut publishes = self.backlog.small_publishes();
+        // A batch that left small messages behind was full, so the next one is full without waiting.
+        let is_full = std::mem::take(&mut self.leaves_small);
+        let waits = !is_full && !self.backlog.is_empty();
+        let wait_us = if waits { self.gather.wait_us(publishes, self.pace.commit_us()) } else { 0 };
         if wait_us == 0 {
             return;
         }
         let until = self.shared.clock.micros() + wait_us;
-        while !self.gather.is_complete(jobs) {
+        while !self.gather.is_complete(publishes) {
             let left = until.saturating_sub(self.shared.clock.micros());
             let Taken::Work(work) = self.shared.writes.take(Duration::from_micros(left)) else { break };
             self.backlog.push(work.into_iter().flat_map(Job::by_broker));
-            jobs = self.backlog.len();
+            publishes = self.backlog.small_publishes();
         }
-        self.gather.end(jobs);
+        self.gather.end(publishes);
     }
 
     fn write_next(&mut self) {
         let jobs = self.backlog.next_batch(self.pace.budget());
-        self.leaves_jobs = !self.backlog.is_empty();
+        self.leaves_small = self.backlog.small_publishes() > 0;
         if !jobs.is_empty() {
             self.duties.note_jobs();
         }
@@ -450,10 +449,14 @@ impl<'s> Writer<'s> {
     fn committed(&mut self, batch: Vec<Job>, applied: Applied, stamp: Option<Versionstamp>) {
         let version =
             stamp.map_or_else(|| self.shared.through.load(Ordering::Relaxed), |stamp| stamp.version());
-        let answered = batch.iter().filter(|job| matches!(job.write, Write::Publish(_))).count();
+        let answered = batch.iter().filter(|job| job.is_small_publish()).count();
         if answered > 0 {
-            self.gather.note_answers(answered, self.backlog.len() + self.shared.writes.len());
+            self.gather.note_answers(
+                answered,
+                self.backlog.small_publishes() + self.shared.writes.small_publishes(),
+            );
         }
+        self.pace.note_end(self.shared.clock.micros());
         self.charge(&batch, &applied);
         let Applied { outcomes, .. } = self.settle(applied, stamp);
         let mut acks: Vec<Vec<Ack>> = self.mail.iter().map(|_| Vec::new()).collect();

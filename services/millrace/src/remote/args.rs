@@ -154,7 +154,7 @@ pub(super) enum BrokersCommand {
     Suspend(OneBroker),
     /// Let clients connect again.
     Resume(OneBroker),
-    /// Put the broker's own credentials and rules in force, instead of the settings of the server.
+    /// Let the broker use its own credentials and rules, instead of the settings and rules file of the server.
     Manage {
         #[command(flatten)]
         of: OneBroker,

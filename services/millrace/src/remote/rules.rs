@@ -1,4 +1,5 @@
-//! Rules of a broker, `millrace rules`, and `millrace brokers manage`, which puts them and the credentials in force.
+//! Rules of a broker, `millrace rules`, and `millrace brokers manage`, after which a broker uses its own credentials and rules
+//! instead of the settings of the server.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -108,22 +109,35 @@ pub(super) fn manage(broker: &str, sure: &Sure, api: &ApiArgs) -> Result<(), Fai
     let site = Site::open(api)?;
     let path = access(&site.broker(Some(broker))?);
     if !is_by_settings(&site.get(&path)?.body) {
-        site.printer.did("Its own credentials and rules are in force already.");
+        site.printer.did("The broker uses its own credentials already.");
         return Ok(());
     }
     confirm(
         &format!(
-            "Put the credentials and rules of \"{broker}\" in force for good, and disconnect its clients?"
+            "Let \"{broker}\" use its own credentials from now on, for good? The server disconnects its clients, refuses those \
+             without a credential, and no longer applies its rules file: until you add rules, clients without rules of their \
+             credential or group may do everything."
         ),
         sure.yes,
     )?;
-    site.edit(Method::PUT, &path, |_| Ok(json!({ "by_settings": false })))?;
-    site.printer.did("Its own credentials and rules are in force.");
+    site.edit(Method::PUT, &path, |access| {
+        // Somebody may have set the access meanwhile, and it must not be replaced.
+        let is_still = is_by_settings(&access);
+        is_still.then(|| json!({ "by_settings": false })).ok_or_else(|| {
+            Failure::Run(format!(
+                "\"{broker}\" uses its own credentials already: somebody has just set its access"
+            ))
+        })
+    })?;
+    site.printer.did(&format!(
+        "\"{broker}\" uses its own credentials now. Create one with `millrace credentials create NAME --broker {broker}`."
+    ));
     Ok(())
 }
 
 pub(super) fn manage_first(broker: &str) -> String {
     format!(
-        "the settings of the server decide who connects to this broker, until you run `millrace brokers manage {broker}`"
+        "this broker follows the settings of the server and its rules file, until you run `millrace brokers manage {broker}`, which \
+         disconnects its clients"
     )
 }
