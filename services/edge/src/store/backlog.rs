@@ -34,8 +34,6 @@ const DEBT_MAX: usize = 4_000;
 const RECENT: u64 = 8;
 /// Beside other jobs, a transaction of checkpoints takes at least this part (1/n) of the waiting ones.
 const CATCH_UP_DIVISOR: usize = 8;
-/// With more brokers than these, a transaction of costly jobs is full without waiting, as when thousands reconnect.
-const EARLY_LANES_MAX: usize = 32;
 /// Cost from which a job counts as costly: above that of small publishes, below that of a filter (20).
 pub(super) const COSTLY: usize = 8;
 
@@ -169,8 +167,7 @@ impl<J: Work> Backlog<J> {
         let is_costly = |lane: &Numbered<J>| lane.front().is_some_and(|(_, job)| job.cost() >= COSTLY);
         let is_last = |recent: &&Recent| recent.transaction == self.transaction;
         self.checkpoints.is_empty()
-            && !self.lanes.is_empty()
-            && self.lanes.len() <= EARLY_LANES_MAX
+            && (1..=work::EARLY_LANES_MAX).contains(&self.lanes.len())
             && self.lanes.values().all(is_costly)
             && self.recent.iter().filter(is_last).any(|recent| !self.lanes.contains_key(&recent.broker))
     }

@@ -27,7 +27,9 @@ pub(super) struct Gather {
 impl Gather {
     /// Notes that a transaction is about to answer this many publishers, and that so many jobs are queued.
     pub(super) fn note_answers(&mut self, answered: usize, queued: usize) {
-        (self.expected, self.queued) = (answered + queued, queued);
+        if answered > 0 {
+            (self.expected, self.queued) = (answered + queued, queued);
+        }
     }
 
     /// How long the next transaction waits for more than these messages, in microseconds; `commit_us`: the time of a commit.

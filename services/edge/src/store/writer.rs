@@ -450,12 +450,8 @@ impl<'s> Writer<'s> {
         let version =
             stamp.map_or_else(|| self.shared.through.load(Ordering::Relaxed), |stamp| stamp.version());
         let answered = batch.iter().filter(|job| job.is_small_publish()).count();
-        if answered > 0 {
-            self.gather.note_answers(
-                answered,
-                self.backlog.small_publishes() + self.shared.writes.small_publishes(),
-            );
-        }
+        let queued = self.backlog.small_publishes() + self.shared.writes.small_publishes();
+        self.gather.note_answers(answered, queued);
         self.pace.note_end(self.shared.clock.micros());
         self.charge(&batch, &applied);
         let Applied { outcomes, .. } = self.settle(applied, stamp);

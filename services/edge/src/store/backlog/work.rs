@@ -1,5 +1,8 @@
 //! A job as the backlog sees it, and the limits of a transaction.
 
+/// With more brokers than these, a transaction of costly jobs is full without waiting, as when thousands reconnect.
+pub(super) const EARLY_LANES_MAX: usize = 32;
+
 pub(in crate::store) trait Work {
     fn lane(&self) -> Lane;
     fn bytes(&self) -> usize;
