@@ -1,4 +1,5 @@
-"""Which certificates meet FoundationDB's rules for its peers, as FoundationDB reads a rule.
+"""Says which certificates meet the name conditions of FoundationDB's rules for its peers. It verifies no chain: `Check.Valid=1`
+always holds here.
 
     peers.py RULES FOLDER      prints each folder in FOLDER whose tls.crt meets RULES
 

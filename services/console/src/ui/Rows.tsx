@@ -97,6 +97,7 @@ export function Rows<T>(props: RowsProps<T>) {
     ? keys.assign(
         shown.map(({ key }) => String(key)),
         focused.current,
+        virtual.isScrolling,
       )
     : null
   const noteFocus = ({ target }: FocusEvent) => {

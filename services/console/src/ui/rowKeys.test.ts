@@ -18,15 +18,21 @@ function moved(before: number[], after: number[]) {
 
 test('a jump draws other rows with the same elements, in the same order', () => {
   const keys = new RowKeys()
-  const before = keysOf(keys.assign(rows(0, 20), null))
-  expect(keysOf(keys.assign(rows(100, 20), null))).toEqual(before)
-  expect(keysOf(keys.assign(rows(50, 18), null))).toEqual(before.slice(0, 18))
+  const before = keysOf(keys.assign(rows(0, 20), null, true))
+  expect(keysOf(keys.assign(rows(100, 20), null, true))).toEqual(before)
+  expect(keysOf(keys.assign(rows(50, 18), null, true))).toEqual(before.slice(0, 18))
+})
+
+test('rows that a reload replaced get elements of their own', () => {
+  const keys = new RowKeys()
+  const before = keysOf(keys.assign(rows(0, 20), null, true))
+  for (const key of keysOf(keys.assign(rows(100, 20), null, false))) expect(before).not.toContain(key)
 })
 
 test('rows that stay keep their elements, and rows beside them get new ones', () => {
   const keys = new RowKeys()
-  const before = keys.assign(rows(0, 10), null)
-  const after = keys.assign(rows(4, 10), null)
+  const before = keys.assign(rows(0, 10), null, true)
+  const after = keys.assign(rows(4, 10), null, true)
   for (const row of rows(4, 6)) expect(after.get(row)).toBe(before.get(row))
   expect(moved(keysOf(before), keysOf(after))).toEqual([])
   for (const row of rows(10, 4)) expect(keysOf(before)).not.toContain(after.get(row))
@@ -40,8 +46,8 @@ test.each([
   ['back into sight', ['row-50', ...rows(90, 10)], 'row-50', rows(45, 10)],
 ])('the element of the focused row stays where it is: %s', (_, shown, focused, then) => {
   const keys = new RowKeys()
-  const before = keys.assign(shown, focused)
-  const after = keys.assign(then, focused)
+  const before = keys.assign(shown, focused, true)
+  const after = keys.assign(then, focused, true)
   const own = after.get(focused)
   expect(own).toBe(before.get(focused))
   expect(moved(keysOf(before), keysOf(after))).not.toContain(own)
@@ -50,6 +56,6 @@ test.each([
 
 test('the element of a focused row that ended draws no other row', () => {
   const keys = new RowKeys()
-  const own = keys.assign(rows(0, 10), 'row-5').get('row-5')
-  expect(keysOf(keys.assign(rows(100, 10), 'row-5'))).not.toContain(own)
+  const own = keys.assign(rows(0, 10), 'row-5', true).get('row-5')
+  expect(keysOf(keys.assign(rows(100, 10), 'row-5', true))).not.toContain(own)
 })

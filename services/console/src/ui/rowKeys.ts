@@ -1,4 +1,4 @@
-// Which element of a list draws which row. While a list is pulled at its scroll bar, each frame has other rows: new
+// Which element of a list draws which row. While a list is dragged by its scroll bar, each frame has other rows: new
 // elements for all of them cost the browser more than new texts in the elements that are there.
 
 /** Keys for React: an element goes on to draw another row when it gets the key of a row that left. */
@@ -7,11 +7,13 @@ export class RowKeys {
   #keys = new Map<string, number>()
   #next = 0
 
-  /** Keys of `rows`, which stand in the order of the list. The element of the row `focused` draws no other row, and React does
-   * not move it: a browser takes the focus from an element that moves. */
-  assign(rows: readonly string[], focused: string | null): Map<string, number> {
+  /** Keys of `rows`, which stand in the order of the list. When the list has scrolled so far that no row is left, the new rows
+   * take the elements of the old ones. When it has not scrolled, a reload has replaced the rows, and an element on which the
+   * pointer is down must not become another row. The element of the row `focused` draws no other row, and React does not
+   * move it: a browser takes the focus from an element that moves. */
+  assign(rows: readonly string[], focused: string | null, isScrolling: boolean): Map<string, number> {
     const before = this.#keys
-    const isJump = !rows.some((row) => row !== focused && before.has(row))
+    const isJump = isScrolling && !rows.some((row) => row !== focused && before.has(row))
     const isHeld = focused !== null && before.has(focused)
     const free: [above: number[], below: number[]] = [[], []]
     let side: 0 | 1 = 0

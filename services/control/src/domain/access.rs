@@ -55,8 +55,8 @@ pub struct AccessBySettings {
     pub passwords: bool,
 }
 
-const BY_SETTINGS: &str = "must be false: send false to manage the access of this broker here from now on, instead of by the \
-    settings of the server; clients that those admitted are then disconnected";
+const BY_SETTINGS: &str = "cannot be set to true: no request gives a broker back to the settings of the server. Leave it out or send \
+    false, which ends those settings for a broker that they still decide about, and disconnects the clients that they admitted";
 
 /// A service that is asked about a client that no other method has authenticated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -46,10 +46,7 @@ impl Core {
         if self.give_back(broker, message, group) {
             return;
         }
-        let passes_on = match here {
-            Some(online) => !online && self.is_anybody_online(broker, message, group),
-            None => true,
-        };
+        let passes_on = here.is_none() || self.is_anybody_online(broker, message, group);
         if passes_on {
             self.pass_on(broker, message, group);
         } else {

@@ -144,7 +144,7 @@ pub(super) struct Writer<'s> {
     marked: Option<Versionstamp>,
     pace: Pace,
     gather: Gather,
-    /// The last batch had no room for all small messages.
+    /// The last batch had no room for all small messages, so the next one is full without waiting.
     leaves_small: bool,
     /// Duration of the last transaction without its commit, in microseconds.
     pub(super) work_us: u64,
@@ -203,7 +203,6 @@ impl<'s> Writer<'s> {
     /// Waits for a moment for publishers that have just been answered, see [`Gather`].
     fn gather(&mut self) {
         let mut publishes = self.backlog.small_publishes();
-        // A batch that left small messages behind was full, so the next one is full without waiting.
         let is_full = std::mem::take(&mut self.leaves_small);
         let waits = !is_full && !self.backlog.is_empty();
         let wait_us = if waits { self.gather.wait_us(publishes, self.pace.commit_us()) } else { 0 };
@@ -992,7 +991,7 @@ fn is_of_jobs(error: &LayerError) -> bool {
 pub(super) enum Why {
     /// The store can never hold it.
     Content,
-    /// The store failed, as with a full disk.
+    /// The store failed, as with a full disk or a missing permission.
     Failure,
     /// The next attempt may succeed.
     Passing,
@@ -1002,6 +1001,7 @@ impl Why {
     fn of(error: &LayerError) -> Self {
         match error {
             error if may_pass(error) => Self::Passing,
+            LayerError::Store(StoreError::Cluster { .. }) => Self::Failure,
             error if is_of_jobs(error) => Self::Content,
             _ => Self::Failure,
         }
@@ -1020,6 +1020,15 @@ pub(super) fn may_pass(error: &LayerError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_an_error_of_the_content_lets_later_messages_pass_a_refused_one() {
+        let why = |error: StoreError| Why::of(&error.into());
+        assert_eq!(why(StoreError::Cluster { code: 6000, reason: "permission denied" }), Why::Failure);
+        assert_eq!(why(StoreError::Io("full".into())), Why::Failure);
+        assert_eq!(why(StoreError::Conflict), Why::Passing);
+        assert_eq!(Why::of(&LayerError::Corrupt("a row")), Why::Content);
+    }
 
     #[test]
     fn a_session_is_asked_for_ever_less_often_and_at_once_when_it_may_be_taken() {
