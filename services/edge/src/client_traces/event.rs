@@ -47,7 +47,7 @@ pub struct ClientTraceEvent {
     pub reason_code: Option<u8>,
     pub reason: Option<String>,
     pub filters: Vec<ClientTraceFilter>,
-    /// Number of filters after the first [`FILTERS_MAX`].
+    /// Number of filters after the first `FILTERS_MAX`.
     pub more_filters: u64,
     /// Number of dropped messages.
     pub messages: Option<u64>,
