@@ -59,6 +59,11 @@ export class Harness {
 /** Serious findings of axe on a page. */
 export async function serious(tab) {
   // Through the debugger: the page's policy would not run a script that is no file of the server.
+  // A dialog that fades in has little contrast.
+  await tab.evaluate(() => {
+    const ends = document.getAnimations().filter((one) => one.effect.getComputedTiming().endTime !== Infinity)
+    return Promise.allSettled(ends.map(({ finished }) => finished))
+  })
   await tab.evaluate(axeSource)
   const { violations } = await tab.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }))
   return violations

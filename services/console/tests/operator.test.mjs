@@ -83,7 +83,7 @@ test('the overview shows the health of the pod, its numbers, and the loudest ten
       return rows.some((row) => /Mill works[1-9]/.test(row))
     })
     await tab.getByRole('link', { name: 'Mill works' }).click()
-    await tab.getByRole('dialog', { name: 'Tenant' }).getByText('Mill works').waitFor()
+    await tab.getByRole('dialog', { name: 'Tenant Mill works' }).waitFor()
     assert.deepEqual(await serious(tab), [])
   })
   device.end(true)

@@ -63,7 +63,7 @@ test('no save ends the settings of the server without the question that names wh
     }
 
     await at('connect')
-    await tab.getByText('It works as pasted').waitFor()
+    await tab.getByText('The snippet works as pasted').waitFor()
     await tab.getByRole('button', { name: 'Use credentials' }).click()
     await names(
       '1 connected client is disconnected: Not authorized',

@@ -45,7 +45,11 @@ test.each([
   ['the broker admits no anonymous clients: connect with a user name and password', 3, 'methods'],
   ['no method of the broker accepts what the client presents', 3, 'methods'],
   ['the settings of the server admit no anonymous clients: connect with a user name', 3, 'methods'],
-  ['the settings of the server do not know the user name and password that the client sent', 3, 'credentials'],
+  [
+    'the settings of the server do not know the user name and password that the client sent',
+    3,
+    'credentials',
+  ],
   ['the broker requires a certificate, and the client presented none', 3, 'methods'],
   [
     'the certificate is refused: the certificate, or one above it, has expired: issue a new one',
