@@ -87,7 +87,7 @@ async fn only_a_change_of_access_takes_the_broker_out_of_the_settings() {
     let asked = client.post(&format!("{access}/test"), question).await;
     asked.is(StatusCode::NOT_IMPLEMENTED);
 
-    // What was read cannot be sent back by mistake.
+    // A body that a GET answered cannot be sent back by mistake.
     let read = client.get(&access).await.body;
     let refused = client.put(&access, "*", read).await;
     assert_eq!(refused.is(StatusCode::UNPROCESSABLE_ENTITY).text("/fields/0/field"), "by_settings");
