@@ -18,11 +18,12 @@ const SLICES_MAX: usize = 64;
 /// A buffer with more capacity is freed instead of reused.
 const KEEP_CAPACITY_MAX: usize = 256 * 1024;
 const POOL_MAX: usize = 128;
+const RUNS_MAX: usize = 4;
 
 #[derive(Debug)]
 enum Chunk {
     Owned(Vec<u8>),
-    Shared(Arc<[u8]>),
+    Shared(Arc<Vec<u8>>),
     Payload(Arc<Message>),
     /// A whole WebSocket control frame, which must not stand inside another frame.
     Control(Vec<u8>),
@@ -194,7 +195,7 @@ impl Outbound {
         self.chunks.push_back(chunk);
     }
 
-    pub(crate) fn push_shared(&mut self, bytes: &Arc<[u8]>) {
+    pub(crate) fn push_shared(&mut self, bytes: &Arc<Vec<u8>>) {
         self.push(Chunk::Shared(bytes.clone()));
     }
 
@@ -338,21 +339,46 @@ impl Outbound {
     }
 }
 
-/// Idle connections have no buffer.
+/// Buffers of one event loop that are used again.
 #[derive(Debug, Default)]
-#[allow(clippy::vec_box, reason = "connections hold boxes: a buffer moves in and out without being copied")]
-pub(crate) struct Pool(Vec<Box<Outbound>>);
+pub(crate) struct Pool {
+    /// Idle connections have no buffer.
+    #[allow(
+        clippy::vec_box,
+        reason = "connections hold boxes: a buffer moves in and out without being copied"
+    )]
+    buffers: Vec<Box<Outbound>>,
+    /// The last runs that receivers shared, the newest last. Copying into fresh memory takes several times longer than
+    /// into memory that is still in the processor's cache.
+    runs: Vec<Arc<Vec<u8>>>,
+}
 
 impl Pool {
     pub(crate) fn take(&mut self) -> Box<Outbound> {
-        self.0.pop().unwrap_or_default()
+        self.buffers.pop().unwrap_or_default()
     }
 
     pub(crate) fn give(&mut self, mut outbound: Box<Outbound>) {
-        if self.0.len() < POOL_MAX && outbound.tail.capacity() <= KEEP_CAPACITY_MAX {
+        if self.buffers.len() < POOL_MAX && outbound.tail.capacity() <= KEEP_CAPACITY_MAX {
             outbound.reset();
-            self.0.push(outbound);
+            self.buffers.push(outbound);
         }
+    }
+
+    /// Copies a run for several receivers, into the memory of the newest run that all its receivers have written.
+    pub(crate) fn share(&mut self, bytes: &[u8]) -> Arc<Vec<u8>> {
+        let written = self.runs.iter().rposition(|run| Arc::strong_count(run) == 1);
+        let mut run = written.map(|index| self.runs.remove(index)).unwrap_or_default();
+        let copy = Arc::make_mut(&mut run);
+        copy.clear();
+        copy.extend_from_slice(bytes);
+        if run.capacity() <= KEEP_CAPACITY_MAX {
+            if self.runs.len() == RUNS_MAX {
+                self.runs.remove(0);
+            }
+            self.runs.push(run.clone());
+        }
+        run
     }
 }
 

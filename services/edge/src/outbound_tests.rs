@@ -70,3 +70,25 @@ fn answers_count_until_the_last_byte_of_them_is_written() {
         assert_eq!((outbound.answers(), outbound.len()), (0, 0));
     }
 }
+
+#[test]
+fn a_run_uses_the_memory_of_one_that_its_receivers_have_written() {
+    let mut pool = Pool::default();
+    let first = pool.share(&[b'1'; 3_000]);
+    let second = pool.share(&[b'2'; 3_000]);
+    assert_ne!(first.as_ptr(), second.as_ptr());
+    let memory = second.as_ptr();
+    let mut outbound = Outbound::default();
+    outbound.push_shared(&second);
+    drop(second);
+    let third = pool.share(&[b'3'; 3_000]);
+    assert!(third.as_ptr() != memory, "a receiver has not written all of it");
+    outbound.flush(&mut Socket(3_000), false).unwrap();
+    let fourth = pool.share(&[b'4'; 2_000]);
+    assert_eq!((fourth.as_ptr(), &**fourth), (memory, &[b'4'; 2_000][..]));
+    assert!(first.iter().all(|byte| *byte == b'1') && third.iter().all(|byte| *byte == b'3'));
+    // Receivers that do not read hold all of them: the oldest makes room, and so does a large one.
+    let held: Vec<_> = (0..RUNS_MAX).map(|_| pool.share(&[0; 3_000])).collect();
+    drop((pool.share(&[0; KEEP_CAPACITY_MAX + 1]), held));
+    assert!(pool.runs.len() == RUNS_MAX && pool.runs.iter().all(|run| run.capacity() < KEEP_CAPACITY_MAX));
+}

@@ -101,12 +101,6 @@ impl ShareGroup {
         self.online.iter().any(|member| counts(member.target))
     }
 
-    /// Like [`ShareGroup::pick`], but skips `target`, which cannot take the message at this moment.
-    pub fn pick_except(&self, target: Target) -> Option<Receiver> {
-        let may = |other| other != target;
-        self.take_turn(&self.online, may).or_else(|| self.take_turn(&self.offline, may))
-    }
-
     fn take_turn(&self, members: &Map<Subscription>, may: impl Fn(Target) -> bool) -> Option<Receiver> {
         let address = |member: &Subscription| member.target.address();
         let following = |last| members.next_after(last, address).or_else(|| members.first(address));

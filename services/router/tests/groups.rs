@@ -143,22 +143,6 @@ fn offline_members_are_picked_only_when_nobody_is_online() {
 }
 
 #[test]
-fn one_member_can_be_passed_over() {
-    let router = router(3);
-    for _ in 0..6 {
-        assert_ne!(group(&router).pick_except(target(1)).unwrap().target, target(1));
-    }
-    router.set_online(FILTER, target(0), false);
-    router.set_online(FILTER, target(2), false);
-    // The only one online does not count, so it is an offline one's turn.
-    assert_ne!(group(&router).pick_except(target(1)).unwrap().target, target(1));
-    router.unsubscribe(FILTER, target(0));
-    router.unsubscribe(FILTER, target(2));
-    assert_eq!(group(&router).pick_except(target(1)), None);
-    assert_eq!(group(&router).pick().unwrap().target, target(1));
-}
-
-#[test]
 fn groups_of_one_filter_and_filters_of_one_name_are_apart() {
     let router = router(2);
     router.subscribe(Filter { share: Some("auditors"), filter: "jobs/+" }, subscription(5));

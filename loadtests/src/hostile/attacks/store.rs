@@ -6,7 +6,7 @@ use crate::clock;
 use crate::failure::Outcome;
 use crate::hostile::client::Client;
 use crate::hostile::packets::{self, Connect, PUBACK, Publish};
-use crate::hostile::ring::Ring;
+use crate::hostile::ring::{Ring, stand_back};
 use crate::hostile::server::FRIENDLY;
 use crate::hostile::traffic::combinations;
 use crate::hostile::verdict::STORED;
@@ -118,7 +118,12 @@ fn durable_publishes(ring: &Ring<'_>, seconds: f64, hostile: Option<Hostile<'_>>
         let publisher = &publisher;
         let publishers: Vec<_> = (0..8).map(|number| scope.spawn(move || publisher(number))).collect();
         if let Some(hostile) = hostile {
-            (0..4).for_each(|number| drop(scope.spawn(move || hostile(ring, number, until_ns))));
+            (0..4).for_each(|number| {
+                scope.spawn(move || {
+                    stand_back();
+                    hostile(ring, number, until_ns);
+                });
+            });
         }
         publishers.into_iter().map(|thread| thread.join().unwrap_or(0)).sum()
     })

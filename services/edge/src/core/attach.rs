@@ -13,7 +13,6 @@ use super::{Core, Ended, LINGER_S, LOOK_AT_SESSIONS_S, LocalSession, parts, work
 use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 use crate::home::HomeClaim;
-use crate::streams::group_id;
 
 /// How often a connection with a long keep alive is checked, seconds. The calendar drops the entry of a lost
 /// connection at the next check, so entries do not pile up however fast clients come and go.
@@ -379,15 +378,14 @@ impl Core {
 
     pub(super) fn pass_on(&mut self, broker: &Arc<Broker>, message: &Arc<Message>, group: u64) {
         let routes = self.routes.get(broker, message.topic());
-        let found = routes.matched.groups.iter().find(|found| group_id(found) == group);
-        if let Some(receiver) = found.and_then(|found| self.pick_member(found)) {
+        if let Some(receiver) = routes.group(group).and_then(|found| self.pick_member(found)) {
             self.deliver_shared(&routes, receiver, message, None, group);
         }
     }
 
     pub(super) fn is_anybody_online(&mut self, broker: &Arc<Broker>, message: &Message, group: u64) -> bool {
         let routes = self.routes.get(broker, message.topic());
-        routes.matched.groups.iter().any(|found| group_id(found) == group && found.online() > 0)
+        routes.group(group).is_some_and(|found| found.online() > 0)
     }
 
     /// Marks a session as online or offline in its shared subscriptions: members that are online get the messages.

@@ -24,7 +24,6 @@ use crate::metrics::BrokerCounters;
 use crate::outbound::OutboundSlot;
 use crate::outbound::Room;
 use crate::routes::Routes;
-use crate::streams::group_id;
 
 /// Runs of at least this many bytes are shared by several receivers instead of copied for each.
 const SHARE_RUN_BYTES_MIN: usize = 2048;
@@ -119,8 +118,7 @@ impl Core {
     }
 
     fn deliver_elsewhere(&self, routes: &Routes, receiver: &Receiver, message: &Message, group: u64) {
-        let found = routes.matched.groups.iter().find(|found| group_id(found) == group);
-        if let (Some(group), Some(region)) = (found, &self.process.region) {
+        if let (Some(group), Some(region)) = (routes.group(group), &self.process.region) {
             region.share(&routes.broker, group, receiver, message);
         }
     }
@@ -519,7 +517,7 @@ struct Forms<'r> {
     is_v5: bool,
     share: bool,
     other: Option<Vec<u8>>,
-    shared: [Option<Arc<[u8]>>; 2],
+    shared: [Option<Arc<Vec<u8>>>; 2],
 }
 
 impl Forms<'_> {
@@ -530,7 +528,7 @@ impl Forms<'_> {
             self.other.get_or_insert_with(|| transcode(&self.routes.topic, self.bytes, self.is_v5))
         };
         if self.share && bytes.len() >= SHARE_RUN_BYTES_MIN {
-            let shared = self.shared[usize::from(v5)].get_or_insert_with(|| bytes.into());
+            let shared = self.shared[usize::from(v5)].get_or_insert_with(|| out.pool.share(bytes));
             out.outbound().push_shared(shared);
         } else {
             out.buffer().extend_from_slice(bytes);

@@ -14,7 +14,7 @@ use crate::broker::Broker;
 use crate::connection_id::ConnectionId;
 use crate::elsewhere::is_here;
 use crate::jobs::{SharedMessages, Write};
-use crate::streams::{StoredGroup, group_id};
+use crate::streams::StoredGroup;
 
 impl Core {
     pub(super) fn note_settled(&mut self, broker: u64, settled: Vec<(u64, Place)>) {
@@ -81,10 +81,16 @@ impl Core {
 
     /// The member, or a neighbour with room if it is full. A member of another loop or pod stays: its loop looks itself.
     fn with_room(&self, group: &ShareGroup, picked: Receiver) -> Receiver {
-        if picked.target.core != self.index || self.has_room(picked.target) {
+        if picked.target.core != self.index {
             return picked;
         }
-        group.neighbour(picked.target, |target| self.has_room(target)).unwrap_or(picked)
+        self.other_with_room(group, picked.target).unwrap_or(picked)
+    }
+
+    /// A neighbour with room, if the member is full.
+    fn other_with_room(&self, group: &ShareGroup, member: Target) -> Option<Receiver> {
+        let is_full = !self.has_room(member);
+        is_full.then(|| group.neighbour(member, |target| self.has_room(target)))?
     }
 
     /// Another member of this loop that has room, if `receiver` is full. The thread that gave it the message could not
@@ -103,7 +109,7 @@ impl Core {
         let stored = StoredGroup::stream_of(number).and_then(|stream| broker.streams.group_or_ended(stream));
         let group = match &stored {
             Some(stored) => routes.online_group(stored),
-            None => routes.matched.groups.iter().find(|group| group_id(group) == number),
+            None => routes.group(number),
         };
         group?.neighbour(receiver.target, |target| self.has_room(target))
     }

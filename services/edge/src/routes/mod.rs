@@ -16,7 +16,7 @@ use millrace_session::Message;
 use crate::broker::Broker;
 use crate::elsewhere::{Targets, is_here};
 use crate::limits;
-use crate::streams::{StoredGroup, TopicStreams};
+use crate::streams::{StoredGroup, TopicStreams, group_id};
 pub(crate) use cache::{NODE_WORK, RouteCache};
 
 pub(crate) struct Routes {
@@ -101,6 +101,11 @@ impl Routes {
         let is_stored = message.qos() > QoS::AtMostOnce;
         let groups = self.matched.groups.iter();
         groups.filter(move |group| !is_stored || self.stored.group(group.name(), group.filter()).is_none())
+    }
+
+    /// The group with this [`group_id`].
+    pub(crate) fn group(&self, id: u64) -> Option<&Arc<ShareGroup>> {
+        self.matched.groups.iter().find(|group| group_id(group) == id)
     }
 
     /// The group of a stored shared subscription, if it has a connected member on this pod.

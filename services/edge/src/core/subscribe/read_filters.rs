@@ -25,9 +25,13 @@ impl Unread {
         &self.bytes[self.at..]
     }
 
+    fn is_empty(&self) -> bool {
+        self.at == self.bytes.len()
+    }
+
     fn keep(&mut self, rest: usize) {
         self.at = self.bytes.len() - rest;
-        if rest == 0 {
+        if self.is_empty() {
             *self = Self::default();
         }
     }
@@ -60,7 +64,7 @@ impl FiltersToAdd {
     }
 
     pub(super) fn is_read(&self) -> bool {
-        self.unread.rest().is_empty()
+        self.unread.is_empty()
     }
 
     /// Returns the work.
@@ -114,7 +118,7 @@ impl FiltersToEnd {
     }
 
     pub(super) fn is_read(&self) -> bool {
-        self.unread.rest().is_empty()
+        self.unread.is_empty()
     }
 
     /// Returns the work.
