@@ -132,7 +132,9 @@ impl<'a, V: View> Overlay<'a, V> {
         }
         for part in emptied.unknown(range) {
             self.view.scan(&part, false, &mut |key, _| {
-                self.keys.insert(key, None);
+                // A key that was read is a part of a whole block of a table, which would stay in
+                // memory until this deletion is in a table.
+                self.keys.insert(Bytes::copy_from_slice(&key), None);
                 true
             })?;
         }
@@ -148,5 +150,44 @@ impl<'a, V: View> Overlay<'a, V> {
         writes.extend(appended);
         writes.extend(keys);
         writes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A view whose keys are parts of one block, as those of a table are.
+    struct Block(Bytes);
+
+    impl View for Block {
+        fn get(&self, _: &[u8]) -> Result<Option<Bytes>, StoreError> {
+            Ok(None)
+        }
+
+        fn scan(
+            &self,
+            _: &KeyRange,
+            _: bool,
+            each: &mut dyn FnMut(Bytes, Bytes) -> bool,
+        ) -> Result<(), StoreError> {
+            for at in 0..3 {
+                each(self.0.slice(at..=at), self.0.slice(3..));
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_deletion_keeps_no_block_in_memory() {
+        let view = Block(Bytes::from(b"abc and the value".to_vec()));
+        let range = KeyRange { begin: Bytes::from("a"), end: Bytes::from("d") };
+        let mut overlay = Overlay::new(&view, 1);
+        overlay.clear_range(&range, &mut Emptied::default()).unwrap();
+        let writes = overlay.into_writes();
+        let keys: Vec<_> = writes.iter().map(|write| &*write.key).collect();
+        assert_eq!(keys, [b"a", b"b", b"c"]);
+        assert!(writes.iter().all(|write| write.value.is_none()));
+        assert!(view.0.is_unique(), "a deletion holds a part of the block");
     }
 }
