@@ -89,7 +89,6 @@ impl BrokerAccess {
             return Err(AccessRefusal::Expired);
         }
         if identity.method == Method::ConnectToken {
-            // The rules of a connect token replace all others.
             let permissions = Permissions::new(identity.rules.clone());
             return Ok(Grant { permissions, until_ms: identity.until_ms });
         }
