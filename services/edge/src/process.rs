@@ -52,11 +52,11 @@ pub(crate) struct Process {
     pub(crate) notices: Notices,
     /// Peers of the gateway port.
     pub(crate) gateways: RecentPeers,
-    /// Peers that asked for the health of this process.
     pub(crate) health_checks: RecentPeers,
     pub(crate) authenticator: Authenticator,
     /// Authenticates clients of managed brokers; set with a store.
     pub(crate) authentication: Option<AuthenticationService>,
+    /// Held so that their threads run as long as the process.
     pub(crate) _reporters: Option<Reporters>,
     /// Persistent state; without a store, state ends with the process.
     pub(crate) store: Option<Store>,
@@ -74,9 +74,11 @@ pub(crate) struct Process {
     pub(crate) turn_times: Box<[Histogram]>,
     pub(crate) delivery_times: Box<[Histogram]>,
     pub(crate) connect_steps: Box<[ConnectSteps]>,
+    /// Most work of one turn since the start, by core, in units of `core::work`.
     pub(crate) work_max: Box<[AtomicU64]>,
     pub(crate) drain: OnceLock<Arc<Drain>>,
     pub(crate) stopping: AtomicBool,
+    /// Hashes client ids to the loops that own them; the keys are this process's own.
     pub(crate) owners: foldhash::fast::RandomState,
 }
 
