@@ -19,8 +19,9 @@ import run  # noqa: E402
 
 PUBLISH = 3
 SECONDS_MAX = 60
-# The threshold that each fault must cross. `Proxy.break_packet` plants it at one PUBLISH to each client.
+# Number of the PUBLISH on each connection at which the fault is planted.
 FAULT_AT = 50
+# The threshold that each fault must cross.
 FAULTS = {
     "nothing": None,
     "a lost message": "mqtt_messages_lost",

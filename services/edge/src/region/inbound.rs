@@ -1,5 +1,5 @@
-//! Turns notices of other pods into mail for the event loops. All of it runs on the fabric's thread, which must never
-//! block.
+//! Turns notices of other pods into mail for the event loops, on the fabric's thread, which must never block. A notice may be
+//! lost: then persistent sessions look into the store, and pods ask each other anew for digests and members of groups.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -362,6 +362,7 @@ impl Region {
         }
     }
 
+    /// Asks pods for their members of shared subscriptions.
     fn ask(&self, broker: u64, whom: To) {
         if let Some(fabric) = self.fabric.get() {
             PodNotice::AskMembers { broker }.send(fabric, whom);
@@ -369,10 +370,9 @@ impl Region {
     }
 }
 
-/// Mail per core, collected while a batch is decoded.
+/// Mail per core with its bytes, collected while a batch is decoded.
 struct Cores<'r> {
     region: &'r Region,
-    /// Each with its bytes.
     mail: Vec<(Vec<Mail>, usize)>,
 }
 
