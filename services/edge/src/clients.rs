@@ -69,16 +69,14 @@ pub struct ConnectedClient {
     /// Time of its last packet, in unix milliseconds, to the second. Pods of older builds say 0.
     #[serde(default)]
     pub last_packet_at_ms: u64,
-    /// Messages from the client on this connection.
+    /// Messages from the client on this connection; all bytes are with topics and properties.
     #[serde(default)]
     pub messages_in: u64,
-    /// Bytes of these messages with topics and properties.
     #[serde(default)]
     pub bytes_in: u64,
     /// Messages to the client on this connection.
     #[serde(default)]
     pub messages_out: u64,
-    /// Bytes of these messages with topics and properties.
     #[serde(default)]
     pub bytes_out: u64,
     /// The first [`FILTERS_MAX`] subscriptions in order of filters, and at most 64 KiB of them; empty in a page. `subscriptions` counts
@@ -94,7 +92,6 @@ pub struct ClientFilter {
     pub no_local: bool,
     pub retain_as_published: bool,
     pub retain_handling: u8,
-    /// Subscription identifier; 0: none.
     pub identifier: u32,
 }
 

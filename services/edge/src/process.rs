@@ -65,7 +65,6 @@ pub(crate) struct Process {
     pub(crate) mailboxes: Arc<[Mailbox]>,
     pub(crate) counters: Box<[CoreCounters]>,
     pub(crate) loudest: Loudest,
-    /// The last turn of each core, milliseconds.
     pub(crate) turned_at: Box<[AtomicU64]>,
     /// Odd while the core is inside a turn. After changing a router, wait until this is even: the core's next turn sees the
     /// change.
@@ -197,7 +196,6 @@ impl Process {
         out
     }
 
-    /// Writes the metrics of the busiest brokers, and of all others together.
     fn write_broker_metrics(&self, out: &mut String) {
         let gauges = [
             metrics::gauge("millrace_subscriptions", "Subscriptions of all sessions."),

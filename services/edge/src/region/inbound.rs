@@ -53,7 +53,6 @@ impl Coming {
     }
 }
 
-/// Holds the region weakly, because the region owns the fabric.
 pub(super) struct FabricSink(pub(super) Weak<Region>);
 
 impl Sink for FabricSink {
@@ -305,7 +304,6 @@ impl Region {
 
     fn trace_arrival(&self, broker: &Broker, message: &Message, traced: Option<Traced>) {
         if let (Some(Traced { trace, sent_ns }), Some(tracer)) = (traced, &self.tracer) {
-            // The clocks of two machines differ, and a message cannot arrive before it was sent.
             let came_ns = self.clock.unix_ns(self.clock.micros()).max(sent_ns);
             tracer.step_ns(
                 &trace,

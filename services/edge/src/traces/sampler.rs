@@ -13,7 +13,6 @@ pub(crate) struct Sampler {
     left: u64,
     ratio: f64,
     random: u64,
-    /// Traces per second.
     max: u32,
     second: Seconds,
     followed: u32,
