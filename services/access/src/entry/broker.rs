@@ -31,7 +31,8 @@ pub struct BrokerAccess {
 }
 
 impl BrokerAccess {
-    /// Also returns the invalid records, named in front of the field; they authenticate nobody.
+    /// Also returns the invalid records, named in front of the field; they authenticate nobody. The control plane stores
+    /// no more issuers and authorities than are taken here.
     ///
     /// # Errors
     /// The broker's own rules are invalid, so every client must be refused.
